@@ -518,7 +518,7 @@ class Config:
 
     @property
     def sack_threshold(self) -> int:
-        """Bytes accepted since the last SACK above which one is due."""
+        """Number of bytes accepted since the last SACK above which a SACK is due."""
         return self.acks.sack_threshold_bytes or 4 * self.qp.pmtu_bytes
 
 

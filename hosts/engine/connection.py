@@ -111,7 +111,7 @@ class Counters:
 
     @property
     def timeouts(self) -> int:
-        """Packets whose timer expired, rule (c) of §5.9."""
+        """Number of packets whose timer expired, rule (c) of §5.9."""
         return self.losses[LossCause.TIMEOUT]
 
     def by_name(self) -> dict[str, Any]:
@@ -142,7 +142,7 @@ class TxCredit:
                     self.free_ports &= ~(1 << plane)
 
     def take(self, plane: int) -> None:
-        """One packet goes to the port of `plane`."""
+        """Take one packet's room at the port of `plane`."""
         credits = self._credits
         if credits is not None:
             credits[plane] -= 1

@@ -67,7 +67,7 @@ class Deadlines:
         self._limit = max(COMPACT_FROM, 2 * len(entries))
 
     def first(self) -> float:
-        """The earliest deadline; NEVER when there is none."""
+        """Return the earliest deadline; NEVER when there is none."""
         heap = self._heap
         while heap:
             entry = heap[0]

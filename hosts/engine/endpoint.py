@@ -123,7 +123,9 @@ class Endpoint:
     def create_qp(
         self, qpn: int | None = None, *, transport: str = "mrc", settings: RcConfig | None = None
     ) -> EngineQueuePair:
-        """A QP in INIT with a fresh QPN (>= 3), or the one given, and a random first PSN. Raises LocalError.
+        """Create a QP in INIT with a random first PSN and a fresh QPN (>= 3), or the given one.
+
+        Raises LocalError.
 
         `transport`: "mrc", or "rocev2" for the baseline, whose parameters are `settings`.
         """
@@ -159,13 +161,13 @@ class Endpoint:
         return qp
 
     def _number_turns(self) -> None:
-        """Tell the QPs their places anew."""
+        """Renumber the turns of the QPs."""
         for turn, qp in enumerate(self._turn):
             qp.turn = turn
         self._ready_turns = [qp.turn for qp in self._turn if qp.listed]
 
     def _free_qpn(self, random_bits: int) -> int:
-        """The next QPN that no QP has; the very first from the number drawn."""
+        """Return the next QPN that no QP has; the very first from `random_bits`."""
         span = len(self._qpns)
         index = random_bits % span if self._next_qpn is None else self._next_qpn
         while self._qpns[index % span] in self._qps:
@@ -191,7 +193,7 @@ class Endpoint:
             self._peers.on_disconnect(self._peers.get(qp.peer), qp)
 
     def qp(self, qpn: int) -> EngineQueuePair:
-        """The QP of that number. Raises LocalError."""
+        """Return the QP of that number; raises LocalError for an unknown one."""
         try:
             return self._qps[qpn]
         except KeyError:
@@ -263,7 +265,7 @@ class Endpoint:
         return peers if peers < first else first
 
     def _update_deadlines(self) -> None:
-        """Ask the QPs that changed for their deadlines, and whether they have something to send."""
+        """Update the deadlines of the QPs that changed, and whether they can send."""
         touched_qps = self._touched_qps
         if touched_qps:
             self._update_ready()
@@ -302,7 +304,7 @@ class Endpoint:
     def transmit(
         self, now: float, limit: int = 64, room: Sequence[int] | None = None, control_room: Sequence[int] | None = None
     ) -> list[tuple[int, str, PacketRecord]]:
-        """About `limit` packets as (plane, peer, record), control packets first.
+        """Return about `limit` packets as (plane, peer, record), control packets first.
 
         `room[p]`: packets the port of plane p can take now (None: any number); planes without room, and ports that are
         down, are passed over. What is returned counts as sent. An empty list: nothing can be sent now. `control_room`:

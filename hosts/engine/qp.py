@@ -205,7 +205,7 @@ class EngineQueuePair(TimedItem):
         """Queue of changed QPs; the endpoint reads their deadlines and whether they can send."""
 
     def touch(self) -> None:
-        """Note that something changed."""
+        """Mark the QP as changed."""
         self.sender_changed = True
         self._touch_responder()
 
@@ -219,13 +219,13 @@ class EngineQueuePair(TimedItem):
             self._touched_qps.append(self)
 
     def _need_connected(self) -> Connected:
-        """Raises LocalError before connect()."""
+        """Return the connected parts; raises LocalError before connect()."""
         if self.connected is None:
             raise LocalError(f"QP {self.qpn} is in {self.state.value}: it has no peer before connect()")
         return self.connected
 
     def _sending_half(self) -> SendingHalf | None:
-        """The requestor; None before connect()."""
+        """Return the requestor; None before connect()."""
         return None if self.connected is None else self.connected.requestor
 
     @property
@@ -252,7 +252,7 @@ class EngineQueuePair(TimedItem):
     # ---- set-up -----------------------------------------------------------------------------------------
 
     def attributes(self, region: EngineMemoryRegion | None = None) -> QpAttributes:
-        """Attributes for the peer, out of band; with the EngineMemoryRegion it may write to, if any."""
+        """Return attributes for the peer, out of band; with the region it may write to, if any."""
         config = self._config
         region_fields = (0, 0, 0) if region is None else (region.va, region.rkey, region.length)
         return QpAttributes(
@@ -293,7 +293,7 @@ class EngineQueuePair(TimedItem):
         return {} if self.connected is None else {"profile": self._cc_profile, **self.connected.window.report()}
 
     def release(self) -> None:
-        """The QP is destroyed: its share of a window and its CC profile are free."""
+        """Release the share of a window and the CC profile of a destroyed QP."""
         if self.connected is not None:
             self.connected.window.leave()
         self._peers.qpccs.profiles.give_back(self._cc_profile)
@@ -376,7 +376,7 @@ class EngineQueuePair(TimedItem):
         self._peers.on_connect(link, self, profile, now)
 
     def _check_transport(self, remote: QpAttributes) -> None:
-        """Raises LocalError when the peer said that it speaks another one."""
+        """Raise LocalError when the peer's attributes name another transport."""
         if remote.transport not in (None, self.transport):
             raise LocalError(
                 f"QP {self.qpn} is {self.transport}, QP {remote.qpn} of the peer {remote.transport}: make both alike"
@@ -417,7 +417,10 @@ class EngineQueuePair(TimedItem):
         return self._wr_id
 
     def _checked_write(self, local: Any, remote_va: int, rkey: int, imm: int | None) -> Data:
-        """Bytes of a write whose values fit their fields. Raises LocalError, also when the QP is not in RTS."""
+        """Return the bytes of a write whose values fit their fields.
+
+        Raises LocalError, also when the QP is not in RTS.
+        """
         if self.state is not _RTS:
             reason = f": {self.error}" if self.error else ""
             raise LocalError(f"QP {self.qpn} is in {self.state.value}, needs rts{reason}")
@@ -430,7 +433,7 @@ class EngineQueuePair(TimedItem):
         return data
 
     def post_recv(self) -> int:
-        """One more WriteIMM may be received; returns the recv_id it will carry, which counts from 1.
+        """Post a receive for one WriteIMM; return the recv_id it will carry, which counts from 1.
 
         Each WriteIMM uses up one, in order; one that finds none ends the QP, for MRC has no RNR (§6.3). Post before the
         peer can send: receives may be posted before connect. Raises LocalError in ERROR.
@@ -446,7 +449,7 @@ class EngineQueuePair(TimedItem):
         return len(self._receives)
 
     def set_mpr(self, packets: int) -> None:
-        """Our window as responder from now on; the peer follows when both ends have `dynamic_mpr` (§5.3).
+        """Set our window as responder; the peer follows when both ends have `dynamic_mpr` (§5.3).
 
         Raises LocalError when it is off or `packets` is no multiple of 128 up to 32640.
         """
@@ -478,7 +481,7 @@ class EngineQueuePair(TimedItem):
         return 0 if sender is None else sender.pending()
 
     def held_packets(self) -> int:
-        """Packets received above a hole: how far the network reorders (ooo_count, §2.8)."""
+        """Return the number of packets above a hole: how far the network reorders (ooo_count, §2.8)."""
         return 0 if self.connected is None else self.connected.responder.held_packets
 
     def scheduler_state(self) -> str:
@@ -495,7 +498,10 @@ class EngineQueuePair(TimedItem):
         return "ready" if is_open is (self._config.qp.scheduler_names == "primer") else "active"
 
     def ev_states(self) -> list[dict[str, Any]]:
-        """One dict per EV, by value; `state` in words, `active` = in rotation, `probes_ok` of `probes_needed`."""
+        """Return one dict per EV, by value.
+
+        `state` in words, `active` = in rotation, `probes_ok` of `probes_needed`.
+        """
         if self.connected is None:
             return []
         return [
@@ -527,7 +533,7 @@ class EngineQueuePair(TimedItem):
         self.deny_ev(value, True, now)
 
     def allow(self, value: int, *, now: float) -> None:
-        """An EV is GOOD again, whatever it was. Raises LocalError for one the QP has not."""
+        """Make an EV GOOD again, whatever its state; raises LocalError for one the QP has not."""
         self.deny_ev(value, False, now)
 
     def deny_ev(self, value: int, deny: bool, now: float) -> None:
@@ -546,7 +552,7 @@ class EngineQueuePair(TimedItem):
     # ---- network and clock ------------------------------------------------------------------------------
 
     def receive(self, packet: PacketRecord, now: float) -> None:
-        """A packet from our peer for this QP."""
+        """Take a packet from our peer for this QP."""
         connected, kind = self.connected, type(packet)
         if kind is Write:
             self._touch_responder()
@@ -605,7 +611,7 @@ class EngineQueuePair(TimedItem):
         return connected is not None and self.state is _RTS and connected.responder.ack_plane is not None
 
     def transport_ack(self) -> TransportAck | None:
-        """The Transport ACK owed, if any."""
+        """Return the Transport ACK owed, if any."""
         connected = self.connected
         if connected is None or not self.owes_ack():
             return None

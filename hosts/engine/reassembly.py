@@ -67,7 +67,7 @@ class Reassembly:
         """Lengths in bytes of the messages that ended and were not taken out yet, in order."""
 
     def hold(self, psn: int, distance: int, packet: Write) -> None:
-        """A packet accepted `above` the hole (PSNs, 1 or more)."""
+        """Hold a packet accepted `distance` PSNs above the hole (1 or more)."""
         if distance > self._held_mask:
             self._widen(psn - distance, distance)
         self._held_parts[psn & self._held_mask] = MessagePart(packet)
@@ -81,7 +81,7 @@ class Reassembly:
             self._held_parts[psn & mask] = held_parts[psn & old_mask]
 
     def read(self, packet: Write, psn: int, run: int) -> tuple[int, str | None]:
-        """The hole at `psn` is filled by `packet`, and `run` packets are here from there on without another.
+        """Check `packet`, which fills the hole at `psn`, and the packets held behind it, `run` in all.
 
         Returns how many of them are right, and what is wrong with the next one; None when all are right.
         """

@@ -153,7 +153,7 @@ class Requestor:
         self.restart(first_psn, context.remote_mpr, context.config)
 
     def restart(self, first_psn: int, remote_mpr: int, config: Config) -> None:
-        """Begin at a PSN with these settings; again at another one as long as nothing was posted."""
+        """Start at a PSN with these settings; possible again as long as nothing was posted."""
         self._context.config = config
         self._context.remote_mpr = remote_mpr
         loss = self._loss = config.loss
@@ -220,11 +220,11 @@ class Requestor:
         return bool(not self.flight.bytes or window.may_send() or not window.is_alone or self._paths.profile.skips)
 
     def in_flight(self) -> bool:
-        """Something was sent and is not known to have arrived."""
+        """Return whether a packet was sent that is not known to have arrived."""
         return bool(self.flight.bytes)
 
     def window_open(self) -> bool:
-        """Both windows let the next packet go (§5.3)."""
+        """Return whether both windows let the next packet go (§5.3)."""
         is_beyond = not self._retransmit_psns and self.flight.next_psn > self.flight.cack + self._mpr
         return self._window.may_send() and not is_beyond
 
@@ -274,7 +274,7 @@ class Requestor:
                 window.took_turn(now)
 
     def _next_lost(self) -> Sent | None:
-        """The lowest PSN that has to be sent again; stays in the heap."""
+        """Return the lowest PSN's packet that has to be sent again; its PSN stays in the heap."""
         psns, flight = self._retransmit_psns, self.flight
         while psns:
             sent = flight.latest(psns[0])
@@ -497,7 +497,7 @@ class Requestor:
         return True
 
     def _update_path(self, feedback: Feedback, now: float) -> None:
-        """Apply the verdict on the path, and watch for a wait that begins when no path is left."""
+        """Apply the verdict on the path, and watch for a wait that starts when no path is left."""
         self._verdict(feedback.sack, feedback.trigger, now)
         if not self._paths.profile.usable_planes:
             self.watch_paths(now)
@@ -514,7 +514,7 @@ class Requestor:
         return rtt_s
 
     def _on_answer(self, now: float) -> None:
-        """The peer answered something."""
+        """Note that the peer answered."""
         self._proof.heard_at = now
         if self._silent:
             self._silent = False
@@ -575,7 +575,7 @@ class Requestor:
         self._ack_due_at = now + self.rtt.timer_s(0, now) if owed else NEVER
 
     def on_transport_ack(self, ack: TransportAck, now: float) -> None:
-        """§2.7: completes messages in posting order, or ends the QP."""
+        """Complete messages in posting order, or end the QP, by a Transport ACK (§2.7)."""
         self._on_answer(now)
         flight = self.flight
         psn = unwrap(ack.psn, flight.cack)
@@ -635,7 +635,7 @@ class Requestor:
     # ---- loss and refusal -------------------------------------------------------------------------------
 
     def _lost(self, sent: Sent, cause: LossCause, now: float) -> None:
-        """A packet in flight is lost without trace: tell, blame its EV, queue it again."""
+        """Give up a packet lost without trace: report, blame its EV, queue it again."""
         counters, context, ev = self._counters, self._context, sent.ev
         counters.lost += 1
         counters.losses[cause] += 1
@@ -670,7 +670,7 @@ class Requestor:
         return shown and not trims and self._proof.missed(sent.ev, sent.sent_at)
 
     def on_nack(self, nack: Nack, now: float) -> None:
-        """§2.10 and §5.14. The EV is judged even when the PSN is no longer of interest."""
+        """Act on a NACK (§2.10, §5.14); the EV is judged even when the PSN is no longer of interest."""
         flight, counters = self.flight, self._counters
         self._on_answer(now)
         psn = unwrap(nack.psn, flight.cack)
@@ -706,7 +706,7 @@ class Requestor:
         self._settle()
 
     def _on_refusal(self, nack: Nack, sent: Sent, psn: int, is_certain: bool, now: float) -> None:
-        """A packet in flight came back: trimmed, it goes again at once; refused for want of resources, later.
+        """Queue a refused packet: trimmed, it goes again at once; refused for want of resources, later.
 
         `is_certain`: the NACK names the copy beyond doubt.
         """
@@ -728,7 +728,7 @@ class Requestor:
         self._charge(now)
 
     def _unknown_nack(self, nack: Nack, psn: int, now: float) -> bool:
-        """A reason that §2.10 does not have (§12 rows 30 and 31); True when that is all there is to do."""
+        """Act on a reason that §2.10 does not have (§12 rows 30 and 31); True when the NACK is done with."""
         detail = f"the responder refused PSN {nack.psn:#x} for reason {nack.reason:#x}"
         if nack.reason == self._overflow:
             if psn > self.flight.cack or (self._messages and psn >= self._messages[0].first_psn):
@@ -808,16 +808,16 @@ class Requestor:
             self._paths.refresh(None)
 
     def _stranded(self) -> bool:
-        """No EV can be used, and that is not charged (note 4)."""
+        """Return whether no EV can be used, and the wait is not charged (note 4)."""
         return not self._paths.profile.usable_planes and not self._waits_charged()
 
     def _waits_charged(self) -> bool:
-        """No EV can be used, and that is charged (note 4)."""
+        """Return whether the wait for a usable EV is charged (note 4)."""
         obstacle = self._paths.profile.obstacle
         return obstacle is Obstacle.PATHS or (obstacle is Obstacle.PORTS and self._loss.all_ports_down == "charge")
 
     def watch_paths(self, now: float) -> None:
-        """Ports or EVs changed, or there is something new to send: a wait that is charged begins or ends."""
+        """Start or end a charged wait after a change of ports, EVs or messages."""
         if self._paths.profile.usable_planes or not self._messages or not self._waits_charged():
             self._stranded_due = NEVER
         elif self._stranded_due == NEVER:
@@ -841,7 +841,7 @@ class Requestor:
         return first
 
     def flush(self, status: Status, psn: int | None, now: float) -> None:
-        """The QP failed: end all work requests in posting order.
+        """End all work requests of a failed QP in posting order.
 
         The one that holds `psn` (None: the oldest) ends with `status`, the others as FLUSHED.
         """

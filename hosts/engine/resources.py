@@ -35,7 +35,7 @@ class Resources:
 
     @staticmethod
     def for_config(config: Config) -> Resources | None:
-        """None when nothing is limited, which saves the checks."""
+        """Return the resources of a configuration; None when nothing is limited, which saves the checks."""
         limits = config.resources
         return Resources(config) if limits.bitmap_packets or limits.work_slots or limits.rx_buffer_bytes else None
 

@@ -151,7 +151,10 @@ class Responder:
     # ---- data -------------------------------------------------------------------------------------------
 
     def on_write(self, packet: Write, now: float) -> None:
-        """§6.2. Order of checks: trimmed, duplicate, window, access, then the bytes are placed."""
+        """Take a data packet (§6.2).
+
+        Order of checks: trimmed, duplicate, window, access, then the bytes are placed.
+        """
         counters = self._counters
         psn = unwrap(packet.psn, self.cack)
         offset = psn - self.cack - 1
@@ -187,7 +190,10 @@ class Responder:
         self._accept(packet, psn, offset, rqmsn, now)
 
     def _check_rqmsn(self, packet: Write, psn: int, now: float) -> int | None:
-        """The unwrapped number of a WriteIMM; None when it breaks the limit or was delivered: the QP failed."""
+        """Return the unwrapped number of a WriteIMM.
+
+        None when it breaks the limit or was delivered: the QP failed.
+        """
         last_delivered = self._rqmsn
         rqmsn = unwrap(packet.rqmsn, 0 if last_delivered is None else last_delivered, RQMSN_BITS)
         limit = (last_delivered or 0) + self._config.qp.max_wimm
@@ -312,7 +318,7 @@ class Responder:
         return is_ack_requested
 
     def _deliver(self, work: AwaitedWork, length: int, packet: Write, now: float) -> bool:
-        """A WriteIMM is complete and its turn has come; False when the QP failed of it."""
+        """Deliver a WriteIMM that is complete and next in order; False when the QP failed of it."""
         rqmsn = work.rqmsn or 0
         if rqmsn > 1 if self._rqmsn is None else rqmsn != self._rqmsn + 1:
             detail = f"RQMSN {rqmsn & 0xFFFF} is not the next one"
@@ -330,7 +336,7 @@ class Responder:
         return True
 
     def _no_receive(self, work: AwaitedWork, packet: Write, now: float) -> None:
-        """§6.3: there is no RNR, so a WriteIMM without a posted receive ends the QP."""
+        """End the QP for a WriteIMM without a posted receive: there is no RNR (§6.3)."""
         if self._config.qp.no_receive == "nak":
             self._nak, self._nak_psn = Syndrome.NAK_REMOTE_OPERATION, work.psn
         else:
@@ -340,7 +346,7 @@ class Responder:
         self._fail(Status.REMOTE_OPERATION, detail, None, now)
 
     def _on_trimmed(self, packet: Write, psn: int, known: bool, now: float) -> None:
-        """§6.2 step 1: touches neither bitmap nor byte count."""
+        """Answer a trimmed packet, without change of bitmap and byte count (§6.2 step 1)."""
         self._counters.trims_received += 1
         if packet.trimmed is NackReason.TRIMMED_LASTHOP:
             self._context.incast.on_trim(now)
@@ -432,7 +438,7 @@ class Responder:
         return Verdict.ALWAYS_SKIP if count >= limit else Verdict.SKIP_ONCE
 
     def on_probe(self, probe: ReliabilityProbe, now: float) -> None:
-        """§6.10; the Transport ACK is repeated too, for its loss may be why the peer asks (§6.7)."""
+        """Answer a probe (§6.10), and repeat the Transport ACK: its loss may be why the peer asks (§6.7)."""
         if probe.rtx:
             probe.plane = elsewhere(probe.plane)
         self._sack(probe, None, now)
@@ -440,7 +446,7 @@ class Responder:
             self.ack_plane = probe.plane
 
     def transport_ack(self) -> TransportAck | None:
-        """The Transport ACK owed, for everything completed up to now; None when none is."""
+        """Return the Transport ACK owed, for everything completed up to now; None when none is."""
         if self.ack_plane is None:
             return None
         plane, self.ack_plane = self.ack_plane, None
@@ -477,7 +483,7 @@ class Responder:
         )
 
     def _refuse(self, packet: Write, psn: int, syndrome: Syndrome, detail: str, now: float) -> None:
-        """The peer broke a rule: Transport NAK and QP error (§6.2 step 3)."""
+        """Refuse a packet that breaks a rule: Transport NAK and QP error (§6.2 step 3)."""
         self._nak, self._nak_psn = syndrome, psn
         self.repeat_nak(packet)
         status = Status.REMOTE_ACCESS if syndrome is Syndrome.NAK_REMOTE_ACCESS else Status.REMOTE_INVALID_REQUEST
@@ -511,7 +517,7 @@ class Responder:
 
     @property
     def held_packets(self) -> int:
-        """Packets above a hole that are here: how far the network reorders (ooo_count, §2.8)."""
+        """Number of packets above a hole: how far the network reorders (ooo_count, §2.8)."""
         return self._arrived_bits.bit_count()
 
     def set_mpr(self, packets: int) -> None:
@@ -528,14 +534,14 @@ class Responder:
         self._restores = self._config.resources.flow_control_restore
 
     def flush(self, now: float) -> None:
-        """The QP failed: posted receives come back."""
+        """Give back the posted receives of a failed QP."""
         while self._receives:
             self._context.events.append(ReceiveFlushed(self._context.qpn, self._receives.popleft(), now))
 
     # ---- clock ------------------------------------------------------------------------------------------
 
     def on_timer(self, now: float) -> None:
-        """The SACK owed for the last few packets leaves."""
+        """Send the SACK owed for the last few packets."""
         if self._flush_at <= now and self._last is not None:
             self._sack(self._last, unwrap(self._last.psn, self.cack), now)
 

@@ -170,7 +170,10 @@ class CcProfiles:
         self._next_id = DEFAULT_PROFILE + 1
 
     def create(self, profile: CcProfile | None = None, name: str = "") -> int:
-        """A profile in INIT; returns its id. Raises LocalError when there are too many."""
+        """Create a profile in INIT and return its id.
+
+        Raises LocalError when there are too many.
+        """
         if len(self._entries) >= self._limit:
             raise LocalError(f"{self._limit} CC profiles exist, which is the limit: destroy one first")
         profile_id, self._next_id = self._next_id, self._next_id + 1
@@ -209,7 +212,7 @@ class CcProfiles:
         return self._entry(profile_id).profile
 
     def rows(self) -> list[dict[str, Any]]:
-        """One dict per profile: `id`, `name`, `state` in words, `users` (QPs), and its fields."""
+        """Return one dict per profile: `id`, `name`, `state` in words, `users` (QPs), and its fields."""
         return [
             {
                 "id": number,
@@ -222,7 +225,10 @@ class CcProfiles:
         ]
 
     def take(self, profile_id: int) -> CcProfile:
-        """A QP is made with it. Raises LocalError unless it is ONLINE."""
+        """Count a QP that gets the profile, and return the profile.
+
+        Raises LocalError unless the profile is ONLINE.
+        """
         entry = self._entry(profile_id)
         if entry.state is not ProfileState.ONLINE:
             raise LocalError(f"CC profile {profile_id} is {entry.state.value}: bring it online before a QP uses it")
@@ -231,7 +237,10 @@ class CcProfiles:
         return entry.profile
 
     def give_back(self, profile_id: int) -> None:
-        """A QP made with it is gone. The default profile is not counted: it is always there."""
+        """Count off a QP that had the profile.
+
+        The default profile is not counted: it always exists.
+        """
         if profile_id != DEFAULT_PROFILE:
             self._entry(profile_id).users -= 1
 

@@ -80,7 +80,7 @@ class Crowd:
         """Window at the time `_flight_at`."""
 
     def join(self) -> None:
-        """Begin to share."""
+        """Enter the crowd."""
         self.joined, self._calm_bytes = True, 0
 
     def opens_at(self, window: float, base: float) -> float:

@@ -18,7 +18,7 @@ class IncastSignal:
         self._hold_ends = float("-inf")
 
     def on_trim(self, now: float) -> None:
-        """A packet for us was trimmed at the last hop."""
+        """Note that a packet for us was trimmed at the last hop."""
         self._hold_ends = now + self._hold_s
 
     def penalty(self, now: float) -> int:

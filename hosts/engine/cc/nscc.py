@@ -105,7 +105,7 @@ class NsccParameters:
 
     @property
     def bdp(self) -> float:
-        """Bytes that fill the pipe without a queue."""
+        """Return the bytes that fill the pipe without a queue."""
         return self.rate * self.base_rtt
 
     @classmethod
@@ -254,7 +254,7 @@ class Nscc:
         self.inflight += size
 
     def on_unlost(self, size: int) -> None:
-        """A packet given up turned out to have arrived: the byte counter will drain it once more."""
+        """Add a packet that was given up and has arrived: the byte counter will drain it once more."""
         self.inflight += size
 
     def opens_at(self) -> float:
@@ -266,7 +266,7 @@ class Nscc:
     def on_ack(
         self, now: float, size: int, marked: bool, rtt: float | None, penalty: int = 0, restore: bool | None = False
     ) -> Reaction:
-        """`size` bytes are newly acknowledged; mark and round trip are those of the packet the SACK reflects.
+        """Count `size` newly acknowledged bytes, and react to mark and round trip of the SACK's trigger.
 
         `penalty` 0..127 and `restore` come from the receiver (§2.6); restore None: its throttling goes on elsewhere.
         """
@@ -312,7 +312,10 @@ class Nscc:
     # ---- bad news ---------------------------------------------------------------------------------------
 
     def on_trim(self, now: float, size: int, last_hop: bool = False, left_at: float = INF) -> None:
-        """A packet was trimmed, in the core or at the last hop: one packet of window, or a quick adapt."""
+        """Take a packet off that was trimmed, in the core or at the last hop.
+
+        The window shrinks by one packet, or by a quick adapt.
+        """
         self._drain(size)
         self._average(now, self.p.base_rtt)  # stand-in for the delay of a full queue
         if self.crowd.joined:
@@ -328,7 +331,10 @@ class Nscc:
             self._join_crowd()
 
     def on_loss(self, now: float, size: int, left_at: float = INF) -> None:
-        """A packet was given up, by its timer or by inference: one packet of window. Does not arm quick adapt."""
+        """Take a packet off that was given up, by its timer or by inference.
+
+        The window shrinks by one packet; quick adapt is not armed.
+        """
         self._drain(size)
         if self.crowd.joined:
             self.cwnd = self.crowd.after_loss(self.cwnd, now, left_at, self.base, size, self.avg >= self.p.target)
@@ -342,7 +348,7 @@ class Nscc:
         self.inflight -= size
 
     def _drain(self, size: int) -> None:
-        """`size` bytes left the network."""
+        """Take `size` bytes off that left the network."""
         if self.inflight + self.p.mtu > self.cwnd:
             self.qa_limited = True
         self.inflight -= size
@@ -356,7 +362,7 @@ class Nscc:
     # ---- a crowd (note 6) -------------------------------------------------------------------------------
 
     def _join_crowd(self) -> None:
-        """Begin to share as in a crowd."""
+        """Enter the crowd, and share by its law."""
         self.crowd.join()
         self.saved_window = self.credit = 0.0
         self.calm_bytes, self.settled_bytes, self.sprint = 0, 0, False
@@ -380,7 +386,7 @@ class Nscc:
     # ---- delay ------------------------------------------------------------------------------------------
 
     def learn_base(self, rtt: float) -> None:
-        """A round trip on an empty path, perhaps. The ceiling of the window follows the base."""
+        """Lower the base to a round trip that may be of an empty path; the window's ceiling follows."""
         if 0 < rtt < self.base > self.p.base_min:
             self.base = max(rtt, self.p.base_min)
             self._follow_base()
@@ -462,7 +468,7 @@ class Nscc:
         return Reaction.DECREASE
 
     def _settle(self, now: float) -> None:
-        """Apply what was earned; eta comes on top once per period, whatever the quadrant."""
+        """Apply the increases earned; eta comes on top once per period, whatever the quadrant."""
         self.cwnd += self.credit / self.cwnd
         if now - self.t_settle >= self.p.adjust_period:
             self.t_settle = now

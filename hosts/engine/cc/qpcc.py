@@ -95,7 +95,7 @@ class Share:
 
     @property
     def is_alone(self) -> bool:
-        """No other QP goes to this destination."""
+        """Whether no other QP goes to this destination."""
         return len(self.qpcc.shares) == 1
 
     def may_send(self) -> bool:
@@ -292,7 +292,7 @@ class Qpcc:
         return share
 
     def leave(self, share: Share) -> None:
-        """The QP is gone; what it had in flight is no longer ours."""
+        """Remove the share of a destroyed QP, and its bytes in flight."""
         if share in self.shares:
             self.shares.remove(share)
             self._throttled_shares.discard(share)
@@ -302,7 +302,7 @@ class Qpcc:
 
     @property
     def all_parked(self) -> bool:
-        """No QP of the destination is heard."""
+        """Whether no QP of the destination is heard."""
         return all(share.parked for share in self.shares)
 
     # ---- feedback ---------------------------------------------------------------------------------------
@@ -373,7 +373,7 @@ class Qpcc:
     # ---- inspection -------------------------------------------------------------------------------------
 
     def report(self) -> dict[str, Any]:
-        """State for tools: bytes, seconds, and how often each Reaction came (by its words)."""
+        """Return the state for tools: bytes, seconds, and counts of each Reaction (by its words)."""
         cc = self.cc
         return {
             "algorithm": NSCC,
@@ -395,7 +395,7 @@ _DEFAULTS: Final = {"none": CcProfile(None), **{name: CcProfile(name) for name i
 
 
 def default_profile(config: Config) -> CcProfile:
-    """The CC profile that a configuration describes."""
+    """Return the CC profile that a configuration describes."""
     return _DEFAULTS[config.congestion.cc_algorithm]
 
 

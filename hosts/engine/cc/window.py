@@ -69,7 +69,7 @@ class FixedWindow:
         return crowd.opens_at(self.cwnd, self._base_s) if crowd.joined and self.cwnd < self.mtu else LONG_AGO
 
     def took_turn(self, now: float) -> None:
-        """A packet left that had to wait for opens_at()."""
+        """Note that a packet left that had to wait for opens_at()."""
         self._crowd.turn_at = now
 
     def on_send(self, size: int) -> None:
@@ -102,7 +102,7 @@ class FixedWindow:
             self.cwnd = min(self.cwnd, self._full_window) if self._crowd.joined else self._full_window
 
     def on_trim(self, now: float, size: int, last_hop: bool, left_at: float, attempt: int) -> None:
-        """A packet that left at `left_at` was trimmed on its way; `last_hop`: at the port to its receiver.
+        """Take a packet off that left at `left_at` and was trimmed; `last_hop`: at the receiver's port.
 
         `attempt`: 1 for the first transmission of the packet.
         """
@@ -114,11 +114,11 @@ class FixedWindow:
             self.cwnd = min(self._full_window, PACKETS * float(self.mtu))
 
     def on_other_nack(self, size: int) -> None:
-        """A packet was refused for want of resources at the responder."""
+        """Take a packet off that was refused for want of resources at the responder."""
         self.inflight -= size
 
     def on_loss(self, now: float, size: int, left_at: float) -> None:
-        """A packet that left at `left_at` was given up as lost."""
+        """Take a packet off that left at `left_at` and was given up as lost."""
         self.inflight -= size
         if self._crowd.joined:
             self.cwnd = self._crowd.after_loss(self.cwnd, now, left_at, self._base_s, size, self._delay >= TARGET)
@@ -128,10 +128,10 @@ class FixedWindow:
         self.inflight += size
 
     def on_silence(self) -> None:
-        """A timer expired, and nothing was heard since its packet left: the peer's QP may be gone."""
+        """Note that a timer expired without an answer since its packet left: the peer's QP may be gone."""
 
     def on_life(self) -> None:
-        """Something was heard again."""
+        """Note an answer after a silence."""
 
     def cap(self, outstanding: int) -> None:
         """Keep inflight plausible for peers that count otherwise (§12 row 15), or lie.
@@ -142,9 +142,9 @@ class FixedWindow:
         self.inflight = plausible_inflight(self.inflight, outstanding)
 
     def leave(self) -> None:
-        """The QP is gone or in ERROR: none of its packets is in flight."""
+        """Remove all packets in flight of a QP that is gone or in ERROR."""
         self.inflight = 0
 
     def report(self) -> dict[str, Any]:
-        """State for tools; bytes."""
+        """Return the state for tools, in bytes."""
         return {"algorithm": "fixed", "cwnd_bytes": self.cwnd, "inflight_bytes": max(0, self.inflight)}

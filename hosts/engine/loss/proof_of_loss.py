@@ -47,14 +47,14 @@ class ProofOfLoss:
         """Time of the peer's last answer of any kind."""
 
     def on_read(self, plane: int, sent_at: float) -> None:
-        """The peer has read a packet on that plane."""
+        """Note that the peer has read a packet on that plane."""
         if sent_at > self._read[plane]:
             self._read[plane] = sent_at
             if sent_at > self.newest_read:
                 self.newest_read = sent_at
 
     def on_answer(self, plane: int, sent_at: float, ordinary: bool, now: float) -> None:
-        """A packet was answered, and its round trip is known: `ordinary`, or late."""
+        """Note an answer whose round trip is known: `ordinary`, or late."""
         self.heard_at = now
         self.on_read(plane, sent_at)
         if not ordinary:

@@ -80,7 +80,7 @@ class RoundTrips:
     # ---- what was measured ------------------------------------------------------------------------------
 
     def on_sample(self, rtt_s: float, now: float) -> None:
-        """A round trip took that long."""
+        """Update the estimate with a measured round trip."""
         if self.srtt_s is None:
             self.srtt_s, self.deviation_s = rtt_s, rtt_s / 2
         else:
@@ -90,7 +90,7 @@ class RoundTrips:
             self._late_s = 0.0
 
     def on_late_answer(self, rtt_s: float, now: float) -> None:
-        """The answer to a copy that had been given up came after all, so long after the copy left."""
+        """Note a late answer to a copy that had been given up; `rtt_s`: time since the copy left."""
         if rtt_s > self._decayed_late_s(now):
             self._late_s, self._late_at = rtt_s, now
         self.on_sample(rtt_s, now)
@@ -140,7 +140,7 @@ class RoundTrips:
         return rtt_s <= self.patience_s(ev.rtt_s)
 
     def typical_s(self) -> float:
-        """A round trip, or T as long as none is known."""
+        """Return the smoothed round trip, or T while none is known."""
         return self.srtt_s or self._base_s
 
     def patience_s(self, path_rtt_s: float) -> float:
@@ -184,7 +184,7 @@ class RetryBudget:
         """A NACK for a trim came in this round: the round is free."""
 
     def charge(self, now: float) -> bool:
-        """Something has to be sent or asked for again; False when the budget is spent with that."""
+        """Charge a packet sent or asked for again; False when the budget is spent with that."""
         if now < self.again_at:
             return True
         if self._trimmed:
@@ -197,11 +197,11 @@ class RetryBudget:
         return True
 
     def trimmed(self) -> None:
-        """A packet met congestion: path and responder work."""
+        """Note a trim: path and responder work."""
         self._trimmed = True
 
     def restore(self) -> None:
-        """Something got through: the budget is whole again."""
+        """Refill the budget after progress."""
         self.charges = 0
         self.again_at = 0.0
         self._trimmed = False

@@ -123,7 +123,7 @@ class Sent(Transmission):
         return self.attempt == 1 + sack.rtx and self.attempt <= 2
 
     def earlier(self, sack: Sack) -> Copy | None:
-        """The copy, given up before, that triggered it: its mirrored timestamp says which (§5.8)."""
+        """Return the copy, given up before, that triggered the SACK, by its mirrored timestamp (§5.8)."""
         if self.timestamp is None:
             return None
         for copy in reversed(self.copies):
@@ -162,7 +162,7 @@ class ByAge:
         self._limit = COMPACT_FROM
 
     def add(self, sent: Sent) -> None:
-        """The youngest; once in a while the chain is freed of what is over."""
+        """Append the youngest transmission; from time to time finished entries are freed."""
         newest_sent = self._newest_sent
         if newest_sent is None:
             self.oldest_sent, self.oldest_sent_at = sent, sent.sent_at
@@ -280,7 +280,7 @@ class SendWindow:
         self._timer_limit = COMPACT_FROM
 
     def add(self, sent: Sent) -> None:
-        """A transmission leaves now."""
+        """Add a transmission that leaves now."""
         psn = sent.psn
         if psn == self.next_psn:
             self.next_psn = psn + 1
@@ -320,7 +320,7 @@ class SendWindow:
         return self._ring[psn & self._ring_mask] if self.cack < psn < self.next_psn else None
 
     def outstanding_sent(self) -> list[Sent]:
-        """The latest transmissions of all that is not known to have arrived, in order of PSN."""
+        """Return the latest transmission of each PSN not known to have arrived, in order of PSN."""
         transmissions = [self.latest(psn) for psn in range(self.cack + 1, self.next_psn)]
         return [sent for sent in transmissions if sent is not None]
 
@@ -344,7 +344,7 @@ class SendWindow:
     # ---- arrivals ---------------------------------------------------------------------------------------
 
     def acknowledge(self, cack: int) -> list[Sent]:
-        """Everything up to `cack` (below next_psn) arrived. Returns what is news, in order of PSN."""
+        """Mark all up to `cack` (below next_psn) as arrived; return the newly arrived, in order of PSN."""
         news: list[Sent] = []
         old_cack = self.cack
         if cack <= old_cack:
@@ -396,7 +396,7 @@ class SendWindow:
     # ---- loss -------------------------------------------------------------------------------------------
 
     def give_up(self, sent: Sent) -> None:
-        """An IN_FLIGHT packet is no longer expected to arrive."""
+        """Mark an IN_FLIGHT packet as no longer expected to arrive."""
         sent.state = GIVEN_UP
         self.bytes -= sent.size
 
@@ -414,7 +414,7 @@ class SendWindow:
                 self._newest_arrived = sent.serial
 
     def overtake(self, sent: Sent) -> None:
-        """`sent` arrived beyond doubt: older packets of its EV that did not become suspects (rule a)."""
+        """Make suspects of older packets of the EV over which `sent` arrived beyond doubt (rule a)."""
         ev, serial = sent.ev, sent.serial
         if serial > ev.newest_arrived:
             ev.newest_arrived = serial
@@ -488,7 +488,7 @@ class SendWindow:
     # ---- timers -----------------------------------------------------------------------------------------
 
     def take_expired(self, now: float) -> list[Sent]:
-        """Packets in flight whose timer is due (rule c), oldest first; their timers are spent.
+        """Return packets in flight whose timer is due (rule c), oldest first; their timers are spent.
 
         A timer that was set before answers turned out to take longer runs on for as long as they take.
         """
@@ -508,7 +508,7 @@ class SendWindow:
         return sorted(due, key=lambda sent: sent.serial)
 
     def first_timer(self) -> Sent | None:
-        """The packet in flight whose timer is due first."""
+        """Return the packet in flight whose timer is due first."""
         timers, timers_apart = self._timers, self._timers_apart
         while timers_apart and timers_apart[0][2].state != IN_FLIGHT:
             heappop(timers_apart)

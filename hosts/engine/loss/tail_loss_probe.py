@@ -83,7 +83,7 @@ class HeuristicLoss:
 
     @classmethod
     def for_config(cls, config: Config) -> HeuristicLoss | None:
-        """None for a configuration that guesses nothing."""
+        """Return the heuristic of a configuration; None when it guesses nothing."""
         return cls(config) if config.loss.clear_bits == "lost" or config.loss.loss_rule == "ooo" else None
 
     def suspect(

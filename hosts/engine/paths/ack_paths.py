@@ -40,7 +40,7 @@ class Slot:
 
     @property
     def last_heard(self) -> int | None:
-        """`heard`, or None."""
+        """EV on which the peer was heard last; None: no packet came in yet."""
         return None if self.heard_ev == NO_EV else self.heard_ev
 
     @property
@@ -73,34 +73,34 @@ class AckPaths:
     # ---- evidence ---------------------------------------------------------------------------------------
 
     def on_packet(self, plane: int, ev: int) -> None:
-        """A packet of the peer came in."""
+        """Note the EV of a packet that came in from the peer."""
         slot = self._slots[plane]
         if ev != slot.heard_ev:
             slot.earlier_heard_ev, slot.heard_ev = slot.heard_ev, ev
 
     def on_proof(self, ev: Ev, now: float) -> None:
-        """A SACK names a packet of ours that went over this EV."""
+        """Take an EV as proven: a SACK names a packet of ours that went over it."""
         slot = self._slots[ev.plane]
         slot.ev = ev
         slot.failed = 0
         self.proved_at = now
 
     def on_probe_answered(self, ev: Ev, rtt_s: float) -> None:
-        """An EV probe over it was answered."""
+        """Take an EV as proven: an EV probe over it was answered."""
         slot = self._slots[ev.plane]
         slot.ev = ev
         slot.failed = 0
         self.rtt_s = rtt_s if self.rtt_s is None else self.rtt_s + (rtt_s - self.rtt_s) / 8
 
     def on_probe_unanswered(self, ev: Ev) -> None:
-        """An EV probe over it was not: maybe the EV, maybe the answer's way."""
+        """Count an unanswered EV probe: the EV may have failed, or the answer's way."""
         slot = self._slots[ev.plane]
         slot.failed += 1
         if slot.ev is ev:
             slot.ev = None
 
     def forget(self) -> None:
-        """The peer may have been restarted, or its QPs are gone: all planes become unproven."""
+        """Make all planes unproven: the peer may have been restarted, or its QPs are gone."""
         for slot in self._slots:
             slot.ev, slot.failed = None, 0
         self._round.clear()
@@ -133,7 +133,7 @@ class AckPaths:
         return any(slot.ev is not None for slot in self._slots)
 
     def _random_ev(self, plane: int, avoid: int | None = None) -> Ev | None:
-        """One of the plane's EVs that our own data has not found bad, at random, but not `avoid`."""
+        """Return a random EV of the plane that our data has not found bad, but not `avoid`; None: none."""
         for profile in self._profiles:
             evs = [ev for ev in profile.on_plane(plane) if ev.state in _WORKING and ev.value != avoid]
             if evs:
@@ -214,7 +214,7 @@ class AckPaths:
         return [(p, e) for p, e in evs.items() if e is not None] or [(plane, ev if own_ev is None else own_ev)]
 
     def _doubt(self, plane: int, ev: int | None) -> None:
-        """An answer over it was lost: its proof is put to the test by the next EV probe."""
+        """Doubt an EV over which an answer was lost: the next EV probe tests it."""
         slot = self._slots[plane]
         if slot.ev is not None and slot.ev.value == ev:
             slot.failed = max(slot.failed, PLANE_FAILURES)
@@ -236,7 +236,7 @@ class AckPaths:
         return max(rank, 2), None if ev is None else ev.value
 
     def _ev(self, plane: int) -> int | None:
-        """The EV of a plane for the usual answer."""
+        """Return the EV of a plane for the usual answer."""
         slot = self._slots[plane]
         ev = slot.ev
         if ev is not None and ev.state not in _WORKING:

@@ -166,7 +166,7 @@ class Ev:
         """The backup that took its slot when it last left the rotation."""
 
     def on_sample(self, rtt_s: float) -> None:
-        """A round trip over it took that long."""
+        """Update the path's estimate with a measured round trip."""
         self.rtt_s = rtt_s
         if self.srtt_s < 0:
             self.srtt_s, self.deviation_s = rtt_s, rtt_s / 2
@@ -226,7 +226,7 @@ class _Plane:
 
     @property
     def order(self) -> list[Ev]:
-        """The rotation, to be read or changed."""
+        """EVs of the rotation, to be read or changed."""
         turns = self._turns
         if turns:
             self._order = [self._order[turn] for turn in turns]
@@ -380,7 +380,7 @@ class EvProfile:
         self._refresh()
 
     def __iter__(self) -> Any:
-        """All EVs in the order of their values."""
+        """Iterate over all EVs in the order of their values."""
         return iter([self._by_value[value] for value in sorted(self._by_value)])
 
     def values(self) -> list[int]:
@@ -391,11 +391,11 @@ class EvProfile:
         return len(self._by_value)
 
     def find(self, value: int) -> Ev | None:
-        """The EV of that value, or None: feedback may name anything (§7)."""
+        """Return the EV of that value, or None: feedback may name any value (§7)."""
         return self._by_value.get(value)
 
     def on_plane(self, plane: int) -> list[Ev]:
-        """All EVs of a plane, whatever their state."""
+        """Return all EVs of a plane, whatever their state."""
         found = self._planes.get(plane)
         return found.members if found is not None else []
 
@@ -446,7 +446,7 @@ class EvProfile:
         return avoid if fallback else None
 
     def other_ev(self, avoid: Ev | None) -> Ev | None:
-        """An EV in rotation for a probe, of another plane than `avoid` if there is one; takes nobody's turn."""
+        """Return an EV in rotation for a probe, of another plane than `avoid` if possible; takes no turn."""
         first = 0 if avoid is None else avoid.plane + 1
         count = max(self._planes) + 1
         for step in range(count):
@@ -458,14 +458,17 @@ class EvProfile:
         return avoid if avoid is not None and avoid.active and self.usable_planes >> avoid.plane & 1 else None
 
     def sibling(self, ev: Ev) -> Ev | None:
-        """Another EV in rotation of the same plane, for a probe; None: there is none, or the plane is down."""
+        """Return another EV in rotation of the same plane, for a probe.
+
+        None: there is none, or the plane is down.
+        """
         if not self.usable_planes >> ev.plane & 1:
             return None
         siblings = [candidate for candidate in self._planes[ev.plane].order if candidate is not ev]
         return siblings[int(self._rng.random() * len(siblings))] if siblings else None
 
     def spares(self) -> list[Ev]:
-        """A GOOD backup of each plane that is up and has one, drawn at random."""
+        """Return a random GOOD backup of each plane that is up and has one."""
         backups = []
         for number, plane in self._planes.items():
             good_backups = [ev for ev in plane.backups if ev.state is _GOOD] if self.plane_up(number) else []
@@ -544,7 +547,7 @@ class EvProfile:
         return Obstacle.PATHS if any(map(self.plane_up, planes)) else Obstacle.PORTS
 
     def at_a_loss(self, plane: int) -> bool:
-        """A plane has EVs in rotation, and all of them are in doubt."""
+        """Return whether a plane has EVs in rotation, and all of them are in doubt."""
         order = self._planes[plane].order
         return bool(order) and all(ev.in_doubt for ev in order)
 

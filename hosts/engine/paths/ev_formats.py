@@ -60,7 +60,10 @@ class Srv6Format:
         return ev & (1 << self.uplink_bits) - 1
 
     def evs(self, planes: Iterable[int], uplinks: Iterable[int], tag: int = 0) -> list[EvPlane]:
-        """One EV for each uplink of each plane. Under one T0 only the plane matters: give one uplink (§8.2)."""
+        """Return one EV for each uplink of each plane.
+
+        Under one T0 only the plane matters: give one uplink (§8.2).
+        """
         return [(self.pack(plane, uplink, tag), plane) for plane, uplink in product(planes, list(uplinks))]
 
 
@@ -82,7 +85,7 @@ class StructuredFormat:
             )
 
     def pack(self, plane: int, fields: Sequence[int]) -> int:
-        """`fields`: egress choice of each tier, first hop first; those left out are 0."""
+        """Return an EV; `fields`: egress choice of each tier, first hop first; missing ones are 0."""
         if len(fields) > len(self.widths):
             raise EvFormatError(f"{len(fields)} fields: there are {len(self.widths)} tiers")
         value, low = _fit("plane", plane, self.plane_bits), EV_BITS
@@ -92,7 +95,7 @@ class StructuredFormat:
         return value
 
     def field(self, ev: int, tier: int) -> int:
-        """The bits that a switch of that tier reads."""
+        """Return the bits that a switch of that tier reads."""
         low = EV_BITS - sum(self.widths[: tier + 1])
         return ev >> low & (1 << self.widths[tier]) - 1
 
@@ -100,7 +103,7 @@ class StructuredFormat:
         return ev & (1 << self.plane_bits) - 1
 
     def evs(self, planes: Iterable[int], choices: Sequence[Iterable[int]]) -> list[EvPlane]:
-        """One EV for each combination of `choices` (the egress numbers of each tier) in each plane."""
+        """Return one EV for each combination of `choices` (egress numbers of each tier) in each plane."""
         tiers = [list(tier) for tier in choices]
         return [(self.pack(plane, fields), plane) for plane in planes for fields in product(*tiers)]
 
@@ -116,7 +119,10 @@ class EcmpFormat:
             raise EvFormatError(f"EVs of {self.bits} bits: {EV_BITS}, or {IPV4_BITS} without flow label")
 
     def evs(self, planes: Iterable[int], count: int, rng: Random) -> list[EvPlane]:
-        """`count` random distinct EVs for each plane. Two may share a path: only statistics covers them all."""
+        """Return `count` random distinct EVs for each plane.
+
+        Two may share a path: only statistics covers them all.
+        """
         planes = list(planes)
         total = count * len(planes)
         if not 0 < total <= 1 << self.bits:

@@ -106,7 +106,7 @@ EV_MOVES: Final[dict[tuple[EvState, EvSignal], EvState]] = {
 
 
 def ev_moves(config: Config) -> dict[tuple[EvState, EvSignal], EvState]:
-    """The table, with the cells that are open points as the configuration has them (§12 rows 20 and 21)."""
+    """Return the table of moves, open points as the configuration has them (§12 rows 20 and 21)."""
     cells: dict[tuple[EvState, EvSignal], EvState] = {}
     if not config.paths.skip_to_bad:
         cells |= {(_SKIP, EvSignal.LOST): _SKIP, (_SKIP, EvSignal.SACK_ALWAYS_SKIP): _SKIP}

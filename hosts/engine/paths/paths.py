@@ -104,17 +104,17 @@ class QpPaths:
         self._next_id = rng.getrandbits(16)
 
     def find(self, value: int) -> Ev | None:
-        """The EV of that value, or None."""
+        """Return the EV of that value, or None."""
         return self.profile.find(value)
 
     def on_proof(self, ev: Ev, now: float) -> None:
-        """A SACK names a packet of ours that went over this EV."""
+        """Pass on that a SACK names a packet of ours that went over this EV."""
         self._ack_paths.on_proof(ev, now)
 
     # ---- states -----------------------------------------------------------------------------------------
 
     def signal(self, ev: Ev, signal: EvSignal, now: float) -> None:
-        """Apply a signal to an EV. All moves but GOOD <-> SKIP are reported as events."""
+        """Apply a signal to an EV; all moves but GOOD <-> SKIP are reported as events."""
         move = self.profile.signal(ev, signal, now)
         if move is None:
             if ev.in_doubt:
@@ -125,7 +125,7 @@ class QpPaths:
             self.recall(now)
 
     def recall(self, now: float) -> None:
-        """No EV is left that can be used: the least bad one is, if there is any (ev_min_active)."""
+        """Put the least bad EV back in use, if any, as no usable one is left (ev_min_active)."""
         ev = self.profile.least_bad()
         if ev is None:
             return
@@ -169,7 +169,7 @@ class QpPaths:
             heapq.heappush(self._due, (time, self._order, ev))
 
     def on_ports(self, now: float) -> None:
-        """Ports changed: what waits for a plane that came up just now is probed at once."""
+        """Probe at once the bad EVs of planes that came up just now."""
         for plane, up_at in self.profile.up_since.items():
             if up_at == now:
                 self._hurry(plane, now)
@@ -182,7 +182,7 @@ class QpPaths:
         heapq.heapify(self._due)
 
     def _seek(self, plane: int, now: float) -> None:
-        """A plane is at a loss: ask its bad EVs, once in the time that an answer may take."""
+        """Probe the bad EVs of a plane that is at a loss, once in the time that an answer may take."""
         if self.profile.at_a_loss(plane) and now >= self._seek_again_at:
             self._seek_again_at = now + self._context.config.probes.timeout_s
             self._hurry(plane, now)
@@ -273,7 +273,7 @@ class QpPaths:
             self._pending.pop(probe_id, None)
 
     def on_answer(self, sack: Sack, now: float) -> None:
-        """A SACK with pr = 1. Unknown ids and ids of another EV are ignored."""
+        """Take the answer of a probe, a SACK with pr = 1; unknown ids and ids of another EV are ignored."""
         pending = None if sack.probe_id is None else self._pending.get(sack.probe_id)
         if pending is None or sack.entropy != pending[0].ev.value:
             return
@@ -297,7 +297,10 @@ class QpPaths:
         self._schedule_next(ev, began_at)
 
     def _failed(self, ev: Ev, now: float, began_at: float) -> None:
-        """A probe was not answered in time, or badly. A GOOD EV needs several in a row to fall (§5.12)."""
+        """Count a probe that was not answered in time, or badly.
+
+        A GOOD EV needs several in a row to fall (§5.12).
+        """
         ev.streak = 0
         ev.failures += 1
         if ev.failures >= self._context.config.probes.fail_count:
@@ -306,7 +309,7 @@ class QpPaths:
         self._schedule_next(ev, began_at)
 
     def _schedule_next(self, ev: Ev, began_at: float) -> None:
-        """The probe is over; another follows one interval after it, as long as the EV is ASSUMED_BAD."""
+        """Schedule the next probe, one interval after the last, as long as the EV is ASSUMED_BAD."""
         ev.probing = False
         if ev.state is EvState.ASSUMED_BAD:
             self._schedule(ev, began_at + self._context.config.probes.interval_s)

@@ -70,7 +70,7 @@ class PortListener(Protocol):
         """Masks of the ports that are up here and at the peer."""
 
     def touch(self) -> None:
-        """Something that it depends on has changed."""
+        """Note that state it depends on has changed."""
 
 
 class Peer(TimedItem):
@@ -218,14 +218,17 @@ class PeerTable:
         self.incast = IncastSignal(config.congestion.incast_penalty, config.congestion.incast_hold_s)
 
     def get(self, name: str) -> Peer:
-        """The peer of that name, new if need be. Names come from the NIC, which knows the hosts there are."""
+        """Return the peer of that name, new if need be.
+
+        Names come from the NIC, which knows the existing hosts.
+        """
         peer = self._by_name.get(name)
         if peer is None:
             peer = self._by_name[name] = Peer(name, len(self._by_name), self._planes, self._rng)
         return peer
 
     def _time(self, peer: Peer) -> None:
-        """Note when a peer needs something: one of its times has changed."""
+        """Update the deadline of a peer one of whose times has changed."""
         due = peer.update_at
         if peer.probe_at < due:
             due = peer.probe_at
@@ -234,7 +237,7 @@ class PeerTable:
         self._peer_times.put(peer, due)
 
     def on_connect(self, peer: Peer, qp: PortListener, profile: EvProfile, now: float) -> None:
-        """A QP with that peer is up, and the peer may have been restarted: see the design note.
+        """Add a connected QP; the peer may have been restarted: see the design note.
 
         Its map stays as it is: its word may have been faster than the news that it has connected.
         """
@@ -250,7 +253,7 @@ class PeerTable:
 
     @staticmethod
     def on_disconnect(peer: Peer, qp: PortListener) -> None:
-        """A QP with that peer is gone. With the last one goes what would renew the proof of reverse EVs."""
+        """Remove a QP; with the peer's last one goes what would renew the proof of reverse EVs."""
         if qp in peer.listeners:
             index = peer.listeners.index(qp)
             del peer.listeners[index], peer.profiles[index]
@@ -333,7 +336,7 @@ class PeerTable:
     # ---- ports ------------------------------------------------------------------------------------------
 
     def on_port(self, plane: int, is_up: bool, now: float) -> None:
-        """Our port changed: withdraw or readmit its plane at once, and tell everyone we talk to."""
+        """Withdraw or readmit the plane of our port that changed, at once, and notify all peers."""
         bit = 1 << plane
         if bool(self.local_ports & bit) == is_up:
             return
@@ -356,7 +359,7 @@ class PeerTable:
             self._time(peer)
 
     def _on_update(self, peer: Peer, request: EndpointRequest, now: float) -> bool:
-        """§5.12. Updates may overtake each other on different planes: an older one changes nothing.
+        """Take a port status update (§5.12); an older one, overtaken on another plane, changes nothing.
 
         Returns whether what it says is what we believe now: else it must not be acknowledged.
         """
@@ -417,7 +420,7 @@ class PeerTable:
             )
 
     def on_response(self, peer: Peer, response: EndpointResponse, now: float) -> None:
-        """The peer answered. Matched by request id, not by op (§12 row 6)."""
+        """Take an answer of the peer; matched by request id, not by op (§12 row 6)."""
         probe = self._probes.get(response.request_id)
         if probe is not None and probe.peer is peer:
             if response.request_id == probe.request_id:
@@ -434,7 +437,7 @@ class PeerTable:
             self._time(peer)
 
     def _end_probe(self, probe: EvProbe, rtt_s: float | None, back_lost: bool, now: float) -> None:
-        """An EV probe ended, with its round trip or (None) without any answer."""
+        """End an EV probe, with its round trip or (None) without any answer."""
         del self._probes[probe.request_id]
         if probe.again_id is not None:
             self._probes.pop(probe.again_id, None)
@@ -501,7 +504,7 @@ class PeerTable:
         )
 
     def _on_overdue(self, probe: EvProbe, now: float) -> None:
-        """Ask again, or end it."""
+        """Send an overdue probe again, or end it."""
         if probe.again_id is None and now < probe.deadline:
             probe.again_id, probe.again_at = self._new_id(), now
             self._probes[probe.again_id] = probe
@@ -550,7 +553,7 @@ class PeerTable:
                 self._renew_later(peer, now)
 
     def _timestamp(self, now: float) -> tuple[int | None, int]:
-        """(tx_timestamp, tsr) of a request."""
+        """Return (tx_timestamp, tsr) of a request."""
         config = self._config
         return (int(now / config.wire.ts_unit_s) & 0xFFFF, 1) if config.wire.timestamps else (None, 0)
 
@@ -603,7 +606,7 @@ class PeerTable:
         )
 
     def _port_mask(self) -> int:
-        """Our ports that are up, as the wire has them."""
+        """Return our ports that are up, as the wire has them."""
         return self.local_ports << self._config.ports.bit_base & ALL_PORTS
 
     def _next_plane(self) -> int:

@@ -45,7 +45,7 @@ _SIZES: Final = {op: sum(layout.size for layout in rc_headers(op)) for op in RC_
 
 
 def rc_write_size(opcode: RcOpcode, payload: int) -> int:
-    """Nominal size (UDP length + 40) of a write with that many payload bytes, as for MRC (§6.2)."""
+    """Return the nominal size (UDP length + 40) of a write of that payload, as for MRC (§6.2)."""
     return _UDP_BTH_ICRC + _SIZES[opcode] + payload + (-payload & 3) + NOMINAL_OVERHEAD
 
 
@@ -65,7 +65,7 @@ class RcBody(NamedTuple):
 
 
 def encode_rc(record: RcPacket) -> RcBody:
-    """Raises ValueError for field values that fit no header (a bug of the caller)."""
+    """Encode a record; raises ValueError for values that fit no field (a bug of the caller)."""
     if type(record) is RcWrite:
         values = {"va": record.va, "rkey": record.rkey, "dma_length": record.dma_length, "imm": record.imm}
         headers = b"".join(layout.pack(values) for layout in rc_headers(record.opcode))
@@ -82,7 +82,9 @@ def encode_rc(record: RcPacket) -> RcBody:
 def decode_rc(
     view: memoryview, offset: int, opcode: RcOpcode, flags1: int, word: int, envelope: Envelope, length: int
 ) -> RcPacket:
-    """The record whose first byte after BTH is at `at`; `view` ends with the iCRC, which was found right.
+    """Return the record whose first byte after BTH is at `offset`.
+
+    `view` ends with the iCRC, which was found right.
 
     `flags1`: BTH byte 1; `word`: bytes 8 to 11. Raises WireError.
     """

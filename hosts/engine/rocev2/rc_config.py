@@ -69,7 +69,10 @@ class RcConfig:
 
     @classmethod
     def from_json(cls, data: Any) -> RcConfig:
-        """The defaults with the keys of `data` replaced. Raises ConfigError for an unknown key or a bad value."""
+        """Return the defaults with the keys of `data` replaced.
+
+        Raises ConfigError for an unknown key or a bad value.
+        """
         field_names = {f.name for f in fields(cls)}
         if not isinstance(data, dict):
             raise ConfigError(f"the baseline's configuration is a table of keys; got {data!r}")

@@ -77,13 +77,13 @@ class RcQueuePair(EngineQueuePair):
 
     @property
     def path(self) -> tuple[int, int] | None:
-        """(EV, plane) once connected; MRC's `paths` it has not."""
+        """Pair (EV, plane) once connected; the baseline has no `paths` as MRC has."""
         return None if self.baseline is None else self.baseline.path
 
     # ---- set-up -----------------------------------------------------------------------------------------
 
     def attributes(self, region: EngineMemoryRegion | None = None) -> QpAttributes:
-        """Attributes for the peer, out of band; windows and trimming of MRC mean nothing here."""
+        """Return attributes for the peer, out of band; windows and trimming of MRC have no meaning here."""
         return replace(super().attributes(region), trim_nack=False, dynamic_mpr=False)
 
     def connect(
@@ -170,7 +170,7 @@ class RcQueuePair(EngineQueuePair):
         raise LocalError(f"QP {self.qpn} is rocev2: receiver flow control is MRC's")
 
     def release(self) -> None:
-        """The QP is destroyed; it has no share of a window to give back."""
+        """Release a destroyed QP; it has no share of a window to give back."""
         self._peers.qpccs.profiles.give_back(self._cc_profile)
 
     def held_packets(self) -> int:
@@ -191,7 +191,7 @@ class RcQueuePair(EngineQueuePair):
         }
 
     def ev_states(self) -> list[dict[str, Any]]:
-        """The one EV, in the form of EngineQueuePair.ev_states; always `good`, for nothing judges it."""
+        """Return the one EV, in the form of EngineQueuePair.ev_states; always `good`, as no rule judges it."""
         if self.path is None:
             return []
         ev, plane = self.path
@@ -222,7 +222,7 @@ class RcQueuePair(EngineQueuePair):
     # ---- network and clock ------------------------------------------------------------------------------
 
     def receive(self, packet: PacketRecord, now: float) -> None:
-        """A packet from our peer for this QP; MRC's are ignored."""
+        """Take a packet from our peer for this QP; MRC's are ignored."""
         self.touch()
         connected = self.baseline
         if connected is None:
@@ -238,7 +238,7 @@ class RcQueuePair(EngineQueuePair):
             connected.requestor.on_cnp(packet, now)
 
     def transmit(self, now: float, out: list[Any], limit: int, credit: TxCredit) -> None:
-        """The responder's pending answers, and up to `limit` data packets."""
+        """Append the responder's pending answers, and up to `limit` data packets."""
         connected = self.baseline
         if connected is None or not self.can_send():
             return
@@ -255,11 +255,11 @@ class RcQueuePair(EngineQueuePair):
         )
 
     def owes_ack(self) -> bool:
-        """False, as transport_ack() says."""
+        """Return False: transport_ack() has none."""
         return False
 
     def transport_ack(self) -> None:
-        """None: ACKs leave with transmit, on the QP's own path."""
+        """Return None: ACKs leave with transmit, on the QP's own path."""
         return None
 
     def on_timer(self, now: float) -> None:

@@ -28,10 +28,10 @@ class LineRate:
         return now
 
     def on_send(self, size: int, now: float) -> None:
-        """`size` nominal bytes left."""
+        """Note that `size` nominal bytes left."""
 
     def on_cnp(self, now: float) -> None:
-        """The receiver saw CE marks."""
+        """Note that the receiver saw CE marks."""
 
 
 class Dcqcn:
@@ -72,13 +72,13 @@ class Dcqcn:
         return self._next
 
     def on_send(self, size: int, now: float) -> None:
-        """`size` nominal bytes left."""
+        """Note that `size` nominal bytes left."""
         self._catch_up(now)
         credit = self._config.burst_bytes * 8 / self.rate_bps
         self._next = max(self._next, now - credit) + size * 8 / self.rate_bps
 
     def on_cnp(self, now: float) -> None:
-        """The receiver saw CE marks: remember the rate as target, and cut it by half of alpha."""
+        """Cut the rate by half of alpha, as the receiver saw CE marks; the old rate is the target."""
         self._catch_up(now)
         config = self._config
         self.target_bps = self.rate_bps
@@ -89,5 +89,5 @@ class Dcqcn:
 
 
 def rate_control(config: RcConfig, now: float) -> LineRate | Dcqcn:
-    """The one `config.control` names."""
+    """Return the rate control that `config.control` names."""
     return Dcqcn(config, now) if config.control == "dcqcn" else LineRate()

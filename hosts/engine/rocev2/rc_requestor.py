@@ -146,7 +146,7 @@ class RcRequestor:
         self._end_psn = message.last_psn + 1
 
     def start_timer(self, now: float) -> None:
-        """Something was posted: from now on there has to be progress."""
+        """Start the timer after a post: from now on there has to be progress."""
         if self._deadline == NEVER:
             self._deadline = now + self._settings.timeout_s
 
@@ -167,17 +167,20 @@ class RcRequestor:
         return self.next_psn < self._end_psn
 
     def in_flight(self) -> bool:
-        """Something was sent and is not acknowledged."""
+        """Return whether a packet was sent that is not acknowledged."""
         return self.una_psn < self.next_psn
 
     def window_open(self) -> bool:
-        """The window lets the next packet go."""
+        """Return whether the window lets the next packet go."""
         return self.next_psn < self.una_psn + self.window_packets
 
     # ---- sending ----------------------------------------------------------------------------------------
 
     def transmit(self, now: float, out: list[tuple[int, str, PacketRecord]], limit: int, credit: TxCredit) -> None:
-        """Append up to `limit` packets. A port that is down swallows what is sent, as its NIC would."""
+        """Append up to `limit` packets.
+
+        A port that is down swallows what is sent, as its NIC would.
+        """
         self._seen_at = now
         if now < self._resume_at:
             return
@@ -193,7 +196,7 @@ class RcRequestor:
                 out.append((self._plane, self._context.peer, packet))
 
     def _packet(self, now: float) -> RcWrite:
-        """The packet of next_psn, which moves on."""
+        """Return the packet of next_psn, and move next_psn on."""
         context, counters = self._context, self._counters
         psn = self.next_psn
         message = self._messages[self._cursor]
@@ -238,12 +241,12 @@ class RcRequestor:
     # ---- acknowledgments --------------------------------------------------------------------------------
 
     def on_cnp(self, packet: Cnp, now: float) -> None:
-        """The receiver saw CE marks."""
+        """Pass on that the receiver saw CE marks."""
         self._counters.cnps_received += 1
         self.rate.on_cnp(now)
 
     def on_ack(self, ack: RcAck, now: float) -> None:
-        """ACK or NAK. Feedback about PSNs never sent is counted and ignored."""
+        """Act on an ACK or NAK; feedback about PSNs never sent is counted and ignored."""
         counters = self._counters
         psn = unwrap(ack.psn, self.una_psn)
         if psn >= self._sent_psn:
@@ -267,7 +270,7 @@ class RcRequestor:
             counters.bad_feedback += 1
 
     def _acknowledge(self, end: int, now: float) -> None:
-        """Everything before `end` arrived: complete what ended there, start the timer anew."""
+        """Take all before `end` as arrived: complete what ended there, start the timer anew."""
         if end <= self.una_psn:
             return
         self.una_psn = end
@@ -326,7 +329,10 @@ class RcRequestor:
     # ---- clock ------------------------------------------------------------------------------------------
 
     def on_timer(self, now: float) -> None:
-        """No progress for a whole timeout. What never left, because the port had no room, is not lost."""
+        """Go back after a whole timeout without progress.
+
+        What never left, because the port had no room, is not lost.
+        """
         self._seen_at = now
         if self._deadline > now:
             return
@@ -346,7 +352,7 @@ class RcRequestor:
         return min(send_at, self._deadline) if send_at > self._seen_at else self._deadline
 
     def flush(self, status: Status, psn: int | None, now: float) -> None:
-        """The QP failed: as Requestor.flush."""
+        """End all work requests of a failed QP, as Requestor.flush does."""
         messages = list(self._messages.values())
         guilty = messages[0] if messages else None
         if psn is not None:

@@ -126,7 +126,7 @@ class RcResponder:
             )
 
     def _refuse(self, packet: RcWrite, psn: int, syndrome: RcSyndrome, detail: str, now: float) -> bool:
-        """The peer broke a rule: NAK and QP error. Returns False."""
+        """Refuse a packet that breaks a rule: NAK and QP error; returns False."""
         self._fatal = self._nak_owed = syndrome
         self._nak_psn = psn
         access = syndrome is RcSyndrome.NAK_REMOTE_ACCESS
@@ -140,7 +140,7 @@ class RcResponder:
 
     @property
     def owes_answer(self) -> bool:
-        """An ACK, a NAK or a CNP is to be sent."""
+        """Whether an ACK, a NAK or a CNP is to be sent."""
         return self._ack_owed or self._cnp_owed or self._nak_owed is not None
 
     # ---- answers ----------------------------------------------------------------------------------------
@@ -171,6 +171,6 @@ class RcResponder:
         out.append((self._plane, self._context.peer, packet))
 
     def flush(self, now: float) -> None:
-        """The QP failed: posted receives come back."""
+        """Give back the posted receives of a failed QP."""
         while self._receives:
             self._context.events.append(ReceiveFlushed(self._context.qpn, self._receives.popleft(), now))

@@ -112,7 +112,7 @@ class EncodedPacket(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Bytes of the inner packet."""
+        """Number of bytes of the inner packet."""
         return len(self.header) + len(self.payload) + len(self.trailer)
 
 
@@ -142,13 +142,16 @@ class Addressing:
 
 
 def ev_to_fields(ev: int, layout: str = "L") -> tuple[int, int]:
-    """(UDP source port, IPv6 flow label) that carry an EV (§1.4)."""
+    """Return the (UDP source port, IPv6 flow label) that carry an EV (§1.4)."""
     low, high = ev & 0xFFFF, ev >> 16 & 0xFFFF
     return (low, high) if layout == "L" else (high, low)
 
 
 def fields_to_ev(sport: int, flow_label: int, layout: str = "L") -> int:
-    """The EV of a received packet; flow label bits 19:16 are ignored (§12 row 4). IPv4: give flow label 0."""
+    """Return the EV of a received packet; flow label bits 19:16 are ignored (§12 row 4).
+
+    IPv4: give flow label 0.
+    """
     label = flow_label & 0xFFFF
     return label << 16 | sport if layout == "L" else sport << 16 | label
 
@@ -167,7 +170,7 @@ def addresses(packet: bytes | memoryview) -> tuple[bytes, bytes]:
 
 
 def write_size(opcode: Opcode, payload: int, timestamp: bool) -> int:
-    """Nominal size (UDP length + 40) of a write with that many payload bytes (§6.2)."""
+    """Return the nominal size (UDP length + 40) of a write with that many payload bytes (§6.2)."""
     padded_size = payload + (-payload & 3)
     return UDP_SIZE + BTH_SIZE + _WRITE_SIZE[opcode, timestamp] + padded_size + ICRC_SIZE + NOMINAL_OVERHEAD
 
@@ -204,7 +207,7 @@ class Codec:
     # ---- encode -----------------------------------------------------------------------------------------
 
     def encode(self, record: PacketRecord, addressing: Addressing) -> EncodedPacket:
-        """Bytes of a record. Raises ValueError for field values that fit no header (a bug of the caller)."""
+        """Encode a record; raises ValueError for values that fit no field (a bug of the caller)."""
         if type(record) is Write:
             return self._encode_write(record, addressing)
         if isinstance(record, _RC_RECORDS):
@@ -241,7 +244,7 @@ class Codec:
         return EncodedPacket(header + body, payload, padding + _ICRC.pack(crc32(padding, crc) if pad else crc))
 
     def _encode_rc(self, record: RcPacket, addressing: Addressing) -> EncodedPacket:
-        """The baseline's packets (rc_codec.py)."""
+        """Encode a packet of the baseline (rc_codec.py)."""
         opcode, variant, flags1, flags, psn, headers, payload = encode_rc(record)
         pad = -len(payload) & 3
         length = len(headers) + len(payload) + pad
@@ -294,7 +297,9 @@ class Codec:
         outer_traffic_class: int | None = None,
         outer_label: int | None = None,
     ) -> Packet | RcPacket:
-        """The record in an inner packet (IP header first). Raises WireError, and only that.
+        """Return the record in an inner packet (IP header first).
+
+        Raises WireError, and no other error.
 
         `outer_traffic_class`: of the outer header where there was one; its DSCP wins and CE counts in either (§1.2).
         `outer_label`: its flow label, which only a class WireVariants reads.
@@ -514,7 +519,7 @@ _SHORT_METH: Final = Struct(">HH")
 
 
 def _control_body(record: PacketRecord) -> tuple[Opcode, int, int, bytes]:
-    """(opcode, BTH byte 8, BTH PSN, bytes after BTH) of a record that carries no data (§2.13)."""
+    """Return (opcode, BTH byte 8, BTH PSN, bytes after BTH) of a record without data (§2.13)."""
     try:
         return _BODIES[type(record)](record)
     except KeyError:

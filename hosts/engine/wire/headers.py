@@ -38,7 +38,10 @@ class Layout:
             self._fields.append((field, low, (1 << bits) - 1))
 
     def pack(self, values: Mapping[str, int]) -> bytes:
-        """Bytes of the header; fields not given are zero. Raises ValueError for a value that does not fit."""
+        """Return the bytes of the header; fields not given are zero.
+
+        Raises ValueError for a value that does not fit.
+        """
         number = 0
         for field, low, mask in self._fields:
             value = values.get(field, 0)

@@ -26,7 +26,7 @@ class TextPart:
         return self.text[self.begin : self.begin + self.length]
 
     def part(self, start: int, end: int) -> TextPart:
-        """Bytes `start` to `end` of it, as far as there are any."""
+        """Return bytes `start` to `end` of the text, as far as there are any."""
         last = end if end < self.length else self.length
         return TextPart(self.text, self.begin + start, last - start if last > start else 0)
 
@@ -40,10 +40,10 @@ Data = memoryview | TextPart
 
 
 def cut(data: Data, start: int, end: int) -> Payload:
-    """Bytes `start` to `end` of a message, not copied."""
+    """Return bytes `start` to `end` of a message, not copied."""
     return data.part(start, end) if isinstance(data, TextPart) else data[start:end]
 
 
 def buffer_of(payload: Payload) -> bytes | memoryview:
-    """A payload as bytes, for what puts it on a wire."""
+    """Return a payload as bytes, to be put on a wire."""
     return bytes(payload) if isinstance(payload, TextPart) else payload

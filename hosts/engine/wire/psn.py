@@ -16,12 +16,12 @@ PSN_HALF: Final = 1 << (PSN_BITS - 1)
 
 
 def wire(number: int) -> int:
-    """The 24 bits that travel for an unwrapped PSN."""
+    """Return the 24 bits that travel for an unwrapped PSN."""
     return number & PSN_MASK
 
 
 def unwrap(psn: int, near: int, bits: int = PSN_BITS) -> int:
-    """The number with low bits `psn` that lies in [near - 2**(bits-1), near + 2**(bits-1)).
+    """Return the number with low bits `psn` in [near - 2**(bits-1), near + 2**(bits-1)).
 
     May be negative when `near` is small: such a number is before everything we ever sent.
     """

@@ -84,7 +84,7 @@ def speaks_dialect(config: Config) -> bool:
 
 
 def in_dialect(codec: AnyCodec, config: Config, outer_header: bool = True) -> AnyCodec:
-    """`codec` itself, or a Dialect over it where the configuration asks for other bytes.
+    """Return `codec`, or WireVariants over it where the configuration asks for other bytes.
 
     `outer_header`: packets travel in an outer IPv6 header; without one the inner flow label carries the EV always.
     """
@@ -145,7 +145,7 @@ class WireVariants:
         return EncodedPacket(bytes(packet), b"", b"")
 
     def label(self, ev: int) -> int:
-        """The 20 bits of a flow label that carries its half of the EV."""
+        """Return the 20 bits of a flow label that carries its half of the EV."""
         label = ev_to_fields(ev, self._layout)[1]
         if self._wire.flow_label_bits == 20:  # any four bits that differ with the EV will do: they are not read
             label |= crc32(_WORD.pack(ev)) & 0xF0000
