@@ -80,7 +80,7 @@ class Frame:
         """Rack and downlink of the target host."""
         self.ev = packet.ev
         self.control = control
-        """Served first, never marked, never trimmed."""
+        """Whether the packet is served first, never marked and never trimmed."""
         self.fresh = True
         """No switch has sent it yet."""
         self.trimmable = trimmable

@@ -151,7 +151,7 @@ class EgressPort:
         self.arrive = _nowhere
         """Handler of the packets at the other end; see lead_to()."""
         self.number = NO_PORT
-        """Among all ports of a fabric."""
+        """Number of the port among all ports of a fabric."""
         self.waiting = 0
         """Packets queued, without the one being sent; `data_bytes` and `control_bytes` are theirs."""
         self.data_bytes = self.control_bytes = 0
@@ -167,7 +167,7 @@ class EgressPort:
         self._ecn_min = self._ecn_max = inf
         self.name, self.node, self.neighbour, self.plane = name, node, neighbour, plane
         self.last_hop = last_hop
-        """Leads to a NIC."""
+        """Whether the port leads to a NIC."""
         self._note_delay = note_delay
         self._rng_seed = rng_seed
         self._rng: Random | None = None

@@ -98,10 +98,10 @@ class Injection:
     """Cause why a fault in the background ended too soon."""
     settings: tuple[Setting, ...] = ()
     interfaces: tuple[str, ...] = ()
-    """Held down."""
+    """Interfaces that the fault holds down."""
     nics: tuple[NicRate, ...] = ()
     switch: str | None = None
-    """Held without power."""
+    """Switch that the fault holds without power."""
     stop: threading.Event = field(default_factory=threading.Event)
     thread: threading.Thread | None = None
 

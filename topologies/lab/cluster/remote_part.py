@@ -19,7 +19,7 @@ Raises FabricError.
 
 @dataclass(frozen=True, slots=True)
 class RemoteWork:
-    """The work of such a process. All raise FabricError when its machine is lost."""
+    """Work of a process on another machine. All methods raise FabricError when its machine is lost."""
 
     name: str
     of_all: WorkOfAll
@@ -42,7 +42,7 @@ class RemoteWork:
 
 @dataclass
 class RemotePart(FabricProcess):
-    """Such a process; `ended` when its machine says that it has."""
+    """Process on another machine; `ended` when its machine reports the end."""
 
     name: str
     where: str
