@@ -91,7 +91,7 @@ def bench_mrc(
     wires: BenchWires = None,
     as_json: Json = False,
 ) -> None:
-    """What an MRC packet costs: transfers across the fabric, the endpoint alone, and AF_PACKET beside it."""
+    """Measure the cost of an MRC packet: across the fabric, at the endpoint alone, and beside AF_PACKET."""
     from mrc_testbed.cli.link_options import LinkOptions
     from mrc_testbed.topologies.lab.options import LabOptions
     from mrc_testbed.topologies.plan import Plan
@@ -256,7 +256,7 @@ def bench_fluid(
 
 @bench_app.command("transport")
 def bench_transport(as_json: Json = False) -> None:
-    """What the transport does (loss, incast, dead paths) beside its targets, in virtual time; needs no root."""
+    """Measure the transport (loss, incast, dead paths) beside its targets in virtual time; needs no root."""
     from tools.bench import transport
 
     result = transport.run(console(stderr=as_json))
@@ -279,7 +279,9 @@ def bench_virtual(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """What a packet costs in the virtual fabric: compiled, interpreted, and a bare event loop in C; needs no root.
+    """Measure the cost of a packet in the virtual fabric: compiled, interpreted, and a bare loop in C.
+
+    Needs no root.
 
     Exit code 1 when the compiled and the interpreted form do not end in the same state.
     """

@@ -26,7 +26,7 @@ NAMES = ("zzraw0", "zzraw1")
 
 
 def data_frame_bytes(pmtu: int) -> int:
-    """Length of a full data frame: everything from Ethernet to iCRC; a middle packet has no immediate value."""
+    """Return the length of a full data frame, Ethernet to iCRC; a middle packet has no immediate value."""
     return ENCAPSULATION_BYTES + INNER_OVERHEAD - 4 + pmtu
 
 
@@ -74,7 +74,10 @@ def _take(opened: Any, ring: RxRing, wanted: int) -> None:
 
 
 def measure(size: int, frames: int, interval_s: float = 0.0) -> dict[str, float]:
-    """CPU microseconds to send and to receive a frame of `size` bytes, one after each `interval_s`. Needs root."""
+    """Return the CPU microseconds to send and to receive a frame of `size` bytes, one each `interval_s`.
+
+    Needs root.
+    """
     common = ("--size", str(size), "--frames", str(frames), "--interval", str(interval_s))
     ends = [("--child", str(number), *common) for number in (0, 1)]
     with joined("tools.bench.af_packet", ends, [NAMES]) as children:

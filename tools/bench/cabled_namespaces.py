@@ -1,4 +1,4 @@
-"""Two processes in network namespaces of their own, joined by veth pairs, for benches without a fabric.
+"""Two processes in network namespaces of their own, joined by veth pairs: benches without a fabric.
 
 The namespaces live as long as their processes (`unshare -n`), so nothing is left behind however a bench ends. A child
 is a module run with `python -m`; it says `ready` when it may be joined, and each answer is one line of JSON.
@@ -67,7 +67,7 @@ class NamespaceChild:
 def joined(
     module: str, ends: Sequence[Sequence[str]], cables: Sequence[tuple[str, str]]
 ) -> Iterator[list[NamespaceChild]]:
-    """Two children of `module` with the arguments `ends`, and a veth pair between them for each pair of names."""
+    """Yield two children of `module` with the arguments `ends`, and a veth pair for each pair of names."""
     children: list[NamespaceChild] = []
     try:
         for arguments in ends:
@@ -109,16 +109,16 @@ def _ip_in(pid: str, *words: str) -> None:
 
 
 def serve() -> None:
-    """In a child: report that it runs, then wait until the parent has made the cables."""
+    """Report to the parent that this child runs, then wait until the parent has made the cables."""
     say_line("ready")
     sys.stdin.readline()
 
 
 def say_line(line: str) -> None:
-    """In a child: one line of text to the parent."""
+    """Send one line of text from a child to the parent."""
     print(line, flush=True)
 
 
 def say(message: Any) -> None:
-    """In a child: one line of JSON to the parent."""
+    """Send one line of JSON from a child to the parent."""
     say_line(json.dumps(message))

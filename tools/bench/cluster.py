@@ -29,7 +29,7 @@ WHERE = ("one", "several")
 
 
 def run(plan: Plan, servers: Servers, size: int, rounds: int, console: Console) -> dict[str, Any]:
-    """Transfers of `size` random bytes from h0 to a host in another rack, on one machine and on several in turn.
+    """Measure transfers of `size` random bytes from h0 to another rack, on one machine and several.
 
     Raises the errors of the fabric and of the agents.
     """

@@ -1,4 +1,4 @@
-"""The MRC endpoint back to back: two host agents, their ports joined by cables: `python -m tools.bench.endpoint`.
+"""MRC endpoint back to back: two host agents joined by cables: `python -m tools.bench.endpoint`.
 
 The same process, NIC and engine as in a fabric (hosts/agent/agent.py); only the outer destination is what the last
 switch would have left of it, so that the peer takes the frame. Memory to memory, nothing is hashed or written to a
@@ -39,7 +39,7 @@ EDGE = 0.05
 
 
 def _cable(here: Host, peer: Host, plane: int) -> Encapsulation:
-    """Addressed to the peer's own uSID, as frames arrive after all switches have shifted theirs out."""
+    """Return an encapsulation to the peer's own uSID, as left when all switches have shifted theirs out."""
     own = PLAN.nic_address(peer, plane)
     return Encapsulation(PLAN, here, peer, plane, lambda _ev: own)
 
@@ -58,7 +58,7 @@ class _Host(Agent):
     """The QP to post on; None = this host only receives."""
 
     turns = 0
-    """Of the loop, with packets or without."""
+    """Turns of the loop, with packets or without."""
 
     packets: Callable[[], float] = staticmethod(lambda: 0.0)
     """Data packets so far."""
@@ -69,7 +69,7 @@ class _Host(Agent):
     reached: asyncio.Event
 
     def turn(self) -> float | None:
-        """As an agent's, with its application before and after."""
+        """Post writes, run one turn as an agent does, and stop at the goal."""
         self.turns += 1
         qp = self.queue
         if qp is not None:

@@ -1,4 +1,6 @@
-"""CPU per data packet of the MRC engine and its codec, without any network: `python -m tools.bench.engine [--json]`.
+"""CPU per data packet of the MRC engine and its codec without a network.
+
+Run it by `python -m tools.bench.engine [--json]`.
 
 Two endpoints hand each other records in memory, 64 packets at a time; each side's calls are timed by themselves. One
 line per part, in microseconds per data packet of one PMTU; the control packets (a SACK for four of them) are in. The

@@ -1,4 +1,4 @@
-"""`mrc bench incast`: seven hosts of one rack send to one host of another; what does a flow to its neighbour feel?
+"""`mrc bench incast`: seven hosts of one rack send to one of another; effect on a neighbour's flow.
 
 Live: Mininet, the P4 switches at the plan's rates, host agents with NSCC. The fabric has one plane and more spines than
 senders, so that the only overloaded port is the one to the receiver's NIC (mrc-protocol §11, E17). First the
@@ -31,7 +31,7 @@ from mrc_testbed.topologies.plan import Plan
 SCHEMA = "mrc-bench-incast/1"
 SENDERS = 7
 VARIANT_S = 5.0
-"""What a variant takes beside its measurements, a guess for the first time, seconds."""
+"""Guess of a variant's time beside its measurements, for the first run, seconds."""
 VARIANTS = {
     "as designed": DEFAULT,
     "no ECN": Discipline(ecn=False),
@@ -43,11 +43,11 @@ VICTIM_TARGET = 0.95
 MESSAGE_BYTES = 16 << 10
 DEPTH = 4
 SETTLE_S = 1.0
-"""After the incast began, until the victim's rate counts: slow start is over."""
+"""Time from the start of the incast until the victim's rate counts, seconds: slow start is over."""
 INTERVAL_S = 0.25
 WAIT_S = 60.0
 REASONS = {8: "NOT_TRIMMABLE", 9: "QUEUE"}
-"""Of p4src/headers.p4, those of a full queue; everything else is `other`."""
+"""Drop reasons of p4src/headers.p4 that mean a full queue; every other reason is `other`."""
 REASON_MAX = 16
 """drop_reason_t has 4 bits."""
 
@@ -89,7 +89,10 @@ class Load:
 
 
 def switch_counts(fabric: Fabric) -> Counter[str]:
-    """marked, trimmed, trimmed_last_hop and the reasons of drops, of all switches and ports. Raises FabricError."""
+    """Return marked, trimmed, trimmed_last_hop and the drop reasons, summed over switches and ports.
+
+    Raises FabricError.
+    """
     cells = {"marked": [0], "trimmed": [0, 1 << CELL_BITS], "drops": [code << CELL_BITS for code in range(REASON_MAX)]}
     out: Counter[str] = Counter()
     for switch in fabric.target.counts(cells).switches.values():
@@ -143,7 +146,10 @@ def measure(plan: Plan, want: Discipline, seconds: float) -> dict[str, Any]:
 def run(
     *, rate_bps: float, rtt_s: float, seconds: float, variants: list[str], console: Console, senders: int = SENDERS
 ) -> dict[str, Any]:
-    """All variants and the table of them. Raises RuntimeError for a flow that failed, and what Fabric raises."""
+    """Run all variants, print their table and return the result.
+
+    Raises RuntimeError for a flow that failed, and the errors of Fabric.
+    """
     size = senders + 1
     plan = Plan.scaled(1, 2, size, size, rate_bps=rate_bps, rtt_s=rtt_s)
     out: dict[str, Any] = {"schema": SCHEMA, "plan": plan.to_json(), "seconds": seconds, "variants": {}}

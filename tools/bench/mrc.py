@@ -1,4 +1,4 @@
-"""`mrc bench mrc`: cost of an MRC data packet at requestor and responder, beside that of AF_PACKET from Python.
+"""`mrc bench mrc`: cost of an MRC data packet at both ends, beside that of AF_PACKET from Python.
 
 Three measurements in one run, one after the other, on this machine, or four with `--rate`:
 
@@ -93,7 +93,7 @@ WIRES_SHARE = 0.5
 ENDPOINT_PACKETS = 60_000
 RAW_FRAMES = 40_000
 PACED_S = 8.0
-"""Seconds that a transfer at a rate takes, when its links are filled; it has PACED_LEAST packets a plane at least."""
+"""Seconds of a transfer at a rate with filled links; a plane gets PACED_LEAST packets at least."""
 PACED_LEAST = 8
 ONE_BY_ONE_FRAMES, ONE_BY_ONE_MAX_S = 8192, 0.001
 """A wake-up costs no more after a longer sleep."""
@@ -120,7 +120,7 @@ def run(
     pmtu: int = 4096,
     paced: Plan | None = None,
 ) -> dict[str, Any]:
-    """Send `size` random bytes from h0 to a host in another rack, as fast as they go; then endpoint and raw alone.
+    """Send `size` random bytes from h0 to another rack at full speed; then run endpoint and raw alone.
 
     `both`: over both kinds of wires in turn. `paced`: the same fabric with rates, which is measured before, for PACED_S
     or until `size` is sent. Raises the errors of the fabric and of the agents.
@@ -231,12 +231,12 @@ def equal(a: Path, b: Path) -> bool:
 
 
 def _received(fabric: Fabric) -> Path:
-    """Where the responder puts the file."""
+    """Return the path where the responder puts the file."""
     return fabric.run_dir.data / "bench-received"
 
 
 def _file_alone(fabric: Fabric, size: int, pmtu: int) -> float:
-    """CPU microseconds a packet of the file by itself, written in the place of the one that was received last."""
+    """Return the CPU microseconds a packet of the file alone, written in place of the last received one."""
     _received(fabric).unlink()
     return round(new_file_us(fabric.run_dir.data / "bench-alone", size, pmtu), 2)
 
@@ -296,7 +296,7 @@ def _measure(path: Path, fabric: Fabric, plan: Plan, pmtu: int, *, sha256: bool)
 
 
 def _agents(plan: Plan) -> dict[str, str]:
-    """What either host of the transfer is, by name."""
+    """Return the role of each of the transfer's two hosts, by name."""
     return {plan.hosts[0].name: "requestor", plan.first_remote_host("h0").name: "responder"}
 
 
@@ -322,7 +322,10 @@ def sha256_us(size: int) -> float:
 
 
 def new_file_us(path: Path, size: int, pmtu: int) -> float:
-    """CPU microseconds a packet to write `size` bytes in packets into a new file, as an agent has it; it is removed."""
+    """Return the CPU microseconds a packet to write `size` bytes into a new file, as an agent does.
+
+    The file is removed.
+    """
     regions, block = Regions(Endpoint("bench", planes=1, seed=0)), os.urandom(pmtu)
     began = time.process_time()
     region = regions.receive_file(path, size)

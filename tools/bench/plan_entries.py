@@ -1,4 +1,4 @@
-"""A switch of a plan in memory with all entries that the controller would write, for benches of the switch."""
+"""Switch of a plan in memory with all entries that the controller would write, for switch benches."""
 
 from __future__ import annotations
 

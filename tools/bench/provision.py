@@ -1,4 +1,4 @@
-"""`mrc bench provision`: a fabric of 64 switches from nothing to tables that equal the plan, step by step.
+"""`mrc bench provision`: a fabric of 64 switches, from nothing to tables that equal the plan.
 
 From an empty machine: namespaces and links, the P4 program compiled (from its cache when it has been before), devices
 made, links given their rates and delays, then the controller, which connects to every switch, pushes the pipeline,
@@ -105,7 +105,7 @@ def _cpu_s() -> float:
 
 
 def run(plan: Plan, rounds: int, console: Console, wires: str | None = None) -> dict[str, Any]:
-    """`rounds` starts of a fabric; the target is met when the slowest of them keeps it with all tables right.
+    """Start a fabric `rounds` times; the target holds for the slowest start, with all tables right.
 
     `wires`: kind of the links between switches, or "both": then as many starts of each, in turns.
     """

@@ -1,4 +1,4 @@
-"""The rig of the switch benchmarks: a forwarder between two cables in a network namespace, frames and a load.
+"""Rig of the switch benchmarks: forwarder between two cables in a network namespace, frames, load.
 
 enter_namespace()                               # empty, and ends with the process
 one = Forwarder("embedded", "e", lambda: thread_ns(os.getpid(), "p4-forward"))
@@ -34,7 +34,7 @@ CLONE_NEWNET = 0x4000_0000
 
 @dataclass
 class Forwarder:
-    """One candidate: its name, its two inner interfaces' suffix, and the CPU time of its forwarding thread."""
+    """One candidate: name, suffix of its two inner interfaces, and CPU time of its forwarding thread."""
 
     name: str
     key: str
@@ -56,7 +56,10 @@ def load_routes(device: P4Device, plan: Plan) -> SwitchRoutes:
 
 
 def frame_heads(plan: Plan, routes: SwitchRoutes) -> dict[int, bytes]:
-    """Headers of a frame of each size: Ethernet, uSID carrier to the first neighbour, inner IPv6, UDP, BTH."""
+    """Return the headers of a frame of each size: Ethernet, uSID carrier, inner IPv6, UDP, BTH.
+
+    The carrier leads to the first neighbour.
+    """
     outer = carrier(routes.own_usid, routes.next_hops[0][0], 0x2001, 0x3000).to_bytes(16, "big")
     return {
         size: b"".join(
@@ -71,7 +74,7 @@ def frame_heads(plan: Plan, routes: SwitchRoutes) -> dict[int, bytes]:
 
 
 def plain_heads(plan: Plan) -> dict[int, bytes]:
-    """The same without the outer header: what spray.p4 forwards."""
+    """Return the headers of a frame of each size without the outer header, as spray.p4 forwards them."""
     return {size: ETHERNET + _transport(plan, size - 14) for size in FRAME_BYTES}
 
 
@@ -119,7 +122,7 @@ def drive(loader: Path, one: Forwarder, head: bytes, size: int, window: int, pac
 
 
 def thread_ns(pid: int, name: str | None = None) -> int:
-    """On-CPU nanoseconds of a process's thread of that name (of all its threads when None)."""
+    """Return the on-CPU nanoseconds of a process's thread of that name (None: of all its threads)."""
     total = 0
     for task in Path(f"/proc/{pid}/task").iterdir():
         if name is None or (task / "comm").read_text().strip() == name:
@@ -128,7 +131,10 @@ def thread_ns(pid: int, name: str | None = None) -> int:
 
 
 def enter_namespace() -> None:
-    """Move this process into an empty network namespace, and let it die with its parent. Raises RuntimeError."""
+    """Move this process into an empty network namespace, and let it die with its parent.
+
+    Raises RuntimeError.
+    """
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.unshare(CLONE_NEWNET):
         raise RuntimeError(f"cannot make a network namespace: {os.strerror(ctypes.get_errno())}: run it as root")

@@ -31,7 +31,10 @@ WATCH_S = 1.5
 """Seconds for which a cut is watched."""
 SETTLE_S = 0.5
 TARGET_S = 0.2
-"""Longest time of losses with the controller that we accept; its work is a few milliseconds, the machine is shared."""
+"""Longest accepted time of losses with the controller, seconds.
+
+The controller's work takes a few milliseconds, but the machine is shared.
+"""
 UDP_PORT = 4791
 ETHERTYPE_IPV6 = 0x86DD
 BUFFER_BYTES = 16 << 20

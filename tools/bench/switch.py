@@ -280,7 +280,10 @@ def spray_row(loader: Path, one: Forwarder, head: bytes, size: int) -> dict[str,
 
 
 def bmv2_rows(loader: Path, plan: Plan, heads: dict[int, bytes], embedded: Forwarder) -> list[dict[str, Any]]:
-    """simple_switch_grpc in turns with the embedded switch, a frame size a row; none where BMv2 is not there."""
+    """Return the rows of simple_switch_grpc, in turns with the embedded switch, a frame size a row.
+
+    There are none without BMv2.
+    """
     if bmv2.missing_tools():
         return []
     note("BMv2")
@@ -342,7 +345,7 @@ def bare_forwarder(name: str, key: str, ring: str) -> Iterator[Forwarder]:
 
 
 def ksoftirqd_ns() -> int:
-    """On-CPU nanoseconds of all ksoftirqd threads."""
+    """Return the on-CPU nanoseconds of all ksoftirqd threads."""
     return sum(int((task / "schedstat").read_text().split()[0]) for task in _ksoftirqd())
 
 

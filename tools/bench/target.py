@@ -1,4 +1,4 @@
-"""Cost of the embedded switch apart from packets: part of `mrc bench switch`, alone `python -m tools.bench.target`.
+"""Cost of the embedded switch apart from packets; alone: `python -m tools.bench.target`.
 
     compile   srv6.p4 compiled and loaded into a device, new and from the cache, each in a process of its own, after
               `mrc_testbed.switch.compiler.prepare()`: runtime and grammar tables are made once a machine
@@ -78,7 +78,10 @@ print(time.monotonic() - begun, sum(os.times()[:4]) - used)
 
 
 def compile_times(source: Path) -> dict[str, float]:
-    """Seconds to compile and load: a program that is not in the cache (what all programs share is), and one that is."""
+    """Return the seconds to compile and load a program that is not in the cache, and one that is.
+
+    The first excludes what all programs share.
+    """
     with tempfile.TemporaryDirectory(prefix="mrc-bench-") as folder:
         environment = {**os.environ, "MRC_CACHE_DIR": folder}
         took = []

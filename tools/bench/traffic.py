@@ -69,7 +69,7 @@ def _rate(loader: Path, device: P4Device, port: int, head: bytes, one: Forwarder
 
 
 def _delay(device: P4Device, port: int, head: bytes, one: Forwarder, delay_us: int) -> dict[str, Any]:
-    """Lateness of single frames against the delay, microseconds; with delay 0 it is the way of a frame itself."""
+    """Return the lateness of single frames against the delay, microseconds; 0: a frame's own travel time."""
     device.traffic.set(port, PortSettings(output=Impairment(delay_us=delay_us)))
     first, _, _, last = one.interfaces()
     rng = random.Random(1)

@@ -30,9 +30,12 @@ INCAST_PLAN = Plan(planes=4, racks=2, spines=8, hosts_per_rack=8)
 SEEDS = 16
 LOSS_RATE = 0.01
 PIPES = (("pipe of 43 packets", 40e6), ("pipe of 86 packets", 80e6), ("pipe of 240 packets", 224e6))
-"""Host rates by the packets that fit one round trip of 10 ms. The recipe (§11.4) is to keep the number of packets
-per BDP, that of 800 Gb/s x 10 us or 1 MB. In jumbo frames, which MRC sends, it comes to some 100: the second. RoCE's
-packets hold 4 KiB at most, so that its pipe is 1 MB / 4 KiB = 244 of them: the third. The first is half the second."""
+"""Host rates by the packets that fit one round trip of 10 ms.
+
+The recipe (§11.4) is to keep the number of packets per BDP, that of 800 Gb/s x 10 us or 1 MB. In jumbo frames, which
+MRC sends, it comes to some 100: the second. RoCE's packets hold 4 KiB at most, so that its pipe is 1 MB / 4 KiB = 244
+of them: the third. The first is half the second.
+"""
 ROCE_PIPE_BPS = PIPES[-1][1]
 CROWDS = (2, 8, 16, 64)
 FABRICS: dict[str, dict[str, Any]] = {
@@ -55,7 +58,10 @@ MICROSECONDS = {
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One number. `target` reads `>= 0.96`, `<= 2`, `= 1`, or is empty when the number only explains another."""
+    """Row of the result: one number with its target.
+
+    `target` reads `>= 0.96`, `<= 2`, `= 1`, or is empty when the number only explains another.
+    """
 
     group: str
     what: str
@@ -92,11 +98,11 @@ class _Single:
     later_rtts: float
     """Delay of the write's completion against that without the loss."""
     tail: bool
-    """Nothing younger went over the same path, or the timer had to find it."""
+    """Whether no younger packet used the same path, or the timer had to find the loss."""
 
 
 def _lose_one(seed: int, packets: int) -> _Single | None:
-    """One write of `packets` packets, one of which is lost somewhere in the fabric; None when no packet was hit.
+    """Run one write of `packets` packets that loses one in the fabric; None when no packet was hit.
 
     Each packet has its own SACK here (Annex C: so in functional tests), for coalescing would add its own delay.
     """
@@ -194,7 +200,9 @@ def _incast(group: str, last_hop_ecn: bool) -> Iterator[Row]:
 
 
 def crowds() -> Iterator[Row]:
-    """Incast of N senders over one plane whose pipe holds ten packets; then one of 1 MB each at 100 Gb/s and 10 us.
+    """Yield the rows of N-to-1 incasts: a plane whose pipe holds ten packets; 1 MB each at 100 Gb/s.
+
+    The round trip of the latter takes 10 us.
 
     The second is what the reference simulator of UEC's congestion control is run with (docs/congestion.md).
     """
@@ -236,7 +244,7 @@ def _crowd(senders: int, **options: Any) -> tuple[Scale, VirtualFabric, list[str
 
 
 def random_loss() -> Iterator[Row]:
-    """1 % of all packets lost at the receiving side of all NICs; each transport beside itself without loss.
+    """Yield the rows of 1 % loss at the receiving side of all NICs, each transport beside itself lossless.
 
     The baseline has one port as fast as MRC's four together, for one path is all it can use. Go-Back-N sends a pipe
     again for each packet lost, so its share is about 1 / (1 + loss x packets in the pipe): under 0.3 from 233 packets
@@ -265,7 +273,10 @@ def random_loss() -> Iterator[Row]:
 
 
 def dead_path() -> Iterator[Row]:
-    """A T0-T1 link swallows everything, unannounced. Time from the first SACK that is missing to the EV's end."""
+    """Yield the rows of a T0-T1 link that swallows all packets, unannounced.
+
+    Times are from the first SACK that is missing to the EV's end.
+    """
     group = "dead path"
     busy = [found for seed in range(SEEDS) if (found := _cut_path(seed, 1 << 20, 2)) is not None]
     yield Row(group, "busy sender: runs", len(busy))
@@ -300,7 +311,10 @@ def _cut_path(seed: int, message_bytes: int, depth: int) -> float | None:
 
 
 def _cut_calm(seed: int) -> float | None:
-    """The same with four packets every 2 ms, 16 of the 40 Mb/s: a window of younger packets takes long to come."""
+    """Return `_cut_path` for four packets every 2 ms, 16 of the 40 Mb/s.
+
+    A window of younger packets takes long to come.
+    """
     scale, fabric = make(seed)
     size = 4 * scale.config.qp.pmtu_bytes
     flow = Flow(fabric, "h0", "h1", message_bytes=size, messages=0)
@@ -329,13 +343,13 @@ class _Lone:
 
     lost: int
     last_use: float
-    """From the first missing SACK until the last packet over the path; one given up before counts 0."""
+    """Time from the first missing SACK to the last packet over the path; a path given up before counts 0."""
     event: float
-    """From the first lost packet's transmission until its EV is out of use."""
+    """Time from the first lost packet's transmission until its EV is out of use."""
 
 
 def _one_at_a_time(seed: int) -> _Lone | None:
-    """A sender that waits for each small write before the next: nothing younger is under way when one is lost."""
+    """Run a sender that waits for each small write before the next: no younger packet follows a lost one."""
     scale, fabric = make(seed)
     Flow(fabric, "h0", "h1", message_bytes=100, messages=150, depth=1)
     fabric.at(0.3, OneWayFault.on("p1-t0-0 p1-t1-2"))
@@ -363,7 +377,10 @@ GROUPS: tuple[Callable[[], Iterator[Row]], ...] = (
 
 
 def run(console: Console) -> dict[str, Any]:
-    """All numbers, printed as they come. Schema `mrc-bench-transport/1`; `met` is true when every target is."""
+    """Measure and print all numbers; return them as schema `mrc-bench-transport/1`.
+
+    `met` is true when every target is met.
+    """
     started = process_time()
     rows: list[Row] = []
     table = Table("what", "value", "target", "", box=None, padding=(0, 1))

@@ -1,4 +1,4 @@
-"""`mrc bench virtual`: cost of a data packet and of an event in the virtual fabric, by number of hosts.
+"""`mrc bench virtual`: cost of a data packet and an event in the virtual fabric, by number of hosts.
 
 Every host sends to one other and receives from one other, writes of 64 KiB over all paths with SRv6, the engine's
 default configuration, and the same number of data packets in all for each size, so that the cost of one can be
@@ -67,7 +67,7 @@ PLANES = 4
 RACK_HOSTS_MAX = 16
 MESSAGE_BYTES = 1 << 16
 PACKETS_A_MESSAGE = 16
-"""At the default path MTU of 4096 bytes."""
+"""Packets of a message at the default path MTU of 4096 bytes."""
 FLATNESS_GOAL = 1.5
 FASTER_GOAL = 5.0
 SEED = 1
@@ -75,7 +75,10 @@ LOOP_ROUNDS = 3
 """Runs of the C loop; the cheapest counts, for it is a limit."""
 CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 CHASE_SHARE = 0.75
-"""Of the last level of the caches: what a fabric of hundreds of hosts wants, and others leave only when they rest."""
+"""Share of the last level of the caches that a fabric of hundreds of hosts wants.
+
+Other processes leave so much only while they rest.
+"""
 CHASE_STEPS = 1_000_000
 QUIET_NS = 40.0
 """A step that takes no longer has found its memory in a cache; from main memory it takes 100 and more."""
@@ -103,19 +106,24 @@ PARTS = (
 )
 """Beginnings of paths and the part that a profile counts them to; the first that fits."""
 FABRIC_PARTS = {"_run": "event queue", "run_until": "event queue", "frame": "hosts", "kick": "hosts"}
-"""The same for the functions of simulator/fabric.py."""
+"""Parts to which a profile counts the functions of simulator/fabric.py."""
 
 Function = tuple[str, int, str]
 """File (`~`: built-in), line, name."""
 Stats = dict[Function, tuple[int, int, float, float, dict[Function, tuple[int, int, float, float]]]]
-"""As of pstats: primitive calls, calls, own seconds, seconds with what it called, and these by caller."""
+"""Statistics as in pstats, by function.
+
+They are primitive calls, calls, own seconds, seconds including called functions, and these by caller.
+"""
 
 
 # ---- one run ------------------------------------------------------------------------------------------------
 
 
 def plan_of(hosts: int) -> Plan:
-    """Plan with that many hosts: racks of at most 16, at least as many racks as hosts in one, T1s as hosts in a rack.
+    """Return a plan with that many hosts: racks of at most 16, and at least as many racks as hosts a rack.
+
+    Each plane has as many T1s as hosts a rack.
 
     Raises UsageError and PlanError.
     """
@@ -149,8 +157,10 @@ class PermutationRun:
         ahead = usual_lookahead(plan)
         self.fabric = VirtualFabric(plan, seed=SEED, wire=wire, keep_events=False, lookahead=ahead)
         self.cpu_s = 0.0
-        """CPU from the first packet to the last completion: without the check of what arrived, after which Python's
-        collection goes through all that the making left."""
+        """CPU from the first packet to the last completion, without the check of what arrived.
+
+        During that check Python's collection visits all objects that the making left.
+        """
         self.left = hosts
         """Flows that are not done."""
         self.depths: list[int] = []
@@ -238,7 +248,10 @@ def shares(stats: Stats) -> dict[str, float]:
 
 
 def profile(hosts: int, packets: int, *, wire: bool = False) -> dict[str, Any]:
-    """The run under cProfile; see `profile` of the module's schema. Functions are charged too much: compare."""
+    """Run under cProfile; see `profile` of the module's schema.
+
+    cProfile charges functions too much: compare shares.
+    """
     load = PermutationRun(hosts, packets, wire)
     watch = cProfile.Profile()
     began = process_time()
@@ -284,7 +297,10 @@ def _child(machine_code: bool, *arguments: str) -> Any:
 
 
 def loop_cpu_s(events: int, depth: float) -> float:
-    """CPU seconds of the bare loop in C. Raises BuildError without gcc, RuntimeError when the loop is broken."""
+    """Return the CPU seconds of the bare loop in C.
+
+    Raises BuildError without gcc, RuntimeError when the loop is broken.
+    """
     binary = build_program([HERE / "events.c"], tag="bench-events")
     spent = []
     for _ in range(LOOP_ROUNDS):
@@ -331,7 +347,10 @@ def parse_hosts(text: str) -> list[int]:
 def run(
     sizes: Sequence[int], packets: int, *, console: Console, with_profile: bool = False, wire: bool = False
 ) -> dict[str, Any]:
-    """Measure all sizes in all forms and print; see the module's schema. Raises RuntimeError when a run fails."""
+    """Measure all sizes in all forms and print the table; see the module's schema.
+
+    Raises RuntimeError when a run fails.
+    """
     size = packets * len(sizes) / PACKETS
     with Progress(console, "bench virtual", guess_s=20.0 * size, size=size) as progress:
         result = _measured(sizes, packets, progress, with_profile, wire)
@@ -390,7 +409,9 @@ def _measured(sizes: Sequence[int], packets: int, progress: Progress, with_profi
 
 
 def _repeat_compiled(result: dict[str, Any], packets: int, options: Sequence[str], progress: Progress) -> None:
-    """Run the compiled form again, the sizes by turns; the cheapest run of each stays. See the module for how often.
+    """Run the compiled form again, the sizes by turns; the cheapest run of each size stays.
+
+    The module's docstring gives the number of rounds.
 
     Raises RuntimeError when two runs of one size end in different states.
     """
@@ -416,7 +437,7 @@ def _repeat_compiled(result: dict[str, Any], packets: int, options: Sequence[str
 
 
 def compare(one: dict[str, Any]) -> dict[str, Any]:
-    """One size with what follows from both forms: `digests_equal` and `faster`; None where one form is missing."""
+    """Return one size with `digests_equal` and `faster`; None where one form is missing."""
     fast, python = one["compiled"], one["python"]
     both = fast is not None
     return one | {
@@ -477,7 +498,7 @@ def show(result: dict[str, Any], console: Console) -> None:
 
 
 def _caches(chased: Sequence[float]) -> str:
-    """What the steps through memory say of the figures."""
+    """Return what the steps through memory imply for the figures."""
     quiet = sum(step <= QUIET_NS for step in chased)
     if quiet == len(chased):
         return "the last level of the caches is ours"

@@ -1,4 +1,4 @@
-"""Campaigns: random programs, faults and fabrics beside a reference, seed by seed; what is found is kept.
+"""Campaigns: random programs, faults and fabrics beside a reference, seed by seed; findings are kept.
 
 faults, virtual_faults       the controller's diagnosis, on a live fabric and in virtual time
 fluid, fluid_calibration, fluid_detection    the fluid model beside the packet simulator

@@ -265,7 +265,10 @@ class Bmv2:
 
 
 def known_to_pi(p4info: p4i.P4Info) -> p4i.P4Info:
-    """Without the digests that would make PI refuse all of it: it knows bit<N>, and structs and tuples of those."""
+    """Return a P4Info without the digests that would make PI refuse all of it.
+
+    PI knows bit<N>, and structs and tuples of bit<N>.
+    """
 
     def is_bits(spec: p4t.P4DataTypeSpec) -> bool:
         return spec.HasField("bitstring") and spec.bitstring.HasField("bit")
@@ -302,7 +305,7 @@ class RemoteDevice:
     """A StfRun's device behind a P4Runtime server; without `packets`, of that alone."""
 
     next_ns = None
-    """Nothing ever waits: `inject` returns when the packet has left."""
+    """Time of the next frame: none ever waits, for `inject` returns when the packet has left."""
 
     def __init__(self, control: grpc.Channel, packets: grpc.Channel | None = None, *, device_id: int = 1) -> None:
         self.device_id = device_id
@@ -346,7 +349,7 @@ class RemoteDevice:
         self._listener.join(RPC_S)
 
     def load(self, program: P4cProgram) -> None:
-        """This program and nothing else: clone sessions and groups of the last one, which BMv2 keeps, go, too."""
+        """Load this program alone: delete clone sessions and groups of the last one, which BMv2 keeps."""
         replicas: list[MulticastGroup | CloneSession] = [*self._sessions.values(), *self._groups.values()]
         for entry in replicas:
             self._write(p4r.Update.DELETE, packet_replication_engine_entry=replication_out(entry))

@@ -38,7 +38,10 @@ SOURCES = ("gnmi", "p4runtime", "digest", "mapper", "ev")
 LINGER_S = 2.5
 """Seconds after a fault was named in which slower sources may report it too."""
 CLEAR_S = 40.0
-"""Longest time of a fault in the list after it was undone, seconds; a lossy link clears after 100 good probes."""
+"""Longest time of a fault in the list after its removal, seconds.
+
+A lossy link clears after 100 good probes.
+"""
 RATE_BPS = 2e6
 FILE_BYTES = 8 << 20
 POLL_S = 0.02
@@ -58,9 +61,9 @@ class FaultKind:
     within_s: float
     """A controller that has not named it by then has not found it."""
     passes: bool = False
-    """It is over by itself: it has to be named once, however often it comes and goes."""
+    """Whether the fault ends by itself: it must be named once, however often it comes and goes."""
     one_way: bool = False
-    """It takes one direction of a link, from the lower end, and the controller has to say which."""
+    """Whether the fault takes one direction of a link, from the lower end; the controller must name it."""
 
     def expected(self, place: Any) -> tuple[str, str]:
         if isinstance(place, Link):
@@ -132,9 +135,9 @@ class FaultRound:
     expected: list[tuple[str, str]]
     """(kind, location) of each fault that was made."""
     named_s: list[float] = field(default_factory=list)
-    """From the fault to its name, for each that was named."""
+    """Times from a fault to its name, for each fault that was named."""
     by_source: dict[str, float] = field(default_factory=dict)
-    """From the (first) fault to each source's word of it."""
+    """Times from the (first) fault to the report of each source."""
     cleared_s: float | None = None
     unclear: str | None = None
     """The controller's text when it reported several explanations."""
@@ -389,7 +392,10 @@ def run(
     console: Console,
     with_traffic: bool = True,
 ) -> dict[str, Any]:
-    """Bring a fabric up, run `loop` single faults and `pair_count` pairs; the result as JSON, `passed` among it."""
+    """Bring a fabric up, run `loop` single faults and `pair_count` pairs; return the result as JSON.
+
+    `passed` is a part of it.
+    """
     with ExitStack() as stack:
         fabric = stack.enter_context(open_fabric(plan, DEFAULT_LAB, console))
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="mrc-faults-")))

@@ -1,4 +1,4 @@
-"""`mrc bench fluid`: the fluid model beside the packet simulator, metric by metric, and 131,072 NICs in it.
+"""`mrc bench fluid`: the fluid model beside the packet simulator by metric, and with 131,072 NICs.
 
 Four cases run on both, over fabrics and seeds: a permutation that starts on a fabric with dead T0-T1 links (E2), with
 and without the denylist; links that flap under it (E3); a T1 that dies and comes back (E11); a T0 that dies (E10).
@@ -105,7 +105,10 @@ class Error:
 
 
 def run(seeds: int, calibrate: bool, console: Console, fabrics: Sequence[Fabric] = ()) -> dict[str, Any]:
-    """All of it, as JSON. `fabrics`: instead of FABRICS."""
+    """Calibrate, or run the comparison and the large fabric; return the result as JSON.
+
+    `fabrics`: instead of FABRICS.
+    """
     if calibrate:
         found = {}
         with Progress(console, "bench fluid --calibrate", guess_s=150.0 * seeds) as progress:
@@ -194,7 +197,7 @@ def metrics_of(outcome: Outcome, run: RunPlan) -> dict[str, float]:
 
 
 def error_table(errors: list[Error]) -> list[dict[str, Any]]:
-    """By case and metric: mean of both, error of the mean, and largest error of a run."""
+    """Return by case and metric: mean of both, error of the mean, and largest error of a run."""
     out = []
     for case, metric in dict.fromkeys((error.case, error.metric) for error in errors):
         mine = [error for error in errors if (error.metric, error.case) == (metric, case)]

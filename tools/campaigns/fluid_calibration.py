@@ -27,7 +27,10 @@ from mrc_testbed.simulator.fluid.shape import FabricShape, Floats, QueuePairs
 from mrc_testbed.simulator.fluid.sharing import NO_SPINE, Sharing
 
 FABRICS: Final = ((4, 4, 4, 4), (4, 4, 8, 8), (4, 4, 4, 2), (4, 4, 8, 2))
-"""Planes, racks, spines, hosts a rack; not those of the comparison. The last has more uplinks than it can use."""
+"""Planes, racks, spines, hosts a rack; not those of the comparison.
+
+The last has more uplinks than it can use.
+"""
 SHARES: Final = (0, 5, 15)
 """Percent of the T0-T1 links that are dead."""
 PIPES: Final = {
@@ -91,7 +94,10 @@ def measured(pipe: str, seeds: int, told: Callable[[str], None]) -> Calibration:
 
 
 def changed_by(calibration: Calibration, kind: str, place: int, factor: float) -> Calibration:
-    """Another value at a place of a table. Delay and skips rise with the load, the price falls with the rate."""
+    """Return a calibration with another value at a place of a table.
+
+    Delay and skips rise with the load, the price falls with the rate.
+    """
     values = np.array(getattr(calibration, kind))
     values[place] = values[place] * factor if values[place] else 0.0
     keep = np.minimum if kind == "price" else np.maximum
@@ -115,7 +121,7 @@ def of(calibration: Calibration, runs: list[Settled]) -> float:
 
 
 def rates_of(calibration: Calibration, run: Settled) -> Floats:
-    """What the model gives the QPs of a run."""
+    """Return the rates that the model gives the QPs of a run."""
     sharing = Sharing(run.shape, calibration, run.pairs)
     there = run.spines != NO_SPINE
     sharing.spine[:] = run.spines

@@ -1,4 +1,4 @@
-"""`mrc bench fluid --detect`: how soon a dead T0-T1 link is known, and how soon it is used again, by what probes cost.
+"""`mrc bench fluid --detect`: time until a dead T0-T1 link is known and used again, by probe cost.
 
 Two ways to know of a dead link: QPs lose packets on it, which takes no probes (fluid run); Clustermapper's probes miss
 `LOSSES` times in a row, which each NIC port pays for in probes a second (formula: a rack's hosts share its uplinks
@@ -28,7 +28,7 @@ LOSSES: Final = 3
 BUDGETS: Final = (1, 3, 10, 30, 100, 300, 1000, 3000, 10_000)
 """Clustermapper's probes of T0-T1 links, a second and NIC port."""
 INTERVALS_S: Final = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
-"""Of a QP's probes over a bad EV; 0.2 is the default."""
+"""Intervals of a QP's probes over a bad EV; 0.2 is the default."""
 CUT_S, MENDED_S, END_S = 1.0, 3.0, 12.0
 SCENARIO: Final = """title: Links cut and mended
 fabric: {{planes: 8, racks: 16, spines: 16, hosts_per_rack: 16}}
@@ -46,11 +46,11 @@ class ReturnTimes:
 
     interval_s: float
     retired_s: float
-    """From the cut until an EV was retired, the mean."""
+    """Mean time from the cut until an EV was retired."""
     back_s: float
-    """From the mending until it was good again, the mean."""
+    """Mean time from the mending until an EV was good again."""
     probes_per_s: float
-    """Of an EV that is bad."""
+    """Probes of a bad EV per second."""
     evs: int
 
 

@@ -38,9 +38,9 @@ from tools.campaigns.bmv2 import Bmv2, Bmv2Error, GoneError, P4cProgram, missing
 from tools.campaigns.p4_random import Whole
 
 PACKETS = 24
-"""For each program."""
+"""Number of packets for each program."""
 CELLS = 16
-"""Of each counter are compared."""
+"""Number of cells of each counter that are compared."""
 STATE = frozenset(
     (
         "add",
@@ -79,7 +79,7 @@ class ObservedRun:
     """Observed behaviour of a switch."""
 
     frames: list[dict[int, list[bytes]]] = field(default_factory=list)
-    """Of each packet: by port, in order."""
+    """Frames of each packet, by port, in order."""
     counters: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
     """(bytes, packets) of the first cells."""
 
@@ -93,7 +93,10 @@ class ObservedRun:
 
 @dataclass
 class FuzzVerdict:
-    """Verdict on a case. `kind`: same, differs, theirs (only p4c or BMv2 refuses), ours (only we refuse), both."""
+    """Verdict on a case.
+
+    `kind`: same, differs, theirs (only p4c or BMv2 refuses), ours (only we refuse), both.
+    """
 
     kind: str
     why: str = ""
@@ -231,7 +234,7 @@ def sample_cases(programs: Iterable[Path], seed: int) -> Iterator[FuzzCase]:
 
 
 def random_packets(rng: random.Random, known: list[str]) -> Iterator[bytes]:
-    """Random bytes, common headers with random fields, and packets of the program's own script, changed and cut."""
+    """Yield random bytes, headers with random fields, and the program's own packets, changed and cut."""
     ethernet, ipv4 = bytes.fromhex("0000000000010000000000020800"), bytes.fromhex("45000054000000004006")
     good = [bytes.fromhex(one) for one in known if len(one) % 2 == 0 and re.fullmatch("[0-9a-fA-F]+", one)]
     for number in range(PACKETS):
@@ -257,7 +260,7 @@ class FuzzReport:
     restarts: int = 0
     findings: dict[str, str] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
-    """By name: what p4c or BMv2 refuses of what we take."""
+    """Refusals by p4c or BMv2 of programs that we take, by name."""
 
     @property
     def passed(self) -> bool:
@@ -288,7 +291,7 @@ class FuzzReport:
 
 
 def campaign(cases: Iterable[FuzzCase], runs: int, seconds: float, out: Path, note: Any = None) -> FuzzReport:
-    """Run until `runs` or `seconds` are over. A case that differs, or that only we refuse, is kept in `out`."""
+    """Run until `runs` or `seconds` are over; keep in `out` each case that differs or only we refuse."""
     report, begun = FuzzReport(), time.monotonic()
     with tempfile.TemporaryDirectory(prefix="mrc-fuzz-") as name:
         pair = Pair(Path(name))
@@ -324,7 +327,7 @@ def keep(folder: Path, case: FuzzCase, verdict: FuzzVerdict) -> None:
 
 
 def notes(progress: Progress, runs: int, seconds: float) -> Any:
-    """Of what `campaign` tells: the line of a terminal, else one on standard error every 50 programs."""
+    """Return the reporter for `campaign`: the terminal's line, else one on stderr every 50 programs."""
 
     def note(number: int, report: FuzzReport) -> None:
         found = len(report.findings)

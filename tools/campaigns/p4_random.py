@@ -1,4 +1,4 @@
-"""Random valid P4 programs, with packets and entries for them, for the fuzz of both switches and a unit test.
+"""Random valid P4 programs with packets and entries, for the fuzz of both switches and a unit test.
 
 A `Maker` writes statements and expressions as a tree of tuples, which `lines` turns into P4 and the interpreter of
 tests/switch/compiler/test_compiler_random_programs.py runs. A `Whole` is a program around such statements: a parser
@@ -20,7 +20,7 @@ Node = Any
 """A tuple: a word, and what belongs to it."""
 
 WIDTHS = (1, 4, 8, 8, 12, 16, 16, 32, 48)
-"""Of local variables and parameters."""
+"""Widths of local variables and parameters."""
 SIGNS = {
     "add": "+", "sub": "-", "and": "&", "or": "|", "xor": "^", "mul": "*", "sat_add": "|+|", "sat_sub": "|-|",
     "shl": "<<", "shr": ">>", "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=",
@@ -46,7 +46,7 @@ class Maker:
     parts: dict[str, dict[str, int]]
     """Headers and structs of those places, and their fields."""
     like: dict[str, str]
-    """Of a header or struct, another one of its type."""
+    """Header or struct -> another one of its type."""
     reads_own = True
     """A list may read the header that it is assigned to."""
 

@@ -1,4 +1,6 @@
-"""`mrc bench faults --virtual`: random sets of faults against the correlator, in virtual time (docs/controller.md).
+"""`mrc bench faults --virtual`: random fault sets against the correlator in virtual time.
+
+See docs/controller.md.
 
 A model of a fabric has one to four things break in it, at once or one after the other, and makes the observations that
 the real sources would make of it: port states of both ends, lost streams, Clustermapper's verdicts and counts (its own
@@ -52,7 +54,10 @@ FABRICS = (
 QUIET_S = 2.0
 """Seconds without faults at the beginning."""
 WATCHED_S, WATCHED_LOSSY_S = 8.0, 14.0
-"""From the last fault to the judgement; a lossy link takes two windows of probes and the time for a choice."""
+"""Times from the last fault to the judgement, seconds.
+
+A lossy link takes two windows of probes and the time for a choice.
+"""
 CHUNK = 25
 """Sets that one process runs before it reports."""
 ROUND_S = 0.1
@@ -106,7 +111,10 @@ class Broken:
 
 
 def random_set(plan: Plan, rng: random.Random) -> list[Broken]:
-    """One to four causes in one plane, most often (planes do not know of each other), none of them at one place."""
+    """Return one to four causes, none of them at one place and most often in one plane.
+
+    Planes do not know of each other.
+    """
     spread = rng.choice((0.0, 0.05, 1.0, 5.0))
     out: list[Broken] = []
     links, switches = plan.links, plan.switches
@@ -189,7 +197,7 @@ class World:
         self._dropped: Counter[str] = Counter()
         self._down_arcs: set[str] = set()
         self._hops: dict[int, list[tuple[str, str, str]]] = {}
-        """Of a trace, by identity: each arc, the switch that sends it or "", the switch that receives it or ""."""
+        """Trace, by identity -> (arc, switch that sends it or "", switch that receives it or "") of each hop."""
         targets = targets_of(plan)
         self._targets = (*targets, *loops_of(plan, targets))
         self._walks = [self.segmenter.from_nodes(target.walk) for target in self._targets]
@@ -467,7 +475,7 @@ class World:
     # ---- time -------------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """From before the first fault to the judgement."""
+        """Run the set from before the first fault to the judgement."""
         for switch in self.plan.switches:
             self.faults.stream(switch.name, True, now=0.0)
         self.faults.attend(COUNTERS, now=0.0)
@@ -499,7 +507,10 @@ class World:
 
 @dataclass(frozen=True, slots=True)
 class CaseVerdict:
-    """Verdict on a set. `seen`: causes that somebody could see; `exact` and so on: how many of them are what."""
+    """Verdict on a set.
+
+    `seen`: causes that a source could see; `exact` and so on: how many of them fell into each class.
+    """
 
     result: str
     seen: int
@@ -508,12 +519,18 @@ class CaseVerdict:
     missed: tuple[str, ...]
     wrong: tuple[str, ...]
     one_way: int = 0
-    """Cuts of one direction of a T0-T1 link that were named, and with it: of a NIC-T0 link it may be unknowable."""
+    """Cuts of one direction of a T0-T1 link that were named; `directions` counts those named with it.
+
+    The direction of a NIC-T0 link may be unknowable.
+    """
     directions: int = 0
 
 
 def is_seen(world: World, one: Broken) -> bool:
-    """Some source tells of it although the others are broken, too. Losses count only where nothing else loses."""
+    """Return whether a source reports the cause although the other causes are broken, too.
+
+    Losses count only where no other cause loses packets.
+    """
     others = [other for other in world.broken if other is not one]
     if one.kind == "switch dead":
         return True
@@ -616,12 +633,12 @@ def world_of(
 
 @dataclass(slots=True)
 class CauseTally:
-    """Of all sets so far."""
+    """Counts of verdicts and causes over all sets so far."""
 
     sets: Counter[str] = field(default_factory=Counter)
     causes: Counter[str] = field(default_factory=Counter)
     details: list[dict[str, Any]] = field(default_factory=list)
-    """Of every set that is wrong or misses something."""
+    """Details of every set that is wrong or misses a cause."""
 
     def add(self, number: int, world: World, verdict: CaseVerdict) -> None:
         self.sets[verdict.result] += 1
