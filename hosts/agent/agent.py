@@ -127,7 +127,7 @@ class Agent:
 
     @property
     def nic(self) -> Nic:
-        """The NIC; replaced when the first port gets a rate."""
+        """NIC of the host; replaced when the first port gets a rate."""
         return self.ports.nic
 
     def _watch_nic(self) -> None:

@@ -107,7 +107,7 @@ class Connections:
         return iter(self._by_qpn.values())
 
     def get(self, qpn: int) -> Connection:
-        """The connection of that QPN. Raises QpUseError listing those that exist."""
+        """Return the connection of that QPN; raises QpUseError that lists those that exist."""
         try:
             return self._by_qpn[qpn]
         except KeyError:
@@ -115,7 +115,7 @@ class Connections:
             raise QpUseError(f"no QP {qpn} (has: {known})") from None
 
     def peer_host(self, name: str) -> Host:
-        """The host of that name. Raises PlanError for an unknown one, QpUseError for ourselves."""
+        """Return the host of that name; raises PlanError for an unknown one, QpUseError for ourselves."""
         host = self.plan.host(name)
         if host == self.host:
             raise QpUseError(f"{name} is this host: the fabric carries nothing from a host to itself")
@@ -123,7 +123,7 @@ class Connections:
 
     @staticmethod
     def transport(name: str) -> str:
-        """`name` itself. Raises QpUseError when no QP speaks it."""
+        """Return `name`; raises QpUseError when no QP has that transport."""
         if name not in TRANSPORTS:
             raise QpUseError(f"no transport {name!r} (has: {', '.join(TRANSPORTS)})")
         return name

@@ -68,7 +68,7 @@ class Regions:
         return iter(self._regions.values())
 
     def get(self, number: int) -> Region:
-        """The region of that number. Raises RegionError listing those that exist."""
+        """Return the region of that number; raises RegionError that lists those that exist."""
         try:
             return self._regions[number]
         except KeyError:

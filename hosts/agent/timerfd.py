@@ -42,7 +42,7 @@ class TimerFd:
         """Expiry time, past or to come; 0 = never armed."""
 
     def fileno(self) -> int:
-        """The descriptor to wait for."""
+        """Return the descriptor to wait for."""
         return self._fd
 
     def wait(self, deadline: float | None, now: float | None = None) -> float | None:

@@ -220,7 +220,7 @@ class Mapper:
 
     @rpc(ProbeAllRequest)
     def probe_all(self, request: ProbeAllRequest, call: RpcCall) -> None:
-        """Begin a burst, one at a time; answered when it is over."""
+        """Start a burst, one at a time, and answer when it is over."""
         if self._burst is not None:
             raise RequestError("a probe_all is running already: wait for its answer")
         self._stream = self._stream % STREAMS + 1
@@ -260,14 +260,14 @@ class Mapper:
 
     @rpc(TargetsRequest)
     def list_targets(self, _request: TargetsRequest, _call: RpcCall) -> Message:
-        """Every target with its health, and the loops that are sent now."""
+        """Answer every target with its health, and the loops that are sent now."""
         loops = [self.targets[n] for n in sorted(self.prober.active) if n >= len(self._self_probes)]
         targets, others = ([self._target_json(t) for t in some] for some in (self._self_probes, loops))
         return {"targets": targets, "loops": others, "note": self._note}
 
     @rpc(MapperStartRequest)
     def start(self, _request: MapperStartRequest, _call: RpcCall) -> Message:
-        """Begin to probe; nothing when it probes already."""
+        """Start to probe; without effect when probing already."""
         if not self._probing:
             self._probing = True
             self.prober = Prober(self.targets, self.prober.settings, time.monotonic())

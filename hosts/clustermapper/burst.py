@@ -95,7 +95,7 @@ class Burst:
         return self.next_at
 
     def due(self, now: float) -> int | None:
-        """The sequence number to send to every target in every class now, or None."""
+        """Return the sequence number to send to every target in every class now, or None."""
         if self.sequence >= self.count or now < self.next_at:
             return None
         self.sequence += 1
@@ -124,7 +124,7 @@ class Burst:
         tally.rtts.append(rtt_s)
 
     def links_json(self, plan: Plan) -> list[dict[str, Any]]:
-        """A row for each link of the plan, in its order."""
+        """Return a row for each link of the plan, in its order."""
         by_link: dict[Link, list[ProbeTarget]] = {}
         for target in self.targets:
             by_link.setdefault(target.link, []).append(target)

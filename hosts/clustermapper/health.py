@@ -98,17 +98,20 @@ class TargetHealth:
         return sum(map(_is_lost, self._history)) / len(self._history) if self._history else 0.0
 
     def back(self, sequence: int, sent_at: float, rtt_s: float) -> None:
-        """A probe came back in time."""
+        """Note that a probe came back in time."""
         self._add_rtt(rtt_s)
         self._came_back(sent_at)
         self._add_probe(sequence, sent_at, False)
 
     def gone(self, sequence: int, sent_at: float) -> None:
-        """A probe did not come back."""
+        """Note that a probe did not come back."""
         self._add_probe(sequence, sent_at, True)
 
     def came_late(self, sequence: int, rtt_s: float) -> bool:
-        """A probe given up has come back after all: it was not lost. False when it is none of those (a copy)."""
+        """Take back the loss of a probe that was given up and came back late.
+
+        False when it was not given up (a copy).
+        """
         for probe in self._history:
             if probe.sequence == sequence and probe.fate is not ProbeFate.BACK:
                 probe.fate = ProbeFate.BACK
@@ -165,7 +168,7 @@ class TargetHealth:
         self._become(TargetState.LOSSY if is_lossy else TargetState.OK, since)
 
     def _excuse(self) -> None:
-        """The losses so far have had their cause, an outage, and count no more."""
+        """Discount the losses so far: an outage was their cause."""
         for probe in self._history:
             if probe.fate is ProbeFate.LOST:
                 probe.fate = ProbeFate.EXCUSED

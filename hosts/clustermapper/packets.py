@@ -131,7 +131,7 @@ class ProbeTemplate:
         self._key = key
 
     def frame(self, sequence: int, sent_ns: int) -> bytearray:
-        """The frame of one probe, valid until the next call."""
+        """Return the frame of one probe, valid until the next call."""
         frame, payload_offset = self._frame, self._payload_offset
         struct.pack_into(">IQ", frame, payload_offset + 12, sequence & 0xFFFFFFFF, sent_ns)
         frame[payload_offset + DIGEST_AT : payload_offset + DIGEST_AT + 8] = _digest(
@@ -145,7 +145,7 @@ def _digest(signed: bytes, key: bytes) -> bytes:
 
 
 def read(frame: bytes, port: PortIdentity, key: bytes) -> ReturnedProbe:
-    """The probe in a frame that came in by `port`. Raises NotOursError for every other frame."""
+    """Return the probe in a frame that came in by `port`; raises NotOursError for every other frame."""
     offset = ETHERNET
     if len(frame) < offset + IPV6.size or frame[12:14] != b"\x86\xdd":
         raise NotOursError("no IPv6")
@@ -206,6 +206,6 @@ def kernel_filter(srv6: bool) -> bytes:
 
 
 def filter_option(code: bytes) -> tuple[bytes, object]:
-    """(value of SO_ATTACH_FILTER, what has to stay alive until it is set)."""
+    """Return (value of SO_ATTACH_FILTER, object that has to stay alive until it is set)."""
     buffer = ctypes.create_string_buffer(code, len(code))
     return struct.pack("@HP", len(code) // _INSTRUCTION.size, ctypes.addressof(buffer)), buffer

@@ -105,7 +105,7 @@ def wall_offset_ns() -> int:
 
 
 def open_port(host: str, plane: int, interface: str, identity: PortIdentity, code: bytes) -> ProbePort:
-    """A packet socket on an interface of the namespace we are in. Raises PortsError."""
+    """Open a packet socket on an interface of the current namespace; raises PortsError."""
     try:
         sock = socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK, 0)
     except PermissionError:

@@ -134,7 +134,7 @@ class Prober:
         return min(waiting, self.next_round_at)
 
     def begin_round(self, now: float) -> int:
-        """The sequence number of a new round, whose probes (to all `active`) the caller sends at once."""
+        """Start a round and return its sequence number; the caller sends to all `active` at once."""
         self.rounds += 1
         self._open.append(_Round(self.rounds & 0xFFFFFFFF, now, set(self.active)))
         self.next_round_at = max(self.next_round_at + self.settings.interval_s, now)
@@ -148,13 +148,13 @@ class Prober:
                 probe_round.void = True
 
     def not_sent(self, number: int, sequence: int) -> None:
-        """The kernel had no buffer for a probe: it says nothing about the network."""
+        """Void a probe for which the kernel had no buffer: its loss means nothing for the network."""
         for probe_round in self._open:
             if probe_round.sequence == sequence:
                 probe_round.waiting.discard(number)
 
     def returned(self, number: int, sequence: int, rtt_s: float) -> TargetChange | None:
-        """A probe has come back; a change of state when that takes a loss back."""
+        """Note a probe that has come back; return a change of state when that takes a loss back."""
         if not 0 <= number < len(self.targets):
             return None
         health = self.health[number]
@@ -194,7 +194,7 @@ class Prober:
         return changes + self._turn_loops()
 
     def _turn_loops(self) -> list[TargetChange]:
-        """Begin, go on with and end the loops; those that end become unknown."""
+        """Start, continue and end the loops; those that end become unknown."""
         changes: list[TargetChange] = []
         for number, choices in self._loops.items():
             is_suspect = self.health[number].state in (TargetState.DOWN, TargetState.LOSSY) and self._is_reached(number)
@@ -279,7 +279,7 @@ class Prober:
 
 
 def target_json(target: ProbeTarget, health: TargetHealth) -> dict[str, Any]:
-    """A target as `mapper.sock` tells it (docs/telemetry.md)."""
+    """Return a target in the form of `mapper.sock` (docs/telemetry.md)."""
     return {
         "host": target.host,
         "plane": target.plane,

@@ -80,7 +80,7 @@ def uses_srv6(plan: Plan) -> bool:
 
 
 def targets_of(plan: Plan) -> tuple[ProbeTarget, ...]:
-    """All self-probes: host by host, plane by plane, the T0 first."""
+    """Return all self-probes: host by host, plane by plane, the T0 first."""
     srv6 = uses_srv6(plan)
     out: list[ProbeTarget] = []
     for host in plan.hosts:
@@ -103,7 +103,7 @@ def targets_of(plan: Plan) -> tuple[ProbeTarget, ...]:
 
 
 def loops_of(plan: Plan, targets: tuple[ProbeTarget, ...]) -> tuple[ProbeTarget, ...]:
-    """The loops of all T1 targets and over all T0s, numbered behind `targets`."""
+    """Return the loops of all T1 targets and over all T0s, numbered behind `targets`."""
     out: list[ProbeTarget] = []
     for target in targets:
         if target.kind is TargetKind.T1:

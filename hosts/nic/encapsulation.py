@@ -55,7 +55,7 @@ class Encapsulation:
 
     @property
     def size(self) -> int:
-        """Bytes before the inner packet."""
+        """Number of bytes before the inner packet."""
         return ENCAPSULATION_BYTES if self.outer_header else ETHERNET_BYTES
 
     def destination(self, ev: int) -> bytes:

@@ -106,12 +106,12 @@ USID_ROLES = {plan.ROLE_T1: "T1", plan.ROLE_T0: "T0", plan.ROLE_DOWNLINK: "NIC"}
 
 
 def traffic_class_text(value: int) -> str:
-    """`0x12 (TRIMMABLE, ECT(0))` for an IPv6 traffic class (§4.1)."""
+    """Return `0x12 (TRIMMABLE, ECT(0))` for an IPv6 traffic class (§4.1)."""
     return f"{value:#04x} ({DSCP_NAMES.get(value >> 2, f'DSCP {value >> 2}')}, {ECN_NAMES[value & 3]})"
 
 
 def usid_text(packed: bytes) -> str:
-    """The uSIDs of a carrier address in words: `T0 1, T1 5, T0 2, NIC 11; plane 3` (§8.3)."""
+    """Return the uSIDs of a carrier address in words: `T0 1, T1 5, T0 2, NIC 11; plane 3` (§8.3)."""
     words, planes = [], set()
     for (usid,) in struct.iter_unpack("!H", packed[4:]):
         if not usid:
@@ -176,7 +176,7 @@ class USidCarrier(IPv6):
 
     @classmethod
     def dispatch_hook(cls, _pkt: bytes | None = None, *args: Any, **kargs: Any) -> type[Packet]:
-        """A carrier only when it carries IPv6 to the locator; every other IPv6 packet stays scapy's IPv6."""
+        """Return a carrier only when it carries IPv6 to the locator; other IPv6 packets stay scapy's IPv6."""
         if _pkt is None or (_pkt[6:7] == b"\x29" and _pkt[24:28] == plan.LOCATOR.to_bytes(4, "big")):
             return cls
         return IPv6
@@ -432,7 +432,7 @@ AFTER_BTH: dict[int, type[Packet]] = {
 
 
 def icrc_of(bth: BTH, body: bytes) -> int | None:
-    """The iCRC of `body` (BTH to the last pad byte) below the IP and UDP headers of `bth` (§3).
+    """Return the iCRC of `body` (BTH to the last pad byte) below the IP and UDP headers of `bth` (§3).
 
     None when there is no IPv6 or option-less IPv4 header directly below UDP, because the sum needs its addresses.
     """

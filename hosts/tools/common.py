@@ -59,7 +59,7 @@ class MeasuringHost:
         return RunFiles(self.run_dir).agent_socket(self.host.name)
 
     def peer(self, name: str) -> Host:
-        """The host of that name, other than the source. Raises ToolError."""
+        """Return the host of that name, other than the source; raises ToolError."""
         try:
             peer = self.plan.host(name)
         except PlanError as error:
@@ -71,7 +71,7 @@ class MeasuringHost:
 
 
 def load_plan(run_dir: Path) -> Plan:
-    """The plan of the fabric in a run folder. Raises ToolError when there is none."""
+    """Return the plan of the fabric in a run folder; raises ToolError when there is none."""
     files = RunFiles(run_dir)
     path = files.plan_file
     try:
@@ -88,7 +88,10 @@ def load_plan(run_dir: Path) -> Plan:
 
 
 def this_host(plan: Plan) -> str | None:
-    """The host we run in: MRC_HOST, or the one whose first port is in our network namespace; None outside."""
+    """Return the host we run in: MRC_HOST, or the one with our namespace's port; None outside.
+
+    The port is the host's first.
+    """
     if name := os.environ.get("MRC_HOST"):
         return name
     interface_names = {name for _, name in socket.if_nameindex()}
@@ -97,7 +100,7 @@ def this_host(plan: Plan) -> str | None:
 
 
 def find_place(tool: str, run_dir: str | None, source: str | None) -> MeasuringHost:
-    """The source host by --run-dir and --from, or by the environment. Raises ToolError."""
+    """Return the source host by --run-dir and --from, or by the environment; raises ToolError."""
     folder = run_dir_of(run_dir)
     plan = load_plan(folder)
     name = source or this_host(plan)
@@ -113,7 +116,7 @@ def find_place(tool: str, run_dir: str | None, source: str | None) -> MeasuringH
 
 
 def run_dir_of(option: str | None) -> Path:
-    """The run folder: --run-dir, else MRC_RUN_DIR, else the default; absolute."""
+    """Return the run folder: --run-dir, else MRC_RUN_DIR, else the default; absolute."""
     return RunFiles(option).path.absolute()
 
 
@@ -121,12 +124,12 @@ def run_dir_of(option: str | None) -> Path:
 
 
 def option(*names: str, help: str, **more: Any) -> Any:
-    """A typer option whose default, where it has one, is in its help text."""
+    """Return a typer option whose default, where it has one, is in its help text."""
     return typer.Option(*names, help=help, show_default=False, **more)
 
 
 def size_type(text: str | int) -> int:
-    """Bytes, with K, M or G as powers of 1024: `64K` is 65,536. Raises typer.BadParameter."""
+    """Return bytes, with K, M or G as powers of 1024: `64K` is 65,536. Raises typer.BadParameter."""
     text = str(text)
     unit = SIZE_UNITS.get(text[-1:].upper(), 1)
     digits = text[:-1] if unit > 1 else text
@@ -151,7 +154,7 @@ count_type = int_type(1)
 
 
 def seconds_type(text: str | float) -> float:
-    """A positive number of seconds. Raises typer.BadParameter."""
+    """Return a positive number of seconds; raises typer.BadParameter."""
     try:
         value = float(text)
     except ValueError:
@@ -327,7 +330,9 @@ Work = Callable[[], int]
 
 
 def parse(tool: str, command: Callable[..., Work], examples: Sequence[str], argv: Sequence[str] | None) -> Work | None:
-    """The work that a command line selects; None after --help. Raises ToolError for a wrong command line.
+    """Return the work that a command line selects; None after --help.
+
+    Raises ToolError for a wrong command line.
 
     `examples`: one `command: explanation` each, Markdown.
     """
@@ -371,7 +376,7 @@ def run(tool: str, command: Callable[..., Work], examples: Sequence[str], argv: 
 
 
 def megabits(bps: float | None, digits: int = 2) -> str:
-    """`398.11`, in Mb/s; `-` when there was nothing to measure."""
+    """Return a rate as `398.11`, in Mb/s; `-` when there was nothing to measure."""
     return "-" if bps is None else f"{bps / 1e6:.{digits}f}"
 
 

@@ -30,7 +30,10 @@ TIMES = {
 
 
 def file_for(out_json: bool, out_json_file: Path | None, all_sizes: bool) -> Path | None:
-    """The file that the options ask for. Raises ToolError with -a: the shape has room for one size."""
+    """Return the file that the options ask for.
+
+    Raises ToolError with -a: the shape has room for one size.
+    """
     if not out_json and out_json_file is None:
         return None
     if all_sizes:

@@ -63,7 +63,7 @@ class PathReport:
         return self.out > 0 and not self.rtts_s
 
     def count(self, event: Event) -> None:
-        """One more `probe` event of this path (hosts/agent/services/ev_ping.py)."""
+        """Count one more `probe` event of this path (hosts/agent/services/ev_ping.py)."""
         self.sent += 1
         self.out += event["out"]
         self.port_down |= not event["port_up"]
@@ -96,7 +96,7 @@ class PathReport:
 
 
 def reports_for(plan: Plan, source: Host, peer: Host, evs: Iterable[Sequence[int]]) -> dict[int, PathReport]:
-    """An empty report for each (EV, plane), by EV."""
+    """Return an empty report for each (EV, plane), by EV."""
     return {
         ev: PathReport(
             ev,
@@ -110,7 +110,7 @@ def reports_for(plan: Plan, source: Host, peer: Host, evs: Iterable[Sequence[int
 
 
 def report(reports: list[PathReport], style: Style) -> str:
-    """One line a path, and a summary."""
+    """Return one line a path, and a summary."""
     heads: list[str] = ["EV", "path", "outer address", "sent", "out", "back", "loss", "RTT min/avg/max ms", "through"]
     rows = [_row(path_report) for path_report in reports]
     if not any(path_report.address for path_report in reports):  # modes without an outer header
@@ -151,7 +151,7 @@ def _row(path_report: PathReport) -> list[Cell]:
 
 
 def probe_line(event: Event) -> str:
-    """One probe, for -v."""
+    """Return the line of one probe, for -v."""
     if event["rtt_s"] is not None:
         outcome = f"{event['rtt_s'] * 1e3:.3f} ms"
     else:

@@ -49,7 +49,10 @@ PORT_COUNTERS = ("tx_packets", "tx_bytes", "rx_packets", "rx_bytes")
 
 
 def sample(status: Event) -> Event:
-    """The displayed part of an agent's `status`; counters since the start of the agent, or of the QP."""
+    """Return the displayed part of an agent's `status`.
+
+    Counters are since the start of the agent, or of the QP.
+    """
     return {
         "host": status["host"],
         "t": status["t"],
@@ -89,7 +92,7 @@ def _qp(qp: Event) -> Event:
 
 
 def add_rates(now: Event, before: Event | None) -> Event:
-    """`now` with bits per second and CPU share since `before`; without one the rates are None."""
+    """Return `now` with bits per second and CPU share since `before`; None without one."""
     seconds = 0.0 if before is None else now["t"] - before["t"]
 
     def rate(after: float, earlier: float) -> float | None:
@@ -111,7 +114,7 @@ def add_rates(now: Event, before: Event | None) -> Event:
 
 
 def text(shown: Event, *, evs: bool, plan: Plan, style: Style) -> str:
-    """One host as tables."""
+    """Return one host as tables."""
     cpu = f"{shown['cpu_s']:.1f} s" if shown["cpu_share"] is None else f"{100 * shown['cpu_share']:.0f}%"
     memory = f"{shown['max_rss_kib'] // 1024} MiB"
     lines = [
@@ -169,7 +172,10 @@ LATE_SHARE = 0.01
 
 
 def _late_line(ports: Iterable[Event]) -> list[str]:
-    """A warning when ports with a rate do not keep their times: what is measured then is the machine."""
+    """Return a warning when ports with a rate do not keep their times.
+
+    What is measured then is the machine.
+    """
     pacings = [port["pacing"] for port in ports if port["pacing"]]
     frames, late_frames = sum(pacing["frames"] for pacing in pacings), sum(pacing["late"] for pacing in pacings)
     if late_frames <= LATE_SHARE * frames:
@@ -237,7 +243,10 @@ class Hosts:
         self._last_samples: dict[str, Event] = {}
 
     def look(self) -> list[Event]:
-        """A sample of all hosts; one of several that does not answer has its `error`. Raises ToolError."""
+        """Return a sample of all hosts; of several, one that does not answer has its `error`.
+
+        Raises ToolError.
+        """
         out = []
         for name, client in self._clients.items():
             try:

@@ -51,7 +51,7 @@ COLUMNS = (
 
 
 def row(result: Event) -> str:
-    """One line of the table and one with the planes' rates, of a result that `total` made."""
+    """Return one line of the table and one with the planes' rates, of a result that `total` made."""
     rate = result["msg_rate_pps"]
     planes = STYLE.fold(f" {'':<9} planes[Mb/s] {planes_text(result['plane_bps'])}")
     return (
@@ -63,7 +63,7 @@ def row(result: Event) -> str:
 
 
 def interval_row(event: Event) -> str:
-    """One line of an interval."""
+    """Return the line of an interval."""
     received = f"   received {megabits(event['received_bps'])}" if event["received_bps"] else ""
     return STYLE.fold(
         f" [{event['from_s']:6.2f} -{event['to_s']:6.2f} s]  {megabits(event['bw_bps']):>9} Mb/s{received}   "
@@ -72,7 +72,7 @@ def interval_row(event: Event) -> str:
 
 
 def total(result: Event) -> Event:
-    """Both directions of a result added up; the result itself when there is one only."""
+    """Return both directions of a result added up; the result itself when there is only one."""
     reverse = result.get("reverse")
     if reverse is None:
         return result

@@ -43,7 +43,7 @@ def header(setup: Event) -> str:
 
 
 def row(result: Event) -> str:
-    """One line of the table."""
+    """Return one line of the table."""
     times = ["-" if result[key] is None else f"{result[key]:.2f}" for key in TIMES]
     cells = " ".join(f"{text:<{width}}" for text, width in zip(times, WIDTHS, strict=True))
     lost = f"\n {'':<8} {result['lost']} packets lost" if result["lost"] else ""

@@ -111,7 +111,7 @@ class Rank(ABC):
         return False
 
     def memory_bytes(self, iterations: int) -> int:
-        """Bytes of its regions that so many iterations write to."""
+        """Return the bytes of its regions that so many iterations write to."""
         unused_bytes = self.regions[self.by_turns].nbytes // 2 if self.by_turns and iterations < 2 else 0
         return sum(array.nbytes for array in self.regions.values()) - unused_bytes
 

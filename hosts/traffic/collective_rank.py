@@ -89,23 +89,23 @@ class RankDriver:
         self._computed_s = 0.0
 
     def connect(self, peer: int, qps: list[Any], remote: dict[str, tuple[int, int]]) -> None:
-        """The QPs that carry our writes to `peer`. Raises CollectiveError."""
+        """Add the QPs that carry our writes to `peer`; raises CollectiveError."""
         link = self._links[peer] = RankLink(qps, remote)
         for part, qp in enumerate(qps):
             self._queued_on[qp.qpn] = (link, part)
 
     def receives_from(self, qpn: int, peer: int, parts: int) -> None:
-        """A QP of ours on which `peer` writes to us."""
+        """Add a QP of ours on which `peer` writes to us."""
         self._source[qpn] = (peer, parts)
 
     def start(self) -> None:
-        """Begin the first iteration."""
+        """Start the first iteration."""
         self.started_at = self._clock()
         self._begin()
 
     @property
     def done(self) -> bool:
-        """All iterations are over here, and every write of ours has completed well."""
+        """Whether all iterations are over here, and every write of ours has completed well."""
         last = self.rank.done and self.rank.iteration == self.iterations - 1
         return last and not self._pending and not self.failed
 

@@ -63,7 +63,7 @@ def make(
 
 
 def peers_of(kind: str, rank: int, ranks: int, options: CollectiveOptions = NO_OPTIONS) -> list[int]:
-    """The ranks that `rank` sends to: with whom a driver connects it. Raises CollectiveError."""
+    """Return the ranks that `rank` sends to: a driver connects it with them. Raises CollectiveError."""
     _check_kind(kind)
     for tree in TREES:
         if tree.kind == kind:
@@ -74,7 +74,7 @@ def peers_of(kind: str, rank: int, ranks: int, options: CollectiveOptions = NO_O
 
 
 def steps_of(kind: str, ranks: int) -> int:
-    """A number above that of every step. Raises CollectiveError."""
+    """Return a number above that of every step; raises CollectiveError."""
     _check_kind(kind)
     for tree in TREES:
         if tree.kind == kind:

@@ -53,17 +53,17 @@ class Pacer:
         self._next = now
 
     def next_at(self) -> float:
-        """The earliest time for the next chunk, seconds."""
+        """Return the earliest time for the next chunk, seconds."""
         return self._next
 
     def spend(self, length: int, now: float) -> None:
-        """`length` bytes were posted at `now`."""
+        """Note that `length` bytes were posted at `now`."""
         if self._rate_bps is not None:
             self._next = max(self._next, now - MAX_BURST_S) + length * 8 / self._rate_bps
 
 
 def chunk_for(rate_bps: float | None, pmtu_bytes: int) -> int:
-    """Bytes per write when the user did not say: CHUNK_BYTES, or 10 ms of the rate in whole packets."""
+    """Return the default of bytes per write: CHUNK_BYTES, or 10 ms of the rate in whole packets."""
     if rate_bps is None:
         return CHUNK_BYTES
     packets = int(rate_bps * PACED_CHUNK_S / 8) // pmtu_bytes
@@ -275,7 +275,7 @@ class Sender:
 
 
 def growth(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
-    """`after` - `before` for every counter, element by element in lists."""
+    """Return `after` - `before` for every counter, element by element in lists."""
     out: dict[str, Any] = {}
     for key, value in after.items():
         start_value = before.get(key)

@@ -31,7 +31,7 @@ class MessageBytes:
         self._first = crc32(name.encode())
 
     def part(self, number: int) -> memoryview:
-        """The bytes of message `number`."""
+        """Return the bytes of message `number`."""
         start = self.start(number)
         return self._view[start : start + self.size]
 

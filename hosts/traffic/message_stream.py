@@ -36,7 +36,7 @@ class StreamShape:
 
     @property
     def content(self) -> MessageBytes:
-        """The bytes of all messages."""
+        """Bytes of all messages."""
         return MessageBytes(f"{self.seed}/{self.name}", self.message_bytes)
 
 
@@ -123,7 +123,7 @@ class FlowSender:
         self._post()
 
     def completed(self, completion: Completion) -> None:
-        """A work request of one of our QPs ended."""
+        """Take the completion of a work request of one of our QPs."""
         number, slot, posted_at = self._waiting[completion.qpn].popleft()
         if completion.status is not Status.SUCCESS:
             self.failed += 1
@@ -158,7 +158,7 @@ class FlowSink:
         return self._view[slot * size : (slot + 1) * size]
 
     def arrived(self, imm: int) -> None:
-        """A message with that immediate is here, in one of the slots."""
+        """Take a message with that immediate, which is in one of the slots."""
         self.checked += 1
         if not any(self._content.matches(imm, self._slot(slot)) for slot in range(self.shape.depth)):
             self.damaged += 1

@@ -159,7 +159,7 @@ class _Ideal:
                 heapq.heappush(self._ready_tasks, (time, rank, follower))
 
     def _stuck(self, rank: int, number: int) -> str:
-        """The cycle that a task which never ends waits in."""
+        """Return the cycle in which a task that never ends waits."""
         positions: dict[_TaskId, int] = {}
         path: list[_TaskId] = []
         task_id = (rank, number)
@@ -177,7 +177,7 @@ class _Ideal:
         return f"rank {task_id[0]} task {task_id[1]}" + (f" ({name})" if name else "")
 
     def _waits_for(self, task_id: _TaskId) -> _TaskId:
-        """Something that a task which never ends waits for, and which never ends either."""
+        """Return a task that never ends and for which a task that never ends waits."""
         rank, number = task_id
         task = self._task(task_id)
         if self._begin_times[rank][number] is None:

@@ -108,7 +108,7 @@ class ProgramRank(Rank):
     # ---- what the driver tells ----------------------------------------------------------------------------
 
     def start(self, iteration: int) -> list[Send]:
-        """Begin a step. Raises CollectiveError while the one before is not done."""
+        """Start a step; raises CollectiveError while the one before is not done."""
         early_writes = {
             (peer, step) for step_iteration, peer, step in self._early_writes if step_iteration == iteration
         }
@@ -126,7 +126,7 @@ class ProgramRank(Rank):
         return self._take()
 
     def arrived(self, peer: int, step: int, iteration: int | None = None) -> list[Send]:
-        """A write of `peer` with that number is here. One of a later step waits until that begins."""
+        """Take a write of `peer` with that number; one of a later step waits until that step starts."""
         at_step = self.iteration if iteration is None else iteration
         incoming = self._incoming.get((peer, step))
         if incoming is None:
@@ -145,7 +145,7 @@ class ProgramRank(Rank):
         return self.arrived(peer, step)
 
     def elapsed(self, task: int) -> list[Send]:
-        """A computation is over."""
+        """End a computation."""
         computation = self.script.tasks[task]
         assert isinstance(computation, ComputeTask)
         lane = self._lanes[computation.lane]
@@ -158,7 +158,7 @@ class ProgramRank(Rank):
         return self._take()
 
     def sent(self, send: Send) -> list[Send]:
-        """A write of ours has completed."""
+        """Take the completion of a write of ours."""
         task = self._sending.pop((send.peer, send.step), None)
         if task is not None:
             self._end_tasks([task])
@@ -172,7 +172,7 @@ class ProgramRank(Rank):
     # ---- tasks --------------------------------------------------------------------------------------------
 
     def _begin_tasks(self, numbers: list[int]) -> None:
-        """Begin tasks that are ready, and all that become ready at once. A loop, for long chains."""
+        """Start tasks that are ready, and all that become ready at once; a loop, for long chains."""
         queue = deque(numbers)
         while queue:
             number = queue.popleft()
@@ -202,7 +202,7 @@ class ProgramRank(Rank):
         return ready_numbers
 
     def _begin_task(self, number: int) -> bool:
-        """Begin one task; whether it has ended at once."""
+        """Start one task; return whether it has ended at once."""
         task = self.script.tasks[number]
         if isinstance(task, ComputeTask):
             if task.seconds <= 0:

@@ -113,7 +113,7 @@ class AllGather(_Ring):
 
     @property
     def _data(self) -> np.ndarray:
-        """The buffer of this iteration."""
+        """Buffer of this iteration."""
         return self.regions["data"][self._turn : self._turn + self.elements]
 
     @property

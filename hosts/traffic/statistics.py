@@ -22,7 +22,7 @@ class PeakMeter:
         self.peak_bps = 0.0
 
     def add(self, now: float, length: int) -> None:
-        """`length` bytes completed at `now` (seconds, never decreasing)."""
+        """Count `length` bytes that completed at `now` (seconds, never decreasing)."""
         self._total += length
         points = self._points
         points.append((now, self._total))

@@ -49,7 +49,10 @@ class TrainingShape:
 
 
 def training_step(shape: TrainingShape, racks: tuple[int, ...]) -> Program:
-    """The step. `racks`: of each rank, for all_reduce_hierarchical. Raises TrainingProgramError."""
+    """Return the program of one step; `racks`: of each rank, for all_reduce_hierarchical.
+
+    Raises TrainingProgramError.
+    """
     if shape.ranks % shape.stages or shape.layers % shape.stages:
         raise TrainingProgramError(
             f"{shape.ranks} ranks and {shape.layers} layers in {shape.stages} stages: both must be multiples of it"

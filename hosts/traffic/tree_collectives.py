@@ -28,7 +28,7 @@ class _AllReduce(Rank):
         return self._wrong_sums(self.regions["data"])
 
     def _add(self, start: int, count: int, scratch_start: int) -> None:
-        """Add what came to scratch to our data."""
+        """Add the scratch's data to ours."""
         target = self.regions["data"][start : start + count]
         target += self.regions["scratch"][scratch_start : scratch_start + count]
 
@@ -86,7 +86,7 @@ class AllReduceTree(_AllReduce):
         ]
 
     def _send_up(self, part: int) -> list[Send]:
-        """The part is summed up below us."""
+        """Send up a part that is summed up below us."""
         parent = self._parents[part // TREE_CHUNKS]
         if parent < 0:
             return self._send_down(part)
@@ -95,7 +95,7 @@ class AllReduceTree(_AllReduce):
         return [Send(parent, part, "data", start, count, "scratch", scratch_start)]
 
     def _send_down(self, part: int) -> list[Send]:
-        """The part is whole."""
+        """Send down a part that is whole."""
         self._parts_left -= 1
         self.done = not self._parts_left
         start, count = self._bounds[part], self._bounds[part + 1] - self._bounds[part]
@@ -154,7 +154,7 @@ class AllReduceHalving(_AllReduce):
         self._next = 0
 
     def _segment(self, level: int, rank: int) -> tuple[int, int]:
-        """(start, end) of what a rank keeps after so many halvings."""
+        """Return (start, end) of the segment that a rank keeps after so many halvings."""
         low, high = 0, self.elements
         for halving in range(level):
             middle = (low + high) // 2
@@ -171,7 +171,7 @@ class AllReduceHalving(_AllReduce):
         return [] if self._has_extra else self._send(1)
 
     def _send(self, step: int) -> list[Send]:
-        """Our write of a step: 1 to levels halve, as many more double, one more unfolds."""
+        """Return our write of a step: 1 to levels halve, as many more double, one more unfolds."""
         if step > 2 * self._levels:
             self.done = True
             unfold = Send(self.rank + self._power, step, "data", 0, self.elements, "data", 0)
@@ -206,7 +206,7 @@ class AllReduceHalving(_AllReduce):
 
     @staticmethod
     def peers(rank: int, ranks: int, _options: CollectiveOptions) -> set[int]:
-        """Partners of all levels, and whom it folds to or unfolds for."""
+        """Return the partners of all levels, and those it folds to or unfolds for."""
         levels = ranks.bit_length() - 1
         power = 1 << levels
         if rank >= power:
@@ -276,12 +276,12 @@ class AllReduceHierarchical(_AllReduce):
         return 2 * (len(self._ring) - 1)
 
     def _sub(self, step: int, nth: int) -> int:
-        """Part of the share that the `nth` of the ring sends in a step (from 1)."""
+        """Return the part of the share that the `nth` of the ring sends in a step (from 1)."""
         reducing = len(self._ring) - 1
         return (nth - (step - 1) if step <= reducing else nth + 1 - (step - 1 - reducing)) % len(self._ring)
 
     def _send_around(self) -> list[Send]:
-        """Our write of the ring's next step, or, after the last, our share for the group."""
+        """Return our write of the ring's next step, or, after the last, our share for the group."""
         if self._next > self._last:
             return self._share_out()
         step, neighbour = self._next, self._ring[(self._nth + 1) % len(self._ring)]
@@ -326,7 +326,7 @@ class AllReduceHierarchical(_AllReduce):
 
     @staticmethod
     def peers(rank: int, ranks: int, options: CollectiveOptions) -> set[int]:
-        """The others of its group, and its right neighbour of the ring of equal places."""
+        """Return the others of its group, and its right neighbour of the ring of equal places."""
         members = members_of(options.groups, ranks)
         group_members = members[options.groups[rank]]
         ring = [member[group_members.index(rank)] for member in members.values()]

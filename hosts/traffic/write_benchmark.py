@@ -105,7 +105,7 @@ class WriteLoad:
         return sum(flow.posted - flow.completed for flow in self.flows)
 
     def progress(self) -> tuple[int, ...]:
-        """Something that changes as long as packets leave or are answered."""
+        """Return a tuple that changes as long as packets leave or are answered."""
         counters = self.counters()
         return self.outstanding, counters.get("sent", 0), counters.get("sacks_received", 0)
 
@@ -212,7 +212,7 @@ class WriteLoad:
         self.news.set()
 
     def counters(self) -> dict[str, Any]:
-        """The QPs' counters by name, added up."""
+        """Return the QPs' counters by name, added up."""
         total: dict[str, Any] = {}
         for flow in self.flows:
             for key, value in flow.connection.counters().items():

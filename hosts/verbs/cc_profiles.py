@@ -87,7 +87,7 @@ class CcProfileTable:
             table.destroy(entry.engine_id)
 
     def query_cc_profile(self, profile_id: int) -> tuple[ProfileState, CcProfile]:
-        """State and parameters; None in a field: derived from the measured pipe."""
+        """Return state and parameters; None in a field: derived from the measured pipe."""
         entry = self._cc.get(number_of(profile_id, "CC profile")) or _Entry()
         return entry.state, entry.profile
 
@@ -102,15 +102,15 @@ class CcProfileTable:
             raise VerbsError(text, errno.ENOENT)
 
     def engine_id(self, profile_id: int) -> int:
-        """The engine's number of an ONLINE profile (called by QPs)."""
+        """Return the engine's number of an ONLINE profile (called by QPs)."""
         return self._cc[profile_id].engine_id
 
     def attach(self, qp: EngineQueuePair, profile_id: int | None) -> None:
-        """A QP connected with it (None, 0: with the configuration)."""
+        """Count a QP that connected with the profile (None, 0: with the configuration)."""
         if profile_id:
             self._cc[profile_id].users.add(qp)
 
     def detach(self, qp: EngineQueuePair) -> None:
-        """A QP is reset or destroyed."""
+        """Count off a QP that is reset or destroyed."""
         for entry in self._cc.values():
             entry.users.discard(qp)

@@ -19,7 +19,7 @@ F = TypeVar("F", bound=IntFlag)
 
 
 def short_repr(value: Any) -> str:
-    """A value in a message, not too long."""
+    """Return a value for a message, not too long."""
     text = repr(value)
     return text if len(text) <= 80 else text[:77] + "..."
 
@@ -32,14 +32,14 @@ def require(value: T | None, name: str, subject: str) -> T:
 
 
 def number(subject: str, value: Any, low: int, high: int) -> int:
-    """A whole number in a range."""
+    """Return a whole number in a range."""
     if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
         raise VerbsError(f"{subject} = {short_repr(value)}: must be {low} to {high}")
     return value
 
 
 def choice(subject: str, value: Any, enum: type[E]) -> E:
-    """A member of an enumeration, or its value."""
+    """Return a member of an enumeration, given as member or value."""
     try:
         member = enum(value)
     except (ValueError, TypeError):
@@ -50,7 +50,7 @@ def choice(subject: str, value: Any, enum: type[E]) -> E:
 
 
 def flags(subject: str, value: Any, enum: type[F]) -> F:
-    """A combination of flags."""
+    """Return a combination of flags."""
     all_bits = sum({int(member) for member in enum.__members__.values()})
     if not isinstance(value, int) or isinstance(value, bool) or value & ~all_bits or value < 0:
         raise VerbsError(f"{subject} = {short_repr(value)}: must be made of {', '.join(enum.__members__)}")
@@ -58,7 +58,7 @@ def flags(subject: str, value: Any, enum: type[F]) -> F:
 
 
 def record(subject: str, value: Any, kind: type[T]) -> T:
-    """An object of one class."""
+    """Return an object of one class."""
     if not isinstance(value, kind):
         raise VerbsError(f"{subject} = {short_repr(value)}: must be of type {kind.__name__}")
     return value
@@ -72,7 +72,7 @@ def records(subject: str, value: Any, kind: type[T]) -> list[T]:
 
 
 def iterable(subject: str, value: Any) -> Iterable[Any]:
-    """One request is not this; several are."""
+    """Return an iterable of requests; a single request is none."""
     if not isinstance(value, Iterable):
         raise VerbsError(f"{subject}: got {short_repr(value)}: must be a request, or several")
     return value

@@ -41,7 +41,7 @@ class DeviceContext:
         return self.driver.endpoint.name
 
     def now(self) -> float:
-        """The driver's clock, seconds."""
+        """Return the time of the driver's clock, seconds."""
         return self.driver.now()
 
     def plane_of(self, port_num: int) -> int:
@@ -68,7 +68,10 @@ class DeviceContext:
         self._async.append(AsyncEvent(event_type, element, detail))
 
     def next_async(self, timeout_s: float | None) -> AsyncEvent | None:
-        """The next asynchronous event; None when there is none within `timeout_s` (None: wait without limit)."""
+        """Return the next asynchronous event; None when `timeout_s` is over.
+
+        `timeout_s` None: wait without limit.
+        """
         self.wait_for(lambda: bool(self._async), timeout_s)
         with self.lock:
             return self._async.popleft() if self._async else None

@@ -93,21 +93,21 @@ class Controller:
         self.cc_profiles.check(cc_profile_id, subject)
 
     def attach(self, qp: EngineQueuePair, ev_profile_id: int | None, cc_profile_id: int | None) -> None:
-        """A QP connected with these (called by QPs)."""
+        """Count a QP that connected with these profiles (called by QPs)."""
         self.ev_profiles.attach(qp, ev_profile_id)
         self.cc_profiles.attach(qp, cc_profile_id)
 
     def detach(self, qp: EngineQueuePair) -> None:
-        """A QP is reset or destroyed (called by QPs)."""
+        """Count off a QP that is reset or destroyed (called by QPs)."""
         self.ev_profiles.detach(qp)
         self.cc_profiles.detach(qp)
 
     def on_ev_changed(self, event: EvChanged) -> None:
-        """An EV of a QP came to another state (called by the device, lock held)."""
+        """Report that an EV of a QP came to another state (called by the device, lock held)."""
         self.ev_profiles.ev_changed(event)
 
     def on_probe_result(self, event: EvProbeResult) -> None:
-        """An EV probe ended (called by the device, lock held)."""
+        """Take the outcome of an EV probe (called by the device, lock held)."""
         probe = self._probes.pop(event.request_id, None)
         if probe is not None:
             probe[0].finish(probe[1], event)
@@ -158,7 +158,7 @@ class EpBatch:
 
     @property
     def done(self) -> bool:
-        """Every request has its response."""
+        """Whether every request has its response."""
         return len(self.responses) == self._count
 
     def finish(self, request: EpRequest, event: EvProbeResult) -> None:

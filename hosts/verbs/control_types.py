@@ -183,12 +183,12 @@ class EpResponse:
 
 
 def number_of(profile_id: Any, subject: str) -> int:
-    """A profile's number, 64 bits."""
+    """Return a profile's number, 64 bits."""
     return number(f"{subject} id", profile_id, 0, (1 << 64) - 1)
 
 
 def name_of(value: Enum | None) -> str:
-    """The name of an attribute's value for a message; `not set` without one."""
+    """Return the name of an attribute's value for a message; `not set` without one."""
     return "not set" if value is None else value.name
 
 
@@ -198,7 +198,7 @@ def comma_list(items: Iterable[object]) -> str:
 
 
 def state_after(old_state: ProfileState, new_state: ProfileState | None, subject: str) -> ProfileState:
-    """The state after a move. Raises VerbsError naming those that exist."""
+    """Return the state after a move; raises VerbsError that names the existing moves."""
     if new_state is not None:
         choice(f"{subject}: state", new_state, ProfileState)
     if new_state is None or new_state is old_state:

@@ -58,12 +58,12 @@ class CompletionChannel:
         return self._eventfd
 
     def announce(self, cq: CompletionQueue) -> None:
-        """An armed CQ has something (called by the CQ)."""
+        """Queue an armed CQ that has an entry (called by the CQ)."""
         self._pending.append(cq)
         os.eventfd_write(self._eventfd, 1)
 
     def get_event(self, timeout_s: float | None = None) -> CompletionQueue | None:
-        """The next CQ that was armed and has something; None when `timeout_s` is over."""
+        """Return the next CQ that was armed and has an entry; None when `timeout_s` is over."""
         self._context.wait_for(lambda: bool(self._pending), timeout_s)
         with self._context.lock:
             if not self._pending:
@@ -74,7 +74,7 @@ class CompletionChannel:
             return cq
 
     def destroy(self) -> None:
-        """Raises VerbsError (EBUSY) while a CQ uses it."""
+        """Destroy the channel; raises VerbsError (EBUSY) while a CQ uses it."""
         if self.users:
             raise VerbsError(f"the completion channel has {self.users} CQs: destroy these first", errno.EBUSY)
         if self._eventfd >= 0:
@@ -165,7 +165,7 @@ class CompletionQueue:
         self._entries = deque(e for e in self._entries if e.qp_num != qp_num)
 
     def destroy(self) -> None:
-        """Raises VerbsError (EBUSY) while a QP uses it."""
+        """Destroy the CQ; raises VerbsError (EBUSY) while a QP uses it."""
         with self._context.lock:
             if self.users:
                 raise VerbsError("QPs still complete into this CQ: destroy these first", errno.EBUSY)

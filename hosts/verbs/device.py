@@ -125,13 +125,13 @@ class Device:
         )
 
     def query_port(self, port_num: int) -> PortAttr:
-        """State of a port, 1 to phys_port_cnt."""
+        """Return the state of a port, 1 to phys_port_cnt."""
         plane = self.plane_of(port_num)
         state = PortState.IBV_PORT_ACTIVE if self.driver.port_up(plane) else PortState.IBV_PORT_DOWN
         return PortAttr(port_num, state, self.driver.gids()[plane], self.config.qp.pmtu_bytes)
 
     def query_gid(self, port_num: int = 1) -> str:
-        """Address of a port, as a peer's address vector wants it."""
+        """Return the address of a port, for a peer's address vector."""
         return self.driver.gids()[self.plane_of(port_num)]
 
     def plane_of(self, port_num: int) -> int:
@@ -141,7 +141,7 @@ class Device:
     # ---- making things ------------------------------------------------------------------------------------
 
     def alloc_pd(self) -> ProtectionDomain:
-        """A protection domain of its own; most programs do with `default_pd`."""
+        """Allocate a protection domain; most programs do with `default_pd`."""
         return ProtectionDomain(self._regions)
 
     def reg_mr(
@@ -165,21 +165,21 @@ class Device:
         self._regions.deregister(mr)
 
     def region(self, lkey: int) -> MemoryRegion | None:
-        """The region of that key."""
+        """Return the region of that key, or None."""
         return self._regions.find(lkey)
 
     def create_comp_channel(self) -> CompletionChannel:
-        """A completion channel, for programs that wait with select or epoll."""
+        """Create a completion channel, for programs that wait with select or epoll."""
         return CompletionChannel(self.context)
 
     def create_cq(self, cqe: int, cq_context: Any = None, channel: CompletionChannel | None = None) -> CompletionQueue:
-        """A completion queue with room for `cqe` entries (1 to 2**20)."""
+        """Create a completion queue with room for `cqe` entries (1 to 2**20)."""
         number("create_cq: cqe", cqe, 1, MAX_CQE)
         with self.lock:
             return CompletionQueue(self.context, cqe, cq_context, channel)
 
     def create_qp(self, init: QpInitAttr) -> QueuePair:
-        """A queue pair in RESET. Its `init.cap` is taken as it is, within the device's limits."""
+        """Create a queue pair in RESET, with `init.cap` as given, within the device's limits."""
         limits = self.query_device()
         cap = record("create_qp: cap", record("create_qp", init, QpInitAttr).cap, QpCap)
         choice("create_qp: qp_type", init.qp_type, QpType)
@@ -205,11 +205,14 @@ class Device:
         del self._qps[qp.qp_num]
 
     def create_qp_hint(self, **attributes: Any) -> QpHint:
-        """`mrc_create_qp_hint`: expected traffic (num_qps_per_peer, num_send_peers, num_remote_recv_peers)."""
+        """Return a hint of expected traffic, `mrc_create_qp_hint`.
+
+        Fields: num_qps_per_peer, num_send_peers, num_remote_recv_peers.
+        """
         return QpHint(**attributes)
 
     def qp(self, qp_num: int) -> QueuePair:
-        """The QP of that number. Raises VerbsError (ENOENT)."""
+        """Return the QP of that number; raises VerbsError (ENOENT) for an unknown one."""
         try:
             return self._qps[qp_num]
         except KeyError:
@@ -218,13 +221,13 @@ class Device:
 
     @property
     def qps(self) -> list[QueuePair]:
-        """All QPs that are not destroyed."""
+        """QPs that are not destroyed."""
         return list(self._qps.values())
 
     # ---- working and waiting --------------------------------------------------------------------------------
 
     def now(self) -> float:
-        """The driver's clock, seconds."""
+        """Return the time of the driver's clock, seconds."""
         return self.driver.now()
 
     def process(self, timeout_s: float = 0.0) -> None:
@@ -256,7 +259,10 @@ class Device:
     # ---- events -------------------------------------------------------------------------------------------
 
     def get_async_event(self, timeout_s: float | None = 0.0) -> AsyncEvent | None:
-        """The next asynchronous event; None when there is none within `timeout_s` (None: wait without limit)."""
+        """Return the next asynchronous event; None when `timeout_s` is over.
+
+        `timeout_s` None: wait without limit.
+        """
         return self.context.next_async(timeout_s)
 
     def _on_events(self, events: Sequence[Event]) -> None:

@@ -41,7 +41,7 @@ class Driver(ABC):
         return self.endpoint.planes
 
     def subscribe(self, receiver: Callable[[Sequence[Event]], None]) -> None:
-        """The device on top wants the engine's events."""
+        """Register the device's receiver of the engine's events."""
         self._receivers.append(receiver)
 
     def deliver(self, events: Sequence[Event]) -> None:
@@ -58,7 +58,7 @@ class Driver(ABC):
 
     @abstractmethod
     def now(self) -> float:
-        """The clock, seconds."""
+        """Return the time of the clock, seconds."""
 
     @abstractmethod
     def step(self, deadline: float | None) -> bool:
@@ -69,11 +69,14 @@ class Driver(ABC):
 
     @abstractmethod
     def evs(self, peer: str) -> Sequence[tuple[int, int]]:
-        """(EV, plane) of every path to `peer`: the profile of QPs without one (AUTO). Raises LocalError."""
+        """Return (EV, plane) of every path to `peer`: the profile of QPs without one (AUTO).
+
+        Raises LocalError.
+        """
 
     @abstractmethod
     def gids(self) -> tuple[str, ...]:
-        """Our addresses, one per port, as text; index = plane = port number - 1."""
+        """Return our addresses, one per port, as text; index = plane = port number - 1."""
 
     @abstractmethod
     def resolve(self, gid: str) -> str:
@@ -87,7 +90,7 @@ class Driver(ABC):
         return None
 
     def port_up(self, _plane: int) -> bool:
-        """The port of a plane has a link and is enabled."""
+        """Return whether the port of a plane has a link and is enabled."""
         return True
 
     def set_port(self, plane: int, enabled: bool) -> None:
@@ -97,10 +100,10 @@ class Driver(ABC):
             self.collect()
 
     def kick(self) -> None:  # noqa: B027 - only a driver with a thread has someone to wake
-        """Something was posted: send it soon. Called with the lock held."""
+        """Send soon what was posted; called with the lock held."""
 
     def fileno(self) -> int | None:
-        """A descriptor that is readable when `step` has something to do; None when there is no such thing."""
+        """Return a descriptor that is readable when `step` has work; None when there is no such descriptor."""
         return None
 
     def describe(self) -> dict[str, Any]:

@@ -205,5 +205,5 @@ CONSTANTS = [
 
 
 def names(mask: IntFlag) -> str:
-    """The members of a mask by their C names, in the order of their bits."""
+    """Return the members of a mask by their C names, in the order of their bits."""
     return ", ".join(name for name, member in type(mask).__members__.items() if member.name == name and member & mask)

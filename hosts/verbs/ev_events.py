@@ -41,7 +41,7 @@ class EvEventCq:
         return len(self._pending)
 
     def push(self, profile_id: int, ev: Any, state: Any, at: float) -> None:
-        """An EV changed (called by the controller, lock held)."""
+        """Add the new state of an EV (called by the controller, lock held)."""
         old_event = self._pending.pop((profile_id, ev), None)
         dropped = 0 if old_event is None else old_event.drop_count + 1
         self._pending[profile_id, ev] = EvEvent(profile_id, ev, state, dropped, at)

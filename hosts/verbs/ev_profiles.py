@@ -127,7 +127,7 @@ class EvProfileTable:
                 self._formats[profile_id] = new_format
 
     def query_ev_fmt_profile(self, profile_id: int) -> EvFmtProfile:
-        """State, kind and widths."""
+        """Return state, kind and widths."""
         fmt_profile = self._formats.get(number_of(profile_id, "EV format profile"), EvFmtProfile())
         return replace(fmt_profile, fields=list(fmt_profile.fields))
 
@@ -250,14 +250,16 @@ class EvProfileTable:
         return out
 
     def query_ev_profile(self, profile_id: int) -> EvProfileAttr:
-        """Attributes in force; state INIT when it was never written."""
+        """Return the attributes in force; state INIT when the profile was never written."""
         profile = self._profiles.get(number_of(profile_id, "EV profile"))
         return replace(profile.attr) if profile is not None else EvProfileAttr(state=INIT)
 
     def ev_op(self, profile_id: int, op: EvOp, entries: list[EvOpEntry] | None = None) -> list[EvOpEntry]:
-        """A batch of one operation. Each entry's `success` tells; at the first error it stops and raises.
+        """Carry out a batch of one operation; at the first error it stops and raises.
 
-        The error's `done` is the number of entries carried out, which stay so. QUERY_ARRAY takes no entries and
+        Each entry's `success` has its result.
+
+        The error's `done_count` is the number of entries carried out, which stay so. QUERY_ARRAY takes no entries and
         returns one per EV of the profile; the others return the entries given.
         """
         with self._context.lock:
@@ -328,7 +330,7 @@ class EvProfileTable:
         self._context.after_call()
 
     def _state(self, profile: _EvProfile, ev: EvEntry) -> EvStateMask:
-        """The worst a QP knows of it; DENIED when the controller said so."""
+        """Return the worst state that a QP has for the EV; DENIED when the controller denied it."""
         if ev == EV_UNPOPULATED:
             return EvStateMask.UNKNOWN
         if ev in profile.denied:
@@ -345,7 +347,10 @@ class EvProfileTable:
         return self._formats[attr.ev_fmt_profile_id or 0]
 
     def _expand_ev(self, attr: EvProfileAttr, packed: int) -> tuple[int, int]:
-        """(EV of the engine, expanded EV). A whole SRv6 address is read at its T1 uSID: plane << 8 | uplink."""
+        """Return (EV of the engine, expanded EV).
+
+        A whole SRv6 address is read at its T1 uSID: plane << 8 | uplink.
+        """
         if attr.mode is EvMode.AUTO:
             return packed, packed
         form = self._format(attr)
@@ -358,7 +363,7 @@ class EvProfileTable:
         return value, value
 
     def engine_ev(self, attr: EvProfileAttr, ev: EvEntry) -> tuple[int, int]:
-        """(EV, plane) as the engine has it. Raises VerbsError for a port or value that cannot be."""
+        """Return (EV, plane) as the engine has it; raises VerbsError for an impossible port or value."""
         plane = self._context.plane_of(ev.port)
         if ev.val < 0 or (attr.fields and ev.val >> packed_width(attr.fields)):
             raise VerbsError(f"EV {ev.val:#x} does not fit the {packed_width(attr.fields or [])} bits of its fields")
@@ -382,7 +387,7 @@ class EvProfileTable:
         return {"ev_min_active": profile.attr.ev_min_active}
 
     def evs_for(self, ev_profile_id: int | None, peer: str, subject: str) -> list[tuple[int, int]]:
-        """(EV, plane) pairs of a QP to `peer`: those of its profile that lead there (called by QPs)."""
+        """Return (EV, plane) pairs of a QP to `peer`: those of its profile that lead there (called by QPs)."""
         self.check(ev_profile_id, subject)
         driver = self._context.driver
         profile = self._profiles[ev_profile_id or AUTO_PROFILE]
@@ -402,16 +407,16 @@ class EvProfileTable:
         return list(pairs.items())
 
     def denied_evs(self, profile_id: int | None) -> list[int]:
-        """The denylist of a QP, as the engine's EVs (called by QPs)."""
+        """Return the denylist of a QP, as the engine's EVs (called by QPs)."""
         profile = self._profiles[profile_id or AUTO_PROFILE]
         return [self.engine_ev(profile.attr, ev)[0] for ev in profile.denied]
 
     def attach(self, qp: EngineQueuePair, profile_id: int | None) -> None:
-        """A QP connected with a profile."""
+        """Count a QP that connected with a profile."""
         self._profiles[profile_id or AUTO_PROFILE].users.add(qp)
 
     def detach(self, qp: EngineQueuePair) -> None:
-        """A QP is reset or destroyed."""
+        """Count off a QP that is reset or destroyed."""
         for profile in self._profiles.values():
             profile.users.discard(qp)
 
@@ -430,7 +435,7 @@ class EvProfileTable:
             return cq
 
     def ev_changed(self, event: EvChanged) -> None:
-        """An EV of a QP came to another state: tell those who listen (called by the device, lock held)."""
+        """Notify the event CQs that an EV of a QP came to another state (called by the device, lock held)."""
         state = _EVENT_STATES.get(event.new)
         if state is None or not self._event_cqs:
             return

@@ -154,7 +154,10 @@ def bring_up(
 def connect_pair(
     a: QueuePair, b: QueuePair, mr_a: MemoryRegion | None = None, mr_b: MemoryRegion | None = None, **profiles: Any
 ) -> tuple[QpInfo, QpInfo]:
-    """Both ends in one process; `profiles` as for bring_up, for both. Returns what each end told."""
+    """Connect two QPs of one process, and return the record that each end sent.
+
+    `profiles` as for bring_up, for both.
+    """
     info_a, info_b = local_info(a, mr_a), local_info(b, mr_b)
     bring_up(a, info_a, info_b, final_state=QpState.RTR, **profiles)
     bring_up(b, info_b, info_a, **profiles)
@@ -170,7 +173,7 @@ def _to_rts(qp: QueuePair, local_end: QpInfo, peer_end: QpInfo) -> None:
 
 
 def send_info(sock: socket.socket, info: Any) -> None:
-    """One JSON line: a record with to_json(), or plain data."""
+    """Send one JSON line: a record with to_json(), or plain data."""
     data = info.to_json() if hasattr(info, "to_json") else info
     sock.sendall(json.dumps(data).encode() + b"\n")
 
@@ -195,7 +198,7 @@ def receive_info(sock: socket.socket) -> Any:
 
 
 def swap(sock: socket.socket, local_end: QpInfo) -> QpInfo:
-    """Tell ours, hear theirs, over a connected stream socket."""
+    """Send our record and return the peer's, over a connected stream socket."""
     send_info(sock, local_end)
     return QpInfo.from_json(receive_info(sock))
 

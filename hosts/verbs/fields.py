@@ -79,7 +79,7 @@ class EvField:
         return self.max_val - self.min_val + 1
 
     def overlay(self, bits: int) -> int:
-        """`init_val` with the low `bits` of a packed EV under the mask."""
+        """Return `init_val` with the low `bits` of a packed EV under the mask."""
         value, bits_left = self.init_val, self.bits
         for position in range(self.width - 1, -1, -1):
             if self.mask >> position & 1:
@@ -102,7 +102,7 @@ def packed_width(fields: Sequence[EvField]) -> int:
 
 
 def expand(packed: int, fields: Sequence[EvField], format_widths: Sequence[int] | None = None) -> int:
-    """The expanded EV. Raises VerbsError when `packed` has more bits than the masks take."""
+    """Return the expanded EV; raises VerbsError when `packed` has more bits than the masks take."""
     width = packed_width(fields)
     if packed < 0 or packed >> width:
         raise VerbsError(f"EV {packed:#x} does not fit the {width} bits of the profile's fields")

@@ -58,7 +58,7 @@ def open_device(
     thread: bool = False,
     seed: int | None = None,
 ) -> Device:
-    """The device of the host in whose network namespace we are.
+    """Open the device of the host in whose network namespace we are.
 
     `host`: its name, if several could be meant. `nic`: "fast" or "scapy". `thread`: work in the background.
     Raises VerbsError naming the cause: no fabric, not in a host, no permission, no free slot.
@@ -80,7 +80,10 @@ def open_device(
 
 
 def find_host(plan: Plan) -> Host:
-    """The host whose ports are in this network namespace. Raises VerbsError when none or several are."""
+    """Return the host whose ports are in this network namespace.
+
+    Raises VerbsError when none or several are.
+    """
     names = {name for _, name in socket.if_nameindex()}
     hosts = [h for h in plan.hosts if all(plan.host_port(h, p).interface in names for p in range(plan.planes))]
     if len(hosts) != 1:
@@ -199,7 +202,7 @@ class LiveDriver(PlanDriver):
             return self._alarm.wait(min((t for t in times if t is not None), default=None), now)
 
     def _network(self) -> None:
-        """One round: down to the last frame first, and only then timers, as in mrc_testbed.hosts.agent."""
+        """Run one round: down to the last frame first, and only then timers, as in hosts/agent."""
         endpoint, nic = self.endpoint, self.nic
         nic.flush()
         poll_time = self.now()
@@ -235,7 +238,7 @@ class LiveDriver(PlanDriver):
                 self._notify()
 
     def _agent_answers(self) -> bool:
-        """The agent of this host is there; looked at once a second at most."""
+        """Return whether the agent of this host answers; checked once a second at most."""
         checked_at, is_alive = self._agent_seen
         now = self.now()
         if now - checked_at > AGENT_CHECK_S:
@@ -277,7 +280,10 @@ class LiveDriver(PlanDriver):
 
 
 def claim_slot() -> tuple[socket.socket, int]:
-    """A slot of this network namespace and the socket that holds it. Raises VerbsError when all are taken."""
+    """Return the socket that holds a slot of this network namespace, and the slot's number.
+
+    Raises VerbsError when all are taken.
+    """
     for slot in SLOTS:
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
         try:

@@ -27,7 +27,7 @@ class RegionTable:
         return iter(list(self._by_key.values()))
 
     def find(self, key: int) -> MemoryRegion | None:
-        """The region of that lkey or rkey, which are the same."""
+        """Return the region of that lkey or rkey, which are the same."""
         return self._by_key.get(key)
 
     def register(self, pd: ProtectionDomain, buffer: Any, access: int, addr: int | None) -> MemoryRegion:
@@ -67,7 +67,7 @@ class ProtectionDomain:
         return self.regions.register(self, buffer, access, addr)
 
     def dealloc(self) -> None:
-        """Raises VerbsError (EBUSY) while QPs or regions belong to it."""
+        """Free the domain; raises VerbsError (EBUSY) while QPs or regions belong to it."""
         if self.users:
             raise VerbsError(f"{self.users} QPs and regions belong to this domain: destroy these first", errno.EBUSY)
 
@@ -99,11 +99,11 @@ class MemoryRegion:
 
     @property
     def view(self) -> memoryview:
-        """The registered buffer as bytes."""
+        """Registered buffer as bytes."""
         return self.region.view
 
     def sge(self, offset: int = 0, length: int | None = None) -> Sge:
-        """An element for a work request: `length` bytes from `offset`, the rest of the region when None."""
+        """Return an element for a work request: `length` bytes from `offset`; None: to the region's end."""
         if length is None:
             length = self.length - offset
         if offset < 0 or length < 0 or offset + length > self.length:

@@ -155,7 +155,7 @@ class QueuePair:
         mrc_attr: MrcQpAttr | None = None,
         mrc_attr_mask: MrcQpAttrMask | None = None,
     ) -> None:
-        """`mrc_modify_qp`: move to another state, or change attributes in this one.
+        """Move to another state, or change attributes in this one (`mrc_modify_qp`).
 
         Without masks every field that is not None counts as given. Nothing has changed when it raises.
         """
@@ -198,7 +198,7 @@ class QueuePair:
         self.context.after_call()
 
     def _config(self, attr: QpAttr, mrc: MrcQpAttr, subject: str) -> Config:
-        """The device's configuration with what this QP's attributes say."""
+        """Return the device's configuration with this QP's attributes in it."""
         base = self.context.config
         changes: dict[str, Any] = {
             "pmtu_bytes": attr.path_mtu,
@@ -266,14 +266,17 @@ class QueuePair:
         self._flush_receives()
 
     def query(self) -> tuple[QpAttr, MrcQpAttr, QpInitAttr]:
-        """`mrc_query_qp`: the attributes in force; None where none was set yet."""
+        """Return the attributes in force (`mrc_query_qp`); None where none was set yet."""
         with self.context.lock:
             self._require_alive()
             attr = replace(self._attr, qp_state=self.state, cur_qp_state=self.state)
             return attr, replace(self._mrc_attr), self.init
 
     def destroy(self) -> None:
-        """Packets for it are dropped from now on; what is outstanding never completes. Idempotent."""
+        """Destroy the QP: its packets are dropped from now on, and pending requests never complete.
+
+        Idempotent.
+        """
         with self.context.lock:
             if self.destroyed:
                 return
@@ -346,7 +349,7 @@ class QueuePair:
         self._wimm_in_flight += with_imm
 
     def _gather(self, wr: SendWR) -> bytes | memoryview:
-        """The bytes of a request."""
+        """Return the bytes of a request."""
         elements = records("sg_list", wr.sg_list, Sge)
         if wr.send_flags & SendFlags.IBV_SEND_INLINE:
             try:
@@ -407,7 +410,7 @@ class QueuePair:
     # ---- from the engine (called by the device, lock held) --------------------------------------------------
 
     def on_completion(self, event: Completion) -> None:
-        """A send request ended; the engine tells them in posting order."""
+        """Complete a send request; the engine reports them in posting order."""
         posted = self._sends.popleft()
         if posted.opcode == WrOpcode.IBV_WR_RDMA_WRITE_WITH_IMM:
             self._wimm_in_flight -= 1
@@ -422,7 +425,7 @@ class QueuePair:
         self.send_cq.push([entry])
 
     def on_write_imm(self, event: WriteImmReceived) -> None:
-        """A WriteIMM arrived and used up a receive."""
+        """Complete the receive that a WriteIMM used up."""
         wr_id = self._receives.pop(event.recv_id, 0)
         entry = WorkCompletion(
             wr_id,
@@ -437,7 +440,7 @@ class QueuePair:
         self.recv_cq.push([entry], solicited=event.solicited)
 
     def on_error(self, detail: str) -> None:
-        """The engine's QP went to ERROR."""
+        """Go to ERROR, as the engine's QP did."""
         if self.state is QpState.ERROR:
             return
         self.state, self.error = QpState.ERROR, detail
@@ -456,8 +459,9 @@ class QueuePair:
     # ---- what tools look at --------------------------------------------------------------------------------
 
     def ev_states(self) -> list[dict[str, Any]]:
-        """One row per EV: ev, plane, state, active, sent, lost, rtt_s ...
-        (`mrc_testbed.hosts.engine.qp.EngineQueuePair.ev_states`).
+        """Return one row per EV: ev, plane, state, active, sent, lost, rtt_s ...
+
+        As `mrc_testbed.hosts.engine.qp.EngineQueuePair.ev_states`.
         """
         with self.context.lock:
             return self.engine.ev_states()
@@ -474,7 +478,7 @@ def _dynamic(mrc: MrcQpAttr) -> bool:
 
 
 def _select_fields(record: Any, mask: Any, table: dict[str, Any]) -> Any:
-    """The record with only the fields the mask names; raises when one of them has no value."""
+    """Return the record with only the fields the mask names; raises when one of them has no value."""
     if mask is None:
         return record
     mask = flags("mask", mask, type(next(iter(table.values()))))
@@ -488,5 +492,5 @@ def _select_fields(record: Any, mask: Any, table: dict[str, Any]) -> Any:
 
 
 def _merge(base: Any, changes: Any) -> Any:
-    """`old` with the fields that `new` has."""
+    """Return `base` with the fields that `changes` has."""
     return replace(base, **{f.name: v for f in fields(changes) if (v := getattr(changes, f.name)) is not None})

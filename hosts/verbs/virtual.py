@@ -68,7 +68,7 @@ class VirtualWire:
         self._paths: dict[tuple[str, str, int, int], _Path] = {}
 
     def open(self, name: str, config: Config | None = None) -> Device:
-        """A device on the wire; `name` is its host's. Raises LocalError for a name in use."""
+        """Open a device on the wire; `name` is its host's. Raises LocalError for a name in use."""
         if name in self.drivers:
             raise LocalError(f"{name} is on the wire already (has: {', '.join(self.drivers)})")
         endpoint = Endpoint(name, config, planes=self.planes, seed=Random(self._rng.getrandbits(64)))
@@ -76,7 +76,7 @@ class VirtualWire:
         return Device(driver)
 
     def path(self, source: str, destination: str, ev: int) -> _Path:
-        """One path in one direction; change `delay_s` and `cut` at will."""
+        """Return one path in one direction; change `delay_s` and `cut` at will."""
         plane = ev >> 8 & 0xFF
         return self._paths.setdefault((source, destination, plane, ev), _Path(self.delay_s))
 

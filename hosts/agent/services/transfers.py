@@ -70,7 +70,7 @@ class TransferService:
 
     @rpc(SendFileRequest)
     def send_file(self, request: SendFileRequest, _call: RpcCall) -> Message:
-        """Begin to send a file and answer at once; `wait` and the `transfer` and `progress` events report."""
+        """Start to send a file and answer at once; `wait` and the `transfer` and `progress` events report."""
         path, rate_bps = Path(request.path), request.rate_bps
         peer = self._connections.peer_host(request.peer).name
         pmtu = checked_pmtu(request.pmtu, self._pmtu_bytes)

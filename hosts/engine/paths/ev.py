@@ -125,7 +125,7 @@ class Ev:
         Equal to `acked` while no packet has got through since."""
         # The send window's list of this path's packets (send_window.keep).
         self.oldest_kept = None
-        """Oldest packet over it, of the `kept_count` that the send window keeps in order; the last is `newest_kept`."""
+        """Oldest of the `kept_count` packets that the send window keeps in order, up to `newest_kept`."""
         self.newest_kept = None
         self.kept_count = 0
         self.rtt_s = self.srtt_s = UNKNOWN
