@@ -102,6 +102,7 @@ class Progress:
                 return Text(rest.text(time.monotonic()), style="progress.remaining")
 
         with self._lock:
+            # The timer that calls this may fire after the end.
             if self not in _shown:
                 return
             described = TextColumn("{task.description}", markup=False)

@@ -101,6 +101,7 @@ def recording(name: str, measurement: Measurement, manifest: dict[str, Any]) -> 
     """Return the data of a run's page, in seconds, bits/s, bytes and packets; layout in dash.js."""
     outcome, plan = measurement.outcome, measurement.plan.fabric
     series = outcome.series
+    # A series has POINTS_MAX points at most: longer runs are thinned.
     step = -(-len(series.times_s) // POINTS_MAX) or 1
     every = series.every_s
     flows = {flow.name: flow for flow in outcome.flows}

@@ -180,6 +180,7 @@ class DashServer:
         await runner.setup()
         ports: tuple[int, ...] = (PREFERRED_PORT, 0) if self._requested_port is None else (self._requested_port,)
         try:
+            # In a rootless fabric browsers are outside: the socket was opened there.
             inherited = rootless.listener()
             if inherited is not None:
                 ports = ()
@@ -189,6 +190,7 @@ class DashServer:
                     await web.TCPSite(runner, LOOPBACK, number).start()
                     break
                 except OSError as error:
+                    # The preferred port may be taken; only the last choice is an error.
                     if number == ports[-1]:
                         report(error)
                         return

@@ -127,10 +127,12 @@ class FabricView:
                     "raised": fault["raised"],
                     "sources": [entry["source"] for entry in fault["evidence"]],
                 }
+            # The log gets changes alone.
             if self._reported_states.get(number) == state:
                 continue
             self._reported_states[number] = state
             if state == "active":
+                # The last injection here before the fault was raised is its cause.
                 causes = [
                     injection
                     for injection in injections

@@ -140,6 +140,7 @@ class DemoView:
         table.add_column("")
         for cut in report.cuts:
             table.add_column(cut["link"], justify="right")
+        # One row a fact, one column a cut.
         rows = (
             ("cut at", lambda c: f"{c['cut_at_s'] - self.start_s:.2f} s"),
             ("  down within", lambda c: delay(c["down_within_s"])),

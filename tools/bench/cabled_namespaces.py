@@ -74,6 +74,7 @@ def joined(
             children.append(NamespaceChild(module, *arguments))
         first, second = (str(child.process.pid) for child in children)
         for number, (here, there) in enumerate(cables):
+            # Indices are given, for those of the two ends must differ: see FIRST_INDEX.
             _ip(
                 "link",
                 "add",

@@ -137,6 +137,7 @@ async def _run(agent: _Host, peer: str, arguments: argparse.Namespace) -> None:
         return counters.packets_sent if writes else counters.packets_received
 
     agent.packets = data_packets
+    # The first packets start with cold caches and a small window: they are not measured.
     await agent.until(arguments.packets * EDGE)
     before, began, at = _usage(), time.monotonic(), data_packets()
     turns = agent.turns

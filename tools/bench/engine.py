@@ -47,6 +47,7 @@ def measure(packets: int, pmtu: int, message: int, with_codec: bool) -> dict[str
         now += STEP_S
         start = process_time()
         sent = a.transmit(now, BATCH)
+        # Timers belong to the cost of the requestor, as in an agent's turn.
         a.next_timer()
         a.on_timer(now)
         spent["requestor"] += process_time() - start

@@ -126,6 +126,7 @@ def measure(plan: Plan, want: Discipline, seconds: float) -> dict[str, Any]:
             load.wait()
         did = switch_counts(fabric) - before
         full = sum(queue.dropped_pkts for port in switch_ports(plan) for queue in fabric.traffic.queues(port))
+    # Until SETTLE_S the incast is in slow start.
     joint = [rate for at, rate in watched.rates if at > SETTLE_S]
     rates = [load.result["bw_average_bps"] for load in incast]
     return {
@@ -180,6 +181,7 @@ def table(result: dict[str, Any]) -> Table:
     def add(label: str, text: str) -> None:
         rows.setdefault(label, []).append(text)
 
+    # One column a variant: rows collect their cells first.
     for name, one in result["variants"].items():
         out.add_column(name, justify="right")
         add("victim alone, Mb/s", f"{one['victim_alone_bps'] / 1e6:.2f}")

@@ -138,6 +138,7 @@ def run(
     result = rounds[-1]
     result["compared"] = _compare(rounds) if both else None
     result["endpoint"] = result["raw"] = result["floor_us"] = None
+    # Endpoint and raw frames use the fast NIC; beside another one they compare nothing.
     if lab.nic == "fast":
         console.print("measuring two endpoints back to back, and AF_PACKET by itself")
         result["endpoint"] = _endpoint(pmtu)
@@ -257,6 +258,7 @@ def _measure(path: Path, fabric: Fabric, plan: Plan, pmtu: int, *, sha256: bool)
         started = time.monotonic()
         begun = agent.send_file(path, destination.name, dest_path=str(received), pmtu=pmtu, sha256=sha256)
         result = agent.wait(begun["transfer"], timeout_s=TRANSFER_LIMIT_S)
+        # The CPU is read before files are compared, which would count too.
         cpu = {name: cpu_seconds(pid) - before[name] for name, pid in pids.items()}
         woken = {name: wakeups(pid) - woken[name] for name, pid in pids.items()}
     wall_s, arrived = time.monotonic() - started, equal(path, received)
@@ -392,6 +394,7 @@ def _print_fabric(result: dict[str, Any], console: Console) -> None:
         box=None,
         padding=(0, 2),
     )
+    # Rates per core exist for hosts alone.
     for label, value in result["cpu_us_per_packet"].items():
         rate = result["packets_per_s_and_core"].get(label)
         each = " ".join(f"{one[label]:.1f}" for one in result["transfers"])
@@ -423,6 +426,7 @@ def _print_paced(paced: dict[str, Any], full: dict[str, Any], console: Console) 
         padding=(0, 2),
     )
     for label, value in cost_us.items():
+        # Switches have no raw counterpart.
         limit, ratio = one_by_one.get(label), paced["ratio"].get(label)
         table.add_row(
             label,

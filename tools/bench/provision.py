@@ -118,6 +118,7 @@ def run(plan: Plan, rounds: int, console: Console, wires: str | None = None) -> 
                 every.append(one_round(plan, kind))
                 progress.share(len(every) / (rounds * len(kinds)))
                 progress.step(f"round {number + 1} of {rounds}, wires {every[-1].wires}: {every[-1].total_s:.2f} s")
+    # With both kinds of wires the target holds for the last kind, wires in the daemon.
     made = [one for one in every if one.wires == every[-1].wires]
     others = [one for one in every if one.wires != every[-1].wires]
     slowest = max(one.total_s for one in made)

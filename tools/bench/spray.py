@@ -101,6 +101,7 @@ class ProbeStream:
             for _ in range(BURST):
                 number += 1
                 now = time.monotonic()
+                # Flow label and port change with each packet, so that hashes spread packets over all uplinks.
                 flow = (6 << 28) | (number * 40503 & 0xFFFF)
                 udp = 8 + 16
                 ports = 0xC000 | (number * 7919 & 0x3FFF)
@@ -167,6 +168,7 @@ def run(mode: str, rounds: int, console: Console) -> dict[str, Any]:
             cuts.append(_cut(fabric, f"p0-t1-{number % plan.spines}", "p0-t0-1"))
         live = fabric.controller.request("switches")["switches"]["p0-t0-0"]
         progress.step("a cut without the controller", quiet=True)
+        # Without the controller no switch learns of the cut: the comparison.
         fabric.controller.request("shutdown")
         time.sleep(SETTLE_S)
         alone = _cut(fabric, "p0-t1-0", "p0-t0-1")

@@ -99,6 +99,7 @@ def table(result: dict[str, Any]) -> str:
         f"{'':>22}{'embedded':>10}{'bare':>10}{'ratio':>8}{'bare v3':>10}{'ksoftirqd':>11}",
     ]
     for row in result["rows"]:
+        # TPACKET_V3 is not measured under light load, where it waits for its block.
         v3 = f"{row['bare_v3_us']:.2f}" if row["bare_v3_us"] is not None else "-"
         lines.append(
             f"{row['bytes']:>6} bytes  {row['load']:<7} {row['embedded_us']:>9.2f} {row['bare_us']:>9.2f}"
@@ -138,6 +139,7 @@ def measure() -> dict[str, Any]:
         device = P4Device(1, "p0-t0-0")
         stack.callback(device.close)
         routes = load_routes(device, plan)
+        # The device forwards in its own thread, whose CPU time is the result.
         loop = EventLoop()
         stack.callback(loop.close)
         loop.attach(device)
@@ -205,6 +207,7 @@ def summary(
     for size in FRAME_BYTES:
         for load in WINDOWS:
             key = (load, size)
+            # Ratios are taken round by round: both sides then had the same state of the machine.
             ratio = statistics.median(e / b for e, b in zip(embedded.samples[key], bare.samples[key], strict=True))
             worst = max(worst, round(ratio, 3))
             rows.append(
@@ -292,6 +295,7 @@ def bmv2_rows(loader: Path, plan: Plan, heads: dict[int, bytes], embedded: Forwa
     one = Forwarder("bmv2", "m", lambda: thread_ns(switch.pid))
     make_cables(one)
     names = one.interfaces()
+    # BMv2's gRPC server listens on loopback, which is down in a new namespace.
     ip("link", "set", "lo", "up")
     with tempfile.TemporaryDirectory(prefix="mrc-bench-") as name:
         folder = Path(name)

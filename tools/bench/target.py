@@ -198,6 +198,7 @@ async def daemon_figures(plan: Plan, program: CompiledProgram, lpm: CompiledProg
             {"name": name, "device_id": n, "ports": ports} for n, (name, ports) in enumerate(interfaces.items(), 1)
         ]
         sizes: list[tuple[float, float]] = []
+        # The daemon without switches is the base that is subtracted.
         for count in (0, len(devices)):
             config.write_text(jsonlib.dumps([*devices[:count], {"name": "spare", "device_id": 99, "ports": {}}]))
             begun = time.monotonic()

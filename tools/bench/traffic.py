@@ -90,6 +90,7 @@ def _delay(device: P4Device, port: int, head: bytes, one: Forwarder, delay_us: i
             _, extra, _, _ = back.recvmsg(2048, 64)
             seconds, nanos = struct.unpack("qq", extra[0][2])
             late.append((seconds * 1_000_000_000 + nanos - sent) / 1000 - delay_us)
+            # Single frames at random times: no frame waits behind another, nor beats with a timer.
             time.sleep(rng.uniform(0.0002, 0.002))
     late.sort()
     return {

@@ -392,6 +392,7 @@ def _measured(sizes: Sequence[int], packets: int, progress: Progress, with_profi
         try:
             one["c_cpu_s"] = loop_cpu_s(one["python"]["events"], one["python"]["queue_depth"])
         except BuildError as error:
+            # The chase is a C program too: without gcc there is neither.
             result["c_missing"], result["chase_mb"] = str(error), None
         result["sizes"].append(one)
     if form["active"]:
@@ -464,6 +465,7 @@ def show(result: dict[str, Any], console: Console) -> None:
         runs = [one["compiled"], one["python"]]
         base = one["python"]
         cpu = [None if r is None else r["cpu_s"] for r in runs] + [one["c_cpu_s"]]
+        # Four rows a size, the first with the number of hosts.
         for row, (what, count, each) in enumerate(
             (
                 ("data packets/s", base["packets"], False),

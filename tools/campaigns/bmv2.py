@@ -322,6 +322,7 @@ class RemoteDevice:
         self._asked: queue.SimpleQueue[p4r.StreamMessageRequest | None] = queue.SimpleQueue()
         self._told: queue.SimpleQueue[p4r.StreamMessageResponse] = queue.SimpleQueue()
         self._packet, self._status = dataplane_messages()
+        # Without a dataplane channel the object only controls.
         if packets is not None:
             self._exchange = packets.stream_stream(
                 SERVICE + "PacketStream", request_serializer=_packed, response_deserializer=self._packet.FromString
@@ -329,6 +330,7 @@ class RemoteDevice:
             self._set_status = packets.unary_unary(
                 SERVICE + "SetPortOperStatus", request_serializer=_packed, response_deserializer=bytes
             )
+        # P4Runtime takes writes from the primary alone.
         arbitration = p4r.MasterArbitrationUpdate(device_id=device_id, election_id=self._election)
         self._asked.put(p4r.StreamMessageRequest(arbitration=arbitration))
         self._stream = self._stub.StreamChannel(iter(self._asked.get, None))

@@ -241,6 +241,7 @@ def run_round(
         told = ledger.active(plane)
         if may_be_unclear and any(f["kind"] == "unclear" for f in told):
             return True
+        # A fault that ends by itself may have left the list: its record counts.
         if passes:
             told = ledger.raised_since(plane, began)
         return {(f["kind"], f["location"]) for f in told} >= set(expected)
@@ -249,6 +250,7 @@ def run_round(
     wait_until(settled, max(kind.within_s for kind, _ in faults))
     time.sleep(LINGER_S)
     told = ledger.raised_since(plane, began) if passes else ledger.active(plane)
+    # A flapping fault must be one entry, not one for each flap.
     if passes and len({fault["number"] for fault in told}) > len(expected):
         out.wrong.append(f"a shower of {len(told)} faults: {'; '.join(fault['text'] for fault in told)}")
     _judge(out, told, ledger, at, may_be_unclear)
@@ -366,6 +368,7 @@ def traffic(fabric: Fabric, folder: Path) -> Iterator[None]:
                         try:
                             agent.wait(begun["transfer"], timeout_s=2.0)
                             break
+                        # A timeout or a failed transfer under faults is expected: try again.
                         except AgentError:
                             continue
             except AgentError:
@@ -463,6 +466,7 @@ def _run_planes(
     errors: list[BaseException] = []
 
     def work(plane: int) -> None:
+        # A generator of its own makes a plane's faults independent of the other planes' speed.
         story = plot(plane, random.Random(f"{seed}/{plane}"))
         try:
             while not errors:

@@ -180,6 +180,7 @@ def metrics_of(outcome: Outcome, run: RunPlan) -> dict[str, float]:
     if lost:
         when = zip(series.times_s, series.lost, strict=True)
         since = measured.first_fault_s or 0.0
+        # Flapping links have no one moment from which a loss could be timed.
         if run.label["variant"] != "flaps":
             found["time until a loss is found, mean"] = sum(end * count for end, count in when) / lost - since
     if measured.first_fault_s is not None:
@@ -231,6 +232,7 @@ def big_start() -> dict[str, Any]:
     out = Outages(shape, {(way, plane, rack, spine): always for way in (UP, DOWN) for plane, rack, spine in dead})
     hosts, starts = np.arange(shape.hosts), rng.random(shape.hosts) * STAGGERED_S
     ones = np.ones(shape.hosts)
+    # Each host sends to the one half the fabric away: no two in one rack.
     pairs = QueuePairs(hosts, np.roll(hosts, shape.hosts // 2), starts, ones * np.inf, ones, ones * (4 << 20))
     edges, last = np.linspace(0.0, STAGGERED_S + 1, 62), np.zeros(0, np.float32)
 

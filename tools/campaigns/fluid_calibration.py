@@ -141,6 +141,7 @@ def settled(pipe: str, fabric: tuple[int, int, int, int], share: int, seed: int)
     for number, flow in enumerate(virtual.flows):
         filled = [0] * shape.planes
         for ev in flow.pairs[0][0].ev_states():
+            # The model gets the EVs that the packet simulator drew, so that both have the same collisions.
             if ev["active"]:
                 spines[number, ev["plane"], filled[ev["plane"]]] = ev["ev"] & 0xFF
                 filled[ev["plane"]] += 1

@@ -80,6 +80,7 @@ def returns(console: Console) -> list[ReturnTimes]:
             evs = [event for event in outcome.events if event["what"] == "ev"]
             bad = {(ev["qpn"], ev["ev"]): ev["t"] for ev in evs if ev["new"] == "assumed_bad"}
             good = {(ev["qpn"], ev["ev"]): ev["t"] for ev in evs if ev["old"] == "assumed_bad"}
+            # Only EVs that came back have a whole interval of probes.
             asked = sum(good[key] - bad[key] for key in good)
             out.append(
                 ReturnTimes(
@@ -121,6 +122,7 @@ def draw(found: list[ReturnTimes], mapped: list[tuple[int, float]], path: Path) 
     left.loglog([x for x, _ in mapped], [1e3 * y for _, y in mapped], "o-", label="Clustermapper, 3 probes missed")
     left.axvline(1000, color="0.7", linestyle=":", label="every link each millisecond, as in the paper")
     left.axhline(1e3 * found[0].retired_s, color="C2", label="a QP's own packets (10 ms round trip), no probes")
+    # A thousandth of the line above, for round trips of 10 us instead of 10 ms.
     left.axhline(found[0].retired_s, color="C2", linestyle="--", label="the same, 10 us round trip")
     left.set(xlabel="probes a second and NIC port", ylabel="ms", title="until a dead T0-T1 link is known")
     left.set_ylim(0.01, 5e3)

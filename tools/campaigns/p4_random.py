@@ -175,6 +175,7 @@ class Maker:
         if what < 3:
             if names:
                 return ("name", rng.choice(names), bits)
+            # No variable has the width: a cast makes one of another.
             others = [(name, n) for name, n in scope.items() if n != bits]
             return ("cast", ("name", *rng.choice(others)), bits) if others else ("const", self.value(bits), bits)
 
@@ -255,6 +256,7 @@ def text(e: Node) -> str:
             return f"(~({text(e[1])}))"
         case "no":
             return f"(!({text(e[1])}))"
+        # P4 shifts arithmetically on signed types alone.
         case "sar":
             return f"(bit<{e[3]}>) (((int<{e[3]}>) ({text(e[1])})) >> {e[2]})"
         case "part":
@@ -598,6 +600,7 @@ class Whole(Maker):
                     )
                 ]
             case 6:
+                # The index stays within the register: beyond it targets may differ.
                 at = text(("and", self.expr(self.scalars, 32, 1, []), ("const", 7, 32), 32))
                 new = text(self.expr(self.scalars | {"temp": 16}, 16, 2, []))
                 return [
@@ -650,6 +653,7 @@ class Whole(Maker):
     def _egress(self) -> list[Node]:
         rng = self.rng
         scope = {k: v for k, v in self.scalars.items() if k.startswith("hdr")}
+        # Egress statements use headers alone: metadata of ingress is not kept by every copy.
         saved, self.scalars = self.scalars, scope
         self.parts = {k: v for k, v in self.parts.items() if k.startswith("hdr")}
         self.like = {k: v for k, v in self.like.items() if k.startswith("hdr")}
@@ -701,6 +705,7 @@ class Whole(Maker):
             out.append(f"        verify(hdr.first.kind != {rng.choice((0x7F, 0x11, 0))}, error.NoMatch);")
         if rng.random() < 0.3:
             out.append("        meta.lost = (bit<16>) hdr.first.kind;")
+        # Each optional header is taken or passed over, in a random order.
         order = rng.sample(OPTIONAL, len(OPTIONAL))
         out += [f"        transition take_{order[0]};", "    }"]
         for n, name in enumerate(order):
@@ -733,6 +738,7 @@ class Whole(Maker):
         checked = "hdr.sum.isValid(), { hdr.sum.a, hdr.sum.b }, hdr.sum.sum, HashAlgorithm.csum16"
         emits = "b.emit(hdr);"
         if rng.random() < 0.4:
+            # A deparser may emit header by header, in another order.
             last = rng.sample(("o0", "o1", "o2", "st", "sum"), 5)
             emits = " ".join(f"b.emit(hdr.{name});" for name in ("first", "h", "g", *last))
         pad = "    "

@@ -139,6 +139,7 @@ def random_set(plan: Plan, rng: random.Random) -> list[Broken]:
                     one = Broken(kind, link, at, one_way)
                 case _:
                     one = Broken("link down", link, at, both)
+        # Two causes at one place would have one name.
         if not any(one.place == other.place for other in out):
             out.append(one)
     return sorted(out, key=lambda one: one.at)
@@ -198,6 +199,7 @@ class World:
         self._down_arcs: set[str] = set()
         self._hops: dict[int, list[tuple[str, str, str]]] = {}
         """Trace, by identity -> (arc, switch that sends it or "", switch that receives it or "") of each hop."""
+        # Sources are the real ones, fed with messages instead of sockets.
         targets = targets_of(plan)
         self._targets = (*targets, *loops_of(plan, targets))
         self._walks = [self.segmenter.from_nodes(target.walk) for target in self._targets]
@@ -562,6 +564,7 @@ def judge(world: World) -> CaseVerdict:
     for fault in world.faults.active():
         (certain if fault.certain_cause is not None else open_).append(fault)
     for fault in certain:
+        # The place is right but its kind may be wrong.
         same = [one for one in world.broken if one.place.name == fault.location]
         if same and not any(one.calls == fault.kind for one in same):
             wrong.append(f"{fault.location} is called {fault.kind} in the end")
@@ -569,6 +572,7 @@ def judge(world: World) -> CaseVerdict:
     candidates: set[Link | Switch] = set()
     for fault in open_:
         fitting = [choice for choice in fault.explanations if places.issuperset(choice)]
+        # No explanation consists of broken places alone: the fault blames a sound one.
         if not fitting:
             wrong.append(f"{fault.text}, and none of it is")
         candidates.update(cause for choice in fitting for cause in choice)
