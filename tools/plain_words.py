@@ -25,332 +25,68 @@ COUNTS = Path(__file__).with_suffix(".json")
 PACKAGES = ("controller", "hosts", "topologies", "mrc_testbed", "tools", "tests", "examples", "docs")
 """Top folders of Python; those below mrc_testbed count one by one."""
 
-PRONOUNS = frozenset(
-    [
-        "one",
-        "ones",
-        "it",
-        "its",
-        "itself",
-        "they",
-        "them",
-        "their",
-        "theirs",
-        "mine",
-        "ours",
-        "yours",
-        "my",
-        "our",
-        "your",
-        "this",
-        "that",
-        "these",
-        "those",
-        "he",
-        "she",
-        "some",
-        "any",
-        "each",
-        "other",
-        "others",
-        "another",
-        "several",
-        "none",
-        "nobody",
-        "somebody",
-        "everybody",
-        "everything",
-        "something",
-        "nothing",
-        "more",
-        "most",
-        "many",
-        "few",
-        "rest",
-        "else",
-        "same",
-        "such",
-        "own",
-        "both",
-        "here",
-        "there",
-        "all",
-    ]
+
+def _words(text: str) -> frozenset[str]:
+    """Return the words of a text as a set: a table of words stays readable as lines."""
+    return frozenset(text.split())
+
+
+PRONOUNS = _words(
+    """
+    one ones it its itself they them their theirs mine ours yours my our your this that these those he she some
+    any each other others another several none nobody somebody everybody everything something nothing more most
+    many few rest else same such own both here there all
+    """
 )
-QUESTIONS = frozenset(
-    ["what", "whatever", "who", "whoever", "whom", "whose", "which", "where", "when", "why", "how", "whether"]
+QUESTIONS = _words(
+    """
+    what whatever who whoever whom whose which where when why how whether
+    """
 )
-PREPOSITIONS = frozenset(
-    [
-        "of",
-        "in",
-        "at",
-        "by",
-        "to",
-        "with",
-        "within",
-        "into",
-        "over",
-        "under",
-        "above",
-        "below",
-        "behind",
-        "beside",
-        "beyond",
-        "before",
-        "until",
-        "since",
-        "from",
-        "about",
-        "among",
-        "around",
-        "between",
-        "through",
-        "off",
-        "up",
-        "down",
-        "back",
-        "again",
-        "apart",
-        "away",
-        "along",
-        "inside",
-        "outside",
-        "per",
-        "via",
-        "then",
-        "thus",
-        "ever",
-        "never",
-        "yet",
-        "still",
-        "soon",
-        "twice",
-        "together",
-        "alone",
-        "after",
-    ]
+PREPOSITIONS = _words(
+    """
+    of in at by to with within into over under above below behind beside beyond before until since from about
+    among around between through off up down back again apart away along inside outside per via then thus ever
+    never yet still soon twice together alone after
+    """
 )
-PARTICIPLES = frozenset(
-    [
-        "found",
-        "told",
-        "given",
-        "taken",
-        "made",
-        "seen",
-        "heard",
-        "known",
-        "wanted",
-        "left",
-        "held",
-        "done",
-        "begun",
-        "said",
-        "kept",
-        "drawn",
-        "chosen",
-        "gone",
-        "hidden",
-        "broken",
-        "written",
-        "shown",
-        "asked",
-        "shared",
-        "planned",
-        "looking",
-        "going",
-        "leaving",
-        "giving",
-        "taking",
-        "making",
-        "being",
-        "having",
-    ]
+PARTICIPLES = _words(
+    """
+    found told given taken made seen heard known wanted left held done begun said kept drawn chosen gone hidden
+    broken written shown asked shared planned looking going leaving giving taking making being having
+    """
 )
-ADJECTIVES = frozenset(
-    [
-        "old",
-        "new",
-        "whole",
-        "full",
-        "right",
-        "wrong",
-        "bad",
-        "good",
-        "dead",
-        "live",
-        "late",
-        "early",
-        "fresh",
-        "free",
-        "wide",
-        "short",
-        "long",
-        "silent",
-        "idle",
-        "busy",
-        "ready",
-        "missing",
-        "alive",
-        "loose",
-        "calm",
-        "worst",
-        "best",
-        "least",
-        "longest",
-        "newest",
-        "oldest",
-        "usable",
-        "common",
-        "real",
-        "true",
-        "false",
-        "big",
-        "small",
-    ]
+ADJECTIVES = _words(
+    """
+    old new whole full right wrong bad good dead live late early fresh free wide short long silent idle busy ready
+    missing alive loose calm worst best least longest newest oldest usable common real true false big small
+    """
 )
-VAGUE = frozenset(
-    [
-        "place",
-        "places",
-        "thing",
-        "things",
-        "stuff",
-        "tell",
-        "told",
-        "say",
-        "begins",
-        "look",
-        "hear",
-        "somehow",
-        "todo",
-        "ask",
-        "answer_of",
-    ]
+VAGUE = _words(
+    """
+    place places thing things stuff tell told say begins look hear somehow todo ask answer_of
+    """
 )
 """Nouns and verbs that fit everything: a place is a link, a node, an lvalue; to tell is to report or to print."""
-PROTOCOL = frozenset(
-    [
-        "acked",
-        "lost",
-        "trimmed",
-        "sent",
-        "received",
-        "denied",
-        "marked",
-        "retransmitted",
-        "dropped",
-        "posted",
-        "completed",
-        "connected",
-        "corrupted",
-        "delivered",
-        "duplicated",
-        "forwarded",
-        "delayed",
-        "skipped",
-        "failed",
-        "need",
-        "seed",
-        "speed",
-        "feed",
-        "embed",
-        "shed",
-        "fed",
-        "red",
-        "bed",
-        "exceed",
-        "proceed",
-        "succeed",
-        "limited",
-        "advertised",
-        "signed",
-        "unsigned",
-        "packed",
-        "checked",
-    ]
+PROTOCOL = _words(
+    """
+    acked lost trimmed sent received denied marked retransmitted dropped posted completed connected corrupted
+    delivered duplicated forwarded delayed skipped failed need seed speed feed embed shed fed red bed exceed
+    proceed succeed limited advertised signed unsigned packed checked
+    """
 )
 """Participles that count packets or name a state in the reference (§5 to §7), and words that only look like one."""
 ALWAYS_BAD = PRONOUNS | QUESTIONS | PREPOSITIONS | VAGUE
 FLAGS = PARTICIPLES | ADJECTIVES
 """Bad names but of a boolean: `ready: bool` says all there is to say."""
 
-FRAGMENT_STARTS = frozenset(
-    [
-        "of",
-        "what",
-        "whatever",
-        "that",
-        "those",
-        "these",
-        "this",
-        "it",
-        "its",
-        "they",
-        "the-same",
-        "as",
-        "whose",
-        "who",
-        "whoever",
-        "whom",
-        "which",
-        "where",
-        "when",
-        "why",
-        "how",
-        "in",
-        "on",
-        "at",
-        "for",
-        "to",
-        "from",
-        "with",
-        "without",
-        "by",
-        "over",
-        "under",
-        "after",
-        "before",
-        "until",
-        "since",
-        "also",
-        "and",
-        "or",
-        "but",
-        "so",
-        "if",
-        "because",
-        "while",
-        "not",
-        "nobody",
-        "nothing",
-        "somebody",
-        "there",
-        "here",
-        "is",
-        "are",
-        "was",
-        "were",
-        "has",
-        "have",
-        "had",
-        "does",
-        "did",
-        "can",
-        "may",
-        "must",
-        "should",
-        "would",
-        "will",
-        "only",
-        "same",
-        "else",
-        "then",
-        "thus",
-        "both-of",
-        "given",
-    ]
+FRAGMENT_STARTS = _words(
+    """
+    of what whatever that those these this it its they the-same as whose who whoever whom which where when why how
+    in on at for to from with without by over under after before until since also and or but so if because while
+    not nobody nothing somebody there here is are was were has have had does did can may must should would will
+    only same else then thus both-of given
+    """
 )
 """First words of a docstring that begins in the middle of a sentence."""
 PARTICIPLE_STARTS = re.compile(
@@ -381,7 +117,7 @@ MEANINGS = {
 
 
 @dataclass(frozen=True)
-class PlainWordsFinding:
+class WordFinding:
     """One place that counts."""
 
     count: str
@@ -392,10 +128,10 @@ class PlainWordsFinding:
 
 
 @dataclass(frozen=True)
-class PlainWordsReport:
+class WordReport:
     """All findings of a tree, with the number of names bound in it by package."""
 
-    findings: tuple[PlainWordsFinding, ...]
+    findings: tuple[WordFinding, ...]
     names: Counter[str]
 
 
@@ -510,7 +246,7 @@ def messages(tree: ast.AST) -> Iterator[tuple[str, int]]:
                 yield from ((text, value.lineno) for text in _texts(value))
 
 
-def _function_findings(tree: ast.AST, comment_lines: set[int], path: str) -> Iterator[PlainWordsFinding]:
+def _function_findings(tree: ast.AST, comment_lines: set[int], path: str) -> Iterator[WordFinding]:
     """Yield functions with too many parameters, and long ones without a comment."""
     for node in ast.walk(tree):
         if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -520,35 +256,35 @@ def _function_findings(tree: ast.AST, comment_lines: set[int], path: str) -> Ite
             a for a in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs) if a.arg not in ("self", "cls")
         ]
         if len(parameters) > MAX_PARAMETERS:
-            yield PlainWordsFinding("parameters", path, node.lineno, f"{node.name}: {len(parameters)}")
+            yield WordFinding("parameters", path, node.lineno, f"{node.name}: {len(parameters)}")
         first = node.body[1] if ast.get_docstring(node) is not None and len(node.body) > 1 else node.body[0]
         lines = range(first.lineno, (node.end_lineno or node.lineno) + 1)
         if len(lines) > LONG_FUNCTION and comment_lines.isdisjoint(lines):
-            yield PlainWordsFinding("uncommented", path, node.lineno, f"{node.name}: {len(lines)} lines")
+            yield WordFinding("uncommented", path, node.lineno, f"{node.name}: {len(lines)} lines")
 
 
-def findings_of(path: str, source: str) -> tuple[list[PlainWordsFinding], int]:
+def findings_of(path: str, source: str) -> tuple[list[WordFinding], int]:
     """Return what counts in one file, and how many names it binds."""
     tree = ast.parse(source)
     comments = {
         n for n, line in enumerate(source.split("\n"), 1) if re.search(r"(^|\s)#\s?(?!noqa|type:|fmt:|pragma)\w", line)
     }
     names = list(bound_names(tree))
-    findings = [PlainWordsFinding("names", path, line, name) for name, line, flag in names if is_bad_name(name, flag)]
+    findings = [WordFinding("names", path, line, name) for name, line, flag in names if is_bad_name(name, flag)]
     for text, line in docstrings(tree):
         first_line = text.strip().split("\n")[0]
         if is_fragment(text):
-            findings.append(PlainWordsFinding("fragments", path, line, first_line))
+            findings.append(WordFinding("fragments", path, line, first_line))
         if is_bad_first_line(text):
-            findings.append(PlainWordsFinding("first_lines", path, line, first_line))
+            findings.append(WordFinding("first_lines", path, line, first_line))
     findings += [
-        PlainWordsFinding("fmt_skip", path, n, line.strip())
+        WordFinding("fmt_skip", path, n, line.strip())
         for n, line in enumerate(source.split("\n"), 1)
         if re.search(r"#\s*fmt:\s*(skip|off)\s*$", line)
     ]
     findings += _function_findings(tree, comments, path)
     findings += [
-        PlainWordsFinding("texts", path, line, text) for text, line in messages(tree) if PRONOUN_SUBJECT.search(text)
+        WordFinding("texts", path, line, text) for text, line in messages(tree) if PRONOUN_SUBJECT.search(text)
     ]
     return findings, len(names)
 
@@ -561,9 +297,9 @@ def package_of(path: str) -> str:
     return parts[0]
 
 
-def read_tree(root: Path = ROOT) -> PlainWordsReport:
+def read_tree(root: Path = ROOT) -> WordReport:
     """Return the findings of all Python files below `root` that are no links."""
-    findings: list[PlainWordsFinding] = []
+    findings: list[WordFinding] = []
     names: Counter[str] = Counter()
     for top in PACKAGES:
         for file in sorted(_python_files(root / top)):
@@ -571,7 +307,7 @@ def read_tree(root: Path = ROOT) -> PlainWordsReport:
             file_findings, name_count = findings_of(path, file.read_text())
             findings += file_findings
             names[package_of(path)] += name_count
-    return PlainWordsReport(tuple(findings), names)
+    return WordReport(tuple(findings), names)
 
 
 def _python_files(folder: Path) -> Iterator[Path]:
@@ -585,7 +321,7 @@ def _python_files(folder: Path) -> Iterator[Path]:
             yield path
 
 
-def counts_of(report: PlainWordsReport) -> dict[str, dict[str, int]]:
+def counts_of(report: WordReport) -> dict[str, dict[str, int]]:
     """Return package > count > number; zeros are left out."""
     counts: dict[str, dict[str, int]] = {package: {} for package in sorted(report.names)}
     for finding in report.findings:
@@ -604,7 +340,7 @@ def rises(stored: dict[str, dict[str, int]], now: dict[str, dict[str, int]]) -> 
     ]
 
 
-def table(report: PlainWordsReport) -> str:
+def table(report: WordReport) -> str:
     """Return the counts as a table, one row a package, with the share of bad names."""
     counts = counts_of(report)
     lines = [f"{'package':26}{'bound':>7}{'share':>8}" + "".join(f"{count:>13}" for count in MEANINGS)]
