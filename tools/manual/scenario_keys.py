@@ -22,7 +22,8 @@ from mrc_testbed.experiments.language import model
 from mrc_testbed.experiments.language.model import Moment, Pair, PathInFile
 from mrc_testbed.faults import KINDS
 from mrc_testbed.faults.terms import Part, Rate, Seconds, Share, Size
-from tools.manual.reference import code, _value as fault_value_of, fields_of, first_sentence, table
+from tools.manual.reference import _value as fault_value_of
+from tools.manual.reference import code, fields_of, first_sentence, table
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "scenarios.md"

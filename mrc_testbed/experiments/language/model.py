@@ -75,23 +75,31 @@ class FabricPart(Part):
     """Dimensions of the plan."""
 
     planes: int = 4
+    """Planes; each host has one port on each."""
     racks: int = 2
+    """Racks; each has one T0 on each plane."""
     spines: int = 2
+    """T1 switches on each plane."""
     hosts_per_rack: int = 2
+    """Hosts in each rack."""
 
 
 class Tier(Part):
     """One tier of links. `delay` is one-way."""
 
     rate: Rate | None = None
+    """Rate of each link; None: as `links.rate`."""
     delay: Seconds | None = None
+    """Delay one way; None: from `links.rtt`."""
 
 
 class LinksPart(Part):
     """Rates and delays. `rtt` sets all delays so that the unloaded round trip over a T1 is that (§11.4)."""
 
     rate: Rate = 10e6
+    """Rate of all links."""
     rtt: Seconds = 0.010
+    """Round trip of the unloaded fabric over a T1."""
     host: Tier = Tier()
     """NIC-T0 links, where they differ."""
     fabric: Tier = Tier()
@@ -104,7 +112,9 @@ class PfcPart(Part):
     """Priority flow control (simulator/pfc.py). Depths count what one link brought, in BDPs of the plane."""
 
     xoff: Annotated[Depth, Field(gt=0)] = 1.0
+    """Depth at which a port pauses its sender, in BDPs."""
     xon: Depth = 0.75
+    """Depth at which the sender goes on, in BDPs; at most `xoff`."""
     headroom: Depth = 0.5
     """Room for a link's round trip (a quarter of the BDP) and for packets whose transmission has begun."""
     storm_after: Annotated[float, Field(gt=0, le=DEPTH_MAX)] = 20.0
@@ -121,12 +131,19 @@ class QueuesPart(Part):
     """The egress discipline of switches (§4.2 to §4.4). Depths are shares of the plane's BDP."""
 
     ecn: bool = True
+    """Whether switches mark packets (CE)."""
     trim: bool = True
+    """Whether full queues trim packets to their headers instead of dropping them."""
     last_hop_ecn: bool = False
+    """Whether T0 downlinks mark as well."""
     ecn_min: Depth = 0.2
+    """Depth at which marking begins."""
     ecn_max: Depth = 0.8
+    """Depth from which each packet is marked."""
     trim_at: Depth = 1.0
+    """Depth at which packets are trimmed."""
     trim_last_hop: Depth = 1.5
+    """Depth at which T0 downlinks trim."""
     limit: Annotated[Depth, Field(gt=0)] | None = None
     """Hard limit; None: 3, and 5 without trimming."""
     pfc: PfcPart | None = None
@@ -157,9 +174,11 @@ class Transport(Part):
     """`mrc`, or the baseline `rocev2` (RC, one path a QP, Go-Back-N)."""
 
     kind: Literal["mrc", "rocev2"] = "mrc"
+    """MRC, or RoCEv2 as the baseline."""
     qps: Annotated[int, Field(ge=1, le=256)] = 1
     """QPs a flow is spread over; each has its own window."""
     pmtu: Literal[256, 512, 1024, 2048, 4096] = 1024
+    """Largest payload of a packet, in bytes."""
     config: dict[str, Any] = {}
     """Keys of mrc_testbed.hosts.engine.config.Config (mrc) or of rocev2's RcConfig."""
     clock: Annotated[float, Field(ge=1e-3, le=1e3)] = 1.0
@@ -170,7 +189,9 @@ class Work(Part):
     """Base of workloads. `name` identifies the workload in results and expectations."""
 
     name: str = ""
+    """Name in metrics and rules; empty: the kind of workload."""
     start: Seconds = 0.0
+    """Time of the first post."""
     stop: Seconds | None = None
     """Post no more from here on; None: as long as there is something to send."""
     transport: Transport | None = None
@@ -181,10 +202,15 @@ class Stream(Work):
     """Writes from one host to another, `depth` outstanding. Without `bytes` it goes on until `stop`."""
 
     stream: Pair
+    """Sender and receiver."""
     bytes: Annotated[Size, Field(ge=1)] | None = None
+    """Bytes to send; None: until `stop` or the end of the run."""
     message: Size = 1 << 18
+    """Size of each write."""
     depth: int = Field(2, ge=1, le=1024)
+    """Writes outstanding at a time."""
     bidirectional: bool = False
+    """Whether the receiver sends the same back."""
     rate: Rate | None = None
     """Offered load; None: as fast as it goes."""
     pin: list[str] | None = None
@@ -195,9 +221,13 @@ class Permutation(Work):
     """Each host of the first list sends to a host of the second, drawn by seed; `all`: among all hosts."""
 
     permutation: Literal["all"] | tuple[list[str], list[str]]
+    """`all` hosts, or lists of senders and receivers of equal length."""
     bytes: Annotated[Size, Field(ge=1)] | None = None
+    """Bytes of each flow; None: until `stop` or the end of the run."""
     message: Size = 1 << 18
+    """Size of each write."""
     depth: int = Field(2, ge=1, le=1024)
+    """Writes outstanding at a time."""
     spread: Seconds = 0.0
     """Flows begin at times drawn by the seed, up to this long after `start`; 0: together."""
 
@@ -206,11 +236,17 @@ class Incast(Work):
     """All `sources` send to one host; `every` apart when given."""
 
     incast: str
+    """The receiver."""
     sources: list[str]
+    """The senders."""
     bytes: Annotated[Size, Field(ge=1)] | None = None
+    """Bytes of each sender; None: until `stop` or the end of the run."""
     message: Size = 1 << 18
+    """Size of each write."""
     depth: int = Field(2, ge=1, le=1024)
+    """Writes outstanding at a time."""
     every: Seconds = 0.0
+    """Time between the starts of two senders; 0: together."""
 
 
 class RankWork(Work):
@@ -223,7 +259,9 @@ class RankWork(Work):
     jobs: int = Field(1, ge=1, le=65_536)
     """Number of equal jobs, each with that many ranks on hosts of its own; results use one name for all."""
     iterations: int = Field(1, ge=1)
+    """Iterations that are measured."""
     warm_up: int = Field(0, ge=0)
+    """Iterations before them that are not measured."""
 
 
 class Collective(RankWork):
@@ -231,6 +269,7 @@ class Collective(RankWork):
 
     collective: Literal[
         "all_reduce",
+        """Kind of collective."""
         "all_gather",
         "reduce_scatter",
         "all_to_all",
@@ -241,6 +280,7 @@ class Collective(RankWork):
         "all_reduce_hierarchical",
     ]
     size: Size = 1 << 20
+    """Bytes of each rank."""
     experts: int = Field(0, ge=0, le=4096)
     """all_to_allv: experts, expert e at rank e modulo ranks; 0: one a rank."""
     skew: float = Field(0.0, ge=0, le=4)
@@ -267,8 +307,11 @@ class TrainingPart(Part):
     gradients: Size = 1 << 18
     """Gradient bytes of one layer."""
     all_reduce: Literal["all_reduce", "all_reduce_tree", "all_reduce_halving", "all_reduce_hierarchical"] = "all_reduce"
+    """Algorithm that reduces gradients."""
     stages: int = Field(1, ge=1, le=64)
+    """Stages of the pipeline; ranks are a multiple."""
     micro_batches: int = Field(1, ge=1, le=64)
+    """Micro-batches of each step."""
     activations: Size = 1 << 16
     """Bytes that a replica sends to the next stage, and gradient bytes back, for each micro-batch."""
     expert_every: int = Field(0, ge=0)
@@ -285,8 +328,11 @@ class Training(RankWork):
     """Training job whose steps overlap computing and sending; the result is the time of each iteration."""
 
     training: TrainingPart
+    """The training step."""
     iterations: int = Field(1, ge=1, le=PROGRAM_ITERATIONS_MAX)
+    """Steps that are measured."""
     warm_up: int = Field(0, ge=0, le=PROGRAM_WARM_UP_MAX)
+    """Steps before them that are not measured."""
 
 
 def _resolve_path(value: object, info: ValidationInfo) -> object:
@@ -311,7 +357,9 @@ class TraceWork(RankWork):
     size_scale: float = Field(1.0, gt=0, le=1e6)
     """Factor on the sizes of messages and collectives."""
     iterations: int = Field(1, ge=1, le=PROGRAM_ITERATIONS_MAX)
+    """Replays that are measured."""
     warm_up: int = Field(0, ge=0, le=PROGRAM_WARM_UP_MAX)
+    """Replays before them that are not measured."""
 
 
 WORK_KINDS = {
@@ -350,15 +398,20 @@ class Poisson(Part):
     """A fault again and again, on average `rate` a second between `start` and `stop`."""
 
     rate: float = Field(gt=0)
+    """Faults a second, on average."""
     start: Seconds = 0.0
+    """Time from which faults come."""
     stop: Seconds
+    """Time of the last possible fault."""
 
 
 class FaultLine(Part):
     """One line of `faults` without its actions: time (`at` or `poisson`) and duration."""
 
     at: Moment | None = None
+    """Time of the fault: seconds, or a share of the bytes to be sent."""
     poisson: Poisson | None = None
+    """Random times instead of `at`."""
     duration: Seconds | None = Field(None, alias="for")
     """Seconds until the fault is undone; None: it stays, or a later line undoes it."""
 
@@ -403,6 +456,7 @@ class Measure(Part):
     queues: list[str] = []
     """Interfaces whose queue depth is recorded; `last-hop` = the T0 downlinks of all targets."""
     evs: bool = True
+    """Whether states of EVs are recorded."""
     latency: bool = False
     """Completion time of each message."""
     slowed: Annotated[Share, Field(gt=0)] = 0.05
@@ -416,7 +470,9 @@ class Reference(Part):
     """
 
     id: str
+    """Name of the experiment in the paper."""
     figure: str = ""
+    """Figure or table of the paper."""
     saw: str = ""
     """Result of the paper, in our words."""
     scaled: str = ""
@@ -426,6 +482,7 @@ class Reference(Part):
     size_divisor: Annotated[float, Field(gt=0)] = 1.0
     """A size of the paper over the one here that stands for it (Figs 16 and 17)."""
     series: dict[str, list[tuple[float, float]]] = {}
+    """Curves of the paper: label -> points [x, y]."""
 
 
 class Figure(Part):
@@ -434,14 +491,17 @@ class Figure(Part):
     kind: Literal["rate_over_time", "size_curve", "bars", "latency_cdf", "iteration_cdf", "queue_over_time"] = (
         "rate_over_time"
     )
+    """Kind of picture."""
     x: str | None = None
     """Name of the swept value on the x axis, for size_curve and bars."""
     metric: str = "rate.total"
+    """Metric that is drawn."""
     of: str | None = None
     """Reference of the values: a variant's name, `baseline` or `capacity`."""
     where: dict[str, Any] = {}
     """Variant and sweep values of the runs shown; empty: all runs."""
     title: str = ""
+    """Title above the picture."""
 
 
 Environment = Literal["live", "virtual", "embedded", "bmv2"]
@@ -453,8 +513,9 @@ class Rule(Part):
     where: dict[str, Any] = {}
     """Variant and sweep values of the runs that are judged, as in {variant: mrc, loss: 1%}; empty: all runs."""
     only: Environment | list[Environment] | None = None
-    """Environments in which the rule holds: live, virtual, or live with these switches; None: in all."""
+    """Environments in which the rule holds; None: in all."""
     why: str = ""
+    """Reason of the rule, printed when it fails."""
     scale: str | None = None
     """Scale of the file at which the rule holds; `own`: the file without a scale; None: every scale."""
 
@@ -472,15 +533,23 @@ class Expect(Rule):
     """
 
     metric: str
+    """Metric that is judged."""
     at_least: float | None = None
+    """Lowest value that holds."""
     at_most: float | None = None
+    """Highest value that holds."""
     about: float | None = None
+    """Value that holds within `within`."""
     within: Share = 0.05
     """Tolerance of `about`, a share of it."""
     of: str | None = None
+    """Reference of the bound: `baseline`, `capacity` or another metric; None: the value itself."""
     start: Moment | None = Field(None, alias="from")
+    """Start of the part that is judged; None: of the run."""
     stop: Moment | None = Field(None, alias="to")
+    """End of the part that is judged; None: of the run."""
     each: Seconds | None = None
+    """Length of the intervals that are judged one by one; None: the part as a whole."""
     compared_to: dict[str, Any] | None = None
     """Values of the run from which `of` is taken instead."""
     paper: float | None = None
@@ -505,7 +574,9 @@ class ExpectFailure(Rule):
     at_least: int = Field(1, ge=0)
     """QPs that fail; 0: a failure is allowed, not needed."""
     at_most: int | None = Field(None, ge=0)
+    """Most QPs that fail; None: any number."""
     start: Moment | None = Field(None, alias="from")
+    """Start of the part of the run in which each of them fails."""
     stop: Moment | None = Field(None, alias="to")
     """End of the part of the run in which each of them fails."""
     error: str | None = None
@@ -551,7 +622,9 @@ class Span(Part):
     """A part of a run."""
 
     start: Seconds = Field(alias="from")
+    """Start, from the start of the workload."""
     stop: Seconds = Field(alias="to")
+    """End."""
 
     @model_validator(mode="after")
     def _forward(self) -> Span:
@@ -573,31 +646,43 @@ class Scenario(Part):
     """A whole file."""
 
     schema_: Literal["mrc-scenario/1"] = Field("mrc-scenario/1", alias="schema")
+    """Version of the format."""
     name: str = ""
+    """Name in results; empty: the name of the file."""
     title: str
+    """One line that says what is tried."""
     paper: Reference | None = None
+    """Result of the paper, for the report."""
     fabric: FabricPart = FabricPart()
+    """Dimensions of the fabric."""
     links: LinksPart = LinksPart()
+    """Rates and delays."""
     queues: QueuesPart = QueuesPart()
+    """Egress discipline of the switches."""
     mode: Literal["srv6", "stev", "ecmp", "switch-spray", "flow-ecmp"] = "srv6"
+    """Forwarding of the switches."""
     control_plane: ControlPlane = ControlPlane()
+    """Behaviour of the control plane."""
     transport: Transport = Transport()
+    """Transport of all workloads."""
     workload: list[AnyWork] = Field(min_length=1)
+    """Traffic of the run."""
     duration: Seconds | None = None
     """The run ends here; None: when all work is done."""
     limit: Seconds = 600.0
     """Longest run; a run that reaches this has failed."""
     faults: list[ScenarioFault] = []
+    """Faults and repairs, in the order of time."""
     measure: Measure = Measure()
+    """Measurements beside rates."""
     variants: dict[str, dict[str, Any]] = {}
     """Name -> parts of this file that are different; every variant is run."""
     sweep: dict[str, Any] = {}
-    """Values of swept keys: path of a key (`faults.0.loss.rate`), or a name used as `$name`.
-
-    Each is a list or {from, to, step|factor}; every combination is run.
-    """
+    """Path of a key (`faults.0.loss.rate`) or name used as `$name` -> list, or {from, to, step or factor}."""
     repeat: int = Field(1, ge=1)
+    """Repetitions; repetition n has the seed + n."""
     seed: int = 1
+    """Seed of all random choices."""
     live: dict[str, Any] = {}
     """Overrides on the live fabric."""
     bmv2: dict[str, Any] = {}
@@ -609,7 +694,9 @@ class Scenario(Part):
     baseline: Span | None = None
     """`baseline` of the rules: the mean over this part; None: before the first fault, without the start."""
     expect: list[AnyRule] = []
+    """Rules; each must hold in each run."""
     figures: list[Figure] = []
+    """Pictures of the report."""
 
     @property
     def bounds(self) -> list[Expect]:
