@@ -1,4 +1,4 @@
-"""Reference pages, made of the code that they describe: commands, words of the prompt, scenario files, metrics, engine.
+"""Reference pages, made of the code that they describe: commands, words of the prompt, studies, metrics, engine.
 
 Each function returns a page in Markdown. Nothing here is kept in the repository: `make docs` makes it anew.
 """
@@ -95,31 +95,7 @@ def prompt() -> str:
     return "\n\n".join(parts) + "\n"
 
 
-# ---- scenario files -----------------------------------------------------------------------------------------
-
-
-def scenarios() -> str:
-    """Every key of a scenario file."""
-    from mrc_testbed.experiments.language import model
-    from mrc_testbed.faults import KINDS
-    from mrc_testbed.faults.terms import Part
-
-    parts = [
-        "# Scenario files, key by key",
-        MADE_OF.format("mrc_testbed/experiments/language/model.py")
-        + " How to write one: [Scenarios](../scenarios.md).",
-        "Rates are bits/s, sizes bytes, times seconds; a file writes them with a unit (`10M`, `64K`, `5ms`, `1%`). A "
-        "key without a default is needed.",
-    ]
-    for name, kind in _classes(model):
-        if not issubclass(kind, Part) or kind.__module__ != model.__name__ or kind is model.ScenarioFault:
-            continue
-        parts += _record(name, kind)
-    parts += ["## ScalePart", first_sentence(model.ScalePart), *_record("", model.ScalePart)[2:]]
-    parts += ["## Faults", "A line of `faults` has a time, one of these actions, and how long."]
-    rows = [(code(kind.action), _value(kind.given), first_sentence(kind)) for kind in KINDS.values()]
-    parts.append(table(("action", "its value", ""), rows))
-    return "\n\n".join(parts) + "\n"
+# ---- files that users write ----------------------------------------------------------------------------------
 
 
 def studies() -> str:
@@ -239,7 +215,7 @@ def first_sentence(kind: type) -> str:
     return inspect.cleandoc(kind.__doc__ or "").split("\n\n")[0].replace("\n", " ")
 
 
-def _value(kind: Any) -> str:
+def fault_value(kind: Any) -> str:
     """Value of a fault's key, as a file writes it."""
     from mrc_testbed.faults import places
 
@@ -261,7 +237,6 @@ def _classes(module: ModuleType) -> Iterator[tuple[str, type]]:
 PAGES: dict[str, Callable[[], str]] = {
     "manual/commands.md": commands,
     "manual/prompt.md": prompt,
-    "manual/scenarios.md": scenarios,
     "manual/studies.md": studies,
     "manual/metrics.md": metrics,
     "manual/prometheus.md": prometheus,

@@ -22,8 +22,7 @@ from mrc_testbed.experiments.language import model
 from mrc_testbed.experiments.language.model import Moment, Pair, PathInFile
 from mrc_testbed.faults import KINDS
 from mrc_testbed.faults.terms import Part, Rate, Seconds, Share, Size
-from tools.manual.reference import _value as fault_value_of
-from tools.manual.reference import code, fields_of, first_sentence, table
+from tools.manual.reference import code, fault_value, fields_of, first_sentence, table
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "scenarios.md"
@@ -228,7 +227,7 @@ def reference() -> str:
         parts += long_lists
         if part is model.FaultLine:
             parts.append("Each line has one of these actions:")
-            rows = [(code(kind.action), fault_value_of(kind.given), first_sentence(kind)) for kind in KINDS.values()]
+            rows = [(code(kind.action), fault_value(kind.given), first_sentence(kind)) for kind in KINDS.values()]
             parts.append(table(("action", "value", "meaning"), rows))
     return "\n\n".join(parts)
 
