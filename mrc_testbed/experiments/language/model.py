@@ -269,7 +269,6 @@ class Collective(RankWork):
 
     collective: Literal[
         "all_reduce",
-        """Kind of collective."""
         "all_gather",
         "reduce_scatter",
         "all_to_all",
@@ -279,6 +278,7 @@ class Collective(RankWork):
         "all_reduce_halving",
         "all_reduce_hierarchical",
     ]
+    """Kind of collective."""
     size: Size = 1 << 20
     """Bytes of each rank."""
     experts: int = Field(0, ge=0, le=4096)

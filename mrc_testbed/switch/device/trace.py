@@ -247,7 +247,7 @@ def take_trace(
 
     Raises TableError, ValueError.
     """
-    build = getattr(program, "traced", None)
+    build = getattr(program, "build_traced", None)
     if build is None:
         raise TableError("FAILED_PRECONDITION", f"{device.name}: {program.name} has no traced build")
     library: Path = build()
