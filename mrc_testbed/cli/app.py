@@ -159,9 +159,10 @@ def demo(
 
 
 @app.command(
+    "up",
     epilog="Examples: `mrc up` · `mrc up --mode ecmp` · `mrc up --rate 100M --delay 250us` · `mrc up --rate none` · "
     "`mrc up --fabric-rate 20M --planes 8 --spines 4` · `mrc up --wires veth` · `mrc up --dash` · "
-    "`mrc up --servers servers.yaml` · then, at the prompt: `link p1-t0-0 p1-t1-1 down` · `send h0 h2 64M` · `help`"
+    "`mrc up --servers servers.yaml` · then, at the prompt: `link p1-t0-0 p1-t1-1 down` · `send h0 h2 64M` · `help`",
 )
 @expand_options
 def bring_up(

@@ -69,7 +69,7 @@ Machine code keeps them from Python's garbage collector, whose lists cost more t
 """
 
 NARROW = {
-    "hosts/engine/paths/ev.py": {"Ev": {"plane": "i32", "kept": "i32", "kept_limit": "i32", "failures": "i32"}},
+    "hosts/engine/paths/ev.py": {"Ev": {"plane": "i32", "kept_count": "i32", "kept_limit": "i32", "failures": "i32"}},
     "simulator/frames.py": {"Frame": {"port": "i32", "rack": "i16", "downlink": "i16", "plane": "i16"}},
     "simulator/ports.py": {"EgressPort": {"number": "i32", "plane": "i32", "waiting": "i32"}},
 }

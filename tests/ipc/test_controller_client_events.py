@@ -187,7 +187,7 @@ def subject(at):
 
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch):
-    monkeypatch.setattr(notices, "AGAIN_S", 0.001)
+    monkeypatch.setattr(notices, "RETRY_S", 0.001)
 
 
 @pytest.mark.parametrize("fate", FATES)

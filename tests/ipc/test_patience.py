@@ -166,7 +166,7 @@ def test_one_that_waits_for_another_part__is_not_given_up_while_that_works(proce
 def test_long_wait__is_told_with_what_the_part_does(processes, monkeypatch):
     monkeypatch.setattr(processes_module, "TELL_S", 0.2)
     told = []
-    processes.tell = told.append
+    processes.report = told.append
     child = spawn(processes, f"print('loading the libraries', flush=True)\n{LOADS}")
     processes.wait_ready(says_up(child), quiet_s=QUIET_S)
     assert told and all(text.startswith("waiting for switchd: ") for text in told)
