@@ -1,4 +1,6 @@
-"""Network namespaces as machines: each with its own processes, interfaces, /run, host name and sshd, on one bridge.
+"""Network namespaces as machines.
+
+Each with its own processes, interfaces, /run, host name and sshd, on one bridge.
 
     with ClusterRig(tmp_path, 3) as rig:
         rig.servers_file            # for --servers

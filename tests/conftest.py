@@ -17,8 +17,10 @@ settings.load_profile("any machine")
 
 
 def pytest_configure() -> None:
-    """Ctrl-C works in what tests start: a shell starts what it puts into the background with SIGINT ignored, children
-    inherit that, and tests that interrupt a child would wait for it in vain, such as those of `make unit &`.
+    """Ctrl-C works in what tests start.
+
+    A shell starts what it puts into the background with SIGINT ignored, children inherit that, and tests that interrupt
+    a child would wait for it in vain, such as those of `make unit &`.
     """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -1,4 +1,6 @@
-"""JSON lines without sockets: the real client, the real server, and lines between them that get lost, doubled or late.
+"""JSON lines without sockets.
+
+The real client, the real server, and lines between them that get lost, doubled or late.
 
 network = LinesInMemory()
 server = network.listen("h0", handler, on_watch)      # an RpcServer: `publish`, `watched`

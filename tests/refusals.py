@@ -6,7 +6,10 @@ from contextlib import contextmanager
 
 @contextmanager
 def may_raise(*kinds: type[Exception]) -> Iterator[list[Exception]]:
-    """The error that ended the block, as the only element of a list; the list is empty if the block succeeded."""
+    """The error that ended the block, as the only element of a list.
+
+    The list is empty if the block succeeded.
+    """
     caught: list[Exception] = []
     try:
         yield caught

@@ -1,4 +1,6 @@
-"""Every Python that `requires-python` admits, where its interpreter is at hand: sources parse, the endpoint works.
+"""Every Python that `requires-python` admits, where its interpreter is at hand.
+
+Sources parse, the endpoint works.
 
 The endpoint and its verbs need the standard library alone, so bare interpreters run them.
 """

@@ -1,4 +1,7 @@
-"""The wheel and the sdist, as a stranger gets them: one name, the core alone, beside folders of the same names."""
+"""The wheel and the sdist, as a stranger gets them.
+
+One name, the core alone, beside folders of the same names.
+"""
 
 from __future__ import annotations
 

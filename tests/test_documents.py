@@ -1,4 +1,6 @@
-"""Commands of the documents: each is run, here or by a test that is named, or there is a reason why not.
+"""Commands of the documents.
+
+Each is run, here or by a test that is named, or there is a reason why not.
 
 The tutorial's do what its page says, in its order. What takes long runs with MRC_EXAMPLES=all only: about a quarter of
 an hour, with root.
@@ -285,7 +287,10 @@ def test_commands__of_every_page_exist_with_their_options(page):
 
 
 def bash(command: str, folder: Path, seconds: float = 120, **given) -> subprocess.CompletedProcess[str]:
-    """A command of a page for this checkout's interpreter, whatever environment it lives in. It must succeed."""
+    """A command of a page for this checkout's interpreter, whatever environment it lives in.
+
+    It must succeed.
+    """
     env = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "80", "NO_COLOR": "1"}
     env = {name: value for name, value in env.items() if name != "MRC_COMPILED" or seconds <= 120}
     bin_dir = Path(sys.executable).parent
@@ -370,8 +375,10 @@ def wait_for_packets(folder: Path) -> None:
 
 
 def script_beside(run_dir: Path) -> str:
-    """BESIDE as a shell script, which says FAILED of what does not end well; captures begin first, and go on until
-    somebody ends the processes in `captures`. All else waits for a file `sending`.
+    """BESIDE as a shell script, which says FAILED of what does not end well.
+
+    Captures begin first, and go on until somebody ends the processes in `captures`. All else waits for a file
+    `sending`.
     """
     lines = ["set -o pipefail", f"cd {run_dir.parent}", f'mrc() {{ {shlex.join(MRC)} "$@"; }}']
     others = []

@@ -77,8 +77,11 @@ def test_documentation__examples_do_what_they_say(page):
 
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 RUN = ("virtual.md",)
-"""Pages whose Python runs as it stands; doctests are above, docs/p4-development.md has a test of its own, and what
-stands in docs/scenarios.md is as tests/resilience/test_links.py, with a fabric and root."""
+"""Pages whose Python runs as it stands.
+
+Doctests are above, docs/p4-development.md has a test of its own, and what stands in docs/scenarios.md is as
+tests/resilience/test_links.py, with a fabric and root.
+"""
 
 
 @pytest.mark.parametrize("page", RUN)

@@ -1,4 +1,6 @@
-"""The house in order: seven numbers that have to be 0. `python -m tests.test_house` prints them, with places.
+"""The house in order: seven numbers that have to be 0.
+
+`python -m tests.test_house` prints them, with places.
 
 Circles of imports, public class names that stand twice, modules in the top of a package that are not its face, dead
 references in comments and documents, ignores that no checker checks, patches of dotted text,
@@ -131,11 +133,17 @@ FACES = {
     },
     "tools": {"commands", "plain_words"},
 }
-"""Package that has packages -> modules at its top. One without packages is its modules, whatever they are."""
+"""Package that has packages -> modules at its top.
+
+One without packages is its modules, whatever they are.
+"""
 
 
 def module_of(path: Path) -> str:
-    """Return the dotted name of a module by its file: folders at the top of the checkout are links in the package."""
+    """Return the dotted name of a module by its file.
+
+    Folders at the top of the checkout are links in the package.
+    """
     parts = path.relative_to(ROOT).with_suffix("").parts
     parts = parts if parts[0] in (PACKAGE, "tools") else (PACKAGE, *parts)
     return ".".join(parts).removesuffix(".__init__")
@@ -257,7 +265,10 @@ PATCHES = {"setattr", "delattr", "patch"}
 
 
 def dotted_patches_of(name: str, text: str) -> list[str]:
-    """Places where a test names what it patches by dotted text: a move would break it, and no checker sees the name."""
+    """Places where a test names what it patches by dotted text.
+
+    A move would break it, and no checker sees the name.
+    """
     return [
         f"{name}:{node.lineno}: {node.args[0].value}"
         for node in ast.walk(ast.parse(text))

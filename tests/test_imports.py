@@ -14,7 +14,10 @@ import pytest
 from tests.repository import ROOT
 
 CODE = ("controller", "hosts", "mrc_testbed", "tools", "topologies")
-"""Folders of Python outside tests. The package has links to the others, which a walk through it does not follow."""
+"""Folders of Python outside tests.
+
+The package has links to the others, which a walk through it does not follow.
+"""
 PACKAGE = "mrc_testbed"
 LEAVES = ("console", "errors", "files", "ipc", "native_build", "switch.system", "topologies.plan")
 FRONT = ("api", "capture", "cli", "dash", "demo", "doctor", "testing")
@@ -61,7 +64,10 @@ EXPERIMENTS = (
     ("command",),
     ("merge", "study"),
 )
-"""Rooms and files of experiments as a scenario goes through them: each imports what stands before it, and itself."""
+"""Rooms and files of experiments as a scenario goes through them.
+
+Each imports what stands before it, and itself.
+"""
 
 
 def folder_of(room: str) -> Path:

@@ -1,4 +1,7 @@
-"""Vagrantfile, Dockerfile and devcontainer: one provisioning, and the releases that `mrc doctor` knows."""
+"""Vagrantfile, Dockerfile and devcontainer.
+
+One provisioning, and the releases that `mrc doctor` knows.
+"""
 
 import json
 import os

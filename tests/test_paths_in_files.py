@@ -1,4 +1,6 @@
-"""Texts of files that a command is given, each put in the way of a path: nothing is written outside of what was named.
+"""Texts of files that a command is given, each put in the way of a path.
+
+Nothing is written outside of what was named.
 
 A scenario may name a file to read, with its user's rights (docs/security.md); no file names one to write.
 """
@@ -238,7 +240,10 @@ def in_run(folder: Path, change: typing.Callable[[Any], Any]) -> None:
 @pytest.mark.parametrize("number", range(2))
 @pytest.mark.parametrize("put", [in_manifest, in_run])
 def test_results__whose_texts_are_paths_write_in_what_is_named_alone(results, deep, put, number, monkeypatch):
-    """Each text of the manifest, or of a run that is sealed anew, alone; then all that a summary takes, together."""
+    """Each text of the manifest, or of a run that is sealed anew, alone.
+
+    Then all that a summary takes, together.
+    """
     monkeypatch.chdir(deep)
     text, folder = ways_out(deep)[number], deep / "in" / "one"
     shutil.copytree(results, folder)

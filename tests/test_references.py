@@ -75,7 +75,10 @@ Wireshark, and a placeholder."""
 
 @cache
 def sections(text: str) -> set[str]:
-    """Numbers that can be cited: headings, annexes, and items of a list that stands right below a chapter's heading."""
+    """Numbers that can be cited.
+
+    Headings, annexes, and items of a list that stands right below a chapter's heading.
+    """
     found: set[str] = set()
     chapter = ""
     for line in text.splitlines():
@@ -180,7 +183,10 @@ def endings(files: tuple[str, ...]) -> set[str]:
 
 
 def dead_files(name: str, text: str, files: Iterable[str]) -> list[str]:
-    """Files that comments or documents name and that are not here; a name may leave out the folders before it."""
+    """Files that comments or documents name and that are not here.
+
+    A name may leave out the folders before it.
+    """
     ends = endings(tuple(files))
     dead = []
     for found in FILE.finditer(text):
@@ -192,7 +198,10 @@ def dead_files(name: str, text: str, files: Iterable[str]) -> list[str]:
 
 
 def dead_paths(name: str, text: str) -> list[str]:
-    """Files and folders, named from the top of the tree, that are not here; `*` stands for any, an ending may miss."""
+    """Files and folders, named from the top of the tree, that are not here.
+
+    `*` stands for any, an ending may miss.
+    """
     dead = []
     for cited in PATH.findall(text):
         ways = [cited] if "*" in cited else [cited, f"{cited}.py", f"{cited}.yaml"]
@@ -242,7 +251,10 @@ def comments(name: str, text: str) -> str:
 
 
 def dead_places(name: str, text: str, read: Callable[[str], list[str]]) -> list[str]:
-    """`file: Class.function` pairs whose file or name does not exist. `read` gives the texts of files so named."""
+    """`file: Class.function` pairs whose file or name does not exist.
+
+    `read` gives the texts of files so named.
+    """
     dead = []
     for file, names in PLACE.findall(text):
         sources = read(file)

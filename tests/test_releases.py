@@ -1,4 +1,6 @@
-"""Every release's provisioning in a fresh root of that release, and then something real in it: a fabric with packets.
+"""Every release's provisioning in a fresh root of that release, and then something real in it.
+
+A fabric with packets.
 
 A root takes a minute to make (kept in the cache folder) and two to provision, so these tests run when asked:
 
@@ -57,8 +59,10 @@ rmdir /.outside
 shift
 exec "$@"
 """
-"""Makes a folder the root of a mount namespace: all mounts are gone when its last process is. A chroot would not do:
-who enters a host's namespaces leaves a chroot."""
+"""Makes a folder the root of a mount namespace: all mounts are gone when its last process is.
+
+A chroot would not do: who enters a host's namespaces leaves a chroot.
+"""
 
 pytestmark = [
     pytest.mark.root,
@@ -79,7 +83,10 @@ def mirror_of(origin: str) -> str:
 
 
 def base_of(name: str) -> Path:
-    """A tar archive of the release's minimal root, from the cache or made now. Skips where it cannot be made here."""
+    """A tar archive of the release's minimal root, from the cache or made now.
+
+    Skips where it cannot be made here.
+    """
     archive = safe_cache_dir() / "releases" / f"{name}.tar"
     if archive.exists():
         return archive
@@ -118,7 +125,10 @@ def base_of(name: str) -> Path:
 
 
 class Release:
-    """A root of a release with a checkout in /src; `run` is a command in it, as if it were the machine's root."""
+    """A root of a release with a checkout in /src.
+
+    `run` is a command in it, as if it were the machine's root.
+    """
 
     def __init__(self, root: Path) -> None:
         self.root = root

@@ -1,4 +1,7 @@
-"""scripts/setup and what its neighbours share: steps with a time left, packages in spite of another apt."""
+"""scripts/setup and what its neighbours share.
+
+Steps with a time left, packages in spite of another apt.
+"""
 
 import fcntl
 import os

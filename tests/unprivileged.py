@@ -11,7 +11,10 @@ from tests.repository import ROOT
 
 NOBODY = 65534
 CACHE = Path(f"/var/tmp/mrc-testbed-tests-{NOBODY}")
-"""Compiled programs of that user, who cannot read ours; kept, so that only the first run compiles them."""
+"""Compiled programs of that user, who cannot read ours.
+
+Kept, so that only the first run compiles them.
+"""
 
 ENTER = """
 set -e
@@ -34,7 +37,10 @@ exec setpriv --reuid="$user" --regid="$user" --clear-groups "$@"
 
 
 def as_nobody(command: list[str], home: Path, **options) -> subprocess.Popen[str]:
-    """Start a command as user `nobody`, whose home and run folder lie in `home`, a folder below /tmp. Needs root."""
+    """Start a command as user `nobody`, whose home and run folder lie in `home`, a folder below /tmp.
+
+    Needs root.
+    """
     needed = {Path(sys.base_prefix), Path(sys.prefix), ROOT}
     closed = {parent for path in needed for parent in path.parents if not parent.stat().st_mode & 0o001}
     top = min(closed, key=lambda path: len(path.parts), default=None)

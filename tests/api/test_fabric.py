@@ -27,7 +27,10 @@ EV = 0x0101
 
 @pytest.fixture(scope="module", params=["virtual", pytest.param("live", marks=pytest.mark.root)])
 def fabric(request, tmp_path_factory):
-    """One for all tests below, which leave it healed; its `with` block ends as by Ctrl-C, and nothing stays."""
+    """One for all tests below, which leave it healed.
+
+    Its `with` block ends as by Ctrl-C, and nothing stays.
+    """
     if request.param == "virtual":
         with Fabric(virtual=True) as one:
             yield one

@@ -1,4 +1,7 @@
-"""The Python API in virtual time alone: the same run by seed, time that passes only where it is waited, all faults."""
+"""The Python API in virtual time alone.
+
+The same run by seed, time that passes only where it is waited, all faults.
+"""
 
 from dataclasses import asdict
 

@@ -196,7 +196,10 @@ def test_reader__keeps_only_what_it_is_asked_to(cable):
 @needs_root
 @needs_tshark
 def test_mrc_pcap__packets_of_a_live_fabric(tmp_path):
-    """A transfer crosses a small fabric; a switch port, a host port and a host are captured and read by tshark."""
+    """A transfer crosses a small fabric.
+
+    A switch port, a host port and a host are captured and read by tshark.
+    """
     from mrc_testbed.topologies.lab.fabric import Fabric
     from mrc_testbed.topologies.lab.options import LabOptions, Ports
 

@@ -1,4 +1,6 @@
-"""`mrc trace` without a fabric: how an EV is given, what the cable does, how the way is told. Needs no root.
+"""`mrc trace` without a fabric: how an EV is given, what the cable does, how the way is told.
+
+Needs no root.
 
 The whole of it, on live switches: tests/cli/prompt/test_shell_live.py.
 """

@@ -1,4 +1,7 @@
-"""The `mrc` command as a person meets it: bad input gives one clear line, exit code not 0, and leaves nothing."""
+"""The `mrc` command as a person meets it.
+
+Bad input gives one clear line, exit code not 0, and leaves nothing.
+"""
 
 import json
 import os
@@ -20,7 +23,10 @@ from tests.repository import ROOT
 
 
 def started(*arguments, **environment):
-    """`mrc` as a process of its own, which takes most of a second to start: tests of words and options take mrc()."""
+    """`mrc` as a process of its own, which takes most of a second to start.
+
+    Tests of words and options take mrc().
+    """
     return subprocess.run(
         [sys.executable, "-m", "mrc_testbed", *arguments],
         capture_output=True,
@@ -33,7 +39,10 @@ def started(*arguments, **environment):
 
 @pytest.fixture
 def mrc(monkeypatch, capfd, tmp_path):
-    """`mrc` in this process, in a run folder of its own: from the words of the command line to the exit code."""
+    """`mrc` in this process, in a run folder of its own.
+
+    From the words of the command line to the exit code.
+    """
     monkeypatch.setenv("MRC_RUN_DIR", str(tmp_path / "run"))
 
     def run(*arguments):

@@ -1,4 +1,6 @@
-"""Ctrl-C at moments that are counted and not timed: one line, what is kept, exit code 130, no traceback.
+"""Ctrl-C at moments that are counted and not timed.
+
+One line, what is kept, exit code 130, no traceback.
 
 A `sitecustomize` in front of the command's path sends SIGINT to the process group at the n-th event of Python's audit.
 """

@@ -22,7 +22,10 @@ MOMENTS = [
     (UP, "socket.connect,switchd.sock,1"), (UP, "socket.connect,h0.sock,1"), (UP, "os.remove,,1"),
     (DEMO, "socket.connect,h1.sock,1"), (RUN, "socket.connect,switchd.sock,1"), (RUN, "socket.connect,h1.sock,1"),
 ]  # fmt: skip
-"""A command and the call of its front process at which Ctrl-C comes; each of them is before the fabric ends."""
+"""A command and the call of its front process at which Ctrl-C comes.
+
+Each of them is before the fabric ends.
+"""
 
 
 @pytest.fixture

@@ -105,7 +105,10 @@ class OwnStart(Place):
 
 @dataclass
 class SharedStart(Place):
-    """A place that another start of Python makes no odder: an environment, or standard streams that are missing."""
+    """A place that another start of Python makes no odder.
+
+    An environment, or standard streams that are missing.
+    """
 
     streams: tuple[str | None, str | None, str | None] = ("/dev/null", "SAID", "SAID")
     """Input, output and error; None where closed. What is SAID is kept."""
@@ -138,7 +141,10 @@ STARTS = {
     "reader of the output gone": OwnStart(reader_gone=True, code=1, draws=("report",)),
     "full standard output": OwnStart(shell='exec "$@" >/dev/full', code=UNWRITTEN, draws=("report",)),
 }
-"""Several oddities that do not hide each other are one place: each costs a start of Python and all commands."""
+"""Several oddities that do not hide each other are one place.
+
+Each costs a start of Python and all commands.
+"""
 SHARED = {
     "no standard output, 40 open files": SharedStart(streams=("/dev/null", None, "SAID"), open_files=40),
     "none of the three": SharedStart(streams=(None, None, None)),

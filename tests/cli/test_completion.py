@@ -1,4 +1,7 @@
-"""Tab after `mrc` in real shells; what is offered, fast and without a traceback, with and without a running fabric."""
+"""Tab after `mrc` in real shells.
+
+What is offered, fast and without a traceback, with and without a running fabric.
+"""
 
 import json
 import os
@@ -59,7 +62,10 @@ def shell(request, run_dir):
 
 
 def test_tab__in_a_shell(shell, run_dir):
-    """Words, names of files that come with the testbed, nodes of the running fabric; nothing when none runs."""
+    """Words, names of files that come with the testbed, nodes of the running fabric.
+
+    Nothing when none runs.
+    """
     for typed, made in [("mrc run headline-jo", "bs"), ("mrc pcap p7-t1-3-e", "th")]:
         shell.type(f"{typed}\t")
         shell.expect(re.escape(typed) + "\x07?" + made, 20)

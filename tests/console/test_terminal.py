@@ -1,4 +1,7 @@
-"""Output for people: tables as wide as what they are written to, at most; long lines folded; nothing is cut off."""
+"""Output for people: tables as wide as what they are written to, at most; long lines folded.
+
+Nothing is cut off.
+"""
 
 from __future__ import annotations
 

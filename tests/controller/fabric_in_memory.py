@@ -1,4 +1,6 @@
-"""A fabric in memory for the whole controller: switches and gNMI behind gRPC stubs, hosts behind lines in memory.
+"""A fabric in memory for the whole controller.
+
+Switches and gNMI behind gRPC stubs, hosts behind lines in memory.
 
 The controller, finsy's clients and our RPC are the real ones; what they talk to has a state of its own, and can be
 late, stopped, dead, restarted, taken by another controller, or refuse. Time is a JumpingLoop's.
@@ -60,7 +62,10 @@ def rpc_error(code, text, details=None):
 
 
 class Stream:
-    """One bidirectional call, seen from the client. A message that is lost is the end of the stream, as in TCP."""
+    """One bidirectional call, seen from the client.
+
+    A message that is lost is the end of the stream, as in TCP.
+    """
 
     def __init__(self, fabric, name, serve):
         self._fabric, self._name, self._serve = fabric, name, serve

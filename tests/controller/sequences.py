@@ -42,7 +42,10 @@ SETTLED_S = 120.0
 """From the last restore until nothing may be left, virtual seconds: a stream that is stopped, a request that waits, the
 soak of a flapping fault and the pause of a client are each far below it."""
 CALM_S = 15.0
-"""A fabric that is as it ought to be for so long stays so; every tenth sequence waits for all of `SETTLED_S`."""
+"""A fabric that is as it ought to be for so long stays so.
+
+Every tenth sequence waits for all of `SETTLED_S`.
+"""
 LOOK_S = 1.0
 READY_S = 20.0
 """Longest time that a controller takes to be ready on a fabric that is whole."""

@@ -28,7 +28,10 @@ CODEPOINTS = DEFAULT.codepoints
 
 
 def written(name: str) -> int:
-    """Entries that a switch of PLAN needs beyond what its program begins with: own uSID, uAs, neighbours, classes."""
+    """Entries that a switch of PLAN needs beyond what its program begins with.
+
+    Own uSID, uAs, neighbours, classes.
+    """
     routes = PLAN.srv6_routes(PLAN.switch(name))
     return 1 + len(routes.adjacencies) + len(routes.next_hops) + len(CODEPOINTS)
 

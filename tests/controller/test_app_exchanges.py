@@ -1,4 +1,6 @@
-"""Every exchange of the controller with one message lost, doubled or late: it ends as it ought to, in bounded time.
+"""Every exchange of the controller with one message lost, doubled or late.
+
+It ends as it ought to, in bounded time.
 
 Messages are those of one story, in which each exchange happens: start, a link that is cut, a black hole, a denylist
 that is pushed and lifted, a controller that is started again. JSON lines (agents, Clustermapper) and gRPC messages
@@ -148,7 +150,10 @@ def wrong_with(exchange, number, fate):
 @pytest.mark.parametrize("fate", FATES)
 @pytest.mark.parametrize("exchange", EXCHANGES, ids=" ".join)
 def test_the_last_message_of_a_kind(exchange, fate):
-    """The last one in the first life of the controller: nothing of that kind comes after it to repair what it did."""
+    """The last one in the first life of the controller.
+
+    Nothing of that kind comes after it to repair what it did.
+    """
     numbers = kinds()[exchange]
     assert wrong_with(exchange, numbers[len(numbers) * 3 // 4], fate) == []
 

@@ -1,4 +1,7 @@
-"""Random orders of faults over the whole controller, in virtual time; and every order that once went wrong."""
+"""Random orders of faults over the whole controller, in virtual time.
+
+And every order that once went wrong.
+"""
 
 import pytest
 
@@ -6,7 +9,10 @@ from mrc_testbed.controller.faults import forwarding
 from tests.controller.sequences import STEPS, Sequence, Step, draw, run_sequence, shrink
 
 FEW = 16
-"""Sequences of the normal run; `python -m tests.controller.sequences --sequences 10000` is the long one."""
+"""Sequences of the normal run.
+
+`python -m tests.controller.sequences --sequences 10000` is the long one.
+"""
 
 
 @pytest.mark.parametrize("seed", range(FEW))
@@ -110,7 +116,10 @@ def test_a_sequence_that_went_wrong(name):
 
 @pytest.mark.parametrize("program", ["srv6", "spray"])
 def test_an_exception_in_a_reaction_is_seen(monkeypatch, program):
-    """The campaign is no check that cannot fail: a reaction that raises fails it, and one step is left of many."""
+    """The campaign is no check that cannot fail.
+
+    A reaction that raises fails it, and one step is left of many.
+    """
 
     def broken(*_arguments, **_fields):
         raise ZeroDivisionError

@@ -1,4 +1,7 @@
-"""The page of a scenario that runs (`mrc run --dash`): its flows, collectives and faults; it breaks nothing."""
+"""The page of a scenario that runs (`mrc run --dash`): its flows, collectives and faults.
+
+It breaks nothing.
+"""
 
 from __future__ import annotations
 

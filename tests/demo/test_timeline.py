@@ -92,7 +92,10 @@ def test_recorder__an_ev_that_is_out_when_the_command_begins_is_out_during_the_c
 
 
 def test_recorder__told_late_of_what_was_before_the_command():
-    """A host that was held up tells with the time its turn began: the event is older than the cut it comes after."""
+    """A host that was held up tells with the time its turn began.
+
+    The event is older than the cut it comes after.
+    """
     recorder = TimelineRecorder(EVS)
     cut = recorder.cut(LINK, (0x101,), time_s=1.0)
     recorder.ev_state(0x101, good=False, time_s=0.94)

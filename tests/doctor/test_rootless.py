@@ -1,4 +1,7 @@
-"""A fabric of an ordinary user: what forbids it, and one that is up, seen from another terminal and from a browser."""
+"""A fabric of an ordinary user.
+
+What forbids it, and one that is up, seen from another terminal and from a browser.
+"""
 
 import re
 import subprocess

@@ -143,6 +143,9 @@ EXPECTED = {
 """Every metric of METRICS for one workload or port, from the numbers above."""
 TWO_SWAPS = [{"t": t, "what": "replaced", "ev": 1, "by": by, "plane": 0} for t, by in ((4.7, None), (4.8, 3))]
 LAST_PARTS = {"evs.swapped_in_plane": (0.0, {"events": TWO_SWAPS})}
-"""Metrics whose last part is the whole in the exam: the value, and fields of an outcome in which it is not."""
+"""Metrics whose last part is the whole in the exam.
+
+The value, and fields of an outcome in which it is not.
+"""
 CHANGES = {"evs.bad": {"evs_bad": 9}}
 """Fields of the outcome that are different for one metric: EVs that stay bad are never restored."""

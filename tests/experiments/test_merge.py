@@ -1,4 +1,7 @@
-"""Folders of results as one: each run once, whatever it is called there; conflicts named; nothing lost or twice."""
+"""Folders of results as one: each run once, whatever it is called there; conflicts named.
+
+Nothing lost or twice.
+"""
 
 from __future__ import annotations
 

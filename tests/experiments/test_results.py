@@ -427,7 +427,10 @@ def test_open__does_not_take_a_whole_run_of_other_results(tmp_path):
 @pytest.mark.root
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root: mounts a file system of 64 KiB")
 def test_a_full_disk_keeps_what_is_whole_and_is_gone_on_with(tmp_path):
-    """A real one. What was half written is not there; with room again --resume ends as if nothing had been."""
+    """A real one. What was half written is not there.
+
+    With room again --resume ends as if nothing had been.
+    """
     one, small = planned(tmp_path, THREE.replace("repeat: 3", "repeat: 12")), tmp_path / "small"
     whole = carry_out(one, Quiet(), out=tmp_path / "whole").digest
     small.mkdir()

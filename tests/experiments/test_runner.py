@@ -1,4 +1,7 @@
-"""Scenarios in virtual time: repeatable to the byte, every metric, verdicts that can fail, results, reports."""
+"""Scenarios in virtual time.
+
+Repeatable to the byte, every metric, verdicts that can fail, results, reports.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Training jobs, new collectives and traces as scenarios: in virtual time, at the command line, and live."""
+"""Training jobs, new collectives and traces as scenarios.
+
+In virtual time, at the command line, and live.
+"""
 
 from __future__ import annotations
 

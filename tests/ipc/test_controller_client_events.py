@@ -1,4 +1,6 @@
-"""The controller's event stream with one message lost, doubled or late: each change of each fault is told once.
+"""The controller's event stream with one message lost, doubled or late.
+
+Each change of each fault is told once.
 
 TCP loses nothing but its end, so a lost event is a stream that breaks: at once, or with more that happens until there
 is another one. Followed by those who keep what they heard: the prompt's notices and a live run.
@@ -165,7 +167,9 @@ def told_by_a_live_run(story):
 
 
 def hidden(number, fate):
-    """Numbers of the changes that nobody can know of: another of the same fault followed before there was a stream.
+    """Numbers of the changes that nobody can know of.
+
+    Another of the same fault followed before there was a stream.
 
     A fault that came and went unseen is not told at its end either.
     """

@@ -1,4 +1,6 @@
-"""A part is waited for while it gets on: slowed down by SIGSTOP, by a limit of its CPU, silent or not; else given up.
+"""A part is waited for while it gets on.
+
+Slowed down by SIGSTOP, by a limit of its CPU, silent or not; else given up.
 
 Nothing here looks at a clock: a part that gets on in bursts is ready in the end, one that does not is given up.
 """

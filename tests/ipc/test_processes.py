@@ -1,4 +1,7 @@
-"""Children: started, awaited with errors that help, ended, and dead with their parent. Stand-ins play the children."""
+"""Children: started, awaited with errors that help, ended, and dead with their parent.
+
+Stand-ins play the children.
+"""
 
 import os
 import re

@@ -1,4 +1,7 @@
-"""Building: once, by one process at a time, and whole or not at all. One small module is compiled here, for real."""
+"""Building: once, by one process at a time, and whole or not at all.
+
+One small module is compiled here, for real.
+"""
 
 import os
 import signal

@@ -86,7 +86,10 @@ def test_state__a_build_is_not_used_where_its_package_is_not_installed(tmp_path)
 
 
 def test_state__a_cache_that_may_not_be_read_is_told_and_gone_without(tmp_path):
-    """`sudo -u` and `su` keep the HOME of another user. A file in the folder's place is as unreadable to root."""
+    """`sudo -u` and `su` keep the HOME of another user.
+
+    A file in the folder's place is as unreadable to root.
+    """
     (tmp_path / "file").write_text("")
     (active, why, file), said = ask(tmp_path / "file")
     assert not active
@@ -140,7 +143,10 @@ def test_compiled_files__are_the_engine_and_what_is_per_packet_in_the_fabric():
 
 @pytest.mark.parametrize("package", ["hosts/engine", "simulator"])
 def test_packages__choose_the_form_before_they_import(package):
-    """Each package with compiled modules calls use() above its own imports: else the first ones would be Python."""
+    """Each package with compiled modules calls use() above its own imports.
+
+    Else the first ones would be Python.
+    """
     lines = (PACKAGE / package / "__init__.py").read_text().splitlines()
     ours = [
         n for n, line in enumerate(lines) if line.startswith(("from mrc_testbed.hosts.", "from mrc_testbed.simulator."))

@@ -1,4 +1,7 @@
-"""The machine code does what the Python files do, event by event. Compiles everything, once: a minute or two."""
+"""The machine code does what the Python files do, event by event.
+
+Compiles everything, once: a minute or two.
+"""
 
 import json
 import os
@@ -154,7 +157,9 @@ def test_traces__are_the_same_event_by_event():
 
 
 def test_objects__of_which_there_are_thousands_begin_where_a_line_of_the_cache_does():
-    """Each packet needs the first two lines of some of them; one of another size may begin in the middle of a line.
+    """Each packet needs the first two lines of some of them.
+
+    One of another size may begin in the middle of a line.
 
     Make up for a new attribute with another that is narrow (i32, i16), or fill up to the next size.
     """

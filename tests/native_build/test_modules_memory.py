@@ -1,4 +1,6 @@
-"""Machine code and C corrupt no memory: watched by Python's debug allocator and by AddressSanitizer of gcc.
+"""Machine code and C corrupt no memory.
+
+Watched by Python's debug allocator and by AddressSanitizer of gcc.
 
 MRC_SCENARIOS=all also runs every scenario under both. The C of the P4 switch: tests/switch/system.
 """
@@ -24,7 +26,10 @@ GUARDS = {
         "ASAN_OPTIONS": "detect_leaks=0:halt_on_error=1",
     },
 }
-"""Environments by the name of the guard. AddressSanitizer sees no borders inside Python's pools: malloc gives all."""
+"""Environments by the name of the guard.
+
+AddressSanitizer sees no borders inside Python's pools: malloc gives all.
+"""
 pytestmark = [
     pytest.mark.build,
     pytest.mark.timeout(2400 if LONG else 1200),

@@ -1,4 +1,7 @@
-"""The egress discipline on a virtual clock: classes, marks, trimming, drops (mrc-protocol §4.2 to §4.4)."""
+"""The egress discipline on a virtual clock.
+
+Classes, marks, trimming, drops (mrc-protocol §4.2 to §4.4).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The ways of choosing a path: uA uSIDs, segment lists, structured EV, hash, lottery; and what hosts can do wrong."""
+"""The ways of choosing a path: uA uSIDs, segment lists, structured EV, hash, lottery.
+
+And what hosts can do wrong.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,10 @@ def with_srh(
     ext_len: int | None = None,
     tail: bytes = b"",
 ) -> bytes:
-    """An SRv6 frame with a routing header behind its outer header. `segments` as on the wire, last one first."""
+    """An SRv6 frame with a routing header behind its outer header.
+
+    `segments` as on the wire, last one first.
+    """
     count = len(segments)
     head = bytes(
         (

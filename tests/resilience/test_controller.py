@@ -1,4 +1,7 @@
-"""Scripted resilience tests: the controller dies and comes back under traffic, names what probes find, denies EVs."""
+"""Scripted resilience tests.
+
+The controller dies and comes back under traffic, names what probes find, denies EVs.
+"""
 
 import os
 import signal

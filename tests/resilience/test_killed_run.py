@@ -33,7 +33,10 @@ def tables_unchanged():
 
 
 def begin(folder: Path, name: str, duration: str) -> subprocess.Popen[str]:
-    """`mrc run` of a scenario of that length, with Ctrl-C as a terminal has it. Virtual wires would leave nothing."""
+    """`mrc run` of a scenario of that length, with Ctrl-C as a terminal has it.
+
+    Virtual wires would leave nothing.
+    """
     scenario = folder / f"{name}.yaml"
     scenario.write_text(SCENARIO.replace("DURATION", duration))
     command = [

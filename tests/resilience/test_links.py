@@ -1,4 +1,7 @@
-"""Scripted resilience tests: a file crosses while links are cut. Each asserts delivery and the states of EVs."""
+"""Scripted resilience tests: a file crosses while links are cut.
+
+Each asserts delivery and the states of EVs.
+"""
 
 import pytest
 

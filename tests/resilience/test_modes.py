@@ -16,7 +16,10 @@ from tests.repository import ROOT
 
 LIMIT_S = 60.0
 SCALE = {"embedded": {}, "bmv2": {"rate_bps": 5e6, "rtt_s": 0.02}}
-"""Arguments of Plan.scaled by target: rates that two cores carry (BMv2 takes ten times the CPU a packet)."""
+"""Arguments of Plan.scaled by target.
+
+Rates that two cores carry (BMv2 takes ten times the CPU a packet).
+"""
 EXAMPLE = ROOT / "examples" / "live_write.py"
 
 

@@ -1,4 +1,7 @@
-"""Scripted resilience tests: a switch dies with its ports up, loses its state, or keeps changing its mind."""
+"""Scripted resilience tests.
+
+A switch dies with its ports up, loses its state, or keeps changing its mind.
+"""
 
 import pytest
 
@@ -22,7 +25,10 @@ def ports_up(fabric) -> bool:
     ids=["t1", "t0-responder", "t0-requestor"],
 )
 def test_blackhole__its_evs_leave_while_its_ports_stay_up_and_return(transfer, fabric, faults, switch, evs):
-    """No port goes down, so nothing but silence tells: losses without trims at hosts, and Clustermapper's probes."""
+    """No port goes down, so nothing but silence tells.
+
+    Losses without trims at hosts, and Clustermapper's probes.
+    """
     one = transfer()
     one.reach(0.1)
     fabric.inject.blackhole(switch)

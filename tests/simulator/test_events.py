@@ -240,8 +240,9 @@ def test_lookahead__goes_on_after_an_error_in_a_handler(lookahead):
 
 
 class Exchange:
-    """Places that send one another events, `delay` or more later, and take some out again. `sided`: places with odd
-    numbers send to those with even ones, and these to them.
+    """Places that send one another events, `delay` or more later, and take some out again.
+
+    `sided`: places with odd numbers send to those with even ones, and these to them.
     """
 
     def __init__(self, queue, places, delay, seed, sided=False):

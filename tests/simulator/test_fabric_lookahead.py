@@ -1,5 +1,6 @@
-"""A fabric with lookahead of one delay and of two: at each node the very events of the exact order, with faults, in
-each mode, with PFC.
+"""A fabric with lookahead of one delay and of two.
+
+At each node the very events of the exact order, with faults, in each mode, with PFC.
 
 Jitter keeps packets of different senders from arriving at one instant; for those the orders may differ.
 """

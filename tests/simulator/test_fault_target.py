@@ -1,4 +1,7 @@
-"""Faults on the virtual fabric: what each verb does to ports and switches, and what overlapping ones leave."""
+"""Faults on the virtual fabric.
+
+What each verb does to ports and switches, and what overlapping ones leave.
+"""
 
 import pytest
 

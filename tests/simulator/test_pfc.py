@@ -1,4 +1,7 @@
-"""PFC in the virtual fabric: lossless where it is on, its frames on the wire, storms, no cost elsewhere."""
+"""PFC in the virtual fabric.
+
+Lossless where it is on, its frames on the wire, storms, no cost elsewhere.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Fabrics as InfraGraph files: taken by InfraGraph's own library, read back equal, refused with the cause."""
+"""Fabrics as InfraGraph files.
+
+Taken by InfraGraph's own library, read back equal, refused with the cause.
+"""
 
 from __future__ import annotations
 

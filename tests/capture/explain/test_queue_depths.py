@@ -1,4 +1,7 @@
-"""Depths of queues, asked over a socket as the daemon serves it; the daemon itself is in tests/capture/test_pcap.py."""
+"""Depths of queues, asked over a socket as the daemon serves it.
+
+The daemon itself is in tests/capture/test_pcap.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A fabric without interfaces, as the words of the CLI see it: links, power, traffic, agents that answer by table."""
+"""A fabric without interfaces, as the words of the CLI see it.
+
+Links, power, traffic, agents that answer by table.
+"""
 
 import dataclasses
 import types

@@ -1,4 +1,7 @@
-"""The CLI: words, mistakes that cost one line, completion. No root: the fabric behind it is a stand-in."""
+"""The CLI: words, mistakes that cost one line, completion.
+
+No root: the fabric behind it is a stand-in.
+"""
 
 import io
 import re

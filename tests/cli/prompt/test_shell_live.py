@@ -1,4 +1,7 @@
-"""The CLI at a terminal (a pty) on a real fabric: what users type, what they see, with completion, colours, Ctrl-C."""
+"""The CLI at a terminal (a pty) on a real fabric.
+
+What users type, what they see, with completion, colours, Ctrl-C.
+"""
 
 import json
 import os

@@ -1,4 +1,7 @@
-"""Every command that prints a table, on a fabric of 64 switches with long names: no line is over 100 columns."""
+"""Every command that prints a table, on a fabric of 64 switches with long names.
+
+No line is over 100 columns.
+"""
 
 import io
 import os

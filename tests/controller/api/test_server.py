@@ -1,4 +1,7 @@
-"""The northbound HTTP server and its client, without a fabric: shapes, refusals, hostile requests, event streams."""
+"""The northbound HTTP server and its client, without a fabric.
+
+Shapes, refusals, hostile requests, event streams.
+"""
 
 import asyncio
 import contextlib

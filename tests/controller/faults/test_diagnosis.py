@@ -1,4 +1,7 @@
-"""Faults that no port tells: what dead and losing paths say about where it is. A small world of probes and EVs."""
+"""Faults that no port tells: what dead and losing paths say about where it is.
+
+A small world of probes and EVs.
+"""
 
 from random import Random
 
@@ -11,7 +14,10 @@ from mrc_testbed.topologies.plan import Plan
 
 
 class World:
-    """A fault list, a clock, and probers that see what is broken. `dark` and `losing` are arcs and switches."""
+    """A fault list, a clock, and probers that see what is broken.
+
+    `dark` and `losing` are arcs and switches.
+    """
 
     def __init__(self, *, cover=2, seed=1, **dimensions):
         self.plan = Plan(**dimensions)
@@ -332,8 +338,9 @@ def test_lossy__the_direction_is_told_when_enough_packets_tell_it():
 
 
 def test_lossy__what_crosses_a_link_twice_has_two_chances_to_lose():
-    """Probes there and back lose twice what the loops outwards do: that speaks for both ways, whatever a few loops
-    backwards did not lose.
+    """Probes there and back lose twice what the loops outwards do.
+
+    That speaks for both ways, whatever a few loops backwards did not lose.
     """
     assert directions(there=(75, 33), out=(73, 14), back=(30, 0)) == set()
     assert directions(there=(75, 20), out=(73, 20), back=(50, 0)) == {OUT}
@@ -540,7 +547,10 @@ def test_flap__is_one_fault_that_stays_until_it_is_quiet():
 
 
 def test_silent__dead_for_a_moment_is_held_as_lossy():
-    """A dozen probes in a row may be lost on a link that loses many: it is not cleared before that can be told."""
+    """A dozen probes in a row may be lost on a link that loses many.
+
+    It is not cleared before that can be told.
+    """
     world = World(**DEFAULT)
     link = world.plan.link("p0-t0-0", "p0-t1-0")
     world.break_link(link)

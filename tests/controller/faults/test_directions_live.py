@@ -1,4 +1,7 @@
-"""One-way cuts, a whole cut and black holes on a real fabric: the fault list names exactly what is broken."""
+"""One-way cuts, a whole cut and black holes on a real fabric.
+
+The fault list names exactly what is broken.
+"""
 
 import time
 

@@ -78,7 +78,10 @@ def serve():
 
 @pytest.fixture
 def hidden(monkeypatch):
-    """Count the writes that grpc answers with its placeholder; each third is not held back, the others ever longer."""
+    """Count the writes that grpc answers with its placeholder.
+
+    Each third is not held back, the others ever longer.
+    """
     counts = Counter()
     write = KeptStatusStream.write
     serialize = grpc._common.serialize

@@ -1,4 +1,7 @@
-"""The Clustermapper as a source: snapshots, events and counts, against a server that speaks as it does."""
+"""The Clustermapper as a source.
+
+Snapshots, events and counts, against a server that speaks as it does.
+"""
 
 import asyncio
 

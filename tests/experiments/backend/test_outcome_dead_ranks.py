@@ -1,4 +1,7 @@
-"""Verdicts of random scenarios against the engines' own events; `dead_ranks` runs as many as one likes."""
+"""Verdicts of random scenarios against the engines' own events.
+
+`dead_ranks` runs as many as one likes.
+"""
 
 from __future__ import annotations
 

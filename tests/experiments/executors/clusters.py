@@ -1,4 +1,7 @@
-"""Clusters for tests, each on this machine alone: Slurm with one node, Ray with two. Why there is none is said."""
+"""Clusters for tests, each on this machine alone: Slurm with one node, Ray with two.
+
+Why there is none is said.
+"""
 
 from __future__ import annotations
 
@@ -78,7 +81,10 @@ PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 
 @contextmanager
 def slurm(folder: Path) -> Iterator[None]:
-    """Debian's daemons with a munge key of their own, on loopback; processes of ours, ended by their handles."""
+    """Debian's daemons with a munge key of their own, on loopback.
+
+    Processes of ours, ended by their handles.
+    """
     folder.mkdir()
     for name in ("state", "spool", "log"):
         (folder / name).mkdir()

@@ -1,4 +1,7 @@
-"""Slurm, and submitit without it: a study killed twice and losing tasks is the same; errors that name the cure."""
+"""Slurm, and submitit without it: a study killed twice and losing tasks is the same.
+
+Errors that name the cure.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Collectives in nccl-tests' JSON: its keys and units, and the numbers that the runs' own metrics have."""
+"""Collectives in nccl-tests' JSON.
+
+Its keys and units, and the numbers that the runs' own metrics have.
+"""
 
 from __future__ import annotations
 

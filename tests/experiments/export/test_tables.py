@@ -1,4 +1,7 @@
-"""Results as Parquet and frames: read by pandas and DuckDB, they are what the JSON and CSV files of the runs say."""
+"""Results as Parquet and frames.
+
+Read by pandas and DuckDB, they are what the JSON and CSV files of the runs say.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Scales of a scenario file: what is different there, which runs are made, which rules hold; places that choose."""
+"""Scales of a scenario file: what is different there, which runs are made, which rules hold.
+
+Places that choose.
+"""
 
 from __future__ import annotations
 

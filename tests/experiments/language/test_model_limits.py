@@ -1,4 +1,7 @@
-"""Numbers of a scenario at their extremes: each is taken, or refused at its line; none ends in a traceback."""
+"""Numbers of a scenario at their extremes: each is taken, or refused at its line.
+
+None ends in a traceback.
+"""
 
 from __future__ import annotations
 

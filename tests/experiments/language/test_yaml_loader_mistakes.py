@@ -1,4 +1,7 @@
-"""Fifty kinds of mistakes in scenario files: each is refused with its line, its cause, and what would have worked."""
+"""Fifty kinds of mistakes in scenario files.
+
+Each is refused with its line, its cause, and what would have worked.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Mutants of every key of every kind of rule: a rule judged as if it had not the key must have another verdict.
+"""Mutants of every key of every kind of rule.
+
+A rule judged as if it had not the key must have another verdict.
 
 A key that a kind of rule has and CASES has not fails.
 """
@@ -87,7 +89,10 @@ OTHER_NAME = {"metric": "rate.c", "failed": "c", "unfinished": "c"}
 
 
 def passes(folder: Path, kind: type[Any], key: str, rule: Any) -> bool:
-    """Whether all verdicts on the exam's run are good; of `where` and `compared_to` with a second run beside it."""
+    """Whether all verdicts on the exam's run are good.
+
+    Of `where` and `compared_to` with a second run beside it.
+    """
     runs = [("x", {"variant": "x"}, exam.measurement(folder))]
     if kind is ExpectFailure:
         for at_s in (1.2, 2.0):

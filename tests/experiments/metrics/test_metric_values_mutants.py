@@ -1,4 +1,6 @@
-"""Mutants of every metric: 0, nothing, its last part, another's. Each must give another value than the exam expects.
+"""Mutants of every metric: 0, nothing, its last part, another's.
+
+Each must give another value than the exam expects.
 
 A metric that METRICS has and the exam has not fails; so does one that the exam cannot tell from a mutant.
 """

@@ -1,4 +1,7 @@
-"""A run with every default filled in: what is derived, what is refused, what is told apart from the document."""
+"""A run with every default filled in.
+
+What is derived, what is refused, what is told apart from the document.
+"""
 
 import ast
 import pickle

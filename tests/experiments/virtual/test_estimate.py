@@ -1,4 +1,7 @@
-"""Estimates of wall time: from a measured piece, in proportion to what runs move; words; times of engines by clock."""
+"""Estimates of wall time: from a measured piece, in proportion to what runs move; words.
+
+Times of engines by clock.
+"""
 
 from __future__ import annotations
 

@@ -56,7 +56,10 @@ def is_known(error):
 
 
 def play(monkeypatch, folder, fate=lambda _line: Fate()):
-    """(errors told, lines sent) of a story in which `fate` decides of each line; checks what is left at the end."""
+    """(errors told, lines sent) of a story in which `fate` decides of each line.
+
+    Checks what is left at the end.
+    """
     loop, lines = JumpingLoop(), LinesInMemory()
     lines.fate = fate
     monkeypatch.setattr(RpcClient, "connect", lines.connect)

@@ -1,4 +1,7 @@
-"""asyncio around a TurnSelector: a turn before each wait, timers that are early enough, wake-ups that it keeps."""
+"""asyncio around a TurnSelector.
+
+A turn before each wait, timers that are early enough, wake-ups that it keeps.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A fabric of uSID switches reduced to its effect, for tests of agents without switches. Run inside a namespace.
+"""A fabric of uSID switches reduced to its effect, for tests of agents without switches.
+
+Run inside a namespace.
 
     python usid_wire.py PLAN_JSON         interfaces: h0-eth0 is the cable of port h0-eth0, and so on
 

@@ -1,4 +1,7 @@
-"""Clustermapper on a real fabric: its process, its sockets in the hosts' namespaces, the switches' P4 program."""
+"""Clustermapper on a real fabric.
+
+Its process, its sockets in the hosts' namespaces, the switches' P4 program.
+"""
 
 import socket
 import struct

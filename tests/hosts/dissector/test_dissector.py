@@ -121,7 +121,10 @@ def test_with_tables__names_what_is_missing():
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root has rights to give up")
 @pytest.mark.parametrize("behind", [None, 4711])
 def test_tshark__never_runs_as_root(tmp_path, monkeypatch, behind):
-    """tshark 4.4 loads no Lua script as root. The user behind sudo, else nobody, need not be able to read our files."""
+    """tshark 4.4 loads no Lua script as root.
+
+    The user behind sudo, else nobody, need not be able to read our files.
+    """
     for name in ("SUDO_UID", "SUDO_GID"):
         monkeypatch.delenv(name, raising=False)
         if behind is not None:
@@ -290,7 +293,10 @@ def test_others__go_where_they_went_before(tmp_path):
 @needs_tshark
 @pytest.mark.parametrize("snap", [60, 66, 100, 130])
 def test_captures_cut_short__others_do_not_break_us(tmp_path, snap):
-    """Hundreds of packets that other dissectors cannot finish, then ours: still ours, inside a carrier and without."""
+    """Hundreds of packets that other dissectors cannot finish, then ours.
+
+    Still ours, inside a carrier and without.
+    """
     rc = RcWrite(0x123, 0x0201, 2, 0, 2, RcOpcode.WRITE_MIDDLE, 5, bytes(200), 300)
     query = bytes.fromhex("000101000001000000000000") + b"\x3f" + bytes(300)
     udp = bytes.fromhex("c0000035") + (8 + len(query)).to_bytes(2, "big") + b"\0\0" + query

@@ -1,4 +1,7 @@
-"""Every variant of the open points of §12 that an endpoint or a switch acts on; bytes: test_wire_variants.py."""
+"""Every variant of the open points of §12 that an endpoint or a switch acts on.
+
+Bytes: test_wire_variants.py.
+"""
 
 from __future__ import annotations
 

@@ -55,7 +55,10 @@ def test_create_qp__a_taken_number_is_passed_over():
 
 
 def sending(made: Endpoint, name: str = "b") -> int:
-    """A QP of the endpoint, connected, with more to send than it will; the peer's QPN, which its packets carry."""
+    """A QP of the endpoint, connected, with more to send than it will.
+
+    The peer's QPN, which its packets carry.
+    """
     qp = made.create_qp()
     peer = Endpoint(name, planes=2, seed=qp.qpn).create_qp()
     qp.connect(name, peer.attributes(), make_evs(2, 2), 0.0)

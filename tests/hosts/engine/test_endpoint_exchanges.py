@@ -1,4 +1,6 @@
-"""Each packet of a short exchange lost, doubled or late, once: writes end whole, nothing hangs, EVs come back.
+"""Each packet of a short exchange lost, doubled or late, once.
+
+Writes end whole, nothing hangs, EVs come back.
 
 One story has every kind of packet: writes, their SACKs, a NACK for one that was trimmed, probes of a path that was cut,
 port status between endpoints, and an EV probe without a QP. The retry budget is enough for any single fate.
@@ -23,7 +25,10 @@ TRIMMED = 5
 
 
 def play(number=None, fate=None):
-    """Let the story happen with one packet's fate; checks its end. Returns the kinds of packets that were sent."""
+    """Let the story happen with one packet's fate; checks its end.
+
+    Returns the kinds of packets that were sent.
+    """
     pair = Pair()
     count = 0
 

@@ -1,4 +1,7 @@
-"""Any schedule of loss, reordering and duplication: the exact bytes, each write completed once and in order."""
+"""Any schedule of loss, reordering and duplication.
+
+The exact bytes, each write completed once and in order.
+"""
 
 from __future__ import annotations
 

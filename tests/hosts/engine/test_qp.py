@@ -1,4 +1,7 @@
-"""The queue pair from outside: states, refusals, and what it shows of itself before and after connect()."""
+"""The queue pair from outside.
+
+States, refusals, and what it shows of itself before and after connect().
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Parts of a message against the whole: what its packets say together must make up DMALen, in any order of arrival."""
+"""Parts of a message against the whole.
+
+What its packets say together must make up DMALen, in any order of arrival.
+"""
 
 from __future__ import annotations
 
@@ -133,7 +136,10 @@ def test_a_wrong_part__is_refused_before_the_message_completes(case: str, backwa
 
 
 def test_our_requestor__learns_which_write_was_refused() -> None:
-    """The second of three writes loses bytes on the way, behind a right checksum: it fails, the first one completes."""
+    """The second of three writes loses bytes on the way, behind a right checksum.
+
+    It fails, the first one completes.
+    """
     pair = Pair(psn=PSN)
 
     def shorten(_: Any, packet: Packet) -> list[float]:
@@ -150,7 +156,10 @@ def test_our_requestor__learns_which_write_was_refused() -> None:
 
 
 def test_state__is_bounded_by_the_window_whatever_the_peer_begins() -> None:
-    """MIDDLEs of ever new messages above a hole: those inside the window are remembered, the others NACKed."""
+    """MIDDLEs of ever new messages above a hole.
+
+    Those inside the window are remembered, the others NACKed.
+    """
     pair = Peer(config={"mpr_packets": 128})
     (packet,) = pair.message(PSN, 0, MTU)
     for n in range(1, 1000):

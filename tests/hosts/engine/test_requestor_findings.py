@@ -78,7 +78,10 @@ def test_window__bytes_that_only_a_transport_ack_reported_do_not_fill_a_shrunk_o
 
 
 def test_window__rounding_of_the_byte_counter_stays_and_never_adds_up() -> None:
-    """The counter is absolute: what it ran ahead it lags behind later. To forget it at rest holds the next packets."""
+    """The counter is absolute: what it ran ahead it lags behind later.
+
+    To forget it at rest holds the next packets.
+    """
     pair = Pair(planes=2, uplinks=2)
     window, sent = pair.a.qp.connected.window, 0
     for _ in range(40):
@@ -105,7 +108,10 @@ def test_window__a_transport_ack_before_its_sack_counts_no_byte_twice() -> None:
 
 
 def test_timestamps__copies_over_one_ev_differ_though_16_bits_wrap() -> None:
-    """Eight default timers are one turn of the timestamp: copies that far apart over one EV would look alike."""
+    """Eight default timers are one turn of the timestamp.
+
+    Copies that far apart over one EV would look alike.
+    """
     config = {"timeout": 16, "linear_cnt": 7, "exp_cnt": 7, "timeout_phases": "linear-exponential"}
     pair = Pair(planes=1, uplinks=1, config=config)
     pair.filter = lambda s, p: [] if isinstance(p, Write) and pair.now < 1.5 else None

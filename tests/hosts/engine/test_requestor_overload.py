@@ -1,4 +1,7 @@
-"""Hosts without CPU answer late: no path is blamed, and what is sent twice stays bounded (mrc-protocol §5.11)."""
+"""Hosts without CPU answer late.
+
+No path is blamed, and what is sent twice stays bounded (mrc-protocol §5.11).
+"""
 
 from __future__ import annotations
 
@@ -69,8 +72,9 @@ def test_stalls__again_and_again_are_learned() -> None:
 
 
 def test_one_slow_plane__is_accused_once_at_most() -> None:
-    """One port is served 30 ms late: a whole window overtakes its packets (rule b). Probes find the path alive and
-    learn its round trip, and from then on its packets get the time they need.
+    """One port is served 30 ms late: a whole window overtakes its packets (rule b).
+
+    Probes find the path alive and learn its round trip, and from then on its packets get the time they need.
     """
     pair = busy(3)
     for ev, plane in pair.evs:

@@ -51,7 +51,9 @@ def test_resources__refused_packets_come_again_and_everything_arrives(limits: di
 
 
 def test_trims__in_front_of_the_timestamp_are_answered_and_cost_no_path() -> None:
-    """A fabric that keeps 78 bytes (118 with SRv6, §4.3): the NACK has no timestamp to mirror, and counts all the same.
+    """A fabric that keeps 78 bytes (118 with SRv6, §4.3).
+
+    The NACK has no timestamp to mirror, and counts all the same.
 
     Every packet is trimmed on its first way; each is sent again at once, no timer and no EV pays for it.
     """
@@ -86,7 +88,10 @@ def test_nack__of_another_copy_is_told_by_its_timestamp() -> None:
 
 
 def test_cc_type__of_another_algorithm_is_not_read_as_nsccs() -> None:
-    """§2.8: SETH tells what arrived, the 8 bytes behind it are of a layout we do not know: here they say nonsense."""
+    """§2.8: SETH tells what arrived, the 8 bytes behind it are of a layout we do not know.
+
+    Here they say nonsense.
+    """
 
     def foreign(source: str, packet: Packet) -> list[float] | None:
         if isinstance(packet, Sack):

@@ -1,4 +1,7 @@
-"""Peers that lie, replay and overreach, over whole conversations: nothing outside a region changes, nothing crashes."""
+"""Peers that lie, replay and overreach, over whole conversations.
+
+Nothing outside a region changes, nothing crashes.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,10 @@ FENCE = 4096
 
 
 class Fenced(Pair):
-    """b's region lies between other registered memory, under other R_Keys; `intact` says that none of it changed."""
+    """b's region lies between other registered memory, under other R_Keys.
+
+    `intact` says that none of it changed.
+    """
 
     def __init__(self, **keys: Any) -> None:
         super().__init__(psn=100, region=REGION, **keys)

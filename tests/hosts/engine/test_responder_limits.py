@@ -1,4 +1,7 @@
-"""Responders short of everything, windows that change, marks, trims and losses at once: the bytes, in order, once."""
+"""Responders short of everything, windows that change, marks, trims and losses at once.
+
+The bytes, in order, once.
+"""
 
 from __future__ import annotations
 

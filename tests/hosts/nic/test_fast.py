@@ -1,4 +1,7 @@
-"""The fast NIC on a real cable: hostile frames, a cable pulled, an interface made anew, a kernel that takes no more."""
+"""The fast NIC on a real cable.
+
+Hostile frames, a cable pulled, an interface made anew, a kernel that takes no more.
+"""
 
 from __future__ import annotations
 

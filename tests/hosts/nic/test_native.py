@@ -1,4 +1,7 @@
-"""The compiled half of the fast NIC against the Python one: same bytes out, same records in, nothing more taken."""
+"""The compiled half of the fast NIC against the Python one.
+
+Same bytes out, same records in, nothing more taken.
+"""
 
 from __future__ import annotations
 
@@ -178,7 +181,10 @@ def test_open__the_same_records_as_python(ends):
 
 
 def test_open__takes_nothing_that_python_refuses(ends):
-    """One to three bits of a good frame flipped, or its length changed: None, or exactly what Python makes of it."""
+    """One to three bits of a good frame flipped, or its length changed.
+
+    None, or exactly what Python makes of it.
+    """
     rng = random.Random(3)
     taken = 0
     for record in records(1500, seed=4):
@@ -369,7 +375,10 @@ def test_an_allocation_that_fails__is_a_memory_error_and_the_next_frame_is_the_s
 
 @SHORT_OF_MEMORY
 def test_an_allocation_that_fails__sends_a_frame_once_or_says_so(ends, pipe):
-    """One frame alone, and many: those before the one that had no memory may have left, and none is sent twice."""
+    """One frame alone, and many.
+
+    Those before the one that had no memory may have left, and none is sent twice.
+    """
     record = a_sack(random.Random(6))
     frame = ends.port.build(ends.route, record)
     for result in results_without_memory(lambda: pipe.port.send(ends.route, record)):

@@ -1,4 +1,7 @@
-"""The scapy layers against bytes written by hand: Annex A of the mrc-protocol §8.2's carrier, trimmed frames."""
+"""The scapy layers against bytes written by hand.
+
+Annex A of the mrc-protocol §8.2's carrier, trimmed frames.
+"""
 
 from __future__ import annotations
 

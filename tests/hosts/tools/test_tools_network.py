@@ -1,4 +1,7 @@
-"""The tools with real packets: agents in namespaces, usid_wire.py instead of switches (test_agent_network.py)."""
+"""The tools with real packets.
+
+Agents in namespaces, usid_wire.py instead of switches (test_agent_network.py).
+"""
 
 from __future__ import annotations
 

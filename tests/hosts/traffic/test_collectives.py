@@ -32,7 +32,9 @@ def options_of(count: int, seed: int = 1) -> CollectiveOptions:
 def run(
     ranks: list[Rank], iterations: int, dice: random.Random, seen: list[tuple[int, Send]] | None = None
 ) -> list[int]:
-    """Deliver sends in random order (in order between two ranks, as a QP completes them); returns wrong elements.
+    """Deliver sends in random order (in order between two ranks, as a QP completes them).
+
+    Returns wrong elements.
 
     `seen`: gets the sender and each of its writes.
     """

@@ -1,4 +1,7 @@
-"""Programs without a network: any order of arrivals, completions and timers that a network can make ends right."""
+"""Programs without a network.
+
+Any order of arrivals, completions and timers that a network can make ends right.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The measuring loop over a transport that is a list and a clock that is ours: what counts, when it ends."""
+"""The measuring loop over a transport that is a list and a clock that is ours.
+
+What counts, when it ends.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Waiting with the verbs: completion channels, timeouts, asynchronous events; what the device says of itself."""
+"""Waiting with the verbs: completion channels, timeouts, asynchronous events.
+
+What the device says of itself.
+"""
 
 import select
 

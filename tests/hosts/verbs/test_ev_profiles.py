@@ -191,7 +191,10 @@ def test_generated__spread_over_the_ports_given_where_the_ev_does_not_name_one()
 
 
 def test_srv6__a_whole_address_names_plane_and_uplink():
-    """The uSID stack of §8.3 as a format: plane in every uSID, uplink in the T1's; read back at the T1 uSID."""
+    """The uSID stack of §8.3 as a format: plane in every uSID, uplink in the T1's.
+
+    Read back at the T1 uSID.
+    """
     pair = VerbsPair(connect=False, planes=4, uplinks=8)
     control = pair.a.device.controller
     online_format(control, mode=EvFormat.SRV6, fields=(32, 16, 16, 16, 16, 16, 16))

@@ -14,7 +14,10 @@ from mrc_testbed.hosts.verbs.fields import all_generated, packed_width
 
 
 def test_expand__by_hand():
-    """Masks with holes: bits go to the mask's places from the most significant down; the rest is the initial value."""
+    """Masks with holes: bits go to the mask's places from the most significant down.
+
+    The rest is the initial value.
+    """
     field = EvField(width=8, init_val=0b1010_1010, mask=0b0110_0110)
     assert field.overlay(0b1111) == 0b1110_1110
     assert field.overlay(0b1000) == 0b1100_1000

@@ -1,4 +1,7 @@
-"""The verbs on real NIC ports: namespaces, usid_wire.py between them instead of switches, with and without agents."""
+"""The verbs on real NIC ports.
+
+Namespaces, usid_wire.py between them instead of switches, with and without agents.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Random programs over the verbs, by seed: whatever is posted, lost, reset or destroyed, each promise is kept.
+"""Random programs over the verbs, by seed.
+
+Whatever is posted, lost, reset or destroyed, each promise is kept.
 
 Checked all the time: completions of a QP in posting order, a signaled request exactly one, an unsignaled one none
 unless it failed; bytes of what succeeded are in place, and nothing outside the slots of a QP is touched; receives are

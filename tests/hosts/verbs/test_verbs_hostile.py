@@ -1,4 +1,7 @@
-"""Nonsense given to the verbs: refused with a message of ours, never a traceback from inside, and nothing changes."""
+"""Nonsense given to the verbs.
+
+Refused with a message of ours, never a traceback from inside, and nothing changes.
+"""
 
 from __future__ import annotations
 

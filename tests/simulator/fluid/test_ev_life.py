@@ -77,7 +77,10 @@ def test_dead_backup__costs_nothing_until_it_is_needed():
 
 
 def test_return__takes_three_probes_in_a_row_and_joins_the_backups():
-    """Down for half a second from 1 s on: probes leave 0.2 s apart; those of 1.64, 1.84 and 2.04 s are answered."""
+    """Down for half a second from 1 s on: probes leave 0.2 s apart.
+
+    Those of 1.64, 1.84 and 2.04 s are answered.
+    """
     life = life_of(plane({1: [(1.0, 1.5)]}))
     assert told(life) == [(1.04, 1, RETIRED, 1, 3), (2.05, 1, RETURNED, EMPTY, EMPTY)]
     assert life.probes == 5

@@ -12,7 +12,10 @@ from mrc_testbed.simulator.simtest import campaign
 from mrc_testbed.simulator.simtest.schedule import FAULTS, KINDS
 
 SCHEDULES = int(os.environ.get("MRC_SCHEDULES", "250"))
-"""Twice what it takes to reach everything that is asked of the statistics below; `mrc simtest` runs 2,000 and more."""
+"""Twice what it takes to reach everything that is asked of the statistics below.
+
+`mrc simtest` runs 2,000 and more.
+"""
 
 
 def test_campaign__the_first_schedules_hold_every_invariant() -> None:

@@ -43,7 +43,10 @@ def test_mutations__are_the_same_for_the_same_seed() -> None:
 
 
 def test_decode__allocates_no_more_than_the_packet() -> None:
-    """A length in a packet must not become memory: the largest allocation of a decode is a small multiple of it."""
+    """A length in a packet must not become memory.
+
+    The largest allocation of a decode is a small multiple of it.
+    """
     codec = Codec()
     inputs = [data[2:] for data in fuzz.mutations("wire", 2, 2000)]
     tracemalloc.start()

@@ -260,8 +260,9 @@ def _two_at_a_time(may_send: Any) -> Any:
 
 
 def _free_guesses(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Losses that a SACK shows charge nothing, as before the budget had one rule: with data lost for ever the answers
-    to probes keep a QP going.
+    """Losses that a SACK shows charge nothing, as before the budget had one rule.
+
+    With data lost for ever the answers to probes keep a QP going.
     """
     charge, on_sack = Requestor._charge, Requestor.on_sack
 

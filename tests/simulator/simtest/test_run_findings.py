@@ -61,7 +61,10 @@ NETWORK = {
 
 
 def schedule(posts: list[Post], faults: list[SimFault], **changes: Any) -> Schedule:
-    """h0 writes to h1 over two planes with two spines each, with the default configuration; `changes` of all that."""
+    """h0 writes to h1 over two planes with two spines each, with the default configuration.
+
+    `changes` of all that.
+    """
     plan = {"planes": 2, "racks": 2, "spines": 2, "hosts_per_rack": 1, **changes.pop("plan", {})}
     network = {**NETWORK, **changes.pop("network", {})}
     config = {"pmtu_bytes": 1024, **changes.pop("config", {})}
@@ -150,7 +153,10 @@ def test_blame__of_a_second_loss_while_nothing_is_heard() -> None:
 
 
 def test_blame__is_not_asked_for_when_a_host_is_held_up_again_between_two_of_its_ports() -> None:
-    """37 ms between two ports, and what was read of the one is answered: more than a quarter of the timer (T/4)."""
+    """37 ms between two ports, and what was read of the one is answered.
+
+    More than a quarter of the timer (T/4).
+    """
     first = SimFault("stall", "h1", 0.00613, 0.046291, 0.002, "1 0")
     for at, calm in ((0.047733, False), (0.0504, True), (0.0200, True)):
         stalls = [first, SimFault("stall", "h1", at, 0.084887, 0.0, "1 0")]
@@ -237,7 +243,10 @@ def test_restart__what_comes_seconds_late_from_the_old_life_changes_nothing() ->
 
 
 def test_account__what_arrived_beyond_the_bitmap_and_expired_is_not_counted_twice() -> None:
-    """The byte counter has told of it, the bitmap, which begins at cack, has not: its timer runs out all the same."""
+    """The byte counter has told of it, the bitmap, which begins at cack, has not.
+
+    Its timer runs out all the same.
+    """
     found = schedule(
         [Post(0.0, 0, 0, 1100, None, 150, 0.0001)],
         [SimFault("one_way", "h0 p1-t0-0", 0.0001, 0.01)],
@@ -251,10 +260,12 @@ def test_account__what_arrived_beyond_the_bitmap_and_expired_is_not_counted_twic
 
 @pytest.mark.parametrize("file", sorted(SCHEDULES.glob("*.json")), ids=lambda file: file.stem)
 def test_drawn__schedules_that_once_failed_and_need_all_their_parts(file: Path) -> None:
-    """A parked QP beside one that is heard (30010558); refusals of copies of what had arrived, under two black
-    holes (70020728); a packet that left at the end of a stall of all switches and was answered before one that waited
-    through it (136606); senders that one answer for an old flight left next to no window, and those cut once a round
-    trip for one flight (90021407, 90051651, 90056342). Files: a seed draws another schedule when a kind is added.
+    """A parked QP beside one that is heard (30010558).
+
+    Refusals of copies of what had arrived, under two black holes (70020728); a packet that left at the end of a stall
+    of all switches and was answered before one that waited through it (136606); senders that one answer for an old
+    flight left next to no window, and those cut once a round trip for one flight (90021407, 90051651, 90056342). Files:
+    a seed draws another schedule when a kind is added.
     """
     holds(load(file))
 

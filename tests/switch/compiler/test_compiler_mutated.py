@@ -1,4 +1,6 @@
-"""The compiler on programs with something wrong: each compiles, or is refused with a place and words; no traceback.
+"""The compiler on programs with something wrong: each compiles, or is refused with a place and words.
+
+No traceback.
 
 A few dozen mutants each time. `MRC_FUZZ_PROGRAMS=20000` makes more and has gcc compile every tenth of those accepted.
 """

@@ -1,4 +1,6 @@
-"""Random programs against an interpreter of a few lines: assignments, blocks, calls with directions, returns, switches.
+"""Random programs against an interpreter of a few lines.
+
+Assignments, blocks, calls with directions, returns, switches.
 
 What an expression is worth, test_compiler_expressions.py looks at; here it is what happens in which order: arguments
 copied in and out, operands with side effects, lists that read what they replace, returns in the middle.

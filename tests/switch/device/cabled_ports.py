@@ -1,4 +1,7 @@
-"""The event loop on real interfaces: a device between veth pairs in a network namespace of the test's own."""
+"""The event loop on real interfaces.
+
+A device between veth pairs in a network namespace of the test's own.
+"""
 
 from __future__ import annotations
 
@@ -105,7 +108,10 @@ class Bench:
         self.waiting: list[PacketIn | PortEvent] = []
 
     def story(self) -> str:
-        """Counters along a frame's way: the ports', the device's, the kernel's backlog (/proc/net/softnet_stat)."""
+        """Counters along a frame's way.
+
+        The ports', the device's, the kernel's backlog (/proc/net/softnet_stat).
+        """
         softnet = [line.split()[:3] for line in Path("/proc/net/softnet_stat").read_text().splitlines()]
         return f"{self.loop.ports(self.device)}, {self.device.stats()}, backlog taken, dropped, squeezed {softnet}"
 

@@ -1,4 +1,7 @@
-"""Wires: cables between devices of one event loop, without the kernel. No root: nothing here is an interface."""
+"""Wires: cables between devices of one event loop, without the kernel.
+
+No root: nothing here is an interface.
+"""
 
 from __future__ import annotations
 

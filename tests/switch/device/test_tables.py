@@ -1,4 +1,7 @@
-"""Tables of the C runtime against a model in a few lines of Python: any order of writes, then lookups and reads."""
+"""Tables of the C runtime against a model in a few lines of Python.
+
+Any order of writes, then lookups and reads.
+"""
 
 from __future__ import annotations
 

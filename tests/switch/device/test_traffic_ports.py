@@ -1,4 +1,7 @@
-"""The traffic manager on real interfaces: order, counts, settings while frames flow. No figure of time is checked."""
+"""The traffic manager on real interfaces: order, counts, settings while frames flow.
+
+No figure of time is checked.
+"""
 
 from __future__ import annotations
 

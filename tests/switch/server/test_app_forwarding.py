@@ -1,4 +1,7 @@
-"""The whole switch on scratch veths, steered by finsy as our controller does: srv6.p4 and spray.p4. Needs root."""
+"""The whole switch on scratch veths, steered by finsy as our controller does: srv6.p4 and spray.p4.
+
+Needs root.
+"""
 
 from __future__ import annotations
 

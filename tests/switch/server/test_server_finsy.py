@@ -1,4 +1,7 @@
-"""finsy, the client of our controller, against the daemon: connect, push, write, lose power, come back. No root."""
+"""finsy, the client of our controller, against the daemon.
+
+Connect, push, write, lose power, come back. No root.
+"""
 
 from __future__ import annotations
 

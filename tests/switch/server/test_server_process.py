@@ -1,4 +1,6 @@
-"""The daemons `switch.server` and `switch.server.portstate` as processes: ready line, errors, signals. No root.
+"""The daemons `switch.server` and `switch.server.portstate` as processes.
+
+Ready line, errors, signals. No root.
 
 What is wrong with arguments and files is asked of the daemon's `main` in this process.
 """

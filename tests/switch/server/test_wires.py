@@ -1,4 +1,7 @@
-"""Wires of a daemon: the control socket's operations, what gNMI shows of them, power. No root, no interfaces."""
+"""Wires of a daemon: the control socket's operations, what gNMI shows of them, power.
+
+No root, no interfaces.
+"""
 
 from __future__ import annotations
 

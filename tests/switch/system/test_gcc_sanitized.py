@@ -1,4 +1,6 @@
-"""Generated C and runtime under AddressSanitizer and UBSan: no access out of bounds, no overflow, no leak.
+"""Generated C and runtime under AddressSanitizer and UBSan.
+
+No access out of bounds, no overflow, no leak.
 
 A few thousand packets each time; `MRC_FUZZ_PACKETS=40000` makes it the long run: so many through each of all programs.
 """

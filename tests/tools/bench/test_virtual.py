@@ -1,4 +1,7 @@
-"""`mrc bench virtual`: small runs in both kinds of process, and what it makes of their figures; no word about speed."""
+"""`mrc bench virtual`: small runs in both kinds of process, and what it makes of their figures.
+
+No word about speed.
+"""
 
 from __future__ import annotations
 

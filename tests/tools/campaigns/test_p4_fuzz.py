@@ -1,4 +1,7 @@
-"""The fuzz of both switches as far as it goes without BMv2: its programs, its packets, and how it compares."""
+"""The fuzz of both switches as far as it goes without BMv2.
+
+Its programs, its packets, and how it compares.
+"""
 
 from __future__ import annotations
 

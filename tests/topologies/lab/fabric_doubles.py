@@ -1,4 +1,6 @@
-"""Stand-ins for tests of the fabric's own work: a target without switches, a net without nodes, and a front process.
+"""Stand-ins for tests of the fabric's own work.
+
+A target without switches, a net without nodes, and a front process.
 
 Run as a program it is the front process of a bare fabric, for tests that kill it::
 
@@ -66,7 +68,10 @@ class CabledTarget(BareTarget):
 
 
 def bare_fabric(run_dir, plan=None, cabled=False, progress=None, **options):
-    """A Fabric of BareTarget: 2 planes of 2 + 2 switches unless told otherwise. Nobody else sees that target."""
+    """A Fabric of BareTarget: 2 planes of 2 + 2 switches unless told otherwise.
+
+    Nobody else sees that target.
+    """
     options = {"agents": False, "controller": False, "compile_program": None, **options}
     target = CabledTarget if cabled else BareTarget
     known = patch.dict(WIRES_OF, {target.name: (VETH,)}), patch.dict(lab_fabric.TARGETS, {target.name: target})
@@ -86,7 +91,10 @@ def commands(fabric, tmp_path, *lines):
 
 
 def front(run_dir: str, stop_at: str = "") -> None:
-    """Bring a bare fabric up, saying each step; at the step `stop_at` say so and wait for the signal to come."""
+    """Bring a bare fabric up, saying each step.
+
+    At the step `stop_at` say so and wait for the signal to come.
+    """
 
     def progress(step: str) -> None:
         print(step, flush=True)

@@ -1,4 +1,7 @@
-"""Cables: joined, cut at their plugs, lossy, and what becomes of ports set down by hand; real interfaces and frames."""
+"""Cables: joined, cut at their plugs, lossy, and what becomes of ports set down by hand.
+
+Real interfaces and frames.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The network of a fabric as root: interfaces as they must be, faults, and nothing left however it ends.
+"""The network of a fabric as root.
+
+Interfaces as they must be, faults, and nothing left however it ends.
 
 These use a bare target (fabric_doubles.py): real namespaces, interfaces and a child process, no switches in them.
 """

@@ -1,4 +1,7 @@
-"""A fabric whose links are cables, as BMv2 needs them: cut, restored, powered, set down by hand, from the CLI too."""
+"""A fabric whose links are cables, as BMv2 needs them.
+
+Cut, restored, powered, set down by hand, from the CLI too.
+"""
 
 from __future__ import annotations
 

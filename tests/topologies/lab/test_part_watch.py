@@ -1,4 +1,7 @@
-"""The watch over a fabric's processes: each death is told once, cured where it can be. Stand-ins play the processes."""
+"""The watch over a fabric's processes: each death is told once, cured where it can be.
+
+Stand-ins play the processes.
+"""
 
 import os
 import queue

@@ -1,5 +1,6 @@
-"""Counts of switches over P4Runtime; those of embedded switches, which need ports, are in
-test_traffic_control_live.py.
+"""Counts of switches over P4Runtime.
+
+Those of embedded switches, which need ports, are in test_traffic_control_live.py.
 """
 
 import json

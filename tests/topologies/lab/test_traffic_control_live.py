@@ -122,7 +122,10 @@ def test_probe__is_away_as_long_as_rates_and_delays_say(fabric):
 
 
 def test_rate__spaces_packets_out(fabric):
-    """40 frames of 1000 bytes at once: at 1 Mb/s each takes 8 ms on the wire, so the last is 39 x 8 ms behind."""
+    """40 frames of 1000 bytes at once.
+
+    At 1 Mb/s each takes 8 ms on the wire, so the last is 39 x 8 ms behind.
+    """
     fabric.inject.rate("p0-t0-0", "p0-t1-0", 1e6, sender="p0-t0-0")
     fabric.traffic.set_depth(UP)
     before = fabric.traffic.queues(UP)
@@ -153,7 +156,10 @@ def test_loss__by_pattern_takes_exactly_those(fabric):
 
 
 def test_corruption__flips_a_bit_of_every_packet(fabric):
-    """A probe with a flipped bit may be routed elsewhere or come back changed; the switch says what it did."""
+    """A probe with a flipped bit may be routed elsewhere or come back changed.
+
+    The switch says what it did.
+    """
     fabric.inject.corrupt("p0-t0-0", "p0-t1-0", pattern="1", sender="p0-t0-0")
     Prober(fabric).round(10, gap_s=0.002, wait_s=0.2)
     assert fabric.traffic.read(UP).output.corrupted_pkts == 10

@@ -57,7 +57,10 @@ class SimpleSwitch:
 
 @contextmanager
 def thrift_server():
-    """(SimpleSwitch, TCP port) served as simple_switch serves it: buffered, binary, multiplexed by service name."""
+    """(SimpleSwitch, TCP port) served as simple_switch serves it.
+
+    Buffered, binary, multiplexed by service name.
+    """
     idl = load_fp(io.StringIO(SERVER_IDL), "test_simple_switch_thrift")
     switch, multiplexed = SimpleSwitch(), TMultiplexedProcessor()
     multiplexed.register_processor("simple_switch", TProcessor(idl.SimpleSwitch, switch))

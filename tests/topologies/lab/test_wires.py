@@ -1,4 +1,7 @@
-"""The front process's side of wires, with a real daemon and no root: states, ends as interfaces, captures."""
+"""The front process's side of wires, with a real daemon and no root.
+
+States, ends as interfaces, captures.
+"""
 
 import asyncio
 import contextlib

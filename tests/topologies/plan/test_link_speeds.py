@@ -1,4 +1,7 @@
-"""Rates, delays, base RTT and thresholds: §4.4, §11.4 and Annex C, by hand; and that they agree with the engine."""
+"""Rates, delays, base RTT and thresholds: §4.4, §11.4 and Annex C, by hand.
+
+And that they agree with the engine.
+"""
 
 import pytest
 from hypothesis import given, settings

@@ -1,4 +1,7 @@
-"""Modes, EVs by mode, uA uSIDs and long segment lists: what topologies/plan/plan.py says of mrc-protocol §8."""
+"""Modes, EVs by mode, uA uSIDs and long segment lists.
+
+What topologies/plan/plan.py says of mrc-protocol §8.
+"""
 
 import json
 from ipaddress import IPv6Address

@@ -1,4 +1,7 @@
-"""The services of two agents over their real sockets, in one process: packets go from engine to engine, no NIC."""
+"""The services of two agents over their real sockets, in one process.
+
+Packets go from engine to engine, no NIC.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Flows and collectives of scenarios between agents, with real packets; and requests that make no sense."""
+"""Flows and collectives of scenarios between agents, with real packets.
+
+And requests that make no sense.
+"""
 
 from __future__ import annotations
 

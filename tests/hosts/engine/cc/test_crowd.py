@@ -1,4 +1,7 @@
-"""Incast of more senders than the pipe holds packets, on a virtual fabric: 10 Mb/s and 10 ms, ten packets (§11.4)."""
+"""Incast of more senders than the pipe holds packets, on a virtual fabric.
+
+10 Mb/s and 10 ms, ten packets (§11.4).
+"""
 
 from __future__ import annotations
 
@@ -57,7 +60,10 @@ def test_incast__many_qps_of_a_host_share_its_turns(qps: int) -> None:
 
 
 def test_incast__of_fixed_windows_beyond_all_measure_ends() -> None:
-    """Sixteen windows of 256 KiB over a pipe of ten packets were trimmed for ever; 59 of 64 QPs died of it once."""
+    """Sixteen windows of 256 KiB over a pipe of ten packets were trimmed for ever.
+
+    59 of 64 QPs died of it once.
+    """
     fabric, names, capacity = make(16, cc="fixed", config={"cwnd_bytes": 1 << 18})
     flows = incast(fabric, names, "h0", message_bytes=1 << 16, messages=8)
     assert run_all(fabric, flows, limit_s=60.0)
@@ -85,7 +91,10 @@ def test_below_a_packet_a_round_trip__packets_leave_one_by_one_also_those_sent_a
 
 
 def test_reverse_probes__of_a_receiver_take_turns_among_many_senders() -> None:
-    """Their answers come in beside the data: with 32 senders one each round trip would be a third of the link."""
+    """Their answers come in beside the data.
+
+    With 32 senders one each round trip would be a third of the link.
+    """
     counts = []
     for senders in (2, 16):
         fabric, names, _ = make(senders)

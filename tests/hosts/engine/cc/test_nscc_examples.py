@@ -1,5 +1,6 @@
-"""The worked examples of nscc.md §3.1, by their numbers there. Bytes and microseconds; set R is 100 Gb/s, 12 us in the
-text's own scaling, set E 100 Mb/s, 5 ms in ours.
+"""The worked examples of nscc.md §3.1, by their numbers there.
+
+Bytes and microseconds; set R is 100 Gb/s, 12 us in the text's own scaling, set E 100 Mb/s, 5 ms in ours.
 """
 
 from __future__ import annotations

@@ -76,7 +76,10 @@ def test_tiny_writes__teach_no_base_rtt_that_full_packets_would_queue_for():
 
 
 def test_incast__seven_to_one_shares_evenly_beside_a_victim():
-    """The victim's sender and receiver sit in the racks of the incast; it shares no port with it but uplinks."""
+    """The victim's sender and receiver sit in the racks of the incast.
+
+    It shares no port with it but uplinks.
+    """
     fabric, capacity = make(INCAST)
     flows = start(fabric, SEVEN)
     [victim] = start(fabric, [("h15", "h1")])
@@ -91,7 +94,10 @@ def test_incast__seven_to_one_shares_evenly_beside_a_victim():
 
 @pytest.mark.parametrize("penalty", [0, 16])
 def test_incast__no_marks_at_the_last_hop_and_no_trims_but_at_the_start(penalty):
-    """nscc.md §4.3: NSCC answers delay without marks with more, and trims go on for ever; in a crowd, delay counts."""
+    """nscc.md §4.3: NSCC answers delay without marks with more, and trims go on for ever.
+
+    In a crowd, delay counts.
+    """
     fabric, capacity = make(INCAST, last_hop_ecn=False, incast_penalty=penalty)
     flows = start(fabric, SEVEN)
     rates = rates_bps(fabric, flows, 0.3, 0.4)

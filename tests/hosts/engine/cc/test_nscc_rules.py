@@ -1,4 +1,7 @@
-"""NSCC beyond its worked examples: what each rule does over time, the receiver, quick adapt after idle, and bounds."""
+"""NSCC beyond its worked examples.
+
+What each rule does over time, the receiver, quick adapt after idle, and bounds.
+"""
 
 from __future__ import annotations
 

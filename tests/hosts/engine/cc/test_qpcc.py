@@ -1,4 +1,7 @@
-"""QPCC: one window per destination, between real endpoints on a virtual fabric; profiles, probes, send rules."""
+"""QPCC: one window per destination, between real endpoints on a virtual fabric.
+
+Profiles, probes, send rules.
+"""
 
 from __future__ import annotations
 
@@ -253,7 +256,10 @@ def test_base_probe__adds_what_a_full_packet_takes():
 
 
 def test_base__is_never_below_its_floor():
-    """Links that keep to a rate and let a lone packet pass at once: a fast probe says nothing of a full pipe."""
+    """Links that keep to a rate and let a lone packet pass at once.
+
+    A fast probe says nothing of a full pipe.
+    """
     qpcc, _ = stub(base_rtt_s=0.02, base_rtt_min_s=0.015)
     share, ceiling = qpcc.join(0.0), qpcc.cc.wmax
     share.on_ack(1.0, 1112, False, 0.018)

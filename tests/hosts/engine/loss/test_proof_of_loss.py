@@ -54,7 +54,10 @@ def test_missed__other_planes_prove_it_after_a_rest_only(proof: ProofOfLoss, ev:
 
 
 def test_first_answer__proves_nothing_of_what_left_before_it(ev: Ev) -> None:
-    """A peer that wakes up may read the newest packet of a ring first: what it says of the time before is nothing."""
+    """A peer that wakes up may read the newest packet of a ring first.
+
+    What it says of the time before is nothing.
+    """
     config = Config()
     proof = ProofOfLoss(RoundTrips(config))
     proof.on_answer(1, 1.0, True, 1.0 + RTT_S)

@@ -1,4 +1,7 @@
-"""Round trips, timers and the retry budget by themselves (mrc-protocol §5.8, §5.11): every time is an argument."""
+"""Round trips, timers and the retry budget by themselves (mrc-protocol §5.8, §5.11).
+
+Every time is an argument.
+"""
 
 from __future__ import annotations
 

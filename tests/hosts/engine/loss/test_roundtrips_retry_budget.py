@@ -132,7 +132,10 @@ def test_trims_whose_nacks_are_lost_in_part__never_spend_it_either(rule: tuple[s
 
 
 def test_trims_that_end__leave_the_budget_as_it_was() -> None:
-    """Congestion that becomes a failure: the QP ends a budget after the last trim, at the pace that trims left."""
+    """Congestion that becomes a failure.
+
+    The QP ends a budget after the last trim, at the pace that trims left.
+    """
     pair = begun(("all", "unknown", "fixed"))
     end_s = 1.0
     trims, losses = trim(pair, NackReason.TRIMMED_LASTHOP, lambda _: True), lost(pair, Write)

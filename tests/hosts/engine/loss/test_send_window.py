@@ -1,4 +1,7 @@
-"""The queues of packets in flight by themselves: chains by plane and EV, timers, and that what is over is freed."""
+"""The queues of packets in flight by themselves.
+
+Chains by plane and EV, timers, and that what is over is freed.
+"""
 
 from __future__ import annotations
 

@@ -72,7 +72,10 @@ def test_both_ways__data_sacks_prove_the_reverse_evs_without_probes() -> None:
 @pytest.mark.parametrize("planes, dead", [(1, (0x000, 0x001)), (2, (0x000, 0x001, 0x101)), (1, (0x001, 0x002, 0x003))])
 @pytest.mark.parametrize("seed", range(4))
 def test_one_way_failure__of_reverse_paths_only(planes: int, dead: tuple[int, ...], seed: int) -> None:
-    """Forward everything works; backwards most EVs are dead from the start: the transfer finds the ones that work."""
+    """Forward everything works; backwards most EVs are dead from the start.
+
+    The transfer finds the ones that work.
+    """
     pair = Pair(planes=planes, uplinks=4, seed=seed, config={"cwnd_bytes": 8000}, per_packet_s=0.001, framed=True)
     for ev in dead:
         pair.path("b", ev).cut = True
@@ -143,7 +146,10 @@ def test_own_ports__come_before_the_triggers_plane() -> None:
 def test_any_one_way_failures__as_long_as_one_path_works_each_way(
     planes: int, uplinks: int, seed: int, at_once: bool
 ) -> None:
-    """Each direction of each path is dead or alive by chance; which one works forwards may be dead backwards."""
+    """Each direction of each path is dead or alive by chance.
+
+    Which one works forwards may be dead backwards.
+    """
     pair = Pair(
         planes=planes, uplinks=uplinks, seed=seed, config={"cwnd_bytes": 8000, "exp_cnt": 25, "timeout_ceiling_s": 0.3}
     )

@@ -1,4 +1,7 @@
-"""Reliability probes of a connected QP, asked and answered by hand: when they end, and what that says of their EV."""
+"""Reliability probes of a connected QP, asked and answered by hand.
+
+When they end, and what that says of their EV.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,10 @@ EV, PLANE = 0x001, 0
 
 
 def asked() -> tuple[Pair, Ev, ReliabilityProbe]:
-    """A probe of EV left at time 0 and was asked again after half of its patience; that asking is still queued."""
+    """A probe of EV left at time 0 and was asked again after half of its patience.
+
+    That asking is still queued.
+    """
     pair = Pair()
     pair.run_until_quiet()
     paths = pair.a.qp.paths

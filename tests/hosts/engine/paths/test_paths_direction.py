@@ -151,7 +151,10 @@ def test_ev_probe__nothing_is_kept_of_those_that_ended() -> None:
 
 
 def test_reliability_probe__whose_answers_are_lost_does_not_convict() -> None:
-    """b answers on plane 0 over the EV proven to it, which is dead now; its own probes have not shown it yet."""
+    """b answers on plane 0 over the EV proven to it, which is dead now.
+
+    Its own probes have not shown it yet.
+    """
     pair = Pair(planes=2, uplinks=2)
     finished(pair, 100 * MTU)
     for ev in (0x000, 0x001):

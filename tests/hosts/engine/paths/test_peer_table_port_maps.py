@@ -18,7 +18,9 @@ ROUND_TRIP_S = 0.02
 
 
 def restart_b(pair: Pair, first_id: int | None = None, down: tuple[int, ...] = ()) -> None:
-    """A new process at b, which numbers its requests from `first_id`, and a QP between it and a; a keeps its old one.
+    """A new process at b, which numbers its requests from `first_id`, and a QP between it and a.
+
+    A keeps its old one.
 
     `down`: planes whose ports at b are down; those of all others come up.
     """

@@ -35,7 +35,10 @@ def test_window__the_same_two_overflow_the_queue():
 
 
 def test_both_transports__on_the_same_hosts_when_a_link_dies():
-    """Eight baseline QPs on eight paths, and MRC over all of them: those on the dead path stall, nothing else does."""
+    """Eight baseline QPs on eight paths, and MRC over all of them.
+
+    Those on the dead path stall, nothing else does.
+    """
     fabric = VirtualFabric(Plan(2, 2, 4, 1), seed=3)
     options = {"message_bytes": 20_000, "messages": 200}
     mrc = Flow(fabric, "h0", "h1", **options)

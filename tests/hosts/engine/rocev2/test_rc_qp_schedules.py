@@ -1,4 +1,7 @@
-"""Random conversations of the baseline: settings, loss, copies, late packets, marks, receives posted late; by seed."""
+"""Random conversations of the baseline.
+
+Settings, loss, copies, late packets, marks, receives posted late; by seed.
+"""
 
 from __future__ import annotations
 

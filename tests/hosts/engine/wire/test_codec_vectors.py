@@ -1,4 +1,7 @@
-"""The twelve vectors of mrc-protocol Annex A, both ways. Records are written by hand from the table's first column."""
+"""The twelve vectors of mrc-protocol Annex A, both ways.
+
+Records are written by hand from the table's first column.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The variants of §12 that change bytes: each as it is on the wire, from both codecs, there and back, and mixed."""
+"""The variants of §12 that change bytes.
+
+Each as it is on the wire, from both codecs, there and back, and mixed.
+"""
 
 from __future__ import annotations
 

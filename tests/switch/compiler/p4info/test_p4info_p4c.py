@@ -1,4 +1,7 @@
-"""P4Info beside what p4c's own tests publish (testdata/p4_16_samples_outputs): ids and forms that clients rely on."""
+"""P4Info beside what p4c's own tests publish (testdata/p4_16_samples_outputs).
+
+Ids and forms that clients rely on.
+"""
 
 from __future__ import annotations
 

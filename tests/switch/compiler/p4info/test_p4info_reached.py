@@ -1,4 +1,7 @@
-"""P4Info names what p4c's front end leaves of a program: what code can reach, by the names and in the order of p4c."""
+"""P4Info names what p4c's front end leaves of a program.
+
+What code can reach, by the names and in the order of p4c.
+"""
 
 from __future__ import annotations
 

@@ -31,7 +31,10 @@ def test_statements__every_node_is_checked():
 
 
 def test_names__every_declaration_is_entered_or_has_no_use():
-    """An unused parameter is told by what has it, a type or a field never; every other declaration has its line."""
+    """An unused parameter is told by what has it, a type or a field never.
+
+    Every other declaration has its line.
+    """
     silent = {tree.Param, tree.Field, tree.Typedef, tree.Aggregate, tree.Enum}
     assert nodes_of(tree.Decl) - silent == nodes_of(tree.Decl) & set(Names.NODES)
 

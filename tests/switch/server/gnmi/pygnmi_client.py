@@ -1,4 +1,6 @@
-"""A foreign gNMI client in a process of its own: its messages and finsy's have the same names, one process takes one.
+"""A foreign gNMI client in a process of its own.
+
+Its messages and finsy's have the same names, one process takes one.
 
 python pygnmi_client.py ADDRESS capabilities|subscribe [SUBSCRIPTION_LIST as JSON]: prints a JSON line for each answer.
 The first of a subscription is all up to sync_response.

@@ -1,4 +1,7 @@
-"""The gNMI server over loopback gRPC: with made-up link messages (no root), and with real veths (root)."""
+"""The gNMI server over loopback gRPC.
+
+With made-up link messages (no root), and with real veths (root).
+"""
 
 from __future__ import annotations
 

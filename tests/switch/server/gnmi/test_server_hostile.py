@@ -1,4 +1,7 @@
-"""Mutated Set and Get requests, straight into the service: each is done, or refused in words and changes nothing."""
+"""Mutated Set and Get requests, straight into the service.
+
+Each is done, or refused in words and changes nothing.
+"""
 
 from __future__ import annotations
 

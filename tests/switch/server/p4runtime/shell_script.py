@@ -1,4 +1,7 @@
-"""Run by p4runtime-shell's own Python (test_service_shell.py): python shell_script.py PORT P4INFO CONFIG."""
+"""Run by p4runtime-shell's own Python (test_service_shell.py).
+
+Python shell_script.py PORT P4INFO CONFIG.
+"""
 
 import os
 import sys

@@ -1,4 +1,7 @@
-"""SetForwardingPipelineConfig with the real compiler: what it refuses, and that a fabric compiles once. No root."""
+"""SetForwardingPipelineConfig with the real compiler.
+
+What it refuses, and that a fabric compiles once. No root.
+"""
 
 from __future__ import annotations
 

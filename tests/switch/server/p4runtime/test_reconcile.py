@@ -1,4 +1,7 @@
-"""VERIFY_AND_SAVE with COMMIT, and RECONCILE_AND_COMMIT with another program: what becomes of the entries."""
+"""VERIFY_AND_SAVE with COMMIT, and RECONCILE_AND_COMMIT with another program.
+
+What becomes of the entries.
+"""
 
 from __future__ import annotations
 

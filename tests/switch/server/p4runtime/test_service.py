@@ -1,4 +1,6 @@
-"""The P4Runtime server with bare gRPC stubs: arbitration, pipeline, entities, errors. No root, no ports.
+"""The P4Runtime server with bare gRPC stubs: arbitration, pipeline, entities, errors.
+
+No root, no ports.
 
 The program is the hand-written one of mini_program.c, so that nothing here depends on the compiler.
 """

@@ -1,4 +1,7 @@
-"""Hostile requests: random bytes and mutated messages on every RPC. The daemon answers the next client as before."""
+"""Hostile requests: random bytes and mutated messages on every RPC.
+
+The daemon answers the next client as before.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A hundred invalid requests of different kinds: each gets its code, words that help, and changes nothing.
+"""A hundred invalid requests of different kinds.
+
+Each gets its code, words that help, and changes nothing.
 
 Codes are those of the P4Runtime specification (v1.4; sections "Bytestrings", "TableEntry", "ActionProfileGroup", ...).
 """

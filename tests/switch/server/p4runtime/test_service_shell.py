@@ -1,5 +1,6 @@
-"""p4runtime-shell, in its own environment, against the embedded switch: tests/switch/server/p4runtime/shell_script.py
-is its session.
+"""p4runtime-shell, in its own environment, against the embedded switch.
+
+Tests/switch/server/p4runtime/shell_script.py is its session.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""One-shot action selector programming: a table entry that brings its actions, weights and watch ports itself."""
+"""One-shot action selector programming.
+
+A table entry that brings its actions, weights and watch ports itself.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A fabric on three machines, which are network namespaces with an sshd each: what it does, and how it ends.
+"""A fabric on three machines, which are network namespaces with an sshd each.
+
+What it does, and how it ends.
 
 Machine b's clock counts from another boot (tests/cluster_rig.py).
 """
@@ -218,7 +220,9 @@ def test_end__of_the_front_process_leaves_nothing_on_any_machine(rig, tmp_path, 
 
 
 def test_link__carriers_between_machines_and_ssh_that_dies_is_named_and_the_part_removed(rig, tmp_path):
-    """An end that goes down takes the carrier of the end on the other machine. Then a machine is lost, but lives.
+    """An end that goes down takes the carrier of the end on the other machine.
+
+    Then a machine is lost, but lives.
 
     From Python, whose transfers have files on the machines of their ends.
     """

@@ -1,4 +1,7 @@
-"""`kill -9` of each kind of part on another machine: told at the prompt, cured there; a run ends as failed with it."""
+"""`kill -9` of each kind of part on another machine: told at the prompt, cured there.
+
+A run ends as failed with it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Probes of the network between machines, over loopback: another address of it stands for another machine."""
+"""Probes of the network between machines, over loopback.
+
+Another address of it stands for another machine.
+"""
 
 import contextlib
 import socket
