@@ -154,7 +154,7 @@ class DscpConfig(ConfigGroup):
     trimmed: Codepoint = 12
     trimmed_lasthop: Codepoint = 16
     control: Codepoint = 46
-    """The six codepoints; they only have to differ (§4.1, §12 row 32)."""
+    """Codepoint of control packets; the six codepoints only have to differ (§4.1, §12 row 32)."""
 
     def __post_init__(self) -> None:
         check_fields(self, self.PREFIX)
@@ -229,7 +229,7 @@ class CongestionConfig(ConfigGroup):
     1 is line rate, as the text has it; many hosts that start at once then lose a burst (nscc.md §6.6), which 0.25
     avoids."""
     cc_probe: bool = True
-    """The first answer of a destination starts a probe of the base RTT on the control class."""
+    """Whether the first answer of a destination starts a probe of the base RTT on the control class."""
     cwnd_bytes: Annotated[int, NumberRange(256, 1 << 31)] = 1 << 18
     """Congestion window of a QP whose window is fixed, nominal bytes.
 
@@ -262,18 +262,18 @@ class AcksConfig(ConfigGroup):
     """Rules of a responder's acknowledgments."""
 
     sack_threshold_bytes: Annotated[int, NumberRange(0, 1 << 24)] = 0
-    """A SACK is due when more than this was accepted since the last one; 0 = 4 x PMTU (§12 row 16)."""
+    """Bytes accepted since the last SACK above which the next is due; 0 = 4 x PMTU (§12 row 16)."""
     sack_after_mark: Annotated[int, NumberRange(0, 1 << 16)] = 16
     """Number of packets after a CE-marked one that are acknowledged one by one.
 
     A marked packet is acknowledged at once (§6.4), and would take all bytes that wait along under its mark: NSCC
     would see no unmarked ones, and windows would stay unequal."""
     sack_flush_s: Annotated[float, NumberRange(1e-6, 60)] = 0.004
-    """A SACK owed for fewer bytes leaves after this long without further packets (§6.4, idle flush)."""
+    """Time without further packets after which a SACK owed for fewer bytes leaves (§6.4, idle flush)."""
     trim_nack: bool = True
     """We answer trimmed packets with a NACK, and say so when connecting (§6.6)."""
     oor_action: Literal["nack", "drop"] = "nack"
-    """A PSN beyond the window: "nack" (PSN_OOR_WINDOW) or "drop" (§12 row 13)."""
+    """Reaction to a PSN beyond the window: "nack" (PSN_OOR_WINDOW) or "drop" (§12 row 13)."""
     bitmap_base: Literal["turns", "cack"] = "turns"
     """Base PSN of bitmaps; any base is accepted when received (§12 row 17).
 
@@ -300,11 +300,11 @@ class ResourcesConfig(ConfigGroup):
     rx_drain_bytes_per_s: Annotated[float, NumberRange(1, 1e12)] = 1e6
     """Rate at which that buffer drains."""
     flow_control: bool = False
-    """The fill of that buffer sets rcv_cwnd_pen in our SACKs (§6.9)."""
+    """Whether the fill of that buffer sets rcv_cwnd_pen in our SACKs (§6.9)."""
     flow_control_start: Annotated[float, NumberRange(0, 0.99)] = 0.5
     """Fill (0..1) at which the penalty begins; it reaches 127 when the buffer is full."""
     flow_control_restore: bool = True
-    """Our SACKs ask the peer to take its old window again when the penalty ends (restore_cwnd)."""
+    """Whether our SACKs ask the peer to restore its old window when the penalty ends (restore_cwnd)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -396,9 +396,9 @@ class PathsConfig(ConfigGroup):
 
     Microseconds for real fabrics, a round trip where round trips take milliseconds."""
     skip_to_bad: bool = True
-    """A loss, or ALWAYS_SKIP, takes an EV from SKIP to ASSUMED_BAD at once; else it stays (§12 row 21)."""
+    """Whether a loss, or ALWAYS_SKIP, takes an EV from SKIP to ASSUMED_BAD at once (§12 row 21)."""
     probe_marked: Literal["skip", "good"] = "skip"
-    """An EV whose probe was answered with SKIP_ONCE comes back to "skip" or to "good" (§12 row 20)."""
+    """State of an EV whose probe was answered with SKIP_ONCE: "skip" or "good" (§12 row 20)."""
     revival_slot: Literal["empty", "own"] = "empty"
     """Slot of a revived EV: an "empty" one of its plane, or its "own" (§12 row 44).
 
@@ -422,9 +422,9 @@ class ProbesConfig(ConfigGroup):
     ok_count: Annotated[int, NumberRange(1, 1 << 16)] = 3
     """Answered probes in a row that bring an ASSUMED_BAD EV back (§12 row 25)."""
     ok_max: Annotated[int, NumberRange(1, 1 << 16)] = 64
-    """A repeat offender needs twice as many each time, up to this (§5.12, hold-down)."""
+    """Largest number of answered probes for a repeat offender, doubled each time (§5.12, hold-down)."""
     forgive_s: Annotated[float, NumberRange(1e-6, 86400)] = 60.0
-    """The number needed halves after this long without a fault."""
+    """Time without a fault after which the number needed halves."""
     fail_count: Annotated[int, NumberRange(1, 1 << 16)] = 3
     """Unanswered probes in a row that retire a GOOD EV: one may be the reverse path's fault (§5.12)."""
 
@@ -446,7 +446,7 @@ class PortsConfig(ConfigGroup):
     bit_base: Literal[0, 1] = 0
     """Bit of the wire's port mask that stands for plane 0 (§12 row 27)."""
     status_repeats: Annotated[int, NumberRange(1, 100)] = 3
-    """A port status update is repeated this often, one T apart, until acknowledged, then once a refresh."""
+    """Repetitions of a port status update, one T apart, until acknowledged; then once a refresh."""
     status_refresh_s: Annotated[float, NumberRange(1e-6, 3600)] = 1.0
     """Time from one update to the next once the first is acknowledged."""
 
@@ -560,4 +560,4 @@ def keys_of(groups: Mapping[str, Any]) -> dict[str, Key]:
 
 
 KEYS: Final = keys_of({field.name: field.default for field in fields(Config)})
-"""Every key by its name."""
+"""Keys by their names."""

@@ -34,13 +34,13 @@ class Context:
     peer: str
     config: Config
     events: list[Event]
-    """The endpoint's outbox; parts append to it."""
+    """Outbox of the endpoint, to which the parts append."""
     pmtu_bytes: int
     """Payload of a full packet: the smaller of both ends' configurations."""
     remote_mpr: int
     """Window of the peer's responder, packets."""
     remote_trim_nack: bool
-    """The peer answers trimmed packets with NACKs; else our data must not be trimmed (§6.6)."""
+    """Whether the peer answers trimmed packets with NACKs; else our data must not be trimmed (§6.6)."""
     dynamic_mpr: bool = False
     """Both ends can change their windows: Sack.mpr means something (§5.3)."""
     incast: IncastSignal = field(default_factory=IncastSignal)

@@ -43,7 +43,7 @@ BURST: Final = 8
 
 
 QPNS: Final = range(FIRST_QPN, PSN_MASK + 1)
-"""All QPNs there are."""
+"""QPNs that a QP can have."""
 
 
 class Endpoint:
@@ -75,16 +75,16 @@ class Endpoint:
         self.planes = planes
         self._rng = seed if isinstance(seed, Random) else Random(seed)
         self.memory = Memory(self._rng)
-        """All registrations; use register() and deregister()."""
+        """Registrations; use register() and deregister()."""
         self._events: list[Event] = []
         self._peers = PeerTable(planes, self.config, self._events, self._rng)
         self._qps: dict[int, EngineQueuePair] = {}
         # Lists of QPs with work, kept up to date: asking every QP after each call would cost too much.
         self._turn: list[EngineQueuePair] = []
-        """The QPs in the order in which they are served, `_next` first; each knows its place."""
+        """QPs in the order in which they are served, `_next` first; `turn` is a QP's index."""
         self._next = 0
         self._ready_turns: list[int] = []
-        """Places of those that may have something to send, of what is not in `_touched`; sorted."""
+        """Turns of the QPs that may have packets to send, without those in `_touched_qps`; sorted."""
         self._owing: list[EngineQueuePair] = []
         """QPs that owe a Transport ACK, without those in `_touched_qps`."""
         self._touched_qps: list[EngineQueuePair] = []

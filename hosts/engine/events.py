@@ -55,7 +55,7 @@ class EvChanged:
     old: EvState
     new: EvState
     cause: str
-    """The EvSignal's words."""
+    """Cause, in the words of the EvSignal."""
     at: float
 
 
@@ -94,7 +94,7 @@ class WriteImmReceived:
     recv_id: int = 0
     """Number that QueuePair.post_recv returned; 0 when `no_receive` = "deliver" found no posted receive."""
     solicited: bool = False
-    """The sender requested an event (BTH.SE)."""
+    """Whether the sender requested an event (BTH.SE)."""
 
 
 @dataclass(slots=True)
@@ -144,7 +144,7 @@ class EvProbeResult:
     """Round trip of the asking that was answered; None: none was, the way out is lost."""
     at: float
     back_lost: bool = False
-    """The way out works, the way back over the same EV does not; `rtt_s` is by another way back."""
+    """Whether only the way back over the EV fails; `rtt_s` is by another way back."""
 
 
 Event = (

@@ -46,7 +46,7 @@ class EngineMemoryRegion:
         self, view: memoryview, va: int, rkey: int, remote_write: bool, sink: PayloadSink | None = None
     ) -> None:
         self.view = view
-        """The registered buffer itself, as bytes; empty with a sink."""
+        """Registered buffer as bytes; empty with a sink."""
         self.sink = sink
         """Takes what is placed, where there is no buffer."""
         self.va, self.length, self.rkey = va, len(view) if sink is None else sink.length, rkey

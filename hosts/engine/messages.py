@@ -41,7 +41,7 @@ class Message:
         self.va, self.rkey = va, rkey
         self.first_psn = first_psn
         self.last_psn = first_psn + max(1, -(-self.length // pmtu)) - 1
-        """A write of zero bytes is one packet (§5.2)."""
+        """Last PSN of the message; a write of zero bytes is one packet (§5.2)."""
         self.msn, self.rqmsn, self.imm, self.solicited = msn, rqmsn, imm, solicited
 
     def release(self) -> None:

@@ -47,7 +47,7 @@ class EngineQpState(Enum):
     """States of a queue pair, those of §10.1 that the engine tells apart."""
 
     INIT = "init"
-    """Made, knows nothing of its peer."""
+    """State of a new QP, without a peer."""
     RTS = "rts"
     """Connected: sends and receives."""
     ERROR = "error"
@@ -55,7 +55,7 @@ class EngineQpState(Enum):
 
 
 _RTS: Final = EngineQpState.RTS
-"""Looked up once: a member of an Enum costs as much as a call of a method."""
+"""State RTS, looked up once: a member of an Enum costs as much as a call of a method."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +192,7 @@ class EngineQueuePair(TimedItem):
         self.turn = -1
         """Place among the QPs of the endpoint; -1: it has been destroyed."""
         self.listed = self.owing = False
-        """The endpoint knows that it can send; that it owes a Transport ACK."""
+        """Whether the endpoint lists the QP as able to send; as owing a Transport ACK."""
         # Deadlines are kept: most packets of a receiver change the responder alone.
         self._deadline = NEVER
         """Result of the last next_deadline(), which holds until something changes."""
@@ -200,7 +200,7 @@ class EngineQueuePair(TimedItem):
         """Deadline of the sending half alone."""
         self._changed = False
         self.sender_changed = True
-        """More changed than the responder, since the endpoint asked for deadlines last."""
+        """Whether more than the responder changed since the endpoint last read the deadlines."""
         self._touched_qps = touched_qps
         """Queue of changed QPs; the endpoint reads their deadlines and whether they can send."""
 

@@ -58,11 +58,11 @@ class Reassembly:
         """Packets here above a hole, at the lowest bits of their PSN."""
         self._held_mask = RING_FROM - 1
         self._begun = False
-        """A message is; else the next packet must begin one."""
+        """Whether a message has begun; else the next packet must begin one."""
         self._msn = self._rqmsn = 0
-        """MSN and RQMSN of that message."""
+        """MSN and RQMSN of the message begun."""
         self._length = self._bytes_left = self._va = 0
-        """Length of that message and bytes still to come; address of its next packet."""
+        """Length of the message begun and bytes still to come; address of its next packet."""
         self.ended_lengths: deque[int] = deque()
         """Lengths in bytes of the messages that ended and were not taken out yet, in order."""
 

@@ -95,7 +95,7 @@ class Feedback:
         self.is_fresh = is_fresh
         """Neither cack, byte count nor bitmap fall behind what earlier SACKs said; a stale one was overtaken."""
         self.advances = advances
-        """The cumulative PSN moved."""
+        """Whether the cumulative PSN moved."""
 
 
 class Requestor:
@@ -127,7 +127,7 @@ class Requestor:
         self._deferred_psns: list[tuple[float, int]] = []
         """Heap of (when, PSN) refused by the responder: they wait a round trip (§5.14)."""
         self._last_ack_request: Sent | None = None
-        """The last packet that left with the A bit."""
+        """Last packet that left with the A bit."""
         self._rcvd_units = 0
         """Newest rcvd_bytes of the responder, in its unit."""
         self._settled_bytes = 0
@@ -161,7 +161,7 @@ class Requestor:
         self.rtt = self._proof.rtt = RoundTrips(config)
         self._budget = RetryBudget(config, self.rtt)
         self._silent = False
-        """A timer expired and nothing was heard since before its packet left."""
+        """Whether a timer expired without any answer since its packet left."""
         self._end_psn = first_psn
         """First PSN no message has."""
         self._msn: int = config.wire.first_msn
@@ -171,7 +171,7 @@ class Requestor:
         # An exclusive window ends one PSN earlier (§12 row 14).
         self._less = int(config.qp.window_end == "exclusive")
         self._mpr = remote_mpr - self._less
-        """The peer's window now, packets; moves only with dynamic MPR."""
+        """Current window of the peer, packets; moves only with dynamic MPR."""
         self._size_of = nominal_size(config)
         self._remainder = config.wire.dma_length == "remainder"
         self._overflow = config.qp.wimm_overflow if config.qp.wimm_overflow != Syndrome.NAK_INVALID_REQUEST else None

@@ -51,7 +51,7 @@ from mrc_testbed.hosts.engine.wire.psn import unwrap
 
 _BITMAP_MASK: Final = (1 << BITMAP_BITS) - 1
 MIN_TRIGGER_BYTES: Final = 1024
-"""A packet counts at least this much towards the next SACK (§6.4)."""
+"""Least number of bytes that a packet counts towards the next SACK (§6.4)."""
 OOO_MAX: Final = 0x7FFF
 RQMSN_BITS: Final = 16
 MARKED_EVS: Final = 1024
@@ -100,12 +100,12 @@ class Responder:
         self._nominal = NOMINAL_EXTRA[config.qp.rcvd_counts]
         """Bytes added to a payload to get the size that counts; None = the size on the wire counts."""
         self._remainder = config.wire.dma_length == "remainder"
-        """A message's length is in its first packet alone (§12 row 12)."""
+        """Whether only the first packet of a message has its length (§12 row 12)."""
         self._assembly = Reassembly(self._remainder)
         self._at_cack = config.acks.bitmap_base == "cack"
         self._threshold = config.sack_threshold
         self.mpr_packets = config.qp.mpr_packets
-        """Our window now; set_mpr changes it."""
+        """Current window as responder, packets; set_mpr changes it."""
         # An exclusive window end promises one PSN less.
         self._less = int(config.qp.window_end == "exclusive")
         self._edge = first_psn - 1 + self.mpr_packets - self._less
@@ -124,7 +124,7 @@ class Responder:
         self._lowest_unsacked = first_psn
         """Start of the next bitmap when one does not show the whole window (§6.5)."""
         self._near_turn = False
-        """The last requested SACK showed the surroundings of its trigger."""
+        """Whether the last requested SACK showed the surroundings of its trigger."""
         self._rcvd_bytes = 0
         self._unsacked_bytes = 0
         """sack_trigger_cnt."""

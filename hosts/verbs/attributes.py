@@ -50,7 +50,7 @@ class QpInitAttr:
     recv_cq: CompletionQueue | None = None
     cap: QpCap = field(default_factory=QpCap)
     sq_sig_all: bool = False
-    """Every send request gives a completion, signaled or not."""
+    """Whether every send request gives a completion, signaled or not."""
     qp_type: QpType = QpType.MRC
     pd: ProtectionDomain | None = None
     """None: the device's default one."""
@@ -74,7 +74,7 @@ class QpAttr:
 
     qp_state: QpState | None = None
     cur_qp_state: QpState | None = None
-    """The state the caller believes the QP to be in; refused when it is not."""
+    """Expected state of the QP; the call is refused when the QP is in another."""
     pkey_index: int | None = None
     """0 is the only one (§12 row 41)."""
     qp_access_flags: AccessFlags | None = None
@@ -114,7 +114,7 @@ class MrcQpAttr:
     mpr_dest: int | None = None
     """Window as responder, in units of 128 packets."""
     dynamic_mpr: bool | None = None
-    """The window moves with the responder's memory; both ends have to say so."""
+    """Whether the window moves with the responder's memory; both ends have to support it."""
     timeout: int | None = None
     """Retry timer 1.024 us x 2**timeout, 1..24."""
     linear_cnt: int | None = None
@@ -228,7 +228,7 @@ TRANSITIONS: dict[tuple[QpState, QpState], QpTransition] = {
     **{(state, _ERROR): QpTransition() for state in QpState},
     **{(state, _RESET): QpTransition() for state in QpState},
 }
-"""Every move there is. A pair that is missing is refused with the list of those that are not."""
+"""Valid transitions; another pair of states is refused with the list of these."""
 
 
 def mask_of(attr: QpAttr) -> QpAttrMask:

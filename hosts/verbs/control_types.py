@@ -30,11 +30,11 @@ class EvMode(IntFlag):
     """Source of a profile's EVs."""
 
     AUTO = 1 << 0
-    """The device: every path to the peer."""
+    """EVs of the device: every path to the peer."""
     EXPLICIT = 1 << 1
-    """The controller writes each one (REPLACE_EV)."""
+    """EVs that the controller writes, one by one (REPLACE_EV)."""
     GENERATED = 1 << 2
-    """The device derives them from the fields' widths and ranges."""
+    """EVs that the device derives from the fields' widths and ranges."""
 
 
 class EvStateMask(IntFlag):
@@ -44,7 +44,7 @@ class EvStateMask(IntFlag):
     ASSUMED_BAD = 1 << 1
     DENIED = 1 << 2
     UNKNOWN = 1 << 31
-    """No such EV, or nobody uses it yet."""
+    """State of an EV that does not exist, or that no QP uses yet."""
 
 
 class EvOp(Enum):

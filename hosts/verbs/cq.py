@@ -29,7 +29,7 @@ class WorkCompletion:
     byte_len: int = 0
     """Bytes written by the request, or by the peer's WriteIMM."""
     imm_data: int | None = None
-    """The 32-bit value of a WriteIMM received; None in all others."""
+    """Immediate, 32 bits, of a WriteIMM received; None in all other entries."""
     wc_flags: WcFlags = NO_FLAGS
     detail: str = ""
     """Words about a failure; empty for a success."""

@@ -84,11 +84,11 @@ class MrcQpCap(IntFlag):
     """MRC_QP_CAP: what the peer announced, and whether the receive window moves."""
 
     TRIM_NACK_DEST_UNSUPPORTED = 1 << 0
-    """The remote responder sends no trim NACKs: our data must not be trimmed (§6.6)."""
+    """Flag: the remote responder sends no trim NACKs; our data must not be trimmed (§6.6)."""
     DYNAMIC_MPR = 1 << 1
     """Both ends follow the MPR of SACKs (§5.3)."""
     SVC_TIME_DEST_UNSUPPORTED = 1 << 2
-    """The remote responder reports no service time. Ours never does (§12 row 34)."""
+    """Flag: the remote responder reports no service time; ours never does (§12 row 34)."""
 
 
 class DeviceCap(IntFlag):
@@ -113,11 +113,11 @@ class SendFlags(IntFlag):
 
     IBV_SEND_FENCE = 1 << 0
     IBV_SEND_SIGNALED = 1 << 1
-    """A successful request gives a completion; failed ones always do."""
+    """Flag: a successful request gives a completion; failed ones always do."""
     IBV_SEND_SOLICITED = 1 << 2
-    """The peer's CQ armed for solicited events only is woken. WriteIMM only."""
+    """Flag: wake the peer's CQ that is armed for solicited events only. WriteIMM only."""
     IBV_SEND_INLINE = 1 << 3
-    """The bytes are copied when posted: the buffer is free at once, and needs no lkey."""
+    """Flag: bytes are copied when posted; the buffer is free at once, and needs no lkey."""
 
 
 class WrOpcode(IntEnum):
@@ -148,7 +148,7 @@ class WcStatus(IntEnum):
     IBV_WC_LOC_QP_OP_ERR = 2
     IBV_WC_LOC_PROT_ERR = 4
     IBV_WC_WR_FLUSH_ERR = 5
-    """The QP went to ERROR for another reason before this request was done."""
+    """Status of a request that was pending when the QP went to ERROR for another reason."""
     IBV_WC_REM_INV_REQ_ERR = 9
     IBV_WC_REM_ACCESS_ERR = 10
     """R_Key or range is not one the peer lets us write to."""

@@ -15,7 +15,7 @@ class EvEvent:
 
     profile_id: int
     ev: Any
-    """An EvEntry: packed value and port."""
+    """EV, an EvEntry: packed value and port."""
     state: Any
     """EvStateMask.GOOD or .ASSUMED_BAD."""
     drop_count: int

@@ -120,7 +120,7 @@ class RemoteWritable(Protocol):
 
     pd: ProtectionDomain
     remote_write: bool
-    """The peer may write (IBV_ACCESS_REMOTE_WRITE)."""
+    """Whether the peer may write (IBV_ACCESS_REMOTE_WRITE)."""
 
 
 class QpAccess:

@@ -121,12 +121,12 @@ class QueuePair:
         self.pd = init.pd or default_pd
         self.state = QpState.RESET
         self.peer: str | None = None
-        """The engine's name of the other host, from RTR on."""
+        """Name of the other host in the engine, from RTR on."""
         self.error: str | None = None
         """Reason of ERROR; None in other states."""
         self.destroyed = False
         self.remote_write = False
-        """The peer may write (qp_access_flags)."""
+        """Whether the peer may write (qp_access_flags)."""
         self._attr = QpAttr(cap=init.cap)
         self._mrc_attr = MrcQpAttr()
         self._sends: deque[_Posted] = deque()

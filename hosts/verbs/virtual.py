@@ -54,7 +54,7 @@ class VirtualWire:
     ) -> None:
         self.planes, self.uplinks, self.delay_s = planes, uplinks, delay_s
         self.per_packet_s = per_packet_s
-        """A port takes this long to send one packet; 0: it takes any number at once."""
+        """Time for which a port sends one packet; 0: it takes any number at once."""
         self.now = 0.0
         self.filter: Filter | None = None
         self.sent = 0

@@ -87,7 +87,7 @@ class NsccParameters:
     fi_scale: float
     """Fast increase: bytes per byte acknowledged."""
     calm_delay: float
-    """A delay below this counts as none."""
+    """Delay below which a delay counts as none."""
     gamma: float = 0.8
     """Gain of the multiplicative decrease, and the smallest factor that one may apply."""
     max_md_jump: float = 0.5
@@ -99,7 +99,7 @@ class NsccParameters:
     """Quick adapt only when less than max_cwnd / 2**qa_gate arrived in its window."""
     qa_threshold: float = INF
     base_min: float = 0.0
-    """No sample lowers the base below this."""
+    """Least base that a sample may set."""
     crowd_share: float = PACKETS
     """Window in a crowd at a delay of `target`, in packets."""
 

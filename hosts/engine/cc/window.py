@@ -49,7 +49,7 @@ class FixedWindow:
         self.mtu = mtu
         self.inflight = 0
         self.is_alone = True
-        """No other QP sends by it."""
+        """Whether no other QP sends by this window."""
         self._base_s = base_rtt_s
         self._crowd = Crowd(float(mtu), rng or Random(0), now)
         self._delay = 0.0

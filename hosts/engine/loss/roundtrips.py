@@ -44,7 +44,7 @@ LATE_HALVES_S: Final = 10.0
 LATE_HALVES_TIMERS base timeouts where these are shorter."""
 LATE_HALVES_TIMERS: Final = 600
 LATE_MARGIN: Final = 1.25
-"""The timer's distance from a late answer's round trip."""
+"""Ratio of the timer to a late answer's round trip."""
 
 
 class RoundTrips:
@@ -181,7 +181,7 @@ class RetryBudget:
         self.again_at = 0.0
         """Time before which nothing is charged: the round is paid."""
         self._trimmed = False
-        """A NACK for a trim came in this round: the round is free."""
+        """Whether a NACK for a trim came in this round, which is free then."""
 
     def charge(self, now: float) -> bool:
         """Charge a packet sent or asked for again; False when the budget is spent with that."""

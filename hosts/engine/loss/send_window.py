@@ -95,7 +95,7 @@ class Sent(Transmission):
         self.ev = ev
         self.sent_at = now
         self.next_on_plane: Sent | None = None
-        """The next one over the same plane that is kept; see ByAge."""
+        """Next transmission over the same plane that is kept; see ByAge."""
         self.psn = psn
         """Unwrapped."""
         self.size = size
@@ -108,7 +108,7 @@ class Sent(Transmission):
         self.expiries = expiries
         """Number of expiries of this PSN's timer so far; sets the next interval."""
         self.copies = copies
-        """The last COPIES transmissions before this one, oldest first."""
+        """Last COPIES transmissions before this one, oldest first."""
         self.second_chance = second_chance
         """Whether its EV was accused before and the peer answered since: its loss is then proof enough."""
         self.accused = False
@@ -262,7 +262,7 @@ class SendWindow:
         self.outstanding = 0
         """Number of PSNs sent and not known to have arrived."""
         self.bytes = 0
-        """Nominal bytes of those IN_FLIGHT."""
+        """Nominal bytes of the packets IN_FLIGHT."""
         self.serial = 0
         self._fifo = ev_fifo
         self._arrived_bits = 0

@@ -79,7 +79,7 @@ class HeuristicLoss:
         self._clear_is_lost = config.loss.clear_bits == "lost"
         self._ooo = config.loss.loss_rule == "ooo"
         self._recovery: int | None = None
-        """The PSN whose arrival ends the recovery; None = there is none."""
+        """PSN whose arrival ends the recovery; None: no recovery."""
 
     @classmethod
     def for_config(cls, config: Config) -> HeuristicLoss | None:

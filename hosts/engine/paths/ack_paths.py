@@ -19,7 +19,7 @@ PLANE_FAILURES: Final = 2
 
 Whichever EVs the probes tried."""
 NO_EV: Final = -1
-"""No EV: a plain number, since EVs are compared for every packet."""
+"""Number for no EV: a plain number, since EVs are compared for every packet."""
 _WORKING: Final = (EvState.GOOD, EvState.SKIP)
 
 
@@ -34,7 +34,7 @@ class Slot:
         self.heard_ev = NO_EV
         """EV on which a packet of this plane came in last."""
         self.earlier_heard_ev = NO_EV
-        """The one before that was another one."""
+        """Last different EV before `heard_ev`."""
         self.failed = 0
         """EV probes on this plane without answer since the last proof."""
 
@@ -62,7 +62,7 @@ class AckPaths:
         self._profiles, self._rng = profiles, rng
         self._turn = 0
         self._usual_next = False
-        """The next answer that is wanted elsewhere leaves by the usual way."""
+        """Whether the next answer that should go elsewhere leaves by the usual way."""
         self._round: list[int] = []
         """EVs of the first profile that had no probe in this round."""
         self.proved_at = float("-inf")

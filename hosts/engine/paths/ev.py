@@ -26,7 +26,7 @@ from mrc_testbed.hosts.engine.config import Config
 from mrc_testbed.hosts.engine.paths.ev_state import EV_MOVES, EvSignal, EvState, ev_moves
 
 LOSSY_ONE_IN: Final = 8
-"""An EV that loses more than one packet in so many is not spared as the last of its plane."""
+"""Loss limit, one packet in so many, above which the last EV of a plane is not spared."""
 UNKNOWN: Final = -1.0
 """Round trip of a path over which no answer came yet.
 
@@ -56,7 +56,7 @@ class Transmission:
         self.state = 0
         """See send_window.py; 0 = in flight."""
         self.next_on_ev: Transmission | None = None
-        """The next one over the same EV that is kept."""
+        """Next transmission over the same EV that is kept."""
 
 
 class Ev:
@@ -118,7 +118,7 @@ class Ev:
         self.state = EvState.GOOD
         self.sent = 0
         self.acked = 0
-        """Packets known to have arrived over it."""
+        """Packets known to have arrived over the EV."""
         self.acked_at_doubt = -1
         """Value of `acked` at the last suspicion not withdrawn.
 
@@ -137,9 +137,9 @@ class Ev:
         self.failures = 0
         """Probes failed in a row."""
         self.newest_arrived = self.newest_lost = 0
-        """Highest serials (Sent.serial) known to have arrived over it, and lost on it."""
+        """Highest serials (Sent.serial) known to have arrived over the EV, and lost on it."""
         self.kept_limit = 0
-        """Length of that list above which packets that are over are removed."""
+        """Length of the list above which packets that have arrived or were given up are removed."""
         self.active = False
         """Whether it is in the rotation; only EvProfile changes it. GOOD and not active = backup."""
         self.lost = 0
@@ -161,9 +161,9 @@ class Ev:
         self.fault_at: float | None = None
         """Time at which it last became ASSUMED_BAD; None: never."""
         self.probing = False
-        """A probe of it is due, queued or in flight (owner: Prober)."""
+        """Whether a probe of the EV is due, queued or in flight (owner: QpPaths)."""
         self.stand_in: Ev | None = None
-        """The backup that took its slot when it last left the rotation."""
+        """Backup that took the EV's slot when the EV last left the rotation."""
 
     def on_sample(self, rtt_s: float) -> None:
         """Update the path's estimate with a measured round trip."""
@@ -218,7 +218,7 @@ class _Plane:
         good_evs = [ev for ev in evs if ev.state is _GOOD]
         self._order = good_evs[:size]
         self._turns: list[int] = []
-        """The rotation by places in `_order`; empty: as it stands there."""
+        """Rotation as indexes of `_order`; empty: in the order of `_order`."""
         self.backups = good_evs[size:]
         self.cursor = 0
         for ev in self._order:

@@ -21,7 +21,7 @@ class EvState(Enum):
     SKIP = 2
     """Congested: sits out a turn, then GOOD again. Keeps its place in the rotation."""
     ASSUMED_BAD = 3
-    """Silent loss: only answered probes (or the controller) bring it back."""
+    """State after silent loss: only answered probes (or the controller) bring the EV back."""
 
     __hash__ = object.__hash__  # members are singletons; Enum's own hash runs in Python and is on the hot path
 

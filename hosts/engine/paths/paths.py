@@ -54,7 +54,7 @@ class _Probe:
         self.ask_count = 0
         """Number of transmissions so far."""
         self.ids: deque[int] = deque()
-        """Ids of the newest ASKINGS of them."""
+        """Ids of the newest ASKINGS transmissions."""
         self.began_at = self.asked_at = 0.0
         """Times of the first transmission, and of the last one that the verdict is about, the second."""
         self.is_over = False

@@ -45,7 +45,7 @@ from mrc_testbed.hosts.engine.wire.packets import (
 
 ALL_PORTS: Final = 0xFFFFFFFF
 CONTROL_MOST: Final = 1 << 14
-"""Control packets that a queue of them holds."""
+"""Largest number of control packets in a queue."""
 REQUEST_BITS: Final = 16
 LEASE_REFRESHES: Final = 3.5
 """Refreshes for which a port of a peer is believed to be down: two reports in a row may get lost."""
@@ -126,7 +126,7 @@ class Peer(TimedItem):
         self.update_id = 0
         self.updates_sent = 0
         self.update_waits = False
-        """One is queued: while no port is up none can leave."""
+        """Whether an update is queued: while no port is up none can leave."""
         self.acknowledged = True
 
 

@@ -30,7 +30,7 @@ class RcConfig:
 
     0: as many full ones as `cwnd_bytes` of Config holds, to be fair to both."""
     ack_every_packets: Annotated[int, NumberRange(1, 1 << 20)] = 16
-    """The requestor sets A on every so many packets, besides the last of a message and of the window."""
+    """Period, in packets, of the A bit, besides the last packet of a message and of the window."""
     ev_choice: Literal["spread", "random"] = "spread"
     """Choice of the EV that the QP keeps among those given to connect().
 

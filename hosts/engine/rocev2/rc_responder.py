@@ -49,7 +49,7 @@ class RcResponder:
         self._ev, self._plane = path
         self._receives, self._fail = receives, fail
         self.expected_psn = first_psn
-        """The only PSN that is taken (unwrapped)."""
+        """Next PSN in order, which alone is accepted (unwrapped)."""
         self._va = self._rkey = self._total = self._bytes_left = 0
         """Next address, R_Key, length and missing bytes of the message begun; `_bytes_left` 0 = none is."""
         self._messages = 0
@@ -57,7 +57,7 @@ class RcResponder:
         self._nak_owed: int | None = None
         self._nak_psn = 0
         self._nak_sent = False
-        """A NAK for the expected PSN has been queued."""
+        """Whether a NAK for the expected PSN has been queued."""
         self._fatal: RcSyndrome | None = None
         """Syndrome sent when the QP failed, and again for each packet that shows the peer missed it."""
         self._cnp_owed = False

@@ -100,7 +100,7 @@ class EndpointOp(IntEnum):
 
 
 Envelope = tuple[int, int, int, int, int]
-"""The five fields with which every record starts."""
+"""First five fields of every record."""
 
 
 def elsewhere(plane: int) -> int:
@@ -208,7 +208,7 @@ class Sack(PacketRecord):
     """Selective acknowledgment, 0xDC: SETH + CC_STATE (§2.8). BTH.PSN carries cack_psn too."""
 
     cack_psn: int
-    """Every PSN up to and including this one arrived."""
+    """Cumulative PSN: every PSN up to and including it arrived."""
     sack_offset: int
     """PSN of bitmap bit 0, minus cack_psn; int16."""
     bitmap: int
@@ -298,7 +298,7 @@ class Nack(PacketRecord):
     psn: int
     """nack_psn: the PSN refused."""
     reason: int
-    """A NackReason, or a code we do not know (treated as NO_RESOURCE, §12 row 31)."""
+    """Reason: a NackReason, or an unknown code (treated as NO_RESOURCE, §12 row 31)."""
     entropy: int
     timestamp: int = 0
     spdcid: int = 0
@@ -354,7 +354,7 @@ class EndpointRequest(PacketRecord):
     request_id: int
     """16 bits, copied into the response."""
     op: int
-    """An EndpointOp."""
+    """Operation, an EndpointOp."""
     port_mask: int = 0
     """Mask of usable ports (op 0): bit p set means the sender's port of plane p is usable.
 
