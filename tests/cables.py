@@ -8,7 +8,7 @@ WAIT_S = 30.0
 
 
 def wait_until_up(*names: str) -> None:
-    """Until the kernel sends by these interfaces.
+    """Wait until the kernel sends by these interfaces.
 
     It connects the queue of a new one by a job in the background, some time after `ip link set up` has returned; what
     is sent before is dropped without a word (1 of 40 first frames on a busy machine).
@@ -26,7 +26,7 @@ def wait_until_up(*names: str) -> None:
 
 
 def wait_until(holds: Callable[[], bool], what: str) -> None:
-    """Until `holds()`; fails with `what` after WAIT_S."""
+    """Wait until `holds()`; fails with `what` after WAIT_S."""
     end = time.monotonic() + WAIT_S
     while not holds():
         assert time.monotonic() < end, f"never: {what}"

@@ -63,7 +63,7 @@ PidFile none
 
 
 def sshd() -> str | None:
-    """Where sshd is, which wants to be called by its whole path."""
+    """Return where sshd is, which wants to be called by its whole path."""
     return shutil.which("sshd", path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin")
 
 
@@ -75,7 +75,7 @@ class RigMachine:
 
     @property
     def init(self) -> int:
-        """Its first process, as the rest of this machine sees it."""
+        """Pid of its first process, as the rest of this machine sees it."""
         found = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
         return int(found[0])
 
@@ -149,7 +149,7 @@ class ClusterRig:
         )
 
     def run(self, name: str, *command: str) -> str:
-        """What a command prints on a machine."""
+        """Return what a command prints on a machine."""
         enter = ["nsenter", "-t", str(self.machines[name].init), "-n", "-m", "-p", "-u"]
         return subprocess.run([*enter, *command], capture_output=True, text=True, check=True).stdout
 

@@ -1,4 +1,4 @@
-"""What holds for every test."""
+"""Hooks and fixtures that hold for every test."""
 
 import os
 import signal

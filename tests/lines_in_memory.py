@@ -38,7 +38,10 @@ class Line:
 
 @dataclass(frozen=True)
 class Fate:
-    """How often a line arrives, and how much later than usual, seconds; `in_order`: those behind it wait."""
+    """Fate of a line: how often it arrives, and its extra delay, seconds.
+
+    `in_order`: those behind it wait.
+    """
 
     copies: int = 1
     late_s: float = 0.0
@@ -46,7 +49,7 @@ class Fate:
 
 
 class _Peer:
-    """What an RpcServer publishes to."""
+    """Receiver of an RpcServer's events."""
 
     def __init__(self, connection: ServerConnection) -> None:
         self.connection = connection
@@ -136,7 +139,7 @@ class LinesInMemory:
             wire.cut()
 
     def stop(self, name: str) -> None:
-        """As SIGSTOP does: connections stay and nothing is answered."""
+        """Stop the server as SIGSTOP does: connections stay and nothing is answered."""
         self.stopped.setdefault(name, [])
 
     def go_on(self, name: str) -> None:
@@ -146,7 +149,7 @@ class LinesInMemory:
     async def connect(
         self, path: Path | str, *, name: str | None = None, peer: str = "it", hint: str = ""
     ) -> RpcClient:
-        """As RpcClient.connect."""
+        """Connect as RpcClient.connect does."""
         await asyncio.sleep(0)
         key = Path(path).stem
         if key not in self.servers:

@@ -1,4 +1,4 @@
-"""That no test depends on how busy the machine is or how the tests were started (conftest.py)."""
+"""Checks that no test depends on how busy the machine is or how the tests were started (conftest.py)."""
 
 import subprocess
 import sys
@@ -28,7 +28,7 @@ def test_hypothesis__no_example_has_a_deadline(example):
 
 
 def test_ctrl_c__reaches_children_of_a_run_in_the_background(tmp_path):
-    """As after `make unit &` in a script: the shell ignores SIGINT for it."""
+    """The state is that after `make unit &` in a script: the shell ignores SIGINT for it."""
     (tmp_path / "conftest.py").write_text(Path(__file__).with_name("conftest.py").read_text())
     (tmp_path / "test_inner.py").write_text(INTERRUPTS_ITS_CHILD)
     inner = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", str(tmp_path), str(tmp_path)]

@@ -16,7 +16,7 @@ REFERENCE = re.compile(r"`([\w/]+\.py): ([\w.]+)`")
 
 
 def source(file: str) -> Path:
-    """Where a file named on the page is."""
+    """Return where a file named on the page is."""
     if "/" in file:
         return ROOT / file
     folder = ROOT / ("tests/hosts" if file.startswith("test_") else "hosts/engine")
@@ -65,7 +65,7 @@ def test_page__has_all_44_open_points_each_with_a_key_and_a_test() -> None:
 
 
 def doc_of(source: str, key: str) -> str:
-    """What stands below a field of a group of Config, down to the next one that has a text of its own."""
+    """Return what stands below a field of a group of Config, down to the next one that has a text of its own."""
     found = re.search(rf"^    {key}: .*?$\n(?:    \w+: .*\n)*    \"\"\"(.*?)\"\"\"", source, re.MULTILINE | re.DOTALL)
     return found.group(1) if found else ""
 

@@ -122,7 +122,7 @@ LONG = (
     "mrc bench fluid --detect --figure detect.png",
     "mrc bench fluid --calibrate",
 )
-"""Without root, in this order, with the compiled engine where there is one."""
+"""Commands that run without root, in this order, with the compiled engine where there is one."""
 LONG_LIVE = (
     "mrc demo --file model.bin",
     "mrc demo --planes 2 --racks 3 --spines 2 --hosts-per-rack 1",
@@ -141,7 +141,10 @@ LONG_LIVE = (
     "mrc bench provision",
     "mrc bench spray",
 )
-"""With root. `mrc up` gets the commands of docs/tools.md, where its links carry them, and an end."""
+"""Commands that run with root.
+
+`mrc up` gets the commands of docs/tools.md, where its links carry them, and an end.
+"""
 TOOLS = (
     "mrc-write-bw h2",
     "mrc-write-bw h2 -D 10 -i 1",
@@ -149,7 +152,7 @@ TOOLS = (
     "mrc-write-bw h2 -q 4 -b -D 5",
     "mrc-write-bw h2 --rocev2",
 )
-"""In h0, at the prompt of the fabric without rates."""
+"""Commands that run in h0, at the prompt of the fabric without rates."""
 ELSEWHERE = {
     "tests/tools/campaigns/test_p4_fuzz.py": ("mrc fuzz p4 --runs 1000 --seconds 3600", "mrc fuzz p4 a.p4 b.p4"),
     "tests/tools/campaigns/test_virtual_faults.py": ("mrc bench faults --virtual --sets 10000 --keep DIR",),
@@ -202,7 +205,7 @@ ELSEWHERE = {
     ),
     "tests/test_releases.py": ("MRC_RELEASES=debian-13 python -m pytest tests/test_releases.py",),
 }
-"""By the test that does the same, smaller."""
+"""Commands by the test that does the same, smaller."""
 NOT_RUN = {
     "begins with the clone that this is": ("git clone <this repository> && cd mrc-testbed",),
     "sets up and runs this very suite, or a part of it": (
@@ -246,7 +249,7 @@ NOT_RUN = {
     ),
     "replays a file that only a failure writes": ("mrc simtest --replay simtest-93.json",),
 }
-"""By the reason."""
+"""Commands that are not run, by the reason."""
 
 
 def test_commands__are_all_run_or_there_is_a_reason():

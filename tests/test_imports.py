@@ -1,4 +1,4 @@
-"""Who may import whom, read from the source: also imports inside functions count.
+"""Tests of who may import whom, read from the source: also imports inside functions count.
 
 The rows stand in the order of the house: each imports rooms above it alone, but for those that say otherwise.
 """

@@ -36,7 +36,7 @@ def vagrant(tmp_path, *arguments: str, **variables: str) -> subprocess.Completed
 
 
 def test_vagrantfile__is_valid(tmp_path):
-    """Without a provider: there is none where these tests run."""
+    """The file is checked without a provider: there is none where these tests run."""
     done = vagrant(tmp_path, "validate", "--ignore-provider", MRC_RELEASE="debian-13", MRC_BMV2="no")
     assert done.returncode == 0 and done.stdout.endswith("Vagrantfile validated successfully.\n"), done.stderr
 

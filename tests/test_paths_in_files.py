@@ -95,7 +95,7 @@ Keys = tuple[str | int, ...]
 
 
 def texts_in(value: Any, keys: Keys = ()) -> Iterator[Keys]:
-    """Where the texts are in what JSON or YAML gave."""
+    """Return where the texts are in what JSON or YAML gave."""
     if isinstance(value, dict | list):
         for key, inside in value.items() if isinstance(value, dict) else enumerate(value):
             yield from texts_in(inside, (*keys, key))
@@ -104,7 +104,7 @@ def texts_in(value: Any, keys: Keys = ()) -> Iterator[Keys]:
 
 
 def names_in(value: Any, keys: Keys = ()) -> Iterator[Keys]:
-    """Where the keys of mappings are, whose names could become names of files, as those of variants do."""
+    """Return where the keys of mappings are, whose names could become names of files, as those of variants do."""
     if isinstance(value, dict | list):
         for key, inside in value.items() if isinstance(value, dict) else enumerate(value):
             if isinstance(value, dict):

@@ -63,7 +63,7 @@ OTHERS = {
     "x.p4",
     "analyze_perf_json.py",
 }
-"""What examples call the user's own files, and files of other projects."""
+"""Names that examples give the user's own files, and files of other projects."""
 OTHER_NAMES = re.compile(
     r"pytest_plugins|ibv?_\w+|mrc_ctl\w*|mrc_\w+_(device|port|qp|cq|context|hint)|bad_wr|bonding_masters|__sk_buff"
     r"|P4C_16_INCLUDE_PATH|ignore_ipv6_zero_checksum|\w+NNN"
@@ -116,7 +116,7 @@ def citations(text: str, default: str) -> Iterator[tuple[int, str, str, list[str
 
 
 def default_of(name: str, text: str) -> str:
-    """Which document a bare § of this file means."""
+    """Return which document a bare § of this file means."""
     if name in SPECS.values():
         return PurePosixPath(name).stem
     declared = DEFAULT.search(text)
@@ -230,7 +230,10 @@ def dead_modules(name: str, text: str) -> list[str]:
 
 
 def comments(name: str, text: str) -> str:
-    """What a file says to people: comments and docstrings (of fields too), all of a page but its blocks of code."""
+    """Return what a file says to people.
+
+    Comments and docstrings (of fields too), all of a page but its blocks of code.
+    """
     if name.endswith(".py"):
         said = re.findall(r"(?:^|\s)#[^\n]*", text)
         for node in ast.walk(ast.parse(text)):
@@ -324,7 +327,7 @@ def documents() -> dict[str, str]:
 
 @cache
 def said() -> dict[str, str]:
-    """What people read of each file; not of the changelog, which tells of what has gone."""
+    """Return what people read of each file; not of the changelog, which tells of what has gone."""
     return {name: comments(name, text) for name, text in texts().items() if name != "CHANGELOG.md"}
 
 

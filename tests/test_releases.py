@@ -40,7 +40,7 @@ DISTRIBUTIONS = {
 
 ASKED = os.environ.get("MRC_RELEASES", "")
 NETWORK = ("http_proxy", "https_proxy", "no_proxy", "PIP_CERT", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE")
-"""How this machine reaches the world holds for the root as well; those that name a file have it copied."""
+"""Settings for reaching the world hold for the root as well; those that name a file have it copied."""
 TESTED = "/root/mrc-testbed"
 
 ENTER = """
@@ -76,7 +76,7 @@ def test_suites__are_those_of_the_releases_we_know():
 
 
 def mirror_of(origin: str) -> str:
-    """Where this machine has that distribution's packages from; empty when it is of another one."""
+    """Return where this machine has that distribution's packages from; empty when it is of another one."""
     wanted = ["apt-get", "indextargets", "--format", "$(ORIGIN) $(LABEL) $(REPO_URI)", "Created-By: Packages"]
     lines = subprocess.run(wanted, capture_output=True, text=True, check=True).stdout.splitlines()
     return next((line.split()[2] for line in lines if line.split()[:2] == [origin, origin]), "")
@@ -191,7 +191,7 @@ def test_provision__then_a_fabric_with_packets(release):
 
 
 def test_rootless__an_ordinary_user_of_the_release(release):
-    """Without sudo: `make demo` makes the Python environments, and the fabric in a user namespace."""
+    """The user has no sudo: `make demo` makes the Python environments, and the fabric in a user namespace."""
     release.run(
         "useradd --create-home somebody && cp -r /src /home/somebody/mrc && chown -R somebody: /home/somebody/mrc"
     )

@@ -34,7 +34,7 @@ def lib(script: str, **options) -> subprocess.Popen[str]:
 
 
 def on_a_terminal(script: str) -> str:
-    """What a script that has sourced scripts/lib.sh writes to a terminal of 80 columns."""
+    """Return what a script that has sourced scripts/lib.sh writes to a terminal of 80 columns."""
     front, back = pty.openpty()
     script = f"stty cols 80; program=test; . scripts/lib.sh; {script}"
     with subprocess.Popen(["bash", "-c", script], cwd=ROOT, stdin=back, stderr=back):
@@ -100,7 +100,10 @@ def test_follow__output_is_kept_and_a_failure_is_one():
 
 
 def test_follow__ctrl_c_ends_it_with_a_word():
-    """Not before the command runs: bash stumbles over a signal in the midst of making a pipeline (and ends, too)."""
+    """The signal comes once the command runs.
+
+    Bash stumbles over a signal in the midst of making a pipeline (and ends, too).
+    """
     script = 'count() { [ -z "$1" ] || echo "$1"; }; follow count sh -c \'echo begun; exec sleep 60\'; echo went on'
     with lib(script) as process:
         assert process.stdout is not None and process.stdout.readline() == "begun\n"

@@ -33,7 +33,10 @@ if [ -n "$closed" ]; then
 fi
 exec setpriv --reuid="$user" --regid="$user" --clear-groups "$@"
 """
-"""In a mount namespace of its own: a closed folder is replaced by one that has only what is needed of it."""
+"""Script for a mount namespace of its own.
+
+A closed folder is replaced by one that has only what is needed of it.
+"""
 
 
 def as_nobody(command: list[str], home: Path, **options) -> subprocess.Popen[str]:

@@ -121,7 +121,7 @@ def test_capture__a_fabric_that_is_gone(tmp_path):
     ("stamps", "times"), [([None, None, 5, 6, None], [5, 5, 5, 6, 9]), ([None], [9]), ([1, 2], [1, 2]), ([], [])]
 )
 def test_arrival_times__of_frames_that_came_before_the_kernel_stamped(stamps, times):
-    """They had the time of their reading: later than their successors'."""
+    """Such frames have the time of their reading: later than their successors'."""
     assert packet_files.arrival_times(stamps, 9) == times
 
 
@@ -151,7 +151,7 @@ def sender(interface: str, bypass: bool) -> socket.socket:
 
 
 def gather(reader: PacketReader, count: int) -> list[Captured]:
-    """So many packets; what the kernel has in its hands may come a little later."""
+    """Return `count` packets; what the kernel has in its hands may come a little later."""
     got: list[Captured] = []
     while len(got) < count and select.select([reader], [], [], 10.0)[0]:
         got += reader.read()

@@ -289,7 +289,10 @@ print(*{name.removeprefix("mrc_testbed.") for name in sys.modules})
 
 
 def test_help__of_every_command_loads_nothing_that_only_commands_need():
-    """It is asked for often, and has to come at once: the fabric's modules alone take as long as all the rest."""
+    """Help is asked for often, and has to come at once.
+
+    The fabric's modules alone take as long as all the rest.
+    """
     done = subprocess.run([sys.executable, "-c", HELP_OF_ALL], capture_output=True, text=True, check=True)
     loaded, asked = map(set, map(str.split, done.stdout.splitlines()))
     heavy = {"aiohttp", "controller", "experiments", "finsy", "grpc", "hosts", "matplotlib", "mininet", "numpy"}

@@ -99,11 +99,11 @@ class Writer:
 
     words: str
     file: str = "NEW"
-    """What a message has to name."""
+    """File that a message has to name."""
     codes: set[int] = field(default_factory=lambda: {UNWRITTEN})
-    """What it may end with when its disk is full."""
+    """Exit codes that are allowed when its disk is full."""
     verdict: str = ""
-    """What it prints even then, at least twice."""
+    """Text that it prints even then, at least twice."""
     step: int = 1
     """Between the calls that are tried; more than 1 where each trial starts processes."""
 

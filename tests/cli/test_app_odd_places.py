@@ -83,7 +83,7 @@ for place in json.loads(sys.argv[1]):
 
 @dataclass
 class Place:
-    """What is unusual, and the exit codes by command that differ from 0."""
+    """Unusual place of a command, and the exit codes by command that differ from 0."""
 
     code: int = 0
     """Exit code of every command, where it is the same one."""

@@ -30,7 +30,7 @@ def run_dir(tmp_path, monkeypatch):
 
 
 def script(shell):
-    """What `mrc --show-completion` prints for a shell."""
+    """Return what `mrc --show-completion` prints for a shell."""
     env = {**os.environ, "_MRC_COMPLETE": f"source_{shell}", "PATH": f"{BIN}:{os.environ['PATH']}"}
     return subprocess.run(["mrc"], env=env, capture_output=True, text=True, check=True).stdout
 
@@ -76,7 +76,7 @@ def test_tab__in_a_shell(shell, run_dir):
 
 
 def offered(line, monkeypatch, capfd):
-    """What `mrc` answers bash in this process."""
+    """Return what `mrc` answers bash in this process."""
     from mrc_testbed.cli import app
 
     words = line.split() + [""] * line.endswith(" ")
@@ -142,7 +142,7 @@ def test_lists__are_those_of_the_code():
 
 
 def test_completion__imports_the_plan_at_most():
-    """Not by the clock: what makes a Tab slow is what it imports."""
+    """Imports are checked instead of the clock, for they make a Tab slow."""
     code = (
         "import sys; from mrc_testbed.cli.app import app; from mrc_testbed.cli import completion as c;"
         "c.scenarios('e'); c.nodes('p');"

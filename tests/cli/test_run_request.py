@@ -1,4 +1,7 @@
-"""Which options of `mrc run` go together: every row of the table, alone, at the command line and in the document."""
+"""Tests of which options of `mrc run` go together.
+
+Every row of the table, alone, at the command line and in the document.
+"""
 
 import itertools
 import re

@@ -1,4 +1,4 @@
-"""What the controller's tests share: the P4Info of both programs, compiled from p4src."""
+"""Fixtures that the controller's tests share: the P4Info of both programs, compiled from p4src."""
 
 import pytest
 from finsy import P4Schema

@@ -20,7 +20,7 @@ from mrc_testbed.topologies.plan import Plan
 from tests.repository import ROOT
 
 PATIENCE_S = 30.0
-"""How long a test waits for what must happen; reaching it is a failure."""
+"""Longest wait for what must happen, seconds; reaching it is a failure."""
 
 
 def scrape(controller: Northbound) -> tuple[str, str]:
@@ -106,7 +106,7 @@ class Rig:
         assert line == "ready\n", self.log("controller")
 
     def begin_controller(self, *options: str):
-        """Its standard output, at once."""
+        """Start a controller and return its process with standard output, at once."""
         return self._start("controller", "--run-dir", str(self.run_dir), "--http", "0", *options)
 
     def kill_controller(self) -> None:
@@ -116,7 +116,7 @@ class Rig:
         process.wait(PATIENCE_S)
 
     def stop_controller(self) -> int:
-        """Its exit code."""
+        """Stop the controller and return its exit code."""
         self.controller.request("shutdown")
         return self.processes.pop().wait(PATIENCE_S)
 

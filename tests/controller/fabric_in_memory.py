@@ -45,11 +45,14 @@ PROBES_S = 10.0
 TICK_S = 0.2
 """Time in which two packets pass over each walk."""
 VERDICT_S = 0.35
-"""From the death of a path to Clustermapper's verdict."""
+"""Time from the death of a path to Clustermapper's verdict."""
 
 
 def rpc_error(code, text, details=None):
-    """As grpc.aio raises it; `details`: of each update of a write, by index, its code and text."""
+    """Return an error as grpc.aio raises it.
+
+    `details`: of each update of a write, by index, its code and text.
+    """
     trailing = grpc.aio.Metadata()
     if details is not None:
         status = rpc_status.Status(code=code.value[0], message=text)
@@ -781,7 +784,7 @@ class FabricInMemory:
         return self.running.done()
 
     def differences(self):
-        """What is not as it ought to be, now that nothing is broken."""
+        """Return what is not as it ought to be, now that nothing is broken."""
         controller, out = self.controller, []
         out += [f"fault {f.number}: {f.text}" for f in controller.faults.active()]
         out += [f"problem: {p.text}" for p in controller.problems.active() if p.kind is not ProblemKind.INTERNAL]

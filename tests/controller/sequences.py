@@ -39,8 +39,11 @@ from tests.lines_in_memory import Fate
 FABRICS = ((1, 2, 2, 1), (2, 2, 2, 1), (1, 2, 2, 2), (1, 3, 2, 1))
 """(planes, racks, spines, hosts in a rack)."""
 SETTLED_S = 120.0
-"""From the last restore until nothing may be left, virtual seconds: a stream that is stopped, a request that waits, the
-soak of a flapping fault and the pause of a client are each far below it."""
+"""Time from the last restore until nothing may be left, virtual seconds.
+
+A stream that is stopped, a request that waits, the soak of a flapping fault and the pause of a client are each far
+below it.
+"""
 CALM_S = 15.0
 """A fabric that is as it ought to be for so long stays so.
 
@@ -207,7 +210,7 @@ async def _unknown_port_status(fabric, step):
 
 
 async def _lines(fabric, step):
-    """From now on lines of events are lost, doubled, late or out of order, or all is well."""
+    """Let lines of events from now on be lost, doubled, late or out of order, or all is well."""
     kind = int(step.number * 5)
     rng = random.Random(step.which)
 
@@ -410,7 +413,7 @@ async def _play(sequence: Sequence, folder: Path, holder) -> list[str]:
 
 
 def run_sequence(sequence: Sequence) -> list[str]:
-    """What was wrong, nothing when all went as it ought to."""
+    """Return what was wrong, nothing when all went as it ought to."""
     folder = Path(tempfile.mkdtemp(prefix="mrc-sequence-", dir="/dev/shm" if Path("/dev/shm").is_dir() else None))
     loop = JumpingLoop()
     state = random.getstate()
@@ -430,7 +433,10 @@ def run_sequence(sequence: Sequence) -> list[str]:
 
 
 def shrink(sequence: Sequence) -> Sequence:
-    """The same failure's fewest steps: halves, then quarters and so on are left out as long as something is wrong."""
+    """Return the same failure with the fewest steps.
+
+    Halves, then quarters and so on are left out as long as something is wrong.
+    """
     size = max(1, len(sequence.steps) // 2)
     while size:
         at = 0

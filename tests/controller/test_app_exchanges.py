@@ -85,7 +85,9 @@ async def story(fabric):
 
 
 def play(line_number=None, message_number=None, fate=None):
-    """(what is wrong in the end; kinds of all lines; kinds of all gRPC messages) of a story in which one has a fate."""
+    """Return (what is wrong in the end; kinds of all lines; kinds of all gRPC messages) of a story in which one has
+    a fate.
+    """
     folder, loop = Path(tempfile.mkdtemp(prefix="mrc-exchange-")), JumpingLoop()
 
     async def run(holder):

@@ -126,7 +126,7 @@ def test_killed_in_a_fault__what_changed_meanwhile_is_reconciled(tmp_path):
 
 
 def test_two_controllers__the_second_waits_for_the_first_and_finds_nothing_to_write(tmp_path):
-    """Of one fabric, each with a run folder of its own: nobody pushes the other away."""
+    """Two controllers share one fabric, each with a run folder of its own: nobody pushes the other away."""
     with Rig(tmp_path / "a", PLAN) as rig:
         rig.start_daemon()
         rig.start_controller()

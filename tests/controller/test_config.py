@@ -1,4 +1,7 @@
-"""What the controller is started with: every wrong file is refused by name, before a switch is touched."""
+"""Tests of what the controller is started with.
+
+Every wrong file is refused by name, before a switch is touched.
+"""
 
 import json
 

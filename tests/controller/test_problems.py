@@ -1,4 +1,7 @@
-"""What keeps the controller from its work: told once, counted, listed until it is over; and nothing else ends by it."""
+"""Tests of what keeps the controller from its work: told once, counted, listed until it is over.
+
+And nothing else ends by it.
+"""
 
 import asyncio
 import logging

@@ -1,4 +1,4 @@
-"""What changed between two states."""
+"""Tests of what changed between two states."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,7 +14,7 @@ STATES = st.fixed_dictionaries(
 
 
 def applied(state, news):
-    """As the page does it."""
+    """Return the state with the changes applied, as the page does it."""
     for part, entries in news.items():
         for key, value in entries.items():
             if value is None:

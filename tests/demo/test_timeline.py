@@ -74,7 +74,10 @@ def test_recorder__back_before_the_link_was_restored_does_not_count():
 
 
 def test_recorder__an_ev_that_is_out_when_the_command_begins_is_out_during_the_cut():
-    """Whoever took it out: no packet is on its path. Back in use before the restoration, the cut has to take it out."""
+    """No packet is on its path, whatever took it out.
+
+    Back in use before the restoration, the cut has to take it out.
+    """
     recorder = TimelineRecorder(EVS)
     recorder.ev_state(0x200, good=False, time_s=0.9)
     recorder.ev_state(0x201, good=False, time_s=0.95)

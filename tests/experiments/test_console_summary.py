@@ -1,4 +1,7 @@
-"""What `mrc run` and `mrc compare` tell: failures in 80 columns, repeats as median and spread, what differs."""
+"""Tests of what `mrc run` and `mrc compare` tell.
+
+Failures in 80 columns, repeats as median and spread, what differs.
+"""
 
 from __future__ import annotations
 

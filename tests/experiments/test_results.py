@@ -52,7 +52,7 @@ def inside(folder: Path) -> set[str]:
 
 
 class In(Quiet):
-    """Does something when a run has got somewhere; remembers what it was told of the end."""
+    """Progress that acts when a run has got somewhere; remembers what it was told of the end."""
 
     def __init__(self, run: str, deed) -> None:
         self.run, self.deed, self.told = run, deed, []
@@ -151,7 +151,7 @@ def test_interrupted_after_one_run_keeps_it(tmp_path):
 
 @pytest.mark.parametrize("during", ["#1", "#2"])
 def test_a_folder_in_progress_is_refused(tmp_path, during):
-    """Also before its first run has ended: once a second command took it over then."""
+    """The refusal holds before the first run has ended, too: once a second command took it over then."""
     two, out = planned(tmp_path, SHORT + "repeat: 2\n"), tmp_path / "out"
 
     def second():
@@ -307,7 +307,7 @@ def killed(tmp_path: Path, during: str = "#2", text: str = THREE) -> tuple[Plann
 
 
 def content(folder: Path) -> dict[str, str]:
-    """What of results does not tell when and how fast they were made."""
+    """Return what of results does not tell when and how fast they were made."""
     out = {str(path.name): path.read_text().partition(', "load": ')[0] for path in (folder / "runs").iterdir()}
     manifest = json.loads((folder / "manifest.json").read_text())
     out["verdicts"] = json.dumps([manifest[key] for key in ("planned", "complete", "passed", "verdicts", "repeats")])

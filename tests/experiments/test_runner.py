@@ -187,7 +187,10 @@ measure: {{evs: false}}
 
 
 def test_queues_of_one_plane_are_no_losses():
-    """In an all-to-all packets of a long queue are lapped by many of other planes; nothing is lost, nobody accused."""
+    """Packets of an all-to-all of a long queue are lapped by many of other planes.
+
+    Nothing is lost, nobody accused.
+    """
     runs = expand(read(SCENARIOS / "e16.yaml"), "virtual")
     (run,) = [one for one in runs if one.label == {"variant": "mrc", "loss": "0%", "size": 1 << 20}]
     scenario = run.scenario

@@ -111,7 +111,7 @@ def test_part_with_a_limit_of_its_cpu__is_waited_for(processes, slow_group):
 
 
 def test_work_of_what_it_started__is_its_own(processes):
-    """As a compiler under the daemon: the part itself only waits."""
+    """The case is a compiler under the daemon: the part itself only waits."""
     child = spawn(processes, f"import subprocess, sys; subprocess.run((sys.executable, '-c', {LOADS!r}))")
     processes.wait_ready(says_up(child), quiet_s=QUIET_S)
 
@@ -148,7 +148,7 @@ def test_part_that_was_stopped__is_given_up_with_the_way_to_go_on(processes):
 
 
 def test_one_that_works__has_the_others_waited_for(processes):
-    """Who waits for another: the agents' answers may need what the daemon does first."""
+    """A part may wait for another: the agents' answers may need what the daemon does first."""
     loads, waits = spawn(processes, LOADS), spawn(processes, WAITS, "h0")
     up = says_up(loads)["switchd"]
     with throttled(loads.pid):
@@ -157,7 +157,7 @@ def test_one_that_works__has_the_others_waited_for(processes):
 
 
 def test_one_that_waits_for_another_part__is_not_given_up_while_that_works(processes):
-    """As a controller behind the switches' daemon, which compiles."""
+    """The case is a controller behind the switches' daemon, which compiles."""
     loads, waits = spawn(processes, LOADS), spawn(processes, WAITS, "controller")
     up = says_up(loads)["switchd"]
     with throttled(loads.pid):
@@ -202,7 +202,7 @@ def test_time_in_which_we_had_no_cpu_ourselves__is_nobodys_rest(monkeypatch):
 
 
 def test_stop__one_that_works_on_its_end_may_end_it(processes, tmp_path):
-    """With a second for each 0.1 s of grace it would be killed in the middle."""
+    """A part with a second for each 0.1 s of grace would be killed in the middle."""
     done = tmp_path / "done"
     child = spawn(
         processes,

@@ -1,4 +1,4 @@
-"""Which form of the engine a process runs, and why."""
+"""Tests of which form of the engine a process runs, and why."""
 
 import json
 import os

@@ -14,7 +14,7 @@ from mrc_testbed.native_build.build import missing
 from tests.repository import ROOT
 
 GC_HEAD_BYTES = 16
-"""In front of each object that Python's garbage collector looks at."""
+"""Bytes in front of each object that Python's garbage collector looks at."""
 LINE_BYTES = 64
 pytestmark = [
     pytest.mark.build,
@@ -182,7 +182,7 @@ def test_ports__frames_leave_at_the_same_times_with_the_same_bytes():
 
 @pytest.mark.parametrize("module", ["nic/test_native.py", "agent/test_turn_selector.py"])
 def test_tests_of_what_needs_no_stand_ins__pass_compiled_too(module):
-    """But for what values of a wrong type do, which machine code refuses by itself."""
+    """All pass but those for values of a wrong type, which machine code refuses by itself."""
     run(
         ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "not does_not_know", f"tests/hosts/{module}"],
         MRC_COMPILED="1",
@@ -209,7 +209,7 @@ def test_simtest__finds_the_same_in_both_forms():
 
 @pytest.mark.parametrize("target", ["wire", "frame"])
 def test_codecs__take_packets_of_the_baseline_in_every_dialect(target):
-    """Found by `mrc fuzz wire`: compiled, a dialect refused to write RoCEv2's packets."""
+    """A compiled dialect (found by `mrc fuzz wire`) refused to write RoCEv2's packets."""
     assert "nothing found" in run(["-m", "mrc_testbed", "fuzz", target, "--runs", "2000"])
 
 

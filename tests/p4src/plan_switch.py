@@ -98,7 +98,7 @@ class PlannedSwitch:
 
 
 class Conversation:
-    """What host `a` sends to host `b` with one EV, and how `b` reads it."""
+    """Packets that host `a` sends to host `b` with one EV, and how `b` reads it."""
 
     def __init__(self, plan: Plan, a: str, b: str, ev: int = 0, plane: int = 0) -> None:
         self.plan, self.ev, self.plane = plan, ev, plane
@@ -168,14 +168,14 @@ class Conversation:
         return bytes(outer) + inner
 
     def received(self, frame: bytes) -> Write | Sack:
-        """What the destination's NIC makes of a frame. Raises WireError."""
+        """Return what the destination's NIC makes of a frame. Raises WireError."""
         host, record = Decapsulation(self.plan, self.destination, self.plane, self.codec).open(frame)
         assert host == self.source.name
         return record
 
 
 def dscp_of(frame: bytes) -> int:
-    """Of the first IPv6 header."""
+    """Return the DSCP of the first IPv6 header."""
     return traffic_class(frame) >> 2
 
 

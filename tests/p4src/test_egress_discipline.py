@@ -112,7 +112,10 @@ def _after_t1(frame: bytes, hops: int = 2) -> bytes:
 
 
 def test_offered_three_times_the_rate__one_third_whole_two_thirds_trimmed_none_lost():
-    """As on BMv2: 500 packets/s of data pass a queue of 500, the other 1000 lose their tails, none is lost."""
+    """The result is that of BMv2.
+
+    500 packets/s of data pass a queue of 500, the other 1000 lose their tails, none is lost.
+    """
     switch, talk = t0(), Conversation(PLAN, "h0", "h2")
     traffic = switch.device.traffic
     traffic.set(UP, traffic.get(UP).with_queue(0, rate_pps=500))

@@ -1,4 +1,6 @@
-"""Whatever is offered to the egress discipline, each packet comes out once, whole or trimmed, or is counted."""
+"""Tests of whatever is offered to the egress discipline, each packet comes out once, whole or trimmed, or is
+counted.
+"""
 
 from __future__ import annotations
 

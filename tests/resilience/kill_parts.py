@@ -26,7 +26,7 @@ from tests.cli.prompt.terminal import PROMPT, ROOT, Terminal
 
 PARTS = ("switchd", "h1", "controller", "mapper", "all")
 WORDS = ("queues", "counters", "links", "faults", "evs h0 h1", "routes")
-"""Asked while a part is gone, in turn."""
+"""Questions that are asked in turn while a part is gone."""
 WORD_LIMIT_S = 60.0
 """A word that has not answered by then hangs: far above what any takes on a busy machine."""
 BACK_LIMIT_S = 120.0
@@ -34,7 +34,7 @@ BACK_LIMIT_S = 120.0
 
 @dataclass
 class Row:
-    """What came of the kills of one kind."""
+    """Result of the kills of one kind."""
 
     part: str
     kills: int = 0
@@ -62,7 +62,7 @@ HEAD = (
 
 
 class Front:
-    """Somebody at the prompt of `mrc up`."""
+    """User at the prompt of `mrc up`."""
 
     def __init__(self, *options: str) -> None:
         env = {**os.environ, "TERM": "xterm", "PYTHONPATH": str(ROOT), "INPUTRC": "/dev/null", "NO_COLOR": "1"}
@@ -74,7 +74,7 @@ class Front:
         self.load = False
 
     def pids(self) -> dict[str, int]:
-        """Of the parts there are now."""
+        """Return the pids of the current parts."""
         state = json.loads(self.files.state_file.read_text())
         return {name: process["pid"] for name, process in state["processes"].items()}
 
@@ -84,7 +84,7 @@ class Front:
             os.kill(pid, signal.SIGKILL)
 
     def where(self, name: str) -> str:
-        """How the prompt names a part's machine."""
+        """Return how the prompt names a part's machine."""
         return ""
 
     def begin_load(self) -> None:

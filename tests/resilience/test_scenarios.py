@@ -31,7 +31,7 @@ ALL = os.environ.get("MRC_SCENARIOS") == "all"
 SEED = int(os.environ["MRC_SEED"]) if os.environ.get("MRC_SEED") else None
 """Instead of the files' seeds."""
 RESULTS = Path(os.environ["MRC_RESULTS"]) if os.environ.get("MRC_RESULTS") else None
-"""Where results stay; None: they go with the test's folder."""
+"""Folder in which results stay; None: results go with the test's folder."""
 ATTEMPTS = 3
 """Runs of a scenario on a machine that is overloaded."""
 

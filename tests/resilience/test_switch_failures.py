@@ -10,7 +10,7 @@ from mrc_testbed.topologies.plan import LinkSpeed
 
 @pytest.fixture(autouse=True)
 def heal(fabric, transfer):
-    """After each test, and before its transfer ends: nothing is left that holds a link or a switch."""
+    """Heal after each test, before its transfer ends: nothing is left that holds a link or a switch."""
     yield
     fabric.inject.heal()
 

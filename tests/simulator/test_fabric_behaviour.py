@@ -1,4 +1,4 @@
-"""What whole engines do on the virtual fabric, beyond what a wire between two of them can show."""
+"""Tests of what whole engines do on the virtual fabric, beyond what a wire between two of them can show."""
 
 import pytest
 

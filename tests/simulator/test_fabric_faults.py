@@ -227,7 +227,7 @@ def test_late__packets_come_seconds_later_than_others(twin):
 
 
 def numbers(count=20, **how):
-    """Which of `count` data packets a Loss picked in that way hits."""
+    """Return which of `count` data packets a Loss picked in that way hits."""
     fabric, _ = fabric_with_flow()
     fabric.apply(LossFault.on("p0-t0-0 p0-t1-0", **how))
     port = fabric.port_towards("p0-t0-0", "p0-t1-0")

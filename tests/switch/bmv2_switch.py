@@ -29,7 +29,7 @@ LEFT_OUT = {
 
 
 def limit(script: list[Command]) -> str:
-    """Why this script cannot run on BMv2; empty: it can."""
+    """Return why this script cannot run on BMv2; empty: it can."""
     for one in script:
         if one.word in NOT_ON_BMV2:
             return f"{one.where}: no {one.word} on BMv2: {NOT_ON_BMV2[one.word]}"
@@ -40,7 +40,7 @@ def limit(script: list[Command]) -> str:
 
 @dataclass
 class Outcome:
-    """What a switch made of a script: frames by port, digests, and what its checks said."""
+    """Result of a script on a switch: frames by port, digests, and what its checks said."""
 
     frames: dict[int, list[bytes]] = field(default_factory=dict)
     digests: list[tuple[str, dict[str, int]]] = field(default_factory=list)

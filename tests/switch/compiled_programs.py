@@ -1,4 +1,7 @@
-"""What the compiler's tests share: devices running a program, entries by name, frames written by hand."""
+"""Tests of what the compiler's tests share.
+
+Devices running a program, entries by name, frames written by hand.
+"""
 
 from __future__ import annotations
 

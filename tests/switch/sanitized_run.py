@@ -33,7 +33,7 @@ from mrc_testbed.switch.tools.stf import Command, StfError, read_script  # noqa:
 from mrc_testbed.switch.tools.stf_run import StfRun  # noqa: E402
 
 LEAK_BYTES = 64 << 10
-"""What may be allocated more after a round than after the one before: Python's own caches."""
+"""Bytes that may be allocated more after a round than after the one before: Python's own caches."""
 _NOT_STATE = ("packet", "expect", "no_packet", "wait", "advance", "rate", "delay", "remove")
 LENGTHS = (0, 1, 2, 3, 5, 8, 13, 21, 40, 90, 300, 1600)
 

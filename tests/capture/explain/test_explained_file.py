@@ -120,7 +120,7 @@ def refused(path: Path, tmp_path: Path) -> str:
 
 
 def packets_of(path: Path) -> int | str:
-    """How many a file has, or why they cannot all be read."""
+    """Return how many a file has, or why they cannot all be read."""
     try:
         with closing(capture_reader.CaptureReader(path)) as reader:
             return len(list(reader))
@@ -130,7 +130,7 @@ def packets_of(path: Path) -> int | str:
 
 @pytest.mark.parametrize("make", [pcap, pcapng])
 def test_cut_off_anywhere__is_noticed(tmp_path, make):
-    """Only where a packet ends does a cut leave a good file, one of fewer packets."""
+    """A cut leaves a good file at the end of a packet alone, one of fewer packets."""
     whole, cut = make(tmp_path / "whole", snap=20).read_bytes(), tmp_path / "cut"
     found = []
     for size in range(len(whole)):

@@ -142,7 +142,10 @@ def test_two_ports_of_a_switch__the_same_packet_marked_and_trimmed_in_between():
 
 
 def test_two_ports_of_a_switch__how_long_it_waited():
-    """By the quickest one of its size and ports, at the port's rate: 10 Mb/s are 1250 bytes a millisecond."""
+    """The wait is measured against the quickest frame of its size and ports, at the port's rate.
+
+    10 Mb/s are 1250 bytes a millisecond.
+    """
     explainer = Explainer(Plan.scaled(2, 2, 2, 2, rate_bps=10e6))
     said = []
     for psn, took_ns in enumerate((2_400_000, 4_900_000, 2_400_000)):
@@ -224,7 +227,7 @@ def test_self_probe_and_foreign_packets():
 
 
 def test_cut_short__says_what_is_left():
-    """Whatever a capture kept of a frame: nothing is raised, and nothing is made up."""
+    """Any cut of a frame is explained: nothing is raised, and nothing is made up."""
     frame = made_frame(Sack(5, EV, 1, 46, 0, 10, 1, 0b1011, 4, None, EV, 1, 3, 4))
     comments = [told(frame[:size])[0] for size in range(len(frame))]
     assert comments[0] == "MRC: no packet of MRC" and comments[-1] == told(frame)[0]

@@ -15,7 +15,7 @@ DEFAULT = Plan()
 
 
 class Net(dict):
-    """What Mininet's CLI asks of a net: a mapping of names to nodes."""
+    """Net as Mininet's CLI needs it: a mapping of names to nodes."""
 
     def __init__(self, plan=DEFAULT):
         names = [node.name for node in (*plan.hosts, *plan.switches)]
@@ -84,7 +84,7 @@ class StandInFabric:
         self.parts = types.SimpleNamespace(dead_parts=[], cures=False)
         self.link_states = dict
         self.bring = lambda host, path: path
-        """Where a host can read a file; a test of several machines gives another place."""
+        """Path at which a host can read a file; a test of several machines gives another place."""
 
     def discard(self, host, path):
         path.unlink(missing_ok=True)
@@ -107,7 +107,7 @@ class StandInFabric:
 
 
 def said(cli, line):
-    """What one command prints."""
+    """Return what one command prints."""
     cli.stdout.seek(0)
     cli.stdout.truncate()
     assert cli.onecmd(cli.precmd(line)) is None

@@ -1,4 +1,4 @@
-"""Somebody at a terminal: a program at a pty, what is typed, what is shown."""
+"""User at a terminal: a program at a pty, what is typed, what is shown."""
 
 import json
 import os
@@ -44,7 +44,7 @@ class Terminal:
         os.write(self.master, text.encode())
 
     def expect(self, pattern, seconds=60.0):
-        """What came until `pattern` matched it, without colours; the rest is kept."""
+        """Return what came until `pattern` matched it, without colours; the rest is kept."""
         deadline = time.monotonic() + seconds
         while True:
             shown = COLOUR.sub("", self.raw)

@@ -1,4 +1,7 @@
-"""What Prometheus is told: names and labels of the table, and a dashboard that asks for nothing else."""
+"""Tests of what Prometheus is told.
+
+Names and labels of the table, and a dashboard that asks for nothing else.
+"""
 
 from __future__ import annotations
 

@@ -341,7 +341,7 @@ def _answer(listener, data):
 
 
 def test_events__other_clients_read_them_too(served):
-    """As a browser or curl does: HTTP/1.1, chunked."""
+    """Events are read as a browser or curl does: HTTP/1.1, chunked."""
     host, port = served.server.url[len("http://") :].split(":")
     connection = http.client.HTTPConnection(host, int(port), timeout=10)
     connection.request("GET", "/v1/events")

@@ -124,7 +124,7 @@ def test_silent__every_link_and_switch_is_named_and_cleared_alone(dimensions):
 
 @pytest.mark.parametrize("end", ["lower", "upper"])
 def test_silent__one_way_is_still_the_link(end):
-    """Only packets that are sent into one end are lost; self-probes alone cannot tell which."""
+    """Packets are lost only when they are sent into one end are lost; self-probes alone cannot tell which."""
     world = World(**DEFAULT)
     link = world.plan.link("p0-t0-1", "p0-t1-0")
     world.dark = {getattr(link, end).interface}
@@ -136,7 +136,7 @@ def test_silent__one_way_is_still_the_link(end):
 
 @pytest.mark.parametrize("ends", ["lower", "upper", "both"])
 def test_silent__loops_tell_the_direction(ends):
-    """They cross the link one way, and go round over another T1; what they tell survives a restart."""
+    """Loops cross the link one way, and go round over another T1; what they tell survives a restart."""
     world = World(**DEFAULT)
     link = world.plan.link("p0-t0-1", "p0-t1-0")
     a, k = link.lower.node, link.upper.node
@@ -157,7 +157,7 @@ def test_silent__loops_tell_the_direction(ends):
 
 
 def test_silent__evs_tell_the_direction_of_a_nic_link():
-    """What others send to the host still arrives on that plane; what it sends itself does not."""
+    """Packets of others to the host still arrive on that plane; what it sends itself does not."""
     world = World(**DEFAULT)
     plan, faults = world.plan, world.faults
     out, back = (
@@ -231,7 +231,7 @@ def test_silent__three_dead_uplinks_are_not_their_t0(count_every):
 
 
 def test_silent__a_witness_who_never_speaks_is_not_waited_for():
-    """Nobody reads the counts: what is on all dead paths is named, later."""
+    """No process reads the counts: what is on all dead paths is named, later."""
     world = World(planes=1, racks=4, spines=4, hosts_per_rack=2)
     world.count_every = 100.0
     world.dark = {"p0-t0-1"}
@@ -309,8 +309,9 @@ OUT, BACK = "p0-t0-0 -> p0-t1-0", "p0-t1-0 -> p0-t0-0"
 
 
 def directions(*, there, out, back, rest=75):
-    """What is told of p0-t0-0 p0-t1-0 when (sent, lost) are of probes there and back over it, and of loops that cross
-    it outwards and backwards; `rest`: probes, none of them lost, over links of the other T1 that the loops cross.
+    """Return what is told of p0-t0-0 p0-t1-0 when (sent, lost) are of probes there and back over it, and of loops
+    that cross it outwards and backwards; `rest`: probes, none of them lost, over links of the other T1 that the
+    loops cross.
     """
     segmenter = PathSegmenter(Plan(planes=1, racks=2, spines=2, hosts_per_rack=1))
     trials = {
@@ -410,7 +411,7 @@ def test_lossy__one_bad_path_does_not_accuse_what_the_others_cross_unharmed():
 
 
 class Evs:
-    """Only EVs, no mapper: QPs between all pairs of hosts."""
+    """World of EVs without a mapper: QPs between all pairs of hosts."""
 
     def __init__(self, **dimensions):
         self.plan = Plan(**dimensions)

@@ -1,4 +1,4 @@
-"""What counters of switches say of wires and switches, reading after reading."""
+"""Tests of what counters of switches say of wires and switches, reading after reading."""
 
 import pytest
 
@@ -54,7 +54,7 @@ def test_a_lossy_wire_delivers():
 
 
 def test_what_was_sent_a_moment_ago_may_still_come():
-    """Nothing was sent before the last reading but one."""
+    """No packet was sent before the last reading but one."""
     assert verdicts((1.0, 50, 50, 50, 0), (2.0, 50, 50, 50, 0), (3.0, 90, 50, 50, 0)) == {("p0-t0-0", True): 2.0}
 
 

@@ -83,7 +83,7 @@ def test_journal__nonsense_inside_is_passed_over(tmp_path, line, caplog):
 
 
 def test_journal__every_cut_of_the_file_can_be_read(tmp_path):
-    """Whatever byte a kill stops at: a prefix of what was written is known, and nothing else."""
+    """A kill may stop at any byte: a prefix of what was written is known, and nothing else."""
     write(tmp_path, *(("raised", {"number": n, "text": "ä" * n}) for n in range(1, 4)))
     data = RunFiles(tmp_path).fault_journal.read_bytes()
     for size in range(len(data) + 1):

@@ -1,4 +1,7 @@
-"""What a fault list is told is kept, and told again in virtual time; files that are none are refused with a reason."""
+"""Observations of a fault list are kept, and replayed in virtual time.
+
+Files that are none are refused with a reason.
+"""
 
 import json
 

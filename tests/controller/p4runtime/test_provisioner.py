@@ -1,4 +1,7 @@
-"""What a provisioner counts when it brings a switch in line; the switch is a list of entries in memory."""
+"""Tests of what a provisioner counts when it brings a switch in line.
+
+The switch is a list of entries in memory.
+"""
 
 import asyncio
 
@@ -37,7 +40,7 @@ class SwitchInMemory:
 
 @pytest.mark.parametrize("begins_with", [0, 1])
 def test_writes__a_port_that_comes_back_meanwhile_is_no_write_of_a_restart(srv6, begins_with):
-    """Found by a live test whose switch got its two ports back one after the other: one entry too many."""
+    """A live test found this: its switch got its two ports back one after the other: one entry too many."""
     dead = Dead(ports=frozenset(link for link in PLAN.links if SWITCH.name in link.ends))
     live = live_entries(PLAN, "srv6", SWITCH, srv6, dead)
     assert len(live) == 2

@@ -1,4 +1,4 @@
-"""What a session does when it is closed under requests of others."""
+"""Tests of what a session does when it is closed under requests of others."""
 
 import asyncio
 
@@ -11,7 +11,7 @@ from mrc_testbed.topologies.plan import Plan
 
 
 class ClosingClient:
-    """As finsy's client over gRPC: a request that is on its way when the channel closes is cancelled."""
+    """Client like finsy's over gRPC: a request that is on its way when the channel closes is cancelled."""
 
     def __init__(self):
         self.closed = asyncio.Event()

@@ -90,7 +90,10 @@ def test_mapper__events_of_another_world_are_passed_over(tmp_path, nonsense):
 
 
 def test_mapper__a_loop_that_is_sent_for_two_links_is_two_paths(tmp_path):
-    """It crosses one T1's link upwards and another's downwards; each has counts of its own, and ends for itself."""
+    """The loop crosses one T1's link upwards and another's downwards.
+
+    Each has counts of its own, and ends for itself.
+    """
     faults = FaultCorrelator(PLAN)
     source, _ = mapper_of(tmp_path, faults)
     walk = ["h0", "p0-t0-0", "p0-t1-0", "p0-t0-1", "p0-t1-1", "p0-t0-0", "h0"]

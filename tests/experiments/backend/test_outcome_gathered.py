@@ -36,7 +36,7 @@ LIVE = {
     "marked": 33.0, "trimmed": 99.0, "trimmed.last_hop": 66.0, "dropped.queue": 132.0, "corrupted": 66.0,
     "evs.denied": 4.0, "evs.bad": 5.0, "queue.last-hop.max": 90.0, "table_writes": 444.0,
 }  # fmt: skip
-"""By form of a run, each metric from the parts below."""
+"""Form of a run -> its metrics, each from the parts below."""
 
 
 def every(parts):

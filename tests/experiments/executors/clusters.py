@@ -43,7 +43,7 @@ def wait_for(command: list[str], wanted: str, what: str, logs: Path | None = Non
 
 
 def without_slurm() -> str:
-    """Why there can be no Slurm here; empty when there can."""
+    """Return why there can be no Slurm here; empty when there can."""
     if not has("submitit"):
         return "`make test` installs the extra `slurm` (submitit)"
     path = f"{os.environ['PATH']}:/usr/sbin:/sbin"

@@ -1,4 +1,4 @@
-"""What every executor must give."""
+"""Results that every executor must give."""
 
 from __future__ import annotations
 

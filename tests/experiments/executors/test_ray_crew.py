@@ -17,7 +17,7 @@ from tests.experiments.executors.killed_study import STUDY, digest, files, kille
 
 
 def in_one_go(folder: Path) -> Path:
-    """The same runs without a look before the last of them: all are handed in at once."""
+    """Return the same runs without a look before the last of them: all are handed in at once."""
     path = files(folder)
     path.write_text(STUDY.replace("min: 2", "min: 6"))
     return path

@@ -51,7 +51,7 @@ def evs_retired(outcome: Outcome) -> int:
 
 
 def test_start__beside_the_packets(tmp_path):
-    """On a fabric that is not one of those it was calibrated on."""
+    """The fabric is not one of those it was calibrated on."""
     run = only(tmp_path, START, "virtual")
     packets, fluid = VirtualRunner().run(run), FluidRunner().run(run)
     assert settled_rate(fluid) == pytest.approx(settled_rate(packets), rel=0.03)
@@ -74,7 +74,7 @@ def test_flap__beside_the_packets(tmp_path):
 
 
 def test_slowest_flow__beside_the_packets(tmp_path):
-    """As many hosts as uplinks: flows share links unequally, and the model knows who gets how much."""
+    """There are as many hosts as uplinks: flows share links unequally, and the model knows who gets how much."""
     text = HEAD.replace("hosts_per_rack: 1", "hosts_per_rack: 4").replace("planes: 4", "planes: 2") + "duration: 1s\n"
     run = only(tmp_path, text, "virtual")
     ends = [

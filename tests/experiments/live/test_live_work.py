@@ -1,4 +1,7 @@
-"""When the work of a live run is over: what failed is over and not done, and ends nothing else."""
+"""Tests of when the work of a live run is over.
+
+What failed is over and not done, and ends nothing else.
+"""
 
 from __future__ import annotations
 

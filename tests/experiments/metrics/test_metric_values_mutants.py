@@ -58,7 +58,7 @@ def passes_case(folder: Path, name: str, expected: float, fields: dict[str, obje
 
 
 def replace(monkeypatch: pytest.MonkeyPatch, metric: Metric, value: Callable[[Measurement, str], float | None]) -> None:
-    """Have a metric computed by `value`, a function of the run and the metric's whole name."""
+    """Let a metric be computed by `value`, a function of the run and the metric's whole name."""
     if metric.series:
         whole = Measurement.value_between
 
@@ -105,7 +105,7 @@ def others(monkeypatch: pytest.MonkeyPatch, metric: Metric, name: str) -> None:
 
 
 def last(monkeypatch: pytest.MonkeyPatch, metric: Metric, _name: str) -> None:
-    """Its last interval, or what the last flow, iteration, event and look alone would give."""
+    """Replace a metric by its last interval, or what the last flow, iteration, event and look alone would give."""
     whole = original(metric)
     if metric.series:
         end = float(exam.SECONDS)
@@ -115,7 +115,7 @@ def last(monkeypatch: pytest.MonkeyPatch, metric: Metric, _name: str) -> None:
 
 
 def last_parts(measurement: Measurement) -> Measurement:
-    """The same run with the last of everything that there are several of."""
+    """Return the same run with the last of everything that there are several of."""
     outcome = deepcopy(measurement.outcome)
     outcome.flows = list({flow.work: flow for flow in outcome.flows}.values())
     for flow in outcome.flows:

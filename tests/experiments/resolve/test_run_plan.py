@@ -112,7 +112,7 @@ def test_resolve__trusts_a_run_without_its_document(tmp_path):
 
 BELOW = ("backend", "virtual", "fluid", "live", "metrics", "report")
 FOR_VERDICTS = {"name", "title", "paper", "expect", "bounds", "figures", "model_copy", "sweep"}
-"""What of a Scenario is read below resolve: titles, rules and figures."""
+"""Fields of a Scenario that are read below resolve: titles, rules and figures."""
 
 
 @pytest.mark.parametrize("room", BELOW)

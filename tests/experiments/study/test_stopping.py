@@ -1,4 +1,4 @@
-"""How many seeds a point gets: by the first seeds alone, whatever comes in which order."""
+"""Tests of how many seeds a point gets: by the first seeds alone, whatever comes in which order."""
 
 from __future__ import annotations
 

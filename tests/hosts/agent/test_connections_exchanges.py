@@ -1,4 +1,6 @@
-"""What agents say to each other to set up and end QPs, with one line lost, doubled or late: nothing hangs or is left.
+"""Tests of what agents say to each other to set up and end QPs, with one line lost, doubled or late.
+
+Nothing hangs or is left.
 
 Two agents' services, the real client and server, lines in memory and virtual time.
 """
@@ -96,7 +98,10 @@ def test_a_line_between_agents(monkeypatch, tmp_path, number, fate):
 
 @pytest.mark.parametrize("share", [0.02, 0.1, 0.3, 0.9])
 def test_answers_lost_at_random(monkeypatch, tmp_path, share):
-    """As `mrc simtest` has a host do what is rare (docs/simulation-testing.md): any answers of a story, by seeds."""
+    """Rare acts of a host are drawn as in `mrc simtest` (docs/simulation-testing.md).
+
+    Any answers of a story, by seeds.
+    """
     lost = 0
     for seed in range(STORIES):
         rng = Random(seed)

@@ -1,4 +1,4 @@
-"""What a plan makes of a host's configuration."""
+"""Tests of what a plan makes of a host's configuration."""
 
 from __future__ import annotations
 

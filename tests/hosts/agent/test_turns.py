@@ -12,7 +12,7 @@ from mrc_testbed.hosts.agent.turns import PATIENCE, RECEIVE_BATCH, ROUNDS, Turns
 
 
 class Engine:
-    """Has a timer at `due`, which moves by `every` seconds when it has gone off."""
+    """Engine with a timer at `due`, which moves by `every` seconds when it has gone off."""
 
     def __init__(self, due: float | None, every: float = 3600.0) -> None:
         self.due, self.every = due, every

@@ -1,4 +1,4 @@
-"""What the fates of a target's probes say of it: down, lossy, slow."""
+"""Tests of what the fates of a target's probes say of it: down, lossy, slow."""
 
 import random
 

@@ -20,7 +20,7 @@ class Network:
         self.dead = set()
         self.rtt_s = 0.002
         self.flying = []
-        """(arrives at, target number, sequence, sent at)"""
+        """Probes on their way: (arrives at, target number, sequence, sent at)."""
         self.states = []
 
     def run(self, seconds):
@@ -66,7 +66,7 @@ def test_prober__a_cut_link_is_told_by_those_who_probe_it_and_is_well_afterwards
 
 
 class Loops(Network):
-    """With loops; `cut` are (from, to) pairs that nothing passes."""
+    """Network with loops; `cut` are (from, to) pairs that nothing passes."""
 
     def __init__(self, plan):
         super().__init__(plan)

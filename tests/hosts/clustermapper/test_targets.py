@@ -1,4 +1,4 @@
-"""What each Clustermapper probes: targets and loops, by plan."""
+"""Tests of what each Clustermapper probes: targets and loops, by plan."""
 
 from itertools import pairwise
 

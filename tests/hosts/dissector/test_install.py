@@ -20,7 +20,7 @@ needs_tshark = pytest.mark.skipif(shutil.which("tshark") is None, reason="tshark
 
 @pytest.fixture
 def user(tmp_path, monkeypatch):
-    """Whoever runs the test, at home in a folder of the test."""
+    """Return whoever runs the test, at home in a folder of the test."""
     for name in ("XDG_CONFIG_HOME", "WIRESHARK_PLUGIN_DIR", "SUDO_UID"):
         monkeypatch.delenv(name, raising=False)
     return PluginUser(tmp_path, os.geteuid(), os.getegid())
@@ -28,7 +28,7 @@ def user(tmp_path, monkeypatch):
 
 @pytest.fixture
 def ordinary():
-    """Somebody who is not root, at home where anybody may look: tests' own folders are root's alone."""
+    """Return a user who is not root, at home where anybody may look: tests' own folders are root's alone."""
     known = pwd.getpwnam("nobody") if os.geteuid() == 0 else pwd.getpwuid(os.geteuid())
     with tempfile.TemporaryDirectory(prefix="mrc-plugin-") as home:
         os.chown(home, known.pw_uid, known.pw_gid)
@@ -111,7 +111,7 @@ def test_under_sudo__with_the_rights_of_the_user_behind_it(ordinary, monkeypatch
 
 @needs_tshark
 def test_tshark__loads_it_from_there(ordinary):
-    """Not as root, for whom newer ones load no script at all."""
+    """Another user than root runs tshark: for root newer ones load no script at all."""
     other = ordinary.uid != os.geteuid()
     who = {"user": ordinary.uid, "group": ordinary.gid, "extra_groups": ()} if other else {}
 

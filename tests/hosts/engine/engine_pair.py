@@ -33,7 +33,7 @@ def make_evs(planes: int, uplinks: int) -> list[tuple[int, int]]:
 
 @dataclass
 class Path:
-    """What the wire does to packets of one (source, plane, EV)."""
+    """Behaviour of the wire for packets of one (source, plane, EV)."""
 
     delay_s: float
     cut: bool = False
@@ -176,7 +176,7 @@ class Pair:
             side.events += side.endpoint.events()
 
     def next_time(self) -> float | None:
-        """When something happens next."""
+        """Return when something happens next."""
         times = [t for t in (self.a.endpoint.next_timer(), self.b.endpoint.next_timer()) if t is not None]
         if self._wire:
             times.append(self._wire[0][0])
@@ -210,7 +210,7 @@ class Pair:
         self.now = end
 
     def run_until_quiet(self, limit_s: float = 60.0) -> None:
-        """Until nothing is on the wire, no timer runs (probes of bad EVs aside) and no write is outstanding."""
+        """Run until nothing is on the wire, no timer runs (probes of bad EVs aside) and no write is outstanding."""
         end = self.now + limit_s
         self.flush()
         while self.now < end:

@@ -93,7 +93,7 @@ def test_bool__is_no_number() -> None:
 )
 def test_dcids__three_readings(dcids: str, a_asks: tuple, b_answers: tuple) -> None:
     def ids_of(one: int, other: int) -> tuple[Any, Any]:
-        """(of requests of the first, of answers of the second)."""
+        """Return the ids (of requests of the first, of answers of the second)."""
         a, b = (
             Context(*pair, "x", Config.of(dcids=dcids), [], 1024, 128, True) for pair in ((one, other), (other, one))
         )

@@ -116,7 +116,7 @@ WRONG: dict[str, tuple[int, dict[str, Any], int]] = {
     "the RQMSN of a WriteIMM": (1, {"rqmsn": 1}, 1),
     "no FIRST": (0, {"opcode": MIDDLE}, 0),
 }
-"""Which packet of a message of four is changed how (`va`: by how much), and at which one it shows."""
+"""Packet of a message of four that is changed, with the change (`va`: by how much), and at which one it shows."""
 
 
 @pytest.mark.parametrize("case", WRONG)

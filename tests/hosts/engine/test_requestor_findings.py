@@ -1,4 +1,4 @@
-"""What simulation testing and fuzzing found, each as the smallest conversation that shows it."""
+"""Tests of what simulation testing and fuzzing found, each as the smallest conversation that shows it."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_window__rounding_of_the_byte_counter_stays_and_never_adds_up() -> None:
 
 
 def test_window__a_transport_ack_before_its_sack_counts_no_byte_twice() -> None:
-    """Found by simulation: the ACK empties the flight, and the SACK's bytes must not open the window once more."""
+    """Simulation found this: the ACK empties the flight, and the SACK's bytes must not open the window once more."""
     pair = Pair(planes=1, uplinks=1, config={"sack_threshold_bytes": 1})
     pair.filter = lambda s, p: [0.02] if s == "b" and isinstance(p, Sack) else None
     pair.write(bytes(1000))

@@ -89,7 +89,7 @@ def test_one_way_cut__of_the_acks_path_does_not_hurt() -> None:
 
 
 def test_silence__accuses_no_path_and_a_lone_loss_is_asked_about() -> None:
-    """What is lost may have been the SACK. The path itself is asked; it answers, so it stays."""
+    """The lost packet may have been the SACK. The path itself is asked; it answers, so it stays."""
     pair = Pair(psn=0, planes=2, uplinks=2)
     victims = lose_first(pair, lambda s, p: isinstance(p, Write))
     pair.write(b"one packet, alone on the wire")

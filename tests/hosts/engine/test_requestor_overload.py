@@ -21,7 +21,10 @@ def busy(seed: int, **config: object) -> Pair:
 
 
 def hold_back(pair: Pair, spans: list[tuple[float, float]], source: str) -> None:
-    """What `source` sends within a span arrives at its end, in order: its peer had no CPU, or it had none itself."""
+    """Return what `source` sends within a span arrives at its end, in order.
+
+    Its peer had no CPU, or it had none itself.
+    """
     held = 0
 
     def decide(sender: str, packet: Packet) -> list[float] | None:

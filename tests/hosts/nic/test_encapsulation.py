@@ -1,4 +1,7 @@
-"""What a NIC puts around a packet and what it takes off, in both NICs, without a socket. Frames are hostile."""
+"""Tests of what a NIC puts around a packet and what it takes off, in both NICs, without a socket.
+
+Frames are hostile.
+"""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def ip(*words: str) -> None:
 
 @contextlib.contextmanager
 def scratch_namespace():
-    """This thread inside a fresh network namespace with the ports of h0 and their cables' ends `far0`, `far1`."""
+    """Put this thread into a fresh network namespace with the ports of h0 and their cables' ends `far0`, `far1`."""
     libc = ctypes.CDLL(None, use_errno=True)
     name = f"zzdnic{os.getpid()}"
     ip("netns", "add", name)
@@ -274,7 +274,7 @@ class FullPort:
         self.build, self.take_counts, self._socket = real.build, lambda: (len(socket.taken) - 3, 0, 0, 0), socket
 
     def add_route(self, peer, route) -> None:
-        """Nothing here sends many."""
+        """Do nothing: no test here sends many."""
 
     def send(self, route, packet) -> int:
         try:

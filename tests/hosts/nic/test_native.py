@@ -67,7 +67,7 @@ class Ends:
         return self.there.outer(record.ev, frame.header[:4], frame.size) + frame.join()
 
     def arrived(self, frame: bytes) -> bytearray:
-        """As the switches leave it: addressed to the port's own uSID."""
+        """Return the frame as the switches leave it: addressed to the port's own uSID."""
         if not self.there.outer_header:
             return bytearray(frame)
         return bytearray(frame[:38] + self.decapsulation.own_usid + frame[54:])
@@ -435,7 +435,7 @@ def test_an_allocation_that_fails__loses_one_received_frame_at_most_and_the_ring
 
 @SHORT_OF_MEMORY
 def test_an_allocation_that_fails__makes_no_half_port_or_route(ends):
-    """What is made without enough memory is an error, and what there was before is as it was."""
+    """Making an object without enough memory is an error, and what there was before is as it was."""
     there, usid = ends.there, ends.decapsulation.own_usid
     route = (there.ethernet, there.source, there.addressing.pair, there.destination)
     port = {

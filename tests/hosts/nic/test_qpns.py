@@ -17,7 +17,7 @@ from tests.hosts.engine.engine_pair import MTU, Pair
 
 
 def run(code: bytes, frame: bytes) -> bool:
-    """What the kernel does with a classic BPF program of these instructions."""
+    """Return what the kernel does with a classic BPF program of these instructions."""
     at, a, x = 0, 0, 0
     while True:
         what, true, false, k = struct.unpack_from("=HBBI", code, at * 8)
@@ -56,14 +56,14 @@ def frame(qpn: int, length: int = 158, next_header: int = 41) -> bytes:
 
 
 def with_srh(qpn: int, segments: int) -> bytes:
-    """The same with a segment routing header of that many segments."""
+    """Return the frame with a segment routing header of that many segments."""
     plain = frame(qpn)
     srh = bytes((41, 2 * segments, 4, 0)) + bytes(4 + 16 * segments)
     return plain[:20] + b"\x2b" + plain[21:54] + srh + plain[54:]
 
 
 def without_outer(qpn: int) -> bytes:
-    """As it travels in the other modes."""
+    """Return the frame as it travels in the other modes."""
     out = frame(qpn, next_header=17)
     return out[:54] + out[94:]
 

@@ -182,7 +182,7 @@ def test_codecs__same_verdict_on_noise(noise, outer):
 @pytest.mark.parametrize("kept", [64, 67, 68, 72, 84, 100])
 @pytest.mark.parametrize("reason", [NackReason.TRIMMED, NackReason.TRIMMED_LASTHOP])
 def test_trimmed__what_is_left_is_enough(kept, reason):
-    """From 68 on TSETH is whole; below, the cut is in front of it (78 bytes with Ethernet)."""
+    """TSETH from 68 bytes on is whole; below, the cut is in front of it (78 bytes with Ethernet)."""
     outer = {NackReason.TRIMMED: 12, NackReason.TRIMMED_LASTHOP: 16}[reason] << 2 | 2
     record = verdict(SCAPY, WIRE["A"][:kept], 1, outer)
     assert record == verdict(STRUCT, WIRE["A"][:kept], 1, outer)

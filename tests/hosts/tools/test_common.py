@@ -1,4 +1,4 @@
-"""What the tools have in common: options, help and errors."""
+"""Tests of what the tools have in common: options, help and errors."""
 
 from __future__ import annotations
 

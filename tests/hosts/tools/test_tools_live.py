@@ -20,7 +20,7 @@ pytestmark = [
 
 
 def commands(fabric, *lines: str) -> tuple[str, int]:
-    """What the CLI says to piped commands, and how many failed."""
+    """Return what the CLI says to piped commands, and how many failed."""
     out = io.StringIO()
     read, write = os.pipe()
     with os.fdopen(write, "w") as script:

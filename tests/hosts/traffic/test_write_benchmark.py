@@ -65,7 +65,7 @@ class World:
         connection.on_completion(connection, Completion(connection.qp.qpn, 0, self.status, length, self.now))
 
     def run(self, coroutine):
-        """To the end of the coroutine."""
+        """Run the coroutine to its end."""
         return self.loop.run_until_complete(coroutine)
 
 

@@ -1,4 +1,7 @@
-"""How two ends of the verbs find each other: QpInfo as JSON, meeting by name, a peer that talks nonsense."""
+"""Tests of how two ends of the verbs find each other.
+
+QpInfo as JSON, meeting by name, a peer that talks nonsense.
+"""
 
 import socket
 from concurrent.futures import ThreadPoolExecutor

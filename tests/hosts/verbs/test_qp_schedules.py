@@ -75,7 +75,7 @@ class Program:
         self.source = self.a.reg_mr(bytearray(QPS * SLOTS * SLOT), 0)
         self.target = self.b.reg_mr(bytearray(QPS * SLOTS * SLOT))
         self.expected = bytearray(QPS * SLOTS * SLOT)
-        """What the target holds where nothing is under way."""
+        """Bytes that the target holds where nothing is under way."""
         kind = rng.choice((QpType.MRC, QpType.MRC, QpType.MRC, QpType.RC))
         self.links = [self._link(n, kind) for n in range(QPS)]
         self.settled = 0

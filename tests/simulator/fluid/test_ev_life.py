@@ -108,7 +108,7 @@ def test_flap__between_two_turns_is_not_seen():
 
 
 def test_floor__keeps_the_last_evs_though_they_lose():
-    """Nothing else is in rotation: a quarter of the profile stays, whatever it loses."""
+    """No other EV is in rotation: a quarter of the profile stays, whatever it loses."""
     life = life_of(plane({ev: [(1.0, 2.0)] for ev in range(4)}), others=0, members=0)
     kept = 3 - sum(change.by == EMPTY for change in life.changes if change.kind == RETIRED and change.at < 2)
     assert kept == 1
@@ -122,7 +122,7 @@ def test_port_down__nothing_is_lost_or_retired_where_both_know():
 
 @pytest.mark.parametrize("seed", range(20))
 def test_rotation_and_backups__as_in_the_engine(seed):
-    """The same retirements and returns leave the same EVs in rotation, in reserve and bad."""
+    """Equal retirements and returns leave the same EVs in rotation, in reserve and bad."""
     dice = Random(seed)
     config = Config.of(max_active=12, probe_ok_count=1)
     dead = {}

@@ -1,4 +1,4 @@
-"""What faults put out, and when: the verbs of a FaultTarget as intervals."""
+"""Tests of what faults put out, and when: the verbs of a FaultTarget as intervals."""
 
 import pytest
 

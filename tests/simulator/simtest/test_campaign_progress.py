@@ -1,4 +1,4 @@
-"""What a campaign says while it runs."""
+"""Tests of what a campaign says while it runs."""
 
 import io
 

@@ -34,7 +34,7 @@ def test_frame__a_good_frame_gets_all_the_way_to_a_record(monkeypatch: pytest.Mo
 
 
 def test_scapy__more_ip_options_than_scapy_takes_is_a_wire_error() -> None:
-    """Found by the fuzzer: MaximumItemsCount left the codec."""
+    """The fuzzer found this: MaximumItemsCount left the codec."""
     fuzz.scapy(b"\x01\x00\x40" + bytes(170))
 
 

@@ -1,4 +1,4 @@
-"""What simulation testing found in the virtual fabric, and what it has to see in an engine.
+"""Tests of what simulation testing found in the virtual fabric, and what it has to see in an engine.
 
 The schedules of the second part are those on which the engine once failed: queue pairs that waited for ever, state that
 grew, paths blamed for a stall. Each invariant of *invariants.py* that was made for them has one.
@@ -34,7 +34,7 @@ def test_host__engine_is_asked_again_when_an_idle_port_took_the_first_packet() -
 
 
 def test_switch__a_frame_whose_destination_was_damaged_ends_at_the_t1(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without an outer header it was sent to the last rack there is, whose T0 sent it up again, for ever."""
+    """The frame without an outer header was sent to the last rack there is, whose T0 sent it up again, for ever."""
 
     def spoil(self: WireFrame, random: float) -> None:
         self.data[DESTINATION_AT + 15] ^= 0xFF
@@ -116,7 +116,10 @@ def test_blame__a_stall_convicts_no_path(who: str, spines: int) -> None:
 
 
 def test_blame__of_a_stall_before_the_first_answer() -> None:
-    """Nothing was heard yet, no round trip is known, and one port is read: that says nothing of the other."""
+    """No answer was heard yet, no round trip is known, and one port is read.
+
+    That says nothing of the other.
+    """
     found = schedule(
         [Post(0.047155, 0, 0, 5632), Post(0.048931, 1, 0, 1), Post(0.098369, 1, 0, 1767)],
         [

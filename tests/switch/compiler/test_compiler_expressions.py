@@ -143,7 +143,7 @@ class Random:
 
     rng: random.Random
     long: bool = False
-    """With numbers of more than 128 bits."""
+    """Expressions with numbers of more than 128 bits."""
 
     def leaf(self, signed: bool):
         if self.rng.random() < 0.25:

@@ -318,7 +318,7 @@ def test_tables_never_applied__leave_no_trace_of_their_counters_meters_and_profi
 
 
 def test_bug__has_the_place_of_the_construct_the_compiler_was_at(monkeypatch):
-    """In the back end too, which works on instances."""
+    """The place is known in the back end too, which works on instances."""
 
     def broken(*_):
         raise KeyError("nobody thought of this")

@@ -70,7 +70,10 @@ def mutant(seed: int) -> str:
 
 
 def judge(seed: int) -> str:
-    """What is wrong with the compiler's answer; "" for a good complaint, "accepted" when it had none."""
+    """Return what is wrong with the compiler's answer.
+
+    "" for a good complaint, "accepted" when it had none.
+    """
     text = mutant(seed)
     try:
         check_program(text)

@@ -1,4 +1,4 @@
-"""What all programs share is made once: `mrc_testbed.switch.compiler.prepare()`, as setup may call it."""
+"""Tests of what all programs share is made once: `mrc_testbed.switch.compiler.prepare()`, as setup may call it."""
 
 from __future__ import annotations
 

@@ -115,7 +115,7 @@ def test_parser(parsing, sent, error, path, seen):
 
 
 def test_parser__payload_begins_where_it_stopped(parsing):
-    """After an error, too: what was not extracted is payload."""
+    """The same holds after an error: what was not extracted is payload."""
     ((_, out),) = parsing.send(1, bytes.fromhex("50 56 00") + b"tail")
     assert out[6:] == b"tail"
     ((_, out),) = parsing.send(1, bytes.fromhex("30 01"))
@@ -271,13 +271,16 @@ def test_names__an_action_called_like_an_entry_of_a_table():
 
 
 def test_lists__one_that_reads_the_header_it_is_assigned_to():
-    """It is valid afterwards; p4c 1.2.5 leaves it invalid, so that BMv2 cannot be asked."""
+    """The header is valid afterwards; p4c 1.2.5 leaves it invalid, so that BMv2 cannot be asked."""
     body = TWINS.replace("t.apply();", "std.egress_spec = 1; hdr.h = { hdr.h.b, hdr.h.a };")
     assert Bench(compile_program(body)).send(2, b"\3\4\5") == [(1, b"\4\3\5")]
 
 
 def test_packet_length__grows_with_a_header_that_a_list_makes_valid():
-    """As setValid does it in simple_switch; a copy of a header counts nowhere (found by the fuzz of both switches)."""
+    """The length grows as by setValid in simple_switch.
+
+    A copy of a header counts nowhere (found by the fuzz of both switches).
+    """
     body = TWINS.replace("struct headers_t { h_t h; }", "struct headers_t { h_t h; h_t o; }")
     body = body.replace(
         "control E(inout headers_t hdr, inout meta_t meta, inout standard_metadata_t std) { apply {",

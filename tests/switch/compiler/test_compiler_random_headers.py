@@ -18,7 +18,7 @@ SINGLE = ("h0", "h1", "h2", "h3")
 STACK = 3
 PLACES = (*SINGLE, *(f"st[{i}]" for i in range(STACK)))
 ORDER = ("h0", "h1", *(f"st[{i}]" for i in range(STACK)), "h2", "h3")
-"""As the parser finds them and the deparser sends them."""
+"""Headers as the parser finds them and the deparser sends them."""
 TEMPLATE = """
 #include <core.p4>
 #include <v1model.p4>
@@ -161,7 +161,7 @@ def by_hand(ops: list[tuple[Any, ...]], headers: dict[str, Header]) -> None:
 
 
 def disagreement(seed: int) -> str:
-    """What the compiled program sends otherwise; empty: nothing."""
+    """Return what the compiled program sends otherwise; empty: nothing."""
     rng = random.Random(seed)
     ingress, egress = operations(rng, rng.randrange(8)), operations(rng, rng.randrange(8))
     program = TEMPLATE.format(stack=STACK, ingress=as_p4(ingress), egress=as_p4(egress))

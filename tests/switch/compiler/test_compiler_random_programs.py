@@ -230,7 +230,7 @@ def pack(values: list[int]) -> bytes:
 
 
 def disagreement(seed: int) -> str:
-    """What the compiled program does otherwise; empty: nothing."""
+    """Return what the compiled program does otherwise; empty: nothing."""
     made = Small(seed)
     program = source(made)
     bench = Bench(compile_program(program))

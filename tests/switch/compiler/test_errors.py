@@ -1,4 +1,7 @@
-"""What the compiler says of programs it does not take: place, cause, and what would have worked."""
+"""Tests of what the compiler says of programs it does not take.
+
+Place, cause, and what would have worked.
+"""
 
 from __future__ import annotations
 

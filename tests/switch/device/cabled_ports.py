@@ -25,7 +25,7 @@ from tests.switch.mini_program import BY_MAC, FORWARD, mini
 
 CLONE_NEWNET = 0x40000000
 WAIT_S = 10.0
-"""How long a test waits for something that must happen; only a failure takes that long.
+"""Longest wait for what must happen, seconds; only a failure takes that long.
 
 A frame is waited for longer while the forwarding thread waits for a CPU: beside real-time threads (fabrics with rates)
 ordinary ones share 5 % of the time, and a thread of a process that was started by `nice` has a hundredth of that.
@@ -65,7 +65,7 @@ def no_story() -> str:
 
 
 def waited_s() -> float:
-    """How long the threads of this process have been ready to run without a CPU, seconds."""
+    """Return how long the threads of this process have been ready to run without a CPU, seconds."""
     return sum(waited for _, waited in thread_seconds(os.getpid()).values())
 
 

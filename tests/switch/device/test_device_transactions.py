@@ -1,4 +1,4 @@
-"""What a device takes back when a transaction fails, and what packets see of one that is held."""
+"""Tests of what a device takes back when a transaction fails, and what packets see of one that is held."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from mrc_testbed.switch.device.traffic import Impairment, PortSettings
 from tests.switch.mini_program import BY_MAC, FORWARD, frame, mini
 
 WAIT_S = 10.0
-"""How long a test waits for something that must happen; only a failure takes that long."""
+"""Longest wait for what must happen, seconds; only a failure takes that long."""
 
 
 class Chain:
@@ -204,7 +204,7 @@ def test_mtu__longer_frames_and_no_frames_are_dropped_by_the_sender(chain: Chain
 
 
 def test_traffic__delay_loss_and_rate_of_a_port_on_a_wire(chain: Chain) -> None:
-    """They are the traffic manager's, which knows no cable: the same settings as on an interface."""
+    """The settings are the traffic manager's, which knows no cable: the same settings as on an interface."""
     chain.route_to_cpu()
     sends = Impairment(delay_us=2000, loss_pattern="0001")
     chain.devices[1].traffic.set(2, PortSettings(rate_bps=10_000_000, output=sends))

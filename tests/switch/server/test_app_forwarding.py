@@ -262,7 +262,10 @@ async def write_spray_tables(switch: fy.Switch) -> None:
 
 
 async def leaving_by(wire: dict[int, Wire]) -> dict[int, int]:
-    """Of 64 flows, how many leave by each uplink; the last frame, back to port 1, tells that all passed."""
+    """Return how many of 64 flows leave by each uplink.
+
+    The last frame, back to port 1, tells that all passed.
+    """
     for label in range(64):
         wire[1].send(ipv6_frame("fd00::9", flow_label=label))
     wire[1].send(ipv6_frame("fd01::1"))

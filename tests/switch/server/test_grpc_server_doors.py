@@ -1,4 +1,7 @@
-"""Who may ask the switches' servers: the Unix socket is for its owner, TCP for whoever shows the token."""
+"""Tests of who may ask the switches' servers.
+
+The Unix socket is for its owner, TCP for whoever shows the token.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What the daemon knows of interfaces: as the kernel says it, also when that says more than can be kept."""
+"""Tests of what the daemon knows of interfaces.
+
+As the kernel says it, also when that says more than can be kept.
+"""
 
 from __future__ import annotations
 

@@ -57,7 +57,10 @@ def test_report__what_came_and_what_did_not():
 
 
 def test_report__ports_that_the_script_does_not_name_lead_nowhere():
-    """As in p4c's runner, which gives the switch those of the script only; `no_packet` looks at all of them."""
+    """The rule is that of p4c's runner, which gives the switch those of the script only.
+
+    `no_packet` looks at all of them.
+    """
     program = compile_program(SMALL / "digests.p4")
     packet = "packet 3 02 1234 000000000003\n"
     assert run(program, packet).passed
@@ -69,7 +72,7 @@ def test_report__ports_that_the_script_does_not_name_lead_nowhere():
     ("packet", "place"), [("ee000000", "P4:18:9"), ("04000006", "P4:49:13"), ("ef000000", "P4:56:13")]
 )
 def test_assert__drops_the_packet_and_fails_the_script(packet, place):
-    """In the parser, the ingress (where the clone asked for goes the same way) and the egress."""
+    """The assertion fails in the parser, the ingress (where the clone asked for goes the same way) and the egress."""
     program = compile_program(SMALL / "indexed.p4")
     report = run(program, f"mirroring_add 1 2\npacket 3 {packet}\npacket 3 05\nexpect 1\nexpect 2\nno_packet")
     place = f"{SMALL / 'indexed.p4'}{place.removeprefix('P4')}"

@@ -1,4 +1,4 @@
-"""What `mrc bench incast` makes of its figures; the measurement itself needs a live fabric."""
+"""Tests of what `mrc bench incast` makes of its figures; the measurement itself needs a live fabric."""
 
 from types import SimpleNamespace
 

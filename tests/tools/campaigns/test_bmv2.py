@@ -1,4 +1,7 @@
-"""The same STF scripts on the embedded switch and on BMv2, where that is; what it needs is tested everywhere."""
+"""STF scripts, the same on the embedded switch and on BMv2, where that is.
+
+What it needs is tested everywhere.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,10 @@ LIMITS = {
 }
 """Scripts of programs that BMv2 runs otherwise."""
 NOT_FOR_BMV2 = "// Not for BMv2: "
-"""How the first line of a program begins that p4c refuses, or BMv2 what p4c made of it; the reason is behind it."""
+"""Starts of the first line of programs that p4c refuses, or BMv2 what p4c made of it.
+
+The reason is behind it.
+"""
 
 
 def first_line(source: Path) -> str:

@@ -117,7 +117,7 @@ def test_fuzz__without_bmv2_says_what_is_missing(monkeypatch: pytest.MonkeyPatch
 
 
 def test_theirs__a_program_refused_after_others_is_tried_again_by_a_fresh_bmv2(monkeypatch, tmp_path):
-    """What one program leaves behind must not count against all that follow."""
+    """Remains of one program must not count against all that follow."""
     made: list[object] = []
 
     class Stuck:

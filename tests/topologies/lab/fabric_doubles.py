@@ -48,14 +48,14 @@ class BareTarget(targets.EmbeddedTarget):
 
 
 class SilentThrift(ThriftTraffic):
-    """Nobody is called: every setting is taken, and nothing waits anywhere."""
+    """Thrift without a server: every setting is taken, and nothing waits anywhere."""
 
     def _ask(self, *_call):
         return 0
 
 
 class CabledTarget(BareTarget):
-    """The same with cables, as BMv2 has them."""
+    """Target with cables, as BMv2 has them."""
 
     name = "cabled"
 
@@ -81,7 +81,7 @@ def bare_fabric(run_dir, plan=None, cabled=False, progress=None, **options):
 
 
 def commands(fabric, tmp_path, *lines):
-    """What the CLI says to piped commands, and how many failed."""
+    """Return what the CLI says to piped commands, and how many failed."""
     script = tmp_path / "commands"
     script.write_text("\n".join(lines) + "\n")
     out = io.StringIO()

@@ -56,7 +56,7 @@ class Rig:
             yield taken
 
     def carry(self, sender: str, receiver: str, count: int) -> list[bytes]:
-        """What arrives of so many frames."""
+        """Return what arrives of so many frames."""
         with (
             self.listening(receiver) as taken,
             socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as given,
@@ -85,7 +85,7 @@ def received(taken: socket.socket) -> list[bytes]:
 
 @pytest.fixture
 def rig() -> Iterator[Rig]:
-    """In a network namespace of its own, which takes all interfaces along when it goes."""
+    """Make a rig in a network namespace of its own, which takes all interfaces along when it goes."""
     libc = ctypes.CDLL(None, use_errno=True)
     with open("/proc/thread-self/ns/net") as ours:
         assert libc.unshare(CLONE_NEWNET) == 0

@@ -43,7 +43,7 @@ class MemoryTraffic(TrafficControl):
 
 
 class StandIn:
-    """What an Injector needs of a Fabric."""
+    """Stand-in with what an Injector needs of a Fabric."""
 
     def __init__(self, plan=SLOW):
         self.plan, self.traffic, self.cut = plan, MemoryTraffic(plan), set()

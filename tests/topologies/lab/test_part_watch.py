@@ -162,7 +162,7 @@ def test_closed__nothing_is_told_or_started_any_more(watched):
 
 
 def test_death_on_another_machine__is_told_with_its_machine_and_cured(watched):
-    """What the machine tells of its part is all that there is: no pidfd, no log."""
+    """The machine's report of its part is all that there is: no pidfd, no log."""
 
     def part(pid):
         return RemotePart("h7", " on machine b", pid, Path("/run/there/h7.log"), RemoteWork("h7", dict))

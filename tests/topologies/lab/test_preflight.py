@@ -1,4 +1,4 @@
-"""What is refused before anything is made, each with cause and cure. No root."""
+"""Tests of what is refused before anything is made, each with cause and cure. No root."""
 
 import os
 import socket
@@ -41,7 +41,7 @@ def test_port__holder_is_named():
 
 
 def test_namespaces__refused_by_the_kernel_says_why(tmp_path, monkeypatch):
-    """Found in a chroot: mnexec died at once and Mininet waited for its prompt for ever."""
+    """A chroot showed this: mnexec died at once and Mininet waited for its prompt for ever."""
     fake = tmp_path / "mnexec"
     fake.write_text("#!/bin/sh\necho 'mount: Invalid argument' >&2\nexit 1\n")
     fake.chmod(0o755)
@@ -52,7 +52,7 @@ def test_namespaces__refused_by_the_kernel_says_why(tmp_path, monkeypatch):
 
 @pytest.mark.root
 def test_namespaces__a_chroot_that_hosts_would_leave_is_refused(tmp_path):
-    """Found in a chroot: agents entered their hosts' namespaces and with them the machine's root."""
+    """A chroot showed this: agents entered their hosts' namespaces and with them the machine's root."""
     for folder in ("bin", "lib", "lib64", "usr", "proc", "sys", "sbin", "inside"):
         (tmp_path / folder).mkdir()
     script = """

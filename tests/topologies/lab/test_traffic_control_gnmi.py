@@ -1,4 +1,7 @@
-"""What asks the switches' daemon over gNMI ends with it: calls under way at once, later ones before they are sent."""
+"""Tests of what asks the switches' daemon over gNMI ends with it.
+
+Calls under way at once, later ones before they are sent.
+"""
 
 import re
 import threading

@@ -22,7 +22,7 @@ pytestmark = [
 PLAN = Plan(1, 2, 2, 1, host_link=LinkSpeed(8e6, 0.005), fabric_link=LinkSpeed(8e6, 0.010), pmtu_bytes=1024)
 PORTS = Ports(19559, 19339)
 UP, DOWN = "p0-t0-0-eth2", "p0-t1-0-eth1"
-"""What T0 0 sends to T1 0, and what that sends back."""
+"""Frames that T0 0 sends to T1 0, and those that sends back."""
 
 
 @pytest.fixture(scope="module", params=WIRES)
@@ -112,7 +112,9 @@ def test_counts__of_all_switches__cables_that_lose_and_switches_without_power(fa
 
 
 def test_probe__is_away_as_long_as_rates_and_delays_say(fabric):
-    """To the T0, to the T1 and back: 2 x (5 + 10) ms, and 200 bytes at 8 Mb/s by three switches: 0.6 ms."""
+    """The way to the T0, to the T1 and back takes 2 x (5 + 10) ms, and 200 bytes at 8 Mb/s by three switches: 0.6
+    ms.
+    """
     times = sorted(Prober(fabric).round(20, gap_s=0.01).values())
     assert len(times) == 20 and times[0] >= 0.0306
     fabric.inject.delay("p0-t0-0", "p0-t1-0", 0.040)

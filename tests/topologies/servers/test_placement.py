@@ -1,4 +1,4 @@
-"""Which machine holds what."""
+"""Tests of which machine holds what."""
 
 import pytest
 from hypothesis import given

@@ -130,7 +130,7 @@ def test_cursor__stays_where_it_was(prompt):
 
 
 def test_screen__has_the_notice_on_a_line_of_its_own(prompt):
-    """What is erased and what is written, as the terminal gets it: a line over two rows is taken off both."""
+    """The terminal gets what is erased and written: a line over two rows is taken off both."""
     prompt.type("links " + "p1-t1-0" * 12)
     prompt.expect("p1-t1-0" * 9)
     prompt.raw = ""

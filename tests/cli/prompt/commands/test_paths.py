@@ -24,7 +24,7 @@ def an_ev(ev, **fields):
 
 
 def probed(monkeypatch, results):
-    """Have three probes of each EV end so; by EV."""
+    """Make the three probes of each EV end as `results` says, by EV."""
 
     def sweep(session, source, destination, count, interval_s):
         return [
@@ -81,7 +81,7 @@ def test_deny_and_allow__on_every_host_or_one(cli, fabric):
 
 
 def a_probe(rtt_s, out=True):
-    """What an agent tells of one (hosts/agent/services/ev_ping.py)."""
+    """Return what an agent tells of one (hosts/agent/services/ev_ping.py)."""
     return {"rtt_s": rtt_s, "out": out, "back": rtt_s is not None if out else None}
 
 

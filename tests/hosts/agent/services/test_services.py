@@ -50,7 +50,7 @@ class Ports:
 
 
 class Side:
-    """All of one agent but its loop, its NIC and its links."""
+    """One agent without its loop, its NIC and its links."""
 
     def __init__(self, name: str, folder: Path) -> None:
         config, loop = host_config(PLAN, {}), asyncio.get_running_loop()

@@ -17,7 +17,10 @@ E = NsccParameters.derive(1500, 12.5, 5000.0, trimming=False, scaling="shape", u
 
 
 def controller(p: NsccParameters, **state: Any) -> Nscc:
-    """As the sheet sets its rows up: nothing is due, 100 000 bytes in flight; then `state`."""
+    """Return a controller as the sheet sets its rows up: nothing is due, 100 000 bytes in flight.
+
+    Then `state`.
+    """
     now = 100.0 if p is R else 200_000.0
     cc = Nscc(p, now)
     cc.t_cut = 0.0

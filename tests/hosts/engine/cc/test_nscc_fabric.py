@@ -64,7 +64,7 @@ def test_one_flow__96_percent_of_the_bottleneck_without_a_mark(planes):
 
 
 def test_tiny_writes__teach_no_base_rtt_that_full_packets_would_queue_for():
-    """At 10 Mb/s four links take 3.6 ms longer to serialise a full packet than two bytes."""
+    """Four links at 10 Mb/s take 3.6 ms longer to serialise a full packet than two bytes."""
     made = scaled(4, rate_bps=10e6, rtt_s=0.010)
     fabric = VirtualFabric(Plan(4, 2, 2, 1), seed=1, links=made.links, queues=made.queues, config=made.config)
     tiny = Flow(fabric, "h0", "h1", message_bytes=2, messages=100, depth=1)

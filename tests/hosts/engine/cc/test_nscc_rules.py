@@ -21,7 +21,7 @@ PIPE = NsccParameters.derive(MTU, 12.5e6, RTT, trimming=True)
 
 
 def controller(**state: float) -> Nscc:
-    """In the middle of a transfer: 10 s, a quick-adapt window just begun."""
+    """Return a controller in the middle of a transfer: 10 s, a quick-adapt window just begun."""
     cc = Nscc(PIPE, 10.0)
     cc.qa_due, cc.inflight = 10.0 + RTT, 60_000
     for name, value in state.items():
@@ -64,7 +64,7 @@ def test_fair__the_same_bytes_for_small_and_large_windows(start):
 
 
 def test_decrease__keeps_the_ratio_and_fair_increase_closes_it():
-    """Why two flows meet: increases add the same to both, decreases take the same share."""
+    """Two flows meet: increases add the same to both, decreases take the same share."""
     small, large = controller(cwnd=15_000), controller(cwnd=60_000)
     now = 10.0
     for _ in range(40):
@@ -161,7 +161,9 @@ def test_penalty__goes_on_while_another_qp_of_the_destination_is_throttled():
 
 
 def starved(**state: float) -> Nscc:
-    """At the end of a quick-adapt window in which 3000 bytes arrived of a full window, with a trim."""
+    """Return a controller at the end of a quick-adapt window in which 3000 bytes arrived of a full window, with a
+    trim.
+    """
     return controller(cwnd=60_000, qa_due=10.0, won=3000, qa_trim_at=9.999, **state)
 
 
@@ -283,7 +285,7 @@ def test_any_signals__window_within_bounds_and_nothing_stays_in_flight(signals, 
 
 
 def crowd(share: float) -> Nscc:
-    """In a crowd with a window of so many packets."""
+    """Return a controller in a crowd, with a window of so many packets."""
     cc = controller(cwnd=60_000)
     cc.on_trim(10.0, MTU, last_hop=True)
     assert cc.crowd.joined

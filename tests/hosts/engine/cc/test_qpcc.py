@@ -115,7 +115,7 @@ def test_share__a_qp_that_ends_takes_its_flight_along():
 
 
 def test_quiet__nothing_is_in_flight_any_more():
-    """Whatever mix of SACKs, trims and losses came, of data and of answers."""
+    """Any mix of SACKs, trims and losses of data and answers ends with nothing in flight."""
     queues = QueueProfile(data_bytes=25_000, trim_bytes=20_000, ecn_min_bytes=10_000)
     net = fabric(hosts=3, queues=queues, planes=2)
     for source in ("h3", "h4", "h5"):
@@ -209,7 +209,7 @@ def test_may_send__row_h4(rule, may):
 
 @pytest.mark.parametrize("rule", ["mrc", "uet"])
 def test_window_of_one_packet__asks_every_time_and_does_not_stall(rule):
-    """With less than the coalescing threshold open, waiting for the idle flush would cost 4 ms a packet."""
+    """Below the coalescing threshold, waiting for the idle flush would cost 4 ms a packet."""
     lines: list[Write] = []
 
     def trace(what: str, at: float, where: str, frame: Any) -> None:

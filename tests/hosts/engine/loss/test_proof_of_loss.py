@@ -1,4 +1,7 @@
-"""When silence about a packet proves that it is lost: the peer is known to have read on since (proof_of_loss.py)."""
+"""Tests of when silence about a packet proves that it is lost.
+
+The peer is known to have read on since (proof_of_loss.py).
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ REST_S = REST_PART * Config().loss.base_timeout_s
 
 @pytest.fixture
 def proof() -> ProofOfLoss:
-    """After 200 round trips of RTT_S, the last of a packet that left at 0."""
+    """Return a proof after 200 round trips of RTT_S, the last of a packet that left at 0."""
     rtt = RoundTrips(Config())
     for n in range(200):
         rtt.on_sample(RTT_S, n * RTT_S)

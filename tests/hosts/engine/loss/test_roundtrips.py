@@ -20,7 +20,7 @@ T = CONFIG.loss.base_timeout_s
 
 
 def calm(config: Config = CONFIG, samples: int = 200) -> RoundTrips:
-    """So many round trips of RTT_S, in the first 2 s: no deviation is left."""
+    """Return round trips with `samples` of RTT_S, in the first 2 s: no deviation is left."""
     rtt = RoundTrips(config)
     for n in range(samples):
         rtt.on_sample(RTT_S, n * RTT_S)
@@ -135,7 +135,7 @@ def test_verdict__waits_for_two_of_the_four_round_trips_of_the_timer() -> None:
 
 
 def charges(config: Config, most: int = 100) -> list[float]:
-    """When a QP that charges as soon as it may does so; it ends with the charge that is refused."""
+    """Return when a QP that charges as soon as it may does so; it ends with the charge that is refused."""
     budget, found = RetryBudget(config, RoundTrips(config)), []
     while len(found) < most:
         found.append(budget.again_at)

@@ -19,7 +19,7 @@ from mrc_testbed.hosts.engine.wire.packets import Nack, NackReason, Packet, Reli
 from tests.hosts.engine.engine_pair import ACKS, MTU, Pair
 
 BEGIN_S = 0.030
-"""When the fault begins: the write is under way."""
+"""Time at which the fault begins: the write is under way."""
 WAIT_S = 30.0
 SLACK_S = 0.1
 """A few round trips: until the first loss is found, and the last charge comes."""

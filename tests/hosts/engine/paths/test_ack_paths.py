@@ -20,7 +20,7 @@ def done(pair: Pair, data: bytes) -> None:
 
 
 def probes(pair: Pair, side: str = "b") -> list[float]:
-    """When EV probes left."""
+    """Return when EV probes left."""
     found = pair.sent(EndpointRequest, side)
     return [line.at for line in found if line.packet.op == EndpointOp.EV_PROBE]
 
@@ -167,7 +167,10 @@ def test_any_one_way_failures__as_long_as_one_path_works_each_way(
 
 
 def test_no_qps_left__an_ev_probe_is_answered_over_the_ev_it_came_on() -> None:
-    """Found with mrc-ping: a proof outlived the QPs that would have renewed it; answers left over a path cut since."""
+    """A proof, as found with mrc-ping, outlived the QPs that would have renewed it.
+
+    Answers left over a path cut since.
+    """
     pair = paced(planes=1, uplinks=2)
     pair.write(pair.bytes(100 * MTU))
     pair.run_until_quiet()

@@ -303,7 +303,7 @@ def test_least_bad__never_without_a_floor_nor_a_denied_one() -> None:
 
 
 def test_obstacle__a_plane_that_is_up_and_denied_is_no_port_that_is_down() -> None:
-    """With `all_ports_down` "wait" such a QP would have waited for a port, for ever, though one is up."""
+    """Such a QP with `all_ports_down` "wait" would have waited for a port, for ever, though one is up."""
     found = profile(planes=2, uplinks=1)
     for ev in found.on_plane(1):
         found.signal(ev, EvSignal.DENY, 0.0)

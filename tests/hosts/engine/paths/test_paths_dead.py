@@ -1,4 +1,7 @@
-"""How soon a dead path is out of use when packets are few: lone packets, and the question at half the timer."""
+"""Tests of how soon a dead path is out of use when packets are few.
+
+Lone packets, and the question at half the timer.
+"""
 
 from __future__ import annotations
 

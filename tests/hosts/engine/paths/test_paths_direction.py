@@ -1,4 +1,7 @@
-"""Which way a path is dead: an answer that is lost on the way back is no fault of the way out."""
+"""Tests of which way a path is dead.
+
+An answer that is lost on the way back is no fault of the way out.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,7 @@ def fabric_of(seed: int = 1) -> VirtualFabric:
 
 
 def sweep(fabric: VirtualFabric, source: str, target: str, timeout_s: float = 0.2) -> dict[int, str]:
-    """What one probe on each path tells, of those that do not work both ways."""
+    """Return what one probe on each path tells, of those that do not work both ways."""
     host, asked = fabric.host(source), []
     for ev, plane in PLAN.ev_planes(PLAN.host(source), PLAN.host(target)):
         asked.append(host.endpoint.probe_ev(target, ev, plane, now=fabric.now, timeout_s=timeout_s))
@@ -68,7 +71,10 @@ FAULTS: list[tuple[list[InjectedFault], dict[int, str], dict[int, str]]] = [
 def test_sweep__says_exactly_the_broken_thing(
     faults: list[InjectedFault], there: dict[int, str], back: dict[int, str], with_qps: bool
 ) -> None:
-    """Without a QP nothing is proven to work; with one, proofs from before the fault are there."""
+    """No path is proven without a QP; none is known to work.
+
+    With one, proofs from before the fault are there.
+    """
     fabric = fabric_of()
     if with_qps:
         flow = Flow(fabric, "h0", "h2", messages=20)
@@ -196,7 +202,10 @@ def test_reliability_probe__of_a_silent_peer_convicts_nobody_and_goes_on() -> No
 
 @pytest.mark.parametrize("seed", range(4))
 def test_tail_of_a_burst__whose_acknowledgments_are_lost_is_no_loss(seed: int) -> None:
-    """What goes by plane 1 arrives last, so no SACK by plane 0 shows it; those by plane 1 take a way that died."""
+    """Packets by plane 1 arrive last, so no SACK by plane 0 shows it.
+
+    Those by plane 1 take a way that died.
+    """
     pair = Pair(planes=2, uplinks=2, seed=seed)
     for ev in (0x100, 0x101):
         pair.path("a", ev).delay_s = 0.006

@@ -34,7 +34,7 @@ def sent(endpoint: Endpoint, room: list[int], limit: int = 64) -> list[tuple[int
 
 
 def test_busy_port__holds_up_its_own_packets_alone() -> None:
-    """Found in review: 64 packets for a busy port were all that was looked at until something else happened."""
+    """Review found that 64 packets for a busy port were all that was looked at until something else happened."""
     a = host()
     probes(a, 0, MANY)
     other = probes(a, 1, 1)
@@ -69,7 +69,7 @@ def test_room__is_used_up_to_the_limit_and_the_rest_stays() -> None:
 
 
 def test_room__goes_to_all_that_wait_for_it_in_turn() -> None:
-    """What waits for one port alone does not starve what waits for that one or another."""
+    """A packet that waits for one port alone does not starve what waits for that one or another."""
     a = host()
     says(a, "c", 0, 0b11, 1)
     probes(a, 0, MANY)

@@ -1,4 +1,6 @@
-"""What a host believes of its peers' ports, over restarts, lost words and words that come late (peer_table.py)."""
+"""Tests of what a host believes of its peers' ports, over restarts, lost words and words that come late
+(peer_table.py).
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,7 @@ def update(request_id: int, ports: int) -> EndpointRequest:
 
 
 def arrives(pair: Pair, packet: EndpointRequest) -> None:
-    """At a, from b."""
+    """Deliver a packet from b at a."""
     pair.a.endpoint.receive(packet, packet.plane, "b", pair.now)
     pair.flush()
 
@@ -128,7 +130,7 @@ def test_connect__tells_again_what_nobody_acknowledged() -> None:
 
 @pytest.mark.parametrize("down", [False, True])
 def test_update__not_taken_in_is_not_acknowledged_and_said_again(down: bool) -> None:
-    """What comes late from another process (id ahead) hides b's words, until b has said them for a refresh or two."""
+    """A late word of another process (id ahead) hides b's words, until b has said them for a refresh or two."""
     pair = Pair(planes=2)
     pair.run(0.1)
     arrives(pair, update(updates(pair)[-1].request_id + 100 & 0xFFFF, 0b11 if down else 0b10))
@@ -161,7 +163,7 @@ def test_update__overtaken_by_a_newer_one_that_says_the_same_is_acknowledged() -
 @pytest.mark.parametrize("ahead", [1, -1])
 @pytest.mark.parametrize("after_s", [0.0, 0.005, 2.0])
 def test_late_word_of_the_old_process__about_a_port_that_is_up_ends(ahead: int, after_s: float) -> None:
-    """It comes after the connect, before or after the new process's own."""
+    """The late word comes after the connect, before or after the new process's own."""
     pair = with_plane_0_of_b_down()
     old = updates(pair)[-1]
     restart_b(pair, old.request_id - ahead & 0xFFFF)

@@ -160,7 +160,7 @@ def goodput(pair: RcPair, packets: int) -> float:
 
 
 def test_one_percent_loss__falls_under_a_third():
-    """With 256 packets in flight a loss costs 256, and one packet in a hundred is lost."""
+    """A loss with 256 packets in flight costs 256, and one packet in a hundred is lost."""
     kwargs = {"per_packet_s": 0.01 / 256, "rc": {"window_packets": 256}, "region": 4000 * MTU}
     clean = goodput(RcPair(**kwargs), 4000)
     pair, rng = RcPair(**kwargs), Random(5)

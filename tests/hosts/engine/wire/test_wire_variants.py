@@ -239,7 +239,7 @@ def test_hostile__a_dialect_refuses_what_its_codec_refuses_and_raises_nothing_el
 
 
 def test_transfer__with_all_variants_over_real_bytes() -> None:
-    """Not `decap_dscp`: switches mark trims in the outer header alone."""
+    """All variants but `decap_dscp` are on: switches mark trims in the outer header alone."""
     keys = {k: v for k, v in VARIANTS.items() if k != "decap_dscp"} | {"timestamps": False, "rtx_echo": True}
     scale = scaled(2, config=keys)
     for mode in ("srv6", "structured"):

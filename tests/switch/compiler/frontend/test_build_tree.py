@@ -1,4 +1,7 @@
-"""What the AST is made of: places of names, annotations, bodies, and how deep a program may be nested."""
+"""Tests of what the AST is made of.
+
+Places of names, annotations, bodies, and how deep a program may be nested.
+"""
 
 from __future__ import annotations
 

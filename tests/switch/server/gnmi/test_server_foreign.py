@@ -56,7 +56,7 @@ def of_gnmic() -> tuple[str, list[dict]]:
 
 
 def of_telegraf() -> tuple[str, list[dict]]:
-    """The same of telegraf.conf."""
+    """Return the settings of telegraf.conf."""
     tomllib = pytest.importorskip("tomllib", reason="Python 3.11 reads TOML")
     (given,) = tomllib.loads((EXAMPLES / "telegraf.conf").read_text())["inputs"]["gnmi"]
     assert given["addresses"] == ["127.0.0.1:9339"]

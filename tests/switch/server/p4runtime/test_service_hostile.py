@@ -138,7 +138,7 @@ def test_mutated_requests__never_break_the_server():
 # ---- well-formed messages with other values ------------------------------------------------------------------------
 
 FIELD_ROUNDS = int(os.environ.get("MRC_FUZZ_ROUNDS", "100"))
-"""Of the test below; 10,000 take some minutes."""
+"""Rounds of the test below; 10,000 take some minutes."""
 NUMBERS = (0, 1, 2, 3, 5, 77, 510, 511, 1 << 16, (1 << 31) - 1, -1, -(1 << 31))
 BYTES = (b"", b"\0", b"\1", b"\0\0\0\1", b"\xff", b"\x01\xff", bytes(5), b"\xff" * 17, bytes(3000), b"5", b"eth0")
 

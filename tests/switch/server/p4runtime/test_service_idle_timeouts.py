@@ -24,7 +24,7 @@ def entry(number: int, timeout_ns: int = 0) -> TableEntry:
 
 @pytest.fixture
 def device() -> P4Device:
-    """Under a virtual clock, at 0."""
+    """Return a device under a virtual clock, at 0."""
     device = P4Device(1, "s1")
     device.load(mini())
     device.advance(0)

@@ -55,7 +55,10 @@ def rig(tmp_path_factory):
 
 
 def left_on(rig, name):
-    """What a machine has that it did not have before: interfaces, processes of ours, files beside lock and logs."""
+    """Return what a machine has that it did not have before.
+
+    Interfaces, processes of ours, files beside lock and logs.
+    """
     links = [row["ifname"] for row in json.loads(rig.run(name, "ip", "-j", "link"))]
     processes = [
         line for line in rig.run(name, "ps", "-eo", "args").splitlines() if "python" in line or "mnexec" in line

@@ -60,7 +60,7 @@ def parts_on(rig, machine):
 
 
 class ClusterFront(Front):
-    """Somebody at the prompt of `mrc up --servers`."""
+    """User at the prompt of `mrc up --servers`."""
 
     def __init__(self, rig):
         self.rig = rig

@@ -1,4 +1,4 @@
-"""What runs on a machine: its answers to what is no request, and its end."""
+"""Tests of what runs on a machine: its answers to what is no request, and its end."""
 
 import json
 import os
