@@ -1,4 +1,7 @@
-"""Every door of a fabric that is up, tried by its owner and by another user of the machine (docs/security.md)."""
+"""Every door of a fabric that is up.
+
+Each is tried by its owner and by another user of the machine (docs/security.md).
+"""
 
 from __future__ import annotations
 

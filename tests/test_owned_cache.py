@@ -1,4 +1,4 @@
-"""Machine code, grammar tables and compiled modules are taken from folders that this user alone can change."""
+"""Machine code, grammar tables and compiled modules come from folders that only this user can change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every section, file, heading and name that code and documents cite exists (rules: docs/spec/README.md)."""
+"""Every section, file, heading and name that is cited exists (rules: docs/spec/README.md)."""
 
 from __future__ import annotations
 

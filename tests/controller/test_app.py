@@ -1,4 +1,4 @@
-"""The controller against the real embedded daemon over loopback gRPC, with switches that have no ports."""
+"""Controller against the real embedded daemon over loopback gRPC, with switches without ports."""
 
 import asyncio
 import subprocess

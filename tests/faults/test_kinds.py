@@ -1,4 +1,4 @@
-"""Each kind of fault: what a file says, what it means in a plan, its words, and what it does to a target."""
+"""Each kind of fault: its text in a file, meaning in a plan, words, and effect on a target."""
 
 import json
 import random

@@ -1,6 +1,4 @@
-"""Tests of whatever is offered to the egress discipline, each packet comes out once, whole or trimmed, or is
-counted.
-"""
+"""Each packet offered to the egress discipline comes out once, whole or trimmed, or is counted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scenarios as resilience tests, live: `make resilience` runs all of them, `make test` those that are quick.
+"""Live scenarios as resilience tests: `make resilience` runs all of them, `make test` the quick ones.
 
 make resilience ARGS="-k e10"       one of them
 make resilience SEED=2              with other dice; results stay in results/resilience-2 for `mrc report`

@@ -1,4 +1,6 @@
-"""Each allocation of the switch's runtime fails once, watched by AddressSanitizer; run by test_gcc_sanitized.py.
+"""Each allocation of the switch's runtime fails once, watched by AddressSanitizer.
+
+Run by test_gcc_sanitized.py.
 
     LD_PRELOAD=$(gcc -print-file-name=libasan.so) ASAN_OPTIONS=detect_leaks=0 \
         python tests/switch/allocation_run.py EVERY PROGRAM.p4=SCRIPT.stf | wires

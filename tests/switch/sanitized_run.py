@@ -1,4 +1,6 @@
-"""Random and mutated packets through programs built with AddressSanitizer and UBSan; run by test_gcc_sanitized.py.
+"""Random and mutated packets through programs built with AddressSanitizer and UBSan.
+
+Run by test_gcc_sanitized.py.
 
     LD_PRELOAD=$(gcc -print-file-name=libasan.so) ASAN_OPTIONS=detect_leaks=0 \
         python tests/switch/sanitized_run.py PACKETS SEED PROGRAM.p4[=SCRIPT.stf]...

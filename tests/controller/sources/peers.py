@@ -1,4 +1,4 @@
-"""Servers that speak as agents and the Clustermapper do, for tests of what the controller reads from them."""
+"""Servers that speak as agents and the Clustermapper do, for tests of the controller's sources."""
 
 import asyncio
 import contextlib

@@ -74,7 +74,10 @@ def test_flap__beside_the_packets(tmp_path):
 
 
 def test_slowest_flow__beside_the_packets(tmp_path):
-    """There are as many hosts as uplinks: flows share links unequally, and the model knows who gets how much."""
+    """Flows of as many hosts as uplinks share links unequally.
+
+    The model knows who gets how much.
+    """
     text = HEAD.replace("hosts_per_rack: 1", "hosts_per_rack: 4").replace("planes: 4", "planes: 2") + "duration: 1s\n"
     run = only(tmp_path, text, "virtual")
     ends = [

@@ -1,4 +1,4 @@
-"""Agents with real packets: each in a namespace of its own, usid_wire.py in the middle instead of switches."""
+"""Agents with real packets, each in its own namespace, with usid_wire.py instead of switches."""
 
 from __future__ import annotations
 

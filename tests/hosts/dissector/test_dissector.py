@@ -1,4 +1,4 @@
-"""mrc.lua in a real tshark: Annex A, every kind of record, trimmed packets, the carrier, and hostile bytes."""
+"""mrc.lua in a real tshark: Annex A, every kind of record, trimmed packets, carrier, hostile bytes."""
 
 from __future__ import annotations
 

@@ -210,7 +210,7 @@ class Pair:
         self.now = end
 
     def run_until_quiet(self, limit_s: float = 60.0) -> None:
-        """Run until nothing is on the wire, no timer runs (probes of bad EVs aside) and no write is outstanding."""
+        """Run until the wire is empty, no timer runs (probes of bad EVs aside) and no write is outstanding."""
         end = self.now + limit_s
         self.flush()
         while self.now < end:

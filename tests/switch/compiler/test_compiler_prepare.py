@@ -1,4 +1,7 @@
-"""Tests of what all programs share is made once: `mrc_testbed.switch.compiler.prepare()`, as setup may call it."""
+"""Parts that all programs share are made once.
+
+See `mrc_testbed.switch.compiler.prepare()`, as setup may call it.
+"""
 
 from __future__ import annotations
 

@@ -115,7 +115,7 @@ def test_parser(parsing, sent, error, path, seen):
 
 
 def test_parser__payload_begins_where_it_stopped(parsing):
-    """The same holds after an error: what was not extracted is payload."""
+    """Bytes that were not extracted are payload, also after an error."""
     ((_, out),) = parsing.send(1, bytes.fromhex("50 56 00") + b"tail")
     assert out[6:] == b"tail"
     ((_, out),) = parsing.send(1, bytes.fromhex("30 01"))

@@ -1,4 +1,4 @@
-"""Random sets of faults against the correlator in virtual time, and whether their judgement can be trusted."""
+"""Random fault sets against the correlator in virtual time, and checks of their judgement."""
 
 import json
 from random import Random

@@ -29,7 +29,7 @@ LOWER, UPPER = LINK.lower.interface, LINK.upper.interface
 
 
 def with_daemon(tmp_path, check):
-    """Run check(daemon, control, wires) in a thread while a daemon with the plan's wires and its T1 is there."""
+    """Run check(daemon, control, wires) in a thread beside a daemon with the plan's wires and its T1."""
 
     async def main():
         control = tmp_path / "switchd.sock"

@@ -17,7 +17,7 @@ from mrc_testbed.topologies.plan import Plan
 
 
 def make(senders: int, planes: int = 1, seed: int = 1, **options: Any) -> tuple[VirtualFabric, list[str], float]:
-    """A fabric, the names of so many senders to h0 in other racks, and the payload rate that h0 can receive."""
+    """Return a fabric, the names of senders to h0 in other racks, and the payload rate h0 can receive."""
     scale = scaled(planes, **options)
     plan = Plan(planes, 1 + -(-senders // 8), 8, 8)
     fabric = VirtualFabric(plan, seed=seed, links=scale.links, queues=scale.queues, config=scale.config)

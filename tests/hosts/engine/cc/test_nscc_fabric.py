@@ -1,4 +1,4 @@
-"""NSCC on a virtual fabric: one bottleneck, rate and fairness against the targets of nscc.md §4.3 and §5.2.
+"""NSCC on a virtual fabric: one bottleneck, rate and fairness (nscc.md §4.3, §5.2).
 
 100 Mb/s, 5 ms, PMTU 1024: 56 packets of BDP. Shares are counted over the second half of each run.
 """
@@ -20,7 +20,7 @@ RATE, RTT = 100e6, 0.005
 def make(
     plan: Plan, *, seed: int = 1, trim: bool = True, last_hop_ecn: bool = True, **config: Any
 ) -> tuple[VirtualFabric, float]:
-    """A fabric whose hosts have RATE over all planes, and the payload bits per second one host can receive."""
+    """Return a fabric whose hosts have RATE over all planes, and the payload bits/s one host can receive."""
     keys = {"incast_penalty": 0, **config}
     made = scaled(
         plan.planes,

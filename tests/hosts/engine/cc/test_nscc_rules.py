@@ -250,7 +250,7 @@ SIGNALS = st.lists(
 @settings(max_examples=150, deadline=None)
 @given(SIGNALS, st.booleans(), st.sampled_from(["shape", "uet"]), st.integers(0, 1 << 30))
 def test_any_signals__window_within_bounds_and_nothing_stays_in_flight(signals, trimming, scaling, seed):
-    """cwnd in [MTU, ceiling] (a lower ceiling binds from the next settlement on), and inflight returns to zero."""
+    """cwnd is in [MTU, ceiling] (a lower one binds from the next settlement on); inflight returns to 0."""
     p = NsccParameters.derive(MTU, 12.5e6, RTT, trimming=trimming, scaling=scaling)
     cc, rng, now, out = Nscc(p), Random(seed), 0.0, 0
     for kind, pause, delay, penalty in signals:

@@ -1,4 +1,4 @@
-"""Control packets that wait for a port hold up those for it alone, however many they are (peer_table.py)."""
+"""Control packets that wait for a port hold up those for this port alone (peer_table.py)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The layout tables add up to the sizes of mrc-protocol §2, and the codec's fast struct formats agree with them."""
+"""The layout tables add up to the sizes of mrc-protocol §2.
+
+The codec's fast struct formats agree with them.
+"""
 
 from __future__ import annotations
 
