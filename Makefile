@@ -31,7 +31,8 @@ ready:
 
 ready-to-test:
 	@scripts/setup --quiet --tests
-	@$(call extra,docs,material)
+	@$(call extra,docs,proselint)
+	@$(VENV)/bin/proselint check --config tools/manual/proselint.json $(PROSE)
 	@$(call extra,notebook,nbclient)
 	@$(call extra,data,pyarrow)
 	@$(call extra,data-tests,duckdb)
@@ -74,9 +75,10 @@ resilience: ready-to-test ## all resilience tests and scenarios in Mininet (half
 	@$(AS_ROOT) env MRC_SCENARIOS=all MRC_SEED=$(SEED) MRC_RESULTS=results/resilience-$(SEED) \
 		$(PYTEST) tests/resilience $(ARGS)
 
+PROSE = $(filter-out docs/spec/%,$(wildcard *.md docs/*.md docs/design/*.md p4src/*.md mrc_testbed/switch/*.md))
 .PHONY: docs
 docs: ready ## the documents as a site with search, into build/site; every link is checked
-	@$(call extra,docs,material)
+	@$(call extra,docs,proselint)
 	@NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --quiet
 	@echo "docs: open build/site/index.html"
 

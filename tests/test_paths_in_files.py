@@ -46,7 +46,7 @@ WORDS = {
     "Random": "host", "PacketPick": "link into pattern", "LineChange": "link", "FlapPart": "link",
     "Corrupting": "switch", "Measure": "queues", "ScalePart": "sweep variants",
     "Expect": "where why scale metric of compared_to",
-    "ExpectFailure": "where why scale failed error", "ExpectUnfinished": "where why scale unfinished",
+    "ExpectFailure": "where why scale failed error", "ExpectIncomplete": "where why scale unfinished",
     "Figure": "x metric of where title",
     "Study": "title scale variants set parameters", "StudyMetric": "metric within", "StudyFigure": "metric x title",
     "Machine": "name address underlay user ssh_options",

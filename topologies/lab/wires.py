@@ -115,10 +115,10 @@ class WiredDevices(NetDevices):
             return super().flags(name)
         return IFF_NOARP | (IFF_UP if self._wires.states([name])[name]["admin_up"] else 0)
 
-    def set_flags(self, name: str, on: int = 0, clear_flags: int = 0) -> None:
+    def set_flags(self, name: str, on: int = 0, off: int = 0) -> None:
         if name not in self._ends:
-            super().set_flags(name, on, clear_flags)
-        elif (on | clear_flags) & IFF_UP:
+            super().set_flags(name, on, off)
+        elif (on | off) & IFF_UP:
             self._wires.set_up(name, bool(on & IFF_UP))
 
     def is_up(self, name: str) -> bool:

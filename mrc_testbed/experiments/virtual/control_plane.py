@@ -133,7 +133,7 @@ class VirtualControl:
             return set()
         a, b = self.plan.host(source), self.plan.host(target)
         out: set[int] = set()
-        for entry in (target for entries in self._entries.values() for target in entries):
+        for entry in (entry for entries in self._entries.values() for entry in entries):
             if isinstance(entry, int):
                 out |= {ev for ev in self.plan.evs(a, b) if ev_plane(ev) == entry}
             else:

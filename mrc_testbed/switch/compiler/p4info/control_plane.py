@@ -79,7 +79,7 @@ class Plane:
                 names.add(action.name)
                 self.actions.append(action)
             elif id(action) in self._with_data:
-                first = next(action for action in self.actions if action.name == action.name)
+                first = next(known_action for known_action in self.actions if known_action.name == action.name)
                 self._with_data.add(id(first))
 
     def _body(self, control: ControlInstance, calls: list[ActionInstance], other_calls: list[tree.Call]) -> None:
