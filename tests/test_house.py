@@ -1,10 +1,10 @@
-"""The house in order: seven numbers that have to be 0.
+"""The house in order: eight numbers that have to be 0.
 
 `python -m tests.test_house` prints them, with places.
 
 Circles of imports, public class names that stand twice, modules in the top of a package that are not its face, dead
 references in comments and documents, ignores that no checker checks, patches of dotted text,
-lines kept from ruff's format that are no tables.
+lines kept from ruff's format that are no tables, two variables that a rename made one.
 """
 
 from __future__ import annotations
@@ -323,7 +323,30 @@ def unformatted_code() -> list[str]:
     return [place for name, text in marked_lines().items() for place in unformatted_code_of(name, text)]
 
 
-# ---- the seven numbers -----------------------------------------------------------------------------------------------
+# ---- names that a rename made equal ---------------------------------------------------------------------------------
+
+
+def merged_names_of(name: str, text: str) -> list[str]:
+    """Return comparisons of a value with itself, and targets that bind one name twice: two variables became one."""
+    places = []
+    for node in ast.walk(ast.parse(text)):
+        match node:
+            case ast.Compare(left=ast.Name() | ast.Attribute() | ast.Subscript() as left, comparators=values):
+                if any(ast.dump(value) == ast.dump(left) for value in values):
+                    places.append(f"{name}:{node.lineno}: {ast.unparse(node)}")
+            case ast.Tuple(elts=elements, ctx=ast.Store()):
+                targets = [part.id for part in elements if isinstance(part, ast.Name) and part.id != "_"]
+                if len(set(targets)) < len(targets):
+                    places.append(f"{name}:{node.lineno}: {ast.unparse(node)}")
+    return places
+
+
+def merged_names() -> list[str]:
+    paths = [path for folder in (*CODE, "tests", "examples") for path in sorted((ROOT / folder).rglob("*.py"))]
+    return [place for path in paths for place in merged_names_of(str(path.relative_to(ROOT)), path.read_text())]
+
+
+# ---- the eight numbers -----------------------------------------------------------------------------------------------
 
 RULES: dict[str, Callable[[], list[str]]] = {
     "circles of imports": imports_in_circles,
@@ -333,6 +356,7 @@ RULES: dict[str, Callable[[], list[str]]] = {
     "unchecked ignores": unchecked_ignores,
     "patches of dotted text": dotted_patches,
     "unformatted lines that are no tables": unformatted_code,
+    "names that a rename made equal": merged_names,
 }
 
 
@@ -379,3 +403,10 @@ def main() -> int:
 
 if __name__ == "__main__":
     sys.exit(main())
+
+
+def test_merged_names__are_seen_and_calls_compared_twice_are_not():
+    good = "assert run() == run()\na, _, _ = x\na is b\n"
+    assert merged_names_of("a.py", good) == []
+    for bad in ("a.name == a.name", "a is not a", "for a, a in pairs: pass", "a, a = pairs", "[a for a, a in pairs]"):
+        assert len(merged_names_of("a.py", bad)) == 1

@@ -34,4 +34,5 @@ def test_by_name__counts_by_cause_and_copies_lists():
 
 def test_causes__each_has_counts_of_its_own_in_each_qp():
     assert Counters().losses.keys() == LOSSES.keys() and Counters().refusals.keys() == REFUSALS.keys()
-    assert Counters().losses is not Counters().losses
+    first, second = Counters(), Counters()
+    assert first.losses is not second.losses
