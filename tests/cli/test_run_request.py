@@ -42,7 +42,7 @@ def field_of(option: str) -> str:
 def test_rule__refuses_its_option_where_it_is_not_allowed(rule, run, monkeypatch):
     request = RunRequest(**{**RUNS[run], field_of(rule.option): VALUES[rule.option]})
     monkeypatch.setattr(run_request, "RULES", (rule,))
-    if request.kinds & set(rule.allowed):
+    if request.kinds & set(rule.run_kinds):
         request.check()
         return
     with pytest.raises(UsageError) as error:

@@ -98,7 +98,7 @@ def test_refused__without_a_program_or_with_another_build(digests):
     class Other:
         name, library, p4info = "digests", digests.device.program.library, digests.device.program.p4info
 
-        def traced(self):
+        def build_traced(self):
             return program.build_traced()
 
     device = P4Device(1, "s1")

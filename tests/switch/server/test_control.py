@@ -100,7 +100,7 @@ REFUSED = {
     b'{"op": "power", "name": "s1"}': "on is missing",
     b'{"op": "power", "name": "s1", "on": 1}': "on = 1",
     b'{"op": "power", "name": "s1", "on": true, "keep_links": 3}': "keep_links = 3",
-    b'{"op": "add_device", "name": "s1", "device_id": 2}': "already",
+    b'{"op": "add_device", "name": "s1", "device_id": 2}': "taken by another device",
     b'{"op": "add_device", "name": "s2", "device_id": 1}': "device_id 1 is that of s1",
     b'{"op": "add_device", "name": "s2", "device_id": "2"}': "no number",
     b'{"op": "add_device", "name": "s2", "device_id": 0}': "want 1 to",

@@ -127,8 +127,8 @@ REFUSED = {
     ),
     "wires": (({"interfaces": ["x"]}, "no wire has an end 'x'"), ({"interfaces": "a1"}, "want a list")),
     "tap": (
-        ({"interface": "a1", "to": "mrc-nobody-is-there"}, "nobody listens at"),
-        ({"interface": "a1", "to": "x" * 200}, "nobody listens at"),
+        ({"interface": "a1", "to": "mrc-nobody-is-there"}, "no listener at"),
+        ({"interface": "a1", "to": "x" * 200}, "no listener at"),
         ({"interface": "a1", "to": "x", "snap": 0}, "want 1 to"),
         ({"interface": 1, "to": "x"}, "interface = 1"),
     ),

@@ -21,6 +21,7 @@ from mrc_testbed.experiments.language.metric_names import METRICS
 from mrc_testbed.hosts.engine.config import KEYS
 from tests.repository import ROOT
 from tools.manual.reference import PAGES, fields_of
+from tools.manual.scenario_keys import reference
 
 BROWSER = shutil.which("chromium")
 
@@ -97,8 +98,9 @@ def test_reference__has_every_command_word_key_and_metric():
     assert "`--resume`" in text["commands.md"] and "| `--planes` | number | `4` |" in text["commands.md"]
     assert all(f"### {word}\n" in text["prompt.md"] for word in WORDS)
     assert all(f"| `{metric.pattern}` | {metric.unit} |" in text["metrics.md"] for metric in METRICS)
-    assert all(f"| `{key}` |" in text["scenarios.md"] for key in list(model.Scenario.keys()))
-    assert "| `cut` | a link, a list of them, or `{random: ...}` |" in text["scenarios.md"]
+    page = reference()
+    assert all(f"| `{key}` |" in page for key in list(model.Scenario.keys()))
+    assert "| `cut` | a link, a list of them, or `{random: ...}` |" in page
     assert all(f"| `{key}` |" in text["engine.md"] for key in KEYS)
 
 

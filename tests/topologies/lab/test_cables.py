@@ -105,7 +105,7 @@ class TestCables:
         assert rig.up(NIC, T0, UPLINK, T1) == [True] * 4
         assert rig.carry(NIC, T0, 10) == rig.carry(T0, NIC, 10) == [FRAME] * 10
         assert rig.carry(UPLINK, T1, 3) == [FRAME] * 3
-        assert [rig.cables.arrived(port) for port in (NIC, T0, UPLINK, T1)] == [10, 10, 0, 3]
+        assert [rig.cables.arrived_packets(port) for port in (NIC, T0, UPLINK, T1)] == [10, 10, 0, 3]
         assert rig.cables.came_to("p0-t0-0") == 10
 
     def test_cut__both_ports_lose_carrier_and_stay_up_themselves(self, rig):

@@ -128,7 +128,7 @@ def test_requests_that_make_no_sense_are_refused(wire):  # noqa: F811
                 "script: task 0 waits for task 7",
             ),
             ("rank_open", {"flow": "r", "iterations": 1, "script": {**SCRIPT, "outbox": 1 << 40}}, "script: outbox"),
-            ("rank_start", {"flow": "r", "start_s": 1.0}, "no rank of 'r' here"),
+            ("rank_start", {"flow": "r", "start_s": 1.0}, "no rank of 'r'"),
             ("rank_link", {"flow": "r", "peer": 1, "qpns": [here], "regions": {"data": 7}}, "address and R_Key"),
             ("rank_link", {"flow": "r", "peer": 1, "qpns": [here], "regions": {"data": [7, 7]}}, "no rank of 'r'"),
         ]:
