@@ -34,7 +34,7 @@ def limit(script: list[Command]) -> str:
         if one.word in NOT_ON_BMV2:
             return f"{one.location}: no {one.word} on BMv2: {NOT_ON_BMV2[one.word]}"
         if one.word == "wait" and one.fields["seconds"] is not None:
-            return f"{one.where}: no wait for a time on BMv2: {NOT_ON_BMV2['advance']}"
+            return f"{one.location}: no wait for a time on BMv2: {NOT_ON_BMV2['advance']}"
     return ""
 
 

@@ -50,7 +50,7 @@ SECTIONS: tuple[tuple[str, type[Part]], ...] = (
     ("`training`", model.TrainingPart),
     ("`workload`: `trace`", model.TraceWork),
     ("Each line of `faults`", model.FaultLine),
-    ("`faults.poisson`", model.Poisson),
+    ("`poisson` of a line of `faults`", model.Poisson),
     ("`measure`", model.Measure),
     ("`baseline`", model.Span),
     ("Each line of `expect`", model.Rule),
