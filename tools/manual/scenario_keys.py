@@ -113,11 +113,10 @@ def type_words(kind: Any, metadata: Any = ()) -> tuple[str, str, str]:
         return words if len(words) <= MAX_VALUES else f"one of {len(arguments)} kinds", "", _yaml(arguments[-1])
     if origin in (Union, types.UnionType):
         members = [type_words(member) for member in arguments if member is not type(None)]
-        words = dict.fromkeys(member[0] for member in members)
-        return " or ".join(words), members[0][1], members[0][2]
+        return " or ".join(dict.fromkeys(member[0] for member in members)), members[0][1], members[0][2]
     if origin is list:
-        words, unit, example = type_words(arguments[0])
-        return f"list of: {words}", unit, f"[{example}]" if example else ""
+        item_words, unit, example = type_words(arguments[0])
+        return f"list of: {item_words}", unit, f"[{example}]" if example else ""
     if origin is dict:
         return "mapping", "", ""
     if origin is tuple:
@@ -134,14 +133,14 @@ def limits_of(field: FieldInfo) -> str:
     above = next((entry.gt for entry in field.metadata if isinstance(entry, Gt)), None)
     high = next((entry.le for entry in field.metadata if isinstance(entry, Le)), None)
     if low is not None and high is not None:
-        return f"{low:g} to {high:g}"  # type: ignore[str-format]
-    parts = [f"at least {low:g}" if low is not None else "", f"above {above:g}" if above is not None else ""]  # type: ignore[str-format]
-    return ", ".join(part for part in (*parts, f"at most {high:g}" if high is not None else "") if part)  # type: ignore[str-format]
+        return f"{low:g} to {high:g}"
+    parts = [f"at least {low:g}" if low is not None else "", f"above {above:g}" if above is not None else ""]
+    return ", ".join(part for part in (*parts, f"at most {high:g}" if high is not None else "") if part)
 
 
 def _yaml(value: Any) -> str:
     """Return a value in one line of YAML, without the quotes that a reader of the page does not need."""
-    text = yaml.safe_dump(value, default_flow_style=True, width=10_000, sort_keys=False).strip()
+    text = str(yaml.safe_dump(value, default_flow_style=True, width=10_000, sort_keys=False)).strip()
     return text.removesuffix("\n...").removesuffix("...").strip().replace("''", '""')
 
 
