@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
-import yaml
+import yaml  # type: ignore[import-untyped]
 from annotated_types import Ge, Gt, Le
 from pydantic.fields import FieldInfo
 
