@@ -32,7 +32,6 @@ ready:
 ready-to-test:
 	@scripts/setup --quiet --tests
 	@$(call extra,docs,proselint)
-	@$(VENV)/bin/proselint check --config tools/manual/proselint.json $(PROSE)
 	@$(call extra,notebook,nbclient)
 	@$(call extra,data,pyarrow)
 	@$(call extra,data-tests,duckdb)
@@ -79,6 +78,7 @@ PROSE = $(filter-out docs/spec/%,$(wildcard *.md docs/*.md docs/design/*.md p4sr
 .PHONY: docs
 docs: ready ## the documents as a site with search, into build/site; every link is checked
 	@$(call extra,docs,proselint)
+	@$(VENV)/bin/proselint check --config tools/manual/proselint.json $(PROSE)
 	@NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --quiet
 	@echo "docs: open build/site/index.html"
 

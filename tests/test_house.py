@@ -327,7 +327,7 @@ def unformatted_code() -> list[str]:
 
 
 def merged_names_of(name: str, text: str) -> list[str]:
-    """Return comparisons of a value with itself, and targets that bind one name twice: two variables became one."""
+    """Return comparisons of a value with itself, and targets that bind one name twice."""
     places = []
     for node in ast.walk(ast.parse(text)):
         match node:
@@ -391,8 +391,15 @@ def test_unformatted_code__is_seen_and_tables_are_not():
     assert sum(len(re.findall(r"# fmt: (?:skip|off)\n", text)) for text in marked_lines().values()) <= MOST_TABLES
 
 
+def test_merged_names__are_seen_and_calls_compared_twice_are_not():
+    good = "assert run() == run()\na, _, _ = x\na is b\n"
+    assert merged_names_of("a.py", good) == []
+    for bad in ("a.name == a.name", "a is not a", "for a, a in pairs: pass", "a, a = pairs", "[a for a, a in pairs]"):
+        assert len(merged_names_of("a.py", bad)) == 1
+
+
 def main() -> int:
-    """Print the seven numbers, each with its places; exit code 1 unless all are 0."""
+    """Print the eight numbers, each with its places; exit code 1 unless all are 0."""
     total = 0
     for rule, find in RULES.items():
         found = find()
@@ -403,10 +410,3 @@ def main() -> int:
 
 if __name__ == "__main__":
     sys.exit(main())
-
-
-def test_merged_names__are_seen_and_calls_compared_twice_are_not():
-    good = "assert run() == run()\na, _, _ = x\na is b\n"
-    assert merged_names_of("a.py", good) == []
-    for bad in ("a.name == a.name", "a is not a", "for a, a in pairs: pass", "a, a = pairs", "[a for a, a in pairs]"):
-        assert len(merged_names_of("a.py", bad)) == 1

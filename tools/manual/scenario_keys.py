@@ -8,15 +8,15 @@ of its type. A test holds that the page is as this module would write it.
 
 from __future__ import annotations
 
-import inspect
 import types
 from collections.abc import Iterator
+from io import StringIO
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
-import yaml  # type: ignore[import-untyped]
 from annotated_types import Ge, Gt, Le
 from pydantic.fields import FieldInfo
+from ruamel.yaml import YAML
 
 from mrc_testbed.experiments.language import model
 from mrc_testbed.experiments.language.model import Moment, Pair, PathInFile
@@ -28,8 +28,9 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "scenarios.md"
 BEGIN, END = "<!-- keys: made by tools/manual/scenario_keys.py -->", "<!-- end of keys -->"
 MAX_EXAMPLE = 44
+"""Most characters of a key's example."""
 MAX_VALUES = 60
-"""Most characters of a key's example, and of the list of its values, in a row."""
+"""Most characters of the list of a key's values."""
 
 SECTIONS: tuple[tuple[str, type[Part]], ...] = (
     ("The file", model.Scenario),
@@ -140,8 +141,11 @@ def limits_of(field: FieldInfo) -> str:
 
 def _yaml(value: Any) -> str:
     """Return a value in one line of YAML, without the quotes that a reader of the page does not need."""
-    text = str(yaml.safe_dump(value, default_flow_style=True, width=10_000, sort_keys=False)).strip()
-    return text.removesuffix("\n...").removesuffix("...").strip().replace("''", '""')
+    writer, stream = YAML(typ="safe", pure=True), StringIO()
+    writer.default_flow_style, writer.width = True, 10_000
+    writer.dump(value, stream)
+    text = stream.getvalue().removesuffix("...\n").strip()
+    return '""' if text == "''" else text.replace("'", "")
 
 
 def default_of(field: FieldInfo, words: str) -> str:
@@ -179,7 +183,7 @@ def read_examples() -> dict[tuple[str, str], str]:
             if key not in data:
                 continue
             owner = next(base for base in reversed(part.__mro__) if name in getattr(base, "__annotations__", {}))
-            text = _yaml(data[key]).replace("'", "")
+            text = _yaml(data[key])
             if text.startswith("$") or text in ("[]", "{}"):  # a swept name, or nothing: no help to a reader
                 continue
             known = examples.get((owner.__name__, key))
@@ -193,7 +197,7 @@ def read_examples() -> dict[tuple[str, str], str]:
                         break
 
     for path in sorted((ROOT / "scenarios").glob("*.yaml")):
-        visit(model.Scenario, yaml.safe_load(path.read_text()))
+        visit(model.Scenario, YAML(typ="safe").load(path.read_text()))
     return examples
 
 
@@ -218,12 +222,11 @@ def reference() -> str:
     for heading, part in SECTIONS:
         parts += [f"### {heading}", first_sentence(part)]
         parts.append(table(("key", "type", "default", "unit", "example", "meaning"), rows_of(part, examples)))
-        long_lists = [
+        parts += [
             f"Kinds of {code(name)}: {', '.join(code(_yaml(value)) for value in get_args(field.annotation))}."
             for name, field in part.model_fields.items()
             if name in part.__annotations__ and type_words(field.annotation)[0].endswith("kinds")
         ]
-        parts += long_lists
         if part is model.FaultLine:
             parts.append("Each line has one of these actions:")
             rows = [(code(kind.action), fault_value(kind.given), first_sentence(kind)) for kind in KINDS.values()]
@@ -240,4 +243,4 @@ def with_reference(page: str) -> str:
 
 if __name__ == "__main__":
     PAGE.write_text(with_reference(PAGE.read_text()))
-    print(inspect.cleandoc(f"{PAGE.relative_to(ROOT)}: {len(SECTIONS)} tables"))
+    print(f"{PAGE.relative_to(ROOT)}: {len(SECTIONS)} tables")

@@ -1,4 +1,4 @@
-"""Summary of result sets as Markdown tables, next to the paper's numbers; generates docs/results.md.
+"""Summary of result sets as Markdown tables beside the paper's numbers: those of docs/results.md.
 
 mrc report SET... --summary            # a set: a folder of results, or a folder of such folders
 

@@ -20,7 +20,7 @@ needs_tshark = pytest.mark.skipif(shutil.which("tshark") is None, reason="tshark
 
 @pytest.fixture
 def user(tmp_path, monkeypatch):
-    """Return whoever runs the test, at home in a folder of the test."""
+    """Return the user who runs the test, with a folder of the test as home."""
     for name in ("XDG_CONFIG_HOME", "WIRESHARK_PLUGIN_DIR", "SUDO_UID"):
         monkeypatch.delenv(name, raising=False)
     return PluginUser(tmp_path, os.geteuid(), os.getegid())

@@ -21,7 +21,7 @@ def busy(seed: int, **config: object) -> Pair:
 
 
 def hold_back(pair: Pair, spans: list[tuple[float, float]], source: str) -> None:
-    """Return what `source` sends within a span arrives at its end, in order.
+    """Hold the packets of `source` within a span, and deliver them at its end, in order.
 
     Its peer had no CPU, or it had none itself.
     """

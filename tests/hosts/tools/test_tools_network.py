@@ -65,7 +65,7 @@ def assert_nothing_left(*agents: AgentClient) -> None:
 
 
 def wait_until_nothing_left(agent: AgentClient) -> None:
-    """Return what goes with a connection goes a moment after it; each question lets the agent have a turn."""
+    """Wait for what ends a moment after its connection; each question gives the agent a turn."""
     for _ in range(2000):
         status = agent.status()
         if (status["qps"], status["regions"]) == ([], []):

@@ -220,7 +220,7 @@ def _hoard(on_sack: Any) -> Any:
 
 
 def _chain_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Return what was sent over an EV stays in its chain for ever."""
+    """Keep all packets sent over an EV in its chain, without an end."""
 
     def broken(self: SendWindow, sent: Sent) -> None:
         sent.ev.newest_arrived = max(sent.ev.newest_arrived, sent.serial)

@@ -4,10 +4,6 @@ Nodes are RemoteMixin of mininet.examples.cluster: their shells and commands run
 machine made for them. Three parts of the cluster edition are not used: its connections, one for each node (here one
 for each machine), its clean-up by `mn -c`, which removes what others made, and its tunnels over ssh, which carry
 636 packets/s.
-
-Nodes are its RemoteMixin: their shells and commands run over ssh, in the namespace that the machine made for them. Not
-used of it are its connections, one for each node (ours is one for each machine), its clean-up by `mn -c`, which removes
-what others made, and its tunnels over ssh, which carry 636 packets/s.
 """
 
 from __future__ import annotations

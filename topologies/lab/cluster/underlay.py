@@ -2,9 +2,6 @@
 
 Checked before there are tunnels, on their own port (UDP 4789), with datagrams of their size that must not be cut in
 pieces: what a firewall or a small MTU would swallow later is found here. `Echo` answers, `probe` asks.
-
-Asked before there are tunnels, on their own port (UDP 4789), with datagrams of their size that must not be cut in
-pieces: what a firewall or a small MTU would swallow later is found here. `Echo` answers, `probe` asks.
 """
 
 from __future__ import annotations
