@@ -79,7 +79,7 @@ PROSE = $(filter-out docs/spec/%,$(wildcard *.md docs/*.md docs/design/*.md p4sr
 docs: ready ## the documents as a site with search, into build/site; every link is checked
 	@$(call extra,docs,proselint)
 	@$(VENV)/bin/proselint check --config tools/manual/proselint.json $(PROSE)
-	@NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --quiet
+	@NO_MKDOCS_2_WARNING=1 $(VENV)/bin/python -m mkdocs build --quiet
 	@echo "docs: open build/site/index.html"
 
 dist: ready ## a wheel and an sdist, in build/dist
