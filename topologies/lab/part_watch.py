@@ -219,6 +219,8 @@ class PartWatch:
             try:
                 self._restart(part.name)
             except (FabricError, JsonlError) as error:
+                # The watching thread may not have seen the new process die: noted later, it would be started again.
+                self.poll_deaths()
                 if not self._closed.is_set():
                     part.cure = f"it could not be started again: {BEGIN_AGAIN}"
                     self._report(f"{part.name} could not be started again: {error}\n{BEGIN_AGAIN}")
