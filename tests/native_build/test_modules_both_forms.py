@@ -131,7 +131,7 @@ for number in range(500):
         mine.open(bytes(frame[:rng.randrange(30, 800)]))
     except base.WireError as error:
         left.append(base.drop_reason(error))
-print(json.dumps([paced.__file__.endswith(".py"), left, port.frames, port.late, port.late_max_s, port.clear()]))
+print(json.dumps([paced.__file__.endswith(".py"), left, port.frames, port.late_frames, port.late_max_s, port.clear()]))
 """
 
 
