@@ -45,7 +45,7 @@ def test_process_held_up__blames_no_path(transfer, fabric, faults, hold_up, name
         for seconds in STALLS_S:
             hold_up(name, seconds)
             time.sleep(BETWEEN_S)
-        assert not one.over, "the stalls came too late to be seen"
+        assert not one.is_over, "the stalls came too late to be seen"
         one.finish()
         told = []
         while (event := watch.get(QUIET_S)) is not None:
