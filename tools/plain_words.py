@@ -136,7 +136,9 @@ class WordReport:
 
 
 def is_bad_name(name: str, is_flag: bool) -> bool:
-    """Return whether a name is no noun; a boolean may be an adjective or a participle."""
+    """Return whether a name is no noun; a boolean may be an adjective, a dunder is Python's own."""
+    if name.startswith("__") and name.endswith("__"):
+        return False
     word = name.strip("_").lower()
     if word in ALWAYS_BAD:
         return True

@@ -48,6 +48,7 @@ def test_names__pronoun_participle_or_adjective_counts(source):
         "acked = 3",
         "seed = speed = 3",
         "told_at_s = 3",
+        "__all__ = ()",
     ],
 )
 def test_names__noun_or_flag_does_not_count(source):
