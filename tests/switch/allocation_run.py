@@ -28,7 +28,7 @@ import pytest
 
 import mrc_testbed.switch.system.gcc
 from tests.switch import sanitized_run
-from tests.switch.sanitized_run import LEAK_BYTES, allocated, one_round
+from tests.switch.sanitized_run import LEAK_BYTES, allocated_bytes, one_round
 
 HEADER = Path(__file__).with_name("failing_allocations.h")
 # The cache knows a build by its flags, so they carry what the header says.
@@ -73,17 +73,17 @@ def wires_round() -> int:
         devices[0].traffic.set(
             2, PortSettings(rate_bps=100_000_000, output=Impairment(delay_us=200, loss_pattern="00"))
         )
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        stack.callback(theirs.close)
-        stack.callback(ours.close)
-        tap = loop.tap_wire("b", ours, 64)
+        tap_end, reader_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        stack.callback(reader_end.close)
+        stack.callback(tap_end.close)
+        tap = loop.tap_wire("b", tap_end, 64)
         for number in range(FRAMES):
             loop.inject(devices[0], frame(0, payload=bytes([number]) * (100 << number % 4)))
         events, last = [], time.monotonic()
         while time.monotonic() < last + PATIENCE_S and count_of(events) < FRAMES:
             select.select([loop], [], [], PATIENCE_S)
-            if more := loop.events():
-                events, last = events + more, time.monotonic()
+            if new_events := loop.events():
+                events, last = events + new_events, time.monotonic()
         assert {name for name in loop.wires()} == {"a", "b"}
         assert all(set(loop.ports(device)) == {2} for device in devices)
         loop.untap_wire(tap)
@@ -117,17 +117,17 @@ def read_events_without_memory(count: ctypes.c_long, failing: ctypes.c_long) -> 
 
 def main() -> None:
     every = int(sys.argv[1])
-    what = sys.argv[2]
+    subject = sys.argv[2]
     library = native.runtime()
     count = ctypes.c_long.in_dll(library, "p4rt_allocations")
     failing = ctypes.c_long.in_dll(library, "p4rt_failing_allocation")
 
-    if what == "wires":
+    if subject == "wires":
         read_events_without_memory(count, failing)
         assert wires_round() == FRAMES
         play: Callable[[], object] = wires_round
     else:
-        source, script_path = what.split("=")
+        source, script_path = subject.split("=")
         program, script = compile_program(Path(source)), read_script(Path(script_path))
 
         def play() -> None:
@@ -149,10 +149,10 @@ def main() -> None:
 
     for _ in range(2):
         round_of(0)
-    before, total = allocated(), count.value
+    bytes_before, total = allocated_bytes(), count.value
     failures = sum(round_of(number) for number in range(1, total + 1, every))
-    assert what != "wires" or wires_round() == FRAMES, "the runtime does not go on"
-    grown = allocated() - before
+    assert subject != "wires" or wires_round() == FRAMES, "the runtime does not go on"
+    grown = allocated_bytes() - bytes_before
     assert grown < LEAK_BYTES, f"{grown} bytes stay allocated after {failures} failures"
     print(f"{failures} of {total} allocations failed")
 

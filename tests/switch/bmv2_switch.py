@@ -30,11 +30,11 @@ LEFT_OUT = {
 
 def limit(script: list[Command]) -> str:
     """Return why this script cannot run on BMv2; empty: it can."""
-    for one in script:
-        if one.word in NOT_ON_BMV2:
-            return f"{one.location}: no {one.word} on BMv2: {NOT_ON_BMV2[one.word]}"
-        if one.word == "wait" and one.fields["seconds"] is not None:
-            return f"{one.location}: no wait for a time on BMv2: {NOT_ON_BMV2['advance']}"
+    for command in script:
+        if command.word in NOT_ON_BMV2:
+            return f"{command.location}: no {command.word} on BMv2: {NOT_ON_BMV2[command.word]}"
+        if command.word == "wait" and command.fields["seconds"] is not None:
+            return f"{command.location}: no wait for a time on BMv2: {NOT_ON_BMV2['advance']}"
     return ""
 
 
@@ -44,7 +44,7 @@ class Outcome:
 
     frames: dict[int, list[bytes]] = field(default_factory=dict)
     digests: list[tuple[str, dict[str, int]]] = field(default_factory=list)
-    known: set[str] = field(default_factory=set)
+    digest_names: set[str] = field(default_factory=set)
     """Digests that BMv2 tells of."""
     failures: list[str] = field(default_factory=list)
 
@@ -55,7 +55,9 @@ def _run(device: Any, program: Any, script: list[Command]) -> Outcome:
         if command.word not in LEFT_OUT:
             run.command(command)
     run.wait()
-    return Outcome({at: many for at, many in sorted(run.out.items()) if many}, failures=run.report.failures)
+    return Outcome(
+        {port: packets for port, packets in sorted(run.out.items()) if packets}, failures=run.report.failures
+    )
 
 
 def on_ours(program: CompiledProgram, script: list[Command]) -> Outcome:
@@ -79,10 +81,10 @@ def on_bmv2(program: P4cProgram, script: list[Command], folder: Path) -> Outcome
     with Bmv2(folder) as switch:
         device = switch.load(program)
         device.ask_for_digests()
-        out = _run(device, program, script)
-        out.known = device.digests_asked
+        outcome = _run(device, program, script)
+        outcome.digest_names = device.digests_asked
         specs = {digest.preamble.id: digest for digest in device.p4info.digests}
-        for number, data in device.digest_data() if out.known else ():
+        for number, data in device.digest_data() if outcome.digest_names else ():
             spec = specs[number]
-            out.digests.append((spec.preamble.name, flatten(spec.type_spec, program.p4info, data)))
-        return out
+            outcome.digests.append((spec.preamble.name, flatten(spec.type_spec, program.p4info, data)))
+        return outcome

@@ -22,7 +22,7 @@ from mrc_testbed.switch.device.entities import (
 from tests.repository import ROOT
 
 PROGRAMS = ROOT / "p4src"
-SMALL = Path(__file__).with_name("p4")
+P4_FOLDER = Path(__file__).with_name("p4")
 
 
 class Bench:
@@ -38,18 +38,20 @@ class Bench:
 
     def id(self, alias: str) -> int:
         groups = (self.info.counters, self.info.registers, self.info.action_profiles)
-        return next(one.preamble.id for group in groups for one in group if one.preamble.alias == alias)
+        return next(
+            object_info.preamble.id for group in groups for object_info in group if object_info.preamble.alias == alias
+        )
 
     def call(self, action: str, **params: int) -> ActionCall:
-        found = self._find(self.info.actions, action)
-        given = {param.id: (params[param.name], (param.bitwidth + 7) // 8) for param in found.params}
-        return ActionCall(found.preamble.id, tuple((k, v.to_bytes(n, "big")) for k, (v, n) in given.items()))
+        action_info = self._find(self.info.actions, action)
+        values = {param.id: (params[param.name], (param.bitwidth + 7) // 8) for param in action_info.params}
+        return ActionCall(action_info.preamble.id, tuple((k, v.to_bytes(n, "big")) for k, (v, n) in values.items()))
 
     def add(self, table: str, match: tuple[Any, ...], action: Any, priority: int = 0, **params: int) -> None:
         """Insert an entry. A match is an int (exact), (value, prefix) for lpm, (value, mask) or (low, high)."""
-        found = self._find(self.info.tables, table)
+        table_info = self._find(self.info.tables, table)
         fields = []
-        for match_field, value in zip(found.match_fields, match, strict=False):
+        for match_field, value in zip(table_info.match_fields, match, strict=False):
             size = (match_field.bitwidth + 7) // 8
             parts = [v.to_bytes(size, "big") for v in (value if isinstance(value, tuple) else (value,))]
             if match_field.match_type == match_field.EXACT:
@@ -63,19 +65,19 @@ class Bench:
             else:
                 fields.append(FieldMatch.optional(match_field.id, parts[0]))
         run = self.call(action, **params) if isinstance(action, str) else action
-        self.device.insert(TableEntry(found.preamble.id, tuple(fields), run, priority))
+        self.device.insert(TableEntry(table_info.preamble.id, tuple(fields), run, priority))
 
     def set_default(self, table: str, action: str, **params: int) -> None:
-        found = self._find(self.info.tables, table)
-        self.device.modify(TableEntry(found.preamble.id, (), self.call(action, **params), is_default=True))
+        table_info = self._find(self.info.tables, table)
+        self.device.modify(TableEntry(table_info.preamble.id, (), self.call(action, **params), is_default=True))
 
     def group(self, profile: str, group: int, ports: list[int], action: str) -> GroupRef:
         """A group whose member n sends to ports[n], each watching its port."""
-        found = self.id(profile)
+        profile_id = self.id(profile)
         for n, port in enumerate(ports, 1):
-            self.device.insert_member(ProfileMember(found, n, self.call(action, port=port)))
+            self.device.insert_member(ProfileMember(profile_id, n, self.call(action, port=port)))
         members = tuple(GroupMember(n, 1, port) for n, port in enumerate(ports, 1))
-        self.device.insert_group(Group(found, group, members))
+        self.device.insert_group(Group(profile_id, group, members))
         return GroupRef(group)
 
     def count(self, counter: str, index: int) -> int:
@@ -91,6 +93,6 @@ def compile_named(name: str) -> CompiledProgram:
     return compile_program(PROGRAMS / f"{name}.p4")
 
 
-def small(name: str) -> Bench:
+def bench_of(name: str) -> Bench:
     """A device with one of the small programs beside this file."""
-    return Bench(compile_program(SMALL / f"{name}.p4"))
+    return Bench(compile_program(P4_FOLDER / f"{name}.p4"))

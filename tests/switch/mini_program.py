@@ -13,7 +13,7 @@ from mrc_testbed.switch.system.gcc import build_shared
 
 FORWARD, PUSH, POP, CUT, COPY_WIDE, DROP = range(0x01000001, 0x01000007)
 BY_MAC, BY_ADDR, BY_BOTH, BY_ACL, BY_HASH = range(0x02000001, 0x02000006)
-SPRAY, BY_PORT, SEEN = 0x11000001, 0x12000001, 0x16000001
+SPRAY, BY_PORT, SEEN_REGISTER = 0x11000001, 0x12000001, 0x16000001
 
 _PARAMS = {"forward": [("port", 9)], "push": [("port", 9), ("tag", 16)], "pop": [("port", 9)]}
 _PARAMS |= {"cut": [("port", 9), ("bytes", 16)], "copy_wide": [("value", 72)], "drop": []}
@@ -24,8 +24,8 @@ _KEYS |= {"by_acl": [("b", 16, 4), ("c", 8, 5), ("op", 8, 6)], "by_hash": [("c",
 @lru_cache(maxsize=1)
 def mini() -> SimpleNamespace:
     """name, library and p4info of the program."""
-    here = Path(__file__).parent
-    library = build_shared([here / "mini_program.c"], [RUNTIME_DIR], tag="mini")
+    folder = Path(__file__).parent
+    library = build_shared([folder / "mini_program.c"], [RUNTIME_DIR], tag="mini")
     return SimpleNamespace(name="mini", library=library, p4info=_p4info())
 
 
@@ -51,7 +51,7 @@ def _p4info() -> p4i.P4Info:
     counter = info.counters.add(size=16)
     counter.preamble.id, counter.preamble.name, counter.preamble.alias = BY_PORT, "mini.by_port", "by_port"
     register = info.registers.add(size=4)
-    register.preamble.id, register.preamble.name, register.preamble.alias = SEEN, "mini.seen", "seen"
+    register.preamble.id, register.preamble.name, register.preamble.alias = SEEN_REGISTER, "mini.seen", "seen"
     register.type_spec.bitstring.bit.bitwidth = 128
     profile.preamble.id, profile.preamble.name, profile.preamble.alias = SPRAY, "mini.spray", "spray"
     return info

@@ -40,7 +40,7 @@ _NOT_STATE = ("packet", "expect", "no_packet", "wait", "advance", "rate", "delay
 LENGTHS = (0, 1, 2, 3, 5, 8, 13, 21, 40, 90, 300, 1600)
 
 
-def allocated() -> int:
+def allocated_bytes() -> int:
     """Bytes that malloc has given out, as the sanitizer counts them."""
     gc.collect()
     count = ctypes.CDLL(None).__sanitizer_get_current_allocated_bytes
@@ -52,24 +52,24 @@ def bent(choose: random.Random, seeds: list[bytes]) -> bytes:
     """A packet: random, or one of the seeds with a few things wrong."""
     if not seeds or choose.random() < 0.3:
         frame = bytearray(choose.randbytes(choose.choice(LENGTHS)))
-        for at in range(min(len(frame), 12)):
-            frame[at] = choose.choice((choose.randrange(24), choose.randrange(24), frame[at]))
+        for index in range(min(len(frame), 12)):
+            frame[index] = choose.choice((choose.randrange(24), choose.randrange(24), frame[index]))
         return bytes(frame)
     frame = bytearray(choose.choice(seeds))
     for _ in range(choose.randrange(1, 5)):
-        kind, at = choose.randrange(6), choose.randrange(len(frame) + 1)
-        if kind == 0 and at < len(frame):
-            frame[at] ^= 1 << choose.randrange(8)
-        elif kind == 1 and at < len(frame):
-            frame[at] = choose.choice((0, 1, 0x7F, 0x80, 0xFF, choose.randrange(256)))
+        kind, index = choose.randrange(6), choose.randrange(len(frame) + 1)
+        if kind == 0 and index < len(frame):
+            frame[index] ^= 1 << choose.randrange(8)
+        elif kind == 1 and index < len(frame):
+            frame[index] = choose.choice((0, 1, 0x7F, 0x80, 0xFF, choose.randrange(256)))
         elif kind == 2:
-            del frame[at:]
+            del frame[index:]
         elif kind == 3:
             frame += choose.randbytes(choose.choice(LENGTHS[:10]))
         elif kind == 4:
-            frame[at:at] = choose.choice(seeds)
+            frame[index:index] = choose.choice(seeds)
         else:
-            del frame[at : at + choose.randrange(1, 8)]
+            del frame[index : index + choose.randrange(1, 8)]
     return bytes(frame[:16384])
 
 
@@ -90,16 +90,16 @@ def prepare(device: P4Device, program: CompiledProgram, script: list[Command]) -
         ):
             with contextlib.suppress(StfError):
                 run.command(command)
-    for one in (MulticastGroup(1, (Replica(2), Replica(3))), CloneSession(7, (Replica(7),))):
+    for replication in (MulticastGroup(1, (Replica(2), Replica(3))), CloneSession(7, (Replica(7),))):
         with contextlib.suppress(TableError):
-            device.insert_replication(one)
+            device.insert_replication(replication)
 
 
 def one_round(program: CompiledProgram, script: list[Command], packets: int, choose: random.Random) -> None:
     device = P4Device(1, "s1", seed=1)
     device.load(program)
     prepare(device, program, script)
-    seeds = [one.fields["data"] for one in script if one.word == "packet"]
+    seeds = [command.fields["data"] for command in script if command.word == "packet"]
     for number in range(packets):
         frame = bent(choose, seeds)
         with contextlib.suppress(ValueError):  # copies that fill the room of `process`
@@ -114,7 +114,7 @@ def one_round(program: CompiledProgram, script: list[Command], packets: int, cho
 
 def main() -> None:
     packets, seed = int(sys.argv[1]), int(sys.argv[2])
-    done = 0
+    packet_count = 0
     for argument in sys.argv[3:]:
         source, _, script_path = argument.partition("=")
         program = compile_program(Path(source))
@@ -122,15 +122,15 @@ def main() -> None:
         choose = random.Random(f"{seed} {source}")
         one_round(program, script, packets // 10, choose)
         one_round(program, script, packets // 10, choose)
-        more = LEAK_BYTES
+        growth = LEAK_BYTES
         for _ in range(2):  # Python may grow a table of its own once; a leak grows each time
-            if more >= LEAK_BYTES:
-                before = allocated()
+            if growth >= LEAK_BYTES:
+                bytes_before = allocated_bytes()
                 one_round(program, script, packets - 2 * (packets // 10), choose)
-                more = allocated() - before
-        done += packets
-        assert more < LEAK_BYTES, f"{source}: {more} bytes stay allocated after {packets} packets"
-    print(f"{done} packets through {len(sys.argv) - 3} programs")
+                growth = allocated_bytes() - bytes_before
+        packet_count += packets
+        assert growth < LEAK_BYTES, f"{source}: {growth} bytes stay allocated after {packets} packets"
+    print(f"{packet_count} packets through {len(sys.argv) - 3} programs")
 
 
 if __name__ == "__main__":

@@ -18,11 +18,11 @@ import pytest
 from mrc_testbed.switch.compiler import P4Error, compile_program
 from mrc_testbed.switch.compiler.compiler import check_program
 from mrc_testbed.switch.compiler.frontend.preprocess import preprocess
-from tests.switch.compiled_programs import PROGRAMS, SMALL
+from tests.switch.compiled_programs import P4_FOLDER, PROGRAMS
 
 LONG = int(os.environ.get("MRC_FUZZ_PROGRAMS", "0"))
 MUTANTS = LONG or 40
-SOURCES = sorted([*SMALL.glob("*.p4"), PROGRAMS / "srv6.p4", PROGRAMS / "spray.p4"])
+SOURCES = sorted([*P4_FOLDER.glob("*.p4"), PROGRAMS / "srv6.p4", PROGRAMS / "spray.p4"])
 TOKEN = re.compile(r"[A-Za-z_]\w*|\d\w*|\"[^\"]*\"|&&&|\+\+|[<>=!|&+-]=|&&|\|\||\.\.|<<|\S")
 _WORDS = """
     { } ( ) < > [ ] ; : , . ? = ! ~ @ - + * / % & | ^ &&& ++ .. if else apply table key actions bit int varbit

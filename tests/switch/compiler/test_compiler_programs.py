@@ -9,12 +9,12 @@ import pytest
 
 from mrc_testbed.switch.compiler import compile_program
 from mrc_testbed.switch.device.entities import MemberRef, ProfileMember
-from tests.switch.compiled_programs import Bench, small
+from tests.switch.compiled_programs import Bench, bench_of
 
 
 @pytest.fixture(scope="module")
 def flow() -> Bench:
-    bench = small("flow")
+    bench = bench_of("flow")
     bench.add("by_x", (5,), "mark", value=0x33)
     bench.add("by_x", (6,), "leave")
     bench.add("by_y", (5,), "mark", value=0x44)
@@ -75,7 +75,7 @@ def test_headers__added_removed_copied_compared(flow, sent, got):
 
 @pytest.fixture(scope="module")
 def parsing() -> Bench:
-    return small("parsing")
+    return bench_of("parsing")
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ def test_deparser__stores_a_field_that_is_not_byte_aligned(parsing):
 
 @pytest.fixture
 def state() -> Bench:
-    return small("state")
+    return bench_of("state")
 
 
 def data(which: int, a: int = 0, b: int = 0, total: int = 0) -> bytes:
@@ -233,7 +233,7 @@ def test_mark_to_drop__in_ingress_and_egress_and_taken_back(state):
 
 
 def test_parameters__fields_touched_only_through_them():
-    ((_, out),) = small("byname").send(1, bytes.fromhex("01 02 03 04 05 06"))
+    ((_, out),) = bench_of("byname").send(1, bytes.fromhex("01 02 03 04 05 06"))
     assert out == bytes.fromhex("02 04 77 04 fa 06")
 
 

@@ -40,7 +40,7 @@ from tests.switch.mini_program import (
     FORWARD,
     POP,
     PUSH,
-    SEEN,
+    SEEN_REGISTER,
     SPRAY,
     frame,
     mini,
@@ -368,9 +368,9 @@ def test_counter__counts_by_port_and_can_be_set(device: P4Device) -> None:
 
 
 def test_register__wide_cells(device: P4Device) -> None:
-    device.write_register(SEEN, 2, (1 << 128) - 2)
+    device.write_register(SEEN_REGISTER, 2, (1 << 128) - 2)
     device.process(1, frame(5, c=2))
     device.process(1, frame(5, c=200))
-    assert device.read_register(SEEN) == [(0, 0), (1, 0), (2, (1 << 128) - 1), (3, 0)]
+    assert device.read_register(SEEN_REGISTER) == [(0, 0), (1, 0), (2, (1 << 128) - 1), (3, 0)]
     with pytest.raises(TableError, match="does not fit in 128 bits"):
-        device.write_register(SEEN, 0, 1 << 128)
+        device.write_register(SEEN_REGISTER, 0, 1 << 128)

@@ -30,7 +30,7 @@ from mrc_testbed.switch.device.entities import (
     TableError,
     ValueSetMembers,
 )
-from tests.switch.compiled_programs import small
+from tests.switch.compiled_programs import bench_of
 from tests.switch.mini_program import (
     BY_ACL,
     BY_ADDR,
@@ -38,7 +38,7 @@ from tests.switch.mini_program import (
     BY_MAC,
     BY_PORT,
     FORWARD,
-    SEEN,
+    SEEN_REGISTER,
     SPRAY,
     frame,
     mini,
@@ -123,7 +123,7 @@ def random_step(device: P4Device, rng: random.Random) -> None:
             Group(SPRAY, rng.randrange(1, 3), (GroupMember(rng.randrange(1, 4), 3),), max_size=8)
         ),
         lambda: device.write_counter(BY_PORT, rng.choice([None, number]), CounterData(port, port)),
-        lambda: device.write_register(SEEN, rng.choice([None, number % 4]), port),
+        lambda: device.write_register(SEEN_REGISTER, rng.choice([None, number % 4]), port),
         lambda: rng.choice([device.insert_replication, device.modify_replication, device.delete_replication])(
             rng.choice([MulticastGroup(number, (Replica(port),)), CloneSession(number, (Replica(port),))])
         ),
@@ -155,7 +155,7 @@ def test_a_hit_and_a_meter__come_back_as_they_were(device: P4Device) -> None:
         device.delete(mac(1))
     again = device.read_one(mac(1))
     assert again == ours and again.idle_ns >= ours.idle_ns
-    bench = small("meters")
+    bench = bench_of("meters")
     table = bench.info.tables[0].preamble.id
     default = TableEntry(table, is_default=True)
     bench.set_default("entries_of", "metered")
@@ -170,7 +170,7 @@ def test_a_hit_and_a_meter__come_back_as_they_were(device: P4Device) -> None:
 
 
 def test_one_shot_sets_and_value_sets__come_back(device: P4Device) -> None:
-    bench = small("subparsers")
+    bench = bench_of("subparsers")
     number = next(iter(bench.device.schema.value_sets))
     field = bench.device.schema.value_sets[number].fields[0]
     bench.device.write_value_set(ValueSetMembers(number, ((FieldMatch(field.id, b"\5", kind=field.match),),)))

@@ -10,12 +10,12 @@ from typer.testing import CliRunner
 from mrc_testbed.cli.p4 import app
 from mrc_testbed.switch.device.device import P4Device
 from mrc_testbed.switch.device.entities import TableError
-from tests.switch.compiled_programs import SMALL, Bench, compile_named, small
+from tests.switch.compiled_programs import P4_FOLDER, Bench, bench_of, compile_named
 
 
 @pytest.fixture
 def digests() -> Bench:
-    return small("digests")
+    return bench_of("digests")
 
 
 def frame(op: int, mac: int = 7) -> bytes:
@@ -67,7 +67,7 @@ def test_parser_error__by_name(digests):
 
 
 def test_trace__is_a_packet_like_any_other(digests):
-    plain, traced = small("digests"), digests
+    plain, traced = bench_of("digests"), digests
     frames = [frame(op, mac) for op in range(6) for mac in (7, 9)] + [b"", b"\1"]
     for bench in (plain, traced):
         bench.add("seen", (9,), "NoAction")
@@ -79,14 +79,14 @@ def test_trace__is_a_packet_like_any_other(digests):
 
 @pytest.mark.parametrize("name", ["state", "tunnel", "controlplane", "flow"])
 def test_small_programs__trace_and_process_agree(name):
-    plain, traced = small(name), small(name)
+    plain, traced = bench_of(name), bench_of(name)
     for op in range(24):
         one = bytes([op, 5, 3, 0, 0, 1]) * 12
         assert traced.device.trace(1, one).sent == plain.device.process(1, one)
 
 
 def test_values__registers_and_counters(digests):
-    trace = small("state").device.trace(1, bytes([1, 5, 3, 0, 0, 1]) * 12)
+    trace = bench_of("state").device.trace(1, bytes([1, 5, 3, 0, 0, 1]) * 12)
     assert trace.steps
 
 
@@ -111,7 +111,7 @@ def test_refused__without_a_program_or_with_another_build(digests):
 def test_command(tmp_path):
     entries = tmp_path / "entries.stf"
     entries.write_text("add seen mac:9 NoAction()")
-    program = str(SMALL / "digests.p4")
+    program = str(P4_FOLDER / "digests.p4")
     done = CliRunner().invoke(app, ["trace", program, "3", frame(1, 9).hex(), "--stf", str(entries)])
     assert done.exit_code == 0 and "table I.seen [hdr.data.mac=9] hit: NoAction()" in done.output
     done = CliRunner().invoke(app, ["trace", program, "3", frame(1, 8).hex(), "--json"])

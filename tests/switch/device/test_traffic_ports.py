@@ -18,7 +18,7 @@ from mrc_testbed.switch.device.entities import MulticastGroup, Replica
 from mrc_testbed.switch.device.loop import PacketIn, PortEvent
 from mrc_testbed.switch.device.port_numbers import CPU_PORT
 from mrc_testbed.switch.device.traffic import DEFAULT_SETTINGS, Impairment, PortSettings
-from tests.switch.compiled_programs import SMALL
+from tests.switch.compiled_programs import P4_FOLDER
 from tests.switch.device.cabled_ports import Bench, ip, namespace  # noqa: F401
 from tests.switch.device.traffic_devices import frame as traffic_frame
 from tests.switch.device.traffic_devices import look
@@ -141,7 +141,7 @@ def test_power_off_and_port_removal__with_frames_waiting(bench: Bench) -> None:
 
 
 def test_timestamps__of_a_frame_that_came_before_the_program(bench: Bench) -> None:
-    program = compile_program(SMALL / "traffic.p4")
+    program = compile_program(P4_FOLDER / "traffic.p4")
     bench.device.load(program)
     bench.device.traffic.set(2, PortSettings(rate_bps=1_000_000_000))
     busy = threading.Thread(target=bench.device.spin, args=(1, bytes(60), 300_000))
@@ -155,7 +155,7 @@ def test_timestamps__of_a_frame_that_came_before_the_program(bench: Bench) -> No
 
 @pytest.mark.parametrize("settings", [DEFAULT_SETTINGS, PortSettings(output=Impairment(loss_pattern="0"))])
 def test_copies__of_a_batch_keep_their_frames_until_they_are_sent(bench: Bench, settings: PortSettings) -> None:
-    bench.device.load(compile_program(SMALL / "copies.p4"))
+    bench.device.load(compile_program(P4_FOLDER / "copies.p4"))
     bench.device.insert_replication(MulticastGroup(1, (Replica(2, 1), Replica(3, 2))))
     for port in (2, 3):
         bench.device.traffic.set(port, settings)

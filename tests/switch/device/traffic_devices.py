@@ -8,7 +8,7 @@ from functools import lru_cache
 
 from mrc_testbed.switch.compiler import CompiledProgram, compile_program
 from mrc_testbed.switch.device.device import P4Device
-from tests.switch.compiled_programs import SMALL
+from tests.switch.compiled_programs import P4_FOLDER
 
 IN, OUT = 1, 2
 US, MS, S = 1_000, 1_000_000, 1_000_000_000
@@ -36,7 +36,7 @@ class Seen:
 
 @lru_cache(maxsize=1)
 def program() -> CompiledProgram:
-    return compile_program(SMALL / "traffic.p4")
+    return compile_program(P4_FOLDER / "traffic.p4")
 
 
 def device(number: int = 1) -> P4Device:

@@ -17,13 +17,13 @@ from mrc_testbed.switch.server.p4runtime.errors import RpcError
 from mrc_testbed.switch.server.p4runtime.pipeline import Compiler
 from tests.switch.mini_program import mini
 
-SOON_S = 20.0
+TIMEOUT_S = 20.0
 """Patience for an answer; passing tests take milliseconds."""
 MINI_CONFIG = b"mini"
 
 
-async def soon(awaitable):
-    return await asyncio.wait_for(awaitable, SOON_S)
+async def with_timeout(awaitable):
+    return await asyncio.wait_for(awaitable, TIMEOUT_S)
 
 
 @asynccontextmanager
@@ -56,26 +56,26 @@ class Client:
         self.election_id = election_id
         self.stream = KeptStatusStream(self.stub.StreamChannel())
 
-    async def ask(self, election_id: int | None = None) -> None:
+    async def send_bid(self, election_id: int | None = None) -> None:
         """Sends an arbitration message."""
         if election_id is not None:
             self.election_id = election_id
         update = p4r.MasterArbitrationUpdate(device_id=self.device_id, election_id=U128.encode(self.election_id))
         await self.stream.write(p4r.StreamMessageRequest(arbitration=update))
 
-    async def hear(self) -> p4r.StreamMessageResponse:
+    async def next_message(self) -> p4r.StreamMessageResponse:
         """The next message of the stream; raises AioRpcError when it was closed with an error."""
-        message = await soon(self.stream.read())
+        message = await with_timeout(self.stream.read())
         assert message is not grpc.aio.EOF, "the stream was closed"
         return message
 
-    async def hear_status(self) -> int:
+    async def next_status(self) -> int:
         """google.rpc code of the next arbitration message."""
-        return (await self.hear()).arbitration.status.code
+        return (await self.next_message()).arbitration.status.code
 
     async def set_pipeline(self, config: p4r.ForwardingPipelineConfig, action: int = 3) -> None:
         """VERIFY_AND_COMMIT unless told otherwise."""
-        await soon(
+        await with_timeout(
             self.stub.SetForwardingPipelineConfig(
                 p4r.SetForwardingPipelineConfigRequest(
                     device_id=self.device_id, election_id=U128.encode(self.election_id), action=action, config=config
@@ -87,7 +87,7 @@ class Client:
         request = p4r.WriteRequest(
             device_id=self.device_id, election_id=U128.encode(self.election_id), updates=updates, **fields
         )
-        await soon(self.stub.Write(request))
+        await with_timeout(self.stub.Write(request))
 
     async def read(self, *entities: p4r.Entity) -> list[p4r.Entity]:
         request = p4r.ReadRequest(device_id=self.device_id, entities=entities)
@@ -106,8 +106,8 @@ async def client_of(daemon: Daemon, device_id: int = 1, election_id: int = 1) ->
 async def primary_of(daemon: Daemon, device_id: int = 1, election_id: int = 1) -> AsyncIterator[Client]:
     """A client that has become primary."""
     async with client_of(daemon, device_id, election_id) as client:
-        await client.ask()
-        assert await client.hear_status() == 0
+        await client.send_bid()
+        assert await client.next_status() == 0
         yield client
 
 

@@ -25,7 +25,7 @@ from mrc_testbed.switch.server.app import Daemon
 from mrc_testbed.switch.system.rtnetlink import read_links, set_admin_state
 from tests.cables import wait_until_up
 from tests.repository import P4SRC
-from tests.switch.server.running_server import running_daemon, soon
+from tests.switch.server.running_server import running_daemon, with_timeout
 
 pytestmark = [
     pytest.mark.root,
@@ -76,14 +76,14 @@ class Wire:
 
     async def receive(self) -> bytes:
         """The next frame that came from the switch."""
-        running = asyncio.get_running_loop()
+        loop = asyncio.get_running_loop()
         while True:
-            ready = running.create_future()
-            running.add_reader(self.socket.fileno(), lambda waiting=ready: waiting.done() or waiting.set_result(None))
+            readable = loop.create_future()
+            loop.add_reader(self.socket.fileno(), lambda waiting=readable: waiting.done() or waiting.set_result(None))
             try:
-                await soon(ready)
+                await with_timeout(readable)
             finally:
-                running.remove_reader(self.socket.fileno())
+                loop.remove_reader(self.socket.fileno())
             frame, address = self.socket.recvfrom(65536)
             if address[2] != socket.PACKET_OUTGOING:
                 return frame
@@ -122,9 +122,9 @@ def ipv6_frame(destination: str, *, flow_label: int = 0, hop_limit: int = 64) ->
 
 
 def options(program: str, folder: Path) -> fy.SwitchOptions:
-    compiled = compile_program(P4SRC / f"{program}.p4")
-    (folder / "p4info.txtpb").write_text(text_format.MessageToString(compiled.p4info))
-    (folder / "config.p4").write_bytes(compiled.config)
+    built = compile_program(P4SRC / f"{program}.p4")
+    (folder / "p4info.txtpb").write_text(text_format.MessageToString(built.p4info))
+    (folder / "config.p4").write_bytes(built.config)
     return fy.SwitchOptions(p4info=folder / "p4info.txtpb", p4blob=folder / "config.p4", device_id=1)
 
 
@@ -175,10 +175,10 @@ def test_packet_in_and_out(veths, tmp_path):
             frame = bytes(12) + EXPERIMENTAL.to_bytes(2, "big") + bytes(46)
             with wires() as wire:
                 packets = s.read_packets()
-                heard = asyncio.ensure_future(anext(packets))
+                packet_in = asyncio.ensure_future(anext(packets))
                 await asyncio.sleep(0)  # lets finsy open its queue
                 wire[2].send(frame)
-                packet = await soon(heard)
+                packet = await with_timeout(packet_in)
                 assert (packet.payload, packet["ingress_port"]) == (frame, 2)
                 await s.write([fy.P4PacketOut(frame, egress_port=3, pad=0)])
                 assert await wire[3].receive() == frame
@@ -203,7 +203,7 @@ def test_packet_out__wrong_ones_are_answered_with_stream_errors(veths, tmp_path)
                 for metadata_id, value in metadata.items():
                     packet.metadata.add(metadata_id=metadata_id, value=value)
                 await s._p4client.send(p4r.StreamMessageRequest(packet=packet))
-                assert words in (await soon(errors.get())).message
+                assert words in (await with_timeout(errors.get())).message
 
     asyncio.run(check())
 
@@ -246,16 +246,16 @@ async def write_spray_tables(switch: fy.Switch) -> None:
         fy.P4ActionProfileMember("uplink_selector", member_id=port, action=fy.Action("use_uplink", port=port))
         for port in (2, 3)
     ]
-    watched = [fy.P4Member(port, weight=(1, port)) for port in (2, 3)]
-    group = fy.P4ActionProfileGroup("uplink_selector", group_id=1, max_size=2, members=watched)
-    spray, back = fy.Action("spray", uplink_group=1), fy.Action("forward", port=1)
+    group_members = [fy.P4Member(port, weight=(1, port)) for port in (2, 3)]
+    group = fy.P4ActionProfileGroup("uplink_selector", group_id=1, max_size=2, members=group_members)
+    spray, forward = fy.Action("spray", uplink_group=1), fy.Action("forward", port=1)
     await switch.insert(members)
     await switch.insert([group])
     await switch.insert(
         [
             fy.P4TableEntry("uplinks", match=fy.Match(uplink_group=1), action=fy.P4IndirectAction(group_id=1)),
             fy.P4TableEntry("route", match=fy.Match(dst_addr="fd00::/32"), action=spray),
-            fy.P4TableEntry("route", match=fy.Match(dst_addr="fd01::/32"), action=back),
+            fy.P4TableEntry("route", match=fy.Match(dst_addr="fd01::/32"), action=forward),
         ]
     )
     assert [e async for e in switch.read(fy.P4ActionProfileGroup("uplink_selector"))] == [group]
@@ -280,16 +280,16 @@ def test_spray__a_dead_uplink_leaves_the_hash_at_once_and_comes_back(veths, tmp_
             ports: asyncio.Queue[tuple[int, bool]] = asyncio.Queue()
             daemon.registry._publish = lambda event, **fields: ports.put_nowait((fields["port"], fields["up"]))
             with wires() as wire:
-                both = await leaving_by(wire)
-                assert sum(both.values()) == 64 and min(both.values()) > 10
+                flow_counts = await leaving_by(wire)
+                assert sum(flow_counts.values()) == 64 and min(flow_counts.values()) > 10
                 set_admin_state(wire_end(2), False)
-                while await soon(ports.get()) != (2, False):
+                while await with_timeout(ports.get()) != (2, False):
                     pass
                 assert await leaving_by(wire) == {2: 0, 3: 64}
                 set_admin_state(wire_end(2), True)
-                while await soon(ports.get()) != (2, True):
+                while await with_timeout(ports.get()) != (2, True):
                     pass
-                assert await leaving_by(wire) == both
+                assert await leaving_by(wire) == flow_counts
 
     asyncio.run(check())
 
@@ -315,7 +315,7 @@ CABLE = "interfaces/interface[name=zzb2s2]/impairments/output"
 
 async def value_of(client: fy.GNMIClient, path: str) -> object:
     """The one value that a Get of a leaf gives."""
-    (update,) = await soon(client.get(setting(path)))
+    (update,) = await with_timeout(client.get(setting(path)))
     return update.value
 
 
@@ -329,7 +329,7 @@ def test_traffic__set_over_gnmi_counted_there_and_kept_over_a_power_cycle(veths,
                     (setting(f"{CABLE}/config/loss-pattern"), "01"),
                 ]
             )
-            for again in (False, True):
+            for second_round in (False, True):
                 async with fy.Switch("s", address_of(daemon), options("srv6", tmp_path)) as s:
                     await s.insert(srv6_entries())
                     with wires() as wire:
@@ -344,7 +344,7 @@ def test_traffic__set_over_gnmi_counted_there_and_kept_over_a_power_cycle(veths,
                         stats = daemon.registry.with_name("zzb2").stats()
                         assert stats["traffic"]["2"]["queues"]["0"]["dropped_pkts"] == 2
                         assert stats["frames"]["dropped_queue"] == 2
-                        if not again:
+                        if not second_round:
                             await client.set(update=[(setting(f"{OUTPUT}/config/rate-bps"), 10_000_000)])
                             got = [await wire[2].receive() for _ in range(2)]  # the second of three is lost
                             assert got == [ipv6_frame("fcbb:bb00:1001::", hop_limit=63)] * 2

@@ -13,7 +13,7 @@ import pytest
 
 from mrc_testbed.switch.server.control import MAX_LINE_BYTES, ControlServer
 from mrc_testbed.switch.system.unix_socket import SocketError
-from tests.switch.server.running_server import running_daemon, soon
+from tests.switch.server.running_server import running_daemon, with_timeout
 
 
 class Lines:
@@ -26,11 +26,11 @@ class Lines:
         self.writer.write(line + b"\n")
         return await self.next()
 
-    async def ask(self, op: str, **fields) -> dict:
+    async def request(self, op: str, **fields) -> dict:
         return await self.raw(json.dumps({"op": op, **fields}).encode())
 
     async def next(self) -> dict:
-        return json.loads(await soon(self.reader.readline()))
+        return json.loads(await with_timeout(self.reader.readline()))
 
 
 @asynccontextmanager
@@ -50,7 +50,7 @@ def path(tmp_path) -> Path:
 def test_devices__lists_what_was_added(path):
     async def check():
         async with running_daemon(path) as daemon, lines_to(path) as client:
-            answer = await client.ask("devices", id=5)
+            answer = await client.request("devices", id=5)
             assert (answer["id"], answer["ok"]) == (5, True)
             assert answer["devices"] == [
                 {"name": "s1", "device_id": 1, "on": True, "program": None, "primary": None, "ports": {}}
@@ -63,14 +63,14 @@ def test_devices__lists_what_was_added(path):
 def test_add_power_stats_remove__and_the_events_a_watcher_sees(path):
     async def check():
         async with running_daemon(path, devices=0), lines_to(path) as client, lines_to(path) as watcher:
-            assert (await watcher.ask("watch"))["ok"]
-            assert (await client.ask("add_device", name="x", device_id=9, ports={}))["ok"]
-            assert (await client.ask("power", name="x", on=False))["ok"]
-            assert (await client.ask("stats", name="x"))["devices"]["x"]["on"] is False
-            assert (await client.ask("power", name="x", on=True))["ok"]
-            stats = (await client.ask("stats"))["devices"]["x"]
+            assert (await watcher.request("watch"))["ok"]
+            assert (await client.request("add_device", name="x", device_id=9, ports={}))["ok"]
+            assert (await client.request("power", name="x", on=False))["ok"]
+            assert (await client.request("stats", name="x"))["devices"]["x"]["on"] is False
+            assert (await client.request("power", name="x", on=True))["ok"]
+            stats = (await client.request("stats"))["devices"]["x"]
             assert stats["ports"] == {} and stats["frames"]["received"] == 0
-            assert (await client.ask("remove_device", name="x"))["ok"]
+            assert (await client.request("remove_device", name="x"))["ok"]
             states = [(await watcher.next())["state"] for _ in range(4)]
             assert states == ["on", "off", "on", "removed"]
 
@@ -80,9 +80,9 @@ def test_add_power_stats_remove__and_the_events_a_watcher_sees(path):
 def test_counts__of_all_devices_at_once__null_is_not_known(path):
     async def check():
         async with running_daemon(path, devices=2), lines_to(path) as client:
-            assert (await client.ask("power", name="s2", on=False))["ok"]
-            told = await client.ask("counts", cells={"marked": [0]})
-            assert told["devices"] == {
+            assert (await client.request("power", name="s2", on=False))["ok"]
+            counts = await client.request("counts", cells={"marked": [0]})
+            assert counts["devices"] == {
                 "s1": {"on": True, "cells": {"marked": None}, "queue_drops": [0] * 8, "lost": 0},
                 "s2": {"on": False},
             }
@@ -90,7 +90,7 @@ def test_counts__of_all_devices_at_once__null_is_not_known(path):
     asyncio.run(check())
 
 
-REFUSED = {
+BAD_REQUESTS = {
     b"": None,
     b"{": "not JSON",
     b"[1]": "object",
@@ -122,13 +122,13 @@ REFUSED = {
 def test_bad_requests__are_answered_and_change_nothing(path):
     async def check():
         async with running_daemon(path), lines_to(path) as client:
-            for line, words in REFUSED.items():
+            for line, words in BAD_REQUESTS.items():
                 if words is None:
                     client.writer.write(line + b"\n")  # an empty line is nothing
                     continue
                 answer = await client.raw(line)
                 assert answer["ok"] is False and words in answer["error"], (line[:80], answer)
-            assert len((await client.ask("devices"))["devices"]) == 1
+            assert len((await client.request("devices"))["devices"]) == 1
 
     asyncio.run(check())
 
@@ -139,7 +139,7 @@ def test_endless_line__ends_only_its_own_connection(path):
             hostile.writer.write(b"x" * (MAX_LINE_BYTES + (1 << 16)))
             answer = await hostile.next()
             assert answer["ok"] is False and "longer than" in answer["error"]
-            assert (await client.ask("devices"))["ok"]
+            assert (await client.request("devices"))["ok"]
 
     asyncio.run(check())
 
@@ -147,8 +147,8 @@ def test_endless_line__ends_only_its_own_connection(path):
 def test_shutdown__is_answered_first(path):
     async def check():
         async with running_daemon(path) as daemon, lines_to(path) as client:
-            assert (await client.ask("shutdown"))["ok"]
-            await soon(daemon.stopping.wait())
+            assert (await client.request("shutdown"))["ok"]
+            await with_timeout(daemon.stopping.wait())
         assert not path.exists()
 
     asyncio.run(check())
@@ -156,19 +156,19 @@ def test_shutdown__is_answered_first(path):
 
 def test_socket_file__is_shown_when_somebody_listens(path, monkeypatch):
     """Between bind and listen a client would be refused, and say that the daemon has ended."""
-    seen = []
+    is_there_at_listen = []
 
-    class Watched(socket.socket):
+    class WatchedSocket(socket.socket):
         def listen(self, backlog):
-            seen.append(path.exists())
+            is_there_at_listen.append(path.exists())
             super().listen(backlog)
 
     async def check():
         with monkeypatch.context() as patch:
-            patch.setattr(socket, "socket", Watched)
+            patch.setattr(socket, "socket", WatchedSocket)
             server = ControlServer(path, {})
             await server.start()
-        assert seen[0] is False and path.stat().st_mode & 0o777 == 0o600
+        assert is_there_at_listen[0] is False and path.stat().st_mode & 0o777 == 0o600
         assert [entry.name for entry in path.parent.iterdir()] == [path.name]
         async with lines_to(path):
             await server.close()
@@ -178,9 +178,9 @@ def test_socket_file__is_shown_when_somebody_listens(path, monkeypatch):
 
 def test_socket_file__of_a_dead_server_is_replaced_a_living_one_and_a_plain_file_are_not(path):
     async def check():
-        dead = socket.socket(socket.AF_UNIX)
-        dead.bind(str(path))
-        dead.close()
+        stale_socket = socket.socket(socket.AF_UNIX)
+        stale_socket.bind(str(path))
+        stale_socket.close()
         server = ControlServer(path, {})
         await server.start()
         assert path.stat().st_mode & 0o777 == 0o600

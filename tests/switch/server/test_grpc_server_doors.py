@@ -44,9 +44,9 @@ async def ask_all(address, metadata=None):
         switch, ports = p4r_grpc.P4RuntimeStub(channel), gnmi_grpc.gNMIStub(channel)
 
         async def stream(call, request):
-            opened = KeptStatusStream(call(timeout=LIMIT_S, metadata=metadata))
-            await opened.write(request)
-            await opened.read()
+            requests = KeptStatusStream(call(timeout=LIMIT_S, metadata=metadata))
+            await requests.write(request)
+            await requests.read()
 
         async def read():
             async for _ in switch.Read(p4r.ReadRequest(device_id=1), timeout=LIMIT_S, metadata=metadata):
@@ -73,7 +73,7 @@ async def ask_all(address, metadata=None):
 
 def test_tcp__without_the_token_nothing_is_answered_and_with_it_all_is(settings, token_file):
     token = token_file.read_text().strip()
-    wrong = [
+    wrong_metadata = [
         None,
         [("authorization", "Bearer ")],
         [("authorization", f"Bearer {token[:-1]}")],
@@ -88,12 +88,12 @@ def test_tcp__without_the_token_nothing_is_answered_and_with_it_all_is(settings,
         async with Daemon(settings) as daemon:
             await daemon.add_device("s1", 1, {})
             address = f"127.0.0.1:{daemon.p4runtime_port}"
-            for metadata in wrong:
+            for metadata in wrong_metadata:
                 assert set((await ask_all(address, metadata)).values()) == {grpc.StatusCode.UNAUTHENTICATED}
             for metadata in ([("authorization", f"Bearer {token}")], [("username", "any"), ("password", token)]):
-                told = await ask_all(address, metadata)
-                assert grpc.StatusCode.UNAUTHENTICATED not in told.values()
-                assert told["Capabilities"] is grpc.StatusCode.OK
+                codes = await ask_all(address, metadata)
+                assert grpc.StatusCode.UNAUTHENTICATED not in codes.values()
+                assert codes["Capabilities"] is grpc.StatusCode.OK
 
     asyncio.run(check())
 
@@ -125,8 +125,8 @@ def test_unix__alone_listens_on_no_port(tmp_path):
 
 def test_unix__file_of_a_dead_server_is_replaced_and_a_living_one_kept(tmp_path):
     settings = ServerSettings(f"unix:{tmp_path}/a", f"unix:{tmp_path}/b")
-    with socket.socket(socket.AF_UNIX) as dead:
-        dead.bind(str(tmp_path / "a"))
+    with socket.socket(socket.AF_UNIX) as stale_socket:
+        stale_socket.bind(str(tmp_path / "a"))
 
     async def check():
         async with Daemon(settings) as daemon:
@@ -148,8 +148,10 @@ def test_unix__file_of_a_dead_server_is_replaced_and_a_living_one_kept(tmp_path)
     }.items(),
 )
 def test_parse_address__takes(text, address):
-    found = parse_address(text, "--gnmi")
-    assert found == ListenAddress(*address[:2], found.socket) and str(found.socket or "") == (address[2] or "")
+    parsed_address = parse_address(text, "--gnmi")
+    assert parsed_address == ListenAddress(*address[:2], parsed_address.socket) and str(
+        parsed_address.socket or ""
+    ) == (address[2] or "")
 
 
 @pytest.mark.parametrize("text", ["", "9559", "h:1unix:/a", "unix:", "unix:a", "h:1,", ",unix:/a", "h:99999", "h:1,x"])

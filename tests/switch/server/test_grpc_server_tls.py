@@ -15,7 +15,7 @@ from finsy.proto import gnmi, gnmi_grpc, p4r, p4r_grpc
 from mrc_testbed.switch.server.app import Daemon, ServerSettings
 from mrc_testbed.switch.server.grpc_server import AddressError, read_credentials
 from tests.refusals import may_raise
-from tests.switch.server.running_server import SOON_S
+from tests.switch.server.running_server import TIMEOUT_S
 
 if shutil.which("openssl") is None:
     pytest.skip("needs openssl (apt-get install openssl)", allow_module_level=True)
@@ -65,8 +65,8 @@ def settings(pki: Path, **changes) -> ServerSettings:
     return replace(plain, **changes)
 
 
-def channel(port: int, pki: Path, who: str | None = None, root: str = "ca") -> grpc.aio.Channel:
-    pair = [(pki / f"{who}.{kind}").read_bytes() for kind in ("key", "pem")] if who else [None, None]
+def channel(port: int, pki: Path, client: str | None = None, root: str = "ca") -> grpc.aio.Channel:
+    pair = [(pki / f"{client}.{kind}").read_bytes() for kind in ("key", "pem")] if client else [None, None]
     return grpc.aio.secure_channel(
         f"127.0.0.1:{port}", grpc.ssl_channel_credentials((pki / f"{root}.pem").read_bytes(), *pair)
     )
@@ -75,19 +75,19 @@ def channel(port: int, pki: Path, who: str | None = None, root: str = "ca") -> g
 async def answers(port: int, open_channel) -> bool:
     """Whether a client gets through to the P4Runtime service."""
     async with open_channel(port) as connection:
-        with may_raise(grpc.aio.AioRpcError) as refused:
-            await p4r_grpc.P4RuntimeStub(connection).Capabilities(p4r.CapabilitiesRequest(), timeout=SOON_S)
-    assert all(error.code() is grpc.StatusCode.UNAVAILABLE for error in refused), refused
-    return not refused
+        with may_raise(grpc.aio.AioRpcError) as errors:
+            await p4r_grpc.P4RuntimeStub(connection).Capabilities(p4r.CapabilitiesRequest(), timeout=TIMEOUT_S)
+    assert all(error.code() is grpc.StatusCode.UNAVAILABLE for error in errors), errors
+    return not errors
 
 
 def test_tls__both_servers_and_no_plain_text(pki):
     async def check():
         async with Daemon(settings(pki)) as daemon:
             port = daemon.p4runtime_port
-            assert await answers(port, lambda one: channel(one, pki))
-            assert not await answers(port, lambda one: channel(one, pki, root="other"))
-            assert not await answers(port, lambda one: grpc.aio.insecure_channel(f"127.0.0.1:{one}"))
+            assert await answers(port, lambda number: channel(number, pki))
+            assert not await answers(port, lambda number: channel(number, pki, root="other"))
+            assert not await answers(port, lambda number: grpc.aio.insecure_channel(f"127.0.0.1:{number}"))
             async with channel(daemon.gnmi_port, pki) as connection:
                 assert (await gnmi_grpc.gNMIStub(connection).Capabilities(gnmi.CapabilityRequest())).gNMI_version
 
@@ -98,9 +98,9 @@ def test_mutual__only_clients_that_the_ca_has_signed(pki):
     async def check():
         async with Daemon(settings(pki, tls_ca=pki / "ca.pem")) as daemon:
             port = daemon.p4runtime_port
-            assert await answers(port, lambda one: channel(one, pki, "client"))
-            assert not await answers(port, lambda one: channel(one, pki, "stranger"))
-            assert not await answers(port, lambda one: channel(one, pki))
+            assert await answers(port, lambda number: channel(number, pki, "client"))
+            assert not await answers(port, lambda number: channel(number, pki, "stranger"))
+            assert not await answers(port, lambda number: channel(number, pki))
 
     asyncio.run(check())
 

@@ -16,15 +16,15 @@ from mrc_testbed.switch.system.rtnetlink import InterfaceState
 
 
 def test_watcher__a_renamed_interface_is_gone_under_its_old_name_and_the_time_is_that_of_a_change():
-    watcher, told = netlink.InterfaceWatcher(), []
-    watcher.listen(lambda name, state: told.append((name, state and state.oper_status)))
+    watcher, notifications = netlink.InterfaceWatcher(), []
+    watcher.listen(lambda name, state: notifications.append((name, state and state.oper_status)))
     watcher._update(InterfaceState("a", 7, True, "UP", 1500, 1))
-    since = watcher.links["a"].last_change_ns
+    change_time_ns = watcher.links["a"].last_change_ns
     watcher._update(InterfaceState("a", 7, True, "UP", 9216, 1))
-    assert watcher.links["a"].mtu == 9216 and watcher.links["a"].last_change_ns == since > 0
+    assert watcher.links["a"].mtu == 9216 and watcher.links["a"].last_change_ns == change_time_ns > 0
     watcher._update(InterfaceState("b", 7, True, "DOWN", 9216, 2))
     watcher._remove("b", 8)  # of an earlier interface of that name
-    assert told == [("a", "UP"), ("a", "UP"), ("a", None), ("b", "DOWN")] and list(watcher.links) == ["b"]
+    assert notifications == [("a", "UP"), ("a", "UP"), ("a", None), ("b", "DOWN")] and list(watcher.links) == ["b"]
 
 
 @pytest.mark.root

@@ -17,7 +17,7 @@ from google.protobuf import text_format
 
 from mrc_testbed.switch.system.rtnetlink import InterfaceState
 from tests.switch.mini_program import BY_MAC, mini
-from tests.switch.server.running_server import MINI_CONFIG, running_daemon, soon, use_mini_program
+from tests.switch.server.running_server import MINI_CONFIG, running_daemon, use_mini_program, with_timeout
 
 
 class Blob:
@@ -45,15 +45,15 @@ class Readiness:
         await self.calls.put(switch)
 
     async def next(self) -> fy.Switch:
-        return await soon(self.calls.get())
+        return await with_timeout(self.calls.get())
 
 
 @asynccontextmanager
-async def controlled(daemon, options: fy.SwitchOptions, ready: Readiness, *device_ids: int):
+async def controller_of(daemon, options: fy.SwitchOptions, readiness: Readiness, *device_ids: int):
     """A finsy Controller with a Switch for each device."""
     address = f"127.0.0.1:{daemon.p4runtime_port}"
     switches = [
-        fy.Switch(f"s{device_id}", address, options(device_id=device_id, ready_handler=ready))
+        fy.Switch(f"s{device_id}", address, options(device_id=device_id, ready_handler=readiness))
         for device_id in device_ids
     ]
     async with fy.Controller(switches):
@@ -62,9 +62,9 @@ async def controlled(daemon, options: fy.SwitchOptions, ready: Readiness, *devic
 
 def test_switch__pushes_the_pipeline_writes_and_reads_back(options):
     async def check():
-        ready = Readiness()
-        async with running_daemon() as daemon, controlled(daemon, options, ready, 1):
-            switch = await ready.next()
+        readiness = Readiness()
+        async with running_daemon() as daemon, controller_of(daemon, options, readiness, 1):
+            switch = await readiness.next()
             assert switch.is_primary
             entry = fy.P4TableEntry("by_mac", match=fy.Match(dst=0x0102), action=fy.Action("forward", port=7))
             await switch.insert([entry])
@@ -83,17 +83,17 @@ def test_switch__comes_back_by_itself_after_its_power(options, monkeypatch):
     monkeypatch.setattr(switch_module, "_FAIL_MIN_TIME_SECS", 0.0)  # the test is quicker than a switch that boots
 
     async def check():
-        ready = Readiness()
-        async with running_daemon(devices=2) as daemon, controlled(daemon, options, ready, 1, 2):
-            assert {(await ready.next()).name for _ in range(2)} == {"s1", "s2"}
+        readiness = Readiness()
+        async with running_daemon(devices=2) as daemon, controller_of(daemon, options, readiness, 1, 2):
+            assert {(await readiness.next()).name for _ in range(2)} == {"s1", "s2"}
             chassis = daemon.registry.with_name("s1")
             for _ in range(2):
                 await chassis.power_off("s1 was switched off")
                 await chassis.power_on()
-                switch = await ready.next()
+                switch = await readiness.next()
                 assert (switch.name, switch.is_primary) == ("s1", True)
                 assert [e async for e in switch.read(fy.P4TableEntry("by_mac"))] == []
-            assert ready.calls.empty()
+            assert readiness.calls.empty()
 
     asyncio.run(check())
 
@@ -102,14 +102,14 @@ def test_switch__while_off_it_waits_instead_of_failing(options, monkeypatch, cap
     monkeypatch.setattr(switch_module, "_FAIL_MIN_TIME_SECS", 0.0)
 
     async def check():
-        ready = Readiness()
+        readiness = Readiness()
         async with running_daemon() as daemon:
             await daemon.registry.with_name("s1").power_off("off")
-            async with controlled(daemon, options, ready, 1) as (switch,):
+            async with controller_of(daemon, options, readiness, 1) as (switch,):
                 await asyncio.wait([asyncio.ensure_future(asyncio.Event().wait())], timeout=0.1)
-                assert not switch.is_up and ready.calls.empty()
+                assert not switch.is_up and readiness.calls.empty()
                 await daemon.registry.with_name("s1").power_on()
-                await ready.next()
+                await readiness.next()
 
     asyncio.run(check())
     assert not [record for record in caplog.records if record.levelname == "CRITICAL"]
@@ -119,9 +119,9 @@ def test_two_controllers__the_backup_takes_over(options):
     async def check():
         first, second = Readiness(), Readiness()
         async with running_daemon() as daemon:
-            async with controlled(daemon, options, first, 1):
+            async with controller_of(daemon, options, first, 1):
                 assert (await first.next()).is_primary
-                backup = controlled(daemon, options, second, 1)
+                backup = controller_of(daemon, options, second, 1)
                 await backup.__aenter__()
                 assert not (await second.next()).is_primary
             switch = await second.next()
@@ -133,13 +133,13 @@ def test_two_controllers__the_backup_takes_over(options):
 
 def test_switch_ports__are_tracked_over_the_p4runtime_address(options):
     async def check():
-        ready = Readiness()
+        readiness = Readiness()
         async with running_daemon(devices=0) as daemon:
             daemon.watcher._update(InterfaceState("zzs1-eth1", 999_999, True, "UP", 1500, 0))
             daemon.interfaces.add_device("s1", ["zzs1-eth1"])
             await daemon.registry.add("s1", 1, {})
-            async with controlled(daemon, options, ready, 1):
-                switch = await ready.next()
+            async with controller_of(daemon, options, readiness, 1):
+                switch = await readiness.next()
                 assert switch.ports["zzs1-eth1"].up and switch.ports["zzs1-eth1"].id == 999_999
                 watching = switch.gnmi_client.subscribe()
                 watching.on_change(fy.GNMIPath("interfaces/interface[name=zzs1-eth1]/state/oper-status"))
@@ -147,7 +147,7 @@ def test_switch_ports__are_tracked_over_the_p4runtime_address(options):
                     pass
                 updates = aiter(watching.updates())
                 daemon.watcher._update(InterfaceState("zzs1-eth1", 999_999, True, "LOWER_LAYER_DOWN", 1500, 0))
-                assert (await soon(anext(updates))).value == "LOWER_LAYER_DOWN"
+                assert (await with_timeout(anext(updates))).value == "LOWER_LAYER_DOWN"
                 watching.cancel()
 
     asyncio.run(check())
@@ -155,18 +155,18 @@ def test_switch_ports__are_tracked_over_the_p4runtime_address(options):
 
 def test_switch__one_shots_idle_timeouts_and_reconciling(options):
     async def check():
-        ready = Readiness()
-        async with running_daemon() as daemon, controlled(daemon, options, ready, 1):
-            switch = await ready.next()
+        readiness = Readiness()
+        async with running_daemon() as daemon, controller_of(daemon, options, readiness, 1):
+            switch = await readiness.next()
             shot = fy.P4IndirectAction([2 * fy.Action("forward", port=1), 1 * fy.Action("forward", port=2)])
             spread = fy.P4TableEntry("by_hash", match=fy.Match(c=7), action=shot)
-            idle = fy.P4TableEntry(
+            idle_entry = fy.P4TableEntry(
                 "by_mac", match=fy.Match(dst=1), action=fy.Action("forward", port=7), idle_timeout_ns=15_000_000
             )
-            await switch.insert([spread, idle])
+            await switch.insert([spread, idle_entry])
             assert [e async for e in switch.read(fy.P4TableEntry("by_hash"))] == [spread]
             async for note in switch.read_idle_timeouts():
-                assert [one.match for one in note] == [idle.match]
+                assert [entry.match for entry in note] == [idle_entry.match]
                 break
             await switch.delete_all()
             assert [e async for e in switch.read(fy.P4TableEntry())] == []
@@ -179,9 +179,9 @@ def test_role__writes_its_objects_only(options):
         first, second = Readiness(), Readiness()
         config = stratum.P4RoleConfig(exclusive_p4_ids=[BY_MAC], can_push_pipeline=True)
         limited = options(role_name="mac", role_config=config)
-        async with running_daemon() as daemon, controlled(daemon, options, first, 1):
+        async with running_daemon() as daemon, controller_of(daemon, options, first, 1):
             await first.next()
-            async with controlled(daemon, limited, second, 1):
+            async with controller_of(daemon, limited, second, 1):
                 switch = await second.next()
                 await switch.insert([fy.P4TableEntry("by_mac", match=fy.Match(dst=1), action=fy.Action("drop"))])
                 with pytest.raises(P4ClientError) as caught:

@@ -45,7 +45,7 @@ def run(module: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
 
 
-def ready(child: subprocess.Popen[str]) -> dict[str, str]:
+def ready_fields(child: subprocess.Popen[str]) -> dict[str, str]:
     """The fields of the ready line."""
     line = child.stdout.readline()
     assert line.startswith("ready "), line + child.stderr.read()
@@ -66,7 +66,7 @@ def test_daemon__is_ready_serves_its_devices_and_ends_on_sigterm(tmp_path):
     config.write_text(json.dumps([{"name": "s1", "device_id": 1, "ports": {}}]))
     arguments = ["--p4runtime", LOOPBACK, "--gnmi", LOOPBACK, "--control", str(control), "--config", str(config)]
     with process("mrc_testbed.switch.server", *arguments) as child:
-        fields = ready(child)
+        fields = ready_fields(child)
         assert fields["devices"] == "1" and int(fields["pid"]) == child.pid
         with socket.socket(socket.AF_UNIX) as sock:
             sock.connect(str(control))
@@ -83,7 +83,7 @@ def test_daemon__ends_on_shutdown_over_the_socket(tmp_path):
     with process(
         "mrc_testbed.switch.server", "--grpc", LOOPBACK, "--gnmi", LOOPBACK, "--control", str(control)
     ) as child:
-        ready(child)
+        ready_fields(child)
         with socket.socket(socket.AF_UNIX) as sock:
             sock.connect(str(control))
             sock.sendall(b'{"op": "shutdown"}\n')
@@ -94,11 +94,11 @@ def test_daemon__ends_on_shutdown_over_the_socket(tmp_path):
 @pytest.mark.parametrize("option", ["--p4runtime", "--gnmi"])
 def test_daemon__port_in_use_is_named_with_its_holder(option):
     with taken_port() as port:
-        other = "--gnmi" if option == "--p4runtime" else "--p4runtime"
-        done = run("mrc_testbed.switch.server", option, f"127.0.0.1:{port}", other, LOOPBACK)
-        assert done.returncode == 1
-        assert f"cannot listen on 127.0.0.1:{port}: Address already in use (held by pid" in done.stderr
-        assert "Traceback" not in done.stderr
+        other_option = "--gnmi" if option == "--p4runtime" else "--p4runtime"
+        result = run("mrc_testbed.switch.server", option, f"127.0.0.1:{port}", other_option, LOOPBACK)
+        assert result.returncode == 1
+        assert f"cannot listen on 127.0.0.1:{port}: Address already in use (held by pid" in result.stderr
+        assert "Traceback" not in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -113,10 +113,10 @@ def test_daemon__port_in_use_is_named_with_its_holder(option):
     ],
 )
 def test_daemon__bad_arguments_are_errors_without_traceback(arguments, words, capfd):
-    rest = [x for option in ("--p4runtime", "--gnmi") if option not in arguments for x in (option, LOOPBACK)]
-    assert main([*arguments, *rest]) != 0
-    told = capfd.readouterr().err
-    assert words in told and "Traceback" not in told
+    other_arguments = [x for option in ("--p4runtime", "--gnmi") if option not in arguments for x in (option, LOOPBACK)]
+    assert main([*arguments, *other_arguments]) != 0
+    errors = capfd.readouterr().err
+    assert words in errors and "Traceback" not in errors
 
 
 @pytest.mark.parametrize(
@@ -134,8 +134,8 @@ def test_daemon__bad_device_files_are_errors(tmp_path, text, words, capfd):
     config = tmp_path / "devices.json"
     config.write_text(text)
     assert main(["--p4runtime", LOOPBACK, "--gnmi", LOOPBACK, "--config", str(config)]) == 1
-    told = capfd.readouterr().err
-    assert words in told and "Traceback" not in told
+    errors = capfd.readouterr().err
+    assert words in errors and "Traceback" not in errors
 
 
 def oper_status(port: str, target: str = "") -> dict[str, str]:
@@ -150,11 +150,11 @@ def oper_status(port: str, target: str = "") -> dict[str, str]:
 
 def test_portstate__all_interfaces_or_those_with_a_prefix():
     with process("mrc_testbed.switch.server.portstate", "--gnmi", LOOPBACK) as child:
-        assert "lo" in oper_status(ready(child)["gnmi"])
+        assert "lo" in oper_status(ready_fields(child)["gnmi"])
         child.send_signal(signal.SIGINT)
         assert child.wait(PATIENCE_S) == 0
     with process("mrc_testbed.switch.server.portstate", "--gnmi", LOOPBACK, "--prefix", "lo") as child:
-        assert oper_status(ready(child)["gnmi"]) == {"lo": "UP"}
+        assert oper_status(ready_fields(child)["gnmi"]) == {"lo": "UP"}
 
 
 def test_portstate__interfaces_of_devices_from_a_file(tmp_path):
@@ -162,25 +162,25 @@ def test_portstate__interfaces_of_devices_from_a_file(tmp_path):
     ports = [{"name": "s1", "device_id": 1, "ports": {"1": "lo"}}, {"name": "s2", "ports": {"1": "zzs2-eth1"}}]
     devices.write_text(json.dumps(ports))
     with process("mrc_testbed.switch.server.portstate", "--gnmi", LOOPBACK, "--interfaces-from", str(devices)) as child:
-        port = ready(child)["gnmi"]
+        port = ready_fields(child)["gnmi"]
         assert oper_status(port) == {"lo": "UP", "zzs2-eth1": "NOT_PRESENT"}
         assert oper_status(port, "s1") == {"lo": "UP"}
 
 
 @pytest.mark.parametrize(("text", "names"), [('["lo", "zza"]', {"lo", "zza"}), ("lo\n\nzza\n", {"lo", "zza"})])
 def test_portstate__names_from_a_file(tmp_path, text, names):
-    listed = tmp_path / "interfaces"
-    listed.write_text(text)
-    with process("mrc_testbed.switch.server.portstate", "--gnmi", LOOPBACK, "--interfaces-from", str(listed)) as child:
-        assert set(oper_status(ready(child)["gnmi"])) == names
+    listing = tmp_path / "interfaces"
+    listing.write_text(text)
+    with process("mrc_testbed.switch.server.portstate", "--gnmi", LOOPBACK, "--interfaces-from", str(listing)) as child:
+        assert set(oper_status(ready_fields(child)["gnmi"])) == names
 
 
 @pytest.mark.parametrize("text", ['[{"name": "s1"}]', "[1]", "["])
 def test_portstate__bad_files_and_taken_ports_are_errors(tmp_path: Path, text):
-    listed = tmp_path / "interfaces"
-    listed.write_text(text)
-    done = run("mrc_testbed.switch.server.portstate", "--gnmi", LOOPBACK, "--interfaces-from", str(listed))
-    assert done.returncode == 1 and str(listed) in done.stderr and "Traceback" not in done.stderr
+    listing = tmp_path / "interfaces"
+    listing.write_text(text)
+    result = run("mrc_testbed.switch.server.portstate", "--gnmi", LOOPBACK, "--interfaces-from", str(listing))
+    assert result.returncode == 1 and str(listing) in result.stderr and "Traceback" not in result.stderr
     with taken_port() as port:
-        done = run("mrc_testbed.switch.server.portstate", "--gnmi", f"127.0.0.1:{port}")
-        assert done.returncode == 1 and "held by pid" in done.stderr
+        result = run("mrc_testbed.switch.server.portstate", "--gnmi", f"127.0.0.1:{port}")
+        assert result.returncode == 1 and "held by pid" in result.stderr

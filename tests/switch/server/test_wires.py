@@ -14,7 +14,7 @@ import pytest
 from mrc_testbed.switch.device.loop import PortError
 from mrc_testbed.switch.server.wires import DaemonWires
 from tests.switch.mini_program import frame
-from tests.switch.server.running_server import running_daemon, soon
+from tests.switch.server.running_server import running_daemon, with_timeout
 from tests.switch.server.test_control import lines_to
 
 
@@ -25,12 +25,12 @@ def path(tmp_path):
 
 async def two_switches(client):
     """a and b, whose first ports are the ends of a wire."""
-    assert (await client.ask("add_wires", wires=[["a1", "b1"]]))["ok"]
+    assert (await client.request("add_wires", wires=[["a1", "b1"]]))["ok"]
     for number, name in enumerate("ab", 1):
-        assert (await client.ask("add_device", name=name, device_id=number, ports={"1": f"{name}1"}))["ok"]
+        assert (await client.request("add_device", name=name, device_id=number, ports={"1": f"{name}1"}))["ok"]
 
 
-def shown(daemon, name):
+def interface_leaves(daemon, name):
     """(admin-status, oper-status, mtu, carrier-transitions) of an interface, as gNMI has them."""
     values = daemon.interfaces.values(name)
     leaves = (("admin-status",), ("oper-status",), ("mtu",), ("counters", "carrier-transitions"))
@@ -41,17 +41,17 @@ def test_set_wires__either_end_takes_the_others_carrier(path):
     async def check():
         async with running_daemon(path, devices=0) as daemon, lines_to(path) as client:
             await two_switches(client)
-            assert shown(daemon, "a1") == shown(daemon, "b1") == ("UP", "UP", 9216, 0)
+            assert interface_leaves(daemon, "a1") == interface_leaves(daemon, "b1") == ("UP", "UP", 9216, 0)
             changes = []
             daemon.interfaces.listen(lambda change: changes.append((change.device, change.name)))
-            assert (await client.ask("set_wires", interfaces=["b1"], up=False))["ok"]
-            assert shown(daemon, "b1") == ("DOWN", "DOWN", 9216, 1)
-            assert shown(daemon, "a1") == ("UP", "LOWER_LAYER_DOWN", 9216, 1)
+            assert (await client.request("set_wires", interfaces=["b1"], up=False))["ok"]
+            assert interface_leaves(daemon, "b1") == ("DOWN", "DOWN", 9216, 1)
+            assert interface_leaves(daemon, "a1") == ("UP", "LOWER_LAYER_DOWN", 9216, 1)
             assert sorted(changes) == [("a", "a1"), ("b", "b1")]
-            assert (await client.ask("set_wires", interfaces=["b1"], up=False))["ok"]
+            assert (await client.request("set_wires", interfaces=["b1"], up=False))["ok"]
             assert len(changes) == 2, "nothing changed"
-            assert (await client.ask("set_wires", interfaces=["a1", "b1"], up=True))["ok"]
-            assert shown(daemon, "a1") == ("UP", "UP", 9216, 2)
+            assert (await client.request("set_wires", interfaces=["a1", "b1"], up=True))["ok"]
+            assert interface_leaves(daemon, "a1") == ("UP", "UP", 9216, 2)
 
     asyncio.run(check())
 
@@ -60,12 +60,15 @@ def test_power__an_end_is_down_with_its_switch_and_comes_back(path):
     async def check():
         async with running_daemon(path, devices=0) as daemon, lines_to(path) as client:
             await two_switches(client)
-            assert (await client.ask("power", name="b", on=False))["ok"]
-            assert shown(daemon, "b1")[:2] == ("DOWN", "DOWN") and shown(daemon, "a1")[1] == "LOWER_LAYER_DOWN"
-            assert (await client.ask("power", name="b", on=True))["ok"]
-            assert shown(daemon, "a1")[:2] == shown(daemon, "b1")[:2] == ("UP", "UP")
-            assert (await client.ask("power", name="b", on=False, keep_links=True))["ok"]
-            assert shown(daemon, "a1")[1] == "UP"
+            assert (await client.request("power", name="b", on=False))["ok"]
+            assert (
+                interface_leaves(daemon, "b1")[:2] == ("DOWN", "DOWN")
+                and interface_leaves(daemon, "a1")[1] == "LOWER_LAYER_DOWN"
+            )
+            assert (await client.request("power", name="b", on=True))["ok"]
+            assert interface_leaves(daemon, "a1")[:2] == interface_leaves(daemon, "b1")[:2] == ("UP", "UP")
+            assert (await client.request("power", name="b", on=False, keep_links=True))["ok"]
+            assert interface_leaves(daemon, "a1")[1] == "UP"
 
     asyncio.run(check())
 
@@ -76,11 +79,11 @@ def test_wires__counters_of_both_ends_and_over_gnmi(path):
             await two_switches(client)
             device = daemon.registry.with_name("a").device
             daemon.loop.send(device, 1, frame(0, payload=b"x" * 80))
-            while (ends := (await client.ask("wires"))["wires"])["b1"]["rx_packets"] < 1:
+            while (ends := (await client.request("wires"))["wires"])["b1"]["rx_packets"] < 1:
                 await asyncio.sleep(0.001)
             assert (ends["a1"]["tx_packets"], ends["a1"]["tx_bytes"], ends["b1"]["rx_bytes"]) == (1, 102, 102)
             assert ends["a1"]["far"] == "b1" and ends["a1"]["up"] is True
-            assert list((await client.ask("wires", interfaces=["b1"]))["wires"]) == ["b1"]
+            assert list((await client.request("wires", interfaces=["b1"]))["wires"]) == ["b1"]
             counters = daemon.interfaces.counters()
             assert counters["a1"]["state", "counters", "out-pkts"] == 1
             assert counters["b1"]["state", "counters", "in-octets"] == 102
@@ -95,21 +98,21 @@ def test_tap__frames_of_an_end_until_untap(path):
             with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listening:
                 listening.bind(f"\0test-{path}")
                 listening.listen(1)
-                answer = await client.ask("tap", interface="b1", to=f"test-{path}", snap=30)
-                ours, _ = listening.accept()
-            with ours:
-                ours.setblocking(False)
+                answer = await client.request("tap", interface="b1", to=f"test-{path}", snap=30)
+                tap, _ = listening.accept()
+            with tap:
+                tap.setblocking(False)
                 sent = frame(0, payload=b"seen")
                 daemon.loop.send(daemon.registry.with_name("a").device, 1, sent)
-                message = await soon(asyncio.get_running_loop().sock_recv(ours, 4096))
+                message = await with_timeout(asyncio.get_running_loop().sock_recv(tap, 4096))
                 assert struct.unpack_from("=QI", message)[1] == len(sent) and message[16:] == sent[:30]
-                assert (await client.ask("untap", tap=answer["tap"]))["lost"] == 0
-                assert await soon(asyncio.get_running_loop().sock_recv(ours, 4096)) == b""
+                assert (await client.request("untap", tap=answer["tap"]))["lost"] == 0
+                assert await with_timeout(asyncio.get_running_loop().sock_recv(tap, 4096)) == b""
 
     asyncio.run(check())
 
 
-REFUSED = {
+BAD_REQUESTS = {
     "add_wires": (
         ({}, "wires is missing"),
         ({"wires": [["a"]]}, "is no pair of interface names"),
@@ -140,9 +143,9 @@ def test_refused__with_the_cause_and_nothing_changes(path):
     async def check():
         async with running_daemon(path, devices=0) as daemon, lines_to(path) as client:
             await two_switches(client)
-            for op, cases in REFUSED.items():
+            for op, cases in BAD_REQUESTS.items():
                 for fields, words in cases:
-                    answer = await client.ask(op, **fields)
+                    answer = await client.request(op, **fields)
                     assert answer["ok"] is False and words in answer["error"], (op, fields, answer)
             assert set(daemon.loop.wires()) == {"a1", "b1"}, "wires before the refused one are gone again"
 
@@ -154,9 +157,9 @@ def test_remove_wires__then_their_interfaces_are_not_present(path):
         async with running_daemon(path, devices=0) as daemon, lines_to(path) as client:
             await two_switches(client)
             for name in "ab":
-                assert (await client.ask("remove_device", name=name))["ok"]
-            assert (await client.ask("remove_wires", interfaces=["b1"]))["ok"]
-            assert daemon.wires.links == {} and (await client.ask("wires"))["wires"] == {}
+                assert (await client.request("remove_device", name=name))["ok"]
+            assert (await client.request("remove_wires", interfaces=["b1"]))["ok"]
+            assert daemon.wires.links == {} and (await client.request("wires"))["wires"] == {}
 
     asyncio.run(check())
 
@@ -168,7 +171,7 @@ def test_listen__until_told_otherwise():
         def wires(self):
             return {}
 
-        def set_wire(self, name, up):
+        def set_wire(self, name, is_up):
             raise PortError(f"no wire has an end {name!r}")
 
     wires = DaemonWires(Loop())

@@ -15,13 +15,13 @@ from mrc_testbed.switch.system.gcc import build_extension, build_shared
 
 def test_several_sources__make_one_library(tmp_path, monkeypatch):
     monkeypatch.setenv("MRC_CACHE_DIR", str(tmp_path / "cache"))
-    shown = '__attribute__((visibility("default"))) int one(void);'
-    (tmp_path / "one.c").write_text(f"int two(void);\n{shown}\nint one(void) {{ return two() - 1; }}\n")
+    prototype = '__attribute__((visibility("default"))) int one(void);'
+    (tmp_path / "one.c").write_text(f"int two(void);\n{prototype}\nint one(void) {{ return two() - 1; }}\n")
     (tmp_path / "two.c").write_text("int two(void);\nint two(void) { return 2; }\n")
-    made = build_shared([tmp_path / "one.c", tmp_path / "two.c"])
-    assert ctypes.CDLL(str(made)).one() == 1
-    assert [path.name for path in (tmp_path / "cache").iterdir()] == [made.name]
-    assert build_shared([tmp_path / "one.c", tmp_path / "two.c"]) == made
+    library = build_shared([tmp_path / "one.c", tmp_path / "two.c"])
+    assert ctypes.CDLL(str(library)).one() == 1
+    assert [path.name for path in (tmp_path / "cache").iterdir()] == [library.name]
+    assert build_shared([tmp_path / "one.c", tmp_path / "two.c"]) == library
 
 
 def test_several_sources__what_gcc_says_of_one_is_told_and_nothing_stays(tmp_path, monkeypatch):
@@ -61,6 +61,6 @@ def test_an_extension__of_which_several_are_asked_for_at_once_is_compiled_once(t
 def test_what_gcc_says__of_a_full_disk_is_the_error_of_the_cache(tmp_path):
     for words in ("as: x.o: No space left on device", "x.c: Read-only file system"):
         assert isinstance(unwritten(tmp_path, words), FullCacheError)
-    several = shutil.Error([("a", "b", "[Errno 122] Disk quota exceeded: 'b'")])
-    assert "Disk quota exceeded: make room there" in str(unwritten(tmp_path, several))
+    copy_errors = shutil.Error([("a", "b", "[Errno 122] Disk quota exceeded: 'b'")])
+    assert "Disk quota exceeded: make room there" in str(unwritten(tmp_path, copy_errors))
     assert not isinstance(unwritten(tmp_path, PermissionError(13, "Permission denied")), FullCacheError)

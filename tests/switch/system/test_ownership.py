@@ -39,20 +39,20 @@ def test_folder__link_and_file_are_refused(tmp_path):
 
 @needs_root
 def test_folder__of_another_user_is_refused_and_so_is_one_below_it(tmp_path):
-    theirs = tmp_path / "theirs"
-    (theirs / "ours").mkdir(parents=True)
-    os.chown(theirs, STRANGER, STRANGER)
-    assert f"belongs to user {STRANGER}" in refusal(theirs)
-    assert f"belongs to user {STRANGER}, who could replace" in refusal(theirs / "ours")
+    folder = tmp_path / "theirs"
+    (folder / "ours").mkdir(parents=True)
+    os.chown(folder, STRANGER, STRANGER)
+    assert f"belongs to user {STRANGER}" in refusal(folder)
+    assert f"belongs to user {STRANGER}, who could replace" in refusal(folder / "ours")
 
 
 def test_folder__below_one_that_others_may_write_is_refused_unless_it_is_sticky(tmp_path):
-    above = tmp_path / "above"
-    (above / "ours").mkdir(parents=True)
-    above.chmod(0o777)
-    assert "who could replace" in refusal(above / "ours")
-    above.chmod(0o1777)
-    assert refusal(above / "ours") is None
+    parent = tmp_path / "above"
+    (parent / "ours").mkdir(parents=True)
+    parent.chmod(0o777)
+    assert "who could replace" in refusal(parent / "ours")
+    parent.chmod(0o1777)
+    assert refusal(parent / "ours") is None
 
 
 @needs_root
@@ -64,7 +64,7 @@ def test_folder__behind_a_link_of_another_user_is_refused(tmp_path):
     assert f"belongs to user {STRANGER}" in refusal(tmp_path / "link" / "ours")
 
 
-def prepared(folder, precious):
+def prepare_hostile_folder(folder, precious):
     """A run folder as another user prepares it."""
     folder.mkdir(mode=0o777)
     (folder / "lock").symlink_to(precious)
@@ -79,7 +79,7 @@ def test_run_dir__prepared_by_another_user_is_refused_and_writes_nothing(tmp_pat
     precious = tmp_path / "precious"
     precious.write_text("precious")
     folder = tmp_path / "mrc-testbed"
-    prepared(folder, precious)
+    prepare_hostile_folder(folder, precious)
     monkeypatch.delenv("MRC_RUN_DIR", raising=False)
     monkeypatch.setenv(variable, str(folder if variable == "MRC_RUN_DIR" else tmp_path))
     monkeypatch.setattr(rundir, "DEFAULT_PATH", str(folder))
@@ -90,15 +90,15 @@ def test_run_dir__prepared_by_another_user_is_refused_and_writes_nothing(tmp_pat
 
 
 def test_run_dir__is_private_whatever_the_umask(tmp_path):
-    old = os.umask(0)
+    umask = os.umask(0)
     try:
         with RunDir(tmp_path / "new"), RunDir(tmp_path / "below" / "deep" / "new"):
             pass
         (tmp_path / "empty").mkdir()
-        with RunDir(tmp_path / "empty") as held:
-            held.begin()
+        with RunDir(tmp_path / "empty") as run_dir:
+            run_dir.begin()
     finally:
-        os.umask(old)
+        os.umask(umask)
     for name in ("new", "below/deep/new", "empty"):
         assert (tmp_path / name).stat().st_mode & 0o7777 == 0o700
     assert (tmp_path / "empty" / "state.json").stat().st_mode & 0o777 == 0o600

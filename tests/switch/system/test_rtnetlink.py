@@ -23,7 +23,7 @@ from mrc_testbed.switch.system.rtnetlink import (
     parse_link,
 )
 
-UP = 6
+OPER_UP = 6
 
 
 def attribute(kind: int, value: bytes) -> bytes:
@@ -53,7 +53,7 @@ def test_link__flags(flags, admin, carrier, oper):
 def test_link__attributes():
     numbers = ((IFLA_MTU, 9216), (IFLA_CARRIER_CHANGES, 3))
     words = [attribute(kind, struct.pack("=I", number)) for kind, number in numbers]
-    ((_, link),) = link_news(message(RTM_NEWLINK, 0x1, attribute(IFLA_OPERSTATE, bytes([UP])), *words))
+    ((_, link),) = link_news(message(RTM_NEWLINK, 0x1, attribute(IFLA_OPERSTATE, bytes([OPER_UP])), *words))
     assert link == InterfaceState("h0-eth0", 5, True, "UP", 9216, 3)
 
 
@@ -64,8 +64,8 @@ def test_link__an_oper_state_that_nobody_knows(value):
 
 
 def test_news__of_two_interfaces_in_one_datagram():
-    both = message(RTM_NEWLINK, 0x1) + message(RTM_DELLINK, 0x1)
-    assert [is_there for is_there, _ in link_news(both)] == [True, False]
+    datagram = message(RTM_NEWLINK, 0x1) + message(RTM_DELLINK, 0x1)
+    assert [is_there for is_there, _ in link_news(datagram)] == [True, False]
 
 
 def test_news__that_a_port_leaves_its_bridge_is_not_that_the_interface_is_gone():

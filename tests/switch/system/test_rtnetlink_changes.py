@@ -31,7 +31,7 @@ PROGRAM = """
 def test_snapshot__while_interfaces_come_and_go():
     if os.geteuid() != 0:
         pytest.skip("needs root: a network namespace")
-    done = subprocess.run(
+    result = subprocess.run(
         ["unshare", "-n", sys.executable, "-c", textwrap.dedent(PROGRAM)], capture_output=True, text=True, timeout=120
     )
-    assert done.returncode == 0, done.stderr
+    assert result.returncode == 0, result.stderr

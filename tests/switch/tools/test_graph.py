@@ -14,7 +14,7 @@ from mrc_testbed.cli.p4 import app
 from mrc_testbed.switch.compiler.compiler import front
 from mrc_testbed.switch.compiler.frontend import tree
 from mrc_testbed.switch.tools.graph import GraphError, _Drawing, graph
-from tests.switch.compiled_programs import PROGRAMS, SMALL
+from tests.switch.compiled_programs import P4_FOLDER, PROGRAMS
 
 PROGRAM = """
 #include <core.p4>
@@ -62,13 +62,13 @@ def edges(dot: str) -> set[str]:
     for number, label in re.findall(r"^\s*(n\d+) \[label=(.*?) shape=", dot, re.M):
         text = plain.sub("|", label[1:-1]).strip("|").split("|")[0]
         names[number] = text.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
-    found = re.findall(r'^\s*(n\d+) -> (n\d+)(?: \[label=" (.*?)"\])?;$', dot, re.M)
-    return {f"{names[at]} -{label}-> {names[to]}" for at, to, label in found}
+    arrows = re.findall(r'^\s*(n\d+) -> (n\d+)(?: \[label=" (.*?)"\])?;$', dot, re.M)
+    return {f"{names[source]} -{label}-> {names[target]}" for source, target, label in arrows}
 
 
 def test_parser__states_transitions_and_subparsers():
-    found = edges(graph(front(PROGRAM), "parser"))
-    assert found == {
+    edge_texts = edges(graph(front(PROGRAM), "parser"))
+    assert edge_texts == {
         "start -(1, 2 &&& 3)\\n(4 .. 5, _)-> more",
         "start -(9, 9)\\nno match-> reject",
         "more --> accept",
@@ -77,9 +77,9 @@ def test_parser__states_transitions_and_subparsers():
 
 
 def test_control__tables_conditions_and_every_way():
-    found = edges(graph(front(PROGRAM), "ingress"))
+    edge_texts = edges(graph(front(PROGRAM), "ingress"))
     first = "h.h.a == n && (h.h.b + 1 == 2"  # the first of its lines
-    assert found == {
+    assert edge_texts == {
         "start --> t",
         "t -miss, exit-> end",
         "t -hit-> h.h.b == 0",
@@ -113,10 +113,12 @@ def test_whole__empty_controls_are_left_out():
     assert titles == ["parser: P", "parser P.inner", "ingress: I", "sub: Sub", "deparser: D"]
 
 
-DRAWN = [SMALL / f"{name}.p4" for name in ("subparsers", "functions", "generics", "stacks", "tables", "semantics")]
+EXAMPLES = [
+    P4_FOLDER / f"{name}.p4" for name in ("subparsers", "functions", "generics", "stacks", "tables", "semantics")
+]
 
 
-@pytest.mark.parametrize("source", [*DRAWN, PROGRAMS / "srv6.p4", PROGRAMS / "spray.p4"], ids=lambda one: one.stem)
+@pytest.mark.parametrize("source", [*EXAMPLES, PROGRAMS / "srv6.p4", PROGRAMS / "spray.p4"], ids=lambda path: path.stem)
 def test_every_program__has_no_loose_box(source):
     """Each box but the starts has a way in, each but the ends a way out."""
     dot = graph(front(source))
@@ -124,42 +126,42 @@ def test_every_program__has_no_loose_box(source):
     pairs = re.findall(r"(n\d+) -> (n\d+)", dot)
     starts = set(re.findall(r"(n\d+) \[label=(?:\"start\"|<<b>start</b>)", dot))
     ends = set(re.findall(r"(n\d+) \[label=\"(?:end|accept|reject)\"", dot))
-    assert boxes - {to for _, to in pairs} - starts == set()
-    assert boxes - {at for at, _ in pairs} - ends == set()
+    assert boxes - {head for _, head in pairs} - starts == set()
+    assert boxes - {tail for tail, _ in pairs} - ends == set()
 
 
 def test_command(tmp_path, monkeypatch):
     program = tmp_path / "x.p4"
     program.write_text(PROGRAM)
     out = tmp_path / "x.dot"
-    done = CliRunner().invoke(app, ["graph", str(program), "--control", "ingress", "-o", str(out)])
-    assert (done.exit_code, done.output) == (0, f"{out}\n") and out.read_text().startswith('digraph "x" {')
+    result = CliRunner().invoke(app, ["graph", str(program), "--control", "ingress", "-o", str(out)])
+    assert (result.exit_code, result.output) == (0, f"{out}\n") and out.read_text().startswith('digraph "x" {')
     assert CliRunner().invoke(app, ["graph", str(program), "--format", "dot", "--parser"]).output.startswith("digraph")
-    for wrong, said in (
+    for options, message in (
         (["--control", "J"], "has no control J"),
         (["--format", "png"], "there is svg and dot"),
         (["--parser", "--control", "I"], "give one"),
         (["-o", "/nowhere/x.dot"], "/nowhere/x.dot: No such"),
     ):
-        done = CliRunner().invoke(app, ["graph", str(program), *wrong])
-        assert done.exit_code == 1 and said in done.output
+        result = CliRunner().invoke(app, ["graph", str(program), *options])
+        assert result.exit_code == 1 and message in result.output
     monkeypatch.setenv("PATH", str(Path(shutil.which("cpp")).parent) if shutil.which("dot") is None else str(tmp_path))
     (tmp_path / "cpp").symlink_to(Path("/usr/bin/cpp"))
-    done = CliRunner().invoke(app, ["graph", str(program)])
-    assert done.exit_code == 1 and "apt install graphviz" in done.output and "--format dot" in done.output
+    result = CliRunner().invoke(app, ["graph", str(program)])
+    assert result.exit_code == 1 and "apt install graphviz" in result.output and "--format dot" in result.output
 
 
 @pytest.mark.skipif(shutil.which("dot") is None, reason="graphviz is not installed (apt install graphviz)")
 def test_command__a_picture(tmp_path):
-    done = CliRunner().invoke(app, ["graph", str(PROGRAMS / "srv6.p4"), "-o", str(tmp_path / "srv6.svg")])
-    assert done.exit_code == 0, done.output
+    result = CliRunner().invoke(app, ["graph", str(PROGRAMS / "srv6.p4"), "-o", str(tmp_path / "srv6.svg")])
+    assert result.exit_code == 0, result.output
     picture = ElementTree.parse(tmp_path / "srv6.svg").getroot()
-    text = [one.text for one in picture.iter("{http://www.w3.org/2000/svg}text")]
+    text = [element.text for element in picture.iter("{http://www.w3.org/2000/svg}text")]
     assert {"my_usid", "usid_next", "parse_srh", "ingress: SwitchIngress"} <= set(text)
 
 
 def test_statements__every_node_is_drawn_or_told_as_text():
-    others = {tree.Block, tree.CallStatement, tree.DirectApply}  # drawn by flow() itself
+    blocks = {tree.Block, tree.CallStatement, tree.DirectApply}  # drawn by flow() itself
     text = {tree.Assign, tree.Empty, tree.Const, tree.Var, tree.Instance}
     loops = {tree.For, tree.ForIn, tree.Break, tree.Continue}
-    assert set(_Drawing.DRAW_METHODS) | others | text == loops | set(tree.Statement.__args__)
+    assert set(_Drawing.DRAW_METHODS) | blocks | text == loops | set(tree.Statement.__args__)

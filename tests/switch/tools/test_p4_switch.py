@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from mrc_testbed.switch.tools.stf import StfError
-from tests.switch.compiled_programs import ROOT, SMALL
+from tests.switch.compiled_programs import P4_FOLDER, ROOT
 
 PAGE = (ROOT / "docs" / "p4-development.md").read_text()
 
@@ -21,7 +21,7 @@ def blocks(language: str) -> list[str]:
 
 
 @pytest.fixture
-def outside(tmp_path) -> Path:
+def project(tmp_path) -> Path:
     """A folder that is no part of the repository, with the page's program and test."""
     (tmp_path / "router.p4").write_text(blocks("p4")[0])
     (tmp_path / "test_router.py").write_text(blocks("python")[0])
@@ -34,27 +34,27 @@ def run(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, *command], cwd=folder, env=env, capture_output=True, text=True, check=False)
 
 
-def test_examples_of_the_page_and_a_failure_with_its_trace(outside):
-    with (outside / "test_router.py").open("a") as file:
+def test_examples_of_the_page_and_a_failure_with_its_trace(project):
+    with (project / "test_router.py").open("a") as file:
         file.write("\n\ndef test_fails(router):\n    router.send(1, PACKET)\n    router.expect(4, PACKET)\n")
-    done = run(outside, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "mrc_testbed.testing")
-    assert "3 passed" in done.stdout and "1 failed" in done.stdout, done.stdout
-    assert "AssertionError: router: port 4 sent nothing (more)" in done.stdout
-    assert "state ipv4" in done.stdout and "routes" in done.stdout and "forward(port=3)" in done.stdout
+    result = run(project, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "mrc_testbed.testing")
+    assert "3 passed" in result.stdout and "1 failed" in result.stdout, result.stdout
+    assert "AssertionError: router: port 4 sent nothing (more)" in result.stdout
+    assert "state ipv4" in result.stdout and "routes" in result.stdout and "forward(port=3)" in result.stdout
 
 
-def test_example_without_pytest(outside):
-    done = run(outside, "alone.py")
-    assert done.returncode == 0, done.stderr
-    assert "forward(port=2)" in done.stdout
+def test_example_without_pytest(project):
+    result = run(project, "alone.py")
+    assert result.returncode == 0, result.stderr
+    assert "forward(port=2)" in result.stdout
 
 
 def test_program_is_compiled_once_and_switches_are_fresh(p4_program, p4_switch):
-    assert p4_program(SMALL / "digests.p4") is p4_program(SMALL / "digests.p4")
-    one, two = p4_switch("../p4/digests.p4"), p4_switch("../p4/digests.p4")
-    one.add("seen", {"mac": 3}, "learn")
-    two.add("seen", {"mac": b"\0\3"}, "learn")
-    assert one.program is two.program
+    assert p4_program(P4_FOLDER / "digests.p4") is p4_program(P4_FOLDER / "digests.p4")
+    first, second = p4_switch("../p4/digests.p4"), p4_switch("../p4/digests.p4")
+    first.add("seen", {"mac": 3}, "learn")
+    second.add("seen", {"mac": b"\0\3"}, "learn")
+    assert first.program is second.program
 
 
 def test_digests_and_differences(p4_switch):
@@ -72,15 +72,15 @@ def test_digests_and_differences(p4_switch):
 
 def test_wrong_names_are_told(p4_switch):
     switch = p4_switch("../p4/digests.p4")
-    for wrong, said in (
+    for call, message in (
         (lambda: switch.add("seem", {}, "learn"), "no table seem"),
         (lambda: switch.add("seen", {"make": 1}, "learn"), "no key make"),
         (lambda: switch.add("seen", {"mac": 1}, "lern"), "no action lern"),
         (lambda: switch.counter("c"), "no counter c"),
         (lambda: switch.script("pocket 1 00"), "no command 'pocket'"),
     ):
-        with pytest.raises(StfError, match=said):
-            wrong()
+        with pytest.raises(StfError, match=message):
+            call()
     with pytest.raises(TypeError, match="is no packet"):
         switch.send(1, 5)
 

@@ -11,7 +11,7 @@ from mrc_testbed.cli.p4 import app
 from mrc_testbed.switch.compiler import compile_program
 from mrc_testbed.switch.tools.stf import StfError, parse_script
 from mrc_testbed.switch.tools.stf_run import run_script
-from tests.switch.compiled_programs import SMALL, compile_named
+from tests.switch.compiled_programs import P4_FOLDER, compile_named
 
 SCRIPTS = sorted((Path(__file__).parents[1] / "stf").glob("*.stf"))
 
@@ -19,7 +19,7 @@ SCRIPTS = sorted((Path(__file__).parents[1] / "stf").glob("*.stf"))
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
 def test_script(script):
     """tests/switch/stf/NAME.stf and NAME-*.stf run against tests/switch/p4/NAME.p4."""
-    program = compile_program(SMALL / f"{script.stem.partition('-')[0]}.p4")
+    program = compile_program(P4_FOLDER / f"{script.stem.partition('-')[0]}.p4")
     report = run_script(program, parse_script(script.read_text(), script.name))
     assert report.passed, report.text()
     assert report.checks
@@ -82,7 +82,7 @@ DIGESTS_BAD = {
 
 @pytest.mark.parametrize("text", DIGESTS_BAD)
 def test_names__what_the_program_lacks_is_named_with_what_it_has(text):
-    program = compile_program(SMALL / "digests.p4")
+    program = compile_program(P4_FOLDER / "digests.p4")
     with pytest.raises(StfError) as caught:
         run(program, text)
     line = text.count("\n") + 1
@@ -95,37 +95,39 @@ def test_macros_and_repeat():
 
 
 def test_packet__a_last_digit_alone_is_a_byte():
-    assert [one.fields["data"] for one in parse_script("packet 1 12 3\npacket 1")] == [b"\x12\x03", b""]
+    assert [line.fields["data"] for line in parse_script("packet 1 12 3\npacket 1")] == [b"\x12\x03", b""]
 
 
 def test_command__exit_codes_and_a_readable_diff(tmp_path):
-    good, bad, broken = tmp_path / "good.stf", tmp_path / "bad.stf", tmp_path / "broken.stf"
-    good.write_text("packet 3 02 1234 000000000003\nexpect 1 02 1234")
-    bad.write_text("packet 3 02 1234 000000000003\nexpect 1 02 1235")
-    broken.write_text("packet")
-    program = str(SMALL / "digests.p4")
-    done = CliRunner().invoke(app, ["test", program, str(good)])
-    assert (done.exit_code, done.output) == (0, f"ok   {good} (1 packets in, 1 out, 1 checks)\n")
-    done = CliRunner().invoke(app, ["test", program, str(good), str(bad), str(broken), "-q"])
-    assert done.exit_code == 1
-    assert f"FAIL {bad}\n{bad}:2: packet 1 of port 1 differs from byte 2 on" in done.output
-    assert f"ERROR {broken}\n{broken}:1: port: '' is no number" in done.output
-    assert done.output.endswith("2 of 3 failed\n")
+    passing_script, failing_script, broken_script = tmp_path / "good.stf", tmp_path / "bad.stf", tmp_path / "broken.stf"
+    passing_script.write_text("packet 3 02 1234 000000000003\nexpect 1 02 1234")
+    failing_script.write_text("packet 3 02 1234 000000000003\nexpect 1 02 1235")
+    broken_script.write_text("packet")
+    program = str(P4_FOLDER / "digests.p4")
+    result = CliRunner().invoke(app, ["test", program, str(passing_script)])
+    assert (result.exit_code, result.output) == (0, f"ok   {passing_script} (1 packets in, 1 out, 1 checks)\n")
+    result = CliRunner().invoke(
+        app, ["test", program, str(passing_script), str(failing_script), str(broken_script), "-q"]
+    )
+    assert result.exit_code == 1
+    assert f"FAIL {failing_script}\n{failing_script}:2: packet 1 of port 1 differs from byte 2 on" in result.output
+    assert f"ERROR {broken_script}\n{broken_script}:1: port: '' is no number" in result.output
+    assert result.output.endswith("2 of 3 failed\n")
 
 
 def test_command__check_and_compile(tmp_path):
-    good, bad = tmp_path / "good.p4", tmp_path / "bad.p4"
-    good.write_bytes((SMALL / "digests.p4").read_bytes())
-    bad.write_text("#include <v1model.p4>\nheader h { }}\n")
-    done = CliRunner().invoke(app, ["check", str(good), str(bad)])
-    assert done.exit_code == 1
-    assert done.output.startswith(f"{bad}:2:13: error: syntax error") and done.output.count("\n") == 1
-    assert CliRunner().invoke(app, ["check", str(good)]).exit_code == 0
-    done = CliRunner().invoke(app, ["compile", str(good), "-o", str(tmp_path / "out")])
-    assert done.exit_code == 0
-    assert {one.name for one in (tmp_path / "out").iterdir()} == {"good.p4info.txtpb", "good.c", "good.config.p4"}
+    valid_source, invalid_source = tmp_path / "good.p4", tmp_path / "bad.p4"
+    valid_source.write_bytes((P4_FOLDER / "digests.p4").read_bytes())
+    invalid_source.write_text("#include <v1model.p4>\nheader h { }}\n")
+    result = CliRunner().invoke(app, ["check", str(valid_source), str(invalid_source)])
+    assert result.exit_code == 1
+    assert result.output.startswith(f"{invalid_source}:2:13: error: syntax error") and result.output.count("\n") == 1
+    assert CliRunner().invoke(app, ["check", str(valid_source)]).exit_code == 0
+    result = CliRunner().invoke(app, ["compile", str(valid_source), "-o", str(tmp_path / "out")])
+    assert result.exit_code == 0
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"good.p4info.txtpb", "good.c", "good.config.p4"}
     config = (tmp_path / "out" / "good.config.p4").read_text()
-    assert compile_program(config).p4info == compile_program(good).p4info
+    assert compile_program(config).p4info == compile_program(valid_source).p4info
 
 
 def test_program_of_the_repository__runs():

@@ -22,8 +22,8 @@ KEY = p4i.MatchField(id=1, name="h.f", bitwidth=8, match_type=p4i.MatchField.TER
     ],
 )
 def test_ternary__mask_of_what_is_written(text, value, mask):
-    found = field_match("t.stf:1", KEY, text)
-    assert (found.value, found.mask) == (bytes([value]), bytes([mask]))
+    match = field_match("t.stf:1", KEY, text)
+    assert (match.value, match.mask) == (bytes([value]), bytes([mask]))
 
 
 @pytest.mark.parametrize("text", ["*", "0x**"])

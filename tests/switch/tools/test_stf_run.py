@@ -7,7 +7,7 @@ import pytest
 from mrc_testbed.switch.compiler import compile_program
 from mrc_testbed.switch.tools.stf import _READERS, parse_script
 from mrc_testbed.switch.tools.stf_run import StfRun, difference, run_script
-from tests.switch.compiled_programs import SMALL
+from tests.switch.compiled_programs import P4_FOLDER
 
 
 def test_commands__what_is_read_is_run():
@@ -19,7 +19,7 @@ def run(program, text: str):
 
 
 @pytest.mark.parametrize(
-    ("expected", "exact", "got", "found"),
+    ("pattern", "exact", "packet", "message"),
     [
         ("0102", False, "0102", ""),
         ("0102", False, "010203", ""),
@@ -30,8 +30,8 @@ def run(program, text: str):
         ("", True, "", ""),
     ],
 )
-def test_difference(expected, exact, got, found):
-    assert difference(expected, exact, bytes.fromhex(got)).split("\n")[0] == found
+def test_difference(pattern, exact, packet, message):
+    assert difference(pattern, exact, bytes.fromhex(packet)).split("\n")[0] == message
 
 
 def test_difference__points_at_the_digits():
@@ -44,7 +44,7 @@ def test_difference__points_at_the_digits():
 
 
 def test_report__what_came_and_what_did_not():
-    program = compile_program(SMALL / "digests.p4")
+    program = compile_program(P4_FOLDER / "digests.p4")
     packet = "packet 3 02 1234 000000000003\n"
     report = run(program, packet + "expect 1\nexpect 2 00")
     assert report.failures == ["t.stf:3: port 2 sent 0 of the 1 packets expected of it"]
@@ -61,7 +61,7 @@ def test_report__ports_that_the_script_does_not_name_lead_nowhere():
 
     `no_packet` looks at all of them.
     """
-    program = compile_program(SMALL / "digests.p4")
+    program = compile_program(P4_FOLDER / "digests.p4")
     packet = "packet 3 02 1234 000000000003\n"
     assert run(program, packet).passed
     assert not run(program, packet + "no_packet").passed
@@ -69,13 +69,13 @@ def test_report__ports_that_the_script_does_not_name_lead_nowhere():
 
 
 @pytest.mark.parametrize(
-    ("packet", "place"), [("ee000000", "P4:18:9"), ("04000006", "P4:49:13"), ("ef000000", "P4:56:13")]
+    ("packet", "location"), [("ee000000", "P4:18:9"), ("04000006", "P4:49:13"), ("ef000000", "P4:56:13")]
 )
-def test_assert__drops_the_packet_and_fails_the_script(packet, place):
+def test_assert__drops_the_packet_and_fails_the_script(packet, location):
     """The assertion fails in the parser, the ingress (where the clone asked for goes the same way) and the egress."""
-    program = compile_program(SMALL / "indexed.p4")
+    program = compile_program(P4_FOLDER / "indexed.p4")
     report = run(program, f"mirroring_add 1 2\npacket 3 {packet}\npacket 3 05\nexpect 1\nexpect 2\nno_packet")
-    place = f"{SMALL / 'indexed.p4'}{place.removeprefix('P4')}"
+    location = f"{P4_FOLDER / 'indexed.p4'}{location.removeprefix('P4')}"
     assert [failure.partition(":")[2] for failure in report.failures] == [
-        place.partition(":")[2] + ": assert or assume was false (1 packets)"
+        location.partition(":")[2] + ": assert or assume was false (1 packets)"
     ]

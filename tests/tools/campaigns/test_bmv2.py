@@ -17,11 +17,13 @@ from mrc_testbed.switch.compiler import compile_program
 from mrc_testbed.switch.tools.stf import parse_script, read_script
 from mrc_testbed.switch.tools.stf_run import StfRun, difference
 from tests.switch.bmv2_switch import LEFT_OUT, NOT_ON_BMV2, limit, on_bmv2, on_ours
-from tests.switch.compiled_programs import PROGRAMS, ROOT, SMALL
+from tests.switch.compiled_programs import P4_FOLDER, PROGRAMS, ROOT
 from tools.campaigns import bmv2
 from tools.campaigns.bmv2 import Bmv2, Bmv2Error, P4cProgram, RefusedError, RemoteDevice, compile_command, missing_tools
 
-SCRIPTS = [(SMALL / f"{path.stem.partition('-')[0]}.p4", path) for path in sorted((SMALL.parent / "stf").glob("*.stf"))]
+SCRIPTS = [
+    (P4_FOLDER / f"{path.stem.partition('-')[0]}.p4", path) for path in sorted((P4_FOLDER.parent / "stf").glob("*.stf"))
+]
 SCRIPTS += [
     (PROGRAMS / f"{path.stem.partition('_')[0]}.p4", path) for path in sorted((ROOT / "tests/p4src").glob("*.stf"))
 ]
@@ -63,7 +65,7 @@ def test_both_switches_send_the_same(source, path, tmp_path):
             found = difference(other.hex(), True, mine)
             assert not found, f"frame {number} of port {port}, expected is BMv2's: {found}"
         assert len(have) == len(want), f"port {port}: {len(have)} frames of ours, {len(want)} of BMv2"
-    assert [one for one in ours.digests if one[0] in theirs.known] == theirs.digests
+    assert [one for one in ours.digests if one[0] in theirs.digest_names] == theirs.digests
     assert ours.failures == theirs.failures
 
 
@@ -83,8 +85,8 @@ def test_scripts__what_bmv2_cannot_do_is_said_by_name():
 
 
 def test_scripts__our_side_of_the_comparison():
-    script = read_script(SMALL.parent / "stf" / "digests.stf")
-    done = on_ours(compile_program(SMALL / "digests.p4"), script)
+    script = read_script(P4_FOLDER.parent / "stf" / "digests.stf")
+    done = on_ours(compile_program(P4_FOLDER / "digests.p4"), script)
     assert not done.failures
     assert [name for name, _ in done.digests] == ["learn_t", "whole_t"]
     assert done.digests[1][1] == {"data.$valid$": 1, "data.op": 3, "data.a": 0x123, "at": 77} | done.digests[1][1]
@@ -94,14 +96,14 @@ def test_scripts__our_side_of_the_comparison():
 
 
 def test_digests__pi_knows_those_of_bits():
-    compiled = compile_program(SMALL / "digests.p4")
+    compiled = compile_program(P4_FOLDER / "digests.p4")
     known = bmv2.known_to_pi(compiled.p4info)
     assert (len(compiled.p4info.digests), [digest.preamble.name for digest in known.digests]) == (
         3,
         ["digest_0"],
     )  # not: bool, header
     assert known.tables == compiled.p4info.tables
-    bits = bmv2.known_to_pi(compile_program(SMALL / "long.p4").p4info)
+    bits = bmv2.known_to_pi(compile_program(P4_FOLDER / "long.p4").p4info)
     assert [digest.preamble.name for digest in bits.digests] == ["seen_t"]
 
 
@@ -180,11 +182,11 @@ def test_entries__over_p4runtime(daemon):
     with grpc.insecure_channel(daemon if ":" in daemon else f"127.0.0.1:{daemon}") as channel:
         device = RemoteDevice(channel)
         for name in ("tables", "copies", "meters", "semantics"):
-            compiled = compile_program(SMALL / f"{name}.p4")
+            compiled = compile_program(P4_FOLDER / f"{name}.p4")
             device.load(P4cProgram(name, compiled.p4info, compiled.config))
             direct = {direct_counter.direct_table_id for direct_counter in compiled.p4info.direct_counters}
             run = StfRun(device, compiled)
-            for command in read_script(SMALL.parent / "stf" / f"{name}.stf"):
+            for command in read_script(P4_FOLDER.parent / "stf" / f"{name}.stf"):
                 if command.word not in ("packet", "expect", "no_packet", "check_counter", *LEFT_OUT, *NOT_ON_BMV2):
                     run.command(command)
             for counter in compiled.p4info.counters:
@@ -244,7 +246,7 @@ def test_packets__in_and_out_of_a_switch(daemon):
 def test_entries__an_error_says_which(daemon):
     with grpc.insecure_channel(daemon if ":" in daemon else f"127.0.0.1:{daemon}") as control:
         device = RemoteDevice(control)
-        compiled = compile_program(SMALL / "tables.p4")
+        compiled = compile_program(P4_FOLDER / "tables.p4")
         device.load(P4cProgram("tables", compiled.p4info, compiled.config))
         with pytest.raises(Bmv2Error, match=r"no meter with id 77.* MODIFY"):
             device.write_meter(77, 0, bmv2.MeterConfig(1, 1, 1, 1))

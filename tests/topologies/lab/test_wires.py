@@ -21,7 +21,7 @@ from mrc_testbed.topologies.lab.wires import (
     states_of,
 )
 from mrc_testbed.topologies.plan import Plan
-from tests.switch.server.running_server import SOON_S, running_daemon
+from tests.switch.server.running_server import TIMEOUT_S, running_daemon
 
 PLAN = Plan(1, 2, 1, 1)
 LINK = PLAN.link("p0-t0-0", "p0-t1-0")
@@ -38,7 +38,7 @@ def with_daemon(tmp_path, check):
                 await asyncio.to_thread(wires.add, links_between_switches(PLAN))
                 ports = {port.number: port.interface for port in PLAN.ports("p0-t1-0")}
                 await daemon.add_device("p0-t1-0", 1, ports)
-                await asyncio.wait_for(asyncio.to_thread(check, daemon, control, wires), 3 * SOON_S)
+                await asyncio.wait_for(asyncio.to_thread(check, daemon, control, wires), 3 * TIMEOUT_S)
 
     asyncio.run(main())
 

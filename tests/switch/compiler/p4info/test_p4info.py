@@ -8,17 +8,17 @@ from google.protobuf.text_format import MessageToString
 
 from mrc_testbed.switch.compiler import P4Error, compile_program
 from mrc_testbed.switch.compiler.p4info.p4info import jenkins_hash
-from tests.switch.compiled_programs import SMALL, compile_named
+from tests.switch.compiled_programs import P4_FOLDER, compile_named
 
 
 @pytest.fixture(scope="module")
 def tunnel() -> p4i.P4Info:
-    return compile_program(SMALL / "tunnel.p4").p4info
+    return compile_program(P4_FOLDER / "tunnel.p4").p4info
 
 
 @pytest.fixture(scope="module")
 def control() -> p4i.P4Info:
-    return compile_program(SMALL / "controlplane.p4").p4info
+    return compile_program(P4_FOLDER / "controlplane.p4").p4info
 
 
 def ids(items) -> dict[str, int]:
@@ -175,7 +175,7 @@ def test_our_programs__aliases_are_single_words(name):
 
 def test_annotation__a_string_over_several_lines_keeps_what_looks_like_a_comment():
     inner = next(
-        table for table in compile_program(SMALL / "names.p4").p4info.tables if table.preamble.name == "I.inner"
+        table for table in compile_program(P4_FOLDER / "names.p4").p4info.tables if table.preamble.name == "I.inner"
     )
     assert [annotation.split() for annotation in inner.preamble.annotations] == [
         ['@entry_restriction("', "//", "It's", "the", "double", "that", "counts.", "double", "!=", "0xff;", '")']

@@ -13,13 +13,13 @@ import sys
 
 from pygnmi.client import gNMIclient
 
-address, what, *rest = sys.argv[1:]
+address, request, *arguments = sys.argv[1:]
 host, _, port = address.rpartition(":")
 with gNMIclient(target=(host, int(port)), insecure=True) as client:
-    if what == "capabilities":
+    if request == "capabilities":
         print(json.dumps(client.capabilities()), flush=True)
     else:
-        stream = client.subscribe2(subscribe=json.loads(rest[0]))
+        stream = client.subscribe2(subscribe=json.loads(arguments[0]))
         while stream.error is None:
             try:
                 print(json.dumps(stream.get_update(timeout=0.2)), flush=True)

@@ -25,7 +25,7 @@ from mrc_testbed.switch.server.netlink import InterfaceWatcher
 from mrc_testbed.switch.system.rtnetlink import InterfaceState, set_admin_state
 
 OPER = GNMIPath("interfaces/interface[name=*]/state/oper-status")
-SOON_S = 10.0
+TIMEOUT_S = 10.0
 """Patience for an event; passing tests take milliseconds."""
 
 root = pytest.mark.skipif(os.geteuid() != 0, reason="makes veths: needs root")
@@ -65,12 +65,12 @@ async def two_switches() -> AsyncIterator[tuple[FakeWatcher, Interfaces, GNMICli
         yield watcher, interfaces, client
 
 
-def shown(updates) -> dict[str, object]:
+def values_by_name(updates) -> dict[str, object]:
     return {str(update.path["name"]): update.value for update in updates}
 
 
-async def soon(awaitable):
-    return await asyncio.wait_for(awaitable, SOON_S)
+async def with_timeout(awaitable):
+    return await asyncio.wait_for(awaitable, TIMEOUT_S)
 
 
 def target(name: str) -> GNMIPath:
@@ -80,16 +80,20 @@ def target(name: str) -> GNMIPath:
 def test_get__all_interfaces_and_missing_ones_are_not_present():
     async def check():
         async with two_switches() as (_, _, client):
-            assert shown(await client.get(OPER)) == {"s1-eth1": "UP", "s1-eth2": "NOT_PRESENT", "s2-eth1": "DOWN"}
-            assert shown(await client.get(OPER, prefix=target("s2"))) == {"s2-eth1": "DOWN"}
+            assert values_by_name(await client.get(OPER)) == {
+                "s1-eth1": "UP",
+                "s1-eth2": "NOT_PRESENT",
+                "s2-eth1": "DOWN",
+            }
+            assert values_by_name(await client.get(OPER, prefix=target("s2"))) == {"s2-eth1": "DOWN"}
             index = await client.get(GNMIPath("interfaces/interface[name=s1-eth1]/state/ifindex"))
-            assert shown(index) == {"s1-eth1": 11}
+            assert values_by_name(index) == {"s1-eth1": 11}
 
     asyncio.run(check())
 
 
 @pytest.mark.parametrize(
-    ("path", "where", "words"),
+    ("path", "target_name", "words"),
     [
         ("interfaces/interface[name=eth9]/state/mtu", "", "no interface 'eth9' (has: s1-eth1"),
         ("interfaces/interface[name=s2-eth1]/state/mtu", "s1", "on s1"),
@@ -97,11 +101,11 @@ def test_get__all_interfaces_and_missing_ones_are_not_present():
         ("interfaces", "s3", "no target 's3' (has: s1, s2"),
     ],
 )
-def test_get__unknown_things_say_what_is_there(path, where, words):
+def test_get__unknown_things_say_what_is_there(path, target_name, words):
     async def check():
         async with two_switches() as (_, _, client):
             with pytest.raises(GNMIClientError) as caught:
-                await client.get(GNMIPath(path), prefix=target(where))
+                await client.get(GNMIPath(path), prefix=target(target_name))
             assert caught.value.code == GRPCStatusCode.NOT_FOUND
             assert words in caught.value.message
 
@@ -132,8 +136,8 @@ def test_on_change__first_all_then_each_change():
             watcher.put("s2-eth1", "UP", ifindex=21)
             watcher.drop("s1-eth1")
             watcher.put("s1-eth1", "UP", ifindex=31)
-            seen = [await soon(anext(updates)) for _ in range(4)]
-            assert [(str(u.path["name"]), u.value) for u in seen] == [
+            received = [await with_timeout(anext(updates)) for _ in range(4)]
+            assert [(str(u.path["name"]), u.value) for u in received] == [
                 ("s1-eth1", "LOWER_LAYER_DOWN"),
                 ("s2-eth1", "UP"),
                 ("s1-eth1", "NOT_PRESENT"),
@@ -149,11 +153,11 @@ def test_on_change__target_narrows_to_one_switch():
         async with two_switches() as (watcher, _, client):
             stream = client.subscribe(prefix=target("s2"))
             stream.on_change(OPER)
-            assert shown([u async for u in stream.synchronize()]) == {"s2-eth1": "DOWN"}
+            assert values_by_name([u async for u in stream.synchronize()]) == {"s2-eth1": "DOWN"}
             updates = aiter(stream.updates())
             watcher.put("s1-eth1", "DOWN", ifindex=11)
             watcher.put("s2-eth1", "UP", ifindex=21)
-            update = await soon(anext(updates))
+            update = await with_timeout(anext(updates))
             assert (update.path["name"], update.value) == ("s2-eth1", "UP")
             stream.cancel()
 
@@ -170,10 +174,10 @@ def test_on_change__a_device_that_comes_and_goes():
             updates = aiter(stream.updates())
             watcher.put("s3-eth1", "UP", ifindex=41)
             interfaces.add_device("s3", ["s3-eth1"])
-            update = await soon(anext(updates))
+            update = await with_timeout(anext(updates))
             assert (update.path["name"], update.value) == ("s3-eth1", "UP")
             interfaces.remove_device("s3")
-            update = await soon(anext(updates))
+            update = await with_timeout(anext(updates))
             assert (update.path["name"], update.typed_value) == ("s3-eth1", None)
             stream.cancel()
 
@@ -192,8 +196,8 @@ def test_on_change__a_subscriber_far_behind_gets_the_state_instead_of_each_chang
             for turn in range(10):
                 watcher.put("s1-eth1", "UP" if turn % 2 else "DOWN", ifindex=11)
             updates = aiter(stream.updates())
-            seen = [await soon(anext(updates)) for _ in range(3)]
-            assert shown(seen) == {"s1-eth1": "UP", "s1-eth2": "NOT_PRESENT", "s2-eth1": "DOWN"}
+            received = [await with_timeout(anext(updates)) for _ in range(3)]
+            assert values_by_name(received) == {"s1-eth1": "UP", "s1-eth2": "NOT_PRESENT", "s2-eth1": "DOWN"}
             stream.cancel()
 
     asyncio.run(check())
@@ -219,15 +223,15 @@ def test_once_and_sample__counters_of_loopback():
             path = GNMIPath("interfaces/interface[name=lo]/state/counters/in-pkts")
             once = client.subscribe()
             once.once(path)
-            first = [update async for update in once.synchronize()]
-            assert len(first) == 1 and first[0].value > 0
-            sampled = client.subscribe()
-            sampled.sample(path, sample_interval=100_000_000)
-            async for _ in sampled.synchronize():
+            first_updates = [update async for update in once.synchronize()]
+            assert len(first_updates) == 1 and first_updates[0].value > 0
+            sampling = client.subscribe()
+            sampling.sample(path, sample_interval=100_000_000)
+            async for _ in sampling.synchronize():
                 pass
-            updates = aiter(sampled.updates())
-            assert (await soon(anext(updates))).value > first[0].value  # our own gRPC goes over lo
-            sampled.cancel()
+            updates = aiter(sampling.updates())
+            assert (await with_timeout(anext(updates))).value > first_updates[0].value  # our own gRPC goes over lo
+            sampling.cancel()
         watcher.close()
 
     asyncio.run(check())
@@ -240,10 +244,10 @@ def test_sample__suppress_redundant_sends_only_news():
             stream.sample(OPER, sample_interval=100_000_000, suppress_redundant=True)
             assert len([u async for u in stream.synchronize()]) == 2
             updates = aiter(stream.updates())
-            first = [await soon(anext(updates)) for _ in range(2)]  # the first sample knows of nothing sent
-            assert shown(first) == {"s1-eth1": "UP", "s1-eth2": "NOT_PRESENT"}
+            first = [await with_timeout(anext(updates)) for _ in range(2)]  # the first sample knows of nothing sent
+            assert values_by_name(first) == {"s1-eth1": "UP", "s1-eth2": "NOT_PRESENT"}
             watcher.put("s1-eth1", "DOWN", ifindex=11)
-            update = await soon(anext(updates))
+            update = await with_timeout(anext(updates))
             assert (update.path["name"], update.value) == ("s1-eth1", "DOWN")
             stream.cancel()
 
@@ -254,13 +258,13 @@ def test_poll__answers_each_poll():
     async def check():
         async with two_switches() as (watcher, _, client):
             call = client._stub.Subscribe()
-            wanted = gnmi.SubscriptionList(mode=gnmi.SubscriptionList.POLL, encoding=gnmi.PROTO)
-            wanted.subscription.add(path=GNMIPath("interfaces/interface[name=s2-eth1]/state/oper-status").path)
-            await call.write(gnmi.SubscribeRequest(subscribe=wanted))
+            subscriptions = gnmi.SubscriptionList(mode=gnmi.SubscriptionList.POLL, encoding=gnmi.PROTO)
+            subscriptions.subscription.add(path=GNMIPath("interfaces/interface[name=s2-eth1]/state/oper-status").path)
+            await call.write(gnmi.SubscribeRequest(subscribe=subscriptions))
 
             async def values() -> list[str]:
                 out = []
-                while (message := await soon(call.read())).WhichOneof("response") == "update":
+                while (message := await with_timeout(call.read())).WhichOneof("response") == "update":
                     out.append(message.update.update[0].val.string_val)
                 return out
 
@@ -287,23 +291,23 @@ def test_on_change__real_veths_down_up_deleted_made_again():
         async with serving(interfaces) as client:
             stream = client.subscribe()
             stream.on_change(OPER)
-            assert shown([u async for u in stream.synchronize()]) == {"zzb2a0": "NOT_PRESENT"}
+            assert values_by_name([u async for u in stream.synchronize()]) == {"zzb2a0": "NOT_PRESENT"}
             updates = aiter(stream.updates())
 
-            async def until(wanted: str) -> None:
-                while (await soon(anext(updates))).value != wanted:
+            async def wait_for_status(status: str) -> None:
+                while (await with_timeout(anext(updates))).value != status:
                     pass
 
             ip("link", "add", "zzb2a0", "type", "veth", "peer", "name", "zzb2a1")
-            await until("DOWN")
+            await wait_for_status("DOWN")
             set_admin_state("zzb2a0", True)
-            await until("LOWER_LAYER_DOWN")
+            await wait_for_status("LOWER_LAYER_DOWN")
             set_admin_state("zzb2a1", True)
-            await until("UP")
+            await wait_for_status("UP")
             set_admin_state("zzb2a1", False)
-            await until("LOWER_LAYER_DOWN")
+            await wait_for_status("LOWER_LAYER_DOWN")
             ip("link", "del", "zzb2a0")
-            await until("NOT_PRESENT")
+            await wait_for_status("NOT_PRESENT")
             stream.cancel()
         watcher.close()
 

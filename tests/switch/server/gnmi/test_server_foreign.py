@@ -15,7 +15,7 @@ from ruamel.yaml import YAML
 
 from tests.repository import ROOT
 from tests.switch.server.gnmi.test_traffic_tree import Bench, bench
-from tests.switch.server.running_server import soon
+from tests.switch.server.running_server import with_timeout
 
 EXAMPLES = ROOT / "examples/monitoring"
 CLIENT = Path(__file__).with_name("pygnmi_client.py")
@@ -43,29 +43,29 @@ def of_gnmic() -> tuple[str, list[dict]]:
     """(encoding, subscriptions) of gnmic.yaml, as pygnmi takes them."""
     file = YAML(typ="safe").load(EXAMPLES / "gnmic.yaml")
     assert file["targets"].keys() == {GNMIC_TARGET} and file["insecure"]
-    wanted = [file["subscriptions"][name] for name in file["targets"][GNMIC_TARGET]["subscriptions"]]
-    found = []
-    for one in wanted:
-        assert one["mode"] == "stream"
-        for path in one["paths"]:
-            mine = {"path": path, "mode": one["stream-mode"]}
-            for key in {"sample-interval", "heartbeat-interval"} & one.keys():
-                mine[key.replace("-", "_")] = seconds(one[key])
-            found.append(mine)
-    return file["encoding"], found
+    entries = [file["subscriptions"][name] for name in file["targets"][GNMIC_TARGET]["subscriptions"]]
+    subscriptions = []
+    for entry in entries:
+        assert entry["mode"] == "stream"
+        for path in entry["paths"]:
+            subscription = {"path": path, "mode": entry["stream-mode"]}
+            for key in {"sample-interval", "heartbeat-interval"} & entry.keys():
+                subscription[key.replace("-", "_")] = seconds(entry[key])
+            subscriptions.append(subscription)
+    return file["encoding"], subscriptions
 
 
 def of_telegraf() -> tuple[str, list[dict]]:
     """Return the settings of telegraf.conf."""
     tomllib = pytest.importorskip("tomllib", reason="Python 3.11 reads TOML")
-    (given,) = tomllib.loads((EXAMPLES / "telegraf.conf").read_text())["inputs"]["gnmi"]
-    assert given["addresses"] == ["127.0.0.1:9339"]
-    found = []
-    for one in given["subscription"]:
-        mine = {"path": f"{one['origin']}:{one['path']}", "mode": one["subscription_mode"]}
-        mine |= {key: seconds(one[key]) for key in {"sample_interval", "heartbeat_interval"} & one.keys()}
-        found.append(mine)
-    return given["encoding"], found
+    (settings,) = tomllib.loads((EXAMPLES / "telegraf.conf").read_text())["inputs"]["gnmi"]
+    assert settings["addresses"] == ["127.0.0.1:9339"]
+    subscriptions = []
+    for entry in settings["subscription"]:
+        subscription = {"path": f"{entry['origin']}:{entry['path']}", "mode": entry["subscription_mode"]}
+        subscription |= {key: seconds(entry[key]) for key in {"sample_interval", "heartbeat_interval"} & entry.keys()}
+        subscriptions.append(subscription)
+    return settings["encoding"], subscriptions
 
 
 class Foreign:
@@ -76,7 +76,7 @@ class Foreign:
 
     async def answer(self) -> dict:
         """The next one: the first is all up to sync_response."""
-        line = await soon(self._process.stdout.readline())
+        line = await with_timeout(self._process.stdout.readline())
         assert line, (await self._process.stderr.read()).decode()
         return json.loads(line)
 
@@ -111,25 +111,25 @@ def test_files__subscribe_to_what_there_is(reader):
 
     async def run():
         async with bench() as server:
-            asked = {"mode": "stream", "encoding": encoding, "subscription": subscriptions}
-            async with foreign(server, "subscribe", json.dumps(asked)) as client:
+            request = {"mode": "stream", "encoding": encoding, "subscription": subscriptions}
+            async with foreign(server, "subscribe", json.dumps(request)) as client:
                 first = leaves(await client.answer())
                 ports = {"s1-eth1", "s1-eth2", "s2-eth1"}
                 for pattern in PATHS:
-                    assert {found[1] for path in first if (found := re.search(pattern, path))} == ports
+                    assert {match[1] for path in first if (match := re.search(pattern, path))} == ports
                 status = next(path for path in first if "s1-eth2" in path and path.endswith("oper-status"))
-                now = first[status]
-                other = "UP" if now != "UP" else "DOWN"
-                server.interfaces.publish_values("s1-eth2", {("state", "oper-status"): other})
-                told, sampled = None, set()
-                while told is None or not sampled:
+                status_before = first[status]
+                flipped_status = "UP" if status_before != "UP" else "DOWN"
+                server.interfaces.publish_values("s1-eth2", {("state", "oper-status"): flipped_status})
+                reported_status, sampled_paths = None, set()
+                while reported_status is None or not sampled_paths:
                     news = leaves(await client.answer())
-                    told = news.get(status, told)
-                    sampled |= {path for path in news if "transmit-pkts" in path}
-                assert told == other, "ON_CHANGE"
-                assert any("s2-eth1" in path for path in sampled), "SAMPLE"
-                counted = next(value for path, value in first.items() if path.endswith("in-pkts"))
-                assert counted == ("0" if encoding == "json_ietf" else 0), "64 bits are text in JSON_IETF (RFC 7951)"
+                    reported_status = news.get(status, reported_status)
+                    sampled_paths |= {path for path in news if "transmit-pkts" in path}
+                assert reported_status == flipped_status, "ON_CHANGE"
+                assert any("s2-eth1" in path for path in sampled_paths), "SAMPLE"
+                in_packets = next(value for path, value in first.items() if path.endswith("in-pkts"))
+                assert in_packets == ("0" if encoding == "json_ietf" else 0), "64 bits are text in JSON_IETF (RFC 7951)"
 
     asyncio.run(run())
 
@@ -137,21 +137,23 @@ def test_files__subscribe_to_what_there_is(reader):
 def test_capabilities__name_models_and_encodings():
     async def run():
         async with bench() as server, foreign(server, "capabilities") as client:
-            told = await client.answer()
-            assert {"openconfig-interfaces", "openconfig-qos"} <= {one["name"] for one in told["supported_models"]}
-            assert {"json_ietf", "proto"} <= set(told["supported_encodings"])
+            capabilities = await client.answer()
+            assert {"openconfig-interfaces", "openconfig-qos"} <= {
+                model["name"] for model in capabilities["supported_models"]
+            }
+            assert {"json_ietf", "proto"} <= set(capabilities["supported_encodings"])
 
     asyncio.run(run())
 
 
 def test_subscription__to_what_is_not_there_is_refused_by_name():
     async def run():
-        asked = {
+        request = {
             "mode": "stream",
             "encoding": "proto",
             "subscription": [{"path": "openconfig:/system", "mode": "sample"}],
         }
-        async with bench() as server, foreign(server, "subscribe", json.dumps(asked)) as client:
+        async with bench() as server, foreign(server, "subscribe", json.dumps(request)) as client:
             assert (await client.answer())["error"].startswith("no path /system here (served: /interfaces")
 
     asyncio.run(run())

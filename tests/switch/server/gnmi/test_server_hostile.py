@@ -68,10 +68,10 @@ class Mutant:
         if rng.random() < 0.4:
             return gnmi.Path(elem=[self.elem() for _ in range(rng.randrange(7))], origin=rng.choice(["", "", "x"]))
         leaf = rng.choice(list(CONFIG_LEAVES))
-        where = (
+        parent = (
             "interfaces/interface[name=a]" if leaf[0] == "impairments" else "qos/interfaces/interface[interface-id=a]"
         )
-        out = GNMIPath("/".join((where, *leaf))).path
+        out = GNMIPath("/".join((parent, *leaf))).path
         for _ in range(rng.randrange(3)):
             kind = rng.randrange(4)
             if kind == 0:
@@ -124,19 +124,19 @@ def test_requests__mutated_are_done_or_refused(seed):
     traffic.add(chassis)
     interfaces.add_device("s1", ["a"])
     service = GnmiService(interfaces, traffic)
-    mutant, done, refused = Mutant(seed), 0, 0
+    mutant, carried_out_count, refusal_count = Mutant(seed), 0, 0
     for _ in range(REQUESTS):
         request = mutant.request()
         get = gnmi.GetRequest(
             path=[mutant.path()], type=mutant.rng.randrange(4), encoding=mutant.rng.choice([0, 1, 2, 4])
         )
         for call in (lambda r=request: service._set(r), lambda g=get: service._get(g)):
-            before = dict(chassis.traffic)
+            settings_before = dict(chassis.traffic)
             with may_raise(GnmiError) as errors:
                 call()
-                done += 1
+                carried_out_count += 1
             if errors:
-                assert len(str(errors[0])) > 10 and chassis.traffic == before
-                refused += 1
+                assert len(str(errors[0])) > 10 and chassis.traffic == settings_before
+                refusal_count += 1
         chassis.traffic.get(1, DEFAULT_SETTINGS).check()
-    assert min(done, refused) > 20
+    assert min(carried_out_count, refusal_count) > 20

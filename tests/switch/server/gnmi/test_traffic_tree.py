@@ -22,7 +22,7 @@ from mrc_testbed.switch.server.gnmi.server import GnmiService
 from mrc_testbed.switch.server.grpc_server import start_server
 from mrc_testbed.switch.server.interfaces import Interfaces
 from mrc_testbed.switch.server.netlink import InterfaceWatcher
-from tests.switch.server.running_server import soon
+from tests.switch.server.running_server import with_timeout
 
 PORTS = {"s1": {1: "s1-eth1", 2: "s1-eth2"}, "s2": {1: "s2-eth1"}}
 
@@ -45,18 +45,18 @@ class Bench:
         self.chassis = chassis
 
     async def set(self, **parts) -> gnmi.SetResponse:
-        return await soon(self.stub.Set(gnmi.SetRequest(**parts)))
+        return await with_timeout(self.stub.Set(gnmi.SetRequest(**parts)))
 
-    async def refused(self, code: grpc.StatusCode, *words: str, **parts) -> str:
+    async def expect_refusal(self, code: grpc.StatusCode, *words: str, **parts) -> str:
         """Send a Set that must fail, and must have changed nothing."""
-        before = [dict(one.traffic) for one in self.chassis.values()]
+        settings_before = [dict(chassis.traffic) for chassis in self.chassis.values()]
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await self.set(**parts)
         text = caught.value.details()
         assert caught.value.code() is code, text
         for word in words:
             assert word in text
-        assert [dict(one.traffic) for one in self.chassis.values()] == before
+        assert [dict(chassis.traffic) for chassis in self.chassis.values()] == settings_before
         return text
 
     def settings(self, switch: str, port: int) -> PortSettings:
@@ -85,12 +85,12 @@ async def bench() -> AsyncIterator[Bench]:
         await server.stop(0)
 
 
-def qos(name: str, rest: str) -> GNMIPath:
-    return GNMIPath(f"qos/interfaces/interface[interface-id={name}]/output/{rest}")
+def qos(name: str, leaf_path: str) -> GNMIPath:
+    return GNMIPath(f"qos/interfaces/interface[interface-id={name}]/output/{leaf_path}")
 
 
-def cable(name: str, rest: str) -> GNMIPath:
-    return GNMIPath(f"interfaces/interface[name={name}]/impairments/{rest}")
+def cable(name: str, leaf_path: str) -> GNMIPath:
+    return GNMIPath(f"interfaces/interface[name={name}]/impairments/{leaf_path}")
 
 
 def update(path: GNMIPath, **value) -> gnmi.Update:
@@ -110,7 +110,7 @@ PATTERN = cable("s1-eth1", "input/config/loss-pattern")
 def test_set__leaves_reach_the_device_and_can_be_read():
     async def check():
         async with bench() as b:
-            await soon(b.client.set(update=[(RATE, 10_000_000), (DEPTH, 30), (DELAY, 500), (PATTERN, "0001")]))
+            await with_timeout(b.client.set(update=[(RATE, 10_000_000), (DEPTH, 30), (DELAY, 500), (PATTERN, "0001")]))
             want = PortSettings(
                 rate_bps=10_000_000, input=Impairment(loss_pattern="0001"), output=Impairment(delay_us=500)
             ).with_queue(0, max_packets=30)
@@ -138,7 +138,7 @@ def test_set__containers_as_json_replace_and_delete():
             assert b.settings("s1", 1).queues[0].rate_bps == 5_000_000
             reply = await b.set(delete=[qos("s1-eth1", "queues").path])
             assert b.settings("s1", 1) == PortSettings(rate_pps=7)
-            assert [one.op for one in reply.response] == [gnmi.UpdateResult.DELETE]
+            assert [result.op for result in reply.response] == [gnmi.UpdateResult.DELETE]
 
     asyncio.run(check())
 
@@ -147,13 +147,13 @@ def test_set__delete_may_mean_all_and_target_narrows_it():
     async def check():
         async with bench() as b:
             everywhere = [(cable(name, "input/config/loss-ppm"), 5) for name in ("s1-eth1", "s1-eth2", "s2-eth1")]
-            await soon(b.client.set(update=everywhere))
+            await with_timeout(b.client.set(update=everywhere))
             all_cables = cable("*", "input").path
             await b.set(prefix=gnmi.Path(target="s1"), delete=[all_cables])
             assert [b.settings(s, p).input.loss_ppm for s, p in (("s1", 1), ("s1", 2), ("s2", 1))] == [0, 0, 5]
             await b.set(delete=[gnmi.Path()])
             assert b.settings("s2", 1) == PortSettings()
-            await b.refused(
+            await b.expect_refusal(
                 grpc.StatusCode.NOT_FOUND,
                 "'s2-eth1'",
                 "s1-eth1, s1-eth2",
@@ -211,7 +211,7 @@ INVALID, NOT_FOUND = grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.NOT_FOUND
 def test_set__hostile_requests_change_nothing_and_say_what_is_allowed(code, words, path, value):
     async def check():
         async with bench() as b:
-            await b.refused(code, *words, update=[update(DEPTH, uint_val=5), update(path, **value)])
+            await b.expect_refusal(code, *words, update=[update(DEPTH, uint_val=5), update(path, **value)])
 
     asyncio.run(check())
 
@@ -219,12 +219,12 @@ def test_set__hostile_requests_change_nothing_and_say_what_is_allowed(code, word
 def test_set__old_paths_foreign_origins_and_union_replace_are_refused():
     async def check():
         async with bench() as b:
-            old = gnmi.Update(path=gnmi.Path(element=["qos"]), val=gnmi.TypedValue(uint_val=1))
-            await b.refused(INVALID, "elem", update=[old])
-            foreign = gnmi.Path(origin="cli", elem=RATE.path.elem)
-            await b.refused(NOT_FOUND, "openconfig", delete=[foreign])
-            await b.refused(grpc.StatusCode.UNIMPLEMENTED, "replace", union_replace=[update(RATE, uint_val=1)])
-            await b.refused(NOT_FOUND, "no target 's9'", prefix=gnmi.Path(target="s9"), delete=[RATE.path])
+            old_style_update = gnmi.Update(path=gnmi.Path(element=["qos"]), val=gnmi.TypedValue(uint_val=1))
+            await b.expect_refusal(INVALID, "elem", update=[old_style_update])
+            foreign_path = gnmi.Path(origin="cli", elem=RATE.path.elem)
+            await b.expect_refusal(NOT_FOUND, "openconfig", delete=[foreign_path])
+            await b.expect_refusal(grpc.StatusCode.UNIMPLEMENTED, "replace", union_replace=[update(RATE, uint_val=1)])
+            await b.expect_refusal(NOT_FOUND, "no target 's9'", prefix=gnmi.Path(target="s9"), delete=[RATE.path])
 
     asyncio.run(check())
 
@@ -235,7 +235,7 @@ def test_get__types_and_the_whole_port():
             await b.set(update=[update(RATE, uint_val=5)])
             port = GNMIPath("qos/interfaces/interface[interface-id=s1-eth1]").path
             for kind, names in ((1, {"config"}), (2, {"interface-id", "name", "state"}), (0, None)):
-                reply = await soon(b.stub.Get(gnmi.GetRequest(path=[port], type=kind)))
+                reply = await with_timeout(b.stub.Get(gnmi.GetRequest(path=[port], type=kind)))
                 paths = [[e.name for e in u.path.elem] for n in reply.notification for u in n.update]
                 if names is not None:
                     assert {p[-2] if p[-2] in ("config", "state") else p[-1] for p in paths} == names
@@ -243,7 +243,7 @@ def test_get__types_and_the_whole_port():
                     assert len(paths) == 9 + 2 + 8 * (4 + 7)
             mtu = GNMIPath("interfaces/interface[name=s1-eth1]/state/mtu").path
             with pytest.raises(grpc.aio.AioRpcError, match="nothing of type CONFIG"):
-                await soon(b.stub.Get(gnmi.GetRequest(path=[mtu], type=1)))
+                await with_timeout(b.stub.Get(gnmi.GetRequest(path=[mtu], type=1)))
 
     asyncio.run(check())
 
@@ -257,7 +257,7 @@ def test_subscribe__on_change_tells_settings_as_they_are_set():
             updates = aiter(stream.updates())
             await b.set(update=[update(RATE, uint_val=8), update(DELAY, uint_val=0)])  # the second is no change
             await b.set(update=[update(DELAY, uint_val=9)])
-            first, second = [await soon(anext(updates)) for _ in range(2)]
+            first, second = [await with_timeout(anext(updates)) for _ in range(2)]
             assert (first.path["interface-id"], first.value, second.value) == ("s1-eth1", 8, 9)
             stream.cancel()
 
@@ -271,7 +271,7 @@ def test_subscribe__depths_are_sampled_and_never_on_change():
             stream = b.client.subscribe()
             stream.sample(depth, sample_interval=100_000_000)
             assert [u.value async for u in stream.synchronize()] == [0]
-            assert (await soon(anext(aiter(stream.updates())))).value == 0
+            assert (await with_timeout(anext(aiter(stream.updates())))).value == 0
             stream.cancel()
             stream = b.client.subscribe()
             stream.on_change(depth)
@@ -310,14 +310,14 @@ def test_paths__every_config_leaf_can_be_set_and_deleted():
             updates = []
             for leaf, config_leaf in CONFIG_LEAVES.items():
                 kind = cable if leaf[0] == "impairments" else qos
-                rest = "/".join(leaf[1:])
+                leaf_path = "/".join(leaf[1:])
                 value = {"uint_val": 1} if config_leaf.maximum is not None else {"string_val": "1"}
-                updates.append(update(kind("s2-eth1", rest), **value))
+                updates.append(update(kind("s2-eth1", leaf_path), **value))
             await b.set(update=updates)
-            one = b.settings("s2", 1)
-            assert one.input == one.output == Impairment(1, 1, "1", 1, "1", 1)
-            assert (one.rate_bps, one.rate_pps) == (1, 1)
-            assert {(q.rate_bps, q.rate_pps, q.max_packets, q.max_bytes) for q in one.queues} == {(1, 1, 1, 1)}
+            settings = b.settings("s2", 1)
+            assert settings.input == settings.output == Impairment(1, 1, "1", 1, "1", 1)
+            assert (settings.rate_bps, settings.rate_pps) == (1, 1)
+            assert {(q.rate_bps, q.rate_pps, q.max_packets, q.max_bytes) for q in settings.queues} == {(1, 1, 1, 1)}
             await b.set(delete=[u.path for u in updates])
             assert b.settings("s2", 1) == PortSettings()
 

@@ -13,34 +13,34 @@ from mrc_testbed.switch.server.interfaces import COUNTER_LEAVES, LEAVES
 NO_PREFIX = gnmi.Path()
 
 
-def selected(path: str, prefix: gnmi.Path = NO_PREFIX) -> tuple[str | None, set[str]]:
+def selected_leaves(path: str, prefix: gnmi.Path = NO_PREFIX) -> tuple[str | None, set[str]]:
     pattern = parse_path(prefix, GNMIPath(path).path)
     return pattern.name, {"/".join(leaf) for leaf in pattern.leaves}
 
 
 def test_parse_path__one_leaf_of_one_interface():
-    assert selected("interfaces/interface[name=eth1]/state/oper-status") == ("eth1", {"state/oper-status"})
+    assert selected_leaves("interfaces/interface[name=eth1]/state/oper-status") == ("eth1", {"state/oper-status"})
 
 
 @pytest.mark.parametrize("key", ["[name=*]", ""])
 def test_parse_path__star_and_missing_key_select_all(key):
-    assert selected(f"interfaces/interface{key}/state/ifindex") == (None, {"state/ifindex"})
+    assert selected_leaves(f"interfaces/interface{key}/state/ifindex") == (None, {"state/ifindex"})
 
 
 @pytest.mark.parametrize("path", ["interfaces", "interfaces/interface", "*/*"])
 def test_parse_path__a_short_path_is_a_subtree(path):
-    assert selected(path)[1] == {"/".join(leaf) for leaf in LEAVES}
+    assert selected_leaves(path)[1] == {"/".join(leaf) for leaf in LEAVES}
 
 
 def test_parse_path__counters_container_and_star_below_it():
     want = {"/".join(leaf) for leaf in COUNTER_LEAVES} | {"state/counters/carrier-transitions"}
-    assert selected("interfaces/interface[name=a]/state/counters")[1] == want
-    assert selected("interfaces/interface[name=a]/state/counters/*")[1] == want
+    assert selected_leaves("interfaces/interface[name=a]/state/counters")[1] == want
+    assert selected_leaves("interfaces/interface[name=a]/state/counters/*")[1] == want
 
 
 def test_parse_path__prefix_goes_in_front():
     prefix = GNMIPath("interfaces/interface[name=eth1]").path
-    assert selected("state/mtu", prefix) == ("eth1", {"state/mtu"})
+    assert selected_leaves("state/mtu", prefix) == ("eth1", {"state/mtu"})
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_parse_path__prefix_goes_in_front():
 )
 def test_parse_path__unknown_paths_list_the_known(path):
     with pytest.raises(GnmiError, match=r"oper-status.*in-pkts") as caught:
-        selected(path)
+        selected_leaves(path)
     assert caught.value.code is grpc.StatusCode.NOT_FOUND
 
 

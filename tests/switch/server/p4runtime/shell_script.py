@@ -29,7 +29,7 @@ def count(entity):
     return sum(1 for _ in entity.read())
 
 
-def refused(call, code):
+def expect_error(call, code):
     try:
         call()
     except P4RuntimeWriteException as error:
@@ -44,7 +44,7 @@ te = sh.TableEntry("route")(action="forward")
 te.match["h.h.a"] = "10.0.0.0/8"
 te.action["port"] = "3"
 te.insert()
-refused(te.insert, 6)
+expect_error(te.insert, 6)
 te.action["port"] = "4"
 te.modify()
 (read,) = list(te.read())
@@ -57,50 +57,50 @@ acl.match["h.h.c"] = "3..9"
 acl.match["h.h.d"] = "7"
 acl.metadata = b"mine"
 acl.insert()
-assert [one.metadata for one in sh.TableEntry("acl").read()] == [b"mine"]
-refused(acl.insert, 6)
+assert [acl_entry.metadata for acl_entry in sh.TableEntry("acl").read()] == [b"mine"]
+expect_error(acl.insert, 6)
 wild = sh.TableEntry("acl")(action="drop", priority=9)
 wild.insert()
 assert count(sh.TableEntry("acl")) == 2
 default = sh.TableEntry("route")(action="drop", is_default=True)
 default.modify()
-assert [one.action.action_name for one in default.read()] == ["I.drop"]
+assert [default_entry.action.action_name for default_entry in default.read()] == ["I.drop"]
 hits = sh.DirectCounterEntry("hits")
 hits.table_entry.match["h.h.a"] = "10.0.0.0/8"
 hits.packet_count = 5
 hits.modify()
-assert [one.packet_count for one in hits.read()] == [5]
+assert [hit_count.packet_count for hit_count in hits.read()] == [5]
 
 # action selector: one-shot, then members and a group
-one = sh.TableEntry("pick")
-one.match["h.h.a"] = "1"
+one_shot_entry = sh.TableEntry("pick")
+one_shot_entry.match["h.h.a"] = "1"
 shot = sh.Oneshot("pick")
 first = sh.Action("to")
 first["port"] = "1"
 shot.add(first, weight=2).add(first)
-one.oneshot = shot
-one.insert()
+one_shot_entry.oneshot = shot
+one_shot_entry.insert()
 (read,) = list(sh.TableEntry("pick").read())
-places = [
+actions = [
     (action_profile_action.action.params[0].value, action_profile_action.weight)
     for action_profile_action in read.oneshot.msg().action_profile_actions
 ]
-assert places == [(b"\1", 2), (b"\1", 1)], places
+assert actions == [(b"\1", 2), (b"\1", 1)], actions
 member = sh.ActionProfileMember("ap")(member_id=1, action="to")
 member.action["port"] = "5"
-refused(member.insert, 3)
-one.delete()
+expect_error(member.insert, 3)
+one_shot_entry.delete()
 member.insert()
 group = sh.ActionProfileGroup("ap")(group_id=1)
 group.add(1, weight=3)
 group.insert()
-two = sh.TableEntry("pick")
-two.match["h.h.a"] = "2"
-two.group_id = 1
-two.insert()
-refused(group.delete, 9)
+group_entry = sh.TableEntry("pick")
+group_entry.match["h.h.a"] = "2"
+group_entry.group_id = 1
+group_entry.insert()
+expect_error(group.delete, 9)
 assert [(g.group_id, len(g.members)) for g in sh.ActionProfileGroup("ap").read()] == [(1, 1)]
-two.delete()
+group_entry.delete()
 group.delete()
 member.delete()
 
@@ -109,8 +109,8 @@ cell = sh.CounterEntry("cells")
 cell.index = 3
 cell.packet_count = 9
 cell.modify()
-everything = sh.CounterEntry("cells")
-assert [one.packet_count for one in everything.read()] == [0, 0, 0, 9]
+all_cells = sh.CounterEntry("cells")
+assert [cell_entry.packet_count for cell_entry in all_cells.read()] == [0, 0, 0, 9]
 meter = sh.MeterEntry("rates")
 meter.index = 1
 meter.cir, meter.cburst, meter.pir, meter.pburst = 1, 2, 3, 4
@@ -135,15 +135,15 @@ out = sh.PacketOut(payload=b"\x0a\x00\x00\x01" + bytes(3), port="510")
 out.send()
 packet = sh.client.stream_in_q["packet"].get(timeout=20)
 assert packet.packet.payload[:4] == b"\x0a\x00\x00\x01", packet
-seen = sh.client.stream_in_q["digest"].get(timeout=20)
-assert seen.digest.data[0].struct.members[0].bitstring == b"\x0a\x00\x00\x01"
+digest_list = sh.client.stream_in_q["digest"].get(timeout=20)
+assert digest_list.digest.data[0].struct.members[0].bitstring == b"\x0a\x00\x00\x01"
 te.delete()
 te.idle_timeout_ns = 20_000_000
 te.insert()
 note = sh.client.stream_in_q["idle_timeout_notification"].get(timeout=20)
 assert note.idle_timeout_notification.table_entry[0].idle_timeout_ns == 20_000_000
-for one in list(sh.TableEntry("acl").read()):
-    one.delete()
+for acl_entry in list(sh.TableEntry("acl").read()):
+    acl_entry.delete()
 assert count(sh.TableEntry("acl")) == 0
 sh.teardown()
 print("done")

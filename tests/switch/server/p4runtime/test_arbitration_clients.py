@@ -17,11 +17,11 @@ from tests.switch.server.running_server import (
     mini_config,
     primary_of,
     running_daemon,
-    soon,
     use_mini_program,
+    with_timeout,
 )
 
-DOOMED = f"""
+KILLED_CLIENT = f"""
 import sys
 import grpc
 from finsy.proto import U128, p4r, p4r_grpc
@@ -61,29 +61,29 @@ def _mini(monkeypatch):
 def test_killed_client__the_backup_hears_takes_over_and_finds_whole_entries():
     async def check():
         async with running_daemon() as daemon, client_of(daemon, election_id=4) as backup:
-            async with primary_of(daemon, election_id=3) as first:
-                await first.set_pipeline(mini_config())
+            async with primary_of(daemon, election_id=3) as previous_primary:
+                await previous_primary.set_pipeline(mini_config())
             child = await asyncio.create_subprocess_exec(
                 sys.executable,
                 "-c",
-                DOOMED,
+                KILLED_CLIENT,
                 str(daemon.p4runtime_port),
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
             )
-            assert await soon(child.stdout.readline()) == b"primary\n"
-            await backup.ask()
-            assert await backup.hear_status() == rpc_code.ALREADY_EXISTS
+            assert await with_timeout(child.stdout.readline()) == b"primary\n"
+            await backup.send_bid()
+            assert await backup.next_status() == rpc_code.ALREADY_EXISTS
             while not await backup.read(entries_of(BY_ADDR)):
                 await asyncio.sleep(0.01)
             child.send_signal(signal.SIGKILL)
             await child.wait()
-            assert await backup.hear_status() == rpc_code.NOT_FOUND
-            await backup.ask(6)
-            assert await backup.hear_status() == rpc_code.OK
-            found = await backup.read(entries_of(BY_ADDR))
-            assert len(found) == 10_000  # a Write that has begun is carried out
-            assert all(one.table_entry.action.action.params[0].value == b"\1" for one in found)
+            assert await backup.next_status() == rpc_code.NOT_FOUND
+            await backup.send_bid(6)
+            assert await backup.next_status() == rpc_code.OK
+            entries = await backup.read(entries_of(BY_ADDR))
+            assert len(entries) == 10_000  # a Write that has begun is carried out
+            assert all(entity.table_entry.action.action.params[0].value == b"\1" for entity in entries)
             await backup.write(insert(mac_entry(b"\1")))
 
     asyncio.run(check())
@@ -91,20 +91,22 @@ def test_killed_client__the_backup_hears_takes_over_and_finds_whole_entries():
 
 def test_two_controllers__writes_of_the_old_primary_end_before_the_new_one_begins():
     async def check():
-        async with running_daemon() as daemon, primary_of(daemon, election_id=1) as old:
-            await old.set_pipeline(mini_config())
+        async with running_daemon() as daemon, primary_of(daemon, election_id=1) as previous_primary:
+            await previous_primary.set_pipeline(mini_config())
             entries = [insert(mac_entry(number.to_bytes(2, "big"))) for number in range(256, 1256)]
-            writing = [asyncio.ensure_future(old.write(*entries[at : at + 500])) for at in (0, 500)]
+            writing = [
+                asyncio.ensure_future(previous_primary.write(*entries[start : start + 500])) for start in (0, 500)
+            ]
             await asyncio.sleep(0)
-            async with primary_of(daemon, election_id=2) as new:
-                assert (await old.hear()).arbitration.status.code == rpc_code.ALREADY_EXISTS
-                done = await asyncio.gather(*writing, return_exceptions=True)
-                left = len(await new.read(entries_of(BY_MAC)))
-                assert left == 500 * done.count(None)
-                refused = [one for one in done if one is not None]
-                assert all(one.code() is grpc.StatusCode.PERMISSION_DENIED for one in refused)
-                code, words = await code_of(old.write(insert(mac_entry(b"\1"))))
+            async with primary_of(daemon, election_id=2) as new_primary:
+                assert (await previous_primary.next_message()).arbitration.status.code == rpc_code.ALREADY_EXISTS
+                results = await asyncio.gather(*writing, return_exceptions=True)
+                entry_count = len(await new_primary.read(entries_of(BY_MAC)))
+                assert entry_count == 500 * results.count(None)
+                errors = [result for result in results if result is not None]
+                assert all(error.code() is grpc.StatusCode.PERMISSION_DENIED for error in errors)
+                code, words = await code_of(previous_primary.write(insert(mac_entry(b"\1"))))
                 assert code is grpc.StatusCode.PERMISSION_DENIED and "the primary has 2" in words
-                assert len(await old.read(entries_of(BY_MAC))) == left  # who cannot write may read
+                assert len(await previous_primary.read(entries_of(BY_MAC))) == entry_count  # who cannot write may read
 
     asyncio.run(check())

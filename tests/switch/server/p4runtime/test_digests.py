@@ -14,12 +14,12 @@ from mrc_testbed.switch.device.entities import Digest
 from mrc_testbed.switch.device.p4data import p4_data
 from mrc_testbed.switch.server.p4runtime.digests import Digests
 from mrc_testbed.switch.server.p4runtime.errors import RpcError
-from tests.switch.compiled_programs import SMALL, small
-from tests.switch.server.running_server import primary_of, running_daemon, soon
-from tests.switch.server.test_server_finsy import Readiness, controlled
+from tests.switch.compiled_programs import P4_FOLDER, bench_of
+from tests.switch.server.running_server import primary_of, running_daemon, with_timeout
+from tests.switch.server.test_server_finsy import Readiness, controller_of
 
-PROGRAM = compile_program(SMALL / "digests.p4")
-IDS = {one.preamble.name: one.preamble.id for one in PROGRAM.p4info.digests}
+PROGRAM = compile_program(P4_FOLDER / "digests.p4")
+IDS = {digest.preamble.name: digest.preamble.id for digest in PROGRAM.p4info.digests}
 LEARN = IDS["learn_t"]
 
 
@@ -56,22 +56,24 @@ def test_p4info__digests_are_named_and_numbered_as_p4c_does():
     ],
 )
 def test_data__as_p4runtime_has_it(op, name, text):
-    bench = small("digests")
+    bench = bench_of("digests")
     bench.send(3, frame(op, 7))
     (digest,) = bench.device.digests()
     assert digest.digest_id == IDS[name]
-    spec = next(one for one in PROGRAM.p4info.digests if one.preamble.id == digest.digest_id).type_spec
+    spec = next(
+        digest_info for digest_info in PROGRAM.p4info.digests if digest_info.preamble.id == digest.digest_id
+    ).type_spec
     assert p4_data(spec, PROGRAM.p4info, digest.data) == text_format.Parse(text, p4d.P4Data())
 
 
 def test_device__keeps_digests_in_order_and_counts_what_it_cannot_keep():
-    bench = small("digests")
+    bench = bench_of("digests")
     for mac in range(20_000):
         bench.send(3, frame(1, mac))
     assert bench.device.digests_waiting + bench.device.digests_lost == 20_000
-    taken = bench.device.digests()
-    assert 9_000 < len(taken) < 20_000
-    assert [int.from_bytes(one.data[:6], "big") for one in taken] == list(range(len(taken)))
+    digests = bench.device.digests()
+    assert 9_000 < len(digests) < 20_000
+    assert [int.from_bytes(digest.data[:6], "big") for digest in digests] == list(range(len(digests)))
     assert bench.device.digests() == []
 
 
@@ -87,8 +89,8 @@ class Clock:
 
     def advance(self, seconds: float) -> None:
         self.now += seconds
-        due = [one for one in self.waiting if one[0] <= self.now]
-        self.waiting = [one for one in self.waiting if one[0] > self.now]
+        due = [timer for timer in self.waiting if timer[0] <= self.now]
+        self.waiting = [timer for timer in self.waiting if timer[0] > self.now]
         for _, callback in due:
             callback()
 
@@ -97,16 +99,16 @@ class Learning:
     """Digests with one entry, and what was sent: (list id, last bytes of the data)."""
 
     def __init__(self, **config: int) -> None:
-        self.clock, self.lists, self.heard = Clock(), [], True
+        self.clock, self.lists, self.is_delivered = Clock(), [], True
         self.digests = Digests(PROGRAM.p4info, self.send, self.clock)
         if config:
             entry = p4r.DigestEntry(digest_id=LEARN, config=p4r.DigestEntry.Config(**config))
             self.digests.insert(entry)
 
     def send(self, message) -> bool:
-        macs = [one.struct.members[0].bitstring[-1] for one in message.digest.data]
-        self.lists += [(message.digest.list_id, macs)] if self.heard else []
-        return self.heard
+        macs = [datum.struct.members[0].bitstring[-1] for datum in message.digest.data]
+        self.lists += [(message.digest.list_id, macs)] if self.is_delivered else []
+        return self.is_delivered
 
     def acknowledge(self, list_id: int) -> None:
         self.digests.acknowledge(p4r.DigestListAck(digest_id=LEARN, list_id=list_id))
@@ -197,10 +199,10 @@ def test_a_change_that_is_taken_back__sends_nothing_twice_and_leaves_no_datum_wa
     """Once a list that a modification had sent was sent again, and after a deletion the rest waited for ever."""
     learning = Learning(max_timeout_ns=100 * MS, max_list_size=8, ack_timeout_ns=10**12)
     learning.feed(1)
-    before = learning.digests.saved_state(LEARN)
+    saved_state = learning.digests.saved_state(LEARN)
     config = p4r.DigestEntry.Config(max_timeout_ns=100 * MS, ack_timeout_ns=timeout_ns)
     getattr(learning.digests, change)(p4r.DigestEntry(digest_id=LEARN, config=config))
-    learning.digests.restore(LEARN, before)
+    learning.digests.restore(LEARN, saved_state)
     learning.feed(1, 2)
     learning.clock.advance(0.15)
     assert [mac for _, macs in learning.lists for mac in macs] == [1, 2]
@@ -209,9 +211,9 @@ def test_a_change_that_is_taken_back__sends_nothing_twice_and_leaves_no_datum_wa
 
 def test_a_list_without_a_primary_is_lost_and_its_data_may_come_again():
     learning = Learning(max_list_size=1, ack_timeout_ns=500 * MS)
-    learning.heard = False
+    learning.is_delivered = False
     learning.feed(1)
-    learning.heard = True
+    learning.is_delivered = True
     learning.feed(1)
     assert learning.lists == [(2, [1])]
 
@@ -219,9 +221,9 @@ def test_a_list_without_a_primary_is_lost_and_its_data_may_come_again():
 def test_entries__are_checked_and_read_back():
     learning = Learning(max_list_size=1)
     digests, entry = learning.digests, p4r.DigestEntry(digest_id=LEARN)
-    assert [one.config.max_list_size for one in digests.entries(0)] == [1]
+    assert [digest_entry.config.max_list_size for digest_entry in digests.entries(0)] == [1]
     digests.modify(entry)
-    assert [one.config.max_list_size for one in digests.entries(LEARN)] == [0]
+    assert [digest_entry.config.max_list_size for digest_entry in digests.entries(LEARN)] == [0]
     for call, argument, code in [
         (digests.insert, entry, rpc_code.ALREADY_EXISTS),
         (digests.modify, p4r.DigestEntry(digest_id=IDS["whole_t"]), rpc_code.NOT_FOUND),
@@ -253,17 +255,23 @@ def test_stream__lists_reach_the_primary_and_acks_are_answered():
             device = daemon.registry.with_name("s1").device
             for mac in (7, 7, 9):
                 daemon.loop.inject(device, frame(1, mac), 3)
-            first, second = [(await client.hear()).digest for _ in range(2)]
-            assert [one.data[0].struct.members[0].bitstring for one in (first, second)] == [b"\7", b"\x09"]
+            first, second = [(await client.next_message()).digest for _ in range(2)]
+            assert [digest_list.data[0].struct.members[0].bitstring for digest_list in (first, second)] == [
+                b"\7",
+                b"\x09",
+            ]
             ack = p4r.DigestListAck(digest_id=LEARN, list_id=first.list_id)
             await client.stream.write(p4r.StreamMessageRequest(digest_ack=ack))
-            wrong = p4r.DigestListAck(digest_id=5, list_id=1)
-            await client.stream.write(p4r.StreamMessageRequest(digest_ack=wrong))
-            error = (await client.hear()).error
-            assert (error.canonical_code, error.digest_list_ack.digest_list_ack) == (rpc_code.INVALID_ARGUMENT, wrong)
+            unknown_ack = p4r.DigestListAck(digest_id=5, list_id=1)
+            await client.stream.write(p4r.StreamMessageRequest(digest_ack=unknown_ack))
+            error = (await client.next_message()).error
+            assert (error.canonical_code, error.digest_list_ack.digest_list_ack) == (
+                rpc_code.INVALID_ARGUMENT,
+                unknown_ack,
+            )
             for mac in (9, 7):
                 daemon.loop.inject(device, frame(1, mac), 3)
-            assert (await client.hear()).digest.data[0].struct.members[0].bitstring == b"\7"
+            assert (await client.next_message()).digest.data[0].struct.members[0].bitstring == b"\7"
 
     asyncio.run(check())
 
@@ -276,17 +284,17 @@ def test_finsy_receives_digests(tmp_path):
     async def check():
         p4info = tmp_path / "p4info.txtpb"
         p4info.write_text(text_format.MessageToString(PROGRAM.p4info))
-        ready = Readiness()
+        readiness = Readiness()
         options = fy.SwitchOptions(p4info=p4info, p4blob=Blob())
-        async with running_daemon() as daemon, controlled(daemon, options, ready, 1):
-            switch = await ready.next()
+        async with running_daemon() as daemon, controller_of(daemon, options, readiness, 1):
+            switch = await readiness.next()
             await switch.insert([fy.P4DigestEntry("learn_t", max_list_size=1, ack_timeout_ns=10**12)])
             lists = aiter(switch.read_digests("learn_t"))
-            hearing = asyncio.ensure_future(anext(lists))
+            next_list = asyncio.ensure_future(anext(lists))
             await asyncio.sleep(0)
             daemon.loop.inject(daemon.registry.with_name("s1").device, frame(1, 0xABCDEF), 3)
-            heard = await soon(hearing)
-            assert heard.data == [{"mac": 0xABCDEF, "port": 3, "kind": 7, "odd": True}]
-            await switch.write([heard.ack()])
+            digest_list = await with_timeout(next_list)
+            assert digest_list.data == [{"mac": 0xABCDEF, "port": 3, "kind": 7, "odd": True}]
+            await switch.write([digest_list.ack()])
 
     asyncio.run(check())

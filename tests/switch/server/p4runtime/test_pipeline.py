@@ -61,13 +61,13 @@ def test_config__errors_carry_file_line_and_column(srv6):
 def test_config__what_is_no_program_is_refused_with_the_reason(srv6):
     async def check():
         async with running_daemon() as daemon, primary_of(daemon) as client:
-            for config, words in {b'{"program": "x"}': "BMv2", b"": "empty", b"\xff\xfe": "UTF-8"}.items():
-                broken = config_of(srv6)
-                broken.p4_device_config = config
-                assert words in await refusal(client, broken)
-            for nested in (b"(" * 5000, b"control c() { apply { " + b"{" * 3000):
-                broken.p4_device_config = nested
-                assert await refusal(client, broken)
+            for program_text, words in {b'{"program": "x"}': "BMv2", b"": "empty", b"\xff\xfe": "UTF-8"}.items():
+                bad_config = config_of(srv6)
+                bad_config.p4_device_config = program_text
+                assert words in await refusal(client, bad_config)
+            for nested_text in (b"(" * 5000, b"control c() { apply { " + b"{" * 3000):
+                bad_config.p4_device_config = nested_text
+                assert await refusal(client, bad_config)
             no_info = config_of(srv6)
             no_info.ClearField("p4info")
             assert "no p4info" in await refusal(client, no_info)
@@ -79,8 +79,8 @@ def test_config__of_another_program_is_refused_by_name(srv6):
     async def check():
         spray = compile_program(P4SRC / "spray.p4")
         async with running_daemon() as daemon, primary_of(daemon) as client:
-            mixed = p4r.ForwardingPipelineConfig(p4info=spray.p4info, p4_device_config=srv6.config)
-            assert "in the sent one" in await refusal(client, mixed)
+            mismatched_config = p4r.ForwardingPipelineConfig(p4info=spray.p4info, p4_device_config=srv6.config)
+            assert "in the sent one" in await refusal(client, mismatched_config)
 
     asyncio.run(check())
 

@@ -47,21 +47,24 @@ def program(kind: str = "exact", entries: str = "", extra: str = "", apply: str 
     return compile_program(text)
 
 
-OLD = program(entries="entries = { 1 : forward(1); 2 : forward(2); }")
-MORE = program(
+FIRST_PROGRAM = program(entries="entries = { 1 : forward(1); 2 : forward(2); }")
+EXTENDED_PROGRAM = program(
     entries="entries = { 1 : forward(3); 9 : forward(4); }",
     extra="table more { key = { h.h.a : exact; } actions = { NoAction; } }",
     apply="more.apply();",
 )
 LPM = program("lpm")
-ROUTE, FORWARD = OLD.p4info.tables[0].preamble.id, OLD.p4info.actions[0].preamble.id
-SEEN, LAST = OLD.p4info.counters[0].preamble.id, OLD.p4info.registers[0].preamble.id
+ROUTE, FORWARD = FIRST_PROGRAM.p4info.tables[0].preamble.id, FIRST_PROGRAM.p4info.actions[0].preamble.id
+PORT_COUNTER, PORT_REGISTER = (
+    FIRST_PROGRAM.p4info.counters[0].preamble.id,
+    FIRST_PROGRAM.p4info.registers[0].preamble.id,
+)
 
 
-def config(of: CompiledProgram, cookie: int = 0) -> p4r.ForwardingPipelineConfig:
+def config(program: CompiledProgram, cookie: int = 0) -> p4r.ForwardingPipelineConfig:
     return p4r.ForwardingPipelineConfig(
-        p4info=of.p4info,
-        p4_device_config=of.config,
+        p4info=program.p4info,
+        p4_device_config=program.config,
         cookie=p4r.ForwardingPipelineConfig.Cookie(cookie=cookie),
     )
 
@@ -80,13 +83,15 @@ def update(kind: int, address: int, port: int | None = None) -> p4r.Update:
 
 
 async def routes(client: Client) -> dict[int, int]:
-    found = [one.table_entry for one in await client.read(p4r.Entity(table_entry=p4r.TableEntry(table_id=ROUTE)))]
-    return {one.match[0].exact.value[0]: one.action.action.params[0].value[0] for one in found}
+    entries = [
+        entity.table_entry for entity in await client.read(p4r.Entity(table_entry=p4r.TableEntry(table_id=ROUTE)))
+    ]
+    return {entry.match[0].exact.value[0]: entry.action.action.params[0].value[0] for entry in entries}
 
 
 async def begin(client: Client, daemon) -> None:
     """OLD with entry 1 untouched, 2 deleted, 5 added, the default changed; port 5 counted once."""
-    await client.set_pipeline(config(OLD))
+    await client.set_pipeline(config(FIRST_PROGRAM))
     default = p4r.TableEntry(table_id=ROUTE, is_default_action=True, action=route(0, 6).table_entry.action)
     modify = p4r.Update(type=2, entity=p4r.Entity(table_entry=default))
     await client.write(update(3, 2), update(1, 5, 5), modify)
@@ -97,16 +102,16 @@ def test_reconcile__keeps_what_clients_wrote_and_what_was_counted():
     async def check():
         async with running_daemon() as daemon, primary_of(daemon) as client:
             await begin(client, daemon)
-            await client.set_pipeline(config(MORE, 7), ACTIONS.RECONCILE_AND_COMMIT)
+            await client.set_pipeline(config(EXTENDED_PROGRAM, 7), ACTIONS.RECONCILE_AND_COMMIT)
             assert await routes(client) == {1: 3, 5: 5, 9: 4}
             device = daemon.registry.with_id(1).device
             assert [device.process(1, bytes([0, a]))[0][0] for a in (1, 5, 9, 2)] == [3, 5, 4, 6]
-            (cell,) = await client.read(p4r.Entity(counter_entry={"counter_id": SEEN, "index": {"index": 5}}))
+            (cell,) = await client.read(p4r.Entity(counter_entry={"counter_id": PORT_COUNTER, "index": {"index": 5}}))
             assert cell.counter_entry.data.packet_count == 2
-            (cell,) = await client.read(p4r.Entity(register_entry={"register_id": LAST, "index": {}}))
+            (cell,) = await client.read(p4r.Entity(register_entry={"register_id": PORT_REGISTER, "index": {}}))
             assert cell.register_entry.data.bitstring == b"\xfb"
             got = await client.stub.GetForwardingPipelineConfig(p4r.GetForwardingPipelineConfigRequest(device_id=1))
-            assert got.config == config(MORE, 7)
+            assert got.config == config(EXTENDED_PROGRAM, 7)
 
     asyncio.run(check())
 
@@ -115,12 +120,12 @@ def test_reconcile__an_entry_that_does_not_fit_is_named_and_nothing_changes():
     async def check():
         async with running_daemon() as daemon, primary_of(daemon) as client:
             await begin(client, daemon)
-            before = await routes(client)
+            routes_before = await routes(client)
             code, words = await code_of(client.set_pipeline(config(LPM), ACTIONS.RECONCILE_AND_COMMIT))
             assert code is grpc.StatusCode.INVALID_ARGUMENT and "route: " in words and "matched lpm" in words
             code, words = await code_of(client.set_pipeline(None, ACTIONS.RECONCILE_AND_COMMIT))
             assert code is grpc.StatusCode.INVALID_ARGUMENT and "empty" in words
-            assert await routes(client) == before
+            assert await routes(client) == routes_before
             assert daemon.registry.with_id(1).device.process(1, b"\0\5") == [(5, b"\0\5")]
 
     asyncio.run(check())
@@ -129,7 +134,7 @@ def test_reconcile__an_entry_that_does_not_fit_is_named_and_nothing_changes():
 def test_reconcile__without_a_program_is_a_commit():
     async def check():
         async with running_daemon() as daemon, primary_of(daemon) as client:
-            await client.set_pipeline(config(OLD), ACTIONS.RECONCILE_AND_COMMIT)
+            await client.set_pipeline(config(FIRST_PROGRAM), ACTIONS.RECONCILE_AND_COMMIT)
             assert await routes(client) == {1: 1, 2: 2}
 
     asyncio.run(check())
@@ -140,11 +145,11 @@ def test_save__writes_go_to_the_saved_program_and_packets_to_the_old_one():
         async with running_daemon() as daemon, primary_of(daemon) as client:
             await begin(client, daemon)
             device = daemon.registry.with_id(1).device
-            await client.set_pipeline(config(MORE), ACTIONS.VERIFY_AND_SAVE)
+            await client.set_pipeline(config(EXTENDED_PROGRAM), ACTIONS.VERIFY_AND_SAVE)
             assert await routes(client) == {1: 3, 9: 4}
             await client.write(update(1, 7, 7), update(3, 9))
             assert [device.process(1, bytes([0, a]))[0][0] for a in (1, 5, 7)] == [1, 5, 6]
-            code, words = await code_of(client.set_pipeline(config(MORE), ACTIONS.COMMIT))
+            code, words = await code_of(client.set_pipeline(config(EXTENDED_PROGRAM), ACTIONS.COMMIT))
             assert code is grpc.StatusCode.INVALID_ARGUMENT and "takes no config" in words
             await client.set_pipeline(None, ACTIONS.COMMIT)
             assert await routes(client) == {1: 3, 7: 7}
@@ -163,7 +168,7 @@ def test_save__writes_go_to_the_saved_program_and_packets_to_the_old_one():
 def test_unknown_actions__are_refused_with_the_known(kind):
     async def check():
         async with running_daemon() as daemon, primary_of(daemon) as client:
-            code, words = await code_of(client.set_pipeline(config(OLD), kind))
+            code, words = await code_of(client.set_pipeline(config(FIRST_PROGRAM), kind))
             assert code is grpc.StatusCode.INVALID_ARGUMENT and "RECONCILE_AND_COMMIT" in words
 
     asyncio.run(check())

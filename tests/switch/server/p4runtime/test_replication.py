@@ -10,7 +10,7 @@ from finsy.proto import p4r, rpc_code
 
 from mrc_testbed.switch.compiler import compile_program
 from mrc_testbed.switch.device.entities import CloneSession, MulticastGroup, Replica, TableError
-from tests.switch.compiled_programs import SMALL, small
+from tests.switch.compiled_programs import P4_FOLDER, bench_of
 from tests.switch.server.running_server import error_details, primary_of, running_daemon
 
 
@@ -18,8 +18,8 @@ def group_entity(number: int, *ports: int) -> p4r.Entity:
     entity = p4r.Entity()
     group = entity.packet_replication_engine_entry.multicast_group_entry
     group.multicast_group_id = number
-    for at, port in enumerate(ports):
-        group.replicas.add(egress_port=port, instance=at)
+    for instance, port in enumerate(ports):
+        group.replicas.add(egress_port=port, instance=instance)
     return entity
 
 
@@ -34,7 +34,7 @@ def session_entity(number: int, port: int, **fields: int) -> p4r.Entity:
 
 
 def test_p4runtime__written_read_back_and_in_force():
-    program = compile_program(SMALL / "copies.p4")
+    program = compile_program(P4_FOLDER / "copies.p4")
 
     async def check():
         async with running_daemon() as daemon, primary_of(daemon) as client:
@@ -45,8 +45,8 @@ def test_p4runtime__written_read_back_and_in_force():
                 update(type=update.INSERT, entity=group_entity(3, 1, 2)),
                 update(type=update.INSERT, entity=session_entity(7, 9, packet_length_bytes=64, class_of_service=2)),
             )
-            everything = p4r.Entity(packet_replication_engine_entry=p4r.PacketReplicationEngineEntry())
-            assert await client.read(everything) == [
+            all_entries = p4r.Entity(packet_replication_engine_entry=p4r.PacketReplicationEngineEntry())
+            assert await client.read(all_entries) == [
                 group_entity(3, 1, 2),
                 session_entity(7, 9, packet_length_bytes=64, class_of_service=2),
             ]
@@ -69,7 +69,7 @@ def test_p4runtime__written_read_back_and_in_force():
                 rpc_code.OK,
             ]
             await client.set_pipeline(config)
-            assert await client.read(everything) == []  # a new pipeline forgets them
+            assert await client.read(all_entries) == []  # a new pipeline forgets them
 
     asyncio.run(check())
 
@@ -87,21 +87,21 @@ def test_p4runtime__written_read_back_and_in_force():
     ],
 )
 def test_device__impossible_ones_are_refused(entry):
-    device = small("copies").device
+    device = bench_of("copies").device
     with pytest.raises(TableError) as caught:
         device.insert_replication(entry)
     assert caught.value.code == "INVALID_ARGUMENT"
 
 
 def test_session__cuts_its_clones():
-    bench = small("copies")
+    bench = bench_of("copies")
     bench.device.insert_replication(CloneSession(7, (Replica(7),), length=8))
     out = dict(bench.send(1, bytes.fromhex("03 07 00 00 00 00") + bytes(20)))
     assert {port: len(frame) for port, frame in out.items()} == {7: 8}
 
 
 def test_process__more_copies_than_room():
-    bench = small("copies")
+    bench = bench_of("copies")
     bench.device.insert_replication(MulticastGroup(1, tuple(Replica(p, r) for p in range(500) for r in range(3))))
     with pytest.raises(ValueError, match="use inject"):
         bench.send(1, bytes.fromhex("01 01 00 00 00 00") + bytes(1000))

@@ -22,7 +22,7 @@ from tests.switch.mini_program import (
     BY_PORT,
     COPY_WIDE,
     DROP,
-    SEEN,
+    SEEN_REGISTER,
 )
 from tests.switch.server.p4runtime_entities import (
     code_of,
@@ -41,8 +41,8 @@ from tests.switch.server.running_server import (
     mini_config,
     primary_of,
     running_daemon,
-    soon,
     use_mini_program,
+    with_timeout,
 )
 
 ACTIONS = p4r.SetForwardingPipelineConfigRequest
@@ -60,11 +60,11 @@ def test_stream__backup_takes_over_when_the_primary_closes():
     async def check():
         async with running_daemon() as daemon, client_of(daemon, election_id=5) as backup:
             async with primary_of(daemon, election_id=6):
-                await backup.ask()
-                assert await backup.hear_status() == rpc_code.ALREADY_EXISTS
-            assert await backup.hear_status() == rpc_code.NOT_FOUND
-            await backup.ask(6)
-            assert await backup.hear_status() == rpc_code.OK
+                await backup.send_bid()
+                assert await backup.next_status() == rpc_code.ALREADY_EXISTS
+            assert await backup.next_status() == rpc_code.NOT_FOUND
+            await backup.send_bid(6)
+            assert await backup.next_status() == rpc_code.OK
 
     asyncio.run(check())
 
@@ -72,12 +72,12 @@ def test_stream__backup_takes_over_when_the_primary_closes():
 def test_stream__unknown_device_and_used_election_id_close_it():
     async def check():
         async with running_daemon() as daemon, primary_of(daemon), client_of(daemon) as second:
-            await second.ask()
-            code, text = await code_of(second.hear())
+            await second.send_bid()
+            code, text = await code_of(second.next_message())
             assert code is grpc.StatusCode.INVALID_ARGUMENT and "Election id 1 is already used" in text
             async with client_of(daemon, device_id=9) as lost:
-                await lost.ask()
-                code, text = await code_of(lost.hear())
+                await lost.send_bid()
+                code, text = await code_of(lost.next_message())
                 assert code is grpc.StatusCode.NOT_FOUND and "no device 9 (has: 1)" in text
 
     asyncio.run(check())
@@ -108,8 +108,8 @@ def test_pipeline__none_at_first_then_what_was_set():
             assert code is grpc.StatusCode.FAILED_PRECONDITION and "No forwarding pipeline config" in text
             assert (await code_of(client.write(insert(mac_entry(b"\1")))))[0] is grpc.StatusCode.FAILED_PRECONDITION
             await client.set_pipeline(mini_config(cookie=99))
-            both = await client.stub.GetForwardingPipelineConfig(get(device_id=1))
-            assert both.config == mini_config(cookie=99)
+            answer = await client.stub.GetForwardingPipelineConfig(get(device_id=1))
+            assert answer.config == mini_config(cookie=99)
             cookie = await client.stub.GetForwardingPipelineConfig(get(device_id=1, response_type=get.COOKIE_ONLY))
             assert cookie.config.cookie.cookie == 99
             assert not cookie.config.HasField("p4info") and not cookie.config.p4_device_config
@@ -173,9 +173,9 @@ def test_entries__insert_read_modify_delete():
             sent = mac_entry(b"\1\2")
             await client.write(insert(sent))
             assert await client.read(entries_of(BY_MAC)) == [sent]
-            changed = mac_entry(b"\1\2", b"\x01\x00")
-            await client.write(modify(changed))
-            assert await client.read(sent) == [changed]
+            modified_entry = mac_entry(b"\1\2", b"\x01\x00")
+            await client.write(modify(modified_entry))
+            assert await client.read(sent) == [modified_entry]
             await client.write(delete(sent))
             assert await client.read(entries_of(BY_MAC)) == await client.read(sent) == []
 
@@ -246,9 +246,9 @@ def test_entries__direct_counter_only_when_asked_for():
     async def check():
         async with running_daemon() as daemon, primary_of(daemon) as client:
             await client.set_pipeline(mini_config())
-            counted = mac_entry(b"\1", counter_data=p4r.CounterData(packet_count=3, byte_count=300))
-            await client.write(insert(counted))
-            assert await client.read(entries_of(BY_MAC, counter_data=p4r.CounterData())) == [counted]
+            entry = mac_entry(b"\1", counter_data=p4r.CounterData(packet_count=3, byte_count=300))
+            await client.write(insert(entry))
+            assert await client.read(entries_of(BY_MAC, counter_data=p4r.CounterData())) == [entry]
             assert await client.read(entries_of(BY_MAC)) == [mac_entry(b"\1")]
 
     asyncio.run(check())
@@ -261,22 +261,22 @@ def test_groups__members_weights_and_watch_ports():
     async def check():
         async with running_daemon() as daemon, primary_of(daemon) as client:
             await client.set_pipeline(mini_config())
-            places = [
+            members = [
                 p4r.ActionProfileGroup.Member(member_id=1, weight=1, watch_port=b"\7"),
                 p4r.ActionProfileGroup.Member(member_id=2, weight=3),
             ]
             entry = p4r.TableEntry(table_id=BY_HASH, action=p4r.TableAction(action_profile_group_id=4))
             entry.match.add(field_id=1).exact.value = b"\1"
-            sent = [member(1), member(2, b"\x09"), group(4, *places), p4r.Entity(table_entry=entry)]
+            sent = [member(1), member(2, b"\x09"), group(4, *members), p4r.Entity(table_entry=entry)]
             await client.write(*map(insert, sent))
             assert await client.read(p4r.Entity(action_profile_member=p4r.ActionProfileMember())) == sent[:2]
             assert await client.read(p4r.Entity(action_profile_group=p4r.ActionProfileGroup())) == [sent[2]]
             assert await client.read(entries_of(BY_HASH)) == [sent[3]]
 
-            old = group(4, p4r.ActionProfileGroup.Member(member_id=1, weight=1, watch=7))
-            await client.write(modify(old))
+            group_with_watch = group(4, p4r.ActionProfileGroup.Member(member_id=1, weight=1, watch=7))
+            await client.write(modify(group_with_watch))
             assert await client.read(p4r.Entity(action_profile_group=p4r.ActionProfileGroup(group_id=4))) == [
-                group(4, places[0])
+                group(4, members[0])
             ]
             await client.write(delete(sent[3]), delete(sent[2]), delete(sent[0]), delete(sent[1]))
             assert await client.read(p4r.Entity(action_profile_member=p4r.ActionProfileMember())) == []
@@ -288,14 +288,14 @@ def test_registers_and_counters__cells():
     async def check():
         async with running_daemon() as daemon, primary_of(daemon) as client:
             await client.set_pipeline(mini_config())
-            cell = p4r.RegisterEntry(register_id=SEEN, index=p4r.Index(index=2))
+            cell = p4r.RegisterEntry(register_id=SEEN_REGISTER, index=p4r.Index(index=2))
             cell.data.bitstring = b"\x12\x34"
             count = p4r.CounterEntry(
                 counter_id=BY_PORT, index=p4r.Index(index=5), data=p4r.CounterData(packet_count=1, byte_count=60)
             )
             await client.write(modify(p4r.Entity(register_entry=cell)), modify(p4r.Entity(counter_entry=count)))
             read = await client.read(
-                p4r.Entity(register_entry=p4r.RegisterEntry(register_id=SEEN, index=p4r.Index(index=2))),
+                p4r.Entity(register_entry=p4r.RegisterEntry(register_id=SEEN_REGISTER, index=p4r.Index(index=2))),
                 p4r.Entity(counter_entry=p4r.CounterEntry(counter_id=BY_PORT)),
             )
             assert read[0].register_entry == cell
@@ -312,12 +312,12 @@ def test_write__each_update_has_its_own_error_and_the_good_ones_are_done():
     async def check():
         async with running_daemon() as daemon, primary_of(daemon) as client:
             await client.set_pipeline(mini_config())
-            wide = p4r.Entity(table_entry=p4r.TableEntry(table_id=BY_MAC))
+            entry_without_key = p4r.Entity(table_entry=p4r.TableEntry(table_id=BY_MAC))
             updates = [
                 insert(mac_entry(b"\1")),
                 insert(mac_entry(b"\1")),
                 delete(mac_entry(b"\2")),
-                insert(wide),
+                insert(entry_without_key),
                 insert(mac_entry(b"\3")),
             ]
             with pytest.raises(grpc.aio.AioRpcError) as caught:
@@ -336,8 +336,8 @@ def test_write__too_many_errors_for_the_metadata_are_counted():
     async def check():
         async with running_daemon() as daemon, primary_of(daemon) as client:
             await client.set_pipeline(mini_config())
-            missing = [delete(mac_entry(number.to_bytes(2, "big"))) for number in range(1, 2001)]
-            code, text = await code_of(client.write(*missing))
+            deletions = [delete(mac_entry(number.to_bytes(2, "big"))) for number in range(1, 2001)]
+            code, text = await code_of(client.write(*deletions))
             assert code is grpc.StatusCode.UNKNOWN
             assert "2000 of 2000 updates failed" in text and "NOT_FOUND" in text
 
@@ -405,7 +405,7 @@ BAD_UPDATES = {
         "-1",
     ),
     "register without data": (
-        modify(p4r.Entity(register_entry=p4r.RegisterEntry(register_id=SEEN))),
+        modify(p4r.Entity(register_entry=p4r.RegisterEntry(register_id=SEEN_REGISTER))),
         rpc_code.INVALID_ARGUMENT,
         "bitstring",
     ),
@@ -451,10 +451,13 @@ def test_write_and_read__what_is_not_supported_is_named():
             with pytest.raises(grpc.aio.AioRpcError) as caught:
                 await client.read(p4r.Entity(extern_entry=p4r.ExternEntry()), entries_of(BY_ACL), entries_of(77))
             assert caught.value.code() is grpc.StatusCode.UNKNOWN
-            first, good, unknown = error_details(caught.value)
-            assert first.canonical_code == rpc_code.UNIMPLEMENTED and "extern_entry cannot be read" in first.message
-            assert good.canonical_code == rpc_code.OK
-            assert unknown.canonical_code == rpc_code.INVALID_ARGUMENT and "77" in unknown.message
+            extern_error, acl_error, table_error = error_details(caught.value)
+            assert (
+                extern_error.canonical_code == rpc_code.UNIMPLEMENTED
+                and "extern_entry cannot be read" in extern_error.message
+            )
+            assert acl_error.canonical_code == rpc_code.OK
+            assert table_error.canonical_code == rpc_code.INVALID_ARGUMENT and "77" in table_error.message
             with pytest.raises(grpc.aio.AioRpcError) as caught:
                 await client.read(p4r.Entity())
             assert [error_detail.canonical_code for error_detail in error_details(caught.value)] == [
@@ -479,23 +482,27 @@ def test_entries__initial_entries_of_the_program_are_read():
 
 def test_power__off_ends_streams_on_answers_the_waiting_one_and_begins_empty():
     async def check():
-        async with running_daemon(devices=2) as daemon, primary_of(daemon) as client, primary_of(daemon, 2) as other:
+        async with (
+            running_daemon(devices=2) as daemon,
+            primary_of(daemon) as client,
+            primary_of(daemon, 2) as other_client,
+        ):
             chassis = daemon.registry.with_name("s1")
             await client.set_pipeline(mini_config())
             await chassis.power_off("s1 was switched off")
-            code, text = await code_of(client.hear())
+            code, text = await code_of(client.next_message())
             assert (code, text) == (grpc.StatusCode.UNAVAILABLE, "s1 was switched off")
             assert (await code_of(client.write()))[0] is grpc.StatusCode.UNAVAILABLE
             assert (await code_of(client.read(entries_of())))[0] is grpc.StatusCode.UNAVAILABLE
-            async with client_of(daemon) as again:
-                await again.ask()
-                heard = asyncio.ensure_future(again.hear_status())
-                await asyncio.wait([heard], timeout=0.05)
-                assert not heard.done()  # not refused: it waits for the switch, as for one that boots
+            async with client_of(daemon) as new_client:
+                await new_client.send_bid()
+                status = asyncio.ensure_future(new_client.next_status())
+                await asyncio.wait([status], timeout=0.05)
+                assert not status.done()  # not refused: it waits for the switch, as for one that boots
                 await chassis.power_on()
-                assert await soon(heard) == rpc_code.OK
-                assert (await code_of(again.read(entries_of())))[0] is grpc.StatusCode.FAILED_PRECONDITION
-            await other.set_pipeline(mini_config())  # the other device has noticed nothing
+                assert await with_timeout(status) == rpc_code.OK
+                assert (await code_of(new_client.read(entries_of())))[0] is grpc.StatusCode.FAILED_PRECONDITION
+            await other_client.set_pipeline(mini_config())  # the other device has noticed nothing
 
     asyncio.run(check())
 
@@ -504,11 +511,11 @@ def test_power__a_stream_that_waits_for_a_device_hears_when_it_is_removed():
     async def check():
         async with running_daemon() as daemon, client_of(daemon) as client:
             await daemon.registry.with_name("s1").power_off("off")
-            await client.ask()
-            heard = asyncio.ensure_future(client.hear())
-            await asyncio.wait([heard], timeout=0.05)
+            await client.send_bid()
+            message = asyncio.ensure_future(client.next_message())
+            await asyncio.wait([message], timeout=0.05)
             await daemon.registry.remove("s1")
-            assert (await code_of(heard))[0] is grpc.StatusCode.NOT_FOUND
+            assert (await code_of(message))[0] is grpc.StatusCode.NOT_FOUND
 
     asyncio.run(check())
 

@@ -17,14 +17,14 @@ from google.protobuf.message import Message
 
 from tests.refusals import may_raise
 from tests.switch.mini_program import BY_ACL, BY_HASH, BY_MAC, FORWARD, SPRAY
-from tests.switch.server.p4runtime.test_service_invalid import BAD_UPDATES, config, ids, prepared, update
+from tests.switch.server.p4runtime.test_service_invalid import BAD_UPDATES, config, ids, prepare, update
 from tests.switch.server.running_server import (
     error_details,
     mini_config,
     primary_of,
     running_daemon,
-    soon,
     use_mini_program,
+    with_timeout,
 )
 
 ROUNDS = 100
@@ -74,28 +74,28 @@ def seeds() -> dict[str, bytes]:
     }
 
 
-def mutated(data: bytes, rng: random.Random) -> bytes:
+def mutate(data: bytes, rng: random.Random) -> bytes:
     """A few bytes changed, cut, doubled or made up."""
     out = bytearray(data or rng.randbytes(8))
     for _ in range(rng.randint(1, 4)):
-        at = rng.randrange(len(out) + 1)
+        index = rng.randrange(len(out) + 1)
         match rng.randrange(4):
             case 0:
-                out[at:at] = rng.randbytes(rng.randint(1, 6))
+                out[index:index] = rng.randbytes(rng.randint(1, 6))
             case 1:
-                del out[at : at + rng.randint(1, 6)]
+                del out[index : index + rng.randint(1, 6)]
             case 2:
-                out[at : at + 1] = bytes([rng.randrange(256)])
+                out[index : index + 1] = bytes([rng.randrange(256)])
             case _:
-                out[at:at] = out[at : at + rng.randint(1, 20)]
+                out[index:index] = out[index : index + rng.randint(1, 20)]
     return bytes(out)
 
 
 async def call(channel: grpc.aio.Channel, method: str, data: bytes) -> None:
     """One call with raw bytes; whatever it answers, it must answer."""
-    with may_raise(grpc.aio.AioRpcError) as refused:
+    with may_raise(grpc.aio.AioRpcError) as errors:
         if method in UNARY:
-            await soon(channel.unary_unary(method)(data))
+            await with_timeout(channel.unary_unary(method)(data))
         elif method.endswith("Read"):
             async for _ in channel.unary_stream(method)(data):
                 pass
@@ -104,10 +104,10 @@ async def call(channel: grpc.aio.Channel, method: str, data: bytes) -> None:
             await stream.write(data)
             await stream.done_writing()
             if method.endswith("StreamChannel"):
-                while await soon(stream.read()) is not grpc.aio.EOF:
+                while await with_timeout(stream.read()) is not grpc.aio.EOF:
                     pass
             stream.cancel()
-    for error in refused:
+    for error in errors:
         assert "internal error" not in (error.details() or ""), (method, data, error)
         unexpected = "Unexpected" in (error.details() or "")
         assert not unexpected, (method, data, error)
@@ -123,14 +123,14 @@ def test_mutated_requests__never_break_the_server():
             async with grpc.aio.insecure_channel(f"127.0.0.1:{daemon.p4runtime_port}") as channel:
                 for _ in range(ROUNDS):
                     for method, data in messages.items():
-                        bad = mutated(data, rng)
-                        if method.endswith("Set") and b"other" in bad:
+                        mutated_data = mutate(data, rng)
+                        if method.endswith("Set") and b"other" in mutated_data:
                             continue
-                        await call(channel, method, bad)
+                        await call(channel, method, mutated_data)
             assert daemon.registry.with_name("s1").on
-            async with primary_of(daemon, election_id=1 << 127) as late:
-                await late.set_pipeline(mini_config())
-                assert len(await late.read(p4r.Entity(table_entry=p4r.TableEntry()))) == 1
+            async with primary_of(daemon, election_id=1 << 127) as other_primary:
+                await other_primary.set_pipeline(mini_config())
+                assert len(await other_primary.read(p4r.Entity(table_entry=p4r.TableEntry()))) == 1
 
     asyncio.run(check())
 
@@ -143,7 +143,7 @@ NUMBERS = (0, 1, 2, 3, 5, 77, 510, 511, 1 << 16, (1 << 31) - 1, -1, -(1 << 31))
 BYTES = (b"", b"\0", b"\1", b"\0\0\0\1", b"\xff", b"\x01\xff", bytes(5), b"\xff" * 17, bytes(3000), b"5", b"eth0")
 
 
-def another(field: FieldDescriptor, rng: random.Random) -> object:
+def random_value(field: FieldDescriptor, rng: random.Random) -> object:
     """A value for a scalar field."""
     match field.cpp_type:
         case field.CPPTYPE_BOOL:
@@ -178,11 +178,11 @@ def change(message: Message, rng: random.Random, ids: list[int]) -> None:
             part.SetInParent()
             message = part
         elif field.is_repeated:
-            part.append(another(field, rng))
+            part.append(random_value(field, rng))
             return
         else:
             is_id = field.name.endswith("_id") and field.cpp_type != field.CPPTYPE_STRING
-            setattr(message, field.name, rng.choice(ids) if is_id and rng.random() < 0.7 else another(field, rng))
+            setattr(message, field.name, rng.choice(ids) if is_id and rng.random() < 0.7 else random_value(field, rng))
             return
         if not message.DESCRIPTOR.fields:
             return
@@ -190,16 +190,16 @@ def change(message: Message, rng: random.Random, ids: list[int]) -> None:
 
 def test_changed_messages__are_done_or_refused_by_name(caplog):
     """Writes, reads and stream messages of a program with everything, each with some fields changed."""
-    rng, known = random.Random(3), [*ids().values(), *range(4)]
+    rng, known_ids = random.Random(3), [*ids().values(), *range(4)]
 
     async def send(client, request: Message) -> None:
-        with may_raise(grpc.aio.AioRpcError) as refused:
+        with may_raise(grpc.aio.AioRpcError) as errors:
             if isinstance(request, p4r.ReadRequest):
                 async for _ in client.stub.Read(request):
                     pass
             else:
-                await soon(client.stub.Write(request))
-        for error in refused:
+                await with_timeout(client.stub.Write(request))
+        for error in errors:
             details = [*map(str, error_details(error)), error.details() or ""]
             assert error.code() is not grpc.StatusCode.INTERNAL, (request, error)
             assert not any("internal" in detail.lower() or "Traceback" in detail for detail in details), (
@@ -209,21 +209,23 @@ def test_changed_messages__are_done_or_refused_by_name(caplog):
 
     async def check():
         async with running_daemon() as daemon, primary_of(daemon) as client:
-            await prepared(client)
+            await prepare(client)
             entities = [update(kind, entity) for kind, entity, _, _ in BAD_UPDATES.values()]
             for _ in range(FIELD_ROUNDS):
                 request = p4r.WriteRequest(device_id=1, election_id=U128.encode(1), atomicity=rng.randrange(3))
-                for one in rng.sample(entities, rng.randint(1, 4)):
-                    request.updates.add().CopyFrom(one)
+                for seed_update in rng.sample(entities, rng.randint(1, 4)):
+                    request.updates.add().CopyFrom(seed_update)
                     for _ in range(rng.randint(1, 3)):
-                        change(request.updates[-1], rng, known)
+                        change(request.updates[-1], rng, known_ids)
                 await send(client, request)
-                wanted = p4r.ReadRequest(device_id=1, entities=[one.entity for one in request.updates])
-                change(wanted.entities[0], rng, known)
-                await send(client, wanted)
+                read_request = p4r.ReadRequest(
+                    device_id=1, entities=[write_update.entity for write_update in request.updates]
+                )
+                change(read_request.entities[0], rng, known_ids)
+                await send(client, read_request)
                 message = p4r.StreamMessageRequest()
                 getattr(message, rng.choice(["packet", "digest_ack", "other"])).SetInParent()
-                change(message, rng, known)
+                change(message, rng, known_ids)
                 message.ClearField("arbitration")
                 await client.stream.write(message)
             await client.set_pipeline(config())

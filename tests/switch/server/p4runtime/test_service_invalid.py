@@ -16,7 +16,7 @@ from finsy.proto import U128, p4i, p4r, rpc_code
 from google.protobuf import any_pb2
 
 from mrc_testbed.switch.compiler import CompiledProgram, compile_program
-from tests.switch.server.running_server import Client, error_details, primary_of, running_daemon, soon
+from tests.switch.server.running_server import Client, error_details, primary_of, running_daemon, with_timeout
 
 TEXT = """
 #include <core.p4>
@@ -77,13 +77,13 @@ INVALID, NOT_FOUND, EXISTS, RANGE = (
     rpc_code.ALREADY_EXISTS,
     rpc_code.OUT_OF_RANGE,
 )
-FULL, DENIED, PRECONDITION, UNIMPLEMENTED = (
+NO_ROOM, DENIED, PRECONDITION, NO_SUPPORT = (
     rpc_code.RESOURCE_EXHAUSTED,
     rpc_code.PERMISSION_DENIED,
     rpc_code.FAILED_PRECONDITION,
     rpc_code.UNIMPLEMENTED,
 )
-NOTHING = 0x12345678
+UNKNOWN_ID = 0x12345678
 """No object has this id."""
 CODES = grpc.StatusCode
 INSERT, MODIFY, DELETE = p4r.Update.INSERT, p4r.Update.MODIFY, p4r.Update.DELETE
@@ -98,7 +98,10 @@ def program() -> CompiledProgram:
 def ids() -> dict[str, int]:
     info = program().p4info
     return {
-        one.preamble.alias: one.preamble.id for field, found in info.ListFields() if field.is_repeated for one in found
+        object_info.preamble.alias: object_info.preamble.id
+        for field, objects in info.ListFields()
+        if field.is_repeated
+        for object_info in objects
     }
 
 
@@ -111,10 +114,10 @@ def config() -> p4r.ForwardingPipelineConfig:
 
 def resolve(value):
     if isinstance(value, dict):
-        return {key: resolve(one) for key, one in value.items()}
+        return {key: resolve(element) for key, element in value.items()}
     if isinstance(value, (list, tuple)):
-        return [resolve(one) for one in value]
-    return ids().get(value[1:], NOTHING) if isinstance(value, str) and value.startswith("@") else value
+        return [resolve(element) for element in value]
+    return ids().get(value[1:], UNKNOWN_ID) if isinstance(value, str) and value.startswith("@") else value
 
 
 def act(name: str, *params: tuple[int, bytes]) -> dict:
@@ -153,18 +156,18 @@ def group(number: int, *members: dict, profile: str = "sel", **extra) -> dict:
     return {"action_profile_group": sent}
 
 
-def place(number: int, weight: int = 1, **extra) -> dict:
+def group_member(number: int, weight: int = 1, **extra) -> dict:
     return {"member_id": number, "weight": weight, **extra}
 
 
-def shot(*places: dict) -> dict:
-    return entry("pick", A6, action={"action_profile_action_set": {"action_profile_actions": list(places)}})
+def shot(*actions: dict) -> dict:
+    return entry("pick", A6, action={"action_profile_action_set": {"action_profile_actions": list(actions)}})
 
 
 def cell(kind: str, name: str, index: int | None, **data) -> dict:
     number = {f"{kind}_id": "@" + name}
-    place_ = {} if index is None else {"index": {"index": index}}
-    return {f"{kind}_entry": {**number, **place_, **data}}
+    index_fields = {} if index is None else {"index": {"index": index}}
+    return {f"{kind}_entry": {**number, **index_fields, **data}}
 
 
 def session(number: int, *ports: int, **extra) -> dict:
@@ -189,7 +192,7 @@ BAD_UPDATES: dict[str, tuple[int, dict, int, str]] = {
     "no entity": (INSERT, {}, INVALID, "without an entity"),
     "no type": (0, lpm(), INVALID, "want INSERT, MODIFY or DELETE"),
     "unknown type": (9, lpm(), INVALID, "want INSERT, MODIFY or DELETE"),
-    "extern entry": (INSERT, {"extern_entry": {"extern_id": 1}}, UNIMPLEMENTED, "extern_entry cannot be written"),
+    "extern entry": (INSERT, {"extern_entry": {"extern_id": 1}}, NO_SUPPORT, "extern_entry cannot be written"),
     # tables and keys
     "table 0": (INSERT, {"table_entry": {"action": FORWARD}}, INVALID, "no table with id 0"),
     "id of an action": (INSERT, {"table_entry": {"table_id": "@forward"}}, INVALID, "has: route"),
@@ -198,7 +201,7 @@ BAD_UPDATES: dict[str, tuple[int, dict, int, str]] = {
     "field twice": (INSERT, entry("exact_t", A5, A5), INVALID, "1 is given twice"),
     "field without a match": (INSERT, entry("limited", {"field_id": 1}), INVALID, "leave the field out"),
     "another kind of match": (INSERT, entry("route", A5), INVALID, "is matched lpm, got exact"),
-    "other match": (INSERT, entry("route", {"field_id": 1, "other": {}}), UNIMPLEMENTED, "other"),
+    "other match": (INSERT, entry("route", {"field_id": 1, "other": {}}), NO_SUPPORT, "other"),
     "empty value": (INSERT, entry("limited", {"field_id": 1, "exact": {"value": b""}}), INVALID, "empty byte string"),
     "wide value": (INSERT, entry("limited", {"field_id": 1, "exact": {"value": b"\1" * 5}}), RANGE, "32 bits"),
     "lpm of 0 bits": (INSERT, lpm(b"\0", 0), INVALID, "to match all leave the field out"),
@@ -266,7 +269,7 @@ BAD_UPDATES: dict[str, tuple[int, dict, int, str]] = {
     "insert again": (INSERT, lpm(), EXISTS, "is there already"),
     "modify nothing": (MODIFY, lpm(b"\x0b\0\0\0"), NOT_FOUND, "no such entry"),
     "delete nothing": (DELETE, lpm(b"\x0b\0\0\0"), NOT_FOUND, "no such entry"),
-    "table full": (INSERT, lpm(b"\x0f\0\0\0"), FULL, "room for 3 entries"),
+    "table full": (INSERT, lpm(b"\x0f\0\0\0"), NO_ROOM, "room for 3 entries"),
     "insert a default": (INSERT, {"table_entry": {"table_id": "@route", **DEFAULT}}, INVALID, "only be modified"),
     "delete a default": (DELETE, {"table_entry": {"table_id": "@route", **DEFAULT}}, INVALID, "only be modified"),
     "default with a match": (MODIFY, lpm(**DEFAULT), INVALID, "no match and no priority"),
@@ -286,7 +289,7 @@ BAD_UPDATES: dict[str, tuple[int, dict, int, str]] = {
     "no direct counter": (INSERT, acl(counter_data={"packet_count": 1}), INVALID, "has no direct counter"),
     "negative direct counter": (MODIFY, lpm(counter_data={"packet_count": -1}), INVALID, "negative"),
     "no direct meter": (MODIFY, lpm(meter_config={"cir": 1, "pir": 1}), INVALID, "has no direct meter"),
-    "meter counters": (MODIFY, lpm(meter_counter_data={}), UNIMPLEMENTED, "meters do not count"),
+    "meter counters": (MODIFY, lpm(meter_counter_data={}), NO_SUPPORT, "meters do not count"),
     "no idle timeouts": (MODIFY, lpm(idle_timeout_ns=5), INVALID, "without support_timeout"),
     "negative timeout": (
         INSERT,
@@ -318,26 +321,26 @@ BAD_UPDATES: dict[str, tuple[int, dict, int, str]] = {
     "member again": (INSERT, member(1), EXISTS, "member 1 is there already"),
     "modify no member": (MODIFY, member(7), NOT_FOUND, "no such member 7"),
     "member in use": (DELETE, member(1), PRECONDITION, "member 1 is in use"),
-    "profile full": (INSERT, member(3, "prof"), FULL, "room for 2 members"),
+    "profile full": (INSERT, member(3, "prof"), NO_ROOM, "room for 2 members"),
     "group of a profile": (INSERT, group(1, profile="prof"), INVALID, "is no action selector"),
     "group 0": (INSERT, group(0), INVALID, "group id 0"),
     "group again": (INSERT, group(1), EXISTS, "group 1 is there already"),
-    "group of no member": (INSERT, group(7, place(9)), NOT_FOUND, "no member 9 (has: 1, 2)"),
-    "weight 0": (INSERT, group(7, place(1, 0)), INVALID, "weight 0"),
-    "negative weight": (INSERT, group(7, place(1, -1)), INVALID, "weight -1"),
-    "member twice": (INSERT, group(7, place(1), place(1)), INVALID, "a member is given twice"),
+    "group of no member": (INSERT, group(7, group_member(9)), NOT_FOUND, "no member 9 (has: 1, 2)"),
+    "weight 0": (INSERT, group(7, group_member(1, 0)), INVALID, "weight 0"),
+    "negative weight": (INSERT, group(7, group_member(1, -1)), INVALID, "weight -1"),
+    "member twice": (INSERT, group(7, group_member(1), group_member(1)), INVALID, "a member is given twice"),
     "max_size beyond": (INSERT, group(7, max_size=5), INVALID, "max_size 5 is not in 0..4"),
-    "max_size changed": (MODIFY, group(1, place(1), max_size=3), INVALID, "cannot become 3"),
-    "weights beyond": (INSERT, group(7, place(1, 5)), FULL, "weights sum to 5, at most 4"),
-    "watch port": (INSERT, group(7, place(1, watch_port=b"\2\0")), INVALID, "watch port 512"),
-    "negative watch": (INSERT, group(7, place(1, watch=-3)), INVALID, "watch -3"),
+    "max_size changed": (MODIFY, group(1, group_member(1), max_size=3), INVALID, "cannot become 3"),
+    "weights beyond": (INSERT, group(7, group_member(1, 5)), NO_ROOM, "weights sum to 5, at most 4"),
+    "watch port": (INSERT, group(7, group_member(1, watch_port=b"\2\0")), INVALID, "watch port 512"),
+    "negative watch": (INSERT, group(7, group_member(1, watch=-3)), INVALID, "watch -3"),
     "group in use": (DELETE, group(1), PRECONDITION, "group 1 is in use"),
     "one-shot beside members": (INSERT, shot({**FORWARD, "weight": 1}), INVALID, "cannot be mixed"),
     "one-shot too large": (INSERT, shot({**FORWARD, "weight": 5}), INVALID, "weights sum to 5, at most 4"),
     "one-shot: 1.5's modes": (
         INSERT,
         entry("pick", A6, action={"action_profile_action_set": {"action_selection_mode": 2}}),
-        UNIMPLEMENTED,
+        NO_SUPPORT,
         "leave them out",
     ),
     # cells
@@ -371,7 +374,7 @@ BAD_UPDATES: dict[str, tuple[int, dict, int, str]] = {
     "backup replicas": (
         INSERT,
         multicast(9, {"port": b"\1", "backup_replicas": [{"port": b"\2"}]}),
-        UNIMPLEMENTED,
+        NO_SUPPORT,
         "backup",
     ),
     "modify no group": (MODIFY, multicast(9), NOT_FOUND, "does not exist (has: none)"),
@@ -389,7 +392,7 @@ BAD_UPDATES: dict[str, tuple[int, dict, int, str]] = {
         "not be < 0",
     ),
     "value set inserted": (INSERT, members(b"\1"), INVALID, "only MODIFY them"),
-    "value set full": (MODIFY, members(b"\1", b"\2", b"\3"), FULL, "room for 2 members"),
+    "value set full": (MODIFY, members(b"\1", b"\2", b"\3"), NO_ROOM, "room for 2 members"),
     "value set member twice": (MODIFY, members(b"\1", b"\1"), EXISTS, "given twice"),
     "value set field": (MODIFY, members(b"\1", field=2), INVALID, "must be given"),
     "no such value set": (MODIFY, {"value_set_entry": {"value_set_id": 7}}, INVALID, "no value set with id 7"),
@@ -411,13 +414,13 @@ def _fill(message, values: dict) -> None:
             part.SetInParent()
             _fill(part, value)
         elif isinstance(value, list):
-            for one in value:
-                _fill(getattr(message, name).add(), one)
+            for element in value:
+                _fill(getattr(message, name).add(), element)
         else:
             setattr(message, name, value)
 
 
-EVERYTHING = [
+ALL_ENTITIES = [
     p4r.Entity(**{kind: {}})
     for kind in (
         "table_entry",
@@ -433,9 +436,9 @@ EVERYTHING = [
 ] + [p4r.Entity(table_entry=p4r.TableEntry(is_default_action=True))]
 
 
-async def prepared(client: Client) -> list[p4r.Entity]:
+async def prepare(client: Client) -> list[p4r.Entity]:
     await client.set_pipeline(config())
-    good = [
+    entities = [
         lpm(),
         lpm(b"\x0c\0\0\0"),
         lpm(b"\x0d\0\0\0"),
@@ -443,12 +446,12 @@ async def prepared(client: Client) -> list[p4r.Entity]:
         member(2),
         member(1, "prof"),
         member(2, "prof"),
-        group(1, place(1)),
+        group(1, group_member(1)),
         entry("pick", A5, action={"action_profile_group_id": 1}),
         session(1, 3),
     ]
-    await client.write(*(update(INSERT, one) for one in good))
-    return await client.read(*EVERYTHING)
+    await client.write(*(update(INSERT, entity) for entity in entities))
+    return await client.read(*ALL_ENTITIES)
 
 
 def test_updates__each_has_its_code_and_changes_nothing():
@@ -456,24 +459,24 @@ def test_updates__each_has_its_code_and_changes_nothing():
 
     async def check():
         async with running_daemon() as daemon, primary_of(daemon) as client:
-            before = await prepared(client)
-            wrong = []
+            entities_before = await prepare(client)
+            failures = []
             for name, (kind, entity, code, words) in BAD_UPDATES.items():
                 try:
                     await client.write(update(kind, entity))
-                    wrong.append((name, "was done"))
+                    failures.append((name, "was done"))
                 except grpc.aio.AioRpcError as error:
                     (detail,) = error_details(error)
-                    right = error.code() is CODES.UNKNOWN and detail.canonical_code == code
-                    if not right or words not in detail.message:
-                        wrong.append((name, rpc_code.Code.Name(detail.canonical_code), detail.message))
-            assert not wrong
-            assert await client.read(*EVERYTHING) == before
+                    is_right_code = error.code() is CODES.UNKNOWN and detail.canonical_code == code
+                    if not is_right_code or words not in detail.message:
+                        failures.append((name, rpc_code.Code.Name(detail.canonical_code), detail.message))
+            assert not failures
+            assert await client.read(*ALL_ENTITIES) == entities_before
             with pytest.raises(grpc.aio.AioRpcError) as caught:  # and all in one batch: an error for each, in order
                 await client.write(*(update(kind, entity) for kind, entity, _, _ in BAD_UPDATES.values()))
             codes = [error_detail.canonical_code for error_detail in error_details(caught.value)]
             assert codes == [code for _, _, code, _ in BAD_UPDATES.values()]
-            assert await client.read(*EVERYTHING) == before
+            assert await client.read(*ALL_ENTITIES) == entities_before
 
     asyncio.run(check())
 
@@ -581,29 +584,29 @@ def bad_requests() -> dict[str, tuple[object, grpc.StatusCode, str]]:
 
 
 def test_requests__each_has_its_code_and_changes_nothing():
-    async def ask(client: Client, request) -> None:
+    async def call_rpc(client: Client, request) -> None:
         name = type(request).__name__.removesuffix("Request")
         answer = getattr(client.stub, name)(request)
         if name == "Read":
             async for _ in answer:
                 pass
         else:
-            await soon(answer)
+            await with_timeout(answer)
 
     async def check():
         async with running_daemon() as daemon, primary_of(daemon) as client:
-            before = await prepared(client)
-            wrong = []
+            entities_before = await prepare(client)
+            failures = []
             for name, (request, code, words) in bad_requests().items():
                 try:
-                    await ask(client, request)
-                    wrong.append((name, "was done"))
+                    await call_rpc(client, request)
+                    failures.append((name, "was done"))
                 except grpc.aio.AioRpcError as error:
-                    said = [rpc_code.Code.Name(error_detail.canonical_code) for error_detail in error_details(error)]
-                    if error.code() is not code or words not in f"{error.details()} {said}":
-                        wrong.append((name, error.code(), error.details(), said))
-            assert not wrong
-            assert await client.read(*EVERYTHING) == before
+                    details = [rpc_code.Code.Name(error_detail.canonical_code) for error_detail in error_details(error)]
+                    if error.code() is not code or words not in f"{error.details()} {details}":
+                        failures.append((name, error.code(), error.details(), details))
+            assert not failures
+            assert await client.read(*ALL_ENTITIES) == entities_before
 
     asyncio.run(check())
 
@@ -636,9 +639,9 @@ def test_stream__bad_messages_are_answered_and_it_stays_open():
             await client.set_pipeline(config())
             for name, (message, code, words) in BAD_MESSAGES.items():
                 await client.stream.write(message)
-                error = (await client.hear()).error
+                error = (await client.next_message()).error
                 assert error.canonical_code == code and words in error.message, (name, error)
-            await client.ask(2)
-            assert await client.hear_status() == rpc_code.OK
+            await client.send_bid(2)
+            assert await client.next_status() == rpc_code.OK
 
     asyncio.run(check())

@@ -10,11 +10,11 @@ from finsy.proto import p4r, rpc_code
 
 from mrc_testbed.switch.compiler import compile_program
 from mrc_testbed.switch.device.entities import MeterConfig, TableError
-from tests.switch.compiled_programs import SMALL, small
+from tests.switch.compiled_programs import P4_FOLDER, bench_of
 from tests.switch.server.running_server import error_details, primary_of, running_daemon
 
-PROGRAM = compile_program(SMALL / "meters.p4")
-BY_PACKET, BY_BYTE = (one.preamble.id for one in PROGRAM.p4info.meters)
+PROGRAM = compile_program(P4_FOLDER / "meters.p4")
+BY_PACKET, BY_BYTE = (meter.preamble.id for meter in PROGRAM.p4info.meters)
 TABLE = PROGRAM.p4info.tables[0]
 CONFIG = p4r.MeterConfig(cir=10, cburst=1, pir=20, pburst=2)
 
@@ -46,19 +46,19 @@ def test_p4runtime__cells_and_entries():
             await client.set_pipeline(config)
             update = p4r.Update
             action = p4r.TableAction(action=p4r.Action(action_id=TABLE.action_refs[0].id))
-            metered = row(b"\5", action=action, meter_config=CONFIG)
+            metered_entry = row(b"\5", action=action, meter_config=CONFIG)
             await client.write(
                 update(type=update.MODIFY, entity=cell(BY_PACKET, 3, CONFIG)),
-                update(type=update.INSERT, entity=p4r.Entity(table_entry=metered)),
+                update(type=update.INSERT, entity=p4r.Entity(table_entry=metered_entry)),
                 update(type=update.INSERT, entity=p4r.Entity(table_entry=row(b"\6", action=action))),
             )
             assert await client.read(cell(BY_PACKET, 3, None)) == [cell(BY_PACKET, 3, CONFIG)]
             assert len(await client.read(p4r.Entity(meter_entry=p4r.MeterEntry()))) == 16
-            wanted = p4r.Entity(direct_meter_entry=p4r.DirectMeterEntry(table_entry=row(b"\5")))
-            (found,) = await client.read(wanted)
-            assert found.direct_meter_entry.config == CONFIG
-            one = p4r.Entity(direct_meter_entry=p4r.DirectMeterEntry(table_entry=row(b"\6"), config=CONFIG))
-            await client.write(update(type=update.MODIFY, entity=one))
+            query = p4r.Entity(direct_meter_entry=p4r.DirectMeterEntry(table_entry=row(b"\5")))
+            (answer,) = await client.read(query)
+            assert answer.direct_meter_entry.config == CONFIG
+            new_meter = p4r.Entity(direct_meter_entry=p4r.DirectMeterEntry(table_entry=row(b"\6"), config=CONFIG))
+            await client.write(update(type=update.MODIFY, entity=new_meter))
             every = p4r.TableEntry(table_id=TABLE.preamble.id, meter_config=p4r.MeterConfig())
             entries = [e.table_entry for e in await client.read(p4r.Entity(table_entry=every))]
             assert [e.meter_config for e in entries] == [CONFIG, CONFIG]
@@ -66,8 +66,8 @@ def test_p4runtime__cells_and_entries():
                 update(type=update.MODIFY, entity=p4r.Entity(table_entry=row(b"\5", action=action))),
                 update(type=update.MODIFY, entity=cell(BY_PACKET, 3, None)),
             )
-            (found,) = await client.read(wanted)
-            assert not found.direct_meter_entry.HasField("config")
+            (answer,) = await client.read(query)
+            assert not answer.direct_meter_entry.HasField("config")
             assert await client.read(cell(BY_PACKET, 3, None)) == [cell(BY_PACKET, 3, None)]
             with pytest.raises(grpc.aio.AioRpcError) as caught:
                 await client.write(
@@ -91,7 +91,7 @@ def test_p4runtime__cells_and_entries():
 
 
 def test_device__the_default_entry_has_a_meter_too():
-    bench = small("meters")
+    bench = bench_of("meters")
     from mrc_testbed.switch.device.entities import TableEntry
 
     default = TableEntry(TABLE.preamble.id, is_default=True)
@@ -100,4 +100,4 @@ def test_device__the_default_entry_has_a_meter_too():
     assert bench.device.read_direct_meter(default) == MeterConfig(1, 1, 1, 1)
     assert [bench.send(1, b"\3\1\0")[0][1][2] for _ in range(2)] == [0, 2]
     with pytest.raises(TableError, match="no direct meter"):
-        small("flow").device.write_direct_meter(TableEntry(small("flow").info.tables[0].preamble.id), None)
+        bench_of("flow").device.write_direct_meter(TableEntry(bench_of("flow").info.tables[0].preamble.id), None)

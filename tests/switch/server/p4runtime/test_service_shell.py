@@ -17,8 +17,8 @@ from mrc_testbed.switch.compiler import compile_program
 from tests.repository import ROOT
 from tests.switch.server.running_server import running_daemon
 
-PLACES = [folder / ".venv-p4runtime-shell" / "bin" / "python" for folder in (ROOT, Path(sys.prefix).parent)]
-PYTHON = next((one for one in PLACES if one.exists()), None)
+INTERPRETERS = [folder / ".venv-p4runtime-shell" / "bin" / "python" for folder in (ROOT, Path(sys.prefix).parent)]
+PYTHON = next((path for path in INTERPRETERS if path.exists()), None)
 TEXT = """
 #include <core.p4>
 #include <v1model.p4>

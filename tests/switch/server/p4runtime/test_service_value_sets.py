@@ -11,7 +11,7 @@ from finsy.proto import p4r, rpc_code
 from mrc_testbed.switch.compiler import compile_program
 from mrc_testbed.switch.tools.stf import parse_script
 from mrc_testbed.switch.tools.stf_run import run_script
-from tests.switch.compiled_programs import SMALL
+from tests.switch.compiled_programs import P4_FOLDER
 from tests.switch.server.running_server import error_details, primary_of, running_daemon
 
 
@@ -24,10 +24,10 @@ def entity(number: int, *values: bytes) -> p4r.Entity:
 
 
 def test_p4info_and_entries():
-    program = compile_program(SMALL / "subparsers.p4")
+    program = compile_program(P4_FOLDER / "subparsers.p4")
     ops, items = program.p4info.value_sets
     assert (ops.preamble.name, ops.size, ops.preamble.id >> 24) == ("P.ops", 4, 3)
-    assert [(one.name, one.match_type) for one in items.match] == [("kind", 2), ("value", 4)]
+    assert [(field.name, field.match_type) for field in items.match] == [("kind", 2), ("value", 4)]
     number = ops.preamble.id
 
     async def check():
@@ -57,7 +57,7 @@ def test_p4info_and_entries():
     asyncio.run(check())
 
 
-NESTED = """#include <core.p4>
+NESTED_STRUCTS = """#include <core.p4>
 #include <v1model.p4>
 struct inner_t { @match(ternary) bit<8> low; bit<8> high; }
 struct member_t { bit<8> op; inner_t inner; }
@@ -87,10 +87,10 @@ V1Switch(P(), V(), I(), E(), C(), D()) main;
 
 
 def test_nested_structs__their_fields_are_the_members():
-    program = compile_program(NESTED)
+    program = compile_program(NESTED_STRUCTS)
     (members,) = program.p4info.value_sets
-    listed = [(one.id, one.name, one.bitwidth, one.match_type) for one in members.match]
-    assert listed == [(1, "op", 8, 2), (2, "inner.low", 8, 4), (3, "inner.high", 8, 2)]
+    fields = [(field.id, field.name, field.bitwidth, field.match_type) for field in members.match]
+    assert fields == [(1, "op", 8, 2), (2, "inner.low", 8, 4), (3, "inner.high", 8, 2)]
     script = """
     value_set members 1,0x2*,3
     packet 0 01 25 03 00

@@ -8,7 +8,7 @@ import grpc
 import pytest
 from finsy.proto import U128, p4r, rpc_code, stratum
 
-from tests.switch.mini_program import BY_ADDR, BY_HASH, BY_MAC, BY_PORT, SEEN, SPRAY
+from tests.switch.mini_program import BY_ADDR, BY_HASH, BY_MAC, BY_PORT, SEEN_REGISTER, SPRAY
 from tests.switch.server.p4runtime_entities import (
     code_of,
     delete,
@@ -27,8 +27,8 @@ from tests.switch.server.running_server import (
     mini_config,
     primary_of,
     running_daemon,
-    soon,
     use_mini_program,
+    with_timeout,
 )
 
 CONTINUE, ROLLBACK, ATOMIC = (
@@ -36,7 +36,7 @@ CONTINUE, ROLLBACK, ATOMIC = (
     p4r.WriteRequest.ROLLBACK_ON_ERROR,
     p4r.WriteRequest.DATAPLANE_ATOMIC,
 )
-EVERYTHING = [
+ALL_ENTITIES = [
     entries_of(),
     entries_of(is_default_action=True),
     *(
@@ -71,19 +71,19 @@ def cell(packets: int) -> p4r.Entity:
 
 
 def register(value: bytes) -> p4r.Entity:
-    entry = p4r.RegisterEntry(register_id=SEEN, index=p4r.Index(index=1))
+    entry = p4r.RegisterEntry(register_id=SEEN_REGISTER, index=p4r.Index(index=1))
     entry.data.bitstring = value
     return p4r.Entity(register_entry=entry)
 
 
 def changes() -> list[p4r.Update]:
-    """One of each kind, all good after `prepared`."""
-    place = p4r.ActionProfileGroup.Member(member_id=2, weight=1)
+    """One of each kind, all good after `prepare`."""
+    group_member = p4r.ActionProfileGroup.Member(member_id=2, weight=1)
     by_group = p4r.TableEntry(table_id=BY_HASH, action=p4r.TableAction(action_profile_group_id=2))
     by_group.match.add(field_id=1).exact.value = b"\2"
     return [
         insert(member(2)),
-        insert(group(2, place)),
+        insert(group(2, group_member)),
         insert(p4r.Entity(table_entry=by_group)),
         insert(mac_entry(b"\2")),
         modify(mac_entry(b"\1", b"\x08", metadata=b"x")),
@@ -97,11 +97,11 @@ def changes() -> list[p4r.Update]:
     ]
 
 
-async def prepared(client: Client) -> list[p4r.Entity]:
+async def prepare(client: Client) -> list[p4r.Entity]:
     await client.set_pipeline(mini_config())
     await client.write(insert(mac_entry(b"\1", metadata=b"m")), insert(mac_entry(b"\3")), insert(member(1)))
     await client.write(insert(session(1)), modify(register(b"\3")))
-    return await client.read(*EVERYTHING)
+    return await client.read(*ALL_ENTITIES)
 
 
 def text(entities: list[p4r.Entity]) -> list[str]:
@@ -110,7 +110,7 @@ def text(entities: list[p4r.Entity]) -> list[str]:
 
 @pytest.mark.parametrize("atomicity", [ROLLBACK, ATOMIC])
 @pytest.mark.parametrize(
-    ("bad", "code"),
+    ("bad_update", "code"),
     [
         (insert(mac_entry(b"\1")), rpc_code.ALREADY_EXISTS),  # fails when it is done
         (delete(mac_entry(b"\x63")), rpc_code.NOT_FOUND),
@@ -118,23 +118,23 @@ def text(entities: list[p4r.Entity]) -> list[str]:
         (p4r.Update(type=1), rpc_code.INVALID_ARGUMENT),
     ],
 )
-def test_whole_batch__one_failure_takes_everything_back(atomicity, bad, code):
+def test_whole_batch__one_failure_takes_everything_back(atomicity, bad_update, code):
     async def check():
         async with running_daemon() as daemon, primary_of(daemon) as client:
-            before = await prepared(client)
+            entities_before = await prepare(client)
             batch = changes()
             with pytest.raises(grpc.aio.AioRpcError) as caught:
-                await client.write(*batch, bad, delete(mac_entry(b"\4")), atomicity=atomicity)
+                await client.write(*batch, bad_update, delete(mac_entry(b"\4")), atomicity=atomicity)
             assert caught.value.code() is grpc.StatusCode.UNKNOWN
             codes = [error_detail.canonical_code for error_detail in error_details(caught.value)]
             assert codes == [rpc_code.ABORTED] * len(batch) + [code, rpc_code.ABORTED]
-            assert text(await client.read(*EVERYTHING)) == text(before)
+            assert text(await client.read(*ALL_ENTITIES)) == text(entities_before)
             await client.write(*batch, atomicity=atomicity)
-            after = text(await client.read(*EVERYTHING))
-            assert after != text(before)
-            await prepared(client)
+            text_after = text(await client.read(*ALL_ENTITIES))
+            assert text_after != text(entities_before)
+            await prepare(client)
             await client.write(*batch)
-            assert text(await client.read(*EVERYTHING)) == after
+            assert text(await client.read(*ALL_ENTITIES)) == text_after
 
     asyncio.run(check())
 
@@ -142,7 +142,7 @@ def test_whole_batch__one_failure_takes_everything_back(atomicity, bad, code):
 def test_continue__does_what_it_can():
     async def check():
         async with running_daemon() as daemon, primary_of(daemon) as client:
-            await prepared(client)
+            await prepare(client)
             with pytest.raises(grpc.aio.AioRpcError) as caught:
                 await client.write(insert(mac_entry(b"\1")), insert(mac_entry(b"\5")), atomicity=CONTINUE)
             codes = [error_detail.canonical_code for error_detail in error_details(caught.value)]
@@ -181,30 +181,30 @@ async def join(client: Client, name: str, **config) -> None:
         device_id=client.device_id, election_id=U128.encode(client.election_id), role=role
     )
     await client.stream.write(p4r.StreamMessageRequest(arbitration=update))
-    assert await client.hear_status() == rpc_code.OK
+    assert await client.next_status() == rpc_code.OK
 
 
 def test_role__writes_and_reads_its_objects_only():
     async def check():
-        async with running_daemon() as daemon, primary_of(daemon) as full, client_of(daemon) as some:
-            await full.set_pipeline(mini_config())
-            await full.write(insert(mac_entry(b"\1")))
+        async with running_daemon() as daemon, primary_of(daemon) as full_client, client_of(daemon) as role_client:
+            await full_client.set_pipeline(mini_config())
+            await full_client.write(insert(mac_entry(b"\1")))
             with pytest.raises(grpc.aio.AioRpcError) as caught:
-                await some.write(insert(mac_entry(b"\2")), role="lag")
+                await role_client.write(insert(mac_entry(b"\2")), role="lag")
             assert caught.value.code() is grpc.StatusCode.NOT_FOUND and "'lag'" in caught.value.details()
-            await join(some, "lag", exclusive_p4_ids=[SPRAY], shared_p4_ids=[BY_HASH])
+            await join(role_client, "lag", exclusive_p4_ids=[SPRAY], shared_p4_ids=[BY_HASH])
             with pytest.raises(grpc.aio.AioRpcError) as caught:
-                await some.write(insert(mac_entry(b"\2")), insert(member(1)), insert(session(1)), role="lag")
+                await role_client.write(insert(mac_entry(b"\2")), insert(member(1)), insert(session(1)), role="lag")
             codes = [error_detail.canonical_code for error_detail in error_details(caught.value)]
             assert codes == [rpc_code.PERMISSION_DENIED, rpc_code.OK, rpc_code.PERMISSION_DENIED]
             request = p4r.ReadRequest(device_id=1, role="lag", entities=[member(0), entries_of()])
-            found = [entity async for answer in some.stub.Read(request) for entity in answer.entities]
-            assert [one.WhichOneof("entity") for one in found] == ["action_profile_member"]
+            entities = [entity async for answer in role_client.stub.Read(request) for entity in answer.entities]
+            assert [member_entity.WhichOneof("entity") for member_entity in entities] == ["action_profile_member"]
             push = p4r.SetForwardingPipelineConfigRequest(
                 device_id=1, election_id=U128.encode(1), role="lag", action=3, config=mini_config()
             )
-            code, words = await code_of(soon(some.stub.SetForwardingPipelineConfig(push)))
+            code, words = await code_of(with_timeout(role_client.stub.SetForwardingPipelineConfig(push)))
             assert code is grpc.StatusCode.PERMISSION_DENIED and "may not push" in words
-            assert len(await full.read(entries_of(BY_MAC))) == 1
+            assert len(await full_client.read(entries_of(BY_MAC))) == 1
 
     asyncio.run(check())
