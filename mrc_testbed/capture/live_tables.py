@@ -33,24 +33,24 @@ _programs: dict[bytes, CompiledProgram] = {}
 Answer = TypeVar("Answer")
 
 
-def device_like(name: str, where: dict[str, Any], fallback_program: str, works: Callable[[], bool]) -> P4Device:
+def device_like(name: str, switch_entry: dict[str, Any], fallback_program: str, works: Callable[[], bool]) -> P4Device:
     """A device in memory with the program and the tables that switch `name` has now; the caller closes it.
 
     `where`: its entry of switches.json. `works`: whether the switch gets on.
 
     Raises UsageError when the switch does not answer or has no pipeline.
     """
-    with grpc.insecure_channel(where["address"], OPTIONS) as channel:
+    with grpc.insecure_channel(switch_entry["address"], OPTIONS) as channel:
         stub = p4r_grpc.P4RuntimeStub(channel)
         try:
-            ask = p4r.GetForwardingPipelineConfigRequest(
-                device_id=where["device_id"], response_type=p4r.GetForwardingPipelineConfigRequest.ALL
+            request = p4r.GetForwardingPipelineConfigRequest(
+                device_id=switch_entry["device_id"], response_type=p4r.GetForwardingPipelineConfigRequest.ALL
             )
-            config = _patiently(lambda: stub.GetForwardingPipelineConfig(ask, timeout=TIMEOUT_S), works).config
+            config = _patiently(lambda: stub.GetForwardingPipelineConfig(request, timeout=TIMEOUT_S), works).config
             program = _program(bytes(config.p4_device_config), fallback_program)
-            device = P4Device(where["device_id"], name)
+            device = P4Device(switch_entry["device_id"], name)
             device.load(program)
-            entities = _read(stub, where["device_id"], program, works)
+            entities = _read(stub, switch_entry["device_id"], program, works)
         except grpc.RpcError as error:
             raise UsageError(f"{name}: cannot read its tables: {_reason(error)}") from error
     try:
@@ -68,22 +68,22 @@ def _reason(error: grpc.RpcError) -> str:
 
 
 def _program(config: bytes, fallback_program: str) -> CompiledProgram:
-    found = _programs.get(config)
-    if found is None:
+    program = _programs.get(config)
+    if program is None:
         is_source = config and config[:1] not in b"{["
         source: str | Path = config.decode(errors="replace") if is_source else source_of(fallback_program)
         try:
-            found = _programs[config] = compile_program(source)
+            program = _programs[config] = compile_program(source)
         except P4Error as error:
             raise UsageError(f"the switch's program does not compile here: {error}") from error
-    return found
+    return program
 
 
-def _patiently(ask: Callable[[], Answer], works: Callable[[], bool]) -> Answer:
+def _patiently(call: Callable[[], Answer], works: Callable[[], bool]) -> Answer:
     """Ask again while whoever did not answer in time works on it. Raises grpc.RpcError."""
     while True:
         try:
-            return ask()
+            return call()
         except grpc.RpcError as error:
             if error.code() is not grpc.StatusCode.DEADLINE_EXCEEDED or not works():
                 raise
@@ -97,23 +97,23 @@ def _read(
     stub: p4r_grpc.P4RuntimeStub, device_id: int, program: CompiledProgram, works: Callable[[], bool]
 ) -> list[p4r.Entity]:
     info = program.p4info
-    wanted = [p4r.Entity(action_profile_member=p4r.ActionProfileMember())] if info.action_profiles else []
-    wanted += [p4r.Entity(action_profile_group=p4r.ActionProfileGroup())] if info.action_profiles else []
-    wanted.append(p4r.Entity(table_entry=p4r.TableEntry()))
+    entities = [p4r.Entity(action_profile_member=p4r.ActionProfileMember())] if info.action_profiles else []
+    entities += [p4r.Entity(action_profile_group=p4r.ActionProfileGroup())] if info.action_profiles else []
+    entities.append(p4r.Entity(table_entry=p4r.TableEntry()))
     for table in info.tables:
         default = p4r.TableEntry(table_id=table.preamble.id, is_default_action=True)
-        wanted.append(p4r.Entity(table_entry=default))
+        entities.append(p4r.Entity(table_entry=default))
     out: list[p4r.Entity] = []
     cells = [
         p4r.Entity(register_entry=p4r.RegisterEntry(register_id=register.preamble.id)) for register in info.registers
     ]
-    for request in (wanted, cells):
+    for request in (entities, cells):
         try:
             read = partial(_answers, stub, p4r.ReadRequest(device_id=device_id, entities=request))
             for answer in _patiently(read, works):
                 out += answer.entities
         except grpc.RpcError as error:
-            if request is wanted or error.code() is not grpc.StatusCode.UNIMPLEMENTED:
+            if request is entities or error.code() is not grpc.StatusCode.UNIMPLEMENTED:
                 raise
     return out
 

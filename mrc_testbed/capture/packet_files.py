@@ -63,7 +63,7 @@ def is_capture_file(name: str) -> bool:
     return PurePath(name).suffix in SUFFIXES or "/" in name
 
 
-class Captured(NamedTuple):
+class CapturedPacket(NamedTuple):
     """A frame, Ethernet header first, as it passed an interface."""
 
     at_ns: int
@@ -80,7 +80,7 @@ class PcapFile:
         self._out = out
         out.write(_PCAP_HEADER.pack(PCAP_NANOSECONDS, 2, 4, 0, 0, SNAP_BYTES, LINKTYPE_ETHERNET))
 
-    def write(self, packet: Captured, _interface: int = 0, _direction: int = 0) -> None:
+    def write(self, packet: CapturedPacket, _interface: int = 0, _direction: int = 0) -> None:
         """Append a packet; the format has no place for interface and direction."""
         seconds, nanoseconds = divmod(packet.at_ns, 10**9)
         self._out.write(_PCAP_RECORD.pack(seconds, nanoseconds, len(packet.frame), packet.length) + packet.frame)
@@ -103,7 +103,9 @@ class PcapngFile:
         self._interfaces += 1
         return self._interfaces - 1
 
-    def write(self, packet: Captured, interface: int = 0, direction: int = 0, comments: Sequence[bytes] = ()) -> None:
+    def write(
+        self, packet: CapturedPacket, interface: int = 0, direction: int = 0, comments: Sequence[bytes] = ()
+    ) -> None:
         """Append a packet of the interface with that index, INBOUND or OUTBOUND there; `comments` are UTF-8."""
         high, low = packet.at_ns >> 32, packet.at_ns & 0xFFFFFFFF
         head = _NG_ENHANCED.pack(interface, high, low, len(packet.frame), packet.length)
@@ -172,13 +174,13 @@ class PacketReader:
     def fileno(self) -> int:
         return self._socket.fileno()
 
-    def read(self, most: int = 64) -> list[Captured]:
+    def read(self, limit: int = 64) -> list[CapturedPacket]:
         """Return what waits, up to `most` frames. An interface that is down has none; see `gone`.
 
         A frame from before the kernel stamped has the time that `arrival_times` gives it.
         """
         frames: list[tuple[bytes, int, int | None]] = []
-        while len(frames) < most:
+        while len(frames) < limit:
             try:
                 length, notes, _, _ = self._socket.recvmsg_into([self._buffer], NOTES_BYTES, socket.MSG_TRUNC)
             except BlockingIOError:
@@ -189,7 +191,7 @@ class PacketReader:
                 raise
             frames.append((bytes(self._view[:length]), length, _stamp_ns(notes)))
         times = arrival_times([stamp_ns for *_, stamp_ns in frames], time.time_ns())
-        return [Captured(at_ns, frame, length) for at_ns, (frame, length, _) in zip(times, frames, strict=True)]
+        return [CapturedPacket(at_ns, frame, length) for at_ns, (frame, length, _) in zip(times, frames, strict=True)]
 
     def gone(self) -> bool:
         """The interface has gone."""
@@ -230,9 +232,9 @@ class WireReader:
     def fileno(self) -> int:
         return self._socket.fileno()
 
-    def read(self, most: int = 64) -> Iterator[Captured]:
+    def read(self, limit: int = 64) -> Iterator[CapturedPacket]:
         """Yield the waiting frames, up to `most`."""
-        for _ in range(most):
+        for _ in range(limit):
             try:
                 message = self._socket.recv(self._room)
             except BlockingIOError:
@@ -243,7 +245,7 @@ class WireReader:
                 self._gone = True
                 return
             at_ns, length, _ = _TAP_HEAD.unpack_from(message)
-            yield Captured(at_ns, message[_TAP_HEAD.size :], length)
+            yield CapturedPacket(at_ns, message[_TAP_HEAD.size :], length)
 
     def gone(self) -> bool:
         """The wire has gone."""

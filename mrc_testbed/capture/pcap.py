@@ -29,7 +29,7 @@ from mrc_testbed.capture.packet_files import (
     INBOUND,
     OUTBOUND,
     SNAP_BYTES,
-    Captured,
+    CapturedPacket,
     PacketReader,
     PcapFile,
     PcapngFile,
@@ -85,17 +85,17 @@ class _Capture:
     """Frames read and not written yet wait until everything older must have been read too."""
 
     taps: list[_Tap]
-    waiting: list[tuple[Captured, _Tap]] = field(default_factory=list)
+    waiting: list[tuple[CapturedPacket, _Tap]] = field(default_factory=list)
 
-    def poll(self) -> list[tuple[Captured, _Tap]]:
+    def poll(self) -> list[tuple[CapturedPacket, _Tap]]:
         """Read what waits; returns, in order of time, what can be written."""
-        before = time.time_ns()
+        started_ns = time.time_ns()
         for tap in self.taps:
             self.waiting += [(packet, tap) for packet in tap.reader.read(BATCH)]
-        self.waiting.sort(key=lambda one: one[0].at_ns)
-        ready = [one for one in self.waiting if one[0].at_ns < before]
-        self.waiting = self.waiting[len(ready) :]
-        return ready
+        self.waiting.sort(key=lambda entry: entry[0].at_ns)
+        due_frames = [entry for entry in self.waiting if entry[0].at_ns < started_ns]
+        self.waiting = self.waiting[len(due_frames) :]
+        return due_frames
 
 
 # ---- where ------------------------------------------------------------------------------------------------------
@@ -118,14 +118,14 @@ def running_plan(run_dir: Path) -> Plan:
 def ports_of(plan: Plan, name: str) -> list[Port]:
     """The port with that interface name, or all of a node. Raises UsageError with names that look like it."""
     every = [end for link in plan.links for end in (link.lower, link.upper)]
-    found = [port for port in every if name in (port.interface, port.node)]
-    if not found:
+    matches = [port for port in every if name in (port.interface, port.node)]
+    if not matches:
         names = list(dict.fromkeys(n for port in every for n in (port.node, port.interface)))
         close = get_close_matches(name, names, n=4, cutoff=0.5)
         example = f"such as {every[0].interface}, {every[-1].interface} or {every[-1].node}"
         hint = f"did you mean {', '.join(close)}?" if close else example
         raise UsageError(f"no port or node {name!r} in the running fabric ({hint})")
-    return sorted(found, key=lambda port: port.number)
+    return sorted(matches, key=lambda port: port.number)
 
 
 def far_end(plan: Plan, port: Port) -> Port:
@@ -175,11 +175,13 @@ def _interruptible() -> Iterator[list[int]]:
     It replaces an exception in the middle of a packet.
     """
     stop: list[int] = []
-    old = {number: signal.signal(number, lambda n, _: stop.append(n)) for number in (signal.SIGINT, signal.SIGTERM)}
+    old_handlers = {
+        number: signal.signal(number, lambda n, _: stop.append(n)) for number in (signal.SIGINT, signal.SIGTERM)
+    }
     try:
         yield stop
     finally:
-        for number, handler in old.items():
+        for number, handler in old_handlers.items():
             signal.signal(number, handler)
 
 
@@ -201,9 +203,9 @@ class _Writer:
         else:
             self._file = PcapFile(out)
 
-    def write(self, packet: Captured, tap: _Tap) -> None:
+    def write(self, packet: CapturedPacket, tap: _Tap) -> None:
         if self._comments is not None and isinstance(self._file, PcapngFile):
-            self._file.write(packet, tap.index, tap.direction, [self._comments.of(packet, tap)])
+            self._file.write(packet, tap.index, tap.direction, [self._comments.comment(packet, tap)])
         else:
             self._file.write(packet, tap.index, tap.direction)
         self._packets += 1
@@ -229,7 +231,7 @@ class _Comments:
         self._queues = {tap: end.interface for tap, end in ends.items() if end.node in switches}
         self.depths = QueueDepths(control, set(self._queues.values()))
 
-    def of(self, packet: Captured, tap: _Tap) -> bytes:
+    def comment(self, packet: CapturedPacket, tap: _Tap) -> bytes:
         queue = self._queues.get((tap.index, tap.direction))
         return self._explainer.comment(
             packet.frame,
@@ -250,7 +252,7 @@ def capture(
     seconds: float | None = None,
     snap: int = SNAP_BYTES,
     explain: bool = False,
-    ready: Callable[[list[Port], str], None] | None = None,
+    on_ready: Callable[[list[Port], str], None] | None = None,
 ) -> CaptureResult:
     """Capture until `count` packets or `seconds` have passed, the fabric ends, or the user interrupts.
 
@@ -269,11 +271,11 @@ def capture(
         pids = {node: _namespace(plan, run_dir, node) for node in _nodes(plan, ports)}
         wires = WireClient(RunFiles(run_dir).switchd_socket)
         stack.callback(wires.close)
-        wired = states_of(RunFiles(run_dir).switchd_socket)
+        wire_states = states_of(RunFiles(run_dir).switchd_socket)
         taps = []
         for index, port in enumerate(ports):
             for end, direction in ((port, INBOUND), (far_end(plan, port), OUTBOUND)):
-                reader = _open(end, pids[end.node], snap, wires if end.interface in wired else None)
+                reader = _open(end, pids[end.node], snap, wires if end.interface in wire_states else None)
                 stack.callback(reader.close)
                 taps.append(_Tap(reader, index, direction))
         try:
@@ -288,8 +290,8 @@ def capture(
             stack.callback(comments.depths.close)
         file = _Writer(stream, ports, path, comments)
         file.flush()
-        if ready is not None:
-            ready(ports, result.path)
+        if on_ready is not None:
+            on_ready(ports, result.path)
         try:
             depths = comments.depths if comments is not None else None
             result.ended = _run(_Capture(taps), file, result, stop, count, seconds, depths)
@@ -342,6 +344,6 @@ def _run(
             if not taps.waiting:
                 if any(tap.reader.gone() for tap in taps.taps):
                     return "gone"
-                often = EVERY_S if depths is not None and depths.open else POLL_S
-                left = often if deadline is None else min(often, max(0.0, deadline - time.monotonic()))
-                selector.select(left)
+                period_s = EVERY_S if depths is not None and depths.open else POLL_S
+                timeout_s = period_s if deadline is None else min(period_s, max(0.0, deadline - time.monotonic()))
+                selector.select(timeout_s)

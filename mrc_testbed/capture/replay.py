@@ -22,7 +22,7 @@ class FaultChange:
 
 
 @dataclass(frozen=True, slots=True)
-class Replayed:
+class FaultReplay:
     """All changes in their order, and the faults left at the end of the recording."""
 
     changes: tuple[FaultChange, ...]
@@ -38,24 +38,25 @@ class Replayed:
         """A line for each change, with its time since the first; then how many are active."""
         lines = []
         for change in self.changes:
-            into = f" into {', '.join(map(str, change.fault['into']))}" if change.fault["into"] else ""
-            at = f"{change.t - self.changes[0].t:9.3f} s"
-            lines.append(f"{at}  {change.change:<8} {change.fault['number']:>3}{into}: {change.fault['text']}")
+            merge_note = f" into {', '.join(map(str, change.fault['into']))}" if change.fault["into"] else ""
+            elapsed_s = f"{change.t - self.changes[0].t:9.3f} s"
+            number, text = change.fault["number"], change.fault["text"]
+            lines.append(f"{elapsed_s}  {change.change:<8} {number:>3}{merge_note}: {text}")
         return "\n".join([*lines, f"{len(self.active)} active in the end, {len(self.changes)} changes"])
 
 
-def replay_faults(path: Path) -> Replayed:
+def replay_faults(path: Path) -> FaultReplay:
     """Replay a file.
 
     Raises UsageError with cause and cure for one that is cut short, foreign or missing.
     """
     changes: list[FaultChange] = []
 
-    def told(now: float, change: str, fault: Fault) -> None:
+    def on_change(now: float, change: str, fault: Fault) -> None:
         changes.append(FaultChange(now, change, fault.to_json()))
 
     try:
-        faults = replay_file(path, told)
+        faults = replay_file(path, on_change)
     except InputError as error:
         raise UsageError(str(error)) from error
-    return Replayed(tuple(changes), tuple(fault.to_json() for fault in faults.active()))
+    return FaultReplay(tuple(changes), tuple(fault.to_json() for fault in faults.active()))

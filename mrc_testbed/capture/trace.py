@@ -46,9 +46,9 @@ class Hop:
     """One switch: the packet in, the decision, the way out."""
 
     switch: str
-    arrived: Port
+    ingress: Port
     trace: PacketTrace
-    left: Port | None = None
+    egress: Port | None = None
     """Egress port; None when the packet ended here."""
     note: str = ""
     """Effect of the cable behind that port."""
@@ -72,8 +72,8 @@ class Way:
         hops = [
             {
                 "switch": hop.switch,
-                "in": hop.arrived.interface,
-                "out": hop.left.interface if hop.left else None,
+                "in": hop.ingress.interface,
+                "out": hop.egress.interface if hop.egress else None,
                 "note": hop.note,
                 "trace": hop.trace.to_json(),
             }
@@ -94,13 +94,13 @@ class Way:
         """Hop by hop; `full`: every step of each program."""
         lines = [
             f"{self.source} sends a write of {PAYLOAD_BYTES} bytes to {self.destination}: EV {self.ev:#06x}, "
-            f"plane {self.plane}, {len(self.frame)} bytes to {_addressed(self.frame)}"
+            f"plane {self.plane}, {len(self.frame)} bytes to {_destination_of(self.frame)}"
         ]
         for number, hop in enumerate(self.hops, 1):
-            lines.append(f"{number}  {hop.switch}: in by {hop.arrived.interface}")
+            lines.append(f"{number}  {hop.switch}: in by {hop.ingress.interface}")
             lines += [f"     {line}" for line in (hop.trace.text().splitlines()[1:] if full else _decisions(hop.trace))]
-            if hop.left is not None:
-                lines.append(f"     out by {hop.left.interface}" + (f": {hop.note}" if hop.note else ""))
+            if hop.egress is not None:
+                lines.append(f"     out by {hop.egress.interface}" + (f": {hop.note}" if hop.note else ""))
         return "\n".join([*lines, self.end])
 
 
@@ -153,13 +153,13 @@ class LiveFabric:
 def follow(fabric: LiveFabric, source: str, destination: str, ev: str) -> Way:
     """Way of a packet of an EV (as parse_ev takes it). Raises PlanError for unknown names, UsageError."""
     plan = fabric.plan
-    here, there = plan.host(source), plan.host(destination)
-    if here == there:
+    source_host, target = plan.host(source), plan.host(destination)
+    if source_host == target:
         raise UsageError(f"{source} to itself: give two hosts")
-    number, plane = parse_ev(ev, plan, here, there)
-    frame = _frame(plan, here, there, number, plane)
+    number, plane = parse_ev(ev, plan, source_host, target)
+    frame = _frame(plan, source_host, target, number, plane)
     way = Way(source, destination, number, plane, frame)
-    nic = plan.host_port(here, plane)
+    nic = plan.host_port(source_host, plane)
     link = plan.link_of_interface(nic.interface)
     if not fabric.is_up(link.upper):
         way.end = f"ends at {source}: its port {nic.interface} is down, nothing is sent"
@@ -169,63 +169,64 @@ def follow(fabric: LiveFabric, source: str, destination: str, ev: str) -> Way:
         if note.startswith("loses everything"):
             return way
         way.end = ""
-    _walk(fabric, way, there, link.upper, frame)
+    _walk(fabric, way, target, link.upper, frame)
     return way
 
 
-def _walk(fabric: LiveFabric, way: Way, there: Host, at: Port, frame: bytes) -> None:
+def _walk(fabric: LiveFabric, way: Way, target: Host, ingress: Port, frame: bytes) -> None:
     """Follow the packet from switch to switch until it ends."""
     plan = fabric.plan
     for _ in range(HOPS_MAX):
-        hop = Hop(at.node, at, _through(fabric, at, frame))
+        hop = Hop(ingress.node, ingress, _trace_switch(fabric, ingress, frame))
         way.hops.append(hop)
         if not hop.trace.sent:
-            way.end = f"ends at {at.node}, whose program drops it: {_why_dropped(hop.trace)}"
+            way.end = f"ends at {ingress.node}, whose program drops it: {_why_dropped(hop.trace)}"
             return
         number, frame = hop.trace.sent[0]
         # The CPU port has no cable: the controller gets the packet.
         if number == CPU_PORT:
-            way.end = f"ends at {at.node}: sent to the controller"
+            way.end = f"ends at {ingress.node}: sent to the controller"
             return
-        ports = {port.number: port for port in plan.ports(at.node)}
+        ports = {port.number: port for port in plan.ports(ingress.node)}
         if number not in ports:
-            way.end = f"ends at {at.node}: out by port {number}, where no cable is"
+            way.end = f"ends at {ingress.node}: out by port {number}, where no cable is"
             return
-        hop.left = ports[number]
-        link = plan.link_of_interface(hop.left.interface)
-        far = link.upper if link.lower == hop.left else link.lower
-        hop.note, ended = _over(fabric, link, hop.left, far)
-        if ended:
+        hop.egress = ports[number]
+        link = plan.link_of_interface(hop.egress.interface)
+        far = link.upper if link.lower == hop.egress else link.lower
+        hop.note, has_ended = _cross_link(fabric, link, hop.egress, far)
+        if has_ended:
             way.end = f"ends on the cable {link.name}: {hop.note}"
             return
         # Hosts forward nothing, so the way ends at any of them, also at another than `there`.
         if far.node in {host.name for host in plan.hosts}:
-            _received(plan, way, there, far, frame)
+            _received(plan, way, target, far, frame)
             return
-        at = far
+        ingress = far
     way.end = f"still on its way after {HOPS_MAX} switches: a loop"
 
 
-def _through(fabric: LiveFabric, at: Port, frame: bytes) -> PacketTrace:
-    name = at.node
+def _trace_switch(fabric: LiveFabric, ingress: Port, frame: bytes) -> PacketTrace:
+    name = ingress.node
     device = device_like(name, fabric.switches[name], fabric.plan.mode.program, fabric.switches_work)
     try:
         for port in fabric.plan.ports(name):
             device.set_port_up(port.number, fabric.is_up(port))
-        return device.trace(at.number, frame)
+        return device.trace(ingress.number, frame)
     finally:
         device.close()
 
 
-def _over(fabric: LiveFabric, link: Link, left: Port, far: Port) -> tuple[str, bool]:
+def _cross_link(fabric: LiveFabric, link: Link, egress: Port, far: Port) -> tuple[str, bool]:
     """(effect of the cable, whether the packet ends there)."""
-    if not fabric.is_up(left):
+    if not fabric.is_up(egress):
         return f"{link.name} is down", True
-    notes = [_lost(fabric.cable(left.interface, "output"))]
+    notes = [_lost(fabric.cable(egress.interface, "output"))]
     if far.node in fabric.switches:
         notes.append(_lost(fabric.cable(far.interface, "input")))
-    said = ", ".join(note for note in notes if note)
-    return f"to {far.node}" + (f", and the cable {said}" if said else ""), "loses everything" in said
+    impairments = ", ".join(note for note in notes if note)
+    effect = f"to {far.node}" + (f", and the cable {impairments}" if impairments else "")
+    return effect, "loses everything" in impairments
 
 
 def _lost(cable: Cable) -> str:
@@ -238,22 +239,22 @@ def _lost(cable: Cable) -> str:
     return ""
 
 
-def _received(plan: Plan, way: Way, there: Host, at: Port, frame: bytes) -> None:
+def _received(plan: Plan, way: Way, target: Host, port: Port, frame: bytes) -> None:
     """Verdict of the NIC at the end on the frame."""
-    host, plane = plan.host(at.node), at.number - 1
+    host, plane = plan.host(port.node), port.number - 1
     try:
         peer, packet = Decapsulation(plan, host, plane, Codec(Config())).open(frame)
     except WireError as error:
-        way.end = f"ends at {at.node}, which does not take it: {error}"
+        way.end = f"ends at {port.node}, which does not take it: {error}"
         return
-    way.arrived = host.name == there.name
+    way.arrived = host.name == target.name
     trimmed = ", trimmed" if getattr(packet, "trimmed", None) is not None else ""
-    way.end = f"arrives at {at.interface} of {at.node} from {peer}, EV {packet.ev:#06x}{trimmed}"
+    way.end = f"arrives at {port.interface} of {port.node} from {peer}, EV {packet.ev:#06x}{trimmed}"
     if not way.arrived:
-        way.end += f": the wrong host, it was for {there.name}"
+        way.end += f": the wrong host, it was for {target.name}"
 
 
-def _frame(plan: Plan, here: Host, there: Host, ev: int, plane: int) -> bytes:
+def _frame(plan: Plan, source: Host, target: Host, ev: int, plane: int) -> bytes:
     """A write as the NIC of `here` would send it."""
     config = Config()
     payload = bytes(PAYLOAD_BYTES)
@@ -272,13 +273,13 @@ def _frame(plan: Plan, here: Host, there: Host, ev: int, plane: int) -> bytes:
         payload=payload,
         size=0,
     )
-    around = Encapsulation(plan, here, there, plane)
-    encoded = Codec(config).encode(packet, around.addressing)
-    inner = b"".join(bytes(piece) for piece in encoded)
-    return around.outer(ev, inner[:4], len(inner)) + inner
+    encapsulation = Encapsulation(plan, source, target, plane)
+    pieces = Codec(config).encode(packet, encapsulation.addressing)
+    inner = b"".join(bytes(piece) for piece in pieces)
+    return encapsulation.outer(ev, inner[:4], len(inner)) + inner
 
 
-def _addressed(frame: bytes) -> str:
+def _destination_of(frame: bytes) -> str:
     return str(IPv6Address(frame[38:54]))
 
 
@@ -288,9 +289,9 @@ def _decisions(trace: PacketTrace) -> Iterator[str]:
         if step.action != "NoAction":
             yield step.headline.removeprefix("table ").replace(step.name, step.name.rpartition(".")[2], 1)
     if trace.sent and len(trace.sent[0][1]) >= 54:
-        before, after = _addressed(trace.frame), _addressed(trace.sent[0][1])
-        if before != after:
-            yield f"destination {before} -> {after}"
+        old_destination, new_destination = _destination_of(trace.frame), _destination_of(trace.sent[0][1])
+        if old_destination != new_destination:
+            yield f"destination {old_destination} -> {new_destination}"
         if len(trace.sent[0][1]) < len(trace.frame):
             yield f"trimmed from {len(trace.frame)} to {len(trace.sent[0][1])} bytes"
 
@@ -305,8 +306,8 @@ def _why_dropped(trace: PacketTrace) -> str:
             if change.name == "meta.drop_reason" and change.new_value:
                 reasons = drop_reasons()
                 name = reasons[change.new_value] if change.new_value < len(reasons) else str(change.new_value)
-                by = f" (table {step.name.rpartition('.')[2]}: {step.action})" if step.kind == "table" else ""
-                return f"{name}{by}" + (f", {step.location}" if step.location else "")
+                table_note = f" (table {step.name.rpartition('.')[2]}: {step.action})" if step.kind == "table" else ""
+                return f"{name}{table_note}" + (f", {step.location}" if step.location else "")
     return trace.dropped
 
 
@@ -314,31 +315,31 @@ def drop_reasons() -> list[str]:
     """Names of `drop_reason_t` by number, from p4src/headers.p4: the one place that has them."""
     text = (P4_PROGRAMS / "headers.p4").read_text(encoding="utf-8")
     body = re.search(r"enum\s+bit<\d+>\s+drop_reason_t\s*\{(.*?)\}", text, re.DOTALL)
-    found = {int(number): name for name, number in re.findall(r"(\w+)\s*=\s*(\d+)", body[1] if body else "")}
-    return [found.get(number, str(number)) for number in range(max(found, default=0) + 1)]
+    names = {int(number): name for name, number in re.findall(r"(\w+)\s*=\s*(\d+)", body[1] if body else "")}
+    return [names.get(number, str(number)) for number in range(max(names, default=0) + 1)]
 
 
-def parse_ev(text: str, plan: Plan, here: Host, there: Host) -> tuple[int, int]:
+def parse_ev(text: str, plan: Plan, source: Host, target: Host) -> tuple[int, int]:
     """Return the (EV, plane) of `0x0101`, `257`, or `1/1` for plane 1 and uplink 1.
 
     In modes of random EVs `1/0x262729ce` is plane 1 and that EV. Raises UsageError.
     """
-    planes = dict(plan.ev_planes(here, there))
-    before, slash, after = text.partition("/")
+    planes = dict(plan.ev_planes(source, target))
+    head, slash, tail = text.partition("/")
     try:
-        ev = int(after if slash else before, 0)
-        plane = int(before, 0) if slash else planes.get(ev)
+        ev = int(tail if slash else head, 0)
+        plane = int(head, 0) if slash else planes.get(ev)
     except ValueError:
         raise UsageError(f"EV {text!r}: give a number such as 0x0101, or PLANE/UPLINK such as 1/1") from None
-    shown = ", ".join(f"{one:#06x}" for one in list(planes)[:16])
+    examples = ", ".join(f"{candidate:#06x}" for candidate in list(planes)[:16])
     if not plan.mode.ev_is_path:
         if plane is None or not 0 <= plane < plan.planes or not 0 <= ev < 1 << 32:
-            raise UsageError(f"EV {text!r}: in mode {plan.mode} give PLANE/EV, or one of {shown}")
+            raise UsageError(f"EV {text!r}: in mode {plan.mode} give PLANE/EV, or one of {examples}")
         return ev, plane
     if slash and plane is not None:
         ev = make_ev(plane, ev) if 0 <= plane < 1 << 8 and 0 <= ev < 1 << 8 else -1
     if ev not in planes:
-        raise UsageError(f"EV {text} is none of {here.name} to {there.name} (has: {shown})")
+        raise UsageError(f"EV {text} is none of {source.name} to {target.name} (has: {examples})")
     return ev, planes[ev]
 
 

@@ -467,7 +467,7 @@ def _capture(target: str | None, options: dict[str, Any], explain: bool) -> Any:
         seconds=options["--seconds"],
         snap=options["--snap"] or SNAP_BYTES,
         explain=explain,
-        ready=report_start,
+        on_ready=report_start,
     )
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from mrc_testbed.capture import packet_files, pcap
-from mrc_testbed.capture.packet_files import INBOUND, OUTBOUND, Captured, PacketReader, PcapFile, PcapngFile
+from mrc_testbed.capture.packet_files import INBOUND, OUTBOUND, CapturedPacket, PacketReader, PcapFile, PcapngFile
 from mrc_testbed.cli.prompt import commands as words
 from mrc_testbed.errors import UsageError
 from mrc_testbed.hosts.dissector import tshark
@@ -26,7 +26,7 @@ from tests.cables import wait_until_up
 from tests.repository import ROOT
 
 PLAN = Plan(2, 2, 2, 1)
-FRAMES = [Captured(1_700_000_000_123_456_789 + n, bytes([n]) * (60 + n), 60 + n) for n in range(5)]
+FRAMES = [CapturedPacket(1_700_000_000_123_456_789 + n, bytes([n]) * (60 + n), 60 + n) for n in range(5)]
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: packet sockets")
 needs_tshark = pytest.mark.skipif(shutil.which("tshark") is None, reason="tshark is not installed")
 
@@ -39,7 +39,7 @@ def read_fields(path: Path, *options: str) -> list[list[str]]:
 
 def test_pcap_file__bytes(tmp_path):
     with (tmp_path / "a.pcap").open("wb") as out:
-        PcapFile(out).write(Captured(1_000_000_002_000_000_003, b"frame", 9))
+        PcapFile(out).write(CapturedPacket(1_000_000_002_000_000_003, b"frame", 9))
     assert (tmp_path / "a.pcap").read_bytes() == (
         bytes.fromhex("4d3cb2a1 0200 0400 00000000 00000000 00000400 01000000")
         + struct.pack("<IIII", 1_000_000_002, 3, 5, 9)
@@ -150,9 +150,9 @@ def sender(interface: str, bypass: bool) -> socket.socket:
     return sock
 
 
-def gather(reader: PacketReader, count: int) -> list[Captured]:
+def gather(reader: PacketReader, count: int) -> list[CapturedPacket]:
     """Return `count` packets; what the kernel has in its hands may come a little later."""
-    got: list[Captured] = []
+    got: list[CapturedPacket] = []
     while len(got) < count and select.select([reader], [], [], 10.0)[0]:
         got += reader.read()
     return got

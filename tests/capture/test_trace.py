@@ -162,7 +162,7 @@ def test_probes__go_where_the_mapper_thinks(fabric):
         passed = []
         while at.node != target.host:
             passed.append(at.node)
-            ((number, frame),) = trace._through(fabric, at, frame).sent
+            ((number, frame),) = trace._trace_switch(fabric, at, frame).sent
             left = next(port for port in PLAN.ports(at.node) if port.number == number)
             link = PLAN.link_of_interface(left.interface)
             at = link.upper if link.lower == left else link.lower

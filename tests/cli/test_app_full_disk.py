@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from mrc_testbed.capture.packet_files import Captured, PcapFile
+from mrc_testbed.capture.packet_files import CapturedPacket, PcapFile
 from mrc_testbed.cli import app
 from mrc_testbed.errors import UNWRITTEN, FullDiskError
 from mrc_testbed.native_build import build
@@ -141,7 +141,7 @@ def folder(tmp_path_factory):
         assert end_of(patch, ["report", "drawn"]) == 0  # matplotlib has its folders
         shutil.rmtree("drawn")
         with (folder / "a.pcap").open("wb") as out:
-            PcapFile(out).write(Captured(0, frame := made_frame(a_write(1)), len(frame)))
+            PcapFile(out).write(CapturedPacket(0, frame := made_frame(a_write(1)), len(frame)))
         yield folder
 
 

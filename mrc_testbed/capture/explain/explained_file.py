@@ -81,8 +81,8 @@ def explain_file(capture: Path, run_dir: Path, *, out: str | None = None, plan: 
         raise UsageError(f"{path}: {error.strerror}") from None
     if damage:
         raise UsageError(f"{damage}; those before are in {'standard output' if path == '-' else path}")
-    where = "standard output" if path == "-" else path
-    return ExplainedFile(str(capture), where, reader.frames, explainer.explained, named_by)
+    destination = "standard output" if path == "-" else path
+    return ExplainedFile(str(capture), destination, reader.frames, explainer.explained, named_by)
 
 
 def _copy(reader: CaptureReader, file: PcapngFile, explainer: Explainer) -> None:
@@ -98,29 +98,29 @@ def _copy(reader: CaptureReader, file: PcapngFile, explainer: Explainer) -> None
 
 def _comments(frame: CapturedFrame, explainer: Explainer) -> list[bytes]:
     """Ours, then those that others made; what we said before is replaced."""
-    made = explainer.comment(
+    own_comment = explainer.comment(
         frame.packet.frame,
         at_ns=frame.packet.at_ns,
         interface=frame.interface,
         direction=frame.direction,
         size=frame.packet.length,
     )
-    return [made.encode(), *(comment for comment in frame.comments if not comment.startswith(PREFIX.encode()))]
+    return [own_comment.encode(), *(comment for comment in frame.comments if not comment.startswith(PREFIX.encode()))]
 
 
-def _plan(run_dir: Path, given: Path | None) -> tuple[Plan | None, str]:
+def _plan(run_dir: Path, plan_file: Path | None) -> tuple[Plan | None, str]:
     """Return the plan to name hosts by, and its file.
 
     Raises UsageError for a given file that cannot be read.
     """
-    file = given or RunFiles(run_dir).plan_file
+    file = plan_file or RunFiles(run_dir).plan_file
     try:
         return Plan.from_json(json.loads(file.read_bytes())), str(file)
     except (OSError, ValueError, TypeError, RecursionError) as error:
-        if given is None:
+        if plan_file is None:
             return None, ""
-        what = error.strerror if isinstance(error, OSError) else error
-        raise UsageError(f"--plan {given}: {what}; give the plan.json of a run folder") from None
+        cause = error.strerror if isinstance(error, OSError) else error
+        raise UsageError(f"--plan {plan_file}: {cause}; give the plan.json of a run folder") from None
 
 
 @contextmanager

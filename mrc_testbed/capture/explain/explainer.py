@@ -26,7 +26,7 @@ PREFIX = "MRC: "
 PACKETS_KEPT = 1 << 17
 """Packets that are remembered, the last ones: about 150 MB."""
 _PSNS = 1 << 24
-_Place = tuple[str, int]
+_Tap = tuple[str, int]
 """Interface and direction."""
 _End = tuple[int, int] | bytes
 """A host: rack and downlink; of a foreign packet its address."""
@@ -38,7 +38,7 @@ class _Sight:
 
     frame: int
     at_ns: int
-    place: _Place
+    tap: _Tap
     marked: bool
     trimmed: bool
     size: int
@@ -48,7 +48,7 @@ class _Sight:
 @dataclass(slots=True)
 class _Transmission:
     ev: int
-    again: bool
+    is_retransmission: bool
     sights: list[_Sight] = field(default_factory=list)
     refusal: str = ""
     """The NACK that refused it."""
@@ -85,7 +85,7 @@ class Explainer:
         self._frames += 1
         facts = facts_of(frame)
         if facts.opcode is None:
-            return PREFIX + self._other(facts)
+            return PREFIX + self._foreign_packet(facts)
         self.explained += 1
         self.ours += 1
         parts = [self._way(facts), self._kind(facts)]
@@ -107,19 +107,19 @@ class Explainer:
         return f"{ends} by EV {_ev(facts.ev)}: {self._path(facts)}"
 
     def _host(self, address: bytes) -> str:
-        found = self._plan.host_of_address(address) if self._plan else None
-        if found is not None:
-            return found[0].name
-        place = Plan.place_of_address(address)
-        return f"host {place[2]} of rack {place[1]}" if place else "a host of no fabric of ours"
+        host_match = self._plan.host_of_address(address) if self._plan else None
+        if host_match is not None:
+            return host_match[0].name
+        location = Plan.place_of_address(address)
+        return f"host {location[2]} of rack {location[1]}" if location else "a host of no fabric of ours"
 
     def _path(self, facts: PacketFacts) -> str:
         """Switches by name."""
-        here, there = Plan.place_of_address(facts.source), Plan.place_of_address(facts.destination)
-        if here is None or there is None:
+        source, destination = Plan.place_of_address(facts.source), Plan.place_of_address(facts.destination)
+        if source is None or destination is None:
             return "no path of this fabric"
-        plane = here[0]
-        first, last = Plan.t0_name(plane, here[1]), Plan.t0_name(plane, there[1])
+        plane = source[0]
+        first, last = Plan.t0_name(plane, source[1]), Plan.t0_name(plane, destination[1])
         if first == last:
             return first
         if not self._ev_is_path(facts):
@@ -132,7 +132,7 @@ class Explainer:
     def _ev_is_path(self, facts: PacketFacts) -> bool:
         return facts.usids is not None if self._plan is None else self._plan.mode.ev_is_path
 
-    def _other(self, facts: PacketFacts) -> str:
+    def _foreign_packet(self, facts: PacketFacts) -> str:
         if facts.udp_port != SELF_PROBE_PORT or facts.usids is None:
             return "no packet of MRC"
         self.ours += 1
@@ -162,8 +162,8 @@ class Explainer:
             _keep(self._probes, (*self._ends(facts), probe), self._frames)
             return f"probe {probe:#06x} of the path"
         if facts.opcode in (Opcode.ACKNOWLEDGE, RcOpcode.ACKNOWLEDGE):
-            known = Syndrome if facts.opcode is Opcode.ACKNOWLEDGE else RcSyndrome
-            return f"{_name(known, facts.headers['syndrome'])}, PSN {facts.psn}"
+            syndromes = Syndrome if facts.opcode is Opcode.ACKNOWLEDGE else RcSyndrome
+            return f"{_name(syndromes, facts.headers['syndrome'])}, PSN {facts.psn}"
         if facts.dest_qp != ENDPOINT_QPN or "op" not in facts.headers:
             return ""
         text = _name(EndpointOp, facts.headers["op"])
@@ -176,8 +176,8 @@ class Explainer:
         seth = facts.headers
         source, destination = self._ends(facts)
         # Bits may begin at or below cack_psn, which stands for those already.
-        beyond = (seth["sack_bitmap"] >> max(0, 1 - _signed(seth["sack_offset"]))).bit_count()
-        text = f"all up to PSN {seth['cack_psn']} arrived" + (f", {beyond} beyond" if beyond else "")
+        count_beyond = (seth["sack_bitmap"] >> max(0, 1 - _signed(seth["sack_offset"]))).bit_count()
+        text = f"all up to PSN {seth['cack_psn']} arrived" + (f", {count_beyond} beyond" if count_beyond else "")
         if seth["pr"]:
             probe = seth["ack_psn_offset"]
             frame = self._probes.get((destination, source, probe))
@@ -195,10 +195,10 @@ class Explainer:
         source, destination = self._ends(facts)
         reason = _name(NackReason, neth["reason"])
         sent = self._sent(destination, source, neth["nack_psn"], neth["entropy"])
-        what = f"frame {sent.sights[-1].frame} (PSN {neth['nack_psn']})" if sent else f"PSN {neth['nack_psn']}"
+        packet = f"frame {sent.sights[-1].frame} (PSN {neth['nack_psn']})" if sent else f"PSN {neth['nack_psn']}"
         if sent:
             sent.refusal = f"NACK {reason} in frame {self._frames}"
-        return f"refuses {what} of EV {_ev(neth['entropy'])}: {reason}"
+        return f"refuses {packet} of EV {_ev(neth['entropy'])}: {reason}"
 
     def _ends(self, facts: PacketFacts) -> tuple[_End, _End]:
         return _end(facts.source), _end(facts.destination)
@@ -211,8 +211,9 @@ class Explainer:
         None where it is not known, or not from one QP alone.
         """
         by_qp = self._packets.get((source, destination, psn), {})
-        found = [sent for sent in map(lambda all_: _newest(all_, ev), by_qp.values()) if sent is not None]
-        return found[0] if len(found) == 1 else None
+        newest = (_newest_of_ev(transmissions, ev) for transmissions in by_qp.values())
+        matches = [sent for sent in newest if sent is not None]
+        return matches[0] if len(matches) == 1 else None
 
     def _transmission(self, facts: PacketFacts, sight: _Sight) -> list[str]:
         """Describe the packet's earlier sighting or the loss it repairs, and its fate on the way."""
@@ -220,36 +221,37 @@ class Explainer:
         by_qp = self._packets.pop(key, {})
         self._forgotten |= _keep(self._packets, key, by_qp)
         sent = by_qp.setdefault(facts.dest_qp, [])
-        for one in reversed(sent):
-            passing = all(before.place != sight.place for before in one.sights)
-            if passing and (one.ev, one.again) == (facts.ev, facts.retransmitted):
-                last = one.sights[-1]
-                one.sights.append(sight)
+        for transmission in reversed(sent):
+            passing = all(earlier.tap != sight.tap for earlier in transmission.sights)
+            if passing and (transmission.ev, transmission.is_retransmission) == (facts.ev, facts.retransmitted):
+                last = transmission.sights[-1]
+                transmission.sights.append(sight)
                 return [self._passage(last, sight), *self._fate(facts, sight, last)]
-        again = facts.retransmitted or (bool(sent) and isinstance(facts.opcode, RcOpcode))
-        if not again:
+        is_repeated = facts.retransmitted or (bool(sent) and isinstance(facts.opcode, RcOpcode))
+        if not is_repeated:
             sent.clear()  # another packet: its QP was made anew, or PSNs have begun again
-        text = self._retransmission(sent[-1] if sent else None, sight) if again else ""
+        text = self._retransmission(sent[-1] if sent else None, sight) if is_repeated else ""
         sent.append(_Transmission(facts.ev, facts.retransmitted, [sight]))
         return [text, *self._fate(facts, sight, None)]
 
-    def _passage(self, before: _Sight, now: _Sight) -> str:
+    def _passage(self, earlier: _Sight, now: _Sight) -> str:
         """Describe the previous sighting of the packet, and its wait in a switch.
 
         The wait is the time beyond that of the quickest packet of its size.
         """
-        took_ns = now.at_ns - before.at_ns
+        took_ns = now.at_ns - earlier.at_ns
         text = (
-            f"the same packet as frame {before.frame} on {before.place[0] or 'another port'}, {_ms(now, before)} before"
+            f"the same packet as frame {earlier.frame} on {earlier.tap[0] or 'another port'}, "
+            f"{_ms(now, earlier)} before"
         )
-        if not _node_of(now) or _node_of(before) != _node_of(now) or before.size != now.size:
+        if not _node_of(now) or _node_of(earlier) != _node_of(now) or earlier.size != now.size:
             return text
-        ports = (before.place[0], now.place[0], now.size)
+        ports = (earlier.tap[0], now.tap[0], now.size)
         least_ns = self._quickest[ports] = min(took_ns, self._quickest.get(ports, took_ns))
         waited_ns = took_ns - least_ns
-        rate_bps = self._rate_bps(now.place[0])
-        about = f": about {round(waited_ns * rate_bps / 8e9)} bytes before it in the queue" if rate_bps else ""
-        return f"{text}, {waited_ns / 1e6:.3f} ms longer than the quickest{about}" if waited_ns else text
+        rate_bps = self._rate_bps(now.tap[0])
+        queue_note = f": about {round(waited_ns * rate_bps / 8e9)} bytes before it in the queue" if rate_bps else ""
+        return f"{text}, {waited_ns / 1e6:.3f} ms longer than the quickest{queue_note}" if waited_ns else text
 
     def _rate_bps(self, interface: str) -> float | None:
         """Rate of a port by the plan."""
@@ -258,37 +260,41 @@ class Explainer:
         except PlanError:
             return None
 
-    def _retransmission(self, before: _Transmission | None, sight: _Sight) -> str:
-        if before is None:
-            among = f"among the last {PACKETS_KEPT} packets" if self._forgotten else "in this capture"
-            return f"retransmission of a packet that is not {among}"
-        first = before.sights[0]
-        why = f" ({before.refusal})" if before.refusal else ""
-        return f"retransmission of frame {first.frame}, {_ms(sight, first)} before by EV {_ev(before.ev)}{why}"
+    def _retransmission(self, earlier: _Transmission | None, sight: _Sight) -> str:
+        if earlier is None:
+            searched = f"among the last {PACKETS_KEPT} packets" if self._forgotten else "in this capture"
+            return f"retransmission of a packet that is not {searched}"
+        first = earlier.sights[0]
+        refusal_note = f" ({earlier.refusal})" if earlier.refusal else ""
+        text = f"retransmission of frame {first.frame}, {_ms(sight, first)} before by EV {_ev(earlier.ev)}"
+        return text + refusal_note
 
-    def _fate(self, facts: PacketFacts, sight: _Sight, before: _Sight | None) -> list[str]:
+    def _fate(self, facts: PacketFacts, sight: _Sight, earlier: _Sight | None) -> list[str]:
         """Mark and trim. `before`: where it was seen last."""
         out = []
         if facts.marked:
-            where = _between(before, sight) if before and not before.marked else "by a queue on its way"
-            out.append(f"marked (CE) {where}")
+            location = _location_between(earlier, sight) if earlier and not earlier.marked else "by a queue on its way"
+            out.append(f"marked (CE) {location}")
         if facts.trimmed:
-            there = Plan.place_of_address(facts.destination)
-            if facts.trimmed_at_last_hop and there:
-                where = f"at the last hop: the queue of {Plan.t0_name(there[0], there[1])} to the host was full"
+            destination = Plan.place_of_address(facts.destination)
+            if facts.trimmed_at_last_hop and destination:
+                t0_name = Plan.t0_name(destination[0], destination[1])
+                location = f"at the last hop: the queue of {t0_name} to the host was full"
+            elif earlier and not earlier.trimmed:
+                location = _location_between(earlier, sight)
             else:
-                where = _between(before, sight) if before and not before.trimmed else "by a full queue on its way"
-            out.append(f"trimmed {where}")
+                location = "by a full queue on its way"
+            out.append(f"trimmed {location}")
         return out
 
 
-def _newest(sent: list[_Transmission], ev: int) -> _Transmission | None:
-    return next((one for one in reversed(sent) if one.ev == ev), None)
+def _newest_of_ev(sent: list[_Transmission], ev: int) -> _Transmission | None:
+    return next((transmission for transmission in reversed(sent) if transmission.ev == ev), None)
 
 
 def _end(address: bytes) -> _End:
-    place = Plan.place_of_address(address)
-    return place[1:] if place else address
+    location = Plan.place_of_address(address)
+    return location[1:] if location else address
 
 
 def _keep(store: OrderedDict, key: tuple[_End, _End, int], value: object) -> bool:  # type: ignore[type-arg]
@@ -300,15 +306,15 @@ def _keep(store: OrderedDict, key: tuple[_End, _End, int], value: object) -> boo
     return full
 
 
-def _between(before: _Sight, now: _Sight) -> str:
+def _location_between(earlier: _Sight, now: _Sight) -> str:
     """Name the location between two sightings: a node, when both are ports of it."""
     node = _node_of(now)
-    return f"in {node}" if node and node == _node_of(before) else f"after frame {before.frame}"
+    return f"in {node}" if node and node == _node_of(earlier) else f"after frame {earlier.frame}"
 
 
 def _node_of(sight: _Sight) -> str:
     """Node of the port; empty where the file names none."""
-    return sight.place[0].rpartition("-eth")[0]
+    return sight.tap[0].rpartition("-eth")[0]
 
 
 def _ms(later: _Sight, earlier: _Sight) -> str:

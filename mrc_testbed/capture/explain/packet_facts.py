@@ -83,51 +83,51 @@ def facts_of(frame: bytes) -> PacketFacts:
     return facts
 
 
-def _ipv6(facts: PacketFacts, frame: bytes, at: int) -> None:
-    outer = IPV6.unpack(frame, at)
-    behind, then = outer["next_header"], at + IPV6.size
-    if behind == ROUTING_HEADER:
-        srh = frame[then : then + 2]
+def _ipv6(facts: PacketFacts, frame: bytes, offset: int) -> None:
+    outer = IPV6.unpack(frame, offset)
+    next_header, payload_offset = outer["next_header"], offset + IPV6.size
+    if next_header == ROUTING_HEADER:
+        srh = frame[payload_offset : payload_offset + 2]
         if len(srh) < 2:
             return
-        behind, then = srh[0], then + 8 + 8 * srh[1]
+        next_header, payload_offset = srh[0], payload_offset + 8 + 8 * srh[1]
     facts.dscp, facts.marked = outer["dscp"], outer["ecn"] == ECN_CE
-    if behind == IPV6_IN_IPV6 and outer["destination"] >> 96 == LOCATOR:
+    if next_header == IPV6_IN_IPV6 and outer["destination"] >> 96 == LOCATOR:
         facts.usids = usids_of(outer["destination"])
-        inner = IPV6.unpack(frame, then)
+        inner = IPV6.unpack(frame, payload_offset)
         facts.marked |= inner["ecn"] == ECN_CE
-        behind, then = inner["next_header"], then + IPV6.size
+        next_header, payload_offset = inner["next_header"], payload_offset + IPV6.size
     else:
         inner = outer
     facts.source, facts.destination = (inner[end].to_bytes(16, "big") for end in ("source", "destination"))
-    if behind == PROTOCOL_UDP:
-        _udp(facts, frame, then, inner["flow_label"])
+    if next_header == PROTOCOL_UDP:
+        _udp(facts, frame, payload_offset, inner["flow_label"])
 
 
-def _ipv4(facts: PacketFacts, frame: bytes, at: int) -> None:
-    header = IPV4.unpack(frame, at)
+def _ipv4(facts: PacketFacts, frame: bytes, offset: int) -> None:
+    header = IPV4.unpack(frame, offset)
     facts.dscp, facts.marked = header["dscp"], header["ecn"] == ECN_CE
     facts.source, facts.destination = (header[end].to_bytes(4, "big") for end in ("source", "destination"))
     if header["protocol"] == PROTOCOL_UDP:
-        _udp(facts, frame, at + 4 * header["ihl"], 0)
+        _udp(facts, frame, offset + 4 * header["ihl"], 0)
 
 
-def _udp(facts: PacketFacts, frame: bytes, at: int, flow_label: int) -> None:
-    udp = UDP.unpack(frame, at)
+def _udp(facts: PacketFacts, frame: bytes, offset: int, flow_label: int) -> None:
+    udp = UDP.unpack(frame, offset)
     facts.udp_port = udp["dport"]
     if udp["dport"] not in UDP_PORTS:
         return
     facts.ev = fields_to_ev(udp["sport"], flow_label, _CONFIG.wire.ev_layout)
-    at += UDP.size
-    bth = BTH.unpack(frame, at)
+    offset += UDP.size
+    bth = BTH.unpack(frame, offset)
     opcode = _MRC.get(bth["opcode"]) or _RC.get(bth["opcode"])
     if opcode is None:
         return
     facts.opcode, facts.dest_qp, facts.psn = opcode, bth["dest_qp"], bth["psn"]
     facts.retransmitted = isinstance(opcode, Opcode) and bool(bth["rtx"])
     if isinstance(opcode, RcOpcode):
-        behind = AETH if opcode is RcOpcode.ACKNOWLEDGE else None
+        header_layout = AETH if opcode is RcOpcode.ACKNOWLEDGE else None
     else:
-        behind = CONTROL_HEADERS[opcode][0] if opcode in CONTROL_HEADERS else None
-    if behind is not None:
-        facts.headers = behind.unpack(frame, at + BTH.size)
+        header_layout = CONTROL_HEADERS[opcode][0] if opcode in CONTROL_HEADERS else None
+    if header_layout is not None:
+        facts.headers = header_layout.unpack(frame, offset + BTH.size)

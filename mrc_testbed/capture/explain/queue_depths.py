@@ -23,7 +23,7 @@ FRESH_S = 0.01
 
 Beside a mark, an old depth would seem to contradict it.
 """
-KEPT = 256
+ANSWERS_KEPT = 256
 """Answers that are kept: a packet is looked at some answers after it passed."""
 
 
@@ -32,8 +32,8 @@ class QueueDepths:
 
     def __init__(self, control: Path, interfaces: Collection[str]) -> None:
         self._client = JsonlClient(control, name="switchd") if control.exists() and interfaces else None
-        self._asked = sorted(interfaces)
-        self._answers: deque[tuple[int, dict[str, int | None]]] = deque(maxlen=KEPT)
+        self._interfaces = sorted(interfaces)
+        self._answers: deque[tuple[int, dict[str, int | None]]] = deque(maxlen=ANSWERS_KEPT)
         """(CLOCK_REALTIME nanoseconds, bytes by interface), oldest first."""
         self._next_s = 0.0
 
@@ -42,14 +42,14 @@ class QueueDepths:
         """Whether the daemon answers."""
         return self._client is not None
 
-    def ask(self) -> None:
+    def request(self) -> None:
         """Read all depths, if it is time. A daemon that has gone is asked no more."""
         now = time.monotonic()
         if self._client is None or now < self._next_s:
             return
         self._next_s = now + EVERY_S
         try:
-            depths = self._client.request("counts", depths=self._asked)["depths"]
+            depths = self._client.request("counts", depths=self._interfaces)["depths"]
         except JsonlError:
             self.close()
             return
@@ -60,10 +60,10 @@ class QueueDepths:
 
         Empty without one that is fresh.
         """
-        at = bisect_right(self._answers, at_ns, key=lambda answer: answer[0]) - 1
-        if at < 0:
+        index = bisect_right(self._answers, at_ns, key=lambda answer: answer[0]) - 1
+        if index < 0:
             return ""
-        then_ns, depths = self._answers[at]
+        then_ns, depths = self._answers[index]
         depth = depths.get(interface)
         if depth is None or at_ns - then_ns > FRESH_S * 1e9:
             return ""

@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 
 from mrc_testbed.capture.explain import capture_reader, explained_file
 from mrc_testbed.capture.explain.explained_file import explain_file
-from mrc_testbed.capture.packet_files import INBOUND, OUTBOUND, Captured, PcapFile, PcapngFile, is_capture_file
+from mrc_testbed.capture.packet_files import INBOUND, OUTBOUND, CapturedPacket, PcapFile, PcapngFile, is_capture_file
 from mrc_testbed.cli.app import app
 from mrc_testbed.errors import UsageError
 from mrc_testbed.hosts.dissector import tshark
@@ -37,7 +37,7 @@ def pcap(path: Path, frames: list[bytes] = FRAMES, snap: int = 1 << 18) -> Path:
     with path.open("wb") as out:
         file = PcapFile(out)
         for number, frame in enumerate(frames):
-            file.write(Captured(AT_NS + number, frame[:snap], len(frame)))
+            file.write(CapturedPacket(AT_NS + number, frame[:snap], len(frame)))
     return path
 
 
@@ -45,7 +45,7 @@ def pcapng(path: Path, snap: int = 1 << 18) -> Path:
     with path.open("wb") as out:
         file = PcapngFile(out, ["h0-eth0", "h0-eth1"])
         for number, frame in enumerate(FRAMES):
-            packet, way = Captured(AT_NS + number, frame[:snap], len(frame)), (INBOUND, OUTBOUND)[number % 2]
+            packet, way = CapturedPacket(AT_NS + number, frame[:snap], len(frame)), (INBOUND, OUTBOUND)[number % 2]
             file.write(packet, number % 2, way, [b"seen by hand"])
     return path
 

@@ -56,13 +56,13 @@ def test_text__is_the_last_answer_before_a_packet_while_it_is_fresh(server, tmp_
     monkeypatch.setattr(queue_depths, "FRESH_S", 60.0)
     depths = QueueDepths(tmp_path / "switchd.sock", [PORT])
     before_ns = time.time_ns()
-    depths.ask()
+    depths.request()
     asked_ns = time.time_ns()
     assert depths.text(PORT, before_ns) == "", "nothing was known then"
     assert depths.text(PORT, asked_ns).startswith(f"queue of {PORT}: 1000 bytes, ")
     assert depths.text("p1-t0-0-eth4", asked_ns) == "", "not asked for"
     assert depths.text(PORT, asked_ns + round(60e9)) == "", "too old"
-    depths.ask()
+    depths.request()
     assert server.asked == 1, "not twice within a moment"
     depths.close()
 
@@ -70,12 +70,12 @@ def test_text__is_the_last_answer_before_a_packet_while_it_is_fresh(server, tmp_
 def test_ask__a_daemon_that_goes_and_one_that_never_was(server, tmp_path, monkeypatch):
     depths = QueueDepths(tmp_path / "switchd.sock", [PORT])
     monkeypatch.setattr(queue_depths, "EVERY_S", 0.0)
-    depths.ask()
+    depths.request()
     assert depths.open
     server._wait(server._server.close())
-    depths.ask()
+    depths.request()
     assert not depths.open
-    depths.ask()
+    depths.request()
     never = QueueDepths(tmp_path / "none.sock", [PORT])
-    never.ask()
+    never.request()
     assert not never.open and never.text(PORT, time.time_ns()) == ""

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from mrc_testbed.capture.packet_files import Captured, PcapFile
+from mrc_testbed.capture.packet_files import CapturedPacket, PcapFile
 from mrc_testbed.hosts.dissector import SCRIPT, generate, tshark
 from mrc_testbed.hosts.engine.config import Config
 from mrc_testbed.hosts.engine.rocev2.rc_packets import RcOpcode, RcWrite
@@ -66,7 +66,7 @@ def run_tshark(path: Path, frames: list[bytes], *options: str, snap: int = 1 << 
     with path.open("wb") as out:
         file = PcapFile(out)
         for number, frame in enumerate(frames):
-            file.write(Captured(10**18 + number, frame[:snap], len(frame)))
+            file.write(CapturedPacket(10**18 + number, frame[:snap], len(frame)))
     done = tshark(path, *options)
     assert done.returncode == 0, done.stderr
     assert "Lua Error" not in done.stdout + done.stderr and "lua:" not in done.stderr, done.stdout + done.stderr
