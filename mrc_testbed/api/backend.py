@@ -12,7 +12,7 @@ from mrc_testbed.api.records import NamedFault, PacketWay, PortCount
 from mrc_testbed.faults import FaultTarget
 from mrc_testbed.topologies.plan import Plan
 
-Tell = Callable[[str, dict[str, Any]], None]
+EventListener = Callable[[str, dict[str, Any]], None]
 """Callback for (host, event) with events as agents report them (hosts/agent/event_json.py).
 
 The host is empty for events of the controller.
@@ -53,13 +53,13 @@ class FabricBackend(Protocol):
     def open(self) -> None:
         """Bring it up."""
 
-    def listen(self, tell: Tell) -> None:
+    def listen(self, listener: EventListener) -> None:
         """Give `tell` every event from now on, from any thread, one at a time."""
 
     def close(self) -> None:
         """Remove everything. Idempotent."""
 
-    def wait(self, until: Callable[[], bool], limit_s: float | None) -> bool:
+    def wait(self, condition: Callable[[], bool], limit_s: float | None) -> bool:
         """Let time pass until `until()`, which is asked again after events; False: the limit came first."""
         ...
 

@@ -165,7 +165,7 @@ class AnyFabric:
         )
         self._run_dir, self._progress = run_dir, progress
         self._backend: FabricBackend | None = None
-        self._began = self._ended = 0.0
+        self._began_at = self._ended_at = 0.0
         self._events: list[FabricEvent] = []
         self._faults: list[HeldFault] = []
         self._numbers = count(1)
@@ -184,7 +184,7 @@ class AnyFabric:
         self._backend = backend
         try:
             backend.open()
-            self._began = backend.now()
+            self._began_at = backend.now()
             backend.listen(self._on)
         except BaseException:
             self.close()
@@ -199,7 +199,7 @@ class AnyFabric:
         backend = self._backend
         if backend is None:
             return
-        self._ended = self.now
+        self._ended_at = self.now
         try:
             backend.close()
         finally:
@@ -248,7 +248,7 @@ class AnyFabric:
     @property
     def now(self) -> float:
         """Seconds since it was up, of virtual or real time."""
-        return self._ended if self._backend is None else self._backend.now() - self._began
+        return self._ended_at if self._backend is None else self._backend.now() - self._began_at
 
     def run_for(self, seconds: Quantity) -> None:
         """Let time pass: virtual time runs, real time is slept through.
@@ -257,14 +257,14 @@ class AnyFabric:
         """
         self.backend.wait(lambda: False, units.seconds(seconds))
 
-    def run_until(self, true: Callable[[], bool], timeout: float | None = None) -> bool:
+    def run_until(self, condition: Callable[[], bool], timeout: float | None = None) -> bool:
         """Let time pass until `true()`; return False when `timeout` seconds pass first.
 
         `true` is called again after every event and each 0.1 s.
 
         Without `timeout` virtual time ends after an hour of it.
         """
-        return self.backend.wait(true, timeout)
+        return self.backend.wait(condition, timeout)
 
     # ---- send -------------------------------------------------------------------------------------------
 
@@ -284,9 +284,9 @@ class AnyFabric:
 
         Raises PlanError for no such host, UnitError, ApiError, and live the errors of the agents (AgentError).
         """
-        here, there = self.plan.host(source).name, self.plan.host(destination).name
-        if here == there:
-            raise ApiError(f"{here} cannot send to itself: the fabric carries nothing from a host to itself")
+        sender, receiver = self.plan.host(source).name, self.plan.host(destination).name
+        if sender == receiver:
+            raise ApiError(f"{sender} cannot send to itself: the fabric carries nothing from a host to itself")
         if transport not in TRANSPORTS:
             raise ApiError(f"no transport {transport!r} (has: {', '.join(TRANSPORTS)})")
         rate_bps = None if rate is None else units.rate(rate)
@@ -294,19 +294,19 @@ class AnyFabric:
             raise ApiError(f"rate {rate!r}: give 1 bit/s or more, such as 500K, 40M or 1G")
         content, size = _content(data)
         chunk = chunk_for(rate_bps or self.plan.nic_rate_bps, self.plan.pmtu_bytes)
-        order = TransferOrder(here, there, content, size, rate_bps, chunk, transport)
+        order = TransferOrder(sender, receiver, content, size, rate_bps, chunk, transport)
         backend = self.backend
-        for old in self.transfers:
-            if old.over and not old.closed and (old.source, old.destination) == (here, there):
-                backend.forget(here, old.number, old.qpn)
-                old.closed = True
+        for earlier in self.transfers:
+            if earlier.ended and not earlier.closed and (earlier.source, earlier.destination) == (sender, receiver):
+                backend.forget(sender, earlier.number, earlier.qpn)
+                earlier.closed = True
         with backend.lock:
             number = backend.send(order)
-            denied = [row["ev"] for row in backend.health(here, there) if row["denied_by"]]
-            made = FabricTransfer(self, order, number, denied)
-            self.transfers.append(made)
-        self._note(self.now, "transfer", here, f"{here} to {there}: {size:,} bytes begun")
-        return made
+            denied = [row["ev"] for row in backend.health(sender, receiver) if row["denied_by"]]
+            transfer = FabricTransfer(self, order, number, denied)
+            self.transfers.append(transfer)
+        self._note(self.now, "transfer", sender, f"{sender} to {receiver}: {size:,} bytes begun")
+        return transfer
 
     # ---- break and heal ---------------------------------------------------------------------------------
 
@@ -332,9 +332,10 @@ class AnyFabric:
     def restore(self, a: str, b: str) -> None:
         """End what holds a link down: cut, oneway, flap."""
         ends = set(self._ends(a, b))
-        for one in self.injected:
-            if isinstance(one.fault, HOLDS_DOWN) and any(set(target) == ends for target in one.fault.targets):
-                one.undo()
+        for held_fault in self.injected:
+            fault = held_fault.fault
+            if isinstance(fault, HOLDS_DOWN) and any(set(target) == ends for target in fault.targets):
+                held_fault.undo()
 
     def loss(self, a: str, b: str, share: Quantity, *, sender: str | None = None) -> HeldFault:
         """Lose packets of a link: a share ("1%", 0.01), or a pattern ("0001": each fourth); ports stay up.
@@ -353,12 +354,12 @@ class AnyFabric:
         """Give a link another rate (bits/s), another one-way delay (seconds), or both."""
         if rate is None and delay is None:
             raise ApiError(f"degrade {a} {b}: give rate=, delay=, or both, such as rate='1M'")
-        made = LineFault((self._ends(a, b),), direction=self._way(a, b, sender))
+        fault = LineFault((self._ends(a, b),), direction=self._way(a, b, sender))
         if rate is not None:
-            made = replace(made, rate=units.rate(rate))
-            if not (made.rate or 0) > 0:
+            fault = replace(fault, rate=units.rate(rate))
+            if not (fault.rate or 0) > 0:
                 raise ApiError(f"rate {rate!r}: give more than 0 bits/s; `cut` takes a link down")
-        return self._replace(made if delay is None else replace(made, delay=units.seconds(delay)))
+        return self._replace(fault if delay is None else replace(fault, delay=units.seconds(delay)))
 
     def blackhole(self, switch: str) -> HeldFault:
         """Let a switch lose every packet while its ports stay up."""
@@ -371,52 +372,52 @@ class AnyFabric:
     def power_on(self, switch: str) -> None:
         """Give a switch its power again; it comes up empty, and live the controller fills it."""
         name = self.plan.switch(switch).name
-        for one in self.injected:
-            if isinstance(one.fault, PowerOffFault) and name in one.fault.targets:
-                one.undo()
+        for held_fault in self.injected:
+            if isinstance(held_fault.fault, PowerOffFault) and name in held_fault.fault.targets:
+                held_fault.undo()
 
-    def reboot(self, switch: str, off: Quantity = None) -> None:
-        """Take a switch's power for `off` seconds (None: 1 s live, 2 s in virtual time) and give it back.
+    def reboot(self, switch: str, downtime: Quantity = None) -> None:
+        """Take a switch's power for `downtime` seconds (None: 1 s live, 2 s in virtual time) and give it back.
 
         Live it returns when the switch is on again.
         """
-        fault = RebootFault((self.plan.switch(switch).name,), None if off is None else units.seconds(off))
-        held = HeldFault(self, fault)
-        fault.begin(self.backend.faults, held.held, next(self._numbers))
-        self._note(held.begun_s, "fault", fault.targets[0], str(fault))
+        fault = RebootFault((self.plan.switch(switch).name,), None if downtime is None else units.seconds(downtime))
+        held_fault = HeldFault(self, fault)
+        fault.begin(self.backend.faults, held_fault.held, next(self._numbers))
+        self._note(held_fault.begun_s, "fault", fault.targets[0], str(fault))
 
     def inject(self, fault: InjectedFault) -> HeldFault:
         """Inject any kind of fault (faults/kinds.py).
 
         Raises FaultError, FabricError for what this form cannot do.
         """
-        one, target = HeldFault(self, fault), self.backend.faults
+        held_fault, target = HeldFault(self, fault), self.backend.faults
         try:
-            fault.begin(target, one.held, next(self._numbers))
+            fault.begin(target, held_fault.held, next(self._numbers))
         except BaseException:
-            target.undo(one.held)  # what was done of it
+            target.undo(held_fault.held)  # what was done of it
             raise
-        self._faults.append(one)
-        self._note(one.begun_s, "fault", _place(fault), str(fault))
-        return one
+        self._faults.append(held_fault)
+        self._note(held_fault.begun_s, "fault", _target_names(fault), str(fault))
+        return held_fault
 
     def heal(self) -> None:
         """End every fault: links up, switches powered, rates, delays and losses as planned."""
-        for one in reversed(self.injected):
-            one.undo()
+        for held_fault in reversed(self.injected):
+            held_fault.undo()
         self.backend.faults.heal()
 
-    def deny(self, *place: str) -> None:
+    def deny(self, *location: str) -> None:
         """Take a switch, or the link between two nodes, off the paths of all hosts until `allow`.
 
         `heal` does not end it.
         """
-        self._change_denylist("deny", denylist_entry(self.plan, *place))
+        self._change_denylist("deny", denylist_entry(self.plan, *location))
 
-    def allow(self, *place: str) -> None:
+    def allow(self, *location: str) -> None:
         """Take a place off the denylist again; without one, everything."""
-        if place:
-            self._change_denylist("allow", denylist_entry(self.plan, *place))
+        if location:
+            self._change_denylist("allow", denylist_entry(self.plan, *location))
         else:
             self._change_denylist("clear", {"name": "everything"})
 
@@ -429,19 +430,19 @@ class AnyFabric:
         """Faults that hold now, oldest first."""
         return [fault for fault in self._faults if fault.active]
 
-    def end_fault(self, one: HeldFault) -> None:
+    def end_fault(self, held_fault: HeldFault) -> None:
         """End a fault of `injected`; HeldFault.undo is the same."""
         if self._backend is not None:
-            one.fault.end(self._backend.faults, one.held)
-        one.ended_s = self.now
-        self._note(one.ended_s, "fault", _place(one.fault), f"over: {one.fault}")
+            held_fault.fault.end(self._backend.faults, held_fault.held)
+        held_fault.ended_s = self.now
+        self._note(held_fault.ended_s, "fault", _target_names(held_fault.fault), f"over: {held_fault.fault}")
 
     def _replace(self, fault: LossFault | LineFault) -> HeldFault:
         """Begin a fault in place of one of its kind at its place."""
-        for one in self.injected:
-            old = one.fault
-            if type(old) is type(fault) and old.targets == fault.targets and _same_values(old, fault):
-                one.undo()
+        for held_fault in self.injected:
+            old_fault = held_fault.fault
+            if type(old_fault) is type(fault) and old_fault.targets == fault.targets and _same_values(old_fault, fault):
+                held_fault.undo()
         return self.inject(fault)
 
     def _ends(self, a: str, b: str) -> tuple[str, str]:
@@ -458,10 +459,10 @@ class AnyFabric:
 
     def evs(self, source: str, destination: str) -> list[PathState]:
         """Every path between two hosts: uSID address, state, packets and losses. Raises PlanError."""
-        here, there = self.plan.host(source).name, self.plan.host(destination).name
-        if here == there:
-            raise ApiError(f"{here} to itself: give two hosts")
-        return [PathState.of_health(row) for row in self.backend.health(here, there)]
+        sender, receiver = self.plan.host(source).name, self.plan.host(destination).name
+        if sender == receiver:
+            raise ApiError(f"{sender} to itself: give two hosts")
+        return [PathState.of_health(row) for row in self.backend.health(sender, receiver)]
 
     def trace(self, source: str, destination: str, ev: int) -> PacketWay:
         """The way of one packet of an EV, with the switches and links as they are now; nothing is sent.
@@ -469,17 +470,17 @@ class AnyFabric:
         Live each switch's own program and tables decide (`mrc trace`); in virtual time its model does. Raises PlanError
         for an EV that is none of this pair.
         """
-        here, there = self.plan.host(source), self.plan.host(destination)
-        planes = dict(self.plan.ev_planes(here, there))
+        sender, receiver = self.plan.host(source), self.plan.host(destination)
+        planes = dict(self.plan.ev_planes(sender, receiver))
         plane = planes.get(ev) if self.plan.mode.ev_is_path else None
         if plane is None:
             if not self.plan.mode.ev_is_path:
                 raise ApiError(
                     f"in mode {self.plan.mode} an EV names no path: trace() needs one that does, such as srv6"
                 )
-            shown = ", ".join(f"{one:#06x}" for one in list(planes)[:16])
-            raise ApiError(f"EV {ev:#06x} is none of {here.name} to {there.name} (has: {shown})")
-        return self.backend.trace(here.name, there.name, ev, plane)
+            examples = ", ".join(f"{candidate:#06x}" for candidate in list(planes)[:16])
+            raise ApiError(f"EV {ev:#06x} is none of {sender.name} to {receiver.name} (has: {examples})")
+        return self.backend.trace(sender.name, receiver.name, ev, plane)
 
     def counters(self, switch: str | None = None) -> list[PortCount]:
         """Packets by switch port: forwarded, marked, trimmed, dropped and why; of all switches or one."""
@@ -491,44 +492,46 @@ class AnyFabric:
 
         Raises VirtualTimeError in virtual time, where no controller runs.
         """
-        return self.backend.findings(self._began)
+        return self.backend.findings(self._began_at)
 
     def events(self, *kinds: EventKind) -> list[FabricEvent]:
         """Return the events in order of time: all, or those of some kinds."""
-        return sorted((one for one in self._events if not kinds or one.kind in kinds), key=lambda one: one.at_s)
+        return sorted(
+            (event for event in self._events if not kinds or event.kind in kinds), key=lambda event: event.at_s
+        )
 
     # ---- told by the backend ----------------------------------------------------------------------------
 
-    def _note(self, at_s: float, kind: EventKind, where: str, text: str) -> None:
-        self._events.append(FabricEvent(at_s, kind, where, text))
+    def _note(self, at_s: float, kind: EventKind, location: str, text: str) -> None:
+        self._events.append(FabricEvent(at_s, kind, location, text))
 
     def _on(self, host: str, event: dict[str, Any]) -> None:
         """An event of a host's agent or engine, or of the controller (`host` empty)."""
-        at_s = (event.get("ended_at") or event["t"]) - self._began  # a transfer is told of when it has been checked
+        at_s = (event.get("ended_at") or event["t"]) - self._began_at  # a transfer is told of when it has been checked
         match event["event"]:
             case "progress":
-                for one in self._of(host, event["transfer"]):
-                    one.on_progress(event, at_s)
+                for transfer in self._transfers_of(host, event["transfer"]):
+                    transfer.on_progress(event, at_s)
             case "transfer":
-                for one in self._of(host, event["transfer"]):
-                    one.on_transfer(event, at_s)
-                    if one.over:
-                        said = event["error"] or f"arrived, {units.show_rate(event['goodput_bps'])}"
-                        self._note(at_s, "transfer", host, f"{host} to {one.destination}: {said}")
+                for transfer in self._transfers_of(host, event["transfer"]):
+                    transfer.on_transfer(event, at_s)
+                    if transfer.ended:
+                        outcome = event["error"] or f"arrived, {units.show_rate(event['goodput_bps'])}"
+                        self._note(at_s, "transfer", host, f"{host} to {transfer.destination}: {outcome}")
             case "ev":
                 move = EvMove(at_s, event["ev"], event["plane"], event["from"], event["to"], event["cause"])
-                for one in self.transfers:
-                    if one.source == host and one.has_qp(event["qpn"]):
-                        one.ev_moves.append(move)
-                text = f"{host} to {event['peer']}: EV {move.ev:#06x} {move.new}: {move.cause}"
+                for transfer in self.transfers:
+                    if transfer.source == host and transfer.has_qp(event["qpn"]):
+                        transfer.ev_moves.append(move)
+                text = f"{host} to {event['peer']}: EV {move.ev:#06x} {move.new_state}: {move.cause}"
                 self._note(at_s, "ev", host, text)
             case "plane":
-                for one in self.transfers:
-                    if one.source == host:
-                        one.on_plane(event["peer"], event["plane"], event["up"], at_s)
-                whose = event["peer"] or host
+                for transfer in self.transfers:
+                    if transfer.source == host:
+                        transfer.on_plane(event["peer"], event["plane"], event["up"], at_s)
+                port_owner = event["peer"] or host
                 state = "up" if event["up"] else "down"
-                self._note(at_s, "plane", host, f"{host}: plane {event['plane']} at {whose} is {state}")
+                self._note(at_s, "plane", host, f"{host}: plane {event['plane']} at {port_owner} is {state}")
             case "qp_error":
                 self._note(at_s, "qp_error", host, f"{host} to {event['peer']}: {event['detail']}")
             case "fault" if event["change"] != "updated":
@@ -536,8 +539,8 @@ class AnyFabric:
                 text = f"controller: {fault['text']} ({event['change']})"
                 self._note(at_s, "finding", fault["location"], text)
 
-    def _of(self, host: str, number: int) -> list[FabricTransfer]:
-        return [one for one in self.transfers if one.source == host and one.number == number]
+    def _transfers_of(self, host: str, number: int) -> list[FabricTransfer]:
+        return [transfer for transfer in self.transfers if transfer.source == host and transfer.number == number]
 
 
 def _text(value: Quantity) -> str | None:
@@ -564,14 +567,14 @@ def _content(data: bytes | int | str | Path) -> tuple[Path | bytes | int, int]:
     return content, size
 
 
-def _place(fault: InjectedFault) -> str:
+def _target_names(fault: InjectedFault) -> str:
     return ", ".join(" ".join(target) if isinstance(target, tuple) else str(target) for target in fault.targets)
 
 
-def _same_values(old: InjectedFault, new: LossFault | LineFault) -> bool:
+def _same_values(replaced_fault: InjectedFault, fault: LossFault | LineFault) -> bool:
     """Whether a new fault is of the same direction, and sets all that the old one did."""
-    if old.values["direction"] != new.direction:
+    if replaced_fault.values["direction"] != fault.direction:
         return False
-    if isinstance(new, LossFault):
+    if isinstance(fault, LossFault):
         return True
-    return all(old.values[key] is None or new.values[key] is not None for key in ("rate", "delay"))
+    return all(replaced_fault.values[key] is None or fault.values[key] is not None for key in ("rate", "delay"))

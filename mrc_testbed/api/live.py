@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
-from mrc_testbed.api.backend import Tell, TransferOrder
+from mrc_testbed.api.backend import EventListener, TransferOrder
 from mrc_testbed.api.records import ApiError, NamedFault, PacketWay, PortCount
 from mrc_testbed.capture.trace import LiveFabric, follow
 from mrc_testbed.cli.prompt.commands.faults import injection_of
@@ -62,7 +62,7 @@ class LiveBackend:
     def open(self) -> None:
         self.lab.start()
 
-    def listen(self, tell: Tell) -> None:
+    def listen(self, listener: EventListener) -> None:
         for host in self.plan.hosts:
             agent = self._agents[host.name] = AgentClient(
                 self.lab.run_dir.agent_socket(host.name), works=self.lab.works(host.name)
@@ -70,7 +70,7 @@ class LiveBackend:
             self._watches[host.name] = agent.watch(*EVENTS)
         self._watches[""] = self.lab.controller.watch(events="fault")
         self._ending = socket.socketpair()
-        self._thread = threading.Thread(target=self._take, args=(tell, self._ending[0]), name="events", daemon=True)
+        self._thread = threading.Thread(target=self._take, args=(listener, self._ending[0]), name="events", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
@@ -92,7 +92,7 @@ class LiveBackend:
         for agent in self._agents.values():
             agent.close()
 
-    def _take(self, tell: Tell, ending: socket.socket) -> None:
+    def _take(self, listener: EventListener, ending: socket.socket) -> None:
         """Pass events on until the end.
 
         A source that has closed is ignored: `wait` reports which process has died.
@@ -107,26 +107,26 @@ class LiveBackend:
                         return
                     host, watch = key.data
                     try:
-                        self._drain(tell, host, watch)
+                        self._drain(listener, host, watch)
                     except (AgentError, JsonlError):
                         selector.unregister(key.fileobj)
 
-    def _drain(self, tell: Tell, host: str, watch: AgentWatch | EventStream) -> None:
+    def _drain(self, listener: EventListener, host: str, watch: AgentWatch | EventStream) -> None:
         while (event := watch.get(0.0)) is not None:
             with self.lock:
                 if event["event"] == "transfer" and event["state"] in ("done", "failed"):
                     self._remove(host, self._sent.pop((host, event["transfer"]), None))
-                tell(host, event)
+                listener(host, event)
                 self.lock.notify_all()
 
-    def wait(self, until: Callable[[], bool], limit_s: float | None) -> bool:
+    def wait(self, condition: Callable[[], bool], limit_s: float | None) -> bool:
         deadline = None if limit_s is None else time.monotonic() + limit_s
         with self.lock:
-            while not until():
-                left = CHECK_S if deadline is None else deadline - time.monotonic()
-                if left <= 0:
+            while not condition():
+                remaining_s = CHECK_S if deadline is None else deadline - time.monotonic()
+                if remaining_s <= 0:
                     return False
-                self.lock.wait(min(left, CHECK_S))
+                self.lock.wait(min(remaining_s, CHECK_S))
                 self.lab.check()
         return True
 
@@ -136,17 +136,17 @@ class LiveBackend:
         self._files += 1
         folder = self.lab.run_dir.data
         received = self.lab.path_for(order.destination, f"api-{self._files}-{order.destination}")
-        path, ours = order.content, None
+        path, local_copy = order.content, None
         if not isinstance(path, Path):
-            path = ours = folder / f"api-{self._files}-{order.source}"
-        there: Path | None = None
-        _require_room(folder, order.size_bytes * (1 if ours is None else 2))
+            path = local_copy = folder / f"api-{self._files}-{order.source}"
+        sender_path: Path | None = None
+        _require_room(folder, order.size_bytes * (1 if local_copy is None else 2))
         try:
-            if ours is not None:
-                _write(ours, order.content)
-            there = self.lab.bring(order.source, path)
-            begun = self._agents[order.source].send_file(
-                there,
+            if local_copy is not None:
+                _write(local_copy, order.content)
+            sender_path = self.lab.bring(order.source, path)
+            answer = self._agents[order.source].send_file(
+                sender_path,
                 order.destination,
                 dest_path=str(received),
                 rate_bps=order.rate_bps,
@@ -157,16 +157,16 @@ class LiveBackend:
                 patient=True,
             )
         except BaseException:
-            if ours is not None or there != path:
-                self._remove(order.source, there)
+            if local_copy is not None or sender_path != path:
+                self._remove(order.source, sender_path)
             raise
         finally:
-            if ours is not None and there != ours:  # never sent, or a copy of it is
-                ours.unlink(missing_ok=True)
-        key = order.source, int(begun["transfer"])
+            if local_copy is not None and sender_path != local_copy:  # never sent, or a copy of it is
+                local_copy.unlink(missing_ok=True)
+        key = order.source, int(answer["transfer"])
         self._received[key] = order.destination, received
-        if ours is not None or there != path:
-            self._sent[key] = there
+        if local_copy is not None or sender_path != path:
+            self._sent[key] = sender_path
         return key[1]
 
     def read(self, source: str, number: int) -> bytes:
@@ -208,7 +208,7 @@ class LiveBackend:
                 continue  # it counts nothing, and answers nobody
             answer = self.lab.controller.request("counters", timeout_s=SWITCHES_S, patient=True, switch=switch.name)
             for port in answer["ports"]:
-                name, neighbour, _, forwarded, marked, trims, dropped, why = counter_row(
+                name, neighbour, _, forwarded, marked, trims, dropped, reasons = counter_row(
                     self.plan, switch.name, port, answer["counters"]
                 )
                 at_last = sum(count for reason, count in trims.items() if "last" in reason)
@@ -222,17 +222,17 @@ class LiveBackend:
                         trims.total(),
                         at_last,
                         dropped,
-                        {reason: count for reason, count in why.items() if count},
+                        {reason: count for reason, count in reasons.items() if count},
                     )
                 )
         return out
 
     def findings(self, began: float) -> list[NamedFault]:
-        injected = [one for _, what, one in list(self.lab.inject.log) if what == "begin"]
+        injections = [injection for _, change, injection in list(self.lab.inject.log) if change == "begin"]
         out = []
         for fault in self.lab.controller.request("faults")["faults"]:
-            one, cleared = injection_of(fault, injected), fault["cleared"]
-            sources = dict.fromkeys(str(seen["source"]).split()[0] for seen in fault["evidence"])
+            injection, cleared_at = injection_of(fault, injections), fault["cleared"]
+            sources = dict.fromkeys(str(symptom["source"]).split()[0] for symptom in fault["evidence"])
             out.append(
                 NamedFault(
                     fault["number"],
@@ -241,21 +241,21 @@ class LiveBackend:
                     fault["location"],
                     fault["text"],
                     fault["raised"] - began,
-                    None if cleared is None else cleared - began,
+                    None if cleared_at is None else cleared_at - began,
                     tuple(sources),
-                    None if one is None else fault["raised"] - one.began_at,
+                    None if injection is None else fault["raised"] - injection.began_at,
                 )
             )
         return out
 
 
 def _require_room(folder: Path, size: int) -> None:
-    free = os.statvfs(folder)
-    left = free.f_bavail * free.f_frsize
-    if size * 1.05 > left:
+    disk = os.statvfs(folder)
+    free_bytes = disk.f_bavail * disk.f_frsize
+    if size * 1.05 > free_bytes:
         raise ApiError(
-            f"{folder} has {left >> 20} MiB free and {size >> 20} MiB are needed: give run_dir= a folder with room, or "
-            "send less"
+            f"{folder} has {free_bytes >> 20} MiB free and {size >> 20} MiB are needed: "
+            "give run_dir= a folder with room, or send less"
         )
 
 

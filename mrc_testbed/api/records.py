@@ -87,8 +87,8 @@ class EvMove:
     at_s: float
     ev: int
     plane: int
-    old: str
-    new: str
+    old_state: str
+    new_state: str
     cause: str
 
 
@@ -102,7 +102,7 @@ class FabricEvent:
 
     `fault`: begun or ended by this program; `finding`: named or cleared by the controller; others: by hosts.
     """
-    where: str
+    location: str
     """Host, link or switch."""
     text: str
 
@@ -118,7 +118,7 @@ class NamedFault:
     state: str
     """`active`, `cleared` or `merged`."""
     kind: str
-    where: str
+    location: str
     text: str
     raised_s: float
     cleared_s: float | None
@@ -145,7 +145,7 @@ class PortCount:
     """All trimmed packets; `trimmed_last_hop` counts those towards a host."""
     trimmed_last_hop: int
     dropped: int
-    why: dict[str, int]
+    drops_by_reason: dict[str, int]
     """Drops by reason."""
 
 

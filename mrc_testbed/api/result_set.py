@@ -48,6 +48,6 @@ class ResultSet:
         except OSError as error:
             raise ApiError(f"{file}: {error.strerror}: give a file in a folder that exists") from None
 
-    def _frame(self, which: Rows) -> pandas.DataFrame:
+    def _frame(self, rows: Rows) -> pandas.DataFrame:
         self.skipped = []
-        return frame(self.paths, which, self.skipped)
+        return frame(self.paths, rows, self.skipped)

@@ -42,7 +42,7 @@ class TransferFabric(Protocol):
     @property
     def backend(self) -> FabricBackend: ...
 
-    def run_until(self, true: Callable[[], bool], timeout: float | None = None) -> bool: ...
+    def run_until(self, condition: Callable[[], bool], timeout: float | None = None) -> bool: ...
 
 
 class FabricTransfer:
@@ -82,7 +82,7 @@ class FabricTransfer:
     # ---- progress ---------------------------------------------------------------------------------------
 
     @property
-    def over(self) -> bool:
+    def ended(self) -> bool:
         """Whether it has ended, well or not."""
         return self._outcome is not None
 
@@ -102,9 +102,9 @@ class FabricTransfer:
         """
         if not 0 <= share <= 1:
             raise ApiError(f"share = {share!r}: give 0 to 1")
-        if not self._fabric.run_until(lambda: self.over or self.share >= share, timeout):
-            raise NotInTimeError(f"{self}: {share:.0%} is not there {_after(timeout)}")
-        if self.over and self.share < share:
+        if not self._fabric.run_until(lambda: self.ended or self.share >= share, timeout):
+            raise NotInTimeError(f"{self}: {share:.0%} is not there {_timeout_text(timeout)}")
+        if self.ended and self.share < share:
             self._checked()
 
     def wait(self, timeout: float | None = None) -> TransferResult:
@@ -112,8 +112,8 @@ class FabricTransfer:
 
         Raises TransferFailedError, NotInTimeError.
         """
-        if not self._fabric.run_until(lambda: self.over, timeout):
-            raise NotInTimeError(f"{self}: not over {_after(timeout)}")
+        if not self._fabric.run_until(lambda: self.ended, timeout):
+            raise NotInTimeError(f"{self}: not over {_timeout_text(timeout)}")
         return self.result
 
     @property
@@ -147,7 +147,7 @@ class FabricTransfer:
 
     def _checked(self) -> dict[str, Any]:
         if self._outcome is None:
-            raise ApiError(f"{self}: it is not over: wait() first")
+            raise ApiError(f"{self}: not over yet. Cure: call wait() first")
         if self._outcome["state"] != "done":
             raise TransferFailedError(f"{self}: {self._outcome['error']}")
         return self._outcome
@@ -176,17 +176,17 @@ class FabricTransfer:
         for sample in samples:
             if sample.acked_bytes > acked[-1][1][0]:
                 acked.append((sample.at_s, (float(sample.acked_bytes),)))
-        at, end = self.begun_s, samples[-1].at_s
-        before = (*acked[0][1], *totals[0][1])
+        begin_s, end = self.begun_s, samples[-1].at_s
+        old_totals = (*acked[0][1], *totals[0][1])
         number = 0
-        while at < end - 1e-9:
+        while begin_s < end - 1e-9:
             number += 1
-            until = min(self.begun_s + number * every, end)
-            after = (*_between(acked, until), *_between(totals, until))
-            out["at_s"].append(at)
-            for name, a, b in zip(names, before, after, strict=True):
-                out[name].append((b - a) * 8 / (until - at) if name.endswith("_bps") else b - a)
-            at, before = until, after
+            end_s = min(self.begun_s + number * every, end)
+            new_totals = (*_interpolate(acked, end_s), *_interpolate(totals, end_s))
+            out["at_s"].append(begin_s)
+            for name, a, b in zip(names, old_totals, new_totals, strict=True):
+                out[name].append((b - a) * 8 / (end_s - begin_s) if name.endswith("_bps") else b - a)
+            begin_s, old_totals = end_s, new_totals
         return out
 
     def ev_timeline(self) -> dict[str, list[Any]]:
@@ -200,8 +200,8 @@ class FabricTransfer:
         plan = self._fabric.plan
         planes = {move.ev: move.plane for move in self.ev_moves}
         if plan.mode.ev_is_path:
-            known = plan.evs(plan.host(self.source), plan.host(self.destination))
-            planes = {ev: ev_plane(ev) for ev in known} | planes
+            all_evs = plan.evs(plan.host(self.source), plan.host(self.destination))
+            planes = {ev: ev_plane(ev) for ev in all_evs} | planes
         last = max(
             [self._fabric.now if self.ended_s is None else self.ended_s, *(ev_move.at_s for ev_move in self.ev_moves)]
         )
@@ -217,18 +217,18 @@ class FabricTransfer:
     def _spans(self, ev: int, plane: int) -> list[tuple[float, str]]:
         """(begin, state) of one EV, neighbours different."""
         news: list[tuple[float, Any]] = [(move.at_s, move) for move in self.ev_moves if move.ev == ev]
-        news += [(at, (end, up)) for at, end, which, up in self._planes if which == plane]
-        state, down = "denied" if ev in self._denied else "good", set[str | None]()
+        news += [(at_s, (end, up)) for at_s, end, port_plane, up in self._planes if port_plane == plane]
+        state, ports_down = "denied" if ev in self._denied else "good", set[str | None]()
         spans = [(self.begun_s, state)]
-        for at, what in sorted(news, key=lambda pair: pair[0]):
-            if isinstance(what, EvMove):
-                state = what.new
+        for at_s, change in sorted(news, key=lambda pair: pair[0]):
+            if isinstance(change, EvMove):
+                state = change.new_state
             else:
-                end, up = what
-                (down.discard if up else down.add)(end)
-            shown = PORT_DOWN if down and state == "good" else state
-            if shown != spans[-1][1]:
-                spans.append((max(at, self.begun_s), shown))
+                end, up = change
+                (ports_down.discard if up else ports_down.add)(end)
+            visible_state = PORT_DOWN if ports_down and state == "good" else state
+            if visible_state != spans[-1][1]:
+                spans.append((max(at_s, self.begun_s), visible_state))
         return spans
 
     # ---- told by the fabric -----------------------------------------------------------------------------
@@ -245,7 +245,7 @@ class FabricTransfer:
     def on_progress(self, event: dict[str, Any], at_s: float) -> None:
         """Handle a progress report of the source."""
         self.qpn = event["qpn"]
-        if not self.over:
+        if not self.ended:
             self._sample(at_s, event["bytes_done"], event["counters"])
 
     def _sample(self, at_s: float, acked: int, counters: dict[str, Any]) -> None:
@@ -264,15 +264,15 @@ class FabricTransfer:
             self._planes.append((at_s, end, plane, up))
 
 
-def _after(timeout: float | None) -> str:
+def _timeout_text(timeout: float | None) -> str:
     return f"{'in an hour' if timeout is None else f'after {timeout:g} s'}: wait longer, or see events()"
 
 
-def _between(points: Sequence[tuple[float, tuple[float, ...]]], at: float) -> tuple[float, ...]:
+def _interpolate(points: Sequence[tuple[float, tuple[float, ...]]], time: float) -> tuple[float, ...]:
     """Totals at a time, by straight lines between points (time, totals)."""
-    i = bisect_right(points, at, key=lambda point: point[0])
+    i = bisect_right(points, time, key=lambda point: point[0])
     if i >= len(points):
         return points[-1][1]
-    (begin, before), (end, after) = points[i - 1], points[i]
-    part = (at - begin) / (end - begin)
-    return tuple(a + (b - a) * part for a, b in zip(before, after, strict=True))
+    (begin, begin_totals), (end, end_totals) = points[i - 1], points[i]
+    part = (time - begin) / (end - begin)
+    return tuple(a + (b - a) * part for a, b in zip(begin_totals, end_totals, strict=True))

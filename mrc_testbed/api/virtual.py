@@ -15,7 +15,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, Literal
 
-from mrc_testbed.api.backend import Tell, TransferOrder
+from mrc_testbed.api.backend import EventListener, TransferOrder
 from mrc_testbed.api.records import NamedFault, PacketWay, PortCount, VirtualTimeError
 from mrc_testbed.faults import FaultTarget
 from mrc_testbed.hosts.agent.denylist import Denylist
@@ -50,7 +50,7 @@ class VirtualBackend:
         self._numbers = count(1)
         self._health = {host.name: PathHealth(plan, host) for host in plan.hosts}
         self._denylists = {host.name: Denylist(plan, host) for host in plan.hosts}
-        self._tell: Tell = lambda _host, _event: None
+        self._report: EventListener = lambda _host, _event: None
 
     @property
     def faults(self) -> FaultTarget:
@@ -68,8 +68,8 @@ class VirtualBackend:
     def open(self) -> None:
         self.fabric.run_until(min(SETTLE_S, SETTLE_RTTS * self.plan.base_rtt_s()))
 
-    def listen(self, tell: Tell) -> None:
-        self._tell = tell
+    def listen(self, listener: EventListener) -> None:
+        self._report = listener
         for name, host in self.fabric.hosts.items():
             host.listen(partial(self._on_event, name))
         self.fabric.sample(PROGRESS_S, self._on_tick)
@@ -77,24 +77,24 @@ class VirtualBackend:
     def close(self) -> None:
         self._transfers.clear()
 
-    def wait(self, until: Callable[[], bool], limit_s: float | None) -> bool:
+    def wait(self, condition: Callable[[], bool], limit_s: float | None) -> bool:
         end = self.fabric.now + (LIMIT_S if limit_s is None else limit_s)
         while self.fabric.now < end:
             tick = min(self.fabric.now + CHECK_S, end)
-            if self.fabric.run_until(until, limit_s=tick - self.fabric.now):
+            if self.fabric.run_until(condition, limit_s=tick - self.fabric.now):
                 return True
             self.fabric.run_until(tick)
-        return until()
+        return condition()
 
     def _on_event(self, host: str, event: Event) -> None:
         if isinstance(event, EvChanged | PlaneChanged | QpError):
             fields = event_json(event, self.plan.mode.ev_is_path)
-            self._tell(host, {"event": event_name(event), "t": event.at, **fields})
+            self._report(host, {"event": event_name(event), "t": event.at, **fields})
 
     def _on_tick(self, _now: float) -> None:
         for transfer in self._transfers.values():
-            if not transfer.over:
-                transfer.tell_progress()
+            if not transfer.ended:
+                transfer.report_progress()
 
     # ---- transfers --------------------------------------------------------------------------------------
 
@@ -107,11 +107,11 @@ class VirtualBackend:
                 pass
             case size:
                 data = Random(f"{self.seed}/transfer/{number}").randbytes(size)
-        here, there = self.plan.host(order.source), self.plan.host(order.destination)
-        denied = self._denylists[here.name].denied(there, self.plan.ev_planes(here, there))
-        one = _VirtualTransfer(self.fabric, order, number, data, list(denied), partial(self._tell, order.source))
-        self._transfers[order.source, number] = one
-        self._apply_denylist(one)
+        source_host, target = self.plan.host(order.source), self.plan.host(order.destination)
+        denied = self._denylists[source_host.name].denied(target, self.plan.ev_planes(source_host, target))
+        transfer = _VirtualTransfer(self.fabric, order, number, data, list(denied), partial(self._report, order.source))
+        self._transfers[order.source, number] = transfer
+        self._apply_denylist(transfer)
         return number
 
     def read(self, source: str, number: int) -> bytes:
@@ -132,15 +132,15 @@ class VirtualBackend:
         for transfer in self._transfers.values():
             self._apply_denylist(transfer)
 
-    def _apply_denylist(self, one: _VirtualTransfer) -> None:
+    def _apply_denylist(self, transfer: _VirtualTransfer) -> None:
         """Deny and allow EVs of a transfer's QPs so that they match the lists of its hosts, as agents do."""
-        source, destination = one.order.source, one.order.destination
-        for here, there, qp in ((source, destination, one.qp), (destination, source, one.peer_qp)):
+        source, destination = transfer.order.source, transfer.order.destination
+        for local_name, peer_name, qp in ((source, destination, transfer.qp), (destination, source, transfer.peer_qp)):
             if qp.transport != "mrc" or qp.state is not EngineQpState.RTS:
                 continue
             evs = {ev["ev"]: ev for ev in qp.ev_states()}
             pairs = [(ev, row["plane"]) for ev, row in evs.items()]
-            denied = self._denylists[here].denied(self.plan.host(there), pairs)
+            denied = self._denylists[local_name].denied(self.plan.host(peer_name), pairs)
             for ev, row in evs.items():
                 if (ev in denied) != (row["state"] == "denied"):
                     qp.deny_ev(ev, ev in denied, self.fabric.now)
@@ -148,19 +148,19 @@ class VirtualBackend:
     # ---- looking ----------------------------------------------------------------------------------------
 
     def health(self, source: str, destination: str) -> list[dict[str, Any]]:
-        mine = [
+        qp_evs = [
             transfer.qp.ev_states()
             for transfer in self._transfers.values()
             if (transfer.order.source, transfer.order.destination, transfer.order.transport)
             == (source, destination, "mrc")
         ]
-        report = self._health[source].report(self.plan.host(destination), mine, self._denylists[source].denied)
+        report = self._health[source].report(self.plan.host(destination), qp_evs, self._denylists[source].denied)
         rows: list[dict[str, Any]] = report["evs"]
         return rows
 
     def trace(self, source: str, destination: str, ev: int, plane: int) -> PacketWay:
         path = self.plan.path(self.plan.host(source), self.plan.host(destination), ev, plane)
-        reached = [source]
+        nodes = [source]
         for a, b in pairwise(path.nodes):
             link = self.plan.link(a, b).name
             port = self.fabric.port_towards(a, b)
@@ -173,32 +173,33 @@ class VirtualBackend:
             elif port.swallows:
                 end = f"ends on the cable {link}: loses everything (injected)"
             if end:
-                return PacketWay(source, destination, ev, plane, tuple(reached), False, end)
-            reached.append(b)
+                return PacketWay(source, destination, ev, plane, tuple(nodes), False, end)
+            nodes.append(b)
         end = f"arrives at {destination} over {link}"
-        return PacketWay(source, destination, ev, plane, tuple(reached), True, end)
+        return PacketWay(source, destination, ev, plane, tuple(nodes), True, end)
 
     def counters(self) -> list[PortCount]:
         out = []
         for switch in self.plan.switches:
             for port in self.plan.ports(switch.name):
-                one = self.fabric.ports[port.interface]
-                why = {reason: packets for reason, packets in (one.dropped + one.lost).items() if packets}
+                counts = self.fabric.ports[port.interface]
+                drops = {reason: packets for reason, packets in (counts.dropped + counts.lost).items() if packets}
                 out.append(
                     PortCount(
                         switch.name,
-                        one.name,
-                        one.neighbour,
-                        one.forwarded,
-                        one.marked,
-                        one.trimmed,
-                        one.trimmed if one.last_hop else 0,
-                        sum(why.values()),
-                        why,
+                        counts.name,
+                        counts.neighbour,
+                        counts.forwarded,
+                        counts.marked,
+                        counts.trimmed,
+                        counts.trimmed if counts.last_hop else 0,
+                        sum(drops.values()),
+                        drops,
                     )
                 )
-            if own := dict(self.fabric.switches[switch.name].dropped):
-                out.append(PortCount(switch.name, switch.name, "", 0, 0, 0, 0, sum(own.values()), own))
+            if switch_drops := dict(self.fabric.switches[switch.name].dropped):
+                total = sum(switch_drops.values())
+                out.append(PortCount(switch.name, switch.name, "", 0, 0, 0, 0, total, switch_drops))
         return out
 
     def findings(self, began: float) -> list[NamedFault]:  # noqa: ARG002 - there are none
@@ -218,12 +219,12 @@ class _VirtualTransfer:
         number: int,
         data: bytes,
         denied: list[int],
-        tell: Callable[[dict[str, Any]], None],
+        report: Callable[[dict[str, Any]], None],
     ) -> None:
         self.fabric, self.order, self.number = fabric, order, number
-        self.over = False
+        self.ended = False
         self.memory = bytearray(len(data))
-        self._data, self._tell = memoryview(data), tell
+        self._data, self._report = memoryview(data), report
         self._host, self._peer = fabric.host(order.source), fabric.host(order.destination)
         self._region = self._peer.endpoint.register(memoryview(self.memory))
         options: dict[str, Any] = {"denied": denied}
@@ -242,13 +243,13 @@ class _VirtualTransfer:
 
     def _start(self) -> None:
         now, number, qpn = self.fabric.now, self.number, self.qp.qpn
-        self._tell({"event": "transfer", "t": now, "transfer": number, "qpn": qpn, "state": "sending"})
+        self._report({"event": "transfer", "t": now, "transfer": number, "qpn": qpn, "state": "sending"})
         self._post()
 
     def _post(self) -> None:
         self._is_due = False
         now = self.fabric.now
-        while not self.over and self._posted < len(self._data) and len(self._waiting) < MAX_OUTSTANDING:
+        while not self.ended and self._posted < len(self._data) and len(self._waiting) < MAX_OUTSTANDING:
             if now < self._pacer.next_at():
                 if not self._is_due:
                     self._is_due = True
@@ -262,20 +263,20 @@ class _VirtualTransfer:
 
     def _on_completion(self, event: Completion) -> None:
         length = self._waiting.pop(event.wr_id, None)
-        if self.over or length is None:
+        if self.ended or length is None:
             return
         if event.status is not Status.SUCCESS:
             self._end("failed", f"QP {event.qpn} to {self.order.destination}: {event.status.value}")
             return
         self._acked += length
-        self.tell_progress()
+        self.report_progress()
         if self._acked == len(self._data):
             self._end("done", None)
         else:
             self._post()
 
-    def tell_progress(self) -> None:
-        self._tell(
+    def report_progress(self) -> None:
+        self._report(
             {
                 "event": "progress",
                 "t": self.fabric.now,
@@ -291,12 +292,12 @@ class _VirtualTransfer:
         return {"sent": sum(counters["plane_packets"]), **counters}
 
     def _end(self, state: str, error: str | None) -> None:
-        self.over = True
+        self.ended = True
         sent, received = hashlib.sha256(self._data).hexdigest(), hashlib.sha256(self.memory).hexdigest()
         if error is None and sent != received:
             state, error = "failed", f"{self.order.destination} received other bytes: SHA-256 {received}, sent {sent}"
         took = self.fabric.now - self._began
-        self._tell(
+        self._report(
             {
                 "event": "transfer",
                 "t": self.fabric.now,

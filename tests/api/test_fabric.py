@@ -92,7 +92,7 @@ def test_transfer__of_a_file(fabric, tmp_path):
 def test_cut__its_ev_goes_and_comes_back_and_every_byte_arrives(healed):
     transfer = healed.transfer("h0", "h2", 3 << 20)
     transfer.reach(0.2, LIMIT_S)
-    assert not transfer.over and 0.2 <= transfer.share < 1
+    assert not transfer.ended and 0.2 <= transfer.share < 1
     cut = healed.cut(*T0_T1)
     assert healed.injected == [cut]
     assert healed.run_until(lambda: bad(healed) == [EV], LIMIT_S)
@@ -105,7 +105,7 @@ def test_cut__its_ev_goes_and_comes_back_and_every_byte_arrives(healed):
     assert 0 < result.lost <= result.retransmitted
 
     out, back = [move for move in transfer.ev_moves if move.ev == EV][:2]
-    assert (out.old, out.new, back.new) == ("good", "assumed_bad", "good")
+    assert (out.old_state, out.new_state, back.new_state) == ("good", "assumed_bad", "good")
     assert cut.begun_s <= out.at_s < back.at_s and cut.ended_s <= back.at_s
     told = [event.text for event in healed.events("fault", "ev") if event.at_s >= cut.begun_s]
     wanted = ["cut p1-t0-0 p1-t1-1", "EV 0x0101 assumed_bad", "over: cut p1-t0-0 p1-t1-1", "EV 0x0101 good"]
@@ -189,7 +189,7 @@ def test_deny__its_evs_carry_nothing_until_it_is_allowed(healed):
     healed.allow()
     assert of_ev().state == "good"
     assert healed.run_until(lambda: len(transfer.ev_moves) == 3, LIMIT_S)
-    assert [move.new for move in transfer.ev_moves] == ["good", "denied", "good"]
+    assert [move.new_state for move in transfer.ev_moves] == ["good", "denied", "good"]
 
 
 def test_degrade__takes_rate_and_delay_back(healed):
@@ -205,7 +205,7 @@ def test_counters__of_all_switches_or_one(fabric):
     assert healthy == {switch.name for switch in fabric.plan.switches}
     rows = fabric.counters("p1-t1-1")
     assert [row.neighbour for row in rows if row.neighbour] == ["p1-t0-0", "p1-t0-1"]
-    assert all(row.dropped == sum(row.why.values()) for row in rows)
+    assert all(row.dropped == sum(row.drops_by_reason.values()) for row in rows)
 
 
 def test_findings__are_the_controllers(healed):
@@ -216,9 +216,9 @@ def test_findings__are_the_controllers(healed):
     with healed.cut("p3-t0-0", "p3-t1-0") as cut:
         assert healed.run_until(lambda: any(finding.state == "active" for finding in healed.findings()), LIMIT_S)
         (one,) = [finding for finding in healed.findings() if finding.state == "active"]
-        assert one.where == "p3-t0-0 p3-t1-0"
+        assert one.location == "p3-t0-0 p3-t1-0"
         assert one.raised_s >= cut.begun_s and one.found_after_s >= 0 and one.sources
-        assert healed.events("finding")[-1].where == one.where
+        assert healed.events("finding")[-1].location == one.location
     assert healed.run_until(lambda: all(finding.state != "active" for finding in healed.findings()), LIMIT_S)
 
 

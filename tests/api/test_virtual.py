@@ -59,8 +59,8 @@ def test_virtual__a_transfer_that_cannot_arrive_fails():
         transfer = f.transfer("h0", "h2", 10_000)
         with pytest.raises(TransferFailedError, match="Retry Counter Exceeded"):
             transfer.wait()
-        assert transfer.over and f.events("qp_error") and f.events("transfer")[-1].text.startswith("h0 to h2: QP")
-        assert any("blackhole" in counter.why for counter in f.counters("p0-t0-1"))
+        assert transfer.ended and f.events("qp_error") and f.events("transfer")[-1].text.startswith("h0 to h2: QP")
+        assert any("blackhole" in counter.drops_by_reason for counter in f.counters("p0-t0-1"))
 
 
 def test_virtual__the_baseline_takes_one_path():
@@ -82,7 +82,7 @@ def test_virtual__a_way_ends_where_a_cable_loses_everything():
             result = f.transfer("h0", "h2", 50_000).wait()
         assert result.lost and result.ev_moves
         (row,) = [counter for counter in f.counters("p1-t0-0") if counter.neighbour == "p1-t1-1"]
-        assert row.why.keys() == {"corrupt"} and row.why["corrupt"] == row.dropped
+        assert row.drops_by_reason.keys() == {"corrupt"} and row.drops_by_reason["corrupt"] == row.dropped
 
 
 def test_virtual__flaps_end_and_a_switch_reboots():
