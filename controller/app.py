@@ -252,7 +252,7 @@ class FabricController:
                 reached = reaches
                 patience.step(SWITCHES)
             await self._next_wake(time.monotonic() + LOOK_S)
-            patience.look()
+            patience.update()
             if patience.is_over(SWITCHES):
                 raise NotReady(self._what_is_missing(f"not all switches are ready, and none got on for {quiet_s:g} s"))
 

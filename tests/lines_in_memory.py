@@ -55,7 +55,7 @@ class _Peer:
         self.connection = connection
 
     def abort(self) -> None:
-        self.connection.closed()
+        self.connection.handle_close()
 
 
 class _Wire(asyncio.Transport):
@@ -80,7 +80,7 @@ class _Wire(asyncio.Transport):
         if self._open:
             self._open = False
             self._server._peers.discard(self.peer)
-            self.peer.connection.closed()
+            self.peer.connection.handle_close()
             self._network.wires.discard(self)
 
     def abort(self) -> None:

@@ -37,7 +37,7 @@ async def ask(path: Path, op: str, *, timeout_s: float = ASK_TIMEOUT_S, **fields
     client = None
     try:
         client = await RpcClient.connect(path)
-        return await client.ask(op, timeout_s=timeout_s, **fields)
+        return await client.request(op, timeout_s=timeout_s, **fields)
     except OSError as error:
         raise JsonlError(f"{path.stem}: {op}: {error.strerror or error} ({path})") from error
     finally:

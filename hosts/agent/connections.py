@@ -194,7 +194,7 @@ class Connections:
         except JsonlError as error:
             return str(error)
         try:
-            await agent.ask(
+            await agent.request(
                 "close_qp",
                 qpn=connection.remote_qpn,
                 here_only=True,
@@ -307,7 +307,7 @@ class Connections:
         for connection in candidates:
             connection.is_busy = True  # reserved while the request runs
             try:
-                state = await agent.ask("qp_state", qpn=connection.remote_qpn)
+                state = await agent.request("qp_state", qpn=connection.remote_qpn)
             except JsonlTimeoutError:
                 raise  # who is asked for a new one does not answer either
             except JsonlError:
@@ -325,7 +325,7 @@ class Connections:
     async def _open_new(
         self, agent: RpcClient, pmtu_bytes: int, transport: str = MRC, reserved: bool = False
     ) -> Connection:
-        answer = await agent.ask(
+        answer = await agent.request(
             "create_qp", peer=self.host.name, transport=transport, owned=reserved, until_connected=True
         )
         remote = QpAttributes.from_json(answer.get("attributes"))
@@ -333,11 +333,11 @@ class Connections:
         connection.is_reserved = reserved
         try:
             local_attributes = replace(connection.qp.attributes(), pmtu_bytes=pmtu_bytes)
-            await agent.ask("connect_qp", qpn=remote.qpn, remote=local_attributes.to_json())
+            await agent.request("connect_qp", qpn=remote.qpn, remote=local_attributes.to_json())
             self.connect(connection, replace(remote, pmtu_bytes=min(pmtu_bytes, remote.pmtu_bytes)))
         except BaseException:
             self.close(connection)
-            agent.tell("close_qp", qpn=remote.qpn, here_only=True)
+            agent.notify("close_qp", qpn=remote.qpn, here_only=True)
             raise
         return connection
 

@@ -192,7 +192,7 @@ class Sender:
     async def _send(self, agent: RpcClient, connection: Connection) -> None:
         transfer, request = self.transfer, self.transfer.request
         name = request.dest_path or request.path.name
-        target = await agent.ask("receive_file", path=name, length=request.length)
+        target = await agent.request("receive_file", path=name, length=request.length)
         try:
             transfer.state, transfer.started_at = "sending", self._clock()
             self._publish("transfer", transfer.to_json)
@@ -201,9 +201,11 @@ class Sender:
             if self._digest is not None:
                 transfer.sha256 = self._digest.hexdigest()
             limit_s = ANSWER_TIMEOUT_S + request.length / HASHED_BPS
-            answer = await agent.ask("finish_file", timeout_s=limit_s, region=target["region"], sha256=transfer.sha256)
+            answer = await agent.request(
+                "finish_file", timeout_s=limit_s, region=target["region"], sha256=transfer.sha256
+            )
         except BaseException:
-            agent.tell("deregister", region=target["region"])
+            agent.notify("deregister", region=target["region"])
             raise
         transfer.remote_sha256, transfer.remote_path = answer["sha256"], answer["path"]
         if transfer.remote_sha256 != transfer.sha256:

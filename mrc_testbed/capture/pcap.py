@@ -329,7 +329,7 @@ def _run(
         while True:
             late = deadline is not None and time.monotonic() >= deadline
             if depths is not None:
-                depths.ask()
+                depths.request()
             for packet, tap in taps.poll():
                 file.write(packet, tap)
                 result.packets += 1

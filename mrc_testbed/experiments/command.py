@@ -34,7 +34,7 @@ from mrc_testbed.experiments.virtual.estimate import Piece, chosen, described, e
 from mrc_testbed.files.memory import free_memory
 from mrc_testbed.files.package import SCENARIOS
 from mrc_testbed.files.whole_files import write_whole
-from mrc_testbed.ipc.signals import Terminated, terminating
+from mrc_testbed.ipc.signals import SignalExit, terminating
 from mrc_testbed.native_build import state
 from mrc_testbed.topologies.lab.options import EMBEDDED
 
@@ -250,7 +250,7 @@ def _carried_out(
             display.scenario(one.document.path.stem, len(one.runs))
             reports.append(carry_out(one, display, live=live, begun=begun, prepared=its))
             print_report(console, reports[-1])
-    except (KeyboardInterrupt, Terminated):
+    except (KeyboardInterrupt, SignalExit):
         at = len(reports)
         told = display is not None and display.stopped  # by carry_out, if it came so far
         if not told and at < len(planned) and not (at < len(prepared) and prepared[at].done):

@@ -31,10 +31,10 @@ class AgentError(Exception):
     `host` is the agent's host; `refused` separates a refusal by the agent from a failure to reach the agent.
     """
 
-    def __init__(self, message: str, host: str, refused: bool) -> None:
+    def __init__(self, message: str, host: str, is_refusal: bool) -> None:
         super().__init__(message)
         self.host = host
-        self.refused = refused
+        self.is_refusal = is_refusal
 
 
 class AgentClient:
@@ -56,8 +56,8 @@ class AgentClient:
         `patient` is JsonlClient's.
         """
         try:
-            given = {key: value for key, value in fields.items() if value is not None}
-            return self._client.request(op, timeout_s=timeout_s, **given)
+            set_fields = {key: value for key, value in fields.items() if value is not None}
+            return self._client.request(op, timeout_s=timeout_s, **set_fields)
         except JsonlError as error:
             raise AgentError(str(error), self.host, isinstance(error, JsonlPeerError)) from error
 
@@ -118,22 +118,23 @@ class AgentWatch:
         except JsonlError as error:
             raise AgentError(str(error), self.host, False) from error
 
-    def until(self, event: str, *, timeout_s: float, **fields: Any) -> dict[str, Any]:
+    def wait_for(self, event: str, *, timeout_s: float, **fields: Any) -> dict[str, Any]:
         """The first event of that name with those fields; others before it are passed over.
 
         Raises AgentError, naming what was seen, when it does not come in time.
         """
-        deadline, seen = time.monotonic() + timeout_s, []
-        while (left := deadline - time.monotonic()) > 0:
-            got = self.get(left)
+        deadline, passed_events = time.monotonic() + timeout_s, []
+        while (remaining_s := deadline - time.monotonic()) > 0:
+            got = self.get(remaining_s)
             if got is None:
                 break
             if got["event"] == event and all(got.get(key) == value for key, value in fields.items()):
                 return got
-            seen.append(got["event"])
-        wanted = ", ".join((event, *(f"{key} = {value!r}" for key, value in fields.items())))
+            passed_events.append(got["event"])
+        condition = ", ".join((event, *(f"{key} = {value!r}" for key, value in fields.items())))
         raise AgentError(
-            f"{self.host}: watch: no event {wanted} in {timeout_s:g} s (saw {len(seen)}: {', '.join(seen[-8:])})",
+            f"{self.host}: watch: no event {condition} in {timeout_s:g} s (saw {len(passed_events)}: "
+            f"{', '.join(passed_events[-8:])})",
             self.host,
             False,
         )

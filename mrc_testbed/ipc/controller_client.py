@@ -158,12 +158,12 @@ class Northbound:
         if op not in OPERATIONS:
             raise JsonlPeerError(f"{self.name}: no op {op!r} (has: {', '.join(OPERATIONS)})", f"no op {op!r}")
         method, path = OPERATIONS[op]
-        inside = [key for key in fields if f"{{{key}}}" in path]
-        path = path.format(**{key: quote(str(fields[key]), safe="") for key in inside})
-        rest = {key: value for key, value in fields.items() if key not in inside and value is not None}
+        path_keys = [key for key in fields if f"{{{key}}}" in path]
+        path = path.format(**{key: quote(str(fields[key]), safe="") for key in path_keys})
+        parameters = {key: value for key, value in fields.items() if key not in path_keys and value is not None}
         if method == "POST":
-            return method, path, json.dumps(rest)
-        return method, path + (f"?{urlencode(rest)}" if rest else ""), None
+            return method, path, json.dumps(parameters)
+        return method, path + (f"?{urlencode(parameters)}" if parameters else ""), None
 
     def _answer(self, op: str, status: int, data: bytes) -> Message:
         try:
@@ -193,20 +193,20 @@ class KnownFaults:
 
     def change(self, fault: Message) -> str | None:
         """Keep a record; `raised`, `updated`, `cleared` or `merged`, or None when it is no news."""
-        before = self._records.get(fault["number"])
-        if before is not None:
-            if _age(fault) < _age(before):
+        old_record = self._records.get(fault["number"])
+        if old_record is not None:
+            if _age(fault) < _age(old_record):
                 return None
-            if fault["raised"] == before["raised"]:
-                changed = [name for name in ("state", *self._fields) if fault[name] != before[name]]
-                if not changed:
+            if fault["raised"] == old_record["raised"]:
+                changed_fields = [name for name in ("state", *self._fields) if fault[name] != old_record[name]]
+                if not changed_fields:
                     return None
         self._records[fault["number"]] = fault
         if fault["state"] != "active":
             return str(fault["state"])
-        return "raised" if before is None or fault["raised"] != before["raised"] else "updated"
+        return "raised" if old_record is None or fault["raised"] != old_record["raised"] else "updated"
 
-    def missed(self, faults: Iterable[Message]) -> Iterator[tuple[str, Message]]:
+    def reconcile(self, faults: Iterable[Message]) -> Iterator[tuple[str, Message]]:
         """Keep the records of faults that were reported before; yield (change, fault) for each that is news."""
         for fault in faults:
             if fault["number"] in self._records and (change := self.change(fault)) is not None:
@@ -270,20 +270,20 @@ class EventStream(EventReader):
             if len(head) > MAX_HEAD_BYTES:
                 raise JsonlError(f"{self._name}: watch: no end of the HTTP head")
             head += self._receive(deadline)
-        head, _, rest = head.partition(b"\r\n\r\n")
+        head, _, body = head.partition(b"\r\n\r\n")
         status = head.split(b" ", 2)[1:2]
         if status != [b"200"]:
-            while len(rest) < MAX_HEAD_BYTES:
+            while len(body) < MAX_HEAD_BYTES:
                 try:
-                    rest += self._receive(deadline)
+                    body += self._receive(deadline)
                 except (JsonlError, OSError):
                     break
             try:
-                reason = str(json.loads(rest)["error"])
+                reason = str(json.loads(body)["error"])
             except (ValueError, KeyError, TypeError, RecursionError):
                 reason = f"HTTP {head[:80]!r}"
             raise JsonlPeerError(f"{self._name}: watch: {reason}", reason)
-        self._pending = self._lines.feed(rest)
+        self._pending = self._lines.feed(body)
 
     def _receive(self, deadline: float | None) -> bytes:
         self._socket.settimeout(None if deadline is None else max(deadline - time.monotonic(), 0.001))

@@ -87,14 +87,14 @@ class LineBuffer:
 
     def feed(self, data: bytes) -> list[bytes]:
         """The lines completed by `data`, without newlines and without empty ones."""
-        *whole, rest = data.split(b"\n")
+        *line_ends, unfinished = data.split(b"\n")
         lines = []
-        for end in whole:
+        for end in line_ends:
             lines.append(b"".join((*self._parts, end)))
             self._parts, self._size = [], 0
-        if rest:
-            self._parts.append(rest)
-            self._size += len(rest)
+        if unfinished:
+            self._parts.append(unfinished)
+            self._size += len(unfinished)
         if self._size >= MAX_LINE_BYTES or any(len(line) >= MAX_LINE_BYTES for line in lines):
             raise JsonlError(f"line longer than {MAX_LINE_BYTES} bytes")
         return [line for line in lines if line.strip()]
@@ -113,9 +113,9 @@ def decode(line: bytes) -> Message:
     try:
         message = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise JsonlError(f"not JSON: {error or type(error).__name__} in {_shown(line)}") from error
+        raise JsonlError(f"not JSON: {error or type(error).__name__} in {_excerpt(line)}") from error
     if not isinstance(message, dict):
-        raise JsonlError(f"a message is one JSON object, not {_shown(line)}")
+        raise JsonlError(f"a message is one JSON object, not {_excerpt(line)}")
     return message
 
 
@@ -127,7 +127,7 @@ def decode_request(line: bytes) -> Message:
     return message
 
 
-def answer_of(request: Message, fields: Message) -> Message:
+def answer_to(request: Message, fields: Message) -> Message:
     """The good answer to `request`."""
     return {"id": request.get("id"), "ok": True, **fields}
 
@@ -137,14 +137,14 @@ def refusal_of(request: Message, error: str) -> Message:
     return {"id": request.get("id"), "ok": False, "error": error}
 
 
-def accepted(answer: Message, where: str) -> Message:
+def answer_fields(answer: Message, request_name: str) -> Message:
     """Return the fields of an answer, without `id` and `ok`.
 
     Raises JsonlPeerError, whose text starts with `where`, when the answer is a refusal.
     """
     if answer.pop("ok", None) is not True:
         reason = str(answer.get("error", "refused without a reason"))
-        raise JsonlPeerError(f"{where}: {reason}", reason)
+        raise JsonlPeerError(f"{request_name}: {reason}", reason)
     answer.pop("id", None)
     return answer
 
@@ -154,7 +154,7 @@ def event_of(event: str, t: float | None, fields: Message) -> Message:
     return {"event": event, "t": time.monotonic() if t is None else t, **fields}
 
 
-def _shown(line: bytes) -> str:
+def _excerpt(line: bytes) -> str:
     text = line[:60].decode(errors="replace")
     return repr(text + "..." if len(line) > 60 else text)
 
@@ -168,8 +168,8 @@ def refusal_for(request: Message, error: Exception) -> Message:
         return refusal_of(request, str(error))
     op = request.get("op")
     log.error("op %r failed", op, exc_info=error)
-    what = f"internal error in op {op!r}: {type(error).__name__}: {error}"
-    return refusal_of(request, f"{what} (traceback in the log)")
+    description = f"internal error in op {op!r}: {type(error).__name__}: {error}"
+    return refusal_of(request, f"{description} (traceback in the log)")
 
 
 def encode_answer(request: Message, answer: Message) -> bytes:

@@ -87,8 +87,8 @@ class LocalWork:
 
 
 @dataclass(slots=True)
-class _Followed:
-    """A part at the last look. Times in seconds."""
+class _PartSample:
+    """Sample of a part at the last update. Times in seconds."""
 
     work: PartWork
     began_at: float
@@ -103,45 +103,45 @@ class Patience:
 
     def __init__(self, quiet_s: float = QUIET_S) -> None:
         self.quiet_s = quiet_s
-        self._parts: dict[str, _Followed] = {}
-        self._looked_at = time.monotonic()
+        self._parts: dict[str, _PartSample] = {}
+        self._updated_at = time.monotonic()
 
     def follow(self, name: str, work: PartWork) -> None:
         """Follow a part by its work."""
         used_s = work.cpu_seconds()
-        self._parts[name] = _Followed(work, time.monotonic(), used_s, used_s, work.log_bytes())
+        self._parts[name] = _PartSample(work, time.monotonic(), used_s, used_s, work.log_bytes())
 
     def step(self, name: str) -> None:
         """Note that a part has reported a step."""
         self._parts[name].quiet_s = 0.0
 
-    def look(self) -> None:
-        """See who has got on since the last look; nothing when that was just now."""
+    def update(self) -> None:
+        """Sample the work of every part followed; without effect soon after the last update."""
         now = time.monotonic()
-        passed = now - self._looked_at
-        if passed < min(LOOK_S, self.quiet_s / 4):
+        elapsed_s = now - self._updated_at
+        if elapsed_s < min(LOOK_S, self.quiet_s / 4):
             return
-        self._looked_at = now
+        self._updated_at = now
         for part in self._parts.values():
-            self._look_at(part, passed)
+            self._update_part(part, elapsed_s)
 
-    def _look_at(self, part: _Followed, passed: float) -> None:
-        used, written = part.work.cpu_seconds(), part.work.log_bytes()
-        counts = min(passed, LOOK_S)
-        if written != part.log_bytes:
+    def _update_part(self, part: _PartSample, elapsed_s: float) -> None:
+        cpu_s, log_bytes = part.work.cpu_seconds(), part.work.log_bytes()
+        counts = min(elapsed_s, LOOK_S)
+        if log_bytes != part.log_bytes:
             part.quiet_s = 0.0
-        elif used > part.cpu_s:
-            part.quiet_s = max(0.0, part.quiet_s + counts - RESTS_PER_WORK * (used - part.cpu_s))
+        elif cpu_s > part.cpu_s:
+            part.quiet_s = max(0.0, part.quiet_s + counts - RESTS_PER_WORK * (cpu_s - part.cpu_s))
         elif part.work.is_ready_to_run():
             part.quiet_s = max(0.0, part.quiet_s - RESTS_PER_READY * counts)
         else:
             part.quiet_s += counts
-        part.cpu_s, part.log_bytes = used, written
+        part.cpu_s, part.log_bytes = cpu_s, log_bytes
 
     def is_over(self, names: str | Iterable[str]) -> bool:
         """Whether none of these parts has got on for too long."""
-        chosen = [names] if isinstance(names, str) else list(names)
-        return all(self._parts[name].quiet_s >= self.quiet_s for name in chosen)
+        part_names = [names] if isinstance(names, str) else list(names)
+        return all(self._parts[name].quiet_s >= self.quiet_s for name in part_names)
 
     def used_s(self, name: str) -> float:
         """CPU time that it has used since it was followed, seconds, as of the last look."""
@@ -151,8 +151,8 @@ class Patience:
     def doing(self, name: str) -> str:
         """`12.3 s of CPU in 41 s, last in its log: loading`."""
         part = self._parts[name]
-        passed = time.monotonic() - part.began_at
-        text = f"{part.work.cpu_seconds():.1f} s of CPU in {passed:.0f} s"
+        elapsed_s = time.monotonic() - part.began_at
+        text = f"{part.work.cpu_seconds():.1f} s of CPU in {elapsed_s:.0f} s"
         last = part.work.last_line()
         return text + (f", last in its log: {last}" if last else "" if last is None else ", its log is empty")
 
@@ -165,10 +165,10 @@ def peer_gets_on(connected: socket.socket) -> bool:
 
 def gets_on(*works: PartWork, quiet_s: float = 1.0) -> bool:
     """Whether one of these parts works: looks at them until it does, `quiet_s` at most."""
-    before, until = [work.cpu_seconds() for work in works], time.monotonic() + quiet_s
-    while time.monotonic() < until:
+    start_cpu_s, deadline = [work.cpu_seconds() for work in works], time.monotonic() + quiet_s
+    while time.monotonic() < deadline:
         time.sleep(min(LOOK_S, quiet_s / 4))
-        for work, used_s in zip(works, before, strict=True):
+        for work, used_s in zip(works, start_cpu_s, strict=True):
             if work.cpu_seconds() - used_s >= quiet_s / RESTS_PER_WORK or work.is_ready_to_run():
                 return True
     return False

@@ -65,7 +65,7 @@ class FabricProcess(abc.ABC):
     """A process of the fabric, on this machine or on another one."""
 
     name: str
-    where: str
+    machine_note: str
     """` on machine b`; empty: this one."""
     log: Path
     """Path of its log, on its machine."""
@@ -105,7 +105,7 @@ class FabricProcess(abc.ABC):
     @property
     def cause(self) -> str:
         """`h2 (pid 12 on machine b) was killed by SIGKILL`."""
-        return f"{self.name} (pid {self.pid}{self.where}) {self.how_it_ended()}"
+        return f"{self.name} (pid {self.pid}{self.machine_note}) {self.how_it_ended()}"
 
     def last_words(self) -> str:
         """`switchd (pid 12) was killed by SIGKILL; end of its log PATH:` and that end."""
@@ -121,7 +121,7 @@ class Child(FabricProcess):
     log: Path
     ready: bool = field(default=False)
     ending: bool = field(default=False)
-    where: str = ""
+    machine_note: str = ""
     log_begins: int = 0
     """Bytes in its log that an earlier process of that name wrote."""
 
@@ -150,11 +150,12 @@ class Child(FabricProcess):
             with self.log.open("rb") as log:
                 log.seek(self.log_begins)
                 text = log.read().decode(errors="replace").splitlines()
-            free = os.statvfs(self.log)
+            disk = os.statvfs(self.log)
         except OSError as error:
             return f"  (no log: {error.strerror})"
-        full = "" if free.f_bavail or not free.f_blocks else f", for the disk of {self.log} is full: make room there"
-        return "\n".join(f"  {line}" for line in text[-lines:]) or f"  (its log is empty{full})"
+        has_room = disk.f_bavail or not disk.f_blocks
+        full_disk_note = "" if has_room else f", for the disk of {self.log} is full: make room there"
+        return "\n".join(f"  {line}" for line in text[-lines:]) or f"  (its log is empty{full_disk_note})"
 
 
 def _bytecode_prefix() -> dict[str, str]:
@@ -231,7 +232,7 @@ class Processes:
         try:
             with log.open("ab") as output:
                 log_begins = output.tell()
-                started = subprocess.Popen(
+                popen = subprocess.Popen(
                     [*DEATH_SIGNAL, *argv],
                     env=environment,
                     cwd=PACKAGE.parent,  # so that `python -m mrc_testbed.switch.server` and the others are found
@@ -242,7 +243,7 @@ class Processes:
                 )
         except OSError as error:
             raise ProcessError(f"cannot start {name} ({argv[0]}): {error.strerror}") from error
-        child = Child(name, started, log, log_begins=log_begins)
+        child = Child(name, popen, log, log_begins=log_begins)
         self._children[name] = child
         state.processes[name] = {
             "pid": child.pid,
@@ -257,48 +258,50 @@ class Processes:
         probes: dict[str, Probe],
         check: Callable[[], None] = lambda: None,
         *,
-        alone: bool = False,
-        behind: Iterable[str] = (),
+        only_these: bool = False,
+        prerequisites: Iterable[str] = (),
         quiet_s: float = QUIET_S,
     ) -> None:
         """Wait until the probe of every named part has returned True.
 
         It is polled every 20 ms, less often when a poll takes long: polling must not slow down the start.
-        `alone`: the death of other parts ends nothing. `behind`: parts that those may wait for: while these get on,
-        nobody is given up. `quiet_s`: of ipc/patience.py.
+        `only_these`: the death of other parts ends nothing. `prerequisites`: parts that those may wait for: while
+        these work, no part is given up. `quiet_s`: of ipc/patience.py.
         Raises ProcessError when one dies (how, and the tail of its log), or none of those that are not ready gets on
         any more, and what `check` raises when something else has gone that they need.
         """
         patience, told_at = Patience(quiet_s), time.monotonic()
         waiting = dict(probes)
-        others = [name for name in behind if name in self and name not in waiting]
-        for name in (*waiting, *others):
+        prerequisite_names = [name for name in prerequisites if name in self and name not in waiting]
+        for name in (*waiting, *prerequisite_names):
             patience.follow(name, self[name].work)
         while waiting:
-            asked = time.monotonic()
+            polled_at = time.monotonic()
             for name in list(waiting):
                 if waiting[name]():
                     self[name].ready = True
                     del waiting[name]
-            self.check(*(probes if alone else ()))
+            self.check(*(probes if only_these else ()))
             check()
             if not waiting:
                 return
-            patience.look()
-            if patience.is_over([*waiting, *others]):
+            patience.update()
+            if patience.is_over([*waiting, *prerequisite_names]):
                 raise ProcessError(self._gave_up(next(iter(waiting)), patience))
             if time.monotonic() - told_at >= TELL_S:
                 told_at = time.monotonic()
-                doing = [patience.doing(next(iter(waiting))), *(f"{name}: {patience.doing(name)}" for name in others)]
+                doing = [patience.doing(next(iter(waiting)))]
+                doing += [f"{name}: {patience.doing(name)}" for name in prerequisite_names]
                 self.report(f"waiting for {_names(waiting)}: {'; '.join(doing)}")
-            time.sleep(pause_s(time.monotonic() - asked))
+            time.sleep(pause_s(time.monotonic() - polled_at))
 
     def _gave_up(self, name: str, patience: Patience) -> str:
         child = self[name]
         return (
-            f"{name} (pid {child.pid}{child.where}) is not ready, and has done nothing for {patience.quiet_s:g} s "
-            f"({patience.doing(name)}): it waits for something that does not come, or was stopped (kill -CONT "
-            f"{child.pid}); begin again, and if it comes again send its log {child.log}, which ends:\n{child.tail()}"
+            f"{name} (pid {child.pid}{child.machine_note}) is not ready, and has done nothing for "
+            f"{patience.quiet_s:g} s ({patience.doing(name)}): it waits for something that does not come, or was "
+            f"stopped (kill -CONT {child.pid}); begin again, and if it comes again "
+            f"send its log {child.log}, which ends:\n{child.tail()}"
         )
 
     def check(self, *names: str) -> None:
@@ -321,7 +324,7 @@ class Processes:
             patience.follow(child.name, LocalWork(child.pid))
         for child in ending:
             while child.alive and not patience.is_over(child.name) and patience.used_s(child.name) < GRACES * grace_s:
-                patience.look()
+                patience.update()
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     child.popen.wait(POLL_S)
             self._kill(child)
@@ -340,8 +343,8 @@ class Processes:
 
 
 def _names(names: Iterable[str]) -> str:
-    first, *rest = names
-    return first + (f" and {len(rest)} more" if rest else "")
+    first, *others = names
+    return first + (f" and {len(others)} more" if others else "")
 
 
 def pause_s(asking_s: float) -> float:

@@ -46,15 +46,15 @@ def cpu_seconds(pid: int) -> float:
 
 def tree(pid: int) -> list[int]:
     """A process and all that it started, as far as they live."""
-    found, left = [], [pid]
-    while left:
-        found.append(one := left.pop())
+    pids, pending = [], [pid]
+    while pending:
+        pids.append(parent := pending.pop())
         try:
-            for task in Path(f"/proc/{one}/task").iterdir():
-                left += map(int, (task / "children").read_text().split())
+            for task in Path(f"/proc/{parent}/task").iterdir():
+                pending += map(int, (task / "children").read_text().split())
         except OSError:  # it has ended, or the kernel does not tell
             continue
-    return found
+    return pids
 
 
 def tree_seconds(pid: int) -> list[float]:
@@ -63,9 +63,9 @@ def tree_seconds(pid: int) -> list[float]:
     The time of a process includes that of its children that have ended.
     """
     out = []
-    for one in tree(pid):
+    for member in tree(pid):
         try:
-            fields = Path(f"/proc/{one}/stat").read_text(errors="replace").rpartition(")")[2].split()
+            fields = Path(f"/proc/{member}/stat").read_text(errors="replace").rpartition(")")[2].split()
         except OSError:
             continue
         out.append(sum(map(int, fields[11:15])) * TICK_S)
@@ -74,9 +74,9 @@ def tree_seconds(pid: int) -> list[float]:
 
 def is_ready_to_run(pid: int) -> bool:
     """Whether a thread of its tree runs, waits for a CPU, or for a disk."""
-    for one in tree(pid):
+    for member in tree(pid):
         try:
-            for task in Path(f"/proc/{one}/task").iterdir():
+            for task in Path(f"/proc/{member}/task").iterdir():
                 if (task / "stat").read_text(errors="replace").rpartition(")")[2].split()[0] in "RD":
                     return True
         except OSError:
@@ -94,10 +94,10 @@ def thread_seconds(pid: int) -> ThreadSeconds:
         for task in Path(f"/proc/{pid}/task").iterdir():
             fields = (task / "stat").read_text().rpartition(")")[2].split()
             try:
-                waited = int((task / "schedstat").read_text().split()[1]) / 1e9
+                wait_s = int((task / "schedstat").read_text().split()[1]) / 1e9
             except FileNotFoundError:
-                waited = 0.0
-            out[task.name] = ((int(fields[11]) + int(fields[12])) * TICK_S, waited)
+                wait_s = 0.0
+            out[task.name] = ((int(fields[11]) + int(fields[12])) * TICK_S, wait_s)
     except (OSError, ValueError, IndexError):
         pass
     return out
@@ -122,14 +122,14 @@ def has_environment(pid: int, variable: str) -> bool:
 
 def lineage() -> set[int]:
     """Return the pids of this process and its ancestors, which must never be killed."""
-    this = psutil.Process()
-    return {this.pid, *(parent.pid for parent in this.parents())}
+    process = psutil.Process()
+    return {process.pid, *(parent.pid for parent in process.parents())}
 
 
 def with_environment(variable: str) -> list[int]:
     """Processes that carry `NAME=value`, except this one and its ancestors."""
-    spared = lineage()
-    return [pid for pid in psutil.pids() if pid not in spared and has_environment(pid, variable)]
+    own_pids = lineage()
+    return [pid for pid in psutil.pids() if pid not in own_pids and has_environment(pid, variable)]
 
 
 def kill(candidates: Iterable[int], is_ours: Callable[[int], bool], wait_s: float = KILLED_S) -> list[int]:
@@ -141,26 +141,26 @@ def kill(candidates: Iterable[int], is_ours: Callable[[int], bool], wait_s: floa
     its threads have ended and its files are closed; it may remain a zombie.
     Raises TimeoutError naming a process when none went for `wait_s` seconds.
     """
-    held: dict[int, int] = {}
+    pidfds: dict[int, int] = {}
     try:
         for pid in candidates:
             try:
                 fd = os.pidfd_open(pid)
             except ProcessLookupError:
                 continue
-            held[pid] = fd
+            pidfds[pid] = fd
             if not is_ours(pid) or _has_ended(fd):
-                os.close(held.pop(pid))
-        for fd in held.values():
+                os.close(pidfds.pop(pid))
+        for fd in pidfds.values():
             try:
                 signal.pidfd_send_signal(fd, signal.SIGKILL)
             except ProcessLookupError:
                 continue
-        _wait_gone(held, wait_s)
+        _wait_gone(pidfds, wait_s)
     finally:
-        for fd in held.values():
+        for fd in pidfds.values():
             os.close(fd)
-    return list(held)
+    return list(pidfds)
 
 
 def _has_ended(pidfd: int) -> bool:
@@ -169,18 +169,18 @@ def _has_ended(pidfd: int) -> bool:
     return bool(poll.poll(0))
 
 
-def _wait_gone(held: dict[int, int], wait_s: float) -> None:
+def _wait_gone(pidfds: dict[int, int], wait_s: float) -> None:
     """A pidfd turns readable when its process has ended."""
     poll = select.poll()
-    waiting = {fd: pid for pid, fd in held.items()}
+    waiting = {fd: pid for pid, fd in pidfds.items()}
     for fd in waiting:
         poll.register(fd, select.POLLIN)
     while waiting:
-        ready = poll.poll(wait_s * 1000)  # anew after each that has gone: many take long on a slow machine
-        for fd, _ in ready:
+        events = poll.poll(wait_s * 1000)  # anew after each that has gone: many take long on a slow machine
+        for fd, _ in events:
             poll.unregister(fd)
             del waiting[fd]
-        if not ready:
+        if not events:
             pid = next(iter(waiting.values()))
             raise TimeoutError(f"pid {pid} ({command(pid)}) did not end in {wait_s:g} s after SIGKILL")
 
@@ -195,7 +195,7 @@ def listener_of(port: int) -> tuple[int, str] | None:
         for net_connection in psutil.net_connections("tcp")
         if net_connection.status == psutil.CONN_LISTEN
     )
-    pids = [one.pid or 0 for one in listening if one.laddr and one.laddr.port == port]
+    pids = [listener.pid or 0 for listener in listening if listener.laddr and listener.laddr.port == port]
     if not pids:
         return None
     return max(pids), command(max(pids)) if max(pids) else "?"

@@ -59,23 +59,23 @@ def op_of(kind: type[Request]) -> str:
 
 def parse(kind: type[AnyRequest], request: Message) -> AnyRequest:
     """The fields of a request, checked. Raises RequestError."""
-    given = {name: value for name, value in request.items() if name not in ("op", "id")}
-    return parse_part(kind, given, op_of(kind))
+    fields = {name: value for name, value in request.items() if name not in ("op", "id")}
+    return parse_part(kind, fields, op_of(kind))
 
 
-def parse_part(kind: type[AnyPart], given: Message, where: str) -> AnyPart:
+def parse_part(kind: type[AnyPart], fields: Message, object_name: str) -> AnyPart:
     """An object of a request, checked; `where` names it in errors. Raises RequestError."""
-    given = {name: value for name, value in given.items() if value is not None}
+    fields = {name: value for name, value in fields.items() if value is not None}
     try:
-        made = msgspec.convert(given, kind)
+        part = msgspec.convert(fields, kind)
     except UNFIT as error:
-        raise RequestError(_refusal(kind, given, where) or f"{where}: {error}") from None
-    for name, value in given.items():
+        raise RequestError(_refusal(kind, fields, object_name) or f"{object_name}: {error}") from None
+    for name, value in fields.items():
         if isinstance(value, str):
             check_text(name, value)
         elif isinstance(value, int) and value > U64_MAX:
             raise RequestError(_range_text(name, value, 0, None))
-    return made
+    return part
 
 
 def check_text(name: str, value: str) -> None:
@@ -101,22 +101,22 @@ def _range_text(name: str, value: float, low: float | None, high: float | None) 
 # ---- refusals -----------------------------------------------------------------------------------------------
 
 
-def _refusal(kind: type[msgspec.Struct], given: Message, where: str) -> str | None:
+def _refusal(kind: type[msgspec.Struct], values: Message, object_name: str) -> str | None:
     """Reason why `given` is not a `kind`, in our words; None: no reason found."""
     fields = {field.encode_name: field for field in msgspec.structs.fields(kind)}
-    for name in given:
+    for name in values:
         if name not in fields:
-            return f"{where} has no field {name!r} (has: {', '.join(fields) or 'none'})"
+            return f"{object_name} has no field {name!r} (has: {', '.join(fields) or 'none'})"
     for name, field in fields.items():
-        value = given.get(name)
+        value = values.get(name)
         if value is None:
             if field.required:
-                return f"{where} needs {name!r} ({_python_type(field.type)[0].__name__})"
+                return f"{object_name} needs {name!r} ({_python_type(field.type)[0].__name__})"
             continue
         try:
             msgspec.convert(value, field.type)
         except UNFIT:
-            return _wrong_value(name, value, field.type, where)
+            return _wrong_value(name, value, field.type, object_name)
     return None
 
 
@@ -142,16 +142,16 @@ def _python_type(annotation: object) -> tuple[type, Any, str]:
     return kinds.get(type(info), dict), info, words
 
 
-def _wrong_value(name: str, value: Any, annotation: object, where: str) -> str:
+def _wrong_value(name: str, value: Any, annotation: object, object_name: str) -> str:
     kind, info, words = _python_type(annotation)
     if words and (kind is not list or isinstance(value, list)):
         return f"{name} = {value!r}: {words}"
-    allowed = (int, float) if kind is float else kind
-    if not isinstance(value, allowed) or (isinstance(value, bool) and kind is not bool):
+    valid_types = (int, float) if kind is float else kind
+    if not isinstance(value, valid_types) or (isinstance(value, bool) and kind is not bool):
         return f"{name} = {value!r}: must be of type {kind.__name__}"
     if isinstance(value, dict) and hasattr(info, "cls"):
-        part = {key: one for key, one in value.items() if one is not None}
-        return _refusal(info.cls, part, where) or f"{name} = {value!r}: cannot be"
+        part = {key: member for key, member in value.items() if member is not None}
+        return _refusal(info.cls, part, object_name) or f"{name} = {value!r}: cannot be"
     if isinstance(value, str):
         return _text_refusal(name, value)
     if isinstance(value, (int, float)):

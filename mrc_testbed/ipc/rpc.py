@@ -38,8 +38,8 @@ from mrc_testbed.ipc.framing import (
     JsonlTimeoutError,
     LineBuffer,
     Message,
-    accepted,
-    answer_of,
+    answer_fields,
+    answer_to,
     check_socket_path,
     decode,
     decode_request,
@@ -69,7 +69,7 @@ __all__ = [
     "RpcServer",
     "ServerConnection",
     "Watch",
-    "answer_of",
+    "answer_to",
     "decode",
     "decode_request",
     "encode",
@@ -123,7 +123,7 @@ class ServerConnection:
         """Call `callback` once when the client has gone: what was made for it can go too."""
         self._on_close.append(callback)
 
-    def closed(self) -> None:
+    def handle_close(self) -> None:
         """The client has gone (called by its server)."""
         callbacks, self._on_close = self._on_close, []
         for callback in callbacks:
@@ -150,7 +150,7 @@ class RpcCall:
 
     def answer(self, fields: Message) -> None:
         """Answer with these fields."""
-        self.client.send_line(encode_answer(self._request, answer_of(self._request, fields)))
+        self.client.send_line(encode_answer(self._request, answer_to(self._request, fields)))
 
     def refuse(self, error: str) -> None:
         """Refuse in these words."""
@@ -182,7 +182,7 @@ class RpcServer:
         self._handler = handler
         self._on_watch = on_watch
         self._peers: set[_ServerProtocol] = set()
-        self._awaited: set[asyncio.Task[None]] = set()
+        self._answer_tasks: set[asyncio.Task[None]] = set()
         self._server: asyncio.AbstractServer | None = None
         self._inode = 0
 
@@ -217,7 +217,7 @@ class RpcServer:
         server.close()
         for peer in list(self._peers):
             peer.abort()
-        await end_tasks(self._awaited)
+        await end_tasks(self._answer_tasks)
         await asyncio.sleep(0)  # lets connections learn that they are closed
         remove_own(self.path, self._inode)
 
@@ -240,8 +240,8 @@ class RpcServer:
             call.failed(error)
             return
         task = asyncio.get_running_loop().create_task(self._answer_later(answer, call))
-        self._awaited.add(task)
-        task.add_done_callback(self._awaited.discard)
+        self._answer_tasks.add(task)
+        task.add_done_callback(self._answer_tasks.discard)
 
     def _watch(self, request: Message, call: RpcCall) -> None:
         first = list(self._on_watch(request)) if self._on_watch else []
@@ -285,7 +285,7 @@ class _ServerProtocol(asyncio.Protocol):
 
     def connection_lost(self, _exc: Exception | None) -> None:
         self._server._peers.discard(self)
-        self.connection.closed()
+        self.connection.handle_close()
 
     def _send(self, line: bytes) -> None:
         transport = self._transport
@@ -332,9 +332,9 @@ class RpcClient(asyncio.Protocol):
     @classmethod
     async def connect(cls, path: Path | str, *, name: str | None = None, peer: str = "it", hint: str = "") -> RpcClient:
         """A connection to the server on `path`; `name` goes before errors. Raises OSError without a listener."""
-        made = cls(name or Path(path).stem, peer, hint)
-        await asyncio.get_running_loop().create_unix_connection(lambda: made, str(path))
-        return made
+        client = cls(name or Path(path).stem, peer, hint)
+        await asyncio.get_running_loop().create_unix_connection(lambda: client, str(path))
+        return client
 
     def call(self, op: str, **fields: Any) -> asyncio.Future[Message]:
         """Ask for `op` now; await the future for the fields of the answer."""
@@ -347,7 +347,7 @@ class RpcClient(asyncio.Protocol):
         self._transport.write(encode({"op": op, "id": self._last_id, **fields}))
         return future
 
-    async def ask(self, op: str, *, timeout_s: float = ANSWER_TIMEOUT_S, **fields: Any) -> Message:
+    async def request(self, op: str, *, timeout_s: float = ANSWER_TIMEOUT_S, **fields: Any) -> Message:
         """Ask for `op` and wait for the fields of the answer.
 
         Raises JsonlTimeoutError when none comes: a server that is stopped keeps its connections.
@@ -359,7 +359,7 @@ class RpcClient(asyncio.Protocol):
                 f"{self.name}: {op}: no answer in {timeout_s:g} s: is {self._peer} stopped?"
             ) from None
 
-    def tell(self, op: str, **fields: Any) -> None:
+    def notify(self, op: str, **fields: Any) -> None:
         """Ask for `op`; what becomes of it does not matter."""
         self.call(op, **fields)
 
@@ -397,8 +397,8 @@ class RpcClient(asyncio.Protocol):
                 self._settle(message)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        gone = f"{self._peer} closed the connection" if exc is None else f"{self._peer} is gone ({exc})"
-        self._end(gone + self._hint)
+        cause = f"{self._peer} closed the connection" if exc is None else f"{self._peer} is gone ({exc})"
+        self._end(cause + self._hint)
 
     def _end(self, reason: str) -> None:
         if self._transport is None:
@@ -419,7 +419,7 @@ class RpcClient(asyncio.Protocol):
         if future is None or future.done():
             return
         try:
-            future.set_result(accepted(answer, f"{self.name}: {op}"))
+            future.set_result(answer_fields(answer, f"{self.name}: {op}"))
         except JsonlError as error:
             _fail(future, error)
 
@@ -486,20 +486,20 @@ class JsonlClient:
             except (OSError, JsonlError) as error:
                 self._disconnect()
                 raise JsonlError(f"{self.name}: {op}: {_reason(error, self.path)}") from error
-        return accepted(answer, f"{self.name}: {op}")
+        return answer_fields(answer, f"{self.name}: {op}")
 
     def watch(self, *, timeout_s: float | None = None, **fields: Any) -> Watch:
         """Open a stream of events on a connection of its own; returns when the server has agreed to it.
 
         Events published after that are all in the stream. `timeout_s` is for agreeing, not for events.
         """
-        own = JsonlClient(self.path, name=self.name, timeout_s=self.timeout_s, works=self._works)
+        connection = JsonlClient(self.path, name=self.name, timeout_s=self.timeout_s, works=self._works)
         try:
-            own.request("watch", timeout_s=timeout_s, **fields)
+            connection.request("watch", timeout_s=timeout_s, **fields)
         except BaseException:
-            own.close()
+            connection.close()
             raise
-        return Watch(own)
+        return Watch(connection)
 
     def close(self) -> None:
         """Close the connection, if there is one. Idempotent; the next request opens another."""
@@ -523,7 +523,7 @@ class JsonlClient:
         if self._socket is None:
             check_socket_path(self.path)
             self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
-            self._socket.settimeout(_left(deadline))
+            self._socket.settimeout(_remaining_s(deadline))
             self._socket.connect(str(self.path))
         return self._socket
 
@@ -540,7 +540,7 @@ class JsonlClient:
 
     def _send(self, line: bytes, deadline: float) -> None:
         connected = self._connected(deadline)
-        connected.settimeout(_left(deadline))
+        connected.settimeout(_remaining_s(deadline))
         connected.sendall(line)
 
     def _answer_in(self, request: Message, limit_s: float) -> Message | None:
@@ -567,7 +567,7 @@ class JsonlClient:
         while not self._pending:
             if self._socket is None:
                 raise JsonlError("the connection is closed")
-            self._socket.settimeout(None if deadline is None else _left(deadline))
+            self._socket.settimeout(None if deadline is None else _remaining_s(deadline))
             data = self._socket.recv(1 << 16)
             if not data:
                 raise JsonlError("the other side closed the connection (did it die? see its log)")
@@ -608,7 +608,7 @@ class Watch(EventReader):
         self._client.close()
 
 
-def _left(deadline: float) -> float:
+def _remaining_s(deadline: float) -> float:
     """Seconds until `deadline`, at least one millisecond: 0 would make a socket non-blocking."""
     return max(deadline - time.monotonic(), 0.001)
 

@@ -27,7 +27,7 @@ Later = Awaitable[Message]
 """An answer that needs other processes, or many turns of the loop."""
 AnyAnswer = TypeVar("AnyAnswer", bound=Answer)
 
-RESERVED = "watch"
+WATCH_OP = "watch"
 """Op that the socket server serves itself (ipc/rpc.py)."""
 
 log = logging.getLogger(__name__)
@@ -57,14 +57,14 @@ def operations_of(service: object) -> dict[str, tuple[type[Request], Callable[[A
 
     Raises TypeError when no method is marked.
     """
-    found = {}
+    operations = {}
     for name, member in vars(type(service)).items():
         kind = _KINDS.get(member) if callable(member) else None
         if kind is not None:
-            found[op_of(kind)] = (kind, getattr(service, name))
-    if not found:
+            operations[op_of(kind)] = (kind, getattr(service, name))
+    if not operations:
         raise TypeError(f"{type(service).__name__} serves no op: mark its methods with @rpc")
-    return found
+    return operations
 
 
 class RpcTable:
@@ -88,24 +88,24 @@ class RpcTable:
     def register(self, service: object) -> None:
         """Serve the marked methods of `service`. Raises ValueError when another one serves such an op."""
         methods = operations_of(service)
-        twice = sorted(op for op in methods if op in self._methods or op == RESERVED)
-        if twice:
-            raise ValueError(f"{type(service).__name__}: {', '.join(twice)}: served already")
+        duplicates = sorted(op for op in methods if op in self._methods or op == WATCH_OP)
+        if duplicates:
+            raise ValueError(f"{type(service).__name__}: {', '.join(duplicates)}: served already")
         self._methods |= methods
 
     def handle(self, request: Message, call: RpcCall) -> Answer:
         """Handler of an RpcServer. Raises JsonlError to refuse."""
-        found = self._methods.get(request["op"])
-        if found is None:
-            raise JsonlError(f"no op {request['op']!r} (has: {', '.join((*self.ops, RESERVED))})")
-        kind, method = found
+        operation = self._methods.get(request["op"])
+        if operation is None:
+            raise JsonlError(f"no op {request['op']!r} (has: {', '.join((*self.ops, WATCH_OP))})")
+        kind, method = operation
         try:
             answer = method(parse(kind, request), call)
         except self._refusals as error:
             raise JsonlError(str(error)) from error
-        return answer if answer is None or isinstance(answer, dict) else self._awaited(answer, call)
+        return answer if answer is None or isinstance(answer, dict) else self._await_answer(answer, call)
 
-    async def _awaited(self, answer: Later, call: RpcCall) -> Message:
+    async def _await_answer(self, answer: Later, call: RpcCall) -> Message:
         try:
             return await answer
         except Exception as error:
@@ -116,7 +116,7 @@ class RpcTable:
         known = isinstance(error, (JsonlError, *self._refusals))
         return str(error) if known else self.report_bug(f"op {call.op}", error)
 
-    def report_bug(self, what: str, error: BaseException) -> str:
+    def report_bug(self, subject: str, error: BaseException) -> str:
         """Log an exception that should not have happened; returns the text for the client."""
-        log.error("%s failed", what, exc_info=error)
-        return f"internal error in {what}: {type(error).__name__}: {error} (traceback in {self._log_file})"
+        log.error("%s failed", subject, exc_info=error)
+        return f"internal error in {subject}: {type(error).__name__}: {error} (traceback in {self._log_file})"

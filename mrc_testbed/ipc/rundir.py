@@ -64,8 +64,8 @@ def default_run_dir() -> Path:
 
     Raises RunDirError for a folder that another user could have prepared.
     """
-    if chosen := os.environ.get("MRC_RUN_DIR"):
-        return checked(Path(chosen))
+    if path := os.environ.get("MRC_RUN_DIR"):
+        return checked(Path(path))
     if os.geteuid() != 0 and checked(user_run_dir()).is_dir() and RunFiles(user_run_dir()).has_run:
         return user_run_dir()
     return checked(Path(DEFAULT_PATH))
@@ -264,7 +264,7 @@ class RunFiles:
     def machines(self) -> list[str]:
         """Machines that hold the fabric together; none when this one holds all."""
         folder = self.path / _MACHINES
-        return sorted(one.name for one in folder.iterdir()) if folder.is_dir() else []
+        return sorted(entry.name for entry in folder.iterdir()) if folder.is_dir() else []
 
     def machine_folder(self, name: str) -> Path:
         """Folder of the sockets of another machine of the fabric (topologies/lab/cluster/)."""
@@ -287,15 +287,15 @@ def read_json(path: Path) -> Any:
 
 def write_private(file: Path, text: str) -> None:
     """Write a file for its owner alone, whole or not at all, and over no other file. Raises OSError."""
-    new = file.with_name(f"{file.name}.new")
-    new.unlink(missing_ok=True)
+    new_file = file.with_name(f"{file.name}.new")
+    new_file.unlink(missing_ok=True)
     try:
-        with open(new, "x", encoding="utf-8", opener=_private) as out:
+        with open(new_file, "x", encoding="utf-8", opener=_private) as out:
             out.write(text)
-        new.replace(file)
+        new_file.replace(file)
     except OSError as error:
         with contextlib.suppress(OSError):
-            new.unlink(missing_ok=True)
+            new_file.unlink(missing_ok=True)
         error.filename = str(file)  # a write names no file
         raise
 
@@ -391,37 +391,37 @@ class RunDir(RunFiles):
         Raises RunDirError when something will not go.
         """
         assert self._lock is not None, "acquire() first: another process may be using this folder"
-        old = self._recorded()
-        removed = remove_run(old) if old else []
+        old_state = self._read_state()
+        descriptions = remove_run(old_state) if old_state else []
         for name in self.machines:
             part = RunDir(self.machine_folder(name))
             if part.state_file.exists():  # the part of a fabric on several machines that was on this one
                 with part:
-                    removed += part.clean_leftovers()
+                    descriptions += part.clean_leftovers()
         self.remove_files()
-        return removed
+        return descriptions
 
     def remove_files(self) -> None:
         """Remove what a run put here, by name; `log/` and the lock stay."""
         for name in (*_FOLDERS, _MACHINES):
             _remove_tree(self.path / name)
-        written = (*_JSON_FILES, *_CONTROLLER_FILES, _DASH_FILE, _TOKEN_FILE)
+        file_names = (*_JSON_FILES, *_CONTROLLER_FILES, _DASH_FILE, _TOKEN_FILE)
         for name in (
             *_SOCKETS,
             *(f"{name}{UNHEARD}" for name in _SOCKETS),
-            *written,
-            *(f"{name}.new" for name in written),
+            *file_names,
+            *(f"{name}.new" for name in file_names),
         ):
             (self.path / name).unlink(missing_ok=True)
 
     # ---- inside -----------------------------------------------------------------------------------------
 
     def _check_path(self) -> None:
-        longest = self.agent_socket("h65535")
-        if len(os.fsencode(longest)) > SOCKET_PATH_MAX:
+        longest_path = self.agent_socket("h65535")
+        if len(os.fsencode(longest_path)) > SOCKET_PATH_MAX:
             raise RunDirError(
-                f"the name of the run folder {self.path} is {len(os.fsencode(longest)) - SOCKET_PATH_MAX} bytes "
-                f"too long for a Unix socket ({longest}): set MRC_RUN_DIR to a shorter one"
+                f"the name of the run folder {self.path} is {len(os.fsencode(longest_path)) - SOCKET_PATH_MAX} bytes "
+                f"too long for a Unix socket ({longest_path}): set MRC_RUN_DIR to a shorter one"
             )
 
     def _make_private(self) -> None:
@@ -429,8 +429,8 @@ class RunDir(RunFiles):
         for folder in (*reversed(self.path.parents), self.path):
             with contextlib.suppress(FileExistsError):
                 folder.mkdir(mode=0o700)
-        about = self.path.lstat()
-        if stat.S_ISDIR(about.st_mode) and about.st_uid == os.geteuid() and not any(self.path.iterdir()):
+        status = self.path.lstat()
+        if stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid() and not any(self.path.iterdir()):
             self.path.chmod(0o700)  # an empty folder made for us with a generous umask
         checked(self.path, owners=(os.geteuid(),))
         self.path.chmod(0o700)
@@ -460,7 +460,7 @@ class RunDir(RunFiles):
         os.pwrite(lock, f"pid {os.getpid()} ({procfs.command(os.getpid())})\n".encode(), 0)
         self._lock = lock
 
-    def _recorded(self) -> RunState | None:
+    def _read_state(self) -> RunState | None:
         try:
             data = read_json(self.state_file)
             return RunState(**data)
@@ -478,9 +478,9 @@ def remove_run(state: RunState) -> list[str]:
 
     Raises RunDirError.
     """
-    ended = [*kill_run(state), *delete_group(state.group)]
+    descriptions = [*kill_run(state), *delete_group(state.group)]
     try:
-        return [*ended, *(f"files in memory at {folder}" for folder in memory.unmount_folders(state.memory))]
+        return [*descriptions, *(f"files in memory at {folder}" for folder in memory.unmount_folders(state.memory))]
     except OSError as error:
         raise RunDirError(
             f"cannot free what hosts received, in memory at {error.filename}: {error.strerror}"
@@ -494,26 +494,27 @@ def kill_run(state: RunState, wait_s: float = procfs.KILLED_S) -> list[str]:
 
     Raises RunDirError when none of those left ends in `wait_s` seconds.
     """
-    recorded = {entry["pid"]: entry["start"] for entry in state.processes.values()}
-    spared = procfs.lineage()
+    start_times = {entry["pid"]: entry["start"] for entry in state.processes.values()}
+    own_pids = procfs.lineage()
 
     def is_ours(pid: int) -> bool:
-        started = procfs.start_time(pid)
-        if started is None or pid in spared:
+        start_time = procfs.start_time(pid)
+        if start_time is None or pid in own_pids:
             return False
-        return recorded.get(pid) == started or procfs.has_environment(pid, state.variable)
+        return start_times.get(pid) == start_time or procfs.has_environment(pid, state.variable)
 
-    ended: list[str] = []
-    seen: set[int] = set()
-    while found := [pid for pid in psutil.pids() if pid not in seen and is_ours(pid)]:  # again: one may have forked
-        seen.update(found)
-        commands = {pid: procfs.command(pid) for pid in found}
+    descriptions: list[str] = []
+    handled_pids: set[int] = set()
+    # A process may have forked while it was killed: look again until no new one is there.
+    while run_pids := [pid for pid in psutil.pids() if pid not in handled_pids and is_ours(pid)]:
+        handled_pids.update(run_pids)
+        commands = {pid: procfs.command(pid) for pid in run_pids}
         try:
-            killed = procfs.kill(found, is_ours, wait_s)
+            killed_pids = procfs.kill(run_pids, is_ours, wait_s)
         except TimeoutError as error:
             raise RunDirError(f"cannot remove what a run made: {error}") from error
-        ended += [f"pid {pid} ({commands[pid]})" for pid in killed]
-    return ended
+        descriptions += [f"pid {pid} ({commands[pid]})" for pid in killed_pids]
+    return descriptions
 
 
 def interfaces_of_group(group: int) -> list[str]:
@@ -533,9 +534,9 @@ def delete_group(group: int) -> list[str]:
     names = interfaces_of_group(group)
     if names:
         run = subprocess.run(["ip", "link", "del", "group", str(group)], capture_output=True, text=True)
-        left = interfaces_of_group(group)
-        if left:
-            raise RunDirError(f"cannot delete interfaces {', '.join(left)}: {run.stderr.strip()}")
+        remaining = interfaces_of_group(group)
+        if remaining:
+            raise RunDirError(f"cannot delete interfaces {', '.join(remaining)}: {run.stderr.strip()}")
     return names
 
 

@@ -67,17 +67,17 @@ async def end_tasks(tasks: Iterable[asyncio.Future[Any]]) -> None:
     One cancellation can be lost: before Python 3.12, asyncio.wait_for() drops it when its answer comes at that moment.
     """
     ending = set(tasks)
-    left = {task for task in ending if not task.done()}
-    while left:
-        for task in left:
+    running = {task for task in ending if not task.done()}
+    while running:
+        for task in running:
             task.cancel()
-        _, left = await asyncio.wait(left, timeout=CANCEL_AGAIN_S)
+        _, running = await asyncio.wait(running, timeout=CANCEL_AGAIN_S)
     await asyncio.gather(*ending, return_exceptions=True)  # retrieves exceptions, which asyncio would log
 
 
-async def wait_until(news: asyncio.Event, when: float | None) -> None:
+async def wait_until(news: asyncio.Event, deadline: float | None) -> None:
     """Wait until `news` is set, or until loop time `when`; leaves it clear. None: for as long as it takes."""
-    timer = None if when is None else asyncio.get_running_loop().call_at(when, news.set)
+    timer = None if deadline is None else asyncio.get_running_loop().call_at(deadline, news.set)
     try:
         await news.wait()
     finally:

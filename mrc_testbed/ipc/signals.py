@@ -11,28 +11,28 @@ from types import FrameType
 ENDING = (signal.SIGTERM, signal.SIGHUP)
 
 
-class Terminated(SystemExit):
+class SignalExit(SystemExit):
     """SIGTERM or SIGHUP came: ends the process with code 128 + signal once everything is removed."""
 
 
 def terminate(number: int, _frame: FrameType | None) -> None:
-    """A handler of these signals. Raises Terminated."""
-    raise Terminated(128 + number)
+    """A handler of these signals. Raises SignalExit."""
+    raise SignalExit(128 + number)
 
 
 @contextmanager
 def terminating() -> Iterator[None]:
-    """Let the signals raise Terminated inside the block (main thread only).
+    """Let the signals raise SignalExit inside the block (main thread only).
 
     A signal that is ignored (`nohup`) stays ignored.
     """
-    old = {}
+    old_handlers = {}
     if threading.current_thread() is threading.main_thread():
         for number in ENDING:
             if signal.getsignal(number) is not signal.SIG_IGN:
-                old[number] = signal.signal(number, terminate)
+                old_handlers[number] = signal.signal(number, terminate)
     try:
         yield
     finally:
-        for number, handler in old.items():
+        for number, handler in old_handlers.items():
             signal.signal(number, handler)

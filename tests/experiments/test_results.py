@@ -25,7 +25,7 @@ from mrc_testbed.experiments.results import LoadMeter, Results, ResultsError, ag
 from mrc_testbed.experiments.runner import Planned, Prepared, RunReport, carry_out, plan_runs
 from mrc_testbed.files.whole_files import write_whole
 from mrc_testbed.ipc.rundir import FabricError
-from mrc_testbed.ipc.signals import Terminated
+from mrc_testbed.ipc.signals import SignalExit
 from mrc_testbed.topologies.lab.options import LabOptions
 from mrc_testbed.topologies.servers import read as read_servers
 from tests.experiments.report.small_results import Quiet
@@ -85,7 +85,7 @@ def test_a_start_that_failed_leaves_nothing(tmp_path):
     assert carry_out(planned(tmp_path), Quiet(), out=tmp_path / "out" / "a").runs
 
 
-@pytest.mark.parametrize("how", [KeyboardInterrupt, Terminated])
+@pytest.mark.parametrize("how", [KeyboardInterrupt, SignalExit])
 def test_interrupted_before_a_run_ended_leaves_nothing(tmp_path, how):
     tell = In("run", interrupt(how))
     with pytest.raises(how):
@@ -195,7 +195,7 @@ def test_a_folder_that_the_last_scenario_cannot_have_is_told_before_the_first_ru
     assert inside(tmp_path / "out") == {"other", "other/runs"} and not (tmp_path / "new").exists()
 
 
-@pytest.mark.parametrize("ending", [KeyboardInterrupt(), Terminated(143)])
+@pytest.mark.parametrize("ending", [KeyboardInterrupt(), SignalExit(143)])
 @pytest.mark.parametrize("where", ["_estimated", "Display", "print_report"])
 def test_the_command_says_what_is_kept_however_early_it_ends(tmp_path, monkeypatch, capsys, ending, where):
     """SIGTERM between the folder and the first run once ended it without a word."""

@@ -24,23 +24,23 @@ def client(server, tmp_path):
 def test_call__a_refusal_names_host_and_operation(client):
     with pytest.raises(AgentError, match="h0: hello: no op 'hello'") as caught:
         client.hello()
-    assert caught.value.host == "h0" and caught.value.refused
+    assert caught.value.host == "h0" and caught.value.is_refusal
 
 
 def test_call__an_agent_that_is_not_there_is_no_refusal(tmp_path):
     with pytest.raises(AgentError, match="h7") as caught, AgentClient(tmp_path / "h7.sock") as client:
         client.status()
-    assert not caught.value.refused
+    assert not caught.value.is_refusal
 
 
 def test_until__passes_over_events_that_do_not_fit(server, client):
     with client.watch() as events:
-        assert events.until("hello", timeout_s=5)
+        assert events.wait_for("hello", timeout_s=5)
         server.publish("transfer", number=1)
         server.publish("transfer", number=2)
-        assert events.until("transfer", timeout_s=5, number=2)["number"] == 2
+        assert events.wait_for("transfer", timeout_s=5, number=2)["number"] == 2
 
 
 def test_until__names_what_came_instead(client):
     with client.watch() as events, pytest.raises(AgentError, match=r"no event lost, ev = 3 in 0.2 s \(saw 1: hello\)"):
-        events.until("lost", timeout_s=0.2, ev=3)
+        events.wait_for("lost", timeout_s=0.2, ev=3)

@@ -161,7 +161,7 @@ def test_one_that_waits_for_another_part__is_not_given_up_while_that_works(proce
     loads, waits = spawn(processes, LOADS), spawn(processes, WAITS, "controller")
     up = says_up(loads)["switchd"]
     with throttled(loads.pid):
-        processes.wait_ready({"controller": up}, behind=["switchd"], quiet_s=QUIET_S)
+        processes.wait_ready({"controller": up}, prerequisites=["switchd"], quiet_s=QUIET_S)
     assert waits.ready and not loads.ready
 
 
@@ -182,12 +182,12 @@ def test_step_that_is_reported__is_progress(monkeypatch):
     patience.follow("controller", LocalWork(0))
     for _ in range(20):
         now[0] += 0.25
-        patience.look()
+        patience.update()
         patience.step("controller")
         assert not patience.is_over("controller")
     for _ in range(8):
         now[0] += 0.25
-        patience.look()
+        patience.update()
     assert patience.is_over("controller")
 
 
@@ -197,7 +197,7 @@ def test_time_in_which_we_had_no_cpu_ourselves__is_nobodys_rest(monkeypatch):
     patience = Patience(2.0)
     patience.follow("switchd", LocalWork(0))
     now[0] += 3600.0  # the machine was asleep
-    patience.look()
+    patience.update()
     assert not patience.is_over("switchd")
 
 

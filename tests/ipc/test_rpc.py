@@ -300,7 +300,7 @@ def test_call__one_that_waits_holds_up_no_other(tmp_path):
         assert await slow == {"n": 1}
         with pytest.raises(JsonlPeerError, match="h2: awaited: n is negative"):
             await bad
-        client.tell("refuse")
+        client.notify("refuse")
         await client.call("add", a=1, b=2)
         client.close()
         with pytest.raises(JsonlError, match="h2: never: the connection was closed here"):
@@ -312,7 +312,7 @@ def test_call__one_that_waits_holds_up_no_other(tmp_path):
 def test_call__that_nobody_awaits_is_not_logged(tmp_path, caplog):
     async def story(server, client):
         client.call("never")
-        client.tell("refuse")
+        client.notify("refuse")
         await client.call("add", a=1, b=2)
         client.close()
         gc.collect()

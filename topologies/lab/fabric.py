@@ -40,7 +40,7 @@ from mrc_testbed.ipc.processes import ProcessError, Processes
 from mrc_testbed.ipc.procfs import ThreadSeconds, thread_seconds
 from mrc_testbed.ipc.rpc import JsonlClient, JsonlError
 from mrc_testbed.ipc.rundir import FabricError, RunDir, remove_run
-from mrc_testbed.ipc.signals import ENDING, Terminated, terminate
+from mrc_testbed.ipc.signals import ENDING, SignalExit, terminate
 from mrc_testbed.topologies.lab import preflight
 from mrc_testbed.topologies.lab.fault_injection import Injector
 from mrc_testbed.topologies.lab.network import LocalNetwork, Network
@@ -53,7 +53,7 @@ from mrc_testbed.topologies.lab.wires import PortLook
 from mrc_testbed.topologies.plan import Link, Plan, PlanError
 from mrc_testbed.topologies.servers import place
 
-__all__ = ["Fabric", "FabricError", "Terminated"]
+__all__ = ["Fabric", "FabricError", "SignalExit"]
 
 CONTROLLER = "controller"
 MAPPER = "mapper"
@@ -182,7 +182,7 @@ class Fabric:
 
         `error`: why it is closed; Ctrl-C itself was the first signal. Raises FabricError when something will not go.
         """
-        self._hasten_on_signals(isinstance(error, (KeyboardInterrupt, Terminated)))
+        self._hasten_on_signals(isinstance(error, (KeyboardInterrupt, SignalExit)))
         try:
             if self._held:
                 self._remove()
@@ -231,7 +231,7 @@ class Fabric:
         probes = self._start_endpoints()
         self._apply_plan()  # while the others load their libraries
         if probes:
-            self.processes.wait_ready(probes, self.network.check_alive, behind=self._switch_parts())
+            self.processes.wait_ready(probes, self.network.check_alive, prerequisites=self._switch_parts())
         if self.lab.has_mapper:
             self.mapper.request("start")  # not before switches have their routes: each probe would count as a drop
 
@@ -326,7 +326,7 @@ class Fabric:
         else:
             self._restart_switches(part)
             return
-        self.processes.wait_ready(probes, self.parts.check_open, alone=True, behind=self._switch_parts())
+        self.processes.wait_ready(probes, self.parts.check_open, only_these=True, prerequisites=self._switch_parts())
         if part in self.hosts:
             self.inject.pace_again(part)
 
@@ -336,7 +336,8 @@ class Fabric:
         restarted_switches = self.target.restart(part)
         with self._state_lock:
             self.network.attach([switch.name for switch in restarted_switches])
-            self.processes.wait_ready({name: p for name, p in self.target.probes().items() if name == part}, alone=True)
+            probes = {name: probe for name, probe in self.target.probes().items() if name == part}
+            self.processes.wait_ready(probes, only_these=True)
             for switch in restarted_switches:
                 if switch.name in switches_off:
                     switch.power(False)

@@ -231,7 +231,7 @@ class PartWatch:
             part.is_back = True
             successor = self._processes[part.name]
             self._report(
-                f"{part.name} runs again (pid {successor.pid}{successor.where}), "
+                f"{part.name} runs again (pid {successor.pid}{successor.machine_note}), "
                 f"{time.monotonic() - part.at:.1f} s after it died"
             )
 

@@ -265,7 +265,7 @@ class EmbeddedTarget(Target):
         return "no switch forwards: no packet arrives, P4Runtime, gNMI and the links between switches are gone"
 
     def restart(self, part: str) -> list[FabricSwitch]:  # noqa: ARG002 - it has one process
-        self.processes.wait_ready(self.launch(), alone=True)
+        self.processes.wait_ready(self.launch(), only_these=True)
         return list(self._switches.values())
 
     def traffic(self) -> TrafficControl:
@@ -388,7 +388,7 @@ class Bmv2Target(Target):
             self.processes.stop(switch.name)
             return
         self.start(switch)
-        self.processes.wait_ready({switch.name: self._probe(switch)}, alone=True)
+        self.processes.wait_ready({switch.name: self._probe(switch)}, only_these=True)
 
     def loses(self, part: str) -> str | None:
         if part == PORTSTATE:
@@ -397,7 +397,7 @@ class Bmv2Target(Target):
 
     def restart(self, part: str) -> list[FabricSwitch]:
         if part == PORTSTATE:
-            self.processes.wait_ready(self.launch(), alone=True)
+            self.processes.wait_ready(self.launch(), only_these=True)
             return []
         return [self._switches[part]]
 

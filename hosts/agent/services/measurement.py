@@ -195,7 +195,7 @@ class WriteTest:
             state = "stopped" if self._stopped else "done"
             self._session.release()
             if self._peer_error is None:
-                await agent.ask("release")
+                await agent.request("release")
             return state
         finally:
             agent.close()
@@ -203,7 +203,7 @@ class WriteTest:
 
     async def _set_up(self, agent: RpcClient) -> tuple[list[LoadFlow], dict[str, int]]:
         """Return the flows towards the peer, and the address of the local region for its writes."""
-        target = await agent.ask("register", length=self.largest * self.qps, owned=True)
+        target = await agent.request("register", length=self.largest * self.qps, owned=True)
         local_region = {}
         if self.bidirectional:
             region = self._local.regions.add_memory(self.largest * self.qps)
@@ -244,7 +244,7 @@ class WriteTest:
             reverse = agent.call("run_writes", **self._mirror(shape, flows, local_region))
         await measure(load, self.interval_s, lambda fields: self.send_event("interval", bytes=shape.size, **fields))
         if load.stopped and reverse is not None:
-            agent.tell("stop_work")
+            agent.notify("stop_work")
         has_drained = await drain(load, DRAIN_S)
         if load.failure is not None:
             raise TestFailedError(self._explain_failure(load.failure))

@@ -336,7 +336,8 @@ class LiveRun:
         while not self._stop.is_set():
             try:
                 with self.fabric.controller.watch(timeout_s=2.0, events="fault,live,denylist") as watch:
-                    for change, fault in self._known_faults.missed(self.fabric.controller.request("faults")["faults"]):
+                    faults = self.fabric.controller.request("faults")["faults"]
+                    for change, fault in self._known_faults.reconcile(faults):
                         self._detected(change, fault, time.monotonic())
                     while not self._stop.is_set():
                         if (event := watch.get(timeout_s=0.2)) is not None:

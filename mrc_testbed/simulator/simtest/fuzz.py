@@ -41,7 +41,7 @@ from mrc_testbed.hosts.engine.wire.packets import (
 )
 from mrc_testbed.hosts.engine.wire.wire_variants import in_dialect
 from mrc_testbed.hosts.nic.encapsulation import Decapsulation, Encapsulation
-from mrc_testbed.ipc.framing import JsonlError, LineBuffer, answer_of, decode_request, encode_answer
+from mrc_testbed.ipc.framing import JsonlError, LineBuffer, answer_to, decode_request, encode_answer
 from mrc_testbed.switch.system.cache_folder import safe_cache_dir
 from mrc_testbed.topologies.plan import Plan
 
@@ -181,7 +181,7 @@ def jsonl(data: bytes) -> None:
             assert b"\n" not in line
             with suppress(JsonlError):
                 request = decode_request(line)
-                answer = encode_answer(request, answer_of(request, {"echo": request}))
+                answer = encode_answer(request, answer_to(request, {"echo": request}))
                 assert answer.endswith(b"\n") and answer.count(b"\n") == 1
 
 

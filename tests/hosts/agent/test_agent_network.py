@@ -231,12 +231,12 @@ def test_send_file__a_path_is_lost_without_a_word_and_comes_back(wire, file):
     switches = wire.switches()
     with wire.agent("h0") as h0, wire.agent("h1"), h0.watch() as events:
         started = h0.send_file(file, "h1", rate_bps=20e6)
-        events.until("progress", timeout_s=TIMEOUT_S)
+        events.wait_for("progress", timeout_s=TIMEOUT_S)
         wire.tell(switches, "cut 1 0")
-        bad = events.until("ev", timeout_s=TIMEOUT_S, to="assumed_bad", ev=0x0100)
+        bad = events.wait_for("ev", timeout_s=TIMEOUT_S, to="assumed_bad", ev=0x0100)
         assert (bad["plane"], bad["uplink"], bad["from"]) == (1, 0, "good")
         wire.tell(switches, "heal")
-        good = events.until("ev", timeout_s=TIMEOUT_S, to="good", ev=0x0100)
+        good = events.wait_for("ev", timeout_s=TIMEOUT_S, to="good", ev=0x0100)
         assert good["t"] > bad["t"]
         assert h0.wait(started["transfer"], timeout_s=TIMEOUT_S)["state"] == "done"
         assert len(qp_of(h0, bad["qpn"])["evs"]) == 4
@@ -248,14 +248,14 @@ def test_send_file__a_port_goes_down_and_up(wire, file, end):
     wire.switches()
     with wire.agent("h0") as h0, wire.agent("h1") as h1, h0.watch() as events:
         started = h0.send_file(file, "h1", rate_bps=20e6)
-        events.until("progress", timeout_s=TIMEOUT_S)
+        events.wait_for("progress", timeout_s=TIMEOUT_S)
         with (h0 if end == "h0" else h1).watch() as there:
             wire.link(end, 0, "down")
-            assert there.until("port", timeout_s=TIMEOUT_S, up=False)["interface"] == f"{end}-eth0"
-            events.until("plane", timeout_s=TIMEOUT_S, plane=0, up=False)
+            assert there.wait_for("port", timeout_s=TIMEOUT_S, up=False)["interface"] == f"{end}-eth0"
+            events.wait_for("plane", timeout_s=TIMEOUT_S, plane=0, up=False)
             wire.link(end, 0, "up")
-            there.until("port", timeout_s=TIMEOUT_S, up=True)
-            events.until("plane", timeout_s=TIMEOUT_S, plane=0, up=True)
+            there.wait_for("port", timeout_s=TIMEOUT_S, up=True)
+            events.wait_for("plane", timeout_s=TIMEOUT_S, plane=0, up=True)
         assert h0.wait(started["transfer"], timeout_s=TIMEOUT_S)["state"] == "done"
     assert (wire.run_dir / "data" / "h1" / "random.bin").read_bytes() == file.read_bytes()
 
@@ -311,7 +311,7 @@ def test_post_write__a_wrong_rkey_or_range_is_answered_and_writes_nothing(wire):
             h1.call("connect_qp", qpn=theirs["qpn"], remote=mine["attributes"])
             h0.call("connect_qp", qpn=mine["qpn"], remote=theirs["attributes"])
             wr_id = h0.post_write(qpn=mine["qpn"], region=source["region"], offset=0, length=5000, **where)
-            told = events.until("completion", timeout_s=TIMEOUT_S, qpn=mine["qpn"], wr_id=wr_id)
+            told = events.wait_for("completion", timeout_s=TIMEOUT_S, qpn=mine["qpn"], wr_id=wr_id)
             assert (told["ok"], told["status"]) == (False, "remote access error")
             assert h0.call("qp_state", qpn=mine["qpn"])["state"] == "error"
             with pytest.raises(AgentError, match="is in error"):
@@ -340,7 +340,7 @@ def test_requests__bad_ones_are_refused_with_the_hosts_name(wire, tmp_path):
         for said, case in cases.items():
             with pytest.raises(AgentError) as caught:
                 case()
-            assert said in str(caught.value) and caught.value.host == "h0" and caught.value.refused
+            assert said in str(caught.value) and caught.value.host == "h0" and caught.value.is_refusal
         assert h0.hello()["host"] == "h0"
 
 
@@ -353,7 +353,7 @@ def test_ops__nic_rate_denylist_and_health(wire, file):
         assert h0.wait(h0.send_file(file, "h1")["transfer"], timeout_s=TIMEOUT_S)["state"] == "done"
         told = h0.call("denylist", entries=[{"scope": "link", "plane": 0, "t0": 1, "uplink": 1, "cause": "test"}])
         assert (told["denied"], told["changed"]) == ({"h1": [1]}, 1)
-        while events.until("ev", timeout_s=TIMEOUT_S)["to"] != "denied":
+        while events.wait_for("ev", timeout_s=TIMEOUT_S)["to"] != "denied":
             pass  # on a busy machine the transfer may have cost the EV a loss before
         (peer,) = h0.call("health")["peers"]
         states = {row["ev"]: row["state"] for row in peer["evs"]}
@@ -361,7 +361,7 @@ def test_ops__nic_rate_denylist_and_health(wire, file):
         trips = [row["rtt_s"] for row in peer["evs"] if row["rtt_s"] is not None]  # only who triggered a SACK has one
         assert trips and min(trips) > 0
         assert h0.call("allow", entries=[{"scope": "link", "name": "p0-t0-1 p0-t1-1"}])["denied"] == {}
-        assert events.until("ev", timeout_s=TIMEOUT_S)["to"] == "good"
+        assert events.wait_for("ev", timeout_s=TIMEOUT_S)["to"] == "good"
         assert h0.call("nic_rate", rate_bps=0)["rates"] == {"0": None, "1": None}
         for wrong in ({"plane": 2}, {"rate_bps": 10.0}, {"rate_bps": -1}):
             with pytest.raises(AgentError):

@@ -134,7 +134,7 @@ def test_ping__a_dead_path_and_a_port_down(wire, capsys):
         assert not any(path["back_lost"] for path in paths)
         with h0.watch() as events:
             wire.link("h0", 0, "down")
-            events.until("port", timeout_s=TIMEOUT_S, up=False)
+            events.wait_for("port", timeout_s=TIMEOUT_S, up=False)
         assert ping.main(command) == 1
         said = capsys.readouterr().out
         assert said.count("out lost (port down)") == 2 and "4 paths, 3 lost out, 0 lost back" in said

@@ -231,8 +231,8 @@ def test_session__releases_what_it_owns_with_the_client_and_nothing_else():
     assert session.qp("mine") is qps["mine"]
     with pytest.raises(RequestError, match="QP 9 was not made for this client"):
         session.qp(9)
-    client.closed()
+    client.handle_close()
     assert (list(qps), list(regions), told) == (["other"], ["other"], ["stopped", "released"])
-    client.closed()
+    client.handle_close()
     session.release()
     assert told == ["stopped", "released"]

@@ -37,7 +37,7 @@ class Watched:
 
     def spawn(self, name):
         child = self.processes.spawn(name, FOREVER)
-        self.processes.wait_ready({name: lambda: "up" in child.tail()}, alone=True)
+        self.processes.wait_ready({name: lambda: "up" in child.tail()}, only_these=True)
 
     def kill(self, name, number=signal.SIGKILL):
         pid = self.processes[name].pid
@@ -110,7 +110,7 @@ def test_death_while_it_starts__is_told_and_not_tried_for_ever(watched):
     def dies(name):
         begun.append(name)
         watched.processes.spawn(name, (sys.executable, "-c", "raise SystemExit('no such device')"))
-        watched.processes.wait_ready({name: lambda: False}, alone=True)
+        watched.processes.wait_ready({name: lambda: False}, only_these=True)
 
     watched.restart, watched.watch.cures = dies, True
     watched.watch.start()

@@ -30,9 +30,9 @@ from mrc_testbed.ipc import processes
 from mrc_testbed.ipc.processes import Processes
 from mrc_testbed.ipc.procfs import thread_seconds
 from mrc_testbed.ipc.requests import Request, RequestError, RequestPart, parse
-from mrc_testbed.ipc.rpc import JsonlError, LineBuffer, Message, answer_of, decode_request, encode, refusal_of
+from mrc_testbed.ipc.rpc import JsonlError, LineBuffer, Message, answer_to, decode_request, encode, refusal_of
 from mrc_testbed.ipc.rundir import FabricError, RunDir, remove_run
-from mrc_testbed.ipc.signals import Terminated, terminate
+from mrc_testbed.ipc.signals import SignalExit, terminate
 from mrc_testbed.topologies.lab import preflight
 from mrc_testbed.topologies.lab.cluster import clock
 from mrc_testbed.topologies.lab.cluster.sources import sources_digest
@@ -233,7 +233,7 @@ class MachineSide:
                 raise JsonlError(f"no op {request['op']!r} (has: {', '.join(sorted(self._ops))})")
             kind, method = found
             self._answering = request.get("id")
-            return answer_of(request, method(parse(kind, request)))
+            return answer_to(request, method(parse(kind, request)))
         except _REFUSALS as error:
             return refusal_of(request, str(error))
         finally:
@@ -458,7 +458,7 @@ def main() -> int:
     side = MachineSide()
     try:
         serve(side, sys.stdin.fileno(), sink)
-    except (Terminated, BrokenPipeError):
+    except (SignalExit, BrokenPipeError):
         pass
     finally:
         for number in (signal.SIGTERM, signal.SIGHUP):

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from mrc_testbed.ipc.framing import LineBuffer, accepted, decode, encode
+from mrc_testbed.ipc.framing import LineBuffer, answer_fields, decode, encode
 from mrc_testbed.ipc.patience import LOOK_S
 from mrc_testbed.ipc.rpc import JsonlError, JsonlPeerError, Message
 from mrc_testbed.ipc.rundir import FabricError, RunDir
@@ -217,7 +217,7 @@ class RemoteMachine:
             if answer.get("id") != request["id"]:
                 continue  # to a request that Ctrl-C ended
             if not answer.get("works"):
-                return accepted(answer, self.name)
+                return answer_fields(answer, self.name)
             until = time.monotonic() + limit_s
 
     @staticmethod

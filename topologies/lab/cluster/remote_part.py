@@ -45,7 +45,7 @@ class RemotePart(FabricProcess):
     """Process on another machine; `ended` when its machine reports the end."""
 
     name: str
-    where: str
+    machine_note: str
     number: int
     """Process id on the remote machine."""
     log: Path

@@ -119,7 +119,7 @@ class ClusterTarget(Target):
     def restart(self, part: str) -> list[FabricSwitch]:
         machine = self._daemons[part]
         self.launch_again(machine)
-        self.processes.wait_ready({part: self._answers(part)}, alone=True)
+        self.processes.wait_ready({part: self._answers(part)}, only_these=True)
         return [switch for name, switch in self._made.items() if self.placement.machine_of(name).name == machine]
 
     def _require(self, name: str) -> None:

@@ -273,7 +273,7 @@ class FaultFollower:
     def _catch_up(self) -> None:
         """Tell the end of what was told before and ended while no stream was open: a new one does not name it."""
         answer = self._fabric.controller.request("faults")
-        for change, fault in self._known_faults.missed(answer["faults"]):
+        for change, fault in self._known_faults.reconcile(answer["faults"]):
             self._notify(self.fault_text(change, fault))
         for problem in answer["problems"]:
             if problem["over"] is not None and self._problems.get((problem["number"], problem["began"])):
