@@ -50,13 +50,13 @@ def run(request: RunRequest) -> None:
     raise typer.Exit(
         command.run(
             request.files or [],
-            where=request.backend,
+            backend=request.backend,
             seed=request.seed,
             repeat=request.repeat,
             out=request.out,
             jobs=request.jobs,
             as_json=request.as_json,
-            live=runner,
+            live_runner=runner,
             scale=request.scale,
             resume=request.resume,
             replay=replay,

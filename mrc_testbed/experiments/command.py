@@ -19,7 +19,7 @@ from mrc_testbed.console import terminal
 from mrc_testbed.console.progress import Progress as RestingProgress
 from mrc_testbed.errors import FULL, UNWRITTEN, UsageError
 from mrc_testbed.experiments.backend.outcome import Outcome
-from mrc_testbed.experiments.console_summary import told
+from mrc_testbed.experiments.console_summary import summary_lines
 from mrc_testbed.experiments.executors.choice import crew_of
 from mrc_testbed.experiments.executors.crew import Crew
 from mrc_testbed.experiments.executors.options import ExecutorOptions
@@ -27,7 +27,7 @@ from mrc_testbed.experiments.executors.worker_pool import WorkerPool
 from mrc_testbed.experiments.language.yaml_loader import ScenarioError, read
 from mrc_testbed.experiments.resolve.run_plan import RunPlan
 from mrc_testbed.experiments.results import RESULTS, ResultsError, default_folder, refuse_taken, refuse_twice
-from mrc_testbed.experiments.runner import Planned, Prepared, RunReport, carry_out, plan_runs
+from mrc_testbed.experiments.runner import Checkpoint, RunReport, RunSet, plan_runs, run_scenario
 from mrc_testbed.experiments.traces.command import Replay, scenario_of
 from mrc_testbed.experiments.traces.errors import TraceError
 from mrc_testbed.experiments.virtual.estimate import Piece, chosen, described, estimate, measure, memory_described
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 """The folder of scenarios that come with the testbed."""
 NO_RULES = "nothing is expected but what every run must hold: nothing dies, fails, is damaged, left out or unfinished"
-PASSED, FAILED, BAD_FILE = 0, 1, 2
+EXIT_PASSED, EXIT_FAILED, EXIT_BAD_FILE = 0, 1, 2
 """Exit codes: every rule held; a rule did not; a file is not a scenario."""
 
 
@@ -59,7 +59,7 @@ def find(names: list[str]) -> list[Path]:
         elif path.exists():
             out.append(path)
         else:
-            known = ", ".join(sorted(one.stem for one in SCENARIOS.glob("*.yaml"))) or "none"
+            known = ", ".join(sorted(file.stem for file in SCENARIOS.glob("*.yaml"))) or "none"
             raise UsageError(f"no scenario {name!r}: give a file, or one of {known}")
     if not out:
         raise UsageError("no scenario: give a file or a name; `mrc scenario list` shows them")
@@ -82,8 +82,8 @@ class Display:
             speed_estimate_period=600.0,
         )
         self._scenarios = scenarios
-        self._all = self.bar.add_task("", total=float(runs)) if scenarios > 1 else None
-        self._number = self._ended = 0
+        self._total_task = self.bar.add_task("", total=float(runs)) if scenarios > 1 else None
+        self._number = self._ended_count = 0
         self._name = ""
         self._task: Any = None
         self._shares: dict[str, float] = {}
@@ -96,7 +96,7 @@ class Display:
         self.bar.start()
         return self
 
-    def __exit__(self, *_why: object) -> None:
+    def __exit__(self, *_exception_info: object) -> None:
         self.bar.stop()
 
     def scenario(self, name: str, runs: int) -> None:
@@ -107,33 +107,35 @@ class Display:
             self.bar.remove_task(self._task)
             self._task = None
 
-    def begins(self, runs: list[RunPlan]) -> None:
-        self._begun_at = self._ended
+    def on_start(self, runs: list[RunPlan]) -> None:
+        self._ended_before = self._ended_count
         self._shares = {run.name: 0.0 for run in runs}
         total = sum(self.costs.get(run.name, 1.0) for run in runs)
         self._task = self.bar.add_task(escape(self._name), total=total or 1.0)
         self._show(escape(self._name))
 
-    def progress(self, run: RunPlan, share: float, now: float) -> None:
+    def on_progress(self, run: RunPlan, share: float, now: float) -> None:
         self._shares[run.name] = share
         self._show(escape(f"{self._name}: {run.name} at {_virtual_time(now)}, {100 * share:.0f} %"))
 
-    def ends(self, run: RunPlan, _outcome: Outcome) -> None:
-        self._ended += 1
+    def on_end(self, run: RunPlan, _outcome: Outcome) -> None:
+        self._ended_count += 1
         self._shares[run.name] = 1.0
         self._show(escape(f"{self._name}: {run.name}"))
 
-    def stops(self, kept: int, folder: Path) -> None:
+    def on_stop(self, kept_count: int, folder: Path) -> None:
         self.stopped = True
-        text = f"runs that ended are in {folder} ({kept} of {self._runs}); `mrc report` makes a page of them"
-        self.bar.console.print(escape(text if kept else _nothing_kept(self._name)), soft_wrap=True)
+        text = f"runs that ended are in {folder} ({kept_count} of {self._runs}); `mrc report` makes a page of them"
+        self.bar.console.print(escape(text if kept_count else _nothing_kept(self._name)), soft_wrap=True)
 
     def _show(self, text: str) -> None:
-        done = sum(share * self.costs.get(name, 1.0) for name, share in self._shares.items())
-        self.bar.update(self._task, completed=done, description=text)
-        if self._all is not None:
+        completed = sum(share * self.costs.get(name, 1.0) for name, share in self._shares.items())
+        self.bar.update(self._task, completed=completed, description=text)
+        if self._total_task is not None:
             text = f"scenario {self._number} of {self._scenarios}"
-            self.bar.update(self._all, completed=self._begun_at + sum(self._shares.values()), description=text)
+            self.bar.update(
+                self._total_task, completed=self._ended_before + sum(self._shares.values()), description=text
+            )
 
 
 def _nothing_kept(name: str) -> str:
@@ -147,13 +149,13 @@ def _virtual_time(seconds: float) -> str:
 def run(
     names: list[str],
     *,
-    where: str,
+    backend: str,
     seed: int | None,
     repeat: int | None,
     out: Path | None,
     jobs: int,
     as_json: bool,
-    live: LiveRunner | None = None,
+    live_runner: LiveRunner | None = None,
     scale: str | None = None,
     resume: Path | None = None,
     replay: tuple[Path, Replay] | None = None,
@@ -161,7 +163,7 @@ def run(
 ) -> int:
     """Run scenarios; returns the exit code. Every file is read before the first one runs.
 
-    `live`: the back end of live runs; `replay`: a trace, and how to replay it, in the place of scenarios.
+    `live_runner`: the back end of live runs; `replay`: a trace, and how to replay it, in the place of scenarios.
 
     `scale`: a name of the files' `scale`, and then the time is estimated first; `resume`: the folder, as `--out` names
     it, of results that were stopped or killed, to go on with instead of beginning anew; `executor`: who makes virtual
@@ -169,97 +171,105 @@ def run(
     """
     executor = executor or ExecutorOptions()
     console = terminal.console(stderr=as_json)
-    target = EMBEDDED if live is None else live.lab.target
+    target = EMBEDDED if live_runner is None else live_runner.lab.target
     try:
-        paths = find(names) if replay is None else [_replayed(console, *replay, live=where == "live")]
+        paths = find(names) if replay is None else [_write_replay_scenario(console, *replay, live=backend == "live")]
     except TraceError as error:
         console.print(escape(f"mrc: error: {error}"), style="red", soft_wrap=True)
-        return BAD_FILE
-    planned: list[Planned] = []
+        return EXIT_BAD_FILE
+    run_sets: list[RunSet] = []
     for path in paths:
         try:
-            planned.append(plan_runs(read(path), where, target=target, seed=seed, repeat=repeat, scale=scale))
+            run_sets.append(plan_runs(read(path), backend, target=target, seed=seed, repeat=repeat, scale=scale))
         except ScenarioError as error:
             console.print(escape(str(error)), style="red", soft_wrap=True)
-    if len(planned) < len(paths):
-        return BAD_FILE
-    folders = _folders(out if resume is None else resume, planned, taken=resume is not None)
-    for one in planned if where == "live" else ():
-        _tell_limits(console, one)
-    if where == "virtual" and not state().active:
+    if len(run_sets) < len(paths):
+        return EXIT_BAD_FILE
+    folders = _folders(out if resume is None else resume, run_sets, resuming=resume is not None)
+    for run_set in run_sets if backend == "live" else ():
+        _print_limits(console, run_set)
+    if backend == "virtual" and not state().active:
         console.print(f"engine in Python ({state().why}); compiled, virtual runs take a fifth of the time", style="dim")
-    if where == "virtual":
+    if backend == "virtual":
         gc.freeze()  # modules stay: what is collected after a run is the run's alone
     with ExitStack() as stack:
         stack.enter_context(terminating())
-        reports = _carried_out(stack, console, planned, folders, live, executor, jobs, resuming=resume is not None)
+        reports = _run_all(stack, console, run_sets, folders, live_runner, executor, jobs, resuming=resume is not None)
     if len(reports) > 1:
         failed = [report.scenario for report in reports if not report.passed]
-        said = f"{len(failed)} failed: {', '.join(failed)}" if failed else "all passed"
-        console.print(f"{len(reports)} scenarios: {said}", style="red" if failed else "green")
+        summary = f"{len(failed)} failed: {', '.join(failed)}" if failed else "all passed"
+        console.print(f"{len(reports)} scenarios: {summary}", style="red" if failed else "green")
     if as_json:
         print(json.dumps([report.to_json() for report in reports], indent=2))
     if any(report.unwritten for report in reports):
         return UNWRITTEN
-    return PASSED if all(report.passed for report in reports) else FAILED
+    return EXIT_PASSED if all(report.passed for report in reports) else EXIT_FAILED
 
 
-def _carried_out(
+def _run_all(
     stack: ExitStack,
     console: Console,
-    planned: list[Planned],
+    run_sets: list[RunSet],
     folders: list[Path],
-    live: LiveRunner | None,
+    live_runner: LiveRunner | None,
     executor: ExecutorOptions,
     jobs: int,
     *,
     resuming: bool,
 ) -> list[RunReport]:
     """Every scenario's runs, all handed in before the first one ends; reports are printed as they come."""
-    where, scale = planned[0].where, planned[0].scale
-    prepared: list[Prepared] = []
+    backend, scale = run_sets[0].backend, run_sets[0].scale
+    checkpoints: list[Checkpoint] = []
     reports: list[RunReport] = []
     display: Display | None = None
     try:
         if resuming:
-            _take(stack, prepared, planned, folders, Prepared.resume)
-            for one, its in zip(planned, prepared, strict=True):
-                tell_kept(console, one.document.path.stem, its.damaged, len(its.done), len(one.runs))
-        todo = [one.runs for one in planned]
-        if prepared:
-            todo = [its.missing(one) for one, its in zip(planned, prepared, strict=True)]
-        total = sum(map(len, todo))
-        crew = crew_of(executor, min(jobs, total)) if where == "virtual" and total else None
+            _take_folders(stack, checkpoints, run_sets, folders, Checkpoint.resume)
+            for run_set, checkpoint in zip(run_sets, checkpoints, strict=True):
+                print_resume_state(
+                    console, run_set.document.path.stem, checkpoint.damages, len(checkpoint.outcomes), len(run_set.runs)
+                )
+        pending_runs = [run_set.runs for run_set in run_sets]
+        if checkpoints:
+            pending_runs = [
+                checkpoint.runs_to_make(run_set) for run_set, checkpoint in zip(run_sets, checkpoints, strict=True)
+            ]
+        total = sum(map(len, pending_runs))
+        crew = crew_of(executor, min(jobs, total)) if backend == "virtual" and total else None
         if crew is not None:
             stack.enter_context(crew)
         if not resuming:
-            lab = None if live is None else live.lab
-            _take(stack, prepared, planned, folders, lambda one, folder: Prepared.create(one, folder, lab))
-        measured = where == "virtual" and (scale is not None or executor.elsewhere)
+            lab = None if live_runner is None else live_runner.lab
+            _take_folders(
+                stack, checkpoints, run_sets, folders, lambda run_set, folder: Checkpoint.create(run_set, folder, lab)
+            )
+        measured = backend == "virtual" and (scale is not None or executor.elsewhere)
         costs = [
-            _estimated(console, one, runs, jobs, crew, executor) if measured else {}
-            for one, runs in zip(planned, todo, strict=True)
+            _estimate_costs(console, run_set, runs, jobs, crew, executor) if measured else {}
+            for run_set, runs in zip(run_sets, pending_runs, strict=True)
         ]
-        ahead = [
-            crew.hand_in(runs, cost, store=its.results.store) if crew is not None else None
-            for runs, cost, its in zip(todo, costs, prepared, strict=True)
+        news_queues = [
+            crew.hand_in(runs, cost, store=checkpoint.results.store) if crew is not None else None
+            for runs, cost, checkpoint in zip(pending_runs, costs, checkpoints, strict=True)
         ]
-        display = stack.enter_context(Display(console, len(planned), total))
-        for one, its, begun, cost in zip(planned, prepared, ahead, costs, strict=True):
+        display = stack.enter_context(Display(console, len(run_sets), total))
+        for run_set, checkpoint, begun, cost in zip(run_sets, checkpoints, news_queues, costs, strict=True):
             display.costs = cost
-            display.scenario(one.document.path.stem, len(one.runs))
-            reports.append(carry_out(one, display, live=live, begun=begun, prepared=its))
+            display.scenario(run_set.document.path.stem, len(run_set.runs))
+            reports.append(
+                run_scenario(run_set, display, live_runner=live_runner, news_queue=begun, checkpoint=checkpoint)
+            )
             print_report(console, reports[-1])
     except (KeyboardInterrupt, SignalExit):
-        at = len(reports)
-        told = display is not None and display.stopped  # by carry_out, if it came so far
-        if not told and at < len(planned) and not (at < len(prepared) and prepared[at].done):
-            console.print(escape(_nothing_kept(planned[at].document.path.stem)), soft_wrap=True)
+        index = len(reports)
+        is_reported = display is not None and display.stopped  # by carry_out, if it came so far
+        if not is_reported and index < len(run_sets) and not (index < len(checkpoints) and checkpoints[index].outcomes):
+            console.print(escape(_nothing_kept(run_sets[index].document.path.stem)), soft_wrap=True)
         raise
     return reports
 
 
-def _replayed(console: Console, trace: Path, replay: Replay, *, live: bool) -> Path:
+def _write_replay_scenario(console: Console, trace: Path, replay: Replay, *, live: bool) -> Path:
     """A scenario around a trace, written to where results go, so that it can be changed; one that was stays.
 
     Raises TraceError.
@@ -283,39 +293,41 @@ def _replayed(console: Console, trace: Path, replay: Replay, *, live: bool) -> P
     return path
 
 
-def _take(
+def _take_folders(
     stack: ExitStack,
-    prepared: list[Prepared],
-    planned: list[Planned],
+    checkpoints: list[Checkpoint],
+    run_sets: list[RunSet],
     folders: list[Path],
-    by: Callable[[Planned, Path], Prepared],
+    make_checkpoint: Callable[[RunSet, Path], Checkpoint],
 ) -> None:
     """Take the folder of each. Those of scenarios that do not get their turn are left as they were."""
-    for one, folder in zip(planned, folders, strict=True):
-        prepared.append(by(one, folder))
-        stack.callback(prepared[-1].results.stop)
+    for run_set, folder in zip(run_sets, folders, strict=True):
+        checkpoints.append(make_checkpoint(run_set, folder))
+        stack.callback(checkpoints[-1].results.stop)
 
 
-def tell_kept(console: Console, name: str, damaged: list[str], kept: int, planned: int) -> None:
+def print_resume_state(console: Console, name: str, damages: list[str], kept_count: int, planned_count: int) -> None:
     """Say which runs are there already, and which are made again."""
-    for text in damaged:
+    for text in damages:
         console.print(escape(f"{name}: {text}; the run is made again"), style="yellow", soft_wrap=True)
-    if kept:
-        rest = f"{planned - kept} to make" if kept < planned else "nothing is left to make"
-        console.print(escape(f"{name}: {kept} of {planned} runs are there; {rest}"), style="dim", soft_wrap=True)
+    if kept_count:
+        remaining = f"{planned_count - kept_count} to make" if kept_count < planned_count else "nothing is left to make"
+        console.print(
+            escape(f"{name}: {kept_count} of {planned_count} runs are there; {remaining}"), style="dim", soft_wrap=True
+        )
 
 
-def _estimated(
-    console: Console, planned: Planned, runs: list[RunPlan], jobs: int, crew: Crew | None, executor: ExecutorOptions
+def _estimate_costs(
+    console: Console, run_set: RunSet, runs: list[RunPlan], jobs: int, crew: Crew | None, executor: ExecutorOptions
 ) -> dict[str, float]:
     """Estimated seconds by run; printed before the runs begin."""
-    name = planned.document.path.stem
+    name = run_set.document.path.stem
     if not runs:
         return {}
     costs = measured_costs(console, name, runs, crew)
-    at = f" at scale {planned.scale}" if planned.scale else ""
-    text = executor.described(runs, costs) if executor.elsewhere else described(runs, costs, jobs)
-    console.print(escape(f"{name}{at}: {text}"))
+    scale_text = f" at scale {run_set.scale}" if run_set.scale else ""
+    text = executor.describe(runs, costs) if executor.elsewhere else described(runs, costs, jobs)
+    console.print(escape(f"{name}{scale_text}: {text}"))
     memory = "" if executor.elsewhere else memory_described(runs, jobs, free_memory())
     if memory:
         console.print(escape(f"{name}: {memory}"), style="yellow" if "free" in memory else "")
@@ -324,41 +336,41 @@ def _estimated(
 
 def measured_costs(console: Console, name: str, runs: list[RunPlan], crew: Crew | None) -> dict[str, float]:
     """Estimated CPU seconds by run, from pieces of some of them that are made here, with a line of progress."""
-    wanted = chosen(runs)
+    chosen_runs = chosen(runs)
     pool = crew if isinstance(crew, WorkerPool) else None
-    measured = ((run, measure(run)) for run in wanted) if pool is None else pool.measure(wanted)
+    measurements = ((run, measure(run)) for run in chosen_runs) if pool is None else pool.measure(chosen_runs)
     pieces: dict[str, Piece] = {}
     with console.status("") as status:
-        status.update(escape(f"{name}: measuring pieces of {len(wanted)} runs"))
-        for run, piece in measured:
+        status.update(escape(f"{name}: measuring pieces of {len(chosen_runs)} runs"))
+        for run, piece in measurements:
             pieces[run.name] = piece
-            status.update(escape(f"{name}: measuring pieces of runs, {len(pieces)} of {len(wanted)} done"))
+            status.update(escape(f"{name}: measuring pieces of runs, {len(pieces)} of {len(chosen_runs)} done"))
     return estimate(runs, pieces)
 
 
-def _tell_limits(console: Console, planned: Planned) -> None:
+def _print_limits(console: Console, run_set: RunSet) -> None:
     """Print, before the runs begin, the settings that these switches do not support or support differently."""
     from mrc_testbed.experiments.live.live_run import unlike
 
-    told: dict[str, list[str]] = {}
-    for run in planned.runs:
-        for text in unlike(run, planned.target):
-            told.setdefault(text, []).append(run.name)
-    name = planned.document.path.stem
-    for text, runs in told.items():
-        some = "" if len(runs) == len(planned.runs) else f" ({', '.join(runs)})"
-        console.print(escape(f"{name}{some}: {text}"), style=STYLES["note"])
+    runs_by_text: dict[str, list[str]] = {}
+    for run in run_set.runs:
+        for text in unlike(run, run_set.target):
+            runs_by_text.setdefault(text, []).append(run.name)
+    name = run_set.document.path.stem
+    for text, runs in runs_by_text.items():
+        runs_text = "" if len(runs) == len(run_set.runs) else f" ({', '.join(runs)})"
+        console.print(escape(f"{name}{runs_text}: {text}"), style=STYLES["note"])
 
 
-def _folders(out: Path | None, planned: list[Planned], taken: bool) -> list[Path]:
-    """For the results of each; without `out` they are named after the time. `taken`: they may hold results.
+def _folders(out: Path | None, run_sets: list[RunSet], resuming: bool) -> list[Path]:
+    """For the results of each; without `out` they are named after the time. `resuming`: they may hold results.
 
     Raises ResultsError.
     """
     if out is None:
-        return [default_folder(one.document.path.stem) for one in planned]
-    folders = [out / one.document.path.stem for one in planned] if len(planned) > 1 else [out]
-    if taken:
+        return [default_folder(run_set.document.path.stem) for run_set in run_sets]
+    folders = [out / run_set.document.path.stem for run_set in run_sets] if len(run_sets) > 1 else [out]
+    if resuming:
         if not out.is_dir():
             raise ResultsError(f"no folder {out}: give one that `mrc run --out` made")
         refuse_twice(folders)
@@ -372,7 +384,7 @@ STYLES = {"good": "green", "bad": "red", "note": "yellow", "soft": "dim", "": ""
 
 def print_report(console: Console, report: RunReport) -> None:
     """Verdicts of a scenario, and where its results are."""
-    for style, line in told(report, console.width):
+    for style, line in summary_lines(report, console.width):
         console.print(escape(line), style=STYLES[style], soft_wrap=True)
     if report.unwritten:
         console.print(escape(f"mrc: error: {report.unwritten}"), style="red", soft_wrap=True)
@@ -380,39 +392,39 @@ def print_report(console: Console, report: RunReport) -> None:
 
 def validate(names: list[str], as_json: bool) -> int:
     """Read scenarios for both back ends and print their mistakes."""
-    found = []
-    for path in _told(find(names), "validate"):
+    file_results = []
+    for path in _with_progress(find(names), "validate"):
         problems: list[Any] = []
         runs: dict[str, int] = {}
-        for where, target in (("virtual", "embedded"), ("live", "embedded"), ("live", "bmv2")):
+        for backend, target in (("virtual", "embedded"), ("live", "embedded"), ("live", "bmv2")):
             try:
-                runs.setdefault(where, len(plan_runs(read(path), where, target=target).runs))
+                runs.setdefault(backend, len(plan_runs(read(path), backend, target=target).runs))
             except ScenarioError as error:
                 problems += [problem for problem in error.problems if problem not in problems]
         problems += _problems_at_scales(path) if not problems else []
-        found.append((path, runs, problems))
+        file_results.append((path, runs, problems))
     if as_json:
-        listed = [
+        rows = [
             {
                 "file": str(path),
                 "runs": runs,
                 "problems": [{"line": p.line, "at": ".".join(map(str, p.loc)), "text": p.text} for p in problems],
             }
-            for path, runs, problems in found
+            for path, runs, problems in file_results
         ]
-        print(json.dumps(listed, indent=2))
+        print(json.dumps(rows, indent=2))
     else:
-        for path, runs, problems in found:
+        for path, runs, problems in file_results:
             for problem in problems:
                 print(f"{path}: {problem}")
             if not problems:
                 print(f"{path}: good; {runs['virtual']} virtual runs, {runs['live']} live ones")
-    return BAD_FILE if any(problems for _, _, problems in found) else PASSED
+    return EXIT_BAD_FILE if any(problems for _, _, problems in file_results) else EXIT_PASSED
 
 
-def _told(paths: list[Path], what: str) -> Iterator[Path]:
+def _with_progress(paths: list[Path], command: str) -> Iterator[Path]:
     """Files one after the other, with a progress line on standard error: a file takes a tenth of a second."""
-    with RestingProgress(terminal.console(stderr=True), f"scenario {what}", size=len(paths)) as progress:
+    with RestingProgress(terminal.console(stderr=True), f"scenario {command}", size=len(paths)) as progress:
         for number, path in enumerate(paths):
             progress.share(number / len(paths), f"reading {path.name}")
             yield path
@@ -432,7 +444,7 @@ def _problems_at_scales(path: Path) -> list[Any]:
 def listing(as_json: bool) -> int:
     """The scenarios that come with the testbed."""
     rows = []
-    for path in _told(sorted(SCENARIOS.glob("*.yaml"), key=_order), "list"):
+    for path in _with_progress(sorted(SCENARIOS.glob("*.yaml"), key=_order), "list"):
         try:
             runs = plan_runs(read(path), "virtual").runs
             first = runs[0].scenario
@@ -441,14 +453,14 @@ def listing(as_json: bool) -> int:
             rows.append((path.stem, "?", f"cannot be read: {error.problems[0]}", 0))
     if as_json:
         print(json.dumps([dict(zip(("name", "paper", "title", "runs"), row, strict=True)) for row in rows], indent=2))
-        return PASSED
+        return EXIT_PASSED
     table = Table(box=None, pad_edge=False)
     for column in ("name", "paper", "runs", "title"):
         table.add_column(column, overflow="fold")
     for name, paper, title, count in rows:
         table.add_row(name, paper, str(count), escape(title))
     terminal.console().print(table)
-    return PASSED
+    return EXIT_PASSED
 
 
 def _order(path: Path) -> tuple[int, int, str]:
@@ -479,17 +491,17 @@ def show(name: str, as_json: bool) -> int:
             "expect": rules,
         }
         print(json.dumps(data, indent=2))
-        return PASSED
+        return EXIT_PASSED
     lines = [f"{first.name}: {first.title}"]
     if first.paper:
         lines.append(f"paper: {first.paper.id} {first.paper.figure}: {first.paper.saw}")
-        told = (("scaled", first.paper.scaled), ("cannot show", first.paper.cannot))
-        lines += [f"  {word}: {text}" for word, text in told if text]
-    more = f" and {len(runs) - 12} more (--json has them)" if len(runs) > 12 else ""
+        paper_texts = (("scaled", first.paper.scaled), ("cannot show", first.paper.cannot))
+        lines += [f"  {word}: {text}" for word, text in paper_texts if text]
+    more_text = f" and {len(runs) - 12} more (--json has them)" if len(runs) > 12 else ""
     lines += [
         f"fabric: {plan.fabric}, mode {plan.fabric.mode}",
         *(f"  {line}" for line in sizes),
-        f"runs ({len(runs)}): {', '.join(run.name for run in runs[:12])}{more}",
+        f"runs ({len(runs)}): {', '.join(run.name for run in runs[:12])}{more_text}",
         *(["faults of the first run:", *(f"  {line}" for line in timeline)] if timeline else ["no faults"]),
         *(
             ["expected:", *(f"  {rule}" for rule in rules)]
@@ -498,16 +510,16 @@ def show(name: str, as_json: bool) -> int:
         ),
     ]
     print(terminal.Style.of(sys.stdout).fold("\n".join(lines)))
-    return PASSED
+    return EXIT_PASSED
 
 
 def compare(a: Path, b: Path, as_json: bool) -> int:
     """Print the differences of two result folders; the exit code is always 0."""
     from mrc_testbed.experiments import compare as comparing
 
-    data = comparing.compared(a, b)
+    data = comparing.differences(a, b)
     if as_json:
         print(json.dumps(data, indent=2))
     else:
         comparing.show(data, terminal.console())
-    return PASSED
+    return EXIT_PASSED

@@ -39,9 +39,9 @@ MANIFEST = (
 """Keys of two manifests that are compared."""
 RATES = ("rate.", "algbw.", "busbw.")
 """Metrics in bits/s; where the links of two sides differ, shares of the NICs' capacity are compared as well."""
-SHOWN = 60
+METRICS_MAX = 60
 """Metrics printed a run; --json has all."""
-CALM = ("Virtual", "Live")
+CALM_STARTS = ("Virtual", "Live")
 """Beginnings of `trust` texts that are no warnings."""
 CELL = 160
 """Characters of a cell; a whole list of faults would push the rest away."""
@@ -59,7 +59,7 @@ class ComparedSide:
     """The file as plain data."""
 
 
-def side(folder: Path) -> ComparedSide:
+def read_side(folder: Path) -> ComparedSide:
     """Read a folder of results. Raises ResultsError."""
     results, outcomes = Results.open(folder)
     runs: dict[str, list[Outcome]] = {}
@@ -72,31 +72,31 @@ def side(folder: Path) -> ComparedSide:
     return ComparedSide(folder, results.manifest, runs, raw)
 
 
-def compared(a: Path, b: Path) -> dict[str, Any]:
+def differences(a: Path, b: Path) -> dict[str, Any]:
     """Everything that differs, for --json. Raises ResultsError."""
-    left, right = side(a), side(b)
+    side_a, side_b = read_side(a), read_side(b)
     return {
         "a": str(a),
         "b": str(b),
-        "manifest": list(_manifest(left, right)),
-        "scenario": list(_paths(left.scenario, right.scenario, "")),
-        "trust": {"a": trust(left.manifest), "b": trust(right.manifest)},
-        "verdicts": list(_verdicts(left, right)),
-        "failed": {"a": _failed(left), "b": _failed(right)},
-        "only_a": [name for name in left.runs if name not in right.runs],
-        "only_b": [name for name in right.runs if name not in left.runs],
-        "rows": list(_metrics(left, right)),
+        "manifest": list(_manifest(side_a, side_b)),
+        "scenario": list(_paths(side_a.scenario, side_b.scenario, "")),
+        "trust": {"a": trust(side_a.manifest), "b": trust(side_b.manifest)},
+        "verdicts": list(_verdicts(side_a, side_b)),
+        "failed": {"a": _failed(side_a), "b": _failed(side_b)},
+        "only_a": [name for name in side_a.runs if name not in side_b.runs],
+        "only_b": [name for name in side_b.runs if name not in side_a.runs],
+        "rows": list(_metrics(side_a, side_b)),
     }
 
 
-def _failed(its: ComparedSide) -> dict[str, str]:
+def _failed(side: ComparedSide) -> dict[str, str]:
     """Name -> first cause of each run that failed."""
-    return {repeat.name: repeat.cause for repeats in its.runs.values() for repeat in repeats if repeat.cause}
+    return {repeat.name: repeat.cause for repeats in side.runs.values() for repeat in repeats if repeat.cause}
 
 
-def _manifest(left: ComparedSide, right: ComparedSide) -> Iterator[dict[str, Any]]:
+def _manifest(side_a: ComparedSide, side_b: ComparedSide) -> Iterator[dict[str, Any]]:
     for key in MANIFEST:
-        a, b = _at(left.manifest, key), _at(right.manifest, key)
+        a, b = _value_at(side_a.manifest, key), _value_at(side_b.manifest, key)
         if isinstance(a, dict) and isinstance(b, dict):
             for part in sorted({*a, *b}):
                 if a.get(part) != b.get(part):
@@ -105,57 +105,64 @@ def _manifest(left: ComparedSide, right: ComparedSide) -> Iterator[dict[str, Any
             yield {"key": key, "a": a, "b": b}
 
 
-def _at(data: Any, path: str) -> Any:
+def _value_at(data: Any, path: str) -> Any:
     for part in path.split("."):
         data = data.get(part) if isinstance(data, dict) else None
     return data
 
 
-def _paths(a: Any, b: Any, at: str) -> Iterator[dict[str, Any]]:
+def _paths(a: Any, b: Any, location: str) -> Iterator[dict[str, Any]]:
     """Keys of the scenario files that differ, by path."""
     if isinstance(a, dict) and isinstance(b, dict):
         for key in [*a, *(key for key in b if key not in a)]:
-            yield from _paths(a.get(key), b.get(key), f"{at}.{key}" if at else str(key))
+            yield from _paths(a.get(key), b.get(key), f"{location}.{key}" if location else str(key))
     elif isinstance(a, list) and isinstance(b, list) and len(a) == len(b):
-        for number, (one, other) in enumerate(zip(a, b, strict=True)):
-            yield from _paths(one, other, f"{at}.{number}")
+        for number, (value_a, value_b) in enumerate(zip(a, b, strict=True)):
+            yield from _paths(value_a, value_b, f"{location}.{number}")
     elif a != b:
-        yield {"key": at, "a": a, "b": b}
+        yield {"key": location, "a": a, "b": b}
 
 
-def _verdicts(left: ComparedSide, right: ComparedSide) -> Iterator[dict[str, Any]]:
+def _verdicts(side_a: ComparedSide, side_b: ComparedSide) -> Iterator[dict[str, Any]]:
     """Rules that held on one side only, or that only one side has."""
     sides: list[dict[tuple[str, str], list[dict[str, Any]]]] = []
-    for one in (left, right):
-        found: dict[tuple[str, str], list[dict[str, Any]]] = {}
-        for verdict in one.manifest.get("verdicts", []):
-            found.setdefault((verdict["rule"], base_name(verdict["run"])), []).append(verdict)
-        sides.append(found)
+    for side in (side_a, side_b):
+        by_rule: dict[tuple[str, str], list[dict[str, Any]]] = {}
+        for verdict in side.manifest.get("verdicts", []):
+            by_rule.setdefault((verdict["rule"], base_name(verdict["run"])), []).append(verdict)
+        sides.append(by_rule)
     for key in dict.fromkeys([*sides[0], *sides[1]]):
-        held = [_held(found.get(key)) for found in sides]
-        seen = [", ".join(verdict["seen"] for verdict in found.get(key, [])) for found in sides]
-        if held[0] != held[1]:
-            yield {"rule": key[0], "run": key[1], "a": held[0], "b": held[1], "seen_a": seen[0], "seen_b": seen[1]}
+        states = [_state_text(by_rule.get(key)) for by_rule in sides]
+        values = [", ".join(verdict["seen"] for verdict in by_rule.get(key, [])) for by_rule in sides]
+        if states[0] != states[1]:
+            yield {
+                "rule": key[0],
+                "run": key[1],
+                "a": states[0],
+                "b": states[1],
+                "seen_a": values[0],
+                "seen_b": values[1],
+            }
 
 
-def _held(verdicts: list[dict[str, Any]] | None) -> str:
+def _state_text(verdicts: list[dict[str, Any]] | None) -> str:
     if not verdicts:
         return "not judged"
-    good = sum(verdict["passed"] for verdict in verdicts)
+    passed_count = sum(verdict["passed"] for verdict in verdicts)
     if len(verdicts) == 1:
-        return "held" if good else "did not hold"
-    return f"held in {good} of {len(verdicts)}"
+        return "held" if passed_count else "did not hold"
+    return f"held in {passed_count} of {len(verdicts)}"
 
 
-def _metrics(left: ComparedSide, right: ComparedSide) -> Iterator[dict[str, Any]]:
-    for name, run in left.runs.items():
-        theirs = right.runs.get(name)
-        if theirs is None:
+def _metrics(side_a: ComparedSide, side_b: ComparedSide) -> Iterator[dict[str, Any]]:
+    for name, repeats_a in side_a.runs.items():
+        repeats_b = side_b.runs.get(name)
+        if repeats_b is None:
             continue
-        capacity = run[0].capacity_bps, theirs[0].capacity_bps
+        capacity = repeats_a[0].capacity_bps, repeats_b[0].capacity_bps
         scaled = all(capacity) and abs(capacity[0] - capacity[1]) > 0.001 * capacity[0]
-        for metric in dict.fromkeys([*run[0].metrics, *theirs[0].metrics]):
-            a, b = _median(run, metric), _median(theirs, metric)
+        for metric in dict.fromkeys([*repeats_a[0].metrics, *repeats_b[0].metrics]):
+            a, b = _median(repeats_a, metric), _median(repeats_b, metric)
             if a is not None or b is not None:
                 yield _row(name, metric, a, b)
             if a is not None and b is not None and scaled and metric.startswith(RATES):
@@ -180,8 +187,11 @@ def show(data: dict[str, Any], console: Console) -> None:
     console.print(f"A  {escape(data['a'])}\nB  {escape(data['b'])}", soft_wrap=True)
     for name in ("a", "b"):
         for text in data["trust"][name]:
-            console.print(f"{name.upper()}  {escape(text)}", style="dim" if text.startswith(CALM) else "yellow")
-    differing = [*data["manifest"], *({**one, "key": f"scenario: {one['key']}"} for one in data["scenario"])]
+            console.print(f"{name.upper()}  {escape(text)}", style="dim" if text.startswith(CALM_STARTS) else "yellow")
+    differing = [
+        *data["manifest"],
+        *({**difference, "key": f"scenario: {difference['key']}"} for difference in data["scenario"]),
+    ]
     if differing:
         console.print(
             _table(("what was run, on what", "A", "B"), [(_t(d["key"]), _t(d["a"]), _t(d["b"])) for d in differing])
@@ -194,8 +204,12 @@ def show(data: dict[str, Any], console: Console) -> None:
             console.print(f"{name.upper()}  {escape(run)} FAILED and is in no number: {escape(cause)}", style="red")
     if data["verdicts"]:
         rows = [
-            (f"{one['rule']} ({one['run']})", _verdict(one["a"], one["seen_a"]), _verdict(one["b"], one["seen_b"]))
-            for one in data["verdicts"]
+            (
+                f"{difference['rule']} ({difference['run']})",
+                _verdict(difference["a"], difference["seen_a"]),
+                _verdict(difference["b"], difference["seen_b"]),
+            )
+            for difference in data["verdicts"]
         ]
         console.print(_table(("verdicts that differ", "A", "B"), rows))
     else:
@@ -205,26 +219,30 @@ def show(data: dict[str, Any], console: Console) -> None:
 
 def _show_metrics(rows: list[dict[str, Any]], console: Console) -> None:
     for run in dict.fromkeys(row["run"] for row in rows):
-        mine = [row for row in rows if row["run"] == run]
-        differing = sorted((row for row in mine if row["a"] != row["b"]), key=_apart, reverse=True)
+        run_rows = [row for row in rows if row["run"] == run]
+        differing = sorted((row for row in run_rows if row["a"] != row["b"]), key=_distance, reverse=True)
         table = Table(
             box=None, pad_edge=False, title=f"{run}: metrics that differ, the farthest first", title_justify="left"
         )
         for column in ("metric", "A", "B", "B / A"):
             table.add_column(column, justify="left" if column == "metric" else "right", overflow="fold")
-        for row in differing[:SHOWN]:
+        for row in differing[:METRICS_MAX]:
             ratio = "" if row["ratio"] is None else f"{row['ratio']:.3f}"
             table.add_row(escape(row["metric"]), _number(row["a"]), _number(row["b"]), ratio)
         console.print()
         if differing:
             console.print(table)
-        more = f"; {len(differing) - SHOWN} more differ (--json has them)" if len(differing) > SHOWN else ""
-        console.print(f"{len(mine) - len(differing)} of {len(mine)} metrics are equal ({escape(run)}){more}")
+        more_text = (
+            f"; {len(differing) - METRICS_MAX} more differ (--json has them)" if len(differing) > METRICS_MAX else ""
+        )
+        console.print(
+            f"{len(run_rows) - len(differing)} of {len(run_rows)} metrics are equal ({escape(run)}){more_text}"
+        )
     if not rows:
         console.print("no run has the same name in both")
 
 
-def _apart(row: dict[str, Any]) -> float:
+def _distance(row: dict[str, Any]) -> float:
     """Ratio of two values; infinite where one is unmeasured, so that it is sorted first."""
     a, b = row["a"], row["b"]
     if a is None or b is None or (a == 0) != (b == 0):
@@ -248,8 +266,8 @@ def _t(value: Any) -> str:
     return text if len(text) <= CELL else text[: CELL - 4] + " ..."
 
 
-def _verdict(held: str, seen: str) -> str:
-    return f"{held}: {seen}" if seen else held
+def _verdict(state: str, value: str) -> str:
+    return f"{state}: {value}" if value else state
 
 
 def _number(value: float | None) -> str:

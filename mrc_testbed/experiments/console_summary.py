@@ -1,6 +1,6 @@
 """Summary of a finished scenario as `mrc run` prints it, line by line, for 80 columns.
 
-for style, line in told(report, width=80): ...       # style: "", "good", "bad", "note", "soft"
+for style, line in summary_lines(report, width=80): ...       # style: "", "good", "bad", "note", "soft"
 
 A rule that held takes a line or two; one that did not shows expected and measured value and the events around.
 With repeats a rule is printed once, with the median and the spread of its values and in how many repeats it held.
@@ -22,95 +22,96 @@ if TYPE_CHECKING:
 WIDTH_MAX = 100
 """Wider lines are harder to read, however wide the terminal is."""
 CAUSES_MAX = 8
-"""First causes told; of a sweep that fails everywhere the rest follows below."""
+"""First causes summary_lines; of a sweep that fails everywhere the rest follows below."""
 PROGRAMS = ("training", "trace")
-"""Kinds whose times of iterations are told without a rule."""
+"""Kinds whose times of iterations are summary_lines without a rule."""
 Line = tuple[str, str]
 
 
-def told(report: RunReport, width: int) -> Iterator[Line]:
+def summary_lines(report: RunReport, width: int) -> Iterator[Line]:
     """The whole of it."""
     width = max(40, min(width, WIDTH_MAX))
-    yield from _wrapped(
+    yield from _wrap(
         "good" if report.passed else "bad",
         "passed  " if report.passed else "FAILED  ",
         f"{report.scenario}: {report.title}",
         width,
     )
-    for failed, cause in list(report.causes.items())[:CAUSES_MAX]:
-        name = f" ({failed})" if len(report.runs) > 1 else ""
-        yield from _wrapped("bad", "  first cause  ", f"{cause}{name}", width)
+    for run_name, cause in list(report.causes.items())[:CAUSES_MAX]:
+        name = f" ({run_name})" if len(report.runs) > 1 else ""
+        yield from _wrap("bad", "  first cause  ", f"{cause}{name}", width)
     repeated = any(repeat.rule and repeat.of > 1 for repeat in report.repeats)
-    several = len({base_name(run.name) for run, _ in report.runs}) > 1
+    names_runs = len({base_name(run.name) for run, _ in report.runs}) > 1
     if repeated:
-        yield from _repeats(report, several, width)
+        yield from _repeats(report, names_runs, width)
     else:
         for verdict in report.verdicts:
-            yield from _verdict(verdict, several, width)
-    if not report.asked:
-        yield from _judged(report, several, width)
+            yield from _verdict(verdict, names_runs, width)
+    if not report.has_rules:
+        yield from _default_rules(report, names_runs, width)
     for run, outcome in report.runs:
         for collective in outcome.collectives:
             if collective.kind in PROGRAMS and collective.iterations:
-                yield from _wrapped(
-                    "", "  ", f"{_iterations(collective)}{f' ({run.name})' if several else ''}", width, inner=2
+                yield from _wrap(
+                    "", "  ", f"{_iterations(collective)}{f' ({run.name})' if names_runs else ''}", width, inner=2
                 )
     for note, names in _notes(report).items():
-        yield from _wrapped("note", "  note  ", f"{_named(names, len(report.runs))}{note}", width)
-    lasted = sum(outcome.duration_s for _, outcome in report.runs)
-    text = f"{len(report.runs)} run{'s' if len(report.runs) > 1 else ''}, {lasted:.1f} s in {report.wall_s:.1f} s"
+        yield from _wrap("note", "  note  ", f"{_note_prefix(names, len(report.runs))}{note}", width)
+    duration_s = sum(outcome.duration_s for _, outcome in report.runs)
+    text = f"{len(report.runs)} run{'s' if len(report.runs) > 1 else ''}, {duration_s:.1f} s in {report.wall_s:.1f} s"
     if report.folder:
         text += f"; results in {report.folder}"
         text += f", digest {report.digest[:12]}" if report.digest else ""
-    yield from _wrapped("soft", "  ", text, width)
+    yield from _wrap("soft", "  ", text, width)
 
 
-def _judged(report: RunReport, several: bool, width: int) -> Iterator[Line]:
+def _default_rules(report: RunReport, names_runs: bool, width: int) -> Iterator[Line]:
     """What a scenario without rules was judged by."""
     for verdict in report.verdicts:
         if verdict.rule == ALWAYS:
-            name = f" ({verdict.run})" if several else ""
-            yield from _wrapped("good", "  ok    ", f"{verdict.rule}{name}: {verdict.seen}", width)
-    yield from _wrapped("note", "  note  ", "the scenario has no rules of its own here: nothing else was judged", width)
+            name = f" ({verdict.run})" if names_runs else ""
+            yield from _wrap("good", "  ok    ", f"{verdict.rule}{name}: {verdict.seen}", width)
+    yield from _wrap("note", "  note  ", "the scenario has no rules of its own here: nothing else was judged", width)
 
 
-def _iterations(one: CollectiveOutcome) -> str:
+def _iterations(collective: CollectiveOutcome) -> str:
     """`job: 20 iterations of 1.2 s (median; 1.1 to 1.9), 63 % of it without computing`."""
-    times = sorted(iteration.finished_s - iteration.started_s for iteration in one.iterations)
-    exposed = sum(iteration.exposed for iteration in one.iterations) / len(times)
+    times = sorted(iteration.finished_s - iteration.started_s for iteration in collective.iterations)
+    exposed_share = sum(iteration.exposed for iteration in collective.iterations) / len(times)
     spread = f" (median; {times[0]:.3g} to {times[-1]:.3g})" if len(times) > 1 else ""
+    plural = "s" if len(times) > 1 else ""
     return (
-        f"{one.work}: {len(times)} iteration{'s' if len(times) > 1 else ''} of {times[len(times) // 2]:.3g} s{spread}, "
-        f"{100 * exposed:.0f} % of it without computing"
+        f"{collective.work}: {len(times)} iteration{plural} of {times[len(times) // 2]:.3g} s{spread}, "
+        f"{100 * exposed_share:.0f} % of it without computing"
     )
 
 
 def _notes(report: RunReport) -> dict[str, list[str]]:
     """Each note once, with the runs that it is about."""
-    found: dict[str, list[str]] = {}
+    runs_by_note: dict[str, list[str]] = {}
     for run, outcome in report.runs:
         for note in dict.fromkeys(outcome.notes):
-            found.setdefault(note, []).append(run.name)
-    return found
+            runs_by_note.setdefault(note, []).append(run.name)
+    return runs_by_note
 
 
-def _named(names: list[str], of: int) -> str:
+def _note_prefix(names: list[str], run_count: int) -> str:
     """Runs in front of a note: none where there is one, "all" where it is about all."""
-    if of == 1:
+    if run_count == 1:
         return ""
-    if len(names) == of:
-        return f"all {of} runs: "
+    if len(names) == run_count:
+        return f"all {run_count} runs: "
     return f"{', '.join(names)}: "
 
 
-def _verdict(verdict: ExpectationVerdict, several: bool, width: int) -> Iterator[Line]:
+def _verdict(verdict: ExpectationVerdict, names_runs: bool, width: int) -> Iterator[Line]:
     if verdict.rule == ALWAYS and verdict.passed:
         return
-    name = f" ({verdict.run})" if several else ""
+    name = f" ({verdict.run})" if names_runs else ""
     if verdict.passed:
-        yield from _wrapped("good", "  ok    ", f"{verdict.rule}{name}: {verdict.seen}", width)
+        yield from _wrap("good", "  ok    ", f"{verdict.rule}{name}: {verdict.seen}", width)
         return
-    yield from _wrapped("bad", "  NOT   ", f"{verdict.rule}{name}", width)
+    yield from _wrap("bad", "  NOT   ", f"{verdict.rule}{name}", width)
     yield from _failed(verdict, width)
 
 
@@ -118,14 +119,14 @@ def _failed(verdict: ExpectationVerdict, width: int) -> Iterator[Line]:
     """The expected value, the measured one, the events around it."""
     for key, text in (("expected", verdict.expected), ("seen", verdict.seen), ("why", verdict.why)):
         if text:
-            yield from _wrapped("", f"        {key:9s} ", text, width)
+            yield from _wrap("", f"        {key:9s} ", text, width)
     if verdict.events:
         yield "", f"        events {verdict.around}:" if verdict.around else "        events:"
         for line in verdict.events:
-            yield from _wrapped("soft", "        ", line, width, inner=14)
+            yield from _wrap("soft", "        ", line, width, inner=14)
 
 
-def _repeats(report: RunReport, several: bool, width: int) -> Iterator[Line]:
+def _repeats(report: RunReport, names_runs: bool, width: int) -> Iterator[Line]:
     """Rules over all repeats, then those repeats that failed, then the metrics."""
     failed = [verdict for verdict in report.verdicts if not verdict.passed]
     rules = [
@@ -133,38 +134,38 @@ def _repeats(report: RunReport, several: bool, width: int) -> Iterator[Line]:
     ]
     for rule in rules:
         good = rule.held == rule.of
-        name = f" ({rule.run})" if several else ""
-        yield from _wrapped("good" if good else "bad", "  ok    " if good else "  NOT   ", f"{rule.what}{name}", width)
-        yield from _wrapped("", "        ", f"held in {rule.held} of {rule.of}: {_values(rule)}", width)
+        name = f" ({rule.run})" if names_runs else ""
+        yield from _wrap("good" if good else "bad", "  ok    " if good else "  NOT   ", f"{rule.what}{name}", width)
+        yield from _wrap("", "        ", f"held in {rule.held} of {rule.of}: {_values(rule)}", width)
         for verdict in failed:
             if (verdict.rule, base_name(verdict.run)) == (rule.what, rule.run):
-                yield from _wrapped("bad", "        ", f"in {verdict.run}:", width)
+                yield from _wrap("bad", "        ", f"in {verdict.run}:", width)
                 yield from _failed(verdict, width)
-    known = {(rule.what, rule.run) for rule in rules}
+    rule_keys = {(rule.what, rule.run) for rule in rules}
     for verdict in failed:
-        if (verdict.rule, base_name(verdict.run)) not in known:
-            yield from _verdict(verdict, several, width)
+        if (verdict.rule, base_name(verdict.run)) not in rule_keys:
+            yield from _verdict(verdict, names_runs, width)
     metrics = [repeat for repeat in report.repeats if not repeat.rule]
     if metrics:
         seeds = sorted({seed for metric in metrics for seed in metric.seeds})
         yield "soft", f"  over the whole run, seeds {', '.join(map(str, seeds))}:"
     for metric in metrics:
-        name = f" ({metric.run})" if several else ""
-        yield from _wrapped("", "        ", f"{metric.what}{name}: {metric.text()}", width, inner=2)
+        name = f" ({metric.run})" if names_runs else ""
+        yield from _wrap("", "        ", f"{metric.what}{name}: {metric.text()}", width, inner=2)
 
 
-def _values(one: Spread) -> str:
-    return one.text() + (f"; the paper has {one.paper:g}" if one.paper is not None else "")
+def _values(spread: Spread) -> str:
+    return spread.text() + (f"; the paper has {spread.paper:g}" if spread.paper is not None else "")
 
 
-def _wrapped(style: str, first: str, text: str, width: int, inner: int = 0) -> Iterator[Line]:
+def _wrap(style: str, first: str, text: str, width: int, inner: int = 0) -> Iterator[Line]:
     """`text` after `first`, further lines under its beginning (and `inner` columns more)."""
-    room = " " * (len(first) + inner)
+    indent = " " * (len(first) + inner)
     lines = textwrap.wrap(
         text,
         width,
         initial_indent=first,
-        subsequent_indent=room,
+        subsequent_indent=indent,
         break_on_hyphens=False,
         drop_whitespace=True,
         break_long_words=False,

@@ -23,25 +23,25 @@ from mrc_testbed.console import terminal
 from mrc_testbed.console.progress import Progress
 from mrc_testbed.errors import UNWRITTEN
 from mrc_testbed.experiments.backend.outcome import Outcome
-from mrc_testbed.experiments.command import FAILED, PASSED, print_report
+from mrc_testbed.experiments.command import EXIT_FAILED, EXIT_PASSED, print_report
 from mrc_testbed.experiments.language.yaml_loader import ScenarioError, read
 from mrc_testbed.experiments.resolve.run_plan import RunPlan
 from mrc_testbed.experiments.results import (
     Results,
     ResultsError,
-    again,
     folders_below,
     read_manifest,
     refusal,
     refuse_taken,
+    rerun_command,
 )
 from mrc_testbed.experiments.run_store import DamagedRun, RunStore, StoredRun
-from mrc_testbed.experiments.runner import Planned, Prepared, RunReport, carry_out, plan_runs
+from mrc_testbed.experiments.runner import Checkpoint, RunReport, RunSet, plan_runs, run_scenario
 from mrc_testbed.files.file_names import read_regular
 
 FILES = ("scenario.yaml", "study.yaml")
-AGAIN = "make room there and merge again, or give another --out; nothing of this merge is kept"
-SHOWN = 8
+MERGE_CURE = "make room there and merge again, or give another --out; nothing of this merge is kept"
+NAMES_MAX = 8
 """Runs named in a message."""
 
 Key = tuple[str, int]
@@ -57,32 +57,32 @@ class ResultsPart:
     store: RunStore = field(init=False)
 
     def __post_init__(self) -> None:
-        self.store = RunStore.of(self.folder / "runs", self.manifest["planned"])
+        self.store = RunStore.for_runs(self.folder / "runs", self.manifest["planned"])
 
-    def runs(self, damaged: list[str] | None = None) -> Iterator[StoredRun]:
+    def runs(self, damages: list[str] | None = None) -> Iterator[StoredRun]:
         """Those that are whole. Raises ResultsError for a disk that cannot be read."""
         for name in self.store.stems:
             try:
-                if (stored := self.store.read(name)) is not None:
-                    yield stored
+                if (stored_run := self.store.read(name)) is not None:
+                    yield stored_run
             except DamagedRun as error:
-                if damaged is not None:
-                    damaged.append(f"{self.folder}/{error}")
+                if damages is not None:
+                    damages.append(f"{self.folder}/{error}")
             except OSError as error:
                 raise ResultsError(f"{self.folder}: {error}") from None
 
 
 @dataclass(slots=True)
-class Merged:
+class MergeResult:
     """What came of one scenario."""
 
     folder: Path
     runs: int
     parts: list[Path]
-    twice: int
+    duplicate_count: int
     """Runs that more than one folder had; they count once."""
-    damaged: list[str]
-    missing: list[str]
+    damages: list[str]
+    missing_runs: list[str]
     command: str
     """Makes what is missing."""
     digest: str | None = None
@@ -95,25 +95,25 @@ class Merged:
             "folder": str(self.folder),
             "runs": self.runs,
             "parts": [str(part) for part in self.parts],
-            "twice": self.twice,
-            "damaged": self.damaged,
-            "missing": self.missing,
+            "twice": self.duplicate_count,
+            "damaged": self.damages,
+            "missing": self.missing_runs,
             "command": self.command,
             "digest": self.digest,
             "passed": self.passed,
         }
 
 
-class _Quiet:
+class _SilentListener:
     """No runs are made here."""
 
-    def begins(self, runs: list[RunPlan]) -> None: ...
+    def on_start(self, runs: list[RunPlan]) -> None: ...
 
-    def progress(self, run: RunPlan, share: float, now: float) -> None: ...
+    def on_progress(self, run: RunPlan, share: float, now: float) -> None: ...
 
-    def ends(self, run: RunPlan, outcome: Outcome, /) -> None: ...
+    def on_end(self, run: RunPlan, outcome: Outcome, /) -> None: ...
 
-    def stops(self, kept: int, folder: Path) -> None: ...
+    def on_stop(self, kept_count: int, folder: Path) -> None: ...
 
 
 def run(folders: list[Path], out: Path, as_json: bool) -> int:
@@ -125,59 +125,66 @@ def run(folders: list[Path], out: Path, as_json: bool) -> int:
     for parts in groups.values():
         _refuse_different(parts)
     with Progress(console, "merge", size=len(groups)) as progress:
-        found: dict[str, dict[Key, str]] = {}
-        damaged: dict[str, list[str]] = {name: [] for name in groups}
+        contents_by_name: dict[str, dict[Key, str]] = {}
+        damages: dict[str, list[str]] = {name: [] for name in groups}
         for number, (name, parts) in enumerate(groups.items()):
             progress.share(number / len(groups) / 2, f"reading {name}")
-            found[name] = _contents(parts, damaged[name])
-        merged: list[Merged] = []
-        made: list[Results] = []
+            contents_by_name[name] = _contents(parts, damages[name])
+        merge_results: list[MergeResult] = []
+        new_results: list[Results] = []
         try:
             for number, (name, parts) in enumerate(groups.items()):
                 progress.share(0.5 + number / len(groups) / 2, f"writing {name}")
                 merge = _study if "study" in parts[0].manifest else _scenario
-                merged.append(merge(parts, targets[name], set(found[name]), damaged[name], made))
+                merge_results.append(
+                    merge(parts, targets[name], set(contents_by_name[name]), damages[name], new_results)
+                )
         except BaseException:  # a full disk, Ctrl-C: the same command has to work again
-            _discard(made)
+            _discard(new_results)
             raise
-    unwritten = any(one.report is not None and one.report.unwritten for one in merged)
+    unwritten = any(result.report is not None and result.report.unwritten for result in merge_results)
     if unwritten:
-        _discard(made)
-    for one in merged:
-        if one.report is not None:
-            print_report(console, one.report)
+        _discard(new_results)
+    for result in merge_results:
+        if result.report is not None:
+            print_report(console, result.report)
         if unwritten:
             continue
-        for text in one.damaged:
+        for text in result.damages:
             console.print(escape(f"left out: {text}"), style="yellow", soft_wrap=True)
-        twice = f", {one.twice} of them in several" if one.twice else ""
-        console.print(escape(f"{one.runs} runs of {len(one.parts)} folders{twice}, in {one.folder}"), soft_wrap=True)
-        if one.command:
-            names = ", ".join(one.missing[:SHOWN]) + (" ..." if len(one.missing) > SHOWN else "")
-            lacks = f"{len(one.missing)} are missing ({names}); " if one.missing else ""
-            console.print(escape(f"{lacks}go on with: {one.command}"), style="yellow", soft_wrap=True)
+        duplicates_text = f", {result.duplicate_count} of them in several" if result.duplicate_count else ""
+        console.print(
+            escape(f"{result.runs} runs of {len(result.parts)} folders{duplicates_text}, in {result.folder}"),
+            soft_wrap=True,
+        )
+        if result.command:
+            names = ", ".join(result.missing_runs[:NAMES_MAX]) + (
+                " ..." if len(result.missing_runs) > NAMES_MAX else ""
+            )
+            missing_text = f"{len(result.missing_runs)} are missing ({names}); " if result.missing_runs else ""
+            console.print(escape(f"{missing_text}go on with: {result.command}"), style="yellow", soft_wrap=True)
     if as_json:
-        print(json.dumps([one.to_json() for one in merged], indent=2))
+        print(json.dumps([result.to_json() for result in merge_results], indent=2))
     if unwritten:
         return UNWRITTEN
-    return FAILED if any(one.passed is False for one in merged) else PASSED
+    return EXIT_FAILED if any(result.passed is False for result in merge_results) else EXIT_PASSED
 
 
-def _discard(made: list[Results]) -> None:
+def _discard(new_results: list[Results]) -> None:
     """Remove what a merge that did not come to its end has written: its parts have it all."""
-    for results in made:
+    for results in new_results:
         results.discard()
 
 
 def _groups(folders: list[Path]) -> dict[str, list[ResultsPart]]:
     """Folders by the name of their scenario, each once. Raises ResultsError."""
     groups: dict[str, list[ResultsPart]] = {}
-    seen = set()
-    for given in folders:
-        for folder in folders_below(given):
-            if folder.resolve() in seen:
+    seen_folders = set()
+    for path in folders:
+        for folder in folders_below(path):
+            if folder.resolve() in seen_folders:
                 continue
-            seen.add(folder.resolve())
+            seen_folders.add(folder.resolve())
             manifest = read_manifest(folder)
             if manifest["where"] != "virtual":
                 raise ResultsError(
@@ -193,14 +200,14 @@ def _refuse_different(parts: list[ResultsPart]) -> None:
     """Raises ResultsError for folders that are not of the same file, scale and commit."""
     first = parts[0]
     for part in parts[1:]:
-        other = ["scale"] if part.manifest.get("scale") != first.manifest.get("scale") else []
-        other += [name for name in FILES if _content(part.folder / name) != _content(first.folder / name)]
+        differences = ["scale"] if part.manifest.get("scale") != first.manifest.get("scale") else []
+        differences += [name for name in FILES if _content(part.folder / name) != _content(first.folder / name)]
         if part.manifest["machine"]["commit"] != first.manifest["machine"]["commit"]:
-            other.append("commit")
-        if other:
+            differences.append("commit")
+        if differences:
             raise ResultsError(
-                f"{first.folder} and {part.folder} are of another {', '.join(other)}: their runs are not those of one "
-                "set; merge them apart, or make one of them again"
+                f"{first.folder} and {part.folder} are of another {', '.join(differences)}: their runs are not those "
+                "of one set; merge them apart, or make one of them again"
             )
 
 
@@ -217,85 +224,91 @@ def _key(outcome: Outcome) -> Key:
     return json.dumps(outcome.label, sort_keys=True), outcome.seed
 
 
-def _contents(parts: list[ResultsPart], damaged: list[str]) -> dict[Key, str]:
+def _contents(parts: list[ResultsPart], damages: list[str]) -> dict[Key, str]:
     """Digest of each run without what depends on its place among the repeats. Raises ResultsError for conflicts."""
-    found: dict[Key, tuple[str, Path]] = {}
+    contents: dict[Key, tuple[str, Path]] = {}
     conflicts: list[str] = []
     for part in parts:
-        for stored in part.runs(damaged):
-            one, key = stored.outcome, _key(stored.outcome)
-            values = one.to_json() | {"name": "", "repeat": 0}
-            content = hashlib.sha256(json.dumps([values, stored.sha256.get("csv")]).encode()).hexdigest()
-            there, where = found.setdefault(key, (content, part.folder))
-            if there != content:
-                conflicts.append(f"{one.name!r} (seed {one.seed}) of {where} and {part.folder}")
+        for stored_run in part.runs(damages):
+            outcome, key = stored_run.outcome, _key(stored_run.outcome)
+            values = outcome.to_json() | {"name": "", "repeat": 0}
+            content = hashlib.sha256(json.dumps([values, stored_run.sha256.get("csv")]).encode()).hexdigest()
+            first_content, first_folder = contents.setdefault(key, (content, part.folder))
+            if first_content != content:
+                conflicts.append(f"{outcome.name!r} (seed {outcome.seed}) of {first_folder} and {part.folder}")
     if conflicts:
-        shown = "; ".join(conflicts[:SHOWN]) + (" ..." if len(conflicts) > SHOWN else "")
+        conflicts_text = "; ".join(conflicts[:NAMES_MAX]) + (" ..." if len(conflicts) > NAMES_MAX else "")
         raise ResultsError(
             f"{len(conflicts)} run(s) have another content in another folder, though file, seed and commit are the "
-            f"same: {shown}. One of the folders was changed, or its machine computes wrongly: make it again"
+            f"same: {conflicts_text}. One of the folders was changed, or its machine computes wrongly: make it again"
         )
-    return {key: content for key, (content, _) in found.items()}
+    return {key: content for key, (content, _) in contents.items()}
 
 
-def _scenario(parts: list[ResultsPart], out: Path, keys: set[Key], damaged: list[str], made: list[Results]) -> Merged:
+def _scenario(
+    parts: list[ResultsPart], out: Path, keys: set[Key], damages: list[str], new_results: list[Results]
+) -> MergeResult:
     """Plan the runs of all seeds, put in those that are there, and judge when none is missing.
 
-    `made` gets the results as soon as something of them is on the disk.
+    `new_results` gets the results as soon as something of them is on the disk.
     """
     first = parts[0]
     seeds = [seed for _, seed in keys] or [first.manifest["seed"]]
-    planned = _planned(first, min(seeds), max(seeds) - min(seeds) + 1)
-    runs = {(json.dumps(run.label, sort_keys=True), run.seed): (number, run) for number, run in enumerate(planned.runs)}
+    run_set = _plan_seeds(first, min(seeds), max(seeds) - min(seeds) + 1)
+    runs = {(json.dumps(run.label, sort_keys=True), run.seed): (number, run) for number, run in enumerate(run_set.runs)}
     unknown = [key for key in keys if key not in runs]
     if unknown:
         raise ResultsError(f"{first.folder}/scenario.yaml does not make run {unknown[0][0]} with seed {unknown[0][1]}")
-    prepared = Prepared.create(planned, out)
-    prepared.results.cure = AGAIN
-    made.append(prepared.results)
+    checkpoint = Checkpoint.create(run_set, out)
+    checkpoint.results.cure = MERGE_CURE
+    new_results.append(checkpoint.results)
     file = Path(shlex.split(first.manifest["command"])[2])  # not the copy in the folder
-    command = again(file, planned.where, planned.seed, planned.repeat, None, planned.scale)
-    prepared.results.manifest["command"] = command
-    done, twice = prepared.done, 0
+    command = rerun_command(file, run_set.backend, run_set.seed, run_set.repeat, None, run_set.scale)
+    checkpoint.results.manifest["command"] = command
+    outcomes, duplicate_count = checkpoint.outcomes, 0
     try:
         for part in parts:
-            for stored in part.runs():
-                number, run = runs[_key(stored.outcome)]
-                if number in done:
-                    twice += 1
+            for stored_run in part.runs():
+                number, run = runs[_key(stored_run.outcome)]
+                if number in outcomes:
+                    duplicate_count += 1
                     continue
-                stored.outcome.name, stored.outcome.repeat = run.name, run.repeat
-                prepared.results.add(stored.outcome, stored.load)
-                done[number] = stored.outcome
-        missing = [run.name for run in prepared.missing(planned)]
-        merged = Merged(out, len(done), [part.folder for part in parts], twice, damaged, missing, "")
-        if missing:
-            prepared.results.stop()
-            merged.command = f"{command} --resume {shlex.quote(str(out))}"
-            return merged
-        merged.report = carry_out(planned, _Quiet(), prepared=prepared)
-        merged.digest, merged.passed = merged.report.digest, merged.report.passed
-        return merged
+                stored_run.outcome.name, stored_run.outcome.repeat = run.name, run.repeat
+                checkpoint.results.add(stored_run.outcome, stored_run.load)
+                outcomes[number] = stored_run.outcome
+        missing_runs = [run.name for run in checkpoint.runs_to_make(run_set)]
+        result = MergeResult(
+            out, len(outcomes), [part.folder for part in parts], duplicate_count, damages, missing_runs, ""
+        )
+        if missing_runs:
+            checkpoint.results.stop()
+            result.command = f"{command} --resume {shlex.quote(str(out))}"
+            return result
+        result.report = run_scenario(run_set, _SilentListener(), checkpoint=checkpoint)
+        result.digest, result.passed = result.report.digest, result.report.passed
+        return result
     finally:
-        prepared.results.stop()
+        checkpoint.results.stop()
 
 
-def _planned(first: ResultsPart, seed: int, repeat: int) -> Planned:
+def _plan_seeds(first: ResultsPart, seed: int, repeat: int) -> RunSet:
     """The runs of these seeds. Raises ResultsError for a file that is no scenario (any more)."""
     manifest = first.manifest
     try:
         document = read(first.folder / "scenario.yaml")
         document.name = str(manifest["scenario"])
-        planned = plan_runs(document, manifest["where"], seed=seed, repeat=repeat, scale=manifest.get("scale"))
+        run_set = plan_runs(document, manifest["where"], seed=seed, repeat=repeat, scale=manifest.get("scale"))
     except ScenarioError as error:
         raise ResultsError(
             f"{first.folder}/scenario.yaml is not a scenario of this version: {error.problems[0]}"
         ) from None
-    return planned
+    return run_set
 
 
-def _study(parts: list[ResultsPart], out: Path, keys: set[Key], damaged: list[str], made: list[Results]) -> Merged:
-    """The runs of a study; how many it needs is decided when it is gone on with. `made`: as of a scenario."""
+def _study(
+    parts: list[ResultsPart], out: Path, keys: set[Key], damages: list[str], new_results: list[Results]
+) -> MergeResult:
+    """The runs of a study; how many it needs is decided when it is gone on with. `new_results`: as of a scenario."""
     first = parts[0]
     document = read(first.folder / "scenario.yaml")
     document.name = str(first.manifest["scenario"])
@@ -311,25 +324,25 @@ def _study(parts: list[ResultsPart], out: Path, keys: set[Key], damaged: list[st
         None,
         manifest.get("scale"),
     )
-    results.cure = AGAIN
-    made.append(results)
+    results.cure = MERGE_CURE
+    new_results.append(results)
     results.manifest["study"] = manifest["study"]
     try:
         content = _content(first.folder / FILES[1])
         if content is not None:
             results.add_file(FILES[1], content)
-        done: set[Key] = set()
-        twice = 0
+        done_keys: set[Key] = set()
+        duplicate_count = 0
         for part in parts:
-            for stored in part.runs():
-                if _key(stored.outcome) in done:
-                    twice += 1
+            for stored_run in part.runs():
+                if _key(stored_run.outcome) in done_keys:
+                    duplicate_count += 1
                     continue
-                done.add(_key(stored.outcome))
-                results.add(stored.outcome, stored.load)
+                done_keys.add(_key(stored_run.outcome))
+                results.add(stored_run.outcome, stored_run.load)
     except OSError as error:
         raise refusal(out, error) from None
     finally:
         results.stop()
     command = f"{manifest['command']} --resume {shlex.quote(str(out))}"
-    return Merged(out, len(keys), [part.folder for part in parts], twice, damaged, [], command)
+    return MergeResult(out, len(keys), [part.folder for part in parts], duplicate_count, damages, [], command)

@@ -1,14 +1,14 @@
-"""Files of single runs: each is whole or not there, and tells by a seal whether it is still as it was written.
+"""Files of single runs, each whole or absent, with a seal that shows damage.
 
-store = RunStore.of(folder / "runs", names)
+store = RunStore.for_runs(folder / "runs", names)
 store.write(outcome, load)              # NAME.csv, then NAME.json with its seal, both on the disk before it returns
-stored = store.read("mrc loss=1%")      # None: not there. Raises DamagedRun
-store.read(name).sha256                 # what Results.digest() is made of
+stored = store.read("mrc loss=1%")      # None: absent. Raises DamagedRun
+store.read(name).sha256                 # input of Results.digest()
 
-Whoever makes a run may write it, on any machine that shares the folder: two that write the same run give it the same
-content, each under a name of its own until the file is whole. The JSON comes last: where it is, the rest is too. Its
-last key is the seal: SHA-256 of the JSON before it and of the files beside it, and how busy the machine was, which no
-digest holds.
+Any process that makes a run may write it, on any machine that shares the folder: two writers of one run write the same
+content, each under a name of its own until the file is whole. The JSON is written last, so its presence means that all
+files are there. Its last key is the seal: SHA-256 of the JSON before it and of the files beside it, and the load of the
+machine, which is in no digest.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from mrc_testbed.files.file_names import read_regular
 from mrc_testbed.files.whole_files import PART, sync_folder, write_whole
 
 CSV, OBSERVATIONS = "csv", "observations.jsonl"
-"""Files beside a run's JSON, by what their names end in."""
+"""Name endings of the files beside a run's JSON."""
 _SEAL = b', "seal": '
 
 
-class DamagedRun(ValueError):  # noqa: N818 - what was found, not what went wrong
-    """A run's file is not as it was written; the text names file and damage."""
+class DamagedRun(ValueError):  # noqa: N818 - a state of the file, not a failure of the program
+    """Error for a run whose file is not as it was written; the text names file and damage."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,20 +44,20 @@ class StoredRun:
     outcome: Outcome
     load: dict[str, Any]
     sha256: dict[str, str]
-    """By file: json (the outcome alone), csv, observations.jsonl."""
+    """Digest by file: json (the outcome alone), csv, observations.jsonl."""
     file: str
-    """Of its JSON, beside the manifest: runs/NAME.json."""
+    """Path of the JSON, relative to the manifest: runs/NAME.json."""
 
     def entry(self) -> dict[str, Any]:
-        """Line of the manifest."""
-        one = self.outcome
+        """Return the run's line of the manifest."""
+        outcome = self.outcome
         return {
-            "name": one.name,
+            "name": outcome.name,
             "file": self.file,
-            "label": one.label,
-            "seed": one.seed,
-            "repeat": one.repeat,
-            "duration_s": one.duration_s,
+            "label": outcome.label,
+            "seed": outcome.seed,
+            "repeat": outcome.repeat,
+            "duration_s": outcome.duration_s,
             "load": self.load,
             "sha256": self.sha256,
         }
@@ -65,32 +65,35 @@ class StoredRun:
 
 @dataclass(frozen=True, slots=True)
 class RunStore:
-    """The folder `runs` of results. Can be pickled: tasks on other machines take it along."""
+    """The folder `runs` of results. Can be pickled, for tasks on other machines."""
 
     folder: Path
     stems: dict[str, str]
-    """Run name -> file name without its ending. Names that would be one file (`a+b`, `a b`) have their own, by their
-    order in the plan, so that everybody finds the same."""
+    """Run name -> file name without its ending.
+
+    Names that would give one file (`a+b`, `a b`) get different ones by their order in the plan, the same in every
+    process.
+    """
 
     @classmethod
-    def of(cls, folder: Path, names: list[str]) -> RunStore:
-        """For runs of these names, in the order in which they were planned."""
+    def for_runs(cls, folder: Path, names: list[str]) -> RunStore:
+        """Return the store for runs of these names, in the order planned."""
         stems: dict[str, str] = {}
-        taken: set[str] = set()
+        used_stems: set[str] = set()
         for name in names:
             stem = file_name(name)
-            while stem in taken:
+            while stem in used_stems:
                 stem += "_"
-            taken.add(stem)
+            used_stems.add(stem)
             stems[name] = stem
         return cls(folder.absolute(), stems)
 
     def path(self, name: str) -> Path:
-        """JSON of a run."""
+        """Return the path of a run's JSON."""
         return self.folder / f"{self.stems[name]}.json"
 
-    def written(self) -> set[str]:
-        """Names of runs whose JSON is there, whole or not: one look at the folder."""
+    def written_names(self) -> set[str]:
+        """Return the names of runs whose JSON exists, whole or not; lists the folder once."""
         try:
             files = set(os.listdir(self.folder))
         except OSError:
@@ -98,15 +101,15 @@ class RunStore:
         return {name for name, stem in self.stems.items() if f"{stem}.json" in files}
 
     def read(self, name: str) -> StoredRun | None:
-        """A run that is whole; None when there is none. Raises DamagedRun, OSError for a disk that cannot be read."""
+        """Return a whole run; None when it is absent. Raises DamagedRun, OSError."""
         path = self.path(name)
         try:
             raw = read_regular(path)
         except FileNotFoundError:
             return None
-        text, mark, rest = raw.rpartition(_SEAL)
+        text, mark, seal_bytes = raw.rpartition(_SEAL)
         try:
-            seal = json.loads(rest[:-1] if mark and rest.endswith(b"}") else b"")
+            seal = json.loads(seal_bytes[:-1] if mark and seal_bytes.endswith(b"}") else b"")
             sha256, load = dict(seal["sha256"]), dict(seal["load"])
         except (ValueError, TypeError, KeyError):
             raise DamagedRun(f"runs/{path.name}: its end is missing or damaged ({len(raw):,} bytes)") from None
@@ -135,9 +138,9 @@ class RunStore:
             raise DamagedRun(f"runs/{path.name}: its bytes are not those that were written")
 
     def write(self, outcome: Outcome, load: dict[str, Any]) -> StoredRun:
-        """Put a run on the disk; one that is there already with the same content stays. Raises OSError.
+        """Write a run to the disk; one that exists with the same content stays. Raises OSError.
 
-        Takes the observations out of the outcome: they may be megabytes, and a scenario may have a hundred runs.
+        Removes the observations from the outcome: they may be megabytes, and a scenario may have a hundred runs.
         """
         text = json.dumps(outcome.to_json()).encode()
         files = {CSV: _csv(outcome)} | ({OBSERVATIONS: outcome.observations} if outcome.observations else {})
@@ -145,9 +148,9 @@ class RunStore:
         outcome.observations = b""
         path = self.path(outcome.name)
         with suppress(DamagedRun):
-            there = self.read(outcome.name)
-            if there is not None and there.sha256 == sha256:
-                return there
+            existing_run = self.read(outcome.name)
+            if existing_run is not None and existing_run.sha256 == sha256:
+                return existing_run
         for ending, data in files.items():
             write_whole(path.with_suffix(f".{ending}"), data)
         write_whole(path, text[:-1] + _SEAL + json.dumps({"sha256": sha256, "load": load}).encode() + b"}")
@@ -155,18 +158,18 @@ class RunStore:
         return StoredRun(outcome, load, sha256, f"runs/{path.name}")
 
     def remove(self, name: str) -> None:
-        """Forget a run: one that is damaged, or that a merge leaves out."""
+        """Remove the files of a run: one that is damaged, or that a merge leaves out."""
         for ending in ("json", CSV, OBSERVATIONS):
             self.path(name).with_suffix(f".{ending}").unlink(missing_ok=True)
 
     def sweep(self) -> None:
-        """Remove what writers that were killed left behind."""
+        """Remove partial files of killed writers."""
         for path in self.folder.glob(f".*{PART}"):
             path.unlink(missing_ok=True)
 
 
 def file_name(run: str) -> str:
-    """A run's name as a file name."""
+    """Return a run's name as a file name."""
     return re.sub(r"[^A-Za-z0-9_.=-]+", "_", run).strip("_.") or "run"
 
 
@@ -175,7 +178,7 @@ def _sha256(data: bytes) -> str:
 
 
 def _csv(outcome: Outcome) -> bytes:
-    """Its time series, a line an interval."""
+    """Return the time series of a run as CSV, a line for each interval."""
     times_s, columns = outcome.series.times_s, outcome.series.columns()
     file = io.StringIO(newline="")
     writer = csv.writer(file)

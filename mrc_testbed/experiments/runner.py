@@ -1,6 +1,8 @@
-"""Runs of a scenario, one after another or side by side, judged and written down. command.py is its face.
+"""Run a scenario: make its runs in turn or side by side, judge them, store them.
 
-report = carry_out(plan_runs(document, "virtual"), tell, out=folder)
+report = carry_out(plan_runs(document, "virtual"), listener, out=folder)
+
+command.py is the command line.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from mrc_testbed.errors import UsageError
 from mrc_testbed.experiments.backend.failures import UNWRITTEN
 from mrc_testbed.experiments.backend.outcome import Outcome
 from mrc_testbed.experiments.backend.protocol import Backend
-from mrc_testbed.experiments.executors.crew import Begun, RunLost, RunProgress
+from mrc_testbed.experiments.executors.crew import NewsQueue, RunLost, RunProgress
 from mrc_testbed.experiments.fluid.fluid_run import FluidRunner, modelled, without_unmodelled
 from mrc_testbed.experiments.language.expand import environments_of, expand
 from mrc_testbed.experiments.language.yaml_loader import Document, Problem, ScenarioError
@@ -24,7 +26,7 @@ from mrc_testbed.experiments.metrics.assertions import ALWAYS, ExpectationVerdic
 from mrc_testbed.experiments.metrics.metric_values import Measurement
 from mrc_testbed.experiments.metrics.repeats import Spread, spreads
 from mrc_testbed.experiments.resolve.run_plan import RunPlan, resolve
-from mrc_testbed.experiments.results import LoadMeter, Results, UnwrittenError, again
+from mrc_testbed.experiments.results import LoadMeter, Results, UnwrittenError, rerun_command
 from mrc_testbed.experiments.run_store import StoredRun
 from mrc_testbed.experiments.virtual.virtual_run import VirtualRunner
 from mrc_testbed.topologies.lab.options import LabOptions
@@ -33,47 +35,47 @@ if TYPE_CHECKING:
     from mrc_testbed.experiments.live.live_run import LiveRunner
 
 
-class Tell(Protocol):
+class RunListener(Protocol):
     """Listener of a run's progress."""
 
-    def begins(self, runs: list[RunPlan]) -> None: ...
+    def on_start(self, runs: list[RunPlan]) -> None: ...
 
-    def progress(self, run: RunPlan, share: float, now: float) -> None: ...
+    def on_progress(self, run: RunPlan, share: float, now: float) -> None: ...
 
-    def ends(self, run: RunPlan, outcome: Outcome, /) -> None: ...
+    def on_end(self, run: RunPlan, outcome: Outcome, /) -> None: ...
 
-    def stops(self, kept: int, folder: Path) -> None:
-        """An exception ended the scenario; `kept`: runs that stay in the folder."""
+    def on_stop(self, kept_count: int, folder: Path) -> None:
+        """React to an exception that ended the scenario; `kept_count` runs stay in the folder."""
 
 
 @dataclass(slots=True)
 class RunReport:
-    """What came of a scenario."""
+    """Result of a scenario."""
 
     scenario: str
     title: str
     runs: list[tuple[RunPlan, Outcome]]
     verdicts: list[ExpectationVerdict]
     repeats: list[Spread]
-    """Median and spread of what rules and figures name; of single values without repeats."""
+    """Median and spread of the metrics that rules and figures name; of single values without repeats."""
     folder: Path | None
     wall_s: float
-    """Of all its runs together, whether side by side or not."""
+    """Seconds of wall time, the sum over all runs, whether side by side or not."""
     overloaded: bool = False
-    """The machine was, in one of the runs at least."""
+    """Whether the machine was overloaded in at least one run."""
     digest: str | None = None
-    """Results.digest; None: not written down."""
+    """Results.digest; None: not stored."""
     unwritten: str = ""
-    """Why the disk did not take the results, and the cure."""
+    """Error of a full disk, with the cure; empty: the results are stored."""
 
     @property
     def passed(self) -> bool:
-        """Every rule held in every run, and so in every repeat."""
+        """Whether every rule held in every run, and so in every repeat."""
         return all(verdict.passed for verdict in self.verdicts)
 
     @property
-    def asked(self) -> bool:
-        """A rule of the scenario was judged, beside those that every run has."""
+    def has_rules(self) -> bool:
+        """Whether a rule of the scenario was judged, beside those that every run has."""
         return any(verdict.rule not in (ALWAYS, *UNWRITTEN.values()) for verdict in self.verdicts)
 
     @property
@@ -83,11 +85,11 @@ class RunReport:
 
     @property
     def inconclusive(self) -> bool:
-        """It failed, by nothing but rules that the overloaded machine may have broken."""
+        """Whether all rules that failed may have failed by the overload of the machine."""
         return self.overloaded and not self.passed and all(verdict.passed or verdict.timed for verdict in self.verdicts)
 
     def to_json(self) -> dict[str, Any]:
-        """Verdicts and metrics; series stay in the folder."""
+        """Return verdicts and metrics; series stay in the folder."""
         causes = self.causes
         return {
             "scenario": self.scenario,
@@ -116,164 +118,169 @@ class RunReport:
 
 
 @dataclass(frozen=True, slots=True)
-class Planned:
-    """All runs of a file, ready to be carried out."""
+class RunSet:
+    """All runs of a scenario file, planned."""
 
     document: Document
-    where: str
+    backend: str
     """"virtual", "fluid" or "live"."""
     runs: list[RunPlan]
     seed: int | None
-    """As requested; None: the file's. So is `repeat`."""
+    """Seed of the first repeat, as requested; None: the file's."""
     repeat: int | None
+    """Number of repeats, as requested; None: the file's."""
     target: str = "embedded"
     """Switches of live runs."""
     scale: str | None = None
-    """Of the file's."""
+    """Name of a scale of the file; None: the file without a scale."""
 
 
 def plan_runs(
     document: Document,
-    where: str,
+    backend: str,
     *,
     target: str = "embedded",
     seed: int | None = None,
     repeat: int | None = None,
     scale: str | None = None,
-) -> Planned:
+) -> RunSet:
     """Expand a file and resolve its runs. Raises ScenarioError with every problem found."""
-    runs = expand(document, where, target=target, seed=seed, repeat=repeat, scale=scale)
+    runs = expand(document, backend, target=target, seed=seed, repeat=repeat, scale=scale)
     plans: list[RunPlan] = []
     problems: dict[Problem, None] = {}
     for run in runs[: len(runs) // (runs[-1].repeat + 1)]:
         try:
-            plans.append(resolve(run, document, outlined=where == "fluid"))
+            plans.append(resolve(run, document, outlined=backend == "fluid"))
         except ScenarioError as error:
             problems |= dict.fromkeys(error.problems)
     if problems:
         raise ScenarioError(document.path, list(problems))
     # Repeats differ in their seeds alone.
     plans = [replace(plan, repeat=run.repeat, seed=run.seed) for run, plan in zip(runs, cycle(plans), strict=False)]
-    return Planned(document, where, plans, seed, repeat, target, scale)
+    return RunSet(document, backend, plans, seed, repeat, target, scale)
 
 
 @dataclass(slots=True)
-class Prepared:
-    """The folder of a scenario's results before its runs begin, and what is in it already."""
+class Checkpoint:
+    """Folder of a scenario's results, and the outcomes that it has before runs start."""
 
     results: Results
-    done: dict[int, Outcome] = field(default_factory=dict)
-    """Runs that need not be made, by number."""
-    damaged: list[str] = field(default_factory=list)
-    """What was found of runs that are made again, in words."""
+    outcomes: dict[int, Outcome] = field(default_factory=dict)
+    """Outcomes of runs that need not be made, by number."""
+    damages: list[str] = field(default_factory=list)
+    """A text for each damaged run, which is made again."""
 
     @classmethod
-    def create(cls, planned: Planned, folder: Path, lab: LabOptions | None = None) -> Prepared:
-        """A new folder; `lab`: of live runs. Raises ResultsError."""
-        document, first = planned.document, planned.runs[0]
-        command = again(document.path, planned.where, planned.seed, planned.repeat, lab, planned.scale)
-        names = [run.name for run in planned.runs]
+    def create(cls, run_set: RunSet, folder: Path, lab: LabOptions | None = None) -> Checkpoint:
+        """Make a new folder; `lab`: options of live runs. Raises ResultsError."""
+        document, first = run_set.document, run_set.runs[0]
+        command = rerun_command(document.path, run_set.backend, run_set.seed, run_set.repeat, lab, run_set.scale)
+        names = [run.name for run in run_set.runs]
         return cls(
             Results.create(
                 folder,
                 document,
                 first.scenario.title,
-                planned.where,
+                run_set.backend,
                 first.seed,
                 names,
                 command,
                 None if lab is None else lab.target,
-                planned.scale,
+                run_set.scale,
             )
         )
 
     @classmethod
-    def resume(cls, planned: Planned, folder: Path) -> Prepared:
-        """Take over what is whole; a folder in which nothing was begun is made. Raises ResultsError."""
+    def resume(cls, run_set: RunSet, folder: Path) -> Checkpoint:
+        """Reopen a folder with its whole runs; make it when no run was started. Raises ResultsError."""
         if not (folder / "manifest.json").exists() and not any((folder / "runs").glob("*.json")):
-            with suppress(OSError):  # killed before the manifest was there
+            with suppress(OSError):  # the command was killed before it wrote the manifest
                 (folder / "runs").rmdir()
-            return cls.create(planned, folder)
-        numbers = {run.name: number for number, run in enumerate(planned.runs)}
-        done: dict[int, Outcome] = {}
+            return cls.create(run_set, folder)
+        numbers = {run.name: number for number, run in enumerate(run_set.runs)}
+        outcomes: dict[int, Outcome] = {}
 
-        def keep(stored: StoredRun) -> None:
-            done[numbers[stored.outcome.name]] = stored.outcome
+        def keep(stored_run: StoredRun) -> None:
+            outcomes[numbers[stored_run.outcome.name]] = stored_run.outcome
 
-        files = {"scenario.yaml": planned.document.path.read_bytes()}
-        results, damaged = Results.reopen(
-            folder, files, planned.where, planned.runs[0].seed, list(numbers), planned.scale, keep
+        files = {"scenario.yaml": run_set.document.path.read_bytes()}
+        results, damages = Results.reopen(
+            folder, files, run_set.backend, run_set.runs[0].seed, list(numbers), run_set.scale, keep
         )
-        return cls(results, done, damaged)
+        return cls(results, outcomes, damages)
 
-    def missing(self, planned: Planned) -> list[RunPlan]:
-        """Runs that are to be made."""
-        return [run for number, run in enumerate(planned.runs) if number not in self.done]
+    def runs_to_make(self, run_set: RunSet) -> list[RunPlan]:
+        """Return the runs without an outcome."""
+        return [run for number, run in enumerate(run_set.runs) if number not in self.outcomes]
 
 
-def carry_out(
-    planned: Planned,
-    tell: Tell,
+def run_scenario(
+    run_set: RunSet,
+    listener: RunListener,
     *,
     out: Path | None = None,
-    live: LiveRunner | None = None,
-    begun: Begun | None = None,
-    prepared: Prepared | None = None,
+    live_runner: LiveRunner | None = None,
+    news_queue: NewsQueue | None = None,
+    checkpoint: Checkpoint | None = None,
 ) -> RunReport:
-    """Run, write down and judge a scenario. Raises ResultsError, and UsageError for runs that were lost.
+    """Run, store and judge a scenario. Raises ResultsError, and UsageError for lost runs.
 
-    `live`: back end of live runs; `begun`: its virtual runs that are still to be made, already in the hands of a Crew;
-    `prepared`: instead of `out`. An exception before any run ended leaves `out` as it was.
+    `live_runner`: back end of live runs; `news_queue`: news of the virtual runs that a Crew already makes;
+    `checkpoint`: instead of `out`. An exception before any run ended leaves `out` as it was.
     """
-    if prepared is None and out is not None:
-        prepared = Prepared.create(planned, out, None if live is None else live.lab)
-    results, done = (prepared.results, dict(prepared.done)) if prepared is not None else (None, {})
+    if checkpoint is None and out is not None:
+        checkpoint = Checkpoint.create(run_set, out, None if live_runner is None else live_runner.lab)
+    results, outcomes = (checkpoint.results, dict(checkpoint.outcomes)) if checkpoint is not None else (None, {})
     try:
-        return _judged(planned, tell, results, live, begun, done)
+        return _run_and_judge(run_set, listener, results, live_runner, news_queue, outcomes)
     except BaseException:  # Ctrl-C and SIGTERM too
         if results is not None:
-            tell.stops(results.stop(), results.folder)
+            listener.on_stop(results.stop(), results.folder)
         raise
 
 
-def _judged(
-    planned: Planned,
-    tell: Tell,
+def _run_and_judge(
+    run_set: RunSet,
+    listener: RunListener,
     results: Results | None,
-    live: LiveRunner | None,
-    begun: Begun | None,
-    done: dict[int, Outcome],
+    live_runner: LiveRunner | None,
+    news_queue: NewsQueue | None,
+    outcomes: dict[int, Outcome],
 ) -> RunReport:
-    """`done`: runs that there are already, by number."""
-    runs, where = planned.runs, planned.where
+    """Run, store and judge. `outcomes`: those that exist already, by number; the others are added."""
+    runs, backend = run_set.runs, run_set.backend
     left_out: list[str] = []
-    if where == "fluid":
+    if backend == "fluid":
         runs, left_out = without_unmodelled(runs)
     first = runs[0].scenario
-    todo = [number for number in range(len(runs)) if number not in done]
-    left = [runs[number] for number in todo]
-    tell.begins(left)
-    wall_s, overloaded, unwritten = 0.0, False, ""
-    outcomes = _one_by_one(left, where, tell, live) if begun is None else _as_they_end(left, begun, tell)
-    for place, outcome, load in outcomes:
-        number = todo[place]
+    pending_numbers = [number for number in range(len(runs)) if number not in outcomes]
+    pending_runs = [runs[number] for number in pending_numbers]
+    listener.on_start(pending_runs)
+    wall_s, is_overloaded, unwritten = 0.0, False, ""
+    ended_runs = (
+        _one_by_one(pending_runs, backend, listener, live_runner)
+        if news_queue is None
+        else _as_they_end(pending_runs, news_queue, listener)
+    )
+    for index, outcome, load in ended_runs:
+        number = pending_numbers[index]
         wall_s += load["wall_s"]
-        if where == "fluid":
+        if backend == "fluid":
             outcome.metrics = {key: value for key, value in outcome.metrics.items() if modelled(key)}
             if left_out:
                 outcome.notes.append(f"not judged, the fluid model has no value for it: {', '.join(left_out)}")
         if load["overloaded"]:
-            overloaded = True
+            is_overloaded = True
             outcome.notes.append(f"the machine was overloaded: times are {load['times']}")
-        done[number] = outcome
+        outcomes[number] = outcome
         if results is not None and not unwritten:
             try:
                 results.add(outcome, load)
-            except UnwrittenError as error:  # what has been computed is judged all the same
+            except UnwrittenError as error:  # outcomes in memory are judged all the same
                 unwritten = str(error)
-    pairs = [(run, done[number]) for number, run in enumerate(runs)]
+    pairs = [(run, outcomes[number]) for number, run in enumerate(runs)]
     measurement = [(run.name, run.label, Measurement(outcome, run)) for run, outcome in pairs]
-    verdicts = judge(first, measurement, environments_of(where, planned.target), planned.scale)
+    verdicts = judge(first, measurement, environments_of(backend, run_set.target), run_set.scale)
     repeats = spreads(first, measurement, verdicts)
     if results is not None and not unwritten:
         try:
@@ -284,76 +291,80 @@ def _judged(
         folder, digest = (results.folder if results.stop() else None), None
     else:
         folder, digest = (results.folder, results.manifest["digest"]) if results else (None, None)
-    return RunReport(first.name, first.title, pairs, verdicts, repeats, folder, wall_s, overloaded, digest, unwritten)
+    return RunReport(
+        first.name, first.title, pairs, verdicts, repeats, folder, wall_s, is_overloaded, digest, unwritten
+    )
 
 
 def _one_by_one(
-    runs: list[RunPlan], where: str, tell: Tell, live: LiveRunner | None
+    runs: list[RunPlan], backend: str, listener: RunListener, live_runner: LiveRunner | None
 ) -> Iterator[tuple[int, Outcome, dict[str, Any]]]:
-    backend = _back_end(where, live)
+    runner = _back_end(backend, live_runner)
     for number, run in enumerate(runs):
         meter = LoadMeter()
 
         def progress(share: float, now: float, run: RunPlan = run, meter: LoadMeter = meter) -> None:
-            meter.look()
-            tell.progress(run, share, now)
+            meter.sample()
+            listener.on_progress(run, share, now)
 
-        outcome = backend.run(run, progress)
+        outcome = runner.run(run, progress)
         conclude(run, outcome)
-        tell.ends(run, outcome)
-        yield number, outcome, meter.read(where)
+        listener.on_end(run, outcome)
+        yield number, outcome, meter.read(backend)
 
 
-def _back_end(where: str, live: LiveRunner | None) -> Backend:
-    if where == "live":
-        from mrc_testbed.experiments.live.live_run import LiveRunner  # needs Mininet, which others do without
+def _back_end(backend: str, live_runner: LiveRunner | None) -> Backend:
+    if backend == "live":
+        from mrc_testbed.experiments.live.live_run import LiveRunner  # needs Mininet, which the other back ends do not
 
-        return live or LiveRunner()
-    return FluidRunner() if where == "fluid" else VirtualRunner()
+        return live_runner or LiveRunner()
+    return FluidRunner() if backend == "fluid" else VirtualRunner()
 
 
-def _as_they_end(runs: list[RunPlan], begun: Begun, tell: Tell) -> Iterator[tuple[int, Outcome, dict[str, Any]]]:
-    """Raises UsageError in the end for runs that were lost: the others are whole by then."""
-    left, lost = len(runs), LostRuns()
-    while left:
-        number, news = begun.get()
+def _as_they_end(
+    runs: list[RunPlan], news_queue: NewsQueue, listener: RunListener
+) -> Iterator[tuple[int, Outcome, dict[str, Any]]]:
+    """Yield (number, outcome, load) of runs as they end. Raises UsageError for lost runs, after the others."""
+    pending_count, lost = len(runs), LostRuns()
+    while pending_count:
+        number, news = news_queue.get()
         if isinstance(news, Exception):
             raise news
         if isinstance(news, RunProgress):
-            tell.progress(runs[number], news.share, news.now)
+            listener.on_progress(runs[number], news.share, news.now)
             continue
-        left -= 1
+        pending_count -= 1
         if isinstance(news, RunLost):
             lost.add(runs[number], news)
             continue
         outcome, load = news
-        tell.ends(runs[number], outcome)
+        listener.on_end(runs[number], outcome)
         yield number, outcome, load
     lost.refuse()
 
 
 class LostRuns:
-    """Runs that did not come back."""
+    """Runs that ended without an outcome, for one error message."""
 
-    SHOWN = 8
-    """Names in the message."""
+    NAMES_MAX = 8
+    """Most names in the message."""
 
     def __init__(self) -> None:
         self._names: list[str] = []
-        self._why: dict[str, None] = {}
+        self._reasons: dict[str, None] = {}
 
     def add(self, run: RunPlan, news: RunLost) -> None:
-        """One more."""
+        """Add a lost run."""
         self._names.append(run.name)
-        self._why[news.why] = None
+        self._reasons[news.reason] = None
 
     def refuse(self) -> None:
-        """Raise UsageError if there are any, with their names and the cure."""
+        """Raise UsageError if any run was lost, with the names and the cure."""
         if not self._names:
             return
-        names = ", ".join(self._names[: self.SHOWN]) + (" ..." if len(self._names) > self.SHOWN else "")
-        why = "; ".join(list(self._why)[:3])
+        names = ", ".join(self._names[: self.NAMES_MAX]) + (" ..." if len(self._names) > self.NAMES_MAX else "")
+        reasons = "; ".join(list(self._reasons)[:3])
         raise UsageError(
-            f"{len(self._names)} run(s) were lost ({names}): {why}. The others are kept; the same command with "
+            f"{len(self._names)} run(s) were lost ({names}): {reasons}. The others are kept; the same command with "
             "--resume makes what is missing"
         )

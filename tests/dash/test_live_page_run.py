@@ -16,7 +16,7 @@ from mrc_testbed.dash.live_page import RunPages
 from mrc_testbed.dash.recording import write_pages
 from mrc_testbed.experiments.language.yaml_loader import read
 from mrc_testbed.experiments.live.live_run import LiveRunner
-from mrc_testbed.experiments.runner import carry_out, plan_runs
+from mrc_testbed.experiments.runner import plan_runs, run_scenario
 from tests.dash.dash_client import WAIT_S, Watching, command
 
 pytestmark = [
@@ -39,13 +39,13 @@ faults: [{{at: 1s, cut: {CUT}}}]
 class Quiet:
     """Tells nobody."""
 
-    def begins(self, runs): ...
+    def on_start(self, runs): ...
 
-    def progress(self, run, share, now): ...
+    def on_progress(self, run, share, now): ...
 
-    def ends(self, run, outcome): ...
+    def on_end(self, run, outcome): ...
 
-    def stops(self, kept, folder): ...
+    def on_stop(self, kept, folder): ...
 
 
 def test_run__is_watched_and_left_alone(tmp_path, monkeypatch):
@@ -73,7 +73,7 @@ def test_run__is_watched_and_left_alone(tmp_path, monkeypatch):
             looking.join(WAIT_S)
 
     planned = plan_runs(read(tmp_path / "two.yaml"), "live")
-    report = carry_out(planned, Quiet(), out=tmp_path / "out", live=LiveRunner(watched=watched))
+    report = run_scenario(planned, Quiet(), out=tmp_path / "out", live_runner=LiveRunner(watched=watched))
     ((_, outcome),) = report.runs
     assert outcome.finished and len(said) == 1
     assert wanted <= seen

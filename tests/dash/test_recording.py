@@ -15,7 +15,7 @@ from mrc_testbed.dash.recording import locations_in, thin, write_pages
 from mrc_testbed.experiments.language.yaml_loader import read
 from mrc_testbed.experiments.results import Results, ResultsError
 from mrc_testbed.experiments.run_store import RunStore
-from mrc_testbed.experiments.runner import carry_out, plan_runs
+from mrc_testbed.experiments.runner import plan_runs, run_scenario
 from mrc_testbed.topologies.plan import Plan
 
 SCENARIO = """
@@ -37,20 +37,20 @@ needs_browser = pytest.mark.skipif(BROWSER is None, reason="no chromium on PATH 
 class Quiet:
     """Tells nobody."""
 
-    def begins(self, runs): ...
+    def on_start(self, runs): ...
 
-    def progress(self, run, share, now): ...
+    def on_progress(self, run, share, now): ...
 
-    def ends(self, run, outcome): ...
+    def on_end(self, run, outcome): ...
 
-    def stops(self, kept, folder): ...
+    def on_stop(self, kept, folder): ...
 
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory):
     folder = tmp_path_factory.mktemp("recorded")
     (folder / "small.yaml").write_text(SCENARIO)
-    carry_out(plan_runs(read(folder / "small.yaml"), "virtual"), Quiet(), out=folder / "out")
+    run_scenario(plan_runs(read(folder / "small.yaml"), "virtual"), Quiet(), out=folder / "out")
     return folder / "out"
 
 
@@ -89,7 +89,7 @@ def test_page__of_an_older_run_says_what_it_lacks(results, tmp_path):
     shutil.copytree(results, old)
     (run,), manifest = Results.open(old)[1], json.loads((old / "manifest.json").read_text())
     run.series.link_bps = {}
-    manifest["runs"] = [RunStore.of(old / "runs", [run.name]).write(run, manifest["runs"][0]["load"]).entry()]
+    manifest["runs"] = [RunStore.for_runs(old / "runs", [run.name]).write(run, manifest["runs"][0]["load"]).entry()]
     (old / "manifest.json").write_text(json.dumps(manifest))
     (path,) = write_pages(old)
     assert data_of(path)["links"] == {}

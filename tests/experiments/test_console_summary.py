@@ -13,13 +13,13 @@ from typer.testing import CliRunner
 
 from mrc_testbed.cli.app import app
 from mrc_testbed.experiments.backend.outcome import Outcome
-from mrc_testbed.experiments.console_summary import told
+from mrc_testbed.experiments.console_summary import summary_lines
 from mrc_testbed.experiments.language.yaml_loader import read
 from mrc_testbed.experiments.metrics.assertions import EVENTS_AROUND, events_around, matches, told_together
 from mrc_testbed.experiments.metrics.metric_values import Measurement
 from mrc_testbed.experiments.metrics.repeats import base_name, spread_text
-from mrc_testbed.experiments.results import again
-from mrc_testbed.experiments.runner import carry_out, plan_runs
+from mrc_testbed.experiments.results import rerun_command
+from mrc_testbed.experiments.runner import plan_runs, run_scenario
 from mrc_testbed.topologies.lab.options import LabOptions
 from tests.experiments.report.small_results import SMALL, Quiet
 
@@ -33,8 +33,8 @@ def write(tmp_path: Path, text: str = SMALL, name: str = "small.yaml") -> Path:
 
 
 def lines_of(tmp_path, text: str, **keys) -> list[str]:
-    report = carry_out(plan_runs(read(write(tmp_path, text)), "virtual", **keys), Quiet())
-    return [line for _, line in told(report, 80)]
+    report = run_scenario(plan_runs(read(write(tmp_path, text)), "virtual", **keys), Quiet())
+    return [line for _, line in summary_lines(report, 80)]
 
 
 def test_a_failure_tells_expected_seen_and_events_in_80_columns(tmp_path):
@@ -75,8 +75,8 @@ def test_repeats_tell_median_spread_and_how_many_held(tmp_path):
     assert set(metrics) == {"rate.flow", "lost"} and metrics["rate.flow"]["unit"] == "bit/s"
     manifest = json.loads((tmp_path / "r" / "manifest.json").read_text())
     assert manifest["repeats"] == data["repeats"] and manifest["command"].endswith("--virtual --repeat 2")
-    report = carry_out(plan_runs(read(path), "virtual", repeat=2), Quiet())
-    lines = [line for _, line in told(report, 80)]
+    report = run_scenario(plan_runs(read(path), "virtual", repeat=2), Quiet())
+    lines = [line for _, line in summary_lines(report, 80)]
     assert max(map(len, lines)) <= 80
     at = next(n for n, line in enumerate(lines) if line.startswith("  ok    rate.flow at least 0.5 of baseline"))
     assert lines[at + 1].startswith("        held in 2 of 2: median ")
@@ -142,9 +142,9 @@ def test_too_many_events_leave_the_first_and_last_faults():
 def sides(tmp_path_factory) -> Path:
     """a: as it is; b: another seed and rate, a rule that holds, one metric more."""
     base = tmp_path_factory.mktemp("sides")
-    carry_out(plan_runs(read(write(base)), "virtual"), Quiet(), out=base / "a")
+    run_scenario(plan_runs(read(write(base)), "virtual"), Quiet(), out=base / "a")
     text = SMALL.replace("rate: 5M", "rate: 6M").replace("lost, at_most: 0", "lost, at_most: 1000")
-    carry_out(plan_runs(read(write(base, text)), "virtual", seed=5), Quiet(), out=base / "b")
+    run_scenario(plan_runs(read(write(base, text)), "virtual", seed=5), Quiet(), out=base / "b")
     return base
 
 
@@ -186,26 +186,28 @@ def test_compare_refuses_what_are_no_results(sides, other, words):
         text = {"half": json.dumps(manifest), "old": json.dumps({"schema": "x"}), "broken": "{"}.get(other)
         if text:
             (sides / "bad" / other / "manifest.json").write_text(text)
-    from mrc_testbed.experiments.compare import compared
+    from mrc_testbed.experiments.compare import differences
     from mrc_testbed.experiments.results import ResultsError
 
     folder = sides / other if other in (".", "nowhere") else sides / "bad" / other
     with pytest.raises(ResultsError) as error:
-        compared(sides / "a", folder)
+        differences(sides / "a", folder)
     assert words in str(error.value)
 
 
 def test_the_command_of_a_result_makes_it_again():
     from mrc_testbed.experiments.command import SCENARIOS
 
-    assert again(SCENARIOS / "e6.yaml", "virtual", 3, None, None) == "mrc run scenarios/e6.yaml --virtual --seed 3"
+    assert (
+        rerun_command(SCENARIOS / "e6.yaml", "virtual", 3, None, None) == "mrc run scenarios/e6.yaml --virtual --seed 3"
+    )
     live = LabOptions(target="bmv2")
-    assert again(Path("/x/y.yaml"), "live", None, 2, live) == "mrc run /x/y.yaml --target bmv2 --repeat 2"
+    assert rerun_command(Path("/x/y.yaml"), "live", None, 2, live) == "mrc run /x/y.yaml --target bmv2 --repeat 2"
 
 
 def test_notes__stand_once_with_the_runs_they_are_about(tmp_path):
-    report = carry_out(plan_runs(read(write(tmp_path)), "virtual", repeat=3), Quiet())
+    report = run_scenario(plan_runs(read(write(tmp_path)), "virtual", repeat=3), Quiet())
     for run, outcome in report.runs:
         outcome.notes[:] = ["of every run"] + (["of one"] if run is report.runs[1][0] else [])
-    notes = [line for style, line in told(report, 80) if style == "note"]
+    notes = [line for style, line in summary_lines(report, 80) if style == "note"]
     assert notes == ["  note  all 3 runs: of every run", f"  note  {report.runs[1][0].name}: of one"]

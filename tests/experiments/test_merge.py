@@ -95,7 +95,7 @@ def test_another_content_of_the_same_run__is_a_conflict_and_nothing_is_written(t
     a, b = made(path, tmp_path / "a", 1, 2), made(path, tmp_path / "b", 2, 2)
     results, outcomes = Results.open(b)
     outcomes[0].flows[0].completed += 1
-    RunStore.of(b / "runs", results.manifest["planned"]).write(outcomes[0], {})
+    RunStore.for_runs(b / "runs", results.manifest["planned"]).write(outcomes[0], {})
     says = rf"1 run\(s\) have another content .*'loss=1% #1' \(seed 2\) of {a} and {b}"
     with pytest.raises(ResultsError, match=says):
         mrc("merge", a, b, "--out", tmp_path / "merged")

@@ -21,8 +21,8 @@ from mrc_testbed.experiments.executors.options import ExecutorOptions
 from mrc_testbed.experiments.language.yaml_loader import read
 from mrc_testbed.experiments.live.live_run import LiveRunner
 from mrc_testbed.experiments.metrics.assertions import ExpectationVerdict
-from mrc_testbed.experiments.results import LoadMeter, Results, ResultsError, again
-from mrc_testbed.experiments.runner import Planned, Prepared, RunReport, carry_out, plan_runs
+from mrc_testbed.experiments.results import LoadMeter, Results, ResultsError, rerun_command
+from mrc_testbed.experiments.runner import Checkpoint, RunReport, RunSet, plan_runs, run_scenario
 from mrc_testbed.files.whole_files import write_whole
 from mrc_testbed.ipc.rundir import FabricError
 from mrc_testbed.ipc.signals import SignalExit
@@ -41,7 +41,7 @@ measure: {every: 50ms}
 """
 
 
-def planned(folder: Path, text: str = SHORT, where: str = "virtual") -> Planned:
+def planned(folder: Path, text: str = SHORT, where: str = "virtual") -> RunSet:
     path = folder / "short.yaml"
     path.write_text(text)
     return plan_runs(read(path), where)
@@ -57,12 +57,12 @@ class In(Quiet):
     def __init__(self, run: str, deed) -> None:
         self.run, self.deed, self.told = run, deed, []
 
-    def progress(self, run, share, now):
+    def on_progress(self, run, share, now):
         if run.name == self.run:
             self.run = ""
             self.deed()
 
-    def stops(self, kept, folder):
+    def on_stop(self, kept, folder):
         self.told.append((kept, folder))
 
 
@@ -80,19 +80,19 @@ def test_a_start_that_failed_leaves_nothing(tmp_path):
 
     live = planned(tmp_path, where="live")
     with pytest.raises(FabricError, match="the machine refuses it"):
-        carry_out(live, Quiet(), out=tmp_path / "out" / "a", live=Refused())
+        run_scenario(live, Quiet(), out=tmp_path / "out" / "a", live_runner=Refused())
     assert inside(tmp_path) == {"short.yaml"}
-    assert carry_out(planned(tmp_path), Quiet(), out=tmp_path / "out" / "a").runs
+    assert run_scenario(planned(tmp_path), Quiet(), out=tmp_path / "out" / "a").runs
 
 
 @pytest.mark.parametrize("how", [KeyboardInterrupt, SignalExit])
 def test_interrupted_before_a_run_ended_leaves_nothing(tmp_path, how):
     tell = In("run", interrupt(how))
     with pytest.raises(how):
-        carry_out(planned(tmp_path), tell, out=tmp_path / "out" / "a")
+        run_scenario(planned(tmp_path), tell, out=tmp_path / "out" / "a")
     assert inside(tmp_path) == {"short.yaml"}
     assert tell.told == [(0, tmp_path / "out" / "a")]
-    assert carry_out(planned(tmp_path), Quiet(), out=tmp_path / "out" / "a").runs
+    assert run_scenario(planned(tmp_path), Quiet(), out=tmp_path / "out" / "a").runs
 
 
 def test_interrupted_while_the_first_run_is_written_leaves_nothing(tmp_path, monkeypatch):
@@ -102,7 +102,7 @@ def test_interrupted_while_the_first_run_is_written_leaves_nothing(tmp_path, mon
         write_whole(path, data)
 
     monkeypatch.setattr(run_store, "write_whole", full)
-    report = carry_out(planned(tmp_path), Quiet(), out=tmp_path / "out")
+    report = run_scenario(planned(tmp_path), Quiet(), out=tmp_path / "out")
     assert "run 'run' cannot be written: No space left on device: make room, and go on" in report.unwritten
     assert report.verdicts and report.folder is None
     assert inside(tmp_path) == {"short.yaml"}
@@ -114,19 +114,19 @@ def test_what_others_wrote_stays(tmp_path):
     (tmp_path / "scenario.yaml").write_text(SHORT)
     mine = plan_runs(read(tmp_path / "scenario.yaml"), "virtual")
     with pytest.raises(KeyboardInterrupt):
-        carry_out(mine, In("run", interrupt()), out=tmp_path)
+        run_scenario(mine, In("run", interrupt()), out=tmp_path)
     assert inside(tmp_path) == {"notes.txt", "scenario.yaml"}
     other = planned(tmp_path, SHORT.replace("one link", "another"))
     with pytest.raises(ResultsError, match=r"scenario\.yaml is another scenario: give another --out, or remove it"):
-        carry_out(other, Quiet(), out=tmp_path)
+        run_scenario(other, Quiet(), out=tmp_path)
     assert inside(tmp_path) == {"notes.txt", "scenario.yaml", "short.yaml"}
     assert (tmp_path / "scenario.yaml").read_text() == SHORT
-    assert carry_out(mine, Quiet(), out=tmp_path).runs
+    assert run_scenario(mine, Quiet(), out=tmp_path).runs
 
 
 def test_observations_of_a_run_are_put_beside_it(tmp_path):
     one, out = planned(tmp_path), tmp_path / "out"
-    carry_out(one, Quiet(), out=out)
+    run_scenario(one, Quiet(), out=out)
     results, (outcome,) = Results.open(out)
     outcome.observations = b'{"kind":"observations"}\n'
     results.add(outcome, {})
@@ -140,13 +140,13 @@ def test_interrupted_after_one_run_keeps_it(tmp_path):
     two, out = planned(tmp_path, SHORT + "repeat: 2\n"), tmp_path / "out"
     tell = In("#2", interrupt())
     with pytest.raises(KeyboardInterrupt):
-        carry_out(two, tell, out=out)
+        run_scenario(two, tell, out=out)
     assert tell.told == [(1, out)]
     assert inside(out) == {"manifest.json", "scenario.yaml", "runs", "runs/1.json", "runs/1.csv"}
     results, outcomes = Results.open(out)
     assert [outcome.name for outcome in outcomes] == ["#1"] and not results.manifest["complete"]
     with pytest.raises(ResultsError, match=r"holds results already \(1 of 2 runs ended"):
-        carry_out(two, Quiet(), out=out)
+        run_scenario(two, Quiet(), out=out)
 
 
 @pytest.mark.parametrize("during", ["#1", "#2"])
@@ -157,23 +157,23 @@ def test_a_folder_in_progress_is_refused(tmp_path, during):
     def second():
         before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
         with pytest.raises(ResultsError, match=r"runs ended: they still go on, or were killed\): give another --out"):
-            carry_out(two, Quiet(), out=out)
+            run_scenario(two, Quiet(), out=out)
         assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
 
     tell = In(during, second)
-    assert len(carry_out(two, tell, out=out).runs) == 2
+    assert len(run_scenario(two, tell, out=out).runs) == 2
     assert tell.run == "" and tell.told == []
     assert Results.open(out)[0].manifest["complete"]
 
 
 def test_finished_results_are_never_written_to_again(tmp_path):
     out = tmp_path / "out"
-    carry_out(planned(tmp_path), Quiet(), out=out)
+    run_scenario(planned(tmp_path), Quiet(), out=out)
     with pytest.raises(ResultsError, match="out holds results already: give another --out, or remove it"):
-        carry_out(planned(tmp_path), Quiet(), out=out)
+        run_scenario(planned(tmp_path), Quiet(), out=out)
     (out / "manifest.json").unlink()
     with pytest.raises(ResultsError, match="holds results already"):  # runs without a manifest are runs, too
-        carry_out(planned(tmp_path), Quiet(), out=out)
+        run_scenario(planned(tmp_path), Quiet(), out=out)
 
 
 def test_a_folder_that_the_last_scenario_cannot_have_is_told_before_the_first_runs(tmp_path):
@@ -186,7 +186,7 @@ def test_a_folder_that_the_last_scenario_cannot_have_is_told_before_the_first_ru
 
     def refused(out: Path, *files: str) -> str:
         with pytest.raises(ResultsError) as error:
-            run(list(files), where="virtual", seed=None, repeat=None, out=out, jobs=1, as_json=False)
+            run(list(files), backend="virtual", seed=None, repeat=None, out=out, jobs=1, as_json=False)
         return str(error.value)
 
     (tmp_path / "out" / "other" / "runs").mkdir(parents=True)
@@ -210,7 +210,7 @@ def test_the_command_says_what_is_kept_however_early_it_ends(tmp_path, monkeypat
         monkeypatch.setattr(ExecutorOptions, "elsewhere", True)
     files = [str(tmp_path / f"{name}.yaml") for name in ("one", "two")]
     with pytest.raises(type(ending)):
-        run(files, where="virtual", seed=None, repeat=None, out=tmp_path / "out", jobs=1, as_json=False)
+        run(files, backend="virtual", seed=None, repeat=None, out=tmp_path / "out", jobs=1, as_json=False)
     late = where == "print_report"
     text = f"no run of {'two' if late else 'one'} had ended: nothing of it is kept"
     assert capsys.readouterr().out.count(text) == 1
@@ -245,7 +245,7 @@ def test_the_command_ends_at_once_with_all_its_processes(tmp_path, how, code):
     if how == signal.SIGKILL:
         assert json.loads(manifest.read_text())["runs"] == []
         with pytest.raises(ResultsError, match=r"0 of 3 runs ended: .* or were killed\): .* or remove it"):
-            carry_out(plan_runs(read(tmp_path / "long.yaml"), "virtual"), Quiet(), out=tmp_path / "out")
+            run_scenario(plan_runs(read(tmp_path / "long.yaml"), "virtual"), Quiet(), out=tmp_path / "out")
     else:
         assert "no run of long had ended: nothing of it is kept" in said and "runs that ended" not in said
         assert inside(tmp_path) == {"long.yaml"}
@@ -263,8 +263,8 @@ def test_load__is_judged_by_what_was_busy_and_what_was_stolen(monkeypatch, busy,
     looks = iter([(0, 0, 0), (1000, 100, 5000), (1000 + busy, 100 + stolen, 5100)])
     monkeypatch.setattr(LoadMeter, "_read", staticmethod(lambda: next(looks)))
     meter = LoadMeter()
-    meter.look()
-    meter.look()
+    meter.sample()
+    meter.sample()
     load = meter.read("live")
     assert (load["busy"], load["stolen"]) == (busy / 100, stolen / 100)
     assert load["overloaded"] == says.startswith("poor") and load["times"].startswith(says)
@@ -284,7 +284,7 @@ def test_report__is_inconclusive_when_only_an_overloaded_machine_may_have_failed
 def test_judge__tells_what_an_overloaded_machine_may_decide(tmp_path):
     expect = "expect: [{metric: rate.total, at_least: 1}, {metric: qp_errors, at_most: 0}]\n"
     (tmp_path / "two.yaml").write_text(SHORT + expect)
-    judged = carry_out(plan_runs(read(tmp_path / "two.yaml"), "virtual"), Quiet()).verdicts
+    judged = run_scenario(plan_runs(read(tmp_path / "two.yaml"), "virtual"), Quiet()).verdicts
     assert [one.timed for one in judged] == [False, True, False]  # bytes in place; a rate; failed QPs
 
 
@@ -294,15 +294,15 @@ THREE = SHORT + "repeat: 3\n"
 
 
 class Begins(Quiet):
-    def begins(self, runs):
+    def on_start(self, runs):
         self.runs = runs
 
 
-def killed(tmp_path: Path, during: str = "#2", text: str = THREE) -> tuple[Planned, Path]:
+def killed(tmp_path: Path, during: str = "#2", text: str = THREE) -> tuple[RunSet, Path]:
     """A folder as `kill -9` leaves it while a run goes on."""
     one, out = planned(tmp_path, text), tmp_path / "out"
     with pytest.raises(KeyboardInterrupt):
-        carry_out(one, In(during, interrupt()), out=out)
+        run_scenario(one, In(during, interrupt()), out=out)
     return one, out
 
 
@@ -319,19 +319,19 @@ def test_resume__makes_only_what_is_missing_and_ends_the_same(tmp_path):
     made = []
 
     class Told(Quiet):
-        def ends(self, run, _outcome):
+        def on_end(self, run, _outcome):
             made.append(run.name)
 
-    report = carry_out(one, Told(), prepared=Prepared.resume(one, out))
+    report = run_scenario(one, Told(), checkpoint=Checkpoint.resume(one, out))
     assert made == ["#2", "#3"] and [run.name for run, _ in report.runs] == ["#1", "#2", "#3"]
-    carry_out(one, Quiet(), out=tmp_path / "whole")
+    run_scenario(one, Quiet(), out=tmp_path / "whole")
     assert content(out) == content(tmp_path / "whole")
 
 
 def test_digest__is_of_file_and_seed_whatever_happened_on_the_way(tmp_path):
     one, out = killed(tmp_path)
-    resumed = carry_out(one, Quiet(), prepared=Prepared.resume(one, out)).digest
-    whole = carry_out(one, Quiet(), out=tmp_path / "whole").digest
+    resumed = run_scenario(one, Quiet(), checkpoint=Checkpoint.resume(one, out)).digest
+    whole = run_scenario(one, Quiet(), out=tmp_path / "whole").digest
     file = str(one.document.path)
     options = {"where": "virtual", "repeat": None, "as_json": False}
     assert run([file], seed=None, out=tmp_path / "beside", jobs=3, **options) == 0
@@ -344,9 +344,9 @@ def test_digest__is_of_file_and_seed_whatever_happened_on_the_way(tmp_path):
 def test_resume__stopped_again_keeps_all_that_ended(tmp_path):
     one, out = killed(tmp_path)
     with pytest.raises(KeyboardInterrupt):
-        carry_out(one, In("#3", interrupt()), prepared=Prepared.resume(one, out))
+        run_scenario(one, In("#3", interrupt()), checkpoint=Checkpoint.resume(one, out))
     assert [run["name"] for run in Results.open(out)[0].manifest["runs"]] == ["#1", "#2"]
-    assert len(carry_out(one, Quiet(), prepared=Prepared.resume(one, out)).runs) == 3
+    assert len(run_scenario(one, Quiet(), checkpoint=Checkpoint.resume(one, out)).runs) == 3
 
 
 @pytest.mark.parametrize(
@@ -366,15 +366,15 @@ def test_resume__of_something_else_is_refused(tmp_path, monkeypatch, change, say
         monkeypatch.setattr(results_module, "_commit", lambda: change["commit"])
     one = plan_runs(read(path), "virtual", seed=change.get("seed"), repeat=change.get("repeat"))
     with pytest.raises(ResultsError, match=f"out was made with {says}: give the same again, or another --out"):
-        Prepared.resume(one, out)
+        Checkpoint.resume(one, out)
 
 
 def test_resume__of_complete_results_makes_nothing_and_says_the_same(tmp_path):
     one, out = planned(tmp_path), tmp_path / "out"
-    first = carry_out(one, Quiet(), out=out)
+    first = run_scenario(one, Quiet(), out=out)
     before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
     tell = Begins()
-    again = carry_out(one, tell, prepared=Prepared.resume(one, out))
+    again = run_scenario(one, tell, checkpoint=Checkpoint.resume(one, out))
     assert tell.runs == [] and again.digest == first.digest
     assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
 
@@ -402,22 +402,22 @@ DAMAGES = [
 @pytest.mark.parametrize(("file", "damage", "says"), DAMAGES)
 def test_resume__makes_again_what_is_damaged(tmp_path, file, damage, says):
     one, out = planned(tmp_path, THREE), tmp_path / "out"
-    whole = carry_out(one, Quiet(), out=out).digest
+    whole = run_scenario(one, Quiet(), out=out).digest
     damage(out / "runs" / file)
     if "of run" in says:
         (out / "runs/2.csv").write_bytes((out / "runs/1.csv").read_bytes())
     with pytest.raises(ResultsError, match=rf"runs/{file}:? {says}.*--resume DIR` makes it again"):
         Results.open(out)  # nobody draws a page of it, either
-    prepared = Prepared.resume(one, out)
-    assert len(prepared.damaged) == 1 and re.search(f"runs/{file}:? {says}", prepared.damaged[0])
+    prepared = Checkpoint.resume(one, out)
+    assert len(prepared.damages) == 1 and re.search(f"runs/{file}:? {says}", prepared.damages[0])
     tell = Begins()
-    assert carry_out(one, tell, prepared=prepared).digest == whole
+    assert run_scenario(one, tell, checkpoint=prepared).digest == whole
     assert [run.name for run in tell.runs] == ["#2"] and len(Results.open(out)[1]) == 3
 
 
 def test_open__does_not_take_a_whole_run_of_other_results(tmp_path):
-    carry_out(planned(tmp_path, THREE), Quiet(), out=tmp_path / "a")
-    carry_out(planned(tmp_path, THREE.replace("5M", "6M")), Quiet(), out=tmp_path / "b")
+    run_scenario(planned(tmp_path, THREE), Quiet(), out=tmp_path / "a")
+    run_scenario(planned(tmp_path, THREE.replace("5M", "6M")), Quiet(), out=tmp_path / "b")
     for ending in ("json", "csv"):
         (tmp_path / f"a/runs/2.{ending}").write_bytes((tmp_path / f"b/runs/2.{ending}").read_bytes())
     with pytest.raises(ResultsError, match=r"runs/2\.json: it is not the one that the manifest has"):
@@ -432,17 +432,17 @@ def test_a_full_disk_keeps_what_is_whole_and_is_gone_on_with(tmp_path):
     With room again --resume ends as if nothing had been.
     """
     one, small = planned(tmp_path, THREE.replace("repeat: 3", "repeat: 12")), tmp_path / "small"
-    whole = carry_out(one, Quiet(), out=tmp_path / "whole").digest
+    whole = run_scenario(one, Quiet(), out=tmp_path / "whole").digest
     small.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=96k", "mrc-test", str(small)], check=True)
     try:
-        report = carry_out(one, Quiet(), out=small / "out")
+        report = run_scenario(one, Quiet(), out=small / "out")
         assert "cannot be written: No space left on device: make room, and go on with" in report.unwritten
         assert len(report.runs) == 12 and report.verdicts
         ended = Results.open(small / "out")[1]
         assert 0 < len(ended) < 12 and not list((small / "out").rglob("*.part"))
         subprocess.run(["mount", "-o", "remount,size=64m", str(small)], check=True)
-        assert carry_out(one, Quiet(), prepared=Prepared.resume(one, small / "out")).digest == whole
+        assert run_scenario(one, Quiet(), checkpoint=Checkpoint.resume(one, small / "out")).digest == whole
     finally:
         subprocess.run(["umount", str(small)], check=True)
 
@@ -452,10 +452,10 @@ def test_resume__while_somebody_still_runs_there_is_refused(tmp_path):
 
     def second():
         with pytest.raises(ResultsError, match="out: another command still runs there: wait for it"):
-            Prepared.resume(two, out)
+            Checkpoint.resume(two, out)
 
     tell = In("#2", second)
-    assert len(carry_out(two, tell, out=out).runs) == 2 and tell.run == ""
+    assert len(run_scenario(two, tell, out=out).runs) == 2 and tell.run == ""
 
 
 def test_resume__by_the_command(tmp_path):
@@ -496,7 +496,7 @@ def test_stopped__leaves_no_folder_of_scenarios_that_had_no_turn(tmp_path, monke
     def stopped(*_args, **_keys):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(command, "carry_out", stopped)
+    monkeypatch.setattr(command, "run_scenario", stopped)
     options = {"where": "virtual", "seed": None, "repeat": None, "jobs": 1, "as_json": False}
     with pytest.raises(KeyboardInterrupt):
         run([str(tmp_path / f"{name}.yaml") for name in "ab"], out=tmp_path / "out", **options)
@@ -505,12 +505,14 @@ def test_stopped__leaves_no_folder_of_scenarios_that_had_no_turn(tmp_path, monke
 
 def test_again__says_the_wires_that_were_asked_for():
     path = ROOT / "scenarios" / "e7.yaml"
-    assert again(path, "live", None, None, LabOptions(wires="veth")) == "mrc run scenarios/e7.yaml --wires veth"
-    assert again(path, "live", None, None, LabOptions(target="bmv2")) == "mrc run scenarios/e7.yaml --target bmv2"
+    assert rerun_command(path, "live", None, None, LabOptions(wires="veth")) == "mrc run scenarios/e7.yaml --wires veth"
+    assert (
+        rerun_command(path, "live", None, None, LabOptions(target="bmv2")) == "mrc run scenarios/e7.yaml --target bmv2"
+    )
 
 
 def test_again__says_the_file_of_the_machines(tmp_path):
     file = tmp_path / "servers.yaml"
     file.write_text("machines: [{name: a, address: 192.0.2.11}]\n")
-    command = again(ROOT / "scenarios" / "e7.yaml", "live", 1, None, LabOptions(servers=read_servers(file)))
+    command = rerun_command(ROOT / "scenarios" / "e7.yaml", "live", 1, None, LabOptions(servers=read_servers(file)))
     assert command == f"mrc run scenarios/e7.yaml --servers {file} --seed 1"

@@ -10,13 +10,13 @@ import pytest
 from typer.testing import CliRunner
 
 from mrc_testbed.cli.app import app
-from mrc_testbed.experiments.compare import compared
-from mrc_testbed.experiments.console_summary import told
+from mrc_testbed.experiments.compare import differences
+from mrc_testbed.experiments.console_summary import summary_lines
 from mrc_testbed.experiments.language.yaml_loader import read
 from mrc_testbed.experiments.report.page import report
 from mrc_testbed.experiments.report.summary import summary
 from mrc_testbed.experiments.results import Results
-from mrc_testbed.experiments.runner import RunReport, carry_out, plan_runs
+from mrc_testbed.experiments.runner import RunReport, plan_runs, run_scenario
 from mrc_testbed.experiments.study.tables import as_csv
 from tests.experiments.report.small_results import Quiet
 
@@ -38,7 +38,7 @@ figures: [{kind: bars, metric: rate.flow}, {kind: rate_over_time, metric: rate.f
 def made(tmp_path_factory: pytest.TempPathFactory) -> RunReport:
     folder = tmp_path_factory.mktemp("luck")
     (folder / "luck.yaml").write_text(LUCK)
-    found = carry_out(plan_runs(read(folder / "luck.yaml"), "virtual"), Quiet(), out=folder / "out")
+    found = run_scenario(plan_runs(read(folder / "luck.yaml"), "virtual"), Quiet(), out=folder / "out")
     assert 0 < len(found.causes) < 8, "the seeds are to break some of the runs, and not all"
     return found
 
@@ -57,13 +57,13 @@ def test_no_repeat_that_failed_is_in_a_median(made):
 
 
 def test_the_console_begins_with_the_first_causes(made):
-    lines = [line.strip() for _, line in told(made, 100)]
+    lines = [line.strip() for _, line in summary_lines(made, 100)]
     assert lines[0].startswith("FAILED") and lines[1].startswith("first cause  flow: h0's QP to h4 died at ")
 
 
 def test_compare_tells_failed_runs_and_counts_the_others(made):
     assert made.folder is not None
-    data = compared(made.folder, made.folder)
+    data = differences(made.folder, made.folder)
     assert data["failed"] == {"a": made.causes, "b": made.causes}
     (row,) = (row for row in data["rows"] if row["metric"] == "rate.flow")
     assert row["a"] == row["b"] == median(whole(made))

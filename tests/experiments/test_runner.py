@@ -31,7 +31,7 @@ from mrc_testbed.experiments.metrics.assertions import judge
 from mrc_testbed.experiments.metrics.metric_values import _WHOLE, Measurement
 from mrc_testbed.experiments.report.page import report
 from mrc_testbed.experiments.resolve.run_plan import resolve
-from mrc_testbed.experiments.runner import carry_out, plan_runs
+from mrc_testbed.experiments.runner import plan_runs, run_scenario
 from mrc_testbed.experiments.virtual.virtual_run import VirtualRunner
 
 SMALL = """\
@@ -55,16 +55,16 @@ figures:
 class Quiet:
     """Tells nobody."""
 
-    def begins(self, runs):
+    def on_start(self, runs):
         self.runs = runs
 
-    def progress(self, run, share, now):
+    def on_progress(self, run, share, now):
         assert 0 <= share <= 1
 
-    def ends(self, run, outcome):
+    def on_end(self, run, outcome):
         pass
 
-    def stops(self, kept, folder):
+    def on_stop(self, kept, folder):
         pass
 
 
@@ -90,9 +90,9 @@ def test_same_seed_same_bytes(tmp_path):
 
 def test_side_by_side_gives_the_same(tmp_path):
     planned = plan_runs(document(tmp_path, SMALL + "repeat: 2\n"), "virtual")
-    alone = carry_out(planned, Quiet())
+    alone = run_scenario(planned, Quiet())
     with WorkerPool(2) as crew:
-        together = carry_out(planned, Quiet(), begun=crew.hand_in(planned.runs))
+        together = run_scenario(planned, Quiet(), news_queue=crew.hand_in(planned.runs))
     assert [o.to_json() for _, o in alone.runs] == [o.to_json() for _, o in together.runs]
     assert [run.seed for run, _ in alone.runs] == [1, 2]
 
@@ -102,9 +102,9 @@ def test_a_crew_may_be_ahead_of_the_scenarios_it_works_for(tmp_path):
     planned = [plan_runs(file, "virtual", seed=seed) for seed in (1, 2)]
     with WorkerPool(2) as crew:
         begun = [crew.hand_in(one.runs) for one in planned]
-        together = [carry_out(one, Quiet(), begun=its) for one, its in zip(planned, begun, strict=True)]
+        together = [run_scenario(one, Quiet(), news_queue=its) for one, its in zip(planned, begun, strict=True)]
     for one, made in zip(planned, together, strict=True):
-        alone = carry_out(one, Quiet())
+        alone = run_scenario(one, Quiet())
         assert [o.to_json() for _, o in alone.runs] == [o.to_json() for _, o in made.runs]
         assert made.wall_s > 0
 
@@ -115,10 +115,10 @@ def test_errors_in_other_processes_come_back_with_their_traceback(tmp_path):
     with WorkerPool(1) as crew:
         planned = replace(plan_runs(document(tmp_path), "virtual"), runs=[bad])
         with pytest.raises(TypeError) as error:
-            carry_out(planned, Quiet(), begun=crew.hand_in([bad]))
+            run_scenario(planned, Quiet(), news_queue=crew.hand_in([bad]))
         assert "virtual_run.py" in str(error.value.__cause__)
         planned = plan_runs(document(tmp_path), "virtual")
-        assert carry_out(planned, Quiet(), begun=crew.hand_in(planned.runs)).runs
+        assert run_scenario(planned, Quiet(), news_queue=crew.hand_in(planned.runs)).runs
 
 
 @pytest.mark.parametrize(
@@ -141,8 +141,8 @@ def test_a_run_whose_process_dies__is_told_with_whose_fault_it_is(tmp_path, monk
         (child,) = active_children()
         os.kill(child.pid, number)
         with pytest.raises(UsageError, match=words):
-            carry_out(planned, Quiet(), begun=begun)
-        assert carry_out(after, Quiet(), begun=crew.hand_in(after.runs)).runs, "another process goes on"
+            run_scenario(planned, Quiet(), news_queue=begun)
+        assert run_scenario(after, Quiet(), news_queue=crew.hand_in(after.runs)).runs, "another process goes on"
     for crash in (tmp_path / "cache" / "crashes").glob("*"):
         assert "Fatal Python error" in crash.read_text() and "run: run" in crash.read_text()
 
@@ -302,7 +302,7 @@ def test_every_metric_is_computed(tmp_path):
 
 def test_a_rule_that_does_not_hold_is_told_with_its_events(tmp_path):
     text = SMALL.replace("{metric: qp_errors, at_most: 0}", "{metric: lost, at_most: 0, why: there is a cut}")
-    made = carry_out(plan_runs(document(tmp_path, text), "virtual"), Quiet())
+    made = run_scenario(plan_runs(document(tmp_path, text), "virtual"), Quiet())
     (bad,) = [verdict for verdict in made.verdicts if not verdict.passed]
     assert not made.passed
     assert (bad.rule, bad.expected, bad.why) == ("lost at most 0", "<= 0", "there is a cut")
@@ -312,7 +312,7 @@ def test_a_rule_that_does_not_hold_is_told_with_its_events(tmp_path):
 
 def test_results_and_report(tmp_path):
     out = tmp_path / "out"
-    made = carry_out(plan_runs(document(tmp_path), "virtual"), Quiet(), out=out)
+    made = run_scenario(plan_runs(document(tmp_path), "virtual"), Quiet(), out=out)
     assert made.passed
     manifest = json.loads((out / "manifest.json").read_text())
     assert manifest["complete"] and manifest["passed"] and manifest["machine"]["kernel"]
@@ -327,7 +327,7 @@ def test_results_and_report(tmp_path):
 
 def test_runs_with_names_alike_have_files_of_their_own(tmp_path):
     text = SMALL.replace("duration: 1.5s", "duration: 100ms").replace("at: 0.5s", "at: 0.05s")
-    carry_out(
+    run_scenario(
         plan_runs(document(tmp_path, text + "variants: {a+b: {}, a b: {}}\n"), "virtual"), Quiet(), out=tmp_path / "out"
     )
     manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
@@ -454,6 +454,6 @@ def test_display__of_resumed_runs_that_are_stopped_counts_those_that_were_there(
     planned = plan_runs(read(path), "virtual")
     display = command.Display(terminal.console(), 1, len(planned.runs))
     display.scenario("a", len(planned.runs))
-    display.begins(planned.runs[2:])
-    display.stops(4, tmp_path)
+    display.on_start(planned.runs[2:])
+    display.on_stop(4, tmp_path)
     assert "(4 of 4)" in capsys.readouterr().out

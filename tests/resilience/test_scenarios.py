@@ -21,7 +21,7 @@ import pytest
 from mrc_testbed.experiments.command import SCENARIOS
 from mrc_testbed.experiments.language.yaml_loader import read
 from mrc_testbed.experiments.live.live_run import LiveRunner
-from mrc_testbed.experiments.runner import carry_out, plan_runs
+from mrc_testbed.experiments.runner import plan_runs, run_scenario
 from mrc_testbed.topologies.lab.options import LabOptions
 
 QUICK = ("e10", "x-drain")
@@ -69,7 +69,7 @@ def test_scenario(name, target, tmp_path):
         shutil.rmtree(earlier, ignore_errors=True)
     for attempt in range(1, ATTEMPTS + 1):
         planned = plan_runs(read(SCENARIOS / f"{name}.yaml"), "live", target=target, seed=SEED)
-        made = carry_out(planned, Quiet(), out=out, live=LiveRunner(LabOptions(target=target)))
+        made = run_scenario(planned, Quiet(), out=out, live_runner=LiveRunner(LabOptions(target=target)))
         if not made.inconclusive or attempt == ATTEMPTS:
             break
         kept = aside / f"{called}-{attempt}"

@@ -31,13 +31,13 @@ class RunProgress:
 
 @dataclass(frozen=True, slots=True)
 class RunLost:
-    """A run that will not come: its task ended without it. `why` is for the user."""
+    """A run that will not come: its task ended without it. `reason` is for the user."""
 
-    why: str
+    reason: str
 
 
 News = RunProgress | RunLost | tuple[Outcome, dict[str, Any]] | Exception
-Begun = SimpleQueue[tuple[int, News]]
+NewsQueue = SimpleQueue[tuple[int, News]]
 """News of runs in the hands of a Crew: number; progress, then outcome (with its metrics) and load of the machine, or
 why there is none."""
 
@@ -64,12 +64,12 @@ class Crew(Protocol):
         costs: Mapping[str, float] | None = None,
         *,
         store: RunStore | None = None,
-        begun: Begun | None = None,
+        news_queue: NewsQueue | None = None,
         numbers: Sequence[int] | None = None,
-    ) -> Begun:
+    ) -> NewsQueue:
         """Have runs made. `costs`: estimated seconds by name; `store`: where other machines write them.
 
-        `begun`: queue that gets the news, a new one by default; `numbers`: what to call them there, by default places
+        `news_queue`: queue that gets the news, a new one by default; `numbers`: what to call them there, by default places
         in `runs`.
         """
 

@@ -34,8 +34,9 @@ class ExecutorOptions:
         """Runs are packed into tasks that are no processes of ours."""
         return self.name != "local"
 
-    def described(self, runs: list[RunPlan], costs: dict[str, float]) -> str:
+    def describe(self, runs: list[RunPlan], costs: dict[str, float]) -> str:
         """The estimate in words: `1000 runs, about 300 s of one CPU, 5 tasks for slurm`."""
-        each = [costs[run.name] for run in runs]
-        tasks = "" if self.name == "submitit-local" else f", {len(packs(each, self.task_s))} task(s)"
-        return f"{len(runs)} runs, about {duration(sum(each))} of one CPU{tasks} for {self.name} (pieces were measured)"
+        run_costs = [costs[run.name] for run in runs]
+        tasks = "" if self.name == "submitit-local" else f", {len(packs(run_costs, self.task_s))} task(s)"
+        cpu_time = duration(sum(run_costs))
+        return f"{len(runs)} runs, about {cpu_time} of one CPU{tasks} for {self.name} (pieces were measured)"

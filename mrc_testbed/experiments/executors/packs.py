@@ -13,15 +13,15 @@ TASKS_MAX = 200
 """Tasks of one hand-in; with more work than that they are longer."""
 
 
-def packs(costs: Sequence[float], least_s: float = TASK_S, most: int = TASKS_MAX) -> list[list[int]]:
+def packs(costs: Sequence[float], least_s: float = TASK_S, tasks_max: int = TASKS_MAX) -> list[list[int]]:
     """Places of runs, in tasks of at least `least_s` each; less work than that is one task. Each run is in one.
 
     `costs`: estimated seconds of each run. Dear runs come first and alone; the others follow in their order, so that
     neighbours (the repeats of one point) end together.
     """
-    least_s = max(least_s, sum(costs) / most)
-    alone = [[number] for number, cost in enumerate(costs) if cost >= least_s]
-    alone.sort(key=lambda one: -costs[one[0]])
+    least_s = max(least_s, sum(costs) / tasks_max)
+    single_run_tasks = [[number] for number, cost in enumerate(costs) if cost >= least_s]
+    single_run_tasks.sort(key=lambda task: -costs[task[0]])
     out, open_s = [], 0.0
     filling: list[int] = []
     for number, cost in enumerate(costs):
@@ -32,19 +32,19 @@ def packs(costs: Sequence[float], least_s: float = TASK_S, most: int = TASKS_MAX
         if open_s >= least_s * (1 - 1e-9):  # sums of floats
             out.append(filling)
             filling, open_s = [], 0.0
-    if filling and (out or alone):
-        (out or alone)[-1].extend(filling)
+    if filling and (out or single_run_tasks):
+        (out or single_run_tasks)[-1].extend(filling)
     elif filling:
         out.append(filling)
-    return alone + out
+    return single_run_tasks + out
 
 
 def side_by_side(costs: Sequence[float], count: int) -> list[list[int]]:
     """Places of runs in at most `count` tasks that take about as long: dearest first, each to who has least."""
     tasks: list[list[int]] = [[] for _ in range(max(1, min(count, len(costs))))]
     loads = [0.0] * len(tasks)
-    for number in sorted(range(len(costs)), key=lambda one: -costs[one]):
-        least = loads.index(min(loads))
-        tasks[least].append(number)
-        loads[least] += costs[number]
+    for number in sorted(range(len(costs)), key=lambda index: -costs[index]):
+        lightest = loads.index(min(loads))
+        tasks[lightest].append(number)
+        loads[lightest] += costs[number]
     return [sorted(task) for task in tasks if task]

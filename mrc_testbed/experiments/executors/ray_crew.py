@@ -21,7 +21,7 @@ from threading import Thread
 from typing import Any
 
 from mrc_testbed.errors import UsageError
-from mrc_testbed.experiments.executors.crew import Begun, RunLost, news_of
+from mrc_testbed.experiments.executors.crew import NewsQueue, RunLost, news_of
 from mrc_testbed.experiments.executors.packs import packs
 from mrc_testbed.experiments.executors.task import portable, timed_run
 from mrc_testbed.experiments.resolve.run_plan import RunPlan
@@ -48,7 +48,7 @@ class RayCrew:
         """Join the cluster. Raises UsageError when there is none."""
         address = os.environ.get(ADDRESS) or "auto"
         try:
-            _answers(address)
+            _check_address(address)
             with _handlers_kept():
                 self._ray.init(
                     address=address,
@@ -57,16 +57,16 @@ class RayCrew:
                     configure_logging=True,
                 )
         except (OSError, RuntimeError, ValueError) as error:
-            said = str(error).splitlines()[0] if str(error) else type(error).__name__
+            error_text = str(error).splitlines()[0] if str(error) else type(error).__name__
             raise UsageError(
-                f"--executor ray: no cluster ({said}): start one (`ray start --head`, and `ray start "
+                f"--executor ray: no cluster ({error_text}): start one (`ray start --head`, and `ray start "
                 f"--address=HEAD:6379` on the others), or say where one is by {ADDRESS}"
             ) from None
         options = {"num_cpus": 1, "max_retries": RETRIES, "num_returns": "streaming"}
         self._remote = self._ray.remote(**options)(make)
         return self
 
-    def __exit__(self, *_why: object) -> None:
+    def __exit__(self, *_exception_info: object) -> None:
         for task in self._tasks:
             with suppress(Exception):  # it may be over, or the cluster gone
                 self._ray.cancel(task, force=True)
@@ -79,35 +79,42 @@ class RayCrew:
         costs: Mapping[str, float] | None = None,
         *,
         store: RunStore | None = None,  # noqa: ARG002
-        begun: Begun | None = None,
+        news_queue: NewsQueue | None = None,
         numbers: Sequence[int] | None = None,
-    ) -> Begun:
+    ) -> NewsQueue:
         """Ray takes them all, and begins as many as it has CPUs."""
-        begun = SimpleQueue() if begun is None else begun
-        called = list(numbers or range(len(runs)))
-        each = [(costs or {}).get(run.name, self.least_s) for run in runs]
-        for pack in packs(each, self.least_s):
-            task = self._remote.remote([runs[place] for place in pack])
+        news_queue = SimpleQueue() if news_queue is None else news_queue
+        run_numbers = list(numbers or range(len(runs)))
+        run_costs = [(costs or {}).get(run.name, self.least_s) for run in runs]
+        for pack in packs(run_costs, self.least_s):
+            task = self._remote.remote([runs[index] for index in pack])
             self._tasks.append(task)
-            thread = Thread(target=self._follow, args=(task, [called[place] for place in pack], begun), daemon=True)
+            thread = Thread(
+                target=self._follow, args=(task, [run_numbers[index] for index in pack], news_queue), daemon=True
+            )
             thread.start()
             self._threads.append(thread)
-        return begun
+        return news_queue
 
-    def _follow(self, task: Any, numbers: list[int], begun: Begun) -> None:
+    def _follow(self, task: Any, numbers: list[int], news_queue: NewsQueue) -> None:
         """Put what a task gives back into the queue, run by run."""
-        left = list(numbers)
+        pending_numbers = list(numbers)
         try:
             for reference in task:
-                outcome, rest = self._ray.get(reference)
-                number = left.pop(0)
-                begun.put((number, news_of(outcome, rest) if isinstance(outcome, Exception) else (outcome, rest)))
-            why = "its task ended before it"
+                outcome, load_or_trace = self._ray.get(reference)
+                number = pending_numbers.pop(0)
+                news_queue.put(
+                    (
+                        number,
+                        news_of(outcome, load_or_trace) if isinstance(outcome, Exception) else (outcome, load_or_trace),
+                    )
+                )
+            reason = "its task ended before it"
         except Exception as error:  # RayError of many kinds, and what a cluster that goes away leaves
-            said = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
-            why = f"Ray gave its task up: {type(error).__name__}" + (f" ({said[:160]})" if said else "")
-        for number in left:
-            begun.put((number, RunLost(why)))
+            first_line = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
+            reason = f"Ray gave its task up: {type(error).__name__}" + (f" ({first_line[:160]})" if first_line else "")
+        for number in pending_numbers:
+            news_queue.put((number, RunLost(reason)))
 
 
 def make(runs: list[RunPlan]) -> Iterator[tuple[Any, Any]]:
@@ -119,7 +126,7 @@ def make(runs: list[RunPlan]) -> Iterator[tuple[Any, Any]]:
             yield portable(error), traceback.format_exc()
 
 
-def _answers(address: str) -> None:
+def _check_address(address: str) -> None:
     """Raise OSError unless somebody listens at HOST:PORT: Ray waits for longer than ten minutes there."""
     host, colon, port = address.rpartition("://")[2].partition("/")[0].rpartition(":")
     if not colon or not port.isdigit():
@@ -145,10 +152,14 @@ def _ray() -> Any:
 @contextmanager
 def _handlers_kept() -> Iterator[None]:
     """Let signals mean what they meant: ray.init takes SIGTERM for itself."""
-    main = threading.current_thread() is threading.main_thread()
-    before = {one: signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)} if main else {}
+    is_main_thread = threading.current_thread() is threading.main_thread()
+    handlers = (
+        {signal_number: signal.getsignal(signal_number) for signal_number in (signal.SIGINT, signal.SIGTERM)}
+        if is_main_thread
+        else {}
+    )
     try:
         yield
     finally:
-        for number, handler in before.items():
+        for number, handler in handlers.items():
             signal.signal(number, handler)

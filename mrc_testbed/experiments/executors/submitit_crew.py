@@ -28,10 +28,10 @@ from typing import Any
 import psutil
 
 from mrc_testbed.errors import UsageError
-from mrc_testbed.experiments.executors.crew import Begun, RunLost, news_of
+from mrc_testbed.experiments.executors.crew import NewsQueue, RunLost, news_of
 from mrc_testbed.experiments.executors.options import ExecutorOptions
 from mrc_testbed.experiments.executors.packs import packs, side_by_side
-from mrc_testbed.experiments.executors.task import OWNER, RunTask, carry_out_task, tasks_folder
+from mrc_testbed.experiments.executors.task import OWNER, RunTask, run_task, tasks_folder
 from mrc_testbed.experiments.resolve.run_plan import RunPlan
 from mrc_testbed.experiments.run_store import DamagedRun, RunStore
 from mrc_testbed.experiments.virtual.estimate import memory_bytes
@@ -49,22 +49,22 @@ TIME_FACTOR, TIME_LEAST_MIN = 5, 15
 """Time limit of a task: so many times its estimate, minutes at least: nodes may be slower, and busy."""
 MEMORY_FACTOR, MEMORY_LEAST_GB = 1.5, 1.0
 """Memory of a task: so much of the buffers of its largest run, and never less."""
-OURS = ("job_name", "array_parallelism", "cpus_per_task", "use_srun")
+RESERVED_KEYS = ("job_name", "array_parallelism", "cpus_per_task", "use_srun")
 """Parameters of Slurm that are no options."""
 
 
 @dataclass(slots=True)
-class _Waiting:
+class _WaitingTask:
     """A task that is to be submitted."""
 
     task: RunTask
     seconds: float
     runs: dict[str, int]
-    begun: Begun
+    news_queue: NewsQueue
 
 
 @dataclass(slots=True)
-class _Submitted:
+class _SubmittedTask:
     """A task that a scheduler has."""
 
     job: Any
@@ -72,8 +72,8 @@ class _Submitted:
     runs: dict[str, int]
     """Runs that have not come back: name -> number."""
     store: RunStore
-    begun: Begun
-    gone: int = 0
+    news_queue: NewsQueue
+    absence_count: int = 0
     """Questions in a row that did not find it."""
 
 
@@ -85,29 +85,29 @@ class SubmititCrew:
         self._options, self._jobs = options, jobs
         self._is_slurm = options.name == "slurm"
         if self._is_slurm:
-            _answers()
+            _check_slurm()
         self._owner = secrets.token_hex(8)
         self._name = f"mrc-{self._owner}"
         self.least_s = options.task_s
-        self._tasks: list[_Submitted] = []
-        self._waiting: list[_Waiting] = []
+        self._tasks: list[_SubmittedTask] = []
+        self._waiting: list[_WaitingTask] = []
         """Tasks of processes here, beyond those that may be side by side."""
         self._folders: dict[Path, bool] = {}
         """Folders of tasks; whether all in it went well."""
         self._lock = Lock()
-        self._over = Event()
-        self._asked_at = 0.0
-        self._asked = "nothing"
+        self._stop_event = Event()
+        self._queried_at = 0.0
+        self._limits_text = "nothing"
         """Of Slurm, for each task."""
-        self._watch = Thread(target=self._look, daemon=True)
+        self._watch = Thread(target=self._watch_files, daemon=True)
 
     def __enter__(self) -> SubmititCrew:
         self._watch.start()
         return self
 
-    def __exit__(self, *_why: object) -> None:
+    def __exit__(self, *_exception_info: object) -> None:
         """Cancel what still runs, ours alone; remove what only tasks needed unless it says why one failed."""
-        self._over.set()
+        self._stop_event.set()
         self._watch.join()
         for task in self._tasks:
             with suppress(OSError, subprocess.SubprocessError, psutil.Error):
@@ -115,10 +115,10 @@ class SubmititCrew:
                     task.job.cancel(check=False)
                 else:
                     _end(psutil.Process(int(task.job.job_id)))
-        for folder, well in self._folders.items():
+        for folder, succeeded in self._folders.items():
             with suppress(OSError):
                 (folder / OWNER).unlink()  # tasks that do not hear of it end after their run
-            if well and not any(tasks_folder(task.store) == folder for task in self._tasks):
+            if succeeded and not any(tasks_folder(task.store) == folder for task in self._tasks):
                 shutil.rmtree(folder, ignore_errors=True)
 
     # ---- handing in ----------------------------------------------------------------------------------------
@@ -129,33 +129,33 @@ class SubmititCrew:
         costs: Mapping[str, float] | None = None,
         *,
         store: RunStore | None = None,
-        begun: Begun | None = None,
+        news_queue: NewsQueue | None = None,
         numbers: Sequence[int] | None = None,
-    ) -> Begun:
+    ) -> NewsQueue:
         """Raises UsageError when the scheduler does not take them."""
-        begun = SimpleQueue() if begun is None else begun
+        news_queue = SimpleQueue() if news_queue is None else news_queue
         if not runs:
-            return begun
+            return news_queue
         if store is None:
             raise ValueError("tasks of a scheduler write to a folder: there must be one")
-        called = list(numbers or range(len(runs)))
-        each = [(costs or {}).get(run.name, self._options.task_s) for run in runs]
-        places = packs(each, self.least_s) if self._is_slurm else side_by_side(each, self._jobs)
+        run_numbers = list(numbers or range(len(runs)))
+        run_costs = [(costs or {}).get(run.name, self._options.task_s) for run in runs]
+        task_indexes = packs(run_costs, self.least_s) if self._is_slurm else side_by_side(run_costs, self._jobs)
         folder = tasks_folder(store)
         tasks = [
-            _Waiting(
-                RunTask([runs[place] for place in pack], store, self._owner),
-                sum(each[place] for place in pack),
-                {runs[place].name: called[place] for place in pack},
-                begun,
+            _WaitingTask(
+                RunTask([runs[index] for index in pack], store, self._owner),
+                sum(run_costs[index] for index in pack),
+                {runs[index].name: run_numbers[index] for index in pack},
+                news_queue,
             )
-            for pack in places
+            for pack in task_indexes
         ]
         with self._lock:
             self._folders.setdefault(folder, True)
             self._waiting += tasks
             self._submit()
-        return begun
+        return news_queue
 
     def _submit(self) -> None:
         """Give the scheduler what waits: to Slurm all; of processes here as many as may be side by side.
@@ -165,22 +165,25 @@ class SubmititCrew:
         count = len(self._waiting) if self._is_slurm else max(0, self._jobs - len(self._tasks))
         tasks, self._waiting = self._waiting[:count], self._waiting[count:]
         for folder in dict.fromkeys(task.task.folder for task in tasks):
-            mine = [task for task in tasks if task.task.folder == folder]
+            folder_tasks = [task for task in tasks if task.task.folder == folder]
             try:
                 folder.mkdir(exist_ok=True)
                 write_whole(folder / OWNER, self._owner.encode())
-                executor = self._executor(folder, [one.task for one in mine], max(one.seconds for one in mine))
+                executor = self._executor(
+                    folder, [one.task for one in folder_tasks], max(one.seconds for one in folder_tasks)
+                )
                 with _quiet_children(folder / "controllers.log"), executor.batch():
-                    jobs = [executor.submit(carry_out_task, one.task) for one in mine]
+                    jobs = [executor.submit(run_task, one.task) for one in folder_tasks]
             except (OSError, RuntimeError, subprocess.SubprocessError) as error:
                 raise UsageError(
                     f"{self._options.name} took no task: {_words(error)}; --slurm KEY=VALUE changes what is asked for "
-                    f"(now {self._asked})"
+                    f"(now {self._limits_text})"
                 ) from None
             except ValueError as error:
                 raise UsageError(f"--slurm: {_words(error)}") from None
             self._tasks += [
-                _Submitted(job, one.runs, one.task.store, one.begun) for job, one in zip(jobs, mine, strict=True)
+                _SubmittedTask(job, one.runs, one.task.store, one.news_queue)
+                for job, one in zip(jobs, folder_tasks, strict=True)
             ]
 
     def _executor(self, folder: Path, tasks: list[RunTask], seconds: float) -> Any:
@@ -192,11 +195,11 @@ class SubmititCrew:
             return executor
         memory = max(memory_bytes(run) for task in tasks for run in task.runs[:1] + task.runs[-1:])
         executor = self._submitit.SlurmExecutor(folder, max_num_timeout=0)
-        given = {"time": minutes, "mem": f"{max(MEMORY_LEAST_GB, MEMORY_FACTOR * memory / 2**30):.0f}GB"}
-        given |= self._options.slurm
-        self._asked = ", ".join(f"{key}={value}" for key, value in given.items())
+        parameters = {"time": minutes, "mem": f"{max(MEMORY_LEAST_GB, MEMORY_FACTOR * memory / 2**30):.0f}GB"}
+        parameters |= self._options.slurm
+        self._limits_text = ", ".join(f"{key}={value}" for key, value in parameters.items())
         executor.update_parameters(
-            **given,
+            **parameters,
             job_name=self._name,
             cpus_per_task=1,
             array_parallelism=len(tasks),
@@ -206,20 +209,24 @@ class SubmititCrew:
 
     # ---- looking -------------------------------------------------------------------------------------------
 
-    def _look(self) -> None:
+    def _watch_files(self) -> None:
         """Until the crew is left: put what is new into the queues. No exception ends it unsaid."""
-        while not self._over.wait(LOOK_S):
+        while not self._stop_event.wait(LOOK_S):
             with self._lock:
                 tasks = list(self._tasks)
             try:
-                self._ask(tasks)
-                written = {store.folder: store.written() for store in {t.store.folder: t.store for t in tasks}.values()}
-                over = [task for task in tasks if self._news_of(task, written[task.store.folder])]
+                self._query_slurm(tasks)
+                names_by_folder = {
+                    store.folder: store.written_names() for store in {t.store.folder: t.store for t in tasks}.values()
+                }
+                ended_tasks = [task for task in tasks if self._report_news(task, names_by_folder[task.store.folder])]
             except Exception as error:
                 self._refuse(error)
                 return
             with self._lock:
-                self._tasks = [task for task in self._tasks if not any(task is one for one in over)]
+                self._tasks = [
+                    task for task in self._tasks if not any(task is ended_task for ended_task in ended_tasks)
+                ]
                 try:
                     self._submit()
                 except UsageError as error:
@@ -227,69 +234,71 @@ class SubmititCrew:
 
     def _refuse(self, error: Exception) -> None:
         """Tell those who wait that nothing comes."""
-        lost = [(task.runs, task.begun) for task in self._tasks] + [(one.runs, one.begun) for one in self._waiting]
-        for runs, begun in lost:
+        lost = [(task.runs, task.news_queue) for task in self._tasks] + [
+            (one.runs, one.news_queue) for one in self._waiting
+        ]
+        for runs, news_queue in lost:
             for number in runs.values():
-                begun.put((number, error))
+                news_queue.put((number, error))
 
-    def _news_of(self, task: _Submitted, written: set[str]) -> bool:
+    def _report_news(self, task: _SubmittedTask, written_names: set[str]) -> bool:
         """Tell what it has made; True when no more comes of it."""
-        ended = self._has_ended(task)  # asked before its files are looked for: what comes between is seen next time
-        if ended:
-            written = task.store.written()
-        for name in [name for name in task.runs if name in written]:
+        is_ended = self._has_ended(task)  # asked before its files are looked for: what comes between is seen next time
+        if is_ended:
+            written_names = task.store.written_names()
+        for name in [name for name in task.runs if name in written_names]:
             with suppress(DamagedRun):
-                stored = task.store.read(name)
-                if stored is not None:
-                    task.begun.put((task.runs.pop(name), (stored.outcome, stored.load)))
-        if not ended or not task.runs:
+                stored_run = task.store.read(name)
+                if stored_run is not None:
+                    task.news_queue.put((task.runs.pop(name), (stored_run.outcome, stored_run.load)))
+        if not is_ended or not task.runs:
             return not task.runs
-        failed, why = self._result(task)
+        failed, reason = self._result(task)
         self._folders[tasks_folder(task.store)] = False
         for name, number in task.runs.items():
             if name in failed:
-                task.begun.put((number, news_of(*failed[name])))
+                task.news_queue.put((number, news_of(*failed[name])))
             else:
-                task.begun.put((number, RunLost(why)))
+                task.news_queue.put((number, RunLost(reason)))
         return True
 
-    def _has_ended(self, task: _Submitted) -> bool:
+    def _has_ended(self, task: _SubmittedTask) -> bool:
         if task.job.paths.result_pickle.exists():
             return True
         if not self._is_slurm:
             return bool(task.job.done())
-        return task.gone >= GONE_AFTER
+        return task.absence_count >= GONE_AFTER
 
-    def _ask(self, tasks: list[_Submitted]) -> None:
+    def _query_slurm(self, tasks: list[_SubmittedTask]) -> None:
         """Ask Slurm, now and then, which tasks it still has."""
-        if not self._is_slurm or not tasks or time.monotonic() - self._asked_at < ASK_S:
+        if not self._is_slurm or not tasks or time.monotonic() - self._queried_at < ASK_S:
             return
-        self._asked_at = time.monotonic()
+        self._queried_at = time.monotonic()
         try:
-            said = _slurm("squeue", "--noheader", "--array", f"--name={self._name}", "--format=%i")
+            output = _slurm("squeue", "--noheader", "--array", f"--name={self._name}", "--format=%i")
         except (OSError, subprocess.SubprocessError):
             return  # the controller restarts, or is busy: tasks do not need it
-        there = set(said.split())
+        queued_ids = set(output.split())
         for task in tasks:
-            task.gone = 0 if task.job.job_id in there else task.gone + 1
+            task.absence_count = 0 if task.job.job_id in queued_ids else task.absence_count + 1
 
-    def _result(self, task: _Submitted) -> tuple[dict[str, tuple[Exception, str]], str]:
+    def _result(self, task: _SubmittedTask) -> tuple[dict[str, tuple[Exception, str]], str]:
         """Runs that failed, and why others are lost."""
         name = f"task {task.job.job_id} of {self._options.name}"
         try:
             if not task.job.paths.result_pickle.exists():
-                said = _last_line(task.job.stderr())
-                return {}, f"{name} ended without a result" + (f" ({said})" if said else "")
+                error_text = _last_line(task.job.stderr())
+                return {}, f"{name} ended without a result" + (f" ({error_text})" if error_text else "")
             failed: dict[str, tuple[Exception, str]] = task.job.result()
         except Exception as error:  # what the task raised, in submitit's words
-            said = _last_line(
+            error_text = _last_line(
                 "\n".join(
                     line
                     for line in str(error).splitlines()
                     if line.strip(" -") and not line.startswith(("You can check", "  - "))
                 )
             )
-            return {}, f"{name} failed ({said})"
+            return {}, f"{name} failed ({error_text})"
         return failed, f"{name} ended before them"
 
 
@@ -311,12 +320,14 @@ def _submitit(name: str) -> Any:
     return submitit
 
 
-def _answers() -> None:
+def _check_slurm() -> None:
     """Raise UsageError unless a Slurm controller answers."""
     cure = "run where sbatch works (`sinfo` lists nodes), or give another --executor: local, submitit-local, ray"
-    missing = [command for command in ("sbatch", "squeue", "scancel", "sinfo", "srun") if shutil.which(command) is None]
-    if missing:
-        raise UsageError(f"--executor slurm: no {', '.join(missing)} on PATH: {cure}")
+    missing_commands = [
+        command for command in ("sbatch", "squeue", "scancel", "sinfo", "srun") if shutil.which(command) is None
+    ]
+    if missing_commands:
+        raise UsageError(f"--executor slurm: no {', '.join(missing_commands)} on PATH: {cure}")
     try:
         _slurm("sinfo", "--noheader", "--format=%P")
     except subprocess.TimeoutExpired:
@@ -332,11 +343,11 @@ def _slurm(*command: str) -> str:
 
 def _words(error: Exception) -> str:
     """What went wrong, in one line; of a command, what it said."""
-    said = getattr(error, "stderr", None)
-    if isinstance(said, bytes):
-        said = said.decode(errors="replace")
-    lines = [line.strip() for line in (said or str(error)).splitlines() if line.strip()]
-    return "; ".join(lines[-3:]) if said else " ".join(lines[:12]) or type(error).__name__
+    stderr = getattr(error, "stderr", None)
+    if isinstance(stderr, bytes):
+        stderr = stderr.decode(errors="replace")
+    lines = [line.strip() for line in (stderr or str(error)).splitlines() if line.strip()]
+    return "; ".join(lines[-3:]) if stderr else " ".join(lines[:12]) or type(error).__name__
 
 
 def _last_line(text: str | None) -> str:
@@ -351,10 +362,10 @@ def _quiet_children(log: Path) -> Iterator[None]:
     submitit starts its local controllers with ours, and Ctrl-C at a terminal would print a traceback of each.
     """
     with log.open("ab") as file:
-        ours = os.dup(2)
+        saved_stderr = os.dup(2)
         try:
             os.dup2(file.fileno(), 2)
             yield
         finally:
-            os.dup2(ours, 2)
-            os.close(ours)
+            os.dup2(saved_stderr, 2)
+            os.close(saved_stderr)

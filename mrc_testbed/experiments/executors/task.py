@@ -1,7 +1,7 @@
 """Runs as one process makes them, here or on another machine.
 
 outcome, load = timed_run(run)
-failed = carry_out_task(RunTask(runs, store, owner))      # where all share a folder: a scheduler's task
+failed = run_task(RunTask(runs, store, owner))      # where all share a folder: a scheduler's task
 
 A task writes each run as it ends, so that one that is killed, runs out of time or loses its node loses the run in
 progress alone. Begun again (a scheduler may do that) it goes on where it was. It makes no further runs once the folder
@@ -67,7 +67,7 @@ def tasks_folder(store: RunStore) -> Path:
     return store.folder.parent / TASKS
 
 
-def carry_out_task(task: RunTask) -> dict[str, tuple[Exception, str]]:
+def run_task(task: RunTask) -> dict[str, tuple[Exception, str]]:
     """Make and write its runs. Returns, by name, the exceptions of runs that failed, with their tracebacks.
 
     Raises OSError when a run cannot be written.

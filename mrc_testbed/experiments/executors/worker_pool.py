@@ -2,7 +2,7 @@
 
     with WorkerPool(jobs) as crew:
         begun = crew.hand_in(planned.runs)
-        report = carry_out(planned, tell, begun=begun)
+        report = carry_out(planned, tell, news_queue=begun)
 
 Design note. This was a ProcessPoolExecutor. After Ctrl-C it waits for the runs in progress, for minutes; with its
 processes ended it was still seen to hang (an exception in the middle of its locks may leave them held; the cause was
@@ -33,13 +33,13 @@ from typing import Any
 
 from mrc_testbed.errors import UsageError
 from mrc_testbed.experiments.executors.crash import death_of, stack_file
-from mrc_testbed.experiments.executors.crew import Begun, RunLost, RunProgress, news_of
+from mrc_testbed.experiments.executors.crew import NewsQueue, RunLost, RunProgress, news_of
 from mrc_testbed.experiments.executors.task import portable, timed_run
 from mrc_testbed.experiments.resolve.run_plan import RunPlan
 from mrc_testbed.experiments.run_store import RunStore
 from mrc_testbed.experiments.virtual.estimate import Piece, measure
 
-TELL_EVERY_S = 0.5
+PROGRESS_EVERY_S = 0.5
 """Wall time between two messages of a run's progress."""
 
 
@@ -56,7 +56,7 @@ class WorkerPool:
     least_s = 0.0
 
     def __init__(self, jobs: int) -> None:
-        self._todo: SimpleQueue[tuple[int, RunPlan | _PieceOf, SimpleQueue[Any]] | None] = SimpleQueue()
+        self._job_queue: SimpleQueue[tuple[int, RunPlan | _PieceOf, SimpleQueue[Any]] | None] = SimpleQueue()
         self._processes: list[BaseProcess] = []
         self._stacks: list[Path] = []
         self._starting = Lock()
@@ -72,28 +72,28 @@ class WorkerPool:
         with self._starting:
             if self._ended:
                 return
-            ours, theirs = context.Pipe()
+            parent_pipe, child_pipe = context.Pipe()
             stack = stack_file()
             self._stacks.append(stack)
-            process = context.Process(target=_work, args=(theirs, str(stack)), daemon=True)
-            before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+            process = context.Process(target=_work, args=(child_pipe, str(stack)), daemon=True)
+            old_mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
             try:
                 process.start()
             finally:
-                signal.pthread_sigmask(signal.SIG_SETMASK, before)
-            theirs.close()
+                signal.pthread_sigmask(signal.SIG_SETMASK, old_mask)
+            child_pipe.close()
             self._processes.append(process)
-            Thread(target=self._serve, args=(ours, process, stack), daemon=True).start()
+            Thread(target=self._serve, args=(parent_pipe, process, stack), daemon=True).start()
 
     def __enter__(self) -> WorkerPool:
         return self
 
-    def __exit__(self, *_why: object) -> None:
+    def __exit__(self, *_exception_info: object) -> None:
         """Whatever still runs is of no use."""
         with self._starting:
             self._ended = True
         for process in self._processes:
-            self._todo.put(None)
+            self._job_queue.put(None)
             process.kill()
         for process in self._processes:
             process.join()
@@ -106,40 +106,42 @@ class WorkerPool:
         costs: Mapping[str, float] | None = None,
         *,
         store: RunStore | None = None,  # noqa: ARG002
-        begun: Begun | None = None,
+        news_queue: NewsQueue | None = None,
         numbers: Sequence[int] | None = None,
-    ) -> Begun:
+    ) -> NewsQueue:
         """They begin in this order; with costs by name the dearest first, so that no process ends long after others."""
-        begun = SimpleQueue() if begun is None else begun
-        named = list(zip(numbers or range(len(runs)), runs, strict=True))
-        for number, run in sorted(named, key=lambda one: -costs[one[1].name]) if costs else named:
-            self._todo.put((number, run, begun))
-        return begun
+        news_queue = SimpleQueue() if news_queue is None else news_queue
+        numbered_runs = list(zip(numbers or range(len(runs)), runs, strict=True))
+        for number, run in (
+            sorted(numbered_runs, key=lambda numbered_run: -costs[numbered_run[1].name]) if costs else numbered_runs
+        ):
+            self._job_queue.put((number, run, news_queue))
+        return news_queue
 
     def measure(self, runs: list[RunPlan]) -> Iterator[tuple[RunPlan, Piece]]:
         """A piece of each run, as they end. Raises what a run raises."""
         news: SimpleQueue[tuple[int, tuple[Piece, None] | Exception]] = SimpleQueue()
         for number, run in enumerate(runs):
-            self._todo.put((number, _PieceOf(run), news))
+            self._job_queue.put((number, _PieceOf(run), news))
         for _ in runs:
-            number, found = news.get()
-            if isinstance(found, Exception):
-                raise found
-            yield runs[number], found[0]
+            number, measured_piece = news.get()
+            if isinstance(measured_piece, Exception):
+                raise measured_piece
+            yield runs[number], measured_piece[0]
 
     def _serve(self, pipe: Connection, process: BaseProcess, stack: Path) -> None:
         """Hand run after run to a process. Where it dies its run is lost, and another process takes the next one."""
-        while (job := self._todo.get()) is not None:
+        while (job := self._job_queue.get()) is not None:
             number, task, news = job
             try:
                 pipe.send(task)
                 while isinstance(message := pipe.recv(), RunProgress):
                     news.put((number, message))
-                outcome, rest = message
+                outcome, load_or_trace = message
                 if isinstance(outcome, Exception):
-                    news.put((number, news_of(outcome, rest)))
+                    news.put((number, news_of(outcome, load_or_trace)))
                 else:
-                    news.put((number, (outcome, rest)))
+                    news.put((number, (outcome, load_or_trace)))
             except (EOFError, OSError):
                 process.join()
                 if isinstance(task, _PieceOf):
@@ -164,22 +166,22 @@ def _work(pipe: Connection, stack: str) -> None:
             if isinstance(task, _PieceOf):
                 pipe.send((measure(task.run), None))
                 continue
-            pipe.send(timed_run(task, _teller(pipe)))
+            pipe.send(timed_run(task, _progress_sender(pipe)))
         except Exception as error:
             pipe.send((portable(error), traceback.format_exc()))
 
 
-def _teller(pipe: Connection) -> Callable[[float, float], None]:
+def _progress_sender(pipe: Connection) -> Callable[[float, float], None]:
     """What tells the parent of a run's progress, now and then."""
-    told = time.monotonic()
+    sent_at = time.monotonic()
 
-    def tell(share: float, now: float) -> None:
-        nonlocal told
-        if time.monotonic() - told >= TELL_EVERY_S:
-            told = time.monotonic()
+    def send_progress(share: float, now: float) -> None:
+        nonlocal sent_at
+        if time.monotonic() - sent_at >= PROGRESS_EVERY_S:
+            sent_at = time.monotonic()
             pipe.send(RunProgress(share, now))
 
-    return tell
+    return send_progress
 
 
 def _end_with_parent() -> None:

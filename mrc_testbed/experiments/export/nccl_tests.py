@@ -22,14 +22,14 @@ from mrc_testbed.hosts.traffic.collective_base import ELEMENT
 from mrc_testbed.hosts.traffic.collectives import KINDS
 
 VERSION = 3
-SHARED = ("all_gather", "reduce_scatter", "all_to_all", "all_to_allv")
+KINDS_BY_SHARE = ("all_gather", "reduce_scatter", "all_to_all", "all_to_allv")
 """Kinds whose `count` is of one rank's share; of the others it is of the whole buffer."""
 REDUCING = ("all_reduce", "reduce_scatter")
 """Beginnings of kinds that add up."""
 NO_ROOT = f"{-1:6}"
 """Blanks and all, as nccl-tests write it."""
 
-Found = tuple[Outcome, CollectiveOutcome]
+RunCollective = tuple[Outcome, CollectiveOutcome]
 
 
 def write_nccl_tests(paths: Sequence[Path], folder: Path, skipped: list[str]) -> list[Path]:
@@ -37,27 +37,27 @@ def write_nccl_tests(paths: Sequence[Path], folder: Path, skipped: list[str]) ->
 
     `skipped` gets why a folder of results was left out. Raises ResultsError without any collective, OSError.
     """
-    written: list[Path] = []
+    files: list[Path] = []
     for results in result_folders(paths, skipped):
         for (kind, ranks), group in _groups(results.outcomes).items():
             stem = file_name(f"{results.path.resolve().name}-{kind}")
             file, number = folder / f"{stem}.json", 2
-            while file in written:  # a job on other hosts, or a folder of the same name elsewhere
+            while file in files:  # a job on other hosts, or a folder of the same name elsewhere
                 file, number = folder / f"{stem}-{number}.json", number + 1
             folder.mkdir(parents=True, exist_ok=True)
             write_output(file, (json.dumps(document(results, kind, ranks, group), indent=1) + "\n").encode())
-            written.append(file)
-    if not written:
-        shown = ", ".join(str(path) for path in paths)
+            files.append(file)
+    if not files:
+        paths_text = ", ".join(str(path) for path in paths)
         raise ResultsError(
-            f"no collective with measured iterations in {shown}: give results of scenarios that have one"
+            f"no collective with measured iterations in {paths_text}: give results of scenarios that have one"
         )
-    return written
+    return files
 
 
-def _groups(outcomes: Sequence[Outcome]) -> dict[tuple[str, tuple[str, ...]], list[Found]]:
+def _groups(outcomes: Sequence[Outcome]) -> dict[tuple[str, tuple[str, ...]], list[RunCollective]]:
     """(kind, ranks) -> the collectives of that kind on these ranks. Training is none: it has several."""
-    groups: dict[tuple[str, tuple[str, ...]], list[Found]] = {}
+    groups: dict[tuple[str, tuple[str, ...]], list[RunCollective]] = {}
     for outcome in outcomes:
         for collective in outcome.collectives:
             if collective.kind in KINDS and collective.iterations and collective.mean_s > 0:
@@ -65,12 +65,14 @@ def _groups(outcomes: Sequence[Outcome]) -> dict[tuple[str, tuple[str, ...]], li
     return groups
 
 
-def document(results: ResultFolder, kind: str, ranks: Sequence[str], found: Sequence[Found]) -> dict[str, Any]:
+def document(
+    results: ResultFolder, kind: str, ranks: Sequence[str], run_collectives: Sequence[RunCollective]
+) -> dict[str, Any]:
     """One document: a row a run, named in `experiment_name`. Runs that failed are errors, and in no average."""
-    rows = [_row(outcome, one) for outcome, one in found]
-    whole = [row for row, (outcome, _) in zip(rows, found, strict=True) if not outcome.cause]
-    failed = [f"{outcome.name}: {outcome.cause}" for outcome, _ in found if outcome.cause]
-    wrong = sum(row["out_of_place"]["nwrong"] > 0 for row in rows)
+    rows = [_row(outcome, collective) for outcome, collective in run_collectives]
+    valid_rows = [row for row, (outcome, _) in zip(rows, run_collectives, strict=True) if not outcome.cause]
+    failed = [f"{outcome.name}: {outcome.cause}" for outcome, _ in run_collectives if outcome.cause]
+    wrong_count = sum(row["out_of_place"]["nwrong"] > 0 for row in rows)
     manifest, sizes = results.manifest, [row["size"] for row in rows]
     return {
         "version": VERSION,
@@ -87,9 +89,9 @@ def document(results: ResultFolder, kind: str, ranks: Sequence[str], found: Sequ
             "devices": [{"rank": rank, "group": 0, "hostname": host} for rank, host in enumerate(ranks)],
         },
         "results": rows,
-        "out_of_bounds": {"count": wrong, "okay": "false" if wrong else "true"},
+        "out_of_bounds": {"count": wrong_count, "okay": "false" if wrong_count else "true"},
         "average_bus_bandwidth": {
-            "bandwidth": fmean(row["out_of_place"]["bus_bw"] for row in whole) if whole else None,
+            "bandwidth": fmean(row["out_of_place"]["bus_bw"] for row in valid_rows) if valid_rows else None,
             "okay": "false" if failed else "unchecked",
         },
         "errors": failed,
@@ -102,48 +104,48 @@ def document(results: ResultFolder, kind: str, ranks: Sequence[str], found: Sequ
     }
 
 
-def _row(outcome: Outcome, one: CollectiveOutcome) -> dict[str, Any]:
-    elements = one.size_bytes // ELEMENT.itemsize
-    bytes_a_second = one.size_bytes / one.mean_s
+def _row(outcome: Outcome, collective: CollectiveOutcome) -> dict[str, Any]:
+    elements = collective.size_bytes // ELEMENT.itemsize
+    bytes_a_second = collective.size_bytes / collective.mean_s
     return {
-        "size": one.size_bytes,
-        "count": elements // len(one.ranks) if one.kind in SHARED else elements,
+        "size": collective.size_bytes,
+        "count": elements // len(collective.ranks) if collective.kind in KINDS_BY_SHARE else elements,
         "type": str(ELEMENT),
-        "redop": "sum" if one.kind.startswith(REDUCING) else "none",
+        "redop": "sum" if collective.kind.startswith(REDUCING) else "none",
         "root": NO_ROOT,
         "out_of_place": {
-            "time": one.mean_s * 1e6,
+            "time": collective.mean_s * 1e6,
             "alg_bw": bytes_a_second / 1e9,
-            "bus_bw": bytes_a_second * one.bus_factor / 1e9,
-            "nwrong": float(sum(iteration.wrong for iteration in one.iterations)),
+            "bus_bw": bytes_a_second * collective.bus_factor / 1e9,
+            "nwrong": float(sum(iteration.wrong for iteration in collective.iterations)),
         },
-        "out_of_place_per_iter": _per_iteration([1e6 * (i.finished_s - i.started_s) for i in one.iterations]),
-        "actual_iterations": len(one.iterations),
-        "experiment_name": " ".join(_names(outcome, one)),
+        "out_of_place_per_iter": _per_iteration([1e6 * (i.finished_s - i.started_s) for i in collective.iterations]),
+        "actual_iterations": len(collective.iterations),
+        "experiment_name": " ".join(_names(outcome, collective)),
     }
 
 
-def _names(outcome: Outcome, one: CollectiveOutcome) -> Iterator[str]:
+def _names(outcome: Outcome, collective: CollectiveOutcome) -> Iterator[str]:
     """The run, and the workload where the run has several."""
     yield outcome.name
     if len(outcome.collectives) > 1:
-        yield one.work
+        yield collective.work
 
 
 def _per_iteration(times_us: list[float]) -> dict[str, Any]:
     """Statistics with nccl-tests' own definitions of median and percentiles."""
-    ordered, mean = sorted(times_us), fmean(times_us)
+    sorted_us, mean = sorted(times_us), fmean(times_us)
     deviation = pstdev(times_us, mean)
 
     def percentile(percent: int) -> float:
-        return ordered[-(-len(ordered) * percent // 100) - 1]
+        return sorted_us[-(-len(sorted_us) * percent // 100) - 1]
 
     return {
         "skipped_iterations": 0,
-        "min_us": ordered[0],
-        "max_us": ordered[-1],
+        "min_us": sorted_us[0],
+        "max_us": sorted_us[-1],
         "avg_us": mean,
-        "p50_us": ordered[len(ordered) // 2],
+        "p50_us": sorted_us[len(sorted_us) // 2],
         "p95_us": percentile(95),
         "p99_us": percentile(99),
         "stdev_us": deviation,

@@ -37,7 +37,7 @@ class Rows(Flag):
     """Of a whole run, those of `metrics` in its JSON file; they have no time."""
     SERIES = auto()
     """Of one interval, named as in its CSV file, and the iterations of collectives and training; at their end."""
-    ALL = METRICS | SERIES
+    METRICS_AND_SERIES = METRICS | SERIES
 
 
 class LongRow(NamedTuple):
@@ -82,14 +82,14 @@ def _folders(paths: Sequence[Path]) -> list[Path]:
     return list({folder.resolve(): folder for path in paths for folder in folders_below(path)}.values())
 
 
-def long_rows(outcome: Outcome, which: Rows = Rows.ALL) -> Iterator[LongRow]:
+def long_rows(outcome: Outcome, kinds: Rows = Rows.METRICS_AND_SERIES) -> Iterator[LongRow]:
     """The rows of one run."""
-    if Rows.METRICS in which:
+    if Rows.METRICS in kinds:
         works = outcome.works()
         for name, value in outcome.metrics.items():
-            known = find(name, works, outcome.series.queues)
-            yield LongRow(None, name, value, known.unit if known else "")
-    if Rows.SERIES in which:
+            description = find(name, works, outcome.series.queues)
+            yield LongRow(None, name, value, description.unit if description else "")
+    if Rows.SERIES in kinds:
         for collective in outcome.collectives:
             for iteration in collective.iterations:
                 yield LongRow(
@@ -99,8 +99,8 @@ def long_rows(outcome: Outcome, which: Rows = Rows.ALL) -> Iterator[LongRow]:
                     "s",
                 )
         for column in outcome.series.columns():
-            for at, value in zip(outcome.series.times_s, column.values, strict=False):
-                yield LongRow(at, column.name, value, column.unit)
+            for time_s, value in zip(outcome.series.times_s, column.values, strict=False):
+                yield LongRow(time_s, column.name, value, column.unit)
 
 
 # ---- Arrow: one table a folder ------------------------------------------------------------------------------------
@@ -117,20 +117,20 @@ def write_parquet(paths: Sequence[Path], file: Path, skipped: list[str] | None =
     labels = _labels(paths)
     total = 0
     with whole_file(file) as out, parquet.ParquetWriter(out, _schema(labels), compression="zstd") as writer:
-        for table in _tables(paths, Rows.ALL, labels, [] if skipped is None else skipped):
+        for table in _tables(paths, Rows.METRICS_AND_SERIES, labels, [] if skipped is None else skipped):
             writer.write_table(table)
             total += table.num_rows
     return total
 
 
-def frame(paths: Sequence[Path], which: Rows, skipped: list[str] | None = None) -> pandas.DataFrame:
+def frame(paths: Sequence[Path], kinds: Rows, skipped: list[str] | None = None) -> pandas.DataFrame:
     """The rows as a pandas frame. Raises ResultsError, UsageError."""
     _need("pandas")
     _need("pyarrow")
     import pyarrow as pa
 
     labels = _labels(paths)
-    tables = list(_tables(paths, which, labels, [] if skipped is None else skipped))
+    tables = list(_tables(paths, kinds, labels, [] if skipped is None else skipped))
     return pa.concat_tables([_schema(labels).empty_table(), *tables]).to_pandas()
 
 
@@ -156,9 +156,12 @@ def _labels(paths: Sequence[Path]) -> dict[str, pyarrow.DataType]:
                 for key, value in run["label"].items():
                     values.setdefault(key, []).append(value)
     types: dict[str, pyarrow.DataType] = {VARIANT: pa.string()}
-    for key, found in sorted(values.items()):
+    for key, label_values in sorted(values.items()):
         if key != VARIANT:
-            numbers = all(isinstance(one, int | float) and not isinstance(one, bool) for one in found)
+            numbers = all(
+                isinstance(label_value, int | float) and not isinstance(label_value, bool)
+                for label_value in label_values
+            )
             types[key] = pa.float64() if numbers else pa.string()
     return types
 
@@ -194,21 +197,21 @@ def column_of(label: str) -> str:
 
 
 def _tables(
-    paths: Sequence[Path], which: Rows, labels: dict[str, pyarrow.DataType], skipped: list[str]
+    paths: Sequence[Path], kinds: Rows, labels: dict[str, pyarrow.DataType], skipped: list[str]
 ) -> Iterator[pyarrow.Table]:
     """A table a run."""
     import pyarrow as pa
 
     schema = _schema(labels)
     for folder in result_folders(paths, skipped):
-        loads = {one["name"]: one["load"] for one in folder.manifest["runs"]}
+        loads = {entry["name"]: entry["load"] for entry in folder.manifest["runs"]}
         for outcome in folder.outcomes:
-            rows = list(long_rows(outcome, which))
+            rows = list(long_rows(outcome, kinds))
             columns: dict[str, Any] = dict(zip(LongRow._fields, zip(*rows, strict=True), strict=True)) if rows else {}
             for name, value in _of_run(folder, outcome, loads[outcome.name], labels).items():
                 columns[name] = pa.repeat(pa.scalar(value, schema.field(name).type), len(rows))
             if rows:
-                yield pa.table([pa.array(columns[one.name], one.type) for one in schema], schema=schema)
+                yield pa.table([pa.array(columns[entry.name], entry.type) for entry in schema], schema=schema)
 
 
 def _of_run(
@@ -219,7 +222,7 @@ def _of_run(
 
     manifest = folder.manifest
     target = (manifest["target"] or "embedded") if outcome.where == "live" else None
-    said = {key: outcome.label.get(key) for key in labels}
+    label = {key: outcome.label.get(key) for key in labels}
     return {
         "folder": str(folder.path),
         "scenario": outcome.scenario,
@@ -231,7 +234,7 @@ def _of_run(
         "repeat": outcome.repeat,
         "overloaded": bool(load["overloaded"]),
         "cause": outcome.cause or None,
-        **{column_of(key): _as(value, text=labels[key] == pa.string()) for key, value in said.items()},
+        **{column_of(key): _as(value, text=labels[key] == pa.string()) for key, value in label.items()},
     }
 
 

@@ -18,7 +18,7 @@ from queue import SimpleQueue
 from typing import Any, Protocol
 
 from mrc_testbed.experiments.backend.outcome import Outcome
-from mrc_testbed.experiments.executors.crew import Begun, Crew, RunLost, RunProgress
+from mrc_testbed.experiments.executors.crew import Crew, NewsQueue, RunLost, RunProgress
 from mrc_testbed.experiments.resolve.run_plan import RunPlan
 from mrc_testbed.experiments.results import Results, refusal
 from mrc_testbed.experiments.run_store import StoredRun
@@ -192,7 +192,7 @@ class _Work:
             if costs
             else {}
         )
-        self._begun: Begun = SimpleQueue()
+        self._begun: NewsQueue = SimpleQueue()
         self._asked: set[int] = set()
         """Runs that were found to be needed."""
         self._waiting: list[int] = []
@@ -251,7 +251,9 @@ class _Work:
             return
         numbers, self._waiting = self._waiting, []
         self._out += len(runs)
-        self._crew.hand_in(runs, self._costs or None, store=self._results.store, begun=self._begun, numbers=numbers)
+        self._crew.hand_in(
+            runs, self._costs or None, store=self._results.store, news_queue=self._begun, numbers=numbers
+        )
 
     def _renew(self) -> None:
         if time.monotonic() - self._renewed_at >= RENEW_EVERY_S:

@@ -14,7 +14,14 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 
 from mrc_testbed.console import terminal
 from mrc_testbed.errors import UsageError
-from mrc_testbed.experiments.command import BAD_FILE, FAILED, PASSED, find, measured_costs, tell_kept
+from mrc_testbed.experiments.command import (
+    EXIT_BAD_FILE,
+    EXIT_FAILED,
+    EXIT_PASSED,
+    find,
+    measured_costs,
+    print_resume_state,
+)
 from mrc_testbed.experiments.executors.choice import crew_of
 from mrc_testbed.experiments.executors.options import ExecutorOptions
 from mrc_testbed.experiments.executors.worker_pool import WorkerPool
@@ -125,7 +132,7 @@ def run(
         plan = plan_study(find_study(name), lambda scenario: find([scenario])[0])
     except ScenarioError as error:
         console.print(escape(str(error)), style="red", soft_wrap=True)
-        return BAD_FILE
+        return EXIT_BAD_FILE
     if not state().active:
         console.print(f"engine in Python ({state().why}); compiled, virtual runs take a fifth of the time", style="dim")
     gc.freeze()  # modules stay: what is collected after a run is the run's alone
@@ -137,7 +144,7 @@ def run(
     print_report(console, report)
     if as_json:
         print(json.dumps(report.to_json(), indent=2))
-    return FAILED if any(point.causes for point in report.points) else PASSED
+    return EXIT_FAILED if any(point.causes for point in report.points) else EXIT_PASSED
 
 
 def _carried_out(
@@ -155,7 +162,7 @@ def _carried_out(
         prepared = PreparedStudy.resume(plan, folder)
         stack.callback(prepared.results.stop)
         todo = missing(plan, prepared)
-        tell_kept(console, plan.name, prepared.damaged, len(prepared.values), len(prepared.values) + len(todo))
+        print_resume_state(console, plan.name, prepared.damaged, len(prepared.values), len(prepared.values) + len(todo))
     else:
         refuse_taken([folder])
         todo = plan.runs
@@ -167,7 +174,7 @@ def _carried_out(
     if todo and executor.elsewhere:
         firsts = plan.runs[: len(plan.points)]
         costs = measured_costs(console, plan.name, firsts, crew)
-        console.print(escape(f"{plan.name}: {executor.described(firsts, costs)} for one seed of each point"))
+        console.print(escape(f"{plan.name}: {executor.describe(firsts, costs)} for one seed of each point"))
     if prepared is None:
         prepared = PreparedStudy.create(plan, folder)
         stack.callback(prepared.results.stop)
@@ -209,7 +216,7 @@ def _estimate(console: Console, plan: StudyPlan, executor: ExecutorOptions, jobs
             "cpu_s_max": one * seeds.max,
         }
         print(json.dumps(data, indent=2))
-        return PASSED
+        return EXIT_PASSED
     beside = f" with {side} side by side" if side > 1 else " of one CPU"
     low, high = duration(one * seeds.min / side), duration(one * seeds.max / side)
     console.print(
@@ -218,7 +225,7 @@ def _estimate(console: Console, plan: StudyPlan, executor: ExecutorOptions, jobs
             "(a short piece of each variant was measured)"
         )
     )
-    return PASSED
+    return EXIT_PASSED
 
 
 def print_report(console: Console, report: StudyReport) -> None:

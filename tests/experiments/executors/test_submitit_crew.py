@@ -17,7 +17,7 @@ import pytest
 
 from mrc_testbed.errors import UsageError
 from mrc_testbed.experiments.executors.options import ExecutorOptions
-from mrc_testbed.experiments.runner import Prepared, carry_out
+from mrc_testbed.experiments.runner import Checkpoint, run_scenario
 from tests.experiments.executors.clusters import (
     has,
     slurm,
@@ -60,8 +60,8 @@ def test_submitit__a_task_that_is_killed_loses_runs_by_name_and_resume_makes_the
     from mrc_testbed.experiments.executors.submitit_crew import SubmititCrew
 
     one, out = planned(tmp_path), tmp_path / "out"
-    expected = carry_out(one, Quiet(), out=tmp_path / "whole").digest
-    prepared = Prepared.create(one, out)
+    expected = run_scenario(one, Quiet(), out=tmp_path / "whole").digest
+    prepared = Checkpoint.create(one, out)
     with SubmititCrew(ExecutorOptions("submitit-local"), jobs=1) as crew:
         begun = crew.hand_in(one.runs, store=prepared.results.store)
         controller = psutil.Process(int(crew._tasks[0].job.job_id))
@@ -70,17 +70,17 @@ def test_submitit__a_task_that_is_killed_loses_runs_by_name_and_resume_makes_the
         for process in [*controller.children(recursive=True), controller]:
             process.kill()
         with pytest.raises(UsageError) as error:
-            carry_out(one, Quiet(), begun=begun, prepared=prepared)
+            run_scenario(one, Quiet(), news_queue=begun, checkpoint=prepared)
     kept = whole(out)
     assert 2 <= kept < len(one.runs)
     assert f"{len(one.runs) - kept} run(s) were lost (" in str(error.value) and "loss=2% #4" in str(error.value)
     assert "ended without a result" in str(error.value) and "--resume makes what is missing" in str(error.value)
     assert (out / "tasks").is_dir()  # what the task said
-    again = Prepared.resume(one, out)
-    assert len(again.missing(one)) == len(one.runs) - kept
+    again = Checkpoint.resume(one, out)
+    assert len(again.runs_to_make(one)) == len(one.runs) - kept
     with SubmititCrew(ExecutorOptions("submitit-local"), jobs=2) as crew:
-        begun = crew.hand_in(again.missing(one), store=again.results.store)
-        assert carry_out(one, Quiet(), begun=begun, prepared=again).digest == expected
+        begun = crew.hand_in(again.runs_to_make(one), store=again.results.store)
+        assert run_scenario(one, Quiet(), news_queue=begun, checkpoint=again).digest == expected
 
 
 @needs_submitit
@@ -91,7 +91,7 @@ def test_submitit__a_run_that_fails_comes_back_with_its_traceback(tmp_path):
 
     one = planned(tmp_path)
     bad = replace(one.runs[0], scenario=one.runs[0].scenario.model_copy(update={"workload": None}))
-    prepared = Prepared.create(one, tmp_path / "out")
+    prepared = Checkpoint.create(one, tmp_path / "out")
     with SubmititCrew(ExecutorOptions("submitit-local"), jobs=1) as crew:
         ((_, error),) = news(crew.hand_in([bad], store=prepared.results.store), 1)
     assert isinstance(error, TypeError) and "virtual_run.py" in str(error.__cause__)
@@ -120,16 +120,16 @@ def test_submitit__ctrl_c_ends_its_tasks_and_keeps_what_is_whole(tmp_path):
 
 @needs_submitit
 def test_submitit__tasks_of_a_command_that_was_killed_stop_when_another_takes_over(tmp_path):
-    from mrc_testbed.experiments.executors.task import OWNER, RunTask, carry_out_task, tasks_folder
+    from mrc_testbed.experiments.executors.task import OWNER, RunTask, run_task, tasks_folder
 
     one = planned(tmp_path)
-    store = Prepared.create(one, tmp_path / "out").results.store
+    store = Checkpoint.create(one, tmp_path / "out").results.store
     tasks_folder(store).mkdir()
     (tasks_folder(store) / OWNER).write_text("the one that resumed")
-    assert carry_out_task(RunTask(one.runs, store, "the one that was killed")) == {}
-    assert store.written() == set()
-    assert carry_out_task(RunTask(one.runs[:2], store, "the one that resumed")) == {}
-    assert store.written() == {run.name for run in one.runs[:2]}
+    assert run_task(RunTask(one.runs, store, "the one that was killed")) == {}
+    assert store.written_names() == set()
+    assert run_task(RunTask(one.runs[:2], store, "the one that resumed")) == {}
+    assert store.written_names() == {run.name for run in one.runs[:2]}
 
 
 @pytest.mark.root

@@ -16,7 +16,7 @@ def test_pool__numbers_are_those_that_were_given(tmp_path):
     with WorkerPool(2) as pool:
         begun = pool.hand_in(one.runs[:2], numbers=[7, 3])
         found = dict(news(begun, 2))
-        pool.hand_in(one.runs[2:3], begun=begun, numbers=[5])
+        pool.hand_in(one.runs[2:3], news_queue=begun, numbers=[5])
         found |= dict(news(begun, 1))
     names = {number: outcome.name for number, (outcome, _) in found.items()}
     assert names == {7: one.runs[0].name, 3: one.runs[1].name, 5: one.runs[2].name}

@@ -139,7 +139,7 @@ def test_wrong_elements__are_told(made, tmp_path):
     (other / "runs").mkdir(parents=True)
     manifest = json.loads((made / "manifest.json").read_text())
     manifest["runs"] = [
-        RunStore.of(other / "runs", manifest["planned"]).write(run, manifest["runs"][0]["load"]).entry()
+        RunStore.for_runs(other / "runs", manifest["planned"]).write(run, manifest["runs"][0]["load"]).entry()
     ]
     (other / "manifest.json").write_text(json.dumps(manifest))
     (file,) = write_nccl_tests([other], tmp_path, [])

@@ -127,7 +127,7 @@ def test_frame__of_results_without_a_run_that_ended_has_the_columns(made, tmp_pa
     (tmp_path / "begun").mkdir()
     manifest = json.loads((made / "stream" / "out" / "manifest.json").read_text())
     (tmp_path / "begun" / "manifest.json").write_text(json.dumps({**manifest, "runs": [], "complete": False}))
-    begun = frame([tmp_path], Rows.ALL)
+    begun = frame([tmp_path], Rows.METRICS_AND_SERIES)
     assert len(begun) == 0 and list(begun.columns[:2]) == ["folder", "scenario"]
 
 
@@ -135,7 +135,7 @@ def test_folders_that_cannot_be_read__are_left_out_and_named(made, tmp_path):
     (tmp_path / "set" / "old").mkdir(parents=True)
     (tmp_path / "set" / "old" / "manifest.json").write_text('{"schema": "mrc-results/0", "runs": [{}]}')
     with pytest.raises(ResultsError, match="is not of schema"):
-        frame([tmp_path / "set"], Rows.ALL)
+        frame([tmp_path / "set"], Rows.METRICS_AND_SERIES)
     (tmp_path / "set" / "new").symlink_to(made / "stream" / "out")
     skipped: list[str] = []
     assert len(frame([tmp_path / "set"], Rows.METRICS, skipped)) > 0
@@ -149,4 +149,4 @@ def test_folders_that_cannot_be_read__are_left_out_and_named(made, tmp_path):
 def test_without_a_package__the_error_names_the_extra(made, tmp_path, monkeypatch, package):
     monkeypatch.setitem(sys.modules, package, None)  # what Python has where a module is not to be found
     with pytest.raises(UsageError, match=rf"tables need {package}.*pip install -e '\.\[data\]'"):
-        frame([made], Rows.ALL)
+        frame([made], Rows.METRICS_AND_SERIES)

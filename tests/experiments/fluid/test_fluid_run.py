@@ -14,7 +14,7 @@ from mrc_testbed.experiments.fluid.fluid_run import FluidRunner, modelled
 from mrc_testbed.experiments.language.expand import Run
 from mrc_testbed.experiments.language.yaml_loader import ScenarioError, read
 from mrc_testbed.experiments.metrics.metric_values import Measurement
-from mrc_testbed.experiments.runner import carry_out, plan_runs
+from mrc_testbed.experiments.runner import plan_runs, run_scenario
 from mrc_testbed.experiments.virtual.virtual_run import VirtualRunner
 from tests.repository import SCENARIOS
 
@@ -115,7 +115,7 @@ def test_outcome__survives_json(tmp_path):
 
 @pytest.mark.parametrize("name", ["e2", "e3", "e10", "e11"])
 def test_judges_by_the_files_own_rules(tmp_path, name):
-    report = carry_out(
+    report = run_scenario(
         plan_runs(read(SCENARIOS / f"{name}.yaml"), "fluid"),
         Display(terminal.console(stderr=True), 1, 2),
         out=tmp_path / "results",
@@ -128,14 +128,14 @@ def test_judges_by_the_files_own_rules(tmp_path, name):
 def test_names_the_rules_that_it_cannot_judge(tmp_path):
     path = tmp_path / "start.yaml"
     path.write_text(START + "expect: [{metric: marked, at_most: 9}]\n", encoding="utf-8")
-    report = carry_out(plan_runs(read(path), "fluid"), Display(terminal.console(stderr=True), 1, 1))
+    report = run_scenario(plan_runs(read(path), "fluid"), Display(terminal.console(stderr=True), 1, 1))
     assert report.runs[0][1].notes == ["not judged, the fluid model has no value for it: marked"]
 
 
 def test_fails_a_rule_that_does_not_hold(tmp_path):
     path = tmp_path / "start.yaml"
     path.write_text(START + "expect: [{metric: rate.total, at_least: 0.99, of: capacity}]\n", encoding="utf-8")
-    report = carry_out(plan_runs(read(path), "fluid"), Display(terminal.console(stderr=True), 1, 1))
+    report = run_scenario(plan_runs(read(path), "fluid"), Display(terminal.console(stderr=True), 1, 1))
     assert not report.passed
 
 

@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 from mrc_testbed.experiments.language.yaml_loader import read
-from mrc_testbed.experiments.runner import carry_out, plan_runs
+from mrc_testbed.experiments.runner import plan_runs, run_scenario
 
 SMALL = """\
 title: one link of <two> planes
@@ -37,16 +37,16 @@ figures:
 class Quiet:
     """Tells nobody."""
 
-    def begins(self, runs):
+    def on_start(self, runs):
         pass
 
-    def progress(self, run, share, now):
+    def on_progress(self, run, share, now):
         pass
 
-    def ends(self, run, outcome):
+    def on_end(self, run, outcome):
         pass
 
-    def stops(self, kept, folder):
+    def on_stop(self, kept, folder):
         pass
 
 
@@ -54,7 +54,7 @@ def make(folder: Path, text: str = SMALL, **keys) -> Path:
     folder.mkdir(parents=True)
     (folder / "small.yaml").write_text(text)
     out = folder / "out"
-    carry_out(plan_runs(read(folder / "small.yaml"), "virtual", **keys), Quiet(), out=out)
+    run_scenario(plan_runs(read(folder / "small.yaml"), "virtual", **keys), Quiet(), out=out)
     return out
 
 
