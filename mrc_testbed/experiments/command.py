@@ -1,4 +1,7 @@
-"""`mrc run`, `mrc scenario validate|list|show`, `mrc compare`: their output and exit codes. cli/app.py parses."""
+"""Commands `mrc run`, `mrc scenario validate|list|show`, `mrc compare`: output and exit codes.
+
+cli/app.py parses the command line.
+"""
 
 from __future__ import annotations
 
@@ -41,14 +44,13 @@ from mrc_testbed.topologies.lab.options import EMBEDDED
 if TYPE_CHECKING:
     from mrc_testbed.experiments.live.live_run import LiveRunner
 
-"""The folder of scenarios that come with the testbed."""
 NO_RULES = "nothing is expected but what every run must hold: nothing dies, fails, is damaged, left out or unfinished"
 EXIT_PASSED, EXIT_FAILED, EXIT_BAD_FILE = 0, 1, 2
-"""Exit codes: every rule held; a rule did not; a file is not a scenario."""
+"""Exit codes: every rule held; a rule did not hold; a file is not a scenario."""
 
 
 def find(names: list[str]) -> list[Path]:
-    """Files of scenarios given by path or, when there is no such path, by name (`e10`). Raises UsageError."""
+    """Return files of scenarios given by path, or else by name (`e10`). Raises UsageError."""
     out = []
     for name in names:
         path = Path(name)
@@ -67,7 +69,7 @@ def find(names: list[str]) -> list[Path]:
 
 
 class Display:
-    """Progress on a console (stderr when stdout is for JSON): of the scenario that runs, and of all of them."""
+    """Progress bars of the current scenario and of all scenarios, on stderr when stdout is for JSON."""
 
     def __init__(self, console: Console, scenarios: int, runs: int) -> None:
         self.bar = Progress(
@@ -88,9 +90,9 @@ class Display:
         self._task: Any = None
         self._shares: dict[str, float] = {}
         self.stopped = False
-        """stops() told what is kept."""
+        """Whether on_stop() has printed how many runs are kept."""
         self.costs: dict[str, float] = {}
-        """Estimated seconds of runs, where there is an estimate; what the bar's shares are weighed by."""
+        """Estimated seconds by run, the weights of the bar's shares; empty: equal weights."""
 
     def __enter__(self) -> Display:
         self.bar.start()
@@ -100,7 +102,7 @@ class Display:
         self.bar.stop()
 
     def scenario(self, name: str, runs: int) -> None:
-        """The next one, and how many runs it has, those that were there before among them."""
+        """Show the next scenario. `runs`: number of its runs, with those that exist already."""
         self._name, self._runs = name, runs
         self._number += 1
         if self._task is not None:
@@ -161,13 +163,11 @@ def run(
     replay: tuple[Path, Replay] | None = None,
     executor: ExecutorOptions | None = None,
 ) -> int:
-    """Run scenarios; returns the exit code. Every file is read before the first one runs.
+    """Run scenarios and return the exit code. Every file is read before the first run starts.
 
-    `live_runner`: the back end of live runs; `replay`: a trace, and how to replay it, in the place of scenarios.
-
-    `scale`: a name of the files' `scale`, and then the time is estimated first; `resume`: the folder, as `--out` names
-    it, of results that were stopped or killed, to go on with instead of beginning anew; `executor`: who makes virtual
-    runs, processes here by default.
+    `live_runner`: back end of live runs; `replay`: a trace, and how to replay it, instead of scenarios; `scale`: a
+    scale of the files, whose time is estimated before the runs; `resume`: folder of stopped results to complete, as
+    `--out` named it; `executor`: executor of virtual runs, processes here by default.
     """
     executor = executor or ExecutorOptions()
     console = terminal.console(stderr=as_json)
@@ -217,7 +217,10 @@ def _run_all(
     *,
     resuming: bool,
 ) -> list[RunReport]:
-    """Every scenario's runs, all handed in before the first one ends; reports are printed as they come."""
+    """Make the runs of all scenarios; print each report when its scenario ends.
+
+    All runs are handed in before the first one ends, so that no process is idle between scenarios.
+    """
     backend, scale = run_sets[0].backend, run_sets[0].scale
     checkpoints: list[Checkpoint] = []
     reports: list[RunReport] = []
@@ -253,16 +256,16 @@ def _run_all(
             for runs, cost, checkpoint in zip(pending_runs, costs, checkpoints, strict=True)
         ]
         display = stack.enter_context(Display(console, len(run_sets), total))
-        for run_set, checkpoint, begun, cost in zip(run_sets, checkpoints, news_queues, costs, strict=True):
+        for run_set, checkpoint, news_queue, cost in zip(run_sets, checkpoints, news_queues, costs, strict=True):
             display.costs = cost
             display.scenario(run_set.document.path.stem, len(run_set.runs))
             reports.append(
-                run_scenario(run_set, display, live_runner=live_runner, news_queue=begun, checkpoint=checkpoint)
+                run_scenario(run_set, display, live_runner=live_runner, news_queue=news_queue, checkpoint=checkpoint)
             )
             print_report(console, reports[-1])
     except (KeyboardInterrupt, SignalExit):
         index = len(reports)
-        is_reported = display is not None and display.stopped  # by carry_out, if it came so far
+        is_reported = display is not None and display.stopped  # by run_scenario, if its runs had started
         if not is_reported and index < len(run_sets) and not (index < len(checkpoints) and checkpoints[index].outcomes):
             console.print(escape(_nothing_kept(run_sets[index].document.path.stem)), soft_wrap=True)
         raise
@@ -270,9 +273,9 @@ def _run_all(
 
 
 def _write_replay_scenario(console: Console, trace: Path, replay: Replay, *, live: bool) -> Path:
-    """A scenario around a trace, written to where results go, so that it can be changed; one that was stays.
+    """Write a scenario that replays a trace, among the results, where it can be changed; return its path.
 
-    Raises TraceError.
+    An existing file with other content stays: the new one gets a number. Raises TraceError.
     """
     name, text = scenario_of(trace, replay, live=live)
     path, number = RESULTS / f"{name}.yaml", 2
@@ -300,14 +303,14 @@ def _take_folders(
     folders: list[Path],
     make_checkpoint: Callable[[RunSet, Path], Checkpoint],
 ) -> None:
-    """Take the folder of each. Those of scenarios that do not get their turn are left as they were."""
+    """Open the results folder of each scenario. On exit, folders without an ended run are removed."""
     for run_set, folder in zip(run_sets, folders, strict=True):
         checkpoints.append(make_checkpoint(run_set, folder))
         stack.callback(checkpoints[-1].results.stop)
 
 
 def print_resume_state(console: Console, name: str, damages: list[str], kept_count: int, planned_count: int) -> None:
-    """Say which runs are there already, and which are made again."""
+    """Print how many runs exist already, and which are made again."""
     for text in damages:
         console.print(escape(f"{name}: {text}; the run is made again"), style="yellow", soft_wrap=True)
     if kept_count:
@@ -320,7 +323,7 @@ def print_resume_state(console: Console, name: str, damages: list[str], kept_cou
 def _estimate_costs(
     console: Console, run_set: RunSet, runs: list[RunPlan], jobs: int, crew: Crew | None, executor: ExecutorOptions
 ) -> dict[str, float]:
-    """Estimated seconds by run; printed before the runs begin."""
+    """Return the estimated seconds by run; print them before the runs start."""
     name = run_set.document.path.stem
     if not runs:
         return {}
@@ -335,7 +338,7 @@ def _estimate_costs(
 
 
 def measured_costs(console: Console, name: str, runs: list[RunPlan], crew: Crew | None) -> dict[str, float]:
-    """Estimated CPU seconds by run, from pieces of some of them that are made here, with a line of progress."""
+    """Return estimated CPU seconds by run, from measured pieces of some runs; show progress."""
     chosen_runs = chosen(runs)
     pool = crew if isinstance(crew, WorkerPool) else None
     measurements = ((run, measure(run)) for run in chosen_runs) if pool is None else pool.measure(chosen_runs)
@@ -349,7 +352,7 @@ def measured_costs(console: Console, name: str, runs: list[RunPlan], crew: Crew 
 
 
 def _print_limits(console: Console, run_set: RunSet) -> None:
-    """Print, before the runs begin, the settings that these switches do not support or support differently."""
+    """Print the settings that these switches do not support, or support differently."""
     from mrc_testbed.experiments.live.live_run import unlike
 
     runs_by_text: dict[str, list[str]] = {}
@@ -363,9 +366,9 @@ def _print_limits(console: Console, run_set: RunSet) -> None:
 
 
 def _folders(out: Path | None, run_sets: list[RunSet], resuming: bool) -> list[Path]:
-    """For the results of each; without `out` they are named after the time. `resuming`: they may hold results.
+    """Return the results folder of each scenario; without `out` its name has the time.
 
-    Raises ResultsError.
+    `resuming`: the folders may hold results. Raises ResultsError.
     """
     if out is None:
         return [default_folder(run_set.document.path.stem) for run_set in run_sets]
@@ -383,7 +386,7 @@ STYLES = {"good": "green", "bad": "red", "note": "yellow", "soft": "dim", "": ""
 
 
 def print_report(console: Console, report: RunReport) -> None:
-    """Verdicts of a scenario, and where its results are."""
+    """Print the verdicts of a scenario and the folder of its results."""
     for style, line in summary_lines(report, console.width):
         console.print(escape(line), style=STYLES[style], soft_wrap=True)
     if report.unwritten:
@@ -391,7 +394,7 @@ def print_report(console: Console, report: RunReport) -> None:
 
 
 def validate(names: list[str], as_json: bool) -> int:
-    """Read scenarios for both back ends and print their mistakes."""
+    """Read scenarios for both back ends, print their mistakes, and return the exit code."""
     file_results = []
     for path in _with_progress(find(names), "validate"):
         problems: list[Any] = []
@@ -401,6 +404,7 @@ def validate(names: list[str], as_json: bool) -> int:
                 runs.setdefault(backend, len(plan_runs(read(path), backend, target=target).runs))
             except ScenarioError as error:
                 problems += [problem for problem in error.problems if problem not in problems]
+        # a mistake of the file shows at every scale: one report of it is enough
         problems += _problems_at_scales(path) if not problems else []
         file_results.append((path, runs, problems))
     if as_json:
@@ -423,7 +427,7 @@ def validate(names: list[str], as_json: bool) -> int:
 
 
 def _with_progress(paths: list[Path], command: str) -> Iterator[Path]:
-    """Files one after the other, with a progress line on standard error: a file takes a tenth of a second."""
+    """Yield files with a progress line on standard error: a file takes a tenth of a second."""
     with RestingProgress(terminal.console(stderr=True), f"scenario {command}", size=len(paths)) as progress:
         for number, path in enumerate(paths):
             progress.share(number / len(paths), f"reading {path.name}")
@@ -431,7 +435,7 @@ def _with_progress(paths: list[Path], command: str) -> Iterator[Path]:
 
 
 def _problems_at_scales(path: Path) -> list[Any]:
-    """Mistakes of a file that is good without a scale, at each of its scales."""
+    """Return the mistakes that a file has only at one of its scales."""
     document, problems = read(path), []
     for scale in document.raw.get("scale") or {}:
         try:
@@ -442,7 +446,7 @@ def _problems_at_scales(path: Path) -> list[Any]:
 
 
 def listing(as_json: bool) -> int:
-    """The scenarios that come with the testbed."""
+    """Print the scenarios that come with the testbed."""
     rows = []
     for path in _with_progress(sorted(SCENARIOS.glob("*.yaml"), key=_order), "list"):
         try:
@@ -469,12 +473,13 @@ def _order(path: Path) -> tuple[int, int, str]:
 
 
 def show(name: str, as_json: bool) -> int:
-    """A scenario as it will be run: its runs, faults with all random choices resolved, rules."""
+    """Print a scenario as it will be run: runs, faults with all random choices made, rules."""
     from mrc_testbed.experiments.metrics.assertions import describe
     from mrc_testbed.experiments.resolve.sizes import size_lines
 
     (path,) = find([name])[:1]
     runs = plan_runs(read(path), "virtual").runs
+    # faults and sizes are those of the first run: variants and sweep values may change them
     plan, first = runs[0], runs[0].scenario
     timeline = [f"{step.time}: {step}" for step in plan.steps()]
     rules = [describe(rule) for rule in first.expect]

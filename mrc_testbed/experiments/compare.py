@@ -1,7 +1,9 @@
-"""`mrc compare A B`: differences of two folders of results: scenario, machine, verdicts, metrics.
+"""Command `mrc compare A B`: differences of two folders of results.
 
-Repeats of a run count as one, by the median of those that did not fail. Runs are matched by name; a run that only one
-side has is named.
+Compared: scenario, machine, verdicts, metrics.
+
+Repeats of a run are compared by the median of those that did not fail. Runs are matched by name; a run that only one
+side has is listed.
 """
 
 from __future__ import annotations
@@ -38,13 +40,13 @@ MANIFEST = (
 )
 """Keys of two manifests that are compared."""
 RATES = ("rate.", "algbw.", "busbw.")
-"""Metrics in bits/s; where the links of two sides differ, shares of the NICs' capacity are compared as well."""
+"""Metrics in bits/s; also compared as shares of the NICs' capacity where the links differ."""
 METRICS_MAX = 60
-"""Metrics printed a run; --json has all."""
+"""Most metrics printed for a run; --json has all."""
 CALM_STARTS = ("Virtual", "Live")
 """Beginnings of `trust` texts that are no warnings."""
 CELL = 160
-"""Characters of a cell; a whole list of faults would push the rest away."""
+"""Most characters of a cell: a whole list of faults would hide the other rows."""
 
 
 @dataclass(slots=True)
@@ -54,7 +56,7 @@ class ComparedSide:
     folder: Path
     manifest: dict[str, Any]
     runs: dict[str, list[Outcome]]
-    """By name without the repeat's number."""
+    """Repeats of each run, by name without the repeat's number."""
     scenario: dict[str, Any]
     """The file as plain data."""
 
@@ -73,7 +75,7 @@ def read_side(folder: Path) -> ComparedSide:
 
 
 def differences(a: Path, b: Path) -> dict[str, Any]:
-    """Everything that differs, for --json. Raises ResultsError."""
+    """Return all differences, for --json. Raises ResultsError."""
     side_a, side_b = read_side(a), read_side(b)
     return {
         "a": str(a),
@@ -90,7 +92,7 @@ def differences(a: Path, b: Path) -> dict[str, Any]:
 
 
 def _failed(side: ComparedSide) -> dict[str, str]:
-    """Name -> first cause of each run that failed."""
+    """Return name -> first cause of each run that failed."""
     return {repeat.name: repeat.cause for repeats in side.runs.values() for repeat in repeats if repeat.cause}
 
 
@@ -112,7 +114,7 @@ def _value_at(data: Any, path: str) -> Any:
 
 
 def _paths(a: Any, b: Any, location: str) -> Iterator[dict[str, Any]]:
-    """Keys of the scenario files that differ, by path."""
+    """Yield the keys of the scenario files that differ, by path."""
     if isinstance(a, dict) and isinstance(b, dict):
         for key in [*a, *(key for key in b if key not in a)]:
             yield from _paths(a.get(key), b.get(key), f"{location}.{key}" if location else str(key))
@@ -124,7 +126,7 @@ def _paths(a: Any, b: Any, location: str) -> Iterator[dict[str, Any]]:
 
 
 def _verdicts(side_a: ComparedSide, side_b: ComparedSide) -> Iterator[dict[str, Any]]:
-    """Rules that held on one side only, or that only one side has."""
+    """Yield rules that held on one side only, or that only one side has."""
     sides: list[dict[tuple[str, str], list[dict[str, Any]]]] = []
     for side in (side_a, side_b):
         by_rule: dict[tuple[str, str], list[dict[str, Any]]] = {}
@@ -183,7 +185,7 @@ def _median(repeats: list[Outcome], metric: str) -> float | None:
 
 
 def show(data: dict[str, Any], console: Console) -> None:
-    """Print the differences that `compared` found."""
+    """Print the result of differences()."""
     console.print(f"A  {escape(data['a'])}\nB  {escape(data['b'])}", soft_wrap=True)
     for name in ("a", "b"):
         for text in data["trust"][name]:
@@ -201,15 +203,16 @@ def show(data: dict[str, Any], console: Console) -> None:
             console.print(f"runs that only {name} has: {escape(', '.join(data[key]))}")
     for name in ("a", "b"):
         for run, cause in data["failed"][name].items():
+            # its numbers are left out of the medians: the reader must know
             console.print(f"{name.upper()}  {escape(run)} FAILED and is in no number: {escape(cause)}", style="red")
     if data["verdicts"]:
         rows = [
             (
-                f"{difference['rule']} ({difference['run']})",
-                _verdict(difference["a"], difference["seen_a"]),
-                _verdict(difference["b"], difference["seen_b"]),
+                f"{verdict['rule']} ({verdict['run']})",
+                _verdict(verdict["a"], verdict["seen_a"]),
+                _verdict(verdict["b"], verdict["seen_b"]),
             )
-            for difference in data["verdicts"]
+            for verdict in data["verdicts"]
         ]
         console.print(_table(("verdicts that differ", "A", "B"), rows))
     else:
@@ -243,7 +246,7 @@ def _show_metrics(rows: list[dict[str, Any]], console: Console) -> None:
 
 
 def _distance(row: dict[str, Any]) -> float:
-    """Ratio of two values; infinite where one is unmeasured, so that it is sorted first."""
+    """Return the ratio of two values; infinite where one is unmeasured, so that it is sorted first."""
     a, b = row["a"], row["b"]
     if a is None or b is None or (a == 0) != (b == 0):
         return float("inf")
@@ -261,7 +264,7 @@ def _table(heads: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> Table:
 
 
 def _t(value: Any) -> str:
-    """A value of a manifest or a scenario in a cell."""
+    """Return a value of a manifest or a scenario as a cell."""
     text = "–" if value is None else value if isinstance(value, str) else json.dumps(value)
     return text if len(text) <= CELL else text[: CELL - 4] + " ..."
 

@@ -20,16 +20,17 @@ if TYPE_CHECKING:
     from mrc_testbed.experiments.runner import RunReport
 
 WIDTH_MAX = 100
-"""Wider lines are harder to read, however wide the terminal is."""
+"""Widest line, in columns: longer lines are hard to read on any terminal."""
 CAUSES_MAX = 8
-"""First causes summary_lines; of a sweep that fails everywhere the rest follows below."""
+"""Most first causes printed; the verdicts below show the others."""
 PROGRAMS = ("training", "trace")
-"""Kinds whose times of iterations are summary_lines without a rule."""
+"""Kinds whose iteration times are printed without a rule."""
 Line = tuple[str, str]
+"""Style and text."""
 
 
 def summary_lines(report: RunReport, width: int) -> Iterator[Line]:
-    """The whole of it."""
+    """Yield the whole summary."""
     width = max(40, min(width, WIDTH_MAX))
     yield from _wrap(
         "good" if report.passed else "bad",
@@ -49,6 +50,7 @@ def summary_lines(report: RunReport, width: int) -> Iterator[Line]:
             yield from _verdict(verdict, names_runs, width)
     if not report.has_rules:
         yield from _default_rules(report, names_runs, width)
+    # programs have no rule by default, and their iteration times are their result
     for run, outcome in report.runs:
         for collective in outcome.collectives:
             if collective.kind in PROGRAMS and collective.iterations:
@@ -66,7 +68,7 @@ def summary_lines(report: RunReport, width: int) -> Iterator[Line]:
 
 
 def _default_rules(report: RunReport, names_runs: bool, width: int) -> Iterator[Line]:
-    """What a scenario without rules was judged by."""
+    """Yield the unwritten rules, the only ones that judged a scenario without rules."""
     for verdict in report.verdicts:
         if verdict.rule == ALWAYS:
             name = f" ({verdict.run})" if names_runs else ""
@@ -75,7 +77,7 @@ def _default_rules(report: RunReport, names_runs: bool, width: int) -> Iterator[
 
 
 def _iterations(collective: CollectiveOutcome) -> str:
-    """`job: 20 iterations of 1.2 s (median; 1.1 to 1.9), 63 % of it without computing`."""
+    """Return `job: 20 iterations of 1.2 s (median; 1.1 to 1.9), 63 % of it without computing`."""
     times = sorted(iteration.finished_s - iteration.started_s for iteration in collective.iterations)
     exposed_share = sum(iteration.exposed for iteration in collective.iterations) / len(times)
     spread = f" (median; {times[0]:.3g} to {times[-1]:.3g})" if len(times) > 1 else ""
@@ -87,7 +89,7 @@ def _iterations(collective: CollectiveOutcome) -> str:
 
 
 def _notes(report: RunReport) -> dict[str, list[str]]:
-    """Each note once, with the runs that it is about."""
+    """Return each note with the names of its runs."""
     runs_by_note: dict[str, list[str]] = {}
     for run, outcome in report.runs:
         for note in dict.fromkeys(outcome.notes):
@@ -96,7 +98,7 @@ def _notes(report: RunReport) -> dict[str, list[str]]:
 
 
 def _note_prefix(names: list[str], run_count: int) -> str:
-    """Runs in front of a note: none where there is one, "all" where it is about all."""
+    """Return the runs in front of a note: empty for a single run, "all" for a note of all runs."""
     if run_count == 1:
         return ""
     if len(names) == run_count:
@@ -116,7 +118,7 @@ def _verdict(verdict: ExpectationVerdict, names_runs: bool, width: int) -> Itera
 
 
 def _failed(verdict: ExpectationVerdict, width: int) -> Iterator[Line]:
-    """The expected value, the measured one, the events around it."""
+    """Yield the expected value, the measured one, the events around it."""
     for key, text in (("expected", verdict.expected), ("seen", verdict.seen), ("why", verdict.why)):
         if text:
             yield from _wrap("", f"        {key:9s} ", text, width)
@@ -127,7 +129,7 @@ def _failed(verdict: ExpectationVerdict, width: int) -> Iterator[Line]:
 
 
 def _repeats(report: RunReport, names_runs: bool, width: int) -> Iterator[Line]:
-    """Rules over all repeats, then those repeats that failed, then the metrics."""
+    """Yield rules over all repeats, then the repeats that failed, then the metrics."""
     failed = [verdict for verdict in report.verdicts if not verdict.passed]
     rules = [
         repeat for repeat in report.repeats if repeat.rule and not (repeat.what == ALWAYS and repeat.held == repeat.of)
@@ -159,7 +161,7 @@ def _values(spread: Spread) -> str:
 
 
 def _wrap(style: str, first: str, text: str, width: int, inner: int = 0) -> Iterator[Line]:
-    """`text` after `first`, further lines under its beginning (and `inner` columns more)."""
+    """Yield `text` after `first`; further lines are indented to it, and by `inner` columns more."""
     indent = " " * (len(first) + inner)
     lines = textwrap.wrap(
         text,

@@ -1,10 +1,10 @@
-"""`mrc merge DIR... --out DIR`: results of several folders as one, each run once.
+"""Command `mrc merge DIR... --out DIR`: combine results of several folders, each run once.
 
-What belongs together is told by the name of the scenario or study; a run is known by its label (variant, swept values)
-and seed. Folders of one scenario may have the same runs, others of them, or other seeds: seeds 1 to 10 of one machine
-and 11 to 20 of another are together what `--repeat 20` makes, with the same digest. What is missing is told, with the
-command that makes it; runs that are damaged are left out. The same run with another content is a conflict: it is named,
-and nothing is written.
+Folders belong together when the scenario or study has the same name; a run is identified by its label (variant, swept
+values) and seed. Folders of one scenario may have the same runs, different ones, or other seeds: seeds 1 to 10 of one
+machine and 11 to 20 of another are together what `--repeat 20` makes, with the same digest. Missing runs are printed,
+with the command that makes them; damaged runs are left out. Two folders with different content for one run are a
+conflict: the run is printed, and nothing is written.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ from mrc_testbed.files.file_names import read_regular
 FILES = ("scenario.yaml", "study.yaml")
 MERGE_CURE = "make room there and merge again, or give another --out; nothing of this merge is kept"
 NAMES_MAX = 8
-"""Runs named in a message."""
+"""Most runs named in a message."""
 
 Key = tuple[str, int]
-"""A run: its label as JSON, and its seed."""
+"""Identity of a run: its label as JSON, and its seed."""
 
 
 @dataclass(slots=True)
 class ResultsPart:
-    """A folder that is merged."""
+    """One folder to merge."""
 
     folder: Path
     manifest: dict[str, Any]
@@ -60,7 +60,7 @@ class ResultsPart:
         self.store = RunStore.for_runs(self.folder / "runs", self.manifest["planned"])
 
     def runs(self, damages: list[str] | None = None) -> Iterator[StoredRun]:
-        """Those that are whole. Raises ResultsError for a disk that cannot be read."""
+        """Yield the whole runs; `damages` gets a text for each damaged one. Raises ResultsError."""
         for name in self.store.stems:
             try:
                 if (stored_run := self.store.read(name)) is not None:
@@ -74,20 +74,20 @@ class ResultsPart:
 
 @dataclass(slots=True)
 class MergeResult:
-    """What came of one scenario."""
+    """Merged results of one scenario or study."""
 
     folder: Path
     runs: int
     parts: list[Path]
     duplicate_count: int
-    """Runs that more than one folder had; they count once."""
+    """Copies of runs that another folder had already; a run counts once."""
     damages: list[str]
     missing_runs: list[str]
     command: str
-    """Makes what is missing."""
+    """Command that makes the missing runs; empty: none is missing."""
     digest: str | None = None
-    passed: bool | None = None
-    """None: not complete, or a study, which has no verdict."""
+    is_passed: bool | None = None
+    """Whether all rules held; None: incomplete, or a study, which has no verdict."""
     report: RunReport | None = None
 
     def to_json(self) -> dict[str, Any]:
@@ -100,12 +100,12 @@ class MergeResult:
             "missing": self.missing_runs,
             "command": self.command,
             "digest": self.digest,
-            "passed": self.passed,
+            "passed": self.is_passed,
         }
 
 
 class _SilentListener:
-    """No runs are made here."""
+    """Listener that ignores all progress: a merge makes no runs."""
 
     def on_start(self, runs: list[RunPlan]) -> None: ...
 
@@ -117,7 +117,10 @@ class _SilentListener:
 
 
 def run(folders: list[Path], out: Path, as_json: bool) -> int:
-    """Merge and tell; returns the exit code: 1 when a rule of a complete scenario did not hold. Raises ResultsError."""
+    """Merge, print, and return the exit code. Raises ResultsError.
+
+    The code is 1 when a rule of a complete scenario did not hold.
+    """
     console = terminal.console(stderr=as_json)
     groups = _groups(folders)
     targets = {name: out / name if len(groups) > 1 else out for name in groups}
@@ -167,17 +170,17 @@ def run(folders: list[Path], out: Path, as_json: bool) -> int:
         print(json.dumps([result.to_json() for result in merge_results], indent=2))
     if unwritten:
         return UNWRITTEN
-    return EXIT_FAILED if any(result.passed is False for result in merge_results) else EXIT_PASSED
+    return EXIT_FAILED if any(result.is_passed is False for result in merge_results) else EXIT_PASSED
 
 
 def _discard(new_results: list[Results]) -> None:
-    """Remove what a merge that did not come to its end has written: its parts have it all."""
+    """Remove the output of an unfinished merge: its parts have all runs."""
     for results in new_results:
         results.discard()
 
 
 def _groups(folders: list[Path]) -> dict[str, list[ResultsPart]]:
-    """Folders by the name of their scenario, each once. Raises ResultsError."""
+    """Return the folders by the name of their scenario, each once. Raises ResultsError."""
     groups: dict[str, list[ResultsPart]] = {}
     seen_folders = set()
     for path in folders:
@@ -197,7 +200,7 @@ def _groups(folders: list[Path]) -> dict[str, list[ResultsPart]]:
 
 
 def _refuse_different(parts: list[ResultsPart]) -> None:
-    """Raises ResultsError for folders that are not of the same file, scale and commit."""
+    """Raise ResultsError for folders with different files, scales or commits."""
     first = parts[0]
     for part in parts[1:]:
         differences = ["scale"] if part.manifest.get("scale") != first.manifest.get("scale") else []
@@ -225,7 +228,10 @@ def _key(outcome: Outcome) -> Key:
 
 
 def _contents(parts: list[ResultsPart], damages: list[str]) -> dict[Key, str]:
-    """Digest of each run without what depends on its place among the repeats. Raises ResultsError for conflicts."""
+    """Return a digest of each run, without its name and repeat number. Raises ResultsError for conflicts.
+
+    Name and number depend on the position among the repeats, which differs between folders.
+    """
     contents: dict[Key, tuple[str, Path]] = {}
     conflicts: list[str] = []
     for part in parts:
@@ -248,9 +254,9 @@ def _contents(parts: list[ResultsPart], damages: list[str]) -> dict[Key, str]:
 def _scenario(
     parts: list[ResultsPart], out: Path, keys: set[Key], damages: list[str], new_results: list[Results]
 ) -> MergeResult:
-    """Plan the runs of all seeds, put in those that are there, and judge when none is missing.
+    """Plan the runs of all seeds, enter the existing ones, and judge when none is missing.
 
-    `new_results` gets the results as soon as something of them is on the disk.
+    `new_results` gets the results once they have a folder on the disk.
     """
     first = parts[0]
     seeds = [seed for _, seed in keys] or [first.manifest["seed"]]
@@ -262,7 +268,7 @@ def _scenario(
     checkpoint = Checkpoint.create(run_set, out)
     checkpoint.results.cure = MERGE_CURE
     new_results.append(checkpoint.results)
-    file = Path(shlex.split(first.manifest["command"])[2])  # not the copy in the folder
+    file = Path(shlex.split(first.manifest["command"])[2])  # the original, not the copy in the folder
     command = rerun_command(file, run_set.backend, run_set.seed, run_set.repeat, None, run_set.scale)
     checkpoint.results.manifest["command"] = command
     outcomes, duplicate_count = checkpoint.outcomes, 0
@@ -285,14 +291,15 @@ def _scenario(
             result.command = f"{command} --resume {shlex.quote(str(out))}"
             return result
         result.report = run_scenario(run_set, _SilentListener(), checkpoint=checkpoint)
-        result.digest, result.passed = result.report.digest, result.report.passed
+        result.digest = result.report.digest
+        result.is_passed = result.report.passed
         return result
     finally:
         checkpoint.results.stop()
 
 
 def _plan_seeds(first: ResultsPart, seed: int, repeat: int) -> RunSet:
-    """The runs of these seeds. Raises ResultsError for a file that is no scenario (any more)."""
+    """Return the planned runs of these seeds. Raises ResultsError for a file of another version."""
     manifest = first.manifest
     try:
         document = read(first.folder / "scenario.yaml")
@@ -308,10 +315,10 @@ def _plan_seeds(first: ResultsPart, seed: int, repeat: int) -> RunSet:
 def _study(
     parts: list[ResultsPart], out: Path, keys: set[Key], damages: list[str], new_results: list[Results]
 ) -> MergeResult:
-    """The runs of a study; how many it needs is decided when it is gone on with. `new_results`: as of a scenario."""
+    """Merge the runs of a study, which are not judged: `--resume` decides how many runs it needs."""
     first = parts[0]
     document = read(first.folder / "scenario.yaml")
-    document.name = str(first.manifest["scenario"])
+    document.name = str(first.manifest["scenario"])  # the copy is `scenario.yaml` in every folder
     manifest = first.manifest
     results = Results.create(
         out,

@@ -54,7 +54,7 @@ SCHEMA = "mrc-results/1"
 OVERLOAD = 0.9
 """Share of all CPUs busy above which times of a live run cannot be trusted."""
 STOLEN = 0.01
-"""Share of CPU time stolen by a hypervisor above which times cannot be trusted: slices are many ms long."""
+"""Share of CPU time stolen by a hypervisor above which live times cannot be trusted (ms slices)."""
 WRITE_EACH, WRITE_EVERY_S = 50, 2.0
 """Runs after each of which the manifest is written, and seconds of wall time between later writes."""
 PACKAGES = ("finsy", "pydantic", "numpy", "scapy", "mininet", "pyroute2")
@@ -62,7 +62,7 @@ PACKAGES = ("finsy", "pydantic", "numpy", "scapy", "mininet", "pyroute2")
 TASKS = "tasks"
 """Folder beside `runs` for files of a scheduler's tasks; kept while they work and when one failed."""
 RESUME_CURE = "make room, and go on with --resume; runs that are whole stay"
-OTHER_RUN_TEXT = "it is not the one that the manifest has"
+OTHER_RUN_TEXT = "not the run that the manifest has"
 
 
 class ResultsError(Exception):
@@ -166,7 +166,7 @@ def _refusal_text(folder: Path) -> str:
         ended_count = len(RunStore.for_runs(folder / "runs", manifest["planned"]).written_names())
     except (OSError, ValueError, KeyError, TypeError):
         ended_count, planned_count, complete = 0, 0, True
-    state = "" if complete else f" ({ended_count} of {planned_count} runs ended: they still go on, or were killed)"
+    state = "" if complete else f" ({ended_count} of {planned_count} runs ended: the others still run, or were killed)"
     cure = "" if complete or manifest.get("where") != "virtual" else ", or go on with them (--resume)"
     return f"{folder} holds results already{state}: give another --out, or remove it{cure}"
 
@@ -554,9 +554,9 @@ def folders_below(folder: Path) -> list[Path]:
     """Return the folders of results at or below a folder. Raises ResultsError when there are none."""
     folders = sorted({path.parent for depth in DEPTHS for path in folder.glob(f"{depth}manifest.json")})
     if not folders:
-        missing_text = "" if folder.is_dir() else " (there is no such folder)"
+        missing_text = "" if folder.is_dir() else " (no such folder)"
         raise ResultsError(
-            f"no results in {folder}{missing_text}: give a folder that `mrc run --out` made, or one that holds such"
+            f"no results in {folder}{missing_text}: give a folder that `mrc run --out` made, or one with such folders"
         )
     return folders
 
@@ -571,7 +571,7 @@ def _no_results_text(folder: Path, file: Path) -> str:
     if subfolders:
         names_text = ", ".join(subfolders[:8]) + (" ..." if len(subfolders) > 8 else "")
         return f"{folder} holds several results: give one of them ({names_text})"
-    return f"no results in {folder}: it has no manifest.json; give a folder that `mrc run --out` made"
+    return f"no results in {folder}: manifest.json is missing; give a folder that `mrc run --out` made"
 
 
 def trust(manifest: dict[str, Any]) -> list[str]:

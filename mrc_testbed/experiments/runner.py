@@ -126,9 +126,9 @@ class RunSet:
     """"virtual", "fluid" or "live"."""
     runs: list[RunPlan]
     seed: int | None
-    """Seed of the first repeat, as requested; None: the file's."""
+    """Requested seed of the first repeat; None: the file's."""
     repeat: int | None
-    """Number of repeats, as requested; None: the file's."""
+    """Requested number of repeats; None: the file's."""
     target: str = "embedded"
     """Switches of live runs."""
     scale: str | None = None
@@ -324,7 +324,7 @@ def _back_end(backend: str, live_runner: LiveRunner | None) -> Backend:
 def _as_they_end(
     runs: list[RunPlan], news_queue: NewsQueue, listener: RunListener
 ) -> Iterator[tuple[int, Outcome, dict[str, Any]]]:
-    """Yield (number, outcome, load) of runs as they end. Raises UsageError for lost runs, after the others."""
+    """Yield (number, outcome, load) of runs as they end, then raise UsageError if any was lost."""
     pending_count, lost = len(runs), LostRuns()
     while pending_count:
         number, news = news_queue.get()

@@ -54,7 +54,7 @@ def test_frames__metrics_and_series(made):
 def test_frames__errors_say_what_would_do(made, tmp_path):
     with pytest.raises(ApiError, match="give a folder of results"):
         ResultSet()
-    with pytest.raises(ResultsError, match="there is no such folder"):
+    with pytest.raises(ResultsError, match="no such folder"):
         ResultSet(tmp_path / "nowhere").frame()
     with pytest.raises(ApiError, match="No such file or directory: give a file in a folder that exists"):
         ResultSet(made).write_parquet(tmp_path / "no" / "x.parquet")

@@ -173,7 +173,7 @@ def test_compare_of_the_same_has_nothing_to_tell(sides):
     [
         ("nowhere", "no folder"),
         (".", "holds several results: give one of them (a, b)"),
-        ("empty", "it has no manifest.json"),
+        ("empty", "manifest.json is missing"),
         ("half", "runs/run.json is missing"),
         ("old", "is not of schema mrc-results/1"),
         ("broken", "Expecting"),

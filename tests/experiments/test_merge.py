@@ -142,5 +142,5 @@ def test_a_folder_that_has_results__is_not_written_to(tmp_path):
     a = made(file(tmp_path), tmp_path / "a", 1, 1)
     with pytest.raises(ResultsError, match="a holds results already"):
         mrc("merge", a, "--out", a)
-    with pytest.raises(ResultsError, match="there is no such folder"):
+    with pytest.raises(ResultsError, match="no such folder"):
         mrc("merge", tmp_path / "none", "--out", tmp_path / "merged")

@@ -156,7 +156,9 @@ def test_a_folder_in_progress_is_refused(tmp_path, during):
 
     def second():
         before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
-        with pytest.raises(ResultsError, match=r"runs ended: they still go on, or were killed\): give another --out"):
+        with pytest.raises(
+            ResultsError, match=r"runs ended: the others still run, or were killed\): give another --out"
+        ):
             run_scenario(two, Quiet(), out=out)
         assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
 
@@ -196,7 +198,7 @@ def test_a_folder_that_the_last_scenario_cannot_have_is_told_before_the_first_ru
 
 
 @pytest.mark.parametrize("ending", [KeyboardInterrupt(), SignalExit(143)])
-@pytest.mark.parametrize("where", ["_estimated", "Display", "print_report"])
+@pytest.mark.parametrize("where", ["_estimate_costs", "Display", "print_report"])
 def test_the_command_says_what_is_kept_however_early_it_ends(tmp_path, monkeypatch, capsys, ending, where):
     """SIGTERM between the folder and the first run once ended it without a word."""
 
@@ -206,7 +208,7 @@ def test_the_command_says_what_is_kept_however_early_it_ends(tmp_path, monkeypat
     for name in ("one", "two"):
         (tmp_path / f"{name}.yaml").write_text(SHORT)
     monkeypatch.setattr(f"mrc_testbed.experiments.command.{where}", end)
-    if where == "_estimated":
+    if where == "_estimate_costs":
         monkeypatch.setattr(ExecutorOptions, "elsewhere", True)
     files = [str(tmp_path / f"{name}.yaml") for name in ("one", "two")]
     with pytest.raises(type(ending)):
@@ -333,7 +335,7 @@ def test_digest__is_of_file_and_seed_whatever_happened_on_the_way(tmp_path):
     resumed = run_scenario(one, Quiet(), checkpoint=Checkpoint.resume(one, out)).digest
     whole = run_scenario(one, Quiet(), out=tmp_path / "whole").digest
     file = str(one.document.path)
-    options = {"where": "virtual", "repeat": None, "as_json": False}
+    options = {"backend": "virtual", "repeat": None, "as_json": False}
     assert run([file], seed=None, out=tmp_path / "beside", jobs=3, **options) == 0
     assert run([file], seed=8, out=tmp_path / "other", jobs=1, **options) == 0
     beside, other = (Results.open(tmp_path / name)[0] for name in ("beside", "other"))
@@ -420,7 +422,7 @@ def test_open__does_not_take_a_whole_run_of_other_results(tmp_path):
     run_scenario(planned(tmp_path, THREE.replace("5M", "6M")), Quiet(), out=tmp_path / "b")
     for ending in ("json", "csv"):
         (tmp_path / f"a/runs/2.{ending}").write_bytes((tmp_path / f"b/runs/2.{ending}").read_bytes())
-    with pytest.raises(ResultsError, match=r"runs/2\.json: it is not the one that the manifest has"):
+    with pytest.raises(ResultsError, match=r"runs/2\.json: not the run that the manifest has"):
         Results.open(tmp_path / "a")
 
 
@@ -460,7 +462,7 @@ def test_resume__while_somebody_still_runs_there_is_refused(tmp_path):
 
 def test_resume__by_the_command(tmp_path):
     _, out = killed(tmp_path)
-    options = {"where": "virtual", "seed": None, "repeat": None, "jobs": 2, "as_json": False}
+    options = {"backend": "virtual", "seed": None, "repeat": None, "jobs": 2, "as_json": False}
     file = str(tmp_path / "short.yaml")
     with pytest.raises(ResultsError, match="two scenarios would both write to"):
         run([file, file], out=None, resume=out, **options)
@@ -475,7 +477,7 @@ def test_resume__of_a_set_makes_what_is_missing_of_each(tmp_path, capsys):
     for name in "abc":
         (tmp_path / f"{name}.yaml").write_text(THREE.replace("one link", name))
     files = [str(tmp_path / f"{name}.yaml") for name in "abc"]
-    options = {"where": "virtual", "seed": None, "repeat": None, "jobs": 1, "as_json": False}
+    options = {"backend": "virtual", "seed": None, "repeat": None, "jobs": 1, "as_json": False}
     assert run(files, out=tmp_path / "whole", **options) == 0
     assert run(files, out=tmp_path / "set", **options) == 0
     digests = {name: Results.open(tmp_path / "whole" / name)[0].manifest["digest"] for name in "abc"}
@@ -497,7 +499,7 @@ def test_stopped__leaves_no_folder_of_scenarios_that_had_no_turn(tmp_path, monke
         raise KeyboardInterrupt
 
     monkeypatch.setattr(command, "run_scenario", stopped)
-    options = {"where": "virtual", "seed": None, "repeat": None, "jobs": 1, "as_json": False}
+    options = {"backend": "virtual", "seed": None, "repeat": None, "jobs": 1, "as_json": False}
     with pytest.raises(KeyboardInterrupt):
         run([str(tmp_path / f"{name}.yaml") for name in "ab"], out=tmp_path / "out", **options)
     assert inside(tmp_path) == {"a.yaml", "b.yaml"}

@@ -1,4 +1,4 @@
-"""Unwritten rules: the failures that no run may have unless its scenario expects them, and those that a run had.
+"""Unwritten rules: failures that no run may have unless its scenario expects them.
 
     audit(outcome, work, timeline)               # a back end, when its run is over: fills outcome.failures
     unwanted_failures(outcome, rules)            # the failures that no rule of the scenario expects

@@ -16,7 +16,7 @@ Span = tuple[float, float]
 
 
 def before_faults(baseline: Baseline | None, first_fault_s: float | None) -> Span | None:
-    """Return the span that jobs are compared with: `baseline`, or all before the first fault; None without."""
+    """Return the span that jobs are compared with: `baseline`, or all before the first fault, or None."""
     if baseline is not None:
         return baseline.start, baseline.stop
     return None if first_fault_s is None else (0.0, first_fault_s)

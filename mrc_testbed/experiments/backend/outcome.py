@@ -1,4 +1,4 @@
-"""Outcome of one run of any back end: flows, time series, events, counters. Metrics come from it alone.
+"""Outcome of one run of any back end: flows, series, events, counters; the only source of metrics.
 
 Times are seconds from the start of the workload; rates are payload bits/s; `to_json` has schema `mrc-run/1`.
 """

@@ -1,4 +1,8 @@
-"""Who makes virtual runs: processes here (worker_pool), tasks of Slurm (submitit_crew) or of a Ray cluster (ray_crew).
+"""Executors of virtual runs.
 
-All answer hand_in() of crew.py. choice.py makes one by its name; packs.py puts short runs together.
+worker_pool      processes of this command
+submitit_crew    tasks of Slurm
+ray_crew         tasks of a Ray cluster
+
+All have hand_in() of crew.py. choice.py makes an executor by its name; packs.py packs short runs into tasks.
 """

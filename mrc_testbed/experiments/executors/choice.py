@@ -1,4 +1,4 @@
-"""Choice of an executor by its name, as `--executor` of `mrc run` and `mrc study` has it."""
+"""Choice of an executor by its name, the value of `--executor` of `mrc run` and `mrc study`."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from mrc_testbed.experiments.executors.worker_pool import WorkerPool
 
 
 def crew_of(options: ExecutorOptions, jobs: int) -> Crew | None:
-    """Who makes the runs; None: one after the other in this process. Raises UsageError for what is not installed.
+    """Return the executor of runs; None: one run after the other in this process.
 
-    `jobs`: processes side by side of those that are on this machine.
+    `jobs`: processes side by side on this machine. Raises UsageError for an executor that is not installed.
     """
     if options.name == "local":
         return WorkerPool(jobs) if jobs > 1 else None

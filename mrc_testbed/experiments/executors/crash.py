@@ -1,4 +1,4 @@
-"""Words for a process of ours that died: by whose fault, and what to send to whoever mends it."""
+"""Texts for a worker process that died: the cause, and what to send in a bug report."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mrc_testbed.native_build import state
 from mrc_testbed.switch.system.cache_folder import BuildError, safe_cache_dir
 
 CRASH_SIGNALS = (signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGILL, signal.SIGFPE)
-"""Signals that a process gets for its own fault; others are sent by somebody else."""
+"""Signals that a process gets for its own fault; others come from another process."""
 
 
 def stack_file() -> Path:
@@ -23,7 +23,7 @@ def stack_file() -> Path:
 
 
 def death_of(run_name: str, exit_code: int | None, stack: Path) -> str:
-    """Describe how the process of a run died. For a crash of ours: what to send, kept in the cache."""
+    """Describe how the process of a run died; for a crash of ours, name the report file in the cache."""
     subject = f"the process of run {run_name!r}"
     if exit_code is None or exit_code >= 0:
         return f"{subject} ended with exit code {exit_code}, which is a fault of mrc-testbed: please report it"
@@ -41,7 +41,7 @@ def death_of(run_name: str, exit_code: int | None, stack: Path) -> str:
 
 
 def _report(run_name: str, signal_name: str, stack: Path) -> str:
-    """Write what a report needs, and return the path of that file; without room for it, the facts themselves."""
+    """Write a crash report and return its path in words; the command itself if it cannot be written."""
     command = " ".join(sys.argv)
     facts = (
         f"command: {command}\nrun: {run_name}\nsignal: {signal_name}\nPython: {sys.version}\nengine: {state().why}\n"

@@ -1,11 +1,10 @@
-"""Contract of all that make virtual runs: runs are handed in, news of them come back by a queue, in any order.
+"""Protocol of executors: runs are handed in, news of them come back by a queue, in any order.
 
 with WorkerPool(jobs) as crew:
-    begun = crew.hand_in(planned.runs)
-    number, news = begun.get()
+    news_queue = crew.hand_in(run_set.runs)
+    number, news = news_queue.get()
 
-A run is a pure function of its file, seed and variant: where, beside what and in which order it is made changes
-nothing.
+A run is a pure function of its file, seed and variant: machine, order and other runs change nothing.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from mrc_testbed.experiments.run_store import RunStore
 
 @dataclass(frozen=True, slots=True)
 class RunProgress:
-    """How far a run has come: share of its work, virtual seconds."""
+    """Progress of a run: share of its work done, virtual seconds."""
 
     share: float
     now: float
@@ -31,26 +30,25 @@ class RunProgress:
 
 @dataclass(frozen=True, slots=True)
 class RunLost:
-    """A run that will not come: its task ended without it. `reason` is for the user."""
+    """A run whose task ended without a result. `reason` is a text for the user."""
 
     reason: str
 
 
 News = RunProgress | RunLost | tuple[Outcome, dict[str, Any]] | Exception
 NewsQueue = SimpleQueue[tuple[int, News]]
-"""News of runs in the hands of a Crew: number; progress, then outcome (with its metrics) and load of the machine, or
-why there is none."""
+"""Queue of (run number, news): progress, then the outcome with its metrics and the load, or a failure."""
 
 
 class ChildError(Exception):
-    """The traceback of an exception in another process, as its cause."""
+    """Traceback of an exception in another process, used as its cause."""
 
 
 class Crew(Protocol):
-    """What makes runs. Leaving the context ends whatever of ours still goes on."""
+    """Protocol of an executor. Leaving the context ends its processes and tasks."""
 
     least_s: float
-    """Estimated seconds of work that are worth a task; who hands in little by little waits for so much."""
+    """Least estimated seconds of work for a task; callers that hand in gradually collect that much."""
 
     def __enter__(self) -> Crew: ...
 
@@ -67,14 +65,14 @@ class Crew(Protocol):
         news_queue: NewsQueue | None = None,
         numbers: Sequence[int] | None = None,
     ) -> NewsQueue:
-        """Have runs made. `costs`: estimated seconds by name; `store`: where other machines write them.
+        """Make runs, and return the queue of their news.
 
-        `news_queue`: queue that gets the news, a new one by default; `numbers`: what to call them there, by default places
-        in `runs`.
+        `costs`: estimated seconds by name; `store`: store that tasks on other machines write to; `news_queue`: queue to
+        use, a new one by default; `numbers`: numbers of the runs in the news, by default their index in `runs`.
         """
 
 
 def news_of(error: Exception, trace: str) -> Exception:
-    """An exception of another process, with its traceback there as the cause."""
+    """Return an exception of another process, with its traceback there as the cause."""
     error.__cause__ = ChildError(trace)
     return error

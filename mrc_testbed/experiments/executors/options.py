@@ -1,4 +1,4 @@
-"""What the command line says of an executor."""
+"""Command line options of an executor."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from mrc_testbed.experiments.resolve.run_plan import RunPlan
 from mrc_testbed.experiments.virtual.estimate import duration
 
 EXECUTORS = ("local", "slurm", "submitit-local", "ray")
-"""Names: processes of the command itself; a Slurm cluster; processes that submitit starts; a Ray cluster."""
+"""Names: processes of the command; a Slurm cluster; processes of submitit; a Ray cluster."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExecutorOptions:
-    """Which, and how it is used."""
+    """Name and settings of an executor."""
 
     name: str = "local"
     task_s: float = TASK_S
-    """Estimated seconds of a task at least."""
+    """Least estimated seconds of work for a task."""
     slurm: dict[str, str] = field(default_factory=dict)
-    """Parameters of sbatch, as submitit calls them: partition, account, qos, ..."""
+    """Parameters of sbatch, by submitit's names: partition, account, qos, ..."""
 
     def __post_init__(self) -> None:
         if self.name not in EXECUTORS:
@@ -31,11 +31,11 @@ class ExecutorOptions:
 
     @property
     def elsewhere(self) -> bool:
-        """Runs are packed into tasks that are no processes of ours."""
+        """Whether runs are packed into tasks of a scheduler, not processes of the command."""
         return self.name != "local"
 
     def describe(self, runs: list[RunPlan], costs: dict[str, float]) -> str:
-        """The estimate in words: `1000 runs, about 300 s of one CPU, 5 tasks for slurm`."""
+        """Return the estimate in words: `1000 runs, about 300 s of one CPU, 5 tasks for slurm`."""
         run_costs = [costs[run.name] for run in runs]
         tasks = "" if self.name == "submitit-local" else f", {len(packs(run_costs, self.task_s))} task(s)"
         cpu_time = duration(sum(run_costs))

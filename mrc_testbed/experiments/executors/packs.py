@@ -1,4 +1,4 @@
-"""Short runs put together, so that a scheduler gets tasks that are worth their start.
+"""Packing of short runs into tasks that are worth their start.
 
 packs([0.3] * 1000, least_s=60.0)       # five tasks of 200 runs each
 """
@@ -8,16 +8,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 TASK_S = 60.0
-"""Estimated seconds of CPU from which on a task is worth its start: queue, interpreter, imports."""
+"""Least estimated CPU seconds that make a task worth its start: queue, interpreter, imports."""
 TASKS_MAX = 200
-"""Tasks of one hand-in; with more work than that they are longer."""
+"""Most tasks of one hand-in; with more work, tasks are longer."""
 
 
 def packs(costs: Sequence[float], least_s: float = TASK_S, tasks_max: int = TASKS_MAX) -> list[list[int]]:
-    """Places of runs, in tasks of at least `least_s` each; less work than that is one task. Each run is in one.
+    """Return tasks as lists of run indexes, each run once, at least `least_s` of work in each.
 
-    `costs`: estimated seconds of each run. Dear runs come first and alone; the others follow in their order, so that
-    neighbours (the repeats of one point) end together.
+    `costs`: estimated seconds of each run. Less work than `least_s` is one task. Runs that cost that much come first,
+    each in a task of its own; the others follow in their order, so that neighbours (the repeats of one point) end
+    together.
     """
     least_s = max(least_s, sum(costs) / tasks_max)
     single_run_tasks = [[number] for number, cost in enumerate(costs) if cost >= least_s]
@@ -29,7 +30,7 @@ def packs(costs: Sequence[float], least_s: float = TASK_S, tasks_max: int = TASK
             continue
         filling.append(number)
         open_s += cost
-        if open_s >= least_s * (1 - 1e-9):  # sums of floats
+        if open_s >= least_s * (1 - 1e-9):  # sums of floats are not exact
             out.append(filling)
             filling, open_s = [], 0.0
     if filling and (out or single_run_tasks):
@@ -40,7 +41,10 @@ def packs(costs: Sequence[float], least_s: float = TASK_S, tasks_max: int = TASK
 
 
 def side_by_side(costs: Sequence[float], count: int) -> list[list[int]]:
-    """Places of runs in at most `count` tasks that take about as long: dearest first, each to who has least."""
+    """Return at most `count` tasks of about equal length, as lists of run indexes.
+
+    The longest run first, each goes to the task with the least work.
+    """
     tasks: list[list[int]] = [[] for _ in range(max(1, min(count, len(costs))))]
     loads = [0.0] * len(tasks)
     for number in sorted(range(len(costs)), key=lambda index: -costs[index]):

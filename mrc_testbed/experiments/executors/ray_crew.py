@@ -1,10 +1,11 @@
-"""Virtual runs as tasks of a Ray cluster that is there already. Nodes need this package, and no shared folder.
+"""Executor of virtual runs as tasks of a running Ray cluster.
 
 with RayCrew(task_s=60.0) as crew:
-    begun = crew.hand_in(runs, costs)
+    news_queue = crew.hand_in(runs, costs)
 
-A task gives its runs back one by one, as they end. Ray begins a task again whose worker or node died, a few times: a
-run is the same whoever makes it. What does not come even so is lost, by name. When the command ends, so do its tasks.
+Nodes need this package, and no shared folder. A task returns its runs one by one, as they end. Ray starts a task again
+whose worker or node died, up to RETRIES times: a run is the same on any machine. Runs that do not arrive even so are
+reported as lost, by name. When the command ends, its tasks end too.
 """
 
 from __future__ import annotations
@@ -28,15 +29,15 @@ from mrc_testbed.experiments.resolve.run_plan import RunPlan
 from mrc_testbed.experiments.run_store import RunStore
 
 RETRIES = 3
-"""Times that a task is begun again after its worker or node died."""
+"""Most restarts of a task whose worker or node died."""
 ANSWER_S = 10.0
-"""Longest wait for a cluster to answer."""
+"""Longest wait for a cluster's answer, seconds."""
 ADDRESS = "RAY_ADDRESS"
 """Ray's own variable for the address of a cluster."""
 
 
 class RayCrew:
-    """See the module."""
+    """Executor on a Ray cluster; enter it to join the cluster."""
 
     def __init__(self, task_s: float) -> None:
         self._ray = _ray()
@@ -68,7 +69,7 @@ class RayCrew:
 
     def __exit__(self, *_exception_info: object) -> None:
         for task in self._tasks:
-            with suppress(Exception):  # it may be over, or the cluster gone
+            with suppress(Exception):  # the task may have ended, or the cluster
                 self._ray.cancel(task, force=True)
         with suppress(Exception):
             self._ray.shutdown()
@@ -82,7 +83,7 @@ class RayCrew:
         news_queue: NewsQueue | None = None,
         numbers: Sequence[int] | None = None,
     ) -> NewsQueue:
-        """Ray takes them all, and begins as many as it has CPUs."""
+        """Submit all tasks to Ray, which starts as many as it has CPUs."""
         news_queue = SimpleQueue() if news_queue is None else news_queue
         run_numbers = list(numbers or range(len(runs)))
         run_costs = [(costs or {}).get(run.name, self.least_s) for run in runs]
@@ -97,7 +98,7 @@ class RayCrew:
         return news_queue
 
     def _follow(self, task: Any, numbers: list[int], news_queue: NewsQueue) -> None:
-        """Put what a task gives back into the queue, run by run."""
+        """Put the results of a task into the queue, run by run."""
         pending_numbers = list(numbers)
         try:
             for reference in task:
@@ -110,7 +111,7 @@ class RayCrew:
                     )
                 )
             reason = "its task ended before it"
-        except Exception as error:  # RayError of many kinds, and what a cluster that goes away leaves
+        except Exception as error:  # many kinds of RayError, and errors of a cluster that stops
             first_line = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
             reason = f"Ray gave its task up: {type(error).__name__}" + (f" ({first_line[:160]})" if first_line else "")
         for number in pending_numbers:
@@ -118,7 +119,7 @@ class RayCrew:
 
 
 def make(runs: list[RunPlan]) -> Iterator[tuple[Any, Any]]:
-    """A task: outcome and load of run after run, or an exception and its traceback."""
+    """Run as a task: yield outcome and load of each run, or an exception and its traceback."""
     for run in runs:
         try:
             yield timed_run(run)
@@ -127,18 +128,18 @@ def make(runs: list[RunPlan]) -> Iterator[tuple[Any, Any]]:
 
 
 def _check_address(address: str) -> None:
-    """Raise OSError unless somebody listens at HOST:PORT: Ray waits for longer than ten minutes there."""
+    """Raise OSError unless a process listens at HOST:PORT, where Ray would wait for over ten minutes."""
     host, colon, port = address.rpartition("://")[2].partition("/")[0].rpartition(":")
     if not colon or not port.isdigit():
         return  # `auto` and `local`, which Ray looks up
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout=ANSWER_S).close()
     except OSError as error:
-        raise ConnectionError(f"nobody listens at {host}:{port}: {error.strerror or error}") from None
+        raise ConnectionError(f"no process listens at {host}:{port}: {error.strerror or error}") from None
 
 
 def _ray() -> Any:
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # a warning about GPUs that nobody asked for
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # no warning about GPUs
     try:
         import ray
     except ImportError:
@@ -151,7 +152,7 @@ def _ray() -> Any:
 
 @contextmanager
 def _handlers_kept() -> Iterator[None]:
-    """Let signals mean what they meant: ray.init takes SIGTERM for itself."""
+    """Restore signal handlers: ray.init replaces that of SIGTERM."""
     is_main_thread = threading.current_thread() is threading.main_thread()
     handlers = (
         {signal_number: signal.getsignal(signal_number) for signal_number in (signal.SIGINT, signal.SIGTERM)}

@@ -1,12 +1,12 @@
-"""Virtual runs as tasks of Slurm, or of processes that submitit starts (`submitit-local`), in a folder that all share.
+"""Executor of virtual runs as tasks of Slurm, or as processes of submitit (`submitit-local`).
 
 with SubmititCrew(ExecutorOptions("slurm"), jobs=2) as crew:
-    begun = crew.hand_in(runs, costs, store=results.store)
+    news_queue = crew.hand_in(runs, costs, store=results.store)
 
-Tasks write runs into the folder of the results by themselves (task.py); here a thread looks for files that are new.
-When the command is killed they go on, and `--resume` finds what they made. Slurm is asked by `squeue` which tasks it
-still has, since accounting (sacct, which submitit asks) is not everywhere; a task that is neither there nor has a
-result is lost.
+All nodes share the folder of the results. Tasks write runs into it by themselves (task.py); a thread here watches for
+new files. When the command is killed its tasks go on, and `--resume` finds their runs. The tasks that Slurm still has
+come from `squeue`, since accounting (sacct, which submitit uses) is not everywhere; a task that is not listed and has
+no result is lost.
 """
 
 from __future__ import annotations
@@ -38,24 +38,24 @@ from mrc_testbed.experiments.virtual.estimate import memory_bytes
 from mrc_testbed.files.whole_files import write_whole
 
 LOOK_S = 0.5
-"""Wall time between two looks for new files."""
+"""Seconds of wall time between two checks for new files."""
 ASK_S = 5.0
-"""Wall time between two questions to Slurm."""
+"""Seconds of wall time between two calls of squeue."""
 GONE_AFTER = 3
-"""Questions in a row that have to say that a task is gone: files of a network come late."""
+"""Calls of squeue in a row that must miss a task before it counts as ended: network files come late."""
 ANSWER_S = 30.0
-"""Longest wait for one of Slurm's commands."""
+"""Longest wait for a command of Slurm, seconds."""
 TIME_FACTOR, TIME_LEAST_MIN = 5, 15
-"""Time limit of a task: so many times its estimate, minutes at least: nodes may be slower, and busy."""
+"""Time limit of a task: multiple of its estimate, and least minutes; nodes may be slower, and busy."""
 MEMORY_FACTOR, MEMORY_LEAST_GB = 1.5, 1.0
-"""Memory of a task: so much of the buffers of its largest run, and never less."""
+"""Memory of a task: multiple of the buffers of its largest run, and least gigabytes."""
 RESERVED_KEYS = ("job_name", "array_parallelism", "cpus_per_task", "use_srun")
-"""Parameters of Slurm that are no options."""
+"""Parameters of Slurm that `--slurm` may not set."""
 
 
 @dataclass(slots=True)
 class _WaitingTask:
-    """A task that is to be submitted."""
+    """A task before its submission."""
 
     task: RunTask
     seconds: float
@@ -65,20 +65,20 @@ class _WaitingTask:
 
 @dataclass(slots=True)
 class _SubmittedTask:
-    """A task that a scheduler has."""
+    """A task that was submitted to the scheduler."""
 
     job: Any
-    """submitit.Job."""
+    """The submitit.Job."""
     runs: dict[str, int]
-    """Runs that have not come back: name -> number."""
+    """Runs without news of their end: name -> number."""
     store: RunStore
     news_queue: NewsQueue
     absence_count: int = 0
-    """Questions in a row that did not find it."""
+    """Calls of squeue in a row that did not list the task."""
 
 
 class SubmititCrew:
-    """See the module."""
+    """Executor on a Slurm cluster, or on processes of submitit."""
 
     def __init__(self, options: ExecutorOptions, jobs: int) -> None:
         self._submitit = _submitit(options.name)
@@ -91,14 +91,14 @@ class SubmititCrew:
         self.least_s = options.task_s
         self._tasks: list[_SubmittedTask] = []
         self._waiting: list[_WaitingTask] = []
-        """Tasks of processes here, beyond those that may be side by side."""
+        """Local tasks that wait until fewer than `jobs` are running."""
         self._folders: dict[Path, bool] = {}
-        """Folders of tasks; whether all in it went well."""
+        """Folder of tasks -> whether all its tasks succeeded."""
         self._lock = Lock()
         self._stop_event = Event()
         self._queried_at = 0.0
         self._limits_text = "nothing"
-        """Of Slurm, for each task."""
+        """Limits requested of Slurm for each task, as a text."""
         self._watch = Thread(target=self._watch_files, daemon=True)
 
     def __enter__(self) -> SubmititCrew:
@@ -106,7 +106,7 @@ class SubmititCrew:
         return self
 
     def __exit__(self, *_exception_info: object) -> None:
-        """Cancel what still runs, ours alone; remove what only tasks needed unless it says why one failed."""
+        """Cancel this command's tasks; remove their folders, but those that show why a task failed."""
         self._stop_event.set()
         self._watch.join()
         for task in self._tasks:
@@ -115,10 +115,10 @@ class SubmititCrew:
                     task.job.cancel(check=False)
                 else:
                     _end(psutil.Process(int(task.job.job_id)))
-        for folder, succeeded in self._folders.items():
+        for folder, is_good in self._folders.items():
             with suppress(OSError):
-                (folder / OWNER).unlink()  # tasks that do not hear of it end after their run
-            if succeeded and not any(tasks_folder(task.store) == folder for task in self._tasks):
+                (folder / OWNER).unlink()  # a task that is not cancelled sees this and ends after its run
+            if is_good and not any(tasks_folder(task.store) == folder for task in self._tasks):
                 shutil.rmtree(folder, ignore_errors=True)
 
     # ---- handing in ----------------------------------------------------------------------------------------
@@ -132,12 +132,12 @@ class SubmititCrew:
         news_queue: NewsQueue | None = None,
         numbers: Sequence[int] | None = None,
     ) -> NewsQueue:
-        """Raises UsageError when the scheduler does not take them."""
+        """Submit tasks. Raises UsageError when the scheduler refuses them."""
         news_queue = SimpleQueue() if news_queue is None else news_queue
         if not runs:
             return news_queue
         if store is None:
-            raise ValueError("tasks of a scheduler write to a folder: there must be one")
+            raise ValueError("tasks of a scheduler write to a folder: give a store")
         run_numbers = list(numbers or range(len(runs)))
         run_costs = [(costs or {}).get(run.name, self._options.task_s) for run in runs]
         task_indexes = packs(run_costs, self.least_s) if self._is_slurm else side_by_side(run_costs, self._jobs)
@@ -158,9 +158,9 @@ class SubmititCrew:
         return news_queue
 
     def _submit(self) -> None:
-        """Give the scheduler what waits: to Slurm all; of processes here as many as may be side by side.
+        """Submit waiting tasks: all to Slurm; locally as many as may run side by side.
 
-        Raises UsageError when it does not take them.
+        Raises UsageError when the scheduler refuses them.
         """
         count = len(self._waiting) if self._is_slurm else max(0, self._jobs - len(self._tasks))
         tasks, self._waiting = self._waiting[:count], self._waiting[count:]
@@ -170,10 +170,10 @@ class SubmititCrew:
                 folder.mkdir(exist_ok=True)
                 write_whole(folder / OWNER, self._owner.encode())
                 executor = self._executor(
-                    folder, [one.task for one in folder_tasks], max(one.seconds for one in folder_tasks)
+                    folder, [waiting.task for waiting in folder_tasks], max(waiting.seconds for waiting in folder_tasks)
                 )
                 with _quiet_children(folder / "controllers.log"), executor.batch():
-                    jobs = [executor.submit(run_task, one.task) for one in folder_tasks]
+                    jobs = [executor.submit(run_task, waiting.task) for waiting in folder_tasks]
             except (OSError, RuntimeError, subprocess.SubprocessError) as error:
                 raise UsageError(
                     f"{self._options.name} took no task: {_words(error)}; --slurm KEY=VALUE changes what is asked for "
@@ -182,12 +182,12 @@ class SubmititCrew:
             except ValueError as error:
                 raise UsageError(f"--slurm: {_words(error)}") from None
             self._tasks += [
-                _SubmittedTask(job, one.runs, one.task.store, one.news_queue)
-                for job, one in zip(jobs, folder_tasks, strict=True)
+                _SubmittedTask(job, waiting.runs, waiting.task.store, waiting.news_queue)
+                for job, waiting in zip(jobs, folder_tasks, strict=True)
             ]
 
     def _executor(self, folder: Path, tasks: list[RunTask], seconds: float) -> Any:
-        """With the limits of a task that long. Raises ValueError for parameters that do not exist."""
+        """Return a submitit executor with limits for these tasks. Raises ValueError for unknown parameters."""
         minutes = max(TIME_LEAST_MIN, math.ceil(seconds * TIME_FACTOR / 60))
         if not self._is_slurm:
             executor = self._submitit.LocalExecutor(folder)
@@ -210,7 +210,7 @@ class SubmititCrew:
     # ---- looking -------------------------------------------------------------------------------------------
 
     def _watch_files(self) -> None:
-        """Until the crew is left: put what is new into the queues. No exception ends it unsaid."""
+        """Put news into the queues until the executor ends; an exception becomes news of every run."""
         while not self._stop_event.wait(LOOK_S):
             with self._lock:
                 tasks = list(self._tasks)
@@ -233,17 +233,15 @@ class SubmititCrew:
                     self._refuse(error)
 
     def _refuse(self, error: Exception) -> None:
-        """Tell those who wait that nothing comes."""
-        lost = [(task.runs, task.news_queue) for task in self._tasks] + [
-            (one.runs, one.news_queue) for one in self._waiting
-        ]
-        for runs, news_queue in lost:
-            for number in runs.values():
-                news_queue.put((number, error))
+        """Report an error as the news of all runs."""
+        tasks: list[_SubmittedTask | _WaitingTask] = [*self._tasks, *self._waiting]
+        for task in tasks:
+            for number in task.runs.values():
+                task.news_queue.put((number, error))
 
     def _report_news(self, task: _SubmittedTask, written_names: set[str]) -> bool:
-        """Tell what it has made; True when no more comes of it."""
-        is_ended = self._has_ended(task)  # asked before its files are looked for: what comes between is seen next time
+        """Report the new runs of a task; return whether all its runs are reported."""
+        is_ended = self._has_ended(task)  # checked before its files are listed, or the last runs could be missed
         if is_ended:
             written_names = task.store.written_names()
         for name in [name for name in task.runs if name in written_names]:
@@ -270,27 +268,27 @@ class SubmititCrew:
         return task.absence_count >= GONE_AFTER
 
     def _query_slurm(self, tasks: list[_SubmittedTask]) -> None:
-        """Ask Slurm, now and then, which tasks it still has."""
+        """Count for each task the calls of squeue in a row that do not list it."""
         if not self._is_slurm or not tasks or time.monotonic() - self._queried_at < ASK_S:
             return
         self._queried_at = time.monotonic()
         try:
             output = _slurm("squeue", "--noheader", "--array", f"--name={self._name}", "--format=%i")
         except (OSError, subprocess.SubprocessError):
-            return  # the controller restarts, or is busy: tasks do not need it
+            return  # the controller restarts, or is busy: tasks go on without it
         queued_ids = set(output.split())
         for task in tasks:
             task.absence_count = 0 if task.job.job_id in queued_ids else task.absence_count + 1
 
     def _result(self, task: _SubmittedTask) -> tuple[dict[str, tuple[Exception, str]], str]:
-        """Runs that failed, and why others are lost."""
+        """Return the exceptions of runs that failed, and the reason why the others are lost."""
         name = f"task {task.job.job_id} of {self._options.name}"
         try:
             if not task.job.paths.result_pickle.exists():
                 error_text = _last_line(task.job.stderr())
                 return {}, f"{name} ended without a result" + (f" ({error_text})" if error_text else "")
             failed: dict[str, tuple[Exception, str]] = task.job.result()
-        except Exception as error:  # what the task raised, in submitit's words
+        except Exception as error:  # submitit wraps the exception of the task in a text
             error_text = _last_line(
                 "\n".join(
                     line
@@ -303,7 +301,10 @@ class SubmititCrew:
 
 
 def _end(controller: psutil.Process) -> None:
-    """End a local task at once. submitit sends a SIGINT, which children of a command in the background do not hear."""
+    """Kill a local task and its children.
+
+    The SIGINT of submitit is ignored by children of a command in the background.
+    """
     for process in [*controller.children(recursive=True), controller]:
         with suppress(psutil.Error):
             process.kill()
@@ -337,12 +338,12 @@ def _check_slurm() -> None:
 
 
 def _slurm(*command: str) -> str:
-    """What a command of Slurm prints. Raises OSError, SubprocessError."""
+    """Return the output of a command of Slurm. Raises OSError, SubprocessError."""
     return subprocess.run(command, capture_output=True, text=True, timeout=ANSWER_S, check=True).stdout
 
 
 def _words(error: Exception) -> str:
-    """What went wrong, in one line; of a command, what it said."""
+    """Return an error in one line; for a command, the end of its standard error."""
     stderr = getattr(error, "stderr", None)
     if isinstance(stderr, bytes):
         stderr = stderr.decode(errors="replace")
@@ -357,9 +358,9 @@ def _last_line(text: str | None) -> str:
 
 @contextmanager
 def _quiet_children(log: Path) -> Iterator[None]:
-    """Let children that are started meanwhile write their standard error to a file.
+    """Redirect standard error to a file for children that are started meanwhile.
 
-    submitit starts its local controllers with ours, and Ctrl-C at a terminal would print a traceback of each.
+    submitit's local controllers inherit standard error, and Ctrl-C at a terminal would print a traceback of each.
     """
     with log.open("ab") as file:
         saved_stderr = os.dup(2)

@@ -1,11 +1,11 @@
-"""Runs as one process makes them, here or on another machine.
+"""Task: runs that one process makes, here or on another machine.
 
 outcome, load = timed_run(run)
-failed = run_task(RunTask(runs, store, owner))      # where all share a folder: a scheduler's task
+failed = run_task(RunTask(runs, store, owner))      # a scheduler's task, in a shared folder
 
-A task writes each run as it ends, so that one that is killed, runs out of time or loses its node loses the run in
-progress alone. Begun again (a scheduler may do that) it goes on where it was. It makes no further runs once the folder
-belongs to another command: `--resume` takes over from what a killed command left running.
+A task writes each run as it ends, so that a task that is killed, runs out of time or loses its node loses only the run
+in progress. Started again (a scheduler may do that) it continues where it was. It makes no further runs once the folder
+belongs to another command: `--resume` takes over from tasks that a killed command left running.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ OWNER = "owner"
 
 
 def timed_run(run: RunPlan, watch: Watch = ignore_progress) -> tuple[Outcome, dict[str, Any]]:
-    """A run with its metrics, and how busy the machine was. Raises what VirtualRunner raises."""
+    """Make a run; return its outcome with metrics, and the load. Raises what VirtualRunner raises."""
     meter = LoadMeter()
     outcome = VirtualRunner().run(run, watch)
     load = meter.read("virtual")
@@ -39,7 +39,7 @@ def timed_run(run: RunPlan, watch: Watch = ignore_progress) -> tuple[Outcome, di
 
 
 def portable(error: Exception) -> Exception:
-    """Itself when it can be pickled, else its words."""
+    """Return an exception that can be pickled: itself, or a RuntimeError with its text."""
     try:
         pickle.loads(pickle.dumps(error))
     except Exception:
@@ -49,26 +49,26 @@ def portable(error: Exception) -> Exception:
 
 @dataclass(frozen=True, slots=True)
 class RunTask:
-    """Runs that are made one after the other, and where they are written."""
+    """Runs to make one after the other, and the store to write them to."""
 
     runs: list[RunPlan]
     store: RunStore
     owner: str
-    """Token of the command that wants them."""
+    """Token of the command that handed the task in."""
 
     @property
     def folder(self) -> Path:
-        """Of what tasks need."""
+        """Folder for files of tasks."""
         return tasks_folder(self.store)
 
 
 def tasks_folder(store: RunStore) -> Path:
-    """Beside the folder `runs`."""
+    """Return the folder for files of tasks, beside the folder `runs`."""
     return store.folder.parent / TASKS
 
 
 def run_task(task: RunTask) -> dict[str, tuple[Exception, str]]:
-    """Make and write its runs. Returns, by name, the exceptions of runs that failed, with their tracebacks.
+    """Make and write the runs of a task; return name -> (exception, traceback) of those that failed.
 
     Raises OSError when a run cannot be written.
     """
@@ -84,7 +84,7 @@ def run_task(task: RunTask) -> dict[str, tuple[Exception, str]]:
         except Exception as error:
             failed[run.name] = portable(error), traceback.format_exc()
             continue
-        if _is_wanted(task):
+        if _is_wanted(task):  # another command may have taken the folder over during the run
             task.store.write(outcome, load)
     return failed
 

@@ -1,15 +1,14 @@
-"""Processes for virtual runs, which need nothing of each other: any number of processes gives the same outcomes.
+"""Executor of virtual runs in processes of this command; their number does not change outcomes.
 
     with WorkerPool(jobs) as crew:
-        begun = crew.hand_in(planned.runs)
-        report = carry_out(planned, tell, news_queue=begun)
+        news_queue = crew.hand_in(run_set.runs)
+        report = run_scenario(run_set, listener, news_queue=news_queue)
 
 Design note. This was a ProcessPoolExecutor. After Ctrl-C it waits for the runs in progress, for minutes; with its
-processes ended it was still seen to hang (an exception in the middle of its locks may leave them held; the cause was
-not traced); and when the front process is killed, the others compute on for nobody. Here a daemon thread serves each
-process, what they share are SimpleQueues, which no exception leaves locked, and nobody waits for a thread. A process
-ends when its parent does. None sees the SIGINT that a terminal sends to all: it is blocked while they are started, and
-they inherit that.
+processes ended it was still seen to hang (an exception inside its locks may leave them held; the cause was not traced);
+and when the front process is killed, its workers compute on. Here a daemon thread serves each process, the shared state
+is SimpleQueues, which no exception leaves locked, and no thread is joined. A process ends when its parent does. Workers
+do not see the SIGINT that a terminal sends to the group: it is blocked while they are started, and they inherit that.
 """
 
 from __future__ import annotations
@@ -40,18 +39,21 @@ from mrc_testbed.experiments.run_store import RunStore
 from mrc_testbed.experiments.virtual.estimate import Piece, measure
 
 PROGRESS_EVERY_S = 0.5
-"""Wall time between two messages of a run's progress."""
+"""Seconds of wall time between two progress messages of a run."""
 
 
 @dataclass(frozen=True, slots=True)
 class _PieceOf:
-    """A run of which a piece is to be measured."""
+    """Request to measure a piece of a run."""
 
     run: RunPlan
 
 
 class WorkerPool:
-    """All runs of a command are handed in at once, so that the last run of a scenario leaves no process idle."""
+    """Worker processes of a command.
+
+    All runs of a command are handed in at once, so that the last run of a scenario leaves no process idle.
+    """
 
     least_s = 0.0
 
@@ -60,9 +62,9 @@ class WorkerPool:
         self._processes: list[BaseProcess] = []
         self._stacks: list[Path] = []
         self._starting = Lock()
-        """Held while a process is started; after the end of this pool none is."""
+        """Lock around each start of a process, so that none is started after the end of the pool."""
         self._ended = False
-        ensure_running()  # a start that starts the tracker, too, unblocks SIGINT
+        ensure_running()  # starting it together with a process would unblock SIGINT
         for _ in range(jobs):
             self._start()
 
@@ -89,7 +91,7 @@ class WorkerPool:
         return self
 
     def __exit__(self, *_exception_info: object) -> None:
-        """Whatever still runs is of no use."""
+        """Kill all processes: runs in progress are of no use."""
         with self._starting:
             self._ended = True
         for process in self._processes:
@@ -109,7 +111,7 @@ class WorkerPool:
         news_queue: NewsQueue | None = None,
         numbers: Sequence[int] | None = None,
     ) -> NewsQueue:
-        """They begin in this order; with costs by name the dearest first, so that no process ends long after others."""
+        """Queue runs in this order; with costs the longest first, so that all processes end at about one time."""
         news_queue = SimpleQueue() if news_queue is None else news_queue
         numbered_runs = list(zip(numbers or range(len(runs)), runs, strict=True))
         for number, run in (
@@ -119,7 +121,7 @@ class WorkerPool:
         return news_queue
 
     def measure(self, runs: list[RunPlan]) -> Iterator[tuple[RunPlan, Piece]]:
-        """A piece of each run, as they end. Raises what a run raises."""
+        """Yield a measured piece of each run, as they end. Raises what a run raises."""
         news: SimpleQueue[tuple[int, tuple[Piece, None] | Exception]] = SimpleQueue()
         for number, run in enumerate(runs):
             self._job_queue.put((number, _PieceOf(run), news))
@@ -130,7 +132,7 @@ class WorkerPool:
             yield runs[number], measured_piece[0]
 
     def _serve(self, pipe: Connection, process: BaseProcess, stack: Path) -> None:
-        """Hand run after run to a process. Where it dies its run is lost, and another process takes the next one."""
+        """Give runs to a process, one by one. If it dies, its run is lost and a new process is started."""
         while (job := self._job_queue.get()) is not None:
             number, task, news = job
             try:
@@ -155,8 +157,8 @@ class WorkerPool:
 
 
 def _work(pipe: Connection, stack: str) -> None:
-    """A process: one run, or a piece of one, after the other, until its parent ends."""
-    # Open to the end of the process: a crash leaves no time to open it.
+    """Run as a worker process: make runs, or measure pieces, until the parent ends."""
+    # Stays open: a crash leaves no time to open it.
     faulthandler.enable(os.open(stack, os.O_WRONLY | os.O_CLOEXEC), all_threads=False)
     Thread(target=_end_with_parent, daemon=True).start()
     gc.freeze()  # modules stay: what is collected after a run is the run's alone
@@ -172,7 +174,7 @@ def _work(pipe: Connection, stack: str) -> None:
 
 
 def _progress_sender(pipe: Connection) -> Callable[[float, float], None]:
-    """What tells the parent of a run's progress, now and then."""
+    """Return a callback that sends a run's progress to the parent, every PROGRESS_EVERY_S at most."""
     sent_at = time.monotonic()
 
     def send_progress(share: float, now: float) -> None:

@@ -1,1 +1,1 @@
-"""Results for other tools: Parquet, pandas frames, nccl-tests' JSON. `mrc report DIR --parquet FILE`; docs/data.md."""
+"""Export of results: Parquet, pandas frames, JSON of nccl-tests (docs/data.md)."""

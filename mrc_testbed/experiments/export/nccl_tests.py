@@ -1,6 +1,6 @@
 """Collectives of results in the JSON shape of nccl-tests (version 3 of its output file; docs/data.md).
 
-What is not ours is absent, not made up: in-place buffers, NCCL's version, the environment, devices beside their host.
+Keys without an equivalent are absent: in-place buffers, NCCL's version, the environment, devices beside their host.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from mrc_testbed.hosts.traffic.collectives import KINDS
 
 VERSION = 3
 KINDS_BY_SHARE = ("all_gather", "reduce_scatter", "all_to_all", "all_to_allv")
-"""Kinds whose `count` is of one rank's share; of the others it is of the whole buffer."""
+"""Kinds whose `count` is that of one rank's share; for the others it is that of the whole buffer."""
 REDUCING = ("all_reduce", "reduce_scatter")
-"""Beginnings of kinds that add up."""
+"""Name prefixes of kinds that add elements."""
 NO_ROOT = f"{-1:6}"
-"""Blanks and all, as nccl-tests write it."""
+"""Root of a collective without one, padded as nccl-tests writes it."""
 
 RunCollective = tuple[Outcome, CollectiveOutcome]
 
 
 def write_nccl_tests(paths: Sequence[Path], folder: Path, skipped: list[str]) -> list[Path]:
-    """Write a document for each collective and set of ranks of each folder of results; which files.
+    """Write a document for each collective and set of ranks of each folder of results; return the files.
 
     `skipped` gets why a folder of results was left out. Raises ResultsError without any collective, OSError.
     """
@@ -56,7 +56,7 @@ def write_nccl_tests(paths: Sequence[Path], folder: Path, skipped: list[str]) ->
 
 
 def _groups(outcomes: Sequence[Outcome]) -> dict[tuple[str, tuple[str, ...]], list[RunCollective]]:
-    """(kind, ranks) -> the collectives of that kind on these ranks. Training is none: it has several."""
+    """Return (kind, ranks) -> collectives of that kind on these ranks; training has no single kind."""
     groups: dict[tuple[str, tuple[str, ...]], list[RunCollective]] = {}
     for outcome in outcomes:
         for collective in outcome.collectives:
@@ -68,8 +68,12 @@ def _groups(outcomes: Sequence[Outcome]) -> dict[tuple[str, tuple[str, ...]], li
 def document(
     results: ResultFolder, kind: str, ranks: Sequence[str], run_collectives: Sequence[RunCollective]
 ) -> dict[str, Any]:
-    """One document: a row a run, named in `experiment_name`. Runs that failed are errors, and in no average."""
+    """Return one document: a row for each run, named in `experiment_name`.
+
+    Runs that failed are listed as errors, and left out of averages.
+    """
     rows = [_row(outcome, collective) for outcome, collective in run_collectives]
+    # numbers of a run that failed are no measurement
     valid_rows = [row for row, (outcome, _) in zip(rows, run_collectives, strict=True) if not outcome.cause]
     failed = [f"{outcome.name}: {outcome.cause}" for outcome, _ in run_collectives if outcome.cause]
     wrong_count = sum(row["out_of_place"]["nwrong"] > 0 for row in rows)
@@ -126,14 +130,14 @@ def _row(outcome: Outcome, collective: CollectiveOutcome) -> dict[str, Any]:
 
 
 def _names(outcome: Outcome, collective: CollectiveOutcome) -> Iterator[str]:
-    """The run, and the workload where the run has several."""
+    """Yield the name of the run, and of the workload where the run has several."""
     yield outcome.name
     if len(outcome.collectives) > 1:
         yield collective.work
 
 
 def _per_iteration(times_us: list[float]) -> dict[str, Any]:
-    """Statistics with nccl-tests' own definitions of median and percentiles."""
+    """Return statistics with nccl-tests' own definitions of median and percentiles."""
     sorted_us, mean = sorted(times_us), fmean(times_us)
     deviation = pstdev(times_us, mean)
 

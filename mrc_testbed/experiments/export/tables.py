@@ -1,10 +1,10 @@
-"""Results in long form, a row a run, time and metric, for whatever reads Parquet and for pandas (docs/data.md).
+"""Results in long form, a row for each run, time and metric, as Parquet and for pandas (docs/data.md).
 
     write_parquet([Path("results")], Path("results.parquet"))
     frame([Path("results")], Rows.METRICS)
 
-Rows come from what `mrc run` wrote (experiments/results.py). pyarrow and pandas are the extra `data`; who lacks it is
-told so.
+Rows come from the results of `mrc run` (experiments/results.py). pyarrow and pandas are the extra `data`; without it
+UsageError names the missing package.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ class Rows(Flag):
     """Kinds of rows."""
 
     METRICS = auto()
-    """Of a whole run, those of `metrics` in its JSON file; they have no time."""
+    """Metrics of a whole run, `metrics` in its JSON file; they have no time."""
     SERIES = auto()
-    """Of one interval, named as in its CSV file, and the iterations of collectives and training; at their end."""
+    """Series by interval, named as in the CSV file, and iterations, each at its end time."""
     METRICS_AND_SERIES = METRICS | SERIES
 
 
 class LongRow(NamedTuple):
-    """What differs between the rows of one run. `value` None: not measured, or could not be read."""
+    """Columns that differ between the rows of one run. `value` None: not measured, or unreadable."""
 
     time_s: float | None
     metric: str
@@ -51,7 +51,7 @@ class LongRow(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ResultFolder:
-    """A folder of results that can be read, its runs as the manifest lists them."""
+    """A readable folder of results, with its runs as the manifest lists them."""
 
     path: Path
     manifest: dict[str, Any]
@@ -59,10 +59,10 @@ class ResultFolder:
 
 
 def result_folders(paths: Sequence[Path], skipped: list[str]) -> Iterator[ResultFolder]:
-    """All folders of results at or below the paths, each once, one in memory at a time.
+    """Yield all folders of results at or below the paths, each once, one in memory at a time.
 
-    Among several, those that cannot be read (of another version, half removed) are left out; `skipped` gets why.
-    Raises ResultsError when there are none.
+    Folders that cannot be read (of another version, half removed) are left out, and `skipped` gets the reason.
+    Raises ResultsError when no folder can be read.
     """
     read = False
     for folder in _folders(paths):
@@ -78,12 +78,12 @@ def result_folders(paths: Sequence[Path], skipped: list[str]) -> Iterator[Result
 
 
 def _folders(paths: Sequence[Path]) -> list[Path]:
-    """Raises ResultsError when a path holds none."""
+    """Return folders of results, each once. Raises ResultsError for a path without any."""
     return list({folder.resolve(): folder for path in paths for folder in folders_below(path)}.values())
 
 
 def long_rows(outcome: Outcome, kinds: Rows = Rows.METRICS_AND_SERIES) -> Iterator[LongRow]:
-    """The rows of one run."""
+    """Yield the rows of one run."""
     if Rows.METRICS in kinds:
         works = outcome.works()
         for name, value in outcome.metrics.items():
@@ -107,9 +107,10 @@ def long_rows(outcome: Outcome, kinds: Rows = Rows.METRICS_AND_SERIES) -> Iterat
 
 
 def write_parquet(paths: Sequence[Path], file: Path, skipped: list[str] | None = None) -> int:
-    """Write all rows of all results at or below the paths; how many. Raises ResultsError, UsageError, OSError.
+    """Write all rows of all results at or below the paths; return their number.
 
-    The file appears when it is whole. `skipped` gets why a folder was left out.
+    The file appears when it is whole. `skipped` gets the reason for each folder left out. Raises ResultsError,
+    UsageError, OSError.
     """
     _need("pyarrow")
     import pyarrow.parquet as parquet
@@ -124,7 +125,7 @@ def write_parquet(paths: Sequence[Path], file: Path, skipped: list[str] | None =
 
 
 def frame(paths: Sequence[Path], kinds: Rows, skipped: list[str] | None = None) -> pandas.DataFrame:
-    """The rows as a pandas frame. Raises ResultsError, UsageError."""
+    """Return the rows as a pandas frame. Raises ResultsError, UsageError."""
     _need("pandas")
     _need("pyarrow")
     import pyarrow as pa
@@ -135,7 +136,7 @@ def frame(paths: Sequence[Path], kinds: Rows, skipped: list[str] | None = None) 
 
 
 def _need(package: str) -> None:
-    """Raises UsageError without a package of the extra `data`."""
+    """Raise UsageError if a package of the extra `data` is not installed."""
     from importlib.util import find_spec
 
     if find_spec(package) is None:
@@ -146,12 +147,12 @@ def _need(package: str) -> None:
 
 
 def _labels(paths: Sequence[Path]) -> dict[str, pyarrow.DataType]:
-    """Keys that label the runs, of all results, with the type of their column: numbers where all are."""
+    """Return label keys of all runs with the type of their column: numbers where all values are numbers."""
     import pyarrow as pa
 
     values: dict[str, list[Any]] = {}
     for folder in _folders(paths):
-        with suppress(ResultsError, KeyError, TypeError, AttributeError):  # `result_folders` says what is wrong
+        with suppress(ResultsError, KeyError, TypeError, AttributeError):  # `result_folders` reports the error
             for run in read_manifest(folder)["runs"]:
                 for key, value in run["label"].items():
                     values.setdefault(key, []).append(value)
@@ -192,14 +193,14 @@ def _schema(labels: dict[str, pyarrow.DataType]) -> pyarrow.Schema:
 
 
 def column_of(label: str) -> str:
-    """Column of a key of a run's label."""
+    """Return the column of a key of a run's label."""
     return label if label == VARIANT else SWEEP + label
 
 
 def _tables(
     paths: Sequence[Path], kinds: Rows, labels: dict[str, pyarrow.DataType], skipped: list[str]
 ) -> Iterator[pyarrow.Table]:
-    """A table a run."""
+    """Yield a table for each run."""
     import pyarrow as pa
 
     schema = _schema(labels)
@@ -217,7 +218,7 @@ def _tables(
 def _of_run(
     folder: ResultFolder, outcome: Outcome, load: dict[str, Any], labels: dict[str, pyarrow.DataType]
 ) -> dict[str, Any]:
-    """The columns that are the same in all rows of a run."""
+    """Return the columns that are the same in all rows of a run."""
     import pyarrow as pa
 
     manifest = folder.manifest

@@ -178,7 +178,7 @@ def _apply_overrides(
     scale: str | None,
     study: Changes,
 ) -> Scenario:
-    """Return the scenario after overrides: environments, scale, variant, study, sweep values, in this order."""
+    """Apply overrides in the order environments, scale, variant, study, sweep values."""
     raw = deepcopy(document.raw)
     prefix: Loc = ()
     for environment in environments:

@@ -28,7 +28,7 @@ from mrc_testbed.faults.terms import Part, Rate, Seconds, Share, Size
 OWN_SCALE = "own"
 """Name, in rules, of a file as it is without one of its scales."""
 PROGRAM_ITERATIONS_MAX, PROGRAM_WARM_UP_MAX = 100, 20
-"""Most steps of a program: a rank may be that far ahead of another; 127 is the limit (collective_rank.py)."""
+"""Most steps of a program; a rank may be that far ahead of another, 127 at most (collective_rank.py)."""
 DEPTH_MAX = 1e6
 """Deepest queue that a file can ask for, in BDPs: no buffer is so deep."""
 Depth = Annotated[float, Field(ge=0, le=DEPTH_MAX)]
@@ -182,7 +182,7 @@ class Transport(Part):
     config: dict[str, Any] = {}
     """Keys of mrc_testbed.hosts.engine.config.Config (mrc) or of rocev2's RcConfig."""
     clock: Annotated[float, Field(ge=1e-3, le=1e3)] = 1.0
-    """Factor on times that `config` does not set, for round trips other than 10 ms (§11.4); virtual runs only."""
+    """Factor on times that `config` does not set, for round trips other than 10 ms (§11.4); virtual only."""
 
 
 class Work(Part):
@@ -511,7 +511,7 @@ class Rule(Part):
     """Base of the rules: the runs that a rule is for, and its reason."""
 
     where: dict[str, Any] = {}
-    """Variant and sweep values of the runs that are judged, as in {variant: mrc, loss: 1%}; empty: all runs."""
+    """Variant and sweep values of judged runs, as in {variant: mrc, loss: 1%}; empty: all runs."""
     only: Environment | list[Environment] | None = None
     """Environments in which the rule holds; None: in all."""
     why: str = ""
@@ -682,7 +682,7 @@ class Scenario(Part):
     repeat: int = Field(1, ge=1)
     """Repetitions; repetition n has the seed + n."""
     seed: int = 1
-    """Seed of all random choices."""
+    """The seed of all random choices."""
     live: dict[str, Any] = {}
     """Overrides on the live fabric."""
     bmv2: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""Faults of one run as steps: random draws made, `for` turned into an undo step, links and nodes by name.
+"""Faults of one run as steps: random draws made, `for` turned into an undo step, names resolved.
 
     for step in steps(run.scenario, plan, seed=run.seed):
             step.time, step.fault, step.undo

@@ -134,7 +134,7 @@ class PlannedWork:
 
 
 def planned_work(scenario: Scenario, plan: Plan, seed: int) -> PlannedWork:
-    """Return flows and collectives of a scenario, drawn by the seed. Raises TrainingProgramError, TraceError."""
+    """Draw flows and collectives of a scenario by the seed. Raises TrainingProgramError, TraceError."""
     return PlannedWork(
         tuple(work_names(scenario)), tuple(_flows(scenario, plan, seed)), tuple(_groups(scenario, plan, seed))
     )
@@ -206,7 +206,7 @@ def _permutation(work: Permutation, plan: Plan, dice: random.Random) -> list[tup
 
 
 def _groups(scenario: Scenario, plan: Plan, seed: int) -> Iterator[CollectivePlan]:
-    """Yield all collectives and programs, in file order, each of several `jobs`; hosts may be drawn by seed.
+    """Yield all collectives and programs in file order, one for each of `jobs`; the seed may draw hosts.
 
     Raises TrainingProgramError for a program that cannot run.
     """

@@ -31,7 +31,7 @@ def queue_settings(queues: QueuesPart, bdp: float, rtt_s: float) -> dict[str, An
 
 
 def tier_queues(scenario: Scenario, rate_bps: float) -> QueueProfile:
-    """Return queues of ports with a rate of their own, whose thresholds follow from it. Raises ProfileError."""
+    """Return the queues of ports of this rate, whose thresholds follow from it. Raises ProfileError."""
     queues, rtt_s = scenario.queues, scenario.links.rtt
     bdp = rate_bps * rtt_s / 8
     return QueueProfile.from_bdp(bdp, ecn=queues.ecn, trim=queues.trim, **queue_settings(queues, bdp, rtt_s))

@@ -1,4 +1,4 @@
-"""Sizes of a scenario's workloads next to what fills the network: small messages do not show bandwidth.
+"""Sizes of workloads next to the size that fills the network: small messages do not show bandwidth.
 
 for line in size_lines(plan): ...   # "job: all_reduce of 256 KiB, writes of 32 KiB = 32 packets; ..."
 """

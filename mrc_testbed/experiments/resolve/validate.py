@@ -1,4 +1,4 @@
-"""Check that the names of a scenario exist: hosts, links, switches, configuration keys, metrics, variants.
+"""Checks that the names in a scenario exist: hosts, links, switches, keys, metrics, variants.
 
 problems = check(document, scenario)      # [] when all is well
 """
@@ -54,7 +54,7 @@ MODES_WITH_PATHS = ("srv6", "stev")
 
 
 def dimensions_of(scenario: Scenario) -> Plan:
-    """Return the fabric of a scenario without mode and rates; an outline where only the fluid model takes it.
+    """Return a scenario's fabric without mode and rates; an outline where only the fluid model takes it.
 
     Raises PlanError.
     """
@@ -94,7 +94,7 @@ def _default_name(work: Any) -> str:
 
 
 def check(document: Document, scenario: Scenario, *, outlined: bool = False) -> list[Problem]:
-    """Return the problems of one expanded scenario. `outlined`: its fabric may be larger than a plan can be."""
+    """Return the problems of one scenario. `outlined`: its fabric may be larger than a plan can be."""
     part = scenario.fabric
     try:
         sizes = part.planes, part.racks, part.spines, part.hosts_per_rack
@@ -177,7 +177,7 @@ def _work(work: Work, scenario: Scenario, plan: Plan) -> Iterator[tuple[str, str
 
 
 def _jobs(work: RankWork, hosts: tuple[str, ...], plan: Plan) -> Iterator[tuple[str, str]]:
-    """Yield the mistakes of a workload with ranks on these hosts; for several jobs those of the first faulty job."""
+    """Yield the mistakes of a workload with ranks on these hosts; of several jobs, the first faulty one."""
     if not isinstance(work.ranks, int):
         if work.jobs > 1:
             yield "jobs", f"{work.jobs} jobs choose their hosts by `placement`: give how many `ranks` each has"

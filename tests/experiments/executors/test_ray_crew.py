@@ -42,5 +42,5 @@ def test_no_ray_cluster__is_told_with_how_to_start_one(tmp_path, monkeypatch):
     monkeypatch.setenv("RAY_ADDRESS", f"127.0.0.1:{free_port()}")
     files(tmp_path)
     said = refused("study", str(tmp_path / "study.yaml"), "--executor", "ray", "--out", str(tmp_path / "out"))
-    assert "--executor ray: no cluster (nobody listens at 127.0.0.1:" in said and "ray start --head" in said
+    assert "--executor ray: no cluster (no process listens at 127.0.0.1:" in said and "ray start --head" in said
     assert not (tmp_path / "out").exists()
