@@ -26,7 +26,7 @@ from mrc_testbed.hosts.engine.events import Completion, EvChanged, Event, PlaneC
 from mrc_testbed.hosts.engine.qp import EngineQpState, EngineQueuePair
 from mrc_testbed.hosts.traffic.file_transfer import MAX_OUTSTANDING, PROGRESS_S, Pacer
 from mrc_testbed.simulator.fabric import VirtualFabric
-from mrc_testbed.simulator.planned_fabric import planned
+from mrc_testbed.simulator.planned_fabric import fabric_of
 from mrc_testbed.topologies.plan import Plan
 
 SETTLE_S, SETTLE_RTTS = 0.05, 5
@@ -45,7 +45,7 @@ class VirtualBackend:
 
     def __init__(self, plan: Plan, seed: int) -> None:
         self.plan, self.seed = plan, seed
-        self.fabric: VirtualFabric = planned(plan, seed=seed, keep_events=False)
+        self.fabric: VirtualFabric = fabric_of(plan, seed=seed, keep_events=False)
         self._transfers: dict[tuple[str, int], _VirtualTransfer] = {}
         self._numbers = count(1)
         self._health = {host.name: PathHealth(plan, host) for host in plan.hosts}
@@ -168,7 +168,7 @@ class VirtualBackend:
             end = ""
             if switch is not None and switch.blackhole:
                 end = f"ends at {a}: it forwards nothing"
-            elif not port.up:
+            elif not port.is_up:
                 end = f"ends at {a}: {link} is down"
             elif port.swallows:
                 end = f"ends on the cable {link}: loses everything (injected)"
@@ -239,7 +239,7 @@ class _VirtualTransfer:
         """Bytes of each write that was posted and has not completed."""
         self._is_due = False
         self._host.on_completion(self.qp.qpn, self._on_completion)
-        self._host.at(fabric.now, self._start)
+        self._host.schedule(fabric.now, self._start)
 
     def _start(self) -> None:
         now, number, qpn = self.fabric.now, self.number, self.qp.qpn
@@ -253,7 +253,7 @@ class _VirtualTransfer:
             if now < self._pacer.next_at():
                 if not self._is_due:
                     self._is_due = True
-                    self._host.at(self._pacer.next_at(), self._post)
+                    self._host.schedule(self._pacer.next_at(), self._post)
                 return
             chunk = self._data[self._posted : self._posted + self.order.chunk_bytes]
             wr_id = self.qp.post_write(chunk, self._region.va + self._posted, self._region.rkey, now=now)

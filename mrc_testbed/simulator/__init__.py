@@ -6,19 +6,19 @@ use()
 
 from mrc_testbed.simulator.fabric import VirtualFabric  # noqa: E402 - after use(), which decides where modules come from
 from mrc_testbed.simulator.profiles import (  # noqa: E402
-    UNLIMITED,
+    UNLIMITED_QUEUES,
     HostProfile,
     Line,
     LinkProfile,
     ProfileError,
     QueueProfile,
     Scale,
-    scaled,
+    scaled_profiles,
 )
 from mrc_testbed.simulator.workloads import Flow, incast, jain, permutation, rates_bps, run_all  # noqa: E402
 
 __all__ = [
-    "UNLIMITED",
+    "UNLIMITED_QUEUES",
     "Flow",
     "HostProfile",
     "Line",
@@ -32,5 +32,5 @@ __all__ = [
     "permutation",
     "rates_bps",
     "run_all",
-    "scaled",
+    "scaled_profiles",
 ]

@@ -1,8 +1,8 @@
 /* The event queues of mrc_testbed/simulator/events.py: heaps of four children a node, times and serial numbers in one array.
  *
  * An event is a handler and its argument; the handler is called as handler(argument, time). EventQueue: events come in
- * order of time, those of one instant in the order in which they were pushed. LookaheadQueue: the same for each place, one
- * place after the other. Both do what the Python classes do, and those tell why.
+ * order of time, those of one instant in the order in which they were pushed. LookaheadQueue: the same for each node, one
+ * node after the other. Both do what the Python classes do, and those tell why.
  */
 
 #define PY_SSIZE_T_CLEAN
@@ -141,10 +141,10 @@ static int handle(Event event)
 
 static int by_time(const void *a, const void *b) { return before(a, b) ? -1 : 1; }
 
-/* Takes the events out of which wanted(handler, argument) is true, and appends them to `found` with their time. Returns 0,
+/* Takes the events out of which predicate(handler, argument) is true, and appends them to `found` with their time. Returns 0,
  * or -1 with an exception; then those taken out are gone.
  */
-static int heap_take(Heap *heap, PyObject *wanted, Heap *found)
+static int heap_take(Heap *heap, PyObject *predicate, Heap *found)
 {
     /* In order of time; a sorted array is a heap, and stays one without some of its events. */
     qsort(heap->events, (size_t)heap->count, sizeof(Event), by_time);
@@ -154,7 +154,7 @@ static int heap_take(Heap *heap, PyObject *wanted, Heap *found)
         int take = 0;
         if (!failed) {
             PyObject *args[2] = {event.handler, event.argument};
-            PyObject *answer = PyObject_Vectorcall(wanted, args, 2, NULL);
+            PyObject *answer = PyObject_Vectorcall(predicate, args, 2, NULL);
             take = answer == NULL ? -1 : PyObject_IsTrue(answer);
             Py_XDECREF(answer);
             if (heap->count != count) {
@@ -268,13 +268,13 @@ static PyObject *queue_halt(Queue *self, PyObject *Py_UNUSED(none))
     Py_RETURN_NONE;
 }
 
-static PyObject *queue_take(Queue *self, PyObject *wanted)
+static PyObject *queue_take(Queue *self, PyObject *predicate)
 {
     Heap found = {0};
-    return arguments_of(&found, heap_take(&self->heap, wanted, &found));
+    return arguments_of(&found, heap_take(&self->heap, predicate, &found));
 }
 
-static PyObject *queue_place(Queue *self, PyObject *Py_UNUSED(side)) { return Py_NewRef(self); }
+static PyObject *queue_add_node(Queue *self, PyObject *Py_UNUSED(side)) { return Py_NewRef(self); }
 
 static PyObject *queue_note_part(PyObject *Py_UNUSED(self), PyObject *const *Py_UNUSED(args), Py_ssize_t Py_UNUSED(count))
 {
@@ -307,22 +307,22 @@ static void queue_dealloc(Queue *self)
 }
 
 static PyMethodDef queue_methods[] = {
-    {"push", (PyCFunction)(void (*)(void))queue_push, METH_FASTCALL, "push(at, handler, argument): not before now"},
+    {"push", (PyCFunction)(void (*)(void))queue_push, METH_FASTCALL, "push(time, handler, argument): not before now"},
     {"next_at", (PyCFunction)queue_next_at, METH_NOARGS, "Time of the next event; inf when there is none."},
     {"count_if_alone", (PyCFunction)queue_count_if_alone, METH_O, "count_if_alone(now): True when nothing else is due"},
     {"run", (PyCFunction)queue_run, METH_O, "run(end): True when it was halted"},
     {"halt", (PyCFunction)queue_halt, METH_NOARGS, "End run() after the event being handled."},
-    {"take", (PyCFunction)queue_take, METH_O, "take(wanted): the arguments of events taken out, in order"},
-    {"place", (PyCFunction)queue_place, METH_O, "The queue itself: it knows no places."},
-    {"keep_near", (PyCFunction)(void (*)(void))queue_keep_near, METH_FASTCALL, "Nothing: places do not have turns."},
-    {"note_part", (PyCFunction)(void (*)(void))queue_note_part, METH_FASTCALL, "Nothing: places do not have turns."},
+    {"take", (PyCFunction)queue_take, METH_O, "take(predicate): the arguments of events taken out, in order"},
+    {"add_node", (PyCFunction)queue_add_node, METH_O, "The queue itself: it knows no nodes."},
+    {"keep_near", (PyCFunction)(void (*)(void))queue_keep_near, METH_FASTCALL, "Nothing: nodes do not have turns."},
+    {"note_part", (PyCFunction)(void (*)(void))queue_note_part, METH_FASTCALL, "Nothing: nodes do not have turns."},
     {"note_delay", (PyCFunction)queue_note_delay, METH_O, "Nothing: the order is exact."},
     {NULL, NULL, 0, NULL},
 };
 
 static PyMemberDef queue_members[] = {
     {"now", T_DOUBLE, offsetof(Queue, now), 0, "Virtual time, seconds."},
-    {"done", T_LONGLONG, offsetof(Queue, done), 0, "Events handled so far."},
+    {"event_count", T_LONGLONG, offsetof(Queue, done), 0, "Events handled so far."},
     {NULL, 0, 0, 0, NULL},
 };
 
@@ -355,7 +355,7 @@ static PyTypeObject QueueType = {
     .tp_as_sequence = &queue_as_sequence,
 };
 
-/* ---- events in order of time at each place ------------------------------------------------------------------- */
+/* ---- events in order of time at each node ------------------------------------------------------------------- */
 
 typedef struct Lookahead Lookahead;
 
@@ -375,67 +375,67 @@ typedef struct {
 typedef struct {
     /* What an event from elsewhere needs: one line of the CPU's caches. */
     PyObject_HEAD
-    vectorcallfunc call; /* add(); a place is called, so that no object of its method is needed for that */
+    vectorcallfunc call; /* add(); a node is called, so that no object of its method is needed for that */
     Heap heap;
     double listed; /* its earliest time among the turns; infinite: not there; -infinite: it has its turn */
     double now;    /* time of its last event */
     /* What its turn needs. */
     Lookahead *queue;
-    int sorted; /* events of the heap; behind them are those that came since the place's turn, as they came: to sort
+    int sorted; /* events of the heap; behind them are those that came since the node's turn, as they came: to sort
                    them in is cheap when the whole heap is in the caches */
     int number;
     Near near; /* see keep_near() */
     char side, fetches_parts;
-} Place;
+} Node;
 
 enum { LINE = 64, COLLECTOR_BYTES = 16 }; /* what the CPU fetches at a time; what Python's collector has in front */
-_Static_assert(offsetof(Place, queue) == LINE, "what comes from elsewhere touches one line");
-_Static_assert((sizeof(Place) + COLLECTOR_BYTES) % LINE == 0, "so a place begins where a line does");
+_Static_assert(offsetof(Node, queue) == LINE, "what comes from elsewhere touches one line");
+_Static_assert((sizeof(Node) + COLLECTOR_BYTES) % LINE == 0, "so a node begins where a line does");
 
 struct Lookahead {
     PyObject_HEAD
     vectorcallfunc call; /* add() */
-    Heap heap; /* events of no place */
-    PyObject *places;
+    Heap heap; /* events of no node */
+    PyObject *nodes;
     Part parts[PARTS];
     int noted; /* parts */
-    Heap turns[2]; /* by side: when places are due, by their numbers; no handlers, and entries that are out of date */
-    int sided; /* whether places of one side reach those of the other only */
-    Place *running;
+    Heap turns[2]; /* by side: when nodes are due, by their numbers; no handlers, and entries that are out of date */
+    int sided; /* whether nodes of one side reach those of the other only */
+    Node *running;
     long long done;
     double now, ahead;
     double stretch; /* where the stretch ends; -infinite between stretches */
     char halted;
 };
 
-static PyTypeObject PlaceType, LookaheadType;
+static PyTypeObject NodeType, LookaheadType;
 
-/* Sorts in what came since the place's last turn. */
-static void sort_in(Place *place)
+/* Sorts in what came since the node's last turn. */
+static void sort_in(Node *node)
 {
-    while (place->sorted < place->heap.count)
-        sift_up(place->heap.events, place->sorted++);
+    while (node->sorted < node->heap.count)
+        sift_up(node->heap.events, node->sorted++);
 }
 
-/* When the first event of a place is due. */
-static double place_next(Place *place)
+/* When the first event of a node is due. */
+static double node_next(Node *node)
 {
-    sort_in(place);
-    return heap_next(&place->heap);
+    sort_in(node);
+    return heap_next(&node->heap);
 }
 
-/* Notes that a place is due at a time, infinite: not at all. Returns 0, or -1 with an exception and nothing noted. */
-static int list_turn(Place *place, double at)
+/* Notes that a node is due at a time, infinite: not at all. Returns 0, or -1 with an exception and nothing noted. */
+static int list_turn(Node *node, double at)
 {
-    if (place->queue == NULL)
-        return PyErr_SetString(PyExc_RuntimeError, "the queue of this place is gone"), -1;
-    if (at < INFINITY && heap_add(&place->queue->turns[place->side], at, place->number, NULL, NULL))
+    if (node->queue == NULL)
+        return PyErr_SetString(PyExc_RuntimeError, "the queue of this node is gone"), -1;
+    if (at < INFINITY && heap_add(&node->queue->turns[node->side], at, node->number, NULL, NULL))
         return -1;
-    place->listed = at;
+    node->listed = at;
     return 0;
 }
 
-static PyObject *place_from(Place *self, PyObject *const *args, Py_ssize_t count, int clamp)
+static PyObject *node_from(Node *self, PyObject *const *args, Py_ssize_t count, int clamp)
 {
     double at;
     if (time_of(args, count, &at))
@@ -443,7 +443,7 @@ static PyObject *place_from(Place *self, PyObject *const *args, Py_ssize_t count
     if (clamp && self->queue != NULL && at < self->queue->now)
         at = self->queue->now;
     if (at < self->now) {
-        PyErr_SetString(PyExc_RuntimeError, "an event in the past of its place: the queue looks further ahead than it may");
+        PyErr_SetString(PyExc_RuntimeError, "an event in the past of its node: the queue looks further ahead than it may");
         return NULL;
     }
     if (heap_append(&self->heap, at, ++self->heap.serial, args[1], args[2]))
@@ -457,14 +457,14 @@ static PyObject *place_from(Place *self, PyObject *const *args, Py_ssize_t count
     Py_RETURN_NONE;
 }
 
-static PyObject *place_add(PyObject *self, PyObject *const *args, size_t count, PyObject *names)
+static PyObject *node_add(PyObject *self, PyObject *const *args, size_t count, PyObject *names)
 {
     if (names != NULL && PyTuple_GET_SIZE(names))
-        return PyErr_SetString(PyExc_TypeError, "a place takes no arguments by name"), NULL;
-    return place_from((Place *)self, args, PyVectorcall_NARGS(count), 0);
+        return PyErr_SetString(PyExc_TypeError, "a node takes no arguments by name"), NULL;
+    return node_from((Node *)self, args, PyVectorcall_NARGS(count), 0);
 }
 
-static PyObject *place_push(Place *self, PyObject *const *args, Py_ssize_t count) { return place_from(self, args, count, 1); }
+static PyObject *node_push(Node *self, PyObject *const *args, Py_ssize_t count) { return node_from(self, args, count, 1); }
 
 static void forget_near(Near *near)
 {
@@ -482,7 +482,7 @@ static int lines_of(PyObject *object, Py_ssize_t shift)
     return lines < LINES_MAX ? (int)lines : LINES_MAX;
 }
 
-static PyObject *place_keep_near(Place *self, PyObject *const *args, Py_ssize_t count)
+static PyObject *node_keep_near(Node *self, PyObject *const *args, Py_ssize_t count)
 {
     if (count != 2)
         return PyErr_SetString(PyExc_TypeError, "keep_near() takes objects, and whether it fetches parts"), NULL;
@@ -525,38 +525,38 @@ static void fetch_parts(const Lookahead *queue, PyObject *object, int inner)
     }
 }
 
-/* Has the CPU fetch what the events of a place up to a time will look at: one by one it would wait for each. */
-static void fetch_near(Place *place, double end)
+/* Has the CPU fetch what the events of a node up to a time will look at: one by one it would wait for each. */
+static void fetch_near(Node *node, double end)
 {
-    Heap *heap = &place->heap;
+    Heap *heap = &node->heap;
     for (int i = 0; i < heap->count; i++)
         if (heap->events[i].at < end)
             fetch(heap->events[i].argument, 2);
-    for (Py_ssize_t i = 0; i < place->near.count; i++)
-        fetch((void *)(place->near.starts[i] & ~(uintptr_t)LINES_MAX), (int)(place->near.starts[i] & LINES_MAX));
-    for (int inner = 0; inner < 2 * place->fetches_parts; inner++)
+    for (Py_ssize_t i = 0; i < node->near.count; i++)
+        fetch((void *)(node->near.starts[i] & ~(uintptr_t)LINES_MAX), (int)(node->near.starts[i] & LINES_MAX));
+    for (int inner = 0; inner < 2 * node->fetches_parts; inner++)
         for (int i = 0; i < heap->count; i++)
             if (heap->events[i].at < end)
-                fetch_parts(place->queue, heap->events[i].argument, inner);
+                fetch_parts(node->queue, heap->events[i].argument, inner);
 }
 
-static PyObject *place_next_at(Place *self, PyObject *Py_UNUSED(none)) { return PyFloat_FromDouble(place_next(self)); }
+static PyObject *node_next_at(Node *self, PyObject *Py_UNUSED(none)) { return PyFloat_FromDouble(node_next(self)); }
 
-static PyObject *place_count_if_alone(Place *self, PyObject *now)
+static PyObject *node_count_if_alone(Node *self, PyObject *now)
 {
     if (self->queue == NULL)
-        return PyErr_SetString(PyExc_RuntimeError, "the queue of this place is gone"), NULL;
-    return count_if_alone(place_next(self), now, &self->queue->done);
+        return PyErr_SetString(PyExc_RuntimeError, "the queue of this node is gone"), NULL;
+    return count_if_alone(node_next(self), now, &self->queue->done);
 }
 
-static int place_traverse(Place *self, visitproc visit, void *arg)
+static int node_traverse(Node *self, visitproc visit, void *arg)
 {
     Py_VISIT(self->queue);
     Py_VISIT(self->near.objects);
     return heap_traverse(&self->heap, visit, arg);
 }
 
-static int place_clear(Place *self)
+static int node_clear(Node *self)
 {
     Py_CLEAR(self->queue);
     forget_near(&self->near);
@@ -566,55 +566,55 @@ static int place_clear(Place *self)
     return 0;
 }
 
-static void place_dealloc(Place *self)
+static void node_dealloc(Node *self)
 {
     PyObject_GC_UnTrack(self);
-    place_clear(self);
+    node_clear(self);
     PyMem_Free(self->heap.events);
     Py_TYPE(self)->tp_free(self);
 }
 
-static PyMethodDef place_methods[] = {
-    {"push", (PyCFunction)(void (*)(void))place_push, METH_FASTCALL, "push(at, handler, argument): not before now"},
-    {"keep_near", (PyCFunction)(void (*)(void))place_keep_near, METH_FASTCALL,
+static PyMethodDef node_methods[] = {
+    {"push", (PyCFunction)(void (*)(void))node_push, METH_FASTCALL, "push(time, handler, argument): not before now"},
+    {"keep_near", (PyCFunction)(void (*)(void))node_keep_near, METH_FASTCALL,
      "keep_near(objects, parts): what its handlers look at"},
-    {"next_at", (PyCFunction)place_next_at, METH_NOARGS, "Time of the next event here; inf when there is none."},
-    {"count_if_alone", (PyCFunction)place_count_if_alone, METH_O, "count_if_alone(now): True when nothing else is due"},
+    {"next_at", (PyCFunction)node_next_at, METH_NOARGS, "Time of the next event here; inf when there is none."},
+    {"count_if_alone", (PyCFunction)node_count_if_alone, METH_O, "count_if_alone(now): True when nothing else is due"},
     {NULL, NULL, 0, NULL},
 };
 
-static PyTypeObject PlaceType = {
+static PyTypeObject NodeType = {
     PyVarObject_HEAD_INIT(NULL, 0)
-    .tp_name = "mrc_testbed.simulator.event_queue.Place",
-    .tp_doc = "Events of one place of a LookaheadQueue, whose place() makes it; called as (at, handler, argument).",
-    .tp_basicsize = sizeof(Place),
+    .tp_name = "mrc_testbed.simulator.event_queue.NodeEvents",
+    .tp_doc = "Events of one node of a LookaheadQueue, whose node() makes it; called as (time, handler, argument).",
+    .tp_basicsize = sizeof(Node),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION | Py_TPFLAGS_HAVE_VECTORCALL,
-    .tp_vectorcall_offset = offsetof(Place, call),
+    .tp_vectorcall_offset = offsetof(Node, call),
     .tp_call = PyVectorcall_Call,
-    .tp_dealloc = (destructor)place_dealloc,
-    .tp_traverse = (traverseproc)place_traverse,
-    .tp_clear = (inquiry)place_clear,
-    .tp_methods = place_methods,
+    .tp_dealloc = (destructor)node_dealloc,
+    .tp_traverse = (traverseproc)node_traverse,
+    .tp_clear = (inquiry)node_clear,
+    .tp_methods = node_methods,
 };
 
-static PyObject *lookahead_place(Lookahead *self, PyObject *side)
+static PyObject *lookahead_add_node(Lookahead *self, PyObject *side)
 {
     int upper = PyObject_IsTrue(side);
     if (upper < 0)
         return NULL;
-    Place *place = PyObject_GC_New(Place, &PlaceType);
-    if (place == NULL)
+    Node *node = PyObject_GC_New(Node, &NodeType);
+    if (node == NULL)
         return NULL;
-    place->near = (Near){NULL, NULL, 0}, place->fetches_parts = 0;
-    place->call = place_add;
-    place->heap = (Heap){0}, place->sorted = 0;
-    place->queue = (Lookahead *)Py_NewRef(self);
-    place->number = (int)PyList_GET_SIZE(self->places), place->side = self->sided && upper;
-    place->now = 0, place->listed = INFINITY;
-    PyObject_GC_Track(place);
-    if (PyList_Append(self->places, (PyObject *)place))
-        Py_CLEAR(place);
-    return (PyObject *)place;
+    node->near = (Near){NULL, NULL, 0}, node->fetches_parts = 0;
+    node->call = node_add;
+    node->heap = (Heap){0}, node->sorted = 0;
+    node->queue = (Lookahead *)Py_NewRef(self);
+    node->number = (int)PyList_GET_SIZE(self->nodes), node->side = self->sided && upper;
+    node->now = 0, node->listed = INFINITY;
+    PyObject_GC_Track(node);
+    if (PyList_Append(self->nodes, (PyObject *)node))
+        Py_CLEAR(node);
+    return (PyObject *)node;
 }
 
 /* Finds where an object keeps an attribute: the machine word that is a reference to its value. */
@@ -682,21 +682,21 @@ static PyObject *lookahead_new(PyTypeObject *type, PyObject *args, PyObject *nam
         return NULL;
     self->call = lookahead_add;
     self->ahead = INFINITY, self->stretch = -INFINITY, self->sided = sided;
-    self->places = PyList_New(0);
-    if (self->places == NULL)
+    self->nodes = PyList_New(0);
+    if (self->nodes == NULL)
         Py_CLEAR(self);
     return (PyObject *)self;
 }
 
-static inline Place *place_of(Lookahead *self, long long number) { return (Place *)PyList_GET_ITEM(self->places, number); }
+static inline Node *node_of(Lookahead *self, long long number) { return (Node *)PyList_GET_ITEM(self->nodes, number); }
 
-/* Time of the first turn of a place of that side; infinite when there is none. */
+/* Time of the first turn of a node of that side; infinite when there is none. */
 static double first_turn_of(Lookahead *self, int side)
 {
     Heap *turns = &self->turns[side];
     while (turns->count) {
         Event *turn = &turns->events[0];
-        if (turn->at == place_of(self, turn->serial)->listed)
+        if (turn->at == node_of(self, turn->serial)->listed)
             return turn->at;
         heap_pop(turns);
     }
@@ -725,24 +725,24 @@ static int lookahead_handle(Lookahead *self, Event event)
     return (self->done & 0xFFF) == 0 ? PyErr_CheckSignals() : 0;
 }
 
-/* Runs all places of a side up to the end of the stretch, one after the other. Returns 0, or -1 with an exception. */
+/* Runs all nodes of a side up to the end of the stretch, one after the other. Returns 0, or -1 with an exception. */
 static int run_stretch(Lookahead *self, int side)
 {
     int failed = 0;
     double latest = self->now;
     while (!failed && first_turn_of(self, side) < self->stretch) {
-        Place *place = self->running = place_of(self, heap_pop(&self->turns[side]).serial);
-        place->listed = -INFINITY;
-        fetch_near(place, self->stretch);
-        while (!failed && place_next(place) < self->stretch) {
-            place->now = place->heap.events[0].at;
-            place->sorted--;
-            failed = lookahead_handle(self, heap_pop(&place->heap));
+        Node *node = self->running = node_of(self, heap_pop(&self->turns[side]).serial);
+        node->listed = -INFINITY;
+        fetch_near(node, self->stretch);
+        while (!failed && node_next(node) < self->stretch) {
+            node->now = node->heap.events[0].at;
+            node->sorted--;
+            failed = lookahead_handle(self, heap_pop(&node->heap));
         }
         latest = fmax(latest, self->now);
         self->running = NULL;
-        if (list_turn(place, place_next(place)))
-            place->listed = INFINITY, failed = -1; /* so that its next event lists it */
+        if (list_turn(node, node_next(node)))
+            node->listed = INFINITY, failed = -1; /* so that its next event lists it */
     }
     self->now = latest;
     return failed;
@@ -782,16 +782,16 @@ static PyObject *lookahead_halt(Lookahead *self, PyObject *Py_UNUSED(none))
     Py_RETURN_NONE;
 }
 
-static PyObject *lookahead_take(Lookahead *self, PyObject *wanted)
+static PyObject *lookahead_take(Lookahead *self, PyObject *predicate)
 {
     Heap found = {0};
-    int failed = heap_take(&self->heap, wanted, &found);
-    for (Py_ssize_t i = 0; !failed && i < PyList_GET_SIZE(self->places); i++) {
-        Place *place = place_of(self, i);
-        failed = heap_take(&place->heap, wanted, &found);
-        place->sorted = place->heap.count;
-        if (!failed && place != self->running && place->listed != heap_next(&place->heap))
-            failed = list_turn(place, heap_next(&place->heap));
+    int failed = heap_take(&self->heap, predicate, &found);
+    for (Py_ssize_t i = 0; !failed && i < PyList_GET_SIZE(self->nodes); i++) {
+        Node *node = node_of(self, i);
+        failed = heap_take(&node->heap, predicate, &found);
+        node->sorted = node->heap.count;
+        if (!failed && node != self->running && node->listed != heap_next(&node->heap))
+            failed = list_turn(node, heap_next(&node->heap));
     }
     return arguments_of(&found, failed);
 }
@@ -799,30 +799,30 @@ static PyObject *lookahead_take(Lookahead *self, PyObject *wanted)
 static Py_ssize_t lookahead_length(Lookahead *self)
 {
     Py_ssize_t count = self->heap.count;
-    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(self->places); i++)
-        count += place_of(self, i)->heap.count;
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(self->nodes); i++)
+        count += node_of(self, i)->heap.count;
     return count;
 }
 
 static int lookahead_traverse(Lookahead *self, visitproc visit, void *arg)
 {
-    Py_VISIT(self->places);
+    Py_VISIT(self->nodes);
     return heap_traverse(&self->heap, visit, arg);
 }
 
 static int lookahead_clear(Lookahead *self)
 {
-    /* The list stays, empty: turns name places by their numbers in it. */
+    /* The list stays, empty: turns name nodes by their numbers in it. */
     self->turns[0].count = self->turns[1].count = 0;
     heap_clear(&self->heap);
-    return self->places == NULL ? 0 : PyList_SetSlice(self->places, 0, PyList_GET_SIZE(self->places), NULL);
+    return self->nodes == NULL ? 0 : PyList_SetSlice(self->nodes, 0, PyList_GET_SIZE(self->nodes), NULL);
 }
 
 static void lookahead_dealloc(Lookahead *self)
 {
     PyObject_GC_UnTrack(self);
     heap_clear(&self->heap);
-    Py_XDECREF(self->places);
+    Py_XDECREF(self->nodes);
     PyMem_Free(self->heap.events);
     PyMem_Free(self->turns[0].events);
     PyMem_Free(self->turns[1].events);
@@ -830,24 +830,24 @@ static void lookahead_dealloc(Lookahead *self)
 }
 
 static PyMethodDef lookahead_methods[] = {
-    {"push", (PyCFunction)(void (*)(void))lookahead_push, METH_FASTCALL, "push(at, handler, argument): not before now"},
+    {"push", (PyCFunction)(void (*)(void))lookahead_push, METH_FASTCALL, "push(time, handler, argument): not before now"},
     {"next_at", (PyCFunction)lookahead_next_at, METH_NOARGS, "Time of the next event; inf when there is none."},
     {"count_if_alone", (PyCFunction)lookahead_count_if_alone, METH_O, "count_if_alone(now): True when nothing else is due"},
     {"run", (PyCFunction)lookahead_run, METH_O, "run(end): True when it was halted"},
     {"halt", (PyCFunction)lookahead_halt, METH_NOARGS, "End run() after the stretch being run."},
-    {"take", (PyCFunction)lookahead_take, METH_O, "take(wanted): the arguments of events taken out, in order"},
+    {"take", (PyCFunction)lookahead_take, METH_O, "take(predicate): the arguments of events taken out, in order"},
     {"keep_near", (PyCFunction)(void (*)(void))queue_keep_near, METH_FASTCALL,
-     "Nothing: events of no place come one by one."},
+     "Nothing: events of no node come one by one."},
     {"note_part", (PyCFunction)(void (*)(void))lookahead_note_part, METH_FASTCALL,
      "note_part(example, name): objects of that type lead to what they have by that name"},
-    {"place", (PyCFunction)lookahead_place, METH_O, "place(upper): one of its own, of either side"},
-    {"note_delay", (PyCFunction)lookahead_note_delay, METH_O, "note_delay(seconds): of the way between two places"},
+    {"add_node", (PyCFunction)lookahead_add_node, METH_O, "add_node(upper): events of one more node, on either side"},
+    {"note_delay", (PyCFunction)lookahead_note_delay, METH_O, "note_delay(seconds): of the way between two nodes"},
     {NULL, NULL, 0, NULL},
 };
 
 static PyMemberDef lookahead_members[] = {
     {"now", T_DOUBLE, offsetof(Lookahead, now), 0, "Virtual time, seconds."},
-    {"done", T_LONGLONG, offsetof(Lookahead, done), 0, "Events handled so far."},
+    {"event_count", T_LONGLONG, offsetof(Lookahead, done), 0, "Events handled so far."},
     {NULL, 0, 0, 0, NULL},
 };
 
@@ -856,7 +856,7 @@ static PySequenceMethods lookahead_as_sequence = {.sq_length = (lenfunc)lookahea
 static PyTypeObject LookaheadType = {
     PyVarObject_HEAD_INIT(NULL, 0)
     .tp_name = "mrc_testbed.simulator.event_queue.LookaheadQueue",
-    .tp_doc = "Events in order of time at each place; see mrc_testbed/simulator/events.py.",
+    .tp_doc = "Events in order of time at each node; see mrc_testbed/simulator/events.py.",
     .tp_basicsize = sizeof(Lookahead),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL,
     .tp_vectorcall_offset = offsetof(Lookahead, call),
@@ -876,7 +876,7 @@ static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "event_queue", NULL, 
 
 PyMODINIT_FUNC PyInit_event_queue(void)
 {
-    if (PyType_Ready(&QueueType) || PyType_Ready(&PlaceType) || PyType_Ready(&LookaheadType))
+    if (PyType_Ready(&QueueType) || PyType_Ready(&NodeType) || PyType_Ready(&LookaheadType))
         return NULL;
     PyObject *made = PyModule_Create(&module);
     if (made == NULL || PyModule_AddObjectRef(made, "EventQueue", (PyObject *)&QueueType)

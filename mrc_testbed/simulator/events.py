@@ -32,13 +32,13 @@ Entry = tuple[float, int, Handler, Any]
 """(time, serial number, handler, argument): the handler is called as handler(argument, time)."""
 
 
-class EventPlace(Protocol):
+class NodeEvents(Protocol):
     """Events of one place, in order of time; those of one instant in the order in which they were pushed."""
 
-    def __call__(self, at: float, handler: Handler, argument: Any, /) -> None:
+    def __call__(self, time: float, handler: Handler, argument: Any, /) -> None:
         """Call `handler(argument, at)` at a time that is not before now."""
 
-    def push(self, at: float, handler: Handler, argument: Any, /) -> None:
+    def push(self, time: float, handler: Handler, argument: Any, /) -> None:
         """Add an event, at now when its time has passed."""
 
     def next_at(self) -> float:
@@ -59,12 +59,12 @@ class EventPlace(Protocol):
         """
 
 
-class EventQueue(EventPlace, Protocol):
+class EventQueue(NodeEvents, Protocol):
     """All events, and those that belong to no place."""
 
     now: float
     """Virtual time, seconds."""
-    done: int
+    event_count: int
     """Events handled so far."""
 
     def __len__(self) -> int: ...
@@ -75,19 +75,19 @@ class EventQueue(EventPlace, Protocol):
     def halt(self) -> None:
         """End run() after the event being handled, or its stretch."""
 
-    def place(self, upper: bool, /) -> EventPlace:
+    def add_node(self, upper: bool, /) -> NodeEvents:
         """A place for events of its own, where the order knows places, on either side; else the queue itself."""
 
     def note_delay(self, delay_s: float, /) -> None:
         """Note that what happens at one place reaches another after that time, at the earliest."""
 
     def note_part(self, example: object, name: str, /) -> bool:
-        """Note that handlers look at what objects of that type have by a name; see EventPlace.keep_near.
+        """Note that handlers look at what objects of that type have by a name; see NodeEvents.keep_near.
 
         Whether it will be fetched: in machine code, and where the example has a value of its own by that name.
         """
 
-    def take(self, wanted: Callable[[Handler, Any], bool], /) -> list[Any]:
+    def take(self, predicate: Callable[[Handler, Any], bool], /) -> list[Any]:
         """Remove the events of which `wanted(handler, argument)` is true; returns their arguments in order."""
 
 
@@ -96,7 +96,7 @@ class PythonEventQueue:
 
     def __init__(self) -> None:
         self.now = 0.0
-        self.done = 0
+        self.event_count = 0
         self._heap: list[Entry] = []
         self._serial = 0
         self._halted = False
@@ -104,12 +104,12 @@ class PythonEventQueue:
     def __len__(self) -> int:
         return len(self._heap)
 
-    def __call__(self, at: float, handler: Handler, argument: Any) -> None:
+    def __call__(self, time: float, handler: Handler, argument: Any) -> None:
         self._serial = serial = self._serial + 1
-        heapq.heappush(self._heap, (at, serial, handler, argument))
+        heapq.heappush(self._heap, (time, serial, handler, argument))
 
-    def push(self, at: float, handler: Handler, argument: Any) -> None:
-        self(max(at, self.now), handler, argument)
+    def push(self, time: float, handler: Handler, argument: Any) -> None:
+        self(max(time, self.now), handler, argument)
 
     def next_at(self) -> float:
         return self._heap[0][0] if self._heap else inf
@@ -118,9 +118,9 @@ class PythonEventQueue:
         pass
 
     def count_if_alone(self, now: float) -> bool:
-        alone = not self._heap or self._heap[0][0] > now
-        self.done += alone
-        return alone
+        is_alone = not self._heap or self._heap[0][0] > now
+        self.event_count += is_alone
+        return is_alone
 
     def run(self, end: float) -> bool:
         heap, pop = self._heap, heapq.heappop
@@ -128,7 +128,7 @@ class PythonEventQueue:
         while heap and heap[0][0] <= end:
             now, _, handler, argument = pop(heap)
             self.now = now
-            self.done += 1
+            self.event_count += 1
             handler(argument, now)
             if self._halted:
                 return True
@@ -137,7 +137,7 @@ class PythonEventQueue:
     def halt(self) -> None:
         self._halted = True
 
-    def place(self, _upper: bool) -> PythonEventQueue:
+    def add_node(self, _upper: bool) -> PythonEventQueue:
         return self
 
     def note_part(self, _example: object, _name: str) -> bool:
@@ -146,11 +146,11 @@ class PythonEventQueue:
     def note_delay(self, delay_s: float) -> None:
         pass
 
-    def take(self, wanted: Callable[[Handler, Any], bool]) -> list[Any]:
-        return [entry[3] for entry in _taken(self._heap, wanted)]
+    def take(self, predicate: Callable[[Handler, Any], bool]) -> list[Any]:
+        return [entry[3] for entry in _remove_events(self._heap, predicate)]
 
 
-class PythonPlace:
+class PythonNodeEvents:
     """Events of one place of a PythonLookaheadQueue."""
 
     def __init__(self, queue: PythonLookaheadQueue, number: int, side: int) -> None:
@@ -159,19 +159,19 @@ class PythonPlace:
         self._serial = 0
         self.now = 0.0
         """Time of the last event here."""
-        self.listed = inf
+        self.turn_time = inf
         """Earliest time of the place among the turns; inf: not listed."""
 
-    def __call__(self, at: float, handler: Handler, argument: Any) -> None:
-        if at < self.now:
-            raise RuntimeError("an event in the past of its place: the queue looks further ahead than it may")
+    def __call__(self, time: float, handler: Handler, argument: Any) -> None:
+        if time < self.now:
+            raise RuntimeError("an event in the past of its node: the queue looks further ahead than it may")
         self._serial = serial = self._serial + 1
-        heapq.heappush(self.heap, (at, serial, handler, argument))
-        if at < self.listed and self is not self._queue.running:
+        heapq.heappush(self.heap, (time, serial, handler, argument))
+        if time < self.turn_time and self is not self._queue.running:
             self._queue.list_turn(self)
 
-    def push(self, at: float, handler: Handler, argument: Any) -> None:
-        self(max(at, self._queue.now), handler, argument)
+    def push(self, time: float, handler: Handler, argument: Any) -> None:
+        self(max(time, self._queue.now), handler, argument)
 
     def next_at(self) -> float:
         return self.heap[0][0] if self.heap else inf
@@ -180,21 +180,21 @@ class PythonPlace:
         pass
 
     def count_if_alone(self, now: float) -> bool:
-        alone = not self.heap or self.heap[0][0] > now
-        self._queue.done += alone
-        return alone
+        is_alone = not self.heap or self.heap[0][0] > now
+        self._queue.event_count += is_alone
+        return is_alone
 
 
 class PythonLookaheadQueue:
     """The order with lookahead; `sided`: of two delays."""
 
-    def __init__(self, sided: bool = False) -> None:
-        self._sided = sided
+    def __init__(self, two_sided: bool = False) -> None:
+        self._two_sided = two_sided
         self.now = 0.0
-        self.done = 0
-        self.running: PythonPlace | None = None
+        self.event_count = 0
+        self.running: PythonNodeEvents | None = None
         """The place whose turn it is."""
-        self._places: list[PythonPlace] = []
+        self._nodes: list[PythonNodeEvents] = []
         self._turns: tuple[list[tuple[float, int]], list[tuple[float, int]]] = ([], [])
         """Heaps of (due time, place number) by side; entries may be out of date."""
         self._heap: list[Entry] = []
@@ -206,12 +206,12 @@ class PythonLookaheadQueue:
         self._halted = False
 
     def __len__(self) -> int:
-        return len(self._heap) + sum(len(place.heap) for place in self._places)
+        return len(self._heap) + sum(len(node.heap) for node in self._nodes)
 
-    def place(self, upper: bool) -> PythonPlace:
-        made = PythonPlace(self, len(self._places), int(self._sided and upper))
-        self._places.append(made)
-        return made
+    def add_node(self, upper: bool) -> PythonNodeEvents:
+        node = PythonNodeEvents(self, len(self._nodes), int(self._two_sided and upper))
+        self._nodes.append(node)
+        return node
 
     def note_part(self, _example: object, _name: str) -> bool:
         return False
@@ -219,12 +219,12 @@ class PythonLookaheadQueue:
     def note_delay(self, delay_s: float) -> None:
         self._ahead = min(self._ahead, delay_s)
 
-    def __call__(self, at: float, handler: Handler, argument: Any) -> None:
+    def __call__(self, time: float, handler: Handler, argument: Any) -> None:
         self._serial = serial = self._serial + 1
-        heapq.heappush(self._heap, (max(at, self._stretch), serial, handler, argument))
+        heapq.heappush(self._heap, (max(time, self._stretch), serial, handler, argument))
 
-    def push(self, at: float, handler: Handler, argument: Any) -> None:
-        self(max(at, self.now), handler, argument)
+    def push(self, time: float, handler: Handler, argument: Any) -> None:
+        self(max(time, self.now), handler, argument)
 
     def next_at(self) -> float:
         return min(self._heap[0][0] if self._heap else inf, self._first_turn(0), self._first_turn(1))
@@ -233,19 +233,19 @@ class PythonLookaheadQueue:
         pass
 
     def count_if_alone(self, now: float) -> bool:
-        alone = self.next_at() > now
-        self.done += alone
-        return alone
+        is_alone = self.next_at() > now
+        self.event_count += is_alone
+        return is_alone
 
-    def list_turn(self, place: PythonPlace) -> None:
+    def list_turn(self, node: PythonNodeEvents) -> None:
         """Note when a place is due, if it has events."""
-        place.listed = place.next_at()
-        if place.heap:
-            heapq.heappush(self._turns[place.side], (place.listed, place.number))
+        node.turn_time = node.next_at()
+        if node.heap:
+            heapq.heappush(self._turns[node.side], (node.turn_time, node.number))
 
     def _first_turn(self, side: int) -> float:
-        turns, places = self._turns[side], self._places
-        while turns and turns[0][0] != places[turns[0][1]].listed:
+        turns, nodes = self._turns[side], self._nodes
+        while turns and turns[0][0] != nodes[turns[0][1]].turn_time:
             heapq.heappop(turns)
         return turns[0][0] if turns else inf
 
@@ -253,19 +253,19 @@ class PythonLookaheadQueue:
         heap = self._heap
         self._halted = False
         while True:
-            common = heap[0][0] if heap else inf
+            common_due = heap[0][0] if heap else inf
             lower, upper = self._first_turn(0), self._first_turn(1)
             turn = min(lower, upper)
-            first = min(common, turn)
+            first = min(common_due, turn)
             if first > end or first == inf:
                 return False
-            if common <= turn:
+            if common_due <= turn:
                 self._handle(heapq.heappop(heap))
             else:
                 reach = turn + self._ahead
-                if self._sided:
+                if self._two_sided:
                     reach = min(max(lower, upper) + self._ahead, turn + 2 * self._ahead)
-                self._stretch = min(max(reach, nextafter(turn, inf)), common, nextafter(end, inf))
+                self._stretch = min(max(reach, nextafter(turn, inf)), common_due, nextafter(end, inf))
                 try:
                     self._run_stretch(self._stretch, int(lower > upper))
                 finally:
@@ -277,48 +277,48 @@ class PythonLookaheadQueue:
         """Run all places of a side up to a time, one after the other."""
         latest = self.now
         while self._first_turn(side) < end:
-            place = self.running = self._places[heapq.heappop(self._turns[side])[1]]
-            heap = place.heap
+            node = self.running = self._nodes[heapq.heappop(self._turns[side])[1]]
+            heap = node.heap
             try:
                 while heap and heap[0][0] < end:
-                    place.now = heap[0][0]
+                    node.now = heap[0][0]
                     self._handle(heapq.heappop(heap))
             finally:
                 self.now = latest = max(latest, self.now)
                 self.running = None
-                self.list_turn(place)
+                self.list_turn(node)
 
     def _handle(self, entry: Entry) -> None:
         now, _, handler, argument = entry
         self.now = now
-        self.done += 1
+        self.event_count += 1
         handler(argument, now)
 
     def halt(self) -> None:
         self._halted = True
 
-    def take(self, wanted: Callable[[Handler, Any], bool]) -> list[Any]:
-        found = _taken(self._heap, wanted)
-        for place in self._places:
-            found += _taken(place.heap, wanted)
-            if place is not self.running and place.listed != place.next_at():
-                self.list_turn(place)
-        return [entry[3] for entry in sorted(found, key=lambda entry: entry[0])]
+    def take(self, predicate: Callable[[Handler, Any], bool]) -> list[Any]:
+        entries = _remove_events(self._heap, predicate)
+        for node in self._nodes:
+            entries += _remove_events(node.heap, predicate)
+            if node is not self.running and node.turn_time != node.next_at():
+                self.list_turn(node)
+        return [entry[3] for entry in sorted(entries, key=lambda entry: entry[0])]
 
 
-def _taken(heap: list[Entry], wanted: Callable[[Handler, Any], bool]) -> list[Entry]:
+def _remove_events(heap: list[Entry], predicate: Callable[[Handler, Any], bool]) -> list[Entry]:
     """Events taken out of a heap, in order."""
-    found = sorted((entry for entry in heap if wanted(entry[2], entry[3])), key=lambda entry: entry[:2])
-    gone = {entry[1] for entry in found}
-    heap[:] = [entry for entry in heap if entry[1] not in gone]
+    entries = sorted((entry for entry in heap if predicate(entry[2], entry[3])), key=lambda entry: entry[:2])
+    serials = {entry[1] for entry in entries}
+    heap[:] = [entry for entry in heap if entry[1] not in serials]
     heapq.heapify(heap)
-    return found
+    return entries
 
 
 def event_queue(lookahead: int = 0) -> EventQueue:
     """An empty queue at time 0, of machine code where the fabric is; `lookahead`: see the module."""
     if state().active:
         module = import_module("mrc_testbed.simulator.event_queue")
-        made: EventQueue = module.LookaheadQueue(lookahead > 1) if lookahead else module.EventQueue()
-        return made
+        queue: EventQueue = module.LookaheadQueue(lookahead > 1) if lookahead else module.EventQueue()
+        return queue
     return PythonLookaheadQueue(lookahead > 1) if lookahead else PythonEventQueue()

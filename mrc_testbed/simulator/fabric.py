@@ -4,7 +4,7 @@
     qa, qb = fabric.connect("h0", "h2")
     region = fabric.host("h2").endpoint.register(bytearray(1 << 20))
     qa.post_write(data, region.va, region.rkey, now=fabric.now)
-    fabric.at(0.010, CutFault.on("p0-t0-0 p0-t1-1"), until=0.030)
+    fabric.schedule(0.010, CutFault.on("p0-t0-0 p0-t1-1"), until_s=0.030)
     fabric.run_until(lambda: not qa.outstanding())
 
 Time is float seconds from 0. All randomness comes from `seed`: the same calls give the same run, bit for bit, in any
@@ -28,13 +28,13 @@ from mrc_testbed.hosts.engine.qp import EngineQueuePair
 from mrc_testbed.hosts.engine.rocev2.rc_packets import RcOpcode, RcWrite
 from mrc_testbed.hosts.engine.wire.packets import Opcode, Write
 from mrc_testbed.hosts.engine.wire.payload import TextPart
-from mrc_testbed.simulator.events import EventPlace, EventQueue, Handler, event_queue
+from mrc_testbed.simulator.events import EventQueue, Handler, NodeEvents, event_queue
 from mrc_testbed.simulator.fault_target import VirtualFaultTarget
 from mrc_testbed.simulator.frames import NO_PORT, Frame, PacketHook
 from mrc_testbed.simulator.host import VirtualHost
 from mrc_testbed.simulator.pfc import PfcNicPort, PfcPort, pair
 from mrc_testbed.simulator.ports import EgressPort, NicPort
-from mrc_testbed.simulator.profiles import NEVER, HostProfile, LinkProfile, PfcProfile, ProfileError, QueueProfile
+from mrc_testbed.simulator.profiles import ENDLESS_S, HostProfile, LinkProfile, PfcProfile, ProfileError, QueueProfile
 from mrc_testbed.simulator.switches import Chooser, VirtualSwitch, VirtualT0, VirtualT1, find_mode
 from mrc_testbed.simulator.trace import Tracer
 from mrc_testbed.topologies.plan import Plan, ev_plane
@@ -69,9 +69,9 @@ class VirtualFabric:
     `trace`: a callable (what, time, where, frame) for every packet event, see trace.py; True records a digest only.
 
     `lookahead`: faster with many hosts. Each node has its events in order of time, but runs ahead of others by up to
-    one or two times the shortest link's delay (events.py; usual_lookahead()). Functions given to `at` and `sample`
-    still find all nodes at their time; a predicate is looked at up to that time too late; an application's handler may
-    touch its own host only, and asks to be called with `VirtualHost.at`.
+    one or two times the shortest link's delay (events.py; usual_lookahead()). Functions given to `schedule` and
+    `sample` still find all nodes at their time; a predicate is evaluated up to that time too late; an application's
+    handler may touch its own host only, and asks to be called with `VirtualHost.schedule`.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class VirtualFabric:
         self._config = config if config is not None else Config()
         self._configs: dict[str, Config] = {}
         """Configurations built so far, by node."""
-        self._replaced: list[tuple[Config, Config]] = []
+        self._fifo_replacements: list[tuple[Config, Config]] = []
         self._rng: Random | None = None
         self.queue: EventQueue = event_queue(lookahead)
         """Virtual time and the events still to come."""
@@ -107,14 +107,15 @@ class VirtualFabric:
         self.mode, self._choose = find_mode(mode)
         self.srv6 = self.mode == "srv6"
         # Field layouts of EVs belong to the whole fabric, so the first host speaks for all.
-        common = self._common = self.config_of(plan.hosts[0].name)
+        first_config = self._first_config = self.config_of(plan.hosts[0].name)
         self.widths, self.structure = (
-            Srv6Format(*common.wire.srv6_widths),
-            StructuredFormat(common.wire.structured_widths),
+            Srv6Format(*first_config.wire.srv6_widths),
+            StructuredFormat(first_config.wire.structured_widths),
         )
         if wire and self.srv6 and self.widths != Srv6Format():
             raise ProfileError(
-                f"srv6_widths = {common.wire.srv6_widths}: NICs read plane and uplink in 8 bits each; leave wire off"
+                f"srv6_widths = {first_config.wire.srv6_widths}: NICs read plane and uplink in 8 bits each. "
+                "Cure: leave wire off"
             )
         self.keep_events = keep_events
         self.tracer = Tracer(trace if callable(trace) else None) if trace else None
@@ -130,7 +131,7 @@ class VirtualFabric:
         self.port_list: list[EgressPort] = []
         """Every egress port by number."""
         self._towards: dict[tuple[str, str], EgressPort] = {}
-        self._places: dict[str, EventPlace] = {}
+        self._node_events: dict[str, NodeEvents] = {}
         """Event place of each node."""
         self._arrive_at: dict[str, Handler] = {}
         """Takes a packet that arrives at a node."""
@@ -156,23 +157,23 @@ class VirtualFabric:
 
     def config_of(self, host: str) -> Config:
         """Engine configuration of a host. Without `ev_fifo` where switches spray: no EV keeps its order there."""
-        found = self._configs.get(host)
-        if found is None:
+        host_config = self._configs.get(host)
+        if host_config is None:
             config = self._config
-            found = config if isinstance(config, Config) else config.get(host) or Config()
+            host_config = config if isinstance(config, Config) else config.get(host) or Config()
             if self.mode == "switch-spray":
-                found = self._without_fifo(found)
-            self._configs[host] = found
-        return found
+                host_config = self._without_fifo(host_config)
+            self._configs[host] = host_config
+        return host_config
 
     def _without_fifo(self, config: Config) -> Config:
         """The configuration without `ev_fifo`, one object for all nodes that share one."""
-        for given, made in self._replaced:
-            if given is config:
-                return made
-        made = config.with_values(ev_fifo=False)
-        self._replaced.append((config, made))
-        return made
+        for original, replacement in self._fifo_replacements:
+            if original is config:
+                return replacement
+        replacement = config.with_values(ev_fifo=False)
+        self._fifo_replacements.append((config, replacement))
+        return replacement
 
     def _build(self) -> None:
         plan = self.plan
@@ -186,35 +187,35 @@ class VirtualFabric:
                 )
             else:
                 self.switches[node.name] = VirtualT1(node.name, node.plane)
-            self._places[node.name] = self.queue.place(node.tier == 0)
+            self._node_events[node.name] = self.queue.add_node(node.tier == 0)
             self._arrive_at[node.name] = self.switches[node.name].receive
         for host in plan.hosts:
-            made = self.hosts[host.name] = VirtualHost(self, host, self._endpoint(host.name, 0))
-            self._places[host.name] = made.place
-            take: Handler = made.take
+            virtual_host = self.hosts[host.name] = VirtualHost(self, host, self._endpoint(host.name, 0))
+            self._node_events[host.name] = virtual_host.node_events
+            take: Handler = virtual_host.take
             self._arrive_at[host.name] = take if self.tracer is None else self.tracer.delivery(host.name, take)
         self._note_parts()
         note_delay = self.queue.note_delay
         for link in plan.links:  # in order of downlinks and T1 numbers, racks
-            below, above, plane = link.lower, link.upper, link.plane
-            lower, upper = below.node, above.node
-            up = self._add_port(below.interface, lower, upper, plane, note_delay)
-            down = self._add_port(above.interface, upper, lower, plane, note_delay)
+            lower_end, upper_end, plane = link.lower, link.upper, link.plane
+            lower, upper = lower_end.node, upper_end.node
+            up_port = self._add_port(lower_end.interface, lower, upper, plane, note_delay)
+            down_port = self._add_port(upper_end.interface, upper, lower, plane, note_delay)
             if lower in self.hosts:
-                self.switches[upper].downlinks.append(down)
-                assert isinstance(up, NicPort)
-                self.hosts[lower].ports.append(up)
+                self.switches[upper].downlinks.append(down_port)
+                assert isinstance(up_port, NicPort)
+                self.hosts[lower].ports.append(up_port)
             else:
-                self.switches[lower].uplinks.append(up)
-                self.switches[upper].racks.append(down)
+                self.switches[lower].uplinks.append(up_port)
+                self.switches[upper].racks.append(down_port)
         if self.queues.pfc is not None:
             self._pair_pauses(self.queues.pfc)
         for switch in self.switches.values():
             switch.observer = self.tracer
-            switch.wired(plan)
-            self._places[switch.name].keep_near([*switch.downlinks, *switch.uplinks, *switch.racks], False)
-        for made in self.hosts.values():
-            made.place.keep_near(made.ports, True)
+            switch.on_wired(plan)
+            self._node_events[switch.name].keep_near([*switch.downlinks, *switch.uplinks, *switch.racks], False)
+        for virtual_host in self.hosts.values():
+            virtual_host.node_events.keep_near(virtual_host.ports, True)
 
     def _note_parts(self) -> bool:
         """Name to the event queue the frame parts that hosts read; return whether it can fetch all."""
@@ -231,19 +232,19 @@ class VirtualFabric:
         host, to_host, pfc = self.hosts.get(node), neighbour in self.hosts, self.queues.pfc is not None
         config = self.config_of(neighbour if host is None else node)
         line = self.links.nic if to_host or host is not None else self.links.fabric
-        place, tracer, seed = self._places[node], self.tracer, f"{self.seed}/{interface}"
+        node_events, tracer, seed = self._node_events[node], self.tracer, f"{self.seed}/{interface}"
         dscp: tuple[int, int] = config.dscp.trimmed, config.dscp.trimmed_lasthop
         port: EgressPort
         if host is not None:
-            made = PfcNicPort if pfc else NicPort
-            port = made(
+            port_type = PfcNicPort if pfc else NicPort
+            port = port_type(
                 interface,
                 node,
                 neighbour,
                 plane,
                 line,
                 note_delay,
-                place,
+                node_events,
                 seed,
                 dscp,
                 ring_packets=self.host_profile.ring_packets,
@@ -251,9 +252,9 @@ class VirtualFabric:
                 observer=tracer,
             )
         else:
-            common = (interface, node, neighbour, plane, line, note_delay, place, seed, dscp)
+            arguments = (interface, node, neighbour, plane, line, note_delay, node_events, seed, dscp)
             if pfc:
-                port = PfcPort(*common, last_hop=to_host, observer=tracer)
+                port = PfcPort(*arguments, last_hop=to_host, observer=tracer)
             else:  # called by its name: most ports are made here
                 port = EgressPort(
                     interface,
@@ -262,14 +263,14 @@ class VirtualFabric:
                     plane,
                     line,
                     note_delay,
-                    place,
+                    node_events,
                     seed,
                     dscp,
                     last_hop=to_host,
                     observer=tracer,
                 )
             port.set_queues(self.queues, self.srv6, config)
-        port.lead_to(self._arrive_at[neighbour], self._places[neighbour])
+        port.lead_to(self._arrive_at[neighbour], self._node_events[neighbour])
         if to_host and self.host_profile.receive_s:
             port.extra_delay_s = self.host_profile.receive_s
             port.set_line(line)
@@ -290,8 +291,8 @@ class VirtualFabric:
 
     def host(self, name: str) -> VirtualHost:
         """The host of that name. Raises PlanError listing the hosts."""
-        found = self.hosts.get(name)
-        return found if found is not None else self.hosts[self.plan.host(name).name]
+        host = self.hosts.get(name)
+        return host if host is not None else self.hosts[self.plan.host(name).name]
 
     def connect(
         self,
@@ -308,30 +309,30 @@ class VirtualFabric:
         `transport`, `settings`: as of Endpoint.create_qp ("rocev2" and an RcConfig make the baseline). `options` go to
         EngineQueuePair.connect of both ends. Raises PlanError or LocalError.
         """
-        here, there = self.host(a), self.host(b)
-        made = {} if transport == "mrc" else {"transport": transport, "settings": settings}
-        qa, qb = here.endpoint.create_qp(**made), there.endpoint.create_qp(**made)
-        for mine, other, qp, remote in ((here, there, qa, qb), (there, here, qb, qa)):
-            pairs = self.evs(mine, other) if evs is None else [(ev, self.plane_of(ev)) for ev in evs]
-            qp.connect(other.name, remote.attributes(), pairs, self.now, **options)
+        host_a, host_b = self.host(a), self.host(b)
+        qp_settings = {} if transport == "mrc" else {"transport": transport, "settings": settings}
+        qa, qb = host_a.endpoint.create_qp(**qp_settings), host_b.endpoint.create_qp(**qp_settings)
+        for source, target, qp, peer_qp in ((host_a, host_b, qa, qb), (host_b, host_a, qb, qa)):
+            pairs = self.evs(source, target) if evs is None else [(ev, self.plane_of(ev)) for ev in evs]
+            qp.connect(target.name, peer_qp.attributes(), pairs, self.now, **options)
         return qa, qb
 
     def evs(self, source: VirtualHost, target: VirtualHost) -> list[tuple[int, int]]:
         """(EV, plane) pairs for a QP: every path of the plan; in ECMP mode random 32-bit values, for hashing."""
         plan = self.plan
-        inside = source.plan_host.rack == target.plan_host.rack
-        uplinks = range(1 if inside else plan.spines)
+        is_same_rack = source.plan_host.rack == target.plan_host.rack
+        uplinks = range(1 if is_same_rack else plan.spines)
         if self.mode == "structured":
             return self.structure.evs(range(plan.planes), [uplinks])
         if self.mode == "srv6" and self.widths != Srv6Format():
             return self.widths.evs(range(plan.planes), uplinks)
         if self.mode != "ecmp":
             return [(ev, ev_plane(ev)) for ev in plan.evs(source.plan_host, target.plan_host)]
-        each = ECMP_EVS_PER_UPLINK * plan.spines
-        drawn: dict[int, int] = {}
-        while len(drawn) < each * plan.planes:
-            drawn.setdefault(self.rng.getrandbits(32), len(drawn) % plan.planes)
-        return list(drawn.items())
+        evs_per_plane = ECMP_EVS_PER_UPLINK * plan.spines
+        plane_of_ev: dict[int, int] = {}
+        while len(plane_of_ev) < evs_per_plane * plan.planes:
+            plane_of_ev.setdefault(self.rng.getrandbits(32), len(plane_of_ev) % plan.planes)
+        return list(plane_of_ev.items())
 
     def plane_of(self, ev: int) -> int:
         """The plane an EV names; in the hashing modes as SRv6 has it."""
@@ -347,38 +348,40 @@ class VirtualFabric:
     @property
     def events_done(self) -> int:
         """Events handled so far."""
-        return self.queue.done
+        return self.queue.event_count
 
-    def push(self, at: float, handler: Handler, argument: Any) -> None:
+    def push(self, time: float, handler: Handler, argument: Any) -> None:
         """Call `handler(argument, at)` at a time; not before now."""
-        self.queue.push(at, handler, argument)
+        self.queue.push(time, handler, argument)
 
-    def at(self, time: float, what: InjectedFault | Callable[[], object], *, until: float | None = None) -> None:
+    def schedule(
+        self, time: float, action: InjectedFault | Callable[[], object], *, until_s: float | None = None
+    ) -> None:
         """Begin a fault, or call a function without arguments, at a time (now, when that has passed).
 
-        `until`: when the fault ends; None: by another one (RestoreFault, PowerOnFault, HealFault), if at all.
+        `until_s`: time when the fault ends; None: by another one (RestoreFault, PowerOnFault, HealFault), if at all.
         """
-        if not isinstance(what, InjectedFault):
-            self.push(time, self._call, what)
+        if not isinstance(action, InjectedFault):
+            self.push(time, self._call, action)
             return
-        held = Held()
-        self.push(time, self._call, partial(what.begin, self.faults, held, 0))
-        if until is not None:
-            self.push(until, self._call, partial(what.end, self.faults, held))
+        holds = Held()
+        self.push(time, self._call, partial(action.begin, self.faults, holds, 0))
+        if until_s is not None:
+            self.push(until_s, self._call, partial(action.end, self.faults, holds))
 
-    def _call(self, what: Callable[[], object], _now: float) -> None:
-        what()
+    def _call(self, action: Callable[[], object], _now: float) -> None:
+        action()
         self.kick()
 
     def apply(self, fault: InjectedFault) -> Held:
         """Begin a fault now; what it holds is for `fault.end(fabric.faults, held)`."""
-        held = Held()
-        fault.begin(self.faults, held, 0)
+        holds = Held()
+        fault.begin(self.faults, holds, 0)
         self.kick()
-        return held
+        return holds
 
     def kick(self) -> None:
-        """Ask every engine for packets to send; `at` and run_until do so by themselves."""
+        """Ask every engine for packets to send; `schedule` and run_until do so by themselves."""
         for host in self.hosts.values():
             host.kick()
 
@@ -403,18 +406,18 @@ class VirtualFabric:
         queue = self.queue
         if stop is not None and stop():
             return True
-        collected = gc.get_threshold()
-        if collected[0]:
-            gc.set_threshold(max(collected[0], COLLECT_AFTER), *collected[1:])
+        gc_threshold = gc.get_threshold()
+        if gc_threshold[0]:
+            gc.set_threshold(max(gc_threshold[0], COLLECT_AFTER), *gc_threshold[1:])
         try:
             while queue.run(end):  # halted: an application got an event
                 if stop is not None and stop():
                     return True
         finally:
-            gc.set_threshold(*collected)
+            gc.set_threshold(*gc_threshold)
         return False
 
-    def sample(self, every_s: float, hook: Callable[[float], None], until_s: float = NEVER) -> None:
+    def sample(self, every_s: float, hook: Callable[[float], None], until_s: float = ENDLESS_S) -> None:
         """Call `hook(now)` at regular times from now to `until_s`, for instance to read `data_bytes` of ports."""
 
         def tick(_: None, now: float) -> None:
@@ -439,10 +442,10 @@ class VirtualFabric:
             switch.racks.clear()
         for host in self.hosts.values():
             host.close()
-        for place in self._places.values():
-            place.keep_near((), False)
-        for known in (self.ports, self._towards, self._places, self._arrive_at, self.switches, self.hosts):
-            known.clear()
+        for node_events in self._node_events.values():
+            node_events.keep_near((), False)
+        for table in (self.ports, self._towards, self._node_events, self._arrive_at, self.switches, self.hosts):
+            table.clear()
         self.port_list.clear()
 
     # ---- faults -------------------------------------------------------------------------------------------
@@ -452,35 +455,35 @@ class VirtualFabric:
         port = self._towards.get((a, b))
         if port is None:
             near = [y for x, y in self._towards if x == a]
-            known = f"{a} is linked to: {', '.join(near)}" if near else f"no node {a!r}"
-            raise FaultError(f"no link from {a} to {b} ({known})")
+            hint = f"{a} is linked to: {', '.join(near)}" if near else f"no node {a!r}"
+            raise FaultError(f"no link from {a} to {b} ({hint})")
         return port
 
-    def directions(self, a: str, b: str, both: bool) -> list[EgressPort]:
+    def directions(self, a: str, b: str, both_ways: bool) -> list[EgressPort]:
         """One or both directions of a link. Raises FaultError."""
-        return [self.port_towards(a, b), self.port_towards(b, a)] if both else [self.port_towards(a, b)]
+        return [self.port_towards(a, b), self.port_towards(b, a)] if both_ways else [self.port_towards(a, b)]
 
-    def set_line(self, a: str, b: str, *, both: bool = True, **changes: Any) -> None:
+    def set_line(self, a: str, b: str, *, both_ways: bool = True, **changes: Any) -> None:
         """Change rate_bps, delay_s, jitter_s or fifo of a link. Raises FaultError, ProfileError."""
-        for port in self.directions(a, b, both):
+        for port in self.directions(a, b, both_ways):
             port.change_line(**changes)
 
     def set_queues(self, a: str, b: str, queues: QueueProfile) -> None:
         """Give the port of switch `a` towards `b` thresholds of its own."""
-        self.port_towards(a, b).set_queues(queues, self.srv6, self._common)
+        self.port_towards(a, b).set_queues(queues, self.srv6, self._first_config)
 
-    def set_link(self, a: str, b: str, *, up: bool) -> None:
+    def set_link(self, a: str, b: str, *, enabled: bool) -> None:
         """Pull a cable or put it back. Raises FaultError."""
         ports = self.directions(a, b, True)
         key = (min(a, b), max(a, b))
-        (self._links_down.discard if up else self._links_down.add)(key)
+        (self._links_down.discard if enabled else self._links_down.add)(key)
         self._settle(ports)
 
     def set_power(self, switch: str, on: bool) -> None:
         """Stop or start a switch. Raises FaultError."""
-        found = self.switch(switch)
-        if found.power != on:
-            found.power = on
+        virtual_switch = self.switch(switch)
+        if virtual_switch.power != on:
+            virtual_switch.power = on
             for (a, b), port in list(self._towards.items()):
                 if a == switch:
                     self._settle([port, self._towards[b, a]])
@@ -491,10 +494,10 @@ class VirtualFabric:
 
     def stall_switch(self, switch: str, seconds: float) -> None:
         """Make what reaches a switch wait for a while. Raises FaultError."""
-        found = self.switch(switch)
-        until = self._stalls[switch] = max(self._stalls.get(switch, 0.0), self.now + seconds)
-        found.stall()
-        self.push(until, self._resume_switch, found)
+        virtual_switch = self.switch(switch)
+        end_s = self._stalls[switch] = max(self._stalls.get(switch, 0.0), self.now + seconds)
+        virtual_switch.stall()
+        self.push(end_s, self._resume_switch, virtual_switch)
 
     def _resume_switch(self, switch: VirtualSwitch, now: float) -> None:
         if now >= self._stalls[switch.name]:
@@ -502,10 +505,10 @@ class VirtualFabric:
 
     def start_process(self, host: str) -> Endpoint:
         """Start a process on a host in place of the former one: an engine without memory (VanishFault)."""
-        found = self.host(host)
-        found.lives += 1
-        endpoint = self._endpoint(found.name, found.lives)
-        found.begin(endpoint)
+        virtual_host = self.host(host)
+        virtual_host.lives += 1
+        endpoint = self._endpoint(virtual_host.name, virtual_host.lives)
+        virtual_host.begin(endpoint)
         return endpoint
 
     def _endpoint(self, host: str, life: int) -> Endpoint:
@@ -537,16 +540,16 @@ class VirtualFabric:
         """Bring both directions of one link to the state its cable and switches make."""
         a, b = ports[0].node, ports[0].neighbour
         powered = all(self.switches[n].power for n in (a, b) if n in self.switches)
-        up = powered and (min(a, b), max(a, b)) not in self._links_down
-        if ports[0].up == up:
+        is_up = powered and (min(a, b), max(a, b)) not in self._links_down
+        if ports[0].is_up == is_up:
             return
         for port in ports:
-            if up:
+            if is_up:
                 port.go_up()
             else:
                 port.go_down(self.now)
             self.push(self.now + self.host_profile.port_event_s, self._port_event, port)
-        if not up:
+        if not is_up:
             self._clear_wire(ports)
 
     def _clear_wire(self, ports: list[EgressPort]) -> None:
@@ -601,9 +604,9 @@ class VirtualFabric:
 
         Two runs that differ at all almost surely differ in the digest.
         """
-        found = blake2b(digest_size=16)
-        found.update(repr((self.now, self.events_done, sorted(self.counters().items()))).encode())
+        digest = blake2b(digest_size=16)
+        digest.update(repr((self.now, self.events_done, sorted(self.counters().items()))).encode())
         for name, host in self.hosts.items():
             qps = [(qp.qpn, qp.state.value, repr(qp.counters)) for qp in host.endpoint._qps.values()]
-            found.update(repr((name, host.received, sorted(host.dropped.items()), qps)).encode())
-        return found.hexdigest()
+            digest.update(repr((name, host.received, sorted(host.dropped.items()), qps)).encode())
+        return digest.hexdigest()

@@ -27,7 +27,7 @@ About what the embedded switch, the controller and its routes need live, and a m
 """
 ONE_AFTER_THE_OTHER_S = 1e-6
 """Between the planes of switches that go on after a stall, seconds, when nothing is said."""
-Place = tuple[str, ...]
+EffectKey = tuple[str, ...]
 _IMPAIRMENTS: dict[Damage, str] = {"loss": "loss", "corrupt": "corrupt", "duplicate": "repeat"}
 
 
@@ -57,11 +57,11 @@ class FaultyFabric(Protocol):
     @property
     def ports(self) -> Mapping[str, EgressPort]: ...
 
-    def at(self, time: float, what: Callable[[], object]) -> None: ...
+    def schedule(self, time: float, action: Callable[[], object]) -> None: ...
 
-    def directions(self, a: str, b: str, both: bool) -> list[EgressPort]: ...
+    def directions(self, a: str, b: str, both_ways: bool) -> list[EgressPort]: ...
 
-    def set_link(self, a: str, b: str, *, up: bool) -> None: ...
+    def set_link(self, a: str, b: str, *, enabled: bool) -> None: ...
 
     def set_power(self, switch: str, on: bool) -> None: ...
 
@@ -101,12 +101,12 @@ class NoControlPlane:
 
 
 class _Hold:
-    """Share of one fault in a place; `free` is called when the last one there ends."""
+    """Share of one fault in an effect; `release` is called when the last share of the effect ends."""
 
-    __slots__ = ("free", "place")
+    __slots__ = ("key", "release")
 
-    def __init__(self, place: Place | None, free: Callable[[], object]) -> None:
-        self.place, self.free = place, free
+    def __init__(self, key: EffectKey | None, release: Callable[[], object]) -> None:
+        self.key, self.release = key, release
 
 
 class _Flapping:
@@ -119,25 +119,25 @@ class _Flapping:
     def schedule(self, begin: float) -> None:
         """Schedule one turn that begins at a time, seconds."""
         for link in self._links:
-            self._target.fabric.at(begin, partial(self._set, link, up=False))
-            self._target.fabric.at(begin + self._down_s, partial(self._set, link, up=True))
+            self._target.fabric.schedule(begin, partial(self._set, link, enabled=False))
+            self._target.fabric.schedule(begin + self._down_s, partial(self._set, link, enabled=True))
 
     def go_on(self) -> None:
         """Schedule turns without end."""
         if not self._stopped:
             fabric = self._target.fabric
             self.schedule(fabric.now)
-            fabric.at(fabric.now + self._down_s + self._up_s, self.go_on)
+            fabric.schedule(fabric.now + self._down_s + self._up_s, self.go_on)
 
     def stop(self) -> None:
         """End it, links up."""
         for link in self._links:
-            self._set(link, up=True)
+            self._set(link, enabled=True)
         self._stopped = True
 
-    def _set(self, link: Ends, up: bool) -> None:
+    def _set(self, link: Ends, enabled: bool) -> None:
         if not self._stopped:
-            self._target.fabric.set_link(*link, up=up)
+            self._target.fabric.set_link(*link, enabled=enabled)
             self._target.control.links_changed()
 
 
@@ -146,14 +146,14 @@ class VirtualFaultTarget:
 
     def __init__(self, fabric: FaultyFabric, control: VirtualControlPlane | None = None) -> None:
         self.fabric, self.control = fabric, control or NoControlPlane()
-        self._holding: dict[Place, set[_Hold]] = {}
+        self._holding: dict[EffectKey, set[_Hold]] = {}
         """Holds by (effect, link or switch)."""
         self._drains = Drains()
 
-    def _take(self, place: Place, change: Callable[[bool], None]) -> Holds:
+    def _take(self, key: EffectKey, change: Callable[[bool], None]) -> Holds:
         """`change(True)` by the first who wants this, `change(False)` when the last one is done with it."""
-        hold = _Hold(place, partial(change, False))
-        holders = self._holding.setdefault(place, set())
+        hold = _Hold(key, partial(change, False))
+        holders = self._holding.setdefault(key, set())
         holders.add(hold)
         if len(holders) == 1:
             change(True)
@@ -161,24 +161,24 @@ class VirtualFaultTarget:
 
     def undo(self, holds: Holds) -> None:
         for hold in holds:
-            if hold.place is None:
-                hold.free()
+            if hold.key is None:
+                hold.release()
                 continue
-            holders = self._holding.get(hold.place, set())
+            holders = self._holding.get(hold.key, set())
             if hold in holders:
                 holders.remove(hold)
                 if not holders:
-                    hold.free()
+                    hold.release()
 
     def later(self, delay_s: float, action: Callable[[], None]) -> Delayed:
         delayed = self._drains.due(Delayed(action))
-        self.fabric.at(self.fabric.now + delay_s, delayed)
+        self.fabric.schedule(self.fabric.now + delay_s, delayed)
         return delayed
 
     # ---- links ------------------------------------------------------------------------------------------
 
     def cut(self, a: str, b: str) -> Holds:
-        return self._take(("cut", a, b), lambda on: self.fabric.set_link(a, b, up=not on))
+        return self._take(("cut", a, b), lambda on: self.fabric.set_link(a, b, enabled=not on))
 
     def swallow(self, a: str, b: str, *, both: bool) -> Holds:
         def change(on: bool) -> None:
@@ -188,12 +188,12 @@ class VirtualFaultTarget:
         return self._take(("silent" if both else "one_way", a, b), change)
 
     def restore(self, a: str, b: str) -> None:
-        for what in ("cut", "silent", "one_way"):
+        for effect in ("cut", "silent", "one_way"):
             for ends in ((a, b), (b, a)):
-                self._holding.pop((what, *ends), None)
+                self._holding.pop((effect, *ends), None)
         for port in self.fabric.directions(a, b, True):
             port.clear_impairments()
-        self.fabric.set_link(a, b, up=True)
+        self.fabric.set_link(a, b, enabled=True)
 
     def impair(self, kind: Damage, a: str, b: str, choice: PacketChoice, *, direction: Direction) -> Holds:
         """Lose, damage or repeat the packets of a choice; the dice are the port's own."""
@@ -202,13 +202,15 @@ class VirtualFaultTarget:
     def hold_up(
         self, a: str, b: str, choice: PacketChoice, *, seconds: float, twin: bool, direction: Direction
     ) -> Holds:
-        return self._impair(a, b, direction, "late", lambda port: Lateness(Picker(port.rng, choice), seconds, twin))
+        return self._impair(a, b, direction, "lateness", lambda port: Lateness(Picker(port.rng, choice), seconds, twin))
 
-    def _impair(self, a: str, b: str, direction: Direction, what: str, make: Callable[[EgressPort], Any]) -> Holds:
+    def _impair(
+        self, a: str, b: str, direction: Direction, impairment: str, make: Callable[[EgressPort], Any]
+    ) -> Holds:
         holds: Holds = []
         for port in self._directions(a, b, direction):
-            port.set_impairment(what, make(port))
-            holds.append(_Hold(None, partial(port.set_impairment, what, None)))
+            port.set_impairment(impairment, make(port))
+            holds.append(_Hold(None, partial(port.set_impairment, impairment, None)))
         return holds
 
     def set_line(
@@ -224,9 +226,9 @@ class VirtualFaultTarget:
     ) -> Holds:
         holds: Holds = []
         for port in self._directions(a, b, direction):
-            planned = self._planned(port)
+            line = self._planned_line(port)
             changes = {
-                key: (value, getattr(planned, key))
+                key: (value, getattr(line, key))
                 for key, value in (
                     ("rate_bps", rate_bps),
                     ("delay_s", delay_s),
@@ -235,11 +237,16 @@ class VirtualFaultTarget:
                 )
                 if value is not None
             }
-            port.change_line(**{key: new for key, (new, _) in changes.items()})
-            holds.append(_Hold(None, partial(port.change_line, **{key: old for key, (_, old) in changes.items()})))
+            port.change_line(**{key: value for key, (value, _) in changes.items()})
+            holds.append(
+                _Hold(
+                    None,
+                    partial(port.change_line, **{key: planned_value for key, (_, planned_value) in changes.items()}),
+                )
+            )
         return holds
 
-    def _planned(self, port: EgressPort) -> Line:
+    def _planned_line(self, port: EgressPort) -> Line:
         """Line of a port as the fabric was made with."""
         hosts, links = self.fabric.hosts, self.fabric.links
         return links.nic if port.node in hosts or port.neighbour in hosts else links.fabric
@@ -278,7 +285,7 @@ class VirtualFaultTarget:
         return holds
 
     def power_off(self, switch: str) -> Holds:
-        return self._take(("power", switch), lambda off: self.fabric.set_power(switch, not off))
+        return self._take(("power", switch), lambda is_off: self.fabric.set_power(switch, not is_off))
 
     def power_on(self, switch: str) -> None:
         self._holding.pop(("power", switch), None)
@@ -286,10 +293,10 @@ class VirtualFaultTarget:
 
     def reboot(self, switch: str, off_s: float | None) -> Holds:
         self.fabric.set_power(switch, False)
-        self.later(REBOOT_S if off_s is None else off_s, partial(self._booted, switch))
+        self.later(REBOOT_S if off_s is None else off_s, partial(self._finish_boot, switch))
         return []
 
-    def _booted(self, switch: str) -> None:
+    def _finish_boot(self, switch: str) -> None:
         self.fabric.set_blackhole(switch, False)
         self._holding.pop(("blackhole", switch), None)
         self.fabric.set_power(switch, True)
@@ -300,10 +307,10 @@ class VirtualFaultTarget:
     def stall(self, node: str, seconds: float, *, order: Sequence[int] | None, gap_s: float) -> None:
         fabric = self.fabric
         if node == ALL_SWITCHES:
-            turn = {plane: place for place, plane in enumerate(order or ())}
+            turn = {plane: position for position, plane in enumerate(order or ())}
             for name, switch in fabric.switches.items():
-                place = turn.get(switch.plane, len(turn))
-                fabric.stall_switch(name, seconds + place * (gap_s or ONE_AFTER_THE_OTHER_S))
+                position = turn.get(switch.plane, len(turn))
+                fabric.stall_switch(name, seconds + position * (gap_s or ONE_AFTER_THE_OTHER_S))
         elif node in fabric.switches:
             fabric.stall_switch(node, seconds)
         else:
@@ -319,12 +326,12 @@ class VirtualFaultTarget:
             self.control.drain(plane, on)
 
     def cut_plane(self, plane: int) -> Holds:
-        held: Holds = []
+        holds: Holds = []
         for link in self.fabric.plan.links:
             if link.plane == plane:
-                held += self.cut(link.lower.node, link.upper.node)
+                holds += self.cut(link.lower.node, link.upper.node)
         self.control.links_changed()
-        return [*held, _Hold(None, self.control.links_changed)]
+        return [*holds, _Hold(None, self.control.links_changed)]
 
     def set_controller(self, alive: bool) -> None:
         self.control.set_alive(alive)
@@ -345,7 +352,7 @@ class LastWordFaultTarget(VirtualFaultTarget):
     are removed one by one: what is left does what it did, whoever else was there.
     """
 
-    def _take(self, _place: Place, change: Callable[[bool], None]) -> Holds:
+    def _take(self, _key: EffectKey, change: Callable[[bool], None]) -> Holds:
         change(True)
         return [_Hold(None, partial(change, False))]
 
@@ -354,8 +361,10 @@ class LastWordFaultTarget(VirtualFaultTarget):
             port.set_impairment("cut", True)
         return [_Hold(None, partial(self._clear, a, b))]
 
-    def _impair(self, a: str, b: str, direction: Direction, what: str, make: Callable[[EgressPort], Any]) -> Holds:
-        super()._impair(a, b, direction, what, make)
+    def _impair(
+        self, a: str, b: str, direction: Direction, impairment: str, make: Callable[[EgressPort], Any]
+    ) -> Holds:
+        super()._impair(a, b, direction, impairment, make)
         return [_Hold(None, partial(self._clear, a, b))]
 
     def _clear(self, a: str, b: str) -> None:
@@ -365,8 +374,8 @@ class LastWordFaultTarget(VirtualFaultTarget):
     def _turns(self, period_s: float, times: int) -> list[float]:
         return list(accumulate(repeat(period_s, times - 1), initial=self.fabric.now))
 
-    def _planned(self, port: EgressPort) -> Line:
-        return replace(super()._planned(port), jitter_s=0.0, fifo=True)
+    def _planned_line(self, port: EgressPort) -> Line:
+        return replace(super()._planned_line(port), jitter_s=0.0, fifo=True)
 
 
 def _picker(port: EgressPort, choice: PacketChoice) -> Picker | None:

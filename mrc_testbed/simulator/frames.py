@@ -28,29 +28,29 @@ class Frame:
     """One transmission. `size` counts the bytes on the wire, Ethernet header to iCRC."""
 
     ev: int
-    behind: Frame | None
+    next_frame: Frame | None
     size: int
     port: int
     rack: int
     downlink: int
     plane: int
     control: bool
-    fresh: bool
+    is_fresh: bool
     trimmable: bool
     ect: bool
     corrupt: bool
     trimmed: bool
 
     __slots__ = (
-        "behind",
         "control",
         "corrupt",
         "downlink",
         "ect",
         "ev",
-        "fresh",
         "is_data",
+        "is_fresh",
         "marked",
+        "next_frame",
         "packet",
         "plane",
         "port",
@@ -81,7 +81,7 @@ class Frame:
         self.ev = packet.ev
         self.control = control
         """Whether the packet is served first, never marked and never trimmed."""
-        self.fresh = True
+        self.is_fresh = True
         """No switch has sent it yet."""
         self.trimmable = trimmable
         self.ect = packet.ecn != ECN_NOT_ECT
@@ -92,7 +92,7 @@ class Frame:
         A reference would be released by one port and taken by the next at each hop, and the CPU would fetch the former
         port for that alone.
         """
-        self.behind: Frame | None = None
+        self.next_frame: Frame | None = None
         """The next one in the same queue."""
         self.packet = packet
         self.source, self.target = source, target
@@ -119,7 +119,13 @@ class Frame:
 
     def _copy_state(self, twin: Frame) -> None:
         """Give a copy what happened to the frame on its way."""
-        twin.ev, twin.ect, twin.is_data, twin.port, twin.fresh = self.ev, self.ect, self.is_data, self.port, self.fresh
+        twin.ev, twin.ect, twin.is_data, twin.port, twin.is_fresh = (
+            self.ev,
+            self.ect,
+            self.is_data,
+            self.port,
+            self.is_fresh,
+        )
         twin.marked, twin.trimmed, twin.corrupt = self.marked, self.trimmed, self.corrupt
 
     def mark(self) -> None:
@@ -143,7 +149,7 @@ class Frame:
         self.trimmable = self.ect = False
         self.corrupt = False  # the damage was in what is gone, most likely
 
-    def spoil(self, _where: float) -> None:
+    def spoil(self, _position: float) -> None:
         """Flip the bit at a share (0 to 1) of the packet's length."""
         self.corrupt = True
 
@@ -172,7 +178,7 @@ class FrameQueue:
         if last is None:
             self._first = frame
         else:
-            last.behind = frame
+            last.next_frame = frame
         self._last = frame
         self.count += 1
 
@@ -180,11 +186,11 @@ class FrameQueue:
         """Take the first one out; there is one."""
         frame = self._first
         assert frame is not None
-        following = self._first = frame.behind
+        following = self._first = frame.next_frame
         if following is None:
             self._last = None
         else:
-            frame.behind = None
+            frame.next_frame = None
         self.count -= 1
         return frame
 
@@ -194,12 +200,12 @@ class FrameQueue:
 
     def frames(self) -> list[Frame]:
         """All that wait, in order."""
-        found: list[Frame] = []
+        frames: list[Frame] = []
         frame = self._first
         while frame is not None:
-            found.append(frame)
-            frame = frame.behind
-        return found
+            frames.append(frame)
+            frame = frame.next_frame
+        return frames
 
 
 PacketHook = Callable[[str, float, str, Frame], None]

@@ -27,7 +27,7 @@ from mrc_testbed.hosts.engine.wire.packets import (
     TransportAck,
     Write,
 )
-from mrc_testbed.simulator.events import EventPlace, EventQueue, Handler
+from mrc_testbed.simulator.events import EventQueue, Handler, NodeEvents
 from mrc_testbed.simulator.frames import Frame, tally
 from mrc_testbed.simulator.ports import NicPort
 from mrc_testbed.simulator.profiles import HostProfile
@@ -88,7 +88,7 @@ class HostEngine(Protocol):
 
     def on_timer(self, now: float) -> None: ...
 
-    def on_port(self, plane: int, up: bool, now: float) -> None: ...
+    def on_port(self, plane: int, is_up: bool, now: float) -> None: ...
 
     def events(self) -> list[Event]: ...
 
@@ -114,11 +114,11 @@ class VirtualHost:
 
     def __init__(self, fabric: HostNetwork, host: Host, endpoint: Endpoint) -> None:
         self._queue = fabric.queue
-        self.place: EventPlace = fabric.queue.place(False)
+        self.node_events: NodeEvents = fabric.queue.add_node(False)
         """Event place of the host."""
         self._hosts = fabric.hosts
         """All hosts of the fabric, by name."""
-        self._place_of: dict[str, tuple[int, int]] = {}
+        self._position_of: dict[str, tuple[int, int]] = {}
         """Rack and downlink of those that packets went to."""
         # Copied out of the fabric: each packet needs these.
         self._ring, self._keep_events = fabric.host_profile.ring_packets, fabric.keep_events
@@ -169,21 +169,21 @@ class VirtualHost:
 
     def collect(self) -> bool:
         """Pass on the engine's pending events now; True when there were any."""
-        return self._tell(self.engine.events())
+        return self._notify(self.engine.events())
 
     def kick(self) -> None:
         """Let the engine send at this instant: work was posted."""
         self._request(self._queue.now)
 
-    def at(self, time: float, what: Callable[[], object]) -> None:
+    def schedule(self, time: float, action: Callable[[], object]) -> None:
         """Call a function of this host's application at a time, at once when the time has passed.
 
         The function may post work here.
         """
-        self.place.push(time, self._call, what)
+        self.node_events.push(time, self._call, action)
 
-    def _call(self, what: Callable[[], object], now: float) -> None:
-        what()
+    def _call(self, action: Callable[[], object], now: float) -> None:
+        action()
         self._request(now)
 
     def close(self) -> None:
@@ -192,7 +192,7 @@ class VirtualHost:
         self._listeners.clear()
         self._on_completion.clear()
         self.engine = self.endpoint
-        self.take = _nothing
+        self.take = _ignore_frame
 
     # ---- process ----------------------------------------------------------------------------------------
 
@@ -203,14 +203,14 @@ class VirtualHost:
             self._stalled_until, self._unread = -1.0, None
         self._stalled_until = max(self._stalled_until, queue.now + seconds)
         self._gap_s = gap_s
-        self.place.push(self._stalled_until, self._resume, None if order is None else tuple(order))
+        self.node_events.push(self._stalled_until, self._resume, None if order is None else tuple(order))
 
     def _resume(self, order: tuple[int, ...] | None, now: float) -> None:
         if now < self._stalled_until or not self.alive:
             return
         self._stalled_until = -1.0
         for plane in sorted(self._port_news):
-            self.engine.on_port(plane, self.ports[plane].up, now)
+            self.engine.on_port(plane, self.ports[plane].is_up, now)
         self._port_news.clear()
         if order is None:
             waiting, self._waiting = self._waiting, []
@@ -227,13 +227,13 @@ class VirtualHost:
         if not unread or not self.alive:
             return
         plane = unread.pop()
-        mine = [frame for frame in self._waiting if frame.plane == plane]
+        frames = [frame for frame in self._waiting if frame.plane == plane]
         self._waiting = [frame for frame in self._waiting if frame.plane != plane]
         if not unread:
             self._stalled_until, self._unread = -1.0, None
-        self._take_all(mine, now)
+        self._take_all(frames, now)
         if unread:
-            self.place.push(now + self._gap_s, self._read_port, None)
+            self.node_events.push(now + self._gap_s, self._read_port, None)
 
     def _take_all(self, frames: list[Any], now: float) -> None:
         """Hand the engine all of them before it may send."""
@@ -280,7 +280,7 @@ class VirtualHost:
         self._on_completion.clear()
         self._wake = NEVER
         for plane, port in enumerate(self.ports):
-            if not port.up:
+            if not port.is_up:
                 endpoint.on_port(plane, False, now)
         self._request(now)
 
@@ -306,11 +306,11 @@ class VirtualHost:
             return
         wires, plane = self._wires, frame.plane
         assert wires is not None
-        found = wires.decode(self, frame, plane)
-        if found is None:
+        arrival = wires.decode(self, frame, plane)
+        if arrival is None:
             return
         self.received += 1
-        peer, packet = found
+        peer, packet = arrival
         self.engine.receive(packet, plane, peer, now)
         self._pump_soon(now)
 
@@ -319,7 +319,7 @@ class VirtualHost:
         if now < self._stalled_until:
             self._port_news.add(plane)
             return
-        self.engine.on_port(plane, self.ports[plane].up, now)
+        self.engine.on_port(plane, self.ports[plane].is_up, now)
         self._request(now)
 
     def on_room(self, now: float) -> None:
@@ -328,7 +328,7 @@ class VirtualHost:
 
     def _pump_soon(self, now: float) -> None:
         """Let the engine send after all that arrives at this instant: at once, when nothing else happens now."""
-        if not self._due and self.place.count_if_alone(now):
+        if not self._due and self.node_events.count_if_alone(now):
             self._pump(None, now)
         else:
             self._request(now)
@@ -337,7 +337,7 @@ class VirtualHost:
         """Let the engine send when what is queued for this instant has happened."""
         if not self._due:
             self._due = True
-            self.place.push(now, self._pump, None)
+            self.node_events.push(now, self._pump, None)
 
     def _on_timer(self, _: object, now: float) -> None:
         if self._timer <= now:
@@ -350,7 +350,7 @@ class VirtualHost:
         engine = self.engine
         if now < self._stalled_until:
             if self._unread is not None:  # between two ports; the clock has to wait for the packets in the others
-                while self._transmit(now) or self._tell(engine.events()):
+                while self._transmit(now) or self._notify(engine.events()):
                     pass
                 self._wake = _or_never(engine.next_timer())
             return
@@ -359,8 +359,8 @@ class VirtualHost:
         endpoint = self.endpoint  # called as what it is where nobody stands in its place
         watched = engine is not endpoint
         for _ in range(STUCK_AFTER):
-            more = self._transmit(now)
-            if self._tell(engine.events() if watched else endpoint.events()) or more:
+            has_more = self._transmit(now)
+            if self._notify(engine.events() if watched else endpoint.events()) or has_more:
                 continue
             due = self._wake = _or_never(engine.next_timer()) if watched else endpoint.next_deadline()
             if due == NEVER:
@@ -372,7 +372,7 @@ class VirtualHost:
             raise StuckError(f"{self.name} at {now} s: the engine has something to do for ever; next_timer() {due}")
         if due < self._timer:
             self._timer = due
-            self.place(due, self._on_timer, None)
+            self.node_events(due, self._on_timer, None)
 
     def _transmit(self, now: float) -> bool:
         """Hand packets to the ports as far as they have room; True when there may be more."""
@@ -381,14 +381,14 @@ class VirtualHost:
         ring = self._ring
         room = []
         for port in self.ports:
-            left = ring - port.waiting
-            port.starved = left <= 0
-            room.append(left)
+            free_slots = ring - port.waiting
+            port.starved = free_slots <= 0
+            room.append(free_slots)
         if self.engine is self.endpoint:
             sent = self.endpoint.transmit(now, BATCH, room)
         else:
             sent = self.engine.transmit(now, BATCH, room)
-        more = len(sent) >= BATCH
+        has_more = len(sent) >= BATCH
         for plane, peer, packet in sent:
             port = self.ports[plane]
             port.send(self._frame(packet, plane, peer), now)
@@ -396,10 +396,10 @@ class VirtualHost:
             if port.waiting >= ring:
                 port.starved = True
             elif room[plane] <= 0:
-                more = True  # the first packet did not wait: there is room again already
-        return more
+                has_more = True  # the first packet did not wait: there is room again already
+        return has_more
 
-    def _tell(self, events: list[Event]) -> bool:
+    def _notify(self, events: list[Event]) -> bool:
         """Pass events on to the listeners; True when there were any."""
         if not events:
             return False
@@ -417,11 +417,11 @@ class VirtualHost:
 
     def _frame(self, packet: PacketRecord, plane: int, peer: str) -> Frame:
         """Frame of a packet of ours."""
-        place = self._place_of.get(peer)
-        if place is None:
-            found = self._hosts[peer]
-            place = self._place_of[peer] = found.rack, found.downlink
-        rack, downlink = place
+        position = self._position_of.get(peer)
+        if position is None:
+            target = self._hosts[peer]
+            position = self._position_of[peer] = target.rack, target.downlink
+        rack, downlink = position
         dscp, trimmable = packet.dscp, False
         if isinstance(packet, Write):
             size = packet.size
@@ -441,5 +441,5 @@ def _or_never(due: float | None) -> float:
     return NEVER if due is None else due
 
 
-def _nothing(_frame: Frame, _now: float) -> None:
+def _ignore_frame(_frame: Frame, _now: float) -> None:
     """Take a frame where nobody is any more."""

@@ -20,7 +20,7 @@ class Picker:
         self._number = -1
 
     @property
-    def all(self) -> bool:
+    def hits_all(self) -> bool:
         """Whether it hits every packet."""
         return self._data is None and (self._rate == 1 or (self._pattern != "" and "0" not in self._pattern))
 

@@ -14,7 +14,17 @@ class MessageSlots(PayloadSink):
     `unit_bytes`, the path MTU.
     """
 
-    __slots__ = ("_begins", "_content", "_missing", "_numbers", "_seen", "_size", "_text", "_unit", "damaged")
+    __slots__ = (
+        "_content",
+        "_missing_bytes",
+        "_numbers",
+        "_payload_bits",
+        "_size",
+        "_text",
+        "_text_starts",
+        "_unit",
+        "damaged_messages",
+    )
 
     def __init__(self, content: MessageBytes, slots: int, unit_bytes: int) -> None:
         super().__init__(slots * content.size)
@@ -24,41 +34,47 @@ class MessageSlots(PayloadSink):
         self._unit = unit_bytes
         self._numbers = list(range(slots))
         """Number of the message written in each slot."""
-        self._begins: list[int] = [content.start(number) for number in range(slots)]
+        self._text_starts: list[int] = [content.start(number) for number in range(slots)]
         """Start of each slot's message in the text."""
-        self._missing = [self._size] * slots
+        self._missing_bytes = [self._size] * slots
         """Bytes still missing in each slot."""
-        self._seen = [0] * slots
+        self._payload_bits = [0] * slots
         """Bit i: the payload came that begins at byte i * unit_bytes."""
-        self.damaged: set[int] = set()
+        self.damaged_messages: set[int] = set()
         """Messages of which a payload was not what was sent, came twice, or began or ended where none does."""
 
     def write(self, start: int, data: Payload) -> None:
         slot = start // self._size
         offset, length = start % self._size, len(data)
-        seen, bit = self._seen[slot], 1 << offset // self._unit
-        left = self._missing[slot] - length
-        wrong = seen & bit or offset % self._unit or length > self._unit or left < 0 or offset + length > self._size
-        begin = self._begins[slot] + offset
+        payload_bits, bit = self._payload_bits[slot], 1 << offset // self._unit
+        missing_bytes = self._missing_bytes[slot] - length
+        wrong = (
+            payload_bits & bit
+            or offset % self._unit
+            or length > self._unit
+            or missing_bytes < 0
+            or offset + length > self._size
+        )
+        begin = self._text_starts[slot] + offset
         if isinstance(data, TextPart):  # it is what it should be when it stands there in the same text
-            right = data.begin == begin and data.text is self._text
+            is_intact = data.begin == begin and data.text is self._text
         else:
-            right = self._text.startswith(data, begin)
-        if wrong or not right:
-            self.damaged.add(self._numbers[slot])
-        self._seen[slot], self._missing[slot] = seen | bit, left
+            is_intact = self._text.startswith(data, begin)
+        if wrong or not is_intact:
+            self.damaged_messages.add(self._numbers[slot])
+        self._payload_bits[slot], self._missing_bytes[slot] = payload_bits | bit, missing_bytes
 
     def finish(self, number: int) -> bool:
         """Whether message `number` is there, whole and as it was sent; the one after it may come to its slot."""
         slot = number % len(self._numbers)
-        whole = self._numbers[slot] == number and not self._missing[slot] and number not in self.damaged
+        whole = self._numbers[slot] == number and not self._missing_bytes[slot] and number not in self.damaged_messages
         following = number + len(self._numbers)
-        self._numbers[slot], self._missing[slot] = following, self._size
-        self._begins[slot] = self._content.start(following)
-        self._seen[slot] = 0
+        self._numbers[slot], self._missing_bytes[slot] = following, self._size
+        self._text_starts[slot] = self._content.start(following)
+        self._payload_bits[slot] = 0
         return whole
 
     @property
     def placed_bytes(self) -> int:
         """Bytes of messages that are not finished."""
-        return self._size * len(self._missing) - sum(self._missing)
+        return self._size * len(self._missing_bytes) - sum(self._missing_bytes)

@@ -24,7 +24,7 @@ from math import inf
 from typing import Any
 
 from mrc_testbed.hosts.engine.wire.packets import ECN_NOT_ECT, PacketRecord
-from mrc_testbed.simulator.events import EventPlace
+from mrc_testbed.simulator.events import NodeEvents
 from mrc_testbed.simulator.frames import NO_PORT, Frame, PacketHook
 from mrc_testbed.simulator.ports import EgressPort, NicPort, drain
 from mrc_testbed.simulator.profiles import Line, PfcProfile
@@ -67,14 +67,14 @@ class PriorityPause:
     __slots__ = (
         "_asked",
         "_asked_at",
+        "_node_events",
         "_out",
+        "_paused_since",
+        "_paused_until",
         "_pfc",
-        "_place",
         "_ports",
-        "_since",
-        "_until",
         "frames",
-        "held",
+        "held_bytes",
         "held_peak",
         "longest_s",
         "paused_s",
@@ -84,24 +84,24 @@ class PriorityPause:
         "storms",
     )
 
-    def __init__(self, port: EgressPort, place: EventPlace) -> None:
+    def __init__(self, port: EgressPort, node_events: NodeEvents) -> None:
         self.port = port
-        self._place = place
+        self._node_events = node_events
         self.reverse: PriorityPause | None = None
         """The other direction; its sender is our receiver. The fabric sets it."""
         self._pfc: PfcProfile | None = None
         """Thresholds of the switch at the far end; None: a host, which accepts everything."""
         self._ports: Sequence[EgressPort] = ()
-        self.held = self.held_peak = 0
+        self.held_bytes = self.held_peak = 0
         """Data bytes from here that wait at the far end, now and at most."""
         self._asked = False
         """The far end has asked for a pause and not taken it back."""
         self._asked_at = -inf
         self._out: deque[Frame] = deque()
         """Pause frames of ours that wait to be sent."""
-        self._until = -inf
+        self._paused_until = -inf
         """We hold data back until then ..."""
-        self._since: float | None = None
+        self._paused_since: float | None = None
         """Start of the present pause; None: not paused."""
         self.pauses = self.frames = self.storms = 0
         """Counts of pauses begun here, of pause frames sent from here, and of pauses that lasted.
@@ -124,7 +124,7 @@ class PriorityPause:
     def send(self, frame: Frame, now: float) -> None:
         """Send, queue or drop a packet: EgressPort.send of such a port."""
         port = self.port
-        if not port.up:
+        if not port.is_up:
             port._drop(frame, "port_down", now)
             return
         free = port.busy_until <= now and not port._draining
@@ -141,7 +141,7 @@ class PriorityPause:
             port.control_bytes = depth
         else:
             # A paused sender queues even on a free port; behind queued packets the order has to be kept.
-            if free and self._since is None and not port._data.count:
+            if free and self._paused_since is None and not port._data.count:
                 port._launch(frame, now)
                 return
             # Bytes that wait here count against the link by which the packet came, not against this port.
@@ -158,20 +158,20 @@ class PriorityPause:
     def _ready(self) -> bool:
         """Whether something may be sent."""
         port = self.port
-        return bool(self._out or port._control.count or (port._data.count and self._since is None))
+        return bool(self._out or port._control.count or (port._data.count and self._paused_since is None))
 
     def _go_on(self, now: float) -> None:
         """See to it that what may be sent is, once the port is free."""
         port = self.port
         if not port._draining and self._ready():
             port._draining = True
-            self._place(max(now, port.busy_until), drain, port)
+            self._node_events(max(now, port.busy_until), drain, port)
 
     def drain(self, now: float) -> None:
         """Send the next packet: pause frames, control, data that is not paused."""
         port = self.port
         port._draining = False
-        if not port.up:
+        if not port.is_up:
             return
         if self._out:
             self._launch_pause(self._out.popleft(), now)
@@ -180,7 +180,7 @@ class PriorityPause:
             port.waiting -= 1
             port.control_bytes -= frame.size
             port._launch(frame, now)
-        elif port._data.count and self._since is None:
+        elif port._data.count and self._paused_since is None:
             frame = port._data.take()
             port.waiting -= 1
             depth = port.data_bytes = port.data_bytes - frame.size
@@ -194,39 +194,39 @@ class PriorityPause:
                 origin._let_go(frame.size, now)
         self._go_on(now)
 
-    def heard(self, frame: Frame, now: float) -> None:
+    def on_pause_frame(self, frame: Frame, now: float) -> None:
         """A pause frame of the far end arrives."""
         packet = frame.packet
-        if not self.port.up or frame.corrupt or not isinstance(packet, PauseFrame):
+        if not self.port.is_up or frame.corrupt or not isinstance(packet, PauseFrame):
             return
         quanta = packet.quanta
         if not quanta:
             self._resume(now)
             return
-        self._until = now + quanta * QUANTUM_BITS / self.port.line.rate_bps
-        self._place(self._until, self._run_out, None)
-        if self._since is None:
-            self._since = now
+        self._paused_until = now + quanta * QUANTUM_BITS / self.port.line.rate_bps
+        self._node_events(self._paused_until, self._run_out, None)
+        if self._paused_since is None:
+            self._paused_since = now
             self.pauses += 1
             if self._pfc is not None:
-                self._place(now + self._pfc.storm_after_s, self._watch, now)
+                self._node_events(now + self._pfc.storm_after_s, self._watch, now)
 
     def _run_out(self, _: object, now: float) -> None:
-        if self._until <= now:
+        if self._paused_until <= now:
             self._resume(now)
 
-    def _watch(self, since: float, _: float) -> None:
+    def _watch(self, pause_start: float, _: float) -> None:
         """Count a storm: the pause of then is still on."""
-        if self._since == since:
+        if self._paused_since == pause_start:
             self.storms += 1
 
     def _resume(self, now: float) -> None:
-        if self._since is None:
+        if self._paused_since is None:
             return
-        lasted = now - self._since
-        self._since, self._until = None, -inf
-        self.paused_s += lasted
-        self.longest_s = max(self.longest_s, lasted)
+        duration = now - self._paused_since
+        self._paused_since, self._paused_until = None, -inf
+        self.paused_s += duration
+        self.longest_s = max(self.longest_s, duration)
         self._go_on(now)
 
     # ---- the receiver's side, which is a switch ------------------------------------------------------------
@@ -236,13 +236,13 @@ class PriorityPause:
         pfc = self._pfc
         if pfc is None:
             return True
-        if self.held + size > pfc.xoff_bytes + pfc.headroom_bytes:
+        if self.held_bytes + size > pfc.xoff_bytes + pfc.headroom_bytes:
             return False
-        self.held += size
-        self.held_peak = max(self.held_peak, self.held)
-        if self.held > pfc.xoff_bytes and not self._asked:
+        self.held_bytes += size
+        self.held_peak = max(self.held_peak, self.held_bytes)
+        if self.held_bytes > pfc.xoff_bytes and not self._asked:
             self._asked = True
-            self._ask(now)
+            self._request_pause(now)
         return True
 
     def _let_go(self, size: int, now: float) -> None:
@@ -250,44 +250,44 @@ class PriorityPause:
         pfc = self._pfc
         if pfc is None:
             return
-        self.held -= size
-        if self._asked and self.held <= pfc.xon_bytes:
+        self.held_bytes -= size
+        if self._asked and self.held_bytes <= pfc.xon_bytes:
             self._asked = False
-            self._say(0, now)
+            self._send_pause(0, now)
 
-    def _ask(self, now: float) -> None:
+    def _request_pause(self, now: float) -> None:
         """Ask for a pause as long as there can be, and again when half of it is over."""
-        back = self.reverse
-        assert back is not None
+        reverse = self.reverse
+        assert reverse is not None
         self._asked_at = now
-        self._say(QUANTA_MAX, now)
+        self._send_pause(QUANTA_MAX, now)
         renew = now + QUANTA_MAX * QUANTUM_BITS / self.port.line.rate_bps / 2
-        back._place(renew, self._renew, now)  # at the far end, which asks
+        reverse._node_events(renew, self._renew, now)  # at the far end, which asks
 
     def _renew(self, asked_at: float, now: float) -> None:
         if self._asked and self._asked_at == asked_at:
-            self._ask(now)
+            self._request_pause(now)
 
-    def _say(self, quanta: int, now: float) -> None:
+    def _send_pause(self, quanta: int, now: float) -> None:
         """Send a pause frame from the far end to here."""
-        back = self.reverse
-        if back is None or not back.port.up:
+        reverse = self.reverse
+        if reverse is None or not reverse.port.is_up:
             return
-        port = back.port
+        port = reverse.port
         packet = pause_for(quanta, port.plane)
         frame = Frame(packet, PAUSE_BYTES, port.node, port.neighbour, -1, -1, port.plane, True, False)
-        back.frames += 1
+        reverse.frames += 1
         if port.busy_until <= now and not port._draining:
-            back._launch_pause(frame, now)
+            reverse._launch_pause(frame, now)
         else:
-            back._out.append(frame)
-            back._go_on(now)
+            reverse._out.append(frame)
+            reverse._go_on(now)
 
     def _launch_pause(self, frame: Frame, now: float) -> None:
         """Put a pause frame on the wire: at the other end the port takes it, not the switch."""
         port, reverse = self.port, self.reverse
         assert reverse is not None
-        arrive, port.arrive = port.arrive, reverse.heard
+        arrive, port.arrive = port.arrive, reverse.on_pause_frame
         port._launch(frame, now)
         port.arrive = arrive
 
@@ -327,7 +327,7 @@ class PfcPort(EgressPort):
         plane: int,
         line: Line,
         note_delay: Callable[[float], None],
-        place: EventPlace,
+        node_events: NodeEvents,
         rng_seed: str,
         dscp: tuple[int, int],
         *,
@@ -335,10 +335,20 @@ class PfcPort(EgressPort):
         observer: PacketHook | None = None,
     ) -> None:
         super().__init__(
-            name, node, neighbour, plane, line, note_delay, place, rng_seed, dscp, last_hop=last_hop, observer=observer
+            name,
+            node,
+            neighbour,
+            plane,
+            line,
+            note_delay,
+            node_events,
+            rng_seed,
+            dscp,
+            last_hop=last_hop,
+            observer=observer,
         )
         self._make_queues()
-        self.pause = PriorityPause(self, place)
+        self.pause = PriorityPause(self, node_events)
 
     def send(self, frame: Frame, now: float) -> None:
         self.pause.send(frame, now)
@@ -367,7 +377,7 @@ class PfcNicPort(NicPort):
         plane: int,
         line: Line,
         note_delay: Callable[[float], None],
-        place: EventPlace,
+        node_events: NodeEvents,
         rng_seed: str,
         dscp: tuple[int, int],
         *,
@@ -382,7 +392,7 @@ class PfcNicPort(NicPort):
             plane,
             line,
             note_delay,
-            place,
+            node_events,
             rng_seed,
             dscp,
             ring_packets=ring_packets,
@@ -390,7 +400,7 @@ class PfcNicPort(NicPort):
             observer=observer,
         )
         self._make_queues()
-        self.pause = PriorityPause(self, place)
+        self.pause = PriorityPause(self, node_events)
 
     def send(self, frame: Frame, now: float) -> None:
         self.pause.send(frame, now)
@@ -421,8 +431,8 @@ def pair(
 
     `ports`: all of the fabric.
     """
-    one, other = pause_of(a), pause_of(b)
-    assert one is not None and other is not None
-    one.reverse, other.reverse = other, one
-    one.set_far_end(pfc if switch_at_b else None, ports)
-    other.set_far_end(pfc if switch_at_a else None, ports)
+    a_to_b, b_to_a = pause_of(a), pause_of(b)
+    assert a_to_b is not None and b_to_a is not None
+    a_to_b.reverse, b_to_a.reverse = b_to_a, a_to_b
+    a_to_b.set_far_end(pfc if switch_at_b else None, ports)
+    b_to_a.set_far_end(pfc if switch_at_a else None, ports)

@@ -2,7 +2,7 @@
 
 The values are mode, rates, delays and thresholds.
 
-    fabric = planned(Plan.scaled(mode="ecmp"), seed=7)
+    fabric = fabric_of(Plan.scaled(mode="ecmp"), seed=7)
 
 The live fabric counts depths in packets, this one in bytes of whole frames: a threshold of n packets is one of n full
 frames here, so both speak of the same bytes.
@@ -16,11 +16,11 @@ from typing import Any
 from mrc_testbed.hosts.agent.engine_defaults import host_config
 from mrc_testbed.simulator.fabric import VirtualFabric
 from mrc_testbed.simulator.host import VirtualHost
-from mrc_testbed.simulator.profiles import UNLIMITED, Line, LinkProfile, QueueProfile
+from mrc_testbed.simulator.profiles import UNLIMITED_QUEUES, Line, LinkProfile, QueueProfile
 from mrc_testbed.topologies.plan import LinkSpeed, Mode, Plan, Thresholds
 
 
-def planned(plan: Plan, *, seed: int = 0, config: Any = None, **options: Any) -> VirtualFabric:
+def fabric_of(plan: Plan, *, seed: int = 0, config: Any = None, **options: Any) -> VirtualFabric:
     """Make the VirtualFabric of a plan.
 
     `config`: of the engines (default: what live hosts take, without their overhead); `options`: further arguments of
@@ -30,8 +30,8 @@ def planned(plan: Plan, *, seed: int = 0, config: Any = None, **options: Any) ->
         config = host_config(plan)
         if plan.limited:
             config = config.with_values(base_rtt_s=plan.base_rtt_s())
-    made = {"links": link_profile(plan), "mode": plan.mode.value, "queues": UNLIMITED, **options}
-    fabric = PlannedFabric(plan, seed=seed, config=config, **made)
+    arguments = {"links": link_profile(plan), "mode": plan.mode.value, "queues": UNLIMITED_QUEUES, **options}
+    fabric = PlannedFabric(plan, seed=seed, config=config, **arguments)
     if "queues" not in options:
         for switch in plan.switches:
             for port in plan.ports(switch.name):
@@ -65,7 +65,7 @@ def _line(speed: LinkSpeed) -> Line:
 def queue_profile(plan: Plan, limits: Thresholds | None) -> QueueProfile:
     """Thresholds of one port in bytes; without any, a queue that never marks, trims or drops."""
     if limits is None:
-        return UNLIMITED
+        return UNLIMITED_QUEUES
     frame = plan.frame_bytes()
     return QueueProfile(
         data_bytes=limits.drop_at * frame,

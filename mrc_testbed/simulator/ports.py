@@ -19,7 +19,7 @@ from random import Random
 from typing import Any, Final
 
 from mrc_testbed.hosts.engine.config import Config
-from mrc_testbed.simulator.events import EventPlace, Handler
+from mrc_testbed.simulator.events import Handler, NodeEvents
 from mrc_testbed.simulator.frames import NO_PORT, Frame, FrameQueue, PacketHook, tally
 from mrc_testbed.simulator.impairment import Lateness, Picker
 from mrc_testbed.simulator.profiles import Line, QueueProfile
@@ -41,7 +41,7 @@ class EgressPort:
     # What each packet needs comes first, in narrow types where they do: machine code keeps attributes in this order,
     # and with thousands of ports none of them is in the CPU's caches when its packet comes.
     observer: PacketHook | None
-    up: bool
+    is_up: bool
     _draining: bool
     _impaired: bool
     _fifo: bool
@@ -53,7 +53,7 @@ class EgressPort:
     _last_at: float
     forwarded: int
     forwarded_bytes: int
-    _arrival_place: EventPlace
+    _neighbour_events: NodeEvents
     arrive: Handler
     data_bytes: int
     control_bytes: int
@@ -63,12 +63,11 @@ class EgressPort:
     _data: FrameQueue
     _control: FrameQueue
     _medium: FrameQueue | None
-    _place: EventPlace
+    _node_events: NodeEvents
     _trim_at: float
     peak_bytes: int
 
     __slots__ = (
-        "_arrival_place",
         "_byte_s",
         "_control",
         "_corrupt",
@@ -83,14 +82,15 @@ class EgressPort:
         "_impaired",
         "_jitter",
         "_last_at",
-        "_late",
+        "_lateness",
         "_limits",
         "_loss",
         "_low_water",
         "_medium",
         "_medium_due",
+        "_neighbour_events",
+        "_node_events",
         "_note_delay",
-        "_place",
         "_repeat",
         "_rng",
         "_rng_seed",
@@ -104,6 +104,7 @@ class EgressPort:
         "extra_delay_s",
         "forwarded",
         "forwarded_bytes",
+        "is_up",
         "last_hop",
         "line",
         "lost",
@@ -118,7 +119,6 @@ class EgressPort:
         "plane",
         "starved",
         "trimmed",
-        "up",
         "waiting",
     )
 
@@ -130,7 +130,7 @@ class EgressPort:
         plane: int,
         line: Line,
         note_delay: Callable[[float], None],
-        place: EventPlace,
+        node_events: NodeEvents,
         rng_seed: str,
         dscp: tuple[int, int],
         *,
@@ -139,14 +139,14 @@ class EgressPort:
     ) -> None:
         self.observer = observer
         """Callback for every packet sent, marked, trimmed, dropped or lost; None: none."""
-        self.up = True
+        self.is_up = True
         self._draining = self._impaired = self._fifo = False
         self.busy_until = -inf
         """Time when the last bit of the packet being sent leaves."""
         self._byte_s = self._delay = self._jitter = 0.0
         self._last_at = -inf
         self.forwarded = self.forwarded_bytes = 0
-        self._arrival_place = place
+        self._neighbour_events = node_events
         """Adds an event where the neighbour is."""
         self.arrive = _nowhere
         """Handler of the packets at the other end; see lead_to()."""
@@ -163,7 +163,7 @@ class EgressPort:
         """Queue of trimmed packets (Config.switches.trimmed_queue), counted as control; None: no own queue."""
         self._trim_at = inf
         self._limits = (inf, inf, inf, inf)
-        self._place = place
+        self._node_events = node_events
         self._ecn_min = self._ecn_max = inf
         self.name, self.node, self.neighbour, self.plane = name, node, neighbour, plane
         self.last_hop = last_hop
@@ -185,7 +185,7 @@ class EgressPort:
         self._loss: Picker | None = None
         self._corrupt: Picker | None = None
         self._repeat: Picker | None = None
-        self._late: Lateness | None = None
+        self._lateness: Lateness | None = None
         self._trim_len = SRV6_TRIM_BYTES
         # The next three are a NicPort's. They are here so that both kinds fill whole lines of the CPU's caches
         # (tests/native_build/test_modules_both_forms.py).
@@ -196,10 +196,10 @@ class EgressPort:
         self._low_water = 0
         self.set_line(line)
 
-    def lead_to(self, arrive: Handler, place: EventPlace) -> None:
+    def lead_to(self, arrive: Handler, node_events: NodeEvents) -> None:
         """Deliver packets to a handler, by events of the neighbour."""
         self.arrive = arrive
-        self._arrival_place = place
+        self._neighbour_events = node_events
 
     def close(self) -> None:
         """Let go of the neighbour, see VirtualFabric.close."""
@@ -252,24 +252,24 @@ class EgressPort:
         self._limits = (queues.data_bytes, packets[0], queues.control_bytes, packets[1])
 
     def set_impairment(self, name: str, value: Any) -> None:
-        """Set `cut` (bool), `loss`, `corrupt`, `repeat` (Picker or None) or `late` (Lateness or None)."""
+        """Set `cut` (bool), `loss`, `corrupt`, `repeat` (Picker or None) or `lateness` (Lateness or None)."""
         setattr(self, f"_{name}", value)
-        self._impaired = bool(self._cut or self._loss or self._corrupt or self._repeat or self._late)
+        self._impaired = bool(self._cut or self._loss or self._corrupt or self._repeat or self._lateness)
 
     @property
     def swallows(self) -> bool:
         """Whether nothing that leaves arrives."""
-        return self._cut or (self._loss is not None and self._loss.all)
+        return self._cut or (self._loss is not None and self._loss.hits_all)
 
     def clear_impairments(self) -> None:
         self._cut = self._impaired = False
-        self._loss = self._corrupt = self._repeat = self._late = None
+        self._loss = self._corrupt = self._repeat = self._lateness = None
 
     # ---- packets ----------------------------------------------------------------------------------------
 
     def send(self, frame: Frame, now: float) -> None:
         """Send, queue, trim or drop a packet."""
-        if not self.up:
+        if not self.is_up:
             self._drop(frame, "port_down", now)
             return
         if self.busy_until <= now and not self._draining:
@@ -310,7 +310,7 @@ class EgressPort:
             self.control_bytes = depth
         if not self._draining:
             self._draining = True
-            self._place(self.busy_until, drain, self)
+            self._node_events(self.busy_until, drain, self)
 
     def _drain(self, now: float) -> None:
         """Send the next packet, control before data: the port is free again."""
@@ -341,7 +341,7 @@ class EgressPort:
         self.waiting -= 1
         self._launch(frame, now)
         if self.waiting:
-            self._place(self.busy_until, drain, self)
+            self._node_events(self.busy_until, drain, self)
         else:
             self._draining = False
 
@@ -355,15 +355,15 @@ class EgressPort:
         self.forwarded_bytes += size
         if self._impaired and not self._survives(frame, end):
             return
-        at = end + self._delay
+        arrival_time = end + self._delay
         if self._jitter:
-            at += self.rng.random() * self._jitter
+            arrival_time += self.rng.random() * self._jitter
         if self._fifo:
-            if at < self._last_at:
-                at = self._last_at
-            self._last_at = at
+            if arrival_time < self._last_at:
+                arrival_time = self._last_at
+            self._last_at = arrival_time
         frame.port = self.number
-        self._arrival_place(at, self.arrive, frame)
+        self._neighbour_events(arrival_time, self.arrive, frame)
 
     def _survives(self, frame: Frame, end: float) -> bool:
         """Apply the faults of this direction to a packet; False when it is lost."""
@@ -379,12 +379,12 @@ class EgressPort:
         if self._repeat is not None and self._repeat.hits(frame.is_data):
             twin = frame.copy()
             twin.port = self.number
-            self._arrival_place(end + self._delay + self._jitter, self.arrive, twin)
-        if self._late is not None and self._late.hits(frame.is_data):
-            stray = frame.copy() if self._late.twin else frame
+            self._neighbour_events(end + self._delay + self._jitter, self.arrive, twin)
+        if self._lateness is not None and self._lateness.hits(frame.is_data):
+            stray = frame.copy() if self._lateness.twin else frame
             stray.port = self.number
-            self._arrival_place(end + self._delay + self._late.seconds, self.arrive, stray)
-            return self._late.twin
+            self._neighbour_events(end + self._delay + self._lateness.seconds, self.arrive, stray)
+            return self._lateness.twin
         return True
 
     # ---- what observers look at -------------------------------------------------------------------------
@@ -423,7 +423,7 @@ class EgressPort:
 
     def go_down(self, now: float) -> None:
         """Drop what waits here: the link is dead. The fabric removes what is on the wire."""
-        self.up = False
+        self.is_up = False
         for queue in (self._control, self._data, self._medium):
             for frame in queue.take_all() if queue is not None else ():
                 self._drop(frame, "port_down", now)
@@ -431,7 +431,7 @@ class EgressPort:
         self.busy_until = min(self.busy_until, now)
 
     def go_up(self) -> None:
-        self.up = True
+        self.is_up = True
 
     def counters(self) -> dict[str, Any]:
         """All counters by name."""
@@ -459,7 +459,7 @@ class NicPort(EgressPort):
         plane: int,
         line: Line,
         note_delay: Callable[[float], None],
-        place: EventPlace,
+        node_events: NodeEvents,
         rng_seed: str,
         dscp: tuple[int, int],
         *,
@@ -467,7 +467,7 @@ class NicPort(EgressPort):
         on_room: Callable[[float], None],
         observer: PacketHook | None = None,
     ) -> None:
-        super().__init__(name, node, neighbour, plane, line, note_delay, place, rng_seed, dscp, observer=observer)
+        super().__init__(name, node, neighbour, plane, line, note_delay, node_events, rng_seed, dscp, observer=observer)
         self.on_room = on_room
         self._low_water = ring_packets // 2
 

@@ -23,9 +23,9 @@ class ProfileError(ValueError):
     """A value makes no sense; the message says which and what would."""
 
 
-def _positive(what: str, value: float, zero: bool = False) -> None:
+def _positive(name: str, value: float, zero: bool = False) -> None:
     if not (value > 0 or (zero and value == 0)):
-        raise ProfileError(f"{what} = {value!r}: must be {'0 or more' if zero else 'more than 0'}")
+        raise ProfileError(f"{name} = {value!r}: must be {'0 or more' if zero else 'more than 0'}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +132,7 @@ class QueueProfile:
 
         In shares of BDP: ECN 20 % to 80 %, trim 100 % (last hop 150 %), limit 300 % (500 % untrimmed), control 100 %.
         """
-        made = cls(
+        profile = cls(
             data_bytes=int(bdp_bytes * (link_speeds.DROP if trim else DROP_UNTRIMMED)),
             control_bytes=max(int(bdp_bytes * link_speeds.CONTROL), 4096),
             ecn_min_bytes=int(bdp_bytes * link_speeds.ECN_MIN) if ecn else None,
@@ -140,10 +140,10 @@ class QueueProfile:
             trim_bytes=int(bdp_bytes * link_speeds.TRIM_FABRIC) if trim else None,
             trim_lasthop_bytes=int(bdp_bytes * link_speeds.TRIM_LAST_HOP) if trim else None,
         )
-        return replace(made, **changes)
+        return replace(profile, **changes)
 
 
-UNLIMITED = QueueProfile(data_bytes=1 << 40, control_bytes=1 << 40, ecn_min_bytes=None, trim_bytes=None)
+UNLIMITED_QUEUES = QueueProfile(data_bytes=1 << 40, control_bytes=1 << 40, ecn_min_bytes=None, trim_bytes=None)
 """Queues that never mark, trim or drop."""
 
 
@@ -166,7 +166,7 @@ class HostProfile:
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """A consistent set: give `links`, `queues`, `config` to VirtualFabric. Made by `scaled`."""
+    """A consistent set: give `links`, `queues`, `config` to VirtualFabric. Made by `scaled_profiles`."""
 
     links: LinkProfile
     queues: QueueProfile
@@ -200,7 +200,7 @@ def engine_keys(
     trim: bool = True,
     cc: str = "uet-1.0-nscc",
 ) -> dict[str, Any]:
-    """Keys of Config that the recipe derives from links, for `scaled`; not checked."""
+    """Keys of Config that the recipe derives from links, for `scaled_profiles`; not checked."""
     return {
         "pmtu_bytes": pmtu_bytes,
         "cwnd_bytes": 1.5 * planes * rate_bps * rtt_s / 8,
@@ -215,7 +215,7 @@ def engine_keys(
     }
 
 
-def scaled(
+def scaled_profiles(
     planes: int = 4,
     *,
     rate_bps: float = 10e6,
@@ -236,12 +236,12 @@ def scaled(
     answer its trims with a penalty (nscc.md §4.3). `config` and `queues`: keys that replace what the recipe says.
     Raises ProfileError when the RTT leaves no time to travel.
     """
-    full, sack = frame_bytes(pmtu_bytes), SACK_BYTES + ETHERNET_BYTES + OUTER_BYTES
-    serialising = 4 * (full + sack) * 8 / rate_bps
+    full_frame, sack = frame_bytes(pmtu_bytes), SACK_BYTES + ETHERNET_BYTES + OUTER_BYTES
+    serialising = 4 * (full_frame + sack) * 8 / rate_bps
     delay = (rtt_s - serialising) / 8
     if delay <= 0:
         raise ProfileError(
-            f"rtt_s = {rtt_s}: serialising {full} + {sack} bytes four times at {rate_bps:g} bits/s takes "
+            f"rtt_s = {rtt_s}: serialising {full_frame} + {sack} bytes four times at {rate_bps:g} bits/s takes "
             f"{serialising:.6f} s alone"
         )
     bdp = rate_bps * rtt_s / 8
@@ -260,4 +260,4 @@ def scaled(
     )
 
 
-NEVER = inf
+ENDLESS_S = inf

@@ -34,7 +34,7 @@ class VirtualSwitch:
         "blackhole",
         "downlinks",
         "dropped",
-        "idle",
+        "is_idle",
         "name",
         "observer",
         "plane",
@@ -47,7 +47,7 @@ class VirtualSwitch:
         self.name, self.plane = name, plane
         self.power = True
         self.blackhole = False
-        self.idle = False
+        self.is_idle = False
         """Whether the switch forwards nothing: a black hole, or stalled; see set_aside()."""
         self._waiting: list[Frame] | None = None
         """Frames that came in during a stall; None: not stalled."""
@@ -69,18 +69,18 @@ class VirtualSwitch:
     def set_blackhole(self, on: bool) -> None:
         """Swallow every packet from now on, or no longer."""
         self.blackhole = on
-        self.idle = on or self._waiting is not None
+        self.is_idle = on or self._waiting is not None
 
     def stall(self) -> None:
         """Forward nothing until resume(): what comes in waits; what is queued at ports leaves."""
         if self._waiting is None:
             self._waiting = []
-        self.idle = True
+        self.is_idle = True
 
     def resume(self, now: float) -> None:
         """Forward what waited, in the order in which it came."""
         waiting, self._waiting = self._waiting, None
-        self.idle = self.blackhole
+        self.is_idle = self.blackhole
         for frame in waiting or ():
             self.receive(frame, now)
 
@@ -91,7 +91,7 @@ class VirtualSwitch:
         elif self._waiting is not None:
             self._waiting.append(frame)
 
-    def wired(self, _plan: Plan) -> None:
+    def on_wired(self, _plan: Plan) -> None:
         """Make what is looked up per packet: all ports are there."""
         self.port_changed()
 
@@ -105,7 +105,18 @@ class VirtualSwitch:
 class VirtualT0(VirtualSwitch):
     """T0 of a rack."""
 
-    __slots__ = ("_by_srv6", "_choose", "_rng", "flows", "live", "pruned", "rack", "seed", "structure", "widths")
+    __slots__ = (
+        "_by_srv6",
+        "_choose",
+        "_rng",
+        "flows",
+        "live_uplinks",
+        "pruned_links",
+        "rack",
+        "seed",
+        "structure",
+        "widths",
+    )
 
     def __init__(
         self,
@@ -125,9 +136,9 @@ class VirtualT0(VirtualSwitch):
         self._choose = choose
         self._by_srv6 = choose is srv6
         """Whether the chooser is `srv6`, which is then called by name: by far the quickest when compiled."""
-        self.live: list[int] = []
+        self.live_uplinks: list[int] = []
         """Uplinks whose port is up, as the selector of the hashing modes knows."""
-        self.pruned: frozenset[tuple[int, int]] = frozenset()
+        self.pruned_links: frozenset[tuple[int, int]] = frozenset()
         """(T1 number, rack): what the control plane has the hashing modes not use."""
         self.seed = seed
         """Seed made of the fabric's seed and the switch's name."""
@@ -143,15 +154,15 @@ class VirtualT0(VirtualSwitch):
         return self._rng
 
     def port_changed(self) -> None:
-        self.live = [k for k, port in enumerate(self.uplinks) if port.up]
+        self.live_uplinks = [k for k, port in enumerate(self.uplinks) if port.is_up]
 
     def receive(self, frame: Frame, now: float) -> None:
-        if self.idle:
+        if self.is_idle:
             self.set_aside(frame, now)
             return
-        fresh, frame.fresh = frame.fresh, False
+        is_fresh, frame.is_fresh = frame.is_fresh, False
         if frame.rack == self.rack:
-            if fresh and not self._choose_own(frame):
+            if is_fresh and not self._choose_own(frame):
                 self.drop(frame, "no_route", now)
                 return
             self.downlinks[frame.downlink].send(frame, now)
@@ -164,9 +175,9 @@ class VirtualT0(VirtualSwitch):
 
     def live_towards(self, rack: int) -> list[int]:
         """Uplinks that the hashing modes may use towards a rack."""
-        if not self.pruned:
-            return self.live
-        return [number for number in self.live if (number, rack) not in self.pruned]
+        if not self.pruned_links:
+            return self.live_uplinks
+        return [number for number in self.live_uplinks if (number, rack) not in self.pruned_links]
 
     def _choose_own(self, frame: Frame) -> bool:
         """Whether the EV fits a path inside the rack: in SRv6 its plane must be this one, else any will do."""
@@ -179,7 +190,7 @@ class VirtualT1(VirtualSwitch):
     __slots__ = ()
 
     def receive(self, frame: Frame, now: float) -> None:
-        if self.idle:
+        if self.is_idle:
             self.set_aside(frame, now)
         elif frame.rack < 0:  # a damaged address: whose rack it is, nobody knows
             self.drop(frame, "no_route", now)
@@ -197,7 +208,7 @@ def srv6(t0: VirtualT0, frame: Frame) -> int | None:
     return uplink if t0.widths.plane(ev) == t0.plane and uplink < len(t0.uplinks) else None
 
 
-def structured(t0: VirtualT0, frame: Frame) -> int | None:
+def choose_by_field(t0: VirtualT0, frame: Frame) -> int | None:
     """The T0 field of the EV."""
     uplink = t0.structure.field(frame.ev, 0)
     return uplink if uplink < len(t0.uplinks) else None
@@ -205,9 +216,9 @@ def structured(t0: VirtualT0, frame: Frame) -> int | None:
 
 def ecmp(t0: VirtualT0, frame: Frame) -> int | None:
     """Hash with the EV in it."""
-    live = t0.live_towards(frame.rack)
+    uplinks = t0.live_towards(frame.rack)
     key = f"{frame.source}>{frame.target}/{frame.ev}@{t0.name}"
-    return live[_hash(key) % len(live)] if live else None
+    return uplinks[_hash(key) % len(uplinks)] if uplinks else None
 
 
 def flow_ecmp(t0: VirtualT0, frame: Frame) -> int | None:
@@ -215,20 +226,20 @@ def flow_ecmp(t0: VirtualT0, frame: Frame) -> int | None:
 
     A seed replaces the source port that a real QP draws.
     """
-    live = t0.live_towards(frame.rack)
-    if not live:
+    uplinks = t0.live_towards(frame.rack)
+    if not uplinks:
         return None
     flow = (frame.source, frame.target, frame.packet.dest_qp)
-    found = t0.flows.get(flow)
-    if found is None:
-        found = t0.flows[flow] = _hash(f"{frame.source}>{frame.target}/{frame.packet.dest_qp}@{t0.seed}")
-    return live[found % len(live)]
+    flow_hash = t0.flows.get(flow)
+    if flow_hash is None:
+        flow_hash = t0.flows[flow] = _hash(f"{frame.source}>{frame.target}/{frame.packet.dest_qp}@{t0.seed}")
+    return uplinks[flow_hash % len(uplinks)]
 
 
 def switch_spray(t0: VirtualT0, frame: Frame) -> int | None:
     """Random live uplink."""
-    live = t0.live_towards(frame.rack)
-    return live[int(t0.rng.random() * len(live))] if live else None
+    uplinks = t0.live_towards(frame.rack)
+    return uplinks[int(t0.rng.random() * len(uplinks))] if uplinks else None
 
 
 def _hash(key: str) -> int:
@@ -242,7 +253,7 @@ def _hash(key: str) -> int:
 
 MODES: Final[dict[str, Chooser]] = {
     "srv6": srv6,
-    "structured": structured,
+    "structured": choose_by_field,
     "ecmp": ecmp,
     "flow-ecmp": flow_ecmp,
     "switch-spray": switch_spray,

@@ -27,11 +27,11 @@ class Tracer:
         self.count = 0
         self._digest = blake2b(digest_size=16)
 
-    def __call__(self, what: str, now: float, where: str, frame: Frame) -> None:
+    def __call__(self, event: str, now: float, location: str, frame: Frame) -> None:
         self.count += 1
-        self._digest.update(f"{what} {now!r} {where} {describe(frame)}\n".encode())
+        self._digest.update(f"{event} {now!r} {location} {describe(frame)}\n".encode())
         if self.hook is not None:
-            self.hook(what, now, where, frame)
+            self.hook(event, now, location, frame)
 
     def delivery(self, host: str, take: Handler) -> Handler:
         """`take`, with a `deliver` event before each call."""

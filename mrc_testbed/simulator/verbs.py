@@ -4,7 +4,7 @@
     a, b = open_device(fabric, "h0"), open_device(fabric, "h2")
 
 Any waiting call of any device lets the whole fabric run until something is told to an application, so that one program
-can hold both ends. Faults are the fabric's: `fabric.at(0.01, CutFault.on("p0-t0-0 p0-t1-1"))`.
+can hold both ends. Faults are the fabric's: `fabric.schedule(0.01, CutFault.on("p0-t0-0 p0-t1-1"))`.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ class FabricDriver(PlanDriver):
         return self.fabric.now
 
     def step(self, deadline: float | None) -> bool:
-        asked = iter((False,))  # no at first, yes when a host told something
+        answers = iter((False,))  # no at first, yes when a host told something
 
-        def told() -> bool:
-            return next(asked, True)
+        def has_event() -> bool:
+            return next(answers, True)
 
         limit_s = float("inf") if deadline is None else deadline - self.fabric.now
-        if self.fabric.run_until(told, limit_s=limit_s):
+        if self.fabric.run_until(has_event, limit_s=limit_s):
             return True
         if deadline is not None:
             self.fabric.run_until(deadline)
@@ -58,8 +58,8 @@ class FabricDriver(PlanDriver):
         self._host.kick()
 
     def port_up(self, plane: int) -> bool:
-        return self._host.ports[plane].up
+        return self._host.ports[plane].is_up
 
     def set_port(self, plane: int, enabled: bool) -> None:
         """Pull the cable of a port, or put it back."""
-        self.fabric.set_link(self._host.name, self.plan.t0_name(plane, self.host.rack), up=enabled)
+        self.fabric.set_link(self._host.name, self.plan.t0_name(plane, self.host.rack), enabled=enabled)

@@ -68,10 +68,10 @@ class WireFrame(Frame):
         self.data[IP] = 0x60 | traffic_class >> 4
         self.data[IP + 1] = traffic_class << 4 & 0xF0 | self.data[IP + 1] & 0x0F
 
-    def spoil(self, where: float) -> None:
-        bit = IP * 8 + int(where * (len(self.data) - IP) * 8)
+    def spoil(self, position: float) -> None:
+        bit = IP * 8 + int(position * (len(self.data) - IP) * 8)
         self.data[bit // 8] ^= 0x80 >> bit % 8
-        self.wires.look(self)
+        self.wires.read_fields(self)
 
     def copy(self) -> WireFrame:
         twin = WireFrame(
@@ -98,11 +98,11 @@ class Wires:
         self._plan, self._srv6 = plan, srv6
         self._dscp_control = config.dscp.control
         self._trimmable = (config.dscp.trimmable, config.dscp.trimmable_retx)
-        self._out: dict[tuple[str, int, str], Encapsulation] = {}
+        self._encapsulations: dict[tuple[str, int, str], Encapsulation] = {}
         """Encapsulations by host, plane and peer, in SRv6 mode."""
         self._plain: dict[tuple[str, int, str], Addressing] = {}
         """Addressings by host, plane and peer, in the other modes."""
-        self._in: dict[tuple[str, int], Decapsulation] = {}
+        self._decapsulations: dict[tuple[str, int], Decapsulation] = {}
         self._codecs: dict[str, AnyCodec] = {}
 
     def _codec(self, host: VirtualHost) -> AnyCodec:
@@ -142,9 +142,9 @@ class Wires:
             if addressing is None:
                 addressing = self._plain[key] = self._addressing(host, plane, peer)
             return bytearray(ETHERNET + codec.encode(packet, addressing).join())
-        out = self._out.get(key)
+        out = self._encapsulations.get(key)
         if out is None:
-            out = self._out[key] = Encapsulation(self._plan, host.plan_host, self._plan.host(peer), plane)
+            out = self._encapsulations[key] = Encapsulation(self._plan, host.plan_host, self._plan.host(peer), plane)
         frame, other_word = codec.encode(packet, out.addressing), outer_words(codec)
         word = frame.header[:4] if other_word is None else other_word(frame.header, packet.ev)
         return bytearray(out.outer(packet.ev, word, frame.size) + frame.join())
@@ -158,9 +158,9 @@ class Wires:
         assert isinstance(frame, WireFrame)
         try:
             if self._srv6:
-                taker = self._in.get((host.name, plane))
+                taker = self._decapsulations.get((host.name, plane))
                 if taker is None:
-                    taker = self._in[host.name, plane] = Decapsulation(
+                    taker = self._decapsulations[host.name, plane] = Decapsulation(
                         self._plan, host.plan_host, plane, self._codec(host)
                     )
                 return taker.open(memoryview(frame.data))
@@ -176,7 +176,7 @@ class Wires:
             raise WireError("not ours: address")
         return sender[0].name, self._codec(host).decode(packet, plane)
 
-    def look(self, frame: WireFrame) -> None:
+    def read_fields(self, frame: WireFrame) -> None:
         """Read the fields that switches go by again: class, ECN, and without SRv6 the destination and the EV."""
         data = frame.data
         traffic_class = (data[IP] << 4 | data[IP + 1] >> 4) & 0xFF
@@ -185,9 +185,9 @@ class Wires:
         frame.trimmable = dscp in self._trimmable
         if self._srv6:
             return
-        found = self._plan.host_of_address(bytes(data[DESTINATION_AT : DESTINATION_AT + 16]))
-        frame.rack = -1 if found is None else found[0].rack
-        frame.downlink = 0 if found is None else found[0].downlink
+        destination = self._plan.host_of_address(bytes(data[DESTINATION_AT : DESTINATION_AT + 16]))
+        frame.rack = -1 if destination is None else destination[0].rack
+        frame.downlink = 0 if destination is None else destination[0].downlink
         label = int.from_bytes(data[IP + 2 : IP + 4], "big")
         frame.ev = fields_to_ev(int.from_bytes(data[IP + 40 : IP + 42], "big"), label)
 
@@ -195,16 +195,16 @@ class Wires:
 class Srv6Switch(VirtualSwitch):
     """uN forwarding on the bytes, as T0 or T1."""
 
-    __slots__ = ("_own", "_routes", "_switch")
+    __slots__ = ("_own_usid", "_routes", "_switch")
 
     def __init__(self, switch: Switch) -> None:
         super().__init__(switch.name, switch.plane)
         self._switch = switch
-        self._own = LOCATOR << 16 | switch.usid
+        self._own_usid = LOCATOR << 16 | switch.usid
         self._routes: dict[int, EgressPort] = {}
         """Next uSID -> egress."""
 
-    def wired(self, plan: Plan) -> None:
+    def on_wired(self, plan: Plan) -> None:
         ports: dict[int, EgressPort] = {}
         if self._switch.tier:
             ports.update({plan.rack_port(r): port for r, port in enumerate(self.racks)})
@@ -212,24 +212,24 @@ class Srv6Switch(VirtualSwitch):
             ports.update({plan.downlink_port(d): port for d, port in enumerate(self.downlinks)})
             ports.update({plan.uplink_port(k): port for k, port in enumerate(self.uplinks)})
         hops = plan.srv6_routes(self._switch).next_hops
-        self._routes = {one: ports[number] for one, number in hops}
+        self._routes = {usid: ports[number] for usid, number in hops}
 
     def receive(self, frame: Frame, now: float) -> None:
         assert isinstance(frame, WireFrame)
-        if self.idle:
+        if self.is_idle:
             self.set_aside(frame, now)
             return
         data = frame.data
         if data[IP] >> 4 != 6 or data[HOP_LIMIT_AT] <= 1:
             self.drop(frame, "hop_limit", now)
             return
-        at = DESTINATION_AT
-        if int.from_bytes(data[at : at + 6], "big") != self._own:
+        offset = DESTINATION_AT
+        if int.from_bytes(data[offset : offset + 6], "big") != self._own_usid:
             self.drop(frame, "no_route", now)
             return
         data[HOP_LIMIT_AT] -= 1
-        data[at + 4 : at + 16] = data[at + 6 : at + 16] + b"\0\0"
-        port = self._routes.get(int.from_bytes(data[at + 4 : at + 6], "big"))
+        data[offset + 4 : offset + 16] = data[offset + 6 : offset + 16] + b"\0\0"
+        port = self._routes.get(int.from_bytes(data[offset + 4 : offset + 6], "big"))
         if port is None:
             self.drop(frame, "no_route", now)
         else:

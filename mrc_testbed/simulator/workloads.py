@@ -61,7 +61,7 @@ class Flow:
         self.region = fabric.host(b).endpoint.register(self.memory)
         self.qp, self.peer_qp = fabric.connect(a, b, **options)
         fabric.host(a).on_completion(self.qp.qpn, self._completed)
-        fabric.host(a).at(fabric.now if start_s is None else start_s, self._start)
+        fabric.host(a).schedule(fabric.now if start_s is None else start_s, self._start)
 
     # ---- running ----------------------------------------------------------------------------------------
 
@@ -102,8 +102,8 @@ class Flow:
     @property
     def done(self) -> bool:
         """Return whether no more will happen: all completed, QP failed, or stopped and drained."""
-        over = self.posted == self.messages or self._stopped or bool(self.failures)
-        return self.started_at is not None and over and not self.qp.outstanding()
+        is_ended = self.posted == self.messages or self._stopped or bool(self.failures)
+        return self.started_at is not None and is_ended and not self.qp.outstanding()
 
     @property
     def intact(self) -> bool:
@@ -152,9 +152,9 @@ def run_all(fabric: VirtualFabric, flows: Sequence[Flow], limit_s: float = 600.0
 def rates_bps(fabric: VirtualFabric, flows: Sequence[Flow], warm_up_s: float, seconds: float) -> list[float]:
     """Payload rate of each flow over an interval that begins `warm_up_s` from now."""
     fabric.run_for(warm_up_s)
-    before = [flow.received_bytes for flow in flows]
+    start_bytes = [flow.received_bytes for flow in flows]
     fabric.run_for(seconds)
-    return [(flow.received_bytes - was) * 8 / seconds for flow, was in zip(flows, before, strict=True)]
+    return [(flow.received_bytes - was) * 8 / seconds for flow, was in zip(flows, start_bytes, strict=True)]
 
 
 def jain(values: Sequence[float]) -> float:

@@ -59,8 +59,8 @@ def quiet(**options):
 
 def cut_and_lossy():
     fabric = VirtualFabric(Plan(4, 2, 2, 2), seed=4, trace=True)
-    fabric.at(0.01, CutFault.on("p0-t0-0 p0-t1-1"), until=0.3)
-    fabric.at(0.02, LossFault.on("h2 p0-t0-1", rate=0.02))
+    fabric.schedule(0.01, CutFault.on("p0-t0-0 p0-t1-1"), until_s=0.3)
+    fabric.schedule(0.02, LossFault.on("h2 p0-t0-1", rate=0.02))
     return digests(fabric, permutation(fabric, message_bytes=1 << 17, messages=4))
 
 def many_to_one():
@@ -69,7 +69,7 @@ def many_to_one():
 
 def baseline():
     fabric = VirtualFabric(Plan(1, 2, 2, 2), seed=6, trace=True, mode="flow-ecmp")
-    fabric.at(0.0, LossFault.on("h2 p0-t0-1", rate=0.01))
+    fabric.schedule(0.0, LossFault.on("h2 p0-t0-1", rate=0.01))
     flows = [Flow(fabric, a, b, messages=6, transport="rocev2", settings=RcConfig(control="dcqcn", timeout=14))
              for a, b in (("h0", "h2"), ("h1", "h3"), ("h3", "h0"))]
     return digests(fabric, flows)

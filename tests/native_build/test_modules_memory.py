@@ -44,10 +44,10 @@ assert native_build.state().active, native_build.state().why
 MANY_FABRICS = """
 import gc
 from dataclasses import replace
-from mrc_testbed.simulator import Flow, VirtualFabric, scaled
+from mrc_testbed.simulator import Flow, VirtualFabric, scaled_profiles
 from mrc_testbed.topologies.plan import Plan
 for seed in range(8):
-    scale = scaled(2, trim=False, ecn=False, cc="fixed", config={"cwnd_bytes": 1 << 20})
+    scale = scaled_profiles(2, trim=False, ecn=False, cc="fixed", config={"cwnd_bytes": 1 << 20})
     fabric = VirtualFabric(Plan(2, 2, 2, 2), seed=seed, links=scale.links, queues=scale.queues, config=scale.config)
     flows = [Flow(fabric, host, "h3", message_bytes=1 << 16, depth=16) for host in ("h0", "h1", "h2")]
     fabric.run_until(0.3)

@@ -51,7 +51,7 @@ def test_events__come_in_order_of_time_then_of_pushing(queue):
     assert len(queue) == 4 and queue.next_at() == 0.5
     assert queue.run(1.0) is False
     assert told == [("first", 0.5), ("a", 1.0), ("b", 1.0)]
-    assert (queue.now, queue.done, queue.next_at()) == (1.0, 3, 2.0)
+    assert (queue.now, queue.event_count, queue.next_at()) == (1.0, 3, 2.0)
     queue.push(0.1, lambda argument, now: told.append((argument, now)), "late")
     queue.run(inf)
     assert told[3:] == [("late", 1.0), ("c", 2.0)]
@@ -75,14 +75,14 @@ def test_halt__ends_the_run_after_the_event(queue):
 @pytest.mark.parametrize("form", [*FORMS.values(), *LOOKAHEAD_FORMS.values()])
 def test_what_happens_alone__is_counted_as_an_event_of_its_instant(form):
     queue = form()
-    place = queue.place(False)
-    assert place.count_if_alone(1.0) and queue.count_if_alone(1.0) and queue.done == 2
+    place = queue.add_node(False)
+    assert place.count_if_alone(1.0) and queue.count_if_alone(1.0) and queue.event_count == 2
     place(2.0, print, None)
     assert (
         place.count_if_alone(1.0) is True and place.count_if_alone(2.0) is False and place.count_if_alone(3.0) is False
     )
     assert queue.count_if_alone(1.0) is True and queue.count_if_alone(2.0) is False
-    assert queue.done == 4 and len(queue) == 1
+    assert queue.event_count == 4 and len(queue) == 1
     with pytest.raises(TypeError):
         place.count_if_alone("soon")
 
@@ -95,7 +95,7 @@ def test_error__in_a_handler_comes_out_and_the_rest_stays(queue):
     queue(2.0, fail, None)
     with pytest.raises(ValueError, match="of the handler"):
         queue.run(inf)
-    assert len(queue) == 1 and queue.done == 1
+    assert len(queue) == 1 and queue.event_count == 1
 
 
 def test_both_forms__do_the_same_on_random_calls():
@@ -116,7 +116,7 @@ def test_both_forms__do_the_same_on_random_calls():
         for number in range(50):
             queue(rng.random(), handler, number)
         for end in range(1, 60):
-            log.append((queue.run(end / 2), queue.now, queue.done, len(queue), queue.next_at()))
+            log.append((queue.run(end / 2), queue.now, queue.event_count, len(queue), queue.next_at()))
         told[name] = log
     assert len(told["c"]) > 1000
     assert told["c"] == told["python"]
@@ -142,7 +142,7 @@ def teller(told):
 
 def test_lookahead__runs_one_place_after_the_other_as_far_as_the_delay(lookahead):
     told = []
-    a, b = lookahead.place(False), lookahead.place(False)
+    a, b = lookahead.add_node(False), lookahead.add_node(False)
     lookahead.note_delay(1.0)
     lookahead.note_delay(5.0)
     for at in (0.0, 0.5, 0.99, 1.0):
@@ -160,12 +160,12 @@ def test_lookahead__runs_one_place_after_the_other_as_far_as_the_delay(lookahead
         ("a", 1.0),
         ("b", 1.001),
     ]
-    assert (lookahead.now, lookahead.done, lookahead.next_at(), a.next_at()) == (1.001, 8, inf, inf)
+    assert (lookahead.now, lookahead.event_count, lookahead.next_at(), a.next_at()) == (1.001, 8, inf, inf)
 
 
 def test_lookahead__has_all_places_at_the_time_of_an_event_of_none(lookahead):
     told = []
-    a, b = lookahead.place(False), lookahead.place(False)
+    a, b = lookahead.add_node(False), lookahead.add_node(False)
     lookahead.note_delay(10.0)
     for at in (1.0, 2.0, 3.0):
         a(at, teller(told), "a")
@@ -177,7 +177,7 @@ def test_lookahead__has_all_places_at_the_time_of_an_event_of_none(lookahead):
 
 def test_lookahead__an_event_of_no_place_asked_for_in_a_stretch_waits_for_its_end(lookahead):
     told = []
-    a, b = lookahead.place(False), lookahead.place(False)
+    a, b = lookahead.add_node(False), lookahead.add_node(False)
     lookahead.note_delay(1.0)
     a(0.0, lambda _, now: lookahead.push(now, teller(told), "all"), None)
     b(0.25, teller(told), "b")
@@ -188,7 +188,7 @@ def test_lookahead__an_event_of_no_place_asked_for_in_a_stretch_waits_for_its_en
 
 def test_lookahead__stops_at_the_end_asked_for_and_goes_on(lookahead):
     told = []
-    place = lookahead.place(False)
+    place = lookahead.add_node(False)
     for at in (1.0, 2.0, 3.0):
         place(at, teller(told), "")
     assert lookahead.run(2.0) is False
@@ -200,7 +200,7 @@ def test_lookahead__stops_at_the_end_asked_for_and_goes_on(lookahead):
 
 def test_lookahead__halts_at_the_end_of_the_stretch(lookahead):
     told = []
-    a, b = lookahead.place(False), lookahead.place(False)
+    a, b = lookahead.add_node(False), lookahead.add_node(False)
     lookahead.note_delay(1.0)
     a(0.5, lambda _, now: lookahead.halt(), None)
     b(0.75, teller(told), "before the end")
@@ -211,13 +211,13 @@ def test_lookahead__halts_at_the_end_of_the_stretch(lookahead):
 
 
 def test_lookahead__refuses_what_is_in_the_past_of_a_place(lookahead):
-    a, b = lookahead.place(False), lookahead.place(False)
+    a, b = lookahead.add_node(False), lookahead.add_node(False)
     lookahead.note_delay(1.0)
     for at in (0.1, 0.9):
         a(at, teller([]), None)
     b(0.2, lambda _, now: a(now + 0.1, teller([]), None), None)  # sooner than the delay
     b(0.3, teller([]), None)
-    with pytest.raises(RuntimeError, match="in the past of its place"):
+    with pytest.raises(RuntimeError, match="in the past of its node"):
         lookahead.run(inf)
     assert len(lookahead) == 1 and lookahead.next_at() == 0.3, "the rest stays"
 
@@ -228,7 +228,7 @@ def test_lookahead__goes_on_after_an_error_in_a_handler(lookahead):
     def fail(_argument, _now):
         raise ValueError("of the handler")
 
-    a, b = lookahead.place(False), lookahead.place(False)
+    a, b = lookahead.add_node(False), lookahead.add_node(False)
     lookahead.note_delay(10.0)
     a(1.0, fail, None)
     a(2.0, teller(told), "a")
@@ -236,7 +236,7 @@ def test_lookahead__goes_on_after_an_error_in_a_handler(lookahead):
     with pytest.raises(ValueError, match="of the handler"):
         lookahead.run(inf)
     lookahead.run(inf)
-    assert sorted(told) == [("a", 2.0), ("b", 1.5)] and lookahead.done == 3
+    assert sorted(told) == [("a", 2.0), ("b", 1.5)] and lookahead.event_count == 3
 
 
 class Exchange:
@@ -247,7 +247,7 @@ class Exchange:
 
     def __init__(self, queue, places, delay, seed, sided=False):
         self.queue, self.delay, self.sided = queue, delay, sided
-        self.places = [queue.place(number % 2 == 1) for number in range(places)]
+        self.places = [queue.add_node(number % 2 == 1) for number in range(places)]
         for place in self.places:
             place.keep_near(self.places, True)
         queue.note_delay(delay)
@@ -282,7 +282,7 @@ class Exchange:
     def run(self):
         while self.queue.run(8.0):
             pass
-        return self.logs, self.common, self.queue.done
+        return self.logs, self.common, self.queue.event_count
 
 
 @pytest.mark.parametrize("delay", [0.0, 0.05, 0.7])
@@ -305,7 +305,7 @@ def test_two_delays__have_the_events_of_the_exact_order_at_each_place(delay):
 def test_two_delays__each_side_runs_to_a_delay_beyond_the_other(form):
     told = []
     queue = LOOKAHEAD_FORMS[form](True)
-    host, switch = queue.place(False), queue.place(True)
+    host, switch = queue.add_node(False), queue.add_node(True)
     queue.note_delay(1.0)
     for at in (0.0, 0.9, 1.1, 1.4, 1.6, 2.6):
         host(at, teller(told), "host")
@@ -335,7 +335,7 @@ def test_lookahead__an_abandoned_queue_is_freed():
     for make in LOOKAHEAD_FORMS.values():
         owner = Owner()
         owner.queue = make()
-        owner.place = owner.queue.place(False)
+        owner.place = owner.queue.add_node(False)
         owner.place(1.0, print, owner)
         owner.place.keep_near([owner], False)
         owner.queue(1.0, print, owner)
@@ -355,7 +355,7 @@ def test_c__parts_are_of_an_object_and_a_name():
 
 
 def test_c__a_place_comes_from_its_queue_alone():
-    place = type(lookahead_in_c().place(False))
+    place = type(lookahead_in_c().add_node(False))
     with pytest.raises(TypeError):
         place()
 
@@ -363,11 +363,11 @@ def test_c__a_place_comes_from_its_queue_alone():
 @pytest.mark.parametrize("arguments", [(), (1.0, None), ("soon", print, None), (float("nan"), print, None)])
 def test_c__a_place_refuses_what_is_no_event(arguments):
     with pytest.raises((TypeError, ValueError)):
-        lookahead_in_c().place(False)(*arguments)
+        lookahead_in_c().add_node(False)(*arguments)
 
 
 def test_c__a_place_refuses_names_and_what_is_no_sequence():
-    place = lookahead_in_c().place(False)
+    place = lookahead_in_c().add_node(False)
     with pytest.raises(TypeError, match="by name"):
         place(1.0, print, argument=None)
     with pytest.raises(TypeError):
@@ -382,7 +382,7 @@ def test_c__an_allocation_that_fails_is_a_memory_error_and_the_queue_goes_on(mak
     def handler(argument, _now):
         events.append(argument)
 
-    place = queue.place(0) if make is lookahead_in_c else queue
+    place = queue.add_node(0) if make is lookahead_in_c else queue
     accepted = 0
     for number in range(40):  # the room of a queue doubles: some of these calls allocate, others do not
         for result in results_without_memory(lambda number=number: place(float(number), handler, number), 4):
@@ -400,7 +400,7 @@ def test_c__an_allocation_that_fails_in_a_run_loses_the_event_at_hand_alone(make
         queue = make()
         if make is lookahead_in_c:
             queue.note_delay(2.0)
-        places = [queue.place(0) for _ in range(40)]  # more than a heap has room for at first
+        places = [queue.add_node(0) for _ in range(40)]  # more than a heap has room for at first
         for number, place in enumerate(places):
             place.push(float(number % 7), note, number)
         current[:] = queue, places
@@ -423,18 +423,18 @@ def test_c__an_allocation_that_fails_in_a_run_loses_the_event_at_hand_alone(make
 @pytest.mark.parametrize("make", [queue_in_c, lookahead_in_c], ids=["queue", "lookahead"])
 def test_c__an_allocation_that_fails_elsewhere_leaves_the_queue_as_it_was(make):
     queue = make()
-    place = queue.place(0)
+    place = queue.add_node(0)
     told = []
     for number in range(3):
         place.push(float(number), lambda argument, _now: told.append(argument), number)
     calls = {
         "make": type(queue),
-        "place": lambda: queue.place(0),
+        "add_node": lambda: queue.add_node(0),
         "next_at": queue.next_at,
         "of a place": place.next_at,
         "keep_near": lambda: place.keep_near([told, queue], True),
         "refusing": lambda: queue.take(lambda *_: False),
-        "counts": lambda: (queue.done, queue.now, len(queue)),
+        "counts": lambda: (queue.event_count, queue.now, len(queue)),
     }
     for name, call in calls.items():
         results = list(results_without_memory(call))

@@ -21,7 +21,7 @@ from mrc_testbed.hosts.engine.wire.packets import (
 )
 from mrc_testbed.hosts.traffic.message_bytes import MessageBytes
 from mrc_testbed.simulator import (
-    UNLIMITED,
+    UNLIMITED_QUEUES,
     Flow,
     HostProfile,
     LinkProfile,
@@ -32,7 +32,7 @@ from mrc_testbed.simulator import (
     permutation,
     rates_bps,
     run_all,
-    scaled,
+    scaled_profiles,
 )
 from mrc_testbed.simulator.host import INNER_BYTES
 from mrc_testbed.simulator.switches import MODES
@@ -43,7 +43,7 @@ SMALL = Plan(2, 2, 2, 2)
 
 
 def fabric_of(plan=SMALL, **options):
-    scale = scaled(plan.planes)
+    scale = scaled_profiles(plan.planes)
     return VirtualFabric(
         plan, **{"seed": 3, "links": scale.links, "queues": scale.queues, "config": scale.config, **options}
     )
@@ -54,8 +54,8 @@ def loaded(**options):
     fabric = fabric_of(Plan(2, 2, 2, 3), **options)
     flows = incast(fabric, ["h3", "h4", "h5"], "h0", message_bytes=40_000, messages=3)
     flows.append(Flow(fabric, "h1", "h4", message_bytes=5_000, messages=20, depth=4))
-    fabric.at(0.0, LossFault.on("p0-t0-0 p0-t1-0", rate=0.05))
-    fabric.at(0.0, LossFault.on("p1-t0-1 h4", pattern="0" * 39 + "1", direction="one_way"))
+    fabric.schedule(0.0, LossFault.on("p0-t0-0 p0-t1-0", rate=0.05))
+    fabric.schedule(0.0, LossFault.on("p1-t0-1 h4", pattern="0" * 39 + "1", direction="one_way"))
     assert run_all(fabric, flows, 30.0)
     assert all(flow.intact and not flow.failures for flow in flows)
     return fabric
@@ -65,7 +65,7 @@ def loaded(**options):
 
 
 def test_scaled__round_trip_is_what_the_recipe_says():
-    scale = scaled(2, rtt_s=0.010)
+    scale = scaled_profiles(2, rtt_s=0.010)
     fabric = fabric_of(config=scale.config)
     flow = Flow(fabric, "h0", "h2", message_bytes=scale.config.qp.pmtu_bytes, messages=1)
     fabric.run_until(lambda: flow.done)
@@ -76,7 +76,7 @@ def test_scaled__round_trip_is_what_the_recipe_says():
 
 def test_scaled__refuses_a_round_trip_shorter_than_its_serialisation():
     with pytest.raises(ProfileError, match="rtt_s"):
-        scaled(rate_bps=1e6, rtt_s=0.005)
+        scaled_profiles(rate_bps=1e6, rtt_s=0.005)
 
 
 def test_host__receive_time_adds_to_the_round_trip():
@@ -111,7 +111,7 @@ def test_run_until__a_time_a_predicate_and_a_limit():
     assert fabric.now == 0.5
     assert not fabric.run_until(lambda: False, limit_s=1.0)
     done = []
-    fabric.at(0.75, lambda: done.append(fabric.now))
+    fabric.schedule(0.75, lambda: done.append(fabric.now))
     fabric.run_for(1.0)
     assert done == [0.75]
 
@@ -182,7 +182,7 @@ def test_wire__damage_is_found_by_the_codec_and_repaired():
     fabric = fabric_of(wire=True)
     flow = Flow(fabric, "h0", "h2", message_bytes=200_000, messages=2)
     for plane in (0, 1):
-        fabric.at(0.0, CorruptFault.on(f"p{plane}-t0-0 p{plane}-t1-0", rate=0.05))
+        fabric.schedule(0.0, CorruptFault.on(f"p{plane}-t0-0 p{plane}-t1-0", rate=0.05))
     assert run_all(fabric, [flow]) and flow.intact and not flow.failures
     assert fabric.totals()["corrupt"] > 3 and fabric.host("h2").dropped["iCRC"] > 0
 
@@ -196,7 +196,7 @@ def uplinks_used(fabric, flow, plane=0):
 def test_modes__spread_as_they_say():
     used = {}
     for mode in MODES:
-        fabric = fabric_of(Plan(1, 2, 4, 1), mode=mode, queues=UNLIMITED)
+        fabric = fabric_of(Plan(1, 2, 4, 1), mode=mode, queues=UNLIMITED_QUEUES)
         used[mode] = uplinks_used(fabric, Flow(fabric, "h0", "h1", message_bytes=200_000, messages=2))
     assert sum(n > 100 for n in used["flow-ecmp"]) == 1  # EV probes are another flow
     assert all(n > 20 for n in used["ecmp"]) and all(n > 50 for n in used["switch-spray"])
@@ -219,7 +219,7 @@ def test_flow_ecmp__another_seed_draws_another_path():
 def test_mode__hashing_looks_at_port_state_and_srv6_does_not():
     for mode, avoids in (("switch-spray", True), ("srv6", False)):
         fabric = fabric_of(Plan(1, 2, 2, 1), mode=mode)
-        fabric.set_link("p0-t0-0", "p0-t1-0", up=False)
+        fabric.set_link("p0-t0-0", "p0-t1-0", enabled=False)
         flow = Flow(fabric, "h0", "h1", message_bytes=50_000, messages=1)
         assert run_all(fabric, [flow])
         # (Towards h0 the T1 still drops: to prune what lies behind a T1 is the controller's work.)

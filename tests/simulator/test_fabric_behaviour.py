@@ -4,14 +4,14 @@ import pytest
 
 from mrc_testbed.faults import LossFault, OneWayFault
 from mrc_testbed.hosts.engine.events import EvChanged, PacketLost
-from mrc_testbed.simulator import Flow, VirtualFabric, rates_bps, run_all, scaled
+from mrc_testbed.simulator import Flow, VirtualFabric, rates_bps, run_all, scaled_profiles
 from mrc_testbed.topologies.plan import Plan
 
 PLAN = Plan(4, 2, 4, 1)
 
 
 def make(seed=1, plan=PLAN, **options):
-    scale = scaled(plan.planes, **options)
+    scale = scaled_profiles(plan.planes, **options)
     return scale, VirtualFabric(plan, seed=seed, links=scale.links, queues=scale.queues, config=scale.config)
 
 
@@ -37,7 +37,7 @@ def test_random_loss_everywhere__no_plane_falls_out():
 def test_dead_plane__falls_out_though_its_ports_are_up(ends):
     _, fabric = make()
     flow = Flow(fabric, "h0", "h1", message_bytes=1 << 18)
-    fabric.at(0.3, OneWayFault((ends,)))
+    fabric.schedule(0.3, OneWayFault((ends,)))
     fabric.run_until(1.5)
     assert active_by_plane(flow)[2] == 0
     flow.stop()
@@ -61,10 +61,10 @@ def test_dead_path__is_found_by_a_sender_with_little_to_send():
 
     def post():
         flow.qp.post_write(bytes(4096), flow.region.va, flow.region.rkey, now=fabric.now)
-        fabric.at(fabric.now + 0.002, post)
+        fabric.schedule(fabric.now + 0.002, post)
 
     post()
-    fabric.at(0.3, OneWayFault.on("p1-t0-0 p1-t1-2"))
+    fabric.schedule(0.3, OneWayFault.on("p1-t0-0 p1-t1-2"))
     fabric.run_until(0.5)
     events = fabric.host("h0").events
     lost = [e for e in events if isinstance(e, PacketLost)]

@@ -23,18 +23,18 @@ from mrc_testbed.faults import (
 from mrc_testbed.hosts.engine.errors import LocalError
 from mrc_testbed.hosts.engine.events import EvChanged, PlaneChanged
 from mrc_testbed.hosts.engine.wire.packets import Sack
-from mrc_testbed.simulator import Flow, HostProfile, VirtualFabric, run_all, scaled
+from mrc_testbed.simulator import Flow, HostProfile, VirtualFabric, run_all, scaled_profiles
 from mrc_testbed.topologies.plan import Plan
 
 
 def fabric_with_flow(fault=None, at=0.020, plan=None, seed=1, **options):
     """One flow of 400 KB across racks, about 0.2 s."""
     plan = plan or Plan(2, 2, 2, 1)
-    scale = scaled(plan.planes)
+    scale = scaled_profiles(plan.planes)
     fabric = VirtualFabric(plan, seed=seed, links=scale.links, queues=scale.queues, config=scale.config, **options)
     flow = Flow(fabric, "h0", "h1", message_bytes=100_000, messages=4)
     if fault is not None:
-        fabric.at(at, fault)
+        fabric.schedule(at, fault)
     return fabric, flow
 
 
@@ -84,18 +84,18 @@ def test_power_off__takes_all_its_links_and_needs_the_cable_too():
     fabric, flow = fabric_with_flow(PowerOffFault.on("p0-t0-0"))
     finish(fabric, flow)
     port = fabric.port_towards("h0", "p0-t0-0")
-    assert not port.up
+    assert not port.is_up
     fabric.apply(CutFault.on("h0 p0-t0-0"))
     fabric.apply(PowerOnFault.on("p0-t0-0"))
-    assert not port.up and fabric.port_towards("p0-t0-0", "p0-t1-0").up
+    assert not port.is_up and fabric.port_towards("p0-t0-0", "p0-t1-0").is_up
     fabric.apply(RestoreFault.on("h0 p0-t0-0"))
-    assert port.up
+    assert port.is_up
 
 
 def test_blackhole__links_stay_up():
     fabric, flow = fabric_with_flow(BlackholeFault.on("p0-t1-0"))
     totals = finish(fabric, flow)
-    assert totals["blackhole"] > 0 and all(port.up for port in fabric.ports.values())
+    assert totals["blackhole"] > 0 and all(port.is_up for port in fabric.ports.values())
     assert not [e for e in fabric.host("h0").events if isinstance(e, PlaneChanged)]
 
 
@@ -133,7 +133,7 @@ def test_heal__undoes_everything():
     ):
         fabric.apply(fault)
     fabric.apply(HealFault())
-    assert all(port.up for port in fabric.ports.values()) and all(s.power for s in fabric.switches.values())
+    assert all(port.is_up for port in fabric.ports.values()) and all(s.power for s in fabric.switches.values())
     assert set(finish(fabric, flow)) == {"forwarded", "marked", "trimmed"}
 
 
@@ -149,7 +149,7 @@ def arrivals(*faults):
     """(time, plane) of the data that reaches h1's engine, and of the SACKs it sends, from 20 ms to 60 ms."""
     fabric, flow = fabric_with_flow()
     for fault in faults:
-        fabric.at(0.020, fault)
+        fabric.schedule(0.020, fault)
     endpoint, got, sent = fabric.host("h1").endpoint, [], []
     receive, transmit = endpoint.receive, endpoint.transmit
 
@@ -184,7 +184,7 @@ def test_stall__ports_are_read_one_after_the_other_and_acknowledged_between(gap_
 def test_stall__of_a_switch_delays_what_it_forwards_and_loses_nothing():
     fabric, flow = fabric_with_flow(StallFault.on("p0-t1-0", seconds=0.030))
     totals = finish(fabric, flow)
-    assert not {"blackhole", "queue_full"} & set(totals) and not fabric.switches["p0-t1-0"].idle
+    assert not {"blackhole", "queue_full"} & set(totals) and not fabric.switches["p0-t1-0"].is_idle
     got = fabric.host("h1").received
     plain, other = fabric_with_flow()
     finish(plain, other)
@@ -197,7 +197,7 @@ def test_vanish__nobody_answers_until_another_process_begins():
     host = fabric.host("h1")
     old, received = host.endpoint, host.received
     assert not host.alive and host.dropped["no process"] > 3 and not flow.done
-    fabric.set_link("h1", "p1-t0-1", up=False)
+    fabric.set_link("h1", "p1-t0-1", enabled=False)
     endpoint = fabric.start_process("h1")
     fabric.run_until(0.6)
     assert host.alive and endpoint is host.endpoint is not old and endpoint.unclaimed_packets > 0
@@ -263,5 +263,5 @@ def test_repeat__arrives_twice_and_is_placed_once():
 
 def test_mend__ends_what_hits_packets():
     fabric, flow = fabric_with_flow(LossFault.on("p0-t0-1 h1", pattern="01", direction="one_way"), at=0.0)
-    fabric.at(0.0, RestoreFault.on("p0-t0-1 h1"))
+    fabric.schedule(0.0, RestoreFault.on("p0-t0-1 h1"))
     assert "loss" not in finish(fabric, flow)

@@ -12,7 +12,7 @@ import pytest
 
 from mrc_testbed.faults import CutFault, LossFault, StallFault, VanishFault
 from mrc_testbed.hosts.engine.rocev2.rc_config import RcConfig
-from mrc_testbed.simulator import Flow, LinkProfile, VirtualFabric, incast, run_all, scaled
+from mrc_testbed.simulator import Flow, LinkProfile, VirtualFabric, incast, run_all, scaled_profiles
 from mrc_testbed.simulator.fabric import TWO_DELAYS_FROM, usual_lookahead
 from mrc_testbed.simulator.pfc import pause_of
 from mrc_testbed.simulator.profiles import PfcProfile
@@ -31,7 +31,7 @@ class Traced:
 
     def __init__(self, lookahead, plan=PLAN, queues=None, **options):
         self.events = defaultdict(list)
-        scale = scaled(plan.planes)
+        scale = scaled_profiles(plan.planes)
         line = scale.links.nic
         self.fabric = VirtualFabric(
             plan,
@@ -60,11 +60,11 @@ def busy(lookahead, **options):
     fabric = traced.fabric
     incast(fabric, ["h3", "h4", "h5"], "h0", message_bytes=40_000, messages=9)
     Flow(fabric, "h1", "h4", message_bytes=5_000, messages=60, depth=4)
-    fabric.at(0.0, LossFault.on("p0-t0-0 p0-t1-0", rate=0.05))
-    fabric.at(0.021, CutFault.on("p1-t0-1 p1-t1-1"), until=0.123)
-    fabric.at(0.033, StallFault.on("h3", seconds=0.01, order=(1, 0), gap_s=0.001))
-    fabric.at(0.047, StallFault.on("p0-t1-1", seconds=0.02))
-    fabric.at(0.061, VanishFault.on("h5"))
+    fabric.schedule(0.0, LossFault.on("p0-t0-0 p0-t1-0", rate=0.05))
+    fabric.schedule(0.021, CutFault.on("p1-t0-1 p1-t1-1"), until_s=0.123)
+    fabric.schedule(0.033, StallFault.on("h3", seconds=0.01, order=(1, 0), gap_s=0.001))
+    fabric.schedule(0.047, StallFault.on("p0-t1-1", seconds=0.02))
+    fabric.schedule(0.061, VanishFault.on("h5"))
     depths = []
     fabric.sample(0.01, lambda now: depths.append((now, [port.data_bytes for port in fabric.ports.values()])))
     return traced, depths
@@ -90,7 +90,7 @@ def test_pauses__have_the_events_of_the_exact_order():
     found = []
     for lookahead in LOOKAHEADS:
         plan = Plan(1, 4, 2, 2)
-        scale = scaled(1, rate_bps=40e6, ecn=False, trim=False)
+        scale = scaled_profiles(1, rate_bps=40e6, ecn=False, trim=False)
         bdp = scale.bdp_bytes
         pfc = PfcProfile(xoff_bytes=bdp, xon_bytes=3 * bdp // 4, headroom_bytes=bdp, storm_after_s=0.2)
         traced = Traced(lookahead, plan, replace(scale.queues, pfc=pfc), mode="flow-ecmp")
@@ -118,13 +118,13 @@ def test_delay__that_a_fault_shortens_shortens_the_lookahead():
     for lookahead in LOOKAHEADS:
         traced = Traced(lookahead)
         Flow(traced.fabric, "h0", "h3", message_bytes=40_000, messages=9)
-        traced.fabric.at(0.02, lambda fabric=traced.fabric: fabric.set_line("h3", "p0-t0-1", delay_s=1e-6))
+        traced.fabric.schedule(0.02, lambda fabric=traced.fabric: fabric.set_line("h3", "p0-t0-1", delay_s=1e-6))
         found.append(traced.run())
     assert found[0] == found[1] == found[2]
 
 
 def test_links_without_delay__come_in_order_all_the_same():
-    scale = scaled(2)
+    scale = scaled_profiles(2)
     ends = []
     for lookahead in LOOKAHEADS:
         fabric = VirtualFabric(
@@ -139,8 +139,8 @@ def test_links_without_delay__come_in_order_all_the_same():
 def test_host__is_called_at_a_time_of_its_own():
     fabric = Traced(1).fabric
     told = []
-    fabric.host("h0").at(0.03, lambda: told.append(fabric.now))
-    fabric.host("h1").at(0.01, lambda: fabric.host("h1").at(fabric.now, lambda: told.append(fabric.now)))
+    fabric.host("h0").schedule(0.03, lambda: told.append(fabric.now))
+    fabric.host("h1").schedule(0.01, lambda: fabric.host("h1").schedule(fabric.now, lambda: told.append(fabric.now)))
     fabric.run_until(0.1)
     assert told == [0.01, 0.03]
 

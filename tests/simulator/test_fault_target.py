@@ -43,7 +43,7 @@ def target():
 
 
 def is_up(target, a=A, b=B):
-    return target.fabric.port_towards(a, b).up
+    return target.fabric.port_towards(a, b).is_up
 
 
 def test_cut__link_is_up_when_all_who_cut_it_are_done(target):
@@ -205,7 +205,7 @@ def test_flap__without_end_until_undone(target):
 def test_drain__shorter_than_its_delay_leaves_the_plane_up(target):
     fabric, ups = target.fabric, []
     fabric.faults = target
-    fabric.at(1.0, DrainFault(plane=1), until=1.0 + DRAIN_S / 2)
+    fabric.schedule(1.0, DrainFault(plane=1), until_s=1.0 + DRAIN_S / 2)
     fabric.sample(0.05, lambda _: ups.append(is_up(target, "p1-t0-0", "p1-t1-0")), 3.0)
     fabric.run_until(3.0)
     assert all(ups) and target.control.told == [("drain", 1, True), ("drain", 1, False)]
@@ -214,7 +214,7 @@ def test_drain__shorter_than_its_delay_leaves_the_plane_up(target):
 def test_drain__cuts_and_restores_its_plane(target):
     fabric = target.fabric
     fabric.faults = target
-    fabric.at(1.0, DrainFault(plane=1), until=3.0)
+    fabric.schedule(1.0, DrainFault(plane=1), until_s=3.0)
     fabric.run_until(2.0)
     assert not is_up(target, "p1-t0-0", "p1-t1-0") and is_up(target)
     fabric.run_until(4.0)
@@ -223,7 +223,7 @@ def test_drain__cuts_and_restores_its_plane(target):
 
 def test_controller__killed_for_a_while_is_started_again(target):
     target.fabric.faults = target
-    target.fabric.at(1.0, ControllerFault(what="kill"), until=2.0)
+    target.fabric.schedule(1.0, ControllerFault(what="kill"), until_s=2.0)
     target.fabric.run_until(3.0)
     assert target.control.told == [("alive", False), ("alive", True)]
 
@@ -236,18 +236,18 @@ def test_fabric__without_a_control_plane_says_so():
 def test_last_word__has_its_way():
     fabric = VirtualFabric(Plan(2, 2, 2, 1))
     fabric.faults = LastWordFaultTarget(fabric)
-    fabric.at(1.0, CutFault.on(f"{A} {B}"), until=3.0)
-    fabric.at(2.0, CutFault.on(f"{A} {B}"), until=5.0)
-    fabric.at(1.0, LossFault.on(f"{A} {B}", rate=0.5), until=5.0)
-    fabric.at(1.0, OneWayFault.on(f"{B} {A}"), until=3.0)
+    fabric.schedule(1.0, CutFault.on(f"{A} {B}"), until_s=3.0)
+    fabric.schedule(2.0, CutFault.on(f"{A} {B}"), until_s=5.0)
+    fabric.schedule(1.0, LossFault.on(f"{A} {B}", rate=0.5), until_s=5.0)
+    fabric.schedule(1.0, OneWayFault.on(f"{B} {A}"), until_s=3.0)
     fabric.run_until(4.0)
     port = fabric.port_towards(A, B)
-    assert port.up and port._loss is None, "the first of two ends what both do"
+    assert port.is_up and port._loss is None, "the first of two ends what both do"
 
 
 def test_pruned__uplinks_are_out_of_use_and_stay_live(target):
     t0 = target.fabric.switches["p0-t0-0"]
-    live = t0.live
-    t0.pruned = frozenset({(1, 0), (0, 1)})
+    live = t0.live_uplinks
+    t0.pruned_links = frozenset({(1, 0), (0, 1)})
     assert t0.live_towards(1) == [1] and t0.live_towards(0) == [0]
-    assert t0.live is live and live == [0, 1]
+    assert t0.live_uplinks is live and live == [0, 1]

@@ -41,7 +41,7 @@ def test_place__a_part_of_the_text_that_is_not_the_payload(slots, content, wrong
     elif wrong == "another text":
         part = TextPart(part.text[:-1], part.begin, UNIT)
     slots.write(UNIT, part)
-    assert slots.damaged == {0}
+    assert slots.damaged_messages == {0}
 
 
 def test_finish__a_message_in_any_order(slots, content):
@@ -66,7 +66,7 @@ def test_finish__a_hole(slots, content):
 
 def test_finish__one_payload_twice_and_another_not_at_all(slots, content):
     place(slots, content, 0, (0, 1, 1, 3))
-    assert not slots.finish(0) and slots.damaged == {0}
+    assert not slots.finish(0) and slots.damaged_messages == {0}
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_finish__one_payload_twice_and_another_not_at_all(slots, content):
 )
 def test_place__what_is_no_payload_of_the_message(slots, content, at, length, wrong):
     slots.write(at, wrong + content.text[content.start(0) + at :][: length - len(wrong)])
-    assert slots.damaged == {0}
+    assert slots.damaged_messages == {0}
 
 
 @pytest.mark.parametrize("length", [0, UNIT])

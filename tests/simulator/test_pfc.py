@@ -11,7 +11,7 @@ import pytest
 
 from mrc_testbed.faults import CutFault, LossFault
 from mrc_testbed.hosts.engine.rocev2.rc_config import RcConfig
-from mrc_testbed.simulator import Flow, VirtualFabric, run_all, scaled
+from mrc_testbed.simulator import Flow, VirtualFabric, run_all, scaled_profiles
 from mrc_testbed.simulator.pfc import PAUSE_BYTES, QUANTA_MAX, PauseFrame, PfcNicPort, PfcPort, pause_for, pause_of
 from mrc_testbed.simulator.ports import EgressPort, NicPort
 from mrc_testbed.simulator.profiles import PfcProfile, ProfileError, QueueProfile
@@ -19,7 +19,7 @@ from mrc_testbed.topologies.plan import Plan
 
 PLAN = Plan(1, 4, 2, 2)
 """Three racks can send to the fourth."""
-SCALE = scaled(1, rate_bps=40e6, ecn=False, trim=False, config={"no_receive": "deliver"})
+SCALE = scaled_profiles(1, rate_bps=40e6, ecn=False, trim=False, config={"no_receive": "deliver"})
 BDP = SCALE.bdp_bytes
 LOSSLESS = PfcProfile(xoff_bytes=BDP, xon_bytes=3 * BDP // 4, headroom_bytes=BDP // 2, storm_after_s=0.2)
 
@@ -62,7 +62,7 @@ def test_incast__drops_without_and_not_one_packet_with_it():
     pauses = gates(fabric)
     assert sum(gate.pauses for gate in pauses) > 10
     assert BDP < max(gate.held_peak for gate in pauses) <= BDP + BDP // 2
-    assert all(gate.held == 0 for gate in pauses), "what was counted in was counted out"
+    assert all(gate.held_bytes == 0 for gate in pauses), "what was counted in was counted out"
 
 
 def test_pause__reaches_back_to_the_hosts_and_ends():
@@ -74,7 +74,7 @@ def test_pause__reaches_back_to_the_hosts_and_ends():
         by_kind[kind] += pause_of(port).pauses
     assert min(by_kind.values()) > 0, by_kind
     fabric.run_for(5.0)
-    assert all(gate._since is None for gate in gates(fabric))
+    assert all(gate._paused_since is None for gate in gates(fabric))
 
 
 def test_headroom__none_of_it_is_a_drop_and_is_counted():
@@ -90,14 +90,14 @@ def test_control__is_never_paused():
     port = fabric.ports["p0-t1-0-eth1"]
     port.observer = lambda what, now, where, frame: sent.append((what, frame.control))
     gate = pause_of(port)
-    gate.heard(_pause(QUANTA_MAX), fabric.now)
+    gate.on_pause_frame(_pause(QUANTA_MAX), fabric.now)
     for control in (False, True):
         frame = _pause(0)
         frame.control = control
         port.send(frame, fabric.now)
     assert sent == [("send", True)]
     assert port.waiting == 1
-    gate.heard(_pause(0), fabric.now)
+    gate.on_pause_frame(_pause(0), fabric.now)
     fabric.run_for(0.0005)  # none has arrived by then
     assert sent == [("send", True), ("send", False)]
 
@@ -106,23 +106,23 @@ def test_pause__runs_out_by_itself():
     fabric, _ = incast(LOSSLESS)
     port = fabric.ports["p0-t1-0-eth1"]
     gate = pause_of(port)
-    gate.heard(_pause(1000), fabric.now)  # 512,000 bit times at 40 Mb/s: 12.8 ms
+    gate.on_pause_frame(_pause(1000), fabric.now)  # 512,000 bit times at 40 Mb/s: 12.8 ms
     fabric.run_until(0.0127)
-    assert gate._since == 0
+    assert gate._paused_since == 0
     fabric.run_until(0.0129)
-    assert gate._since is None and gate.longest_s == pytest.approx(0.0128)
+    assert gate._paused_since is None and gate.longest_s == pytest.approx(0.0128)
 
 
 def test_storm__is_a_pause_that_lasts():
     fabric, _ = incast(LOSSLESS)
     gate = pause_of(fabric.ports["p0-t1-0-eth1"])
-    gate.heard(_pause(QUANTA_MAX), fabric.now)
+    gate.on_pause_frame(_pause(QUANTA_MAX), fabric.now)
     fabric.run_until(0.199)
     assert gate.storms == 0
     fabric.run_until(0.3)
     assert gate.storms == 1 and gate.counters()["storms"] == 1
-    gate.heard(_pause(0), fabric.now)
-    gate.heard(_pause(100), fabric.now)  # 1.3 ms
+    gate.on_pause_frame(_pause(0), fabric.now)
+    gate.on_pause_frame(_pause(100), fabric.now)  # 1.3 ms
     fabric.run_until(2.0)
     assert gate.storms == 1 and gate.pauses == 2
 
@@ -150,15 +150,15 @@ def test_lost_pause_frames__cost_headroom_or_time_but_no_deadlock():
     fabric.apply(LossFault.on("p0-t0-0 p0-t1-0", rate=0.3))
     fabric.apply(LossFault.on("p0-t0-0 p0-t1-1", rate=0.3))
     assert run_all(fabric, flows, limit_s=900) and all(flow.intact for flow in flows)
-    assert all(gate.held == 0 for gate in gates(fabric))
+    assert all(gate.held_bytes == 0 for gate in gates(fabric))
 
 
 def test_a_cut_link__forgets_its_pauses_and_what_it_held():
     fabric, flows = incast(LOSSLESS)
-    fabric.at(0.05, CutFault.on("p0-t0-0 p0-t1-0"), until=0.4)
+    fabric.schedule(0.05, CutFault.on("p0-t0-0 p0-t1-0"), until_s=0.4)
     assert run_all(fabric, flows, limit_s=900) and all(flow.intact for flow in flows)
     fabric.run_for(2.0)
-    assert all(gate.held == 0 and gate._since is None for gate in gates(fabric))
+    assert all(gate.held_bytes == 0 and gate._paused_since is None for gate in gates(fabric))
 
 
 def test_same_seed_same_run():

@@ -2,9 +2,9 @@
 
 import pytest
 
-from mrc_testbed.simulator import scaled
-from mrc_testbed.simulator.planned_fabric import link_profile, planned, queue_profile
-from mrc_testbed.simulator.profiles import UNLIMITED
+from mrc_testbed.simulator import scaled_profiles
+from mrc_testbed.simulator.planned_fabric import fabric_of, link_profile, queue_profile
+from mrc_testbed.simulator.profiles import UNLIMITED_QUEUES
 from mrc_testbed.topologies.lab.traffic_control import plan_settings
 from mrc_testbed.topologies.plan import LinkSpeed, Mode, Plan
 
@@ -12,7 +12,7 @@ SLOW = Plan(2, 2, 2, 1, host_link=LinkSpeed(10e6, 0.0005), fabric_link=LinkSpeed
 
 
 def test_every_port__has_what_the_live_switch_is_told():
-    fabric = planned(SLOW)
+    fabric = fabric_of(SLOW)
     told = {
         (plan_setting.interface, plan_setting.figure): plan_setting.value
         for plan_setting in plan_settings(SLOW)
@@ -32,7 +32,7 @@ def test_every_port__has_what_the_live_switch_is_told():
 
 def test_scaled__both_ways_to_annex_c_agree():
     """The recipe for experiments (bytes) and the plan (packets): within half a packet of each other."""
-    plan, recipe = Plan.scaled(), scaled(4)
+    plan, recipe = Plan.scaled(), scaled_profiles(4)
     frame = plan.frame_bytes()
     assert link_profile(plan) == recipe.links or link_profile(plan).nic.delay_s == pytest.approx(
         recipe.links.nic.delay_s
@@ -52,12 +52,12 @@ def test_scaled__both_ways_to_annex_c_agree():
 
 
 def test_no_rate__no_thresholds():
-    assert queue_profile(Plan(), Plan().thresholds("p0-t0-0", 1)) is UNLIMITED
+    assert queue_profile(Plan(), Plan().thresholds("p0-t0-0", 1)) is UNLIMITED_QUEUES
 
 
 @pytest.mark.parametrize("mode", list(Mode))
 def test_a_write__arrives_in_every_mode_and_takes_what_the_links_take(mode):
-    fabric = planned(Plan.scaled(2, 2, 2, 1, mode=mode), seed=3)
+    fabric = fabric_of(Plan.scaled(2, 2, 2, 1, mode=mode), seed=3)
     sender, _ = fabric.connect("h0", "h1")
     landed = bytearray(100_000)
     region = fabric.host("h1").endpoint.register(landed)

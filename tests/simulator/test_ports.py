@@ -211,10 +211,10 @@ def test_frame_queue__gives_back_what_was_put_in_order():
     for frame in frames:
         queue.put(frame)
     assert queue.count == 4 and queue.frames() == frames
-    assert queue.take() is frames[0] and frames[0].behind is None
+    assert queue.take() is frames[0] and frames[0].next_frame is None
     queue.put(frames[0])
     assert queue.take_all() == [*frames[1:], frames[0]] and queue.count == 0 and queue.frames() == []
-    assert all(frame.behind is None for frame in frames), "none keeps another"
+    assert all(frame.next_frame is None for frame in frames), "none keeps another"
     queue.put(frames[2])
     assert queue.take() is frames[2]
 

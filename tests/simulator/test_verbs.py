@@ -32,7 +32,7 @@ def two(qp_type=QpType.MRC, size=1 << 18, **fabric):
 def test_verbs__a_write_around_a_cut_link():
     fabric, (_, cq, qp, source), (_, cq_b, qp_b, target) = two()
     source.view[:] = random.Random(1).randbytes(source.length)
-    fabric.at(0.002, CutFault.on("p0-t0-0 p0-t1-1"))
+    fabric.schedule(0.002, CutFault.on("p0-t0-0 p0-t1-1"))
     qp_b.post_recv(RecvWR(5))
     step = source.length // 8
     for i in range(8):
@@ -54,7 +54,7 @@ def test_verbs__the_baseline_too():
 
 def test_verbs__probes_and_ports():
     fabric, (device, *_), _ = two()
-    fabric.set_link("p1-t0-0", "p1-t1-0", up=False)
+    fabric.set_link("p1-t0-0", "p1-t1-0", enabled=False)
     requests = [EpRequest(ev, "h1", ev, (ev >> 8) + 1) for ev in (0x000, 0x001, 0x100, 0x101)]
     assert [answer.ok for answer in device.controller.ep_op(requests)] == [True, True, False, True]
     device.controller.modify_port(1, False)

@@ -21,7 +21,7 @@ from rich.table import Table
 from mrc_testbed.console.progress import Progress
 from mrc_testbed.faults import LossFault, OneWayFault
 from mrc_testbed.hosts.engine.events import EvChanged, PacketLost
-from mrc_testbed.simulator import Flow, Scale, VirtualFabric, incast, jain, rates_bps, run_all, scaled
+from mrc_testbed.simulator import Flow, Scale, VirtualFabric, incast, jain, rates_bps, run_all, scaled_profiles
 from mrc_testbed.topologies.plan import Plan, ev_uplink
 
 SCHEMA = "mrc-bench-transport/1"
@@ -85,7 +85,7 @@ class Row:
 
 def make(seed: int, plan: Plan = PLAN, **options: Any) -> tuple[Scale, VirtualFabric]:
     """A fabric at the scale of §11.4."""
-    scale = scaled(plan.planes, **options)
+    scale = scaled_profiles(plan.planes, **options)
     return scale, VirtualFabric(plan, seed=seed, links=scale.links, queues=scale.queues, config=scale.config)
 
 
@@ -137,7 +137,7 @@ def single_loss() -> Iterator[Row]:
     yield Row(group, "the write is later by, median", median(r.later_rtts for r in body), "", "RTT")
     tails = [run for run in runs if run.tail]
     if tails:
-        timeout = scaled(4).config.loss.base_timeout_s / 0.010
+        timeout = scaled_profiles(4).config.loss.base_timeout_s / 0.010
         yield Row(group, "the last of its path: runs", len(tails))
         yield Row(
             group,
@@ -304,8 +304,8 @@ def _cut_path(seed: int, message_bytes: int, depth: int) -> float | None:
     def measure() -> None:
         rtt.append(flow.qp.requestor.rtt.srtt_s or 0.0)
 
-    fabric.at(0.3, measure)
-    fabric.at(0.3, OneWayFault.on("p1-t0-0 p1-t1-2"))
+    fabric.schedule(0.3, measure)
+    fabric.schedule(0.3, OneWayFault.on("p1-t0-0 p1-t1-2"))
     fabric.run_until(0.6)
     return _out_of_use(fabric, 1, 2, rtt[-1])
 
@@ -322,10 +322,10 @@ def _cut_calm(seed: int) -> float | None:
 
     def post() -> None:
         flow.qp.post_write(data, region.va, region.rkey, now=fabric.now)
-        fabric.at(fabric.now + 0.002, post)
+        fabric.schedule(fabric.now + 0.002, post)
 
-    fabric.at(0.0, post)
-    fabric.at(0.3, OneWayFault.on("p1-t0-0 p1-t1-2"))
+    fabric.schedule(0.0, post)
+    fabric.schedule(0.3, OneWayFault.on("p1-t0-0 p1-t1-2"))
     fabric.run_until(0.6)
     return _out_of_use(fabric, 1, 2, scale.rtt_s)
 
@@ -352,7 +352,7 @@ def _one_at_a_time(seed: int) -> _Lone | None:
     """Run a sender that waits for each small write before the next: no younger packet follows a lost one."""
     scale, fabric = make(seed)
     Flow(fabric, "h0", "h1", message_bytes=100, messages=150, depth=1)
-    fabric.at(0.3, OneWayFault.on("p1-t0-0 p1-t1-2"))
+    fabric.schedule(0.3, OneWayFault.on("p1-t0-0 p1-t1-2"))
     fabric.run_until(3.0)
     events = fabric.host("h0").events
     sent = [e.sent_at for e in events if isinstance(e, PacketLost)]

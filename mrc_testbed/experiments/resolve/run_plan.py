@@ -31,7 +31,7 @@ from mrc_testbed.experiments.resolve.flows import PlannedWork, planned_work
 from mrc_testbed.experiments.resolve.recipe import engine_settings, queue_settings, tier_queues
 from mrc_testbed.experiments.resolve.validate import check, dimensions_of, work_names
 from mrc_testbed.hosts.engine.config import Config
-from mrc_testbed.simulator.profiles import Line, LinkProfile, QueueProfile, frame_bytes, scaled
+from mrc_testbed.simulator.profiles import Line, LinkProfile, QueueProfile, frame_bytes, scaled_profiles
 from mrc_testbed.topologies.plan import LinkSpeed, Mode, Plan, PlanError
 from mrc_testbed.topologies.plan.link_speeds import scaled_speed
 
@@ -131,7 +131,7 @@ def resolve(run: Run, document: Document | None = None, *, outlined: bool = Fals
 def _fill_defaults(run: Run) -> RunPlan:
     scenario, names = run.scenario, work_names(run.scenario)
     links, queues, transport = scenario.links, scenario.queues, scenario.transport
-    recipe = scaled(
+    recipe = scaled_profiles(
         scenario.fabric.planes,
         rate_bps=links.rate,
         rtt_s=links.rtt,

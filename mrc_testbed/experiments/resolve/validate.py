@@ -42,7 +42,7 @@ from mrc_testbed.hosts.engine.rocev2.rc_config import RcConfig
 from mrc_testbed.hosts.traffic.collectives import CollectiveError
 from mrc_testbed.hosts.traffic.mailbox_collectives import AllToAll
 from mrc_testbed.hosts.traffic.tree_collectives import AllReduceHierarchical, members_of
-from mrc_testbed.simulator.profiles import ProfileError, engine_keys, scaled
+from mrc_testbed.simulator.profiles import ProfileError, engine_keys, scaled_profiles
 from mrc_testbed.topologies.plan import Outline, Plan, PlanError
 
 RECIPE_RTT_S = 0.010
@@ -261,7 +261,7 @@ def _links(scenario: Scenario) -> Iterator[tuple[Loc, str]]:
     for loc, transport in transports:
         yield from _derived_keys(loc, transport, scenario)
     try:
-        scaled(planes, rate_bps=links.rate, rtt_s=links.rtt, pmtu_bytes=scenario.transport.pmtu)
+        scaled_profiles(planes, rate_bps=links.rate, rtt_s=links.rtt, pmtu_bytes=scenario.transport.pmtu)
     except ProfileError as error:
         yield ("links",), f"{error}: give a higher rate, a longer rtt or a smaller pmtu"
     except ConfigError:
@@ -291,7 +291,9 @@ def _derived_keys(loc: Loc, transport: Transport, scenario: Scenario) -> Iterato
         if key_loc in reported_locs or (transport.kind == "mrc" and key in transport.config):
             continue
         limit = KEYS[key].range
-        if limit is None or limit.allows(value):  # what links and clocks make are numbers; `scaled` makes them whole
+        if limit is None or limit.allows(
+            value
+        ):  # what links and clocks make are numbers; `scaled_profiles` makes them whole
             continue
         reported_locs.add(key_loc)
         low, high = limit.low / value * source, limit.high / value * source

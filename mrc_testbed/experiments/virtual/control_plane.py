@@ -64,7 +64,7 @@ class VirtualControl:
         if self.react_after is None or self.fabric is None or self._waiting:
             return
         self._waiting = True
-        self.fabric.at(self.fabric.now + self.react_after, self._react)
+        self.fabric.schedule(self.fabric.now + self.react_after, self._react)
 
     def _react(self) -> None:
         self._waiting = False
@@ -75,13 +75,15 @@ class VirtualControl:
         for switch in self.plan.switches:
             if switch.tier == 1:
                 racks = fabric.switches[switch.name].racks
-                pruned_paths |= {(switch.plane, switch.number, r) for r, port in enumerate(racks) if not port.up}
+                pruned_paths |= {(switch.plane, switch.number, r) for r, port in enumerate(racks) if not port.is_up}
         if pruned_paths != self._pruned:
             self.table_writes += len(pruned_paths ^ self._pruned)
             self._pruned = pruned_paths
             for t0 in fabric.switches.values():
                 if isinstance(t0, VirtualT0):
-                    t0.pruned = frozenset((number, rack) for plane, number, rack in pruned_paths if plane == t0.plane)
+                    t0.pruned_links = frozenset(
+                        (number, rack) for plane, number, rack in pruned_paths if plane == t0.plane
+                    )
             self._tell("tables changed")
 
     def _tell(self, text: str) -> None:
@@ -103,7 +105,7 @@ class VirtualControl:
         else:
             delay = 0.0 if before_the_job else MAPPER_LOSSY_S if symptom == "lossy" else MAPPER_DOWN_S
         if delay:
-            self.fabric.at(now + delay, lambda: self._enter(step))
+            self.fabric.schedule(now + delay, lambda: self._enter(step))
         else:
             self._enter(step)
 

@@ -139,7 +139,7 @@ class VirtualRun:
             self._make_work()
         for step in timeline:
             if step.time.seconds is not None and step.time.seconds > 0:
-                fabric.at(self.begins + step.time.seconds, partial(self._apply, step))
+                fabric.schedule(self.begins + step.time.seconds, partial(self._apply, step))
         self._shares = [(s.time.share or 0.0, s) for s in timeline if s.time.seconds is None and s.undo is None]
         self._undo_of_share = {s.undo: s for s in timeline if s.time.seconds is None and s.undo is not None}
         self._begin_sampling()
@@ -219,7 +219,7 @@ class VirtualRun:
             self._apply(step)
             undo = self._undo_of_share.get(step.number)
             if undo is not None:
-                self.fabric.at(now + (undo.delay_s or 0.0), partial(self._apply, undo))
+                self.fabric.schedule(now + (undo.delay_s or 0.0), partial(self._apply, undo))
 
     # ---- looking ----------------------------------------------------------------------------------------
 

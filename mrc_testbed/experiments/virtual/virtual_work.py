@@ -79,15 +79,15 @@ class VirtualFlow:
             shape,
             (region.va, region.rkey),
             lambda: fabric.now,
-            host.at,
+            host.schedule,
             latencies=latencies,
             check=self.sink.check,
         )
         for qp, _ in self.pairs:
             host.on_completion(qp.qpn, self.sender.completed)
-        host.at(begins + flow.start_s, self.sender.start)
+        host.schedule(begins + flow.start_s, self.sender.start)
         if flow.stop_s is not None:
-            host.at(begins + flow.stop_s, self.sender.stop)
+            host.schedule(begins + flow.stop_s, self.sender.stop)
 
     @property
     def over(self) -> bool:
@@ -158,7 +158,7 @@ class VirtualCollective:
         self.fabric, self.plan, self.begins = fabric, plan, begins
         iterations = plan.warm_up + plan.iterations
         self.drivers = [
-            RankDriver(plan.rank(r, seed), iterations, lambda: fabric.now, fabric.host(host).at)
+            RankDriver(plan.rank(r, seed), iterations, lambda: fabric.now, fabric.host(host).schedule)
             for r, host in enumerate(plan.ranks)
         ]
         regions = [
@@ -182,7 +182,7 @@ class VirtualCollective:
                     self.drivers[peer].receives_from(receiver.qpn, r, qps)
         for host, driver in zip(plan.ranks, self.drivers, strict=True):
             fabric.host(host).listen(partial(self._event, driver))
-            fabric.host(host).at(begins + plan.start_s, driver.start)
+            fabric.host(host).schedule(begins + plan.start_s, driver.start)
 
     @staticmethod
     def _event(driver: RankDriver, event: Any) -> None:

@@ -136,20 +136,20 @@ class Simulation:
             self._connect(number, 0.0, self._until(number))
         for fault in schedule.faults:
             if fault.kind == "restart":
-                self.fabric.at(fault.at, partial(self._die, fault))
-                self.fabric.at(fault.at + fault.value, partial(self._begin_anew, fault))
+                self.fabric.schedule(fault.at, partial(self._die, fault))
+                self.fabric.schedule(fault.at + fault.value, partial(self._begin_anew, fault))
                 if fault.until is not None:
-                    self.fabric.at(fault.until, partial(self._reconnect, fault))
+                    self.fabric.schedule(fault.until, partial(self._reconnect, fault))
             elif fault.kind == "destroy":
-                self.fabric.at(fault.at, partial(self._destroy, fault))
+                self.fabric.schedule(fault.at, partial(self._destroy, fault))
             elif fault.kind in ORDERS:
-                self.fabric.at(fault.at, partial(self._order, fault, True))
+                self.fabric.schedule(fault.at, partial(self._order, fault, True))
                 if fault.until is not None:
-                    self.fabric.at(fault.until, partial(self._order, fault, False))
+                    self.fabric.schedule(fault.until, partial(self._order, fault, False))
             else:
                 self._inject(fault, injected(fault, network["delay_s"]))
         if not schedule.lasting:
-            self.fabric.at(HEALED_S, HealFault())
+            self.fabric.schedule(HEALED_S, HealFault())
         for name in self.sides:
             self.fabric.host(name).listen(_Listener(self, name))
         if schedule.kind == "long":
@@ -157,10 +157,10 @@ class Simulation:
 
     def _inject(self, fault: SimFault, what: InjectedFault) -> None:
         held = Held()
-        self.fabric.at(fault.at, partial(what.begin, self._faults, held, 0))
+        self.fabric.schedule(fault.at, partial(what.begin, self._faults, held, 0))
         if what.lasts:
             until = fault.until if fault.until is not None else fault.at + FOREVER_S
-            self.fabric.at(until, partial(what.end, self._faults, held))
+            self.fabric.schedule(until, partial(what.end, self._faults, held))
 
     def _side(self, name: str, endpoint: Endpoint, ports: int | None = None) -> QpSide:
         side = self.watch.side(name, endpoint, ports)
@@ -210,7 +210,7 @@ class Simulation:
             self.due[lane] = 0
             host = self.fabric.host(pair[side].name)
             for at, _, _ in times:
-                host.at(at, _Poster(self, lane))
+                host.schedule(at, _Poster(self, lane))
         attributes = [qps[s].attributes(lanes[1 - s].region) for s in (0, 1)]
         for side in (0, 1):
             hosts = [self.plan.host(pair[s].name) for s in (side, 1 - side)]
@@ -255,7 +255,7 @@ class Simulation:
 
     def _begin_anew(self, fault: SimFault) -> None:
         endpoint = self.fabric.start_process(fault.where)
-        ports = sum(port.up << plane for plane, port in enumerate(self.fabric.host(fault.where).ports))
+        ports = sum(port.is_up << plane for plane, port in enumerate(self.fabric.host(fault.where).ports))
         self.sides[fault.where] = self._side(fault.where, endpoint, ports)
         for side in self.sides.values():
             side.reborn.add(fault.where)
@@ -376,7 +376,9 @@ class Simulation:
         if all(ev.state is EvState.DENIED for ev in qp.paths.profile):
             return True
         ends = (self.fabric.host(lane.sender.name).ports, self.fabric.host(lane.receiver.name).ports)
-        return qp.config.loss.all_ports_down == "wait" and not any(a.up and b.up for a, b in zip(*ends, strict=True))
+        return qp.config.loss.all_ports_down == "wait" and not any(
+            a.is_up and b.is_up for a, b in zip(*ends, strict=True)
+        )
 
     @staticmethod
     def _state(lane: Lane) -> str:
@@ -458,7 +460,7 @@ class Simulation:
             ends = (lane.sender_qp, lane.receiver_qp)
             if lane.closed or any(qp.state is not EngineQpState.RTS for qp in ends):
                 continue
-            true = sum(port.up << plane for plane, port in enumerate(fabric.host(lane.receiver.name).ports))
+            true = sum(port.is_up << plane for plane, port in enumerate(fabric.host(lane.receiver.name).ports))
             known = lane.sender.endpoint._peers.get(lane.receiver.name).ports & (1 << self.plan.planes) - 1
             if known != true:
                 what = f"{lane.sender.name} takes {known:#b} for the ports of {lane.receiver.name} that are up"

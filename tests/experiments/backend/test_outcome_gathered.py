@@ -88,7 +88,7 @@ def table_writes(part):
     control.attach(fabric)
     counts = [0]
     for at, name in enumerate(("p0-t0-0 p0-t1-0", "p0-t0-1 p0-t1-1"), 1):
-        fabric.at(float(at), CutFault.on(name), until=None if at == 2 else 1.5)
+        fabric.schedule(float(at), CutFault.on(name), until_s=None if at == 2 else 1.5)
         fabric.run_until(at + 0.1)
         control.links_changed()
         fabric.run_until(at + 0.2)

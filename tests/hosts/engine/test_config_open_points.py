@@ -32,7 +32,7 @@ from mrc_testbed.hosts.engine.wire.packets import (
 from mrc_testbed.hosts.verbs.attributes import check_modify
 from mrc_testbed.hosts.verbs.enums import MrcQpAttrMask, QpAttrMask, QpState
 from mrc_testbed.hosts.verbs.errors import VerbsError
-from mrc_testbed.simulator import Flow, QueueProfile, VirtualFabric, run_all, scaled
+from mrc_testbed.simulator import Flow, QueueProfile, VirtualFabric, run_all, scaled_profiles
 from mrc_testbed.simulator.events import PythonEventQueue
 from mrc_testbed.simulator.frames import Frame
 from mrc_testbed.simulator.ports import EgressPort
@@ -511,7 +511,7 @@ def test_widths__of_its_own_cannot_go_with_real_addresses() -> None:
 @pytest.mark.parametrize("queue", ["control", "medium"])
 @pytest.mark.parametrize("wire", [False, True])
 def test_trimmed_queue_and_trim_len__both_deliver(queue: str, wire: bool) -> None:
-    scale = scaled(2, config={"trimmed_queue": queue, "trim_len": 122 if queue == "medium" else 0})
+    scale = scaled_profiles(2, config={"trimmed_queue": queue, "trim_len": 122 if queue == "medium" else 0})
     plan = Plan(planes=2, racks=2, spines=2, hosts_per_rack=3)
     queues = QueueProfile(data_bytes=20_000, trim_bytes=3000, ecn_min_bytes=None)
     fabric = VirtualFabric(plan, seed=3, links=scale.links, queues=queues, config=scale.config, wire=wire)

@@ -38,7 +38,7 @@ def test_switch__a_frame_whose_destination_was_damaged_ends_at_the_t1(monkeypatc
 
     def spoil(self: WireFrame, random: float) -> None:
         self.data[DESTINATION_AT + 15] ^= 0xFF
-        self.wires.look(self)
+        self.wires.read_fields(self)
 
     monkeypatch.setattr(WireFrame, "spoil", spoil)
     fabric = VirtualFabric(Plan(1, 3, 1, 1), wire=True, mode="structured")

@@ -12,13 +12,13 @@ import pytest
 
 from mrc_testbed.hosts.engine.cc.qpcc import Share
 from mrc_testbed.hosts.engine.wire.packets import EndpointRequest, Write
-from mrc_testbed.simulator import VirtualFabric, incast, jain, rates_bps, run_all, scaled
+from mrc_testbed.simulator import VirtualFabric, incast, jain, rates_bps, run_all, scaled_profiles
 from mrc_testbed.topologies.plan import Plan
 
 
 def make(senders: int, planes: int = 1, seed: int = 1, **options: Any) -> tuple[VirtualFabric, list[str], float]:
     """Return a fabric, the names of senders to h0 in other racks, and the payload rate h0 can receive."""
-    scale = scaled(planes, **options)
+    scale = scaled_profiles(planes, **options)
     plan = Plan(planes, 1 + -(-senders // 8), 8, 8)
     fabric = VirtualFabric(plan, seed=seed, links=scale.links, queues=scale.queues, config=scale.config)
     return fabric, [f"h{8 + n}" for n in range(senders)], planes * scale.rate_bps * scale.payload_share

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from mrc_testbed.simulator import Flow, VirtualFabric, jain, rates_bps, scaled
+from mrc_testbed.simulator import Flow, VirtualFabric, jain, rates_bps, scaled_profiles
 from mrc_testbed.simulator.profiles import frame_bytes
 from mrc_testbed.topologies.plan import Plan
 
@@ -22,7 +22,7 @@ def make(
 ) -> tuple[VirtualFabric, float]:
     """Return a fabric whose hosts have RATE over all planes, and the payload bits/s one host can receive."""
     keys = {"incast_penalty": 0, **config}
-    made = scaled(
+    made = scaled_profiles(
         plan.planes,
         rate_bps=RATE / plan.planes,
         rtt_s=RTT,
@@ -65,7 +65,7 @@ def test_one_flow__96_percent_of_the_bottleneck_without_a_mark(planes):
 
 def test_tiny_writes__teach_no_base_rtt_that_full_packets_would_queue_for():
     """Four links at 10 Mb/s take 3.6 ms longer to serialise a full packet than two bytes."""
-    made = scaled(4, rate_bps=10e6, rtt_s=0.010)
+    made = scaled_profiles(4, rate_bps=10e6, rtt_s=0.010)
     fabric = VirtualFabric(Plan(4, 2, 2, 1), seed=1, links=made.links, queues=made.queues, config=made.config)
     tiny = Flow(fabric, "h0", "h1", message_bytes=2, messages=100, depth=1)
     assert fabric.run_until(lambda: tiny.done, limit_s=10)

@@ -21,7 +21,7 @@ from mrc_testbed.hosts.engine.endpoint import Endpoint
 from mrc_testbed.hosts.engine.errors import LocalError
 from mrc_testbed.hosts.engine.wire.packets import EndpointOp, EndpointRequest, Write
 from mrc_testbed.hosts.tools.stat import _congestion
-from mrc_testbed.simulator import Flow, QueueProfile, VirtualFabric, jain, scaled
+from mrc_testbed.simulator import Flow, QueueProfile, VirtualFabric, jain, scaled_profiles
 from mrc_testbed.topologies.plan import Plan
 from tests.hosts.engine.engine_pair import Pair
 
@@ -39,7 +39,7 @@ def fabric(
 ) -> VirtualFabric:
     """Two racks, one path per plane; NSCC with rate and base RTT given, unless `config` says otherwise."""
     keys = {"cc_algorithm": NSCC, "link_rate_bps": RATE, "base_rtt_s": RTT, **config}
-    made = scaled(planes, rate_bps=RATE / planes, rtt_s=RTT, config=keys)
+    made = scaled_profiles(planes, rate_bps=RATE / planes, rtt_s=RTT, config=keys)
     plan = Plan(planes, 2, 1, hosts)
     return VirtualFabric(
         plan, seed=seed, links=made.links, queues=queues or made.queues, config=made.config, trace=trace

@@ -8,19 +8,19 @@ from __future__ import annotations
 from mrc_testbed.faults import OneWayFault
 from mrc_testbed.hosts.engine.events import EvChanged, PacketLost
 from mrc_testbed.hosts.engine.wire.packets import ReliabilityProbe, Write
-from mrc_testbed.simulator import Flow, VirtualFabric, scaled
+from mrc_testbed.simulator import Flow, VirtualFabric, scaled_profiles
 from mrc_testbed.topologies.plan import Plan
 from tests.hosts.engine.engine_pair import MTU, Pair, finished, lose_first
 
 
 def test_lone_packets__a_dead_path_is_out_within_one_timeout_of_the_first_lost() -> None:
-    scale = scaled(4)
+    scale = scaled_profiles(4)
     plan = Plan(planes=4, racks=2, spines=4, hosts_per_rack=1)
     judged = 0
     for seed in range(6):
         fabric = VirtualFabric(plan, seed=seed, links=scale.links, queues=scale.queues, config=scale.config)
         Flow(fabric, "h0", "h1", message_bytes=100, messages=150, depth=1)
-        fabric.at(0.3, OneWayFault.on("p1-t0-0 p1-t1-2"))
+        fabric.schedule(0.3, OneWayFault.on("p1-t0-0 p1-t1-2"))
         fabric.run_until(3.0)
         events = fabric.host("h0").events
         lost = [e for e in events if isinstance(e, PacketLost)]

@@ -17,7 +17,7 @@ from mrc_testbed.hosts.engine.wire.packets import (
     Packet,
     ReliabilityProbe,
 )
-from mrc_testbed.simulator import Flow, VirtualFabric, scaled
+from mrc_testbed.simulator import Flow, VirtualFabric, scaled_profiles
 from mrc_testbed.topologies.plan import Plan
 from tests.hosts.engine.engine_pair import ACKS, MTU, Pair, finished
 
@@ -30,7 +30,7 @@ def told(result: EvProbeResult) -> str:
 
 
 def fabric_of(seed: int = 1) -> VirtualFabric:
-    scale = scaled(PLAN.planes)
+    scale = scaled_profiles(PLAN.planes)
     return VirtualFabric(PLAN, seed=seed, links=scale.links, queues=scale.queues, config=scale.config)
 
 
@@ -94,7 +94,7 @@ def test_traffic_one_way__convicts_what_is_dead_on_the_way_out_and_nothing_else(
     for seed in range(3):
         fabric = fabric_of(seed)
         flow = Flow(fabric, "h0", "h2", message_bytes=message_bytes, depth=1)
-        fabric.at(0.3, fault[0])
+        fabric.schedule(0.3, fault[0])
         fabric.run_until(1.5)
         states = {row["ev"]: row["state"] for row in flow.qp.ev_states()}
         bad = {ev for ev, state in states.items() if state not in ("good", "skip")}

@@ -48,14 +48,14 @@ def test_both_transports__on_the_same_hosts_when_a_link_dies():
     ]
     paths = [flow.qp.path for flow in single]
     assert len(set(paths)) == 8, "n QPs use n paths"
-    fabric.at(0.1, OneWayFault.on("p1-t0-0 p1-t1-2"))  # one way: ACKs of other QPs may come back over it
+    fabric.schedule(0.1, OneWayFault.on("p1-t0-0 p1-t1-2"))  # one way: ACKs of other QPs may come back over it
     fabric.run_until(0.1)
     before = {flow: flow.completed for flow in (mrc, *single)}
     fabric.run_until(0.4)
     stalled = [flow for flow in single if flow.qp.path == (0x0102, 1)]
     assert len(stalled) == 1 and stalled[0].qp.counters.timeouts > 0
     done = {flow: flow.completed - count for flow, count in before.items()}
-    fabric.at(0.41, RestoreFault.on("p1-t0-0 p1-t1-2"))
+    fabric.schedule(0.41, RestoreFault.on("p1-t0-0 p1-t1-2"))
     fabric.run_until(20.0)
     assert all(flow.completed == 200 and flow.intact and not flow.failures for flow in (mrc, *single))
     assert done[stalled[0]] < min(count for flow, count in done.items() if flow is not stalled[0])

@@ -40,7 +40,7 @@ from mrc_testbed.hosts.nic.encapsulation import Decapsulation, Encapsulation
 from mrc_testbed.hosts.nic.fast import FastNic
 from mrc_testbed.hosts.nic.scapy_nic import ScapyNic
 from mrc_testbed.hosts.scapy.codec import ScapyCodec
-from mrc_testbed.simulator import Flow, VirtualFabric, run_all, scaled
+from mrc_testbed.simulator import Flow, VirtualFabric, run_all, scaled_profiles
 from mrc_testbed.topologies.plan import Plan
 from tests.hosts.engine.engine_pair import Pair
 
@@ -241,7 +241,7 @@ def test_hostile__a_dialect_refuses_what_its_codec_refuses_and_raises_nothing_el
 def test_transfer__with_all_variants_over_real_bytes() -> None:
     """All variants but `decap_dscp` are on: switches mark trims in the outer header alone."""
     keys = {k: v for k, v in VARIANTS.items() if k != "decap_dscp"} | {"timestamps": False, "rtx_echo": True}
-    scale = scaled(2, config=keys)
+    scale = scaled_profiles(2, config=keys)
     for mode in ("srv6", "structured"):
         fabric = VirtualFabric(
             Plan(planes=2, racks=2, spines=2, hosts_per_rack=2),
