@@ -68,7 +68,7 @@ class DemoRun:
         received = self.fabric.path_for(self.plan.destination, f"{self.plan.destination}-received")
         if self.plan.lab.servers is None:
             self._require_space(received)
-        self.cpu.begin()
+        self.cpu.start()
         self.transfer.start(path, received, self.plan.rate_bps)
         self.view.start()
         self._through_the_cuts()

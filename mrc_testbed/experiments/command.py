@@ -33,7 +33,14 @@ from mrc_testbed.experiments.results import RESULTS, ResultsError, default_folde
 from mrc_testbed.experiments.runner import Checkpoint, RunReport, RunSet, plan_runs, run_scenario
 from mrc_testbed.experiments.traces.command import Replay, scenario_of
 from mrc_testbed.experiments.traces.errors import TraceError
-from mrc_testbed.experiments.virtual.estimate import Piece, chosen, described, estimate, measure, memory_described
+from mrc_testbed.experiments.virtual.estimate import (
+    Piece,
+    choose_samples,
+    describe_estimate,
+    describe_memory,
+    estimate,
+    measure,
+)
 from mrc_testbed.files.memory import free_memory
 from mrc_testbed.files.package import SCENARIOS
 from mrc_testbed.files.whole_files import write_whole
@@ -329,9 +336,9 @@ def _estimate_costs(
         return {}
     costs = measured_costs(console, name, runs, crew)
     scale_text = f" at scale {run_set.scale}" if run_set.scale else ""
-    text = executor.describe(runs, costs) if executor.elsewhere else described(runs, costs, jobs)
+    text = executor.describe(runs, costs) if executor.elsewhere else describe_estimate(runs, costs, jobs)
     console.print(escape(f"{name}{scale_text}: {text}"))
-    memory = "" if executor.elsewhere else memory_described(runs, jobs, free_memory())
+    memory = "" if executor.elsewhere else describe_memory(runs, jobs, free_memory())
     if memory:
         console.print(escape(f"{name}: {memory}"), style="yellow" if "free" in memory else "")
     return costs
@@ -339,7 +346,7 @@ def _estimate_costs(
 
 def measured_costs(console: Console, name: str, runs: list[RunPlan], crew: Crew | None) -> dict[str, float]:
     """Return estimated CPU seconds by run, from measured pieces of some runs; show progress."""
-    chosen_runs = chosen(runs)
+    chosen_runs = choose_samples(runs)
     pool = crew if isinstance(crew, WorkerPool) else None
     measurements = ((run, measure(run)) for run in chosen_runs) if pool is None else pool.measure(chosen_runs)
     pieces: dict[str, Piece] = {}

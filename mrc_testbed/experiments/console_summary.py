@@ -41,7 +41,7 @@ def summary_lines(report: RunReport, width: int) -> Iterator[Line]:
     for run_name, cause in list(report.causes.items())[:CAUSES_MAX]:
         name = f" ({run_name})" if len(report.runs) > 1 else ""
         yield from _wrap("bad", "  first cause  ", f"{cause}{name}", width)
-    repeated = any(repeat.rule and repeat.of > 1 for repeat in report.repeats)
+    repeated = any(repeat.rule and repeat.repeats > 1 for repeat in report.repeats)
     names_runs = len({base_name(run.name) for run, _ in report.runs}) > 1
     if repeated:
         yield from _repeats(report, names_runs, width)
@@ -132,18 +132,20 @@ def _repeats(report: RunReport, names_runs: bool, width: int) -> Iterator[Line]:
     """Yield rules over all repeats, then the repeats that failed, then the metrics."""
     failed = [verdict for verdict in report.verdicts if not verdict.passed]
     rules = [
-        repeat for repeat in report.repeats if repeat.rule and not (repeat.what == ALWAYS and repeat.held == repeat.of)
+        repeat
+        for repeat in report.repeats
+        if repeat.rule and not (repeat.subject == ALWAYS and repeat.repeats_held == repeat.repeats)
     ]
     for rule in rules:
-        good = rule.held == rule.of
+        good = rule.repeats_held == rule.repeats
         name = f" ({rule.run})" if names_runs else ""
-        yield from _wrap("good" if good else "bad", "  ok    " if good else "  NOT   ", f"{rule.what}{name}", width)
-        yield from _wrap("", "        ", f"held in {rule.held} of {rule.of}: {_values(rule)}", width)
+        yield from _wrap("good" if good else "bad", "  ok    " if good else "  NOT   ", f"{rule.subject}{name}", width)
+        yield from _wrap("", "        ", f"held in {rule.repeats_held} of {rule.repeats}: {_values(rule)}", width)
         for verdict in failed:
-            if (verdict.rule, base_name(verdict.run)) == (rule.what, rule.run):
+            if (verdict.rule, base_name(verdict.run)) == (rule.subject, rule.run):
                 yield from _wrap("bad", "        ", f"in {verdict.run}:", width)
                 yield from _failed(verdict, width)
-    rule_keys = {(rule.what, rule.run) for rule in rules}
+    rule_keys = {(rule.subject, rule.run) for rule in rules}
     for verdict in failed:
         if (verdict.rule, base_name(verdict.run)) not in rule_keys:
             yield from _verdict(verdict, names_runs, width)
@@ -153,7 +155,7 @@ def _repeats(report: RunReport, names_runs: bool, width: int) -> Iterator[Line]:
         yield "soft", f"  over the whole run, seeds {', '.join(map(str, seeds))}:"
     for metric in metrics:
         name = f" ({metric.run})" if names_runs else ""
-        yield from _wrap("", "        ", f"{metric.what}{name}: {metric.text()}", width, inner=2)
+        yield from _wrap("", "        ", f"{metric.subject}{name}: {metric.text()}", width, inner=2)
 
 
 def _values(spread: Spread) -> str:

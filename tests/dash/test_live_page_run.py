@@ -73,7 +73,7 @@ def test_run__is_watched_and_left_alone(tmp_path, monkeypatch):
             looking.join(WAIT_S)
 
     planned = plan_runs(read(tmp_path / "two.yaml"), "live")
-    report = run_scenario(planned, Quiet(), out=tmp_path / "out", live_runner=LiveRunner(watched=watched))
+    report = run_scenario(planned, Quiet(), out=tmp_path / "out", live_runner=LiveRunner(watcher=watched))
     ((_, outcome),) = report.runs
     assert outcome.finished and len(said) == 1
     assert wanted <= seen

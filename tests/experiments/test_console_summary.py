@@ -15,7 +15,7 @@ from mrc_testbed.cli.app import app
 from mrc_testbed.experiments.backend.outcome import Outcome
 from mrc_testbed.experiments.console_summary import summary_lines
 from mrc_testbed.experiments.language.yaml_loader import read
-from mrc_testbed.experiments.metrics.assertions import EVENTS_AROUND, events_around, matches, told_together
+from mrc_testbed.experiments.metrics.assertions import EVENTS_AROUND, events_around, matches, merge_events
 from mrc_testbed.experiments.metrics.metric_values import Measurement
 from mrc_testbed.experiments.metrics.repeats import base_name, spread_text
 from mrc_testbed.experiments.results import rerun_command
@@ -119,7 +119,7 @@ def ev(t: float, ev: int, new: str = "assumed_bad") -> dict:
 
 
 def test_moves_of_many_evs_are_one_line():
-    lines = told_together([ev(1.0, 0x0), ev(1.1, 0x100), ev(1.2, 0x101), ev(3.0, 0x1)])
+    lines = merge_events([ev(1.0, 0x0), ev(1.1, 0x100), ev(1.2, 0x101), ev(3.0, 0x1)])
     assert [text for _, _, text in lines] == [
         "    1.000 s  h0: 3 EVs to h1 (plane 0, 1) good -> assumed_bad: lost, until 1.200 s",
         "    3.000 s  h0: EV 0x0001 to h1 good -> assumed_bad: lost",

@@ -51,7 +51,7 @@ def test_no_repeat_that_failed_is_in_a_median(made):
     values = whole(made)
     assert not made.passed
     for spread in made.repeats:
-        if spread.what == "rate.flow" or "rate.flow" in spread.what:
+        if spread.subject == "rate.flow" or "rate.flow" in spread.subject:
             assert sorted(spread.values) == sorted(values) and spread.failed == 8 - len(values)
             assert f"{8 - len(values)} failed" in spread.text()
 

@@ -158,7 +158,7 @@ def told_by_notices(story):
 def told_by_a_live_run(story):
     """Detected changes, by time and text."""
     run = object.__new__(LiveRun)
-    run.fabric, run.work = SimpleNamespace(controller=story), SimpleNamespace(begins=BEGINS)
+    run.fabric, run.work = SimpleNamespace(controller=story), SimpleNamespace(start_time=BEGINS)
     run.outcome = Outcome("s", "r", {}, "live", 1, 0, "srv6", 1.0, series=Series(1.0))
     run._known_faults, run._events_lock = KnownFaults("text"), threading.Lock()
     run._stop = SimpleNamespace(is_set=story.read.is_set, wait=lambda _seconds: None)

@@ -1,11 +1,11 @@
-"""Workloads of a scenario as arrays of queue pairs: who sends to whom, from when on, over how many QPs.
+"""Workloads of a scenario as arrays of queue pairs: source, target, start, stop and number of QPs.
 
     flows = fluid_flows(plan.fabric, plan.work(), plan.seed)
     flows.pairs()                        # what the model runs
-    flows.of_flows(rates_of_qps)
+    flows.sum_by_flow(rates_of_qps)
 
-Streams and permutations are what they are. A collective whose ranks each write to one other rank all the time (a ring:
-all_reduce, all_gather, reduce_scatter, send_recv) is as many flows that run at the pace of the slowest.
+Streams and permutations become their flows. A collective whose ranks each write to one other rank all the time (a ring:
+all_reduce, all_gather, reduce_scatter, send_recv) becomes one flow per rank; all run at the pace of the slowest.
 """
 
 from __future__ import annotations
@@ -31,25 +31,25 @@ class Ring:
     jobs: int
     ranks: int
     step_bytes: float
-    """That each rank sends in an iteration."""
+    """Bytes that each rank sends in an iteration."""
     warm_up: int
     iterations: int
 
 
 @dataclass(slots=True)
 class FluidFlows:
-    """All flows; entry i of each array is one of them."""
+    """All flows; entry i of each array belongs to flow i."""
 
     plan: Plan
     qps: int
     works: dict[str, tuple[int, int]]
-    """Flows (from, to) of each workload."""
+    """Workload -> range of its flows (first, end)."""
     sources: Ints
     targets: Ints
     starts_s: Floats
     stops_s: Floats
     windows: Floats
-    """Bytes that its application has outstanding at most."""
+    """Most bytes that the flow's application has outstanding."""
     message_bytes: dict[str, int]
     rings: dict[str, Ring]
     """Workloads whose jobs run at the pace of their slowest flow."""
@@ -61,53 +61,53 @@ class FluidFlows:
     def senders(self) -> int:
         return len(np.unique(self.sources))
 
-    def refused(self) -> Iterator[str]:
-        """What the model cannot do with them."""
+    def host_conflicts(self) -> Iterator[str]:
+        """Yield workloads with two flows from, or to, one host: the model cannot run them."""
         for ends in (self.sources, self.targets):
             hosts, counts = np.unique(ends, return_counts=True)
             if len(hosts) < len(ends):
-                at = int(np.flatnonzero(np.isin(ends, hosts[counts > 1]))[-1])
-                work = next(name for name, (start, stop) in self.works.items() if start <= at < stop)
+                index = int(np.flatnonzero(np.isin(ends, hosts[counts > 1]))[-1])
+                work = next(name for name, (start, stop) in self.works.items() if start <= index < stop)
                 yield f"workload {work}: two flows of, or to, one host"
 
     def pairs(self) -> QueuePairs:
-        """One entry a QP; those of a flow stand together."""
-        many = self.qps
+        """Return one entry per QP; the QPs of a flow are adjacent."""
+        qps = self.qps
         return QueuePairs(
-            np.repeat(self.sources, many),
-            np.repeat(self.targets, many),
-            np.repeat(self.starts_s, many),
-            np.repeat(self.stops_s, many),
-            np.full(len(self) * many, 1.0 / many),
-            np.repeat(self.windows, many),
+            np.repeat(self.sources, qps),
+            np.repeat(self.targets, qps),
+            np.repeat(self.starts_s, qps),
+            np.repeat(self.stops_s, qps),
+            np.full(len(self) * qps, 1.0 / qps),
+            np.repeat(self.windows, qps),
         )
 
-    def of_flows(self, of_qps: Singles) -> Floats:
-        """Sums of the QPs of each flow."""
-        out: Floats = of_qps.astype(np.float64).reshape(-1, self.qps).sum(axis=1)
+    def sum_by_flow(self, qp_values: Singles) -> Floats:
+        """Return the sum over the QPs of each flow."""
+        out: Floats = qp_values.astype(np.float64).reshape(-1, self.qps).sum(axis=1)
         return out
 
-    def paced(self, work: str, rates: Floats) -> Floats:
-        """Rates of a workload's flows; in a ring nobody is faster than the slowest."""
+    def paced_rates(self, work: str, rates: Floats) -> Floats:
+        """Return the rates of a workload's flows; all flows of a ring run at the rate of the slowest."""
         ring = self.rings.get(work)
         return rates if ring is None else np.repeat(rates.reshape(ring.jobs, ring.ranks).min(axis=1), ring.ranks)
 
-    def lost(self, of_qps: Floats) -> tuple[Floats, Floats]:
-        """Packets lost by each flow, and by its worst QP."""
-        rows = of_qps.reshape(-1, self.qps)
+    def lost(self, lost_by_qp: Floats) -> tuple[Floats, Floats]:
+        """Return the packets lost by each flow, and by its worst QP."""
+        rows = lost_by_qp.reshape(-1, self.qps)
         return rows.sum(axis=1), rows.max(axis=1)
 
     def ends(self, flow: int) -> tuple[str, str]:
-        """Names of its hosts."""
+        """Return the names of a flow's source and target."""
         hosts = self.plan.hosts
         return hosts[int(self.sources[flow])].name, hosts[int(self.targets[flow])].name
 
     def name_of_qp(self, qp: int) -> tuple[str, str]:
-        """Names of the hosts of a QP."""
+        """Return the names of a QP's source and target."""
         return self.ends(qp // self.qps)
 
     def notes(self) -> list[str]:
-        """Notes for the reader of results."""
+        """Return notes for the reader of results."""
         return [
             f"{work}: {'a ring' if ring.jobs == 1 else f'{ring.jobs} rings, each'} at the pace of its slowest flow; "
             "steps and their latency are not modelled"
@@ -115,8 +115,8 @@ class FluidFlows:
         ]
 
 
-def refused_work(work: PlannedWork, transport: Transport) -> Iterator[str]:
-    """Work that the model knows nothing of, by name. `transport`: of the run."""
+def unsupported_work(work: PlannedWork, transport: Transport) -> Iterator[str]:
+    """Yield the work that the model does not support, by name. `transport`: the run's."""
     for group in work.groups:
         if group.kind not in RINGS:
             yield f"{group.kind} of {group.work}: of collectives and programs only rings ({', '.join(RINGS)})"
@@ -125,15 +125,15 @@ def refused_work(work: PlannedWork, transport: Transport) -> Iterator[str]:
             yield f"workload {flow.work}, which ends with its `bytes`: only work that lasts until a time"
         if flow.rate_bps is not None or flow.pin:
             yield f"the rate or the pinned paths of {flow.work}"
-    for one in work.plans:
-        if one.transport.model_copy(update={"qps": 1}) != transport.model_copy(update={"qps": 1}):
-            yield f"the transport of {one.work}: only the run's, with another number of QPs"
-    if len({one.transport.qps for one in work.plans}) > 1:
+    for work_plan in work.plans:
+        if work_plan.transport.model_copy(update={"qps": 1}) != transport.model_copy(update={"qps": 1}):
+            yield f"the transport of {work_plan.work}: only the run's, with another number of QPs"
+    if len({work_plan.transport.qps for work_plan in work.plans}) > 1:
         yield "workloads with different numbers of QPs"
 
 
 def fluid_flows(plan: Plan, work: PlannedWork, seed: int) -> FluidFlows:
-    """All flows of work that is not refused, in its order."""
+    """Return all flows of supported work, in the order of its workloads."""
     ends: list[tuple[str, str, str, float, float, float]] = []
     rings: dict[str, Ring] = {}
     by_work: dict[str, list[FlowPlan]] = {}
@@ -148,10 +148,15 @@ def fluid_flows(plan: Plan, work: PlannedWork, seed: int) -> FluidFlows:
     for name in work.names:
         first = len(ends)
         if name in groups:
+            # Jobs of one workload are equal: the first gives the sizes of all.
             jobs = groups[name]
-            one = jobs[0].rank(0, seed)
+            collective = jobs[0].rank(0, seed)
             ring = rings[name] = Ring(
-                len(jobs), len(jobs[0].ranks), one.size_bytes * one.bus_factor, jobs[0].warm_up, jobs[0].iterations
+                len(jobs),
+                len(jobs[0].ranks),
+                collective.size_bytes * collective.bus_factor,
+                jobs[0].warm_up,
+                jobs[0].iterations,
             )
             messages[name] = max(1, jobs[0].size_bytes // ring.ranks)
             stop = inf if jobs[0].stop_s is None else jobs[0].stop_s
@@ -172,7 +177,7 @@ def fluid_flows(plan: Plan, work: PlannedWork, seed: int) -> FluidFlows:
 
     return FluidFlows(
         plan,
-        next((one.transport.qps for one in work.plans), 1),
+        next((work_plan.transport.qps for work_plan in work.plans), 1),
         works,
         np.array([find(end[1]) for end in ends], np.int64),
         np.array([find(end[2]) for end in ends], np.int64),

@@ -1,10 +1,10 @@
-"""A run on the fluid model (simulator/fluid), into an Outcome; what the model cannot do is refused by name.
+"""Runs on the fluid model (simulator/fluid), into an Outcome; unsupported features are refused.
 
     outcome = FluidRunner().run(plan, lambda share, now: ...)
 
-Only MODELLED metrics have values; runner.py leaves rules on others out, and a note of the run names them. Of more than
-FLOWS_MAX flows of a workload an outcome has one record and one series for all, with the slowest, the fastest and Jain's
-index of each interval beside it.
+Only MODELLED_METRICS have values; runner.py omits rules on other metrics, and a note of the run names them. A workload
+of more than FLOWS_MAX flows gets one record and one series, with the slowest, the fastest and Jain's index of each
+interval beside it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from mrc_testbed.experiments.backend.outcome import (
     SeriesSpread,
 )
 from mrc_testbed.experiments.backend.protocol import Watch, ignore_progress
-from mrc_testbed.experiments.fluid.fluid_flows import FluidFlows, fluid_flows, refused_work
+from mrc_testbed.experiments.fluid.fluid_flows import FluidFlows, fluid_flows, unsupported_work
 from mrc_testbed.experiments.language.model import Expect
 from mrc_testbed.experiments.resolve.fault_schedule import FaultStep, StepRunner
 from mrc_testbed.experiments.resolve.run_plan import RunPlan
@@ -40,7 +40,7 @@ from mrc_testbed.simulator.fluid.shape import FabricShape, Floats, Singles
 from mrc_testbed.simulator.profiles import frame_bytes
 from mrc_testbed.topologies.plan import Outline
 
-MODELLED = (
+MODELLED_METRICS = (
     "rate.",
     "jain.",
     "outage.",
@@ -54,12 +54,12 @@ MODELLED = (
     "evs.",
     "slowed.",
 )
-"""Metrics, or how their names begin, that the fluid model has a value for."""
+"""Metrics that the fluid model computes: names, or prefixes that end in a dot."""
 NO_PATH = "no path for longer than the retry budget"
 ROUNDING = 1e-4
-"""Part of a job's bytes that 32-bit rates may lose."""
+"""Share of a job's bytes that 32-bit rates may lose."""
 FLOWS_MAX = 1024
-"""Flows of a workload that are kept one by one."""
+"""Most flows of a workload that are recorded one by one."""
 CONFIG_KEYS = frozenset(
     (
         "backup_per_plane",
@@ -72,22 +72,22 @@ CONFIG_KEYS = frozenset(
         "timeout",
     )
 )
-"""Keys of a transport's `config` that the model follows; others are refused."""
+"""Keys of a transport's `config` that the model follows; other keys are refused."""
 
 
 def modelled(metric: str) -> bool:
-    """Whether the model has a value for that metric."""
-    return any(metric == one or (one.endswith(".") and metric.startswith(one)) for one in MODELLED)
+    """Return whether the model computes a metric."""
+    return any(metric == name or (name.endswith(".") and metric.startswith(name)) for name in MODELLED_METRICS)
 
 
 def without_unmodelled(runs: list[RunPlan]) -> tuple[list[RunPlan], list[str]]:
-    """The runs with rules on modelled metrics alone, and the metrics of the other rules."""
+    """Return the runs with rules on modelled metrics alone, and the metrics of the other rules."""
     out, left_out = [], set()
     for run in runs:
         rules = run.scenario.expect
         left_out |= {rule.metric for rule in run.scenario.bounds if not modelled(rule.metric)}
-        kept = {"expect": [rule for rule in rules if not isinstance(rule, Expect) or modelled(rule.metric)]}
-        out.append(replace(run, scenario=run.scenario.model_copy(update=kept)))
+        changes = {"expect": [rule for rule in rules if not isinstance(rule, Expect) or modelled(rule.metric)]}
+        out.append(replace(run, scenario=run.scenario.model_copy(update=changes)))
     return out, sorted(left_out)
 
 
@@ -95,12 +95,12 @@ class FluidRunner:
     """Runs on the fluid model."""
 
     def run(self, plan: RunPlan, watch: Watch = ignore_progress) -> Outcome:
-        """Carry out a run. Raises UsageError naming what the fluid model cannot do."""
-        _refuse(plan, next(_refused(plan), None))
+        """Carry out a run. Raises UsageError naming a feature that the fluid model does not support."""
+        _refuse(plan, next(_unsupported_settings(plan), None))
         work = plan.work()
-        _refuse(plan, next(refused_work(work, plan.transport), None))
+        _refuse(plan, next(unsupported_work(work, plan.transport), None))
         flows = fluid_flows(plan.fabric, work, plan.seed)
-        _refuse(plan, next(flows.refused(), None))
+        _refuse(plan, next(flows.host_conflicts(), None))
         timeline, end = plan.steps(), plan.ends_s
         edges = np.linspace(0.0, end, max(1, round(end / plan.measure.every)) + 1)
         shape = shape_of(plan)
@@ -119,7 +119,7 @@ class FluidRunner:
 
 
 def shape_of(plan: RunPlan) -> FabricShape:
-    """The fabric of a run as the model has it."""
+    """Return the fabric of a run in the model's terms."""
     fabric, pmtu = plan.fabric, plan.transport.pmtu
     return FabricShape(
         planes=fabric.planes,
@@ -136,7 +136,7 @@ def shape_of(plan: RunPlan) -> FabricShape:
 
 
 def settings_of(plan: RunPlan, shape: FabricShape) -> Settings:
-    """Times of the engine and of its calibration for a run."""
+    """Return the engine's times for a run, with their calibration."""
     calibration = calibration_for(shape)
     config = plan.engine
     timing = Timing(
@@ -154,18 +154,18 @@ def settings_of(plan: RunPlan, shape: FabricShape) -> Settings:
     return Settings(timing, calibration, plan.seed, plan.control.denylist == "all", budget)
 
 
-# ---- what is refused ------------------------------------------------------------------------------------------
+# ---- unsupported features -------------------------------------------------------------------------------------
 
 
-def _refuse(plan: RunPlan, what: str | None) -> None:
-    if what is not None:
+def _refuse(plan: RunPlan, feature: str | None) -> None:
+    if feature is not None:
         large = isinstance(plan.fabric, Outline)
-        instead = "there is nothing else for a fabric of this size" if large else "give --virtual instead"
-        raise UsageError(f"{plan.scenario.name} ({plan.name}): --fluid cannot do {what}; {instead}")
+        instead = "no other backend runs a fabric of this size" if large else "give --virtual instead"
+        raise UsageError(f"{plan.scenario.name} ({plan.name}): --fluid cannot do {feature}; {instead}")
 
 
-def _refused(plan: RunPlan) -> Iterator[str]:
-    """Settings that the model knows nothing of."""
+def _unsupported_settings(plan: RunPlan) -> Iterator[str]:
+    """Yield the settings of a run that the model does not support."""
     lines, control, queues, transport = plan.lines, plan.control, plan.discipline, plan.transport
     if not plan.fabric.mode.ev_is_path:
         yield f"mode {plan.fabric.mode}: only srv6 and stev, where an EV names its path"
@@ -174,20 +174,20 @@ def _refused(plan: RunPlan) -> Iterator[str]:
     if lines.nic != lines.fabric or lines.nic.rate_bps != plan.rate_bps or lines.nic.jitter_s:
         yield "tiers of links with rates or delays of their own, or jitter"
     if queues != type(queues)():
-        yield "queues other than the default ones, which its constants were measured with"
+        yield "queues other than the default ones, which the model's constants were measured with"
     if control.react_after is not None or control.denylist == "lossy":
         yield "a control plane that reacts, or the denylist `lossy`: only `off` and `all`"
     if transport.kind != "mrc":
         yield f"the transport {transport.kind}: only mrc"
     if unknown := sorted(set(transport.config) - CONFIG_KEYS):
-        yield f"the transport's settings {', '.join(unknown)} (it follows: {', '.join(sorted(CONFIG_KEYS))})"
+        yield f"the transport's settings {', '.join(unknown)} (known: {', '.join(sorted(CONFIG_KEYS))})"
 
 
 # ---- faults ---------------------------------------------------------------------------------------------------
 
 
 def _outages(plan: RunPlan, timeline: list[FaultStep], shape: FabricShape, end_s: float) -> Outages:
-    """When what is out. Raises UsageError for a fault that a fluid has not."""
+    """Return the outages of links and switches by time. Raises UsageError for an unsupported fault."""
     target = FluidFaultTarget(plan.fabric, shape)
     runner = StepRunner(target)
     for step in timeline:
@@ -202,11 +202,11 @@ def _outages(plan: RunPlan, timeline: list[FaultStep], shape: FabricShape, end_s
     return target.finish(end_s)
 
 
-# ---- out of it ------------------------------------------------------------------------------------------------
+# ---- the outcome ----------------------------------------------------------------------------------------------
 
 
 class _Book:
-    """Takes down rates while the model runs, and makes the outcome of them."""
+    """Records rates while the model runs, and builds the outcome from the records."""
 
     def __init__(self, plan: RunPlan, flows: FluidFlows, shape: FabricShape, edges: Floats) -> None:
         self.plan, self.flows, self.shape, self.edges = plan, flows, shape, edges
@@ -217,20 +217,20 @@ class _Book:
         self.paces = {work: np.zeros((len(edges) - 1, ring.jobs), np.float32) for work, ring in flows.rings.items()}
         self.spreads = {work: np.zeros((len(edges) - 1, 4)) for work, rate in self.rates.items() if rate is None}
 
-    def watch(self, number: int, of_qps: Singles) -> None:
-        """Rates of all QPs in an interval."""
-        rates = self.flows.of_flows(of_qps)
+    def watch(self, number: int, qp_rates: Singles) -> None:
+        """Record the rates of all QPs in interval `number`."""
+        rates = self.flows.sum_by_flow(qp_rates)
         for work, (start, stop) in self.flows.works.items():
-            mine = self.flows.paced(work, rates[start:stop])
+            work_rates = self.flows.paced_rates(work, rates[start:stop])
             if work in self.paces:
-                self.paces[work][number] = mine[:: self.flows.rings[work].ranks]
-            kept = self.rates[work]
-            if kept is not None:
-                kept[number] = mine
+                self.paces[work][number] = work_rates[:: self.flows.rings[work].ranks]
+            record = self.rates[work]
+            if record is not None:
+                record[number] = work_rates
                 continue
-            total, squares = float(mine.sum()), float((mine**2).sum())
-            jain = total**2 / (len(mine) * squares) if squares else 1.0
-            self.spreads[work][number] = total, mine.min(), mine.max(), jain
+            total, squares = float(work_rates.sum()), float((work_rates**2).sum())
+            jain = total**2 / (len(work_rates) * squares) if squares else 1.0
+            self.spreads[work][number] = total, work_rates.min(), work_rates.max(), jain
 
     def outcome(self, result: FluidResult, timeline: list[FaultStep]) -> Outcome:
         shape, edges = self.shape, self.edges
@@ -251,79 +251,88 @@ class _Book:
 
     def _work(self, outcome: Outcome, work: str, start: int, stop: int, result: FluidResult) -> None:
         flows, widths = self.flows, np.diff(self.edges)
-        lost, worst = flows.lost(result.lost)
-        kept = self.rates[work]
-        if kept is None:
-            made = FlowOutcome(work, f"{stop - start}", "flows", flows.qps, flows.message_bytes[work])
-            made.started_s = float(flows.starts_s[start:stop].min())
-            made.lost, made.lost_worst_qp = round(float(lost[start:stop].sum())), round(float(worst[start:stop].max()))
-            made.received_bytes = int((self.spreads[work][:, 0] * widths).sum() / 8)
-            outcome.flows.append(made)
-            total, least, most, jain = self.spreads[work].T.tolist()
-            outcome.series.received_bps[made.name] = total
-            outcome.series.spread[work] = SeriesSpread(stop - start, least, most, jain)
+        lost, worst_qp_lost = flows.lost(result.lost)
+        record = self.rates[work]
+        if record is None:
+            flow_outcome = FlowOutcome(work, f"{stop - start}", "flows", flows.qps, flows.message_bytes[work])
+            flow_outcome.started_s = float(flows.starts_s[start:stop].min())
+            flow_outcome.lost, flow_outcome.lost_worst_qp = (
+                round(float(lost[start:stop].sum())),
+                round(float(worst_qp_lost[start:stop].max())),
+            )
+            flow_outcome.received_bytes = int((self.spreads[work][:, 0] * widths).sum() / 8)
+            outcome.flows.append(flow_outcome)
+            total, minimum, maximum, jain = self.spreads[work].T.tolist()
+            outcome.series.received_bps[flow_outcome.name] = total
+            outcome.series.spread[work] = SeriesSpread(stop - start, minimum, maximum, jain)
             return
-        for at in range(start, stop):
-            source, target = flows.ends(at)
-            made = FlowOutcome(work, source, target, flows.qps, flows.message_bytes[work])
-            made.started_s = float(flows.starts_s[at])
-            made.lost, made.lost_worst_qp = round(float(lost[at])), round(float(worst[at]))
-            made.received_bytes = int((kept[:, at - start] * widths).sum() / 8)
-            outcome.flows.append(made)
-            outcome.series.received_bps[made.name] = kept[:, at - start].tolist()
+        for flow in range(start, stop):
+            source, target = flows.ends(flow)
+            flow_outcome = FlowOutcome(work, source, target, flows.qps, flows.message_bytes[work])
+            flow_outcome.started_s = float(flows.starts_s[flow])
+            flow_outcome.lost, flow_outcome.lost_worst_qp = round(float(lost[flow])), round(float(worst_qp_lost[flow]))
+            flow_outcome.received_bytes = int((record[:, flow - start] * widths).sum() / 8)
+            outcome.flows.append(flow_outcome)
+            outcome.series.received_bps[flow_outcome.name] = record[:, flow - start].tolist()
 
     def _jobs(self, outcome: Outcome, timeline: list[FaultStep]) -> None:
-        """Times of iterations: a rank is through with one when it has sent what an iteration has, at the job's pace."""
+        """Add the iteration times of ring jobs.
+
+        A rank ends an iteration when it has sent the iteration's bytes, at the job's pace.
+        """
         moments = [step.time.seconds for step in timeline if step.time.seconds]
         span = before_faults(self.plan.baseline, min(moments, default=None))
         if span is None:
             return
         for work, ring in self.flows.rings.items():
             first = self.flows.works[work][0]
-            begins = float(self.flows.starts_s[first])
+            start_s = float(self.flows.starts_s[first])
             ends_s = min(outcome.duration_s, float(self.flows.stops_s[first]))
             sent = np.cumsum(self.paces[work].astype(np.float64) * np.diff(self.edges)[:, None] / 8, axis=0)
             times = []
-            for mine in sent.T:
-                many = min(int(mine[-1] / ring.step_bytes), ring.warm_up + ring.iterations)
-                ends = np.interp(np.arange(1, many + 1) * ring.step_bytes, [0.0, *mine], self.edges).tolist()
-                spans = [*zip([begins, *ends], ends, strict=False)][ring.warm_up :]
-                found = job_times(spans, span, ends_s, ring.iterations)
-                times += [] if found is None else [found]
+            for job_sent in sent.T:
+                count = min(int(job_sent[-1] / ring.step_bytes), ring.warm_up + ring.iterations)
+                ends = np.interp(np.arange(1, count + 1) * ring.step_bytes, [0.0, *job_sent], self.edges).tolist()
+                spans = [*zip([start_s, *ends], ends, strict=False)][ring.warm_up :]
+                job_record = job_times(spans, span, ends_s, ring.iterations)
+                times += [] if job_record is None else [job_record]
             if times:
                 outcome.jobs.append(
                     JobsOutcome(work, *([float(x) for x in column] for column in zip(*times, strict=True)))
                 )
 
     def _failures(self, outcome: Outcome, result: FluidResult) -> None:
-        """QPs that failed, and jobs that did not end; the rest of failures.UNWRITTEN has no meaning in a fluid."""
+        """Add failed QPs and unfinished jobs to the outcome.
+
+        The other kinds of failures.UNWRITTEN have no meaning in a fluid.
+        """
         flows = self.flows
-        name_of = {at: work for work, (start, stop) in flows.works.items() for at in range(start, stop)}
-        for at, qp in result.failed:
-            if at > outcome.duration_s:
+        name_of = {flow: work for work, (start, stop) in flows.works.items() for flow in range(start, stop)}
+        for time_s, qp in result.failed:
+            if time_s > outcome.duration_s:
                 continue
             host, peer = flows.name_of_qp(qp)
             flow, work = qp // flows.qps, name_of[qp // flows.qps]
             ring = flows.rings.get(work)
-            whose = host if ring is None else f"rank {(flow - flows.works[work][0]) % ring.ranks}"
-            event = {"t": at, "peer": peer, "text": NO_PATH}
-            outcome.fail("qp", at, dead_qp_text(work, whose, event), work)
+            owner = host if ring is None else f"rank {(flow - flows.works[work][0]) % ring.ranks}"
+            event = {"t": time_s, "peer": peer, "text": NO_PATH}
+            outcome.fail("qp", time_s, dead_qp_text(work, owner, event), work)
         for work, ring in flows.rings.items():
             widths = np.diff(self.edges)[:, None]
             sent = (self.paces[work].astype(np.float64) * widths).sum(axis=0) / 8
-            wanted = ring.step_bytes * (ring.warm_up + ring.iterations)
-            short = int((sent < wanted * (1 - ROUNDING)).sum())
-            if short:
-                text = f"{work}: {short} of {ring.jobs} jobs did not end their {ring.iterations} iterations"
-                outcome.fail("unfinished", outcome.duration_s, text, work, short)
+            planned_bytes = ring.step_bytes * (ring.warm_up + ring.iterations)
+            unfinished_jobs = int((sent < planned_bytes * (1 - ROUNDING)).sum())
+            if unfinished_jobs:
+                text = f"{work}: {unfinished_jobs} of {ring.jobs} jobs did not end their {ring.iterations} iterations"
+                outcome.fail("unfinished", outcome.duration_s, text, work, unfinished_jobs)
         close(outcome)
 
     def _events(self, outcome: Outcome, result: FluidResult, timeline: list[FaultStep]) -> None:
-        """Faults, and what became of EVs, planes and QPs, in order of time."""
-        found: list[tuple[float, str, dict[str, Any]]] = []
+        """Add faults, and the changes of EVs, planes and QPs, in order of time."""
+        events: list[tuple[float, str, dict[str, Any]]] = []
         for step in timeline:
             assert step.time.seconds is not None
-            found.append(
+            events.append(
                 (
                     step.time.seconds,
                     "fault",
@@ -335,35 +344,42 @@ class _Book:
             host, peer = name(qp)
             ev = change.plane << 8 | int(result.spines[qp, change.plane, change.ev])
             bad = change.kind == RETIRED
-            old, new = ("good", "assumed_bad") if bad else ("assumed_bad", "good")
+            old_state, new_state = ("good", "assumed_bad") if bad else ("assumed_bad", "good")
             fields = {"host": host, "qpn": qp, "peer": peer, "ev": ev, "plane": change.plane}
             cause = "a packet was lost without trace" if bad else "enough probes were answered"
-            found.append((change.at, "ev", {**fields, "old": old, "new": new, "cause": cause}))
+            events.append((change.at, "ev", {**fields, "old": old_state, "new": new_state, "cause": cause}))
+            # An EV with a slot was active: its substitute, if any, takes the slot.
             if bad and change.slot >= 0:
-                by = None if change.by < 0 else change.plane << 8 | int(result.spines[qp, change.plane, change.by])
-                found.append(
-                    (change.at, "replaced", {"host": host, "qpn": qp, "ev": ev, "by": by, "plane": change.plane})
+                substitute = (
+                    None if change.by < 0 else change.plane << 8 | int(result.spines[qp, change.plane, change.by])
                 )
-        for at, qp, plane, up in result.ports:
+                events.append(
+                    (
+                        change.at,
+                        "replaced",
+                        {"host": host, "qpn": qp, "ev": ev, "by": substitute, "plane": change.plane},
+                    )
+                )
+        for time_s, qp, plane, is_up in result.ports:
             host, peer = name(qp)
-            found.append((at, "plane", {"host": host, "peer": peer, "plane": plane, "up": up}))
-        for at, qp in result.failed:
+            events.append((time_s, "plane", {"host": host, "peer": peer, "plane": plane, "up": is_up}))
+        for time_s, qp in result.failed:
             host, peer = name(qp)
-            found.append((at, "qp_error", {"host": host, "qpn": qp, "peer": peer, "text": NO_PATH}))
-        found.sort(key=lambda one: one[0])
-        for at, what, fields in _thinned(found, outcome):
-            if at <= outcome.duration_s:
-                outcome.event(at, what, **fields)
+            events.append((time_s, "qp_error", {"host": host, "qpn": qp, "peer": peer, "text": NO_PATH}))
+        events.sort(key=lambda event: event[0])
+        for time_s, kind, fields in _limit_events(events, outcome):
+            if time_s <= outcome.duration_s:
+                outcome.event(time_s, kind, **fields)
 
 
-def _thinned(
-    found: list[tuple[float, str, dict[str, Any]]], outcome: Outcome
+def _limit_events(
+    events: list[tuple[float, str, dict[str, Any]]], outcome: Outcome
 ) -> list[tuple[float, str, dict[str, Any]]]:
-    """Events that an outcome has room for: faults and QPs that failed, then the first and the last of the others."""
-    kept = [one for one in found if one[1] in KEPT_ALWAYS]
-    others = [one for one in found if one[1] not in KEPT_ALWAYS]
-    half = max(0, EVENTS_MAX - len(kept)) // 2
-    if len(others) > 2 * half:
-        outcome.events_dropped += len(others) - 2 * half
-        others = others[:half] + others[len(others) - half :]
-    return sorted([*kept, *others], key=lambda one: one[0])
+    """Return at most EVENTS_MAX events: faults and failed QPs, then the first and the last of the others."""
+    required_events = [event for event in events if event[1] in KEPT_ALWAYS]
+    other_events = [event for event in events if event[1] not in KEPT_ALWAYS]
+    half = max(0, EVENTS_MAX - len(required_events)) // 2
+    if len(other_events) > 2 * half:
+        outcome.events_dropped += len(other_events) - 2 * half
+        other_events = other_events[:half] + other_events[len(other_events) - half :]
+    return sorted([*required_events, *other_events], key=lambda event: event[0])

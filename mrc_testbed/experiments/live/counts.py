@@ -22,16 +22,18 @@ KEYS = ("marked", "trimmed", "trimmed_last_hop", "dropped_queue", "dropped_contr
 Numbers = dict[str, int | None]
 
 
-def numbers_of(one: SwitchCounts) -> Numbers:
-    """Numbers by key; None where this switch does not count them."""
-    marked, trimmed, drops = (one.cells.get(name) for name in CELLS)
+def numbers_of(switch: SwitchCounts) -> Numbers:
+    """Return the counts of a switch by key; None where the switch does not count them."""
+    marked, trimmed, drops = (switch.cells.get(name) for name in CELLS)
     out: Numbers = dict.fromkeys(KEYS)
-    out["link_lost"] = one.lost
+    out["link_lost"] = switch.lost
     out["marked"] = None if marked is None else marked[0]
     if trimmed is not None:
         out["trimmed"], out["trimmed_last_hop"] = sum(trimmed), trimmed[1]
     if drops is not None:
-        full = one.queue_drops or [0]  # BMv2: what its program decided to drop; the rest is told at the end
+        full = switch.queue_drops or [
+            0
+        ]  # BMv2: drops by its program; losses outside the program are read once, at the end
         in_queues, control = sum(drops[: len(FULL_QUEUE)]) + full[0], sum(full[1:])
         out["dropped_queue"], out["dropped_control"] = in_queues, control
         out["dropped"] = in_queues + control + drops[-1]
@@ -39,41 +41,44 @@ def numbers_of(one: SwitchCounts) -> Numbers:
 
 
 class SwitchTotals:
-    """Sums over switches and looks. `totals`: since the first look, as far as could be read; None: never counted."""
+    """Sums over switches and readings.
+
+    `totals`: counts since the first reading, as far as readings succeeded; None: never counted.
+    """
 
     def __init__(self) -> None:
         self.totals: Numbers = dict.fromkeys(KEYS)
-        self._before: dict[str, Numbers | None] = {}
-        """By switch; None: it was off."""
-        self._missed = False
+        self._previous: dict[str, Numbers | None] = {}
+        """Last counts by switch; None: the switch was off."""
+        self._has_gap = False
 
-    def missed(self) -> None:
-        """A reading failed: the next one covers more than one interval."""
-        self._missed = True
+    def note_gap(self) -> None:
+        """Note a failed reading: the next one covers more than one interval."""
+        self._has_gap = True
 
-    def look(self, counts: Counts) -> Numbers:
-        """Counts since the last reading; None where unknown. The first reading begins at 0."""
-        first, missed, self._missed = not self._before, self._missed, False
+    def update(self, counts: Counts) -> Numbers:
+        """Return the counts since the last reading; None where unknown. The first reading begins at 0."""
+        is_first, has_gap, self._has_gap = not self._previous, self._has_gap, False
         news: Numbers = dict.fromkeys(KEYS, 0)
         for name, switch in counts.switches.items():
-            now, before = (numbers_of(switch) if switch.on else None), self._before.get(name)
-            self._before[name] = now
+            now, previous = (numbers_of(switch) if switch.on else None), self._previous.get(name)
+            self._previous[name] = now
             for key in KEYS:
-                news[key] = _plus(news[key], _since(key, now, before, first))
-                if not first and now is not None and now[key] is not None:
-                    self.totals[key] = (self.totals[key] or 0) + (_since(key, now, before, first) or 0)
-        return dict.fromkeys(KEYS) if missed else news
+                news[key] = _plus(news[key], _increase(key, now, previous, is_first))
+                if not is_first and now is not None and now[key] is not None:
+                    self.totals[key] = (self.totals[key] or 0) + (_increase(key, now, previous, is_first) or 0)
+        return dict.fromkeys(KEYS) if has_gap else news
 
 
-def _since(key: str, now: Numbers | None, before: Numbers | None, first: bool) -> int | None:
+def _increase(key: str, now: Numbers | None, previous: Numbers | None, is_first: bool) -> int | None:
     if now is None:
-        return 0 if before is None else None
-    value, was = now[key], 0 if before is None else before[key]
+        return 0 if previous is None else None
+    value, was = now[key], 0 if previous is None else previous[key]
     if value is None or was is None:
         return None
-    if first:
+    if is_first:
         return 0
-    return value - was if value >= was else value  # it has begun anew
+    return value - was if value >= was else value  # the switch restarted, and counts from 0
 
 
 def _plus(a: int | None, b: int | None) -> int | None:

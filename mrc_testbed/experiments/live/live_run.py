@@ -1,9 +1,9 @@
-"""A run on the live fabric: Mininet, P4 switches, agents and controller; the same steps, senders and ranks as virtual.
+"""Runs on the live fabric: Mininet, P4 switches, agents and controller; senders and ranks as virtual.
 
     outcome = LiveRunner(LabOptions()).run(plan, watch)
 
 The fabric is brought up for each run and removed after it, healed or not, whatever ends the run. Agents carry the flows
-(live_work.py); this process injects faults on time, a thread of it looks at agents and switches at every interval
+(live_work.py); this process injects faults on time, one thread reads agents and switches at every interval
 (samples.py), others listen to events. Times are CLOCK_MONOTONIC, recorded relative to the workload's start.
 """
 
@@ -44,10 +44,11 @@ from mrc_testbed.topologies.lab.options import DEFAULT_LAB, LabOptions
 from mrc_testbed.topologies.lab.targets import TARGETS
 
 SETTLE_S = 0.5
-"""Between the fabric being up and the first request."""
+"""Seconds between the fabric being up and the first request."""
 DENYLIST_STEADY_S, DENYLIST_LIMIT_S = 3.0, 20.0
-"""Seconds without a new entry after which the denylist counts as settled, and a bound for that: where nothing is
-denied, no entry ever comes, and where links flap, the last one never."""
+"""Seconds without a new entry after which the denylist counts as settled, and the longest wait.
+
+Without denied EVs no entry ever comes, and where links flap there is no last one."""
 DRAIN_S = 0.3
 """Seconds that stopped flows may take to complete their posted writes."""
 NOT_CORRUPT = ("not ours", "no buffer", "ring full")
@@ -55,10 +56,10 @@ NOT_CORRUPT = ("not ours", "no buffer", "ring full")
 
 NOTES_MAX = 20
 ROUTE_WRITES = ("prune", "restore")
-"""Why a controller writes routes that follow what is alive (controller/p4runtime/pruning.py)."""
+"""Reasons of a controller's writes of routes that follow live links (controller/p4runtime/pruning.py)."""
 
-Watched = Callable[[Fabric, Callable[[], list[dict[str, Any]]]], AbstractContextManager[object]]
-"""Whoever looks on while a run lasts, told its fabric and a function that says how far the work is."""
+RunWatcher = Callable[[Fabric, Callable[[], list[dict[str, Any]]]], AbstractContextManager[object]]
+"""Makes the context manager that observes a run, from the fabric and a function that returns progress."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,27 +68,27 @@ class LiveRunner:
 
     lab: LabOptions = DEFAULT_LAB
     """Options of every run's fabric; its denylist, reaction and egress discipline are those of the run."""
-    watched: Watched | None = None
+    watcher: RunWatcher | None = None
     waits: Callable[[str], None] | None = None
-    """Told what a wait for a part that takes long is for."""
+    """Callback for the reason of a long wait for a part of the fabric."""
 
     def run(self, plan: RunPlan, watch: Watch = ignore_progress) -> Outcome:
-        """Carry out a run. Raises FabricError, JsonlError or PlanError when a machine or the fabric refuses it."""
-        live = LiveRun(plan, self.lab)
+        """Carry out a run. Raises FabricError, JsonlError or PlanError when a machine or the fabric refuses."""
+        live_run = LiveRun(plan, self.lab)
         if self.waits is not None:
-            live.fabric.processes.report = self.waits
+            live_run.fabric.processes.report = self.waits
         try:
-            with live.fabric, self.watched(live.fabric, live.work_done) if self.watched else nullcontext():
-                return live.carry_out(watch)
+            with live_run.fabric, self.watcher(live_run.fabric, live_run.work_done) if self.watcher else nullcontext():
+                return live_run.carry_out(watch)
         except FabricError as error:
-            more = [text for text in live.told if text not in str(error)]
-            if not more:
+            notices = [text for text in live_run.notices if text not in str(error)]
+            if not notices:
                 raise
-            raise FabricError("\n".join([str(error), *more])) from error
+            raise FabricError("\n".join([str(error), *notices])) from error
 
 
 def unlike(plan: RunPlan, target: str = "embedded") -> list[str]:
-    """Settings of the run that the live fabric does not follow, as notes for the reader of the results."""
+    """Return notes on the settings of the run that the live fabric does not follow."""
     out = []
     if not TARGETS[target].can_delay:
         fabric = plan.fabric
@@ -126,15 +127,16 @@ class LiveRun:
             denylist=control.denylist,
             react_after_s=math.inf if control.react_after is None else control.react_after,
         )
+        # The run's own settings override those of the machine's lab options.
         self.fabric = Fabric(plan.fabric, lab)
-        self.told: list[str] = []
-        """What happened to the fabric by nobody's command."""
-        self.fabric.notice = self.told.append
+        self.notices: list[str] = []
+        """Notices of unexpected changes of the fabric, such as a part that died."""
+        self.fabric.notice = self.notices.append
         self._fault_target = LiveFaultTarget(self.fabric, delays=TARGETS[lab.target].can_delay, note=self._note)
         self.faults = StepRunner(self._fault_target)
         self.work = LiveWork(plan)
         share = plan.transport.pmtu / plan.fabric.frame_bytes()
-        self.outcome = Outcome.begin(plan, "live", plan.nic_bps * share * len(self.work.planned.senders))
+        self.outcome = Outcome.begin(plan, "live", plan.nic_bps * share * len(self.work.planned_work.senders))
         self.outcome.notes += unlike(plan, lab.target)
         self.sampler = LiveSampler(self.fabric, self.work, self.outcome, self._note)
         self._timeline: list[FaultStep] = []
@@ -145,27 +147,32 @@ class LiveRun:
     # ---- running ----------------------------------------------------------------------------------------
 
     def work_done(self) -> list[dict[str, Any]]:
-        """How far each flow and collective is, at the last look: label, bytes (0: no end), bytes_done, state."""
+        """Return the progress of each flow and collective at the last sample.
+
+        Keys: label, bytes (0: no end), bytes_done, state (`running` or `done`).
+        """
         received = self.sampler.received
-        found = [(flow_name(flow), flow.total_bytes or 0, received.get(flow_name(flow), 0)) for flow in self.work.flows]
+        progress = [
+            (flow_name(flow), flow.total_bytes or 0, received.get(flow_name(flow), 0)) for flow in self.work.flows
+        ]
         for group in self.work.groups:
             starts = tuple(f"{group.work}:{host}-" for host in group.ranks)
-            done = sum(amount for name, amount in received.items() if name.startswith(starts))
-            found.append((f"{group.kind} {group.work}", self.work.collective_bytes(group), done))
+            bytes_done = sum(amount for name, amount in received.items() if name.startswith(starts))
+            progress.append((f"{group.kind} {group.work}", self.work.collective_bytes(group), bytes_done))
         return [
             {
                 "label": label,
                 "bytes": total,
-                "bytes_done": min(done, total) if total else done,
-                "state": "done" if total and done >= total else "running",
+                "bytes_done": min(bytes_done, total) if total else bytes_done,
+                "state": "done" if total and bytes_done >= total else "running",
             }
-            for label, total, done in found
+            for label, total, bytes_done in progress
         ]
 
     def carry_out(self, watch: Watch) -> Outcome:
-        """Everything: early faults, connections, work, faults on time, samples, the end."""
-        if left := self.fabric.removed_leftovers:
-            self._note(f"removed {len(left)} processes and interfaces that a killed run had left")
+        """Carry out the run: early faults, connections, work, faults on time, samples, the end."""
+        if leftovers := self.fabric.removed_leftovers:
+            self._note(f"removed {len(leftovers)} processes and interfaces that a killed run had left")
         with ExitStack() as stack:
             time.sleep(SETTLE_S)
             self.work.open(self.fabric, stack)
@@ -180,22 +187,24 @@ class LiveRun:
                     self._apply(step)
             for watcher in watchers:
                 watcher.start()
+            # A job starts on a fabric whose early faults the controller has found.
             if self.plan.control.denylist != "off" and timeline and (timeline[0].time.seconds or 0) <= 0:
                 self._await_denylist()
             self.work.start()
-            self._wait(self.work.begins)
-            self.sampler.begin()
+            self._wait(self.work.start_time)
+            self.sampler.start()
             cpu = CpuWatch(self.fabric.thread_seconds, self.fabric.processors)
-            cpu.begin()
+            cpu.start()
             try:
                 self._loop(timeline, watch)
             except (FabricError, JsonlError):
+                # A part that died explains the error: the run ends here, with what was measured so far.
                 if (part := self.fabric.parts.first_cause()) is None:
                     raise
                 now = self.outcome.duration_s = self._now()
                 self.outcome.fail("unfinished", now, f"the run was over after {now:.4g} s, when {part.cause}")
                 self.sampler.stop()
-            self._tell_dead_parts()
+            self._report_dead_parts()
             for note in (*cpu.notes(), *self.fabric.network.notes()):
                 self._note(note)
             self._stop.set()
@@ -203,74 +212,80 @@ class LiveRun:
             self._keep_observations()
         return self.outcome
 
-    def _tell_dead_parts(self) -> None:
-        """Processes of the fabric that died, which end the run."""
+    def _report_dead_parts(self) -> None:
+        """Record the processes of the fabric that died, which end the run."""
         self.fabric.parts.poll_deaths()
         for part in self.fabric.parts.dead:
-            died = part.to_json()
-            t = round(died.pop("at") - self.work.begins, 6)
-            self.outcome.dead_parts.append({"t": t, **died})
+            fields = part.to_json()
+            t = round(fields.pop("at") - self.work.start_time, 6)
+            self.outcome.dead_parts.append({"t": t, **fields})
             self.outcome.fail("process", t, f"{part.cause} at {t:.4g} s: {part.loses}")
 
     def _keep_observations(self) -> None:
-        """Whole lines: the controller goes on writing. A full disk has ended that, and the controller's log says so."""
+        """Keep the whole lines of the controller's observations, which it goes on writing.
+
+        The file is missing where a full disk ended the recording; the controller's log says so.
+        """
         with suppress(OSError):
             data = (self.fabric.run_dir.path / "log" / observations.FILE).read_bytes()
             self.outcome.observations = data[: data.rfind(b"\n") + 1]
 
     def _await_denylist(self) -> None:
-        """Wait until the denylist has the faults made so far: a job starts on a fabric whose faults are known."""
-        known, since, limit = None, time.monotonic(), time.monotonic() + DENYLIST_LIMIT_S
-        while (now := time.monotonic()) < limit and (not known or now - since < DENYLIST_STEADY_S):
+        """Wait until the denylist has the faults made so far, or DENYLIST_LIMIT_S."""
+        denylist, changed_at, limit = None, time.monotonic(), time.monotonic() + DENYLIST_LIMIT_S
+        while (now := time.monotonic()) < limit and (not denylist or now - changed_at < DENYLIST_STEADY_S):
             entries = self.fabric.controller.request("denylist")["entries"]
-            if entries != known:
-                known, since = entries, now
+            if entries != denylist:
+                denylist, changed_at = entries, now
             time.sleep(0.1)
-        if not known:
+        if not denylist:
             self._note(f"the controller denied nothing in {DENYLIST_LIMIT_S:g} s")
 
     def _loop(self, timeline: list[FaultStep], watch: Watch) -> None:
-        """Faults on time, until the end of the work or of its time."""
+        """Apply faults on time, until the end of the work or of its time."""
         endless, end = self.plan.duration_s is None, self.plan.ends_s
         shares = [step for step in timeline if step.time.seconds is None and step.undo is None]
         undo_of = {step.undo: step for step in timeline if step.time.seconds is None and step.undo is not None}
-        due = [(at, step) for step in timeline if (at := step.time.seconds) is not None and at > 0]
-        looks = 0
+        due = [(time_s, step) for step in timeline if (time_s := step.time.seconds) is not None and time_s > 0]
+        samples = 0
         while True:
-            due.sort(key=lambda one: (one[0], one[1].number))
+            due.sort(key=lambda entry: (entry[0], entry[1].number))
             while due and due[0][0] <= self._now():
                 self._apply(due.pop(0)[1])
-            if (seen := self.sampler.wait(looks, min([end, *(at for at, _ in due[:1])]) - self._now())) > looks:
-                looks, done = seen, self.sampler.share_done
-                for step in [step for step in shares if (step.time.share or 0.0) <= done]:
+            if (
+                count := self.sampler.wait(samples, min([end, *(time_s for time_s, _ in due[:1])]) - self._now())
+            ) > samples:
+                samples, share_done = count, self.sampler.share_done
+                # The undo of a fault at a share of the work is due at a time that is known only now.
+                for step in [step for step in shares if (step.time.share or 0.0) <= share_done]:
                     shares.remove(step)
                     self._apply(step)
                     if (undo := undo_of.get(step.number)) is not None:
                         due.append((self._now() + (undo.delay_s or 0.0), undo))
-                watch(min(done if endless else self._now() / end, 1.0), self._now())
+                watch(min(share_done if endless else self._now() / end, 1.0), self._now())
                 self.fabric.check()
-            finished = endless and looks > 0 and self.work.all_over(self.sampler.last)
+            finished = endless and samples > 0 and self.work.all_over(self.sampler.last)
             if finished or self._now() >= end:
                 self.outcome.duration_s = self._now()
                 self.outcome.finished = finished or not endless
-                self.sampler.end()
+                self.sampler.finish()
                 return
 
     @staticmethod
-    def _wait(until: float) -> None:
-        time.sleep(max(0.0, until - time.monotonic()))
+    def _wait(deadline: float) -> None:
+        time.sleep(max(0.0, deadline - time.monotonic()))
 
     def _now(self) -> float:
-        return time.monotonic() - self.work.begins
+        return time.monotonic() - self.work.start_time
 
     def _apply(self, step: FaultStep) -> None:
-        t = self._now() if self.work.begins else 0.0
+        t = self._now() if self.work.start_time else 0.0
         self.faults.apply(step)
         with self._events_lock:
             self.outcome.event(t, "fault", number=step.number, action=step.action, undo=step.undo, text=str(step))
 
     def _heal(self, failed: type[BaseException] | None, *_: object) -> None:
-        """Undo what faults are left. What has ended the run already, or a part that died, is what is told."""
+        """Undo the remaining faults. Raises FabricError, unless an error or a dead part ended the run."""
         self._fault_target.close()
         try:
             self.fabric.inject.heal()
@@ -286,20 +301,20 @@ class LiveRun:
     # ---- listening --------------------------------------------------------------------------------------
 
     def _watch(self, host: str) -> None:
-        """EV, plane and QP events of one agent, until the end."""
+        """Record the EV, plane and QP events of one agent until the run ends."""
         try:
             client = JsonlClient(self.fabric.run_dir.agent_socket(host), name=host, works=self.fabric.works(host))
             with client, client.watch(events=["ev", "ev_replaced", "plane", "qp_error"]) as watch:
                 while not self._stop.is_set():
                     event = watch.get(timeout_s=0.2)
-                    if event is not None and self.work.begins:
+                    if event is not None and self.work.start_time:
                         self._agent_event(host, event)
         except JsonlError as error:
             if not self._stop.is_set():
                 self._note(f"{host}'s events: {error}")
 
     def _agent_event(self, host: str, event: dict[str, Any]) -> None:
-        t = event.get("t", time.monotonic()) - self.work.begins
+        t = event.get("t", time.monotonic()) - self.work.start_time
         with self._events_lock:
             match event["event"]:
                 case "ev":
@@ -332,13 +347,13 @@ class LiveRun:
         )
 
     def _watch_controller(self) -> None:
-        """The controller's faults and table writes. Subscribes again when a killed controller is back."""
+        """Record the controller's faults and table writes; subscribe again to a restarted controller."""
         while not self._stop.is_set():
             try:
                 with self.fabric.controller.watch(timeout_s=2.0, events="fault,live,denylist") as watch:
                     faults = self.fabric.controller.request("faults")["faults"]
                     for change, fault in self._known_faults.reconcile(faults):
-                        self._detected(change, fault, time.monotonic())
+                        self._note_detection(change, fault, time.monotonic())
                     while not self._stop.is_set():
                         if (event := watch.get(timeout_s=0.2)) is not None:
                             self._controller_event(event)
@@ -348,46 +363,46 @@ class LiveRun:
     def _controller_event(self, event: dict[str, Any]) -> None:
         if event["event"] == "fault":
             if (change := self._known_faults.change(event["fault"])) is not None:
-                self._detected(change, event["fault"], event["t"])
+                self._note_detection(change, event["fault"], event["t"])
             return
         text = ""
         if event["event"] == "live" and event.get("reason") in ROUTE_WRITES:
             text = "tables changed"
         elif event["event"] == "denylist":
             text = f"denylist: {len(event['entries'])} entries"
-        if text and self.work.begins:
+        if text and self.work.start_time:
             with self._events_lock:
-                self.outcome.event(event["t"] - self.work.begins, "control", text=text)
+                self.outcome.event(event["t"] - self.work.start_time, "control", text=text)
 
-    def _detected(self, change: str, fault: dict[str, Any], heard: float) -> None:
-        """Note a change of a fault at its own time: one that a broken stream hid is heard of late."""
-        at = {"raised": fault["raised"], "updated": heard}.get(change, fault["cleared"])
-        if self.work.begins and at >= self.work.begins:
+    def _note_detection(self, change: str, fault: dict[str, Any], received_at: float) -> None:
+        """Record a change of a fault at its own time: after a broken stream it is received late."""
+        changed_at = {"raised": fault["raised"], "updated": received_at}.get(change, fault["cleared"])
+        if self.work.start_time and changed_at >= self.work.start_time:
             with self._events_lock:
-                self.outcome.event(at - self.work.begins, "detected", text=f"{change}: {fault['text']}")
+                self.outcome.event(changed_at - self.work.start_time, "detected", text=f"{change}: {fault['text']}")
 
     # ---- the end ----------------------------------------------------------------------------------------
 
     def _gather(self) -> None:
-        known = self.sampler.last if self.outcome.dead_parts else None  # of who has died, what was seen last
-        self.work.ask_all("flow_stop", known)
+        fallback = self.sampler.last if self.outcome.dead_parts else None  # for dead agents: their last answers
+        self.work.ask_all("flow_stop", fallback)
         self._wait(time.monotonic() + DRAIN_S)
-        last = self.work.ask_all("flow_read", known)
-        self._untold_errors(last)
+        last = self.work.ask_all("flow_read", fallback)
+        self._add_unreported_errors(last)
         self.outcome.events.sort(key=lambda event: event["t"])
         for flow in self.work.flows:
             self.outcome.flows.append(self._flow_outcome(flow, last))
         for group in self.work.groups:
             self._group_outcome(group, last)
         self._count()
-        self._tell_lost_inside()
+        self._count_lost_inside()
         self._count_evs(last)
-        audit(self.outcome, self.work.planned, self._timeline)
+        audit(self.outcome, self.work.planned_work, self._timeline)
 
-    def _untold_errors(self, last: Answers) -> None:
-        """QPs in error whose event never came, and the EVs of those whose event did: it has none."""
+    def _add_unreported_errors(self, last: Answers) -> None:
+        """Add QPs in error whose event never came, and EV states to the events that came: an event has none."""
         with self._events_lock:
-            told = {(e["host"], e["qpn"]): e for e in self.outcome.events if e["what"] == "qp_error"}
+            reported_events = {(e["host"], e["qpn"]): e for e in self.outcome.events if e["what"] == "qp_error"}
             for host, answer in last.items():
                 peers = {flow_name(flow): flow.target for flow in self.work.flows}
                 qps = [(peers[name], qp) for name, source in answer["sources"].items() for qp in source["qps"]]
@@ -395,22 +410,24 @@ class LiveRun:
                 for peer, qp in qps:
                     if qp["state"] != "error":
                         continue
-                    event = told.get((host, qp["qpn"]))
+                    event = reported_events.get((host, qp["qpn"]))
                     if event is None:
                         self._qp_died(self.outcome.duration_s, host, qp["qpn"], peer, str(qp["error"]), qp["evs"])
                         continue
                     states = [(plane, state) for _ev, plane, state, _sent in qp["evs"]]
-                    before = [e for e in self.outcome.events if e["t"] <= event["t"]]
-                    event |= {"evs": len(states), "evs_dead": dead_evs(states, down_planes(before, host, peer))}
+                    earlier_events = [e for e in self.outcome.events if e["t"] <= event["t"]]
+                    event |= {"evs": len(states), "evs_dead": dead_evs(states, down_planes(earlier_events, host, peer))}
 
     @staticmethod
-    def _all_qps(one: dict[str, Any]) -> list[list[dict[str, Any]]]:
-        return [source["qps"] for source in one["sources"].values()] + [rank["qps"] for rank in one["ranks"].values()]
+    def _all_qps(answer: dict[str, Any]) -> list[list[dict[str, Any]]]:
+        return [source["qps"] for source in answer["sources"].values()] + [
+            rank["qps"] for rank in answer["ranks"].values()
+        ]
 
     def _flow_outcome(self, flow: FlowPlan, last: dict[str, Any]) -> FlowOutcome:
         name = flow_name(flow)
         source, sink = last[flow.source]["sources"][name], last[flow.target]["sinks"][name]
-        ended = source["finished_at"]
+        finished_at = source["finished_at"]
         result = FlowOutcome(
             flow.work,
             flow.source,
@@ -422,23 +439,27 @@ class LiveRun:
             damaged=sink["damaged"],
             received_bytes=sink["received_bytes"],
             started_s=flow.start_s,
-            finished_s=None if ended is None else ended - self.work.begins,
+            finished_s=None if finished_at is None else finished_at - self.work.start_time,
             latencies_s=self.sampler.latencies.get(name, []) + source["latencies_s"],
         )
         add_qps(result, source["qps"])
-        result.reorder_max = self.sampler.held.get(name, 0)
+        result.reorder_max = self.sampler.reorder_max.get(name, 0)
         return result
 
     def _group_outcome(self, group: CollectivePlan, last: dict[str, Any]) -> None:
         ranks = [last[host]["ranks"][group.work] for host in group.ranks]
         size, factor = self.work.sizes[group.work]
-        made = CollectiveOutcome(group.work, group.kind, list(group.ranks), size, factor)
-        made.largest_write_bytes = group.largest_write_bytes()
-        ended = [
-            [(at - self.work.begins, wrong, computing) for at, wrong, computing in rank["ended"]] for rank in ranks
+        collective = CollectiveOutcome(group.work, group.kind, list(group.ranks), size, factor)
+        collective.largest_write_bytes = group.largest_write_bytes()
+        endings = [
+            [
+                (time_s - self.work.start_time, wrong_values, computing)
+                for time_s, wrong_values, computing in rank["ended"]
+            ]
+            for rank in ranks
         ]
-        made.iterations = iterations_of(group.start_s, list(group.ranks), ended, group.warm_up)
-        self.outcome.collectives.append(made)
+        collective.iterations = iterations_of(group.start_s, list(group.ranks), endings, group.warm_up)
+        self.outcome.collectives.append(collective)
         for host, rank in zip(group.ranks, ranks, strict=True):
             flows: list[FlowOutcome] = []
             for peer in sorted({qp["peer"] for qp in rank["qps"]}):
@@ -446,66 +467,68 @@ class LiveRun:
                 result = FlowOutcome(group.work, host, peer, len(qps), 0, started_s=group.start_s)
                 result.received_bytes = last[peer]["ranks"][group.work]["received"].get(host, 0)
                 if rank["done"] and rank["ended"]:
-                    result.finished_s = rank["ended"][-1][0] - self.work.begins
+                    result.finished_s = rank["ended"][-1][0] - self.work.start_time
                 add_qps(result, qps)
-                result.reorder_max = self.sampler.held.get(f"{group.work}@{peer}", 0)
+                result.reorder_max = self.sampler.reorder_max.get(f"{group.work}@{peer}", 0)
                 flows.append(result)
-            if flows:  # its writes wait in one queue: they are counted at the first of its flows
+            if flows:  # a rank's writes wait in one queue: failed ones count at the first of its flows
                 flows[0].failed = rank["failed"]
             self.outcome.flows += flows
 
     def _count(self) -> None:
-        """Marks, trims and drops of all switches, and the controller's table writes."""
-        counted = {key: value for key, value in self.sampler.counted.totals.items() if value is not None}
-        self.outcome.counters = {**counted, "corrupted": self._corrupted()}
+        """Fill in marks, trims and drops of all switches, and the controller's table writes."""
+        totals = {key: value for key, value in self.sampler.switch_totals.totals.items() if value is not None}
+        self.outcome.counters = {**totals, "corrupted": self._corrupted()}
         try:
             status = self.fabric.controller.request("status")
             routes = [
-                one["live_writes"].get(route_write, 0)
-                for one in status["switches"].values()
+                switch["live_writes"].get(route_write, 0)
+                for switch in status["switches"].values()
                 for route_write in ROUTE_WRITES
             ]
             self.outcome.counters["table_writes"] = status["writes_after_start"] + sum(routes)
         except JsonlError as error:
             self._note(f"table_writes is missing: {error}")
         last_hop = {k.upper.interface for k in self.plan.fabric.links if k.lower.node.startswith("h")}
-        seen = {port: [d for d in depths if d is not None] for port, depths in self.outcome.series.queues.items()}
-        deepest = {port: max(depths) for port, depths in seen.items() if port in last_hop and depths}
-        if deepest:  # as seen at the intervals, of the ports that measure.queues names
+        known_depths = {
+            port: [d for d in depths if d is not None] for port, depths in self.outcome.series.queues.items()
+        }
+        deepest = {port: max(depths) for port, depths in known_depths.items() if port in last_hop and depths}
+        if deepest:  # sampled at the intervals, for the ports that measure.queues names
             self.outcome.counters["peak_queue_bytes"] = deepest
 
     def _count_evs(self, last: Answers) -> None:
-        """EVs of all QPs that are bad or denied at the end."""
-        states = [ev[2] for one in last.values() for qps in self._all_qps(one) for qp in qps for ev in qp["evs"]]
+        """Count the EVs of all QPs that are bad or denied at the end."""
+        states = [ev[2] for answer in last.values() for qps in self._all_qps(answer) for qp in qps for ev in qp["evs"]]
         self.outcome.evs_bad = sum(state == "assumed_bad" for state in states)
         self.outcome.evs_denied = sum(state == "denied" for state in states)
 
-    def _tell_lost_inside(self) -> None:
-        """Losses of switches that do not count them."""
+    def _count_lost_inside(self) -> None:
+        """Count the packets lost inside switches, outside their program."""
         try:
             lost = self.fabric.target.lost_inside()
         except FabricError as error:
-            self._note(f"what switches lost is missing: {error}")
+            self._note(f"the switches' own losses are missing: {error}")
             return
         if lost is not None:
             total = sum(lost.values())
             self.outcome.counters["lost_inside"] = total
             if total:
-                worst = max(lost, key=lost.__getitem__)
+                worst_switch = max(lost, key=lost.__getitem__)
                 self._note(
-                    f"switches lost {total} packets that their program did not drop, {lost[worst]} of them {worst}: a "
-                    "queue was full, or the machine too busy to read a port in time"
+                    f"switches lost {total} packets that their program did not drop, {lost[worst_switch]} of them "
+                    f"{worst_switch}: a queue was full, or the machine too busy to read a port in time"
                 )
 
     def _corrupted(self) -> int:
-        """Frames that NICs refused as invalid: a flipped bit breaks the iCRC, or the header it hits."""
+        """Return the frames that NICs refused as invalid: a flipped bit breaks the iCRC or a header."""
         answers = self.work.ask_all("status", {} if self.outcome.dead_parts else None)
         drops = [port["rx_dropped"] for answer in answers.values() for port in answer["ports"].values()]
         return sum(count for drop in drops for reason, count in drop.items() if reason not in NOT_CORRUPT)
 
 
 def add_qps(result: FlowOutcome, qps: list[dict[str, Any]]) -> None:
-    """Counters of a flow's QPs at its source."""
+    """Add the counters of a flow's QPs at its source."""
     for qp in qps:
         result.lost += qp["lost"]
         result.lost_worst_qp = max(result.lost_worst_qp, qp["lost"])

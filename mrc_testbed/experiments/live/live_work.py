@@ -1,5 +1,6 @@
-"""The work of a live run: QPs, memory and ranks at the agents (hosts/agent/services/traffic.py), started at one
-instant.
+"""The work of a live run: QPs, memory and ranks at the agents, started at one instant.
+
+The agents' side is hosts/agent/services/traffic.py.
 """
 
 from __future__ import annotations
@@ -20,27 +21,27 @@ from mrc_testbed.ipc.rpc import JsonlClient, JsonlError
 from mrc_testbed.topologies.lab.fabric import Fabric
 
 LEAD_S = 0.3
-"""Seconds between the requests for flows and their start: every agent has to have its request."""
+"""Seconds between the requests for flows and their start: every agent must have its request by then."""
 
 Answers = dict[str, dict[str, Any]]
-"""By host."""
+"""Answers of agents by host."""
 
 
 def flow_name(flow: FlowPlan) -> str:
-    """`WORK:SOURCE-TARGET`, a flow's name in results."""
+    """Return `WORK:SOURCE-TARGET`, a flow's name in results."""
     return f"{flow.work}:{flow.source}-{flow.target}"
 
 
 class LiveWork:
-    """Flows and collectives of a run, and a connection to each agent that carries one. Methods raise JsonlError."""
+    """Flows and collectives of a run, with a connection to each of their agents. Methods raise JsonlError."""
 
     def __init__(self, plan: RunPlan) -> None:
-        self.plan, self.planned = plan, plan.work()
-        self.flows, self.groups, self.hosts = self.planned.flows, self.planned.groups, self.planned.hosts
-        self.begins = 0.0
-        """Common start, CLOCK_MONOTONIC seconds."""
+        self.plan, self.planned_work = plan, plan.work()
+        self.flows, self.groups, self.hosts = self.planned_work.flows, self.planned_work.groups, self.planned_work.hosts
+        self.start_time = 0.0
+        """Common start, CLOCK_MONOTONIC seconds; 0 before the start is set."""
         self.sizes: dict[str, tuple[int, float]] = {}
-        """Bytes of a collective as made, and its bus factor."""
+        """Collective -> bytes as made by its ranks, and bus factor."""
         self.owners: dict[tuple[str, int], str] = {}
         """(host, QPN) -> workload."""
         self._clients: dict[str, JsonlClient] = {}
@@ -55,73 +56,82 @@ class LiveWork:
         self._pool = ThreadPoolExecutor(max_workers=max(1, len(self._clients)), thread_name_prefix="ask")
         stack.callback(self._pool.shutdown)
 
-    def ask_all(self, op: str, known: Answers | None = None) -> Answers:
-        """Answers of all agents to requests made in parallel; with `known` those of it for agents that are silent."""
+    def ask_all(self, op: str, fallback: Answers | None = None) -> Answers:
+        """Return the answers of all agents, asked in parallel.
+
+        `fallback`: answers to use for agents that do not answer; None: raise JsonlError.
+        """
         assert self._pool is not None
-        asked = {host: self._pool.submit(client.request, op) for host, client in self._clients.items()}
+        futures = {host: self._pool.submit(client.request, op) for host, client in self._clients.items()}
         answers: Answers = {}
-        for host, answer in asked.items():
+        for host, answer in futures.items():
             try:
                 answers[host] = answer.result()
             except JsonlError:
-                if known is None:
+                if fallback is None:
                     raise
-                if host in known:
-                    answers[host] = known[host]
+                if host in fallback:
+                    answers[host] = fallback[host]
         return answers
 
-    # ---- how far it is ----------------------------------------------------------------------------------
+    # ---- progress ---------------------------------------------------------------------------------------
 
     @property
     def total_bytes(self) -> int:
-        """Of all that has an end."""
+        """Bytes of all flows and collectives that have an end."""
         total = sum(flow.total_bytes or 0 for flow in self.flows)
         return total + sum(map(self.collective_bytes, self.groups))
 
     def collective_bytes(self, group: CollectivePlan) -> int:
-        """Bytes that all ranks of a collective receive; 0 before it is open."""
+        """Return the bytes that all ranks of a collective receive; 0 before the ranks are open."""
         size, factor = self.sizes.get(group.work, (0, 0.0))
         return int(size * factor * len(group.ranks) * (group.warm_up + group.iterations))
 
     def all_over(self, last: Answers) -> bool:
-        """Whether nothing more will happen, well or not, by the last answers to `flow_read`."""
+        """Return whether all work has ended or failed, by the last answers to `flow_read`."""
         if not all(last[flow.source]["sources"][flow_name(flow)]["over"] for flow in self.flows):
             return False
         groups = [[last[host]["ranks"][group.work] for host in group.ranks] for group in self.groups]
         return all(any(r["failed"] for r in ranks) or all(r["done"] for r in ranks) for ranks in groups)
 
-    # ---- making it --------------------------------------------------------------------------------------
+    # ---- connecting -------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Connect everything; it all starts at `begins`."""
+        """Connect all flows and ranks, and schedule their start for `start_time`."""
         starts = [self._connect_flow(flow) for flow in self.flows]
         starts += [self._connect_group(group) for group in self.groups]
-        self.begins = time.monotonic() + LEAD_S
+        self.start_time = time.monotonic() + LEAD_S
         for start in starts:
             start()
 
     def _qps(
         self, work: str, source: str, target: str, transport: Transport, pin: tuple[str, ...] = ()
     ) -> tuple[list[int], list[int]]:
-        """Connected QPs from one host to another: (QPNs at the source, QPNs at the target)."""
-        a, b = self._clients[source], self._clients[target]
+        """Connect QPs from one host to another; return (QPNs at the source, QPNs at the target)."""
+        source_agent, target_agent = self._clients[source], self._clients[target]
         keys = engine_settings(transport)
         settings = transport.config if transport.kind == "rocev2" else {}
         evs = pinned_evs(self.plan.fabric, source, target, pin) if pin else None
-        here, there = [], []
+        source_qpns, target_qpns = [], []
         for _ in range(transport.qps):
-            mine = a.request("flow_qp", peer=target, transport=transport.kind, settings=settings)
-            theirs = b.request("flow_qp", peer=source, transport=transport.kind, settings=settings)
-            for client, one, other in ((a, mine, theirs), (b, theirs, mine)):
-                client.request("flow_connect", qpn=one["qpn"], remote=other["attributes"], config=keys, evs=evs)
-            here.append(mine["qpn"])
-            there.append(theirs["qpn"])
-            self.owners[source, mine["qpn"]] = self.owners[target, theirs["qpn"]] = work
-        return here, there
+            source_qp = source_agent.request("flow_qp", peer=target, transport=transport.kind, settings=settings)
+            target_qp = target_agent.request("flow_qp", peer=source, transport=transport.kind, settings=settings)
+            for client, local_qp, remote_qp in (
+                (source_agent, source_qp, target_qp),
+                (target_agent, target_qp, source_qp),
+            ):
+                client.request(
+                    "flow_connect", qpn=local_qp["qpn"], remote=remote_qp["attributes"], config=keys, evs=evs
+                )
+            source_qpns.append(source_qp["qpn"])
+            target_qpns.append(target_qp["qpn"])
+            self.owners[source, source_qp["qpn"]] = self.owners[target, target_qp["qpn"]] = work
+        return source_qpns, target_qpns
 
     def _connect_flow(self, flow: FlowPlan) -> Callable[[], None]:
+        """Connect a flow's QPs; return the function that starts the flow."""
         name = flow_name(flow)
-        here, there = self._qps(flow.work, flow.source, flow.target, flow.transport, flow.pin)
+        source_qpns, target_qpns = self._qps(flow.work, flow.source, flow.target, flow.transport, flow.pin)
         shape = {
             "message_bytes": flow.message_bytes,
             "messages": flow.messages,
@@ -129,18 +139,19 @@ class LiveWork:
             "rate_bps": flow.rate_bps,
             "seed": self.plan.seed,
         }
-        memory = self._clients[flow.target].request("flow_sink", flow=name, qpns=there, shape=shape)
+        memory = self._clients[flow.target].request("flow_sink", flow=name, qpns=target_qpns, shape=shape)
 
+        # The start time is set only when all flows and ranks are connected.
         def start() -> None:
-            stop = None if flow.stop_s is None else self.begins + flow.stop_s
+            stop = None if flow.stop_s is None else self.start_time + flow.stop_s
             self._clients[flow.source].request(
                 "flow_source",
                 flow=name,
-                qpns=here,
+                qpns=source_qpns,
                 shape=shape,
                 va=memory["va"],
                 rkey=memory["rkey"],
-                start_s=self.begins + flow.start_s,
+                start_s=self.start_time + flow.start_s,
                 stop_s=stop,
                 latencies=self.plan.measure.latency,
             )
@@ -149,7 +160,7 @@ class LiveWork:
 
     @staticmethod
     def _rank_of(group: CollectivePlan, number: int) -> dict[str, Any]:
-        """What `rank_open` needs to know of a rank."""
+        """Return the arguments of `rank_open` that describe a rank: its script or its collective."""
         if group.scripts:
             return {"script": msgspec.to_builtins(group.scripts[number])}
         return {
@@ -163,28 +174,29 @@ class LiveWork:
         }
 
     def _connect_group(self, group: CollectivePlan) -> Callable[[], None]:
+        """Open and connect a collective's ranks; return the function that starts them."""
         name = group.work
         regions = []
         for number, host in enumerate(group.ranks):
-            made = self._clients[host].request(
+            rank = self._clients[host].request(
                 "rank_open",
                 flow=name,
                 seed=self.plan.seed,
                 iterations=group.warm_up + group.iterations,
                 **self._rank_of(group, number),
             )
-            regions.append(made["regions"])
-            self.sizes[name] = (made["size_bytes"], made["bus_factor"])
+            regions.append(rank["regions"])
+            self.sizes[name] = (rank["size_bytes"], rank["bus_factor"])
         for number, host in enumerate(group.ranks):
             for peer in group.peers(number):
-                other = group.ranks[peer]
-                here, there = self._qps(name, host, other, group.transport)
-                self._clients[host].request("rank_link", flow=name, peer=peer, qpns=here, regions=regions[peer])
-                sources = [[qpn, number, group.transport.qps] for qpn in there]
-                self._clients[other].request("rank_link", flow=name, sources=sources)
+                peer_host = group.ranks[peer]
+                host_qpns, peer_qpns = self._qps(name, host, peer_host, group.transport)
+                self._clients[host].request("rank_link", flow=name, peer=peer, qpns=host_qpns, regions=regions[peer])
+                sources = [[qpn, number, group.transport.qps] for qpn in peer_qpns]
+                self._clients[peer_host].request("rank_link", flow=name, sources=sources)
 
         def start() -> None:
             for host in group.ranks:
-                self._clients[host].request("rank_start", flow=name, start_s=self.begins + group.start_s)
+                self._clients[host].request("rank_start", flow=name, start_s=self.start_time + group.start_s)
 
         return start

@@ -1,7 +1,7 @@
-"""The time series of a live run: one look at agents and switches an interval, in a thread of its own.
+"""Time series of a live run: one sample of agents and switches per interval, in a thread of its own.
 
-Faults come on time whatever a look takes; a look that is late makes its interval longer, and the next one shorter.
-Values that could not be read are None.
+Sampling never delays faults; a late sample makes its interval longer, and the next one shorter. Values that could not
+be read are None.
 """
 
 from __future__ import annotations
@@ -21,62 +21,62 @@ from mrc_testbed.topologies.lab.fabric import Fabric
 EV_FLOWS_MAX = 8
 """Packets by EV are recorded in runs of at most this many flows."""
 LATE_INTERVALS = 3.0
-"""A reading this many intervals after the one before is noted: its rates are means over a longer time."""
+"""Intervals between two samples above which a run gets a note: the rates are means over a longer time."""
 SHORTEST_SHARE = 0.2
 """Shortest interval after a late reading, as a part of the configured one."""
 
 
 class LiveSampler:
-    """`begin`, then `wait` again and again, at last `end`. Fills `outcome.series`."""
+    """Sampler of a live run: `start`, then `wait` repeatedly, at last `finish`. Fills `outcome.series`."""
 
     def __init__(self, fabric: Fabric, work: LiveWork, outcome: Outcome, note: Callable[[str], None]) -> None:
         self.fabric, self.work, self.outcome = fabric, work, outcome
         self.measure, self.plan = work.plan.measure, work.plan.fabric
-        self.held: dict[str, int] = {}
+        self.reorder_max: dict[str, int] = {}
         """Most packets a receiver held above a hole, by flow, or by collective and host."""
         self.latencies: dict[str, list[float]] = {}
-        self.counted = SwitchTotals()
+        self.switch_totals = SwitchTotals()
         self.last: Answers = {}
         """Last answers of the agents."""
         self.error: Exception | None = None
-        """Why there are no more samples."""
+        """Error that ended sampling."""
         self._note = note
-        self._before: dict[str, Any] = {}
+        self._last_reading: dict[str, Any] = {}
         self._longest_s = 0.0
-        self._ports = self._recorded()
+        self._ports = self._ports_to_record()
         self._octets: dict[str, tuple[int, int]] = {}
-        """(away from the hosts, towards them) by link, at `_links_at`."""
+        """Link -> bytes (away from the hosts, towards the hosts) at `_links_at`."""
         self._links_at = 0.0
-        self._looked = threading.Condition()
-        self._looks = 0
+        self._sample_condition = threading.Condition()
+        self._sample_count = 0
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="samples", daemon=True)
 
     # ---- its thread -------------------------------------------------------------------------------------
 
-    def begin(self) -> None:
-        """Start of the work: earlier counts are left out."""
-        self._look_at_switches()
+    def start(self) -> None:
+        """Start sampling, when the work starts; earlier counts are left out."""
+        self._read_switches()
         self._note_links()
         self.outcome.series.link_bps.clear()
-        self._before = self._reading()
+        self._last_reading = self._reading()
         if self.measure.evs:
             self._note_paths()
         self._thread.start()
 
-    def end(self) -> None:
-        """The last look, unless there was one just now. Raises what made looking fail."""
+    def finish(self) -> None:
+        """Take the last sample, unless the previous one is recent. Raises the error that ended sampling."""
         self._end_thread()
         try:
             if self.error is not None:
                 raise self.error
-            since = self.work.begins + (self.outcome.series.times_s or [0.0])[-1]
-            if time.monotonic() - since >= self.measure.every * SHORTEST_SHARE:
+            last_sample_time = self.work.start_time + (self.outcome.series.times_s or [0.0])[-1]
+            if time.monotonic() - last_sample_time >= self.measure.every * SHORTEST_SHARE:
                 self._sample()
         finally:
             self.stop()
         if self._longest_s > LATE_INTERVALS * self.measure.every:
-            self._note(f"the machine was too busy: up to {self._longest_s:.2g} s between two looks at the hosts")
+            self._note(f"the machine was too busy: up to {self._longest_s:.2g} s between two readings of the hosts")
 
     def stop(self) -> None:
         """Stop reading. Idempotent."""
@@ -87,111 +87,116 @@ class LiveSampler:
         if self._thread.is_alive():
             self._thread.join()
 
-    def wait(self, looks: int, timeout_s: float) -> int:
-        """Until there are more than `looks` looks, at most that long. Returns how many there are. Raises `error`."""
-        with self._looked:
-            self._looked.wait_for(lambda: self._looks > looks or self.error is not None, max(0.0, timeout_s))
+    def wait(self, samples: int, timeout_s: float) -> int:
+        """Wait until more than `samples` samples are taken, or a timeout; return their number. Raises `error`."""
+        with self._sample_condition:
+            self._sample_condition.wait_for(
+                lambda: self._sample_count > samples or self.error is not None, max(0.0, timeout_s)
+            )
             if self.error is not None:
                 raise self.error
-            return self._looks
+            return self._sample_count
 
     @property
     def received(self) -> dict[str, int]:
-        """Payload bytes of each flow at the last look."""
-        found: dict[str, int] = self._before.get("received", {})
-        return found
+        """Payload bytes of each flow at the last sample."""
+        received: dict[str, int] = self._last_reading.get("received", {})
+        return received
 
     @property
     def share_done(self) -> float:
-        """Of the bytes there are to send."""
+        """Share of the work's bytes that are received."""
         total = self.work.total_bytes
-        return sum(self._before["received"].values()) / total if total else 0.0
+        return sum(self._last_reading["received"].values()) / total if total else 0.0
 
     def _run(self) -> None:
-        every, begins = self.measure.every, self.work.begins
+        every, start_time = self.measure.every, self.work.start_time
         tick = every
-        while not self._stop.wait(max(0.0, begins + tick - time.monotonic())):
+        while not self._stop.wait(max(0.0, start_time + tick - time.monotonic())):
             try:
                 self._sample()
-            except Exception as error:  # told to whoever waits, and raised there
+            except Exception as error:  # raised in the thread that waits
                 self.error = error
-            with self._looked:
-                self._looks += 1
-                self._looked.notify_all()
+            with self._sample_condition:
+                self._sample_count += 1
+                self._sample_condition.notify_all()
             if self.error is not None:
                 return
-            tick = max(tick + every, time.monotonic() - begins + every * SHORTEST_SHARE)
+            tick = max(tick + every, time.monotonic() - start_time + every * SHORTEST_SHARE)
 
-    # ---- a look -----------------------------------------------------------------------------------------
+    # ---- a sample ---------------------------------------------------------------------------------------
 
     def _reading(self) -> dict[str, Any]:
-        """Current answers of all agents; the totals of flows and planes."""
+        """Read all agents; return the totals of flows and planes."""
         read = self.last = self.work.ask_all("flow_read")
         received: dict[str, int] = {}
-        at: dict[str, float] = {}
+        times: dict[str, float] = {}
         """Time of each flow's reading by the receiver's own clock: a busy host answers late."""
         packets: dict[str, dict[str, int]] = {}
-        planes, lost, again = [0] * self.plan.planes, 0, 0
-        for host, one in read.items():
-            for name, sink in one["sinks"].items():
-                received[name], at[name] = sink["received_bytes"], one["t"]
-                self.held[name] = max(self.held.get(name, 0), sink["held"])
-            for name, rank in one["ranks"].items():
-                self.held[f"{name}@{host}"] = max(self.held.get(f"{name}@{host}", 0), rank["held"])
+        planes, lost, retransmitted = [0] * self.plan.planes, 0, 0
+        for host, answer in read.items():
+            for name, sink in answer["sinks"].items():
+                received[name], times[name] = sink["received_bytes"], answer["t"]
+                self.reorder_max[name] = max(self.reorder_max.get(name, 0), sink["held"])
+            for name, rank in answer["ranks"].items():
+                self.reorder_max[f"{name}@{host}"] = max(self.reorder_max.get(f"{name}@{host}", 0), rank["held"])
                 for peer, amount in rank["received"].items():
-                    received[f"{name}:{peer}-{host}"], at[f"{name}:{peer}-{host}"] = amount, one["t"]
-            qps = [(name, qp) for name, source in one["sources"].items() for qp in source["qps"]]
-            qps += [(name, qp) for name, rank in one["ranks"].items() for qp in rank["qps"]]
+                    received[f"{name}:{peer}-{host}"], times[f"{name}:{peer}-{host}"] = amount, answer["t"]
+            qps = [(name, qp) for name, source in answer["sources"].items() for qp in source["qps"]]
+            qps += [(name, qp) for name, rank in answer["ranks"].items() for qp in rank["qps"]]
             for name, qp in qps:
-                lost, again = lost + qp["lost"], again + qp["retransmitted"]
-                mine = packets.setdefault(name, {})
+                lost, retransmitted = lost + qp["lost"], retransmitted + qp["retransmitted"]
+                ev_packets = packets.setdefault(name, {})
                 for ev, plane, _, sent in qp["evs"]:
                     key = f"{ev:#06x}"
-                    mine[key] = mine.get(key, 0) + sent
+                    ev_packets[key] = ev_packets.get(key, 0) + sent
                     planes[plane] += sent
-            for name, source in one["sources"].items():
+            for name, source in answer["sources"].items():
                 self.latencies.setdefault(name, []).extend(source["latencies_s"])
-        frame = self.plan.frame_bytes()
+        frame = self.plan.frame_bytes()  # agents count packets by plane: all of them count as full frames
         return {
-            "at": fmean(one["t"] for one in read.values()) - self.work.begins,
+            "at": fmean(answer["t"] for answer in read.values()) - self.work.start_time,
             "received": received,
-            "times": at,
+            "times": times,
             "lost": lost,
-            "retransmitted": again,
+            "retransmitted": retransmitted,
             "evs": packets,
             "planes": [count * frame for count in planes],
         }
 
     def _sample(self) -> None:
-        before, after = self._before, self._reading()
-        passed = after["at"] - before["at"]
-        if passed <= 0:
+        previous, reading = self._last_reading, self._reading()
+        elapsed_s = reading["at"] - previous["at"]
+        if elapsed_s <= 0:
             return
-        self._before = after
-        self._longest_s = max(self._longest_s, passed)
+        # Rates of flows are over the receiver's own clock, those of planes over the mean of all agents.
+        self._last_reading = reading
+        self._longest_s = max(self._longest_s, elapsed_s)
         series = self.outcome.series
-        series.times_s.append(round(after["at"], 6))
-        for name, value in after["received"].items():
+        series.times_s.append(round(reading["at"], 6))
+        for name, value in reading["received"].items():
             rates = series.received_bps.setdefault(name, [0.0] * (len(series.times_s) - 1))
-            span = after["times"][name] - before["times"].get(name, self.work.begins)
-            rates.append((value - before["received"].get(name, 0)) * 8 / span if span > 0 else 0.0)
+            span = reading["times"][name] - previous["times"].get(name, self.work.start_time)
+            rates.append((value - previous["received"].get(name, 0)) * 8 / span if span > 0 else 0.0)
         for key in ("lost", "retransmitted"):
-            getattr(series, key).append(after[key] - before[key])
-        series.plane_bps.append([(a - b) * 8 / passed for a, b in zip(after["planes"], before["planes"], strict=True)])
+            getattr(series, key).append(reading[key] - previous[key])
+        series.plane_bps.append(
+            [(a - b) * 8 / elapsed_s for a, b in zip(reading["planes"], previous["planes"], strict=True)]
+        )
         if self.measure.evs and len(self.work.flows) <= EV_FLOWS_MAX:
-            for name, sent in after["evs"].items():
-                was = before["evs"].get(name, {})
+            for name, sent in reading["evs"].items():
+                was = previous["evs"].get(name, {})
                 news = {ev: count - was.get(ev, 0) for ev, count in sent.items() if count > was.get(ev, 0)}
                 series.ev_packets.setdefault(name, []).append(news)
         self._note_links()
-        news, depths = self._look_at_switches()
+        news, depths = self._read_switches()
         for key in ("marked", "trimmed", "dropped", "link_lost"):
             getattr(series, key).append(news.get(key))
         for port in self._ports:
             series.queues.setdefault(port, []).append(depths.get(port))
 
     def _note_links(self) -> None:
-        """The rates of links since the last look, by the counters of their upper ends."""
+        """Record the rates of links since the last sample, by the counters of their upper ends."""
         if len(self.plan.links) > LINKS_MAX:
             return
         try:
@@ -200,28 +205,28 @@ class LiveSampler:
             self._note(f"rates of links are missing: {error}")
             ports = {}
         now = time.monotonic()
-        passed, self._links_at = now - self._links_at, now
+        elapsed_s, self._links_at = now - self._links_at, now
         for link in self.plan.links:
-            port, before = ports.get(link.upper.interface), self._octets.get(link.name)
+            port, previous = ports.get(link.upper.interface), self._octets.get(link.name)
             rates = None
             if port is not None:
                 count = (port.rx_bytes, port.tx_bytes)
-                if before is not None and passed > 0:
-                    rates = [round(8 * max(a - b, 0) / passed) for a, b in zip(count, before, strict=True)]
+                if previous is not None and elapsed_s > 0:
+                    rates = [round(8 * max(a - b, 0) / elapsed_s) for a, b in zip(count, previous, strict=True)]
                 self._octets[link.name] = count
             self.outcome.series.link_bps.setdefault(link.name, []).append(rates)
 
-    def _look_at_switches(self) -> tuple[dict[str, int | None], dict[str, int | None]]:
-        """Switch counts since the last reading, and the depths of the recorded queues."""
+    def _read_switches(self) -> tuple[dict[str, int | None], dict[str, int | None]]:
+        """Return switch counts since the last reading, and the depths of the recorded queues."""
         try:
             counts = self.fabric.target.counts(CELLS, self._ports)
         except FabricError as error:
-            self._note(f"some of what switches counted is missing: {error}")
-            self.counted.missed()
+            self._note(f"some switch counters are missing: {error}")
+            self.switch_totals.note_gap()
             return {}, {}
-        return self.counted.look(counts), counts.depths
+        return self.switch_totals.update(counts), counts.depths
 
-    def _recorded(self) -> list[str]:
+    def _ports_to_record(self) -> list[str]:
         out: list[str] = []
         for name in self.measure.queues:
             if name == "last-hop":
@@ -232,7 +237,7 @@ class LiveSampler:
         return list(dict.fromkeys(out))
 
     def _note_paths(self) -> None:
-        """The EVs of every QP as they were read last."""
+        """Record the EVs of every QP from the last answers."""
         for flow in self.work.flows:
             name = flow_name(flow)
             if flow.transport.kind == "mrc":

@@ -1,6 +1,6 @@
 """Judge measurements by acceptance rules: a verdict for each rule, with expected and measured value.
 
-verdicts = judge(scenario, [(run.name, run.label, measurement), ...], places=("virtual",))
+verdicts = judge(scenario, [(run.name, run.label, measurement), ...], environments=("virtual",))
 all(verdict.passed for verdict in verdicts)
 """
 
@@ -27,7 +27,7 @@ EVENT_KINDS = ("fault", "ev", "plane", "qp_error", "control", "detected")
 
 
 ALWAYS = "nothing died, failed, was damaged, left out or unfinished"
-"""Text of the unwritten rules of every run (failures.py), where all of them hold."""
+"""Text of the unwritten rules of every run (failures.py), where all rules hold."""
 MORE_CAUSES = 3
 """Failures of one kind that are printed; the rest are counted."""
 NO_RUN = "no run"
@@ -54,34 +54,35 @@ class ExpectationVerdict:
     around: str = ""
     """Time span of `events`, as text."""
     timed: bool = False
-    """Whether an overloaded machine may have decided the verdict; never for unwritten rules or missing values."""
+    """Whether an overloaded machine may decide the verdict; False for unwritten rules and missing values."""
     cause: str = ""
-    """First cause of a run that failed: it is not what it was meant to be, and its figures belong in no mean. Empty
-    where the rule held, and where a bound was missed by a run that is sound."""
+    """First cause of a failed run, whose figures belong in no mean.
+
+    Empty where the rule held, and where a sound run missed a bound."""
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
 
 Measurements = Sequence[tuple[str, dict[str, Any], Measurement]]
-"""(name, label, measured) of every run."""
+"""(name, label, measurement) of every run."""
 
 
 def judge(
-    scenario: Scenario, runs: Measurements, places: tuple[str, ...], scale: str | None = None
+    scenario: Scenario, runs: Measurements, environments: tuple[str, ...], scale: str | None = None
 ) -> list[ExpectationVerdict]:
-    """Return a verdict for every rule on every run that it is for, unwritten rules that failed first.
+    """Return a verdict for every rule on every run that its labels select, failed unwritten rules first.
 
     `environments`: those of the runs (expand.environments_of); `scale`: the scale of the file.
     """
     out: list[ExpectationVerdict] = []
-    rules = [rule for rule in scenario.expect if rule.is_at(places, scale)]
+    rules = [rule for rule in scenario.expect if rule.is_at(environments, scale)]
     for name, label, measurement in runs:
         out += _always(name, measurement, [rule for rule in rules if matches(label, rule.where)])
     for rule in rules:
         selected_runs = [run for run in runs if matches(run[1], rule.where)]
         if not selected_runs:
-            out.append(_nobody(rule, runs))
+            out.append(_no_run_verdict(rule, runs))
         for name, label, measurement in selected_runs:
             out.append(_judge(rule, name, label, measurement, runs))
     return out
@@ -90,7 +91,7 @@ def judge(
 def conclude(run: RunPlan, outcome: Outcome) -> None:
     """Fill in the metrics of a run that is over, and the cause if it failed."""
     measurement = Measurement(outcome, run)
-    outcome.metrics = measurement.all()
+    outcome.metrics = measurement.all_values()
     rules = [rule for rule in run.scenario.expect if not isinstance(rule, Expect)]
     own_scenario = run.scenario.model_copy(
         update={"expect": [rule for rule in rules if matches(run.label, rule.where)]}
@@ -109,27 +110,27 @@ def causes(verdicts: Sequence[ExpectationVerdict]) -> dict[str, str]:
 
 
 def matches(label: dict[str, Any], selection: dict[str, Any]) -> bool:
-    """Whether a run's label has the selected values; a list of values means any of them."""
+    """Return whether a run's label has the selected values; a list of values means any value of the list."""
     for key, value in selection.items():
         values = value if isinstance(value, list) else [value]
-        if not any(_same(label.get(key), value) for value in values):
+        if not any(_values_equal(label.get(key), value) for value in values):
             return False
     return True
 
 
-def _same(left: Any, right: Any) -> bool:
-    """Whether two values of a sweep are the same: `1M` is 1048576, `1%` is 0.01."""
-    if left == right or str(left) == str(right):
+def _values_equal(label_value: Any, selected_value: Any) -> bool:
+    """Return whether two values of a sweep are equal: `1M` is 1048576, `1%` is 0.01."""
+    if label_value == selected_value or str(label_value) == str(selected_value):
         return True
     for read in (units.size, units.share, units.seconds):
         try:
-            return read(left) == read(right)
+            return read(label_value) == read(selected_value)
         except (units.UnitError, TypeError):
             continue
     return False
 
 
-def _nobody(rule: AnyRule, runs: Measurements) -> ExpectationVerdict:
+def _no_run_verdict(rule: AnyRule, runs: Measurements) -> ExpectationVerdict:
     """Return the verdict of a rule whose labels no run has."""
     have = {key: list(dict.fromkeys(str(label.get(key)) for _, label, _ in runs)) for key in rule.where}
     result = "; ".join(f"{key}: {', '.join(values)}" for key, values in have.items())
@@ -161,8 +162,11 @@ def _always(name: str, measurement: Measurement, rules: Sequence[Rule]) -> list[
     return out
 
 
-def describe(rule: AnyRule, *, where: bool = True) -> str:
-    """Return a rule in words: `rate.flow at least 0.95 of baseline from 2s to 5s, in every 1 s [variant=mrc]`."""
+def describe(rule: AnyRule, *, with_label: bool = True) -> str:
+    """Return a rule in words.
+
+    For example `rate.flow at least 0.95 of baseline from 2s to 5s, in every 1 s [variant=mrc]`.
+    """
     match rule:
         case ExpectFailure():
             text = _describe_failure(rule)
@@ -170,11 +174,11 @@ def describe(rule: AnyRule, *, where: bool = True) -> str:
             text = f"{rule.unfinished} is cut off by the end of the run"
         case Expect():
             text = _describe_bound(rule)
-    return text + (f" [{_label(rule.where)}]" if rule.where and where else "")
+    return text + (f" [{_label(rule.where)}]" if rule.where and with_label else "")
 
 
 def _describe_failure(rule: ExpectFailure) -> str:
-    """`job fails: at least 1 QP dies from 1s to 3s with "retries"`."""
+    """Return the rule in words: `job fails: at least 1 of its QPs die from 1s to 3s with "retries"`."""
     upper_text = "" if rule.at_most is None else f" and at most {rule.at_most}"
     text = f"{rule.failed} fails: at least {rule.at_least}{upper_text} of its QPs die"
     text += f" from {rule.start}" if rule.start is not None else ""
@@ -228,7 +232,7 @@ def _judge_failure(rule: ExpectFailure, name: str, measurement: Measurement) -> 
     examples = (mismatches or [failure.text for failure in qp_failures])[:1]
     result += f": {examples[0]}" if examples else ""
     bound = f"{rule.at_least} or more" if rule.at_most is None else f"{rule.at_least} to {rule.at_most}"
-    verdict = ExpectationVerdict(describe(rule, where=False), name, passed, f"{bound} dead QPs", result, rule.why)
+    verdict = ExpectationVerdict(describe(rule, with_label=False), name, passed, f"{bound} dead QPs", result, rule.why)
     verdict.value, verdict.unit, verdict.cause = float(len(qp_failures)), "count", "" if passed else result
     return verdict
 
@@ -240,7 +244,7 @@ def _judge_unfinished(rule: ExpectIncomplete, name: str, measurement: Measuremen
         if (failure.kind, failure.work) == ("unfinished", rule.unfinished)
     ]
     result = cut_off[0] if cut_off else "all of it was complete"
-    return ExpectationVerdict(describe(rule, where=False), name, bool(cut_off), "not all of it", result, rule.why)
+    return ExpectationVerdict(describe(rule, with_label=False), name, bool(cut_off), "not all of it", result, rule.why)
 
 
 def _judge_bound(
@@ -248,28 +252,29 @@ def _judge_bound(
 ) -> ExpectationVerdict:
     values = measurement.values(rule.metric, rule.start, rule.stop, rule.each)
     scale = _scale(rule, label, measurement, runs)
-    text = describe(rule, where=False)
+    text = describe(rule, with_label=False)
     low, high = measurement.moment(rule.start, 0.0), measurement.moment(rule.stop, measurement.outcome.duration_s)
     if not values or scale is None:
         missing_name = rule.metric if not values else rule.of or rule.metric
         result = f"{missing_name} was not measured" + (
             "" if rule.compared_to is None else f" in {_label(rule.compared_to)}"
         )
-        return ExpectationVerdict(text, name, False, _expected(rule), result, rule.why)
+        return ExpectationVerdict(text, name, False, _bound_text(rule), result, rule.why)
+    # A value above 0 against a scale of 0 is infinitely above it: the rule must not pass by a division left out.
     shares = [value / scale if scale else (0.0 if value == 0 else float("inf")) for value in values]
-    violations = [share for share in shares if not _within(rule, share)]
+    violations = [share for share in shares if not _satisfies(rule, share)]
     worst_share = _closest(rule, violations or shares)
     worst_index = shares.index(worst_share)
     if rule.each:
         low, high = low + worst_index * rule.each, low + (worst_index + 1) * rule.each
-    result = _seen(rule, measurement, values[worst_index], worst_share)
+    result = _value_text(rule, measurement, values[worst_index], worst_share)
     if rule.each:
         result += f" from {low:g} to {high:g} s"
     if len(violations) > 1:
         result += f" and {len(violations) - 1} more of {len(shares)} intervals"
     unit = "" if rule.of is not None or rule.compared_to is not None else unit_of(rule.metric, measurement)
     verdict = ExpectationVerdict(
-        text, name, not violations, _expected(rule), result, rule.why, worst_share, unit, rule.paper
+        text, name, not violations, _bound_text(rule), result, rule.why, worst_share, unit, rule.paper
     )
     metric = find(rule.metric, measurement.outcome.works(), measurement.plan.measure.queues)
     verdict.timed = metric is not None and metric.timed
@@ -302,7 +307,7 @@ def _scale(rule: Expect, label: dict[str, Any], measurement: Measurement, runs: 
     return values[0] if values else None
 
 
-def _within(rule: Expect, share: float) -> bool:
+def _satisfies(rule: Expect, share: float) -> bool:
     if rule.at_least is not None and share < rule.at_least:
         return False
     if rule.at_most is not None and share > rule.at_most:
@@ -317,7 +322,7 @@ def _closest(rule: Expect, shares: list[float]) -> float:
     return min(shares) if rule.at_least is not None else max(shares)
 
 
-def _expected(rule: Expect) -> str:
+def _bound_text(rule: Expect) -> str:
     bounds = []
     if rule.at_least is not None:
         bounds.append(f">= {rule.at_least:g}")
@@ -328,7 +333,7 @@ def _expected(rule: Expect) -> str:
     return " and ".join(bounds)
 
 
-def _seen(rule: Expect, measurement: Measurement, value: float, share: float) -> str:
+def _value_text(rule: Expect, measurement: Measurement, value: float, share: float) -> str:
     if rule.of is None and rule.compared_to is None:
         return show(rule.metric, value, measurement)
     return f"{share:.4g} ({show(rule.metric, value, measurement)})"
@@ -354,11 +359,11 @@ def show(name: str, value: float, measurement: Measurement) -> str:
 def events_around(measurement: Measurement, low: float, high: float, metric: str = "") -> list[str]:
     """Return lines of the events from a second before `low` to `high`.
 
-    When that is more than there is room for: the first and the last of what counts most (faults; for `evs.` metrics
-    what EVs did, too).
+    Of more than EVENTS_AROUND lines, the first and the last of the most important kinds are returned (faults; for
+    `evs.` metrics also events of EVs).
     """
     events = measurement.outcome.events
-    lines = told_together([e for e in events if e["what"] in EVENT_KINDS and low - AROUND_S <= e["t"] <= high])
+    lines = merge_events([e for e in events if e["what"] in EVENT_KINDS and low - AROUND_S <= e["t"] <= high])
     if len(lines) <= EVENTS_AROUND:
         return [text for _, _, text in lines]
     rank = {"fault": 0, "qp_error": 0, "ev": 0 if metric.startswith("evs.") else 3, "control": 1, "plane": 2}
@@ -371,8 +376,8 @@ def events_around(measurement: Measurement, low: float, high: float, metric: str
     return [*(text for _, _, text in kept_lines[:half]), omitted_text, *(text for _, _, text in kept_lines[-half:])]
 
 
-def told_together(events: list[dict[str, Any]]) -> list[tuple[float, str, str]]:
-    """(time, what, line) of events; moves of many EVs at about the same time become one line."""
+def merge_events(events: list[dict[str, Any]]) -> list[tuple[float, str, str]]:
+    """Return (time, kind, line) of events; changes of many EVs at about the same time become one line."""
     out: list[tuple[float, str, str]] = []
     groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for event in events:

@@ -2,8 +2,8 @@
 
     measurement = Measurement(outcome, plan)
     measurement.value("rate.flow")                                # the whole run
-    measurement.values("rate.flow", start, stop, each=1.0)        # one a second of a part of it
-    measurement.baseline("rate.total")                            # what it was before the first fault
+    measurement.values("rate.flow", start, stop, interval_s=1.0)        # one a second of a part of it
+    measurement.baseline("rate.total")                            # mean before the first fault
 
 A value is None when the run has nothing to compute it from (no fault, no collective, nothing completed).
 """
@@ -38,12 +38,12 @@ class Measurement:
         faults = [event for event in outcome.events if event["what"] == "fault" and event["t"] > 0]
         self.first_fault_s: float | None = min((event["t"] for event in faults), default=None)
         self.last_fault_s: float | None = max((event["t"] for event in faults), default=None)
-        """Time of the last beginning or end of a fault."""
+        """Time of the last start or end of a fault; None without faults."""
         self._flows: dict[str, list[FlowOutcome]] = {}
         for flow in outcome.flows:
             self._flows.setdefault(flow.work, []).append(flow)
 
-    # ---- asking -----------------------------------------------------------------------------------------
+    # ---- by name ----------------------------------------------------------------------------------------
 
     def value(self, name: str) -> float | None:
         """Return a metric over the whole run. Raises KeyError for a name that does not exist."""
@@ -53,19 +53,19 @@ class Measurement:
         if metric.series:
             return self.value_between(name, 0.0, self.outcome.duration_s)
         prefix, _, suffix = metric.pattern.partition("NAME" if "NAME" in metric.pattern else "PORT")
-        return _WHOLE[metric.pattern](self, name.removeprefix(prefix).removesuffix(suffix))
+        return _RUN_METRICS[metric.pattern](self, name.removeprefix(prefix).removesuffix(suffix))
 
-    def values(self, name: str, start: Instant | None, stop: Instant | None, each: float | None) -> list[float]:
-        """Return a metric over a part of the run, as one mean or as one for each `each` seconds of it."""
-        if start is None and stop is None and each is None:
+    def values(self, name: str, start: Instant | None, stop: Instant | None, interval_s: float | None) -> list[float]:
+        """Return a metric over a part of the run: one mean, or one for each `interval_s` seconds."""
+        if start is None and stop is None and interval_s is None:
             value = self.value(name)
             return [] if value is None else [value]
         low, high = self.moment(start, 0.0), self.moment(stop, self.outcome.duration_s)
-        if each is None:
+        if interval_s is None:
             means = [self.value_between(name, low, high)]
         else:
-            count = max(1, round((high - low) / each))
-            means = [self.value_between(name, low + i * each, low + (i + 1) * each) for i in range(count)]
+            count = max(1, round((high - low) / interval_s))
+            means = [self.value_between(name, low + i * interval_s, low + (i + 1) * interval_s) for i in range(count)]
         return [value for value in means if value is not None]
 
     def moment(self, instant: Instant | None, default: float) -> float:
@@ -75,15 +75,18 @@ class Measurement:
         return instant.seconds if instant.seconds is not None else (instant.share or 0.0) * self.outcome.duration_s
 
     def baseline(self, name: str) -> float | None:
-        """Mean of a series metric before the first fault, without the start; of the whole run without faults."""
+        """Return the mean of a series metric before the first fault, without the start.
+
+        Without faults, the mean is over the whole run; a `baseline` of the scenario replaces both spans.
+        """
         span = self.plan.baseline
         if span is not None:
             return self.value_between(name, span.start, span.stop)
         end = self.first_fault_s if self.first_fault_s is not None else self.outcome.duration_s
         return self.value_between(name, min(end * START_UP_SHARE, START_UP_MAX_S), end)
 
-    def all(self) -> dict[str, float | None]:
-        """Every metric by name."""
+    def all_values(self) -> dict[str, float | None]:
+        """Return every metric by name."""
         out: dict[str, float | None] = {}
         for metric in METRICS:
             if "NAME" in metric.pattern:
@@ -105,7 +108,7 @@ class Measurement:
     # ---- series -----------------------------------------------------------------------------------------
 
     def value_between(self, name: str, low: float, high: float) -> float | None:
-        """A series metric over (low, high] seconds."""
+        """Return a series metric over (low, high] seconds."""
         kind, _, target = name.partition(".")
         if kind == "loss":
             return self._mean([float(n) / self.outcome.series.every_s for n in self.outcome.series.lost], low, high)
@@ -131,14 +134,14 @@ class Measurement:
         return sum(rates)
 
     def _flow_rates(self, work: str, low: float, high: float) -> list[float]:
-        """Mean rate of each flow of a workload (`total`: of all) over a part of the run."""
+        """Return the mean rate of each flow of a workload (`total`: of all) over a part of the run."""
         names = {flow.name for flow in self.outcome.flows if work in ("total", flow.work)}
         received = self.outcome.series.received_bps
         means = [self._mean(values, low, high) for name, values in received.items() if name in names]
         return [mean for mean in means if mean is not None]
 
     def _mean(self, values: Sequence[float | None], low: float, high: float) -> float | None:
-        """Return the mean over intervals in (low, high], weighted by their part; intervals not read are omitted."""
+        """Return the mean over intervals in (low, high], weighted by their part; unread intervals are omitted."""
         times = self.outcome.series.times_s
         total = weight = 0.0
         index = bisect_right(times, low)
@@ -165,7 +168,7 @@ class Measurement:
         return off_count / (on + off_count) if on + off_count else None
 
     def _pinned_evs(self, work: str) -> set[str]:
-        """EVs that other workloads are pinned to."""
+        """Return the EVs that other workloads are pinned to."""
         other_pins = [pin for pin in self.plan.pins if pin.work != work]
         return {f"{ev:#06x}" for pin in other_pins for ev in pinned_evs(self.plan.fabric, *pin[1:])}
 
@@ -189,7 +192,7 @@ class Measurement:
     # ---- one number a run -------------------------------------------------------------------------------
 
     def outage(self, work: str) -> float | None:
-        """Longest time below OUTAGE_SHARE of the baseline."""
+        """Return the longest time below OUTAGE_SHARE of the baseline."""
         base = self.baseline(f"rate.{work}")
         if base is None or self.first_fault_s is None:
             return None
@@ -200,7 +203,7 @@ class Measurement:
         return longest_s
 
     def dip(self, work: str) -> float | None:
-        """Deepest fall below the baseline, a share of it."""
+        """Return the deepest fall below the baseline, as a share of the baseline."""
         base = self.baseline(f"rate.{work}")
         rates = [rate for _, _, rate in self._rates(work)]
         return max(0.0, 1 - min(rates) / base) if base and rates else None
@@ -219,7 +222,7 @@ class Measurement:
     @property
     def _is_cut_short(self) -> bool:
         """Whether late events were dropped, so that the last of any kind is unknown."""
-        return self.outcome.events_dropped > 0 and self.outcome.where != "fluid"  # which drops those in the middle
+        return self.outcome.events_dropped > 0 and self.outcome.where != "fluid"  # fluid runs drop events in the middle
 
     def _ev_events(self, state: str) -> list[dict[str, Any]]:
         return [e for e in self.outcome.events if e["what"] == "ev" and e["new"] == state]
@@ -243,40 +246,40 @@ class Measurement:
                 firsts.setdefault((event["host"], event["qpn"], event["ev"]), event["t"])
         return max(firsts.values()) - first_fault_s if firsts and first_fault_s is not None else None
 
-    def restored(self, _: str) -> float | None:
+    def restore_time(self, _: str) -> float | None:
         """Return the seconds from the last fault's end until no EV was ASSUMED_BAD."""
         if self.outcome.evs_bad or self.last_fault_s is None or self._is_cut_short:
             return None
         restore_times = [e["t"] for e in self.outcome.events if e["what"] == "ev" and e["old"] == "assumed_bad"]
         return max(0.0, max(restore_times) - self.last_fault_s) if restore_times else None
 
-    def swapped(self, _: str) -> float | None:
+    def swapped_in_plane(self, _: str) -> float | None:
         """Return 1 when every replaced EV was replaced by one of its plane, else 0."""
         swaps = [e for e in self.outcome.events if e["what"] == "replaced"]
         good = all(e["by"] is not None for e in swaps)
         return float(good) if swaps and not (good and self.outcome.events_dropped) else None
 
-    def reacted(self, _: str) -> float | None:
+    def reaction_time(self, _: str) -> float | None:
         """Return the seconds from the first fault until the control plane had changed its tables."""
         times = [e["t"] for e in self.outcome.events if e["what"] == "control" and e["text"] == "tables changed"]
         return min(times) - self.first_fault_s if times and self.first_fault_s is not None else None
 
     def latency(self, work: str, share: float) -> float | None:
-        """A quantile of the message times of a workload."""
+        """Return a quantile of the message times of a workload."""
         times = sorted(t for flow in self._flows.get(work, []) for t in flow.latencies_s)
         return _quantile(times, share) if times else None
 
     def collective(self, work: str, compute: Callable[[Any], float]) -> float | None:
-        """A number of a collective that has measured iterations; of several jobs the mean."""
+        """Return a number of a collective with measured iterations; of several jobs the mean."""
         return mean([compute(collective) for collective in self._with_iterations(work) if collective.mean_s > 0])
 
-    def wrong(self, work: str) -> float | None:
-        """Elements of a collective, all jobs, that are not what they have to be."""
+    def wrong_elements(self, work: str) -> float | None:
+        """Return the elements of a collective, all jobs, with a wrong value."""
         collectives = self._with_iterations(work)
         return float(sum(i.wrong for collective in collectives for i in collective.iterations)) if collectives else None
 
     def slowest(self, work: str) -> float | None:
-        """The rank that ended last most often; None of several jobs, each of which has its own."""
+        """Return the rank that ended last most often; None for several jobs, as each has its own ranks."""
         collectives = self._with_iterations(work)
         return _slowest(collectives[0]) if len(collectives) == 1 else None
 
@@ -286,13 +289,13 @@ class Measurement:
         ]
 
     def iteration(self, work: str, compute: Callable[[list[float]], float]) -> float | None:
-        """A number of the times of the measured iterations of a collective or training, all jobs."""
+        """Return a statistic of the times of measured iterations of a collective or training, all jobs."""
         times = [
             i.finished_s - i.started_s for collective in self._with_iterations(work) for i in collective.iterations
         ]
         return compute(sorted(times)) if times else None
 
-    def slowed(self, work: str, *, once: bool) -> float | None:
+    def slowed_share(self, work: str, *, once: bool) -> float | None:
         """Return the share of jobs slower after the first fault, in the median or (`once`) in any iteration.
 
         None without a fault or `baseline`, and when no job had an iteration before.
@@ -308,8 +311,8 @@ class Measurement:
         if span is not None:
             for collective in self._with_iterations(work):
                 spans = [(i.started_s, i.finished_s) for i in collective.iterations]
-                found = job_times(spans, span, outcome.duration_s, self.plan.iterations[work])
-                times += [] if found is None else [found]
+                job_record = job_times(spans, span, outcome.duration_s, self.plan.iterations[work])
+                times += [] if job_record is None else [job_record]
         slowed_factor = 1 + self.plan.measure.slowed
         return mean(
             [
@@ -325,7 +328,7 @@ class Measurement:
         return max(ends) - min(flow.started_s for flow in flows) if ends else None
 
     def deepest(self, port: str) -> float | None:
-        """Deepest that a recorded queue was seen."""
+        """Return the greatest recorded depth of a queue."""
         depths = [depth for depth in self.outcome.series.queues.get(port, []) if depth is not None]
         return float(max(depths)) if depths else None
 
@@ -351,7 +354,7 @@ def _slowest(collective: Any) -> float:
     return float(collective.ranks.index(max(set(names), key=lambda name: (names.count(name), name))))
 
 
-_WHOLE: dict[str, Callable[[Measurement, str], float | None]] = {
+_RUN_METRICS: dict[str, Callable[[Measurement, str], float | None]] = {
     "outage.total": lambda m, _: m.outage("total"),
     "outage.NAME": Measurement.outage,
     "dip.total": lambda m, _: m.dip("total"),
@@ -362,14 +365,14 @@ _WHOLE: dict[str, Callable[[Measurement, str], float | None]] = {
     "algbw.NAME": lambda m, w: m.collective(w, lambda c: c.size_bytes * 8 / c.mean_s),
     "busbw.NAME": lambda m, w: m.collective(w, lambda c: c.size_bytes * 8 / c.mean_s * c.bus_factor),
     "slowest.NAME": Measurement.slowest,
-    "wrong.NAME": Measurement.wrong,
+    "wrong.NAME": Measurement.wrong_elements,
     "iteration.NAME.mean": lambda m, w: m.iteration(w, fmean),
     "iteration.NAME.p50": lambda m, w: m.iteration(w, lambda times: _quantile(times, 0.5)),
     "iteration.NAME.p95": lambda m, w: m.iteration(w, lambda times: _quantile(times, 0.95)),
     "iteration.NAME.p99": lambda m, w: m.iteration(w, lambda times: _quantile(times, 0.99)),
     "iteration.NAME.max": lambda m, w: m.iteration(w, lambda times: times[-1]),
-    "slowed.NAME": lambda m, w: m.slowed(w, once=False),
-    "slowed.NAME.once": lambda m, w: m.slowed(w, once=True),
+    "slowed.NAME": lambda m, w: m.slowed_share(w, once=False),
+    "slowed.NAME.once": lambda m, w: m.slowed_share(w, once=True),
     "exposed.NAME": lambda m, w: m.collective(w, lambda c: fmean(i.exposed for i in c.iterations)),
     "latency.NAME.p50": lambda m, w: m.latency(w, 0.5),
     "latency.NAME.p99": lambda m, w: m.latency(w, 0.99),
@@ -395,16 +398,16 @@ _WHOLE: dict[str, Callable[[Measurement, str], float | None]] = {
     "evs.bad": lambda m, _: float(m.outcome.evs_bad),
     "evs.first_bad": Measurement.first_bad,
     "evs.last_bad": Measurement.last_bad,
-    "evs.restored": Measurement.restored,
-    "evs.swapped_in_plane": Measurement.swapped,
+    "evs.restored": Measurement.restore_time,
+    "evs.swapped_in_plane": Measurement.swapped_in_plane,
     "queue.PORT.max": Measurement.deepest,
     "queue.last-hop.max": Measurement.deepest_last_hop,
-    "control.reacted": Measurement.reacted,
+    "control.reacted": Measurement.reaction_time,
     "table_writes": lambda m, _: m.counter("table_writes"),
 }
 """Function of each metric that is one number for the run; a test compares the names with METRICS."""
 
 
 def mean(values: list[float]) -> float | None:
-    """Mean, or None of nothing."""
+    """Return the mean; None of no values."""
     return fmean(values) if values else None

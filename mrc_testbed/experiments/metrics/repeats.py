@@ -1,7 +1,7 @@
 """Median and spread over the repeats of a scenario, for each number that a rule or figure names.
 
     for spread in spreads(scenario, runs, verdicts):
-        spread.run, spread.what, spread.median     # "mrc loss=1%", "rate.total at least 0.9 ...", ...
+        spread.run, spread.subject, spread.median     # "mrc loss=1%", "rate.total at least 0.9 ...", ...
 
 How repeats are judged: every rule must hold in every repeat. A rule that holds in 2 of 3 has failed, shown as `2 of 3`.
 """
@@ -23,22 +23,22 @@ from mrc_testbed.experiments.metrics.assertions import ExpectationVerdict, Measu
 class Spread:
     """One number over the repeats of one variant and combination of swept values."""
 
-    what: str
+    subject: str
     """A rule in words, or a metric (then over the whole run)."""
     run: str
     """Name without the repeat's number."""
     values: list[float]
-    """Value of each repeat; repeats that measured nothing, or failed, are missing."""
+    """Value of each repeat, without repeats that failed or measured nothing."""
     unit: str = ""
     rule: bool = False
-    held: int = 0
+    repeats_held: int = 0
     """Repeats in which the rule held; rules only."""
-    of: int = 0
+    repeats: int = 0
     """Number of repeats; rules only."""
     paper: float | None = None
     seeds: list[int] = field(default_factory=list)
     failed: int = 0
-    """Repeats that failed and are not among the values."""
+    """Repeats that failed; `values` lacks them."""
 
     @property
     def median(self) -> float | None:
@@ -61,13 +61,13 @@ class Spread:
         return first, third
 
     def text(self) -> str:
-        """`median 0.874, 0.871 to 0.876`, in the unit of the values; runs that failed are counted apart."""
+        """Return the spread as text (`median 0.874, 0.871 to 0.876`); failed runs are counted apart."""
         failed = f"; {self.failed} failed and {'is' if self.failed == 1 else 'are'} left out" if self.failed else ""
         return spread_text(self.values, self.unit) + failed
 
     def to_json(self) -> dict[str, Any]:
         out = {
-            "what": self.what,
+            "what": self.subject,
             "run": self.run,
             "unit": self.unit,
             "values": self.values,
@@ -79,11 +79,11 @@ class Spread:
             "paper": self.paper,
             "failed": self.failed,
         }
-        return out | ({"held": self.held, "of": self.of} if self.rule else {})
+        return out | ({"held": self.repeats_held, "of": self.repeats} if self.rule else {})
 
 
 def spread_text(values: Sequence[float], unit: str = "") -> str:
-    """Median and both ends in words; from four values on the quartiles too."""
+    """Return median and both ends in words, with the quartiles from four values on."""
     if not values:
         return "nothing measured"
     scale, name = (1e6, " Mb/s") if unit == "bit/s" else (1.0, f" {unit}" if unit not in PLAIN else "")
@@ -98,29 +98,29 @@ def spread_text(values: Sequence[float], unit: str = "") -> str:
 
 
 PLAIN = ("", "0/1", "0..1", "share", "count")
-"""Units that go without saying."""
+"""Units that are not printed."""
 
 
 def base_name(run: str) -> str:
-    """A run's name without the number of its repeat: `mrc loss=1% #2` is one of `mrc loss=1%`."""
+    """Return a run's name without the number of its repeat: `mrc loss=1%` for `mrc loss=1% #2`."""
     return re.sub(r" ?#\d+$", "", run) or "run"
 
 
-def grouped(runs: Measurements) -> dict[str, Measurements]:
-    """Runs by name without the repeat's number, in order; entries are the repeats."""
+def group_repeats(runs: Measurements) -> dict[str, Measurements]:
+    """Return the repeats of each run, by name without the repeat's number, in order."""
     out: dict[str, list[Any]] = {}
     for run in runs:
         out.setdefault(base_name(run[0]), []).append(run)
     return dict(out)
 
 
-def sound(runs: Measurements) -> Measurements:
+def without_failed(runs: Measurements) -> Measurements:
     """Return the runs that did not fail; where all repeats failed, the first of them, marked `(failed)`."""
     out: list[Any] = []
-    for base, repeats in grouped(runs).items():
+    for base, repeats in group_repeats(runs).items():
         sound_repeats = [repeat for repeat in repeats if not repeat[2].outcome.cause]
-        _, label, measured = repeats[0]
-        out += sound_repeats or [(f"{base} (failed)", label, measured)]
+        _, label, measurement = repeats[0]
+        out += sound_repeats or [(f"{base} (failed)", label, measurement)]
     return out
 
 
@@ -130,9 +130,9 @@ def spreads(scenario: Scenario, runs: Measurements, verdicts: Iterable[Expectati
 
 
 def _of_rules(runs: Measurements, verdicts: Iterable[ExpectationVerdict]) -> list[Spread]:
-    seeds = {name: measured.outcome.seed for name, _, measured in runs}
-    failed = {name for name, _, measured in runs if measured.outcome.cause}
-    repeats = {name: len(group) for name, group in grouped(runs).items()}
+    seeds = {name: measurement.outcome.seed for name, _, measurement in runs}
+    failed = {name for name, _, measurement in runs if measurement.outcome.cause}
+    repeats = {name: len(group) for name, group in group_repeats(runs).items()}
     spreads_by_rule: dict[tuple[str, str], Spread] = {}
     for verdict in verdicts:
         if verdict.run not in seeds:
@@ -140,9 +140,12 @@ def _of_rules(runs: Measurements, verdicts: Iterable[ExpectationVerdict]) -> lis
         key = (verdict.rule, base_name(verdict.run))
         repeat_count = repeats[key[1]]
         spread = spreads_by_rule.setdefault(
-            key, Spread(*key, [], verdict.unit, rule=True, held=repeat_count, of=repeat_count, paper=verdict.paper)
+            key,
+            Spread(
+                *key, [], verdict.unit, rule=True, repeats_held=repeat_count, repeats=repeat_count, paper=verdict.paper
+            ),
         )
-        spread.held -= not verdict.passed
+        spread.repeats_held -= not verdict.passed
         spread.seeds.append(seeds[verdict.run])
         spread.failed += verdict.run in failed
         if verdict.value is not None and verdict.run not in failed:
@@ -154,14 +157,14 @@ def _of_metrics(scenario: Scenario, runs: Measurements) -> list[Spread]:
     names = [figure.metric for figure in scenario.figures if figure.kind != "latency_cdf"]
     names += [rule.metric for rule in scenario.bounds]
     out = []
-    for run, repeats in grouped(runs).items():
+    for run, repeats in group_repeats(runs).items():
         works, ports = repeats[0][2].outcome.works(), repeats[0][2].plan.measure.queues
         for name in dict.fromkeys(names):
             metric = find(name, works, ports)
             if metric is None:
                 continue
-            sound_repeats = [measured for _, _, measured in repeats if not measured.outcome.cause]
-            values = [(measured.value(name), measured.outcome.seed) for measured in sound_repeats]
+            sound_repeats = [measurement for _, _, measurement in repeats if not measurement.outcome.cause]
+            values = [(measurement.value(name), measurement.outcome.seed) for measurement in sound_repeats]
             present = [(value, seed) for value, seed in values if value is not None]
             failed = len(repeats) - len(sound_repeats)
             if present or failed:

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 
 from mrc_testbed.console import units
 from mrc_testbed.experiments.language.model import Figure, Scenario
-from mrc_testbed.experiments.metrics.repeats import grouped
+from mrc_testbed.experiments.metrics.repeats import group_repeats
 from mrc_testbed.experiments.report import paper_reference
 from mrc_testbed.experiments.report.canvas import Drawn, Runs, canvas_of, legend, scale_of, styles, title_of
 
@@ -73,7 +73,7 @@ class _Line:
 
 def _lines(figure: Figure, runs: Runs) -> list[_Line]:
     lines_by_label: dict[str, _Line] = {}
-    for repeats in grouped(runs).values():
+    for repeats in group_repeats(runs).values():
         _, labels, measured = repeats[0]
         values = [
             value

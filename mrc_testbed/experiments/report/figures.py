@@ -17,7 +17,7 @@ from mrc_testbed.experiments.language.expand import label_parts
 from mrc_testbed.experiments.language.model import Figure, Scenario
 from mrc_testbed.experiments.metrics.assertions import matches, show
 from mrc_testbed.experiments.metrics.metric_values import RECOVERED_SHARE, Measurement
-from mrc_testbed.experiments.metrics.repeats import base_name, grouped, spread_text
+from mrc_testbed.experiments.metrics.repeats import base_name, group_repeats, spread_text
 from mrc_testbed.experiments.report import paper_reference
 from mrc_testbed.experiments.report.canvas import (
     COLOURS,
@@ -90,7 +90,7 @@ def over_time(name: str, figure: Figure, scenario: Scenario, runs: Runs) -> Draw
     """A series metric over time, one line a run, and the paper's."""
     title = title_of(figure, runs)
     canvas, (axes,) = canvas_of(title)
-    groups = dict(list(grouped(runs).items())[:RUNS_MAX])
+    groups = dict(list(group_repeats(runs).items())[:RUNS_MAX])
     statements, remarks, label, median_of = [], [], "", {}
     looks = styles(list(groups))
     for run, repeats in groups.items():
@@ -122,14 +122,14 @@ def over_time(name: str, figure: Figure, scenario: Scenario, runs: Runs) -> Draw
     every = runs[0][2].outcome.series.every_s if runs else 0.0
     text = f"{title}, {label}, over time, one point each {units.show_seconds(every)}. {'; '.join(statements)}."
     mark_count = max((len(fault_times(measurement)) for _, _, measurement in runs), default=0)
-    if len(runs) > len(grouped(runs)):
+    if len(runs) > len(group_repeats(runs)):
         text += " Lines are medians of the repeats, bands reach from the lowest to the highest."
     if mark_count > MARKS_MAX:
         text += f" Its {mark_count} beginnings and ends of faults are in the bars below."
     elif differ:
         text += " Runs have different faults, which are marked below, run by run."
-    if len(grouped(runs)) > RUNS_MAX:
-        text += f" Drawn are the first {RUNS_MAX} of {len(grouped(runs))} runs."
+    if len(group_repeats(runs)) > RUNS_MAX:
+        text += f" Drawn are the first {RUNS_MAX} of {len(group_repeats(runs))} runs."
     return Drawn(name, title, text, canvas, remarks)
 
 
@@ -197,7 +197,7 @@ def _paper_lines(axes: Axes, scenario: Scenario, points_by_run: dict[str, Any]) 
 def bars(name: str, figure: Figure, _scenario: Scenario, runs: Runs) -> Drawn:
     """One bar a run, with its number; repeats as the median with a line from the lowest to the highest."""
     title = title_of(figure, runs)
-    groups = grouped(runs)
+    groups = group_repeats(runs)
     canvas, (axes,) = canvas_of(title, max(2.2, 0.42 * len(groups) + 1.2))
     label, rows = "", []
     for run, repeats in groups.items():

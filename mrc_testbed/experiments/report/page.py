@@ -18,7 +18,7 @@ from mrc_testbed.experiments.language.model import Scenario
 from mrc_testbed.experiments.language.yaml_loader import ScenarioError, read
 from mrc_testbed.experiments.metrics.assertions import ALWAYS, NO_RUN, judge
 from mrc_testbed.experiments.metrics.metric_values import Measurement
-from mrc_testbed.experiments.metrics.repeats import base_name, grouped, sound, spreads
+from mrc_testbed.experiments.metrics.repeats import base_name, group_repeats, spreads, without_failed
 from mrc_testbed.experiments.report import sections
 from mrc_testbed.experiments.report.canvas import Runs
 from mrc_testbed.experiments.report.ev_strips import STATES
@@ -143,10 +143,10 @@ def _values_of_runs(scenario: Scenario, runs: Runs, page: Page, figures: Path) -
         *figures.glob("*.png"),
     ]:  # of an earlier report, which may have drawn others
         picture.unlink()
-    sound_runs = sound(runs)
+    sound_runs = without_failed(runs)
     drawings = asked_for(scenario, sound_runs)
     page.picture = file_of(drawings[0]) if drawings else None
-    groups = grouped(runs)
+    groups = group_repeats(runs)
     numbers, unmeasured = sections.numbers(sound_runs)
     return {
         "scenario": scenario,

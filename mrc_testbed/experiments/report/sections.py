@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 from markupsafe import Markup
 
 from mrc_testbed.console.units import show_size
-from mrc_testbed.experiments.metrics.assertions import ALWAYS, ExpectationVerdict, Measurements, show, told_together
+from mrc_testbed.experiments.metrics.assertions import ALWAYS, ExpectationVerdict, Measurements, merge_events, show
 from mrc_testbed.experiments.metrics.metric_values import Measurement
-from mrc_testbed.experiments.metrics.repeats import Spread, base_name, grouped, spread_text
+from mrc_testbed.experiments.metrics.repeats import Spread, base_name, group_repeats, spread_text
 from mrc_testbed.experiments.report.canvas import INK, Runs
 from mrc_testbed.experiments.report.ev_strips import EvLane, flow_svg, lanes
 from mrc_testbed.experiments.report.paper_reference import ratio_distance
@@ -80,7 +80,7 @@ class RuleRow:
 
 def rule_rows(verdicts: list[ExpectationVerdict], repeats: list[Spread]) -> list[RuleRow]:
     """Rules that did not hold first. Repeats of a rule are one row, and one more for each that failed."""
-    spreads = {(repeat.what, repeat.run): repeat for repeat in repeats if repeat.rule and repeat.of > 1}
+    spreads = {(repeat.subject, repeat.run): repeat for repeat in repeats if repeat.rule and repeat.repeats > 1}
     by_rule: dict[tuple[str, str], list[ExpectationVerdict]] = {}
     for verdict in verdicts:
         if verdict.rule != ALWAYS:
@@ -111,13 +111,13 @@ def _verdict_row(verdict: ExpectationVerdict) -> RuleRow:
 
 def _spread_row(spread: Spread, why: str | None) -> RuleRow:
     return RuleRow(
-        spread.held == spread.of,
-        spread.what,
+        spread.repeats_held == spread.repeats,
+        spread.subject,
         why,
         spread.run,
         spread.text(),
         _beside(spread.median, spread.paper),
-        count=f"{spread.held} of {spread.of}",
+        count=f"{spread.repeats_held} of {spread.repeats}",
     )
 
 
@@ -154,7 +154,7 @@ class RunTimeline:
 
 def timelines(runs: Runs, folder: Path) -> list[RunTimeline]:
     """Up to RUNS_MAX runs with at least POINTS_MIN points in time; writes their pictures to `folder`."""
-    groups = {name: repeats for name, repeats in grouped(runs).items() if is_long_enough(repeats[0][2])}
+    groups = {name: repeats for name, repeats in group_repeats(runs).items() if is_long_enough(repeats[0][2])}
     first = next((name for name in groups if name.casefold() == "mrc"), next(iter(groups), ""))
     out = []
     for run, repeats in list(groups.items())[:RUNS_MAX]:
@@ -232,9 +232,9 @@ class EventLog:
 def event_logs(runs: Runs) -> list[EventLog]:
     """Events of the first repeat of up to RUNS_MAX runs that have any."""
     out = []
-    for repeats in list(grouped(runs).values())[:RUNS_MAX]:
+    for repeats in list(group_repeats(runs).values())[:RUNS_MAX]:
         name, _, measurement = repeats[0]
-        lines = [line for _, _, line in told_together(measurement.outcome.events)]
+        lines = [line for _, _, line in merge_events(measurement.outcome.events)]
         remarks = [f"... and {len(lines) - EVENTS_SHOWN} lines more"] if len(lines) > EVENTS_SHOWN else []
         if measurement.outcome.events_dropped:
             remarks.append(f"{measurement.outcome.events_dropped} events were not kept")
@@ -248,7 +248,7 @@ def numbers(runs: Runs) -> tuple[PageTable, list[str]]:
 
     With many runs those go down the side, and only metrics in which they differ are shown.
     """
-    groups = grouped(runs)
+    groups = group_repeats(runs)
     names = list(dict.fromkeys(name for _, _, measurement in runs for name in measurement.outcome.metrics))
     values = {run: {name: _values(group, name) for name in names} for run, group in groups.items()}
     measured_names = [name for name in names if any(values[run][name] for run in groups)]
@@ -286,7 +286,7 @@ def repeat_table(repeats: list[Spread]) -> PageTable:
         ends = [
             spread_text([value], repeat.unit) for value in (repeat.median, repeat.low, repeat.high) if value is not None
         ]
-        rows.append([repeat.what, repeat.run, str(len(repeat.values)), *ends, iqr])
+        rows.append([repeat.subject, repeat.run, str(len(repeat.values)), *ends, iqr])
     return PageTable(("over the repeats", "run", "values", "median", "lowest", "highest", "middle half"), rows, 2)
 
 

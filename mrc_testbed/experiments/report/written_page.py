@@ -39,7 +39,7 @@ class Page:
 
     @property
     def has_repeated_rules(self) -> bool:
-        return any(repeat.rule and repeat.of > 1 for repeat in self.repeats)
+        return any(repeat.rule and repeat.repeats > 1 for repeat in self.repeats)
 
     @property
     def overloaded(self) -> bool:

@@ -1,12 +1,12 @@
-"""Wall time that virtual runs will take, from a short piece of one run of each variant.
+"""Estimated wall time of virtual runs, from a short piece of one run of each variant.
 
-    pieces = {run.name: measure(run) for run in chosen(planned.runs)}
+    pieces = {run.name: measure(run) for run in choose_samples(planned.runs)}
     costs = estimate(planned.runs, pieces)    # run name -> seconds of one CPU
-    text = described(planned.runs, costs, jobs=2)
+    text = describe_estimate(planned.runs, costs, jobs=2)
 
-A piece is set-up and the first moments of the work of a variant's smallest run, of those with loss or other swept
-values the middle one. What it took for the share it did is taken in proportion to what other runs of the variant have
-to move. Nothing is kept: the machine may be another, or busier.
+A piece is the set-up and the first moments of the work of a variant's smallest run (of several, such as those of a
+sweep of losses, the middle one). Its cost is scaled by the bytes that the other runs of the variant have to move.
+Nothing is stored: the next machine may be another, or busier.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ PIECE_S = 2.0
 STEPS_A_ROUND_TRIP = 2
 """Checks of the clock in a round trip of a piece."""
 MINUTE_S, HOUR_S = 60, 3600
-MEMORY_TOLD_BYTES = 1 << 30
-"""Memory of a run from which on it is told beforehand."""
+MEMORY_NOTE_BYTES = 1 << 30
+"""Memory of a run above which it is printed before the runs start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,21 +52,23 @@ def payload_bytes(run: RunPlan) -> float:
 
 
 def memory_bytes(run: RunPlan) -> int:
-    """Bytes of the buffers that a run's peers write to, nearly all of what a large run needs."""
+    """Return the bytes of the buffers that a run's peers write to, nearly all memory of a large run."""
     work, needed_bytes = run.work(), 0
     for group in work.groups:
         count = len(group.ranks)
-        rank = group.rank(0, run.seed)  # its pages are made when written to
+        rank = group.rank(0, run.seed)  # memory pages are allocated when written to
         needed_bytes += count * rank.memory_bytes(group.warm_up + group.iterations)
     return needed_bytes + sum(max(flow.depth, flow.transport.qps) * flow.message_bytes for flow in work.flows)
 
 
-def memory_described(runs: list[RunPlan], jobs: int, free_bytes: int) -> str:
-    """What the largest runs need, side by side, when that is a lot: `up to 8.7 GB of memory each`; and what to do when
-    there is less. Empty: no word is needed.
+def describe_memory(runs: list[RunPlan], jobs: int, free_bytes: int) -> str:
+    """Return the memory need of large runs as text, with advice if too little is free.
+
+    For example `up to 8.7 GB of memory each`; empty for small runs. `jobs`: runs side by side; `free_bytes`: free
+    memory of the machine.
     """
     sizes = sorted((memory_bytes(run) for run in runs), reverse=True)
-    if not sizes or sizes[0] < MEMORY_TOLD_BYTES:
+    if not sizes or sizes[0] < MEMORY_NOTE_BYTES:
         return ""
     text = f"up to {sizes[0] / 1e9:.1f} GB of memory each"
     fit = max(1, next((n for n in range(jobs, 0, -1) if sum(sizes[:n]) <= free_bytes), 0))
@@ -81,7 +83,7 @@ def measure(run: RunPlan, piece_s: float = PIECE_S) -> Piece:
     try:
         return _begin(run, piece_s)
     finally:
-        gc.collect()  # what was begun may hold gigabytes
+        gc.collect()  # the discarded run may hold gigabytes
 
 
 def _begin(run: RunPlan, piece_s: float) -> Piece:
@@ -96,8 +98,8 @@ def _begin(run: RunPlan, piece_s: float) -> Piece:
     return Piece(set_up - began, took / virtual.share_done if virtual.share_done else 0.0)
 
 
-def chosen(runs: list[RunPlan]) -> list[RunPlan]:
-    """The run of each variant to measure a piece of."""
+def choose_samples(runs: list[RunPlan]) -> list[RunPlan]:
+    """Return the run of each variant whose piece is measured."""
     out = []
     for variant in _variants(runs):
         sizes = [payload_bytes(run) for run in variant]
@@ -107,7 +109,7 @@ def chosen(runs: list[RunPlan]) -> list[RunPlan]:
 
 
 def estimate(runs: list[RunPlan], pieces: Mapping[str, Piece]) -> dict[str, float]:
-    """CPU seconds of each run by name, from pieces of the chosen runs by their names."""
+    """Return the CPU seconds of each run by name; `pieces`: by name of the sample runs."""
     costs: dict[str, float] = {}
     for variant in _variants(runs):
         sample = next(run for run in variant if run.name in pieces)
@@ -125,8 +127,8 @@ def _variants(runs: list[RunPlan]) -> list[list[RunPlan]]:
     return list(runs_by_variant.values())
 
 
-def described(runs: list[RunPlan], costs: dict[str, float], jobs: int) -> str:
-    """The estimate in words: `27 runs, about 9 min with 2 side by side`."""
+def describe_estimate(runs: list[RunPlan], costs: dict[str, float], jobs: int) -> str:
+    """Return the estimate in words: `27 runs, about 9 min with 2 side by side`."""
     jobs = max(1, min(jobs, len(runs)))
     longest_s = max((costs[run.name] for run in runs), default=0.0)
     seconds = max(longest_s, sum(costs[run.name] for run in runs) / jobs)
@@ -135,7 +137,7 @@ def described(runs: list[RunPlan], costs: dict[str, float], jobs: int) -> str:
 
 
 def duration(seconds: float) -> str:
-    """`40 s`, `9 min`, `2.5 h`."""
+    """Return a duration as text: `40 s`, `9 min`, `2.5 h`."""
     if seconds < 2 * MINUTE_S:
         return f"{max(1, round(seconds))} s"
     return f"{seconds / MINUTE_S:.0f} min" if seconds < 2 * HOUR_S else f"{seconds / HOUR_S:.1f} h"

@@ -2,7 +2,7 @@
 
     outcome = VirtualRunner().run(plan, lambda share, now: ...)
 
-The same seed gives the same outcome to the byte, on any machine: nothing here reads a clock or an unseeded die.
+The same seed gives the same outcome to the byte, on any machine: nothing here reads a clock or an unseeded generator.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ EV_FLOWS_MAX = 8
 QUEUE_DROPS = ("queue_full", "not_trimmable", "headroom_full")
 """Reasons of drops that `dropped.queue` counts."""
 TICK_SHARE = 0.5
-"""Faults at a share of the work are looked for this often, as a part of the sampling interval."""
+"""Interval between checks for faults at a share of the work, as a part of the sampling interval."""
 
 
 class VirtualRunner:
@@ -46,7 +46,7 @@ class VirtualRunner:
         try:
             return VirtualRun(plan).carry_out(watch)
         finally:
-            gc.collect()  # its fabric is full of cycles, and may hold gigabytes
+            gc.collect()  # the run's fabric is full of cycles, and may hold gigabytes
 
 
 @contextmanager
@@ -69,7 +69,7 @@ class VirtualRun:
         # In every mode but ecmp, virtual QPs have an EV for each path: the EVs of srv6.
         paths = replace(plan.fabric, mode=Mode.SRV6)
         self.control = VirtualControl(plan.control, paths)
-        # Flow-ECMP hashes QPNs: they count from the first, as on a NIC, and what collides is the seed's draw alone.
+        # Flow-ECMP hashes QPNs: QPNs count from the first, as on a NIC, so that collisions depend on the seed alone.
         with collector_off():
             self.fabric = VirtualFabric(
                 paths,
@@ -85,7 +85,7 @@ class VirtualRun:
         self.control.attach(self.fabric)
         self._slower_tiers()
         self.faults = StepRunner(VirtualFaultTarget(self.fabric, self.control))
-        self.begins = min(SETTLE_S, SETTLE_RTTS * plan.rtt_s)
+        self.start_time = min(SETTLE_S, SETTLE_RTTS * plan.rtt_s)
         self.outcome = Outcome.begin(plan, "virtual", plan.nic_bps * plan.payload_share * len(self.work.senders))
         self.flows: list[VirtualFlow] = []
         self.collectives: list[VirtualCollective] = []
@@ -95,12 +95,12 @@ class VirtualRun:
         self._owners: dict[tuple[str, int], tuple[str, Any]] = {}
         """(host, QPN) -> workload and QP."""
         self._timeline: list[FaultStep] = []
-        self._before: dict[str, Any] = {}
+        self._last_reading: dict[str, Any] = {}
 
     # ---- making -----------------------------------------------------------------------------------------
 
     def _slower_tiers(self) -> None:
-        """Ports of a tier with a rate of its own get thresholds from that rate."""
+        """Set queue thresholds of tiers with a rate of their own from that rate."""
         hosts = {host.name for host in self.plan.fabric.hosts}
         for link in self.plan.fabric.links:
             profile = self.plan.host_queues if link.lower.node in hosts else self.plan.fabric_queues
@@ -113,11 +113,11 @@ class VirtualRun:
     # ---- running ----------------------------------------------------------------------------------------
 
     def carry_out(self, watch: Watch) -> Outcome:
-        """Everything, in order: early faults, connections, work, samples, the end."""
+        """Carry out the run: early faults, connections, work, samples, the end."""
         fabric, outcome = self.fabric, self.outcome
         self.begin()
         self._step_through(self.ends, watch)
-        outcome.duration_s = fabric.now - self.begins
+        outcome.duration_s = fabric.now - self.start_time
         outcome.finished = self.plan.duration_s is not None or self._all_over()
         self._sample(fabric.now)
         self._gather()
@@ -126,7 +126,7 @@ class VirtualRun:
         return outcome
 
     def begin(self) -> None:
-        """Take everything up to the start of the work; carry_out does."""
+        """Set up the run until the start of the work; `carry_out` calls this."""
         fabric = self.fabric
         for host in fabric.hosts.values():
             host.listen(partial(self._event, host.name))
@@ -134,27 +134,27 @@ class VirtualRun:
         early_steps = [s for s in timeline if s.time.seconds is not None and s.time.seconds <= 0]
         for step in early_steps:
             self._apply(step)
-        fabric.run_until(self.begins)
+        fabric.run_until(self.start_time)
         with collector_off():
             self._make_work()
         for step in timeline:
             if step.time.seconds is not None and step.time.seconds > 0:
-                fabric.schedule(self.begins + step.time.seconds, partial(self._apply, step))
+                fabric.schedule(self.start_time + step.time.seconds, partial(self._apply, step))
         self._shares = [(s.time.share or 0.0, s) for s in timeline if s.time.seconds is None and s.undo is None]
         self._undo_of_share = {s.undo: s for s in timeline if s.time.seconds is None and s.undo is not None}
         self._begin_sampling()
 
     @property
     def ends(self) -> float:
-        """Virtual time at which it is over at the latest."""
-        return self.begins + self.plan.ends_s
+        """Latest virtual time at which the run ends."""
+        return self.start_time + self.plan.ends_s
 
     @property
     def share_done(self) -> float:
-        """Part of the work, or of the time where that is given, that lies behind (0..1)."""
+        """Share of the work that is done, or of the duration where one is given (0..1)."""
         if self.plan.duration_s is None:
             return min(self._share_done(), 1.0)
-        return min((self.fabric.now - self.begins) / self.plan.duration_s, 1.0)
+        return min((self.fabric.now - self.start_time) / self.plan.duration_s, 1.0)
 
     def _step_through(self, end: float, watch: Watch) -> None:
         fabric, every = self.fabric, self.plan.measure.every
@@ -165,10 +165,10 @@ class VirtualRun:
             if fabric.run_until(stop, limit_s=target - fabric.now):
                 return
             fabric.run_until(target)  # with a predicate the clock stays at the last event
-            watch(self.share_done, fabric.now - self.begins)
+            watch(self.share_done, fabric.now - self.start_time)
 
     def _all_over(self) -> bool:
-        return all(flow.over for flow in self.flows) and all(collective.over for collective in self.collectives)
+        return all(flow.is_over for flow in self.flows) and all(collective.is_over for collective in self.collectives)
 
     def _share_done(self) -> float:
         if not self._total_bytes:
@@ -180,18 +180,17 @@ class VirtualRun:
         latencies = self.plan.measure.latency
         for flow in self.work.flows:
             config = self.plan.config_for(flow.transport)
-            self.flows.append(VirtualFlow(self.fabric, flow, self.begins, config, self.control, latencies=latencies))
+            self.flows.append(
+                VirtualFlow(self.fabric, flow, self.start_time, config, self.control, latencies=latencies)
+            )
             self._total_bytes += flow.total_bytes or 0
         for group in self.work.groups:
             config = self.plan.config_for(group.transport)
-            made = VirtualCollective(self.fabric, group, self.begins, config, self.control, self.plan.seed)
-            self.collectives.append(made)
-            self._total_bytes += made.total_bytes
+            virtual = VirtualCollective(self.fabric, group, self.start_time, config, self.control, self.plan.seed)
+            self.collectives.append(virtual)
+            self._total_bytes += virtual.total_bytes
         for work, source, target, pairs in [
-            *(
-                (collective.plan.work, collective.plan.source, collective.plan.target, collective.pairs)
-                for collective in self.flows
-            ),
+            *((stream.plan.work, stream.plan.source, stream.plan.target, stream.pairs) for stream in self.flows),
             *(
                 (collective.plan.work, flow.source, flow.target, flow.pairs)
                 for collective in self.collectives
@@ -205,26 +204,26 @@ class VirtualRun:
     # ---- faults -----------------------------------------------------------------------------------------
 
     def _apply(self, step: FaultStep) -> None:
-        now = self.fabric.now - self.begins
+        now = self.fabric.now - self.start_time
         self.outcome.event(now, "fault", number=step.number, action=step.action, undo=step.undo, text=str(step))
         self.faults.apply(step)
-        self.control.fault(step, self.fabric.now, self.begins, self.outcome)
+        self.control.fault(step, self.fabric.now, self.start_time, self.outcome)
         self.fabric.kick()
 
     def _check_shares(self, now: float) -> None:
-        done = self._share_done()
-        due = [step for share, step in self._shares if share <= done]
-        self._shares = [(share, step) for share, step in self._shares if share > done]
+        share_done = self._share_done()
+        due = [step for share, step in self._shares if share <= share_done]
+        self._shares = [(share, step) for share, step in self._shares if share > share_done]
         for step in due:
             self._apply(step)
             undo = self._undo_of_share.get(step.number)
             if undo is not None:
                 self.fabric.schedule(now + (undo.delay_s or 0.0), partial(self._apply, undo))
 
-    # ---- looking ----------------------------------------------------------------------------------------
+    # ---- recording --------------------------------------------------------------------------------------
 
     def _event(self, host: str, event: Any) -> None:
-        t = self.fabric.now - self.begins
+        t = self.fabric.now - self.start_time
         match event:
             case PacketLost():
                 self._lost += 1
@@ -251,7 +250,7 @@ class VirtualRun:
     def _qp_died(self, t: float, host: str, event: QpError) -> None:
         work, qp = self._owners[host, event.qpn]
         evs = [(state["plane"], state["state"]) for state in qp.ev_states()] if qp.transport == "mrc" else []
-        down = down_planes(self.outcome.events, host, event.peer)
+        planes_down = down_planes(self.outcome.events, host, event.peer)
         self.outcome.event(
             t,
             "qp_error",
@@ -261,11 +260,11 @@ class VirtualRun:
             text=event.detail,
             work=work,
             evs=len(evs),
-            evs_dead=dead_evs(evs, down),
+            evs_dead=dead_evs(evs, planes_down),
         )
 
     def _note_paths(self) -> None:
-        """The EVs of every QP as they are now."""
+        """Record the current EVs of every QP."""
         for flow in (*self.flows, *self.collectives_as_flows()):
             for sender, _ in flow.pairs:
                 if sender.transport == "mrc":
@@ -273,13 +272,13 @@ class VirtualRun:
                     self.outcome.note_evs(flow.name, sender.qpn, evs)
 
     def _begin_sampling(self) -> None:
-        self._before = self._reading()
+        self._last_reading = self._reading()
         if self.plan.measure.evs:
             self._note_paths()
         every = self.plan.measure.every
-        self.fabric.sample(every, self._sample, self.begins + self.plan.limit_s)
+        self.fabric.sample(every, self._sample, self.start_time + self.plan.limit_s)
         if self._shares:
-            self.fabric.sample(every * TICK_SHARE, self._check_shares, self.begins + self.plan.limit_s)
+            self.fabric.sample(every * TICK_SHARE, self._check_shares, self.start_time + self.plan.limit_s)
 
     def _reading(self) -> dict[str, Any]:
         ports = self.fabric.ports.values()
@@ -303,7 +302,7 @@ class VirtualRun:
         }
 
     def _link_bytes(self) -> dict[str, tuple[int, int]]:
-        """Bytes over each link so far, away from the hosts and towards them; of small fabrics."""
+        """Return bytes over each link so far (away from the hosts, towards the hosts); {} of large fabrics."""
         if len(self.plan.fabric.links) > LINKS_MAX:
             return {}
         ports = self.fabric.ports
@@ -313,7 +312,7 @@ class VirtualRun:
         }
 
     def _ev_packets(self) -> dict[str, dict[str, int]]:
-        """Flow name -> packets sent over each EV so far."""
+        """Return packets sent over each EV so far, by flow name; {} unless measured."""
         if not self.plan.measure.evs or len(self.flows) > EV_FLOWS_MAX:
             return {}
         out: dict[str, dict[str, int]] = {}
@@ -325,36 +324,39 @@ class VirtualRun:
         return out
 
     def collectives_as_flows(self) -> list[Any]:
-        """The flows of all collectives: one a pair of ranks."""
+        """Return the flows of all collectives: one per pair of ranks."""
         return [flow for collective in self.collectives for flow in collective.flows]
 
     def _sample(self, now: float) -> None:
-        before, after = self._before, self._reading()
-        passed = now - before["at"]
-        if passed < self.plan.measure.every * 1e-6:
+        previous, reading = self._last_reading, self._reading()
+        elapsed_s = now - previous["at"]
+        # The last sample of a run may fall on one of the interval's: a rate over no time is left out.
+        if elapsed_s < self.plan.measure.every * 1e-6:
             return
-        self._before = after
+        self._last_reading = reading
         for flow in (*self.flows, *self.collectives_as_flows()):
             flow.reorder_max = max(flow.reorder_max, held_packets(flow.pairs))
         series = self.outcome.series
-        series.times_s.append(round(now - self.begins, 9))
-        for name, value in after["received"].items():
-            series.received_bps.setdefault(name, []).append((value - before["received"].get(name, 0)) * 8 / passed)
-        for name, sent in after["evs"].items():
-            was = before["evs"].get(name, {})
+        series.times_s.append(round(now - self.start_time, 9))
+        for name, value in reading["received"].items():
+            series.received_bps.setdefault(name, []).append((value - previous["received"].get(name, 0)) * 8 / elapsed_s)
+        for name, sent in reading["evs"].items():
+            was = previous["evs"].get(name, {})
             news = {ev: count - was.get(ev, 0) for ev, count in sent.items() if count > was.get(ev, 0)}
             series.ev_packets.setdefault(name, []).append(news)
         for key in ("lost", "retransmitted", "marked", "trimmed", "dropped", "link_lost"):
-            getattr(series, key).append(after[key] - before[key])
-        series.plane_bps.append([(a - b) * 8 / passed for a, b in zip(after["planes"], before["planes"], strict=True)])
-        for name, now_bytes in after["links"].items():
-            then = before["links"][name]
-            rates = [round((a - b) * 8 / passed) for a, b in zip(now_bytes, then, strict=True)]
+            getattr(series, key).append(reading[key] - previous[key])
+        series.plane_bps.append(
+            [(a - b) * 8 / elapsed_s for a, b in zip(reading["planes"], previous["planes"], strict=True)]
+        )
+        for name, now_bytes in reading["links"].items():
+            previous_bytes = previous["links"][name]
+            rates = [round((a - b) * 8 / elapsed_s) for a, b in zip(now_bytes, previous_bytes, strict=True)]
             series.link_bps.setdefault(name, []).append(rates)
-        for name in self._recorded():
+        for name in self._ports_to_record():
             series.queues.setdefault(name, []).append(self.fabric.ports[name].data_bytes)
 
-    def _recorded(self) -> list[str]:
+    def _ports_to_record(self) -> list[str]:
         out: list[str] = []
         for name in self.plan.measure.queues:
             if name == "last-hop":
@@ -381,6 +383,7 @@ class VirtualRun:
             "table_writes": self.control.table_writes,
             "peak_queue_bytes": {port.name: port.peak_bytes for port in ports if port.peak_bytes and port.last_hop},
         }
+        # Only fabrics with PFC have counters of pauses.
         pauses = [pause for port in ports if (pause := pause_of(port)) is not None]
         if pauses:
             outcome.counters |= {

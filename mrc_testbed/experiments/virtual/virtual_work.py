@@ -1,4 +1,4 @@
-"""Flows and collectives of a scenario on the virtual fabric. Bytes are checked at the receiver, message by message."""
+"""Flows and collectives of a scenario on the virtual fabric; receivers check each message's bytes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def connect(
     control: Any,
     pin: tuple[str, ...] = (),
 ) -> tuple[Any, Any]:
-    """One connected pair of QPs, with the controller's denylist."""
+    """Connect a pair of QPs, with the controller's denylist; return (source QP, target QP)."""
     options: dict[str, Any] = {"transport": transport.kind}
     if transport.kind == "rocev2":
         options["settings"] = rc_settings(fabric, transport)
@@ -43,7 +43,7 @@ def connect(
 
 
 def rc_settings(fabric: VirtualFabric, transport: Transport) -> RcConfig:
-    """The baseline's parameters; its line rate is that of the NIC unless the scenario sets another."""
+    """Return the parameters of RoCEv2 QPs; the line rate is the NIC's unless the scenario sets another."""
     defaults = {"line_rate_bps": fabric.links.nic.rate_bps, **rc_times(transport.clock)}
     return RcConfig.from_json({**defaults, **transport.config})
 
@@ -55,13 +55,13 @@ class VirtualFlow:
         self,
         fabric: VirtualFabric,
         flow: FlowPlan,
-        begins: float,
+        start_time: float,
         config: Config | None,
         control: Any,
         *,
         latencies: bool,
     ) -> None:
-        self.fabric, self.plan, self.begins = fabric, flow, begins
+        self.fabric, self.plan, self.start_time = fabric, flow, start_time
         self.name = f"{flow.work}:{flow.source}-{flow.target}"
         depth = max(flow.depth, flow.transport.qps)
         shape = StreamShape(self.name, flow.message_bytes, flow.messages, depth, flow.rate_bps, fabric.seed)
@@ -72,6 +72,7 @@ class VirtualFlow:
             for _ in range(flow.transport.qps)
         ]
         self.reorder_max = 0
+        # The sender has the sink check each message when it completes.
         self.sink = FlowSink(memoryview(self.memory), shape)
         host = fabric.host(flow.source)
         self.sender = FlowSender(
@@ -85,14 +86,14 @@ class VirtualFlow:
         )
         for qp, _ in self.pairs:
             host.on_completion(qp.qpn, self.sender.completed)
-        host.schedule(begins + flow.start_s, self.sender.start)
+        host.schedule(start_time + flow.start_s, self.sender.start)
         if flow.stop_s is not None:
-            host.schedule(begins + flow.stop_s, self.sender.stop)
+            host.schedule(start_time + flow.stop_s, self.sender.stop)
 
     @property
-    def over(self) -> bool:
-        """Nothing more will happen."""
-        return self.fabric.now >= self.begins + self.plan.start_s and self.sender.over
+    def is_over(self) -> bool:
+        """Whether the flow has started and its sender is over."""
+        return self.fabric.now >= self.start_time + self.plan.start_s and self.sender.over
 
     @property
     def received_bytes(self) -> int:
@@ -100,7 +101,7 @@ class VirtualFlow:
         return sum(peer.counters.bytes_received for _, peer in self.pairs)
 
     def outcome(self) -> FlowOutcome:
-        """What came of it, with the counters of its QPs."""
+        """Return the flow's outcome, with the counters of its QPs."""
         flow, sender = self.plan, self.sender
         result = FlowOutcome(
             flow.work,
@@ -113,7 +114,7 @@ class VirtualFlow:
             damaged=self.sink.damaged,
             received_bytes=self.received_bytes,
             started_s=flow.start_s,
-            finished_s=None if sender.finished_at is None else sender.finished_at - self.begins,
+            finished_s=None if sender.finished_at is None else sender.finished_at - self.start_time,
             latencies_s=sender.latencies_s or [],
         )
         add_counters(result, self.pairs)
@@ -122,12 +123,12 @@ class VirtualFlow:
 
 
 def held_packets(pairs: list[tuple[Any, Any]]) -> int:
-    """Most packets that a receiving QP holds above a hole now; 0 for the baseline, which keeps none."""
+    """Return the most packets that a receiving QP holds above a hole; 0 for RoCEv2, which keeps none."""
     return max((receiver.held_packets() for _, receiver in pairs), default=0)
 
 
 def add_counters(result: FlowOutcome, pairs: list[tuple[Any, Any]]) -> None:
-    """Counters of the senders' QPs."""
+    """Add the counters of the senders' QPs."""
     for sender, _ in pairs:
         counters = sender.counters
         result.lost += counters.lost
@@ -138,7 +139,7 @@ def add_counters(result: FlowOutcome, pairs: list[tuple[Any, Any]]) -> None:
 
 
 class RankFlow:
-    """The writes of one rank to one peer: what looks like a flow in the series."""
+    """The writes of one rank to one peer, a flow in the time series."""
 
     def __init__(self, name: str, source: str, target: str, pairs: list[tuple[Any, Any]]) -> None:
         self.name, self.source, self.target, self.pairs = name, source, target, pairs
@@ -153,9 +154,15 @@ class VirtualCollective:
     """All ranks of a collective on their hosts."""
 
     def __init__(
-        self, fabric: VirtualFabric, plan: CollectivePlan, begins: float, config: Config | None, control: Any, seed: int
+        self,
+        fabric: VirtualFabric,
+        plan: CollectivePlan,
+        start_time: float,
+        config: Config | None,
+        control: Any,
+        seed: int,
     ) -> None:
-        self.fabric, self.plan, self.begins = fabric, plan, begins
+        self.fabric, self.plan, self.start_time = fabric, plan, start_time
         iterations = plan.warm_up + plan.iterations
         self.drivers = [
             RankDriver(plan.rank(r, seed), iterations, lambda: fabric.now, fabric.host(host).schedule)
@@ -169,12 +176,13 @@ class VirtualCollective:
             for host, driver in zip(plan.ranks, self.drivers, strict=True)
         ]
         self.flows: list[RankFlow] = []
+        # Regions of all ranks come first: a connection needs the peer's.
         for r, host in enumerate(plan.ranks):
             for peer in plan.peers(r):
-                other = plan.ranks[peer]
+                peer_host = plan.ranks[peer]
                 qps = plan.transport.qps
-                pairs = [connect(fabric, host, other, plan.transport, config, control) for _ in range(qps)]
-                self.flows.append(RankFlow(f"{plan.work}:{host}-{other}", host, other, pairs))
+                pairs = [connect(fabric, host, peer_host, plan.transport, config, control) for _ in range(qps)]
+                self.flows.append(RankFlow(f"{plan.work}:{host}-{peer_host}", host, peer_host, pairs))
                 remote = {name: (region.va, region.rkey) for name, region in regions[peer].items()}
                 self.drivers[r].connect(peer, [sender for sender, _ in pairs], remote)
                 for sender, receiver in pairs:
@@ -182,7 +190,7 @@ class VirtualCollective:
                     self.drivers[peer].receives_from(receiver.qpn, r, qps)
         for host, driver in zip(plan.ranks, self.drivers, strict=True):
             fabric.host(host).listen(partial(self._event, driver))
-            fabric.host(host).schedule(begins + plan.start_s, driver.start)
+            fabric.host(host).schedule(start_time + plan.start_s, driver.start)
 
     @staticmethod
     def _event(driver: RankDriver, event: Any) -> None:
@@ -190,8 +198,8 @@ class VirtualCollective:
             driver.arrived(event.qpn, event.imm)
 
     @property
-    def over(self) -> bool:
-        """Nothing more will happen that counts: all iterations are over at all ranks, or a rank has failed."""
+    def is_over(self) -> bool:
+        """Whether all iterations have ended at all ranks, or a rank has failed."""
         return any(driver.failed for driver in self.drivers) or all(driver.done for driver in self.drivers)
 
     @property
@@ -205,18 +213,19 @@ class VirtualCollective:
         return sum(flow.received_bytes for flow in self.flows)
 
     def outcome(self) -> CollectiveOutcome:
-        """The measured iterations (those after the warm-up)."""
+        """Return the measured iterations (those after the warm-up)."""
         plan, rank = self.plan, self.drivers[0].rank
-        made = CollectiveOutcome(plan.work, plan.kind, list(plan.ranks), rank.size_bytes, rank.bus_factor)
-        made.largest_write_bytes = plan.largest_write_bytes()
-        ended = [
-            [(one.at - self.begins, one.wrong, one.computing_s) for one in driver.ended] for driver in self.drivers
+        result = CollectiveOutcome(plan.work, plan.kind, list(plan.ranks), rank.size_bytes, rank.bus_factor)
+        result.largest_write_bytes = plan.largest_write_bytes()
+        records = [
+            [(iteration.at - self.start_time, iteration.wrong, iteration.computing_s) for iteration in driver.ended]
+            for driver in self.drivers
         ]
-        made.iterations = iterations_of(plan.start_s, list(plan.ranks), ended, plan.warm_up)
-        return made
+        result.iterations = iterations_of(plan.start_s, list(plan.ranks), records, plan.warm_up)
+        return result
 
     def flow_outcomes(self) -> list[FlowOutcome]:
-        """One a pair of ranks."""
+        """Return the outcome of each pair of ranks."""
         out = []
         ends = [driver.ended[-1].at for driver in self.drivers if driver.done and driver.ended]
         for flow in self.flows:
@@ -224,9 +233,9 @@ class VirtualCollective:
             result.received_bytes, result.started_s = flow.received_bytes, self.plan.start_s
             add_counters(result, flow.pairs)
             result.reorder_max = flow.reorder_max
-            result.finished_s = max(ends) - self.begins if len(ends) == len(self.drivers) else None
+            result.finished_s = max(ends) - self.start_time if len(ends) == len(self.drivers) else None
             out.append(result)
         for host, driver in zip(self.plan.ranks, self.drivers, strict=True):
-            if driver.failed:  # its writes wait in one queue: they are counted at the first of its flows
-                next(one for one in out if one.source == host).failed = driver.failed
+            if driver.failed:  # a rank's writes wait in one queue: failed ones count at the first of its flows
+                next(outcome for outcome in out if outcome.source == host).failed = driver.failed
         return out

@@ -96,8 +96,8 @@ def test_slowed__of_fluid_runs_and_through_a_file():
     assert again.jobs == outcome.jobs
     for one in (outcome, again):
         one.flows.clear()
-        assert Measurement(one, plan()).slowed("job", once=False) == 0.5
-        assert Measurement(one, plan()).slowed("job", once=True) == 1.0
+        assert Measurement(one, plan()).slowed_share("job", once=False) == 0.5
+        assert Measurement(one, plan()).slowed_share("job", once=True) == 1.0
 
 
 # ---- many jobs in a line --------------------------------------------------------------------------------------

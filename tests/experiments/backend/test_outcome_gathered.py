@@ -126,11 +126,11 @@ def gathered_live(part):
     run = object.__new__(LiveRun)
     run.outcome, run.plan = blank("live"), SimpleNamespace(fabric=Plan(1, 2, 1, 1))
     totals = SwitchTotals()
-    totals.look(counts(0))
+    totals.update(counts(0))
     for factor in (1, 3):
         whole = counts(factor)
-        totals.look(Counts(dict(part(list(whole.switches.items()))), {}) if part is last else whole)
-    run.sampler = SimpleNamespace(counted=totals)
+        totals.update(Counts(dict(part(list(whole.switches.items()))), {}) if part is last else whole)
+    run.sampler = SimpleNamespace(switch_totals=totals)
     ports = {str(number): {"rx_dropped": {"iCRC": count, "ring full": 9}} for number, count in enumerate((40, 10, 6))}
     answers = {"h0": {"ports": {"0": {"rx_dropped": {"iCRC": 10}}}}, "h1": {"ports": dict(part(list(ports.items())))}}
     run.work = SimpleNamespace(ask_all=lambda _op, _known: dict(part(list(answers.items()))))

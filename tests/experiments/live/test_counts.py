@@ -10,7 +10,7 @@ def one(marked=0, trims=(0, 0), drops=(0, 0, 0), queue=(0, 0), lost=0):
 
 
 def look(totals, **switches):
-    return totals.look(Counts(switches, {}))
+    return totals.update(Counts(switches, {}))
 
 
 OFF = SwitchCounts(False)
@@ -80,7 +80,7 @@ def test_look__a_target_that_tells_no_queue_drops_counts_what_its_program_droppe
 def test_look__after_one_that_failed_belongs_to_no_interval():
     totals = SwitchTotals()
     look(totals, a=one(1))
-    totals.missed()
+    totals.note_gap()
     assert look(totals, a=one(5))["marked"] is None
     assert look(totals, a=one(6))["marked"] == 1
     assert totals.totals["marked"] == 5

@@ -5,7 +5,7 @@ import subprocess
 import sys
 import time
 
-from mrc_testbed.experiments.live.cpu import WAITED, CpuWatch
+from mrc_testbed.experiments.live.cpu import WAIT_SHARE, CpuWatch
 from mrc_testbed.ipc.procfs import thread_seconds
 
 
@@ -19,7 +19,7 @@ def test_a_process_without_time_to_spare_is_named():
     try:
         watch = watch_of({"h0": busy.pid, "h1": idle.pid, "gone": 2**22 + 1})
         time.sleep(0.3)  # what was before does not count
-        watch.begin()
+        watch.start()
         before, _ = thread_seconds(busy.pid)[str(busy.pid)]
         while thread_seconds(busy.pid)[str(busy.pid)][0] < before + 0.3:  # however little of the machine it gets
             time.sleep(0.02)
@@ -48,7 +48,7 @@ def test_a_process_that_waits_for_a_cpu_is_named():
     rivals = [subprocess.Popen(loop, preexec_fn=lambda: os.sched_setaffinity(0, one_cpu)) for _ in range(2)]
     try:
         watch = watch_of({"h0": rivals[0].pid})
-        watch.begin()
+        watch.start()
         before = thread_seconds(rivals[0].pid)[str(rivals[0].pid)][1]
         while thread_seconds(rivals[0].pid)[str(rivals[0].pid)][1] < before + 0.5:
             time.sleep(0.02)
@@ -57,5 +57,5 @@ def test_a_process_that_waits_for_a_cpu_is_named():
         for process in rivals:
             process.kill()
             process.wait()
-    assert report["waited"]["h0"] > WAITED and any("without a CPU: h0" in note for note in report["notes"])
+    assert report["waited"]["h0"] > WAIT_SHARE and any("without a CPU: h0" in note for note in report["notes"])
     assert "of 2 CPUs; h0 waited for one" in report["needed"] and 0 < report["used"] < 1

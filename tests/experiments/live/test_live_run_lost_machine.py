@@ -14,19 +14,19 @@ LEFT = "machine b (plane 2 (4 switches), host h2) cannot be asked: it is off"
 
 def test_run__what_has_become_of_a_lost_machine_is_told_with_its_loss(monkeypatch):
     @contextlib.contextmanager
-    def fabric(told):
+    def fabric(notices):
         try:
             yield
         finally:
-            told += [LOST, LEFT]
+            notices += [LOST, LEFT]
 
     def begun(*_):
-        told = []
+        notices = []
 
         def carry_out(_progress):
             raise FabricError(LOST)
 
-        return SimpleNamespace(fabric=fabric(told), told=told, carry_out=carry_out)
+        return SimpleNamespace(fabric=fabric(notices), notices=notices, carry_out=carry_out)
 
     monkeypatch.setattr(live_run, "LiveRun", begun)
     with pytest.raises(FabricError) as caught:

@@ -70,7 +70,7 @@ def replace(monkeypatch: pytest.MonkeyPatch, metric: Metric, value: Callable[[Me
     head, _, tail = metric.pattern.replace("PORT", "NAME").partition("NAME")
     named = "NAME" in metric.pattern or "PORT" in metric.pattern
     monkeypatch.setitem(
-        metric_values._WHOLE, metric.pattern, lambda m, word: value(m, f"{head}{word}{tail}" if named else head)
+        metric_values._RUN_METRICS, metric.pattern, lambda m, word: value(m, f"{head}{word}{tail}" if named else head)
     )
 
 
@@ -78,7 +78,7 @@ def original(metric: Metric) -> Callable[[Measurement, str, float, float], float
     """Return the function that computes a metric now."""
     if metric.series:
         return Measurement.value_between
-    whole = metric_values._WHOLE[metric.pattern]
+    whole = metric_values._RUN_METRICS[metric.pattern]
     before, _, after = metric.pattern.replace("PORT", "NAME").partition("NAME")
     return lambda m, name, _low, _high: whole(m, name.removeprefix(before).removesuffix(after))
 

@@ -16,13 +16,13 @@ from mrc_testbed.experiments.resolve.run_plan import resolve
 from mrc_testbed.experiments.runner import plan_runs
 from mrc_testbed.experiments.virtual.estimate import (
     Piece,
-    chosen,
-    described,
+    choose_samples,
+    describe_estimate,
+    describe_memory,
     duration,
     estimate,
     measure,
     memory_bytes,
-    memory_described,
     payload_bytes,
 )
 from mrc_testbed.experiments.virtual.virtual_run import VirtualRun
@@ -53,7 +53,7 @@ def with_transport(run, **changes):
 
 def test_estimate__one_piece_a_variant_and_in_proportion_to_the_bytes(tmp_path):
     runs = runs_of(tmp_path)
-    pieces = {run.name: Piece(1.0, 2.0) for run in chosen(runs)}
+    pieces = {run.name: Piece(1.0, 2.0) for run in choose_samples(runs)}
     assert list(pieces) == ["one loss=1% size=16K", "two loss=1% size=16K"]
     costs = estimate(runs, pieces)
     assert {name: cost for name, cost in costs.items() if name.endswith("16K")}.keys() == {
@@ -61,21 +61,21 @@ def test_estimate__one_piece_a_variant_and_in_proportion_to_the_bytes(tmp_path):
     }
     assert set(costs.values()) == {3.0, 9.0}
     assert (
-        described(runs, costs, 2)
+        describe_estimate(runs, costs, 2)
         == "12 runs, about 36 s with 2 side by side (a short piece of each variant was measured)"
     )
-    assert described(runs[:1], {runs[0].name: 500.0}, 8).startswith("1 runs, about 8 min (")
+    assert describe_estimate(runs[:1], {runs[0].name: 500.0}, 8).startswith("1 runs, about 8 min (")
 
 
 def test_memory__is_told_when_it_is_a_lot_and_what_to_do_when_there_is_less(tmp_path):
     runs = runs_of(tmp_path, TEXT.replace("[16K, 64K]", "[16K, 1G]"))
     largest = max(memory_bytes(run) for run in runs)
     assert largest == 2 * ((1 << 30) + (1 << 29)), "two ranks, data and what comes in while it is reduced"
-    assert memory_described(runs, 2, 8 << 30) == "up to 3.2 GB of memory each"
-    assert memory_described(runs, 2, 5 << 30) == "up to 3.2 GB of memory each, and 5.4 GB are free: give --jobs 1"
-    assert memory_described(runs, 2, 1 << 30).endswith("and 1.1 GB are free: give --jobs 1")
-    assert memory_described(runs, 1, 1 << 30).endswith("runs will fail or swap")
-    assert memory_described(runs_of(tmp_path), 2, 1 << 20) == ""
+    assert describe_memory(runs, 2, 8 << 30) == "up to 3.2 GB of memory each"
+    assert describe_memory(runs, 2, 5 << 30) == "up to 3.2 GB of memory each, and 5.4 GB are free: give --jobs 1"
+    assert describe_memory(runs, 2, 1 << 30).endswith("and 1.1 GB are free: give --jobs 1")
+    assert describe_memory(runs, 1, 1 << 30).endswith("runs will fail or swap")
+    assert describe_memory(runs_of(tmp_path), 2, 1 << 20) == ""
 
 
 def test_measure__a_run_that_ends_within_its_piece(tmp_path):
@@ -84,7 +84,7 @@ def test_measure__a_run_that_ends_within_its_piece(tmp_path):
 
 
 def test_measure__in_other_processes(tmp_path):
-    runs = chosen(runs_of(tmp_path))
+    runs = choose_samples(runs_of(tmp_path))
     with WorkerPool(2) as crew:
         pieces = {run.name: piece for run, piece in crew.measure(runs)}
         assert pieces.keys() == {run.name for run in runs} and all(piece.work_s > 0 for piece in pieces.values())
