@@ -13,10 +13,10 @@ PROGRAM = """
 
 
 def test_bug__names_the_program_and_asks_for_a_report(monkeypatch):
-    def broken(_text):
+    def raise_bug(_text):
         raise KeyError("nobody thought of this")
 
-    monkeypatch.setattr(parse, "parse_program", broken)
+    monkeypatch.setattr(parse, "parse_program", raise_bug)
     with pytest.raises(P4Error, match=r"internal error in the compiler \(KeyError: .*report it") as caught:
         check_program(PROGRAM)
     assert isinstance(caught.value.__cause__, KeyError)

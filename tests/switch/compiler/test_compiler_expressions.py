@@ -12,9 +12,9 @@ from tests.switch.compiled_programs import Bench
 
 INPUTS = {"a": 8, "b": 8, "c": 16, "d": 33, "e": 64, "f": 7, "w": 128, "x": 100}
 SIGNED = {"sa": 8, "sb": 8, "sd": 33, "sw": 128}
-LONG = {"y": 129, "z": 300}
+LONG_INPUTS = {"y": 129, "z": 300}
 LONG_SIGNED = {"sy": 200}
-MOST = 320
+MAX_WIDTH = 320
 """Bits of a result, and of the longest number in between."""
 TEMPLATE = """
 #include <core.p4>
@@ -41,19 +41,21 @@ control C(inout headers_t h, inout meta_t m) {{ apply {{ }} }}
 control D(packet_out b, in headers_t h) {{ apply {{ b.emit(h.o); }} }}
 V1Switch(P(), V(), I(), E(), C(), D()) main;
 """
-WIDTHS = {**INPUTS, **LONG, **SIGNED, **LONG_SIGNED}
+WIDTHS = {**INPUTS, **LONG_INPUTS, **SIGNED, **LONG_SIGNED}
 
 
 def run(expressions: list[str], rows: list[dict[str, int]]) -> list[list[int]]:
     """Values of expressions of type bit<N> for each row of inputs, by compiled code."""
-    inputs = " ".join(f"bit<{n}> {name};" for name, n in (INPUTS | LONG).items())
+    inputs = " ".join(f"bit<{n}> {name};" for name, n in (INPUTS | LONG_INPUTS).items())
     inputs += " " + " ".join(f"int<{n}> {name};" for name, n in (SIGNED | LONG_SIGNED).items())
     pad = -sum(WIDTHS.values()) % 8 or 8
     text = TEMPLATE.format(
         inputs=inputs,
         pad=pad,
-        outputs=" ".join(f"bit<{MOST}> r{i};" for i in range(len(expressions))),
-        body="\n".join(f"        h.o.r{i} = (bit<{MOST}>)({expression});" for i, expression in enumerate(expressions)),
+        outputs=" ".join(f"bit<{MAX_WIDTH}> r{i};" for i in range(len(expressions))),
+        body="\n".join(
+            f"        h.o.r{i} = (bit<{MAX_WIDTH}>)({expression});" for i, expression in enumerate(expressions)
+        ),
     )
     bench = Bench(compile_program(text))
     out = []
@@ -61,7 +63,7 @@ def run(expressions: list[str], rows: list[dict[str, int]]) -> list[list[int]]:
         value = bits = 0
         for name, n in WIDTHS.items():
             value, bits = value << n | (row.get(name, 0) & (1 << n) - 1), bits + n
-        size = MOST // 8
+        size = MAX_WIDTH // 8
         frame = (value << pad).to_bytes((bits + pad) // 8, "big") + bytes(size * len(expressions))
         ((_, sent),) = bench.send(1, frame)
         out.append([int.from_bytes(sent[size * i : size * (i + 1)], "big") for i in range(len(expressions))])
@@ -129,12 +131,12 @@ CASES = [
 
 def test_worked_examples__widths_wrap_signs_and_shifts():
     got = run([text for text, _, _ in CASES], [row for _, row, _ in CASES])
-    wrong = [
+    mismatches = [
         f"{text} with {row}: {got[i][i]:#x}, expected {want:#x}"
         for i, (text, row, want) in enumerate(CASES)
         if got[i][i] != want
     ]
-    assert wrong == []
+    assert mismatches == []
 
 
 @dataclass
@@ -153,7 +155,7 @@ class Random:
             value = wrap(value, n, signed)
             text = f"{n}{'s' if signed else 'w'}{value & (1 << n) - 1}"
             return text, n, lambda row: value
-        names = [*(SIGNED if signed else INPUTS), *list(LONG_SIGNED if signed else LONG) * 3 * self.long]
+        names = [*(SIGNED if signed else INPUTS), *list(LONG_SIGNED if signed else LONG_INPUTS) * 3 * self.long]
         name = self.rng.choice(names)
         n = WIDTHS[name]
         return f"h.i.{name}", n, lambda row: wrap(row[name], n, signed)
@@ -168,9 +170,9 @@ class Random:
 
     def binary(self, depth: int, signed: bool):
         op = self.rng.choice(["+", "-", "*", "&", "|", "^", "|+|", "|-|"])
-        left, n, f = self.make(depth, signed)
-        right, _, g = self.make(depth, signed)
-        right = f"({'int' if signed else 'bit'}<{n}>)({right})"
+        left_text, n, f = self.make(depth, signed)
+        right_text, _, g = self.make(depth, signed)
+        right_text = f"({'int' if signed else 'bit'}<{n}>)({right_text})"
 
         def value(row):
             a, b = f(row), wrap(g(row), n, signed)
@@ -180,18 +182,18 @@ class Random:
             low, high = (-(1 << n - 1), (1 << n - 1) - 1) if signed else (0, (1 << n) - 1)
             return min(max(a + b if op == "|+|" else a - b, low), high)
 
-        return f"({left} {op} {right})", n, value
+        return f"({left_text} {op} {right_text})", n, value
 
     def shift(self, depth: int, signed: bool):
         op = self.rng.choice(["<<", ">>"])
-        left, n, f = self.make(depth, signed)
+        left_text, n, f = self.make(depth, signed)
         if self.rng.random() < 0.5:
-            by = self.rng.randrange(340 if self.long else 140)
-            right, g = str(by), lambda row: by
+            distance = self.rng.randrange(340 if self.long else 140)
+            right_text, g = str(distance), lambda row: distance
         else:
-            right, _, g = self.make(0, False)
+            right_text, _, g = self.make(0, False)
         return (
-            f"({left} {op} {right})",
+            f"({left_text} {op} {right_text})",
             n,
             lambda row: wrap(f(row) << min(g(row), 400) if op == "<<" else f(row) >> min(g(row), 400), n, signed),
         )
@@ -213,9 +215,9 @@ class Random:
 
     def ternary(self, depth: int, signed: bool):
         test, _, c = self.compare(depth, False)
-        left, n, f = self.make(depth, signed)
-        right, _, g = self.make(depth, signed)
-        text = f"(({test}) == 1 ? {left} : ({'int' if signed else 'bit'}<{n}>)({right}))"
+        then_text, n, f = self.make(depth, signed)
+        else_text, _, g = self.make(depth, signed)
+        text = f"(({test}) == 1 ? {then_text} : ({'int' if signed else 'bit'}<{n}>)({else_text}))"
         return text, n, lambda row: f(row) if c(row) else wrap(g(row), n, signed)
 
     def slice(self, depth: int, signed: bool):
@@ -225,18 +227,18 @@ class Random:
         return f"({text})[{high}:{low}]", high - low + 1, lambda row: f(row) >> low & (1 << high - low + 1) - 1
 
     def concat(self, depth: int, signed: bool):
-        left, n, f = self.make(depth, False)
-        right, m, g = self.make(depth, False)
-        if n + m > (MOST if self.long else 128):
+        high_text, n, f = self.make(depth, False)
+        low_text, m, g = self.make(depth, False)
+        if n + m > (MAX_WIDTH if self.long else 128):
             return self.leaf(signed)
-        return f"({left} ++ {right})", n + m, lambda row: f(row) << m | g(row)
+        return f"({high_text} ++ {low_text})", n + m, lambda row: f(row) << m | g(row)
 
     def compare(self, depth: int, signed: bool):
         op = self.rng.choice(["==", "!=", "<", ">", "<=", ">="])
-        of = self.rng.random() < 0.4
-        left, n, f = self.make(depth, of)
-        right, _, g = self.make(depth, of)
-        right = f"({'int' if of else 'bit'}<{n}>)({right})"
+        is_signed = self.rng.random() < 0.4
+        left_text, n, f = self.make(depth, is_signed)
+        right_text, _, g = self.make(depth, is_signed)
+        right_text = f"({'int' if is_signed else 'bit'}<{n}>)({right_text})"
         tests = {
             "==": int.__eq__,
             "!=": int.__ne__,
@@ -245,7 +247,11 @@ class Random:
             "<=": int.__le__,
             ">=": int.__ge__,
         }
-        return f"(bit<1>)({left} {op} {right})", 1, lambda row: int(tests[op](f(row), wrap(g(row), n, of)))
+        return (
+            f"(bit<1>)({left_text} {op} {right_text})",
+            1,
+            lambda row: int(tests[op](f(row), wrap(g(row), n, is_signed))),
+        )
 
 
 def wrap(value: int, n: int, signed: bool) -> int:
@@ -255,16 +261,16 @@ def wrap(value: int, n: int, signed: bool) -> int:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_random_expressions__compiled_code_agrees_with_python(seed):
-    rng, long = random.Random(seed), seed >= 4
-    chosen = []
+    rng, is_long = random.Random(seed), seed >= 4
+    expressions = []
     for _ in range(60):
         signed = rng.random() < 0.3
-        text, n, f = Random(rng, long).make(rng.randrange(1, 4), signed)
-        chosen.append((f"(bit<{n}>)({text})" if signed else text, n, f))
+        text, n, f = Random(rng, is_long).make(rng.randrange(1, 4), signed)
+        expressions.append((f"(bit<{n}>)({text})" if signed else text, n, f))
     rows = [{name: pick(rng, n) for name, n in WIDTHS.items()} for _ in range(25)]
-    got = run([text for text, _, _ in chosen], rows)
+    got = run([text for text, _, _ in expressions], rows)
     for row, values in zip(rows, got, strict=True):
-        for (text, n, f), value in zip(chosen, values, strict=True):
+        for (text, n, f), value in zip(expressions, values, strict=True):
             assert value == f(row) & (1 << n) - 1, f"seed {seed}: {text} with {row}"
 
 

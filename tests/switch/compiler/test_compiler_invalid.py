@@ -44,7 +44,7 @@ NUMBERS = [
         "16:44: assignment of type int: it must be known at compile time, or have a width, such as bit<32>",
     ),
 ]
-PLACES = [
+LOCATIONS = [
     (
         dict(top="control Sub() { apply { } } Sub() s;", apply="s.apply();"),
         "3:35: s: a control cannot be made at the "
@@ -219,15 +219,15 @@ HINTS = [
 ]
 
 
-@pytest.mark.parametrize(("parts", "message"), NUMBERS + PLACES + TABLES + PARSERS + DECLARATIONS + HINTS)
+@pytest.mark.parametrize(("parts", "message"), NUMBERS + LOCATIONS + TABLES + PARSERS + DECLARATIONS + HINTS)
 def test_invalid__place_cause_and_what_would_have_worked(parts, message):
     assert complaint(program(**parts)).startswith(f"program.p4:{message}")
 
 
 @pytest.mark.parametrize("version", ["20000101", "-1", "20990101"])
 def test_v1model_version__is_one_that_was(version):
-    said = complaint(f"#define V1MODEL_VERSION {version}\n" + program())
-    assert said.endswith("V1MODEL_VERSION must be 20180101 to 20200408: v1model had no others")
+    error_text = complaint(f"#define V1MODEL_VERSION {version}\n" + program())
+    assert error_text.endswith("V1MODEL_VERSION must be 20180101 to 20200408: v1model had no others")
 
 
 def test_v1switch__wants_the_directions_of_v1model():
@@ -261,8 +261,10 @@ def test_generated_c__names_the_place_of_each_statement():
         for (bit<8> i in 1 .. 3) { hdr.data.a = hdr.data.a + i; }
         switch (x) { 1: { exit; } }"""
     lines = compile_program(program(apply=apply, parse="b.extract(hdr.data);")).c_path.read_text().splitlines()
-    placed = {line.strip().rpartition(" /* program.p4:")[2] for line in lines if line.endswith(" */")}
-    assert placed >= {f"{one} */" for one in ("8:21", "16:16", "17:13", "18:22", "19:20", "20:9", "20:45", "21:27")}
+    locations = {line.strip().rpartition(" /* program.p4:")[2] for line in lines if line.endswith(" */")}
+    assert locations >= {
+        f"{location} */" for location in ("8:21", "16:16", "17:13", "18:22", "19:20", "20:9", "20:45", "21:27")
+    }
 
 
 INT_PARAMETERS = dict(
@@ -292,7 +294,7 @@ def test_int_parameters__are_the_constants_of_each_call():
     assert [table.preamble.name for table in bench.info.tables] == ["I.s.inside"]
 
 
-UNAPPLIED = dict(
+UNAPPLIED_PARTS = dict(
     local="""
     direct_counter(CounterType.packets) dc;
     direct_meter<bit<8>>(MeterType.packets) dm;
@@ -309,7 +311,7 @@ UNAPPLIED = dict(
 
 
 def test_tables_never_applied__leave_no_trace_of_their_counters_meters_and_profiles():
-    info = compile_program(program(**UNAPPLIED)).p4info
+    info = compile_program(program(**UNAPPLIED_PARTS)).p4info
     assert [table.preamble.name for table in info.tables] == ["I.t"]
     assert not info.direct_counters and not info.direct_meters
     assert [
@@ -320,13 +322,13 @@ def test_tables_never_applied__leave_no_trace_of_their_counters_meters_and_profi
 def test_bug__has_the_place_of_the_construct_the_compiler_was_at(monkeypatch):
     """The place is known in the back end too, which works on instances."""
 
-    def broken(*_):
+    def raise_bug(*_):
         raise KeyError("nobody thought of this")
 
-    monkeypatch.setattr(check_expr.ExpressionChecker, "_concat", broken)
+    monkeypatch.setattr(check_expr.ExpressionChecker, "_concat", raise_bug)
     text = program(apply="hdr.data.w = hdr.data.a ++ 24w1;")
     assert complaint(text).startswith("program.p4:16:31: internal error in the compiler (KeyError: ")
     monkeypatch.undo()
-    monkeypatch.setattr(emit_tables.TableEmitter, "_key", broken)
+    monkeypatch.setattr(emit_tables.TableEmitter, "_key", raise_bug)
     text = program(apply="t.apply();")
     assert complaint(text).startswith("program.p4:13:11: internal error in the compiler (KeyError: ")

@@ -20,8 +20,8 @@ from mrc_testbed.switch.compiler.compiler import check_program
 from mrc_testbed.switch.compiler.frontend.preprocess import preprocess
 from tests.switch.compiled_programs import P4_FOLDER, PROGRAMS
 
-LONG = int(os.environ.get("MRC_FUZZ_PROGRAMS", "0"))
-MUTANTS = LONG or 40
+LONG_RUN_MUTANTS = int(os.environ.get("MRC_FUZZ_PROGRAMS", "0"))
+MUTANTS = LONG_RUN_MUTANTS or 40
 SOURCES = sorted([*P4_FOLDER.glob("*.p4"), PROGRAMS / "srv6.p4", PROGRAMS / "spray.p4"])
 TOKEN = re.compile(r"[A-Za-z_]\w*|\d\w*|\"[^\"]*\"|&&&|\+\+|[<>=!|&+-]=|&&|\|\||\.\.|<<|\S")
 _WORDS = """
@@ -36,36 +36,36 @@ _WORDS = """
 def tokens(number: int) -> tuple[str, int, list[str]]:
     """(name, where the program's own text begins, the preprocessed text in tokens and what stands between them)."""
     name, text = preprocess(SOURCES[number], (), ())
-    own = text.rindex(f'{SOURCES[number]}" 2')
-    own = text.index("\n", own) + 1
-    pieces, at = [], own
-    for found in TOKEN.finditer(text, own):
-        pieces += [text[at : found.start()], found.group()]
-        at = found.end()
-    return name, own, [text[:own], *pieces, text[at:]]
+    text_start = text.rindex(f'{SOURCES[number]}" 2')
+    text_start = text.index("\n", text_start) + 1
+    pieces, token_end = [], text_start
+    for token in TOKEN.finditer(text, text_start):
+        pieces += [text[token_end : token.start()], token.group()]
+        token_end = token.end()
+    return name, text_start, [text[:text_start], *pieces, text[token_end:]]
 
 
 def mutant(seed: int) -> str:
     """A program with one to three tokens taken out, doubled, exchanged or replaced."""
     choose = random.Random(seed)
     pieces = list(tokens(choose.randrange(len(SOURCES)))[2])
-    places = [at for at in range(2, len(pieces), 2) if "\n#" not in pieces[at - 1]]
+    token_indices = [index for index in range(2, len(pieces), 2) if "\n#" not in pieces[index - 1]]
     for _ in range(choose.choice((1, 1, 1, 2, 3))):
-        at, other = choose.choice(places), choose.choice(places)
+        index, other_index = choose.choice(token_indices), choose.choice(token_indices)
         kind = choose.randrange(6)
         if kind == 0:
-            pieces[at] = ""
+            pieces[index] = ""
         elif kind == 1:
-            pieces[at] += " " + pieces[at]
+            pieces[index] += " " + pieces[index]
         elif kind == 2:
-            pieces[at], pieces[other] = pieces[other], pieces[at]
+            pieces[index], pieces[other_index] = pieces[other_index], pieces[index]
         elif kind == 3:
-            pieces[at] = pieces[other]
+            pieces[index] = pieces[other_index]
         elif kind == 4:
-            pieces[at] = choose.choice(_WORDS.split())
+            pieces[index] = choose.choice(_WORDS.split())
         else:
-            until = min(at + 2 * choose.randrange(1, 12), len(pieces) - 1)
-            pieces[at:until] = [""] * (until - at)
+            end_index = min(index + 2 * choose.randrange(1, 12), len(pieces) - 1)
+            pieces[index:end_index] = [""] * (end_index - index)
     return "".join(pieces)
 
 
@@ -85,7 +85,7 @@ def judge(seed: int) -> str:
         return "" if re.search(r"\w", str(error).rpartition(": ")[2]) else f"no words: {error}"
     except Exception:
         return traceback.format_exc()[-1500:]
-    if LONG and seed % 10 == 0:
+    if LONG_RUN_MUTANTS and seed % 10 == 0:
         try:
             compile_program(text)
         except P4Error as error:
@@ -93,15 +93,17 @@ def judge(seed: int) -> str:
     return "accepted"
 
 
-@pytest.mark.timeout(0 if LONG else 300)
+@pytest.mark.timeout(0 if LONG_RUN_MUTANTS else 300)
 def test_mutants__compile_or_are_refused_with_a_place():
-    wrong, accepted = {}, 0
+    failures, accepted_count = {}, 0
     for seed in range(MUTANTS):
-        found = judge(seed)
-        accepted += found == "accepted"
-        if found not in ("", "accepted"):
-            wrong[seed] = found
-            if LONG:
-                print(f"seed {seed}: {found}", flush=True)
-    assert not wrong, "\n\n".join(f"seed {seed}: {found}" for seed, found in list(wrong.items())[:5])
-    assert accepted < MUTANTS / 2, f"{accepted} of {MUTANTS} mutants have nothing wrong: the mutations are too mild"
+        verdict = judge(seed)
+        accepted_count += verdict == "accepted"
+        if verdict not in ("", "accepted"):
+            failures[seed] = verdict
+            if LONG_RUN_MUTANTS:
+                print(f"seed {seed}: {verdict}", flush=True)
+    assert not failures, "\n\n".join(f"seed {seed}: {verdict}" for seed, verdict in list(failures.items())[:5])
+    assert accepted_count < MUTANTS / 2, (
+        f"{accepted_count} of {MUTANTS} mutants have nothing wrong: the mutations are too mild"
+    )

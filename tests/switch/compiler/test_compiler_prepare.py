@@ -14,10 +14,10 @@ from tests.switch.compiled_programs import ROOT
 
 def test_prepare__runtime_and_grammar_are_in_the_cache_and_stay_as_they_are(tmp_path):
     code = "import mrc_testbed.switch.compiler; mrc_testbed.switch.compiler.prepare()"
-    made = []
+    times_by_file = []
     for _ in range(2):
         env = {**os.environ, "MRC_CACHE_DIR": str(tmp_path)}
         subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=env, check=True)
-        made.append({one.name: one.stat().st_mtime_ns for one in tmp_path.iterdir()})
-    assert sorted(name.partition("-")[0] for name in made[0]) == ["p4", "p4runtime"]
-    assert made[0] == made[1]
+        times_by_file.append({path.name: path.stat().st_mtime_ns for path in tmp_path.iterdir()})
+    assert sorted(name.partition("-")[0] for name in times_by_file[0]) == ["p4", "p4runtime"]
+    assert times_by_file[0] == times_by_file[1]

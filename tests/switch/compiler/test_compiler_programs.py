@@ -79,7 +79,7 @@ def parsing() -> Bench:
 
 
 @pytest.mark.parametrize(
-    ("sent", "error", "path", "seen"),
+    ("sent", "error", "path", "payload_value"),
     [
         ("1f", 0, 1, 0),
         ("2f", 0, 2, 0),
@@ -109,9 +109,9 @@ def parsing() -> Bench:
         ("80 ab c9 87 65", 0, 0, 0xABC98765),
     ],
 )
-def test_parser(parsing, sent, error, path, seen):
+def test_parser(parsing, sent, error, path, payload_value):
     ((_, out),) = parsing.send(1, bytes.fromhex(sent))
-    assert (out[0], out[1], int.from_bytes(out[2:6], "big")) == (error, path, seen)
+    assert (out[0], out[1], int.from_bytes(out[2:6], "big")) == (error, path, payload_value)
 
 
 def test_parser__payload_begins_where_it_stopped(parsing):
@@ -132,8 +132,8 @@ def state() -> Bench:
     return bench_of("state")
 
 
-def data(which: int, a: int = 0, b: int = 0, total: int = 0) -> bytes:
-    return bytes([which]) + a.to_bytes(4, "big") + b.to_bytes(2, "big") + total.to_bytes(2, "big") + bytes(8)
+def data(table_number: int, a: int = 0, b: int = 0, total: int = 0) -> bytes:
+    return bytes([table_number]) + a.to_bytes(4, "big") + b.to_bytes(2, "big") + total.to_bytes(2, "big") + bytes(8)
 
 
 def result(bench: Bench, frame: bytes) -> int:
@@ -145,7 +145,7 @@ def test_ternary__highest_priority_and_direct_counter(state):
     state.add("ternary_one", ((0x0A000000, 0xFF000000),), "set", priority=1, value=1)
     state.add("ternary_one", ((0x0A010000, 0xFFFF0000),), "set", priority=2, value=2)
     assert [result(state, data(1, a)) for a in (0x0A000001, 0x0A010001, 0x0B000000)] == [1, 2, 0]
-    assert sorted(one.counter.packets for one in state.device.read() if one.counter) == [1, 1]
+    assert sorted(entry.counter.packets for entry in state.device.read() if entry.counter) == [1, 1]
 
 
 def test_range__first_of_the_const_entries_wins(state):
@@ -154,8 +154,8 @@ def test_range__first_of_the_const_entries_wins(state):
 
 
 def test_lpm__longest_prefix_beside_an_exact_key(state):
-    found = [result(state, data(3, a, 1)) for a in (0x0A020000, 0x0A010203, 0x0B000000)]
-    assert found == [8, 16, 0xFFFF] and result(state, data(3, 0x0A020000, 2)) == 0xDEAD
+    results = [result(state, data(3, a, 1)) for a in (0x0A020000, 0x0A010203, 0x0B000000)]
+    assert results == [8, 16, 0xFFFF] and result(state, data(3, 0x0A020000, 2)) == 0xDEAD
 
 
 def test_optional_and_keyless(state):
@@ -181,8 +181,8 @@ def test_register__wraps_at_its_width_and_is_shared_with_egress(state):
 
 
 def test_counter__by_index(state):
-    for which in (1, 1, 9):
-        state.send(1, data(which))
+    for table_number in (1, 1, 9):
+        state.send(1, data(table_number))
     assert state.count("seen", 1) == 3
 
 

@@ -16,7 +16,7 @@ from tests.switch.compiled_programs import Bench
 
 SINGLE = ("h0", "h1", "h2", "h3")
 STACK = 3
-PLACES = (*SINGLE, *(f"st[{i}]" for i in range(STACK)))
+HEADERS = (*SINGLE, *(f"st[{i}]" for i in range(STACK)))
 ORDER = ("h0", "h1", *(f"st[{i}]" for i in range(STACK)), "h2", "h3")
 """Headers as the parser finds them and the deparser sends them."""
 TEMPLATE = """
@@ -64,21 +64,21 @@ def operations(rng: random.Random, count: int) -> list[tuple[Any, ...]]:
     """A random list of things to do; each is a tuple of a word and what it is done with."""
     out: list[tuple[Any, ...]] = []
     for _ in range(count):
-        here, there = rng.choice(PLACES), rng.choice(PLACES)
+        target, source = rng.choice(HEADERS), rng.choice(HEADERS)
         out.append(
             rng.choice(
                 (
-                    ("copy", here, there),
-                    ("drop", here),
-                    ("make", here, rng.randrange(256), rng.randrange(16), rng.randrange(4096)),
-                    ("set", here, "c", rng.randrange(4096)),
-                    ("set", here, "b", rng.randrange(16)),
-                    ("add", here, there),
+                    ("copy", target, source),
+                    ("drop", target),
+                    ("make", target, rng.randrange(256), rng.randrange(16), rng.randrange(4096)),
+                    ("set", target, "c", rng.randrange(4096)),
+                    ("set", target, "b", rng.randrange(16)),
+                    ("add", target, source),
                     ("push", rng.randrange(1, STACK + 1)),
                     ("pop", rng.randrange(1, STACK + 1)),
-                    ("keep", here),
-                    ("give", here),
-                    ("swap", here, there),
+                    ("keep", target),
+                    ("give", target),
+                    ("swap", target, source),
                 )
             )
         )
@@ -89,30 +89,30 @@ def as_p4(ops: list[tuple[Any, ...]]) -> str:
     lines = []
     for number, op in enumerate(ops):
         match op:
-            case ("copy", here, there):
-                text = f"hdr.{here} = hdr.{there};"
-            case ("drop", here):
-                text = f"hdr.{here}.setInvalid();"
-            case ("make", here, a, b, c):
-                text = f"hdr.{here}.setValid(); hdr.{here} = {{ {a}, {b}, {c} }};"
-            case ("set", here, name, value):
-                text = f"if (hdr.{here}.isValid()) {{ hdr.{here}.{name} = {value}; }}"
-            case ("add", here, there):
+            case ("copy", target, source):
+                text = f"hdr.{target} = hdr.{source};"
+            case ("drop", target):
+                text = f"hdr.{target}.setInvalid();"
+            case ("make", target, a, b, c):
+                text = f"hdr.{target}.setValid(); hdr.{target} = {{ {a}, {b}, {c} }};"
+            case ("set", target, name, value):
+                text = f"if (hdr.{target}.isValid()) {{ hdr.{target}.{name} = {value}; }}"
+            case ("add", target, source):
                 text = (
-                    f"if (hdr.{here}.isValid() && hdr.{there}.isValid()) "
-                    f"{{ hdr.{here}.a = hdr.{here}.a + (bit<8>) hdr.{there}.b; }}"
+                    f"if (hdr.{target}.isValid() && hdr.{source}.isValid()) "
+                    f"{{ hdr.{target}.a = hdr.{target}.a + (bit<8>) hdr.{source}.b; }}"
                 )
             case ("push", n):
                 text = f"hdr.st.push_front({n});"
             case ("pop", n):
                 text = f"hdr.st.pop_front({n});"
-            case ("keep", here):
-                text = f"meta.kept = hdr.{here};"
-            case ("give", here):
-                text = f"hdr.{here} = meta.kept;"
+            case ("keep", target):
+                text = f"meta.kept = hdr.{target};"
+            case ("give", target):
+                text = f"hdr.{target} = meta.kept;"
             case _:
-                _, here, there = op
-                text = f"h_t t{number} = hdr.{here}; hdr.{here} = hdr.{there}; hdr.{there} = t{number};"
+                _, target, source = op
+                text = f"h_t t{number} = hdr.{target}; hdr.{target} = hdr.{source}; hdr.{source} = t{number};"
         lines.append(f"        {text}")
     return "\n".join(lines)
 
@@ -124,40 +124,40 @@ Header = list[int] | None
 def by_hand(ops: list[tuple[Any, ...]], headers: dict[str, Header]) -> None:
     """Do it to `headers`, which has every place and `kept`."""
 
-    def move(by: int) -> None:
-        old = [headers[f"st[{i}]"] for i in range(STACK)]
+    def move(count: int) -> None:
+        elements = [headers[f"st[{i}]"] for i in range(STACK)]
         for i in range(STACK):
-            headers[f"st[{i}]"] = old[i - by] if 0 <= i - by < STACK else None
+            headers[f"st[{i}]"] = elements[i - count] if 0 <= i - count < STACK else None
 
     def copy(value: Header) -> Header:
         return None if value is None else list(value)
 
     for op in ops:
         match op:
-            case ("copy", here, there):
-                headers[here] = copy(headers[there])
-            case ("drop", here):
-                headers[here] = None
-            case ("make", here, a, b, c):
-                headers[here] = [a, b, c]
-            case ("set", here, name, value):
-                if (found := headers[here]) is not None:
-                    found["abc".index(name)] = value
-            case ("add", here, there):
-                left, right = headers[here], headers[there]
-                if left is not None and right is not None:
-                    left[0] = left[0] + right[1] & 0xFF
+            case ("copy", target, source):
+                headers[target] = copy(headers[source])
+            case ("drop", target):
+                headers[target] = None
+            case ("make", target, a, b, c):
+                headers[target] = [a, b, c]
+            case ("set", target, name, value):
+                if (header := headers[target]) is not None:
+                    header["abc".index(name)] = value
+            case ("add", target, source):
+                target_header, source_header = headers[target], headers[source]
+                if target_header is not None and source_header is not None:
+                    target_header[0] = target_header[0] + source_header[1] & 0xFF
             case ("push", n):
                 move(n)
             case ("pop", n):
                 move(-n)
-            case ("keep", here):
-                headers["kept"] = copy(headers[here])
-            case ("give", here):
-                headers[here] = copy(headers["kept"])
+            case ("keep", target):
+                headers["kept"] = copy(headers[target])
+            case ("give", target):
+                headers[target] = copy(headers["kept"])
             case _:
-                _, here, there = op
-                headers[here], headers[there] = headers[there], headers[here]
+                _, target, source = op
+                headers[target], headers[source] = headers[source], headers[target]
 
 
 def disagreement(seed: int) -> str:
@@ -169,26 +169,31 @@ def disagreement(seed: int) -> str:
     for _ in range(24):
         elements = rng.randrange(STACK + 1)
         flags = [rng.randrange(2) for _ in SINGLE]
-        headers: dict[str, Header] = dict.fromkeys((*PLACES, "kept"))
-        found = [name for name, flag in zip(SINGLE, flags, strict=True) if flag]
-        found += [f"st[{i}]" for i in range(elements)]
-        for name in found:
+        headers: dict[str, Header] = dict.fromkeys((*HEADERS, "kept"))
+        valid_headers = [name for name, flag in zip(SINGLE, flags, strict=True) if flag]
+        valid_headers += [f"st[{i}]" for i in range(elements)]
+        for name in valid_headers:
             headers[name] = [rng.randrange(256), rng.randrange(16), rng.randrange(4096)]
         first = bytes((elements << 4 | flags[0] << 3 | flags[1] << 2 | flags[2] << 1 | flags[3], 0x5A))
         payload = rng.randbytes(rng.choice((0, 1, 30)))
         sent = first + wire(headers) + payload
         by_hand(ingress, headers)
         by_hand(egress, headers)
-        wanted = first + wire(headers) + payload
+        expected = first + wire(headers) + payload
         out = bench.send(1, sent)
-        if out != [(1, wanted)]:
-            return f"seed {seed}: {sent.hex()} -> {[one.hex() for _, one in out]}, wanted {wanted.hex()}\n{program}"
+        if out != [(1, expected)]:
+            return (
+                f"seed {seed}: {sent.hex()} -> {[frame.hex() for _, frame in out]}, wanted {expected.hex()}\n{program}"
+            )
     return ""
 
 
 def wire(headers: dict[str, Header]) -> bytes:
-    found = (headers[name] for name in ORDER)
-    return b"".join((a << 16 | b << 12 | c).to_bytes(3, "big") for a, b, c in (one for one in found if one is not None))
+    ordered_headers = (headers[name] for name in ORDER)
+    return b"".join(
+        (a << 16 | b << 12 | c).to_bytes(3, "big")
+        for a, b, c in (header for header in ordered_headers if header is not None)
+    )
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -20,10 +20,10 @@ from tests.switch.compiled_programs import Bench
 from tools.campaigns.p4_random import Maker, Routine, lines, written
 
 PARTS = {
-    **{place: {"a": 8, "b": 16, "c": 4, "d": 12, "e": 32} for place in ("hdr.h", "hdr.g")},
-    **{place: {"x": 8, "y": 1, "z": 48} for place in ("meta.s", "meta.t")},
+    **{struct_name: {"a": 8, "b": 16, "c": 4, "d": 12, "e": 32} for struct_name in ("hdr.h", "hdr.g")},
+    **{struct_name: {"x": 8, "y": 1, "z": 48} for struct_name in ("meta.s", "meta.t")},
 }
-SCALARS = {f"{place}.{name}": bits for place, fields in PARTS.items() for name, bits in fields.items()}
+SCALARS = {f"{struct_name}.{name}": bits for struct_name, fields in PARTS.items() for name, bits in fields.items()}
 SCALARS |= {"meta.v": 16, "meta.w": 8, "meta.u": 6}
 LIKE = {"hdr.h": "hdr.g", "hdr.g": "hdr.h", "meta.s": "meta.t", "meta.t": "meta.s"}
 TEMPLATE = """
@@ -73,7 +73,7 @@ class Return(Exception):
     """A return statement; args[0] is its value."""
 
 
-class Small(Maker):
+class SmallProgram(Maker):
     """Blocks, calls and expressions over SCALARS: what the interpreter below knows."""
 
     scalars, parts, like = SCALARS, PARTS, LIKE
@@ -84,14 +84,14 @@ class Small(Maker):
         self.body = self.block(dict(SCALARS), 3, self.actions + self.controls, self.functions, may_return=True, size=9)
 
 
-def source(made: Small) -> str:
+def source(program: SmallProgram) -> str:
     return TEMPLATE.format(
         inputs=" ".join(f"bit<{bits}> f{i};" for i, bits in enumerate(SCALARS.values())),
-        functions="\n".join(written(function, "") for function in made.functions),
-        controls="\n".join(written(control, "") for control in made.controls),
-        actions="\n".join(written(action, "    ") for action in made.actions),
-        instances="\n".join(f"    {control.name}() {control.name}_i;" for control in made.controls),
-        body="\n".join(lines(made.body, "        ")),
+        functions="\n".join(written(function, "") for function in program.functions),
+        controls="\n".join(written(control, "") for control in program.controls),
+        actions="\n".join(written(action, "    ") for action in program.actions),
+        instances="\n".join(f"    {control.name}() {control.name}_i;" for control in program.controls),
+        body="\n".join(lines(program.body, "        ")),
         load="\n".join(f"        {name} = hdr.i.f{i};" for i, name in enumerate(SCALARS)),
         store="\n".join(f"        hdr.o.f{i} = {name};" for i, name in enumerate(SCALARS)),
     )
@@ -142,19 +142,19 @@ class Machine:
                 return self.value(e[1], frame) >> e[3] & (1 << e[2] - e[3] + 1) - 1
             case "call":
                 return self.call(e, frame)
-        left, right = self.value(e[1], frame), self.value(e[2], frame)
+        left_value, right_value = self.value(e[1], frame), self.value(e[2], frame)
         match e[0]:
             case "join":
-                return left << e[3] | right
+                return left_value << e[3] | right_value
             case "slt":
-                return int(signed(left, e[3]) < signed(right, e[3]))
+                return int(signed(left_value, e[3]) < signed(right_value, e[3]))
             case "eq" | "ne" | "lt" | "le" | "gt" | "ge":
-                return int(getattr(operator, e[0])(left, right))
+                return int(getattr(operator, e[0])(left_value, right_value))
             case "sat_add":
-                return min(left + right, (1 << e[3]) - 1)
+                return min(left_value + right_value, (1 << e[3]) - 1)
             case "sat_sub":
-                return max(left - right, 0)
-        return getattr(operator, OPERATORS[e[0]])(left, right) & (1 << e[3]) - 1
+                return max(left_value - right_value, 0)
+        return getattr(operator, OPERATORS[e[0]])(left_value, right_value) & (1 << e[3]) - 1
 
     def read(self, name: str, frame: dict[str, Any]) -> int:
         return frame[name] if name in frame else self.globals[name]
@@ -163,16 +163,16 @@ class Machine:
         (frame if name in frame else self.globals)[name] = value
 
     def call(self, e: Any, frame: dict[str, Any]) -> int:
-        of: Routine = e[1]
+        routine: Routine = e[1]
         inner = {}
-        for (way, name, _), arg in zip(of.params, e[2], strict=True):
+        for (way, name, _), arg in zip(routine.params, e[2], strict=True):
             inner[name] = 0 if way == "out" else self.value(arg, frame)
         result = 0
         try:
-            self.run(of.body, inner)
-        except Return as done:
-            result = done.args[0]
-        for (way, name, _), arg in zip(of.params, e[2], strict=True):
+            self.run(routine.body, inner)
+        except Return as returned_value:
+            result = returned_value.args[0]
+        for (way, name, _), arg in zip(routine.params, e[2], strict=True):
             if way != "in":
                 self.write(arg[1], inner[name], frame)
         return result
@@ -192,7 +192,7 @@ class Machine:
                     for name in PARTS[s[1]]:
                         self.globals[f"{s[1]}.{name}"] = self.globals[f"{s[2]}.{name}"]
                 case "list":
-                    values = [self.value(one, frame) for one in s[2]]
+                    values = [self.value(element, frame) for element in s[2]]
                     for name, value in zip(PARTS[s[1]], values, strict=True):
                         self.globals[f"{s[1]}.{name}"] = value
                 case "if":
@@ -214,26 +214,26 @@ class Machine:
         self.run(s[3], frame)
 
 
-def by_hand(made: Small, values: list[int]) -> list[int]:
+def by_hand(program: SmallProgram, values: list[int]) -> list[int]:
     machine = Machine()
     machine.globals = dict(zip(SCALARS, values, strict=True))
     with suppress(Return):
-        machine.run(made.body, {})
+        machine.run(program.body, {})
     return [machine.globals[name] for name in SCALARS]
 
 
 def pack(values: list[int]) -> bytes:
-    whole = 0
+    number = 0
     for value, bits in zip(values, SCALARS.values(), strict=True):
-        whole = whole << bits | value
-    return whole.to_bytes(sum(SCALARS.values()) // 8, "big")
+        number = number << bits | value
+    return number.to_bytes(sum(SCALARS.values()) // 8, "big")
 
 
 def disagreement(seed: int) -> str:
     """Return what the compiled program does otherwise; empty: nothing."""
-    made = Small(seed)
-    program = source(made)
-    bench = Bench(compile_program(program))
+    program = SmallProgram(seed)
+    text = source(program)
+    bench = Bench(compile_program(text))
     rng = random.Random(seed + 1)
     for _ in range(12):
         values = [
@@ -241,9 +241,9 @@ def disagreement(seed: int) -> str:
             for bits in SCALARS.values()
         ]
         ((_, sent),) = bench.send(1, pack(values))
-        wanted = pack(by_hand(made, values))
-        if sent != wanted:
-            return f"seed {seed}: {pack(values).hex()} -> {sent.hex()}, wanted {wanted.hex()}\n{program}"
+        expected_output = pack(by_hand(program, values))
+        if sent != expected_output:
+            return f"seed {seed}: {pack(values).hex()} -> {sent.hex()}, wanted {expected_output.hex()}\n{text}"
     return ""
 
 

@@ -146,11 +146,11 @@ SYNTAX = [
         "it first, or compile the file",
     ),
 ]
-NUMBERED = "control n_t(inout bit<8> x)(int n) { apply { x[n:0] = 1; } }"
-GIVEN = "control n_t(inout bit<8> x, register<bit<8>> r) { apply { r.read(x, 0); } }"
+NUMBERED_CONTROL = "control n_t(inout bit<8> x)(int n) { apply { x[n:0] = 1; } }"
+REGISTER_CONTROL = "control n_t(inout bit<8> x, register<bit<8>> r) { apply { r.read(x, 0); } }"
 CONSTRUCTORS = [
     (
-        dict(top=NUMBERED, local="n_t(3) n; n_t(9) m;", apply="n.apply(hdr.data.a);"),
+        dict(top=NUMBERED_CONTROL, local="n_t(3) n; n_t(9) m;", apply="n.apply(hdr.data.a);"),
         "3:46: slice [9:0] of bit<8>: needs 7 >= high >= low >= 0 (in n_t with n = 9)",
     ),
     (dict(top="control n_t(inout bit<8> x)(bit<8> n) { apply { x = y; } }"), "3:53: y is not declared"),
@@ -158,7 +158,10 @@ CONSTRUCTORS = [
         dict(top="control n_t(inout bit<8> x)(bit<8> n) { apply { n = x; } }", local="n_t(3) n; n_t(4) m;"),
         "3:49: assignment: n is a constant, which cannot be written to",
     ),
-    (dict(top=NUMBERED, local="n_t(hdr.data.a) n;"), "14:18: argument n of n_t of type bit<8> where int is needed"),
+    (
+        dict(top=NUMBERED_CONTROL, local="n_t(hdr.data.a) n;"),
+        "14:18: argument n of n_t of type bit<8> where int is needed",
+    ),
     (
         dict(top="control n_t(inout bit<8> x)(bit<8> n) { apply { } }", local="n_t(hdr.data.a) n;"),
         "14:18: argument n of n_t must be known at compile time",
@@ -168,7 +171,7 @@ CONSTRUCTORS = [
         "3:45: parameter r: a control is given to the constructor, `n_t(...)(o_t r)`, not to apply()",
     ),
     (
-        dict(top=GIVEN, local="n_t() n; register<bit<16>>(3) r;", apply="n.apply(hdr.data.a, r);"),
+        dict(top=REGISTER_CONTROL, local="n_t() n; register<bit<16>>(3) r;", apply="n.apply(hdr.data.a, r);"),
         "16:29: argument r of apply of type register<bit<16>> where register<bit<8>> is needed",
     ),
     (
@@ -406,7 +409,7 @@ TYPES += [
         "14:39: table u: support_timeout is true or false",
     ),
 ]
-REFUSED = [
+UNSUPPORTED_PARTS = [
     (dict(apply="clone(CloneType.E2E, 5);"), "16:9: CloneType.E2E outside the egress"),
     (dict(apply="recirculate_preserving_field_list(1);"), "16:9: recirculate outside the egress"),
     (dict(top="const list<bit<8>> L = { 1, 2 };"), "3:7: list<T> here"),
@@ -422,10 +425,10 @@ def test_wrong__place_cause_and_what_would_have_worked(parts, message):
     assert complaint(program(**parts)).startswith(f"program.p4:{message}")
 
 
-@pytest.mark.parametrize(("parts", "message"), REFUSED)
+@pytest.mark.parametrize(("parts", "message"), UNSUPPORTED_PARTS)
 def test_unsupported__refused_by_name(parts, message):
-    said = complaint(program(**parts))
-    assert said.startswith(f"program.p4:{message} ") and "not supported by the C backend" in said
+    error_text = complaint(program(**parts))
+    assert error_text.startswith(f"program.p4:{message} ") and "not supported by the C backend" in error_text
 
 
 def test_base_program__compiles():
@@ -446,14 +449,14 @@ def test_file__name_line_and_column_of_the_author(tmp_path):
 def test_config__compiles_to_the_same_and_names_the_same_places(tmp_path):
     """`config` travels over P4Runtime; the far end sees the same program and the author's file names."""
     first = compile_program(PROGRAMS / "srv6.p4")
-    again = compile_program(first.config.decode())
-    assert (again.name, again.p4info) == (first.name, first.p4info)
-    assert again.config == first.config and again.library == first.library
-    broken = first.config.decode().replace("hdr.outer.hop_limit <= 1", "hdr.outer.hop_limt <= 1")
-    assert "ingress.p4:" in complaint(broken) and "has no field hop_limt" in complaint(broken)
+    second_program = compile_program(first.config.decode())
+    assert (second_program.name, second_program.p4info) == (first.name, first.p4info)
+    assert second_program.config == first.config and second_program.library == first.library
+    bad_source = first.config.decode().replace("hdr.outer.hop_limit <= 1", "hdr.outer.hop_limt <= 1")
+    assert "ingress.p4:" in complaint(bad_source) and "has no field hop_limt" in complaint(bad_source)
 
 
-SEVERAL = """
+MISTAKES = """
     hdr.data.nothing = 1;
     bit<8> lost = hdr.data.nowhere;
     lost = 8w1;
@@ -464,7 +467,7 @@ SEVERAL = """
 def test_several_mistakes__each_is_told_once_and_no_consequence():
     """`lost` is not declared only because its declaration is wrong."""
     with pytest.raises(P4Error) as caught:
-        compile_program(program(apply=SEVERAL, top="const bit<8> X = 8w1 + 4w1;"))
+        compile_program(program(apply=MISTAKES, top="const bit<8> X = 8w1 + 4w1;"))
     lines = caught.value.lines()
     assert [line.split(": ", 2)[1] for line in lines] == ["error"] * 5
     assert [int(line.split(":")[1]) for line in lines] == sorted(int(line.split(":")[1]) for line in lines)
@@ -474,15 +477,15 @@ def test_several_mistakes__each_is_told_once_and_no_consequence():
 
 def test_several_mistakes__twenty_are_enough():
     with pytest.raises(P4Error) as caught:
-        compile_program(program(apply="".join(f"n{at}(); " for at in range(50))))
+        compile_program(program(apply="".join(f"n{number}(); " for number in range(50))))
     assert len(caught.value.lines()) == 20
 
 
 @pytest.mark.parametrize("tool", ["cpp", "gcc"])
 def test_missing_tool__named_with_the_cure(tool, tmp_path, monkeypatch):
-    found = subprocess.run(["which", "cpp"], capture_output=True, text=True, check=True).stdout.strip()
+    cpp_path = subprocess.run(["which", "cpp"], capture_output=True, text=True, check=True).stdout.strip()
     if tool == "gcc":
-        (tmp_path / "cpp").symlink_to(found)
+        (tmp_path / "cpp").symlink_to(cpp_path)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("MRC_CACHE_DIR", str(tmp_path / "cache"))
     with pytest.raises(P4Error, match=rf"^{tool} is not on PATH: install it \(Debian, Ubuntu: apt-get install"):
@@ -493,13 +496,13 @@ def test_cache__two_processes_at_once_and_nothing_left_over(tmp_path):
     program = str(PROGRAMS / "srv6.p4")
     code = f"from mrc_testbed.switch.compiler import compile_program; print(compile_program({program!r}).library)"
     env = {**os.environ, "MRC_CACHE_DIR": str(tmp_path)}
-    both = [
+    processes = [
         subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, env=env, stdout=subprocess.PIPE, text=True)
         for _ in range(2)
     ]
-    paths = {one.communicate()[0].strip() for one in both}
+    paths = {process.communicate()[0].strip() for process in processes}
     assert len(paths) == 1 and Path(paths.pop()).exists()
-    assert sorted(one.suffix for one in tmp_path.iterdir()) == [".c", ".p4info", ".so", ".tables", ".warnings"]
+    assert sorted(path.suffix for path in tmp_path.iterdir()) == [".c", ".p4info", ".so", ".tables", ".warnings"]
 
 
 def test_hostile__names_cannot_leave_a_comment_or_clash_in_c():
@@ -518,5 +521,5 @@ def test_hostile__names_cannot_leave_a_comment_or_clash_in_c():
     local = names.replace('    @name("a.b', '    /*t*/@name("a.b')
     actions, tables = local[local.index('    @name("p.q') :], local[: local.index('    @name("p.q')]
     fields = "bit<8> linux; bit<8> at; bit<8> at_; bit<8> is_valid; bit<8> INT8_MAX;"
-    made = program(local=actions + tables, apply="u.apply(); w.apply(); hdr.data.at_ = hdr.data.INT8_MAX;")
-    assert compile_program(made.replace("bit<32> w; }", f"bit<32> w; {fields} }}")).library.exists()
+    source = program(local=actions + tables, apply="u.apply(); w.apply(); hdr.data.at_ = hdr.data.INT8_MAX;")
+    assert compile_program(source.replace("bit<32> w; }", f"bit<32> w; {fields} }}")).library.exists()

@@ -36,13 +36,13 @@ def ip(*arguments: str) -> None:
     subprocess.run(["ip", *arguments], check=True, capture_output=True)
 
 
-def make_link(ours: str, theirs: str) -> None:
-    ip("link", "add", ours, "type", "veth", "peer", "name", theirs)
-    for name in (ours, theirs):
+def make_link(switch_end: str, peer_end: str) -> None:
+    ip("link", "add", switch_end, "type", "veth", "peer", "name", peer_end)
+    for name in (switch_end, peer_end):
         with open(f"/proc/sys/net/ipv6/conf/{name}/disable_ipv6", "w") as knob:
             knob.write("1")
         ip("link", "set", name, "mtu", "9216", "arp", "off", "up")
-    wait_until_up(ours, theirs)
+    wait_until_up(switch_end, peer_end)
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +66,7 @@ def no_story() -> str:
 
 def waited_s() -> float:
     """Return how long the threads of this process have been ready to run without a CPU, seconds."""
-    return sum(waited for _, waited in thread_seconds(os.getpid()).values())
+    return sum(wait_s for _, wait_s in thread_seconds(os.getpid()).values())
 
 
 class Peer:
@@ -85,11 +85,11 @@ class Peer:
 
     def receive(self) -> bytes:
         while True:
-            before = waited_s()
+            wait_before_s = waited_s()
             try:
                 return self.socket.recv(20000)
             except TimeoutError:
-                if (starved_s := waited_s() - before) < WAIT_S / 2:
+                if (starved_s := waited_s() - wait_before_s) < WAIT_S / 2:
                     raise AssertionError(
                         f"no frame in {WAIT_S:g} s, our threads were {starved_s:.2f} s without a CPU: {self.story()}"
                     ) from None
@@ -104,7 +104,7 @@ class Bench:
         self.device = P4Device(7, "mini-switch")
         self.power_on()
         self.peers = {number: Peer(f"h{number}", self.story) for number in (1, 2, 3)}
-        self.seen: list[PacketIn | PortEvent] = []
+        self.received_events: list[PacketIn | PortEvent] = []
         self.waiting: list[PacketIn | PortEvent] = []
 
     def story(self) -> str:
@@ -126,7 +126,7 @@ class Bench:
         match = FieldMatch.exact(1, dst.to_bytes(6, "big"))
         self.device.insert(TableEntry(BY_MAC, (match,), ActionCall(action, tuple(values))))
 
-    def wait_event(self, wanted: Callable[[PacketIn | PortEvent], bool]) -> PacketIn | PortEvent:
+    def wait_event(self, predicate: Callable[[PacketIn | PortEvent], bool]) -> PacketIn | PortEvent:
         """The first event not seen yet that is wanted."""
         end = time.monotonic() + WAIT_S
         while time.monotonic() < end:
@@ -134,10 +134,10 @@ class Bench:
             self.waiting += self.loop.events()
             while self.waiting:
                 event = self.waiting.pop(0)
-                self.seen.append(event)
-                if wanted(event):
+                self.received_events.append(event)
+                if predicate(event):
                     return event
-        raise AssertionError(f"no such event among {self.seen}")
+        raise AssertionError(f"no such event among {self.received_events}")
 
     def close(self) -> None:
         self.loop.close()

@@ -58,8 +58,8 @@ def call(action_id: int, *values: int) -> ActionCall:
     return ActionCall(action_id, tuple((i, canonical(v)) for i, v in enumerate(values, 1)))
 
 
-def by_mac(dst: int, action: ActionCall | None, **more: object) -> TableEntry:
-    return TableEntry(BY_MAC, (FieldMatch.exact(1, dst.to_bytes(6, "big")),), action, **more)
+def by_mac(dst: int, action: ActionCall | None, **fields: object) -> TableEntry:
+    return TableEntry(BY_MAC, (FieldMatch.exact(1, dst.to_bytes(6, "big")),), action, **fields)
 
 
 def by_hash(c: int, action: ActionCall | MemberRef | GroupRef) -> TableEntry:
@@ -72,8 +72,8 @@ def by_hash(c: int, action: ActionCall | MemberRef | GroupRef) -> TableEntry:
 def test_process__actions_reach_the_frame(device: P4Device) -> None:
     plain = frame(0, payload=b"0123456789")
     device.insert(by_mac(1, call(PUSH, 7, 0x8123)))
-    [(port, pushed)] = device.process(3, plain)
-    assert (port, pushed) == (7, plain[:12] + b"\x81\x00\x81\x23" + plain[12:])
+    [(port, tagged_frame)] = device.process(3, plain)
+    assert (port, tagged_frame) == (7, plain[:12] + b"\x81\x00\x81\x23" + plain[12:])
     device.modify(by_mac(1, call(POP, 8)))
     assert device.process(3, plain) == [(8, plain[:12] + plain[16:])]
     device.modify(by_mac(1, call(CUT, 9, 25)))
@@ -148,24 +148,24 @@ def test_load__a_bad_library_leaves_the_old_program(device: P4Device, tmp_path: 
     ):
         with pytest.raises(TableError, match=reason):
             device.load(SimpleNamespace(name="other", library=library, p4info=mini().p4info))
-    wrong = mini().p4info.__class__()
-    wrong.CopyFrom(mini().p4info)
-    wrong.tables[0].match_fields[0].bitwidth = 64
+    p4info = mini().p4info.__class__()
+    p4info.CopyFrom(mini().p4info)
+    p4info.tables[0].match_fields[0].bitwidth = 64
     with pytest.raises(TableError, match="8 bytes in P4Info but 6 in the compiled program"):
-        device.load(SimpleNamespace(name="other", library=mini().library, p4info=wrong))
+        device.load(SimpleNamespace(name="other", library=mini().library, p4info=p4info))
     assert device.process(2, frame(0)) == [(1, frame(0))]
 
 
 def test_build__failures_say_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    bad = tmp_path / "bad.c"
-    bad.write_text("int x = ;\n")
+    source = tmp_path / "bad.c"
+    source.write_text("int x = ;\n")
     monkeypatch.setenv("MRC_CACHE_DIR", str(tmp_path / "cache"))
     with pytest.raises(BuildError, match=r"bad\.c:1:9"):
-        build_shared([bad])
+        build_shared([source])
     assert list((tmp_path / "cache").iterdir()) == []
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(BuildError, match="apt-get install gcc"):
-        build_shared([bad])
+        build_shared([source])
 
 
 # ---- entries ---------------------------------------------------------------------------------------------------------
@@ -182,7 +182,7 @@ def by_acl(*matches: FieldMatch, priority: int = 1) -> TableEntry:
 EXACT, LPM, TERNARY, RANGE = FieldMatch.exact, FieldMatch.lpm, FieldMatch.ternary, FieldMatch.range
 MAC_5 = (EXACT(1, b"\5"),)
 
-REFUSED = {
+BAD_ENTRIES = {
     "unknown table": (TableEntry(0x0200_0099), "no table with id .*by_mac 0x2000001"),
     "no action": (by_mac(1, None), "by_mac: an entry needs an action"),
     "unknown action": (by_mac(1, call(99)), r"by_mac: no action with id 99 \(has: copy_wide, cut"),
@@ -214,15 +214,15 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("case", REFUSED)
+@pytest.mark.parametrize("case", BAD_ENTRIES)
 def test_insert__refusals_name_the_cause(device: P4Device, case: str) -> None:
-    entry, message = REFUSED[case]
+    entry, message = BAD_ENTRIES[case]
     with pytest.raises(TableError) as caught:
         device.insert(entry)
-    said = f"{caught.value.code}: {caught.value}"
+    error_text = f"{caught.value.code}: {caught.value}"
     if not message.split(":")[0].isupper():
         message = f"INVALID_ARGUMENT: .*{message}"
-    assert re.match(message, said)
+    assert re.match(message, error_text)
     assert [e for e in device.read() if e.table_id != BY_BOTH] == []
 
 
@@ -310,9 +310,9 @@ def test_profile__what_is_in_use_cannot_go(device: P4Device) -> None:
     device.insert_group(Group(SPRAY, 7, (GroupMember(1),)))
     device.insert(by_hash(5, GroupRef(7)))
     device.insert(by_hash(6, MemberRef(1)))
-    for delete, thing in ((device.delete_member, ProfileMember(SPRAY, 1)), (device.delete_group, Group(SPRAY, 7))):
+    for delete, argument in ((device.delete_member, ProfileMember(SPRAY, 1)), (device.delete_group, Group(SPRAY, 7))):
         with pytest.raises(TableError, match="in use") as caught:
-            delete(thing)
+            delete(argument)
         assert caught.value.code == "FAILED_PRECONDITION"
     device.delete(by_hash(5, GroupRef(7)))
     device.modify(by_hash(6, MemberRef(1)))

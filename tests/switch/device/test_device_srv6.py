@@ -23,21 +23,21 @@ def test_t0__spends_its_usid_and_sends_to_the_next(plan: Plan, size: int) -> Non
     sent = head + bytes(range(256)) * 17
     sent = sent[:size]
     next_usid, port = routes.next_hops[0]
-    expected = bytearray(sent)
-    expected[21] -= 1  # hop limit
-    expected[38:54] = carrier(next_usid, 0x2001, 0x3000).to_bytes(16, "big")
-    assert device.process(1, sent) == [(port, bytes(expected))]
+    forwarded_frame = bytearray(sent)
+    forwarded_frame[21] -= 1  # hop limit
+    forwarded_frame[38:54] = carrier(next_usid, 0x2001, 0x3000).to_bytes(16, "big")
+    assert device.process(1, sent) == [(port, bytes(forwarded_frame))]
 
 
 def test_t0__a_usid_of_nobody_is_dropped_and_tables_stay(plan: Plan) -> None:
     device = P4Device(1, "p0-t0-0")
     routes = load_routes(device, plan)
-    before: list[TableEntry] = list(device.read(defaults=True))
+    entries_before: list[TableEntry] = list(device.read(defaults=True))
     head = bytearray(frame_heads(plan, routes)[158])
     head[42:44] = b"\x27\x27"
     assert device.process(1, bytes(head) + bytes(50)) == []
     head[14:20] = b"\xff" * 6
     for length in range(0, len(head), 7):
         device.process(1, bytes(head[:length]))
-    assert list(device.read(defaults=True)) == before
-    assert len(before) > 1 + len(routes.next_hops) + len(device.schema.tables)  # adjacencies and classes too
+    assert list(device.read(defaults=True)) == entries_before
+    assert len(entries_before) > 1 + len(routes.next_hops) + len(device.schema.tables)  # adjacencies and classes too

@@ -56,21 +56,23 @@ def mac(number: int, port: int = 1, **fields) -> TableEntry:
 def state(device: P4Device) -> list[object]:
     """All that can be read, in an order that does not depend on when it was written."""
     schema = device.schema
-    out: list[object] = sorted(map(repr, device.read(defaults=True)))
-    out += [*device.read_members(), *device.read_groups(), *device.read_multicast(), *device.read_sessions()]
-    out += [device.read_counter(counter) for counter in schema.counters] + [
+    parts: list[object] = sorted(map(repr, device.read(defaults=True)))
+    parts += [*device.read_members(), *device.read_groups(), *device.read_multicast(), *device.read_sessions()]
+    parts += [device.read_counter(counter) for counter in schema.counters] + [
         device.read_register(register) for register in schema.registers
     ]
-    out += [device.read_meter(meter) for meter in schema.meters]
-    out += [
-        device.read_direct_meter(one) for one in device.read(defaults=True) if one.table_id in schema.tables_with_meter
+    parts += [device.read_meter(meter) for meter in schema.meters]
+    parts += [
+        device.read_direct_meter(entry)
+        for entry in device.read(defaults=True)
+        if entry.table_id in schema.tables_with_meter
     ]
-    return out + [sorted(map(repr, device.read_value_set(value_set).members)) for value_set in schema.value_sets]
+    return parts + [sorted(map(repr, device.read_value_set(value_set).members)) for value_set in schema.value_sets]
 
 
 def settle(device: P4Device) -> list[object]:
     """`state` without the time since the last hit."""
-    return [one.partition("idle_ns=")[0] if isinstance(one, str) else one for one in state(device)]
+    return [part.partition("idle_ns=")[0] if isinstance(part, str) else part for part in state(device)]
 
 
 class Fault(Exception):
@@ -133,28 +135,28 @@ def random_step(device: P4Device, rng: random.Random) -> None:
 
 @pytest.mark.parametrize("seed", range(12))
 def test_any_changes__are_taken_back(device: P4Device, seed: int) -> None:
-    rng, before, done = random.Random(seed), settle(device), 0
+    rng, state_before, step_count = random.Random(seed), settle(device), 0
     with device.packets_paused(), taken_back(device):
         for _ in range(60):
             try:
                 random_step(device, rng)
-                done += 1
+                step_count += 1
             except TableError:
                 continue
-        assert settle(device) != before
-    assert done > 10 and settle(device) == before
+        assert settle(device) != state_before
+    assert step_count > 10 and settle(device) == state_before
     device.insert(mac(9))  # and an ordinary write is for good
     with device.transaction():
         device.delete(mac(9))
-    assert settle(device) == before
+    assert settle(device) == state_before
 
 
 def test_a_hit_and_a_meter__come_back_as_they_were(device: P4Device) -> None:
-    ours = device.read_one(mac(1))
+    entry_before = device.read_one(mac(1))
     with taken_back(device):
         device.delete(mac(1))
-    again = device.read_one(mac(1))
-    assert again == ours and again.idle_ns >= ours.idle_ns
+    entry_after = device.read_one(mac(1))
+    assert entry_after == entry_before and entry_after.idle_ns >= entry_before.idle_ns
     bench = bench_of("meters")
     table = bench.info.tables[0].preamble.id
     default = TableEntry(table, is_default=True)
@@ -174,18 +176,18 @@ def test_one_shot_sets_and_value_sets__come_back(device: P4Device) -> None:
     number = next(iter(bench.device.schema.value_sets))
     field = bench.device.schema.value_sets[number].fields[0]
     bench.device.write_value_set(ValueSetMembers(number, ((FieldMatch(field.id, b"\5", kind=field.match),),)))
-    before = settle(bench.device)
+    state_before = settle(bench.device)
     with taken_back(bench.device):
         bench.device.write_value_set(ValueSetMembers(number))
-    assert settle(bench.device) == before
-    fresh = P4Device(2)
-    fresh.load(mini())
+    assert settle(bench.device) == state_before
+    other_device = P4Device(2)
+    other_device.load(mini())
     entry = TableEntry(BY_HASH, (FieldMatch.exact(1, b"\1"),), ActionSet((SetMember(forward(3), 2, 7),)))
-    fresh.insert(entry)
-    for change in (fresh.delete, lambda one: fresh.modify(replace(one, action=ActionSet()))):
-        with taken_back(fresh):
+    other_device.insert(entry)
+    for change in (other_device.delete, lambda old_entry: other_device.modify(replace(old_entry, action=ActionSet()))):
+        with taken_back(other_device):
             change(entry)
-        assert list(fresh.read(BY_HASH)) == [entry]
+        assert list(other_device.read(BY_HASH)) == [entry]
 
 
 def test_held__packets_see_all_or_nothing(device: P4Device) -> None:
@@ -196,12 +198,12 @@ def test_held__packets_see_all_or_nothing(device: P4Device) -> None:
 
     for prefix in (1, 2):
         device.insert(route(prefix, 1))
-    stop, seen = threading.Event(), set()
+    stop, port_pairs = threading.Event(), set()
 
     def traffic() -> None:
         while not stop.is_set():
             with device.packets_paused():
-                seen.add(tuple(device.process(1, frame(1, a=prefix << 24))[0][0] for prefix in (1, 2)))
+                port_pairs.add(tuple(device.process(1, frame(1, a=prefix << 24))[0][0] for prefix in (1, 2)))
 
     threads = [threading.Thread(target=traffic) for _ in range(2)]
     for thread in threads:
@@ -214,7 +216,7 @@ def test_held__packets_see_all_or_nothing(device: P4Device) -> None:
     stop.set()
     for thread in threads:
         thread.join()
-    assert len(seen) > 1 and all(first == second for first, second in seen)
+    assert len(port_pairs) > 1 and all(first == second for first, second in port_pairs)
     with device.packets_paused(), device.packets_paused():
         pass
     assert device.process(1, frame(1, a=1 << 24))[0][0] == 149
@@ -226,15 +228,15 @@ def test_a_write_that_could_not_be_taken_back__is_refused(monkeypatch, op):
     device = P4Device(1, "s1", seed=1)
     device.load(mini())
     device.insert(mac(1))
-    before = list(device.read(defaults=True))
+    entries_before = list(device.read(defaults=True))
     change = {
         "modify": lambda: device.modify(mac(1, port=2)),
         "delete": lambda: device.delete(mac(1)),
         "default": lambda: device.modify(TableEntry(BY_MAC, (), forward(3), is_default=True)),
     }[op]
-    with monkeypatch.context() as short:
-        short.setattr(native, "take_block", lambda *_arguments: (native.NO_MEMORY, b""))
+    with monkeypatch.context() as patch:
+        patch.setattr(native, "take_block", lambda *_arguments: (native.NO_MEMORY, b""))
         with pytest.raises(TableError, match="out of memory"), device.transaction():
             change()
-    assert list(device.read(defaults=True)) == before
+    assert list(device.read(defaults=True)) == entries_before
     device.close()

@@ -56,10 +56,12 @@ def test_forward__bursts_in_order(bench: Bench) -> None:
 
 def test_receive__vlan_tag_is_put_back(bench: Bench) -> None:
     bench.route(1, CPU_PORT)
-    plain = frame(0, payload=b"p" * 60)
-    tagged = plain[:12] + b"\x81\x00\x00\x05" + plain[12:]  # the program reads the tag's first byte as op 0
-    bench.peers[1].send(tagged)
-    assert bench.wait_event(lambda e: isinstance(e, PacketIn)) == PacketIn(7, tagged)
+    plain_frame = frame(0, payload=b"p" * 60)
+    tagged_frame = (
+        plain_frame[:12] + b"\x81\x00\x00\x05" + plain_frame[12:]
+    )  # the program reads the tag's first byte as op 0
+    bench.peers[1].send(tagged_frame)
+    assert bench.wait_event(lambda e: isinstance(e, PacketIn)) == PacketIn(7, tagged_frame)
 
 
 def test_packet_in__frames_for_the_cpu_port_and_packet_out(bench: Bench) -> None:
@@ -76,9 +78,9 @@ def test_packet_in__frames_for_the_cpu_port_and_packet_out(bench: Bench) -> None
 
 def test_link_cut__port_goes_down_and_works_again(bench: Bench) -> None:
     bench.route(1, 2)
-    while len(bench.seen) < 3:  # the first reports
+    while len(bench.received_events) < 3:  # the first reports
         bench.wait_event(lambda e: isinstance(e, PortEvent))
-    assert sorted((e.port, e.is_up) for e in bench.seen if isinstance(e, PortEvent)) == [
+    assert sorted((e.port, e.is_up) for e in bench.received_events if isinstance(e, PortEvent)) == [
         (1, True),
         (2, True),
         (3, True),
@@ -101,12 +103,12 @@ def test_link_cut__port_goes_down_and_works_again(bench: Bench) -> None:
 def test_interface_deleted__port_waits_for_its_name(bench: Bench) -> None:
     bench.route(1, 2)
     ip("link", "del", "s2")
-    gone = bench.wait_event(lambda e: isinstance(e, PortEvent) and e.port == 2 and not e.ifindex)
-    assert not gone.is_up
+    removal = bench.wait_event(lambda e: isinstance(e, PortEvent) and e.port == 2 and not e.ifindex)
+    assert not removal.is_up
     bench.peers[1].send(frame(0))
     make_link("s2", "h2")
-    back = bench.wait_event(lambda e: isinstance(e, PortEvent) and e.port == 2 and e.is_up)
-    assert back.ifindex != gone.ifindex
+    return_event = bench.wait_event(lambda e: isinstance(e, PortEvent) and e.port == 2 and e.is_up)
+    assert return_event.ifindex != removal.ifindex
     bench.peers[2] = Peer("h2")
     bench.peers[1].send(frame(0, payload=b"new cable"))
     assert bench.peers[2].receive() == frame(0, payload=b"new cable")

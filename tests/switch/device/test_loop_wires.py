@@ -54,9 +54,9 @@ class Chain:
     def send(self, payload: bytes) -> None:
         self.loop.inject(self.devices[1], frame(0, payload=payload))
 
-    def wait(self, ready: Callable[[], bool]) -> None:
+    def wait(self, condition: Callable[[], bool]) -> None:
         end = time.monotonic() + WAIT_S
-        while not ready():
+        while not condition():
             assert time.monotonic() < end, f"not within {WAIT_S:g} s; events: {self.events}"
             select.select([self.loop], [], [], 0.01)
             self.events += self.loop.events()
@@ -72,12 +72,12 @@ class Chain:
 
     def state(self, device: int, port: int) -> tuple[bool, bool] | None:
         """(up, admin_up) as last told."""
-        told = [
+        states = [
             (e.is_up, e.admin_up)
             for e in self.events
             if isinstance(e, PortEvent) and (e.device_id, e.port) == (device, port)
         ]
-        return told[-1] if told else None
+        return states[-1] if states else None
 
     def close(self) -> None:
         self.loop.close()
@@ -95,8 +95,8 @@ def test_forward__every_size_through_three_devices(chain: Chain) -> None:
     chain.route_to_cpu()
     sizes = (0, 1, 100, 4096, 4264, 5000, 9188)
     sent = [frame(0, payload=bytes([size % 251]) * size) for size in sizes]
-    for one in sent:
-        chain.loop.inject(chain.devices[1], one)
+    for data in sent:
+        chain.loop.inject(chain.devices[1], data)
     assert chain.frames(len(sent)) == sent
     ends = chain.loop.wires()
     octets = sum(map(len, sent))
@@ -113,7 +113,7 @@ def test_forward__in_order_past_a_pool_of_free_frames(chain: Chain) -> None:
         for number in range(50):
             chain.send(struct.pack(">I", burst * 50 + number))
         got = chain.frames(50 * burst + 50)
-    assert [int.from_bytes(one[-4:], "big") for one in got] == list(range(1000))
+    assert [int.from_bytes(data[-4:], "big") for data in got] == list(range(1000))
 
 
 def test_port_send__past_the_pipeline_by_a_wire(chain: Chain) -> None:
@@ -210,44 +210,44 @@ def test_traffic__delay_loss_and_rate_of_a_port_on_a_wire(chain: Chain) -> None:
     chain.devices[1].traffic.set(2, PortSettings(rate_bps=10_000_000, output=sends))
     for number in range(8):
         chain.send(bytes([number]) * 1000)
-    assert [one[-1] for one in chain.frames(6)] == [0, 1, 2, 4, 5, 6]
+    assert [data[-1] for data in chain.frames(6)] == [0, 1, 2, 4, 5, 6]
     state = chain.devices[1].traffic.state(2)
     assert state.output.lost_pkts == 2 and sum(queue.transmit_pkts for queue in state.queues) == 8
 
 
 def test_tap__hears_what_comes_to_an_end_until_it_is_told_not_to(chain: Chain) -> None:
     chain.route_to_cpu()
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    with ours:
-        ours.settimeout(WAIT_S)
-        number = chain.loop.tap_wire("l2", theirs, 20)
-        before = time.time_ns()
+    reader_end, tap_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with reader_end:
+        reader_end.settimeout(WAIT_S)
+        number = chain.loop.tap_wire("l2", tap_end, 20)
+        start_ns = time.time_ns()
         chain.send(b"p" * 100)
-        message = ours.recv(4096)
+        message = reader_end.recv(4096)
         at_ns, length, _ = struct.unpack_from("=QII", message)
         sent = frame(0, payload=b"p" * 100)
         assert message[16:] == sent[:20] and length == len(sent)
-        assert before <= at_ns <= time.time_ns()
+        assert start_ns <= at_ns <= time.time_ns()
         assert chain.loop.untap_wire(number) == 0
         chain.send(b"unheard")
         chain.frames(2)
-        assert ours.recv(4096) == b""
+        assert reader_end.recv(4096) == b""
     with pytest.raises(PortError, match=f"no tap {number}"):
         chain.loop.untap_wire(number)
 
 
 def test_tap__a_listener_that_goes_takes_it_along(chain: Chain) -> None:
     chain.route_to_cpu()
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    number = chain.loop.tap_wire("l3", theirs, 4096)
-    ours.close()
+    reader_end, tap_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    number = chain.loop.tap_wire("l3", tap_end, 4096)
+    reader_end.close()
     chain.send(b"one")
     chain.frames(1)
     with pytest.raises(PortError, match="no tap"):
         chain.loop.untap_wire(number)
-    left, right = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    with left, right, pytest.raises(PortError, match="no wire has an end"):
-        chain.loop.tap_wire("nowhere", right, 4096)
+    spare_reader, spare_tap = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with spare_reader, spare_tap, pytest.raises(PortError, match="no wire has an end"):
+        chain.loop.tap_wire("nowhere", spare_tap, 4096)
 
 
 def test_full__as_many_wait_as_in_a_ring_and_the_rest_is_counted() -> None:

@@ -29,27 +29,27 @@ BUILT_IN = TableEntry(
 )
 
 
-def few(bits: int) -> st.SearchStrategy[int]:
+def similar_numbers(bits: int) -> st.SearchStrategy[int]:
     """Numbers that often agree in their first bits, so that entries collide and cover each other."""
     return st.builds(lambda high, low: high << (bits - 4) | low, st.integers(0, 3), st.integers(0, 3))
 
 
 @st.composite
 def field_match(draw: st.DrawFn, field_id: int, kind: Match, bits: int) -> FieldMatch | None:
-    ones = (1 << bits) - 1
-    value = draw(few(bits))
+    all_ones = (1 << bits) - 1
+    value = draw(similar_numbers(bits))
     if kind == Match.EXACT:
         return FieldMatch.exact(field_id, canonical(value))
     if draw(st.integers(0, 4)) == 0:
         return None
     if kind == Match.LPM:
         length = draw(st.sampled_from([1, 2, 3, 4, bits - 3, bits - 2, bits - 1, bits]))
-        return FieldMatch.lpm(field_id, canonical(value & ones ^ value & ones >> length), length)
+        return FieldMatch.lpm(field_id, canonical(value & all_ones ^ value & all_ones >> length), length)
     if kind == Match.TERNARY:
-        mask = draw(few(bits).filter(bool))
+        mask = draw(similar_numbers(bits).filter(bool))
         return FieldMatch.ternary(field_id, canonical(value & mask), canonical(mask))
     if kind == Match.RANGE:
-        low, high = sorted((value, draw(few(bits))))
+        low, high = sorted((value, draw(similar_numbers(bits))))
         return FieldMatch.range(field_id, canonical(low), canonical(high))
     return FieldMatch.optional(field_id, canonical(value))
 
@@ -68,19 +68,19 @@ def key_of(entry: TableEntry) -> tuple[object, ...]:
 
 
 def covers(match: FieldMatch, bits: int, value: int) -> bool:
-    wanted = int.from_bytes(match.value, "big")
+    match_value = int.from_bytes(match.value, "big")
     if match.kind == Match.LPM:
-        return value >> (bits - match.prefix_len) == wanted >> (bits - match.prefix_len)
+        return value >> (bits - match.prefix_len) == match_value >> (bits - match.prefix_len)
     if match.kind == Match.TERNARY:
-        return value & int.from_bytes(match.mask, "big") == wanted
+        return value & int.from_bytes(match.mask, "big") == match_value
     if match.kind == Match.RANGE:
-        return wanted <= value <= int.from_bytes(match.high, "big")
-    return value == wanted
+        return match_value <= value <= int.from_bytes(match.high, "big")
+    return value == match_value
 
 
 def model_lookup(entries: list[TableEntry], table_id: int, values: dict[int, int]) -> ActionCall | None:
     """The action of the best entry; `entries` oldest first."""
-    best, best_rank = None, (-1, -1)
+    best_action, best_rank = None, (-1, -1)
     for entry in entries:
         fields = {m.field_id: m for m in entry.match}
         if entry.table_id != table_id or not all(
@@ -89,8 +89,8 @@ def model_lookup(entries: list[TableEntry], table_id: int, values: dict[int, int
             continue
         rank = (entry.priority, sum(m.prefix_len or 0 for m in entry.match))
         if rank > best_rank:
-            best, best_rank = entry.action, rank
-    return best
+            best_action, best_rank = entry.action, rank
+    return best_action
 
 
 def device_lookup(device: P4Device, table_id: int, values: dict[int, int]) -> list[tuple[int, bytes]]:
@@ -114,10 +114,10 @@ def test_any_writes__lookup_and_read_agree_with_the_model(table_id: int, data: s
         operation = data.draw(st.sampled_from(["insert", "insert", "insert", "modify", "delete"]))
         exists = key_of(entry) in model
         if operation == "insert":
-            refused = exists
+            is_refused = exists
         else:
-            refused = not exists
-        if refused:
+            is_refused = not exists
+        if is_refused:
             with pytest.raises(TableError) as caught:
                 getattr(device, operation)(entry)
             assert caught.value.code == ("ALREADY_EXISTS" if exists else "NOT_FOUND")
@@ -127,19 +127,19 @@ def test_any_writes__lookup_and_read_agree_with_the_model(table_id: int, data: s
             del model[key_of(entry)]
         else:
             model[key_of(entry)] = entry
-    left = list(model.values())
+    model_entries = list(model.values())
     got = [replace(e, counter=None) for e in device.read(table_id)]
-    assert got == [e for e in left if e.table_id == table_id]
+    assert got == [e for e in model_entries if e.table_id == table_id]
     for entry in got:
         assert device.read_one(entry).action == entry.action
     for _ in range(10):
-        values = {i: data.draw(few(bits)) for i, (_, bits) in WIDTHS[table_id].items()}
+        values = {i: data.draw(similar_numbers(bits)) for i, (_, bits) in WIDTHS[table_id].items()}
         if table_id == BY_ACL and values[3] in (0, 1, 2, 4, 5):
             continue  # the program sends those elsewhere
-        action = model_lookup(left, table_id, values)
+        action = model_lookup(model_entries, table_id, values)
         port = None if action is None else int.from_bytes(action.params[0][1], "big")
         default = [509] if table_id == BY_ADDR else [0] if table_id == BY_BOTH else []
-        sent = [to for to, _ in device_lookup(device, table_id, values)]
+        sent = [egress_port for egress_port, _ in device_lookup(device, table_id, values)]
         if table_id == BY_BOTH and port is None:
             assert sent == []  # no default action: egress_spec stays at drop
         else:

@@ -67,22 +67,22 @@ def test_parser_error__by_name(digests):
 
 
 def test_trace__is_a_packet_like_any_other(digests):
-    plain, traced = bench_of("digests"), digests
+    plain_bench, traced_bench = bench_of("digests"), digests
     frames = [frame(op, mac) for op in range(6) for mac in (7, 9)] + [b"", b"\1"]
-    for bench in (plain, traced):
+    for bench in (plain_bench, traced_bench):
         bench.add("seen", (9,), "NoAction")
-    for one in frames:
-        assert traced.device.trace(3, one).sent == plain.device.process(3, one)
-    assert [d.data for d in traced.device.digests()] == [d.data for d in plain.device.digests()]
-    assert traced.device.process(3, frame(1)) == [(1, frame(1))]  # the ordinary build runs again
+    for data in frames:
+        assert traced_bench.device.trace(3, data).sent == plain_bench.device.process(3, data)
+    assert [d.data for d in traced_bench.device.digests()] == [d.data for d in plain_bench.device.digests()]
+    assert traced_bench.device.process(3, frame(1)) == [(1, frame(1))]  # the ordinary build runs again
 
 
 @pytest.mark.parametrize("name", ["state", "tunnel", "controlplane", "flow"])
 def test_small_programs__trace_and_process_agree(name):
-    plain, traced = bench_of(name), bench_of(name)
+    plain_bench, traced_bench = bench_of(name), bench_of(name)
     for op in range(24):
-        one = bytes([op, 5, 3, 0, 0, 1]) * 12
-        assert traced.device.trace(1, one).sent == plain.device.process(1, one)
+        data = bytes([op, 5, 3, 0, 0, 1]) * 12
+        assert traced_bench.device.trace(1, data).sent == plain_bench.device.process(1, data)
 
 
 def test_values__registers_and_counters(digests):
@@ -95,14 +95,14 @@ def test_refused__without_a_program_or_with_another_build(digests):
         P4Device(1, "s1").trace(1, b"")
     program = compile_named("srv6")
 
-    class Other:
+    class MismatchedProgram:
         name, library, p4info = "digests", digests.device.program.library, digests.device.program.p4info
 
         def build_traced(self):
             return program.build_traced()
 
     device = P4Device(1, "s1")
-    device.load(Other())
+    device.load(MismatchedProgram())
     with pytest.raises(TableError, match="not a traced build"):
         device.trace(1, b"")
     assert device.process(3, frame(2)) == [(1, frame(2))]
@@ -112,9 +112,9 @@ def test_command(tmp_path):
     entries = tmp_path / "entries.stf"
     entries.write_text("add seen mac:9 NoAction()")
     program = str(P4_FOLDER / "digests.p4")
-    done = CliRunner().invoke(app, ["trace", program, "3", frame(1, 9).hex(), "--stf", str(entries)])
-    assert done.exit_code == 0 and "table I.seen [hdr.data.mac=9] hit: NoAction()" in done.output
-    done = CliRunner().invoke(app, ["trace", program, "3", frame(1, 8).hex(), "--json"])
-    tables = [one for one in json.loads(done.output)["steps"] if one["kind"] == "table"]
+    result = CliRunner().invoke(app, ["trace", program, "3", frame(1, 9).hex(), "--stf", str(entries)])
+    assert result.exit_code == 0 and "table I.seen [hdr.data.mac=9] hit: NoAction()" in result.output
+    result = CliRunner().invoke(app, ["trace", program, "3", frame(1, 8).hex(), "--json"])
+    tables = [step for step in json.loads(result.output)["steps"] if step["kind"] == "table"]
     assert tables[0]["key"] == {"hdr.data.mac": "0x8"} and tables[0]["hit"] is False
     assert CliRunner().invoke(app, ["trace", program, "3", "0"]).exit_code == 1

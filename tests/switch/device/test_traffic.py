@@ -11,9 +11,9 @@ from mrc_testbed.switch.device.port_numbers import CPU_PORT
 from mrc_testbed.switch.device.traffic import Impairment, PortSettings, QueueSettings, TrafficSettingError
 from tests.switch.device.traffic_devices import (
     HEAD,
-    IN,
+    INPUT_PORT,
     MS,
-    OUT,
+    OUTPUT_PORT,
     US,
     S,
     advance,
@@ -27,8 +27,8 @@ LINK = PortSettings(rate_bps=10_000_000)
 """A frame of 1250 bytes takes a millisecond."""
 
 
-def numbers(seen) -> list[int]:
-    return [one.number for one in seen]
+def numbers(sightings) -> list[int]:
+    return [sighting.number for sighting in sightings]
 
 
 # ---- rates --------------------------------------------------------------------------------------------------------
@@ -41,12 +41,12 @@ def test_nothing_set__frames_leave_as_they_come():
     out = advance(d, 5 * US)
     assert [(o.at_ns, o.number) for o in out] == [(5 * US, 1), (5 * US, 2)]
     assert (out[0].ingress_us, out[0].enq_us, out[0].waited_us, out[0].deq_depth, out[0].egress_us) == (5, 5, 0, 0, 5)
-    assert d.traffic.state(OUT).queues[0].transmit_pkts == 0  # nobody asked for this port to be counted
+    assert d.traffic.state(OUTPUT_PORT).queues[0].transmit_pkts == 0  # nobody asked for this port to be counted
 
 
 def test_rate__a_frame_arrives_when_its_last_bit_does_and_the_next_follows():
     d = device()
-    d.traffic.set(OUT, LINK)
+    d.traffic.set(OUTPUT_PORT, LINK)
     send(d, 1, 2, 3)
     assert d.next_ns == MS
     assert advance(d, MS - 1) == []
@@ -56,7 +56,7 @@ def test_rate__a_frame_arrives_when_its_last_bit_does_and_the_next_follows():
 
 def test_rate__no_burst_after_a_pause():
     d = device()
-    d.traffic.set(OUT, LINK)
+    d.traffic.set(OUTPUT_PORT, LINK)
     send(d, 1, now_ns=7)
     send(d, 2, 3, now_ns=S)
     assert [o.at_ns for o in advance(d, 2 * S)] == [MS + 7, S + MS, S + 2 * MS]
@@ -65,7 +65,7 @@ def test_rate__no_burst_after_a_pause():
 @pytest.mark.parametrize("rate", [1_000_003, 333_333_333, 7])
 def test_rate__is_exact_in_the_long_run(rate):
     d = device()
-    d.traffic.set(OUT, PortSettings(rate_bps=rate))
+    d.traffic.set(OUTPUT_PORT, PortSettings(rate_bps=rate))
     sizes = [HEAD + n % 700 for n in range(500)]
     for number, size in enumerate(sizes):
         send(d, number, size=size)
@@ -79,14 +79,14 @@ def test_rate__is_exact_in_the_long_run(rate):
 
 def test_rate_pps__spaces_frames_and_takes_no_time_on_the_wire():
     d = device()
-    d.traffic.set(OUT, PortSettings(rate_pps=3))
+    d.traffic.set(OUTPUT_PORT, PortSettings(rate_pps=3))
     send(d, 1, 2, 3, 4)
     assert [o.at_ns for o in advance(d, 2 * S)] == [0, S // 3, 2 * S // 3, S]
 
 
 def test_rate__both_limits_hold():
     d = device()
-    d.traffic.set(OUT, PortSettings(rate_bps=10_000_000, rate_pps=2000))  # a small frame waits for the second
+    d.traffic.set(OUTPUT_PORT, PortSettings(rate_bps=10_000_000, rate_pps=2000))  # a small frame waits for the second
     send(d, 1, size=125)
     send(d, 2, 3)
     assert [o.at_ns for o in advance(d, S)] == [MS // 10, MS // 2 + MS, MS // 2 + 2 * MS]
@@ -94,7 +94,7 @@ def test_rate__both_limits_hold():
 
 def test_rate__the_frame_that_egress_made_counts():
     d = device()
-    d.traffic.set(OUT, LINK)
+    d.traffic.set(OUTPUT_PORT, LINK)
     send(d, 1, cut=125)
     send(d, 2, drops=1)  # takes no time: it never leaves
     send(d, 3)
@@ -108,7 +108,7 @@ def test_rate__the_frame_that_egress_made_counts():
 
 def test_priority__seven_first_and_in_order_within():
     d = device()
-    d.traffic.set(OUT, LINK)
+    d.traffic.set(OUTPUT_PORT, LINK)
     send(d, 100)  # on the wire
     for priority in (0, 3, 7, 5, 7, 0):
         send(d, priority, priority=priority)
@@ -117,7 +117,7 @@ def test_priority__seven_first_and_in_order_within():
 
 def test_priority__a_late_one_goes_next_and_nothing_is_cut_short():
     d = device()
-    d.traffic.set(OUT, LINK)
+    d.traffic.set(OUTPUT_PORT, LINK)
     send(d, 1, 2, 3)
     send(d, 9, now_ns=MS + 1, priority=7)
     assert [(o.at_ns // MS, o.number) for o in advance(d, S)] == [(1, 1), (2, 2), (3, 9), (4, 3)]
@@ -125,7 +125,7 @@ def test_priority__a_late_one_goes_next_and_nothing_is_cut_short():
 
 def test_priority_rate__others_pass_while_it_waits_and_it_keeps_its_rate():
     d = device()
-    d.traffic.set(OUT, LINK.with_queue(7, rate_bps=2_000_000))  # 1 of 5 milliseconds
+    d.traffic.set(OUTPUT_PORT, LINK.with_queue(7, rate_bps=2_000_000))  # 1 of 5 milliseconds
     for number in range(40):
         send(d, number, priority=7)
         send(d, number, priority=0)
@@ -136,7 +136,7 @@ def test_priority_rate__others_pass_while_it_waits_and_it_keeps_its_rate():
 
 def test_priority_rate__is_kept_though_the_link_is_busy_when_it_is_due():
     d = device()
-    d.traffic.set(OUT, LINK.with_queue(7, rate_bps=3_000_000))  # due every 3 1/3 ms, the link gives whole ones
+    d.traffic.set(OUTPUT_PORT, LINK.with_queue(7, rate_bps=3_000_000))  # due every 3 1/3 ms, the link gives whole ones
     for number in range(100):
         send(d, number, priority=7)
         send(d, number, priority=0)
@@ -147,7 +147,7 @@ def test_priority_rate__is_kept_though_the_link_is_busy_when_it_is_due():
 
 def test_priority_rate__alone_it_limits_only_its_own():
     d = device()
-    d.traffic.set(OUT, PortSettings().with_queue(0, rate_pps=1000))
+    d.traffic.set(OUTPUT_PORT, PortSettings().with_queue(0, rate_pps=1000))
     send(d, 1, 2, 3)
     send(d, 4, 5, priority=1)
     assert [(o.at_ns, o.number) for o in advance(d, S)] == [(0, 1), (0, 4), (0, 5), (MS, 2), (2 * MS, 3)]
@@ -158,20 +158,20 @@ def test_priority_rate__alone_it_limits_only_its_own():
 
 def test_depth__packets_that_wait_are_counted_and_more_are_dropped():
     d = device()
-    d.traffic.set(OUT, LINK.with_queue(0, max_packets=2))
+    d.traffic.set(OUTPUT_PORT, LINK.with_queue(0, max_packets=2))
     send(d, 1, 2, 3, 4, 5)
-    queue = d.traffic.state(OUT).queues[0]
+    queue = d.traffic.state(OUTPUT_PORT).queues[0]
     assert (queue.depth_packets, queue.depth_bytes) == (2, 2500)
     assert (queue.dropped_pkts, queue.dropped_octets, queue.peak_packets) == (2, 2500, 2)
     assert numbers(advance(d, S)) == [1, 2, 3]
-    queue = d.traffic.state(OUT).queues[0]
+    queue = d.traffic.state(OUTPUT_PORT).queues[0]
     assert (queue.depth_packets, queue.depth_bytes, queue.transmit_pkts, queue.transmit_octets) == (0, 0, 3, 3750)
     assert d.stats().dropped_queue == 2
 
 
 def test_depth__bytes_and_each_queue_by_itself():
     d = device()
-    d.traffic.set(OUT, LINK.with_queue(0, max_bytes=2600).with_queue(7, max_packets=1))
+    d.traffic.set(OUTPUT_PORT, LINK.with_queue(0, max_bytes=2600).with_queue(7, max_packets=1))
     send(d, 1, 2, 3)
     send(d, 4, size=101)  # 2601 bytes would wait
     send(d, 5, size=100)
@@ -181,7 +181,7 @@ def test_depth__bytes_and_each_queue_by_itself():
 
 def test_depth__a_truncated_packet_is_as_long_as_it_will_be():
     d = device()
-    d.traffic.set(OUT, LINK.with_queue(7, max_bytes=200))
+    d.traffic.set(OUTPUT_PORT, LINK.with_queue(7, max_bytes=200))
     send(d, 1)
     send(d, 2, 3, 4, priority=7, cut=100)
     assert numbers(advance(d, S)) == [1, 2, 3]
@@ -189,7 +189,7 @@ def test_depth__a_truncated_packet_is_as_long_as_it_will_be():
 
 def test_metadata__depths_and_times_of_simple_switch():
     d = device()
-    d.traffic.set(OUT, LINK)
+    d.traffic.set(OUTPUT_PORT, LINK)
     send(d, 0, 1, 2, 3, now_ns=10 * US)
     send(d, 9, now_ns=MS, priority=7)
     out = {o.number: o for o in advance(d, S)}
@@ -201,12 +201,12 @@ def test_metadata__depths_and_times_of_simple_switch():
 
 def test_egress__runs_when_the_packet_leaves_its_queue():
     d = device()
-    d.traffic.set(OUT, LINK)
+    d.traffic.set(OUTPUT_PORT, LINK)
     send(d, 1, 2)
-    left = next(counter.id for counter in d.schema.counters.values())
-    assert d.read_counter(left, OUT)[0][1].packets == 1
+    egress_counter = next(counter.id for counter in d.schema.counters.values())
+    assert d.read_counter(egress_counter, OUTPUT_PORT)[0][1].packets == 1
     d.advance(MS)
-    assert d.read_counter(left, OUT)[0][1].packets == 2
+    assert d.read_counter(egress_counter, OUTPUT_PORT)[0][1].packets == 2
 
 
 # ---- around it ------------------------------------------------------------------------------------------------------
@@ -214,11 +214,11 @@ def test_egress__runs_when_the_packet_leaves_its_queue():
 
 def test_port_down__queues_are_served_all_the_same():
     d = device()
-    d.traffic.set(OUT, LINK)
-    d.set_port_up(OUT, False)
+    d.traffic.set(OUTPUT_PORT, LINK)
+    d.set_port_up(OUTPUT_PORT, False)
     send(d, 1, 2)
     assert len(advance(d, S)) == 2
-    assert d.traffic.state(OUT).queues[0].depth_packets == 0
+    assert d.traffic.state(OUTPUT_PORT).queues[0].depth_packets == 0
 
 
 def test_cpu_port__has_no_queue():
@@ -231,19 +231,19 @@ def test_cpu_port__has_no_queue():
 
 def test_process__goes_past_the_traffic_manager():
     d = device()
-    d.traffic.set(OUT, LINK)
-    assert [len(d.process(IN, frame(n))) for n in range(3)] == [1, 1, 1]
+    d.traffic.set(OUTPUT_PORT, LINK)
+    assert [len(d.process(INPUT_PORT, frame(n))) for n in range(3)] == [1, 1, 1]
     assert d.next_ns is None
 
 
 def test_buffers__exhausted_means_counted_drops_and_free_again():
     d = device()
-    d.traffic.set(OUT, LINK)
+    d.traffic.set(OUTPUT_PORT, LINK)
     d.traffic.buffers(20_000)
     send(d, *range(20))
-    used, bound = d.traffic.buffers()
-    queue = d.traffic.state(OUT).queues[0]
-    assert used <= bound == 20_000
+    used_bytes, bound_bytes = d.traffic.buffers()
+    queue = d.traffic.state(OUTPUT_PORT).queues[0]
+    assert used_bytes <= bound_bytes == 20_000
     assert queue.depth_packets + 1 + queue.dropped_pkts == 20
     assert d.stats().dropped_no_buffer == d.stats().dropped_queue == queue.dropped_pkts > 0
     assert len(d.advance(S)) == 20 - queue.dropped_pkts
@@ -254,29 +254,29 @@ def test_buffers__exhausted_means_counted_drops_and_free_again():
 
 def test_load__queues_are_emptied_and_settings_stay():
     d = device()
-    d.traffic.set(OUT, LINK)
+    d.traffic.set(OUTPUT_PORT, LINK)
     send(d, 1, 2, 3)
     d.load(program())
     assert numbers(advance(d, S)) == [1]  # it is on the cable
-    assert d.traffic.get(OUT) == LINK
-    assert d.traffic.state(OUT).queues[0].transmit_pkts == 0
+    assert d.traffic.get(OUTPUT_PORT) == LINK
+    assert d.traffic.state(OUTPUT_PORT).queues[0].transmit_pkts == 0
     send(d, 4, now_ns=S)
     assert [o.at_ns for o in advance(d, 2 * S)] == [S + MS]
     d.unload()
     with pytest.raises(ValueError, match="before"):
-        d.inject(IN, frame(), 0)
-    d.inject(IN, frame(), 3 * S)
+        d.inject(INPUT_PORT, frame(), 0)
+    d.inject(INPUT_PORT, frame(), 3 * S)
     assert d.advance(4 * S) == []
 
 
 def test_settings__change_while_frames_wait():
     d = device()
-    d.traffic.set(OUT, LINK)
+    d.traffic.set(OUTPUT_PORT, LINK)
     send(d, 1, 2, 3)
     d.advance(MS // 2)
-    d.traffic.set(OUT, PortSettings(rate_bps=5_000_000))  # half of the first frame is left: another millisecond
+    d.traffic.set(OUTPUT_PORT, PortSettings(rate_bps=5_000_000))  # half of the first frame is left: another millisecond
     assert [o.at_ns for o in advance(d, 2 * MS)] == [MS // 2 + MS]
-    d.traffic.set(OUT, PortSettings())  # the second is half out; what is left of it goes at once
+    d.traffic.set(OUTPUT_PORT, PortSettings())  # the second is half out; what is left of it goes at once
     assert [(o.at_ns, o.number) for o in advance(d, 2 * MS)] == [(2 * MS, 2), (2 * MS, 3)]
     send(d, 4, now_ns=2 * MS)
     assert [o.at_ns for o in advance(d, 2 * MS)] == [2 * MS]
@@ -284,10 +284,10 @@ def test_settings__change_while_frames_wait():
 
 def test_settings__a_slow_link_made_fast_does_not_wait_for_its_old_time():
     d = device()
-    d.traffic.set(OUT, PortSettings(rate_bps=1))
+    d.traffic.set(OUTPUT_PORT, PortSettings(rate_bps=1))
     send(d, 1, 2)
     d.advance(S)
-    d.traffic.set(OUT, LINK)
+    d.traffic.set(OUTPUT_PORT, LINK)
     assert [o.at_ns < S + 2 * MS for o in advance(d, 2 * S)] == [True, True]
 
 
@@ -304,10 +304,10 @@ def test_settings__a_slow_link_made_fast_does_not_wait_for_its_old_time():
 )
 def test_settings__out_of_range_are_refused_and_change_nothing(settings, words):
     d = device()
-    d.traffic.set(OUT, LINK)
+    d.traffic.set(OUTPUT_PORT, LINK)
     with pytest.raises(TrafficSettingError, match=words):
-        d.traffic.set(OUT, settings)
-    assert d.traffic.get(OUT) == LINK
+        d.traffic.set(OUTPUT_PORT, settings)
+    assert d.traffic.get(OUTPUT_PORT) == LINK
     with pytest.raises(TrafficSettingError, match="priority 8"):
         LINK.with_queue(8, max_packets=1)
 
@@ -315,7 +315,7 @@ def test_settings__out_of_range_are_refused_and_change_nothing(settings, words):
 def test_clock__what_cannot_be_is_refused():
     d = device()
     d.advance(10)
-    for call in (lambda: d.advance(9), lambda: d.inject(IN, frame(), 9), lambda: d.advance(-1)):
+    for call in (lambda: d.advance(9), lambda: d.inject(INPUT_PORT, frame(), 9), lambda: d.advance(-1)):
         with pytest.raises(ValueError, match="ns is"):
             call()
 
@@ -323,22 +323,22 @@ def test_clock__what_cannot_be_is_refused():
 def reference(arrivals, rate, depth):
     """(departure of the last bit, number) of a port with strict priorities, by the definition, in fractions."""
     queues = {priority: [] for priority in range(8)}
-    free, out, pending = Fraction(0), [], list(arrivals)
+    free_at, departures, pending = Fraction(0), [], list(arrivals)
     while pending or any(queues.values()):
         waiting = any(queues.values())
-        if pending and (not waiting or pending[0][0] < free):
-            at, number, size, priority = pending.pop(0)
-            if not waiting and at >= free:
-                free = at + Fraction(size * 8 * S, rate)
-                out.append((int(free), number))
+        if pending and (not waiting or pending[0][0] < free_at):
+            arrival_ns, number, size, priority = pending.pop(0)
+            if not waiting and arrival_ns >= free_at:
+                free_at = arrival_ns + Fraction(size * 8 * S, rate)
+                departures.append((int(free_at), number))
             elif len(queues[priority]) < depth:
                 queues[priority].append((number, size))
             continue
         priority = max(p for p in queues if queues[p])
         number, size = queues[priority].pop(0)
-        free += Fraction(size * 8 * S, rate)
-        out.append((int(free), number))
-    return out
+        free_at += Fraction(size * 8 * S, rate)
+        departures.append((int(free_at), number))
+    return departures
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -346,15 +346,15 @@ def test_port__does_what_the_definition_says(seed):
     rng = random.Random(seed)
     rate, depth = rng.choice([9_600, 1_000_000, 12_345_678]), rng.randint(1, 8)
     d = device()
-    d.traffic.set(OUT, PortSettings(rate_bps=rate, queues=(QueueSettings(max_packets=depth),) * 8))
-    at, arrivals = 0, []
+    d.traffic.set(OUTPUT_PORT, PortSettings(rate_bps=rate, queues=(QueueSettings(max_packets=depth),) * 8))
+    arrival_ns, arrivals = 0, []
     for number in range(300):
         # Between two nanoseconds nothing departs at: then "before" and "after" are the same for both.
-        at += rng.choice([0, 1, rng.randint(0, 2 * 800 * 8 * S // rate)])
-        arrivals.append((at, number, rng.randint(HEAD, 800), rng.choice([0, 0, 0, 1, 7])))
-    out = []
-    for at, number, size, priority in arrivals:
-        out += [(o.at_ns, o.number) for o in advance(d, at)]
-        d.inject(IN, frame(number, size=size, priority=priority), at)
-    out += [(o.at_ns, o.number) for o in advance(d, 10**15)]
-    assert out == reference(arrivals, rate, depth)
+        arrival_ns += rng.choice([0, 1, rng.randint(0, 2 * 800 * 8 * S // rate)])
+        arrivals.append((arrival_ns, number, rng.randint(HEAD, 800), rng.choice([0, 0, 0, 1, 7])))
+    departures = []
+    for arrival_ns, number, size, priority in arrivals:
+        departures += [(o.at_ns, o.number) for o in advance(d, arrival_ns)]
+        d.inject(INPUT_PORT, frame(number, size=size, priority=priority), arrival_ns)
+    departures += [(o.at_ns, o.number) for o in advance(d, 10**15)]
+    assert departures == reference(arrivals, rate, depth)

@@ -10,6 +10,7 @@ import os
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -21,7 +22,7 @@ from mrc_testbed.switch.device.traffic import DEFAULT_SETTINGS, Impairment, Port
 from tests.switch.compiled_programs import P4_FOLDER
 from tests.switch.device.cabled_ports import Bench, ip, namespace  # noqa: F401
 from tests.switch.device.traffic_devices import frame as traffic_frame
-from tests.switch.device.traffic_devices import look
+from tests.switch.device.traffic_devices import parse_frame
 from tests.switch.mini_program import frame
 
 pytestmark = [
@@ -44,10 +45,10 @@ def numbers(bench: Bench, count: int, port: int = 2) -> list[int]:
     return [int.from_bytes(bench.peers[port].receive()[19:21], "big") for _ in range(count)]
 
 
-def until(what, *arguments) -> None:
+def wait_for(condition, *arguments) -> None:
     """Wait for something that must happen."""
     end = time.monotonic() + WAIT_S
-    while not what(*arguments):
+    while not condition(*arguments):
         assert time.monotonic() < end, "it did not happen"
         time.sleep(0.01)
 
@@ -59,10 +60,10 @@ def queue(bench: Bench):
 def test_rate__every_frame_arrives_in_order_and_unchanged(bench: Bench) -> None:
     bench.device.traffic.set(2, PortSettings(rate_bps=20_000_000, output=Impairment(delay_us=300)))
     sent = [frame(0, b=n, payload=os.urandom(n * 13 % 4000)) for n in range(200)]
-    for at in range(0, 200, 40):  # the ring holds 56
-        for data in sent[at : at + 40]:
+    for start in range(0, 200, 40):  # the ring holds 56
+        for data in sent[start : start + 40]:
             bench.peers[1].send(data)
-        assert [bench.peers[2].receive() for _ in range(40)] == sent[at : at + 40]
+        assert [bench.peers[2].receive() for _ in range(40)] == sent[start : start + 40]
     assert (queue(bench).transmit_pkts, queue(bench).depth_packets) == (200, 0)
     assert bench.device.stats().sent == 200
     assert sum(count for _, count in bench.loop.lateness()) > 0
@@ -80,7 +81,7 @@ def test_settings__a_stopped_link_is_released_by_a_new_rate(bench: Bench) -> Non
     bench.device.traffic.set(2, PortSettings(rate_bps=1).with_queue(0, max_packets=10))
     for number in range(20):
         bench.peers[1].send(frame(0, b=number))
-    until(lambda: queue(bench).dropped_pkts == 9)
+    wait_for(lambda: queue(bench).dropped_pkts == 9)
     assert queue(bench).depth_packets == 10
     bench.device.traffic.set(2, PortSettings(rate_bps=10_000_000))
     assert numbers(bench, 11) == list(range(11))
@@ -121,7 +122,7 @@ def test_link_cut__the_queue_is_served_and_frames_vanish_at_the_wire(bench: Benc
     bench.wait_event(lambda e: isinstance(e, PortEvent) and e.port == 2 and not e.is_up)
     for number in range(20):
         bench.peers[1].send(frame(0, b=number, payload=bytes(500)))
-    until(lambda: bench.loop.ports(bench.device)[2].tx_down == 20)
+    wait_for(lambda: bench.loop.ports(bench.device)[2].tx_down == 20)
     assert queue(bench).depth_packets == 0
     ip("link", "set", "s2", "up")
     bench.wait_event(lambda e: isinstance(e, PortEvent) and e.port == 2 and e.is_up)
@@ -132,9 +133,9 @@ def test_power_off_and_port_removal__with_frames_waiting(bench: Bench) -> None:
     bench.device.traffic.set(1, PortSettings(input=Impairment(delay_us=50_000)))
     for number in range(30):
         bench.peers[1].send(frame(0, b=number, payload=bytes(500)))
-    until(lambda: bench.device.traffic.state(2).queues[0].depth_packets > 0)
+    wait_for(lambda: bench.device.traffic.state(2).queues[0].depth_packets > 0)
     bench.loop.remove_port(bench.device, 2)
-    until(lambda: bench.device.stats().dropped_no_port > 0)
+    wait_for(lambda: bench.device.stats().dropped_no_port > 0)
     bench.loop.detach(bench.device)
     bench.device.unload()
     assert queue(bench).depth_packets == 0
@@ -144,13 +145,13 @@ def test_timestamps__of_a_frame_that_came_before_the_program(bench: Bench) -> No
     program = compile_program(P4_FOLDER / "traffic.p4")
     bench.device.load(program)
     bench.device.traffic.set(2, PortSettings(rate_bps=1_000_000_000))
-    busy = threading.Thread(target=bench.device.spin, args=(1, bytes(60), 300_000))
-    busy.start()  # holds the device
+    spinner = threading.Thread(target=bench.device.spin, args=(1, bytes(60), 300_000))
+    spinner.start()  # holds the device
     bench.peers[1].send(traffic_frame(7))
     bench.device.load(program)  # waits for it, as the forwarding thread does: either may be first
-    busy.join()
-    seen = look(0, 2, bench.peers[2].receive())
-    assert (seen.number, seen.ingress_us >> 40, seen.egress_us >> 40) == (7, 0, 0)
+    spinner.join()
+    sighting = parse_frame(0, 2, bench.peers[2].receive())
+    assert (sighting.number, sighting.ingress_us >> 40, sighting.egress_us >> 40) == (7, 0, 0)
 
 
 @pytest.mark.parametrize("settings", [DEFAULT_SETTINGS, PortSettings(output=Impairment(loss_pattern="0"))])
@@ -159,12 +160,12 @@ def test_copies__of_a_batch_keep_their_frames_until_they_are_sent(bench: Bench, 
     bench.device.insert_replication(MulticastGroup(1, (Replica(2, 1), Replica(3, 2))))
     for port in (2, 3):
         bench.device.traffic.set(port, settings)
-    busy = threading.Thread(target=bench.device.spin, args=(1, bytes(60), 300_000))
-    busy.start()  # holds the device, so that the frames are dealt with in one batch
+    spinner = threading.Thread(target=bench.device.spin, args=(1, bytes(60), 300_000))
+    spinner.start()  # holds the device, so that the frames are dealt with in one batch
     sent = [bytes.fromhex("01 01 00 00 00 00") + os.urandom(200) for _ in range(30)]
     for data in sent:
         bench.peers[1].send(data)
-    busy.join()
+    spinner.join()
     for port in (2, 3):
         assert [bench.peers[port].receive()[6:] for _ in sent] == [data[6:] for data in sent]
 
@@ -172,7 +173,9 @@ def test_copies__of_a_batch_keep_their_frames_until_they_are_sent(bench: Bench, 
 def scheduler_of_forwarding() -> int:
     """Policy of the thread that forwards; there is one in this process."""
     tasks = "/proc/self/task"
-    (thread,) = (one for one in os.listdir(tasks) if open(f"{tasks}/{one}/comm").read() == "p4-forward\n")  # noqa: SIM115
+    (thread,) = (
+        thread_id for thread_id in os.listdir(tasks) if Path(tasks, thread_id, "comm").read_text() == "p4-forward\n"
+    )
     return os.sched_getscheduler(int(thread)) & ~os.SCHED_RESET_ON_FORK
 
 

@@ -10,15 +10,15 @@ from mrc_testbed.switch.compiler import CompiledProgram, compile_program
 from mrc_testbed.switch.device.device import P4Device
 from tests.switch.compiled_programs import P4_FOLDER
 
-IN, OUT = 1, 2
+INPUT_PORT, OUTPUT_PORT = 1, 2
 US, MS, S = 1_000, 1_000_000, 1_000_000_000
 _ORDER = struct.Struct(">HBBHH")
-_SEEN = struct.Struct(">QIIIIQ")
-HEAD = _ORDER.size + _SEEN.size
+_EGRESS_FIELDS = struct.Struct(">QIIIIQ")
+HEAD = _ORDER.size + _EGRESS_FIELDS.size
 
 
 @dataclass(frozen=True)
-class Seen:
+class Sighting:
     """A frame that came out: when, and what egress wrote into it."""
 
     at_ns: int
@@ -40,28 +40,28 @@ def program() -> CompiledProgram:
 
 
 def device(number: int = 1) -> P4Device:
-    one = P4Device(number, "tm")
-    one.load(program())
-    return one
+    switch = P4Device(number, "tm")
+    switch.load(program())
+    return switch
 
 
 def frame(
-    number: int = 0, *, size: int = 1250, port: int = OUT, priority: int = 0, drops: int = 0, cut: int = 0
+    number: int = 0, *, size: int = 1250, port: int = OUTPUT_PORT, priority: int = 0, drops: int = 0, cut: int = 0
 ) -> bytes:
     """A frame of `size` bytes; 1250 bytes are 10,000 bits."""
     return _ORDER.pack(port, priority, drops, cut, number).ljust(size, b"\0")
 
 
-def look(at_ns: int, port: int, data: bytes) -> Seen:
+def parse_frame(at_ns: int, port: int, data: bytes) -> Sighting:
     _, priority, _, _, number = _ORDER.unpack_from(data)
-    return Seen(at_ns, port, number, priority, len(data), *_SEEN.unpack_from(data, _ORDER.size))
+    return Sighting(at_ns, port, number, priority, len(data), *_EGRESS_FIELDS.unpack_from(data, _ORDER.size))
 
 
-def advance(one: P4Device, now_ns: int) -> list[Seen]:
-    return [look(*out) for out in one.advance(now_ns)]
+def advance(switch: P4Device, now_ns: int) -> list[Sighting]:
+    return [parse_frame(*departure) for departure in switch.advance(now_ns)]
 
 
-def send(one: P4Device, *numbers: int, now_ns: int = 0, **more: int) -> None:
+def send(switch: P4Device, *numbers: int, now_ns: int = 0, **fields: int) -> None:
     """Frames that arrive together."""
     for number in numbers:
-        one.inject(IN, frame(number, **more), now_ns)
+        switch.inject(INPUT_PORT, frame(number, **fields), now_ns)

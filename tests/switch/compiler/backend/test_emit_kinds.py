@@ -17,7 +17,7 @@ from mrc_testbed.switch.compiler.frontend import tree
 from mrc_testbed.switch.compiler.sema import check_calls
 from mrc_testbed.switch.compiler.sema.elaborate import EXTERNS
 
-REFUSED = {tree.Instance}
+UNSUPPORTED_NODES = {tree.Instance}
 """Statements that the checker refuses."""
 V1MODEL = (Path(switch.__file__).parent / "include" / "v1model.p4").read_text()
 
@@ -38,24 +38,24 @@ def test_expressions__every_node_is_written_or_never_a_value():
 
 
 def test_statements__every_node_is_written_or_refused():
-    assert set(StatementEmitter.KINDS) == statements() - REFUSED
+    assert set(StatementEmitter.KINDS) == statements() - UNSUPPORTED_NODES
 
 
 def test_calls__every_kind_of_callee_is_written():
     text = Path(check_calls.__file__).read_text()
-    named = set(re.findall(r'Callee\("(\w+)"', text))
-    assert {"table", "action", "header", "method", "function", "user", "stack"} <= named
-    assert set(CallEmitter.KINDS) == named | {"control", "parser"}  # these two by the kind of the object
+    callee_kinds = set(re.findall(r'Callee\("(\w+)"', text))
+    assert {"table", "action", "header", "method", "function", "user", "stack"} <= callee_kinds
+    assert set(CallEmitter.KINDS) == callee_kinds | {"control", "parser"}  # these two by the kind of the object
 
 
 @pytest.mark.parametrize("name", EXTERNS)
 def test_methods__every_object_has_those_that_v1model_declares(name):
     body = re.search(rf"^extern {name}\b.*?^\}}", V1MODEL, re.S | re.M)
     assert body
-    declared = set(re.findall(r"void (\w+)[(<]", body[0]))
-    assert {method for of, method in ExternEmitter.METHODS if of == name} == declared
+    v1model_methods = set(re.findall(r"void (\w+)[(<]", body[0]))
+    assert {method for extern, method in ExternEmitter.METHODS if extern == name} == v1model_methods
 
 
 def test_functions__every_one_that_v1model_declares_is_written_or_silent():
-    declared = set(re.findall(r"^extern void (\w+)", V1MODEL, re.M))
-    assert declared | {"verify", "static_assert"} == set(ExternEmitter.FUNCTIONS) | _WITHOUT_C
+    v1model_functions = set(re.findall(r"^extern void (\w+)", V1MODEL, re.M))
+    assert v1model_functions | {"verify", "static_assert"} == set(ExternEmitter.FUNCTIONS) | _WITHOUT_C

@@ -18,12 +18,12 @@ def test_cache__damaged_grammar_tables_are_made_again(tmp_path, monkeypatch):
     _parser.cache_clear()
     parse_program('# 1 "x.p4"\nconst bit<8> X = 1;\n')
     (tables,) = tmp_path.glob("p4-grammar-*.tables")
-    whole = tables.read_bytes()
-    for damaged in (whole[:1000], b"", b"cos\nnothing_there\n."):
-        tables.write_bytes(damaged)
+    content = tables.read_bytes()
+    for bad_content in (content[:1000], b"", b"cos\nnothing_there\n."):
+        tables.write_bytes(bad_content)
         _parser.cache_clear()
         assert parse_program('# 1 "x.p4"\nconst bit<8> X = 1;\n')
-        assert tables.stat().st_size > len(damaged)
+        assert tables.stat().st_size > len(bad_content)
 
 
 def test_hostile__deep_nesting_and_garbage_are_errors():

@@ -21,8 +21,8 @@ def test_include_folders_and_defines(tmp_path):
     (tmp_path / "inc").mkdir()
     (tmp_path / "inc" / "k.p4").write_text("const bit<8> K = VALUE;\n")
     (tmp_path / "a.p4").write_text('#include "k.p4"\n' + program(apply="hdr.data.a = K;"))
-    found = compile_program(tmp_path / "a.p4", include=[tmp_path / "inc"], defines=["VALUE=0x55"])
-    assert "= 0x55" in found.c_path.read_text() or "= 85" in found.c_path.read_text()
+    compilation = compile_program(tmp_path / "a.p4", include=[tmp_path / "inc"], defines=["VALUE=0x55"])
+    assert "= 0x55" in compilation.c_path.read_text() or "= 85" in compilation.c_path.read_text()
 
 
 def test_preprocessed_text__is_not_preprocessed_again():

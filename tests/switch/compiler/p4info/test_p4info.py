@@ -60,15 +60,18 @@ def test_nested__names_ids_and_group_size_as_in_fabric_p4(control):
     assert (profile.preamble.id, profile.preamble.name) == (291115404, "FabricIngress.next.hashed_selector")
     assert (profile.with_selector, profile.size, profile.max_group_size) == (True, 1024, 16)
     assert list(profile.table_ids) == [47960972] and list(profile.preamble.annotations) == []
-    hashed = control.tables[0]
-    assert hashed.implementation_id == 291115404 and list(hashed.direct_resource_ids) == [322798228]
-    assert [match_field.name for match_field in hashed.match_fields] == ["next_id"]
+    table = control.tables[0]
+    assert table.implementation_id == 291115404 and list(table.direct_resource_ids) == [322798228]
+    assert [match_field.name for match_field in table.match_fields] == ["next_id"]
 
 
 def test_controller_headers__id_by_type_name_by_annotation(control):
     assert ids(control.controller_packet_metadata) == {"packet_in": 81826293, "packet_out": 76689799}
     packet_in = control.controller_packet_metadata[0]
-    assert [(one.id, one.name, one.bitwidth) for one in packet_in.metadata] == [(1, "ingress_port", 9), (2, "_pad", 7)]
+    assert [(field.id, field.name, field.bitwidth) for field in packet_in.metadata] == [
+        (1, "ingress_port", 9),
+        (2, "_pad", 7),
+    ]
     assert list(packet_in.preamble.annotations) == ['@controller_header("packet_in")']
     assert list(packet_in.metadata[1].annotations) == ['@hint("zero")']
 
@@ -105,9 +108,9 @@ def test_actions__given_ids_scopes_defaults_and_documentation(control):
         p4i.ActionRef.TABLE_AND_DEFAULT,
         p4i.ActionRef.TABLE_ONLY,
     ]
-    given = acl.initial_default_action
-    assert given.action_id == 0x01000042
-    assert [(argument.param_id, argument.value) for argument in given.arguments] == [(1, b"\2"), (7, b"\5")]
+    default_action = acl.initial_default_action
+    assert default_action.action_id == 0x01000042
+    assert [(argument.param_id, argument.value) for argument in default_action.arguments] == [(1, b"\2"), (7, b"\5")]
 
 
 def test_implicit_default__no_action_for_the_default_only(control):
@@ -134,16 +137,16 @@ def test_package_and_register(control):
 
 def test_clash__the_later_name_counts_up():
     """Two names with one 24-bit hash: ids in alphabetical order of the names."""
-    seen: dict[int, str] = {}
+    names_by_hash: dict[int, str] = {}
     for n in range(20000):
         name = f"t{n}"
-        other = seen.setdefault(jenkins_hash(f"I.{name}") & 0xFFFFFF, name)
-        if other != name:
+        earlier_name = names_by_hash.setdefault(jenkins_hash(f"I.{name}") & 0xFFFFFF, name)
+        if earlier_name != name:
             break
     else:
         pytest.fail("no clash among 20000 names")
-    first, second = sorted((name, other))
-    tables = "".join(f"table {one} {{ actions = {{ NoAction; }} }}" for one in (second, first))
+    first, second = sorted((name, earlier_name))
+    tables = "".join(f"table {table_name} {{ actions = {{ NoAction; }} }}" for table_name in (second, first))
     text = f"""#include <core.p4>
 #include <v1model.p4>
 struct h {{ }} struct m {{ }}
@@ -156,8 +159,8 @@ control E(inout h x, inout m y, inout standard_metadata_t s) {{ apply {{ }} }}
 control D(packet_out b, in h x) {{ apply {{ }} }}
 V1Switch(P(), V(), I(), E(), V(), D()) main;
 """
-    found = ids(compile_program(text).p4info.tables)
-    assert found[f"I.{second}"] == found[f"I.{first}"] + 1
+    table_ids = ids(compile_program(text).p4info.tables)
+    assert table_ids[f"I.{second}"] == table_ids[f"I.{first}"] + 1
     with pytest.raises(P4Error, match="is used twice"):
         compile_program(
             text.replace(f"table {first} ", f"@id(1) table {first} ").replace(
@@ -170,7 +173,7 @@ V1Switch(P(), V(), I(), E(), V(), D()) main;
 def test_our_programs__aliases_are_single_words(name):
     info = compile_named(name).p4info
     groups = (info.tables, info.actions, info.counters, info.action_profiles)
-    assert all("." not in one.preamble.alias for group in groups for one in group)
+    assert all("." not in object_info.preamble.alias for group in groups for object_info in group)
 
 
 def test_annotation__a_string_over_several_lines_keeps_what_looks_like_a_comment():

@@ -80,7 +80,7 @@ def program() -> CompiledProgram:
     return compile_program(TEXT)
 
 
-def named(messages, alias: str):
+def object_of(messages, alias: str):
     return next(message for message in messages if message.preamble.alias == alias)
 
 
@@ -99,8 +99,8 @@ def test_ids__of_names_that_p4c_publishes():
 
 def test_default_actions__const_in_both_places_and_arguments_of_full_width():
     info = program().p4info
-    drop, add = (named(info.actions, one).preamble.id for one in ("drop", "add"))
-    first, second = named(info.tables, "t1"), named(info.tables, "t2")
+    drop, add = (object_of(info.actions, alias).preamble.id for alias in ("drop", "add"))
+    first, second = object_of(info.tables, "t1"), object_of(info.tables, "t2")
     assert (first.const_default_action_id, first.initial_default_action.action_id) == (drop, drop)
     assert (second.const_default_action_id, second.initial_default_action.action_id) == (0, add)
     assert [argument.value for argument in second.initial_default_action.arguments] == [b"\0\0\0\n", bytes(4)]
@@ -109,8 +109,8 @@ def test_default_actions__const_in_both_places_and_arguments_of_full_width():
 
 def test_selector__size_semantics():
     info = program().p4info
-    assert text(named(info.action_profiles, "ap")).endswith("table_ids: 46872340 size: 128")
-    assert text(named(info.action_profiles, "ap_ws")) == (
+    assert text(object_of(info.action_profiles, "ap")).endswith("table_ids: 46872340 size: 128")
+    assert text(object_of(info.action_profiles, "ap_ws")) == (
         'preamble { id: 285903678 name: "IngressI.ap_ws" alias: "ap_ws" } table_ids: 38116258 with_selector: true '
         "size: 1024 max_group_size: 200 sum_of_members { max_member_weight: 4000 }"
     )
@@ -126,10 +126,10 @@ def test_types__translated_serializable_and_plain():
         'original_type { bitstring { int { bitwidth: 7 } } } annotations: "@foo(\\"x\\")"'
     )
     fields = [
-        (match_field.bitwidth, match_field.type_name.name) for match_field in named(info.tables, "t1").match_fields
+        (match_field.bitwidth, match_field.type_name.name) for match_field in object_of(info.tables, "t1").match_fields
     ]
     assert fields == [(16, ""), (32, "port_t"), (0, "name_t")]
-    params = [(param.bitwidth, param.type_name.name) for param in named(info.actions, "send").params]
+    params = [(param.bitwidth, param.type_name.name) for param in object_of(info.actions, "send").params]
     assert params == [(32, "port_t"), (0, "name_t"), (16, ""), (0, "plain_t")]
     assert [member.name for member in info.type_info.enums["plain_t"].members] == ["X", "Y"]
     specs = {register.preamble.alias: text(register.type_spec) for register in info.registers}
@@ -142,30 +142,30 @@ def test_types__translated_serializable_and_plain():
 
 def test_notes__structured_documentation_package():
     info = program().p4info
-    table = named(info.tables, "t1")
-    empty, mixed, pairs = table.preamble.structured_annotations
-    assert text(empty) == 'name: "Empty"'
-    kinds = [expression.WhichOneof("value") for expression in mixed.expression_list.expressions]
+    table = object_of(info.tables, "t1")
+    empty_note, mixed_note, pair_note = table.preamble.structured_annotations
+    assert text(empty_note) == 'name: "Empty"'
+    kinds = [expression.WhichOneof("value") for expression in mixed_note.expression_list.expressions]
     assert kinds == ["int64_value", "string_value", "bool_value", "bool_value", "int64_value"]
-    assert mixed.expression_list.expressions[4].int64_value == 11
-    assert not mixed.expression_list.expressions[3].bool_value
-    assert [one.key for one in pairs.kv_pair_list.kv_pairs] == ["label", "yes", "n"]
-    assert pairs.kv_pair_list.kv_pairs[2].value.int64_value == 6
+    assert mixed_note.expression_list.expressions[4].int64_value == 11
+    assert not mixed_note.expression_list.expressions[3].bool_value
+    assert [pair.key for pair in pair_note.kv_pair_list.kv_pairs] == ["label", "yes", "n"]
+    assert pair_note.kv_pair_list.kv_pairs[2].value.int64_value == 6
     assert (table.preamble.doc.brief, table.preamble.doc.description) == ("what it is", "more")
     assert table.match_fields[1].doc.brief == "where" and not table.action_refs[0].annotations
-    assert named(info.actions, "send").params[3].doc.brief == "one of two"
+    assert object_of(info.actions, "send").params[3].doc.brief == "one of two"
     assert text(info.pkg_info) == (
         'name: "n" doc { brief: "the program" } annotations: "@other" arch: "v1model" organization: "o" '
         "platform_properties { multicast_group_table_size: 5 }"
     )
-    (found,) = info.value_sets
-    assert [(one.id, one.name, one.match_type) for one in found.match] == [(7, "a", 4), (2, "b", 2)]
-    assert found.match[0].doc.brief == "the address" and not found.match[0].annotations
-    assert [one.name for one in info.controller_packet_metadata[0].metadata] == ["port", "name"]
+    (value_set,) = info.value_sets
+    assert [(field.id, field.name, field.match_type) for field in value_set.match] == [(7, "a", 4), (2, "b", 2)]
+    assert value_set.match[0].doc.brief == "the address" and not value_set.match[0].annotations
+    assert [field.name for field in info.controller_packet_metadata[0].metadata] == ["port", "name"]
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "words"),
+    ("original", "replacement", "words"),
     [
         ("@Empty[]", "@Empty[a]", "want a string, true or false"),
         ("@Empty[]", "@Empty[a = 1, 2]", "not of both"),
@@ -174,15 +174,15 @@ def test_notes__structured_documentation_package():
         ("multicast_group_table_size", "nothing", "want NUMBERs for multicast_group_table_size"),
     ],
 )
-def test_bad_notes__are_refused(old, new, words):
+def test_bad_notes__are_refused(original, replacement, words):
     with pytest.raises(P4Error, match=words):
-        compile_program(TEXT.replace(old, new))
+        compile_program(TEXT.replace(original, replacement))
 
 
 def test_translated_values__are_numbers_that_must_fit_or_decimal_text():
     device, info = P4Device(1), program().p4info
     device.load(program())
-    table, send = named(info.tables, "t1"), named(info.actions, "send")
+    table, send = object_of(info.tables, "t1"), object_of(info.actions, "send")
 
     def entry(port: bytes, name: bytes) -> TableEntry:
         values = enumerate((port, name, b"\1", b"\1"), 1)
@@ -190,8 +190,8 @@ def test_translated_values__are_numbers_that_must_fit_or_decimal_text():
         return TableEntry(table.preamble.id, match, ActionCall(send.preamble.id, tuple(values)), 1)
 
     device.insert(entry(b"\0\0\1\0", b"17"))
-    (found,) = device.read(table.preamble.id)
-    assert found == entry(b"\1\0", b"17")
+    (read_entry,) = device.read(table.preamble.id)
+    assert read_entry == entry(b"\1\0", b"17")
     frame = bytes(4) + b"\0\1" + (256 << 23 | 17 << 14).to_bytes(4, "big")
     assert [port for port, _ in device.process(1, frame)] == [256]
     for port, name, code in (
@@ -212,21 +212,21 @@ def test_translated_values__in_packet_ins_and_outs():
     device.load(program())
     widths = device.schema.type_bits
     assert widths == {"port_t": 9, "name_t": 9}
-    out = p4r.PacketOut(payload=b"x")
-    out.metadata.add(metadata_id=1, value=b"17")
-    out.metadata.add(metadata_id=2, value=b"\5")
-    assert packet_out_frame(info, widths, out) == (17 << 7 | 5).to_bytes(2, "big") + b"x"
-    found = packet_in_message(info, widths, (3 << 15 | 4 << 6).to_bytes(3, "big") + b"y").packet
-    assert [one.value for one in found.metadata] == [b"\3", b"4"] and found.payload == b"y"
+    packet_out = p4r.PacketOut(payload=b"x")
+    packet_out.metadata.add(metadata_id=1, value=b"17")
+    packet_out.metadata.add(metadata_id=2, value=b"\5")
+    assert packet_out_frame(info, widths, packet_out) == (17 << 7 | 5).to_bytes(2, "big") + b"x"
+    packet_in = packet_in_message(info, widths, (3 << 15 | 4 << 6).to_bytes(3, "big") + b"y").packet
+    assert [metadata.value for metadata in packet_in.metadata] == [b"\3", b"4"] and packet_in.payload == b"y"
 
 
 def test_comparison__leaves_out_what_no_entry_depends_on():
-    ours = program().p4info
-    theirs = p4i.P4Info.FromString(ours.SerializeToString())
-    theirs.pkg_info.arch = "v1"
-    theirs.actions[0].preamble.annotations.append("@corelib")
-    theirs.tables[1].ClearField("initial_default_action")
-    theirs.tables[0].preamble.ClearField("doc")
-    assert first_difference(theirs, ours) is None
-    theirs.tables[1].size = 8
-    assert "size" in first_difference(theirs, ours)
+    info = program().p4info
+    other_info = p4i.P4Info.FromString(info.SerializeToString())
+    other_info.pkg_info.arch = "v1"
+    other_info.actions[0].preamble.annotations.append("@corelib")
+    other_info.tables[1].ClearField("initial_default_action")
+    other_info.tables[0].preamble.ClearField("doc")
+    assert first_difference(other_info, info) is None
+    other_info.tables[1].size = 8
+    assert "size" in first_difference(other_info, info)

@@ -63,14 +63,14 @@ def names(messages) -> list[str]:
 
 
 def test_actions__one_that_a_control_calls_is_there_without_parameters():
-    compiled = compiled_of(
+    compilation = compiled_of(
         locals="action set(in bit<16> a, bit<8> b) { h.h.a = a; h.h.b = b; } action unused() { }", body="set(1, 2);"
     )
-    (found,) = compiled.p4info.actions
-    assert (found.preamble.name, found.preamble.alias, len(found.params)) == ("I.set", "set", 0)
-    assert found.preamble.id == 0x01000000 | jenkins_hash("I.set") & 0xFFFFFF
+    (action,) = compilation.p4info.actions
+    assert (action.preamble.name, action.preamble.alias, len(action.params)) == ("I.set", "set", 0)
+    assert action.preamble.id == 0x01000000 | jenkins_hash("I.set") & 0xFFFFFF
     device = P4Device(1)
-    device.load(compiled)
+    device.load(compilation)
     assert device.process(1, bytes(4)) == [(0, bytes.fromhex("00010200"))]
 
 
@@ -80,8 +80,8 @@ def test_actions__called_and_in_a_table_it_has_its_parameters():
         "table t { key = { h.h.a : exact; } actions = { set; } default_action = set(1); }",
         body="set(2); t.apply();",
     )
-    (found,) = info.actions
-    assert [param.name for param in found.params] == ["b"]
+    (action,) = info.actions
+    assert [param.name for param in action.params] == ["b"]
 
 
 def test_actions__one_that_only_an_action_calls_is_not_there():
@@ -116,7 +116,7 @@ TABLE = "table {0} {{ key = {{ h.h.a : exact; }} actions = {{ {0}_act; }} const 
 
 
 def two_tables() -> str:
-    return "".join(f"action {one}_act() {{ }}" + TABLE.format(one) for one in ("live", "dead"))
+    return "".join(f"action {name}_act() {{ }}" + TABLE.format(name) for name in ("live", "dead"))
 
 
 @pytest.mark.parametrize(
@@ -130,10 +130,10 @@ def two_tables() -> str:
     ],
 )
 def test_dead_code__its_tables_and_actions_are_not_there(body):
-    compiled = compiled_of(locals=two_tables(), body=body)
-    assert names(compiled.p4info.tables) == ["I.live"] and names(compiled.p4info.actions) == ["I.live_act"]
+    compilation = compiled_of(locals=two_tables(), body=body)
+    assert names(compilation.p4info.tables) == ["I.live"] and names(compilation.p4info.actions) == ["I.live_act"]
     device = P4Device(1)
-    device.load(compiled)
+    device.load(compilation)
     assert len(device.process(1, bytes(4))) == 1
 
 
@@ -148,17 +148,17 @@ def test_calls__of_functions_that_call_each_other_twice_are_followed_once():
 
 
 def test_dead_code__externs_of_a_control_that_is_not_applied_are_not_there():
-    outside = "control Inner(inout h_t x) { counter(4, CounterType.bytes) c; apply { c.count(0); } }"
+    inner_control = "control Inner(inout h_t x) { counter(4, CounterType.bytes) c; apply { c.count(0); } }"
     locals_ = "counter(2, CounterType.packets) idle; Inner() inner;"
-    assert names(info_of(outside=outside, locals=locals_).counters) == ["I.idle"]
-    assert len(info_of(outside=outside, locals=locals_, body="inner.apply(h.h);").counters) == 2
+    assert names(info_of(outside=inner_control, locals=locals_).counters) == ["I.idle"]
+    assert len(info_of(outside=inner_control, locals=locals_, body="inner.apply(h.h);").counters) == 2
 
 
 # ---- type_info
 
 
 @pytest.mark.parametrize(
-    ("parts", "there"),
+    ("parts", "expected_presence"),
     [
         ({}, False),
         ({"body": "h.h.a = 1;"}, False),
@@ -171,8 +171,8 @@ def test_dead_code__externs_of_a_control_that_is_not_applied_are_not_there():
         ({"types": '@controller_header("packet_in") header i_t { bit<8> x; }'}, True),
     ],
 )
-def test_type_info__is_there_when_p4c_asked_for_a_type(parts, there):
-    assert info_of(**parts).HasField("type_info") == there
+def test_type_info__is_there_when_p4c_asked_for_a_type(parts, expected_presence):
+    assert info_of(**parts).HasField("type_info") == expected_presence
 
 
 # ---- names
@@ -229,8 +229,8 @@ def test_direct_counters__in_the_order_of_their_tables():
 )
 def test_key__name_from_the_expression(expression, name):
     table = f"table t {{ key = {{ {expression} : exact; }} actions = {{ NoAction; }} }}"
-    (found,) = info_of(outside="const bit<16> MASK = 16w0x0F0F;", locals=table, body="t.apply();").tables
-    assert [match_field.name for match_field in found.match_fields] == [name]
+    (table_info,) = info_of(outside="const bit<16> MASK = 16w0x0F0F;", locals=table, body="t.apply();").tables
+    assert [match_field.name for match_field in table_info.match_fields] == [name]
 
 
 def test_digest__fields_by_their_names():
@@ -268,8 +268,8 @@ def test_profile__what_is_said_of_selectors_means_nothing_for_it():
 
 def test_annotation__tokens_with_blanks_between():
     note = "@refers(a::b,c) @nested(@x(1), y) @empty() @many(1 + 2, {3})"
-    (found,) = info_of(locals=f"{note} table t {{ actions = {{ NoAction; }} }}", body="t.apply();").tables
-    assert list(found.preamble.annotations) == [
+    (table_info,) = info_of(locals=f"{note} table t {{ actions = {{ NoAction; }} }}", body="t.apply();").tables
+    assert list(table_info.preamble.annotations) == [
         "@refers(a : : b , c)",
         "@nested(@ x ( 1 ) , y)",
         "@empty",
@@ -280,56 +280,56 @@ def test_annotation__tokens_with_blanks_between():
 def test_annotation__a_string_keeps_what_looks_like_a_comment():
     note = '@note("\n// one\n a; /* two */ b\n")'
     text = f"// three\n{note} table t {{ /* four */ actions = {{ NoAction; /* five\n */ }} }}"
-    (found,) = info_of(locals=text, body="t.apply();").tables
-    (kept,) = found.preamble.annotations
-    assert "// one" in kept and "/* two */" in kept and "three" not in kept
+    (table_info,) = info_of(locals=text, body="t.apply();").tables
+    (annotation,) = table_info.preamble.annotations
+    assert "// one" in annotation and "/* two */" in annotation and "three" not in annotation
 
 
 def test_controller_header__structs_in_it_are_taken_apart():
-    compiled = compiled_of(
+    compilation = compiled_of(
         types="""struct inner_t { @name("x") bit<4> a; @id(9) bit<4> b; }
         @controller_header("packet_in") header in_t { bit<8> port; @note("n") inner_t inner; @id(1) bit<8> last; }""",
         headers="in_t i;",
     )
-    (found,) = compiled.p4info.controller_packet_metadata
-    assert [(one.id, one.name, one.bitwidth) for one in found.metadata] == [
+    (header_info,) = compilation.p4info.controller_packet_metadata
+    assert [(field.id, field.name, field.bitwidth) for field in header_info.metadata] == [
         (2, "port", 8),
         (3, "inner.x", 4),
         (9, "inner.b", 4),
         (1, "last", 8),
     ]
-    assert [list(one.annotations) for one in found.metadata] == [[], ['@note("n")'], ['@note("n")'], []]
-    packet = packet_in_message(compiled.p4info, {}, bytes.fromhex("07 5A FF") + b"rest").packet
-    assert {one.metadata_id: one.value for one in packet.metadata} == {2: b"\7", 3: b"\5", 9: b"\n", 1: b"\xff"}
+    assert [list(field.annotations) for field in header_info.metadata] == [[], ['@note("n")'], ['@note("n")'], []]
+    packet = packet_in_message(compilation.p4info, {}, bytes.fromhex("07 5A FF") + b"rest").packet
+    assert {field.metadata_id: field.value for field in packet.metadata} == {2: b"\7", 3: b"\5", 9: b"\n", 1: b"\xff"}
     assert packet.payload == b"rest"
 
 
 # ---- translated types in digests and registers
 
-TRANSLATED = """@p4runtime_translation("a", bit<32>) type bit<48> mac_t;
+TRANSLATED_TYPES = """@p4runtime_translation("a", bit<32>) type bit<48> mac_t;
 @p4runtime_translation("b", string) type bit<9> port_t;
 struct seen_t { mac_t mac; port_t port; bit<8> n; }"""
 
 
 def test_translated__digests_have_the_numbers_and_the_text():
-    compiled = compiled_of(
-        types=TRANSLATED,
+    compilation = compiled_of(
+        types=TRANSLATED_TYPES,
         body="digest<seen_t>(1, {(mac_t)(bit<48>)(h.h.a ++ 32w0), (port_t)(bit<9>)300, 8w7});",
     )
     device = P4Device(1)
-    device.load(compiled)
+    device.load(compilation)
     device.process(1, bytes.fromhex("0102 0000"))
     (sent,) = device.digests()
-    spec = compiled.p4info.digests[0].type_spec
-    data = p4_data(spec, compiled.p4info, sent.data, device.schema.type_bits)
+    spec = compilation.p4info.digests[0].type_spec
+    data = p4_data(spec, compilation.p4info, sent.data, device.schema.type_bits)
     assert [member.bitstring for member in data.struct.members] == [bytes.fromhex("0102 0000 0000"), b"300", b"\7"]
-    assert flatten(spec, compiled.p4info, data) == {"mac": 0x010200000000, "port": 300, "n": 7}
+    assert flatten(spec, compilation.p4info, data) == {"mac": 0x010200000000, "port": 300, "n": 7}
 
 
 def test_translated__registers_have_the_numbers_and_the_text():
-    compiled = compiled_of(types=TRANSLATED, locals="register<mac_t>(1) macs; register<port_t>(1) ports;")
-    info, device = compiled.p4info, P4Device(1)
-    device.load(compiled)
+    compilation = compiled_of(types=TRANSLATED_TYPES, locals="register<mac_t>(1) macs; register<port_t>(1) ports;")
+    info, device = compilation.p4info, P4Device(1)
+    device.load(compilation)
     widths = device.schema.type_bits
     assert widths == {"mac_t": 48, "port_t": 9}
     macs, ports = (register.preamble.id for register in info.registers)
@@ -353,7 +353,7 @@ def test_translated__registers_have_the_numbers_and_the_text():
 # ---- what the daemon takes
 
 
-def busy() -> p4i.P4Info:
+def sample_info() -> p4i.P4Info:
     """Two tables, two actions, a register of a type and a counter."""
     return info_of(
         types="type bit<8> cell_t;",
@@ -367,27 +367,27 @@ def copy_of(info: p4i.P4Info) -> p4i.P4Info:
 
 
 def test_comparison__the_order_of_things_says_nothing():
-    ours, theirs = busy(), copy_of(busy())
+    info, other_info = sample_info(), copy_of(sample_info())
     for group in ("tables", "actions"):
-        theirs.ClearField(group)
-        getattr(theirs, group).extend(reversed(getattr(ours, group)))
-    assert theirs != ours and first_difference(theirs, ours) is None
+        other_info.ClearField(group)
+        getattr(other_info, group).extend(reversed(getattr(info, group)))
+    assert other_info != info and first_difference(other_info, info) is None
 
 
 def test_comparison__an_array_may_be_left_out_and_a_table_may_not():
-    ours, theirs = busy(), copy_of(busy())
-    del theirs.registers[:]
-    del theirs.counters[:]
-    theirs.ClearField("type_info")
-    assert first_difference(theirs, ours) is None
-    del theirs.tables[0]
-    assert "tables" in first_difference(theirs, ours)
+    info, other_info = sample_info(), copy_of(sample_info())
+    del other_info.registers[:]
+    del other_info.counters[:]
+    other_info.ClearField("type_info")
+    assert first_difference(other_info, info) is None
+    del other_info.tables[0]
+    assert "tables" in first_difference(other_info, info)
 
 
 def test_comparison__an_array_that_is_not_in_the_program_is_refused():
-    ours, theirs = busy(), copy_of(busy())
-    del ours.counters[:]
-    assert "counters" in first_difference(theirs, ours)
-    other = copy_of(theirs)
-    other.registers[0].size = 3
-    assert "size" in first_difference(other, theirs)
+    info, other_info = sample_info(), copy_of(sample_info())
+    del info.counters[:]
+    assert "counters" in first_difference(other_info, info)
+    changed_info = copy_of(other_info)
+    changed_info.registers[0].size = 3
+    assert "size" in first_difference(changed_info, other_info)
