@@ -80,6 +80,7 @@ def wires_round() -> int:
         for number in range(FRAMES):
             loop.inject(devices[0], frame(0, payload=bytes([number]) * (100 << number % 4)))
         events, last = [], time.monotonic()
+        # A failed allocation may drop a frame: the wait ends after silence, not only at the full count
         while time.monotonic() < last + PATIENCE_S and count_of(events) < FRAMES:
             select.select([loop], [], [], PATIENCE_S)
             if new_events := loop.events():
@@ -147,6 +148,7 @@ def main() -> None:
         assert not reasonless, f"a refusal without its reason at allocation {number}"
         return True
 
+    # The first rounds fill caches (Python's, the allocator's): the count below is that of a settled round
     for _ in range(2):
         round_of(0)
     bytes_before, total = allocated_bytes(), count.value

@@ -1,4 +1,4 @@
-"""The hand-written program of mini_program.c as `Device.load` takes it, with the P4Info a compiler would write."""
+"""The hand-written program of mini_program.c for `Device.load`, with a P4Info as a compiler writes it."""
 
 from __future__ import annotations
 

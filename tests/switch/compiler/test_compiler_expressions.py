@@ -1,4 +1,4 @@
-"""Expressions: worked examples, and random ones against the language's rules computed in Python integers."""
+"""Expressions: worked examples, and random ones against the language's rules in Python integers."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ _WORDS = """
 
 @cache
 def tokens(number: int) -> tuple[str, int, list[str]]:
-    """(name, where the program's own text begins, the preprocessed text in tokens and what stands between them)."""
+    """Return (name, start of the program's own text, preprocessed text as tokens and gaps by turns)."""
     name, text = preprocess(SOURCES[number], (), ())
     text_start = text.rindex(f'{SOURCES[number]}" 2')
     text_start = text.index("\n", text_start) + 1

@@ -96,6 +96,7 @@ def as_p4(ops: list[tuple[Any, ...]]) -> str:
             case ("make", target, a, b, c):
                 text = f"hdr.{target}.setValid(); hdr.{target} = {{ {a}, {b}, {c} }};"
             case ("set", target, name, value):
+                # Fields of an invalid header are undefined: only a valid one may be written or read
                 text = f"if (hdr.{target}.isValid()) {{ hdr.{target}.{name} = {value}; }}"
             case ("add", target, source):
                 text = (
@@ -141,6 +142,7 @@ def by_hand(ops: list[tuple[Any, ...]], headers: dict[str, Header]) -> None:
             case ("make", target, a, b, c):
                 headers[target] = [a, b, c]
             case ("set", target, name, value):
+                # As in `as_p4`: an invalid header is left alone
                 if (header := headers[target]) is not None:
                     header["abc".index(name)] = value
             case ("add", target, source):
@@ -179,12 +181,11 @@ def disagreement(seed: int) -> str:
         sent = first + wire(headers) + payload
         by_hand(ingress, headers)
         by_hand(egress, headers)
-        expected = first + wire(headers) + payload
+        expected_frame = first + wire(headers) + payload
         out = bench.send(1, sent)
-        if out != [(1, expected)]:
-            return (
-                f"seed {seed}: {sent.hex()} -> {[frame.hex() for _, frame in out]}, wanted {expected.hex()}\n{program}"
-            )
+        if out != [(1, expected_frame)]:
+            frames = [frame.hex() for _, frame in out]
+            return f"seed {seed}: {sent.hex()} -> {frames}, wanted {expected_frame.hex()}\n{program}"
     return ""
 
 

@@ -142,6 +142,7 @@ class Machine:
                 return self.value(e[1], frame) >> e[3] & (1 << e[2] - e[3] + 1) - 1
             case "call":
                 return self.call(e, frame)
+        # The operators below evaluate both operands, left first; those above decide by themselves
         left_value, right_value = self.value(e[1], frame), self.value(e[2], frame)
         match e[0]:
             case "join":

@@ -1,4 +1,4 @@
-"""Tests of what a device takes back when a transaction fails, and what packets see of one that is held."""
+"""Rollback of failed transactions of a device, and packets during a held transaction."""
 
 from __future__ import annotations
 
@@ -200,6 +200,7 @@ def test_held__packets_see_all_or_nothing(device: P4Device) -> None:
         device.insert(route(prefix, 1))
     stop, port_pairs = threading.Event(), set()
 
+    # One look is two packets under one lock: a port pair that differs would be a half-done write
     def traffic() -> None:
         while not stop.is_set():
             with device.packets_paused():

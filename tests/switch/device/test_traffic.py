@@ -321,7 +321,7 @@ def test_clock__what_cannot_be_is_refused():
 
 
 def reference(arrivals, rate, depth):
-    """(departure of the last bit, number) of a port with strict priorities, by the definition, in fractions."""
+    """Return (departure of the last bit, number) by the definition of strict priorities, in fractions."""
     queues = {priority: [] for priority in range(8)}
     free_at, departures, pending = Fraction(0), [], list(arrivals)
     while pending or any(queues.values()):

@@ -255,6 +255,7 @@ def test_every_frame_is_somewhere(seed):
         ln.lost_pkts + ln.dropped_pkts for ln in lines
     )
     stats = d.stats()
+    # Conservation: each frame sent was delivered, waits, or is counted by what dropped it
     assert waiting_count > 0 or d.traffic.buffers()[0] == 0
     assert sent_count == departure_count + waiting_count + lost_count + stats.dropped_egress + stats.dropped_ingress
     d.traffic.reset()

@@ -56,6 +56,7 @@ def pki(tmp_path_factory) -> Path:
             "-out",
             f"{name}.pem",
         )
+    # A key with a passphrase, which a server cannot ask for
     openssl(folder, "ec", "-in", "server.key", "-aes128", "-passout", "pass:x", "-out", "locked.key")
     return folder
 

@@ -1,6 +1,4 @@
-"""Generated C and runtime under AddressSanitizer and UBSan.
-
-No access out of bounds, no overflow, no leak.
+"""Generated C and runtime under AddressSanitizer and UBSan: no bad access, no overflow, no leak.
 
 A few thousand packets each time; `MRC_FUZZ_PACKETS=40000` makes it the long run: so many through each of all programs.
 """
@@ -25,7 +23,7 @@ PACKETS = LONG_RUN_PACKETS or 3000
 
 
 def sanitizer() -> str | None:
-    """libasan of gcc, which must be there before Python is."""
+    """Return the path of gcc's libasan, which must be loaded before Python; None without one."""
     if shutil.which("gcc") is None:
         return None
     result = subprocess.run(["gcc", "-print-file-name=libasan.so"], capture_output=True, text=True, check=False)
@@ -72,7 +70,7 @@ def test_random_and_mutated_packets():
 @pytest.mark.skipif(sanitizer() is None, reason="gcc has no libasan here")
 @pytest.mark.timeout(600)
 def test_each_allocation_of_the_event_loop_fails_once():
-    """Found: events that there was no memory for were gone, and ports that could not be read were told as none."""
+    """Found: events without memory were lost, and ports that could not be read were reported as none."""
     result = subprocess.run(
         [sys.executable, str(SWITCH_TESTS / "allocation_run.py"), "1", "wires"],
         env=SANITIZED_ENVIRONMENT,

@@ -1,4 +1,4 @@
-"""The pytest fixtures for P4 developers, and the examples of docs/p4-development.md, run as a stranger would."""
+"""The pytest fixtures for P4 developers, and docs/p4-development.md's examples outside the repository."""
 
 from __future__ import annotations
 

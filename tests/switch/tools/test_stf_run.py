@@ -72,7 +72,7 @@ def test_report__ports_that_the_script_does_not_name_lead_nowhere():
     ("packet", "location"), [("ee000000", "P4:18:9"), ("04000006", "P4:49:13"), ("ef000000", "P4:56:13")]
 )
 def test_assert__drops_the_packet_and_fails_the_script(packet, location):
-    """The assertion fails in the parser, the ingress (where the clone asked for goes the same way) and the egress."""
+    """The assertion fails in the parser, the ingress (whose clone is dropped too) and the egress."""
     program = compile_program(P4_FOLDER / "indexed.p4")
     report = run(program, f"mirroring_add 1 2\npacket 3 {packet}\npacket 3 05\nexpect 1\nexpect 2\nno_packet")
     location = f"{P4_FOLDER / 'indexed.p4'}{location.removeprefix('P4')}"

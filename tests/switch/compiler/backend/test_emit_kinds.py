@@ -1,4 +1,4 @@
-"""Every kind of node, callee and extern has its line in a table of the emitter, or a reason to have none."""
+"""Completeness of the emitter's tables: a line for each kind of node, callee and extern, or a reason."""
 
 from __future__ import annotations
 

@@ -294,6 +294,7 @@ def test_on_change__real_veths_down_up_deleted_made_again():
             assert values_by_name([u async for u in stream.synchronize()]) == {"zzb2a0": "NOT_PRESENT"}
             updates = aiter(stream.updates())
 
+            # The kernel may report intermediate states: only the last one is checked
             async def wait_for_status(status: str) -> None:
                 while (await with_timeout(anext(updates))).value != status:
                     pass

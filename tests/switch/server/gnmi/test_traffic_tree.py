@@ -1,4 +1,7 @@
-"""gNMI Set, Get and Subscribe of traffic settings, against the daemon's real server (no ports are opened: no root)."""
+"""gNMI Set, Get and Subscribe of traffic settings, against the daemon's real server.
+
+No ports are opened, so no root is needed.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""digest(): from the program to a controller, with the batching and acknowledging of the P4Runtime specification."""
+"""digest(): from the program to a controller, batched and acknowledged by the P4Runtime specification."""
 
 from __future__ import annotations
 
@@ -196,7 +196,7 @@ def test_an_acknowledgement_that_is_late__says_nothing_of_the_list_that_was_sent
 @pytest.mark.parametrize("change", ["modify", "delete"])
 @pytest.mark.parametrize("timeout_ns", [0, 10**12])
 def test_a_change_that_is_taken_back__sends_nothing_twice_and_leaves_no_datum_waiting(change, timeout_ns):
-    """Once a list that a modification had sent was sent again, and after a deletion the rest waited for ever."""
+    """Once, a list sent by a modification was sent again, and after a deletion data waited for ever."""
     learning = Learning(max_timeout_ns=100 * MS, max_list_size=8, ack_timeout_ns=10**12)
     learning.feed(1)
     saved_state = learning.digests.saved_state(LEARN)
@@ -253,6 +253,7 @@ def test_stream__lists_reach_the_primary_and_acks_are_answered():
             await client.write(p4r.Update(type=p4r.Update.INSERT, entity=entity))
             assert await client.read(p4r.Entity(digest_entry=p4r.DigestEntry())) == [entity]
             device = daemon.registry.with_name("s1").device
+            # The second 7 is a duplicate before its acknowledgement: no list carries it
             for mac in (7, 7, 9):
                 daemon.loop.inject(device, frame(1, mac), 3)
             first, second = [(await client.next_message()).digest for _ in range(2)]

@@ -40,6 +40,7 @@ def _mini(monkeypatch):
 
 def seeds() -> dict[str, bytes]:
     """A well-formed message for each RPC."""
+    # One update per kind of table, so that mutations reach each decoder
     write = p4r.WriteRequest(device_id=1, election_id=U128.encode(1))
     for table_id in (BY_MAC, BY_ACL, BY_HASH):
         entry = p4r.TableEntry(table_id=table_id, priority=3)
@@ -164,6 +165,7 @@ def change(message: Message, rng: random.Random, ids: list[int]) -> None:
         field = rng.choice(message.DESCRIPTOR.fields)
         part = getattr(message, field.name)
         if field.is_repeated and field.message_type is not None:
+            # The walk goes one level down per turn and ends at a scalar, a cleared field or an empty message
             if not len(part) or rng.random() < 0.2:
                 part.add()
             elif rng.random() < 0.3:
@@ -210,6 +212,7 @@ def test_changed_messages__are_done_or_refused_by_name(caplog):
     async def check():
         async with running_daemon() as daemon, primary_of(daemon) as client:
             await prepare(client)
+            # BAD_UPDATES are well-formed messages with one fault each: near enough to valid ones to reach deep checks
             entities = [update(kind, entity) for kind, entity, _, _ in BAD_UPDATES.values()]
             for _ in range(FIELD_ROUNDS):
                 request = p4r.WriteRequest(device_id=1, election_id=U128.encode(1), atomicity=rng.randrange(3))

@@ -1,4 +1,7 @@
-"""Idle timeouts: time since the last hit and who is told of entries that nothing hits (P4Runtime, "Idle-timeout")."""
+"""Idle timeouts: time since the last hit, and the client notified of idle entries.
+
+Source: P4Runtime, "Idle-timeout".
+"""
 
 from __future__ import annotations
 

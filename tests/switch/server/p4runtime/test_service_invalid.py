@@ -505,6 +505,7 @@ def _read(*entities: dict, **fields) -> p4r.ReadRequest:
 
 def bad_requests() -> dict[str, tuple[object, grpc.StatusCode, str]]:
     return {
+        # Errors of a whole request carry their code in the status; those of a Read's entities are UNKNOWN with details
         "write: no device": (_write(device_id=9), CODES.NOT_FOUND, "has: 1"),
         "write: no role": (_write(role="x"), CODES.NOT_FOUND, "no role 'x'"),
         "write: no election id": (p4r.WriteRequest(device_id=1), CODES.PERMISSION_DENIED, "no election id"),

@@ -54,6 +54,7 @@ def test_p4runtime__cells_and_entries():
             )
             assert await client.read(cell(BY_PACKET, 3, None)) == [cell(BY_PACKET, 3, CONFIG)]
             assert len(await client.read(p4r.Entity(meter_entry=p4r.MeterEntry()))) == 16
+            # A meter set with its table entry is also readable and writable as a direct meter entry
             query = p4r.Entity(direct_meter_entry=p4r.DirectMeterEntry(table_entry=row(b"\5")))
             (answer,) = await client.read(query)
             assert answer.direct_meter_entry.config == CONFIG

@@ -38,6 +38,7 @@ def test_p4info_and_entries():
             await client.write(update(type=update.MODIFY, entity=entity(number, b"\5", b"\7")))
             assert await client.read(entity(number)) == [entity(number, b"\5", b"\7")]
             assert len(await client.read(entity(0))) == 2
+            # A value set is replaced as a whole by MODIFY; INSERT and DELETE do not exist for it
             await client.write(update(type=update.MODIFY, entity=entity(number, b"\7")))
             with pytest.raises(grpc.aio.AioRpcError) as caught:
                 await client.write(

@@ -148,6 +148,7 @@ def test_server__reads_back_what_was_written(monkeypatch) -> None:
             await client.write(insert(entity))
             assert await client.read(entries_of(BY_HASH)) == [entity]
             assert await client.read(entries_of(BY_HASH, match=shot.match)) == [entity]
+            # A profile with one-shot entries takes no members of its own
             with pytest.raises(grpc.aio.AioRpcError) as caught:
                 await client.write(insert(member(1)))
             assert [error_detail.canonical_code for error_detail in error_details(caught.value)] == [
