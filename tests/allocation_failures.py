@@ -9,11 +9,9 @@ import pytest
 
 
 def results_without_memory(call: Callable[[], Any], most: int = 60) -> Iterator[Any]:
-    """Yield what `call` gives while its n-th allocation fails, for n = 1 to `most`.
+    """Yield the result of `call` while its n-th allocation fails, for n = 1 to `most`.
 
-    MemoryError stands for a refusal.
-
-    Skips the test where Python has no `_testcapi`.
+    MemoryError stands for a refusal. Skips the test where Python has no `_testcapi`.
     """
     hooks = pytest.importorskip("_testcapi", reason="this Python has no _testcapi, which makes allocations fail")
     for number in range(most):

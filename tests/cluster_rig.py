@@ -149,7 +149,7 @@ class ClusterRig:
         )
 
     def run(self, name: str, *command: str) -> str:
-        """Return what a command prints on a machine."""
+        """Return the output of a command on a machine."""
         enter = ["nsenter", "-t", str(self.machines[name].init), "-n", "-m", "-p", "-u"]
         return subprocess.run([*enter, *command], capture_output=True, text=True, check=True).stdout
 

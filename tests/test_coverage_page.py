@@ -65,7 +65,7 @@ def test_page__has_all_44_open_points_each_with_a_key_and_a_test() -> None:
 
 
 def doc_of(source: str, key: str) -> str:
-    """Return what stands below a field of a group of Config, down to the next one that has a text of its own."""
+    """Return the text below a field of a group of Config, or of the next field that has one."""
     found = re.search(rf"^    {key}: .*?$\n(?:    \w+: .*\n)*    \"\"\"(.*?)\"\"\"", source, re.MULTILINE | re.DOTALL)
     return found.group(1) if found else ""
 

@@ -1,4 +1,4 @@
-"""Tests of who may import whom, read from the source: also imports inside functions count.
+"""Permitted imports between rooms, read from the source; imports inside functions count too.
 
 The rows stand in the order of the house: each imports rooms above it alone, but for those that say otherwise.
 """

@@ -211,7 +211,7 @@ def dead_paths(name: str, text: str) -> list[str]:
 
 
 def is_module(name: str) -> bool:
-    """Whether a dotted name leads to a module, or to something that its module says by that name."""
+    """Return whether a dotted name leads to a module, or to a word in a module's text."""
     parts = name.split(".")
     for k, top in product(range(len(parts), 0, -1), TOPS):
         base = top.joinpath(*parts[:k])
@@ -230,9 +230,9 @@ def dead_modules(name: str, text: str) -> list[str]:
 
 
 def comments(name: str, text: str) -> str:
-    """Return what a file says to people.
+    """Return the prose of a file.
 
-    Comments and docstrings (of fields too), all of a page but its blocks of code.
+    Of a source its comments and docstrings (of fields too), of a page all but its code blocks.
     """
     if name.endswith(".py"):
         said = re.findall(r"(?:^|\s)#[^\n]*", text)
@@ -327,7 +327,7 @@ def documents() -> dict[str, str]:
 
 @cache
 def said() -> dict[str, str]:
-    """Return what people read of each file; not of the changelog, which tells of what has gone."""
+    """Return the prose of each file but the changelog, which describes removed parts."""
     return {name: comments(name, text) for name, text in texts().items() if name != "CHANGELOG.md"}
 
 

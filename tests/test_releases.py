@@ -59,7 +59,7 @@ rmdir /.outside
 shift
 exec "$@"
 """
-"""Makes a folder the root of a mount namespace: all mounts are gone when its last process is.
+"""Script that makes a folder the root of a mount namespace; its mounts end with its last process.
 
 A chroot would not do: who enters a host's namespaces leaves a chroot.
 """

@@ -34,7 +34,7 @@ def lib(script: str, **options) -> subprocess.Popen[str]:
 
 
 def on_a_terminal(script: str) -> str:
-    """Return what a script that has sourced scripts/lib.sh writes to a terminal of 80 columns."""
+    """Return a terminal's content, 80 columns wide, after a script that has sourced scripts/lib.sh."""
     front, back = pty.openpty()
     script = f"stty cols 80; program=test; . scripts/lib.sh; {script}"
     with subprocess.Popen(["bash", "-c", script], cwd=ROOT, stdin=back, stderr=back):

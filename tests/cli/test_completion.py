@@ -30,7 +30,7 @@ def run_dir(tmp_path, monkeypatch):
 
 
 def script(shell):
-    """Return what `mrc --show-completion` prints for a shell."""
+    """Return the output of `mrc --show-completion` for a shell."""
     env = {**os.environ, "_MRC_COMPLETE": f"source_{shell}", "PATH": f"{BIN}:{os.environ['PATH']}"}
     return subprocess.run(["mrc"], env=env, capture_output=True, text=True, check=True).stdout
 
@@ -76,7 +76,7 @@ def test_tab__in_a_shell(shell, run_dir):
 
 
 def offered(line, monkeypatch, capfd):
-    """Return what `mrc` answers bash in this process."""
+    """Return the completions that `mrc` offers bash, in this process."""
     from mrc_testbed.cli import app
 
     words = line.split() + [""] * line.endswith(" ")

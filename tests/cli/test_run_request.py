@@ -1,4 +1,4 @@
-"""Tests of which options of `mrc run` go together.
+"""Combinations of options of `mrc run`.
 
 Every row of the table, alone, at the command line and in the document.
 """

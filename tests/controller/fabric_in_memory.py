@@ -784,7 +784,7 @@ class FabricInMemory:
         return self.running.done()
 
     def differences(self):
-        """Return what is not as it ought to be, now that nothing is broken."""
+        """Return the differences from the desired state, now that nothing is broken."""
         controller, out = self.controller, []
         out += [f"fault {f.number}: {f.text}" for f in controller.faults.active()]
         out += [f"problem: {p.text}" for p in controller.problems.active() if p.kind is not ProblemKind.INTERNAL]

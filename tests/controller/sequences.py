@@ -413,7 +413,7 @@ async def _play(sequence: Sequence, folder: Path, holder) -> list[str]:
 
 
 def run_sequence(sequence: Sequence) -> list[str]:
-    """Return what was wrong, nothing when all went as it ought to."""
+    """Return the failures of a sequence; empty when all is as it should be."""
     folder = Path(tempfile.mkdtemp(prefix="mrc-sequence-", dir="/dev/shm" if Path("/dev/shm").is_dir() else None))
     loop = JumpingLoop()
     state = random.getstate()

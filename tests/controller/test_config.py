@@ -1,4 +1,4 @@
-"""Tests of what the controller is started with.
+"""Files and options that the controller starts with.
 
 Every wrong file is refused by name, before a switch is touched.
 """

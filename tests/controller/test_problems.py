@@ -1,6 +1,6 @@
-"""Tests of what keeps the controller from its work: told once, counted, listed until it is over.
+"""Problems of the controller: reported once, counted, listed until they are over.
 
-And nothing else ends by it.
+A problem ends nothing else.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Tests of what changed between two states."""
+"""Differences between two states of the dashboard."""
 
 from hypothesis import given
 from hypothesis import strategies as st

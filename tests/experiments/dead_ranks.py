@@ -44,7 +44,7 @@ class Judged:
 
     @property
     def right(self) -> bool:
-        """Whether verdict and engines agree."""
+        """Whether the verdict agrees with the engines' own events."""
         return self.passed == (not self.died and not self.unfinished)
 
 

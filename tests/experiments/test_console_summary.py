@@ -1,6 +1,6 @@
-"""Tests of what `mrc run` and `mrc compare` tell.
+"""The output of `mrc run` and `mrc compare`.
 
-Failures in 80 columns, repeats as median and spread, what differs.
+Failures in 80 columns, repeats as median and spread, differences.
 """
 
 from __future__ import annotations

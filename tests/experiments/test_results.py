@@ -309,7 +309,7 @@ def killed(tmp_path: Path, during: str = "#2", text: str = THREE) -> tuple[RunSe
 
 
 def content(folder: Path) -> dict[str, str]:
-    """Return what of results does not tell when and how fast they were made."""
+    """Return the content of results without times of day and durations."""
     out = {str(path.name): path.read_text().partition(', "load": ')[0] for path in (folder / "runs").iterdir()}
     manifest = json.loads((folder / "manifest.json").read_text())
     out["verdicts"] = json.dumps([manifest[key] for key in ("planned", "complete", "passed", "verdicts", "repeats")])
@@ -429,9 +429,9 @@ def test_open__does_not_take_a_whole_run_of_other_results(tmp_path):
 @pytest.mark.root
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root: mounts a file system of 64 KiB")
 def test_a_full_disk_keeps_what_is_whole_and_is_gone_on_with(tmp_path):
-    """A real one. What was half written is not there.
+    """A full file system leaves no half-written file, and --resume finishes the study.
 
-    With room again --resume ends as if nothing had been.
+    With room again, --resume ends as if nothing had happened.
     """
     one, small = planned(tmp_path, THREE.replace("repeat: 3", "repeat: 12")), tmp_path / "small"
     whole = run_scenario(one, Quiet(), out=tmp_path / "whole").digest

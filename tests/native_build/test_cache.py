@@ -1,4 +1,4 @@
-"""Tests of which form of the engine a process runs, and why."""
+"""The form of the engine that a process runs, and its reason."""
 
 import json
 import os

@@ -168,7 +168,7 @@ class Conversation:
         return bytes(outer) + inner
 
     def received(self, frame: bytes) -> Write | Sack:
-        """Return what the destination's NIC makes of a frame. Raises WireError."""
+        """Return the packet that the destination's NIC reads from a frame. Raises WireError."""
         host, record = Decapsulation(self.plan, self.destination, self.plane, self.codec).open(frame)
         assert host == self.source.name
         return record

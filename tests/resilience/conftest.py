@@ -1,6 +1,4 @@
-"""Tests of what the scripted resilience tests share beside testing/__init__.py.
-
-It has `fabric`, `transfer`, `cut`.
+"""Fixtures of the scripted resilience tests, beside testing/__init__.py: `fabric`, `transfer`, `cut`.
 
 They run on the embedded switch, and on BMv2 as well where simple_switch_grpc and p4c-bm2-ss are on PATH.
 """
@@ -31,7 +29,7 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture(autouse=True)
 def tables_unchanged(fabric):
-    """Check that no fault changes a route in SRv6 mode: every switch's tables are what they were at start."""
+    """Check that no fault changes a route in SRv6 mode: every switch keeps its tables of the start."""
     yield
     assert fabric.controller.request("verify", timeout_s=LIMIT_S)["unchanged_since_start"]
 

@@ -84,7 +84,7 @@ class Front:
             os.kill(pid, signal.SIGKILL)
 
     def where(self, name: str) -> str:
-        """Return how the prompt names a part's machine."""
+        """Return the suffix by which the prompt names a part's machine."""
         return ""
 
     def begin_load(self) -> None:
@@ -150,7 +150,7 @@ class Front:
         return False
 
     def end(self) -> bool:
-        """Whether `exit` ends it all."""
+        """Type `exit`; return whether the fabric ends with status 0."""
         self.terminal.type("exit\n")
         try:
             return self.terminal.process.wait(BACK_LIMIT_S) == 0

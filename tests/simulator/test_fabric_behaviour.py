@@ -1,4 +1,4 @@
-"""Tests of what whole engines do on the virtual fabric, beyond what a wire between two of them can show."""
+"""Behaviour of whole engines on the virtual fabric, beyond that of two engines on a wire."""
 
 import pytest
 

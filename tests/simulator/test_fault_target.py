@@ -117,7 +117,7 @@ PLANE_1 = ("p1-t0-0", "p1-t1-0")
 
 
 def drained(target):
-    """Whether plane 1 is denied, by the last word about it."""
+    """Return whether plane 1 is denied, by the last report about it."""
     return next((said[2] for said in reversed(target.control.told) if said[0] == "drain"), False)
 
 

@@ -55,10 +55,7 @@ assert sanitized_run.LENGTHS, "its import sets the flags of the sanitizer"
 
 
 def wires_round() -> int:
-    """Forward frames from one device to the CPU of another over a wire with a delay.
-
-    Returns how many came.
-    """
+    """Forward frames from one device to the CPU of another over a wire with a delay; count them."""
     with contextlib.ExitStack() as stack:
         devices = [stack.enter_context(contextlib.closing(P4Device(number, f"d{number}"))) for number in (1, 2)]
         loop = stack.enter_context(contextlib.closing(EventLoop(ring_kib=256)))
@@ -97,9 +94,9 @@ def count_of(events: list[PacketIn | PortEvent]) -> int:
 
 
 def read_events_without_memory(count: ctypes.c_long, failing: ctypes.c_long) -> None:
-    """Events that there is no memory for wait, and the descriptor says so.
+    """Check that events without memory wait, readable at the descriptor.
 
-    Counts are refused, and not told as none.
+    Counts are refused, and not reported as none.
     """
     with contextlib.closing(P4Device(1, "d1")) as device, contextlib.closing(EventLoop(ring_kib=256)) as loop:
         loop.add_wire("a", "b")

@@ -1,4 +1,4 @@
-"""Tests of what the compiler's tests share.
+"""Benches of the compiler's tests.
 
 Devices running a program, entries by name, frames written by hand.
 """

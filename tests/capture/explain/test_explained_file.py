@@ -120,7 +120,7 @@ def refused(path: Path, tmp_path: Path) -> str:
 
 
 def packets_of(path: Path) -> int | str:
-    """Return how many a file has, or why they cannot all be read."""
+    """Return the number of packets in a file, or the error that stops the reader."""
     try:
         with closing(capture_reader.CaptureReader(path)) as reader:
             return len(list(reader))

@@ -107,7 +107,7 @@ class StandInFabric:
 
 
 def said(cli, line):
-    """Return what one command prints."""
+    """Return the output of one command."""
     cli.stdout.seek(0)
     cli.stdout.truncate()
     assert cli.onecmd(cli.precmd(line)) is None

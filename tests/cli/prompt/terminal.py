@@ -44,7 +44,7 @@ class Terminal:
         os.write(self.master, text.encode())
 
     def expect(self, pattern, seconds=60.0):
-        """Return what came until `pattern` matched it, without colours; the rest is kept."""
+        """Return the output up to the match of `pattern`, without colours; keep the output after it."""
         deadline = time.monotonic() + seconds
         while True:
             shown = COLOUR.sub("", self.raw)
@@ -60,16 +60,16 @@ class Terminal:
                     pytest.fail(f"it ended, and no {pattern!r} in:\n{shown}")
 
     def say(self, line, pattern=PROMPT):
-        """Type a line; what was shown until the prompt is back, without the line itself.
+        """Type a line; return the output up to the prompt, without the line itself.
 
-        What was told before the line came first: a notice stands above the prompt, which is then shown again.
+        Output from before the line comes first: a notice stands above the prompt, which is then shown again.
         """
         self.type(line + "\n")
         before = self.expect(re.escape(line) + "\n").removesuffix(line + "\n").replace(PROMPT, "")
         return before + self.expect(pattern)
 
     def data(self, line, says=""):
-        """Type a line that answers with a JSON object; what it is. Notices may stand before it and behind it."""
+        """Type a line that answers with a JSON object; return it. Notices may stand before and after it."""
         shown = self.say(line)
         assert says in shown, shown
         return json.loads(re.search(r"^\{.*?^\}", shown, re.DOTALL | re.MULTILINE)[0])

@@ -1,6 +1,6 @@
-"""Tests of what Prometheus is told.
+"""Prometheus metrics of the controller: names and labels of the table, and the dashboard's queries.
 
-Names and labels of the table, and a dashboard that asks for nothing else.
+The dashboard queries no other metric.
 """
 
 from __future__ import annotations

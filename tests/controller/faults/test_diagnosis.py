@@ -309,9 +309,10 @@ OUT, BACK = "p0-t0-0 -> p0-t1-0", "p0-t1-0 -> p0-t0-0"
 
 
 def directions(*, there, out, back, rest=75):
-    """Return what is told of p0-t0-0 p0-t1-0 when (sent, lost) are of probes there and back over it, and of loops
-    that cross it outwards and backwards; `rest`: probes, none of them lost, over links of the other T1 that the
-    loops cross.
+    """Return the finding on p0-t0-0 p0-t1-0 from (sent, lost) of probes and of loops.
+
+    `there`: probes there and back over the link; `out` and `back`: loops that cross it outwards and backwards;
+    `rest`: number of probes, none of them lost, over links of the other T1 that the loops cross.
     """
     segmenter = PathSegmenter(Plan(planes=1, racks=2, spines=2, hosts_per_rack=1))
     trials = {

@@ -1,4 +1,4 @@
-"""Tests of what counters of switches say of wires and switches, reading after reading."""
+"""Evidence of switches' counters on wires and switches, reading after reading."""
 
 import pytest
 

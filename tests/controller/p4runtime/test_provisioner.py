@@ -1,4 +1,4 @@
-"""Tests of what a provisioner counts when it brings a switch in line.
+"""Counts of a provisioner that brings a switch in line.
 
 The switch is a list of entries in memory.
 """

@@ -1,4 +1,4 @@
-"""Tests of what follows from what is alive: dead ports in every mode, groups by rack in spray modes."""
+"""Entries pruned by liveness: dead ports in every mode, groups by rack in spray modes."""
 
 from mrc_testbed.controller.p4runtime.pruning import Dead, live_entries, reach
 from mrc_testbed.topologies.plan import Plan

@@ -10,7 +10,7 @@ SHARED = ("traffic_class ", "trimming ", "queue_thresholds ")
 
 
 def lines(program, plan, switch, catalog):
-    """Return what only this program has; test_qos.py looks at the rest."""
+    """Return the entries that only this program has; test_qos.py tests the shared ones."""
     found = [str(entry) for entry in entries_of(program, plan, plan.switch(switch), catalog)]
     return [line for line in found if not line.startswith(SHARED)]
 

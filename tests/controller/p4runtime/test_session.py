@@ -1,4 +1,4 @@
-"""Tests of what a session does when it is closed under requests of others."""
+"""A session that is closed while requests of other tasks are under way."""
 
 import asyncio
 

@@ -97,7 +97,7 @@ def shown(part: dict | str) -> str:
 
 
 def refusal(tmp_path, text: str) -> str:
-    """Return what is said of a scenario; empty when it is taken, and then its fabric is made."""
+    """Return the refusal of a scenario, empty when it is accepted; then its fabric is built too."""
     file = tmp_path / "extreme.yaml"
     file.write_text(text)
     try:

@@ -1,4 +1,4 @@
-"""Tests of what switches counted, look by look: sums of a live run's series."""
+"""Counts of switches, sample by sample: sums of a live run's series."""
 
 from mrc_testbed.experiments.live.counts import CELLS, SwitchTotals, numbers_of
 from mrc_testbed.topologies.lab.switch_counters import Counts, SwitchCounts

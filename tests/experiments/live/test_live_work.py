@@ -1,6 +1,6 @@
-"""Tests of when the work of a live run is over.
+"""The end of a live run's work.
 
-What failed is over and not done, and ends nothing else.
+Failed work is over and not done, and ends nothing else.
 """
 
 from __future__ import annotations

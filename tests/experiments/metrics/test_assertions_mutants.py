@@ -89,9 +89,9 @@ OTHER_NAME = {"metric": "rate.c", "failed": "c", "unfinished": "c"}
 
 
 def passes(folder: Path, kind: type[Any], key: str, rule: Any) -> bool:
-    """Whether all verdicts on the exam's run are good.
+    """Return whether all verdicts on the exam's run are good.
 
-    Of `where` and `compared_to` with a second run beside it.
+    For the keys `where` and `compared_to` a second run stands beside it.
     """
     runs = [("x", {"variant": "x"}, exam.measurement(folder))]
     if kind is ExpectFailure:

@@ -43,7 +43,7 @@ def name_matches(metric: Metric, name: str) -> bool:
 
 
 def passes(folder: Path, name: str) -> bool:
-    """Whether the exam has the expected value, and so has its outcome of several parts."""
+    """Return whether the metric has its expected value on the exam and on its outcome of several parts."""
     cases = [(exam.EXPECTED[name], exam.CHANGES.get(name, {}))]
     cases += [exam.LAST_PARTS[name]] if name in exam.LAST_PARTS else []
     return all(passes_case(folder, name, expected, fields) for expected, fields in cases)

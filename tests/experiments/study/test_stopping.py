@@ -1,4 +1,4 @@
-"""Tests of how many seeds a point gets: by the first seeds alone, whatever comes in which order."""
+"""The number of seeds of a point: by its first seeds alone, in whatever order results arrive."""
 
 from __future__ import annotations
 

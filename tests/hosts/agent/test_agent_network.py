@@ -387,7 +387,7 @@ def test_requests__nonsense_in_every_field_of_every_op(wire):
 
 
 def ended_output(wire: Wire) -> list[str]:
-    """Return what the last agent wrote after it was ready, once it was told to end."""
+    """End the last agent; return the lines that it wrote after it was ready."""
     wire.processes[-1].terminate()
     return wire.processes[-1].communicate(timeout=TIMEOUT_S)[0].splitlines()
 

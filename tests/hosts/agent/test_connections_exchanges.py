@@ -1,4 +1,4 @@
-"""Tests of what agents say to each other to set up and end QPs, with one line lost, doubled or late.
+"""Messages of agents that set up and end QPs, with one line lost, doubled or late.
 
 Nothing hangs or is left.
 
@@ -58,9 +58,9 @@ def is_known(error):
 
 
 def play(monkeypatch, folder, fate=lambda _line: Fate()):
-    """(errors told, lines sent) of a story in which `fate` decides of each line.
+    """Return (reported errors, lines sent) of a story in which `fate` decides on each line.
 
-    Checks what is left at the end.
+    Checks that nothing is left at the end.
     """
     loop, lines = JumpingLoop(), LinesInMemory()
     lines.fate = fate

@@ -1,4 +1,4 @@
-"""Tests of what a plan makes of a host's configuration."""
+"""Defaults that a plan gives to a host's configuration."""
 
 from __future__ import annotations
 

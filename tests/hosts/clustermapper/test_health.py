@@ -1,4 +1,4 @@
-"""Tests of what the fates of a target's probes say of it: down, lossy, slow."""
+"""Health of a target by the fates of its probes: down, lossy, slow."""
 
 import random
 

@@ -88,7 +88,7 @@ def test_probe__of_another_process_or_port_and_noise():
 
 
 def passes(code, frame):
-    """Whether a kernel filter lets a frame through: tried on a datagram socket."""
+    """Return whether a kernel filter lets a frame through, tried on a datagram socket."""
     here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
     with here, there:
         value, _alive = filter_option(code)

@@ -1,4 +1,4 @@
-"""Tests of what each Clustermapper probes: targets and loops, by plan."""
+"""Targets and loops that each Clustermapper probes, by plan."""
 
 from itertools import pairwise
 

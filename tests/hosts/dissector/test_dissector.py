@@ -147,7 +147,7 @@ def test_tshark__never_runs_as_root(tmp_path, monkeypatch, behind):
 
 
 def fields_of(opcode: Opcode, inner: bytes) -> dict[str, int]:
-    """Return what headers.py reads in a packet: {mrc.header.field: value} of all that is not reserved."""
+    """Return {mrc.header.field: value} of all unreserved fields that headers.py reads in a packet."""
     from mrc_testbed.hosts.engine.wire.headers import BTH, CONTROL_HEADERS, write_headers
 
     at = (40 if inner[0] >> 4 == 6 else 20) + 8

@@ -25,10 +25,7 @@ TRIMMED = 5
 
 
 def play(number=None, fate=None):
-    """Let the story happen with one packet's fate; checks its end.
-
-    Returns the kinds of packets that were sent.
-    """
+    """Play the story with one packet's fate and check its end; return the kinds of packets sent."""
     pair = Pair()
     count = 0
 

@@ -1,4 +1,4 @@
-"""Tests of what simulation testing and fuzzing found, each as the smallest conversation that shows it."""
+"""Findings of simulation testing and fuzzing, each as its smallest conversation."""
 
 from __future__ import annotations
 
@@ -78,9 +78,9 @@ def test_window__bytes_that_only_a_transport_ack_reported_do_not_fill_a_shrunk_o
 
 
 def test_window__rounding_of_the_byte_counter_stays_and_never_adds_up() -> None:
-    """The counter is absolute: what it ran ahead it lags behind later.
+    """The counter is absolute: bytes that it ran ahead, it lags behind later.
 
-    To forget it at rest holds the next packets.
+    A window that forgot this at rest would hold the next packets back.
     """
     pair = Pair(planes=2, uplinks=2)
     window, sent = pair.a.qp.connected.window, 0

@@ -23,7 +23,7 @@ def busy(seed: int, **config: object) -> Pair:
 def hold_back(pair: Pair, spans: list[tuple[float, float]], source: str) -> None:
     """Hold the packets of `source` within a span, and deliver them at its end, in order.
 
-    Its peer had no CPU, or it had none itself.
+    This is a peer without CPU, or a source without it.
     """
     held = 0
 

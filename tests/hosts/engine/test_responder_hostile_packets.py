@@ -109,7 +109,7 @@ def data(pair: Pair, **changes: Any) -> Write:
 
 
 def to_b(pair: Pair, packet: Packet, plane: int = 0, peer: str = "a") -> list[Packet]:
-    """Return what b answers."""
+    """Deliver a packet to b; return b's answers."""
     pair.b.endpoint.receive(packet, plane, peer, pair.now)
     return [answer for _, _, answer in pair.b.endpoint.transmit(pair.now)]
 

@@ -1,4 +1,4 @@
-"""Tests of what a NIC puts around a packet and what it takes off, in both NICs, without a socket.
+"""Encapsulation and decapsulation in both NICs, without a socket.
 
 Frames are hostile.
 """

@@ -17,7 +17,7 @@ from tests.hosts.engine.engine_pair import MTU, Pair
 
 
 def run(code: bytes, frame: bytes) -> bool:
-    """Return what the kernel does with a classic BPF program of these instructions."""
+    """Return whether a classic BPF program accepts a frame, run as the kernel does."""
     at, a, x = 0, 0, 0
     while True:
         what, true, false, k = struct.unpack_from("=HBBI", code, at * 8)

@@ -1,4 +1,4 @@
-"""Tests of what the tools have in common: options, help and errors."""
+"""Common parts of the tools: options, help and errors."""
 
 from __future__ import annotations
 

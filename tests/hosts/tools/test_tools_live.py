@@ -20,7 +20,7 @@ pytestmark = [
 
 
 def commands(fabric, *lines: str) -> tuple[str, int]:
-    """Return what the CLI says to piped commands, and how many failed."""
+    """Pipe commands into the CLI; return its output and the number of commands that failed."""
     out = io.StringIO()
     read, write = os.pipe()
     with os.fdopen(write, "w") as script:

@@ -17,7 +17,7 @@ def rule(module) -> str:
 
 
 def status(t: float, sent: int) -> dict:
-    """Return what an agent answers to `status`, in the parts that are shown."""
+    """Return an agent's answer to `status`, with the parts that the tools show."""
     counters = {"sent": sent, "retransmitted": 1, "lost": 0, "timeouts": 0, "trimmed": 0, "bytes_sent": sent * 1000}
     evs = [{"ev": 0, "plane": 0, "state": "good", "active": True, "sent": sent, "lost": 0, "srtt_s": 0.0015}]
     qp = {

@@ -32,11 +32,9 @@ def options_of(count: int, seed: int = 1) -> CollectiveOptions:
 def run(
     ranks: list[Rank], iterations: int, dice: random.Random, seen: list[tuple[int, Send]] | None = None
 ) -> list[int]:
-    """Deliver sends in random order (in order between two ranks, as a QP completes them).
+    """Deliver sends in random order; return the wrong elements.
 
-    Returns wrong elements.
-
-    `seen`: gets the sender and each of its writes.
+    Between two ranks they arrive in order, as a QP completes them. `seen` gets the sender and each of its writes.
     """
     wrong: list[int] = []
     wires: dict[tuple[int, int], list[tuple[int, Send, np.ndarray]]] = {}

@@ -1,6 +1,6 @@
-"""Tests of how two ends of the verbs find each other.
+"""The exchange by which two ends of the verbs find each other.
 
-QpInfo as JSON, meeting by name, a peer that talks nonsense.
+QpInfo as JSON, meeting by name, a peer that sends invalid messages.
 """
 
 import socket

@@ -72,7 +72,7 @@ def test_states__all_pairs_are_in_the_table_or_refused_with_what_there_is():
 
 
 def attributes(pair, old, new):
-    """Return what a move needs, for a's QP."""
+    """Return the attributes that a transition of a's QP needs."""
     theirs, mine = local_info(pair.b.qp), local_info(pair.a.qp)
     if (old, new) == (RESET, INIT):
         return QpAttr(qp_state=new, pkey_index=0, qp_access_flags=AccessFlags.IBV_ACCESS_REMOTE_WRITE), MrcQpAttr()

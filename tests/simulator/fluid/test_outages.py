@@ -1,4 +1,4 @@
-"""Tests of what faults put out, and when: the verbs of a FaultTarget as intervals."""
+"""Outages of faults: the verbs of a FaultTarget as intervals."""
 
 import pytest
 

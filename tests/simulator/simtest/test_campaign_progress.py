@@ -1,4 +1,4 @@
-"""Tests of what a campaign says while it runs."""
+"""Progress messages of a running campaign."""
 
 import io
 

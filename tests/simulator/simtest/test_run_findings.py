@@ -1,4 +1,4 @@
-"""Tests of what simulation testing found in the virtual fabric, and what it has to see in an engine.
+"""Findings of simulation testing in the virtual fabric, and findings that it must make in an engine.
 
 The schedules of the second part are those on which the engine once failed: queue pairs that waited for ever, state that
 grew, paths blamed for a stall. Each invariant of *invariants.py* that was made for them has one.
@@ -61,9 +61,9 @@ NETWORK = {
 
 
 def schedule(posts: list[Post], faults: list[SimFault], **changes: Any) -> Schedule:
-    """h0 writes to h1 over two planes with two spines each, with the default configuration.
+    """Return a schedule in which h0 writes to h1 over two planes with two spines each.
 
-    `changes` of all that.
+    Its configuration is the default one; `changes` replaces parts of the schedule.
     """
     plan = {"planes": 2, "racks": 2, "spines": 2, "hosts_per_rack": 1, **changes.pop("plan", {})}
     network = {**NETWORK, **changes.pop("network", {})}

@@ -70,10 +70,7 @@ def mutant(seed: int) -> str:
 
 
 def judge(seed: int) -> str:
-    """Return what is wrong with the compiler's answer.
-
-    "" for a good complaint, "accepted" when it had none.
-    """
+    """Return the fault of the compiler's answer; "" for a good complaint, "accepted" without one."""
     text = mutant(seed)
     try:
         check_program(text)

@@ -163,7 +163,7 @@ def by_hand(ops: list[tuple[Any, ...]], headers: dict[str, Header]) -> None:
 
 
 def disagreement(seed: int) -> str:
-    """Return what the compiled program sends otherwise; empty: nothing."""
+    """Return the first difference between compiled program and lists; empty when there is none."""
     rng = random.Random(seed)
     ingress, egress = operations(rng, rng.randrange(8)), operations(rng, rng.randrange(8))
     program = TEMPLATE.format(stack=STACK, ingress=as_p4(ingress), egress=as_p4(egress))

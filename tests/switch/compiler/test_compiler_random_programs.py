@@ -231,7 +231,7 @@ def pack(values: list[int]) -> bytes:
 
 
 def disagreement(seed: int) -> str:
-    """Return what the compiled program does otherwise; empty: nothing."""
+    """Return the first difference between compiled program and interpreter; empty when there is none."""
     program = SmallProgram(seed)
     text = source(program)
     bench = Bench(compile_program(text))

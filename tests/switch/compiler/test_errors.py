@@ -1,6 +1,6 @@
-"""Tests of what the compiler says of programs it does not take.
+"""Errors of the compiler for programs that it does not take.
 
-Place, cause, and what would have worked.
+Location, cause, and a cure.
 """
 
 from __future__ import annotations

@@ -65,7 +65,7 @@ def no_story() -> str:
 
 
 def waited_s() -> float:
-    """Return how long the threads of this process have been ready to run without a CPU, seconds."""
+    """Return the time for which this process's threads were ready to run without a CPU, seconds."""
     return sum(wait_s for _, wait_s in thread_seconds(os.getpid()).values())
 
 

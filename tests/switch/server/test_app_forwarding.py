@@ -262,9 +262,9 @@ async def write_spray_tables(switch: fy.Switch) -> None:
 
 
 async def leaving_by(wire: dict[int, Wire]) -> dict[int, int]:
-    """Return how many of 64 flows leave by each uplink.
+    """Return the number of flows out of 64 that leave by each uplink.
 
-    The last frame, back to port 1, tells that all passed.
+    The arrival of the last frame, back at port 1, shows that all frames passed.
     """
     for label in range(64):
         wire[1].send(ipv6_frame("fd00::9", flow_label=label))

@@ -1,6 +1,6 @@
-"""Tests of who may ask the switches' servers.
+"""Access to the switches' servers.
 
-The Unix socket is for its owner, TCP for whoever shows the token.
+The Unix socket is for its owner, TCP for clients with the token.
 """
 
 from __future__ import annotations

@@ -74,7 +74,7 @@ def channel(port: int, pki: Path, client: str | None = None, root: str = "ca") -
 
 
 async def answers(port: int, open_channel) -> bool:
-    """Whether a client gets through to the P4Runtime service."""
+    """Return whether a client gets through to the P4Runtime service."""
     async with open_channel(port) as connection:
         with may_raise(grpc.aio.AioRpcError) as errors:
             await p4r_grpc.P4RuntimeStub(connection).Capabilities(p4r.CapabilitiesRequest(), timeout=TIMEOUT_S)

@@ -1,6 +1,6 @@
-"""Tests of what the daemon knows of interfaces.
+"""Interfaces as the daemon learns them from the kernel.
 
-As the kernel says it, also when that says more than can be kept.
+The kernel's messages may be more than can be kept.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Tests of what `mrc bench incast` makes of its figures; the measurement itself needs a live fabric."""
+"""Figures of `mrc bench incast`; the measurement itself needs a live fabric."""
 
 from types import SimpleNamespace
 

@@ -68,10 +68,7 @@ class CabledTarget(BareTarget):
 
 
 def bare_fabric(run_dir, plan=None, cabled=False, progress=None, **options):
-    """A Fabric of BareTarget: 2 planes of 2 + 2 switches unless told otherwise.
-
-    Nobody else sees that target.
-    """
+    """Return a Fabric of BareTarget, which only this fabric knows; default: 2 planes of 2 + 2 switches."""
     options = {"agents": False, "controller": False, "compile_program": None, **options}
     target = CabledTarget if cabled else BareTarget
     known = patch.dict(WIRES_OF, {target.name: (VETH,)}), patch.dict(lab_fabric.TARGETS, {target.name: target})
@@ -81,7 +78,7 @@ def bare_fabric(run_dir, plan=None, cabled=False, progress=None, **options):
 
 
 def commands(fabric, tmp_path, *lines):
-    """Return what the CLI says to piped commands, and how many failed."""
+    """Pipe commands into the CLI; return its output and the number of commands that failed."""
     script = tmp_path / "commands"
     script.write_text("\n".join(lines) + "\n")
     out = io.StringIO()
@@ -91,10 +88,7 @@ def commands(fabric, tmp_path, *lines):
 
 
 def front(run_dir: str, stop_at: str = "") -> None:
-    """Bring a bare fabric up, saying each step.
-
-    At the step `stop_at` say so and wait for the signal to come.
-    """
+    """Bring a bare fabric up and print each step; at the step `stop_at`, wait for a signal."""
 
     def progress(step: str) -> None:
         print(step, flush=True)

@@ -56,7 +56,7 @@ class Rig:
             yield taken
 
     def carry(self, sender: str, receiver: str, count: int) -> list[bytes]:
-        """Return what arrives of so many frames."""
+        """Send `count` frames; return those that arrive."""
         with (
             self.listening(receiver) as taken,
             socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as given,

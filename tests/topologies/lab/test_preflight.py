@@ -1,4 +1,4 @@
-"""Tests of what is refused before anything is made, each with cause and cure. No root."""
+"""Refusals before anything is made, each with cause and cure. No root."""
 
 import os
 import socket

@@ -1,4 +1,4 @@
-"""Tests of what a plan asks of switches, and the leaves of gNMI that it becomes."""
+"""Traffic settings that a plan gives to switches, and their gNMI leaves."""
 
 from mrc_testbed.switch.device import traffic_paths
 from mrc_testbed.topologies.lab import traffic_control, traffic_control_gnmi

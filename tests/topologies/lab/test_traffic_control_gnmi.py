@@ -1,6 +1,6 @@
-"""Tests of what asks the switches' daemon over gNMI ends with it.
+"""Requests to the switches' daemon over gNMI end with the daemon.
 
-Calls under way at once, later ones before they are sent.
+Calls under way end at once, later ones before they are sent.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""Tests of which machine holds what."""
+"""Placement of switches and hosts on machines."""
 
 import pytest
 from hypothesis import given

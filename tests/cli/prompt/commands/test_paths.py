@@ -81,7 +81,7 @@ def test_deny_and_allow__on_every_host_or_one(cli, fabric):
 
 
 def a_probe(rtt_s, out=True):
-    """Return what an agent tells of one (hosts/agent/services/ev_ping.py)."""
+    """Return a probe's result as an agent reports it (hosts/agent/services/ev_ping.py)."""
     return {"rtt_s": rtt_s, "out": out, "back": rtt_s is not None if out else None}
 
 

@@ -178,7 +178,7 @@ def pair(tmp_path):
 
 
 def is_empty(pair: Pair) -> bool:
-    """Whether no agent has a QP or a region left, soon."""
+    """Return whether within 10 s no agent has a QP or a region left."""
     deadline = time.monotonic() + 10
     while time.monotonic() < deadline:
         if not any([*side.connections, *side.regions] for side in pair.sides.values()):

@@ -17,9 +17,9 @@ E = NsccParameters.derive(1500, 12.5, 5000.0, trimming=False, scaling="shape", u
 
 
 def controller(p: NsccParameters, **state: Any) -> Nscc:
-    """Return a controller as the sheet sets its rows up: nothing is due, 100 000 bytes in flight.
+    """Return a controller in the state of the sheet's rows, then changed by `state`.
 
-    Then `state`.
+    Nothing is due, and 100 000 bytes are in flight.
     """
     now = 100.0 if p is R else 200_000.0
     cc = Nscc(p, now)

@@ -1,6 +1,6 @@
-"""Tests of when silence about a packet proves that it is lost.
+"""Proof of loss by silence.
 
-The peer is known to have read on since (proof_of_loss.py).
+The peer is known to have read on since the packet left (proof_of_loss.py).
 """
 
 from __future__ import annotations

@@ -167,9 +167,9 @@ def test_any_one_way_failures__as_long_as_one_path_works_each_way(
 
 
 def test_no_qps_left__an_ev_probe_is_answered_over_the_ev_it_came_on() -> None:
-    """A proof, as found with mrc-ping, outlived the QPs that would have renewed it.
+    """A proof does not outlive the QPs that would renew it (found with mrc-ping).
 
-    Answers left over a path cut since.
+    It did once, and answers left over a path that had been cut since.
     """
     pair = paced(planes=1, uplinks=2)
     pair.write(pair.bytes(100 * MTU))

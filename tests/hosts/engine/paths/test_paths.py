@@ -30,7 +30,7 @@ def asked() -> tuple[Pair, Ev, ReliabilityProbe]:
 
 
 def probes(pair: Pair, now: float) -> list[ReliabilityProbe]:
-    """Return what leaves now."""
+    """Return the reliability probes that leave now."""
     return [packet for _, _, packet in pair.a.endpoint.transmit(now) if isinstance(packet, ReliabilityProbe)]
 
 

@@ -1,6 +1,6 @@
-"""Tests of how soon a dead path is out of use when packets are few.
+"""Time until a dead path is out of use when packets are few.
 
-Lone packets, and the question at half the timer.
+Lone packets, and the probe at half the timer.
 """
 
 from __future__ import annotations

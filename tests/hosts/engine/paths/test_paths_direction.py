@@ -1,6 +1,6 @@
-"""Tests of which way a path is dead.
+"""Directions in which a path is dead.
 
-An answer that is lost on the way back is no fault of the way out.
+An answer that is lost on the way back is no fault of the forward path.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def fabric_of(seed: int = 1) -> VirtualFabric:
 
 
 def sweep(fabric: VirtualFabric, source: str, target: str, timeout_s: float = 0.2) -> dict[int, str]:
-    """Return what one probe on each path tells, of those that do not work both ways."""
+    """Send one probe on each path; return the reports on paths that do not work both ways, by EV."""
     host, asked = fabric.host(source), []
     for ev, plane in PLAN.ev_planes(PLAN.host(source), PLAN.host(target)):
         asked.append(host.endpoint.probe_ev(target, ev, plane, now=fabric.now, timeout_s=timeout_s))

@@ -1,6 +1,4 @@
-"""Tests of what a host believes of its peers' ports, over restarts, lost words and words that come late
-(peer_table.py).
-"""
+"""A host's view of its peers' ports, over restarts, lost messages and late ones (peer_table.py)."""
 
 from __future__ import annotations
 
@@ -20,11 +18,10 @@ ROUND_TRIP_S = 0.02
 
 
 def restart_b(pair: Pair, first_id: int | None = None, down: tuple[int, ...] = ()) -> None:
-    """A new process at b, which numbers its requests from `first_id`, and a QP between it and a.
+    """Restart b as a new process, with a new QP between it and a; a keeps its old QP.
 
-    A keeps its old one.
-
-    `down`: planes whose ports at b are down; those of all others come up.
+    `first_id`: number of b's first request; `down`: planes whose ports at b are down; those of all others come
+    up.
     """
     endpoint = Endpoint("b", pair.b.endpoint.config, planes=pair.planes, seed=Random(pair.rng.getrandbits(32)))
     if first_id is not None:

@@ -1,6 +1,6 @@
-"""Tests of what the AST is made of.
+"""Nodes of the AST.
 
-Places of names, annotations, bodies, and how deep a program may be nested.
+Locations of names, annotations, bodies, and the depth to which a program may be nested.
 """
 
 from __future__ import annotations

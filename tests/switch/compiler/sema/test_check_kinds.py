@@ -31,9 +31,9 @@ def test_statements__every_node_is_checked():
 
 
 def test_names__every_declaration_is_entered_or_has_no_use():
-    """An unused parameter is told by what has it, a type or a field never.
+    """Every declaration has its line, but parameters, fields and types.
 
-    Every other declaration has its line.
+    An unused parameter is reported by its owner, a type or a field never.
     """
     without_warning = {tree.Param, tree.Field, tree.Typedef, tree.Aggregate, tree.Enum}
     assert nodes_of(tree.Decl) - without_warning == nodes_of(tree.Decl) & set(Names.NODES)

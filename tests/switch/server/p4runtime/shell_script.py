@@ -1,6 +1,6 @@
-"""Run by p4runtime-shell's own Python (test_service_shell.py).
+"""Session of p4runtime-shell, run by its own Python (test_service_shell.py).
 
-Python shell_script.py PORT P4INFO CONFIG.
+Usage: python shell_script.py PORT P4INFO CONFIG.
 """
 
 import os

@@ -1,6 +1,6 @@
 """p4runtime-shell, in its own environment, against the embedded switch.
 
-Tests/switch/server/p4runtime/shell_script.py is its session.
+The session is tests/switch/server/p4runtime/shell_script.py.
 """
 
 from __future__ import annotations

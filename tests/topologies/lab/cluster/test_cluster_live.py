@@ -55,9 +55,9 @@ def rig(tmp_path_factory):
 
 
 def left_on(rig, name):
-    """Return what a machine has that it did not have before.
+    """Return a machine's leftovers of a fabric.
 
-    Interfaces, processes of ours, files beside lock and logs.
+    Interfaces, processes of ours, and files beside lock and logs.
     """
     links = [row["ifname"] for row in json.loads(rig.run(name, "ip", "-j", "link"))]
     processes = [

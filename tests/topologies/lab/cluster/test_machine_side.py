@@ -1,4 +1,4 @@
-"""Tests of what runs on a machine: its answers to what is no request, and its end."""
+"""The process that serves a machine: its answers to invalid requests, and its end."""
 
 import json
 import os
