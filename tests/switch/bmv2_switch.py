@@ -61,7 +61,7 @@ def _run(device: Any, program: Any, script: list[Command]) -> Outcome:
 
 
 def on_ours(program: CompiledProgram, script: list[Command]) -> Outcome:
-    """The script on the embedded switch, in memory."""
+    """Run the script on the embedded switch, in memory."""
     device = P4Device(1, program.name)
     try:
         device.load(program)
@@ -77,7 +77,7 @@ def on_ours(program: CompiledProgram, script: list[Command]) -> Outcome:
 
 
 def on_bmv2(program: P4cProgram, script: list[Command], folder: Path) -> Outcome:
-    """The script on simple_switch_grpc. Raises Bmv2Error when it does not take program or entries."""
+    """Run the script on simple_switch_grpc. Raises Bmv2Error when it refuses program or entries."""
     with Bmv2(folder) as switch:
         device = switch.load(program)
         device.ask_for_digests()

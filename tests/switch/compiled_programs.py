@@ -72,7 +72,7 @@ class Bench:
         self.device.modify(TableEntry(table_info.preamble.id, (), self.call(action, **params), is_default=True))
 
     def group(self, profile: str, group: int, ports: list[int], action: str) -> GroupRef:
-        """A group whose member n sends to ports[n], each watching its port."""
+        """Insert a group whose member n sends to ports[n], each watching its port."""
         profile_id = self.id(profile)
         for n, port in enumerate(ports, 1):
             self.device.insert_member(ProfileMember(profile_id, n, self.call(action, port=port)))
@@ -81,7 +81,7 @@ class Bench:
         return GroupRef(group)
 
     def count(self, counter: str, index: int) -> int:
-        """Packets of one cell."""
+        """Return the packet count of one cell."""
         return self.device.read_counter(self.id(counter), index)[0][1].packets
 
     def send(self, port: int, frame: bytes) -> list[tuple[int, bytes]]:
@@ -89,10 +89,10 @@ class Bench:
 
 
 def compile_named(name: str) -> CompiledProgram:
-    """A program of p4src."""
+    """Compile a program of p4src."""
     return compile_program(PROGRAMS / f"{name}.p4")
 
 
 def bench_of(name: str) -> Bench:
-    """A device with one of the small programs beside this file."""
+    """Return a device with one of the small programs beside this file."""
     return Bench(compile_program(P4_FOLDER / f"{name}.p4"))

@@ -23,7 +23,7 @@ _KEYS |= {"by_acl": [("b", 16, 4), ("c", 8, 5), ("op", 8, 6)], "by_hash": [("c",
 
 @lru_cache(maxsize=1)
 def mini() -> SimpleNamespace:
-    """name, library and p4info of the program."""
+    """Return the program as an object with `name`, `library` and `p4info`."""
     folder = Path(__file__).parent
     library = build_shared([folder / "mini_program.c"], [RUNTIME_DIR], tag="mini")
     return SimpleNamespace(name="mini", library=library, p4info=_p4info())
@@ -58,6 +58,6 @@ def _p4info() -> p4i.P4Info:
 
 
 def frame(op: int, *, dst: int = 1, src: int = 2, a: int = 0, b: int = 0, c: int = 0, payload: bytes = b"") -> bytes:
-    """A frame of the program (see mini_program.c)."""
+    """Return a frame of the program (see mini_program.c)."""
     head = dst.to_bytes(6, "big") + src.to_bytes(6, "big") + b"\x88\xb5" + bytes([op])
     return head + a.to_bytes(4, "big") + b.to_bytes(2, "big") + bytes([c]) + payload

@@ -41,7 +41,7 @@ LENGTHS = (0, 1, 2, 3, 5, 8, 13, 21, 40, 90, 300, 1600)
 
 
 def allocated_bytes() -> int:
-    """Bytes that malloc has given out, as the sanitizer counts them."""
+    """Return the bytes that malloc has given out, by the sanitizer's count."""
     gc.collect()
     count = ctypes.CDLL(None).__sanitizer_get_current_allocated_bytes
     count.restype = ctypes.c_size_t
@@ -49,7 +49,7 @@ def allocated_bytes() -> int:
 
 
 def bent(choose: random.Random, seeds: list[bytes]) -> bytes:
-    """A packet: random, or one of the seeds with a few things wrong."""
+    """Return a packet: random, or one of the seeds with a few faults."""
     if not seeds or choose.random() < 0.3:
         frame = bytearray(choose.randbytes(choose.choice(LENGTHS)))
         for index in range(min(len(frame), 12)):
@@ -74,7 +74,7 @@ def bent(choose: random.Random, seeds: list[bytes]) -> bytes:
 
 
 def prepare(device: P4Device, program: CompiledProgram, script: list[Command]) -> None:
-    """The script's entries and sessions; one of each where it has none."""
+    """Insert the script's entries and sessions; one of each kind that it has not."""
     run = StfRun(device, program)
     for command in script:
         if command.word not in (

@@ -45,7 +45,7 @@ WIDTHS = {**INPUTS, **LONG_INPUTS, **SIGNED, **LONG_SIGNED}
 
 
 def run(expressions: list[str], rows: list[dict[str, int]]) -> list[list[int]]:
-    """Values of expressions of type bit<N> for each row of inputs, by compiled code."""
+    """Return the values of expressions of type bit<N> for each row of inputs, by compiled code."""
     inputs = " ".join(f"bit<{n}> {name};" for name, n in (INPUTS | LONG_INPUTS).items())
     inputs += " " + " ".join(f"int<{n}> {name};" for name, n in (SIGNED | LONG_SIGNED).items())
     pad = -sum(WIDTHS.values()) % 8 or 8

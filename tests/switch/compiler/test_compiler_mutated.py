@@ -46,7 +46,7 @@ def tokens(number: int) -> tuple[str, int, list[str]]:
 
 
 def mutant(seed: int) -> str:
-    """A program with one to three tokens taken out, doubled, exchanged or replaced."""
+    """Return a program with one to three tokens taken out, doubled, exchanged or replaced."""
     choose = random.Random(seed)
     pieces = list(tokens(choose.randrange(len(SOURCES)))[2])
     token_indices = [index for index in range(2, len(pieces), 2) if "\n#" not in pieces[index - 1]]

@@ -187,7 +187,7 @@ def test_counter__by_index(state):
 
 
 def crc16(message: bytes) -> int:
-    """CRC-16/ARC, bit by bit."""
+    """Return the CRC-16/ARC of a message, bit by bit."""
     crc = 0
     for byte in message:
         crc ^= byte

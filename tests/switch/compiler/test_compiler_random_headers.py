@@ -61,7 +61,7 @@ V1Switch(P(), V(), I(), E(), C(), D()) main;
 
 
 def operations(rng: random.Random, count: int) -> list[tuple[Any, ...]]:
-    """A random list of things to do; each is a tuple of a word and what it is done with."""
+    """Return a random list of operations; each is a tuple of a word and its operands."""
     out: list[tuple[Any, ...]] = []
     for _ in range(count):
         target, source = rng.choice(HEADERS), rng.choice(HEADERS)
@@ -123,7 +123,7 @@ Header = list[int] | None
 
 
 def by_hand(ops: list[tuple[Any, ...]], headers: dict[str, Header]) -> None:
-    """Do it to `headers`, which has every place and `kept`."""
+    """Apply the operations to `headers`, which has every header of the program and `kept`."""
 
     def move(count: int) -> None:
         elements = [headers[f"st[{i}]"] for i in range(STACK)]

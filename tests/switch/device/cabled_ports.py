@@ -47,7 +47,7 @@ def make_link(switch_end: str, peer_end: str) -> None:
 
 @pytest.fixture(scope="module")
 def namespace() -> Iterator[None]:
-    """The test's thread moves into an empty network namespace, which dies with its last socket."""
+    """Move the test's thread into an empty network namespace, which dies with its last socket."""
     libc = ctypes.CDLL(None, use_errno=True)
     with open("/proc/thread-self/ns/net") as home:
         if libc.unshare(CLONE_NEWNET):
@@ -108,9 +108,9 @@ class Bench:
         self.waiting: list[PacketIn | PortEvent] = []
 
     def story(self) -> str:
-        """Counters along a frame's way.
+        """Return the counters along a frame's path as text.
 
-        The ports', the device's, the kernel's backlog (/proc/net/softnet_stat).
+        The ports', the device's, and the kernel's backlog (/proc/net/softnet_stat).
         """
         softnet = [line.split()[:3] for line in Path("/proc/net/softnet_stat").read_text().splitlines()]
         return f"{self.loop.ports(self.device)}, {self.device.stats()}, backlog taken, dropped, squeezed {softnet}"
@@ -127,7 +127,7 @@ class Bench:
         self.device.insert(TableEntry(BY_MAC, (match,), ActionCall(action, tuple(values))))
 
     def wait_event(self, predicate: Callable[[PacketIn | PortEvent], bool]) -> PacketIn | PortEvent:
-        """The first event not seen yet that is wanted."""
+        """Wait for the next event that fulfils a predicate; events before it are passed over."""
         end = time.monotonic() + WAIT_S
         while time.monotonic() < end:
             select.select([self.loop], [], [], 0.2)

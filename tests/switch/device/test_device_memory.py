@@ -277,7 +277,7 @@ def test_direct_counter__counts_sets_and_is_kept_by_modify(device: P4Device) -> 
 
 
 def hash_ports(device: P4Device, count: int = 200) -> list[int]:
-    """Ports that frames with different source addresses leave by."""
+    """Return the ports that frames with different source addresses leave by."""
     return [out[0][0] for src in range(count) if (out := device.process(1, frame(4, src=src, c=5)))]
 
 

@@ -54,7 +54,7 @@ def mac(number: int, port: int = 1, **fields) -> TableEntry:
 
 
 def state(device: P4Device) -> list[object]:
-    """All that can be read, in an order that does not depend on when it was written."""
+    """Return all readable state, in an order that does not depend on when it was written."""
     schema = device.schema
     parts: list[object] = sorted(map(repr, device.read(defaults=True)))
     parts += [*device.read_members(), *device.read_groups(), *device.read_multicast(), *device.read_sessions()]
@@ -71,7 +71,7 @@ def state(device: P4Device) -> list[object]:
 
 
 def settle(device: P4Device) -> list[object]:
-    """`state` without the time since the last hit."""
+    """Return `state` without the times since the last hit."""
     return [part.partition("idle_ns=")[0] if isinstance(part, str) else part for part in state(device)]
 
 
@@ -88,7 +88,7 @@ def failing_transaction(device: P4Device) -> Iterator[None]:
 
 @contextmanager
 def taken_back(device: P4Device) -> Iterator[None]:
-    """A transaction that fails after the block."""
+    """Open a transaction that fails after the block."""
     with pytest.raises(Fault), failing_transaction(device):
         yield
 
@@ -110,7 +110,7 @@ def device() -> P4Device:
 
 
 def random_step(device: P4Device, rng: random.Random) -> None:
-    """One change of any kind; most succeed."""
+    """Make one change of any kind; most succeed."""
     number, port = rng.randrange(1, 7), rng.randrange(1, 200)
     acl = TableEntry(BY_ACL, (FieldMatch.range(2, b"\1", bytes([number + 1])),), forward(port), number)
     entry = mac(number, port, metadata=bytes([port]), idle_timeout_ns=port, counter=CounterData(port, port))

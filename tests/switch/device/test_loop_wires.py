@@ -47,7 +47,7 @@ class Chain:
         self.devices[device].insert(TableEntry(BY_MAC, (match,), call))
 
     def route_to_cpu(self) -> None:
-        """Through all three to the CPU of the last one."""
+        """Route frames through all three devices to the CPU of the last one."""
         for device, port in ((1, 2), (2, 2), (3, CPU_PORT)):
             self.route(device, port)
 
@@ -62,7 +62,7 @@ class Chain:
             self.events += self.loop.events()
 
     def frames(self, count: int) -> list[bytes]:
-        """The first `count` frames that the CPU of device 3 got."""
+        """Return the first `count` frames that the CPU of device 3 got."""
 
         def got() -> list[bytes]:
             return [e.frame for e in self.events if isinstance(e, PacketIn) and e.device_id == 3]
@@ -71,7 +71,7 @@ class Chain:
         return got()
 
     def state(self, device: int, port: int) -> tuple[bool, bool] | None:
-        """(up, admin_up) as last told."""
+        """Return the last reported (up, admin_up) of a port; None before any report."""
         states = [
             (e.is_up, e.admin_up)
             for e in self.events

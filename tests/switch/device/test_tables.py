@@ -30,7 +30,7 @@ BUILT_IN = TableEntry(
 
 
 def similar_numbers(bits: int) -> st.SearchStrategy[int]:
-    """Numbers that often agree in their first bits, so that entries collide and cover each other."""
+    """Draw numbers that often agree in their first bits, so that entries collide and cover each other."""
     return st.builds(lambda high, low: high << (bits - 4) | low, st.integers(0, 3), st.integers(0, 3))
 
 
@@ -79,7 +79,7 @@ def covers(match: FieldMatch, bits: int, value: int) -> bool:
 
 
 def model_lookup(entries: list[TableEntry], table_id: int, values: dict[int, int]) -> ActionCall | None:
-    """The action of the best entry; `entries` oldest first."""
+    """Return the action of the best entry, by a model; `entries`: oldest first."""
     best_action, best_rank = None, (-1, -1)
     for entry in entries:
         fields = {m.field_id: m for m in entry.match}

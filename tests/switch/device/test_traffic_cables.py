@@ -200,7 +200,7 @@ def test_impairment__needs_no_buffer_when_nothing_waits(kind):
 
 
 def any_settings(rng: random.Random) -> PortSettings:
-    """Settings of every kind, each there or not."""
+    """Return random settings; each kind is set or left out."""
 
     def choose(*values):
         return rng.choice([0, 0, *values])

@@ -41,7 +41,7 @@ def bench(namespace: None) -> Iterator[Bench]:  # noqa: F811
 
 
 def numbers(bench: Bench, count: int, port: int = 2) -> list[int]:
-    """`b` of the next frames that arrive behind a port."""
+    """Return field `b` of the next frames that arrive behind a port."""
     return [int.from_bytes(bench.peers[port].receive()[19:21], "big") for _ in range(count)]
 
 
@@ -171,7 +171,7 @@ def test_copies__of_a_batch_keep_their_frames_until_they_are_sent(bench: Bench, 
 
 
 def scheduler_of_forwarding() -> int:
-    """Policy of the thread that forwards; there is one in this process."""
+    """Return the scheduling policy of the thread that forwards; this process has one."""
     tasks = "/proc/self/task"
     (thread,) = (
         thread_id for thread_id in os.listdir(tasks) if Path(tasks, thread_id, "comm").read_text() == "p4-forward\n"

@@ -48,7 +48,7 @@ def device(number: int = 1) -> P4Device:
 def frame(
     number: int = 0, *, size: int = 1250, port: int = OUTPUT_PORT, priority: int = 0, drops: int = 0, cut: int = 0
 ) -> bytes:
-    """A frame of `size` bytes; 1250 bytes are 10,000 bits."""
+    """Return a frame of `size` bytes; 1250 bytes are 10,000 bits."""
     return _ORDER.pack(port, priority, drops, cut, number).ljust(size, b"\0")
 
 
@@ -62,6 +62,6 @@ def advance(switch: P4Device, now_ns: int) -> list[Sighting]:
 
 
 def send(switch: P4Device, *numbers: int, now_ns: int = 0, **fields: int) -> None:
-    """Frames that arrive together."""
+    """Inject frames that arrive together."""
     for number in numbers:
         switch.inject(INPUT_PORT, frame(number, **fields), now_ns)

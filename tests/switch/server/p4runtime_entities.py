@@ -50,7 +50,7 @@ def group(group_id: int, *members: p4r.ActionProfileGroup.Member) -> p4r.Entity:
 
 
 async def code_of(awaitable) -> tuple[grpc.StatusCode, str]:
-    """Status and text of an RPC that must fail."""
+    """Return status and text of an RPC that must fail."""
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await awaitable
     return caught.value.code(), caught.value.details()

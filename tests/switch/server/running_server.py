@@ -28,7 +28,7 @@ async def with_timeout(awaitable):
 
 @asynccontextmanager
 async def running_daemon(control: Path | None = None, devices: int = 1) -> AsyncIterator[Daemon]:
-    """A daemon with devices s1 .. sN (ids 1 .. N) without ports."""
+    """Run a daemon with devices s1 .. sN (ids 1 .. N) without ports."""
     settings = ServerSettings(p4runtime="127.0.0.1:0", gnmi="127.0.0.1:0", control=control)
     async with Daemon(settings) as daemon:
         for number in range(1, devices + 1):
@@ -37,7 +37,7 @@ async def running_daemon(control: Path | None = None, devices: int = 1) -> Async
 
 
 def use_mini_program(monkeypatch) -> None:
-    """Lets the daemon take MINI_CONFIG for the hand-written program of mini_program.c."""
+    """Let the daemon take MINI_CONFIG for the hand-written program of mini_program.c."""
 
     async def compile_mini(self: Compiler, config: bytes) -> SimpleNamespace:
         if config != MINI_CONFIG:
@@ -57,24 +57,24 @@ class Client:
         self.stream = KeptStatusStream(self.stub.StreamChannel())
 
     async def send_bid(self, election_id: int | None = None) -> None:
-        """Sends an arbitration message."""
+        """Send an arbitration message; `election_id` replaces the client's own."""
         if election_id is not None:
             self.election_id = election_id
         update = p4r.MasterArbitrationUpdate(device_id=self.device_id, election_id=U128.encode(self.election_id))
         await self.stream.write(p4r.StreamMessageRequest(arbitration=update))
 
     async def next_message(self) -> p4r.StreamMessageResponse:
-        """The next message of the stream; raises AioRpcError when it was closed with an error."""
+        """Return the next message of the stream; raises AioRpcError when the server closed it with an error."""
         message = await with_timeout(self.stream.read())
         assert message is not grpc.aio.EOF, "the stream was closed"
         return message
 
     async def next_status(self) -> int:
-        """google.rpc code of the next arbitration message."""
+        """Return the google.rpc code of the next arbitration message."""
         return (await self.next_message()).arbitration.status.code
 
     async def set_pipeline(self, config: p4r.ForwardingPipelineConfig, action: int = 3) -> None:
-        """VERIFY_AND_COMMIT unless told otherwise."""
+        """Set the pipeline; the default `action` is VERIFY_AND_COMMIT."""
         await with_timeout(
             self.stub.SetForwardingPipelineConfig(
                 p4r.SetForwardingPipelineConfigRequest(
@@ -96,7 +96,7 @@ class Client:
 
 @asynccontextmanager
 async def client_of(daemon: Daemon, device_id: int = 1, election_id: int = 1) -> AsyncIterator[Client]:
-    """A client on a connection of its own, before it has asked for anything."""
+    """Open a client on a connection of its own, before its first request."""
     options = [("grpc.use_local_subchannel_pool", 1), ("grpc.max_metadata_size", 1 << 16)]
     async with grpc.aio.insecure_channel(f"127.0.0.1:{daemon.p4runtime_port}", options=options) as channel:
         yield Client(channel, device_id, election_id)
@@ -104,7 +104,7 @@ async def client_of(daemon: Daemon, device_id: int = 1, election_id: int = 1) ->
 
 @asynccontextmanager
 async def primary_of(daemon: Daemon, device_id: int = 1, election_id: int = 1) -> AsyncIterator[Client]:
-    """A client that has become primary."""
+    """Open a client that has become primary."""
     async with client_of(daemon, device_id, election_id) as client:
         await client.send_bid()
         assert await client.next_status() == 0
@@ -120,7 +120,7 @@ def mini_config(cookie: int = 7) -> p4r.ForwardingPipelineConfig:
 
 
 def error_details(error: grpc.aio.AioRpcError) -> list[p4r.Error]:
-    """The p4.v1.Error of each update of a failed Write."""
+    """Return the p4.v1.Error of each update of a failed Write."""
     status = rpc_status.Status()
     for key, value in error.trailing_metadata():
         if key == "grpc-status-details-bin":

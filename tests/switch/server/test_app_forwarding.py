@@ -48,7 +48,7 @@ def wire_end(port: int) -> str:
 
 @pytest.fixture
 def veths() -> Iterator[None]:
-    """A veth pair for each port, both ends up and without IPv6 of their own."""
+    """Make a veth pair for each port, both ends up and without IPv6 of their own."""
     try:
         for port in range(1, PORTS + 1):
             pair = ["link", "add", switch_end(port), "type", "veth", "peer", "name", wire_end(port)]
@@ -75,7 +75,7 @@ class Wire:
         self.socket.send(frame)
 
     async def receive(self) -> bytes:
-        """The next frame that came from the switch."""
+        """Return the next frame from the switch."""
         loop = asyncio.get_running_loop()
         while True:
             readable = loop.create_future()
@@ -89,7 +89,7 @@ class Wire:
                 return frame
 
     def drain(self) -> int:
-        """Frames from the switch that wait already."""
+        """Read the frames from the switch that wait already; return their number."""
         count = 0
         while True:
             try:
@@ -114,7 +114,7 @@ def wires() -> Iterator[dict[int, Wire]]:
 
 
 def ipv6_frame(destination: str, *, flow_label: int = 0, hop_limit: int = 64) -> bytes:
-    """Ethernet + IPv6 with no next header, 60 bytes or more."""
+    """Return an Ethernet frame with IPv6 and no next header, 60 bytes or more."""
     payload = b"payload!"
     header = (6 << 28 | flow_label).to_bytes(4, "big") + len(payload).to_bytes(2, "big") + bytes([59, hop_limit])
     addresses = IPv6Address("fd00::1").packed + IPv6Address(destination).packed
@@ -241,7 +241,7 @@ def test_power__keep_links_leaves_a_blackhole_with_light(veths):
 
 
 async def write_spray_tables(switch: fy.Switch) -> None:
-    """fd00::/32 to a group of ports 2 and 3, which are watched; fd01::/32 to port 1."""
+    """Route fd00::/32 to a group of ports 2 and 3, which are watched, and fd01::/32 to port 1."""
     members = [
         fy.P4ActionProfileMember("uplink_selector", member_id=port, action=fy.Action("use_uplink", port=port))
         for port in (2, 3)
@@ -314,7 +314,7 @@ CABLE = "interfaces/interface[name=zzb2s2]/impairments/output"
 
 
 async def value_of(client: fy.GNMIClient, path: str) -> object:
-    """The one value that a Get of a leaf gives."""
+    """Return the value of a leaf, by Get."""
     (update,) = await with_timeout(client.get(setting(path)))
     return update.value
 

@@ -38,7 +38,7 @@ def settings(tmp_path, token_file):
 
 
 async def ask_all(address, metadata=None):
-    """Every kind of call; returns the codes of the answers."""
+    """Call every RPC; return the status code of each."""
     codes = {}
     async with grpc.aio.insecure_channel(address) as channel:
         switch, ports = p4r_grpc.P4RuntimeStub(channel), gnmi_grpc.gNMIStub(channel)

@@ -27,9 +27,9 @@ def openssl(folder: Path, *words: str) -> None:
 
 @pytest.fixture(scope="module")
 def pki(tmp_path_factory) -> Path:
-    """ca.pem and other.pem, two authorities; server and client signed by ca, stranger by other.
+    """Make ca.pem and other.pem, two authorities, server and client signed by ca, stranger by other.
 
-    Each with NAME.key.
+    Each has its NAME.key.
     """
     folder = tmp_path_factory.mktemp("pki")
     curve = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"]

@@ -50,7 +50,7 @@ class Readiness:
 
 @asynccontextmanager
 async def controller_of(daemon, options: fy.SwitchOptions, readiness: Readiness, *device_ids: int):
-    """A finsy Controller with a Switch for each device."""
+    """Run a finsy Controller with a Switch for each device."""
     address = f"127.0.0.1:{daemon.p4runtime_port}"
     switches = [
         fy.Switch(f"s{device_id}", address, options(device_id=device_id, ready_handler=readiness))

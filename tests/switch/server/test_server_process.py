@@ -40,13 +40,13 @@ def process(module: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
 
 
 def run(module: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """A process that is to end by itself."""
+    """Run a process that is to end by itself."""
     command = [sys.executable, "-m", module, *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
 
 
 def ready_fields(child: subprocess.Popen[str]) -> dict[str, str]:
-    """The fields of the ready line."""
+    """Return the fields of the ready line."""
     line = child.stdout.readline()
     assert line.startswith("ready "), line + child.stderr.read()
     return dict(re.findall(r"(\w+)=(\S+)", line))

@@ -24,14 +24,14 @@ def path(tmp_path):
 
 
 async def two_switches(client):
-    """a and b, whose first ports are the ends of a wire."""
+    """Add switches a and b, whose first ports are the ends of a wire."""
     assert (await client.request("add_wires", wires=[["a1", "b1"]]))["ok"]
     for number, name in enumerate("ab", 1):
         assert (await client.request("add_device", name=name, device_id=number, ports={"1": f"{name}1"}))["ok"]
 
 
 def interface_leaves(daemon, name):
-    """(admin-status, oper-status, mtu, carrier-transitions) of an interface, as gNMI has them."""
+    """Return (admin-status, oper-status, mtu, carrier-transitions) of an interface, as in gNMI."""
     values = daemon.interfaces.values(name)
     leaves = (("admin-status",), ("oper-status",), ("mtu",), ("counters", "carrier-transitions"))
     return tuple(values[("state", *leaf)] for leaf in leaves)

@@ -38,7 +38,7 @@ SANITIZED_ENVIRONMENT = {
 
 
 def programs() -> list[str]:
-    """Arguments of sanitized_run.py: programs with their scripts."""
+    """Return the arguments of sanitized_run.py: programs with their scripts."""
     sources = (
         sorted(P4_FOLDER.glob("*.p4")) if LONG_RUN_PACKETS else [P4_FOLDER / f"{name}.p4" for name in QUICK_PROGRAMS]
     )

@@ -65,7 +65,7 @@ def test_folder__behind_a_link_of_another_user_is_refused(tmp_path):
 
 
 def prepare_hostile_folder(folder, precious):
-    """A run folder as another user prepares it."""
+    """Make a run folder as a hostile user would: links to a file that must stay as it is."""
     folder.mkdir(mode=0o777)
     (folder / "lock").symlink_to(precious)
     (folder / "state.json").write_text('{"token": "x", "group": 1, "processes": {}}')

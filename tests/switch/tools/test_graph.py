@@ -56,7 +56,7 @@ V1Switch(P(), V(), I(), E(), C(), D()) main;
 
 
 def edges(dot: str) -> set[str]:
-    """`name -label-> name` with the first words of the boxes."""
+    """Return the edges as `name -label-> name`, with the first words of the boxes."""
     plain = re.compile(r"<[^>]*>")
     names = {}
     for number, label in re.findall(r"^\s*(n\d+) \[label=(.*?) shape=", dot, re.M):

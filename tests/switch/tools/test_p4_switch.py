@@ -22,7 +22,7 @@ def blocks(language: str) -> list[str]:
 
 @pytest.fixture
 def project(tmp_path) -> Path:
-    """A folder that is no part of the repository, with the page's program and test."""
+    """Return a folder outside the repository, with the page's program and test."""
     (tmp_path / "router.p4").write_text(blocks("p4")[0])
     (tmp_path / "test_router.py").write_text(blocks("python")[0])
     (tmp_path / "alone.py").write_text(blocks("python")[1])

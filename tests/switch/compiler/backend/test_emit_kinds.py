@@ -23,7 +23,7 @@ V1MODEL = (Path(switch.__file__).parent / "include" / "v1model.p4").read_text()
 
 
 def nodes_of(base: type) -> set[type]:
-    """The kinds of node of the tree below `base`."""
+    """Return the kinds of node of the tree below `base`."""
     return {var for var in vars(tree).values() if isinstance(var, type) and issubclass(var, base)} - {base}
 
 

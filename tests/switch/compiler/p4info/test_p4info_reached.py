@@ -354,7 +354,7 @@ def test_translated__registers_have_the_numbers_and_the_text():
 
 
 def sample_info() -> p4i.P4Info:
-    """Two tables, two actions, a register of a type and a counter."""
+    """Return the P4Info of two tables, two actions, a register of a type and a counter."""
     return info_of(
         types="type bit<8> cell_t;",
         locals=two_tables() + "register<cell_t>(2) cells; counter(2, CounterType.bytes) hits;",

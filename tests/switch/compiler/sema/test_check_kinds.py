@@ -17,7 +17,7 @@ WITHOUT_NAME = {tree.Errors, tree.MatchKinds}
 
 
 def nodes_of(base: type) -> set[type]:
-    """The kinds of node of the tree below `base`."""
+    """Return the kinds of node of the tree below `base`."""
     return {var for var in vars(tree).values() if isinstance(var, type) and issubclass(var, base)} - {base}
 
 

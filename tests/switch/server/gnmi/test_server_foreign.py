@@ -35,12 +35,12 @@ GNMIC_TARGET = "unix:///run/mrc-testbed/gnmi.sock"
 
 
 def seconds(text: str) -> int:
-    """`2s` in nanoseconds."""
+    """Return a duration such as `2s` in nanoseconds."""
     return int(text.removesuffix("s")) * SECOND
 
 
 def of_gnmic() -> tuple[str, list[dict]]:
-    """(encoding, subscriptions) of gnmic.yaml, as pygnmi takes them."""
+    """Return (encoding, subscriptions) of gnmic.yaml, as pygnmi takes them."""
     file = YAML(typ="safe").load(EXAMPLES / "gnmic.yaml")
     assert file["targets"].keys() == {GNMIC_TARGET} and file["insecure"]
     entries = [file["subscriptions"][name] for name in file["targets"][GNMIC_TARGET]["subscriptions"]]
@@ -75,7 +75,7 @@ class Foreign:
         self._process = process
 
     async def answer(self) -> dict:
-        """The next one: the first is all up to sync_response."""
+        """Return the next answer; the first has all values up to sync_response."""
         line = await with_timeout(self._process.stdout.readline())
         assert line, (await self._process.stderr.read()).decode()
         return json.loads(line)
@@ -101,7 +101,7 @@ async def foreign(server: Bench, *words: str):
 
 
 def leaves(answer: dict) -> dict[str, object]:
-    """Path, as pygnmi writes it -> value."""
+    """Return the values of an answer by path, as pygnmi writes paths."""
     return {update["path"]: update["val"] for update in answer["update"].get("update", [])}
 
 

@@ -12,7 +12,7 @@ from p4runtime_sh.p4runtime import P4RuntimeWriteException
 
 
 def fail(*error):
-    """The client's threads would keep the process alive."""
+    """End the process at once; the client's threads would keep it alive."""
     traceback.print_exception(*error)
     sys.stderr.flush()
     os._exit(1)

@@ -90,7 +90,7 @@ async def routes(client: Client) -> dict[int, int]:
 
 
 async def begin(client: Client, daemon) -> None:
-    """OLD with entry 1 untouched, 2 deleted, 5 added, the default changed; port 5 counted once."""
+    """Push FIRST_PROGRAM and change it: entry 2 deleted, 5 added, another default; count port 5 once."""
     await client.set_pipeline(config(FIRST_PROGRAM))
     default = p4r.TableEntry(table_id=ROUTE, is_default_action=True, action=route(0, 6).table_entry.action)
     modify = p4r.Update(type=2, entity=p4r.Entity(table_entry=default))

@@ -39,7 +39,7 @@ def _mini(monkeypatch):
 
 
 def seeds() -> dict[str, bytes]:
-    """A well-formed message for each RPC."""
+    """Return a well-formed message for each RPC."""
     # One update per kind of table, so that mutations reach each decoder
     write = p4r.WriteRequest(device_id=1, election_id=U128.encode(1))
     for table_id in (BY_MAC, BY_ACL, BY_HASH):
@@ -76,7 +76,7 @@ def seeds() -> dict[str, bytes]:
 
 
 def mutate(data: bytes, rng: random.Random) -> bytes:
-    """A few bytes changed, cut, doubled or made up."""
+    """Return data with a few bytes changed, cut, doubled or made up."""
     out = bytearray(data or rng.randbytes(8))
     for _ in range(rng.randint(1, 4)):
         index = rng.randrange(len(out) + 1)
@@ -93,7 +93,7 @@ def mutate(data: bytes, rng: random.Random) -> bytes:
 
 
 async def call(channel: grpc.aio.Channel, method: str, data: bytes) -> None:
-    """One call with raw bytes; whatever it answers, it must answer."""
+    """Call an RPC with raw bytes; any answer will do, but there must be one."""
     with may_raise(grpc.aio.AioRpcError) as errors:
         if method in UNARY:
             await with_timeout(channel.unary_unary(method)(data))
@@ -145,7 +145,7 @@ BYTES = (b"", b"\0", b"\1", b"\0\0\0\1", b"\xff", b"\x01\xff", bytes(5), b"\xff"
 
 
 def random_value(field: FieldDescriptor, rng: random.Random) -> object:
-    """A value for a scalar field."""
+    """Return a random value for a scalar field."""
     match field.cpp_type:
         case field.CPPTYPE_BOOL:
             return rng.random() < 0.5
@@ -160,7 +160,7 @@ def random_value(field: FieldDescriptor, rng: random.Random) -> object:
 
 
 def change(message: Message, rng: random.Random, ids: list[int]) -> None:
-    """One field somewhere in a message: another value, gone, there, doubled, or an id of the program."""
+    """Change one field of a message: another value, cleared, set, doubled, or an id of the program."""
     while True:
         field = rng.choice(message.DESCRIPTOR.fields)
         part = getattr(message, field.name)

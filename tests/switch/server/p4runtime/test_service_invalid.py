@@ -407,7 +407,7 @@ def update(kind: int, entity: dict) -> p4r.Update:
 
 
 def _fill(message, values: dict) -> None:
-    """Like json_format.ParseDict, with bytes for bytes; an empty dict sets the message."""
+    """Fill a message as json_format.ParseDict, with bytes for bytes; an empty dict sets the message."""
     for name, value in values.items():
         if isinstance(value, dict):
             part = getattr(message, name)

@@ -77,7 +77,7 @@ def register(value: bytes) -> p4r.Entity:
 
 
 def changes() -> list[p4r.Update]:
-    """One of each kind, all good after `prepare`."""
+    """Return one update of each kind, all valid after `prepare`."""
     group_member = p4r.ActionProfileGroup.Member(member_id=2, weight=1)
     by_group = p4r.TableEntry(table_id=BY_HASH, action=p4r.TableAction(action_profile_group_id=2))
     by_group.match.add(field_id=1).exact.value = b"\2"
