@@ -81,17 +81,19 @@ def test_conversation__every_retransmission_names_what_it_repeats():
         source, target, direction = ends[line.source]
         plane = line.packet.ev >> 8
         frame = made_frame(line.packet, source, target)
-        comment = explainer.comment(frame, at_ns=round(line.at * 1e9), interface=f"h0-eth{plane}", direction=direction)
+        comment = explainer.comment(
+            frame, at_ns=round(line.time * 1e9), interface=f"h0-eth{plane}", direction=direction
+        )
         said = SAID.search(comment)
         if isinstance(line.packet, Write) and line.packet.rtx:
             before, at, ev = sent[line.packet.psn]
             assert said and (int(said[1]), int(said[3], 0)) == (before, ev), comment
-            assert float(said[2]) == pytest.approx((line.at - at) * 1e3, abs=1e-3)
+            assert float(said[2]) == pytest.approx((line.time - at) * 1e3, abs=1e-3)
             found.append(line.packet.psn)
         else:
             assert "retransmission" not in comment, comment
         if isinstance(line.packet, Write):
-            sent[line.packet.psn] = (number, line.at, line.packet.ev)
+            sent[line.packet.psn] = (number, line.time, line.packet.ev)
         elif isinstance(line.packet, Sack) and (
             trigger := re.search(r"triggered by frame (\d+) \(PSN (\d+)\)", comment)
         ):

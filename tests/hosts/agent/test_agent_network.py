@@ -33,7 +33,7 @@ def ip(*words: str) -> None:
 
 
 class Wire:
-    """Namespaces `zzdNNN-h0`, `-h1` with a port per plane, their cables ending in `-w`, where usid_wire.py runs."""
+    """Namespaces `zzdNNN-h0` and `-h1` with a port per plane, cabled to `-w`, where usid_wire.py runs."""
 
     def __init__(self, run_dir: Path) -> None:
         self.run_dir = run_dir
@@ -68,8 +68,8 @@ class Wire:
                     "netns",
                     middle,
                 )
-                for where in (space, middle):
-                    ip("-n", where, "link", "set", name, "mtu", "9216", "addrgenmode", "none", "up")
+                for namespace in (space, middle):
+                    ip("-n", namespace, "link", "set", name, "mtu", "9216", "addrgenmode", "none", "up")
 
     def _namespace(self, name: str) -> str:
         space = f"{self.prefix}-{name}"
@@ -77,10 +77,10 @@ class Wire:
         self.namespaces.append(space)
         return space
 
-    def start(self, where: str, *command: str, ready: str) -> subprocess.Popen:
+    def start(self, namespace: str, *command: str, ready_text: str) -> subprocess.Popen:
         """Run Python with `command` in a namespace and wait for the line that says it is ready."""
         process = subprocess.Popen(
-            ["ip", "netns", "exec", f"{self.prefix}-{where}", sys.executable, *command],
+            ["ip", "netns", "exec", f"{self.prefix}-{namespace}", sys.executable, *command],
             cwd=ROOT,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -89,12 +89,12 @@ class Wire:
             env={**os.environ, "PYTHONPATH": f"{ROOT}:{self.run_dir}"},
         )
         self.processes.append(process)
-        told = []
+        output = []
         for line in process.stdout:
-            told.append(line)
-            if ready in line:
+            output.append(line)
+            if ready_text in line:
                 return process
-        raise AssertionError(f"{where} ended: {''.join(told)}")
+        raise AssertionError(f"{namespace} ended: {''.join(output)}")
 
     def agent(self, host: str, *options: str, config: tuple[str, ...] = FAST_PROBES) -> AgentClient:
         settings = [word for setting in config for word in ("--config", setting)]
@@ -108,15 +108,15 @@ class Wire:
             str(self.run_dir),
             *settings,
             *options,
-            ready="ready on",
+            ready_text="ready on",
         )
         return AgentClient(self.run_dir / "agents" / f"{host}.sock")
 
     def switches(self) -> subprocess.Popen:
         script = str(Path(__file__).with_name("usid_wire.py"))
-        return self.start("w", script, json.dumps(PLAN.to_json()), ready="ready")
+        return self.start("w", script, json.dumps(PLAN.to_json()), ready_text="ready")
 
-    def tell(self, switches: subprocess.Popen, line: str) -> None:
+    def command_switches(self, switches: subprocess.Popen, line: str) -> None:
         """A command to usid_wire.py, carried out when this returns."""
         switches.stdin.write(line + "\n")
         switches.stdin.flush()
@@ -136,8 +136,8 @@ class Wire:
 
 @pytest.fixture
 def wire(tmp_path):
-    with contextlib.closing(Wire(tmp_path / "run")) as made:
-        yield made
+    with contextlib.closing(Wire(tmp_path / "run")) as network:
+        yield network
 
 
 @pytest.fixture
@@ -149,8 +149,8 @@ def file(tmp_path) -> Path:
 
 def sent(client: AgentClient, path: Path, **options) -> dict:
     """The result of sending a file to h1."""
-    started = client.send_file(path, "h1", **options)
-    return client.wait(started["transfer"], timeout_s=TIMEOUT_S)
+    request = client.send_file(path, "h1", **options)
+    return client.wait(request["transfer"], timeout_s=TIMEOUT_S)
 
 
 def qp_of(client: AgentClient, qpn: int) -> dict:
@@ -168,10 +168,12 @@ def test_send_file__arrives_bit_for_bit_and_uses_every_plane(wire, file):
         assert received.read_bytes() == file.read_bytes()
         assert all(count > 0 for count in result["counters"]["plane_packets"])
         assert (result["counters"]["lost"], result["counters"]["retransmitted"]) == (0, 0)
-        again = sent(h0, file, dest_path="again.bin", pmtu=1024)
-        assert again["state"] == "done" and again["qpn"] != result["qpn"]  # another path MTU, another QP
-        once_more = sent(h0, file)
-        assert once_more["qpn"] == result["qpn"]
+        small_mtu_result = sent(h0, file, dest_path="again.bin", pmtu=1024)
+        assert (
+            small_mtu_result["state"] == "done" and small_mtu_result["qpn"] != result["qpn"]
+        )  # another path MTU, another QP
+        repeated_result = sent(h0, file)
+        assert repeated_result["qpn"] == result["qpn"]
         status = h1.status()
         assert status["regions"] == [] and len(status["qps"]) == 2
         assert not any(port["rx_dropped"] for port in status["ports"].values())
@@ -183,16 +185,18 @@ def test_send_file__without_hashes(wire, file):
         result = sent(h0, file, sha256=False)
         assert (result["state"], result["sha256"], result["remote_sha256"]) == ("done", None, None)
         assert Path(result["remote_path"]).read_bytes() == file.read_bytes()
-        again = sent(h0, file)
-        assert again["sha256"] == again["remote_sha256"] == hashlib.sha256(file.read_bytes()).hexdigest()
+        hashed_result = sent(h0, file)
+        assert (
+            hashed_result["sha256"] == hashed_result["remote_sha256"] == hashlib.sha256(file.read_bytes()).hexdigest()
+        )
         assert h1.status()["regions"] == []
 
 
 def test_send_file__both_ways_at_once(wire, file):
     wire.switches()
     with wire.agent("h0") as h0, wire.agent("h1") as h1:
-        started = [(h0, h0.send_file(file, "h1")), (h1, h1.send_file(file, "h0"))]
-        assert [h.wait(s["transfer"], timeout_s=TIMEOUT_S)["state"] for h, s in started] == ["done"] * 2
+        requests = [(h0, h0.send_file(file, "h1")), (h1, h1.send_file(file, "h0"))]
+        assert [h.wait(s["transfer"], timeout_s=TIMEOUT_S)["state"] for h, s in requests] == ["done"] * 2
     for host in ("h0", "h1"):
         assert (wire.run_dir / "data" / host / "random.bin").read_bytes() == file.read_bytes()
 
@@ -230,16 +234,16 @@ def test_send_file__an_empty_one_and_one_with_an_odd_length(wire, tmp_path):
 def test_send_file__a_path_is_lost_without_a_word_and_comes_back(wire, file):
     switches = wire.switches()
     with wire.agent("h0") as h0, wire.agent("h1"), h0.watch() as events:
-        started = h0.send_file(file, "h1", rate_bps=20e6)
+        request = h0.send_file(file, "h1", rate_bps=20e6)
         events.wait_for("progress", timeout_s=TIMEOUT_S)
-        wire.tell(switches, "cut 1 0")
-        bad = events.wait_for("ev", timeout_s=TIMEOUT_S, to="assumed_bad", ev=0x0100)
-        assert (bad["plane"], bad["uplink"], bad["from"]) == (1, 0, "good")
-        wire.tell(switches, "heal")
-        good = events.wait_for("ev", timeout_s=TIMEOUT_S, to="good", ev=0x0100)
-        assert good["t"] > bad["t"]
-        assert h0.wait(started["transfer"], timeout_s=TIMEOUT_S)["state"] == "done"
-        assert len(qp_of(h0, bad["qpn"])["evs"]) == 4
+        wire.command_switches(switches, "cut 1 0")
+        lost_event = events.wait_for("ev", timeout_s=TIMEOUT_S, to="assumed_bad", ev=0x0100)
+        assert (lost_event["plane"], lost_event["uplink"], lost_event["from"]) == (1, 0, "good")
+        wire.command_switches(switches, "heal")
+        recovery_event = events.wait_for("ev", timeout_s=TIMEOUT_S, to="good", ev=0x0100)
+        assert recovery_event["t"] > lost_event["t"]
+        assert h0.wait(request["transfer"], timeout_s=TIMEOUT_S)["state"] == "done"
+        assert len(qp_of(h0, lost_event["qpn"])["evs"]) == 4
     assert (wire.run_dir / "data" / "h1" / "random.bin").read_bytes() == file.read_bytes()
 
 
@@ -247,16 +251,16 @@ def test_send_file__a_path_is_lost_without_a_word_and_comes_back(wire, file):
 def test_send_file__a_port_goes_down_and_up(wire, file, end):
     wire.switches()
     with wire.agent("h0") as h0, wire.agent("h1") as h1, h0.watch() as events:
-        started = h0.send_file(file, "h1", rate_bps=20e6)
+        request = h0.send_file(file, "h1", rate_bps=20e6)
         events.wait_for("progress", timeout_s=TIMEOUT_S)
-        with (h0 if end == "h0" else h1).watch() as there:
+        with (h0 if end == "h0" else h1).watch() as host_events:
             wire.link(end, 0, "down")
-            assert there.wait_for("port", timeout_s=TIMEOUT_S, up=False)["interface"] == f"{end}-eth0"
+            assert host_events.wait_for("port", timeout_s=TIMEOUT_S, up=False)["interface"] == f"{end}-eth0"
             events.wait_for("plane", timeout_s=TIMEOUT_S, plane=0, up=False)
             wire.link(end, 0, "up")
-            there.wait_for("port", timeout_s=TIMEOUT_S, up=True)
+            host_events.wait_for("port", timeout_s=TIMEOUT_S, up=True)
             events.wait_for("plane", timeout_s=TIMEOUT_S, plane=0, up=True)
-        assert h0.wait(started["transfer"], timeout_s=TIMEOUT_S)["state"] == "done"
+        assert h0.wait(request["transfer"], timeout_s=TIMEOUT_S)["state"] == "done"
     assert (wire.run_dir / "data" / "h1" / "random.bin").read_bytes() == file.read_bytes()
 
 
@@ -302,21 +306,21 @@ def test_post_write__a_wrong_rkey_or_range_is_answered_and_writes_nothing(wire):
     with wire.agent("h0") as h0, wire.agent("h1") as h1, h0.watch() as events:
         source, target = h0.call("register", length=5000), h1.call("register", length=5000)
         zeros = h1.call("sha256", region=target["region"])["sha256"]
-        bad = {
+        bad_targets = {
             "wrong R_Key": {"remote_va": target["va"], "rkey": target["rkey"] ^ 1},
             "past the end": {"remote_va": target["va"] + 1, "rkey": target["rkey"]},
         }
-        for where in bad.values():
-            mine, theirs = h0.call("create_qp", peer="h1"), h1.call("create_qp", peer="h0")
-            h1.call("connect_qp", qpn=theirs["qpn"], remote=mine["attributes"])
-            h0.call("connect_qp", qpn=mine["qpn"], remote=theirs["attributes"])
-            wr_id = h0.post_write(qpn=mine["qpn"], region=source["region"], offset=0, length=5000, **where)
-            told = events.wait_for("completion", timeout_s=TIMEOUT_S, qpn=mine["qpn"], wr_id=wr_id)
-            assert (told["ok"], told["status"]) == (False, "remote access error")
-            assert h0.call("qp_state", qpn=mine["qpn"])["state"] == "error"
+        for bad_target in bad_targets.values():
+            local_qp, remote_qp = h0.call("create_qp", peer="h1"), h1.call("create_qp", peer="h0")
+            h1.call("connect_qp", qpn=remote_qp["qpn"], remote=local_qp["attributes"])
+            h0.call("connect_qp", qpn=local_qp["qpn"], remote=remote_qp["attributes"])
+            wr_id = h0.post_write(qpn=local_qp["qpn"], region=source["region"], offset=0, length=5000, **bad_target)
+            completion = events.wait_for("completion", timeout_s=TIMEOUT_S, qpn=local_qp["qpn"], wr_id=wr_id)
+            assert (completion["ok"], completion["status"]) == (False, "remote access error")
+            assert h0.call("qp_state", qpn=local_qp["qpn"])["state"] == "error"
             with pytest.raises(AgentError, match="is in error"):
-                h0.post_write(qpn=mine["qpn"], region=source["region"], offset=0, length=1, **where)
-            h0.call("close_qp", qpn=mine["qpn"])
+                h0.post_write(qpn=local_qp["qpn"], region=source["region"], offset=0, length=1, **bad_target)
+            h0.call("close_qp", qpn=local_qp["qpn"])
         assert h1.call("sha256", region=target["region"])["sha256"] == zeros
 
 
@@ -337,10 +341,10 @@ def test_requests__bad_ones_are_refused_with_the_hosts_name(wire, tmp_path):
             "no region 3": lambda: h0.call("sha256", region=3),
             "no transfer 99": lambda: h0.call("wait", transfer=99),
         }
-        for said, case in cases.items():
+        for message, case in cases.items():
             with pytest.raises(AgentError) as caught:
                 case()
-            assert said in str(caught.value) and caught.value.host == "h0" and caught.value.is_refusal
+            assert message in str(caught.value) and caught.value.host == "h0" and caught.value.is_refusal
         assert h0.hello()["host"] == "h0"
 
 
@@ -351,8 +355,8 @@ def test_ops__nic_rate_denylist_and_health(wire, file):
         assert h0.call("nic_rate")["rates"] == {"0": None, "1": None}
         assert h0.call("nic_rate", plane=1, rate_bps=40e6)["rates"] == {"0": None, "1": 40e6}
         assert h0.wait(h0.send_file(file, "h1")["transfer"], timeout_s=TIMEOUT_S)["state"] == "done"
-        told = h0.call("denylist", entries=[{"scope": "link", "plane": 0, "t0": 1, "uplink": 1, "cause": "test"}])
-        assert (told["denied"], told["changed"]) == ({"h1": [1]}, 1)
+        answer = h0.call("denylist", entries=[{"scope": "link", "plane": 0, "t0": 1, "uplink": 1, "cause": "test"}])
+        assert (answer["denied"], answer["changed"]) == ({"h1": [1]}, 1)
         while events.wait_for("ev", timeout_s=TIMEOUT_S)["to"] != "denied":
             pass  # on a busy machine the transfer may have cost the EV a loss before
         (peer,) = h0.call("health")["peers"]
@@ -363,25 +367,25 @@ def test_ops__nic_rate_denylist_and_health(wire, file):
         assert h0.call("allow", entries=[{"scope": "link", "name": "p0-t0-1 p0-t1-1"}])["denied"] == {}
         assert events.wait_for("ev", timeout_s=TIMEOUT_S)["to"] == "good"
         assert h0.call("nic_rate", rate_bps=0)["rates"] == {"0": None, "1": None}
-        for wrong in ({"plane": 2}, {"rate_bps": 10.0}, {"rate_bps": -1}):
+        for fields in ({"plane": 2}, {"rate_bps": 10.0}, {"rate_bps": -1}):
             with pytest.raises(AgentError):
-                h0.call("nic_rate", **wrong)
+                h0.call("nic_rate", **fields)
 
 
 def test_requests__nonsense_in_every_field_of_every_op(wire):
     nonsense = [None, True, -1, 0, 1 << 70, 1e300, "", "x", "../../x", "\ud800", [], {}, {"a": [1]}]
     with wire.agent("h0") as h0:
-        with pytest.raises(AgentError) as known:
+        with pytest.raises(AgentError) as op_error:
             h0.call("no such op")
-        ops = str(known.value).split("(has: ")[1].split(")")[0].split(", ")
+        ops = str(op_error.value).split("(has: ")[1].split(")")[0].split(", ")
         for op in sorted(set(ops) - {"watch", "shutdown"}):
-            with pytest.raises(AgentError, match=f"{op} has no field 'bogus'") as refused:
+            with pytest.raises(AgentError, match=f"{op} has no field 'bogus'") as field_error:
                 h0.call(op, bogus=1)
-            names = str(refused.value).split("(has: ")[1].rstrip(")").split(", ")
+            names = str(field_error.value).split("(has: ")[1].rstrip(")").split(", ")
             for value in nonsense if names != ["none"] else ():
-                for some in (names, *([name] for name in names)):
+                for fields in (names, *([name] for name in names)):
                     with contextlib.suppress(AgentError):
-                        h0.call(op, **dict.fromkeys(some, value))
+                        h0.call(op, **dict.fromkeys(fields, value))
         assert h0.hello()["host"] == "h0"
     assert not any("Traceback" in line for line in ended_output(wire))
 
@@ -396,9 +400,9 @@ def test_agent__survives_its_clients_and_ends_cleanly(wire, file):
     wire.switches()
     with wire.agent("h0") as h0, wire.agent("h1") as h1:
         watching = h0.watch()
-        started = h0.send_file(file, "h1", rate_bps=50e6)
+        request = h0.send_file(file, "h1", rate_bps=50e6)
         watching.close()  # a client that dies in the middle
-        assert h0.wait(started["transfer"], timeout_s=TIMEOUT_S)["state"] == "done"
+        assert h0.wait(request["transfer"], timeout_s=TIMEOUT_S)["state"] == "done"
         h0.send_file(file, "h1", rate_bps=1e6, dest_path="unfinished.bin")
         agents = [p for p in wire.processes if "mrc_testbed.hosts.agent" in p.args]
         h1.call("shutdown")
@@ -409,7 +413,7 @@ def test_agent__survives_its_clients_and_ends_cleanly(wire, file):
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         (("--host", "h7"), "no host 'h7' (has: h0, h1)"),
         (("--host", "h1"), "h1-eth0: no such interface"),
@@ -419,14 +423,14 @@ def test_agent__survives_its_clients_and_ends_cleanly(wire, file):
         (("--host", "h0", "--config", "pmtu_bytes=5"), "pmtu_bytes = 5: must be one of"),
     ],
 )
-def test_start__what_cannot_work_is_told_in_one_line(wire, options, said):
+def test_start__what_cannot_work_is_told_in_one_line(wire, options, message):
     command = ["-m", "mrc_testbed.hosts.agent", "--run-dir", str(wire.run_dir), *options]
-    done = subprocess.run(
+    process = subprocess.run(
         ["ip", "netns", "exec", f"{wire.prefix}-h0", sys.executable, *command],
         cwd=ROOT,
         capture_output=True,
         text=True,
         timeout=TIMEOUT_S,
     )
-    assert done.returncode == 1
-    assert said in done.stderr and "Traceback" not in done.stderr
+    assert process.returncode == 1
+    assert message in process.stderr and "Traceback" not in process.stderr

@@ -19,8 +19,8 @@ def test_send_file__over_one_path_bit_for_bit(wire, file, nic):  # noqa: F811
         assert sorted(map(bool, result["counters"]["plane_packets"])) == [False, True]
         assert result["qpn"] != mrc["qpn"]
         assert len(qp_of(h0, result["qpn"])["evs"]) == 1
-        again = sent(h0, file, transport="rocev2", dest_path="again.bin")
-        assert again["qpn"] == result["qpn"]
+        repeated_result = sent(h0, file, transport="rocev2", dest_path="again.bin")
+        assert repeated_result["qpn"] == result["qpn"]
         assert not any(port["rx_dropped"] for port in h1.status()["ports"].values())
         with pytest.raises(AgentError, match="has: mrc, rocev2"):
             h0.send_file(file, "h1", transport="tcp")

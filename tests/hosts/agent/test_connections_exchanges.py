@@ -24,28 +24,28 @@ ENDED_S = 120.0
 STORIES = 30
 """Stories with answers lost at random, for each share of them."""
 LINES = 12
-"""Lines of the story: three requests to open twice, one to close, two for a QP of a test, and their answers."""
+"""Lines of the story: 3 requests to open twice, 1 to close, 2 for a QP of a test, and the answers."""
 
 
 async def story(sides):
     """Open a QP, open it again, close it at both ends, open one for a test; errors that were raised."""
-    one, errors = sides["h0"].connections, []
+    connections, errors = sides["h0"].connections, []
     for _ in range(2):
         try:
-            agent = await one.dial("h1")
+            agent = await connections.dial("h1")
             try:
-                await one.open(agent, 1024, fresh=False)
+                await connections.open(agent, 1024, fresh=False)
             finally:
                 agent.close()
         except JsonlError as error:
             errors.append(str(error))
-    for connection in list(one):
-        one.close(connection)
-        errors += filter(None, [await one.close_remote(connection)])
-    agent = await one.dial("h1")
+    for connection in list(connections):
+        connections.close(connection)
+        errors += filter(None, [await connections.close_remote(connection)])
+    agent = await connections.dial("h1")
     try:
-        connection = await one.open_reserved(agent, 1024, "mrc")
-        one.discard(connection)
+        connection = await connections.open_reserved(agent, 1024, "mrc")
+        connections.discard(connection)
     except JsonlError as error:
         errors.append(str(error))
     agent.close()
@@ -73,9 +73,9 @@ def play(monkeypatch, folder, fate=lambda _line: Fate()):
         errors = await asyncio.wait_for(story(sides), ENDED_S)
         await asyncio.sleep(2 * LATE_S)
         for side in sides.values():
-            left = list(side.connections)
-            assert not any(connection.is_busy or connection.is_reserved for connection in left), left
-            assert all(connection.qp.state is EngineQpState.RTS for connection in left), left
+            connections = list(side.connections)
+            assert not any(connection.is_busy or connection.is_reserved for connection in connections), connections
+            assert all(connection.qp.state is EngineQpState.RTS for connection in connections), connections
         lines.fate = lambda _line: Fate()
         agent = await sides["h0"].connections.dial("h1")
         assert (await sides["h0"].connections.open(agent, 1024, fresh=False)).qp.state is EngineQpState.RTS

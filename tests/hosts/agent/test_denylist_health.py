@@ -1,4 +1,4 @@
-"""Denylist entries and the EVs they take out, EV health over QPs present and gone, watchers that want few events."""
+"""Denylist entries and their EVs; EV health over present and past QPs; filters of watchers."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from mrc_testbed.topologies.plan import Plan
 
 PLAN = Plan(planes=2, racks=2, spines=2, hosts_per_rack=2)
 H0, H1, H2 = PLAN.hosts[0], PLAN.hosts[1], PLAN.hosts[2]
-ALL = {0x000, 0x001, 0x100, 0x101}
+ALL_EVS = {0x000, 0x001, 0x100, 0x101}
 
 
-def denied(entry: dict, peer=H2, plan: Plan = PLAN, here=None) -> set[int]:
+def denied(entry: dict, peer=H2, plan: Plan = PLAN, host=None) -> set[int]:
     """EVs from h0 to `peer` that one entry denies."""
-    denylist = Denylist(plan, here or plan.hosts[0])
+    denylist = Denylist(plan, host or plan.hosts[0])
     denylist.set(denylist.parse([entry]))
-    return set(denylist.denied(peer, plan.ev_planes(here or plan.hosts[0], peer)))
+    return set(denylist.denied(peer, plan.ev_planes(host or plan.hosts[0], peer)))
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_denylist__whole_list_is_idempotent_and_gives_itself_back():
     entries = [{"scope": "t1", "plane": 0, "t1": 1, "cause": "blackhole"}, {"scope": "t1", "name": "p0-t1-1"}]
     for _ in (1, 2):
         denylist.set(denylist.parse(entries))
-        assert [one.to_json() for one in denylist] == [{"scope": "t1", "name": "p0-t1-1", "cause": ""}]
+        assert [entry.to_json() for entry in denylist] == [{"scope": "t1", "name": "p0-t1-1", "cause": ""}]
     denylist.remove(denylist.parse(entries))
     assert list(denylist) == []
 
@@ -115,12 +115,12 @@ class Rig:
         self.now = 1.0
         self.plan = plan
         self.endpoint = Endpoint("h0", planes=plan.planes, seed=1)
-        self.there = Endpoint("h2", planes=plan.planes, seed=2)
+        self.peer_endpoint = Endpoint("h2", planes=plan.planes, seed=2)
         self.connections = Connections(plan, plan.hosts[0], self.endpoint, tmp_path.joinpath, lambda: self.now)
 
     def connect(self, transport: str = "mrc"):
         connection = self.connections.create("h2", transport)
-        self.connections.connect(connection, self.there.create_qp(transport=transport).attributes())
+        self.connections.connect(connection, self.peer_endpoint.create_qp(transport=transport).attributes())
         return connection
 
     def set(self, *entries: dict) -> int:
@@ -137,17 +137,17 @@ T1 = {"scope": "t1", "plane": 1, "t1": 1}
 
 def test_denylist__holds_for_qps_before_and_after_and_is_lifted(tmp_path):
     rig = Rig(tmp_path)
-    early = rig.connect()
+    first_qp = rig.connect()
     assert rig.set(LINK) == 1 and rig.set(LINK) == 0
-    late = rig.connect()
-    assert rig.states(early)[0x101] == rig.states(late)[0x101] == "denied"
+    second_qp = rig.connect()
+    assert rig.states(first_qp)[0x101] == rig.states(second_qp)[0x101] == "denied"
     assert rig.connections.denied_evs() == {"h2": [0x101]}
     assert rig.set(LINK, T1) == 0  # the same EV once more
-    assert rig.set(T1) == 0 and rig.states(late)[0x101] == "denied"
+    assert rig.set(T1) == 0 and rig.states(second_qp)[0x101] == "denied"
     assert rig.set() == 2
-    assert set(rig.states(early).values()) == set(rig.states(late).values()) == {"good"}
-    told = [(e.ev, e.new) for e in rig.endpoint.events() if isinstance(e, EvChanged)]
-    assert told == [(0x101, EvState.DENIED), (0x101, EvState.GOOD), (0x101, EvState.GOOD)]
+    assert set(rig.states(first_qp).values()) == set(rig.states(second_qp).values()) == {"good"}
+    changes = [(e.ev, e.new) for e in rig.endpoint.events() if isinstance(e, EvChanged)]
+    assert changes == [(0x101, EvState.DENIED), (0x101, EvState.GOOD), (0x101, EvState.GOOD)]
 
 
 def test_denylist__the_baseline_keeps_its_path(tmp_path):
@@ -160,18 +160,18 @@ def test_denylist__the_baseline_keeps_its_path(tmp_path):
 def test_health__lists_every_path_with_or_without_a_qp(tmp_path):
     rig = Rig(tmp_path)
     assert rig.connections.health(None) == []
-    (told,) = rig.connections.health("h2")
-    assert {row["ev"] for row in told["evs"]} == ALL and told["qps"] == 0
-    row = told["evs"][3]
+    (peer_health,) = rig.connections.health("h2")
+    assert {row["ev"] for row in peer_health["evs"]} == ALL_EVS and peer_health["qps"] == 0
+    row = peer_health["evs"][3]
     assert (row["plane"], row["uplink"], row["address"]) == (1, 1, "fcbb:bb00:2100:1101:2101:3100::")
     assert row["path"] == ["h0", "p1-t0-0", "p1-t1-1", "p1-t0-1", "h2"]
     assert (row["state"], row["rtt_s"], row["sent"]) == ("unknown", None, 0)
     rig.set(LINK)
     assert rig.connections.health("h2")[0]["evs"][3]["state"] == "denied"
     rig.connect()
-    (told,) = rig.connections.health(None)
-    assert [row["state"] for row in told["evs"]] == ["good", "good", "good", "denied"]
-    assert told["evs"][3]["denied_by"] == ["p1-t0-0 p1-t1-1"]
+    (peer_health,) = rig.connections.health(None)
+    assert [row["state"] for row in peer_health["evs"]] == ["good", "good", "good", "denied"]
+    assert peer_health["evs"][3]["denied_by"] == ["p1-t0-0 p1-t1-1"]
 
 
 def row(**changes) -> dict:
@@ -183,23 +183,23 @@ def test_health__sums_qps_takes_the_worst_state_and_remembers_those_gone():
     health = PathHealth(PLAN, H0)
     health.keep_counts("h2", [row(sent=5, lost=1, srtt_s=0.02)])
 
-    def found(*qps):
-        (one,) = [r for r in health.report(H2, [[q] for q in qps], lambda peer, evs: {})["evs"] if r["ev"] == 0x101]
-        return one["state"], one["sent"], one["lost"], one["rtt_s"]
+    def reported_row(*qps):
+        (ev_row,) = [r for r in health.report(H2, [[q] for q in qps], lambda peer, evs: {})["evs"] if r["ev"] == 0x101]
+        return ev_row["state"], ev_row["sent"], ev_row["lost"], ev_row["rtt_s"]
 
-    assert found() == ("unknown", 5, 1, 0.02)
-    assert found(row(sent=1)) == ("good", 6, 1, 0.02)
-    assert found(row(sent=1, srtt_s=0.01), row(sent=2, state="skip", srtt_s=0.03)) == ("skip", 8, 1, 0.02)
-    assert found(row(state="denied"), row(state="assumed_bad"))[0] == "denied"
+    assert reported_row() == ("unknown", 5, 1, 0.02)
+    assert reported_row(row(sent=1)) == ("good", 6, 1, 0.02)
+    assert reported_row(row(sent=1, srtt_s=0.01), row(sent=2, state="skip", srtt_s=0.03)) == ("skip", 8, 1, 0.02)
+    assert reported_row(row(state="denied"), row(state="assumed_bad"))[0] == "denied"
 
 
 def test_health__random_evs_belong_to_their_qp(tmp_path):
     rig = Rig(tmp_path, Plan(2, 2, 2, 2, mode="ecmp"))
-    one, two = rig.connect(), rig.connect()
-    assert not set(rig.states(one)) & set(rig.states(two))
-    (told,) = rig.connections.health("h2")
-    assert {r["ev"] for r in told["evs"]} == set(rig.states(one)) | set(rig.states(two))
-    assert {r["uplink"] for r in told["evs"]} == {r["address"] for r in told["evs"]} == {None}
+    first_qp, second_qp = rig.connect(), rig.connect()
+    assert not set(rig.states(first_qp)) & set(rig.states(second_qp))
+    (peer_health,) = rig.connections.health("h2")
+    assert {r["ev"] for r in peer_health["evs"]} == set(rig.states(first_qp)) | set(rig.states(second_qp))
+    assert {r["uplink"] for r in peer_health["evs"]} == {r["address"] for r in peer_health["evs"]} == {None}
 
 
 def test_event__uplink_only_where_the_ev_names_one():
@@ -214,12 +214,12 @@ def test_event__has_a_name_that_the_page_lists(kind):
 
 
 def test_publish__fields_are_not_made_when_nobody_watches():
-    sent, made = [], Agent.__new__(Agent)
-    made._server = SimpleNamespace(
+    sent, agent = [], Agent.__new__(Agent)
+    agent._server = SimpleNamespace(
         watched=lambda event: event == "ev", publish=lambda event, **fields: sent.append((event, fields))
     )
-    made.publish("progress", lambda: 1 // 0)
-    made.publish("ev", lambda: {"ev": 3})
+    agent.publish("progress", lambda: 1 // 0)
+    agent.publish("ev", lambda: {"ev": 3})
     assert sent == [("ev", {"ev": 3})]
 
 
@@ -231,26 +231,27 @@ def test_watch__a_client_gets_the_events_it_asked_for(tmp_path):
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
 
-    def inside(coroutine):
+    def run_in_loop(coroutine):
         return asyncio.run_coroutine_threadsafe(coroutine, loop).result(10)
 
-    server = inside(RpcServer.start(tmp_path / "s.sock", lambda request, call: {}))
+    server = run_in_loop(RpcServer.start(tmp_path / "s.sock", lambda request, call: {}))
     try:
         client = JsonlClient(tmp_path / "s.sock")
         assert not server.watched("ev")
         with pytest.raises(JsonlError, match="list of event names"):
             client.watch(events="ev")
-        with client.watch(events=["ev"]) as few, client.watch() as every:
+        # Both are published: the filtered watcher never gets "lost"
+        with client.watch(events=["ev"]) as ev_events, client.watch() as all_events:
             loop.call_soon_threadsafe(lambda: server.publish("lost", psn=1))
             loop.call_soon_threadsafe(lambda: server.publish("ev", ev=2))
-            assert few.get(5)["event"] == "ev"
-            assert every.get(5)["event"] == "lost"
+            assert ev_events.get(5)["event"] == "ev"
+            assert all_events.get(5)["event"] == "lost"
             assert server.watched("ev") and server.watched("lost")
         with client.watch(events=["port"]):
             assert server.watched("port")
         client.close()
     finally:
-        inside(server.close())
+        run_in_loop(server.close())
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
         loop.close()

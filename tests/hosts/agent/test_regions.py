@@ -24,17 +24,17 @@ class OnlyMemory:
 
 @pytest.fixture
 def regions():
-    made = Regions(OnlyMemory())
-    yield made
-    made.close()
+    memory_regions = Regions(OnlyMemory())
+    yield memory_regions
+    memory_regions.close()
 
 
 def test_receive_file__takes_its_name_when_it_is_whole(regions, tmp_path):
     region = regions.receive_file(tmp_path / "deep" / "file", 3_000_000)
     region.memory.view[:5] = b"hello"
     assert (tmp_path / "deep" / "file.part").stat().st_size == 3_000_000
-    expected = hashlib.sha256(b"hello" + bytes(2_999_995)).hexdigest()
-    assert asyncio.run(regions.sha256(region)) == expected
+    digest = hashlib.sha256(b"hello" + bytes(2_999_995)).hexdigest()
+    assert asyncio.run(regions.sha256(region)) == digest
     assert regions.commit(region) == tmp_path / "deep" / "file"
     assert (tmp_path / "deep" / "file").read_bytes()[:5] == b"hello"
     assert list(regions) == [] and not (tmp_path / "deep" / "file.part").exists()
@@ -94,7 +94,7 @@ def test_add_file__maps_what_is_there(regions, tmp_path):
     assert path.read_bytes() == b"X123456789"
 
 
-REFUSED = {
+REFUSALS = {
     "no region 7": lambda r, tmp: r.get(7),
     "1 to": lambda r, tmp: r.add_memory(0),
     "No such file": lambda r, tmp: r.add_file(tmp / "none", None, False),
@@ -108,9 +108,9 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("said", REFUSED)
-def test_regions__refuse_and_say_why(regions, tmp_path, said):
+@pytest.mark.parametrize("message", REFUSALS)
+def test_regions__refuse_and_say_why(regions, tmp_path, message):
     (tmp_path / "ten").write_bytes(b"0123456789")
-    with pytest.raises(RegionError, match=said):
-        REFUSED[said](regions, tmp_path)
+    with pytest.raises(RegionError, match=message):
+        REFUSALS[message](regions, tmp_path)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["ten"]

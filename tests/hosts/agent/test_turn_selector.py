@@ -26,28 +26,28 @@ def selector():
 
 @pytest.fixture
 def loop(selector):
-    made = asyncio.SelectorEventLoop(selector)
-    yield made
-    made.close()
+    event_loop = asyncio.SelectorEventLoop(selector)
+    yield event_loop
+    event_loop.close()
 
 
 def test_turn__comes_before_each_wait_and_sees_what_callbacks_left(loop, selector):
-    left, sent = [], []
+    waiting_words, sent_words = [], []
 
     def turn():
-        sent.extend(left)
-        left.clear()
+        sent_words.extend(waiting_words)
+        waiting_words.clear()
 
     selector.turn = turn
 
     async def story():
-        loop.call_soon(left.append, "by a callback")
+        loop.call_soon(waiting_words.append, "by a callback")
         await asyncio.sleep(0.01)
-        left.append("by a task")
+        waiting_words.append("by a task")
         await asyncio.sleep(0.01)
 
     loop.run_until_complete(story())
-    assert sent == ["by a callback", "by a task"]
+    assert sent_words == ["by a callback", "by a task"]
 
 
 def test_turn__what_it_sets_is_seen_at_once_when_it_says_so(loop, selector):
@@ -84,16 +84,16 @@ def test_turn__its_time_ends_a_wait(loop, selector):
 
 
 def test_call_at__is_not_rounded_to_milliseconds(loop, selector):
-    late = []
+    delays_s = []
 
     async def story():
         for _ in range(20):
             due = loop.time() + 0.0012
             await asyncio.sleep(0.0012)
-            late.append(loop.time() - due)
+            delays_s.append(loop.time() - due)
 
     loop.run_until_complete(story())
-    assert min(late) < 0.0006  # epoll's own timeout would make it 0.0008 at least
+    assert min(delays_s) < 0.0006  # epoll's own timeout would make it 0.0008 at least
 
 
 def test_wake_for__a_descriptor_that_only_the_turn_reads(loop, selector):
@@ -122,16 +122,16 @@ def test_wake_for__takes_a_number_that_was_closed_and_opened_anew(loop, selector
     reader, writer = os.pipe()
     selector.wake_for([reader])
     os.close(reader), os.close(writer)
-    again, writer = os.pipe()
-    assert again == reader
-    selector.wake_for([again])
+    second_reader, writer = os.pipe()
+    assert second_reader == reader
+    selector.wake_for([second_reader])
     os.write(writer, b"frame")
     turns = []
 
     def turn():
         turns.append(1)
         if len(turns) == 2:
-            os.read(again, 10)
+            os.read(second_reader, 10)
             loop.stop()
             return 0.0
         return None
@@ -139,7 +139,7 @@ def test_wake_for__takes_a_number_that_was_closed_and_opened_anew(loop, selector
     selector.turn = turn
     loop.run_forever()
     selector.wake_for(())
-    os.close(again), os.close(writer)
+    os.close(second_reader), os.close(writer)
 
 
 def test_rest__puts_turns_off_that_frames_ask_for(loop, selector):
@@ -192,10 +192,10 @@ def test_rest__puts_turns_off_whose_time_has_come(loop, selector):
     ],
 )
 def test_rest__how_long_it_sleeps(selector, monkeypatch, due_in_s, ends_in_s, sleeps):
-    """Frames wait for the whole rest, the turn's own time for three quarters at most, asyncio's for nothing."""
+    """Frames wait for the whole rest, a turn's due time for at most three quarters, asyncio for none."""
     now, slept = 1000.0, []
 
-    def sleep(_read, _write, _other, timeout):
+    def sleep(_read, _write, _exceptional, timeout):
         nonlocal now
         slept.append(timeout)
         now += timeout or 0.0
@@ -204,28 +204,28 @@ def test_rest__how_long_it_sleeps(selector, monkeypatch, due_in_s, ends_in_s, sl
     monkeypatch.setattr(turn_selector.select, "select", sleep)
     monkeypatch.setattr(turn_selector.time, "monotonic", lambda: now)
     selector.rest_s = 100.0
-    due, ends = (None if after is None else now + after for after in (due_in_s, ends_in_s))
-    again = selector._sleep(now, due, ends)
+    due, ends = (None if offset_s is None else now + offset_s for offset_s in (due_in_s, ends_in_s))
+    is_asyncio_due = selector._sleep(now, due, ends)
     assert slept == pytest.approx(sleeps)
-    assert again is (ends is None)
+    assert is_asyncio_due is (ends is None)
     selector.close()
 
 
 def test_rest__is_none_for_asyncio(loop, selector):
     """A callback from another thread and a timer of the loop both end a rest that would last for ever."""
     selector.turn, selector.rest_s = lambda: time.monotonic() + 0.001, 3600.0
-    done = []
+    steps = []
 
     async def story():
-        called = asyncio.Event()
-        threading.Timer(0.01, lambda: loop.call_soon_threadsafe(called.set)).start()
-        await called.wait()
-        done.append("called")
+        callback_event = asyncio.Event()
+        threading.Timer(0.01, lambda: loop.call_soon_threadsafe(callback_event.set)).start()
+        await callback_event.wait()
+        steps.append("called")
         await asyncio.sleep(0.01)
-        done.append("slept")
+        steps.append("slept")
 
     loop.run_until_complete(asyncio.wait_for(story(), 60))
-    assert done == ["called", "slept"]
+    assert steps == ["called", "slept"]
 
 
 def test_turn__a_frame_alone_does_not_wake_asyncio(loop, selector):
@@ -254,7 +254,7 @@ def test_turn__a_frame_alone_does_not_wake_asyncio(loop, selector):
 
 
 def test_turn__what_it_raises_ends_the_service_once_that_has_cleaned_up(selector):
-    told = []
+    steps = []
 
     def turn():
         raise LookupError("a bug of ours")
@@ -265,8 +265,8 @@ def test_turn__what_it_raises_ends_the_service_once_that_has_cleaned_up(selector
             await stop.wait()
         finally:
             await asyncio.sleep(0)
-            told.append("closed")
+            steps.append("closed")
 
     with pytest.raises(LookupError, match="a bug of ours"):
         run_service(serve, selector)
-    assert told == ["closed"]
+    assert steps == ["closed"]

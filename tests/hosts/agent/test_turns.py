@@ -16,11 +16,11 @@ class Engine:
 
     def __init__(self, due: float | None, every: float = 3600.0) -> None:
         self.due, self.every = due, every
-        self.asked = self.went_off = self.received = 0
+        self.timer_reads = self.went_off = self.received = 0
         self.to_send: list[tuple[int, str, str]] = []
 
     def next_timer(self) -> float | None:
-        self.asked += 1
+        self.timer_reads += 1
         return self.due
 
     def on_timer(self, now: float) -> None:
@@ -71,8 +71,8 @@ class Agenda:
     """Turns of one engine and one NIC, and the events that they told."""
 
     def __init__(self, engine: Engine, port: Port) -> None:
-        self.told: list[object] = []
-        self._turns, self._port = Turns(engine, self.told.append), port
+        self.reported_events: list[object] = []
+        self._turns, self._port = Turns(engine, self.reported_events.append), port
 
     def turn(self) -> float | None:
         return self._turns.turn(self._port)
@@ -80,29 +80,29 @@ class Agenda:
 
 def test_turn__the_engine_is_asked_for_its_timer_once_when_nothing_is_due():
     engine = Engine(time.monotonic() + 1000)
-    one = Agenda(engine, Port())
-    assert one.turn() == engine.due
-    engine.asked = 0
+    agenda = Agenda(engine, Port())
+    assert agenda.turn() == engine.due
+    engine.timer_reads = 0
     for _ in range(5):
-        assert one.turn() == engine.due
-    assert (engine.asked, engine.went_off) == (5, 0)
+        assert agenda.turn() == engine.due
+    assert (engine.timer_reads, engine.went_off) == (5, 0)
 
 
 def test_turn__what_is_due_goes_off_and_what_was_set_since_is_told():
     engine = Engine(None)
-    one = Agenda(engine, Port())
-    assert one.turn() is None
+    agenda = Agenda(engine, Port())
+    assert agenda.turn() is None
     engine.due = 1.0  # by a request, between two turns
-    assert one.turn() == 1.0 and engine.went_off == 0  # a time in the past: at once
-    one.turn()
+    assert agenda.turn() == 1.0 and engine.went_off == 0  # a time in the past: at once
+    agenda.turn()
     assert engine.went_off == 1
 
 
 def test_turn__under_full_load_timers_are_looked_at_in_each_round_that_took_all():
     engine = Engine(time.monotonic() + 1000)
     port = Port()
-    one = Agenda(engine, port)
-    one.turn()
+    agenda = Agenda(engine, port)
+    agenda.turn()
     rounds = []
 
     def arrives(limit):
@@ -113,23 +113,23 @@ def test_turn__under_full_load_timers_are_looked_at_in_each_round_that_took_all(
         return [(0, "h1", "packet")]
 
     port.receive = arrives
-    assert one.turn() == 0.0
+    assert agenda.turn() == 0.0
     assert len(rounds) == ROUNDS and engine.went_off == 1
     engine.due = 0.5
-    assert one.turn() == 0.0  # there was no wait: nothing is known of timers
+    assert agenda.turn() == 0.0  # there was no wait: nothing is known of timers
     assert engine.went_off == 2
 
 
 def test_turn__a_flood_holds_timers_up_for_some_turns_only():
     engine = Engine(time.monotonic() + 1000)
     port = Port()
-    one = Agenda(engine, port)
-    one.turn()
+    agenda = Agenda(engine, port)
+    agenda.turn()
     port.waiting = 10 * ROUNDS * RECEIVE_BATCH
     engine.due = 0.5
     turns = 0
     while not engine.went_off:
-        assert one.turn() == 0.0
+        assert agenda.turn() == 0.0
         turns += 1
     assert turns == PATIENCE
 
@@ -145,8 +145,8 @@ def test_turn__is_due_for_the_first_of_timer_and_frame(timer, frame, due):
 def test_turn__a_backlog_is_tried_again_soon():
     port = Port(frame_at=7e9)
     port.backlog = 3
-    before = time.monotonic()
-    assert before < Agenda(Engine(None), port).turn() < 7e9
+    start_s = time.monotonic()
+    assert start_s < Agenda(Engine(None), port).turn() < 7e9
 
 
 def test_turn__a_backlog_does_not_hold_up_packets_for_other_ports():
@@ -169,21 +169,21 @@ def test_turn__events_are_told_in_order_and_what_they_cause_is_sent():
     engine, port = Engine(None), Port()
     waiting = ["first", "second"]
     engine.events = lambda: [waiting.pop(0)] if waiting else []
-    one = Agenda(engine, port)
-    assert one.turn() == 0.0  # somebody else may have something to do now
-    assert one.told == ["first", "second"]
-    assert one.turn() is None
+    agenda = Agenda(engine, port)
+    assert agenda.turn() == 0.0  # somebody else may have something to do now
+    assert agenda.reported_events == ["first", "second"]
+    assert agenda.turn() is None
 
 
 @pytest.mark.parametrize("news", [False, True])
 def test_agent__link_news_come_first_and_ask_for_another_turn(news):
-    told = []
-    made = Agent.__new__(Agent)
+    changes = []
+    agent = Agent.__new__(Agent)
     links = SimpleNamespace(poll=lambda: [("h0-eth1", "down")])
-    made.ports = SimpleNamespace(nic=Port(), rest_s=0.001, links=links)
-    made._selector = SimpleNamespace(rest_s=0.0)
-    made._turns = Turns(Engine(None), print)
-    made._link_news, made._on_link = news, lambda *change: told.append(change)
-    assert made.turn() == (0.0 if news else None)
-    assert told == ([("h0-eth1", "down")] if news else [])
-    assert made._selector.rest_s == 0.001 and not made._link_news
+    agent.ports = SimpleNamespace(nic=Port(), rest_s=0.001, links=links)
+    agent._selector = SimpleNamespace(rest_s=0.0)
+    agent._turns = Turns(Engine(None), print)
+    agent._link_news, agent._on_link = news, lambda *change: changes.append(change)
+    assert agent.turn() == (0.0 if news else None)
+    assert changes == ([("h0-eth1", "down")] if news else [])
+    assert agent._selector.rest_s == 0.001 and not agent._link_news

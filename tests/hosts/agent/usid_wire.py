@@ -23,19 +23,19 @@ def route(plan: Plan, plane: int, frame: bytearray, size: int, cut: set[tuple[in
     """Spend the uSIDs of a frame in place; the host it reaches, or None when it is dropped."""
     if size < 94 or frame[12:14] != b"\x86\xdd" or frame[20] != 41 or frame[38:42] != b"\xfc\xbb\xbb\x00":
         return None
-    usids = [int.from_bytes(frame[at : at + 2], "big") for at in range(42, 54, 2)]
+    usids = [int.from_bytes(frame[offset : offset + 2], "big") for offset in range(42, 54, 2)]
     rack = None
     for hop, usid in enumerate(usids):
-        role, of_plane, number = usid >> 12, usid >> 8 & 15, usid & 255
-        if of_plane != plane or (role == ROLE_T1 and (plane, number) in cut):
+        role, usid_plane, number = usid >> 12, usid >> 8 & 15, usid & 255
+        if usid_plane != plane or (role == ROLE_T1 and (plane, number) in cut):
             return None
         if role == ROLE_T0:
             rack = number
         elif role == ROLE_DOWNLINK and rack is not None and hop and usids[hop + 1 : hop + 2] == [0]:
             frame[42:54] = usid.to_bytes(2, "big") + bytes(10)
             frame[21] -= hop
-            to = rack * plan.hosts_per_rack + number
-            return f"h{to}" if to < len(plan.hosts) else None
+            host_number = rack * plan.hosts_per_rack + number
+            return f"h{host_number}" if host_number < len(plan.hosts) else None
         elif role != ROLE_T1:
             return None
     return None
@@ -46,18 +46,18 @@ def main() -> None:
     cut: set[tuple[int, int]] = set()
     selector = selectors.DefaultSelector()
     sockets: dict[str, socket.socket] = {}
-    there = {name for _, name in socket.if_nameindex()}
+    interfaces = {name for _, name in socket.if_nameindex()}
     for host in plan.hosts:
         for plane in range(plan.planes):
             name = plan.host_port(host, plane).interface
-            if name in there:
-                opened = socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_NONBLOCK, 0)
-                opened.setsockopt(263, 23, 1)  # PACKET_IGNORE_OUTGOING
+            if name in interfaces:
+                port_socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_NONBLOCK, 0)
+                port_socket.setsockopt(263, 23, 1)  # PACKET_IGNORE_OUTGOING
                 for option in (32, 33):
-                    opened.setsockopt(socket.SOL_SOCKET, option, 8 << 20)
-                opened.bind((name, 0x86DD))
-                sockets[name] = opened
-                selector.register(opened, selectors.EVENT_READ, plane)
+                    port_socket.setsockopt(socket.SOL_SOCKET, option, 8 << 20)
+                port_socket.bind((name, 0x86DD))
+                sockets[name] = port_socket
+                selector.register(port_socket, selectors.EVENT_READ, plane)
     selector.register(sys.stdin, selectors.EVENT_READ, None)
     print("ready", flush=True)
     frame = bytearray(10_000)
@@ -74,9 +74,9 @@ def main() -> None:
             for _ in range(64):
                 try:
                     size = key.fileobj.recv_into(frame)
-                    to = route(plan, key.data, frame, size, cut)
-                    if to is not None:
-                        sockets[f"{to}-eth{key.data}"].send(view[:size])
+                    target_host = route(plan, key.data, frame, size, cut)
+                    if target_host is not None:
+                        sockets[f"{target_host}-eth{key.data}"].send(view[:size])
                 except OSError:
                     break  # nothing waits, or a cable is down
 

@@ -1,7 +1,7 @@
 """Fates of probes, told to a Health one by one."""
 
 
-def told(health, *fates, start=0):
+def play_fates(health, *fates, start=0):
     """Tell a Health a row of fates (`.` back, `x` lost), a probe every 0.1 s; the states it went through."""
     states = []
     for number, fate in enumerate("".join(fates), start):

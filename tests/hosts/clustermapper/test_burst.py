@@ -22,9 +22,9 @@ def burst_over(plan, lost, count=20):
                 for service_class in ServiceClass:
                     burst.sent(target.number, service_class)
                     if not lost(target, service_class, sequence):
-                        seen = ReturnedProbe(target.number, service_class, 1, sequence, 0, False, False)
-                        burst.returned(seen, 0.001)
-                        burst.returned(seen, 0.001)  # a copy
+                        probe = ReturnedProbe(target.number, service_class, 1, sequence, 0, False, False)
+                        burst.returned(probe, 0.001)
+                        burst.returned(probe, 0.001)  # a copy
         now = max(now, burst.next_timer())
     return {row["link"]: row for row in burst.links_json(plan)}
 
@@ -37,13 +37,13 @@ def test_burst__a_well_fabric():
 
 def test_burst__what_lies_behind_a_dead_link_is_judged_by_others_or_unknown():
     plan = Plan(1, 2, 2, 2)
-    dead = plan.link("h0", "p0-t0-0")
+    dead_link = plan.link("h0", "p0-t0-0")
     rows = burst_over(plan, lambda target, *_: target.host == "h0")
-    assert rows[dead.name]["state"] == "down"
+    assert rows[dead_link.name]["state"] == "down"
     assert rows["p0-t0-0 p0-t1-1"] == {**rows["p0-t0-0 p0-t1-1"], "state": "ok", "by": ["h1"]}
-    alone = burst_over(Plan(1, 2, 2, 1), lambda target, *_: target.host == "h0")
-    assert alone["p0-t0-0 p0-t1-1"]["state"] == "unknown"
-    assert alone["p0-t0-0 p0-t1-1"]["why"] == "behind h0 p0-t0-0"
+    one_host_rows = burst_over(Plan(1, 2, 2, 1), lambda target, *_: target.host == "h0")
+    assert one_host_rows["p0-t0-0 p0-t1-1"]["state"] == "unknown"
+    assert one_host_rows["p0-t0-0 p0-t1-1"]["why"] == "behind h0 p0-t0-0"
 
 
 def test_burst__a_link_that_loses_only_data():

@@ -25,11 +25,11 @@ PLAN = Plan(2, 2, 2, 2)
 def fabric(tmp_path_factory):
     ports = Ports(p4runtime=19759, gnmi=19539)
     with Fabric(PLAN, LabOptions(ports=ports), tmp_path_factory.mktemp("m")) as fabric:
-        until(lambda: fabric.mapper.request("status")["states"] == {"ok": 24})
+        wait_until(lambda: fabric.mapper.request("status")["states"] == {"ok": 24})
         yield fabric
 
 
-def until(condition, seconds=30.0):
+def wait_until(condition, seconds=30.0):
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "did not come true in time"
@@ -58,7 +58,7 @@ def test_cut_link__is_told_by_both_hosts_that_probe_it(fabric):
     assert all(e["link"] == "p1-t0-0 p1-t1-1" and cut_at <= e["since"] <= e["t"] for e in events)
     assert states(fabric) == {("h0", "p1-t1-1"): "down", ("h1", "p1-t1-1"): "down"}
     fabric.link("p1-t0-0", "p1-t1-1", is_up=True)
-    until(lambda: not states(fabric))
+    wait_until(lambda: not states(fabric))
 
 
 def test_probe_all__names_the_bad_links(fabric):
@@ -68,14 +68,14 @@ def test_probe_all__names_the_bad_links(fabric):
     assert len(answer["links"]) == len(PLAN.links)
     assert next(row for row in answer["links"] if row["link"] == "p0-t0-1 p0-t1-0")["by"] == ["h3"]
     fabric.link("h2", "p0-t0-1", is_up=True)
-    until(lambda: not states(fabric))
+    wait_until(lambda: not states(fabric))
 
 
 def test_switch_without_power__is_told_and_forgotten(fabric):
     fabric.power("p0-t1-0", False)
-    until(lambda: states(fabric) == dict.fromkeys([(f"h{n}", "p0-t1-0") for n in range(4)], "down"))
+    wait_until(lambda: states(fabric) == dict.fromkeys([(f"h{n}", "p0-t1-0") for n in range(4)], "down"))
     fabric.power("p0-t1-0", True)
-    until(lambda: not states(fabric))
+    wait_until(lambda: not states(fabric))
 
 
 def test_busy_machine__raises_no_alarm(fabric):
@@ -93,18 +93,18 @@ def test_busy_machine__raises_no_alarm(fabric):
 
 def test_hostile_packets__change_nothing(fabric):
     """Frames with probes of another key, cut ones and noise, put on a switch's wire towards h0."""
-    before = fabric.mapper.request("status")
+    first_status = fabric.mapper.request("status")
     usid = bytes.fromhex("fcbbbb003000") + bytes(10)
-    own = PLAN.address(PLAN.host("h0"), 0).packed
+    address = PLAN.address(PLAN.host("h0"), 0).packed
     word = struct.pack(">I", 6 << 28 | 46 << 22)
-    inner = word + struct.pack(">HBB", 44, 17, 64) + own + own + struct.pack(">HHHH", 0, UDP_PORT, 44, 0)
-    outer = bytes(12) + b"\x86\xdd" + word + struct.pack(">HBB", 84, 41, 64) + own + usid
+    inner = word + struct.pack(">HBB", 44, 17, 64) + address + address + struct.pack(">HHHH", 0, UDP_PORT, 44, 0)
+    outer = bytes(12) + b"\x86\xdd" + word + struct.pack(">HBB", 84, 41, 64) + address + usid
     fake = outer + inner + b"MRCM" + b"\xff" * 4 + bytes(28)
     with socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as wire:
         wire.bind(("p0-t0-0-eth1", 0))
         for length in (*range(110, len(fake) + 1), 0, 1, 2):
             wire.send(fake[:length] if length > 14 else fake + bytes(200))
-    until(lambda: sum(fabric.mapper.request("status")["refused"].values()) > sum(before["refused"].values()))
+    wait_until(lambda: sum(fabric.mapper.request("status")["refused"].values()) > sum(first_status["refused"].values()))
     assert fabric.mapper.request("status")["states"] == {"ok": 24}
 
 

@@ -48,8 +48,8 @@ def test_probe__trimmed_and_marked():
     for dscp in (12, 16):
         cut = bytearray(frame[:138])
         cut[14:16] = (0x6000 | dscp << 6 | 3 << 4).to_bytes(2, "big")
-        seen = read(bytes(cut), identity, KEY)
-        assert seen.trimmed and seen.marked and seen.sequence == 99
+        probe = read(bytes(cut), identity, KEY)
+        assert probe.trimmed and probe.marked and probe.sequence == 99
 
 
 def test_probe__a_cut_one_that_does_not_say_so_is_lost():
@@ -62,41 +62,41 @@ def test_probe__a_cut_one_that_does_not_say_so_is_lost():
 def test_probe__one_wrong_bit_in_what_it_says_is_lost():
     frame, identity = a_probe(ServiceClass.DATA)
     for bit in range(8 * PAYLOAD_AT, 8 * len(frame)):
-        bad = bytearray(frame)
-        bad[bit // 8] ^= 1 << bit % 8
+        damaged_frame = bytearray(frame)
+        damaged_frame[bit // 8] ^= 1 << bit % 8
         with pytest.raises(NotOursError):
-            read(bytes(bad), identity, KEY)
+            read(bytes(damaged_frame), identity, KEY)
 
 
 def test_probe__of_another_process_or_port_and_noise():
     frame, identity = a_probe()
-    _, other = a_probe(number=4)
+    _, foreign_identity = a_probe(number=4)
     rng = random.Random(1)
-    for bad, key, port in [(frame, b"x" * 16, identity), (frame, KEY, other)]:
+    for probe_frame, key, port in [(frame, b"x" * 16, identity), (frame, KEY, foreign_identity)]:
         with pytest.raises(NotOursError):
-            read(bad, port, key)
+            read(probe_frame, port, key)
     for _ in range(2000):
         noise = bytearray(frame)
         for _ in range(rng.randrange(1, 40)):
             noise[rng.randrange(len(noise))] = rng.randrange(256)
         noise = bytes(noise[: rng.randrange(len(noise) + 1)])
         try:
-            seen = read(noise, identity, KEY)
+            probe = read(noise, identity, KEY)
         except NotOursError:
             continue
-        assert (seen.target, seen.sequence, seen.sent_ns) == (1, 99, 12345)  # only headers were hit
+        assert (probe.target, probe.sequence, probe.sent_ns) == (1, 99, 12345)  # only headers were hit
 
 
 def passes(code, frame):
     """Return whether a kernel filter lets a frame through, tried on a datagram socket."""
-    here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
-    with here, there:
-        value, _alive = filter_option(code)
-        there.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, value)
-        there.setblocking(False)
-        here.send(frame)
+    sender, receiver = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    with sender, receiver:
+        value, _program = filter_option(code)
+        receiver.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, value)
+        receiver.setblocking(False)
+        sender.send(frame)
         try:
-            return there.recv(1 << 16) == frame
+            return receiver.recv(1 << 16) == frame
         except BlockingIOError:
             return False
 
@@ -109,8 +109,8 @@ def test_kernel_filter__takes_probes_and_nothing_else(mode):
     to_mrc = frame.replace((3785).to_bytes(2, "big"), (4791).to_bytes(2, "big"))
     assert not passes(code, to_mrc)
     assert not passes(code, frame[:50])
-    other, _ = a_probe(mode="stev" if mode == "srv6" else "srv6")
-    assert not passes(code, other)
+    other_mode_frame, _ = a_probe(mode="stev" if mode == "srv6" else "srv6")
+    assert not passes(code, other_mode_frame)
 
 
 def test_kernel_filter__of_the_agents_holds_probes_back():

@@ -17,7 +17,7 @@ class Network:
         self.targets = targets_of(self.plan)
         self.now = 100.0
         self.prober = Prober(self.targets, ProberSettings(**settings), self.now)
-        self.dead = set()
+        self.dead_links = set()
         self.rtt_s = 0.002
         self.flying = []
         """Probes on their way: (arrives at, target number, sequence, sent at)."""
@@ -27,9 +27,9 @@ class Network:
         end = self.now + seconds
         while self.now < end:
             self.now = max(self.now, self.prober.next_timer())
-            for one in sorted(one for one in self.flying if one[0] <= self.now):
-                self.flying.remove(one)
-                self.note([self.prober.returned(one[1], one[2], one[0] - one[3])])
+            for probe in sorted(probe for probe in self.flying if probe[0] <= self.now):
+                self.flying.remove(probe)
+                self.note([self.prober.returned(probe[1], probe[2], probe[0] - probe[3])])
             self.note(self.prober.judge(self.now))
             if self.now >= self.prober.next_round_at:
                 sequence = self.prober.begin_round(self.now)
@@ -40,29 +40,29 @@ class Network:
 
     def is_lost(self, target):
         first = self.plan.link(target.host, self.plan.t0_name(target.plane, self.plan.host(target.host).rack))
-        return bool({target.link, first, target.switch} & self.dead)
+        return bool({target.link, first, target.switch} & self.dead_links)
 
     def note(self, changes):
         for change in changes:
             if change is not None:
                 self.states.append((change.target.host, change.target.switch, change.health.state.value))
 
-    def told(self):
+    def new_states(self):
         out, self.states = sorted(self.states), []
         return out
 
 
 def test_prober__a_cut_link_is_told_by_those_who_probe_it_and_is_well_afterwards():
     net = Network().run(2)
-    assert {state for *_, state in net.told()} == {"ok"}
-    net.dead = {net.plan.link("p1-t0-0", "p1-t1-1")}
+    assert {state for *_, state in net.new_states()} == {"ok"}
+    net.dead_links = {net.plan.link("p1-t0-0", "p1-t1-1")}
     net.run(0.45)
-    assert net.told() == []
+    assert net.new_states() == []
     net.run(0.15)
-    assert net.told() == [("h0", "p1-t1-1", "down"), ("h1", "p1-t1-1", "down")]
-    net.dead = set()
+    assert net.new_states() == [("h0", "p1-t1-1", "down"), ("h1", "p1-t1-1", "down")]
+    net.dead_links = set()
     net.run(10)
-    assert net.told() == [("h0", "p1-t1-1", "ok"), ("h1", "p1-t1-1", "ok")]
+    assert net.new_states() == [("h0", "p1-t1-1", "ok"), ("h1", "p1-t1-1", "ok")]
 
 
 class Loops(Network):
@@ -82,9 +82,9 @@ class Loops(Network):
         """State of each loop that is sent now, by host and direction."""
         active = [self.targets[number] for number in sorted(self.prober.active)]
         return {
-            (one.host, one.direction): self.prober.health[one.number].state.value
-            for one in active
-            if one.kind is TargetKind.LOOP
+            (target.host, target.direction): self.prober.health[target.number].state.value
+            for target in active
+            if target.kind is TargetKind.LOOP
         }
 
 
@@ -94,9 +94,11 @@ def test_prober__loops_tell_the_direction_and_end_with_the_fault(ends):
     assert net.directions == {}
     net.cut = {ends}
     net.run(2)
-    bad, good = " -> ".join(ends), " -> ".join(reversed(ends))
+    cut_direction, intact_direction = " -> ".join(ends), " -> ".join(reversed(ends))
     assert net.directions == {
-        (host, direction): state for host in ("h0", "h1") for direction, state in ((bad, "down"), (good, "ok"))
+        (host, direction): state
+        for host in ("h0", "h1")
+        for direction, state in ((cut_direction, "down"), (intact_direction, "ok"))
     }
     net.cut = set()
     net.run(2)
@@ -112,14 +114,14 @@ def test_prober__another_way_round_when_neither_loop_returns():
         for target in net.targets
         if target.kind is TargetKind.LOOP and target.about is not None and target.host == "h0"
     ]
-    first = [one for one in first if one.switch == "p0-t1-0" and one.choice == 0]
-    others = [set(pairwise(one.walk[1:-1])) for one in first]
-    far = next(pair for pair in others[0] if "p0-t0-0" not in pair)
+    first = [loop for loop in first if loop.switch == "p0-t1-0" and loop.choice == 0]
+    walked_links = [set(pairwise(loop.walk[1:-1])) for loop in first]
+    far = next(pair for pair in walked_links[0] if "p0-t0-0" not in pair)
     net.cut = {("p0-t0-0", "p0-t1-0"), far, far[::-1]}
     net.run(4)
-    told = {direction: state for (host, direction), state in net.directions.items() if host == "h0"}
-    assert told["p0-t0-0 -> p0-t1-0"] == "down"
-    assert told["p0-t1-0 -> p0-t0-0"] == "ok"
+    states = {direction: state for (host, direction), state in net.directions.items() if host == "h0"}
+    assert states["p0-t0-0 -> p0-t1-0"] == "down"
+    assert states["p0-t1-0 -> p0-t0-0"] == "ok"
 
 
 def test_prober__a_t0_that_its_hosts_do_not_reach_is_asked_from_other_racks():
@@ -134,57 +136,57 @@ def test_prober__a_t0_that_its_hosts_do_not_reach_is_asked_from_other_racks():
 
 def test_prober__a_nic_link_takes_the_t1s_behind_it_along():
     net = Network().run(2)
-    net.told()
-    net.dead = {net.plan.link("h3", "p0-t0-1")}
-    assert net.run(1).told() == [("h3", s, "down") for s in ("p0-t0-1", "p0-t1-0", "p0-t1-1")]
+    net.new_states()
+    net.dead_links = {net.plan.link("h3", "p0-t0-1")}
+    assert net.run(1).new_states() == [("h3", s, "down") for s in ("p0-t0-1", "p0-t1-0", "p0-t1-1")]
 
 
 def test_prober__before_the_switches_have_routes_nothing_is_said():
     net = Network()
-    net.dead = set(net.plan.links)
-    assert net.run(8).told() == []
-    assert {state for *_, state in net.run(5).told()} == {"down"}
+    net.dead_links = set(net.plan.links)
+    assert net.run(8).new_states() == []
+    assert {state for *_, state in net.run(5).new_states()} == {"down"}
 
 
 def test_prober__a_slow_machine_is_no_loss():
     net = Network().run(2)
-    net.told()
+    net.new_states()
     net.rtt_s = 0.19
     net.run(2)
     assert net.prober.patience_s > 0.9
     net.rtt_s = 0.7
-    assert net.run(5).told() == []
+    assert net.run(5).new_states() == []
 
 
 def test_prober__rounds_in_which_we_were_held_up_are_void():
     net = Network().run(2)
-    net.told()
-    net.dead = set(net.plan.links[:3])
+    net.new_states()
+    net.dead_links = set(net.plan.links[:3])
     for _ in range(30):
         net.run(0.1)
         net.prober.stalled(0.06)
-    assert net.told() == [] and net.prober.void["stalled"] >= 25
+    assert net.new_states() == [] and net.prober.void["stalled"] >= 25
 
 
 def test_prober__all_planes_at_once_is_the_machine_for_a_while():
     net = Network().run(2)
-    net.told()
-    net.dead = set(net.plan.links)
-    assert net.run(0.1 * COMMON_ROUNDS).told() == []
-    assert {state for *_, state in net.run(2).told()} == {"down"}
+    net.new_states()
+    net.dead_links = set(net.plan.links)
+    assert net.run(0.1 * COMMON_ROUNDS).new_states() == []
+    assert {state for *_, state in net.run(2).new_states()} == {"down"}
     assert net.prober.void["lost on all planes at once"] == COMMON_ROUNDS
 
 
 def test_prober__two_planes_losing_one_switch_each_is_the_network():
     net = Network().run(2)
-    net.told()
-    net.dead = {"p0-t1-0", "p1-t1-1"}
-    assert len(net.run(1).told()) == 8
+    net.new_states()
+    net.dead_links = {"p0-t1-0", "p1-t1-1"}
+    assert len(net.run(1).new_states()) == 8
 
 
 def test_prober__what_cannot_be_is_ignored():
     net = Network().run(1)
-    before = [health.sent for health in net.prober.health]
+    sent_counts = [health.sent for health in net.prober.health]
     for number, sequence in [(-1, 1), (10_000, 1), (0, 0xFFFFFFFF), (0, 1)]:
         assert net.prober.returned(number, sequence, 0.1) is None
-    assert [health.sent for health in net.prober.health] == before
+    assert [health.sent for health in net.prober.health] == sent_counts

@@ -43,38 +43,38 @@ def test_targets__their_addresses_lead_there_and_back():
     plan = Plan(3, 3, 4, 2)
     targets = targets_of(plan)
     for target in (*targets, *loops_of(plan, targets)):
-        left = [target.outer >> 80 - 16 * i & 0xFFFF for i in range(6)]
-        node, passed = plan.t0_name(target.plane, plan.host(target.host).rack), []
+        usids = [target.outer >> 80 - 16 * i & 0xFFFF for i in range(6)]
+        node, switches = plan.t0_name(target.plane, plan.host(target.host).rack), []
         while node.startswith("p"):
-            passed.append(node)
+            switches.append(node)
             routes = plan.srv6_routes(plan.switch(node))
-            assert left[0] == routes.own_usid
-            left = [*left[1:], 0]
-            port = dict(routes.next_hops)[left[0]]
+            assert usids[0] == routes.own_usid
+            usids = [*usids[1:], 0]
+            port = dict(routes.next_hops)[usids[0]]
             interface = f"{node}-eth{port}"
             link = plan.link_of_interface(interface)
             node = next(iter(link.ends - {node}))
         assert node == target.host
-        assert left == [usid(3, target.plane, plan.host(target.host).downlink), 0, 0, 0, 0, 0]
-        assert (target.host, *passed, target.host) == target.walk
-        wanted = {TargetKind.T0: [target.switch], TargetKind.T1: [passed[0], target.switch, passed[0]]}
-        assert passed == wanted.get(target.kind, passed)
-        assert target.kind is not TargetKind.LOOP or len(passed) == 5
+        assert usids == [usid(3, target.plane, plan.host(target.host).downlink), 0, 0, 0, 0, 0]
+        assert (target.host, *switches, target.host) == target.walk
+        expected_switches = {TargetKind.T0: [target.switch], TargetKind.T1: [switches[0], target.switch, switches[0]]}
+        assert switches == expected_switches.get(target.kind, switches)
+        assert target.kind is not TargetKind.LOOP or len(switches) == 5
 
 
 def test_loops__each_direction_of_each_link_by_each_host_that_probes_it():
     plan = Plan(2, 3, 3, 2)
     targets = targets_of(plan)
-    for target in [one for one in targets if one.kind is TargetKind.T1]:
+    for target in [target for target in targets if target.kind is TargetKind.T1]:
         loops = [loop for loop in loops_of(plan, targets) if loop.about == target.number]
         t0, t1 = target.walk[1], target.switch
         assert {loop.choice for loop in loops} == {0, 1, 2}
         for choice in range(3):
             pair = [loop for loop in loops if loop.choice == choice]
-            assert {one.direction for one in pair} == {f"{t0} -> {t1}", f"{t1} -> {t0}"}
-            crossed = [list(pairwise(one.walk)) for one in pair]
-            assert ((t0, t1) in crossed[0]) != ((t1, t0) in crossed[0])
-            assert set(crossed[0][1:-1]) == {(b, a) for a, b in crossed[1][1:-1]}  # the same round, the other way
+            assert {loop.direction for loop in pair} == {f"{t0} -> {t1}", f"{t1} -> {t0}"}
+            crossings = [list(pairwise(loop.walk)) for loop in pair]
+            assert ((t0, t1) in crossings[0]) != ((t1, t0) in crossings[0])
+            assert set(crossings[0][1:-1]) == {(b, a) for a, b in crossings[1][1:-1]}  # the same round, the other way
 
 
 @pytest.mark.parametrize("dimensions", [(1, 1, 2, 2), (1, 2, 1, 2)])

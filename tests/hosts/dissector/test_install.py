@@ -27,12 +27,12 @@ def user(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def ordinary():
+def plugin_user():
     """Return a user who is not root, at home where anybody may look: tests' own folders are root's alone."""
-    known = pwd.getpwnam("nobody") if os.geteuid() == 0 else pwd.getpwuid(os.geteuid())
+    user = pwd.getpwnam("nobody") if os.geteuid() == 0 else pwd.getpwuid(os.geteuid())
     with tempfile.TemporaryDirectory(prefix="mrc-plugin-") as home:
-        os.chown(home, known.pw_uid, known.pw_gid)
-        yield PluginUser(Path(home), known.pw_uid, known.pw_gid)
+        os.chown(home, user.pw_uid, user.pw_gid)
+        yield PluginUser(Path(home), user.pw_uid, user.pw_gid)
 
 
 def plugin(user: PluginUser) -> Path:
@@ -92,41 +92,45 @@ def test_install__where_it_cannot(user):
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root acts for somebody else")
-def test_under_sudo__with_the_rights_of_the_user_behind_it(ordinary, monkeypatch):
-    install(ordinary)
-    made = plugin(ordinary)
-    assert {one.stat().st_uid for one in (made, *made.parents[: len(Path(PLUGINS).parts)])} == {ordinary.uid}
-    shutil.rmtree(ordinary.home / ".local")
-    os.chown(ordinary.home, 0, 0)
-    os.chmod(ordinary.home, 0o755)
+def test_under_sudo__with_the_rights_of_the_user_behind_it(plugin_user, monkeypatch):
+    install(plugin_user)
+    plugin_path = plugin(plugin_user)
+    assert {path.stat().st_uid for path in (plugin_path, *plugin_path.parents[: len(Path(PLUGINS).parts)])} == {
+        plugin_user.uid
+    }
+    shutil.rmtree(plugin_user.home / ".local")
+    os.chown(plugin_user.home, 0, 0)
+    os.chmod(plugin_user.home, 0o755)
     with pytest.raises(UsageError, match="Permission denied"):
-        install(ordinary)
+        install(plugin_user)
     assert (os.geteuid(), os.getegid()) == (0, 0)
-    monkeypatch.setenv("SUDO_UID", str(ordinary.uid))
-    assert PluginUser.current() == PluginUser(Path(pwd.getpwuid(ordinary.uid).pw_dir), ordinary.uid, ordinary.gid)
+    monkeypatch.setenv("SUDO_UID", str(plugin_user.uid))
+    assert PluginUser.current() == PluginUser(
+        Path(pwd.getpwuid(plugin_user.uid).pw_dir), plugin_user.uid, plugin_user.gid
+    )
     monkeypatch.setenv("SUDO_UID", "4294967000")
     with pytest.raises(UsageError, match="no such user"):
         PluginUser.current()
 
 
 @needs_tshark
-def test_tshark__loads_it_from_there(ordinary):
+def test_tshark__loads_it_from_there(plugin_user):
     """Another user than root runs tshark: for root newer ones load no script at all."""
-    other = ordinary.uid != os.geteuid()
-    who = {"user": ordinary.uid, "group": ordinary.gid, "extra_groups": ()} if other else {}
+    is_other_user = plugin_user.uid != os.geteuid()
+    user_options = {"user": plugin_user.uid, "group": plugin_user.gid, "extra_groups": ()} if is_other_user else {}
 
     def protocols() -> str:
         return subprocess.run(
             ["tshark", "-G", "protocols"],
-            env={**os.environ, "HOME": str(ordinary.home), "LC_ALL": "C.UTF-8"},
-            cwd=ordinary.home,
+            env={**os.environ, "HOME": str(plugin_user.home), "LC_ALL": "C.UTF-8"},
+            cwd=plugin_user.home,
             capture_output=True,
             text=True,
             timeout=60,
             check=True,
-            **who,
+            **user_options,
         ).stdout
 
     assert "Multipath Reliable Connection" not in protocols()
-    install(ordinary)
+    install(plugin_user)
     assert "Multipath Reliable Connection" in protocols()

@@ -45,15 +45,15 @@ class Path:
 class Line:
     """One packet that left, as the tests read it."""
 
-    at: float
+    time: float
     source: str
     packet: Packet
 
     def __str__(self) -> str:
         p = self.packet
         if isinstance(p, Write):
-            return f"{self.at * 1000:.0f} psn {p.psn} ev {p.ev:#05x}{' rtx' if p.rtx else ''}"
-        return f"{self.at * 1000:.0f} {type(p).__name__} ev {p.ev:#05x}"
+            return f"{self.time * 1000:.0f} psn {p.psn} ev {p.ev:#05x}{' rtx' if p.rtx else ''}"
+        return f"{self.time * 1000:.0f} {type(p).__name__} ev {p.ev:#05x}"
 
 
 @dataclass
@@ -103,6 +103,7 @@ class Pair:
             "a": Addressing(bytes(15) + b"\x0a", bytes(15) + b"\x0b"),
             "b": Addressing(bytes(15) + b"\x0b", bytes(15) + b"\x0a"),
         }
+        # Only a's first PSN is chosen: the tests look at its writes. Side b draws its own
         self.a = self._side("a", self.config, psn)
         self.b = self._side("b", Config.of(**{**settings, **(config_b or {})}), None)
         self.memory = bytearray(region)
@@ -129,10 +130,10 @@ class Pair:
         for ev in evs:
             self.path("a", ev).cut = self.path("b", ev).cut = cut
 
-    def port(self, side: str, plane: int, up: bool) -> None:
+    def port(self, side: str, plane: int, is_up: bool) -> None:
         """A NIC port goes down or up: its end sees it at once, the wire loses what is on it."""
-        self.ports_up[side][plane] = up
-        self._side_of(side).endpoint.on_port(plane, up, self.now)
+        self.ports_up[side][plane] = is_up
+        self._side_of(side).endpoint.on_port(plane, is_up, self.now)
 
     def _side_of(self, name: str) -> Side:
         return self.a if name == "a" else self.b
@@ -146,14 +147,14 @@ class Pair:
             return
         data = packet if self._codec is None else self._codec.encode(packet, self._addressing[source]).join()
         for extra in (0.0,) if copies is None else copies:
-            at = self.now + path.delay_s + extra
+            arrival_time = self.now + path.delay_s + extra
             if not extra:
-                at = path.free_at = max(at, path.free_at)
-            self._arrive(at, target, plane, data)
+                arrival_time = path.free_at = max(arrival_time, path.free_at)
+            self._arrive(arrival_time, target, plane, data)
 
-    def _arrive(self, at: float, target: str, plane: int, data: Any) -> None:
+    def _arrive(self, arrival_time: float, target: str, plane: int, data: Any) -> None:
         self._count += 1
-        heapq.heappush(self._wire, (at, self._count, target, plane, data))
+        heapq.heappush(self._wire, (arrival_time, self._count, target, plane, data))
 
     def hand_over(self, target: str, packet: Packet, plane: int, delay_s: float) -> None:
         """Let a packet that neither side sent arrive after a while (not with `framed`)."""
@@ -165,11 +166,11 @@ class Pair:
         """Let both endpoints send what they can now."""
         for name, side in (("a", self.a), ("b", self.b)):
             while True:
-                free = self._port_free_at[name]
-                room = None if not self.per_packet_s else [int(at <= self.now) for at in free]
+                free_times = self._port_free_at[name]
+                room = None if not self.per_packet_s else [int(free_time <= self.now) for free_time in free_times]
                 sent = side.endpoint.transmit(self.now, room=room)
                 for plane, _, packet in sent:
-                    free[plane] = self.now + self.per_packet_s
+                    free_times[plane] = self.now + self.per_packet_s
                     self._leave(name, plane, packet)
                 if not sent:
                     break
@@ -181,16 +182,21 @@ class Pair:
         if self._wire:
             times.append(self._wire[0][0])
         if self.per_packet_s:
-            times += [at for free in self._port_free_at.values() for at in free if at > self.now]
+            times += [
+                free_time
+                for free_times in self._port_free_at.values()
+                for free_time in free_times
+                if free_time > self.now
+            ]
         return min(times, default=None)
 
     def step(self) -> bool:
         """Jump to the next event; False when there is none."""
         self.flush()
-        at = self.next_time()
-        if at is None:
+        event_time = self.next_time()
+        if event_time is None:
             return False
-        self.now = max(self.now, at)
+        self.now = max(self.now, event_time)
         while self._wire and self._wire[0][0] <= self.now:
             _, _, target, plane, data = heapq.heappop(self._wire)
             packet = data if self._codec is None else self._codec.decode(data, plane)
@@ -205,7 +211,7 @@ class Pair:
         """Let virtual time pass."""
         end = self.now + seconds
         self.flush()
-        while (at := self.next_time()) is not None and at <= end:
+        while (event_time := self.next_time()) is not None and event_time <= end:
             self.step()
         self.now = end
 
@@ -242,7 +248,7 @@ class Pair:
         """(wr_id, status) in the order in which they came."""
         return [(e.wr_id, e.status.name) for e in self.a.events if isinstance(e, Completion)]
 
-    def of(self, kind: type, side: str = "a") -> list[Any]:
+    def events_of(self, kind: type, side: str = "a") -> list[Any]:
         """Events of one kind."""
         return [e for e in self._side_of(side).events if isinstance(e, kind)]
 
@@ -268,7 +274,7 @@ def lose_first(pair: Pair, match: Callable[[str, Packet], bool], times: int = 1)
 ACKS = (Sack, Nack, TransportAck)
 
 
-def finished(pair: Pair, size: int = 60_000, **kwargs: Any) -> bytes:
+def finish_write(pair: Pair, size: int = 60_000, **kwargs: Any) -> bytes:
     """A write that completes with its bytes in place."""
     data = pair.bytes(size)
     pair.write(data, **kwargs)

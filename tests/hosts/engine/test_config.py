@@ -19,7 +19,7 @@ def test_config__json_is_a_table_of_known_keys(settings):
 
 
 @pytest.mark.parametrize(
-    "keys, why",
+    "keys, reason",
     [
         ({"trim_len": 1}, "to keep METH and TSETH"),
         ({"mpr_packets": 200}, "must be a multiple of 128"),
@@ -28,13 +28,13 @@ def test_config__json_is_a_table_of_known_keys(settings):
         ({"wimm_overflow": 0x19}, "wimm_overflow = 25: a NACK of that reason means something else"),
     ],
 )
-def test_config__values_that_cannot_work_say_why(keys, why):
-    with pytest.raises(ConfigError, match=why):
+def test_config__values_that_cannot_work_say_why(keys, reason):
+    with pytest.raises(ConfigError, match=reason):
         Config.of(**keys)
 
 
 @pytest.mark.parametrize(
-    "keys, why",
+    "keys, reason",
     [
         ({"timeout": 0}, "timeout = 0: must be 1 to 31"),
         ({"timeout": True}, "timeout = True: must be"),
@@ -42,8 +42,8 @@ def test_config__values_that_cannot_work_say_why(keys, why):
         ({"min_rate_bps": 2e9, "line_rate_bps": 1e9}, "is more than line_rate_bps"),
     ],
 )
-def test_rc_config__values_that_cannot_work_say_why(keys, why):
-    with pytest.raises(ConfigError, match=why):
+def test_rc_config__values_that_cannot_work_say_why(keys, reason):
+    with pytest.raises(ConfigError, match=reason):
         RcConfig(**keys)
 
 

@@ -38,7 +38,7 @@ from mrc_testbed.simulator.frames import Frame
 from mrc_testbed.simulator.ports import EgressPort
 from mrc_testbed.simulator.profiles import Line, ProfileError
 from mrc_testbed.topologies.plan import Plan
-from tests.hosts.engine.engine_pair import MTU, Pair, finished, lose_first
+from tests.hosts.engine.engine_pair import MTU, Pair, finish_write, lose_first
 
 PLAN = Plan(planes=2, racks=2, spines=4, hosts_per_rack=1)
 
@@ -57,15 +57,15 @@ def spread(pair: Pair, step_s: float = 0.0005) -> None:
 
 
 @pytest.mark.parametrize(
-    "key, value, why",
+    "key, value, reason",
     [
         ("port_status", "sack", "SETH and CC_STATE have no field"),
         ("service_time", "on", "no source tells how it is encoded"),
         ("icrc_scope", "outer", "switches shift uSIDs"),
     ],
 )
-def test_only__one_value_and_the_reason(key: str, value: str, why: str) -> None:
-    with pytest.raises(ConfigError, match=f"{key} = '{value}': only .* can work: {why}"):
+def test_only__one_value_and_the_reason(key: str, value: str, reason: str) -> None:
+    with pytest.raises(ConfigError, match=f"{key} = '{value}': only .* can work: {reason}"):
         Config.of(**{key: value})
 
 
@@ -76,8 +76,8 @@ def test_widths__that_fit_no_ev_are_refused(widths: Any) -> None:
 
 
 def test_widths__come_back_from_json_as_they_were() -> None:
-    made = Config.from_json({"structured_widths": [4, 4], "srv6_widths": [4, 12]})
-    assert made.wire.structured_widths == (4, 4) and Config.from_json(made.to_json()) == made
+    config = Config.from_json({"structured_widths": [4, 4], "srv6_widths": [4, 12]})
+    assert config.wire.structured_widths == (4, 4) and Config.from_json(config.to_json()) == config
 
 
 def test_bool__is_no_number() -> None:
@@ -92,10 +92,11 @@ def test_bool__is_no_number() -> None:
     "dcids, a_asks, b_answers", [("packet", (7, 9), (9, 7)), ("roles", (7, 9), (7, 9)), ("connection", (7, 7), (7, 7))]
 )
 def test_dcids__three_readings(dcids: str, a_asks: tuple, b_answers: tuple) -> None:
-    def ids_of(one: int, other: int) -> tuple[Any, Any]:
+    def ids_of(qpn_a: int, qpn_b: int) -> tuple[Any, Any]:
         """Return the ids (of requests of the first, of answers of the second)."""
         a, b = (
-            Context(*pair, "x", Config.of(dcids=dcids), [], 1024, 128, True) for pair in ((one, other), (other, one))
+            Context(*pair, "x", Config.of(dcids=dcids), [], 1024, 128, True)
+            for pair in ((qpn_a, qpn_b), (qpn_b, qpn_a))
         )
         return a.request_ids, b.answer_ids
 
@@ -103,7 +104,7 @@ def test_dcids__three_readings(dcids: str, a_asks: tuple, b_answers: tuple) -> N
     pair = Pair(config={"dcids": dcids, "bitmap_packets": 4}, planes=1, uplinks=4, framed=True)
     spread(pair)
     pair.a.qp.paths.refresh(None)
-    finished(pair, 12_000)
+    finish_write(pair, 12_000)
     ids = [
         {(line.packet.spdcid, line.packet.dpdcid) for line in pair.sent(kind, side)}
         for kind, side in ((ReliabilityProbe, "a"), (Sack, "b"), (Nack, "b"))
@@ -115,7 +116,7 @@ def test_dcids__three_readings(dcids: str, a_asks: tuple, b_answers: tuple) -> N
 def test_nack_cc_type__is_sent_and_ignored() -> None:
     pair = Pair(planes=2, uplinks=4, config={"nack_cc_type": 9, "bitmap_packets": 4, "cwnd_bytes": 10_000}, framed=True)
     spread(pair)
-    finished(pair, 12_000)
+    finish_write(pair, 12_000)
     assert fields(pair, Nack, "cc_type", "b") == {9}
 
 
@@ -123,8 +124,8 @@ def test_nack_cc_type__is_sent_and_ignored() -> None:
 def test_timestamps__off_means_none_in_probes_and_requests_too(timestamps: bool) -> None:
     pair = Pair(config={"timestamps": timestamps}, planes=2, uplinks=2, framed=True)
     pair.cut(0x000)
-    finished(pair)
-    pair.port("a", 1, up=False)
+    finish_write(pair)
+    pair.port("a", 1, is_up=False)
     pair.run(0.5)
     for kind in (Write, ReliabilityProbe, EndpointRequest):
         assert {stamp is not None for stamp in fields(pair, kind, "timestamp")} == {timestamps}, kind
@@ -144,7 +145,7 @@ def test_meth__counters_start_where_they_should(first_msn: int | None, first_rqm
     pair.run_until_quiet()
     assert sorted(fields(pair, Write, "msn")) == [first_msn + n for n in range(3)]
     assert sorted(fields(pair, Write, "rqmsn")) == [first_rqmsn + n for n in range(3)]
-    assert [e.imm for e in pair.of(WriteImmReceived, "b")] == [0, 1, 2]
+    assert [e.imm for e in pair.events_of(WriteImmReceived, "b")] == [0, 1, 2]
 
 
 @pytest.mark.parametrize("kind", ["message", "remainder"])
@@ -160,9 +161,11 @@ def test_dma_length__of_the_message_or_of_what_is_left(kind: str) -> None:
     pair.run_until_quiet()
     assert pair.memory[size * 7 : size * 8] == data
     lengths = {line.packet.psn % 4: line.packet.dma_length for line in pair.sent()}
-    left = {n: size - n * MTU for n in range(4)}
-    assert lengths == ({n: size for n in range(4)} if kind == "message" else left)
-    assert [e.length for e in pair.of(WriteImmReceived, "b")] == [size] * 8, "the length delivered is the message's"
+    remainders = {n: size - n * MTU for n in range(4)}
+    assert lengths == ({n: size for n in range(4)} if kind == "message" else remainders)
+    assert [e.length for e in pair.events_of(WriteImmReceived, "b")] == [size] * 8, (
+        "the length delivered is the message's"
+    )
     assert not any(pair.b.qp.responder._assembly._held_parts) and not pair.b.qp.responder._assembly.ended_lengths
 
 
@@ -170,60 +173,63 @@ def test_dma_length__remainder_still_lets_nobody_out_of_the_region() -> None:
     pair = Pair(config={"dma_length": "remainder"}, region=4096)
     pair.write(pair.bytes(4000), 200)
     pair.run_until_quiet()
-    assert pair.of(QpError)[0].status is Status.REMOTE_ACCESS and not any(pair.memory)
+    assert pair.events_of(QpError)[0].status is Status.REMOTE_ACCESS and not any(pair.memory)
 
 
 # ---- rows 14, 15, 17, 18, 19: windows and SACKs -------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    "ours, theirs", [("inclusive",) * 2, ("exclusive",) * 2, ("inclusive", "exclusive"), ("exclusive", "inclusive")]
+    "local_rule, peer_rule",
+    [("inclusive",) * 2, ("exclusive",) * 2, ("inclusive", "exclusive"), ("exclusive", "inclusive")],
 )
-def test_window_end__with_or_without_the_last_psn(ours: str, theirs: str) -> None:
+def test_window_end__with_or_without_the_last_psn(local_rule: str, peer_rule: str) -> None:
     base = {"mpr_packets": 128, "cwnd_bytes": 1 << 20, "sack_threshold_bytes": 1}
-    pair = Pair(psn=0, config={**base, "window_end": ours}, config_b={"window_end": theirs})
+    pair = Pair(psn=0, config={**base, "window_end": local_rule}, config_b={"window_end": peer_rule})
     data = pair.bytes(60_000)
     lose_first(pair, lambda s, p: isinstance(p, Write) and p.psn == 0)
     pair.write(data)
     pair.flush()
-    top = 127 if ours == "inclusive" else 126
+    top = 127 if local_rule == "inclusive" else 126
     assert max(line.packet.psn for line in pair.sent()) == top, "before any SACK: cack is -1"
     pair.run_until_quiet()
     assert pair.memory[: len(data)] == data
-    refused = {line.packet.reason for line in pair.sent(Nack, "b")}
-    assert refused == ({NackReason.PSN_OOR_WINDOW} if (ours, theirs) == ("inclusive", "exclusive") else set())
+    nack_reasons = {line.packet.reason for line in pair.sent(Nack, "b")}
+    assert nack_reasons == (
+        {NackReason.PSN_OOR_WINDOW} if (local_rule, peer_rule) == ("inclusive", "exclusive") else set()
+    )
 
 
 @pytest.mark.parametrize("counts, extra", [("udp+40", None), ("payload+40", 40), ("payload", 0)])
 def test_rcvd_counts__both_ends_agree(counts: str, extra: int | None) -> None:
     pair = Pair(config={"rcvd_counts": counts, "cwnd_bytes": 5000}, framed=True)
     size = 30 * MTU + 17
-    finished(pair, size)
+    finish_write(pair, size)
     pair.run(1.0)
-    each = [line.packet.size if extra is None else len(line.packet.payload) + extra for line in pair.sent()]
-    assert pair.sent(Sack, "b")[-1].packet.rcvd_units == -(-sum(each) // 256)
+    sizes = [line.packet.size if extra is None else len(line.packet.payload) + extra for line in pair.sent()]
+    assert pair.sent(Sack, "b")[-1].packet.rcvd_units == -(-sum(sizes) // 256)
     assert -256 <= pair.a.qp.requestor._window.inflight <= 0
-    finished(pair, 0)
+    finish_write(pair, 0)
 
 
-@pytest.mark.parametrize("ours, theirs", [("payload", "udp+40"), ("udp+40", "payload")])
-def test_rcvd_counts__that_differ_are_corrected_by_what_is_outstanding(ours: str, theirs: str) -> None:
-    pair = Pair(config={"rcvd_counts": ours, "cwnd_bytes": 5000}, config_b={"rcvd_counts": theirs})
-    finished(pair)
+@pytest.mark.parametrize("local_rule, peer_rule", [("payload", "udp+40"), ("udp+40", "payload")])
+def test_rcvd_counts__that_differ_are_corrected_by_what_is_outstanding(local_rule: str, peer_rule: str) -> None:
+    pair = Pair(config={"rcvd_counts": local_rule, "cwnd_bytes": 5000}, config_b={"rcvd_counts": peer_rule})
+    finish_write(pair)
 
 
 @pytest.mark.parametrize("base", ["turns", "cack"])
 def test_bitmap_base__turns_or_stays(base: str) -> None:
     pair = Pair(psn=0, config={"bitmap_base": base, "cwnd_bytes": 1 << 20, "sack_threshold_bytes": 1}, framed=True)
     lose_first(pair, lambda s, p: isinstance(p, Write) and p.psn == 3)
-    finished(pair, 200 * MTU)
+    finish_write(pair, 200 * MTU)
     offsets = {s.packet.sack_offset for s in pair.sent(Sack, "b") if s.packet.cack_psn == 2}
     assert offsets == {1} if base == "cack" else max(offsets) > 64
     assert len(pair.retransmissions()) == 1
 
 
 def test_clear_bits__lost_gives_up_what_is_on_its_way() -> None:
-    seen = {}
+    loss_counts = {}
     for meaning in ("unknown", "lost"):
         pair = Pair(
             psn=0,
@@ -233,11 +239,11 @@ def test_clear_bits__lost_gives_up_what_is_on_its_way() -> None:
             per_packet_s=0.0002,
         )
         slow = next(ev.value for ev in pair.a.qp.paths.profile if ev.active)
-        finished(pair, 60_000)
+        finish_write(pair, 60_000)
         pair.path("a", slow).delay_s = 0.012
-        finished(pair, 60_000)
-        seen[meaning] = len(pair.of(PacketLost))
-    assert seen["unknown"] == 0 < seen["lost"]
+        finish_write(pair, 60_000)
+        loss_counts[meaning] = len(pair.events_of(PacketLost))
+    assert loss_counts["unknown"] == 0 < loss_counts["lost"]
 
 
 @pytest.mark.parametrize("echo", [True, False])
@@ -245,7 +251,7 @@ def test_clear_bits__lost_gives_up_what_is_on_its_way() -> None:
 def test_rtx_echo__is_in_sacks_or_not(echo: bool, timestamps: bool) -> None:
     pair = Pair(psn=0, config={"rtx_echo": echo, "timestamps": timestamps}, framed=True)
     lose_first(pair, lambda s, p: isinstance(p, Write) and p.psn == 3)
-    finished(pair)
+    finish_write(pair)
     assert len(pair.retransmissions()) == 1
     assert fields(pair, Sack, "rtx", "b") == ({True, False} if echo else {False})
 
@@ -257,83 +263,83 @@ def profile(**keys: Any) -> EvProfile:
     return EvProfile([(n, 0) for n in range(8)], Config.of(backup_per_plane=4, ev_min_active=1, **keys), Random(1))
 
 
-def some_active(found: EvProfile) -> Ev:
-    return next(ev for ev in found if ev.active)
+def some_active(paths: EvProfile) -> Ev:
+    return next(ev for ev in paths if ev.active)
 
 
-@pytest.mark.parametrize("where, state", [("skip", EvState.SKIP), ("good", EvState.GOOD)])
-def test_probe_marked__brings_an_ev_back_to_skip_or_to_good(where: str, state: EvState) -> None:
-    found = profile(probe_marked=where)
-    ev = some_active(found)
-    found.signal(ev, EvSignal.LOST, 0.0)
-    found.signal(ev, EvSignal.PROBE_SKIP_ONCE, 1.0)
+@pytest.mark.parametrize("setting, state", [("skip", EvState.SKIP), ("good", EvState.GOOD)])
+def test_probe_marked__brings_an_ev_back_to_skip_or_to_good(setting: str, state: EvState) -> None:
+    paths = profile(probe_marked=setting)
+    ev = some_active(paths)
+    paths.signal(ev, EvSignal.LOST, 0.0)
+    paths.signal(ev, EvSignal.PROBE_SKIP_ONCE, 1.0)
     assert ev.state is state
 
 
 @pytest.mark.parametrize("direct", [True, False])
 @pytest.mark.parametrize("signal", [EvSignal.LOST, EvSignal.SACK_ALWAYS_SKIP])
 def test_skip_to_bad__at_once_or_not(direct: bool, signal: EvSignal) -> None:
-    found = profile(skip_to_bad=direct)
-    ev = some_active(found)
-    found.signal(ev, EvSignal.TRIMMED, 0.0)
-    found.signal(ev, signal, 0.0)
+    paths = profile(skip_to_bad=direct)
+    ev = some_active(paths)
+    paths.signal(ev, EvSignal.TRIMMED, 0.0)
+    paths.signal(ev, signal, 0.0)
     assert ev.state is (EvState.ASSUMED_BAD if direct else EvState.SKIP)
-    other = next(e for e in found if e.active and e is not ev)
-    found.signal(other, signal, 0.0)
-    assert other.state is EvState.ASSUMED_BAD, "from GOOD it always does"
+    other_ev = next(e for e in paths if e.active and e is not ev)
+    paths.signal(other_ev, signal, 0.0)
+    assert other_ev.state is EvState.ASSUMED_BAD, "from GOOD it always does"
 
 
 def test_skip_timer__lasts_as_long_as_it_says() -> None:
-    found = profile(skip_mode="timer", skip_timer_s=0.01)
-    ev = some_active(found)
-    found.signal(ev, EvSignal.SACK_SKIP_ONCE, 1.0)
-    found.tick(1.005)
-    assert ev not in {found.choose(1) for _ in range(40)} and ev.state is EvState.SKIP
-    found.signal(ev, EvSignal.SACK_SKIP_ONCE, 1.008)  # does not begin again
-    found.tick(1.01)
-    assert ev.state is EvState.GOOD and ev in {found.choose(1) for _ in range(40)}
+    paths = profile(skip_mode="timer", skip_timer_s=0.01)
+    ev = some_active(paths)
+    paths.signal(ev, EvSignal.SACK_SKIP_ONCE, 1.0)
+    paths.tick(1.005)
+    assert ev not in {paths.choose(1) for _ in range(40)} and ev.state is EvState.SKIP
+    paths.signal(ev, EvSignal.SACK_SKIP_ONCE, 1.008)  # does not begin again
+    paths.tick(1.01)
+    assert ev.state is EvState.GOOD and ev in {paths.choose(1) for _ in range(40)}
 
 
 def test_skip_timer__all_skipped_are_used_all_the_same() -> None:
-    found = profile(skip_mode="timer", skip_timer_s=1.0)
-    for ev in found:
-        found.signal(ev, EvSignal.SACK_SKIP_ONCE, 0.0)
-    assert found.choose(1) is not None
+    paths = profile(skip_mode="timer", skip_timer_s=1.0)
+    for ev in paths:
+        paths.signal(ev, EvSignal.SACK_SKIP_ONCE, 0.0)
+    assert paths.choose(1) is not None
 
 
 def test_skip_timer__in_a_transfer() -> None:
     pair = Pair(planes=2, uplinks=2, config={"skip_mode": "timer", "skip_timer_s": 0.05})
     ev = pair.a.qp.paths.profile.choose(~0)
     pair.a.qp.paths.signal(ev, EvSignal.SACK_SKIP_ONCE, pair.now)
-    finished(pair)
+    finish_write(pair)
     assert ev.value not in fields(pair, Write, "ev") and ev.state is EvState.SKIP
     pair.run(0.05)
-    finished(pair)
+    finish_write(pair)
     assert ev.state is EvState.GOOD and ev.value in fields(pair, Write, "ev")
 
 
 @pytest.mark.parametrize("slot", ["empty", "own"])
 def test_revival_slot__a_backup_or_the_old_place(slot: str) -> None:
-    found = profile(revival_slot=slot)
-    ev = some_active(found)
-    move = found.signal(ev, EvSignal.LOST, 0.0)
+    paths = profile(revival_slot=slot)
+    ev = some_active(paths)
+    move = paths.signal(ev, EvSignal.LOST, 0.0)
     stand_in = move.substitute
-    found.signal(ev, EvSignal.PROBE_CLEAN, 1.0)
+    paths.signal(ev, EvSignal.PROBE_CLEAN, 1.0)
     assert (ev.active, stand_in.active) == ((True, False) if slot == "own" else (False, True))
-    assert found.active_count == 4
-    drawn = {found.choose(1) for _ in range(40)}
-    assert drawn == {e for e in found if e.active}
+    assert paths.active_count == 4
+    choices = {paths.choose(1) for _ in range(40)}
+    assert choices == {e for e in paths if e.active}
 
 
 def test_revival_slot__own_when_the_stand_in_failed_too() -> None:
-    found = profile(revival_slot="own")
-    ev = some_active(found)
-    stand_in = found.signal(ev, EvSignal.LOST, 0.0).substitute
-    found.signal(stand_in, EvSignal.LOST, 0.0)
-    found.signal(ev, EvSignal.PROBE_CLEAN, 1.0)
-    assert not ev.active and found.active_count == 4, "its slot has another owner: a backup"
-    found.signal(stand_in, EvSignal.PROBE_CLEAN, 1.0)
-    assert stand_in.active and found.active_count == 4
+    paths = profile(revival_slot="own")
+    ev = some_active(paths)
+    stand_in = paths.signal(ev, EvSignal.LOST, 0.0).substitute
+    paths.signal(stand_in, EvSignal.LOST, 0.0)
+    paths.signal(ev, EvSignal.PROBE_CLEAN, 1.0)
+    assert not ev.active and paths.active_count == 4, "its slot has another owner: a backup"
+    paths.signal(stand_in, EvSignal.PROBE_CLEAN, 1.0)
+    assert stand_in.active and paths.active_count == 4
 
 
 # ---- rows 23, 24: loss and time ---------------------------------------------------------------------------
@@ -344,11 +350,11 @@ def test_loss_rule__each_finds_a_loss_without_the_timer(rule: str) -> None:
     pair = Pair(
         psn=0, config={"loss_rule": rule, "cwnd_bytes": 4000, "timeout": 18}, planes=2, uplinks=2, per_packet_s=0.0005
     )
-    finished(pair, 20 * MTU)
+    finish_write(pair, 20 * MTU)
     start = pair.a.qp.requestor.flight.next_psn
     lose_first(pair, lambda s, p: isinstance(p, Write) and p.psn == start + 5)
-    finished(pair, 100 * MTU)
-    causes = {e.cause.name for e in pair.of(PacketLost)}
+    finish_write(pair, 100 * MTU)
+    causes = {e.cause.name for e in pair.events_of(PacketLost)}
     assert causes == {"all": {"OVERTAKEN"}, "time": {"OVERTAKEN"}}.get(rule, {"DISTANCE"})
     assert {line.packet.psn for line in pair.retransmissions()} >= {start + 5}
 
@@ -360,14 +366,14 @@ def test_loss_rule__any_of_them_delivers_everything(rule: str, seed: int) -> Non
         config={"loss_rule": rule, "ev_fifo": seed % 2 == 0, "exp_cnt": 25}, planes=2, uplinks=4, seed=seed, framed=True
     )
     pair.filter = lambda s, p: [] if pair.rng.random() < 0.1 else [pair.rng.random() * 0.003]
-    finished(pair)
+    finish_write(pair)
 
 
 def test_ooo__leaves_a_little_reordering_alone() -> None:
     pair = Pair(config={"loss_rule": "ooo"}, planes=2, uplinks=4)
     spread(pair)
-    finished(pair)
-    assert pair.of(PacketLost) == []
+    finish_write(pair)
+    assert pair.events_of(PacketLost) == []
 
 
 @pytest.mark.parametrize(
@@ -387,7 +393,7 @@ def test_timeout_phases__both_or_one_alone(phases: str, intervals: list[int], li
     pair.filter = lambda s, p: []
     pair.write(pair.bytes(100))
     pair.run(20.0)
-    assert pair.of(QpError)[0].status is Status.RETRY_EXCEEDED
+    assert pair.events_of(QpError)[0].status is Status.RETRY_EXCEEDED
     assert pair.a.qp.counters.retry_charges == limit
 
 
@@ -402,24 +408,26 @@ def test_timeout_phases__for_ever_needs_an_exponential_phase() -> None:
 @pytest.mark.parametrize("base", [0, 1])
 def test_port_bit_base__on_the_wire(base: int) -> None:
     pair = Pair(planes=3, uplinks=1, config={"port_bit_base": base}, framed=True)
-    pair.port("b", 2, up=False)
+    pair.port("b", 2, is_up=False)
     pair.run(0.02)
     assert {line.packet.port_mask for line in pair.sent(EndpointRequest, "b")} == {0b011 << base}
     assert pair.a.qp.paths.profile.usable_planes == 0b011
-    pair.port("b", 2, up=True)
+    pair.port("b", 2, is_up=True)
     pair.run(0.02)
     assert pair.a.qp.paths.profile.usable_planes == 0b111
 
 
-@pytest.mark.parametrize("names, ready, active", [("primer", "ready", "active"), ("tool", "active", "ready")])
-def test_scheduler_names__by_the_table(names: str, ready: str, active: str) -> None:
+@pytest.mark.parametrize(
+    "names, open_window_state, closed_window_state", [("primer", "ready", "active"), ("tool", "active", "ready")]
+)
+def test_scheduler_names__by_the_table(names: str, open_window_state: str, closed_window_state: str) -> None:
     pair = Pair(config={"scheduler_names": names, "cwnd_bytes": 3 * MTU}, planes=1, uplinks=1)
     qp = pair.a.qp
     assert qp.scheduler_state() == "idle"
     pair.write(pair.bytes(20 * MTU))
-    assert qp.scheduler_state() == ready, "data, and the window is open"
+    assert qp.scheduler_state() == open_window_state, "data, and the window is open"
     pair.flush()
-    assert qp.scheduler_state() == active, "data, and the window is closed"
+    assert qp.scheduler_state() == closed_window_state, "data, and the window is closed"
     pair.run_until_quiet()
     pair.write(pair.bytes(MTU))
     pair.flush()
@@ -439,7 +447,7 @@ def test_wimm_overflow__says_so_in_the_way_that_was_chosen(code: int) -> None:
     for n in range(5):
         pair.write(pair.bytes(10), imm=n)
     pair.run_until_quiet()
-    assert {e.status for side in "ab" for e in pair.of(QpError, side)} == {Status.REMOTE_INVALID_REQUEST}
+    assert {e.status for side in "ab" for e in pair.events_of(QpError, side)} == {Status.REMOTE_INVALID_REQUEST}
     naks = fields(pair, TransportAck, "syndrome", "b") - {Syndrome.ACK}
     nacks = fields(pair, Nack, "reason", "b")
     assert (naks, nacks) == (({0x61}, set()) if code == 0x61 else (set(), {0x33}))
@@ -466,9 +474,9 @@ def test_unknown_nack__three_reactions(reaction: str) -> None:
     assert pair.a.qp.counters.refused == (reaction == "no_resource")
     pair.run_until_quiet()
     if reaction == "fail":
-        assert pair.of(QpError)[0].status is Status.REMOTE_OPERATION
+        assert pair.events_of(QpError)[0].status is Status.REMOTE_OPERATION
     else:
-        assert pair.memory[: len(data)] == data and pair.of(QpError) == []
+        assert pair.memory[: len(data)] == data and pair.events_of(QpError) == []
         assert pair.a.qp.counters.timeouts == (reaction == "ignore")
 
 
@@ -495,9 +503,9 @@ def test_widths__are_what_switches_read(mode: str, key: str, widths: tuple[int, 
     fabric = VirtualFabric(PLAN, mode=mode, config=Config.of(**{key: widths, "backup_per_plane": 0}))
     flow = Flow(fabric, "h0", "h1", message_bytes=1 << 17, messages=1)
     run_all(fabric, [flow])
-    known = Srv6Format(*widths) if mode == "srv6" else StructuredFormat(widths)
+    ev_format = Srv6Format(*widths) if mode == "srv6" else StructuredFormat(widths)
     choices = [range(4)] if mode == "structured" else range(4)
-    assert {row["ev"] for row in flow.qp.ev_states()} == {ev for ev, _ in known.evs(range(2), choices)}
+    assert {row["ev"] for row in flow.qp.ev_states()} == {ev for ev, _ in ev_format.evs(range(2), choices)}
     uplinks = [fabric.port_towards(f"p{p}-t0-0", f"p{p}-t1-{k}").forwarded for p in (0, 1) for k in range(4)]
     assert min(uplinks) > 0
     assert all(not switch.dropped for switch in fabric.switches.values())

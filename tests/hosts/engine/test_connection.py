@@ -25,10 +25,10 @@ def test_by_name__counts_by_cause_and_copies_lists():
     counters = Counters(plane_packets=[3])
     counters.losses[LossCause.TIMEOUT] += 2
     counters.refusals[NackReason.PSN_OOR_WINDOW] += 1
-    named = counters.by_name()
-    assert named["timeouts"] == counters.timeouts == 2
-    assert (named["overtaken"], named["refused_window"], named["refused_resource"]) == (0, 1, 0)
-    named["plane_packets"].append(4)
+    counts = counters.by_name()
+    assert counts["timeouts"] == counters.timeouts == 2
+    assert (counts["overtaken"], counts["refused_window"], counts["refused_resource"]) == (0, 1, 0)
+    counts["plane_packets"].append(4)
     assert counters.plane_packets == [3]
 
 

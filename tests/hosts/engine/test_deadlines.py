@@ -28,12 +28,12 @@ def test_take_due__takes_each_once_although_it_was_queued_twice():
 
 
 def test_compaction__does_not_lose_an_item_that_had_been_taken_out():
-    deadlines, gone = Deadlines(), TimedItem()
-    deadlines.put(gone, 1.0)
-    deadlines.put(gone, NEVER)
+    deadlines, item = Deadlines(), TimedItem()
+    deadlines.put(item, 1.0)
+    deadlines.put(item, NEVER)
     for number in range(COMPACT_FROM + 1):
         deadlines.put(TimedItem(), 10.0 + number)
-    deadlines.put(gone, 2.0)
+    deadlines.put(item, 2.0)
     assert deadlines.first() == 2.0
 
 
@@ -57,7 +57,7 @@ def test_random_changes__agree_with_a_plain_minimum(seed: int) -> None:
         assert deadlines.first() == min(due.values())
         if rng.random() < 0.2:
             now += rng.randrange(5)
-            taken = deadlines.take_due(now)
-            assert [due[one] for one in taken] == sorted(at for at in due.values() if at <= now)
-            due.update(dict.fromkeys(taken, NEVER))
+            due_items = deadlines.take_due(now)
+            assert [due[due_item] for due_item in due_items] == sorted(time for time in due.values() if time <= now)
+            due.update(dict.fromkeys(due_items, NEVER))
         assert len(deadlines._heap) <= COMPACT_FROM + 2 * len(items)

@@ -36,64 +36,64 @@ def test_endpoint__the_first_qpn_is_one_of_its_qpns():
 
 
 def test_create_qp__refusals_name_the_cause():
-    made = endpoint(qpns=range(100, 101))
+    local_endpoint = endpoint(qpns=range(100, 101))
     with pytest.raises(LocalError, match="no transport 'tcp' \\(has: mrc, rocev2\\)"):
-        made.create_qp(transport="tcp")
+        local_endpoint.create_qp(transport="tcp")
     with pytest.raises(LocalError, match="only rocev2 takes one"):
-        made.create_qp(settings=RcConfig())
-    qp = made.create_qp()
+        local_endpoint.create_qp(settings=RcConfig())
+    qp = local_endpoint.create_qp()
     with pytest.raises(LocalError, match="all 1 QPNs are in use"):
-        made.create_qp()
+        local_endpoint.create_qp()
     with pytest.raises(LocalError, match=f"QPN {qp.qpn} is in use"):
-        made.create_qp(qpn=qp.qpn)
+        local_endpoint.create_qp(qpn=qp.qpn)
 
 
 def test_create_qp__a_taken_number_is_passed_over():
-    made = endpoint(first_qpn=100, qpns=range(100, 103))
-    made.create_qp(qpn=101)
-    assert [made.create_qp().qpn for _ in range(2)] == [100, 102]
+    local_endpoint = endpoint(first_qpn=100, qpns=range(100, 103))
+    local_endpoint.create_qp(qpn=101)
+    assert [local_endpoint.create_qp().qpn for _ in range(2)] == [100, 102]
 
 
-def sending(made: Endpoint, name: str = "b") -> int:
+def sending(local_endpoint: Endpoint, name: str = "b") -> int:
     """A QP of the endpoint, connected, with more to send than it will.
 
     The peer's QPN, which its packets carry.
     """
-    qp = made.create_qp()
+    qp = local_endpoint.create_qp()
     peer = Endpoint(name, planes=2, seed=qp.qpn).create_qp()
     qp.connect(name, peer.attributes(), make_evs(2, 2), 0.0)
     qp.post_write(bytes(100_000), 0, 0, now=0.0)
     return peer.qpn
 
 
-def served(made: Endpoint, packets: int) -> list[int]:
+def served_qpns(local_endpoint: Endpoint, packets: int) -> list[int]:
     """QPNs of the peers that got one packet each, in the order in which the packets left."""
     qpns: list[int] = []
     while len(qpns) < packets:
-        qpns += [packet.dest_qp for _, _, packet in made.transmit(0.0, 1) if isinstance(packet, Write)]
+        qpns += [packet.dest_qp for _, _, packet in local_endpoint.transmit(0.0, 1) if isinstance(packet, Write)]
     return qpns
 
 
 def test_create_qp__a_new_one_has_its_turn_after_all_others():
-    made = endpoint()
-    first, second, third = (sending(made) for _ in range(3))
-    assert served(made, 1) == [first]
-    new = sending(made)
-    assert served(made, 5) == [second, third, first, new, second]
+    local_endpoint = endpoint()
+    first, second, third = (sending(local_endpoint) for _ in range(3))
+    assert served_qpns(local_endpoint, 1) == [first]
+    fourth = sending(local_endpoint)
+    assert served_qpns(local_endpoint, 5) == [second, third, first, fourth, second]
 
 
 def test_destroy_qp__takes_no_turn_from_those_that_were_to_come():
-    made = endpoint(first_qpn=100, qpns=range(100, 110))
-    qpns = [sending(made) for _ in range(4)]
-    assert served(made, 2) == qpns[:2]
-    made.destroy_qp(100)
-    assert served(made, 4) == [qpns[2], qpns[3], qpns[1], qpns[2]]
+    local_endpoint = endpoint(first_qpn=100, qpns=range(100, 110))
+    qpns = [sending(local_endpoint) for _ in range(4)]
+    assert served_qpns(local_endpoint, 2) == qpns[:2]
+    local_endpoint.destroy_qp(100)
+    assert served_qpns(local_endpoint, 4) == [qpns[2], qpns[3], qpns[1], qpns[2]]
 
 
 @pytest.mark.parametrize("plane", [-1, 2])
 def test_planes__one_that_is_not_there_is_refused(plane):
-    made = endpoint()
+    local_endpoint = endpoint()
     with pytest.raises(LocalError, match="there are 0 to 1"):
-        made.probe_ev("b", 1, plane, now=0.0)
+        local_endpoint.probe_ev("b", 1, plane, now=0.0)
     with pytest.raises(LocalError, match="there are 0 to 1"):
-        made.on_port(plane, False, 0.0)
+        local_endpoint.on_port(plane, False, 0.0)

@@ -42,6 +42,7 @@ def play(number=None, fate=None):
         return None
 
     pair.filter = decide
+    # The story: a write with a trim, an EV probe, a port down and up, a path cut and mended, with a write after each
     data = pair.bytes(6_000)
     pair.write(data)
     pair.run(0.1)
@@ -63,7 +64,7 @@ def play(number=None, fate=None):
         assert pair.memory[offset : offset + len(data)] == data
     assert pair.a.qp.state is pair.b.qp.state is EngineQpState.RTS
     assert {row["state"] for row in pair.a.qp.ev_states()} == {"good"}
-    assert len(pair.of(EvProbeResult)) == 1
+    assert len(pair.events_of(EvProbeResult)) == 1
     return [type(line.packet).__name__ for line in pair.log]
 
 

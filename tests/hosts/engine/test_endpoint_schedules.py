@@ -58,17 +58,17 @@ def test_any_schedule__exact_bytes_and_each_write_once_in_order(schedule: dict) 
         return [rng.random() * 0.02 if rng.random() < schedule["reorder"] else 0.0 for _ in range(copies)]
 
     pair.filter = wire
-    expected = bytearray(len(pair.memory))
+    expected_memory = bytearray(len(pair.memory))
     offset, ids = 7, []
     for size in schedule["sizes"]:
         data = pair.bytes(size)
-        expected[offset : offset + size] = data
+        expected_memory[offset : offset + size] = data
         ids.append(pair.write(data, offset))
         offset += size
     pair.run_until_quiet(limit_s=120.0)
     pair.filter = None
     pair.run(0.1)  # copies still on the wire
-    assert pair.memory == expected
+    assert pair.memory == expected_memory
     assert pair.completions() == [(wr_id, "SUCCESS") for wr_id in ids]
     assert pair.b.qp.counters.bytes_received == sum(schedule["sizes"])
     assert not in_flight_limit_broken

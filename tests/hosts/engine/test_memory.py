@@ -45,11 +45,11 @@ def test_check__no_wrap_at_the_top_of_the_address_space() -> None:
 
 def test_check__wrong_rkey_closed_region_and_gone_region() -> None:
     space = memory()
-    region, closed = space.register(bytearray(8)), space.register(bytearray(8), remote_write=False)
+    region, closed_region = space.register(bytearray(8)), space.register(bytearray(8), remote_write=False)
     with pytest.raises(AccessError, match="no region with R_Key"):
         space.check(region.rkey ^ 1, region.va, 1)
     with pytest.raises(AccessError, match="not open"):
-        space.check(closed.rkey, closed.va, 1)
+        space.check(closed_region.rkey, closed_region.va, 1)
     space.deregister(region)
     space.deregister(region)
     with pytest.raises(AccessError):
@@ -62,20 +62,20 @@ def test_deregister__lets_go_of_the_buffer() -> None:
     buffer.extend(b"more")  # BufferError while a view of it exists
 
 
-@pytest.mark.parametrize("bad", [b"read only", memoryview(bytearray(8))[::2], 7])
-def test_register__refuses_what_cannot_be_written(bad: object) -> None:
+@pytest.mark.parametrize("buffer", [b"read only", memoryview(bytearray(8))[::2], 7])
+def test_register__refuses_what_cannot_be_written(buffer: object) -> None:
     with pytest.raises(ValueError, match=r"can(not)? be registered"):
-        memory().register(bad)
+        memory().register(buffer)
 
 
 def test_register__an_rkey_in_use_is_drawn_again() -> None:
-    class Drawn(Random):
-        left = iter((7, 7, 8))
+    class ScriptedRandom(Random):
+        rkeys = iter((7, 7, 8))
 
         def getrandbits(self, _bits: int) -> int:
-            return next(self.left)
+            return next(self.rkeys)
 
-    space = Memory(Drawn())
+    space = Memory(ScriptedRandom())
     assert [space.register(bytearray(8)).rkey for _ in range(2)] == [7, 8]
 
 
@@ -83,10 +83,10 @@ def test_register__a_sink_takes_what_is_placed() -> None:
     class Sink(PayloadSink):
         def __init__(self) -> None:
             super().__init__(100)
-            self.seen: list[tuple[int, bytes]] = []
+            self.writes: list[tuple[int, bytes]] = []
 
         def write(self, start: int, data: bytes | memoryview) -> None:
-            self.seen.append((start, bytes(data)))
+            self.writes.append((start, bytes(data)))
 
     space, sink = memory(), Sink()
     region = space.register(sink)
@@ -95,6 +95,6 @@ def test_register__a_sink_takes_what_is_placed() -> None:
     with pytest.raises(AccessError, match="leave region"):
         space.check(region.rkey, region.va + 91, 10)
     space.write(region, region.va + 90, b"0123456789")
-    assert sink.seen == [(90, b"0123456789")]
+    assert sink.writes == [(90, b"0123456789")]
     with pytest.raises(NotImplementedError):
         PayloadSink(1).write(0, b"x")

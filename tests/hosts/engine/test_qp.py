@@ -20,7 +20,7 @@ from tests.hosts.engine.rocev2.rocev2_pair import RcPair
 EVS = make_evs(2, 2)
 
 
-def fresh(transport: str = "mrc"):
+def unconnected_qp(transport: str = "mrc"):
     """A QP that nobody connected, and attributes of a peer."""
     qp = Endpoint("a", planes=2, seed=1).create_qp(transport=transport)
     remote = Endpoint("b", planes=2, seed=2).create_qp(transport=transport).attributes()
@@ -29,7 +29,7 @@ def fresh(transport: str = "mrc"):
 
 @pytest.mark.parametrize("transport", ["mrc", "rocev2"])
 def test_before_connect__it_shows_nothing_and_refuses_to_send(transport):
-    qp, _ = fresh(transport)
+    qp, _ = unconnected_qp(transport)
     assert (qp.outstanding(), qp.held_packets(), qp.scheduler_state(), qp.ev_states(), qp.cc_state()) == (
         0,
         0,
@@ -47,7 +47,7 @@ def test_before_connect__it_shows_nothing_and_refuses_to_send(transport):
 
 @pytest.mark.parametrize("transport", ["mrc", "rocev2"])
 def test_before_connect__packets_and_turns_do_nothing(transport):
-    qp, _ = fresh(transport)
+    qp, _ = unconnected_qp(transport)
     sent: list = []
     qp.receive(TransportAck(qp.qpn, 0, 0, 46, 0, 0, 0, 0), 0.0)
     qp.transmit(0.0, sent, 64, TxCredit(2, [64, 64], 3))
@@ -78,7 +78,7 @@ def test_transport_ack__is_owed_once():
 
 @pytest.mark.parametrize("transport", ["mrc", "rocev2"])
 def test_connect__refusals_name_the_cause(transport):
-    qp, remote = fresh(transport)
+    qp, remote = unconnected_qp(transport)
     with pytest.raises(LocalError, match="EVs on planes \\[7\\], but there are 2 planes"):
         qp.connect("b", remote, [(1, 7)], 0.0)
     with pytest.raises(LocalError, match="EV"):
@@ -91,7 +91,7 @@ def test_connect__refusals_name_the_cause(transport):
 
 
 def test_connect__a_baseline_takes_windows_of_its_own_kind():
-    qp, remote = fresh("rocev2")
+    qp, remote = unconnected_qp("rocev2")
     with pytest.raises(LocalError, match="window = int: a rocev2 QP needs"):
         qp.connect("b", remote, EVS, 0.0, window=5)
 
@@ -104,7 +104,7 @@ def test_set_up__only_before_the_first_post():
 
 
 @pytest.mark.parametrize(
-    "change, why",
+    "change, reason",
     [
         ({"remote_va": -1}, "remote_va"),
         ({"rkey": 1 << 32}, "rkey"),
@@ -112,21 +112,21 @@ def test_set_up__only_before_the_first_post():
         ({"remote_va": (1 << 64) - 1}, "at most 4 GiB - 1, inside 64 bits"),
     ],
 )
-def test_post_write__a_value_that_does_not_fit_is_refused(change, why):
+def test_post_write__a_value_that_does_not_fit_is_refused(change, reason):
     pair = Pair()
-    with pytest.raises(LocalError, match=why):
+    with pytest.raises(LocalError, match=reason):
         pair.a.qp.post_write(b"xy", **{"remote_va": 0, "rkey": 0, "now": 0.0, **change})
 
 
 @pytest.mark.parametrize("change", [{"qpn": -1}, {"pmtu_bytes": 7}, {"trim_nack": 1}, {"transport": "tcp"}])
 def test_attributes__a_value_out_of_range_is_the_peers_error(change):
-    _, remote = fresh()
-    good = remote.to_json()
-    assert QpAttributes.from_json(good) == remote
+    _, remote = unconnected_qp()
+    keys = remote.to_json()
+    assert QpAttributes.from_json(keys) == remote
     with pytest.raises(PeerError, match=f"{next(iter(change))} = "):
-        QpAttributes.from_json({**good, **change})
+        QpAttributes.from_json({**keys, **change})
     with pytest.raises(PeerError, match="QP attributes have the keys"):
-        QpAttributes.from_json({**good, "color": 1})
+        QpAttributes.from_json({**keys, "color": 1})
 
 
 def test_fail__once_only_and_the_first_reason_stays():
@@ -138,7 +138,7 @@ def test_fail__once_only_and_the_first_reason_stays():
 
 
 def test_fail__before_connect_there_is_nothing_to_flush():
-    qp, _ = fresh()
+    qp, _ = unconnected_qp()
     qp.abort("not needed", 0.0)
     assert qp.error == "not needed"
 
@@ -171,5 +171,5 @@ def test_memory__numbers_that_do_not_fit_are_refused():
     pair = Pair()
     with pytest.raises(ValueError, match="does not fit 64 bits"):
         pair.b.endpoint.register(bytearray(2), va=(1 << 64) - 1)
-    again = replace(pair.b.qp.attributes(pair.region), length=0)
-    assert again.rkey == pair.region.rkey
+    attributes = replace(pair.b.qp.attributes(pair.region), length=0)
+    assert attributes.rkey == pair.region.rkey

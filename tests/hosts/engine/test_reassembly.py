@@ -29,13 +29,14 @@ class Peer(Pair):
         self.b.qp.post_recv()
         self.answers: list[Packet] = []
 
-    def message(self, psn: int, at: int, size: int, msn: int = 0, imm: bool = False) -> list[Write]:
-        """The packets of a right message of `size` bytes to offset `at` of the region."""
+    def message(self, psn: int, offset: int, size: int, msn: int = 0, imm: bool = False) -> list[Write]:
+        """The packets of a right message of `size` bytes to offset `offset` of the region."""
         count = max(1, -(-size // MTU))
         whole = self.b.endpoint.config.wire.dma_length == "message"
         packets = []
         for n in range(count):
-            here = min(MTU, size - n * MTU)
+            # Every packet but the last is full
+            part_size = min(MTU, size - n * MTU)
             if n + 1 < count:
                 opcode = MIDDLE if n else FIRST
             else:
@@ -50,11 +51,11 @@ class Peer(Pair):
                     opcode,
                     psn + n,
                     msn,
-                    self.region.va + at + n * MTU,
+                    self.region.va + offset + n * MTU,
                     self.region.rkey,
                     size if whole else size - n * MTU,
-                    b"\x55" * here,
-                    here + 88,
+                    b"\x55" * part_size,
+                    part_size + 88,
                     rqmsn=int(imm),
                     timestamp=7,
                 )
@@ -69,8 +70,8 @@ class Peer(Pair):
 
     def naks(self) -> list[tuple[int, int, int]]:
         """(syndrome, PSN, messages completed) of the Transport NAKs."""
-        found = [a for a in self.answers if isinstance(a, TransportAck) and a.syndrome != Syndrome.ACK]
-        return [(a.syndrome, a.psn, a.msn) for a in found]
+        acks = [a for a in self.answers if isinstance(a, TransportAck) and a.syndrome != Syndrome.ACK]
+        return [(a.syndrome, a.psn, a.msn) for a in acks]
 
     def completed(self) -> int:
         """Messages that Transport ACKs and NAKs say are complete."""
@@ -81,29 +82,31 @@ def test_dma_length__ten_bytes_of_a_thousand_do_not_complete() -> None:
     pair = Peer()
     (packet,) = pair.message(PSN, 0, 10, imm=True)
     pair.take(replace(packet, dma_length=1000))
-    assert pair.naks() == [(INVALID, PSN, 0)] and not pair.of(WriteImmReceived, "b")
-    assert pair.of(QpError, "b")[0].detail == "refused PSN 0x64 of the peer: the message ends with 10 of 1000 bytes"
+    assert pair.naks() == [(INVALID, PSN, 0)] and not pair.events_of(WriteImmReceived, "b")
+    assert (
+        pair.events_of(QpError, "b")[0].detail == "refused PSN 0x64 of the peer: the message ends with 10 of 1000 bytes"
+    )
 
 
 @pytest.mark.parametrize("kind", ["message", "remainder"])
 @pytest.mark.parametrize("order", ["forwards", "backwards", "shuffled"])
 def test_right_messages__complete_in_any_order_and_leave_nothing_behind(kind: str, order: str) -> None:
     pair = Peer(config={"dma_length": kind})
-    packets, at = [], 0
+    packets, offset = [], 0
     for msn, size in enumerate((4 * MTU, 0, 3 * MTU + 1, 50 * MTU, MTU, 2 * MTU)):
-        packets += pair.message(PSN + len(packets), at, size, msn, imm=msn == 5)
-        at += size
+        packets += pair.message(PSN + len(packets), offset, size, msn, imm=msn == 5)
+        offset += size
     if order == "backwards":
         packets.reverse()
     elif order == "shuffled":
         Random(1).shuffle(packets)
     pair.take(*packets)
     assert pair.naks() == [] and pair.completed() == 6
-    assert [event.length for event in pair.of(WriteImmReceived, "b")] == [2 * MTU]
+    assert [event.length for event in pair.events_of(WriteImmReceived, "b")] == [2 * MTU]
     assert not any(pair.b.qp.responder._assembly._held_parts) and not pair.b.qp.responder._assembly.ended_lengths
 
 
-WRONG: dict[str, tuple[int, dict[str, Any], int]] = {
+WRONG_PARTS: dict[str, tuple[int, dict[str, Any], int]] = {
     "another DMALen": (1, {"dma_length": 3 * MTU + 9}, 1),
     "an address left out": (2, {"va": 0x40}, 2),
     "a place written twice": (2, {"va": -MTU}, 2),
@@ -116,22 +119,25 @@ WRONG: dict[str, tuple[int, dict[str, Any], int]] = {
     "the RQMSN of a WriteIMM": (1, {"rqmsn": 1}, 1),
     "no FIRST": (0, {"opcode": MIDDLE}, 0),
 }
-"""Packet of a message of four that is changed, with the change (`va`: by how much), and at which one it shows."""
+"""Case > (index of the changed packet of a message of four, the change, index of the refused packet).
+
+`va` is the difference of the address, not the address.
+"""
 
 
-@pytest.mark.parametrize("case", WRONG)
+@pytest.mark.parametrize("case", WRONG_PARTS)
 @pytest.mark.parametrize("backwards", [False, True])
 @pytest.mark.parametrize("kind", ["message", "remainder"])
 def test_a_wrong_part__is_refused_before_the_message_completes(case: str, backwards: bool, kind: str) -> None:
-    at, changes, shown = WRONG[case]
+    changed_index, changes, refused_index = WRONG_PARTS[case]
     pair = Peer(config={"dma_length": kind})
     packets = pair.message(PSN, 0, 8) + pair.message(PSN + 1, MTU, 3 * MTU + 8, 1)
     packets += pair.message(PSN + 5, 8 * MTU, 8, 2)
-    wrong = packets[1 + at]
-    va = wrong.va + changes.get("va", 0)
-    packets[1 + at] = replace(wrong, **{**changes, "va": va})
+    packet = packets[1 + changed_index]
+    va = packet.va + changes.get("va", 0)
+    packets[1 + changed_index] = replace(packet, **{**changes, "va": va})
     pair.take(*(reversed(packets) if backwards else packets))
-    assert pair.naks()[0] == (INVALID, PSN + 1 + shown, 1), "the message before it is complete"
+    assert pair.naks()[0] == (INVALID, PSN + 1 + refused_index, 1), "the message before it is complete"
     assert pair.completed() == 1 and pair.b.qp.state.value == "error"
 
 
@@ -152,7 +158,7 @@ def test_our_requestor__learns_which_write_was_refused() -> None:
         pair.write(pair.bytes(2 * MTU), 2 * MTU * n)
     pair.run_until_quiet()
     assert pair.completions() == [(1, "SUCCESS"), (2, "REMOTE_INVALID_REQUEST"), (3, "FLUSHED")]
-    assert pair.of(QpError)[0].status is Status.REMOTE_INVALID_REQUEST
+    assert pair.events_of(QpError)[0].status is Status.REMOTE_INVALID_REQUEST
 
 
 def test_state__is_bounded_by_the_window_whatever_the_peer_begins() -> None:
@@ -164,8 +170,8 @@ def test_state__is_bounded_by_the_window_whatever_the_peer_begins() -> None:
     (packet,) = pair.message(PSN, 0, MTU)
     for n in range(1, 1000):
         pair.take(replace(packet, opcode=MIDDLE, psn=PSN + n, msn=n))
-    held = pair.b.qp.responder._assembly._held_parts
-    assert len(held) == 128 and sum(part is not None for part in held) == 127
+    held_parts = pair.b.qp.responder._assembly._held_parts
+    assert len(held_parts) == 128 and sum(part is not None for part in held_parts) == 127
     assert {a.reason for a in pair.answers if hasattr(a, "reason")} == {NackReason.PSN_OOR_WINDOW}
     pair.take(packet)
     assert pair.naks()[0] == (INVALID, PSN + 1, 1)

@@ -25,11 +25,11 @@ def withdraw_all(pair: Pair) -> None:
 def test_error__a_peer_without_any_path_learns_of_it_from_its_probes() -> None:
     keys = {"ev_min_active": 0, "probe_fail_count": 1, "probe_interval_s": 0.05}
     pair = Pair(planes=1, uplinks=1, config={**keys, "exp_cnt": 25}, config_b={"exp_cnt": 1, "linear_cnt": 1})
-    back = pair.a.endpoint.register(bytearray(100))
+    reverse_region = pair.a.endpoint.register(bytearray(100))
     evs = [ev for ev, _ in pair.evs]
     pair.cut(*evs)
     pair.write(b"x")
-    pair.b.qp.post_write(b"y", back.va, back.rkey, now=0.0)
+    pair.b.qp.post_write(b"y", reverse_region.va, reverse_region.rkey, now=0.0)
     pair.run(0.5)
     withdraw_all(pair)
     pair.run(0.5)
@@ -42,11 +42,11 @@ def test_error__a_peer_without_any_path_learns_of_it_from_its_probes() -> None:
 def test_error__a_probe_is_answered_also_when_everything_sent_had_arrived() -> None:
     keys = {"ev_min_active": 0, "probe_fail_count": 1, "probe_interval_s": 0.05, "exp_cnt": 25}
     pair = Pair(planes=1, uplinks=1, config=keys, config_b={"exp_cnt": 1, "linear_cnt": 1})
-    back = pair.a.endpoint.register(bytearray(100))
+    reverse_region = pair.a.endpoint.register(bytearray(100))
     pair.path("b", 0).cut = True
     pair.write(b"arrives, but its SACK does not")
     pair.write(b"neither does this one's")
-    pair.b.qp.post_write(b"y", back.va, back.rkey, now=0.0)
+    pair.b.qp.post_write(b"y", reverse_region.va, reverse_region.rkey, now=0.0)
     pair.flush()
     withdraw_all(pair)
     pair.run(1.0)
@@ -94,7 +94,7 @@ def test_window__rounding_of_the_byte_counter_stays_and_never_adds_up() -> None:
 
 
 def test_window__a_transport_ack_before_its_sack_counts_no_byte_twice() -> None:
-    """Simulation found this: the ACK empties the flight, and the SACK's bytes must not open the window once more."""
+    """The ACK empties the flight; the SACK's bytes must not open the window again (found by simulation)."""
     pair = Pair(planes=1, uplinks=1, config={"sack_threshold_bytes": 1})
     pair.filter = lambda s, p: [0.02] if s == "b" and isinstance(p, Sack) else None
     pair.write(bytes(1000))

@@ -14,7 +14,7 @@ from mrc_testbed.hosts.engine.wire.packets import Packet
 from tests.hosts.engine.engine_pair import MTU, Pair
 
 
-def busy(seed: int, **config: object) -> Pair:
+def busy_pair(seed: int, **config: object) -> Pair:
     return Pair(
         planes=4, uplinks=4, seed=seed, config={"cwnd_bytes": 20_000, **config}, per_packet_s=0.0005, region=1 << 18
     )
@@ -25,14 +25,14 @@ def hold_back(pair: Pair, spans: list[tuple[float, float]], source: str) -> None
 
     This is a peer without CPU, or a source without it.
     """
-    held = 0
+    held_count = 0
 
     def decide(sender: str, packet: Packet) -> list[float] | None:
-        nonlocal held
+        nonlocal held_count
         for start, end in spans:
             if sender == source and start <= pair.now < end:
-                held += 1
-                return [end - pair.now + held * 1e-9]
+                held_count += 1
+                return [end - pair.now + held_count * 1e-9]
         return None
 
     pair.filter = decide
@@ -46,14 +46,14 @@ def sent_twice(pair: Pair) -> Counter[int]:
 @pytest.mark.parametrize("stall_s", [0.03, 0.06, 0.12, 0.25])
 @pytest.mark.parametrize("seed", [1, 2])
 def test_stall__blames_no_ev_and_each_packet_is_repeated_a_few_times(source: str, stall_s: float, seed: int) -> None:
-    pair = busy(seed)
+    pair = busy_pair(seed)
     hold_back(pair, [(0.030, 0.030 + stall_s)], source)
     data = pair.bytes(200_000)
     pair.write(data)
     pair.run_until_quiet()
     pair.run(0.5)
     assert pair.memory[: len(data)] == data and pair.completions() == [(1, "SUCCESS")]
-    assert pair.of(EvChanged) == [] and pair.of(QpError) == []
+    assert pair.events_of(EvChanged) == [] and pair.events_of(QpError) == []
     repeats = sent_twice(pair)
     window = 20_000 // MTU
     rounds = 4  # doubling from 33 ms: 250 ms hold no more
@@ -68,8 +68,8 @@ def test_stalls__again_and_again_are_learned() -> None:
     hold_back(pair, spans, "b")
     pair.write(pair.bytes(1800 * MTU))
     pair.run_until_quiet()
-    assert pair.of(EvChanged) == []
-    by_stall = Counter(int((line.at - 0.05) / 0.15) for line in pair.retransmissions())
+    assert pair.events_of(EvChanged) == []
+    by_stall = Counter(int((line.time - 0.05) / 0.15) for line in pair.retransmissions())
     assert by_stall[0] > 0 and pair.a.qp.counters.spurious > 0
     assert sum(by_stall[n] for n in range(6, 12)) < sum(by_stall[n] for n in range(6)) / 2
 
@@ -79,7 +79,7 @@ def test_one_slow_plane__is_accused_once_at_most() -> None:
 
     Probes find the path alive and learn its round trip, and from then on its packets get the time they need.
     """
-    pair = busy(3)
+    pair = busy_pair(3)
     for ev, plane in pair.evs:
         pair.path("a", ev).delay_s = 0.035 if plane == 2 else 0.005
     data = pair.bytes(200_000)
@@ -88,8 +88,8 @@ def test_one_slow_plane__is_accused_once_at_most() -> None:
     assert pair.memory[: len(data)] == data
     pair.run(2.0)
     assert {row["state"] for row in pair.a.qp.ev_states()} == {"good"}
-    before = len(pair.of(EvChanged)), len(pair.retransmissions())
+    first_counts = len(pair.events_of(EvChanged)), len(pair.retransmissions())
     for _ in range(3):
         pair.write(data)
         pair.run_until_quiet()
-    assert (len(pair.of(EvChanged)), len(pair.retransmissions())) == before
+    assert (len(pair.events_of(EvChanged)), len(pair.retransmissions())) == first_counts

@@ -16,11 +16,11 @@ def is_first_write(psn: int):
 def transfer(pair: Pair, size: int, offset: int = 0) -> bytes:
     """Write `size` random bytes, run to the end, check every byte of the region; returns them."""
     data = pair.bytes(size)
-    expected = bytearray(pair.memory)
-    expected[offset : offset + size] = data
+    expected_memory = bytearray(pair.memory)
+    expected_memory[offset : offset + size] = data
     wr_id = pair.write(data, offset)
     pair.run_until_quiet()
-    assert pair.memory == expected
+    assert pair.memory == expected_memory
     assert pair.completions()[-1] == (wr_id, "SUCCESS")
     return data
 
@@ -75,13 +75,13 @@ def test_write__many_complete_in_posting_order() -> None:
 
 def test_write__both_ways_at_once() -> None:
     pair = Pair(uplinks=2, framed=True)
-    back = bytearray(20_000)
-    region = pair.a.endpoint.register(back)
-    there, here = pair.bytes(20_000), pair.bytes(20_000)
-    pair.write(there)
-    pair.b.qp.post_write(here, region.va, region.rkey, now=0.0)
+    reverse_memory = bytearray(20_000)
+    region = pair.a.endpoint.register(reverse_memory)
+    forward_data, reverse_data = pair.bytes(20_000), pair.bytes(20_000)
+    pair.write(forward_data)
+    pair.b.qp.post_write(reverse_data, region.va, region.rkey, now=0.0)
     pair.run_until_quiet()
-    assert pair.memory[:20_000] == there and back == here
+    assert pair.memory[:20_000] == forward_data and reverse_memory == reverse_data
 
 
 def test_write_imm__is_delivered_in_order_behind_the_data() -> None:
@@ -93,7 +93,7 @@ def test_write_imm__is_delivered_in_order_behind_the_data() -> None:
     pair.write(pair.bytes(MTU), 4 * MTU, imm=2)
     pair.write(b"", imm=3)
     pair.run_until_quiet()
-    received = [(e.recv_id, e.imm, e.length) for e in pair.of(WriteImmReceived, "b")]
+    received = [(e.recv_id, e.imm, e.length) for e in pair.events_of(WriteImmReceived, "b")]
     assert received == [(1, 1, 4 * MTU), (2, 2, MTU), (3, 3, 0)]
     assert [line.packet.rqmsn for line in pair.sent() if line.packet.opcode in IMM_OPCODES] == [0, 1, 2]
 
@@ -172,14 +172,14 @@ def test_sack__the_rest_is_flushed_when_nothing_follows() -> None:
     pair.write(bytes(5 * 4096))
     lose_first(pair, lambda s, p: isinstance(p, Write) and p.ack_request)
     pair.run(0.020)
-    assert [(round(line.at * 1000, 3), line.packet.cack_psn) for line in pair.sent(Sack, "b")] == [
+    assert [(round(line.time * 1000, 3), line.packet.cack_psn) for line in pair.sent(Sack, "b")] == [
         (5.0, 3),
     ]
     pair = Pair(psn=0, config={"pmtu_bytes": 4096}, uplinks=1)
     pair.write(bytes(4 * 4096))
     lose_first(pair, lambda s, p: isinstance(p, Write) and p.ack_request)
     pair.run(0.020)
-    assert [(round(line.at * 1000, 3), line.packet.cack_psn) for line in pair.sent(Sack, "b")] == [
+    assert [(round(line.time * 1000, 3), line.packet.cack_psn) for line in pair.sent(Sack, "b")] == [
         (9.0, 2),
     ]
 
@@ -190,7 +190,7 @@ def test_reordering__without_loss_nothing_is_sent_twice() -> None:
         pair.path("a", ev).delay_s = 0.002 + 0.0007 * n  # slowest path: six times the fastest
     transfer(pair, 60_000)
     assert pair.b.qp.counters.out_of_order > 50
-    assert pair.retransmissions() == [] and pair.of(PacketLost) == []
+    assert pair.retransmissions() == [] and pair.events_of(PacketLost) == []
     assert all(row["state"] == "good" for row in pair.a.qp.ev_states())
 
 
@@ -222,10 +222,10 @@ def test_single_loss__one_retransmission_on_another_ev_and_the_ev_is_bad(framed:
     victims = lose_first(pair, is_first_write(7))
     transfer(pair, 40 * MTU)
     victim = victims[0]
-    [again] = pair.retransmissions()
-    assert again.packet.psn == 7 and again.packet.ev != victim.ev
-    assert again.at == pytest.approx(0.010), "one round trip, no timer"
-    [lost] = pair.of(PacketLost)
+    [retransmission] = pair.retransmissions()
+    assert retransmission.packet.psn == 7 and retransmission.packet.ev != victim.ev
+    assert retransmission.time == pytest.approx(0.010), "one round trip, no timer"
+    [lost] = pair.events_of(PacketLost)
     assert (lost.psn, lost.ev, lost.cause) == (7, victim.ev, LossCause.OVERTAKEN)
     assert pair.state(victim.ev) == "assumed_bad"
 
@@ -248,10 +248,10 @@ def test_retransmission__goes_before_new_data_and_is_marked() -> None:
     pair = Pair(psn=0, uplinks=4, config={"cwnd_bytes": 5000})
     lose_first(pair, is_first_write(2))
     transfer(pair, 100 * MTU)
-    [again] = pair.retransmissions()
-    assert again.packet.dscp == pair.config.dscp.trimmable_retx
-    later = [line.packet for line in pair.sent() if line.at == again.at]
-    assert later.index(again.packet) == 0
+    [retransmission] = pair.retransmissions()
+    assert retransmission.packet.dscp == pair.config.dscp.trimmable_retx
+    later = [line.packet for line in pair.sent() if line.time == retransmission.time]
+    assert later.index(retransmission.packet) == 0
 
 
 def test_lost_retransmission__is_found_without_a_timer() -> None:

@@ -47,7 +47,7 @@ def test_resources__refused_packets_come_again_and_everything_arrives(limits: di
     assert reasons(pair) == {reason}
     counters = pair.a.qp.counters
     assert counters.refused > 0 and counters.retry_charges > 0
-    assert pair.of(PacketLost) == [] and pair.of(EvChanged) == [], "no path is to blame (§2.10)"
+    assert pair.events_of(PacketLost) == [] and pair.events_of(EvChanged) == [], "no path is to blame (§2.10)"
 
 
 def test_trims__in_front_of_the_timestamp_are_answered_and_cost_no_path() -> None:
@@ -70,7 +70,9 @@ def test_trims__in_front_of_the_timestamp_are_answered_and_cost_no_path() -> Non
     assert {line.packet.timestamp for line in pair.sent(Nack, "b")} == {0}
     counters = pair.a.qp.counters
     assert (counters.trimmed, counters.retransmitted, counters.timeouts, counters.lost) == (40, 40, 0, 0)
-    assert all(event.new != "assumed_bad" for event in pair.of(EvChanged)) and pair.a.qp.paths.profile.usable_planes
+    assert (
+        all(event.new != "assumed_bad" for event in pair.events_of(EvChanged)) and pair.a.qp.paths.profile.usable_planes
+    )
 
 
 def test_nack__of_another_copy_is_told_by_its_timestamp() -> None:
@@ -80,10 +82,12 @@ def test_nack__of_another_copy_is_told_by_its_timestamp() -> None:
     pair.flush()
     sent = pair.a.qp.requestor.flight.latest(0)
     assert sent is not None
-    wrong = Nack(pair.a.qp.qpn, 0, 0, 46, 0, 0, NackReason.TRIMMED, sent.ev.value, (sent.timestamp or 0) + 1 & 0xFFFF)
-    pair.a.endpoint.receive(wrong, 0, "b", pair.now)
+    foreign_nack = Nack(
+        pair.a.qp.qpn, 0, 0, 46, 0, 0, NackReason.TRIMMED, sent.ev.value, (sent.timestamp or 0) + 1 & 0xFFFF
+    )
+    pair.a.endpoint.receive(foreign_nack, 0, "b", pair.now)
     assert sent.state != GIVEN_UP
-    pair.a.endpoint.receive(replace(wrong, timestamp=0), 0, "b", pair.now)
+    pair.a.endpoint.receive(replace(foreign_nack, timestamp=0), 0, "b", pair.now)
     assert sent.state == GIVEN_UP
 
 
@@ -104,14 +108,14 @@ def test_cc_type__of_another_algorithm_is_not_read_as_nsccs() -> None:
     pair = Pair(planes=2, uplinks=4, config=config, framed=True)
     pair.filter = foreign
     pair.write(pair.bytes(20 * MTU))
-    before = pair.a.qp.cc_state()["cwnd_bytes"]
+    first_cwnd = pair.a.qp.cc_state()["cwnd_bytes"]
     pair.flush()
     pair.run_until_quiet()
     requestor, counters = pair.a.qp.requestor, pair.a.qp.counters
     assert pair.completions() == [(1, "SUCCESS")], "the part that tells what arrived is read"
     assert counters.foreign_cc == counters.sacks_received > 0
     assert requestor._rcvd_units == 0 and requestor.flight.bytes == 0
-    assert pair.a.qp.cc_state()["cwnd_bytes"] >= before, "no penalty"
+    assert pair.a.qp.cc_state()["cwnd_bytes"] >= first_cwnd, "no penalty"
     assert (counters.retransmitted, counters.lost, counters.spurious) == (0, 0, 0), "no recovery by an ooo_count"
     assert requestor.rtt.srtt_s is not None and requestor.rtt.srtt_s < 0.1, "by the time each packet left"
 
@@ -149,13 +153,13 @@ def test_refusal__waits_a_round_trip_is_charged_and_leaves_the_ev_alone(reason: 
     pair.filter = lambda s, p: [] if isinstance(p, Write) and p.psn == 10 and not p.rtx else None
     pair.write(pair.bytes(2 * MTU))
     pair.flush()
-    at = pair.now
+    nack_time = pair.now
     to_a(pair, nack(pair, 10, reason))
     assert pair.a.qp.counters.retry_charges == 1
     pair.run_until_quiet()
-    [again] = pair.retransmissions()
-    assert again.at >= at + 0.009 and again.packet.psn == 10
-    assert pair.of(EvChanged) == [] and pair.a.qp.counters.lost == 0
+    [retransmission] = pair.retransmissions()
+    assert retransmission.time >= nack_time + 0.009 and retransmission.packet.psn == 10
+    assert pair.events_of(EvChanged) == [] and pair.a.qp.counters.lost == 0
 
 
 def test_refusals__without_end_spend_the_retry_budget() -> None:
@@ -175,6 +179,7 @@ def test_refusals__without_end_spend_the_retry_budget() -> None:
             packet.ev,
             packet.timestamp or 0,
         )
+        # The write is lost and its NACK comes one round trip later, handed over below
         answers.append((pair.now + 0.010, answer))
         return []
 
@@ -193,9 +198,9 @@ def test_refusals__without_end_spend_the_retry_budget() -> None:
 def test_oor_window__behind_cack_is_ignored() -> None:
     pair = Pair(psn=0)
     finish(pair, 4 * MTU)
-    before = pair.a.qp.counters.refused
+    first_count = pair.a.qp.counters.refused
     to_a(pair, nack(pair, 2, NackReason.PSN_OOR_WINDOW))
-    assert pair.a.qp.counters.refused == before and pair.a.qp.counters.retry_charges == 0
+    assert pair.a.qp.counters.refused == first_count and pair.a.qp.counters.retry_charges == 0
 
 
 def test_unexp_event__ends_the_qp_at_once() -> None:
@@ -206,7 +211,7 @@ def test_unexp_event__ends_the_qp_at_once() -> None:
     to_a(pair, nack(pair, 2, NackReason.UNEXP_EVENT))
     pair.flush()
     assert pair.completions() == [(1, "REMOTE_OPERATION"), (2, "FLUSHED")]
-    assert [e.status for e in pair.of(QpError)] == [Status.REMOTE_OPERATION]
+    assert [e.status for e in pair.events_of(QpError)] == [Status.REMOTE_OPERATION]
     assert len(pair.retransmissions()) == 0
 
 
@@ -242,12 +247,12 @@ def test_ce__becomes_skip_once_at_once_and_the_ev_stays_in_use() -> None:
     mark(pair, 0x001)
     finish(pair)
     verdicts = {line.packet.verdict for line in pair.sent(Sack, "b") if line.packet.entropy == 0x001}
-    others = {line.packet.verdict for line in pair.sent(Sack, "b") if line.packet.entropy != 0x001}
-    assert verdicts == {Verdict.SKIP_ONCE} and others == {Verdict.NONE}
+    other_verdicts = {line.packet.verdict for line in pair.sent(Sack, "b") if line.packet.entropy != 0x001}
+    assert verdicts == {Verdict.SKIP_ONCE} and other_verdicts == {Verdict.NONE}
     sent = {row["ev"]: row["sent"] for row in pair.a.qp.ev_states() if row["active"]}
     share = {ev: n for ev, n in sent.items() if ev >> 8 == 0}
     assert 0 < share[0x001] < min(n for ev, n in share.items() if ev != 0x001)
-    assert pair.of(EvChanged) == []
+    assert pair.events_of(EvChanged) == []
     assert pair.b.qp.counters.marks_received == sent[0x001], "each mark is answered: CE is never coalesced"
 
 
@@ -257,7 +262,7 @@ def test_always_skip__after_so_many_marks_in_a_row() -> None:
     finish(pair)
     verdicts = [line.packet.verdict for line in pair.sent(Sack, "b") if line.packet.entropy == 0x001]
     assert verdicts[:4] == [Verdict.SKIP_ONCE] * 3 + [Verdict.ALWAYS_SKIP]
-    assert next((e.ev, e.cause) for e in pair.of(EvChanged)) == (0x001, "the responder judges the path bad")
+    assert next((e.ev, e.cause) for e in pair.events_of(EvChanged)) == (0x001, "the responder judges the path bad")
 
 
 def test_always_skip__one_clean_packet_starts_the_count_again() -> None:
@@ -272,7 +277,7 @@ def test_always_skip__one_clean_packet_starts_the_count_again() -> None:
 
     pair.filter = mark_most
     finish(pair)
-    assert count > 10 and pair.of(EvChanged) == []
+    assert count > 10 and pair.events_of(EvChanged) == []
 
 
 # ---- windows that change ------------------------------------------------------------------------------------
@@ -324,19 +329,19 @@ def test_dynamic_mpr__holds_back_retransmissions_beyond_the_window() -> None:
     pair.write(pair.bytes(400 * MTU))
     pair.run(0.012)
     pair.b.qp.set_mpr(128)
-    beyond = []
-    done = pair.filter
+    excess_packets = []
+    packet_filter = pair.filter
 
     def watch(source: str, packet: Packet) -> Any:
         flight = pair.a.qp.requestor.flight
         mpr = pair.a.qp.requestor._mpr
         if isinstance(packet, Write) and packet.psn > flight.cack + mpr:
-            beyond.append(packet)
-        return done(source, packet) if done else None
+            excess_packets.append(packet)
+        return packet_filter(source, packet) if packet_filter else None
 
     pair.filter = watch
     pair.run_until_quiet()
-    assert beyond == [] and pair.completions() == [(1, "SUCCESS")]
+    assert excess_packets == [] and pair.completions() == [(1, "SUCCESS")]
 
 
 def test_dynamic_mpr__off_unless_both_want_it() -> None:
@@ -387,7 +392,7 @@ def test_flow_control__an_order_of_the_application() -> None:
     finish(pair, 5000)
     pair.b.qp.set_penalty(0)
     finish(pair, 5000)
-    told = [(line.packet.penalty, line.packet.restore_cwnd) for line in pair.sent(Sack, "b")]
-    assert set(told) == {(64, True), (0, True)} and told[-1] == (0, True), "and then takes its old window again"
+    orders = [(line.packet.penalty, line.packet.restore_cwnd) for line in pair.sent(Sack, "b")]
+    assert set(orders) == {(64, True), (0, True)} and orders[-1] == (0, True), "and then takes its old window again"
     with pytest.raises(LocalError, match="0 to 127"):
         pair.b.qp.set_penalty(128)

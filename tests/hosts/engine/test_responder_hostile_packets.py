@@ -54,7 +54,7 @@ def test_write__wrong_rkey_or_out_of_bounds_writes_nothing(offset: int, size: in
     pair.run_until_quiet()
     assert pair.completions() == [(1, "REMOTE_ACCESS"), (2, "FLUSHED")]
     assert untouched(pair)
-    [error] = pair.of(QpError, "b")
+    [error] = pair.events_of(QpError, "b")
     assert error.status is Status.REMOTE_ACCESS and "region" in error.detail
 
 
@@ -89,7 +89,7 @@ def test_write__lost_nak_is_repeated() -> None:
 
 def data(pair: Pair, **changes: Any) -> Write:
     """The packet a requestor would send first, with changes."""
-    good = Write(
+    valid_write = Write(
         pair.b.qp.qpn,
         0x001,
         0,
@@ -105,7 +105,7 @@ def data(pair: Pair, **changes: Any) -> Write:
         104,
         timestamp=7,
     )
-    return replace(good, **changes)
+    return replace(valid_write, **changes)
 
 
 def to_b(pair: Pair, packet: Packet, plane: int = 0, peer: str = "a") -> list[Packet]:
@@ -146,9 +146,9 @@ def test_write__ahead_of_the_window_is_nacked_or_dropped() -> None:
     assert isinstance(nack, Nack)
     assert (nack.reason, nack.psn, nack.entropy, nack.timestamp) == (NackReason.PSN_OOR_WINDOW, 1124, 0x001, 7)
     assert to_b(pair, data(pair, psn=100 + 1023)) == []
-    silent = Pair(psn=100, config_b={"oor_action": "drop"})
-    assert to_b(silent, data(silent, psn=100 + 1024)) == []
-    assert bytes(silent.memory) == bytes(len(silent.memory))
+    dropping_pair = Pair(psn=100, config_b={"oor_action": "drop"})
+    assert to_b(dropping_pair, data(dropping_pair, psn=100 + 1024)) == []
+    assert bytes(dropping_pair.memory) == bytes(len(dropping_pair.memory))
 
 
 def test_write__far_behind_is_a_duplicate() -> None:
@@ -200,8 +200,8 @@ def test_trimmed__is_nacked_skips_the_ev_and_is_no_loss() -> None:
     assert pair.state(trimmed[0].ev) == "skip"
     pair.run_until_quiet()
     assert pair.memory[: len(content)] == content
-    [again] = pair.retransmissions()
-    assert again.packet.ev != trimmed[0].ev and again.at == pytest.approx(0.010)
+    [retransmission] = pair.retransmissions()
+    assert retransmission.packet.ev != trimmed[0].ev and retransmission.time == pytest.approx(0.010)
     assert (pair.a.qp.counters.trimmed, pair.a.qp.counters.lost) == (1, 0)
 
 
@@ -234,8 +234,10 @@ def test_refused__waits_a_round_trip_and_costs_a_retry_but_no_path(reason: int) 
     pair.now = 0.010
     to_a(pair, Nack(pair.a.qp.qpn, first.ev, 0, 46, 0, 0, reason, first.ev, first.timestamp))
     pair.run_until_quiet()
-    [again] = pair.retransmissions()
-    assert again.at == pytest.approx(0.010 + pair.config.loss.base_timeout_s), "no RTT known yet: one timeout"
+    [retransmission] = pair.retransmissions()
+    assert retransmission.time == pytest.approx(0.010 + pair.config.loss.base_timeout_s), (
+        "no RTT known yet: one timeout"
+    )
     assert pair.a.qp.counters.retry_charges == 1 and pair.completions() == [(1, "SUCCESS")]
     assert {row["state"] for row in pair.a.qp.ev_states()} == {"good"}
 
@@ -257,8 +259,8 @@ def to_a(pair: Pair, packet: Packet, plane: int = 0) -> None:
 
 
 def sack(pair: Pair, cack: int, **changes: Any) -> Sack:
-    good = Sack(pair.a.qp.qpn, 0x001, 0, 46, 0, cack & 0xFFFFFF, 1, 0, 0, None, 0x001, 0, 0, 0)
-    return replace(good, **changes)
+    valid_sack = Sack(pair.a.qp.qpn, 0x001, 0, 46, 0, cack & 0xFFFFFF, 1, 0, 0, None, 0x001, 0, 0, 0)
+    return replace(valid_sack, **changes)
 
 
 def test_sack__for_packets_never_sent_is_ignored() -> None:
@@ -329,9 +331,9 @@ def test_any_record__in_any_order_raises_nothing() -> None:
             pair = Pair(psn=0, planes=2, uplinks=2, region=REGION, seed=round_)
         if not pair.a.qp.outstanding():
             pair.write(pair.bytes(1000))
-        for side, other in ((pair.a, "b"), (pair.b, "a")):
+        for side, source in ((pair.a, "b"), (pair.b, "a")):
             packet = random_record(rng, side.qp.qpn)
-            side.endpoint.receive(packet, rng.randrange(2), other, pair.now)
+            side.endpoint.receive(packet, rng.randrange(2), source, pair.now)
         pair.step()
 
 
@@ -339,6 +341,7 @@ def random_record(rng: Random, qpn: int) -> Packet:
     def near(bits: int) -> int:
         return rng.choice((0, 1, rng.randrange(40), rng.getrandbits(bits), (1 << bits) - 1)) & (1 << bits) - 1
 
+    # Values near the edges and known QPNs and EVs come more often: most packets pass the first checks
     head = (rng.choice((qpn, qpn, qpn, 2)), rng.choice((0, 1, 0x100, 0x101, near(32))), 0, near(6), near(2))
     offset = rng.randrange(-0x8000, 0x8000)
     return rng.choice(
@@ -400,10 +403,10 @@ def test_sack__of_a_foreign_cc_type_gives_a_round_trip_only_beyond_doubt() -> No
     pair = Pair(psn=100)
     pair.write(pair.bytes(2 * MTU))
     pair.flush()
-    own = pair.sent()[0].packet.ev
-    other = next(ev for ev, _ in pair.evs if ev != own)
+    sent_ev = pair.sent()[0].packet.ev
+    other_ev = next(ev for ev, _ in pair.evs if ev != sent_ev)
     pair.now = 0.004
-    to_a(pair, sack(pair, 99, sack_offset=1, bitmap=0b1, ack_psn_offset=1, entropy=other, cc_type=5))
+    to_a(pair, sack(pair, 99, sack_offset=1, bitmap=0b1, ack_psn_offset=1, entropy=other_ev, cc_type=5))
     assert pair.a.qp.counters.foreign_cc == 1
     assert pair.a.qp.requestor.rtt.srtt_s is None, "it names an EV that the packet did not take"
 
@@ -413,7 +416,7 @@ def test_nack__for_too_many_write_imm_is_ignored_once_all_completed() -> None:
     pair.write(pair.bytes(MTU))
     pair.run_until_quiet()
     to_a(pair, Nack(pair.a.qp.qpn, 0, 0, 46, 0, 100, 0x30, 0x001))
-    assert pair.a.qp.sends and pair.of(QpError) == []
+    assert pair.a.qp.sends and pair.events_of(QpError) == []
 
 
 def test_nack__of_a_trim_without_timestamp_gives_no_round_trip_of_a_retransmission() -> None:
@@ -422,8 +425,8 @@ def test_nack__of_a_trim_without_timestamp_gives_no_round_trip_of_a_retransmissi
     pair.write(pair.bytes(40 * MTU))
     while not pair.retransmissions():
         pair.step()
-    again, srtt_s = pair.retransmissions()[0].packet, pair.a.qp.requestor.rtt.srtt_s
-    to_a(pair, Nack(pair.a.qp.qpn, 0, 0, 46, 0, 103, NackReason.TRIMMED, again.ev))
+    retransmission, srtt_s = pair.retransmissions()[0].packet, pair.a.qp.requestor.rtt.srtt_s
+    to_a(pair, Nack(pair.a.qp.qpn, 0, 0, 46, 0, 103, NackReason.TRIMMED, retransmission.ev))
     assert pair.a.qp.counters.trimmed == 1 and pair.a.qp.requestor.rtt.srtt_s == srtt_s
     pair.run_until_quiet()
     assert pair.completions() == [(1, "SUCCESS")]

@@ -34,7 +34,7 @@ REGION = 16 * MTU
 FENCE = 4096
 
 
-class Fenced(Pair):
+class FencedPair(Pair):
     """b's region lies between other registered memory, under other R_Keys.
 
     `intact` says that none of it changed.
@@ -80,8 +80,8 @@ class Fenced(Pair):
 
 def naks(answers: list[Packet]) -> list[tuple[int, int]]:
     """(syndrome, PSN) of the Transport NAKs."""
-    found = [a for a in answers if isinstance(a, TransportAck) and a.syndrome != Syndrome.ACK]
-    return [(a.syndrome, a.psn) for a in found]
+    acks = [a for a in answers if isinstance(a, TransportAck) and a.syndrome != Syndrome.ACK]
+    return [(a.syndrome, a.psn) for a in acks]
 
 
 # ---- writes that overreach ----------------------------------------------------------------------------------
@@ -90,7 +90,7 @@ def naks(answers: list[Packet]) -> list[tuple[int, int]]:
 @pytest.mark.parametrize("opcode", [op for op in Opcode if op.name.startswith("WRITE")])
 @pytest.mark.parametrize("total", [REGION + 1, 1 << 31, 0xFFFFFFFF])
 def test_oversized_dma_length__is_refused_or_stays_inside(opcode: Opcode, total: int) -> None:
-    pair = Fenced()
+    pair = FencedPair()
     pair.b.qp.post_recv()
     answers = pair.to_b(
         pair.data(100, pair.region.va, opcode=opcode, dma_length=total, rqmsn=opcode.name[-3:] == "IMM")
@@ -105,7 +105,7 @@ def test_oversized_dma_length__is_refused_or_stays_inside(opcode: Opcode, total:
 
 def test_middle_that_overtakes_its_first__writes_inside_only_and_the_message_fails() -> None:
     """A message of 4 packets that leaves the region with its last one; FIRST comes last but one."""
-    pair = Fenced()
+    pair = FencedPair()
     va, total = pair.region.va + REGION - 3 * MTU, 4 * MTU
     assert naks(pair.to_b(pair.data(102, va + 2 * MTU, opcode=Opcode.WRITE_MIDDLE, dma_length=total))) == []
     answers = pair.to_b(pair.data(100, va, opcode=Opcode.WRITE_FIRST, dma_length=total))
@@ -117,7 +117,7 @@ def test_middle_that_overtakes_its_first__writes_inside_only_and_the_message_fai
 
 @pytest.mark.parametrize("position", [0, 1, 2])
 def test_wrong_rkey__in_any_packet_of_a_message(position: int) -> None:
-    pair = Fenced()
+    pair = FencedPair()
     opcodes = (Opcode.WRITE_FIRST, Opcode.WRITE_MIDDLE, Opcode.WRITE_LAST)
     for n, opcode in enumerate(opcodes):
         rkey = pair.region.rkey ^ (n == position)
@@ -129,18 +129,18 @@ def test_wrong_rkey__in_any_packet_of_a_message(position: int) -> None:
 
 
 def test_deregistered__in_the_middle_of_a_transfer() -> None:
-    pair = Fenced(config={"cwnd_bytes": 1500})
+    pair = FencedPair(config={"cwnd_bytes": 1500})
     pair.write(pair.bytes(12 * MTU))
     pair.run(0.012)
     pair.b.endpoint.deregister(pair.region)
-    kept = bytes(pair.memory)
+    content = bytes(pair.memory)
     pair.run_until_quiet()
-    assert pair.completions() == [(1, "REMOTE_ACCESS")] and pair.memory == kept
+    assert pair.completions() == [(1, "REMOTE_ACCESS")] and pair.memory == content
     pair.memory.extend(b"the owner has it back")
 
 
 def test_overlapping_writes__leave_bytes_of_one_or_the_other() -> None:
-    pair = Fenced(planes=2, uplinks=4, config={"cwnd_bytes": 1 << 16})
+    pair = FencedPair(planes=2, uplinks=4, config={"cwnd_bytes": 1 << 16})
     pair.filter = lambda s, p: [pair.rng.random() * 0.02]
     for n in range(1, 9):
         pair.write(bytes([n]) * (4 * MTU), 2 * n * 40)
@@ -152,7 +152,7 @@ def test_overlapping_writes__leave_bytes_of_one_or_the_other() -> None:
 
 
 def test_outside_the_window__in_every_direction_changes_nothing() -> None:
-    pair = Fenced()
+    pair = FencedPair()
     for distance in (-(1 << 23), -(1 << 22), -1, 1024, 1025, 1 << 20, (1 << 23) - 2):
         answers = pair.to_b(pair.data(100 + distance & 0xFFFFFF, pair.region.va))
         assert len(answers) == 1
@@ -166,24 +166,24 @@ def test_outside_the_window__in_every_direction_changes_nothing() -> None:
 
 @pytest.mark.parametrize("rtx", [False, True])
 def test_replay__of_a_whole_transfer_writes_nothing_again(rtx: bool) -> None:
-    pair = Fenced(planes=2, uplinks=2)
+    pair = FencedPair(planes=2, uplinks=2)
     data = pair.bytes(10 * MTU)
     pair.write(data)
     pair.run_until_quiet()
-    recorded = [line.packet for line in pair.sent()]
+    packets = [line.packet for line in pair.sent()]
     pair.memory[:] = bytes(REGION)
     counters = pair.b.qp.counters
-    before = counters.bytes_received
-    for packet in recorded:
+    first_bytes = counters.bytes_received
+    for packet in packets:
         payload = data[(packet.psn - 100) * MTU :][:MTU]
         answers = pair.to_b(replace(packet, payload=payload, rtx=rtx))
         assert any(isinstance(a, Sack) for a in answers), "a duplicate is answered: our SACK may have been lost"
-    assert not any(pair.memory) and counters.bytes_received == before
+    assert not any(pair.memory) and counters.bytes_received == first_bytes
     assert pair.b.qp.state.value == "rts"
 
 
 def test_replay__of_every_answer_completes_nothing_twice() -> None:
-    pair = Fenced(planes=2, uplinks=2)
+    pair = FencedPair(planes=2, uplinks=2)
     pair.write(pair.bytes(10 * MTU))
     pair.run_until_quiet()
     answers = [line.packet for line in pair.log if line.source == "b"]
@@ -227,7 +227,7 @@ LIES: dict[str, Callable[[Pair], Packet]] = {
 
 @pytest.mark.parametrize("name", LIES)
 def test_lies__the_transfer_goes_on(name: str) -> None:
-    pair = Fenced(planes=2, uplinks=2, config={"cwnd_bytes": 2000})
+    pair = FencedPair(planes=2, uplinks=2, config={"cwnd_bytes": 2000})
     data = pair.bytes(14 * MTU)
     pair.write(data)
     pair.flush()
@@ -237,12 +237,12 @@ def test_lies__the_transfer_goes_on(name: str) -> None:
     pair.run_until_quiet()
     assert pair.memory[: len(data)] == data and pair.intact()
     assert pair.completions() == [(1, "SUCCESS")]
-    assert pair.of(QpError) == []
+    assert pair.events_of(QpError) == []
 
 
 def test_lies__all_of_them_all_the_time() -> None:
     rng = Random(7)
-    pair = Fenced(planes=2, uplinks=2, config={"cwnd_bytes": 2000, "exp_cnt": 25, "timeout_ceiling_s": 0.3})
+    pair = FencedPair(planes=2, uplinks=2, config={"cwnd_bytes": 2000, "exp_cnt": 25, "timeout_ceiling_s": 0.3})
     data = pair.bytes(16 * MTU)
     pair.write(data)
     lies = list(LIES.values())
@@ -257,7 +257,7 @@ def test_lies__all_of_them_all_the_time() -> None:
 
 def test_ack_that_comes_too_early__hurts_only_its_sender() -> None:
     """A responder may lie that all sent so far is here; it is the one who has no data then."""
-    pair = Fenced()
+    pair = FencedPair()
     pair.write(pair.bytes(4 * MTU))
     pair.flush()
     pair.to_a(TransportAck(pair.a.qp.qpn, 0x001, 0, 46, 0, 103, Syndrome.ACK, 1))
@@ -268,7 +268,7 @@ def test_ack_that_comes_too_early__hurts_only_its_sender() -> None:
 
 def test_floods_of_ev_probes_and_port_updates__leave_the_transfer_alone() -> None:
     rng = Random(3)
-    pair = Fenced(planes=2, uplinks=2, config={"cwnd_bytes": 2000})
+    pair = FencedPair(planes=2, uplinks=2, config={"cwnd_bytes": 2000})
     data = pair.bytes(14 * MTU)
     pair.write(data)
     for _ in range(500):
@@ -283,21 +283,22 @@ def test_floods_of_ev_probes_and_port_updates__leave_the_transfer_alone() -> Non
 def test_anything__at_the_responder_stays_inside_the_region(seed: int) -> None:
     """Writes with fields drawn near every edge: whatever is accepted lies inside, and fences never change."""
     rng = Random(seed)
-    pair = Fenced(planes=2, uplinks=2)
+    pair = FencedPair(planes=2, uplinks=2)
     va = pair.region.va
     for _ in range(800):
         if pair.b.qp.state.value != "rts":
-            pair = Fenced(planes=2, uplinks=2, seed=rng.randrange(1 << 30))
+            # The last packet ended the QP, as it may: go on with a new one
+            pair = FencedPair(planes=2, uplinks=2, seed=rng.randrange(1 << 30))
             va = pair.region.va
         size = rng.choice((0, 1, 16, MTU))
-        where = va + rng.choice((0, -1, -MTU, REGION - size, REGION - size + 1, REGION, rng.randrange(REGION)))
+        address = va + rng.choice((0, -1, -MTU, REGION - size, REGION - size + 1, REGION, rng.randrange(REGION)))
         total = rng.choice((0, size, size, MTU, 3 * MTU, REGION, REGION + 1, 0xFFFFFFFF))
         opcode = rng.choice([op for op in Opcode if op.name.startswith("WRITE")])
         psn = 100 + rng.choice((0, 1, 2, 5, rng.randrange(1100), -1)) & 0xFFFFFF
         pair.to_b(
             pair.data(
                 psn,
-                where,
+                address,
                 size,
                 opcode=opcode,
                 dma_length=total,
@@ -316,7 +317,7 @@ def test_anything__at_the_responder_stays_inside_the_region(seed: int) -> None:
 
 
 def test_marks__of_more_evs_than_are_counted_begin_anew() -> None:
-    pair = Fenced(config_b={"always_skip_marks": 2})
+    pair = FencedPair(config_b={"always_skip_marks": 2})
 
     def verdict(ev: int) -> int:
         answers = pair.to_b(pair.data(100, pair.region.va, ev=ev, ecn=ECN_CE))

@@ -1,4 +1,4 @@
-"""WriteIMM: posted receives, order, the limit in flight, and what happens without a receive (mrc-protocol §6.3)."""
+"""WriteIMM: posted receives, order, the limit in flight, and a missing receive (mrc-protocol §6.3)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.hosts.engine.engine_pair import MTU, Pair, lose_first
 
 def received(pair: Pair) -> list[tuple[int, int]]:
     """(recv_id, imm) in order of delivery at b."""
-    return [(e.recv_id, e.imm) for e in pair.of(WriteImmReceived, "b")]
+    return [(e.recv_id, e.imm) for e in pair.events_of(WriteImmReceived, "b")]
 
 
 def posted(pair: Pair, count: int) -> None:
@@ -33,8 +33,8 @@ def test_order__an_immediate_waits_for_everything_before_it(lost_psn: int) -> No
     for n in range(4):
         pair.write(pair.bytes(2 * MTU), n * 2 * MTU, imm=100 + n)
     pair.run(0.006)
-    before = lost_psn // 2
-    assert received(pair) == [(n + 1, 100 + n) for n in range(before)]
+    early_count = lost_psn // 2
+    assert received(pair) == [(n + 1, 100 + n) for n in range(early_count)]
     pair.run_until_quiet()
     assert received(pair) == [(1, 100), (2, 101), (3, 102), (4, 103)]
 
@@ -70,7 +70,7 @@ def test_solicited__travels_with_the_last_packet() -> None:
     pair.write(pair.bytes(2 * MTU), imm=1, solicited=True)
     pair.write(b"", imm=2)
     pair.run_until_quiet()
-    assert [e.solicited for e in pair.of(WriteImmReceived, "b")] == [True, False]
+    assert [e.solicited for e in pair.events_of(WriteImmReceived, "b")] == [True, False]
     assert [line.packet.solicited for line in pair.sent()] == [False, True, False]
 
 
@@ -150,7 +150,10 @@ def test_rqmsn__peers_may_count_from_zero_or_one(first: int) -> None:
 @pytest.mark.parametrize("first", [0, 1])
 @pytest.mark.parametrize("limit", [1, 3])
 def test_rqmsn__zero_of_a_plain_write_and_of_the_first_immediate(first: int, limit: int) -> None:
-    """A 0 tells neither: plain writes and WriteIMM of several packets, in any order, up to the limit in flight."""
+    """RQMSN 0 alone does not tell a plain write from the first WriteIMM.
+
+    Both, of several packets, in any order, up to the limit in flight.
+    """
     pair = Pair(config={"first_rqmsn": first}, config_b={"max_wimm": limit}, framed=True, uplinks=4, seed=first + limit)
     pair.filter = lambda s, p: [pair.rng.random() * 0.02]
     posted(pair, 4 * limit)
@@ -175,10 +178,10 @@ def test_replay__of_a_delivered_immediate_delivers_nothing() -> None:
 # ---- without a receive ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("how", ["nak", "unexp_event"])
+@pytest.mark.parametrize("rule", ["nak", "unexp_event"])
 @pytest.mark.parametrize("lose_answer", [False, True])
-def test_no_receive__both_ends_fail_with_remote_operation_error(how: str, lose_answer: bool) -> None:
-    pair = Pair(psn=0, planes=2, config_b={"no_receive": how}, framed=True)
+def test_no_receive__both_ends_fail_with_remote_operation_error(rule: str, lose_answer: bool) -> None:
+    pair = Pair(psn=0, planes=2, config_b={"no_receive": rule}, framed=True)
     posted(pair, 1)
     if lose_answer:
         lose_first(
@@ -191,10 +194,10 @@ def test_no_receive__both_ends_fail_with_remote_operation_error(how: str, lose_a
     assert received(pair) == [(1, 1)]
     statuses = [status for _, status in pair.completions()]
     assert statuses[-2:] == ["REMOTE_OPERATION", "FLUSHED"]
-    assert statuses[0] == ("SUCCESS" if how == "nak" else "FLUSHED"), "a NAK's MSN completes what came before"
-    assert [e.status for e in pair.of(QpError)] == [Status.REMOTE_OPERATION]
-    assert "no posted receive" in pair.of(QpError, "b")[0].detail
-    if how == "unexp_event":
+    assert statuses[0] == ("SUCCESS" if rule == "nak" else "FLUSHED"), "a NAK's MSN completes what came before"
+    assert [e.status for e in pair.events_of(QpError)] == [Status.REMOTE_OPERATION]
+    assert "no posted receive" in pair.events_of(QpError, "b")[0].detail
+    if rule == "unexp_event":
         assert {line.packet.reason for line in pair.sent(Nack, "b")} == {NackReason.UNEXP_EVENT}
 
 
@@ -210,7 +213,7 @@ def test_receives__come_back_when_the_qp_fails() -> None:
     posted(pair, 2)
     pair.write(b"x", offset=1 << 20)
     pair.run_until_quiet()
-    assert [e.recv_id for e in pair.of(ReceiveFlushed, "b")] == [1, 2]
+    assert [e.recv_id for e in pair.events_of(ReceiveFlushed, "b")] == [1, 2]
     with pytest.raises(LocalError, match="error"):
         pair.b.qp.post_recv()
 
@@ -219,8 +222,8 @@ def test_error__further_packets_are_answered_with_0x62() -> None:
     """A QP that failed for reasons of its own tells a peer that goes on sending (§6.2 step 3)."""
     pair = Pair(config={"linear_cnt": 1, "exp_cnt": 0})
     pair.filter = lambda s, p: [] if s == "b" else None
-    back = bytearray(10)
-    region = pair.a.endpoint.register(back)
+    reverse_memory = bytearray(10)
+    region = pair.a.endpoint.register(reverse_memory)
     pair.b.qp.post_write(b"x", region.va, region.rkey, now=0.0)
     pair.run(1.0)
     assert pair.b.qp.state.value == "error" and pair.a.qp.state.value == "rts"

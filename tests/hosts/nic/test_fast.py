@@ -44,12 +44,12 @@ def ip(*words: str) -> None:
 
 @contextlib.contextmanager
 def scratch_namespace():
-    """Put this thread into a fresh network namespace with the ports of h0 and their cables' ends `far0`, `far1`."""
+    """Put this thread into a fresh network namespace with h0's ports and the cable ends `far0`, `far1`."""
     libc = ctypes.CDLL(None, use_errno=True)
     name = f"zzdnic{os.getpid()}"
     ip("netns", "add", name)
-    with open("/proc/thread-self/ns/net") as home, open(f"/run/netns/{name}") as there:
-        if libc.setns(there.fileno(), CLONE_NEWNET):
+    with open("/proc/thread-self/ns/net") as home, open(f"/run/netns/{name}") as scratch:
+        if libc.setns(scratch.fileno(), CLONE_NEWNET):
             raise OSError(ctypes.get_errno(), "setns")
         try:
             for plane in range(PLAN.planes):
@@ -69,10 +69,10 @@ def cable(plane: int) -> None:
 
 def far_end(plane: int) -> socket.socket:
     """A socket on the switch's side of a cable."""
-    opened = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(0x86DD))
-    opened.bind((f"far{plane}", 0x86DD))
-    opened.settimeout(WAIT_S)
-    return opened
+    cable_socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(0x86DD))
+    cable_socket.bind((f"far{plane}", 0x86DD))
+    cable_socket.settimeout(WAIT_S)
+    return cable_socket
 
 
 @pytest.fixture
@@ -87,8 +87,8 @@ def nic(request, namespace):
         module = load() if request.param == "compiled" else None
     except MissingToolError as error:
         pytest.skip(str(error))
-    with contextlib.closing(FastNic(PLAN, H0, Config(), module)) as opened:
-        yield opened
+    with contextlib.closing(FastNic(PLAN, H0, Config(), module)) as fast_nic:
+        yield fast_nic
 
 
 def a_write(payload: bytes, ev: int = 0x0000) -> Write:
@@ -98,9 +98,9 @@ def a_write(payload: bytes, ev: int = 0x0000) -> Write:
 
 def to_h0(nic: FastNic, payload: bytes, plane: int = 0) -> bytearray:
     """A frame of h1 as it arrives at port `plane` of h0."""
-    there = Encapsulation(PLAN, H1, H0, plane)
-    inner = nic._codec.encode(a_write(payload), there.addressing)
-    frame = bytearray(there.outer(0, inner.header[:4], inner.size) + inner.join())
+    capsule = Encapsulation(PLAN, H1, H0, plane)
+    inner = nic._codec.encode(a_write(payload), capsule.addressing)
+    frame = bytearray(capsule.outer(0, inner.header[:4], inner.size) + inner.join())
     frame[38:54] = PLAN.nic_address(H0, plane).to_bytes(16, "big")
     return frame
 
@@ -130,12 +130,12 @@ def test_send_many__each_plane_has_its_own_in_order(nic):
     packets.insert(21, (0, "h1", nack))
     with far_end(0) as first, far_end(1) as second:
         nic.send_many(packets)
-        left, right = frames_at(first, 26), frames_at(second, 25)
-    assert [n for n in range(0, 50, 2) if f"<{n}>".encode() not in left[n // 2 + (n > 20)]] == []
-    assert b"<" not in left[11]
-    assert [f"<{n}>".encode() in frame for n, frame in zip(range(1, 50, 2), right, strict=True)] == [True] * 25
+        first_frames, second_frames = frames_at(first, 26), frames_at(second, 25)
+    assert [n for n in range(0, 50, 2) if f"<{n}>".encode() not in first_frames[n // 2 + (n > 20)]] == []
+    assert b"<" not in first_frames[11]
+    assert [f"<{n}>".encode() in frame for n, frame in zip(range(1, 50, 2), second_frames, strict=True)] == [True] * 25
     assert [nic.counters[plane].tx_packets for plane in (0, 1)] == [26, 25]
-    assert nic.counters[1].tx_bytes == sum(map(len, right))
+    assert nic.counters[1].tx_bytes == sum(map(len, second_frames))
 
 
 def test_send_many__a_port_that_is_down_loses_its_own_alone(nic):
@@ -165,10 +165,18 @@ def test_send_many__nothing_overtakes_a_backlog(nic):
 
 
 def test_receive__good_frames_between_hostile_ones(nic):
-    good, wrong_crc = to_h0(nic, b"good"), to_h0(nic, b"bad!")
+    good_frame, wrong_crc = to_h0(nic, b"good"), to_h0(nic, b"bad!")
     wrong_crc[-1] ^= 1
     with far_end(0) as far:
-        for frame in (good, wrong_crc, good[:70], bytes(60), to_h0(nic, b"y" * 8192), fast_to_other(nic), good):
+        for frame in (
+            good_frame,
+            wrong_crc,
+            good_frame[:70],
+            bytes(60),
+            to_h0(nic, b"y" * 8192),
+            fast_to_other(nic),
+            good_frame,
+        ):
             frame = bytearray(frame)
             frame[12:14] = b"\x86\xdd"
             far.sendto(frame, ("far0", 0x86DD))
@@ -195,9 +203,9 @@ def test_receive__the_ring_goes_round_and_a_full_one_is_counted(nic):
             assert [p for _, _, p in received(nic, 1000)] == [f"{turn} {n}".encode() for n in range(400)]
         for _ in range(900):
             far.sendto(to_h0(nic, b"too many"), ("far0", 0x86DD))
-    taken = len(received(nic, 1000))
+    received_count = len(received(nic, 1000))
     nic.refresh_counters()
-    assert taken + nic.counters[0].rx_dropped["ring full"] == 900 and taken >= 500
+    assert received_count + nic.counters[0].rx_dropped["ring full"] == 900 and received_count >= 500
 
 
 def test_link__down_and_up_again(nic):
@@ -221,12 +229,12 @@ def test_link__down_and_up_again(nic):
 def test_link__an_interface_made_anew_is_opened_again(nic):
     nic.send_many([(0, "h1", a_write(b"before"))] * 2)
     with contextlib.closing(LinkWatcher(["h0-eth0", "h0-eth1"])) as links:
-        before = nic.filenos()[0]
+        old_fileno = nic.filenos()[0]
         ip("link", "del", "h0-eth0")
         cable(0)
-        opened = [nic.link_changed(0, state) for name, state in links.poll() if name == "h0-eth0"]
-        assert opened.count(True) == 1
-        assert nic.filenos()[0] != before
+        results = [nic.link_changed(0, state) for name, state in links.poll() if name == "h0-eth0"]
+        assert results.count(True) == 1
+        assert nic.filenos()[0] != old_fileno
         with far_end(0) as far:
             nic.send_many([(0, "h1", a_write(b"after"))] * 2)
             assert all(b"after" in frame for frame in frames_at(far, 2))
@@ -258,20 +266,20 @@ class FullSocket:
 
     def __init__(self, room: int) -> None:
         self.room = room
-        self.taken: list[bytes] = []
+        self.frames: list[bytes] = []
 
     def sendmsg(self, pieces) -> None:
         if not self.room:
             raise OSError(errno.ENOBUFS, "No buffer space available")
         self.room -= 1
-        self.taken.append(b"".join(pieces))
+        self.frames.append(b"".join(pieces))
 
 
 class FullPort:
     """The compiled half of a port over a FullSocket."""
 
-    def __init__(self, real, socket: FullSocket) -> None:
-        self.build, self.take_counts, self._socket = real.build, lambda: (len(socket.taken) - 3, 0, 0, 0), socket
+    def __init__(self, c_port, socket: FullSocket) -> None:
+        self.build, self.take_counts, self._socket = c_port.build, lambda: (len(socket.frames) - 3, 0, 0, 0), socket
 
     def add_route(self, peer, route) -> None:
         """Do nothing: no test here sends many."""
@@ -286,10 +294,10 @@ class FullPort:
 
 def test_send__what_the_kernel_does_not_take_waits_in_order_and_then_is_dropped(nic):
     port = nic._open_ports[0]
-    real, port.socket = port.socket, FullSocket(2)
-    compiled = port.c_port
-    if compiled is not None:
-        port.c_port = FullPort(compiled, port.socket)
+    real_socket, port.socket = port.socket, FullSocket(2)
+    c_port = port.c_port
+    if c_port is not None:
+        port.c_port = FullPort(c_port, port.socket)
     try:
         for number in range(BACKLOG_FRAMES + 5):
             nic.send(0, "h1", a_write(f"<{number}>".encode()))
@@ -298,10 +306,10 @@ def test_send__what_the_kernel_does_not_take_waits_in_order_and_then_is_dropped(
         port.socket.room = 3
         nic.flush()
         assert nic.backlog == BACKLOG_FRAMES - 3
-        assert [f"<{n}>".encode() in frame for n, frame in enumerate(port.socket.taken)] == [True] * 5
+        assert [f"<{n}>".encode() in frame for n, frame in enumerate(port.socket.frames)] == [True] * 5
         assert nic.counters[0].tx_packets == 5
     finally:
-        port.socket, port.c_port = real, compiled
+        port.socket, port.c_port = real_socket, c_port
         port.backlog.clear()
 
 
@@ -332,11 +340,11 @@ def test_dialect__of_the_configuration_is_spoken_on_the_cable(kind, namespace):
         assert int.from_bytes(frame[14:18], "big") & 0xFFFFF == 0xABCD
         assert int.from_bytes(frame[54:58], "big") & 0xFFFFF == 0
         assert frame[54 + 46 : 54 + 48] != b"\0\0" and frame[54 + 49] & 0xC0 == 0x40
-        there = Encapsulation(PLAN, H1, H0, 0)
-        made = nic._codec.encode(record, there.addressing)
-        back = bytearray(there.outer(0, nic._codec.outer_word(made.header, ev), made.size) + made.join())
-        back[38:54] = PLAN.nic_address(H0, 0).to_bytes(16, "big")
-        far.sendto(back, ("far0", 0x86DD))
+        capsule = Encapsulation(PLAN, H1, H0, 0)
+        inner = nic._codec.encode(record, capsule.addressing)
+        answer = bytearray(capsule.outer(0, nic._codec.outer_word(inner.header, ev), inner.size) + inner.join())
+        answer[38:54] = PLAN.nic_address(H0, 0).to_bytes(16, "big")
+        far.sendto(answer, ("far0", 0x86DD))
         assert select.select(list(nic.filenos().values()), [], [], WAIT_S)[0]
         ((plane, peer, packet),) = list(nic.receive(8))
         assert (plane, peer, packet.ev, bytes(packet.payload)) == (0, "h1", ev, b"abcd") and packet.solicited

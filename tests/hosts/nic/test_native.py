@@ -33,7 +33,7 @@ WRITES = [Opcode(code) for code in range(Opcode.WRITE_FIRST, Opcode.WRITE_ONLY_I
 
 
 @pytest.fixture(scope="module")
-def compiled():
+def compiled_module():
     try:
         return load()
     except MissingToolError as error:
@@ -46,7 +46,7 @@ class Ends:
     def __init__(self, module, config: Config, mode: str = "srv6") -> None:
         self.module, self.config, self.codec = module, config, Codec(config)
         plan, wire = replace(PLAN, mode=mode), config.wire
-        self.there = Encapsulation(plan, H0, H1, 1)
+        self.capsule = Encapsulation(plan, H0, H1, 1)
         self.decapsulation = Decapsulation(plan, H1, 1, self.codec)
         self.port = module.Port(
             plane=1,
@@ -59,16 +59,16 @@ class Ends:
             low=wire.ev_layout == "L",
             trimmed=(config.dscp.trimmed, config.dscp.trimmed_lasthop),
         )
-        there = self.there
-        self.route = module.Route(there.ethernet, there.source, there.addressing.pair, there.destination)
+        capsule = self.capsule
+        self.route = module.Route(capsule.ethernet, capsule.source, capsule.addressing.pair, capsule.destination)
 
     def python_frame(self, record) -> bytes:
-        frame = self.codec.encode(record, self.there.addressing)
-        return self.there.outer(record.ev, frame.header[:4], frame.size) + frame.join()
+        frame = self.codec.encode(record, self.capsule.addressing)
+        return self.capsule.outer(record.ev, frame.header[:4], frame.size) + frame.join()
 
-    def arrived(self, frame: bytes) -> bytearray:
+    def arrived_frame(self, frame: bytes) -> bytearray:
         """Return the frame as the switches leave it: addressed to the port's own uSID."""
-        if not self.there.outer_header:
+        if not self.capsule.outer_header:
             return bytearray(frame)
         return bytearray(frame[:38] + self.decapsulation.own_usid + frame[54:])
 
@@ -81,11 +81,11 @@ class Ends:
 
 
 @pytest.fixture(params=["L", "H", "stev"])
-def ends(request, compiled):
+def ends(request, compiled_module):
     """srv6 mode with either layout of the EV, and one without outer header (they are all alike to a NIC)."""
     if request.param == "stev":
-        return Ends(compiled, Config(), "stev")
-    return Ends(compiled, Config.of(ev_layout=request.param))
+        return Ends(compiled_module, Config(), "stev")
+    return Ends(compiled_module, Config.of(ev_layout=request.param))
 
 
 def a_write(rng: random.Random) -> Write:
@@ -156,12 +156,12 @@ def records(count: int, seed: int):
 
 
 @pytest.mark.parametrize("way", [0, 1, 2], ids=["table", "folding", "wide folding"])
-def test_crc32__as_zlib(compiled, way):
+def test_crc32__as_zlib(compiled_module, way):
     rng = random.Random(5)
     for size in (*range(600), 4095, 4096, 9000):
         data, start = rng.randbytes(size), rng.getrandbits(32)
-        assert compiled.crc32(data, start, way) == zlib.crc32(data, start)
-    assert compiled.crc32(data) == zlib.crc32(data)
+        assert compiled_module.crc32(data, start, way) == zlib.crc32(data, start)
+    assert compiled_module.crc32(data) == zlib.crc32(data)
 
 
 def test_build__the_same_bytes_as_python(ends):
@@ -171,13 +171,13 @@ def test_build__the_same_bytes_as_python(ends):
 
 def test_open__the_same_records_as_python(ends):
     for record in records(400, seed=2):
-        frame = ends.arrived(ends.python_frame(record))
-        opened = ends.port.open(frame)
-        assert opened is not None and opened == ends.python_opens(frame) == (1, "h0", record)
-        assert type(opened[2]) is type(record)
+        frame = ends.arrived_frame(ends.python_frame(record))
+        result = ends.port.open(frame)
+        assert result is not None and result == ends.python_opens(frame) == (1, "h0", record)
+        assert type(result[2]) is type(record)
         for field in fields(record):
-            ours, theirs = getattr(opened[2], field.name), getattr(record, field.name)
-            assert type(ours) in (int, bytes) or type(ours) is type(theirs), field.name
+            opened_value, record_value = getattr(result[2], field.name), getattr(record, field.name)
+            assert type(opened_value) in (int, bytes) or type(opened_value) is type(record_value), field.name
 
 
 def test_open__takes_nothing_that_python_refuses(ends):
@@ -186,9 +186,9 @@ def test_open__takes_nothing_that_python_refuses(ends):
     None, or exactly what Python makes of it.
     """
     rng = random.Random(3)
-    taken = 0
+    opened_count = 0
     for record in records(1500, seed=4):
-        frame = ends.arrived(ends.python_frame(record))
+        frame = ends.arrived_frame(ends.python_frame(record))
         for _ in range(rng.randint(1, 3)):
             frame[rng.randrange(min(len(frame), 140))] ^= 1 << rng.randrange(8)
         change = rng.random()
@@ -196,11 +196,11 @@ def test_open__takes_nothing_that_python_refuses(ends):
             del frame[rng.randrange(len(frame)) :]
         elif change < 0.2:
             frame += rng.randbytes(rng.randint(1, 8))
-        opened = ends.port.open(frame)
-        if opened is not None:
-            taken += 1
-            assert opened == ends.python_opens(frame)
-    assert taken  # what changes in flight (hop limit, DSCP, Ethernet) makes no frame bad
+        result = ends.port.open(frame)
+        if result is not None:
+            opened_count += 1
+            assert result == ends.python_opens(frame)
+    assert opened_count  # what changes in flight (hop limit, DSCP, Ethernet) makes no frame bad
 
 
 def test_open__garbage_of_every_length(ends):
@@ -233,18 +233,18 @@ def test_build__what_it_does_not_know_is_left_to_python(ends):
 def test_open__ce_in_either_header(ends):
     for inner in range(4):
         for outer in range(4):
-            frame = ends.arrived(ends.python_frame(replace(a_write(random.Random(9)), ecn=inner)))
+            frame = ends.arrived_frame(ends.python_frame(replace(a_write(random.Random(9)), ecn=inner)))
             frame[15] = frame[15] & 0xCF | outer << 4
-            opened = ends.port.open(frame)
-            assert opened is not None and opened == ends.python_opens(frame)
+            result = ends.port.open(frame)
+            assert result is not None and result == ends.python_opens(frame)
 
 
-def test_setup__refuses_records_with_other_fields(compiled):
+def test_setup__refuses_records_with_other_fields(compiled_module):
     with pytest.raises(ValueError, match="other fields"):
-        compiled.setup(Write, Nack, TransportAck, Opcode)
+        compiled_module.setup(Write, Nack, TransportAck, Opcode)
     with pytest.raises(ValueError, match="other fields"):
-        compiled.setup(Write, Sack, Nack, Opcode)
-    compiled.setup(Write, Sack, TransportAck, Opcode)
+        compiled_module.setup(Write, Sack, Nack, Opcode)
+    compiled_module.setup(Write, Sack, TransportAck, Opcode)
 
 
 def test_port__attach_checks_the_ring(ends):
@@ -259,73 +259,73 @@ class Pipe:
 
     def __init__(self, ends: Ends) -> None:
         self.module, self.port = ends.module, ends.port
-        self.ours, self.theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
-        self.theirs.setblocking(False)
-        self.port.attach(self.ours.fileno(), memoryview(bytearray(1 << 12)), 1 << 12, 1 << 10, 4, 4)
+        self.port_end, self.peer_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.peer_end.setblocking(False)
+        self.port.attach(self.port_end.fileno(), memoryview(bytearray(1 << 12)), 1 << 12, 1 << 10, 4, 4)
         self.port.add_route("h1", ends.route)
 
     def close(self) -> None:
         self.port.detach()
-        self.ours.close(), self.theirs.close()
+        self.port_end.close(), self.peer_end.close()
 
-    def send(self, items: list, start: int = 0, blocked: int = 0) -> tuple[int, list]:
-        refused: list = []
-        return self.module.send_many((None, self.port), items, start, blocked, refused), refused
+    def send(self, items: list, start: int = 0, blocked_planes: int = 0) -> tuple[int, list]:
+        refusals: list = []
+        return self.module.send_many((None, self.port), items, start, blocked_planes, refusals), refusals
 
     def frames(self) -> list[bytes]:
-        found = []
+        frames = []
         with contextlib.suppress(BlockingIOError):
             while True:
-                found.append(self.theirs.recv(10_000))
-        return found
+                frames.append(self.peer_end.recv(10_000))
+        return frames
 
 
 @pytest.fixture
 def pipe(ends):
-    with contextlib.closing(Pipe(ends)) as made:
-        yield made
+    with contextlib.closing(Pipe(ends)) as open_pipe:
+        yield open_pipe
 
 
 def test_send_many__the_frames_that_build_makes(ends, pipe):
     items = [(1, "h1", record) for record in records(200, 11)]
-    for at in range(0, 200, 8):
-        assert pipe.send(items[: at + 8], at) == (at + 8, [])
-        assert pipe.frames() == [ends.port.build(ends.route, record) for _, _, record in items[at : at + 8]]
+    for start in range(0, 200, 8):
+        assert pipe.send(items[: start + 8], start) == (start + 8, [])
+        assert pipe.frames() == [ends.port.build(ends.route, record) for _, _, record in items[start : start + 8]]
     assert ends.port.take_counts()[0] == 200
 
 
 def test_send_many__what_the_kernel_takes_no_more_is_named_from_there_on(ends, pipe):
-    pipe.ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 15)
+    pipe.port_end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 15)
     items = [(1, "h1", record) for record in records(200, 12)]
-    went_on_at, refused = pipe.send(items)
-    taken = len(pipe.frames())
-    assert 0 < taken < went_on_at < 200
-    assert refused == [(number, errno.EAGAIN) for number in range(taken, went_on_at)]
-    assert ends.port.take_counts()[0] == taken
+    went_on_at, refusals = pipe.send(items)
+    sent_count = len(pipe.frames())
+    assert 0 < sent_count < went_on_at < 200
+    assert refusals == [(number, errno.EAGAIN) for number in range(sent_count, went_on_at)]
+    assert ends.port.take_counts()[0] == sent_count
 
 
 def test_send_many__stops_at_what_is_for_python(pipe):
-    good = [(1, "h1", record) for record in records(3, 13)]
+    items = [(1, "h1", record) for record in records(3, 13)]
     for odd in (
         (1, "h1", Nack(7, 0, 0, 46, 0, 9, 1, 0)),
-        (1, "h9", good[0][2]),
-        (0, "h1", good[0][2]),
-        (7, "h1", good[0][2]),
-        (-1, "h1", good[0][2]),
-        ("plane", "h1", good[0][2]),
-        (1, [], good[0][2]),
+        (1, "h9", items[0][2]),
+        (0, "h1", items[0][2]),
+        (7, "h1", items[0][2]),
+        (-1, "h1", items[0][2]),
+        ("plane", "h1", items[0][2]),
+        (1, [], items[0][2]),
         (1, "h1"),
         None,
     ):
         try:
-            assert pipe.send([*good, odd, *good]) == (3, [])
+            assert pipe.send([*items, odd, *items]) == (3, [])
         except TypeError:
-            assert odd in (("plane", "h1", good[0][2]), (1, [], good[0][2]))  # a bug of ours, not a packet
+            assert odd in (("plane", "h1", items[0][2]), (1, [], items[0][2]))  # a bug of ours, not a packet
         assert len(pipe.frames()) in (0, 3)
-    assert pipe.send(good, blocked=1 << 1) == (0, [])
+    assert pipe.send(items, blocked_planes=1 << 1) == (0, [])
     assert pipe.send([]) == (0, [])
     pipe.port.detach()
-    assert pipe.send(good) == (0, [])
+    assert pipe.send(items) == (0, [])
 
 
 def test_send_many__says_what_it_takes(pipe):
@@ -369,8 +369,8 @@ def test_an_allocation_that_fails__is_a_memory_error_and_the_next_frame_is_the_s
         frames = set(results_without_memory(lambda record=record: ends.port.build(ends.route, record)))
         assert MemoryError in frames and frames <= {MemoryError, frame}
         assert ends.port.build(ends.route, record) == frame
-        opened = list(results_without_memory(lambda frame=frame: ends.port.open(ends.arrived(frame))))
-        assert ends.port.open(ends.arrived(frame)) in opened and MemoryError in opened
+        results = list(results_without_memory(lambda frame=frame: ends.port.open(ends.arrived_frame(frame))))
+        assert ends.port.open(ends.arrived_frame(frame)) in results and MemoryError in results
 
 
 @SHORT_OF_MEMORY
@@ -390,14 +390,14 @@ def test_an_allocation_that_fails__sends_a_frame_once_or_says_so(ends, pipe):
         sent = pipe.frames()
         assert frames[: len(sent)] == sent and (result is MemoryError or (result, len(sent)) == ((40, []), 40))
         assert ends.port.take_counts()[0] == len(sent)
-    pipe.ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 15)
+    pipe.port_end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 15)
     for result in results_without_memory(lambda: pipe.send(items * 5)):
         assert result is MemoryError or result[1][0] == (len(pipe.frames()), errno.EAGAIN)
         pipe.frames()
     ends.port.take_counts()
     assert pipe.send(items) == (40, []) and pipe.frames() == frames
-    taken = [counts for counts in results_without_memory(ends.port.take_counts) if counts is not MemoryError]
-    assert len(taken) < 60 and taken[0] == (40, sum(map(len, frames)), 0, 0), "counts go when they have been taken"
+    results = [counts for counts in results_without_memory(ends.port.take_counts) if counts is not MemoryError]
+    assert len(results) < 60 and results[0] == (40, sum(map(len, frames)), 0, 0), "counts go when they have been taken"
 
 
 SLOT, SLOTS = 1 << 13, 4
@@ -406,38 +406,39 @@ SLOT, SLOTS = 1 << 13, 4
 @SHORT_OF_MEMORY
 def test_an_allocation_that_fails__loses_one_received_frame_at_most_and_the_ring_goes_on(ends):
     ring = bytearray(SLOT * SLOTS)
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
-    ends.port.attach(ours.fileno(), memoryview(ring), SLOT * SLOTS, SLOT, SLOTS, SLOTS)
+    port_end, peer_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    ends.port.attach(port_end.fileno(), memoryview(ring), SLOT * SLOTS, SLOT, SLOTS, SLOTS)
     rng = random.Random(7)
     sent = [a_write(rng), a_sack(rng), an_ack(rng), None]
-    frames = [b"something else" if record is None else ends.arrived(ends.python_frame(record)) for record in sent]
-    wanted = [(1, "h0", record) for record in sent[:3]] + [b"something else"]
+    frames = [b"something else" if record is None else ends.arrived_frame(ends.python_frame(record)) for record in sent]
+    expected_records = [(1, "h0", record) for record in sent[:3]] + [b"something else"]
 
     def fill():
-        for at, frame in enumerate(frames):
-            struct.pack_into("=IIIH", ring, at * SLOT, 1, len(frame), len(frame), 64)
-            ring[at * SLOT + 64 : at * SLOT + 64 + len(frame)] = frame
+        for slot, frame in enumerate(frames):
+            struct.pack_into("=IIIH", ring, slot * SLOT, 1, len(frame), len(frame), 64)
+            ring[slot * SLOT + 64 : slot * SLOT + 64 + len(frame)] = frame
 
     fill()
     received, lost = [], 0
     for result in results_without_memory(lambda: ends.port.receive(SLOTS, received, bytes)):
+        # The first call may have ended at the frame without memory: the second one takes those behind it
         ends.port.receive(SLOTS, received, bytes)
-        assert not any(ring[at * SLOT] for at in range(SLOTS))
-        assert [record for record in wanted if record in received] == received
-        assert len(received) >= len(wanted) - (result is MemoryError)
-        lost += len(wanted) - len(received)
+        assert not any(ring[slot * SLOT] for slot in range(SLOTS))
+        assert [record for record in expected_records if record in received] == received
+        assert len(received) >= len(expected_records) - (result is MemoryError)
+        lost += len(expected_records) - len(received)
         received.clear()
         fill()
     assert lost > 5 and result is None
     ends.port.detach()
-    ours.close(), theirs.close()
+    port_end.close(), peer_end.close()
 
 
 @SHORT_OF_MEMORY
 def test_an_allocation_that_fails__makes_no_half_port_or_route(ends):
     """Making an object without enough memory is an error, and what there was before is as it was."""
-    there, usid = ends.there, ends.decapsulation.own_usid
-    route = (there.ethernet, there.source, there.addressing.pair, there.destination)
+    capsule, usid = ends.capsule, ends.decapsulation.own_usid
+    route = (capsule.ethernet, capsule.source, capsule.addressing.pair, capsule.destination)
     port = {
         "plane": 1,
         "own_usid": usid,
@@ -460,6 +461,7 @@ def test_an_allocation_that_fails__makes_no_half_port_or_route(ends):
     }
     for name, call in calls.items():
         results = list(results_without_memory(call))
+        # The last try had enough memory; crc32 needs none
         assert results[-1] is not MemoryError, name
         assert name == "crc32" or MemoryError in results, name
         for result in results:

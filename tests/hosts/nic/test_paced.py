@@ -40,90 +40,90 @@ def port() -> PacedPort:
     return PacedPort(RATE, FRAME)
 
 
-def sent(paced: PacedPort, now: float) -> list[str]:
-    return [peer for peer, _ in paced.take(now)]
+def sent(paced_port: PacedPort, now: float) -> list[str]:
+    return [peer for peer, _ in paced_port.take(now)]
 
 
-def put(paced: PacedPort, name: str, now: float, control: bool = False, size: int = FRAME) -> bool:
-    return paced.put((name, None), size, control, now)
+def put(paced_port: PacedPort, name: str, now: float, control: bool = False, size: int = FRAME) -> bool:
+    return paced_port.put((name, None), size, control, now)
 
 
 def test_port__a_frame_leaves_when_its_last_bit_has():
-    paced = port()
-    assert put(paced, "a", 1.0)
-    assert paced.next_at == pytest.approx(1.008)
-    assert sent(paced, 1.005) == []
-    assert sent(paced, 1.006) == ["a"]  # a quarter of its time early
-    assert paced.next_at is None
+    paced_port = port()
+    assert put(paced_port, "a", 1.0)
+    assert paced_port.next_at == pytest.approx(1.008)
+    assert sent(paced_port, 1.005) == []
+    assert sent(paced_port, 1.006) == ["a"]  # a quarter of its time early
+    assert paced_port.next_at is None
 
 
 def test_port__serialises_and_keeps_the_rate_however_late_the_loop_is():
-    paced = port()
+    paced_port = port()
     for name in "abc":
-        put(paced, name, 0.0)
-    assert sent(paced, 0.0161) == ["a", "b"]
-    assert paced.next_at == pytest.approx(0.024)
-    put(paced, "d", 0.0231)
-    assert sent(paced, 0.1) == ["c", "d"]
-    put(paced, "e", 0.1)
-    assert paced.next_at == pytest.approx(0.108)
+        put(paced_port, name, 0.0)
+    assert sent(paced_port, 0.0161) == ["a", "b"]
+    assert paced_port.next_at == pytest.approx(0.024)
+    put(paced_port, "d", 0.0231)
+    assert sent(paced_port, 0.1) == ["c", "d"]
+    put(paced_port, "e", 0.1)
+    assert paced_port.next_at == pytest.approx(0.108)
 
 
 def test_port__what_left_early_still_takes_its_time():
-    paced = port()
-    put(paced, "a", 0.0)
-    assert sent(paced, 0.006) == ["a"]
-    put(paced, "b", 0.006)
-    assert paced.next_at == pytest.approx(0.016)
+    paced_port = port()
+    put(paced_port, "a", 0.0)
+    assert sent(paced_port, 0.006) == ["a"]
+    put(paced_port, "b", 0.006)
+    assert paced_port.next_at == pytest.approx(0.016)
 
 
 def test_port__a_short_frame_waits_for_no_wake_up_of_its_own():
-    paced = port()
-    put(paced, "sack", 1.0, control=True, size=FRAME // 4)
-    put(paced, "b", 1.0)
-    assert sent(paced, 1.0) == ["sack"]
-    assert paced.next_at == pytest.approx(1.010)  # it takes its time on the wire all the same
+    paced_port = port()
+    put(paced_port, "sack", 1.0, control=True, size=FRAME // 4)
+    put(paced_port, "b", 1.0)
+    assert sent(paced_port, 1.0) == ["sack"]
+    assert paced_port.next_at == pytest.approx(1.010)  # it takes its time on the wire all the same
 
 
 def test_port__control_goes_before_data_but_interrupts_no_frame():
-    paced = port()
+    paced_port = port()
     for name in "ab":
-        put(paced, name, 0.0)
-    put(paced, "sack", 0.001, control=True, size=100)
-    assert sent(paced, 1.0) == ["a", "sack", "b"]
+        put(paced_port, name, 0.0)
+    put(paced_port, "sack", 0.001, control=True, size=100)
+    assert sent(paced_port, 1.0) == ["a", "sack", "b"]
 
 
 def test_port__counts_what_left_late():
-    paced = port()
+    paced_port = port()
     for name in "ab":
-        put(paced, name, 0.0)
-    assert sent(paced, 0.0089) == ["a"]
-    assert (paced.frames, paced.late_frames) == (1, 0)
-    assert sent(paced, 0.026) == ["b"]
-    assert (paced.frames, paced.late_frames, paced.late_max_s) == (2, 1, pytest.approx(0.010))
+        put(paced_port, name, 0.0)
+    assert sent(paced_port, 0.0089) == ["a"]
+    assert (paced_port.frames, paced_port.late_frames) == (1, 0)
+    assert sent(paced_port, 0.026) == ["b"]
+    assert (paced_port.frames, paced_port.late_frames, paced_port.late_max_s) == (2, 1, pytest.approx(0.010))
 
 
 def test_port__room_is_the_ring_and_the_wire():
-    paced = port()
-    assert paced.room == DATA_RING + 1
+    paced_port = port()
+    assert paced_port.room == DATA_RING + 1
     for n in range(DATA_RING + 1):
-        put(paced, str(n), 0.0)
-    assert paced.room == 0 and paced.control_room == CONTROL_RING
-    assert put(paced, "probe", 0.0)  # something that has to take this port
-    assert paced.room == 0
-    sent(paced, 0.008)
-    assert paced.room == 0
-    sent(paced, 0.016)
-    assert paced.room == 1
+        put(paced_port, str(n), 0.0)
+    assert paced_port.room == 0 and paced_port.control_room == CONTROL_RING
+    assert put(paced_port, "probe", 0.0)  # something that has to take this port
+    assert paced_port.room == 0
+    sent(paced_port, 0.008)
+    assert paced_port.room == 0
+    sent(paced_port, 0.016)
+    assert paced_port.room == 1
 
 
 def test_port__queues_are_bounded():
-    paced = port()
-    assert sum(put(paced, "d", 0.0) for _ in range(200)) == 1 + DATA_MOST
-    assert sum(put(paced, "c", 0.0, control=True) for _ in range(500)) == CONTROL_RING
-    assert paced.control_room == 0
-    assert paced.clear() == 1 + DATA_MOST + CONTROL_RING
-    assert (paced.next_at, paced.room) == (None, DATA_RING + 1)
+    paced_port = port()
+    assert sum(put(paced_port, "d", 0.0) for _ in range(200)) == 1 + DATA_MOST
+    assert sum(put(paced_port, "c", 0.0, control=True) for _ in range(500)) == CONTROL_RING
+    assert paced_port.control_room == 0
+    assert paced_port.clear() == 1 + DATA_MOST + CONTROL_RING
+    assert (paced_port.next_at, paced_port.room) == (None, DATA_RING + 1)
 
 
 # ---- around a NIC -------------------------------------------------------------------------------------------
@@ -200,7 +200,7 @@ def test_nic__frames_wait_for_their_port():
 def test_nic__room_is_the_ports_at_every_time():
     rig = Rig({0: 10e6, 1: 10e6})
 
-    def expected() -> tuple[list[int], list[int]]:
+    def expected_room() -> tuple[list[int], list[int]]:
         ports = [rig.nic._paced_ports[plane] for plane in (0, 1)]
         data = [max(0, DATA_RING - len(p._data)) + (p._now_sending is None) for p in ports]
         return data, [CONTROL_RING - len(p._control) for p in ports]
@@ -208,12 +208,12 @@ def test_nic__room_is_the_ports_at_every_time():
     for step in range(40):
         for number in range(step % 5):
             rig.nic.send((step + number) % 2, "h2", SACK if number % 3 == 2 else a_write())
-            assert (rig.nic.room(), rig.nic.control_room()) == expected()
+            assert (rig.nic.room(), rig.nic.control_room()) == expected_room()
         rig.now += 0.0004
         rig.nic.flush()
-        assert (rig.nic.room(), rig.nic.control_room()) == expected()
+        assert (rig.nic.room(), rig.nic.control_room()) == expected_room()
     rig.nic.link_changed(1, LinkState(5, admin_up=True, carrier=False))
-    assert (rig.nic.room(), rig.nic.control_room()) == expected()
+    assert (rig.nic.room(), rig.nic.control_room()) == expected_room()
     rig.nic.set_rate(0, None)
     assert rig.nic.room() == [NO_LIMIT, DATA_RING + 1]
 
@@ -227,10 +227,10 @@ def test_nic__ports_without_a_rate_send_at_once():
 
 
 def test_nic__a_port_whose_frames_the_kernel_does_not_take_has_no_room():
-    for rates, others in (({0: 10e6, 1: 10e6}, DATA_RING + 1), ({}, NO_LIMIT)):
+    for rates, other_room in (({0: 10e6, 1: 10e6}, DATA_RING + 1), ({}, NO_LIMIT)):
         rig = Rig(rates)
         rig.wire.room = lambda: [0, NO_LIMIT]
-        assert rig.nic.room() == [0, others]
+        assert rig.nic.room() == [0, other_room]
         assert rig.nic.control_room() == [0, CONTROL_RING if rates else NO_LIMIT]
 
 
@@ -283,10 +283,10 @@ def test_inner_bytes__what_the_codec_makes(record):
 
 @pytest.fixture
 def alarm():
-    made = TimerFd()
-    yield made
-    made.close()
-    made.close()
+    timer = TimerFd()
+    yield timer
+    timer.close()
+    timer.close()
 
 
 def rings(alarm: TimerFd, timeout_s: float) -> bool:
@@ -310,8 +310,10 @@ def test_alarm__a_time_that_has_come_needs_none(alarm):
 
 
 def test_alarm__a_later_deadline_keeps_the_earlier_time(alarm, monkeypatch):
-    armed = []
-    monkeypatch.setattr(alarm, "_set", lambda at: (armed.append(at), setattr(alarm, "_armed_for", at)))
+    armed_times = []
+    monkeypatch.setattr(
+        alarm, "_set", lambda deadline: (armed_times.append(deadline), setattr(alarm, "_armed_for", deadline))
+    )
     alarm.wait(20.0, 10.0)
     alarm.wait(30.0, 11.0)  # rings at 20, nothing to do then
     alarm.wait(15.0, 12.0)
@@ -319,4 +321,4 @@ def test_alarm__a_later_deadline_keeps_the_earlier_time(alarm, monkeypatch):
     alarm.wait(None, 17.0)  # as above
     alarm.wait(None, 31.0)
     alarm.wait(None, 32.0)
-    assert armed == [20.0, 15.0, 30.0, 0.0]
+    assert armed_times == [20.0, 15.0, 30.0, 0.0]

@@ -1,4 +1,4 @@
-"""QPNs: the kernel's filter by them, run by hand on frames and on a real socket, and which ones an endpoint gives."""
+"""QPNs: the kernel's filter, run by hand on frames and on a real socket; the QPNs of an endpoint."""
 
 from __future__ import annotations
 
@@ -18,33 +18,34 @@ from tests.hosts.engine.engine_pair import MTU, Pair
 
 def run(code: bytes, frame: bytes) -> bool:
     """Return whether a classic BPF program accepts a frame, run as the kernel does."""
-    at, a, x = 0, 0, 0
+    index, a, x = 0, 0, 0
     while True:
-        what, true, false, k = struct.unpack_from("=HBBI", code, at * 8)
-        at += 1
-        if what == 0x80:
+        opcode, jump_true, jump_false, k = struct.unpack_from("=HBBI", code, index * 8)
+        index += 1
+        if opcode == 0x80:
             a = len(frame)
-        elif what == 0x30:
+        elif opcode == 0x30:
             a = frame[k]
-        elif what == 0x40:
+        elif opcode == 0x40:
             if x + k + 4 > len(frame):
                 return False
             a = int.from_bytes(frame[x + k : x + k + 4], "big")
-        elif what == 0x01:
+        elif opcode == 0x01:
             x = k
-        elif what == 0x07:
+        elif opcode == 0x07:
             x = a
-        elif what == 0x04:
+        elif opcode == 0x04:
             a += k
-        elif what == 0x64:
+        elif opcode == 0x64:
             a <<= k
-        elif what == 0x54:
+        elif opcode == 0x54:
             a &= k
-        elif what == 0x06:
+        elif opcode == 0x06:
             return bool(k)
         else:
-            holds = {0x15: a == k, 0x25: a > k, 0x35: a >= k}[what]
-            at += true if holds else false
+            # A jump: JEQ, JGT or JGE of the accumulator and a constant
+            holds = {0x15: a == k, 0x25: a > k, 0x35: a >= k}[opcode]
+            index += jump_true if holds else jump_false
 
 
 def frame(qpn: int, length: int = 158, next_header: int = 41) -> bytes:
@@ -102,20 +103,20 @@ def test_keep__the_kernel_agrees():
     try:
         for name in names:
             subprocess.run(["ip", "link", "set", name, "addrgenmode", "none", "up"], check=True)
-            opened = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
-            sockets.append(opened)
-            opened.settimeout(10.0)
+            packet_socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
+            sockets.append(packet_socket)
+            packet_socket.settimeout(10.0)
         wait_until_up(*names)
         keep(sockets[1].fileno(), range(0x10000, 0x20000), outer=True)
-        for opened, name in zip(sockets, names, strict=True):
-            opened.bind((name, 0x86DD))
+        for packet_socket, name in zip(sockets, names, strict=True):
+            packet_socket.bind((name, 0x86DD))
         for qpn in (5, 0x10001, 0x20000, 2, 0x1FFFF):
             sockets[0].send(frame(qpn))
         got = [int.from_bytes(sockets[1].recv(2000)[107:110], "big") for _ in range(3)]
         assert got == [0x10001, 2, 0x1FFFF]
     finally:
-        for opened in sockets:
-            opened.close()
+        for packet_socket in sockets:
+            packet_socket.close()
         subprocess.run(["ip", "link", "del", names[0]], check=True)
 
 
@@ -144,13 +145,13 @@ def test_qpns__count_from_the_one_named():
 
 def test_qpns__come_back_as_late_as_they_can():
     end = Endpoint("h0", planes=1, seed=1, qpns=range(3, 13))
-    kept, seen = end.create_qp(), []
+    live_qp, qpns = end.create_qp(), []
     for _ in range(9):
         qp = end.create_qp()
-        seen.append(qp.qpn)
+        qpns.append(qp.qpn)
         end.destroy_qp(qp.qpn)
-    assert sorted((*seen, kept.qpn)) == list(range(3, 13))
-    assert end.create_qp().qpn == seen[0]
+    assert sorted((*qpns, live_qp.qpn)) == list(range(3, 13))
+    assert end.create_qp().qpn == qpns[0]
     while len(end._qps) < 10:
         end.create_qp()
     with pytest.raises(LocalError, match="all 10 QPNs are in use"):
@@ -162,13 +163,13 @@ def test_packets__of_an_earlier_life_are_dropped_and_counted():
     pair = Pair(psn=0)
     pair.write(pair.bytes(4 * MTU))
     pair.flush()
-    late = [line.packet for line in pair.sent()]
-    again = Endpoint("b", planes=2, seed=77)
+    late_packets = [line.packet for line in pair.sent()]
+    restarted_endpoint = Endpoint("b", planes=2, seed=77)
     memory = bytearray(1 << 16)
-    again.register(memory, va=pair.region.va)
-    qp = again.create_qp()
+    restarted_endpoint.register(memory, va=pair.region.va)
+    qp = restarted_endpoint.create_qp()
     qp.connect("a", pair.a.qp.attributes(), pair.evs, 1.0)
-    for packet in late:
-        again.receive(packet, 0, "a", 1.0)
-    assert qp.qpn != pair.b.qp.qpn and again.unclaimed_packets == len(late) > 0
+    for packet in late_packets:
+        restarted_endpoint.receive(packet, 0, "a", 1.0)
+    assert qp.qpn != pair.b.qp.qpn and restarted_endpoint.unclaimed_packets == len(late_packets) > 0
     assert qp.counters.packets_received == qp.counters.nacks_sent == 0 and not any(memory)

@@ -30,9 +30,9 @@ def test_size__anything_else_says_what_would_do(text):
 @given(st.text(max_size=8))
 def test_options__no_text_gives_a_traceback(text):
     for kind in (common.size_type, common.count_type, common.seconds_type):
-        with may_raise(typer.BadParameter) as refused:
+        with may_raise(typer.BadParameter) as errors:
             assert kind(text) > 0
-        assert all("give " in str(error) for error in refused)
+        assert all("give " in str(error) for error in errors)
 
 
 def test_all_sizes__large_ones_are_written_fewer_times():
@@ -44,7 +44,7 @@ def test_all_sizes__large_ones_are_written_fewer_times():
     assert "iterations" not in replace(options, duration_s=2.0).fields()
 
 
-FULL = "--from h0 h2 -s 4K -D 1.5 --warm-up 0 -m 2048 --rocev2 -q 2 -t 9 -b -i 0.5 --json"
+FULL_COMMAND = "--from h0 h2 -s 4K -D 1.5 --warm-up 0 -m 2048 --rocev2 -q 2 -t 9 -b -i 0.5 --json"
 FIELDS = {
     "peer": "h2", "sizes": [4096], "warm_up": 0, "transport": "rocev2", "duration_s": 1.5, "pmtu": 2048, "qps": 2,
     "bidirectional": True, "depth": 9, "interval_s": 0.5,
@@ -52,32 +52,36 @@ FIELDS = {
 PLAIN = {"peer": "h2", "sizes": [65536], "warm_up": 8, "transport": "mrc", "iterations": [1000], "qps": 1}
 
 
-@pytest.mark.parametrize(("argv", "fields"), [(FULL, FIELDS), ("h2 --host h0", {**PLAIN, "bidirectional": False})])
+@pytest.mark.parametrize(
+    ("argv", "fields"), [(FULL_COMMAND, FIELDS), ("h2 --host h0", {**PLAIN, "bidirectional": False})]
+)
 def test_options__reach_the_agent(run_dir, monkeypatch, argv, fields):
-    asked = []
+    requests = []
 
-    def conduct(place, op, fields, *_):
-        asked.append((place.host.name, op, fields))
+    def conduct(measuring_host, op, fields, *_):
+        requests.append((measuring_host.host.name, op, fields))
         return {"state": "done", "error": None}
 
     monkeypatch.setattr(common, "conduct", conduct)
     assert write_bw.main(argv.split()) == common.OK
-    assert asked == [("h0", "write_bw", fields)]
+    assert requests == [("h0", "write_bw", fields)]
 
 
 @pytest.mark.parametrize("argv", [[], ["h2", "h1"], ["h2", "--nonsense"], ["h2", "-n", "0"], ["h2", "-s", "64KB"]])
 def test_options__a_wrong_command_line_is_one_line(argv, capsys):
     assert write_lat.main(argv) == common.WRONG
-    said = capsys.readouterr().err
-    assert said.startswith("mrc-write-lat: error: ") and "`mrc-write-lat --help`" in said and said.count("\n") == 1
+    output = capsys.readouterr().err
+    assert (
+        output.startswith("mrc-write-lat: error: ") and "`mrc-write-lat --help`" in output and output.count("\n") == 1
+    )
 
 
 @pytest.mark.parametrize("tool", TOOLS)
 def test_help__has_examples(tool, capsys):
     for option in ("--help", "-h"):
         assert TOOLS[tool].main([option]) == common.OK
-        said = capsys.readouterr().out
-        assert f"Usage: {tool} [OPTIONS]" in said and f"{tool} " in said.partition("Examples:")[2]
+        output = capsys.readouterr().out
+        assert f"Usage: {tool} [OPTIONS]" in output and f"{tool} " in output.partition("Examples:")[2]
 
 
 def test_run_dir__is_that_of_the_fabric(monkeypatch):
@@ -92,15 +96,15 @@ def test_run_dir__is_that_of_the_fabric(monkeypatch):
 def test_errors__no_fabric_is_one_line_with_the_cure(tool, tmp_path, capsys):
     peer = [] if tool == "mrc-stat" else ["h2"]
     assert TOOLS[tool].main([*peer, "--run-dir", str(tmp_path)]) == common.WRONG
-    said = capsys.readouterr().err
-    assert said == (
+    output = capsys.readouterr().err
+    assert output == (
         f"{tool}: error: no fabric is running in {tmp_path} (no plan.json there): start one with `mrc up`, "
         "or name its run folder with MRC_RUN_DIR or --run-dir\n"
     )
 
 
 @pytest.mark.parametrize(
-    ("argv", "host", "said"),
+    ("argv", "host", "message"),
     [
         (["h2"], None, "from which host? Inside one it is known"),
         (["h2"], "h9", "no host 'h9' (has: h0, h1, h2, h3)"),
@@ -113,12 +117,12 @@ def test_errors__no_fabric_is_one_line_with_the_cure(tool, tmp_path, capsys):
         (["h2", "-i", "0.001"], "h0", "-i 0.001: at least 0.05 s"),
     ],
 )
-def test_errors__name_cause_and_cure(run_dir, monkeypatch, capsys, argv, host, said):
+def test_errors__name_cause_and_cure(run_dir, monkeypatch, capsys, argv, host, message):
     if host is not None:
         monkeypatch.setenv("MRC_HOST", host)
     assert write_bw.main(argv) == common.WRONG
-    told = capsys.readouterr().err
-    assert said in told and told.count("\n") == 1
+    output = capsys.readouterr().err
+    assert message in output and output.count("\n") == 1
 
 
 def test_errors__a_plan_that_is_none(run_dir, capsys):

@@ -15,6 +15,7 @@ def test_ping__golden():
     assert reports[0x0101].address == "fcbb:bb00:2100:1101:2101:3100::"
     for rtt_s in (0.001, 0.003, None, None):
         reports[0].count({"rtt_s": rtt_s, "out": rtt_s is not None, "port_up": True})
+    # Three kinds of loss: of the answer, of the probe, and with the own port down
     for _ in range(4):
         reports[1].count({"rtt_s": None, "out": True, "port_up": True})
         reports[0x0100].count({"rtt_s": None, "out": False, "port_up": True})
@@ -27,7 +28,12 @@ def test_ping__golden():
         "0x0101  1/1   fcbb:bb00:2100:1101:2101:3100::     4    0     0  100%  out lost (port down)  p1-t1-1",
         "4 paths, 2 lost out, 1 lost back; 16 probes sent, 2 came back, 87.5% lost",
     ]
-    told = reports[0].to_json()
-    assert (told["out_lost"], told["rtt_avg_ms"], told["path"][1]) == (False, 2.0, "p0-t0-0")
-    told = reports[1].to_json()
-    assert (told["out_lost"], told["back_lost"], told["out"], told["back"]) == (False, True, 4, 0)
+    path_report = reports[0].to_json()
+    assert (path_report["out_lost"], path_report["rtt_avg_ms"], path_report["path"][1]) == (False, 2.0, "p0-t0-0")
+    path_report = reports[1].to_json()
+    assert (path_report["out_lost"], path_report["back_lost"], path_report["out"], path_report["back"]) == (
+        False,
+        True,
+        4,
+        0,
+    )

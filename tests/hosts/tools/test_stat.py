@@ -33,15 +33,17 @@ def test_stat__golden_with_rates_from_the_second_look_on():
 
 
 def test_stat__says_when_the_machine_is_too_busy():
-    said = status(10.0, 1000)
-    said["ports"]["0"]["pacing"] = {"rate_bps": 1e7, "frames": 1000, "late": 30, "late_max_s": 0.0123}
-    seen = stat.add_rates(stat.sample(said), None)
-    lines = stat.text(seen, evs=False, plan=PLAN, style=Style()).splitlines()
+    host_status = status(10.0, 1000)
+    host_status["ports"]["0"]["pacing"] = {"rate_bps": 1e7, "frames": 1000, "late": 30, "late_max_s": 0.0123}
+    sample = stat.add_rates(stat.sample(host_status), None)
+    lines = stat.text(sample, evs=False, plan=PLAN, style=Style()).splitlines()
     assert lines[4] == ("  machine too busy for these rates: 30 of 1000 frames left 2 ms late or more, up to 12 ms")
-    said["ports"]["0"]["pacing"]["late"] = 10
+    host_status["ports"]["0"]["pacing"]["late"] = 10
     assert not any(
         "busy" in line
-        for line in stat.text(stat.add_rates(stat.sample(said), None), evs=False, plan=PLAN, style=Style()).splitlines()
+        for line in stat.text(
+            stat.add_rates(stat.sample(host_status), None), evs=False, plan=PLAN, style=Style()
+        ).splitlines()
     )
 
 

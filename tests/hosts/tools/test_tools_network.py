@@ -28,18 +28,18 @@ pytestmark = [
 
 @pytest.fixture
 def wire(tmp_path):
-    with contextlib.closing(Wire(tmp_path / "run")) as made:
-        yield made
+    with contextlib.closing(Wire(tmp_path / "run")) as network:
+        yield network
 
 
 class Test:
-    """A test asked of an agent: `begun`, then its events one by one."""
+    """A test asked of an agent: `answer`, then its events one by one."""
 
     __test__ = False
 
     def __init__(self, agent: AgentClient, op: str, **fields) -> None:
         self._client = JsonlClient(agent.path)
-        self.begun = self._client.request(op, peer="h1", timeout_s=TIMEOUT_S, **fields)
+        self.answer = self._client.request(op, peer="h1", timeout_s=TIMEOUT_S, **fields)
         self._watch = Watch(self._client)
 
     def next(self) -> dict:
@@ -47,7 +47,7 @@ class Test:
         assert event is not None
         return event
 
-    def rest(self) -> list[dict]:
+    def remaining_events(self) -> list[dict]:
         """All events to the end of the test."""
         events = [self.next()]
         while events[-1]["event"] != "end":
@@ -75,25 +75,25 @@ def wait_until_nothing_left(agent: AgentClient) -> None:
 
 def test_write_bw__table_json_and_nothing_left(wire, capsys, tmp_path):
     wire.switches()
-    where = ["--run-dir", str(wire.run_dir), "--from", "h0", "h1"]
+    host_options = ["--run-dir", str(wire.run_dir), "--from", "h0", "h1"]
     with wire.agent("h0") as h0, wire.agent("h1") as h1:
         file = tmp_path / "out.json"
         options = ["-s", "64K", "-n", "40", "-q", "2", "-b", "--json", "--out_json", "--out_json_file", str(file)]
-        assert write_bw.main([*where, *options]) == 0
-        told = json.loads(capsys.readouterr().out)
-        (result,) = told["results"]
+        assert write_bw.main([*host_options, *options]) == 0
+        document = json.loads(capsys.readouterr().out)
+        (result,) = document["results"]
         perftest = json.loads(file.read_text())
         assert (perftest["test_info"]["Number_of_qps"], perftest["results"]["n_iterations"]) == (2, 80)
-        summed = result["bw_average_bps"] + result["reverse"]["bw_average_bps"]
-        assert perftest["results"]["BW_average"] == pytest.approx(summed / 8 / 2**20, rel=0.01)
-        assert (result["writes"], result["reverse"]["writes"], len(told["qps"])) == (80, 80, 2)
+        total_bps = result["bw_average_bps"] + result["reverse"]["bw_average_bps"]
+        assert perftest["results"]["BW_average"] == pytest.approx(total_bps / 8 / 2**20, rel=0.01)
+        assert (result["writes"], result["reverse"]["writes"], len(document["qps"])) == (80, 80, 2)
         assert result["bw_peak_bps"] >= result["bw_average_bps"] > 0
         assert sum(result["plane_packets"]) == 80 * 16 + result["retransmitted"]
         assert all(rate > 0 for rate in result["plane_bps"])
         assert_nothing_left(h0, h1)
-        assert write_bw.main([*where, "-D", "0.4", "-i", "0.1"]) == 0
-        said = capsys.readouterr().out
-        assert said.count(" Mb/s   retrans ") >= 2 and "BW average[Mb/s]" in said
+        assert write_bw.main([*host_options, "-D", "0.4", "-i", "0.1"]) == 0
+        output = capsys.readouterr().out
+        assert output.count(" Mb/s   retrans ") >= 2 and "BW average[Mb/s]" in output
         assert_nothing_left(h0, h1)
 
 
@@ -102,7 +102,7 @@ def test_write_bw__every_size_on_the_same_qps(wire):
     with wire.agent("h0") as h0, wire.agent("h1") as h1:
         sizes = [1, 2, 4095, 4096, 4097, 1 << 20]
         test = Test(h0, "write_bw", sizes=sizes, iterations=[3] * 6, depth=2)
-        results = [event for event in test.rest() if event["event"] == "result"]
+        results = [event for event in test.remaining_events() if event["event"] == "result"]
         assert [(result["bytes"], result["writes"]) for result in results] == [(size, 3) for size in sizes]
         assert_nothing_left(h0, h1)
         test.close()
@@ -111,11 +111,11 @@ def test_write_bw__every_size_on_the_same_qps(wire):
 @pytest.mark.parametrize("transport", ["mrc", "rocev2"])
 def test_transport__both_carry_every_tool(wire, capsys, transport):
     wire.switches()
-    where = ["--run-dir", str(wire.run_dir), "--from", "h0", "h1", "--transport", transport, "--json"]
+    host_options = ["--run-dir", str(wire.run_dir), "--from", "h0", "h1", "--transport", transport, "--json"]
     with wire.agent("h0") as h0, wire.agent("h1") as h1:
-        assert write_bw.main([*where, "-n", "10"]) == 0
+        assert write_bw.main([*host_options, "-n", "10"]) == 0
         assert json.loads(capsys.readouterr().out)["transport"] == transport
-        assert write_lat.main([*where, "-n", "10"]) == 0
+        assert write_lat.main([*host_options, "-n", "10"]) == 0
         (result,) = json.loads(capsys.readouterr().out)["results"]
         assert 0 < result["t_min_us"] <= result["t_typical_us"] <= result["p99_us"] <= result["t_max_us"]
         assert_nothing_left(h0, h1)
@@ -127,7 +127,7 @@ def test_ping__a_dead_path_and_a_port_down(wire, capsys):
     with wire.agent("h0") as h0, wire.agent("h1"):
         assert ping.main(command) == 0
         assert "4 paths, 0 lost out, 0 lost back; 8 probes sent, 8 came back, 0.0% lost" in capsys.readouterr().out
-        wire.tell(switches, "cut 1 0")
+        wire.command_switches(switches, "cut 1 0")
         assert ping.main([*command, "--json"]) == 1
         paths = json.loads(capsys.readouterr().out)["paths"]
         assert [path["ev"] for path in paths if path["out_lost"]] == [0x0100]
@@ -136,8 +136,8 @@ def test_ping__a_dead_path_and_a_port_down(wire, capsys):
             wire.link("h0", 0, "down")
             events.wait_for("port", timeout_s=TIMEOUT_S, up=False)
         assert ping.main(command) == 1
-        said = capsys.readouterr().out
-        assert said.count("out lost (port down)") == 2 and "4 paths, 3 lost out, 0 lost back" in said
+        output = capsys.readouterr().out
+        assert output.count("out lost (port down)") == 2 and "4 paths, 3 lost out, 0 lost back" in output
 
 
 def test_ctrl_c__tells_what_was_measured_and_leaves_nothing(wire):
@@ -185,7 +185,7 @@ def test_peer_that_dies__is_told_and_our_end_is_released(wire):
         test = Test(h0, "write_bw", sizes=[65536], duration_s=600.0, interval_s=0.05)
         test.next()
         wire.processes[-1].kill()
-        end = test.rest()[-1]
+        end = test.remaining_events()[-1]
         assert end["state"] == "failed" and end["error"].startswith("h1: its agent ")
         assert_nothing_left(h0)
         test.close()
@@ -199,34 +199,34 @@ def test_stop_work__and_a_connection_has_one_test_at_a_time(wire):
         test = Test(h0, "write_lat", sizes=[2, 4], duration_s=600.0)
         with pytest.raises(JsonlPeerError, match="has a test running"):
             test._client.request("write_lat", peer="h1", sizes=[2], iterations=[1])
-        h0.call("stop_work", work=test.begun["work"])
-        *_, end = test.rest()
+        h0.call("stop_work", work=test.answer["work"])
+        *_, end = test.remaining_events()
         assert end["state"] == "stopped"
         assert_nothing_left(h0, h1)
-        h0.call("stop_work", work=test.begun["work"])  # it has ended: no harm
-        again = test._client.request("write_lat", peer="h1", sizes=[2], iterations=[1])
-        assert again["work"] != test.begun["work"] and test.rest()[-1]["state"] == "done"
+        h0.call("stop_work", work=test.answer["work"])  # it has ended: no harm
+        next_answer = test._client.request("write_lat", peer="h1", sizes=[2], iterations=[1])
+        assert next_answer["work"] != test.answer["work"] and test.remaining_events()[-1]["state"] == "done"
 
 
 def test_close_qp__closes_the_other_end_too(wire):
     with wire.agent("h0") as h0, wire.agent("h1") as h1:
-        mine, theirs = h0.call("create_qp", peer="h1"), h1.call("create_qp", peer="h0")
-        h1.call("connect_qp", qpn=theirs["qpn"], remote=mine["attributes"])
-        h0.call("connect_qp", qpn=mine["qpn"], remote=theirs["attributes"])
-        with pytest.raises(AgentError, match=f"QP {theirs['qpn']} is not connected to QP 77 of h0"):
-            h1.call("close_qp", qpn=theirs["qpn"], peer="h0", remote_qpn=77)
-        assert h0.call("close_qp", qpn=mine["qpn"])["remote_error"] is None
+        local_qp, remote_qp = h0.call("create_qp", peer="h1"), h1.call("create_qp", peer="h0")
+        h1.call("connect_qp", qpn=remote_qp["qpn"], remote=local_qp["attributes"])
+        h0.call("connect_qp", qpn=local_qp["qpn"], remote=remote_qp["attributes"])
+        with pytest.raises(AgentError, match=f"QP {remote_qp['qpn']} is not connected to QP 77 of h0"):
+            h1.call("close_qp", qpn=remote_qp["qpn"], peer="h0", remote_qpn=77)
+        assert h0.call("close_qp", qpn=local_qp["qpn"])["remote_error"] is None
         assert_nothing_left(h0, h1)
-        mine, theirs = h0.call("create_qp", peer="h1"), h1.call("create_qp", peer="h0")
-        h0.call("connect_qp", qpn=mine["qpn"], remote=theirs["attributes"])
-        h1.call("close_qp", qpn=theirs["qpn"])
-        assert "no QP" in h0.call("close_qp", qpn=mine["qpn"])["remote_error"]
+        local_qp, remote_qp = h0.call("create_qp", peer="h1"), h1.call("create_qp", peer="h0")
+        h0.call("connect_qp", qpn=local_qp["qpn"], remote=remote_qp["attributes"])
+        h1.call("close_qp", qpn=remote_qp["qpn"])
+        assert "no QP" in h0.call("close_qp", qpn=local_qp["qpn"])["remote_error"]
         assert_nothing_left(h0)
 
 
 def test_requests__bad_ones_are_refused_and_leave_nothing(wire):
     wire.switches()
-    good = {"peer": "h1", "sizes": [64], "iterations": [1]}
+    valid_fields = {"peer": "h1", "sizes": [64], "iterations": [1]}
     cases = {
         "no host 'h9' (has: h0, h1)": {"peer": "h9"},
         "h0 is this host": {"peer": "h0"},
@@ -236,10 +236,10 @@ def test_requests__bad_ones_are_refused_and_leave_nothing(wire):
         "256 QPs of 268435456 bytes: at most": {"qps": 256, "sizes": [1 << 28]},
     }
     with wire.agent("h0") as h0, wire.agent("h1") as h1:
-        for said, fields in cases.items():
+        for message, fields in cases.items():
             with pytest.raises(AgentError) as caught:
-                h0.call("write_bw", **{**good, **fields})
-            assert said in str(caught.value)
+                h0.call("write_bw", **{**valid_fields, **fields})
+            assert message in str(caught.value)
         with pytest.raises(AgentError, match="QP 3 was not made for this client"):
             h0.call("run_writes", qpns=[3], stride=64, remote_va=0, rkey=0, sizes=[64], iterations=[1])
         nonsense = [None, True, -1, 1 << 70, 1e300, "", "x", [], [[]], {}, [None]]
@@ -256,13 +256,17 @@ def test_stat__shows_a_test_that_runs(wire, capsys):
     with wire.agent("h0") as h0, wire.agent("h1"):
         test = Test(h0, "write_bw", sizes=[65536], duration_s=600.0, interval_s=0.05)
         test.next()
-        where = ["--run-dir", str(wire.run_dir)]
-        assert stat.main([*where, "h0", "-i", "0.2", "-c", "2", "--json"]) == 0
-        looks = [json.loads(line)["hosts"][0] for line in capsys.readouterr().out.splitlines()]
-        (qp,) = looks[1]["qps"]
-        assert looks[0]["qps"][0]["tx_bps"] is None and qp["tx_bps"] > 0 and qp["peer"] == "h1"
+        folder_options = ["--run-dir", str(wire.run_dir)]
+        assert stat.main([*folder_options, "h0", "-i", "0.2", "-c", "2", "--json"]) == 0
+        samples = [json.loads(line)["hosts"][0] for line in capsys.readouterr().out.splitlines()]
+        (qp,) = samples[1]["qps"]
+        assert samples[0]["qps"][0]["tx_bps"] is None and qp["tx_bps"] > 0 and qp["peer"] == "h1"
         assert sum(qp["ev_states"].values()) == 4
-        assert len(PLAN.hosts) == 2 and stat.main([*where, "-e"]) == 0
-        said = capsys.readouterr().out
-        assert "h0: fast NIC" in said and "h1: fast NIC" in said and re.search("0x0101  1 +(good|skip) +active", said)
+        assert len(PLAN.hosts) == 2 and stat.main([*folder_options, "-e"]) == 0
+        output = capsys.readouterr().out
+        assert (
+            "h0: fast NIC" in output
+            and "h1: fast NIC" in output
+            and re.search("0x0101  1 +(good|skip) +active", output)
+        )
         test.close()

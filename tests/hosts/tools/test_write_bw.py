@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 
 from mrc_testbed.hosts.tools import write_bw
-from tests.hosts.tools.tool_results import BEGUN, RESULT, rule
+from tests.hosts.tools.tool_results import RESULT, START_ANSWER, rule
 
 
 def test_write_bw__golden(capsys):
     output = write_bw.Output(as_json=False)
-    output.begin(BEGUN)
+    output.begin(START_ANSWER)
     interval = {"from_s": 0.0, "to_s": 1.0, "writes": 760, "bw_bps": 398.4e6, "received_bps": 0.0, "retransmitted": 1}
     output.event({"event": "interval", **interval, "plane_bps": [199e6, 200e6]})
     output.event(dict(RESULT))
@@ -33,7 +33,7 @@ def test_write_bw__golden(capsys):
 
 def test_write_bw__both_directions_are_added_up(capsys):
     output = write_bw.Output(as_json=False)
-    output.begin({**BEGUN, "bidirectional": True})
+    output.begin({**START_ANSWER, "bidirectional": True})
     output.event({**RESULT, "reverse": {**RESULT, "bw_average_bps": 100e6, "plane_bps": [1e6, 2e6]}})
     lines = capsys.readouterr().out.splitlines()
     assert lines[-3:] == [
@@ -44,8 +44,8 @@ def test_write_bw__both_directions_are_added_up(capsys):
 
 
 def test_write_bw__nothing_measured(capsys):
-    nothing = {"writes": 0, "bw_peak_bps": None, "bw_average_bps": None, "msg_rate_pps": None, "plane_bps": []}
-    assert write_bw.row({**RESULT, **nothing}).split() == [
+    empty_counts = {"writes": 0, "bw_peak_bps": None, "bw_average_bps": None, "msg_rate_pps": None, "plane_bps": []}
+    assert write_bw.row({**RESULT, **empty_counts}).split() == [
         *("65536", "0", "-", "-", "-", "2", "5", "7"),
         "planes[Mb/s]",
         "-",
@@ -54,9 +54,9 @@ def test_write_bw__nothing_measured(capsys):
 
 def test_write_bw__json(capsys):
     output = write_bw.Output(as_json=True)
-    output.begin(BEGUN)
+    output.begin(START_ANSWER)
     output.event(dict(RESULT))
     output.end({"state": "done", "error": None})
-    said = json.loads(capsys.readouterr().out)
-    assert (said["schema"], said["state"], said["host"]) == ("mrc-write-bw/1", "done", "h0")
-    assert said["results"] == [{key: value for key, value in RESULT.items() if key != "event"}]
+    document = json.loads(capsys.readouterr().out)
+    assert (document["schema"], document["state"], document["host"]) == ("mrc-write-bw/1", "done", "h0")
+    assert document["results"] == [{key: value for key, value in RESULT.items() if key != "event"}]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from mrc_testbed.hosts.tools import write_lat
 from mrc_testbed.hosts.traffic.statistics import latency_summary
-from tests.hosts.tools.tool_results import BEGUN, rule
+from tests.hosts.tools.tool_results import START_ANSWER, rule
 
 
 def test_write_lat__golden():
     times = latency_summary([300e-6, 400e-6, 500e-6])
-    assert write_lat.header(BEGUN).splitlines()[1:] == [
+    assert write_lat.header(START_ANSWER).splitlines()[1:] == [
         "MRC write latency, posting to completion, in microseconds: h0 to h2",
         " Transport : mrc                  Path MTU  : 4096 bytes",
         " QPN local : 0x000003             QPN remote: 0x001234",

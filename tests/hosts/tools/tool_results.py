@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-BEGUN = {
+START_ANSWER = {
     "work": 1, "host": "h0", "peer": "h2", "transport": "mrc", "pmtu_bytes": 4096, "planes": 2, "evs": 4,
     "bidirectional": False, "depth": [128, 2], "qps": [{"qpn": 3, "remote_qpn": 0x1234}],
 }  # fmt: skip

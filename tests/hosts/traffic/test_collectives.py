@@ -24,26 +24,27 @@ from mrc_testbed.hosts.traffic.collectives import (
 
 def options_of(count: int, seed: int = 1) -> CollectiveOptions:
     """Groups of equal size, and experts that are not alike."""
-    size = random.Random(seed).choice([one for one in range(1, count + 1) if count % one == 0])
+    size = random.Random(seed).choice([divisor for divisor in range(1, count + 1) if count % divisor == 0])
     groups = tuple(r // size for r in range(count))
     return CollectiveOptions(groups, 2 * count, 1.2, bool(seed % 2), at_once=seed % 3)
 
 
 def run(
-    ranks: list[Rank], iterations: int, dice: random.Random, seen: list[tuple[int, Send]] | None = None
+    ranks: list[Rank], iterations: int, dice: random.Random, sent_writes: list[tuple[int, Send]] | None = None
 ) -> list[int]:
     """Deliver sends in random order; return the wrong elements.
 
-    Between two ranks they arrive in order, as a QP completes them. `seen` gets the sender and each of its writes.
+    Between two ranks they arrive in order, as a QP completes them. `sent_writes` gets the sender and each of its
+    writes.
     """
-    wrong: list[int] = []
+    wrong_counts: list[int] = []
     wires: dict[tuple[int, int], list[tuple[int, Send, np.ndarray]]] = {}
 
     def post(rank: Rank, sends: list[Send]) -> None:
         for send in sends:
             data = rank.regions[send.region][send.start : send.start + send.count].copy()
-            if seen is not None:
-                seen.append((rank.rank, send))
+            if sent_writes is not None:
+                sent_writes.append((rank.rank, send))
             wires.setdefault((rank.rank, send.peer), []).append((rank.iteration, send, data))
 
     def under_way(rank: Rank) -> bool:
@@ -51,7 +52,7 @@ def run(
 
     def settle(rank: Rank) -> None:
         while rank.done and rank.iteration >= 0 and not (rank.follows_sends and under_way(rank)):
-            wrong.append(rank.wrong())
+            wrong_counts.append(rank.wrong())
             if rank.iteration + 1 == iterations:
                 return
             post(rank, rank.start(rank.iteration + 1))
@@ -61,8 +62,8 @@ def run(
     for rank in order:  # some begin when others have sent already
         post(rank, rank.start(0))
         settle(rank)
-    while busy := [key for key, queue in wires.items() if queue]:
-        key = dice.choice(busy)
+    while open_wires := [key for key, queue in wires.items() if queue]:
+        key = dice.choice(open_wires)
         iteration, send, data = wires[key].pop(0)
         target = ranks[key[1]]
         target.regions[send.to_region][send.at : send.at + send.count] = data
@@ -72,7 +73,7 @@ def run(
             post(ranks[key[0]], ranks[key[0]].sent(send))
             settle(ranks[key[0]])
         settle(target)
-    return wrong
+    return wrong_counts
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -82,9 +83,9 @@ def run(
 def test_any_order_gives_exact_results(kind, count, size, seed, iterations):
     options = options_of(count, seed)
     ranks = [make(kind, rank=r, ranks=count, size_bytes=size, seed=seed, options=options) for r in range(count)]
-    wrong = run(ranks, iterations, random.Random(seed))
-    assert len(wrong) == count * iterations
-    assert sum(wrong) == 0
+    wrong_counts = run(ranks, iterations, random.Random(seed))
+    assert len(wrong_counts) == count * iterations
+    assert sum(wrong_counts) == 0
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -128,10 +129,10 @@ def test_peers_are_those_it_sends_to():
     for kind in KINDS:
         for count in (2, 5, 8):
             ranks = [make(kind, rank=r, ranks=count, size_bytes=640, options=options_of(count)) for r in range(count)]
-            seen: list[tuple[int, Send]] = []
-            run(ranks, 1, random.Random(3), seen)
-            assert all(send.peer in peers_of(kind, r, count, options_of(count)) for r, send in seen), kind
-            assert max(send.step for _, send in seen) < steps_of(kind, count)
+            sent_writes: list[tuple[int, Send]] = []
+            run(ranks, 1, random.Random(3), sent_writes)
+            assert all(send.peer in peers_of(kind, r, count, options_of(count)) for r, send in sent_writes), kind
+            assert max(send.step for _, send in sent_writes) < steps_of(kind, count)
 
 
 @pytest.mark.parametrize(
@@ -155,14 +156,14 @@ def test_an_unexpected_step_is_refused():
 
 
 @pytest.mark.parametrize(
-    ("kind", "once", "twice"), [("all_reduce", 1.75, 1.75), ("all_gather", 1, 2), ("send_recv", 2, 3)]
+    ("kind", "one_iteration", "two_iterations"), [("all_reduce", 1.75, 1.75), ("all_gather", 1, 2), ("send_recv", 2, 3)]
 )
-def test_memory__is_what_the_iterations_write_to(kind: str, once: float, twice: float) -> None:
+def test_memory__is_what_the_iterations_write_to(kind: str, one_iteration: float, two_iterations: float) -> None:
     rank = make(kind, rank=0, ranks=4, size_bytes=1 << 12)
     assert (rank.memory_bytes(1), rank.memory_bytes(2), rank.memory_bytes(9)) == (
-        once * (1 << 12),
-        twice * (1 << 12),
-        twice * (1 << 12),
+        one_iteration * (1 << 12),
+        two_iterations * (1 << 12),
+        two_iterations * (1 << 12),
     )
 
 

@@ -37,5 +37,5 @@ def test_chunk__ten_milliseconds_of_the_rate(rate, pmtu, chunk):
 
 
 def test_growth__numbers_and_lists():
-    after = {"lost": 5, "plane_bytes": [3, 4], "state": "rts", "new": 2}
-    assert growth({"lost": 2, "plane_bytes": [1, 4]}, after) == {"lost": 3, "plane_bytes": [2, 0], "new": 2}
+    counters = {"lost": 5, "plane_bytes": [3, 4], "state": "rts", "new": 2}
+    assert growth({"lost": 2, "plane_bytes": [1, 4]}, counters) == {"lost": 3, "plane_bytes": [2, 0], "new": 2}

@@ -27,7 +27,7 @@ from mrc_testbed.hosts.traffic.training_step import TrainingShape, training_step
 
 
 class Network:
-    """Ranks, wires that keep the order between two ranks, timers, and a dice that chooses what happens next."""
+    """Ranks, wires that keep the order between two ranks, timers, and a dice that chooses the next event."""
 
     def __init__(self, program: Program, iterations: int, seed: int) -> None:
         self.ranks = [ProgramRank(script, seed=5) for script in scripts_of(program)]
@@ -36,22 +36,22 @@ class Network:
         self.acks: list[tuple[int, Send]] = []
         self.timers: list[tuple[int, int]] = []
         self.pending = [0] * len(self.ranks)
-        self.wrong: list[int] = []
-        self.ended = [0] * len(self.ranks)
+        self.wrong_counts: list[int] = []
+        self.iteration_counts = [0] * len(self.ranks)
 
     def act(self, rank: int, sends: list[Send]) -> None:
-        mine = self.ranks[rank]
+        program_rank = self.ranks[rank]
         for send in sends:
-            data = mine.regions[send.region][send.start : send.start + send.count].copy()
-            self.wires.setdefault((rank, send.peer), []).append((mine.iteration, send, data))
+            data = program_rank.regions[send.region][send.start : send.start + send.count].copy()
+            self.wires.setdefault((rank, send.peer), []).append((program_rank.iteration, send, data))
             self.pending[rank] += 1
-        self.timers += [(rank, task) for _, task in mine.timers]
-        mine.timers.clear()
-        if mine.done and self.ended[rank] == mine.iteration:
-            self.ended[rank] += 1
-            self.wrong.append(mine.wrong())
-        if mine.done and not self.pending[rank] and mine.iteration + 1 < self.iterations:
-            self.act(rank, mine.start(mine.iteration + 1))
+        self.timers += [(rank, task) for _, task in program_rank.timers]
+        program_rank.timers.clear()
+        if program_rank.done and self.iteration_counts[rank] == program_rank.iteration:
+            self.iteration_counts[rank] += 1
+            self.wrong_counts.append(program_rank.wrong())
+        if program_rank.done and not self.pending[rank] and program_rank.iteration + 1 < self.iterations:
+            self.act(rank, program_rank.start(program_rank.iteration + 1))
 
     def run(self) -> None:
         order = list(range(len(self.ranks)))
@@ -59,16 +59,16 @@ class Network:
         for rank in order:
             self.act(rank, self.ranks[rank].start(0))
         while choices := [*(way for way, queue in self.wires.items() if queue), *self.acks[:1], *self.timers]:
-            chosen = self.dice.choice(choices)
-            if chosen in self.timers:
-                self.timers.remove(chosen)
-                self.act(chosen[0], self.ranks[chosen[0]].elapsed(chosen[1]))
-            elif chosen in self.wires:
-                iteration, send, data = self.wires[chosen].pop(0)
-                target = self.ranks[chosen[1]]
+            choice = self.dice.choice(choices)
+            if choice in self.timers:
+                self.timers.remove(choice)
+                self.act(choice[0], self.ranks[choice[0]].elapsed(choice[1]))
+            elif choice in self.wires:
+                iteration, send, data = self.wires[choice].pop(0)
+                target = self.ranks[choice[1]]
                 target.regions[send.to_region][send.at : send.at + send.count] = data
-                self.act(chosen[1], target.arrived(chosen[0], send.step, iteration))
-                self.acks.append((chosen[0], send))
+                self.act(choice[1], target.arrived(choice[0], send.step, iteration))
+                self.acks.append((choice[0], send))
             else:
                 rank, send = self.acks.pop(0)
                 self.pending[rank] -= 1
@@ -97,7 +97,7 @@ def step(seed: int, ranks: int, stages: int) -> Program:
 def test_training_step__ends_right_in_any_order(seed, shape):
     network = Network(step(seed, *shape), iterations=3, seed=seed)
     network.run()
-    assert network.ended == [3] * shape[0] and set(network.wrong) == {0}
+    assert network.iteration_counts == [3] * shape[0] and set(network.wrong_counts) == {0}
 
 
 def test_message__that_was_damaged_shows():
@@ -138,7 +138,7 @@ def test_once_begun__waits_for_the_beginning_alone():
 
 
 def test_chain__of_many_tasks_needs_no_recursion():
-    tasks = tuple(Compute(seconds=0, after=(at - 1,) if at else ()) for at in range(20_000))
+    tasks = tuple(Compute(seconds=0, after=(index - 1,) if index else ()) for index in range(20_000))
     program = Program("long", (RankTasks(tasks), RankTasks(tasks)))
     assert check(program).seconds == 0
     rank = ProgramRank(scripts_of(program)[0], seed=1)

@@ -25,10 +25,10 @@ def test_latency_summary__microseconds_by_perftests_names():
 
 @given(st.lists(st.floats(0, 1e6), min_size=1), st.floats(0, 1))
 def test_percentile__is_a_sample_that_enough_are_not_above(samples, share):
-    ordered = sorted(samples)
-    found = percentile(ordered, share)
-    assert found in ordered
-    assert sum(one <= found for one in ordered) >= share * len(ordered)
+    sorted_samples = sorted(samples)
+    value = percentile(sorted_samples, share)
+    assert value in sorted_samples
+    assert sum(sample <= value for sample in sorted_samples) >= share * len(sorted_samples)
 
 
 def test_peak__is_over_a_tenth_of_a_second_at_least():

@@ -15,7 +15,7 @@ from mrc_testbed.hosts.traffic.training_step import TrainingShape, training_step
 def test_training_step__overlaps_gradients_with_backward():
     program = training_step(TrainingShape(ranks=2, layers=3, forward_s=1, backward_s=2, optimizer_s=0.5), (0, 1))
     tasks = program.ranks[0].tasks
-    joins = [at for at, task in enumerate(tasks) if isinstance(task, JoinCollective)]
+    joins = [index for index, task in enumerate(tasks) if isinstance(task, JoinCollective)]
     assert [tasks[join].name for join in joins] == ["gradients 2", "gradients 1", "gradients 0"]
     assert [tasks[task.after[0]].name for task in (tasks[join] for join in joins)] == [
         "backward 2.0",

@@ -38,10 +38,10 @@ def test_halving__sends_what_is_optimal():
 def test_hierarchical__sends_less_between_groups():
     options = CollectiveOptions(groups=(0, 0, 0, 0, 1, 1, 1, 1))
     ranks = [make("all_reduce_hierarchical", rank=r, ranks=8, size_bytes=4096, options=options) for r in range(8)]
-    seen: list[tuple[int, Send]] = []
-    run(ranks, 1, random.Random(1), seen)
-    between = sum(send.count for r, send in seen if options.groups[send.peer] != options.groups[r])
-    assert between == 2 * ranks[0].elements, "each group's sum once to the other, whatever its size"
+    sent_writes: list[tuple[int, Send]] = []
+    run(ranks, 1, random.Random(1), sent_writes)
+    crossing_elements = sum(send.count for r, send in sent_writes if options.groups[send.peer] != options.groups[r])
+    assert crossing_elements == 2 * ranks[0].elements, "each group's sum once to the other, whatever its size"
 
 
 def test_hierarchical__needs_groups_of_one_size():

@@ -39,20 +39,20 @@ class World:
         return self.loop.time()
 
     def _connection(self, qpn: int) -> SimpleNamespace:
-        made = SimpleNamespace(peer="h1", on_completion=None, sent=0, refuses=False)
+        connection = SimpleNamespace(peer="h1", on_completion=None, sent=0, refuses=False)
 
         def post_write(data, va, rkey, *, now):
-            if made.refuses:
+            if connection.refuses:
                 raise LocalError(f"QP {qpn} is in error")
-            made.sent += 1
-            self.queue.append((made, len(data)))
+            connection.sent += 1
+            self.queue.append((connection, len(data)))
             if len(self.queue) == 1:
                 self.loop.call_later(self.service_s, self.complete_one)
             self.deepest = max(self.deepest, len(self.queue))
 
-        made.qp = SimpleNamespace(qpn=qpn, post_write=post_write)
-        made.counters = lambda: {"sent": made.sent, "plane_bytes": [made.sent * 100, 0], "flag": None}
-        return made
+        connection.qp = SimpleNamespace(qpn=qpn, post_write=post_write)
+        connection.counters = lambda: {"sent": connection.sent, "plane_bytes": [connection.sent * 100, 0], "flag": None}
+        return connection
 
     def load(self, shape: LoadShape, **options) -> WriteLoad:
         data = memoryview(bytes(shape.size))
@@ -70,9 +70,9 @@ class World:
 
 
 def run_load(world: World, load: WriteLoad, interval_s=None) -> list[dict]:
-    told: list[dict] = []
-    world.run(measure(load, interval_s, told.append))
-    return told
+    events: list[dict] = []
+    world.run(measure(load, interval_s, events.append))
+    return events
 
 
 @given(
@@ -124,9 +124,9 @@ def test_drain__waits_as_long_as_something_moves():
 def test_intervals__add_up_to_the_whole():
     world = World(service_s=0.00999)
     load = world.load(LoadShape(1000, 4, None, 1.0))
-    told = run_load(world, load, interval_s=0.25)
-    assert [round(one["to_s"], 6) for one in told] == [0.25, 0.5, 0.75, 1.0]
-    assert sum(one["writes"] for one in told) == load.result()["writes"] == 100
+    events = run_load(world, load, interval_s=0.25)
+    assert [round(event["to_s"], 6) for event in events] == [0.25, 0.5, 0.75, 1.0]
+    assert sum(event["writes"] for event in events) == load.result()["writes"] == 100
 
 
 def test_latencies__are_from_posting_to_completion():
@@ -140,7 +140,7 @@ def test_latencies__are_from_posting_to_completion():
 def test_stop__counts_what_was_measured_so_far():
     world = World(service_s=0.01)
     load = world.load(LoadShape(1000, 4, 1000, None))
-    measuring = world.loop.create_task(measure(load, None, lambda told: None))
+    measuring = world.loop.create_task(measure(load, None, lambda event: None))
     world.run(asyncio.sleep(0.105))
     load.stop()
     result = load.result()
@@ -182,7 +182,7 @@ def test_shapes__depth_is_cut_for_large_writes_unless_asked():
 
 
 @pytest.mark.parametrize(
-    ("fields", "said"),
+    ("fields", "message"),
     [
         ({}, "needs 'sizes' (list)"),
         ({"sizes": []}, "1 to 64 numbers"),
@@ -200,10 +200,10 @@ def test_shapes__depth_is_cut_for_large_writes_unless_asked():
         ({"sizes": [2], "duration_s": 1, "warm_up": -1}, "warm_up = -1: must be 0 to"),
     ],
 )
-def test_shapes__what_cannot_be_is_refused(fields, said):
+def test_shapes__what_cannot_be_is_refused(fields, message):
     with pytest.raises(RequestError) as caught:
         shapes_of(parse(WriteBwRequest, {"op": "write_bw", "peer": "h1", **fields}))
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
 # ---- session ---------------------------------------------------------------------------------------------
@@ -212,27 +212,27 @@ def test_shapes__what_cannot_be_is_refused(fields, said):
 class Store(dict):
     """Stands for the agent's QPs, or its regions."""
 
-    def discard(self, one) -> None:
-        self.pop(one.name, None)
+    def discard(self, resource) -> None:
+        self.pop(resource.name, None)
 
 
 def test_session__releases_what_it_owns_with_the_client_and_nothing_else():
     qps = Store({n: SimpleNamespace(name=n, qp=SimpleNamespace(qpn=n)) for n in ("mine", "gone", "other")})
     regions = Store({n: SimpleNamespace(name=n) for n in ("mine", "other")})
-    clients, client, told = ClientSessions(qps, regions), Client(lambda line: None), []
+    clients, client, calls = ClientSessions(qps, regions), Client(lambda line: None), []
     session = clients.session_of(client)
     assert clients.session_of(client) is session and clients.session_of(Client(lambda line: None)) is not session
     session.own_qp(qps["mine"])
     session.own_qp(qps["gone"])
     session.own_region(regions["mine"])
-    session.own(lambda: told.append("released"))
-    session.add_work(lambda: told.append("stopped"))
+    session.own(lambda: calls.append("released"))
+    session.add_work(lambda: calls.append("stopped"))
     qps.discard(qps["gone"])  # closed by hand before
     assert session.qp("mine") is qps["mine"]
     with pytest.raises(RequestError, match="QP 9 was not made for this client"):
         session.qp(9)
     client.handle_close()
-    assert (list(qps), list(regions), told) == (["other"], ["other"], ["stopped", "released"])
+    assert (list(qps), list(regions), calls) == (["other"], ["other"], ["stopped", "released"])
     client.handle_close()
     session.release()
-    assert told == ["stopped", "released"]
+    assert calls == ["stopped", "released"]

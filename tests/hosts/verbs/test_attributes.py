@@ -20,18 +20,20 @@ from tests.hosts.verbs.test_qp import INIT, RESET, RTR, RTS, attributes, bring_t
 from tests.hosts.verbs.verbs_devices import MTU, VerbsPair
 
 
-@pytest.mark.parametrize("old, new", [(RESET, INIT), (INIT, RTR), (RTR, RTS)])
-def test_modify__each_missing_attribute_is_named(old, new):
+@pytest.mark.parametrize("old_state, new_state", [(RESET, INIT), (INIT, RTR), (RTR, RTS)])
+def test_modify__each_missing_attribute_is_named(old_state, new_state):
     pair = VerbsPair(connect=False)
-    bring_to(pair, old)
-    attr, mrc = attributes(pair, old, new)
+    bring_to(pair, old_state)
+    attr, mrc = attributes(pair, old_state, new_state)
     for record in (attr, mrc):
         for name, value in vars(record).items():
             if value is None or name == "qp_state":
                 continue
             setattr(record, name, None)
             if name not in ("linear_cnt", "exp_cnt"):  # one bit for both
-                with pytest.raises(VerbsError, match=rf"modify_qp {old.name}->{new.name}: needs (IBV|MRC)_QP_\w+ too"):
+                with pytest.raises(
+                    VerbsError, match=rf"modify_qp {old_state.name}->{new_state.name}: needs (IBV|MRC)_QP_\w+ too"
+                ):
                     pair.a.qp.modify(attr, None, mrc)
             setattr(record, name, value)
     pair.a.qp.modify(attr, None, mrc)

@@ -67,9 +67,10 @@ def test_cc_profile__life_and_use():
             connect_pair(pair.a.qp, pair.b.qp, cc_profile_id=5)
         control.modify_cc_profile(5, state=ONLINE)
         if side is pair.a:
+            # Profiles belong to one device: b knows nothing of a's
             pair.a.qp.modify(QpAttr(qp_state=QpState.RESET))
-            other = pair.b.device.controller
-            assert other.query_cc_profile(5)[0] is INIT
+            peer_control = pair.b.device.controller
+            assert peer_control.query_cc_profile(5)[0] is INIT
     with pytest.raises(VerbsError, match="is ONLINE: take it OFFLINE to change gamma"):
         control.modify_cc_profile(5, gamma=0.5)
     pair.a.qp.modify(QpAttr(qp_state=QpState.RESET))

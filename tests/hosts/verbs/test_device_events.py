@@ -65,9 +65,9 @@ def test_channel__solicited_only_sleeps_through_the_rest():
 
 def test_wait__ends_with_virtual_time_or_at_its_timeout():
     pair = VerbsPair()
-    before = pair.wire.now
+    start_s = pair.wire.now
     assert pair.a.cq.wait(timeout_s=0.25) == []
-    assert pair.wire.now == before + 0.25
+    assert pair.wire.now == start_s + 0.25
     pair.a.qp.post_send(pair.write())
     assert [wc.ok for wc in pair.a.cq.wait(5, timeout_s=1)] == [True]
 

@@ -10,15 +10,15 @@ from mrc_testbed.hosts.verbs import (
 from tests.hosts.verbs.test_ev_profiles import explicit
 from tests.hosts.verbs.verbs_devices import MTU, VerbsPair
 
-GOOD, ASSUMED_BAD, DENIED = EvStateMask.GOOD, EvStateMask.ASSUMED_BAD, EvStateMask.DENIED
-BOTH = GOOD | ASSUMED_BAD
+EV_GOOD, EV_ASSUMED_BAD, EV_DENIED = EvStateMask.GOOD, EvStateMask.ASSUMED_BAD, EvStateMask.DENIED
+GOOD_OR_BAD = EV_GOOD | EV_ASSUMED_BAD
 
 
 def test_ev_events__a_cut_path_and_its_return():
     pair = VerbsPair(connect=False, planes=2, uplinks=4)
     evs = tuple((plane << 8 | uplink, plane + 1) for plane in (0, 1) for uplink in range(4))
     for side in (pair.a, pair.b):
-        explicit(side.device.controller, evs=evs, ev_event_mask=BOTH)
+        explicit(side.device.controller, evs=evs, ev_event_mask=GOOD_OR_BAD)
     connect_pair(pair.a.qp, pair.b.qp, ev_profile_id=7)
     cq = pair.a.device.controller.create_ev_event_cq()
     pair.wire.cut(0x101)
@@ -26,16 +26,16 @@ def test_ev_events__a_cut_path_and_its_return():
         pair.a.qp.post_send(pair.write(16 * MTU, wr_id=i))
         assert pair.a.cq.wait(timeout_s=5)[0].ok
     [event] = cq.wait(timeout_s=5)
-    assert (event.profile_id, event.ev, event.state, event.drop_count) == (7, EvEntry(0x101, 2), ASSUMED_BAD, 0)
+    assert (event.profile_id, event.ev, event.state, event.drop_count) == (7, EvEntry(0x101, 2), EV_ASSUMED_BAD, 0)
     pair.wire.cut(0x101, cut=False)
     [event] = cq.wait(timeout_s=10)
-    assert (event.ev, event.state) == (EvEntry(0x101, 2), GOOD)
+    assert (event.ev, event.state) == (EvEntry(0x101, 2), EV_GOOD)
 
 
 def test_ev_events__the_mask_filters():
     pair = VerbsPair(connect=False, planes=2, uplinks=4)
     for side in (pair.a, pair.b):
-        explicit(side.device.controller, evs=((0x000, 1), (0x001, 1), (0x100, 2)), ev_event_mask=GOOD)
+        explicit(side.device.controller, evs=((0x000, 1), (0x001, 1), (0x100, 2)), ev_event_mask=EV_GOOD)
     connect_pair(pair.a.qp, pair.b.qp, ev_profile_id=7)
     cq = pair.a.device.controller.create_ev_event_cq()
     pair.wire.cut(0x001)
@@ -44,18 +44,18 @@ def test_ev_events__the_mask_filters():
         assert pair.a.cq.wait(timeout_s=5)[0].ok
     assert len(cq) == 0
     pair.wire.cut(0x001, cut=False)
-    assert [e.state for e in cq.wait(timeout_s=10)] == [GOOD]
+    assert [e.state for e in cq.wait(timeout_s=10)] == [EV_GOOD]
 
 
 def test_ev_events__coalesce_and_never_overrun():
     """One entry per EV, the newest state; every event is told or counted, whatever the flood."""
     cq = VerbsPair().a.device.controller.create_ev_event_cq(cqe=8)
-    rng, pushed = Random(3), 5000
-    for i in range(pushed):
-        cq.push(1, EvEntry(rng.randrange(40), 1), rng.choice((GOOD, ASSUMED_BAD)), i)
+    rng, push_count = Random(3), 5000
+    for i in range(push_count):
+        cq.push(1, EvEntry(rng.randrange(40), 1), rng.choice((EV_GOOD, EV_ASSUMED_BAD)), i)
         assert len(cq) <= 8
     events = cq.poll(100)
     assert len({e.ev for e in events}) == len(events) == 8
     assert [e.at for e in events] == sorted(e.at for e in events)
-    assert events[-1].at == pushed - 1
-    assert sum(e.drop_count + 1 for e in events) == pushed
+    assert events[-1].at == push_count - 1
+    assert sum(e.drop_count + 1 for e in events) == push_count

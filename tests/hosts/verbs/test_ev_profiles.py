@@ -24,7 +24,7 @@ from mrc_testbed.hosts.verbs import (
 from tests.hosts.verbs.verbs_devices import MTU, VerbsPair
 
 INIT, OFFLINE, ONLINE = ProfileState.INIT, ProfileState.OFFLINE, ProfileState.ONLINE
-GOOD, ASSUMED_BAD, DENIED = EvStateMask.GOOD, EvStateMask.ASSUMED_BAD, EvStateMask.DENIED
+EV_GOOD, EV_ASSUMED_BAD, EV_DENIED = EvStateMask.GOOD, EvStateMask.ASSUMED_BAD, EvStateMask.DENIED
 
 
 def online_format(control, profile_id=1, mode=EvFormat.STEV, fields=(16, 8, 8)):
@@ -59,8 +59,8 @@ def test_format__life_and_limits():
     control.modify_ev_fmt_profile(1, state=ONLINE)
     with pytest.raises(VerbsError, match="is ONLINE: take it OFFLINE to change fields"):
         control.modify_ev_fmt_profile(1, fields=[16])
-    found = control.query_ev_fmt_profile(1)
-    assert (found.state, found.mode, found.fields) == (ONLINE, EvFormat.UDP, [8, 8])
+    format_profile = control.query_ev_fmt_profile(1)
+    assert (format_profile.state, format_profile.mode, format_profile.fields) == (ONLINE, EvFormat.UDP, [8, 8])
     control.modify_ev_fmt_profile(1, state=OFFLINE)
     control.modify_ev_fmt_profile(1, state=INIT)
     assert control.query_ev_fmt_profile(1).state is INIT
@@ -76,6 +76,7 @@ def test_profile__what_each_step_needs_is_named():
     ]:
         with pytest.raises(VerbsError, match=words):
             control.modify_ev_profile(7, attr)
+    # With a format that is online the values themselves are checked
     online_format(control)
     for attr, words in [
         (EvProfileAttr(OFFLINE, EvMode.EXPLICIT, 1, 0), "ev_count = 0: must be 1 to 4096"),
@@ -83,7 +84,7 @@ def test_profile__what_each_step_needs_is_named():
             EvProfileAttr(OFFLINE, EvMode.EXPLICIT, 1, 4, ev_min_active=5),
             "ev_min_active = 5: must be 0 to ev_count = 4",
         ),
-        (EvProfileAttr(OFFLINE, EvMode.EXPLICIT, 1, 4, ev_event_mask=DENIED), "GOOD and ASSUMED_BAD only"),
+        (EvProfileAttr(OFFLINE, EvMode.EXPLICIT, 1, 4, ev_event_mask=EV_DENIED), "GOOD and ASSUMED_BAD only"),
         (
             EvProfileAttr(OFFLINE, EvMode.EXPLICIT, 1, 4, fields=[EvField(17)]),
             "EV field 0 has 17 bits, the format's has 16",
@@ -143,8 +144,8 @@ def test_explicit__fields_expand_packed_evs():
     assert [(row["ev"], row["plane"]) for row in pair.a.qp.ev_states()] == [(0x001, 0), (0x302, 3)]
     array = pair.a.device.controller.ev_op(7, EvOp.QUERY_ARRAY)
     assert [(e.ev, e.state, e.success) for e in array] == [
-        (EvEntry(0b0001, 1), GOOD, True),
-        (EvEntry(0b1110, 4), GOOD, True),
+        (EvEntry(0b0001, 1), EV_GOOD, True),
+        (EvEntry(0b1110, 4), EV_GOOD, True),
     ]
 
 
@@ -221,23 +222,23 @@ def test_auto__is_what_a_qp_without_profile_has():
     control = pair.a.device.controller
     assert control.query_ev_profile(0).mode is EvMode.AUTO
     entry = EvOpEntry(EvEntry(0x102, 2))
-    assert control.ev_op(0, EvOp.QUERY_STATE, [entry])[0].state is GOOD
+    assert control.ev_op(0, EvOp.QUERY_STATE, [entry])[0].state is EV_GOOD
     assert control.ev_op(0, EvOp.QUERY_STATE, [EvOpEntry(EvEntry(0x107, 2))])[0].state is EvStateMask.UNKNOWN
 
 
 def test_ev_op__stops_at_the_first_error_and_says_what_was_done():
     control = VerbsPair(planes=2, uplinks=4).a.device.controller
     explicit(control, evs=((0x000, 1), (0x001, 1), (0x100, 2)))
-    batch = [EvOpEntry(EvEntry(*ev), state=DENIED) for ev in ((0x000, 1), (0x055, 1), (0x100, 2))]
+    batch = [EvOpEntry(EvEntry(*ev), state=EV_DENIED) for ev in ((0x000, 1), (0x055, 1), (0x100, 2))]
     with pytest.raises(
         VerbsError, match="ev_op MODIFY_STATE, entry 1: EV 0x55 of port 1 is not in EV profile 7"
     ) as error:
         control.ev_op(7, EvOp.MODIFY_STATE, batch)
     assert (error.value.done_count, error.value.errno) == (1, errno.ENOENT)
     assert [entry.success for entry in batch] == [True, False, False]
-    assert [entry.state for entry in control.ev_op(7, EvOp.QUERY_ARRAY)] == [DENIED, GOOD, GOOD]
+    assert [entry.state for entry in control.ev_op(7, EvOp.QUERY_ARRAY)] == [EV_DENIED, EV_GOOD, EV_GOOD]
     with pytest.raises(VerbsError, match="can be made GOOD or DENIED"):
-        control.ev_op(7, EvOp.MODIFY_STATE, [EvOpEntry(EvEntry(0x000, 1), state=ASSUMED_BAD)])
+        control.ev_op(7, EvOp.MODIFY_STATE, [EvOpEntry(EvEntry(0x000, 1), state=EV_ASSUMED_BAD)])
     with pytest.raises(VerbsError, match="at most 4096 a call"):
         control.ev_op(7, EvOp.QUERY_STATE, [EvOpEntry()] * 5000)
     with pytest.raises(VerbsError, match="no EV profile 8 \\(has: 0, 7\\)"):
@@ -268,12 +269,12 @@ def test_ev_op__denied_before_and_after_a_qp_connects():
     for side in (pair.a, pair.b):
         explicit(side.device.controller, evs=evs)
     control = pair.a.device.controller
-    control.ev_op(7, EvOp.MODIFY_STATE, [EvOpEntry(EvEntry(0x002, 1), state=DENIED)])
+    control.ev_op(7, EvOp.MODIFY_STATE, [EvOpEntry(EvEntry(0x002, 1), state=EV_DENIED)])
     connect_pair(pair.a.qp, pair.b.qp, ev_profile_id=7)
-    control.ev_op(7, EvOp.MODIFY_STATE, [EvOpEntry(EvEntry(0x103, 2), state=DENIED)])
+    control.ev_op(7, EvOp.MODIFY_STATE, [EvOpEntry(EvEntry(0x103, 2), state=EV_DENIED)])
     pair.a.qp.post_send(pair.write(60 * MTU))
     assert pair.a.cq.wait(timeout_s=2)[0].ok
     sent = {row["ev"]: row["sent"] for row in pair.a.qp.ev_states()}
     assert sent[0x002] == sent[0x103] == 0 and sum(sent.values()) >= 60
-    control.ev_op(7, EvOp.MODIFY_STATE, [EvOpEntry(EvEntry(0x002, 1), state=GOOD)])
-    assert control.ev_op(7, EvOp.QUERY_STATE, [EvOpEntry(EvEntry(0x002, 1))])[0].state is GOOD
+    control.ev_op(7, EvOp.MODIFY_STATE, [EvOpEntry(EvEntry(0x002, 1), state=EV_GOOD)])
+    assert control.ev_op(7, EvOp.QUERY_STATE, [EvOpEntry(EvEntry(0x002, 1))])[0].state is EV_GOOD

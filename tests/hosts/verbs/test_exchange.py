@@ -17,9 +17,20 @@ def test_info__survives_json_and_refuses_nonsense():
     pair = VerbsPair()
     info = local_info(pair.a.qp, pair.a.mr)
     assert QpInfo.from_json(info.to_json()) == info
-    bad = [None, [], {}, {**info.to_json(), "more": 1}, {**info.to_json(), "qpn": 2}, {**info.to_json(), "psn": "1"}]
-    bad += [{**info.to_json(), "gid": ""}, {**info.to_json(), "path_mtu": 1500}, {**info.to_json(), "mpr": True}]
-    for data in bad:
+    bad_documents = [
+        None,
+        [],
+        {},
+        {**info.to_json(), "more": 1},
+        {**info.to_json(), "qpn": 2},
+        {**info.to_json(), "psn": "1"},
+    ]
+    bad_documents += [
+        {**info.to_json(), "gid": ""},
+        {**info.to_json(), "path_mtu": 1500},
+        {**info.to_json(), "mpr": True},
+    ]
+    for data in bad_documents:
         with pytest.raises(PeerError):
             QpInfo.from_json(data)
 
@@ -36,9 +47,9 @@ def test_meet__two_ends_find_each_other_in_any_order(tmp_path):
     infos = [local_info(pair.a.qp), local_info(pair.b.qp)]
     path = tmp_path / "meeting.sock"
     with ThreadPoolExecutor(2) as pool:
-        dialled = pool.submit(mrc_testbed.hosts.verbs.meet, path, infos[0], listen=False)
-        listened = pool.submit(mrc_testbed.hosts.verbs.meet, path, infos[1], listen=True)
-        assert (dialled.result(), listened.result()) == (infos[1], infos[0])
+        dial_task = pool.submit(mrc_testbed.hosts.verbs.meet, path, infos[0], listen=False)
+        listen_task = pool.submit(mrc_testbed.hosts.verbs.meet, path, infos[1], listen=True)
+        assert (dial_task.result(), listen_task.result()) == (infos[1], infos[0])
     assert not path.exists()
     with pytest.raises(PeerError, match="waited 0 s at most"):
         mrc_testbed.hosts.verbs.meet(path, infos[0], listen=False, timeout_s=0)
@@ -56,22 +67,22 @@ def test_meet__two_ends_find_each_other_in_any_order(tmp_path):
     ],
 )
 def test_swap__a_peer_that_talks_nonsense(line, words):
-    ours, theirs = socket.socketpair()
-    with ours, theirs, ThreadPoolExecutor(1) as pool:
-        pool.submit(lambda: (theirs.sendall(line), theirs.shutdown(socket.SHUT_WR)))
+    local_socket, peer_socket = socket.socketpair()
+    with local_socket, peer_socket, ThreadPoolExecutor(1) as pool:
+        pool.submit(lambda: (peer_socket.sendall(line), peer_socket.shutdown(socket.SHUT_WR)))
         with pytest.raises(PeerError, match=words):
-            mrc_testbed.hosts.verbs.swap(ours, local_info(VerbsPair(connect=False).a.qp))
-        ours.close()
+            mrc_testbed.hosts.verbs.swap(local_socket, local_info(VerbsPair(connect=False).a.qp))
+        local_socket.close()
 
 
 def test_connect_over__both_ends_are_up_before_either_sends():
     """Two devices, two threads: no packet finds an end that is not ready, so none is lost."""
     pair = VerbsPair(connect=False)
-    ours, theirs = socket.socketpair()
-    with ours, theirs, ThreadPoolExecutor(1) as pool:
-        other = pool.submit(mrc_testbed.hosts.verbs.connect_over, theirs, pair.b.qp, pair.b.mr)
-        info = mrc_testbed.hosts.verbs.connect_over(ours, pair.a.qp, pair.a.mr)
-        assert other.result().rkey == pair.a.mr.rkey
+    local_socket, peer_socket = socket.socketpair()
+    with local_socket, peer_socket, ThreadPoolExecutor(1) as pool:
+        peer_task = pool.submit(mrc_testbed.hosts.verbs.connect_over, peer_socket, pair.b.qp, pair.b.mr)
+        info = mrc_testbed.hosts.verbs.connect_over(local_socket, pair.a.qp, pair.a.mr)
+        assert peer_task.result().rkey == pair.a.mr.rkey
     pair.a.qp.post_send(SendWR(1, sg_list=[pair.a.mr.sge(0, 2000)], remote_addr=info.addr, rkey=info.rkey))
     assert pair.a.cq.wait(timeout_s=1)[0].ok
     assert pair.a.qp.counters.lost == 0

@@ -23,16 +23,16 @@ EXAMPLE = str(ROOT / "examples" / "live_write.py")
 
 @pytest.fixture
 def wire(tmp_path):
-    made = Wire(tmp_path)
+    network = Wire(tmp_path)
     try:
-        yield made
+        yield network
     finally:
-        made.close()
+        network.close()
 
 
 def run(wire: Wire, host: str, *command: str) -> str:
     """Run Python in a host until it ends; its output."""
-    done = subprocess.run(
+    process = subprocess.run(
         ["ip", "netns", "exec", f"{wire.prefix}-{host}", sys.executable, *command],
         cwd=ROOT,
         capture_output=True,
@@ -40,12 +40,12 @@ def run(wire: Wire, host: str, *command: str) -> str:
         timeout=90,
         env={**os.environ, "PYTHONPATH": str(ROOT), "MRC_RUN_DIR": str(wire.run_dir)},
     )
-    assert done.returncode == 0, done.stderr + done.stdout
-    return done.stdout
+    assert process.returncode == 0, process.stderr + process.stdout
+    return process.stdout
 
 
 def serve(wire: Wire, *options: str) -> subprocess.Popen:
-    return wire.start("h1", EXAMPLE, "serve", "--run-dir", str(wire.run_dir), *options, ready="serving")
+    return wire.start("h1", EXAMPLE, "serve", "--run-dir", str(wire.run_dir), *options, ready_text="serving")
 
 
 @pytest.mark.parametrize("options", [(), ("--thread",), ("--rocev2",)])
@@ -105,7 +105,7 @@ def test_live__two_devices_of_one_host_probe_and_set_ports(wire):
 
 
 def test_live__errors_name_cause_and_cure(wire):
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, EXAMPLE, "serve", "--run-dir", str(wire.run_dir / "nothing")],
         cwd=ROOT,
         capture_output=True,
@@ -113,8 +113,8 @@ def test_live__errors_name_cause_and_cure(wire):
         timeout=60,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
     )
-    assert done.returncode == 1 and "bring the fabric up first (`mrc up`)" in done.stderr
-    done = subprocess.run(
+    assert process.returncode == 1 and "bring the fabric up first (`mrc up`)" in process.stderr
+    process = subprocess.run(
         [sys.executable, EXAMPLE, "serve", "--run-dir", str(wire.run_dir)],
         cwd=ROOT,
         capture_output=True,
@@ -123,8 +123,8 @@ def test_live__errors_name_cause_and_cure(wire):
         env={**os.environ, "PYTHONPATH": str(ROOT)},
     )
     assert (
-        done.returncode == 1
-        and "this network namespace has the ports of no host. Cure: run inside a host" in done.stderr
+        process.returncode == 1
+        and "this network namespace has the ports of no host. Cure: run inside a host" in process.stderr
     )
 
 
@@ -181,8 +181,8 @@ def test_live__a_port_goes_and_returns_and_the_peer_hears_of_it(wire):
         wire.agent(host)
     for name, text in (("server.py", PORTS_SERVER), ("client.py", PORTS_CLIENT)):
         (wire.run_dir / name).write_text(text)
-    server = wire.start("h1", str(wire.run_dir / "server.py"), ready="serving")
+    server = wire.start("h1", str(wire.run_dir / "server.py"), ready_text="serving")
     out = run(wire, "h0", str(wire.run_dir / "client.py"))
     assert out == "[[True, True], [True, False], [True, True]]\n"
-    told = server.communicate(timeout=60)[0]
-    assert "got [0, 1, 2]" in told and "('h0', 1, False), ('h0', 1, True)" in told
+    server_output = server.communicate(timeout=60)[0]
+    assert "got [0, 1, 2]" in server_output and "('h0', 1, False), ('h0', 1, True)" in server_output

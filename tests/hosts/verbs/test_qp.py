@@ -56,42 +56,47 @@ def test_docstrings__examples_do_what_they_say(name):
 
 def test_states__all_pairs_are_in_the_table_or_refused_with_what_there_is():
     """Every pair of states: moved to with exactly the attributes of the table, or refused by name."""
-    for old, new in itertools.product(QpState, QpState):
+    for old_state, new_state in itertools.product(QpState, QpState):
         pair = VerbsPair(connect=False)
-        bring_to(pair, old)
-        if (old, new) in TRANSITIONS:
-            move(pair, new)
-            assert pair.a.qp.state is new
+        bring_to(pair, old_state)
+        if (old_state, new_state) in TRANSITIONS:
+            move(pair, new_state)
+            assert pair.a.qp.state is new_state
         else:
-            there = [s for s in (INIT, RTR, RTS, ERROR, RESET) if (old, s) in TRANSITIONS]
+            next_states = [s for s in (INIT, RTR, RTS, ERROR, RESET) if (old_state, s) in TRANSITIONS]
             with pytest.raises(VerbsError) as error:
-                pair.a.qp.modify(QpAttr(qp_state=new))
-            listed = ", ".join(s.name for s in there)
-            assert str(error.value) == f"modify_qp {old.name}->{new.name}: not a transition (from {old.name}: {listed})"
-            assert pair.a.qp.state is old
+                pair.a.qp.modify(QpAttr(qp_state=new_state))
+            names = ", ".join(s.name for s in next_states)
+            assert (
+                str(error.value)
+                == f"modify_qp {old_state.name}->{new_state.name}: not a transition (from {old_state.name}: {names})"
+            )
+            assert pair.a.qp.state is old_state
 
 
-def attributes(pair, old, new):
+def attributes(pair, old_state, new_state):
     """Return the attributes that a transition of a's QP needs."""
-    theirs, mine = local_info(pair.b.qp), local_info(pair.a.qp)
-    if (old, new) == (RESET, INIT):
-        return QpAttr(qp_state=new, pkey_index=0, qp_access_flags=AccessFlags.IBV_ACCESS_REMOTE_WRITE), MrcQpAttr()
-    if (old, new) == (INIT, RTR):
-        address = AddressVector(theirs.gid)
+    info_b, info_a = local_info(pair.b.qp), local_info(pair.a.qp)
+    if (old_state, new_state) == (RESET, INIT):
+        return QpAttr(
+            qp_state=new_state, pkey_index=0, qp_access_flags=AccessFlags.IBV_ACCESS_REMOTE_WRITE
+        ), MrcQpAttr()
+    if (old_state, new_state) == (INIT, RTR):
+        address = AddressVector(info_b.gid)
         return (
-            QpAttr(qp_state=new, ah_attr=address, path_mtu=MTU, dest_qp_num=theirs.qpn, rq_psn=theirs.psn),
+            QpAttr(qp_state=new_state, ah_attr=address, path_mtu=MTU, dest_qp_num=info_b.qpn, rq_psn=info_b.psn),
             MrcQpAttr(max_wimm_dest=8, mpr_dest=8),
         )
-    if (old, new) == (RTR, RTS):
+    if (old_state, new_state) == (RTR, RTS):
         return (
-            QpAttr(qp_state=new, sq_psn=mine.psn),
+            QpAttr(qp_state=new_state, sq_psn=info_a.psn),
             MrcQpAttr(max_wimm=8, mpr=8, timeout=15, linear_cnt=3, exp_cnt=5),
         )
-    return QpAttr(qp_state=new), MrcQpAttr()
+    return QpAttr(qp_state=new_state), MrcQpAttr()
 
 
-def move(pair, new):
-    attr, mrc = attributes(pair, pair.a.qp.state, new)
+def move(pair, new_state):
+    attr, mrc = attributes(pair, pair.a.qp.state, new_state)
     pair.a.qp.modify(attr, None, mrc)
 
 
@@ -124,15 +129,15 @@ def test_rtr__receives_before_it_can_send():
 def test_sq_psn__is_the_callers():
     """The first PSN on the wire is the sq_psn of RTR -> RTS; 24 bits wrap."""
     pair = VerbsPair(connect=False, framed=True)
-    seen = []
-    pair.wire.filter = lambda source, _, __, packet: seen.append((source, getattr(packet, "psn", None)))
+    packets = []
+    pair.wire.filter = lambda source, _, __, packet: packets.append((source, getattr(packet, "psn", None)))
 
     info_a, info_b = replace(local_info(pair.a.qp), psn=(1 << 24) - 2), local_info(pair.b.qp)
     bring_up(pair.b.qp, info_b, info_a)
     bring_up(pair.a.qp, info_a, info_b)
     pair.a.qp.post_send(pair.write(5 * MTU))
     assert pair.a.cq.wait(timeout_s=1)[0].ok
-    assert [psn for source, psn in seen if source == "a"][:4] == [0xFFFFFE, 0xFFFFFF, 0, 1]
+    assert [psn for source, psn in packets if source == "a"][:4] == [0xFFFFFE, 0xFFFFFF, 0, 1]
 
 
 def test_reset__begins_anew_under_the_same_number():
@@ -154,8 +159,10 @@ def test_post_send__bytes_arrive_and_complete_in_order():
     pair = VerbsPair(framed=True, planes=4, uplinks=2, size=1 << 16)
     pair.a.mr.view[:] = random.Random(2).randbytes(1 << 16)
     pair.a.qp.post_send(pair.write(1 << 12, wr_id=i, offset=i << 12) for i in range(16))
-    done = pair.a.cq.wait(16, timeout_s=5)
-    assert [(wc.wr_id, wc.byte_len, wc.qp_num) for wc in done] == [(i, 1 << 12, pair.a.qp.qp_num) for i in range(16)]
+    completions = pair.a.cq.wait(16, timeout_s=5)
+    assert [(wc.wr_id, wc.byte_len, wc.qp_num) for wc in completions] == [
+        (i, 1 << 12, pair.a.qp.qp_num) for i in range(16)
+    ]
     assert pair.b.mr.view == pair.a.mr.view
 
 
@@ -231,9 +238,9 @@ def test_post_send__an_element_outside_its_region():
 
 def test_post_send__a_region_of_another_domain():
     pair = VerbsPair()
-    other = pair.a.device.alloc_pd().reg_mr(bytearray(10))
+    foreign_region = pair.a.device.alloc_pd().reg_mr(bytearray(10))
     with pytest.raises(VerbsError, match="no region of this QP's protection domain"):
-        pair.a.qp.post_send(pair.write(0, sg_list=[other.sge()]))
+        pair.a.qp.post_send(pair.write(0, sg_list=[foreign_region.sge()]))
 
 
 def test_post_send__a_full_queue_says_so_and_empties():
@@ -313,8 +320,8 @@ def test_error__when_nothing_gets_through_the_retry_budget_ends_it():
     pair = VerbsPair(config={"linear_cnt": 1, "exp_cnt": 1})
     pair.wire.filter = lambda *_: []
     pair.a.qp.post_send(pair.write(wr_id=i) for i in (1, 2))
-    done = pair.a.cq.wait(2, timeout_s=60)
-    assert [wc.status.name for wc in done] == ["IBV_WC_RETRY_EXC_ERR", "IBV_WC_WR_FLUSH_ERR"]
+    completions = pair.a.cq.wait(2, timeout_s=60)
+    assert [wc.status.name for wc in completions] == ["IBV_WC_RETRY_EXC_ERR", "IBV_WC_WR_FLUSH_ERR"]
     event = pair.a.device.get_async_event()
     assert event.event_type is IBV_EVENT_QP_FATAL and event.element is pair.a.qp
 
@@ -399,7 +406,7 @@ def test_dynamic_mpr__the_window_moves_while_it_works():
     pair.a.qp.post_send(pair.write(1 << 13))
     assert pair.a.cq.wait(timeout_s=1)[0].ok
     assert pair.b.qp.query()[1].mpr_dest == 2
-    fixed = VerbsPair()
+    fixed_pair = VerbsPair()
     with pytest.raises(ValueError, match="fixed unless both ends connect with dynamic_mpr"):
-        fixed.b.qp.modify(None, None, MrcQpAttr(mpr_dest=2))
-    assert fixed.b.qp.query()[1].mpr_dest == 8
+        fixed_pair.b.qp.modify(None, None, MrcQpAttr(mpr_dest=2))
+    assert fixed_pair.b.qp.query()[1].mpr_dest == 8

@@ -52,7 +52,7 @@ class Link:
     """Values sent and not received."""
     receives: deque = field(default_factory=deque)
     next_wr: int = 1
-    busy: set = field(default_factory=set)
+    busy_slots: set = field(default_factory=set)
     """Slots with a write that may still land."""
 
 
@@ -74,11 +74,11 @@ class Program:
         self.cq_a, self.cq_b = self.a.create_cq(4096), self.b.create_cq(4096)
         self.source = self.a.reg_mr(bytearray(QPS * SLOTS * SLOT), 0)
         self.target = self.b.reg_mr(bytearray(QPS * SLOTS * SLOT))
-        self.expected = bytearray(QPS * SLOTS * SLOT)
+        self.expected_memory = bytearray(QPS * SLOTS * SLOT)
         """Bytes that the target holds where nothing is under way."""
         kind = rng.choice((QpType.MRC, QpType.MRC, QpType.MRC, QpType.RC))
         self.links = [self._link(n, kind) for n in range(QPS)]
-        self.settled = 0
+        self.settled_count = 0
 
     def _link(self, number: int, kind: QpType) -> Link:
         cap = QpCap(max_send_wr=DEPTH, max_recv_wr=DEPTH)
@@ -100,35 +100,36 @@ class Program:
         act(link)
 
     def _free_slot(self, link: Link) -> int | None:
-        free = [slot for slot in range(SLOTS) if slot not in link.busy]
-        return self.rng.choice(free) if free else None
+        free_slots = [slot for slot in range(SLOTS) if slot not in link.busy_slots]
+        return self.rng.choice(free_slots) if free_slots else None
 
     def post(self, link: Link, imm: int | None = None) -> None:
         slot = self._free_slot(link)
         if slot is None:
             return
-        at = (link.number * SLOTS + slot) * SLOT
+        offset = (link.number * SLOTS + slot) * SLOT
         data = self.rng.randbytes(self.rng.choice((0, 1, 255, 256, 257, 700, SLOT)))
-        self.source.view[at : at + len(data)] = data
-        signaled = self.rng.random() < 0.7
+        self.source.view[offset : offset + len(data)] = data
+        is_signaled = self.rng.random() < 0.7
         wr = SendWR(
             link.next_wr,
             WrOpcode.IBV_WR_RDMA_WRITE,
-            [self.source.sge(at, len(data))],
-            self.target.addr + at,
+            [self.source.sge(offset, len(data))],
+            self.target.addr + offset,
             self.target.rkey,
-            send_flags=IBV_SEND_SIGNALED if signaled else SendFlags(0),
+            send_flags=IBV_SEND_SIGNALED if is_signaled else SendFlags(0),
         )
         if imm is not None:
             wr.opcode, wr.imm_data = WrOpcode.IBV_WR_RDMA_WRITE_WITH_IMM, imm
-        with may_raise(VerbsError) as refused:
+        with may_raise(VerbsError) as errors:
             link.a.post_send(wr)
-        if refused:
-            assert link.a.outstanding == DEPTH or "max_wimm" in str(refused[0])
+        if errors:
+            # The queue is full or the limit of WriteIMM in flight reached: nothing was posted
+            assert link.a.outstanding == DEPTH or "max_wimm" in str(errors[0])
             return
         link.next_wr += 1
-        link.busy.add(slot)
-        link.posted.append((wr.wr_id, signaled, slot, data))
+        link.busy_slots.add(slot)
+        link.posted.append((wr.wr_id, is_signaled, slot, data))
         if imm is not None:
             link.imms.append(imm)
 
@@ -157,19 +158,19 @@ class Program:
         for qp in (link.a, link.b):
             if self.rng.random() < 0.5:
                 qp.modify(QpAttr(qp_state=QpState.ERROR))
-        flushed = [wc for wc in self.cq_a.poll(4096) if wc.qp_num == link.a.qp_num]
-        assert all(wc.status.name == "IBV_WC_WR_FLUSH_ERR" for wc in flushed)
-        outstanding = [wr_id for wr_id, *_ in link.posted][len(link.posted) - len(flushed) :]
-        assert [wc.wr_id for wc in flushed] == outstanding
+        flush_completions = [wc for wc in self.cq_a.poll(4096) if wc.qp_num == link.a.qp_num]
+        assert all(wc.status.name == "IBV_WC_WR_FLUSH_ERR" for wc in flush_completions)
+        outstanding = [wr_id for wr_id, *_ in link.posted][len(link.posted) - len(flush_completions) :]
+        assert [wc.wr_id for wc in flush_completions] == outstanding
         for qp in (link.a, link.b):
             qp.modify(QpAttr(qp_state=QpState.RESET))
         for _, _, slot, _ in link.posted:
-            at = (link.number * SLOTS + slot) * SLOT
-            self.expected[at : at + SLOT] = self.target.view[at : at + SLOT]
+            offset = (link.number * SLOTS + slot) * SLOT
+            self.expected_memory[offset : offset + SLOT] = self.target.view[offset : offset + SLOT]
         link.posted.clear()
         link.imms.clear()
         link.receives.clear()
-        link.busy.clear()
+        link.busy_slots.clear()
         connect_pair(link.a, link.b)
 
     # ---- what is promised -------------------------------------------------------------------------------
@@ -181,40 +182,40 @@ class Program:
             assert wc.ok, wc
             link = by_qp[wc.qp_num]
             while True:
-                wr_id, signaled, slot, data = link.posted.popleft()
-                self._landed(link, slot, data)
+                wr_id, is_signaled, slot, data = link.posted.popleft()
+                self._check_write(link, slot, data)
                 if wr_id == wc.wr_id:
-                    assert signaled and wc.byte_len == len(data)
+                    assert is_signaled and wc.byte_len == len(data)
                     break
-                assert not signaled, "a signaled request was passed over"
+                assert not is_signaled, "a signaled request was passed over"
         by_qp = {link.b.qp_num: link for link in self.links}
         for wc in self.cq_b.poll(4096):
             link = by_qp[wc.qp_num]
             assert wc.ok and wc.opcode is WcOpcode.IBV_WC_RECV_RDMA_WITH_IMM
             assert (wc.wr_id, wc.imm_data) == (link.receives.popleft(), link.imms.popleft())
 
-    def _landed(self, link: Link, slot: int, data: bytes) -> None:
-        self.settled += 1
-        at = (link.number * SLOTS + slot) * SLOT
-        assert bytes(self.target.view[at : at + len(data)]) == data
-        self.expected[at : at + len(data)] = data
-        link.busy.discard(slot)
+    def _check_write(self, link: Link, slot: int, data: bytes) -> None:
+        self.settled_count += 1
+        offset = (link.number * SLOTS + slot) * SLOT
+        assert bytes(self.target.view[offset : offset + len(data)]) == data
+        self.expected_memory[offset : offset + len(data)] = data
+        link.busy_slots.discard(slot)
 
     def finish(self) -> None:
         """The wire is mended; everything ends."""
         self.loss = 0.0
         for ev in (row["ev"] for row in self.links[0].a.ev_states()):
             self.wire.cut(ev, cut=False)
-        done = self.a.wait_for(lambda: not any(link.a.outstanding for link in self.links), timeout_s=300)
-        assert done, "writes do not end"
+        is_done = self.a.wait_for(lambda: not any(link.a.outstanding for link in self.links), timeout_s=300)
+        assert is_done, "writes do not end"
         self.settle()
         for link in self.links:
-            assert not any(signaled for _, signaled, _, _ in link.posted)
+            assert not any(is_signaled for _, is_signaled, _, _ in link.posted)
             while link.posted:
                 _, _, slot, data = link.posted.popleft()
-                self._landed(link, slot, data)
+                self._check_write(link, slot, data)
             assert not link.imms
-        assert self.target.view == self.expected, "bytes outside of what was written"
+        assert self.target.view == self.expected_memory, "bytes outside of what was written"
         assert self.a.get_async_event() is None and self.b.get_async_event() is None
 
 
@@ -224,4 +225,4 @@ def test_program__keeps_every_promise(seed):
     for _ in range(120):
         program.act()
     program.finish()
-    assert program.settled
+    assert program.settled_count

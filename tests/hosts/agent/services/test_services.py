@@ -80,7 +80,7 @@ class Side:
         self.server.publish(event, **fields())
 
 
-class Refused(Exception):
+class RefusedError(Exception):
     """An answer that is an error."""
 
 
@@ -106,7 +106,7 @@ class Client:
         while "event" in (line := json.loads(self._lines.readline())):
             self._events.append(line)
         if not line.pop("ok"):
-            raise Refused(line["error"])
+            raise RefusedError(line["error"])
         del line["id"]
         return line
 
@@ -127,9 +127,9 @@ class Pair:
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
         self.sides: dict[str, Side] = {}
-        self._inside(self._start())
+        self._run_in_loop(self._start())
 
-    def _inside(self, coroutine):
+    def _run_in_loop(self, coroutine):
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(20)
 
     async def _start(self) -> None:
@@ -139,20 +139,20 @@ class Pair:
         self._selector.turn = self._turn
 
     def _turn(self) -> float | None:
-        sides, moved, now = self.sides.values(), 0, time.monotonic()
+        sides, handled_count, now = self.sides.values(), 0, time.monotonic()
         for side in sides:
             due = side.endpoint.next_timer()
             if due is not None and due <= now:
                 side.endpoint.on_timer(now)
             for plane, peer, packet in list(side.endpoint.transmit(now, 1000)):
                 self.sides[peer].endpoint.receive(packet, plane, side.connections.host.name, now)
-                moved += 1
+                handled_count += 1
         for side in sides:
             for event in side.endpoint.events():
                 side.connections.on_event(event)
-                moved += 1
+                handled_count += 1
         times = [due for side in sides if (due := side.endpoint.next_timer()) is not None]
-        return 0.0 if moved else min(times, default=None)
+        return 0.0 if handled_count else min(times, default=None)
 
     def client(self, name: str) -> Client:
         return Client(self._folder / f"{name}.sock")
@@ -165,7 +165,7 @@ class Pair:
             side.regions.close()
 
     def close(self) -> None:
-        self._inside(self._stop())
+        self._run_in_loop(self._stop())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(10)
         self._loop.close()
@@ -173,8 +173,8 @@ class Pair:
 
 @pytest.fixture
 def pair(tmp_path):
-    with contextlib.closing(Pair(tmp_path)) as made:
-        yield made
+    with contextlib.closing(Pair(tmp_path)) as agents:
+        yield agents
 
 
 def is_empty(pair: Pair) -> bool:
@@ -191,7 +191,7 @@ def test_hello_and_status__name_the_host(pair):
     with pair.client("h0") as agent:
         assert (agent.request("hello")["host"], agent.request("status")["transfers"]) == ("h0", [])
         assert agent.request("nic_rate", rate_bps=1e6) == {"rates": {"0": 1e6, "1": 1e6}}
-        with pytest.raises(Refused, match="at least 1000, or 0 for no limit"):
+        with pytest.raises(RefusedError, match="at least 1000, or 0 for no limit"):
             agent.request("nic_rate", rate_bps=5)
 
 
@@ -200,28 +200,28 @@ def test_send_file__arrives_whole(pair, tmp_path):
     sent.write_bytes(bytes(range(256)) * 1000)
     with pair.client("h0") as agent:
         transfer = agent.request("send_file", path=str(sent), peer="h1")["transfer"]
-        done = agent.request("wait", transfer=transfer)
-        assert (done["state"], Path(done["remote_path"]).read_bytes() == sent.read_bytes()) == ("done", True)
-        with pytest.raises(Refused, match=rf"no transfer 9 \(has: {transfer}\)"):
+        result = agent.request("wait", transfer=transfer)
+        assert (result["state"], Path(result["remote_path"]).read_bytes() == sent.read_bytes()) == ("done", True)
+        with pytest.raises(RefusedError, match=rf"no transfer 9 \(has: {transfer}\)"):
             agent.request("wait", transfer=9)
 
 
 def test_denylist__is_set_read_and_cleared(pair):
     with pair.client("h0") as agent:
         denied = agent.request("deny", entries=[{"scope": "t1", "name": "p1-t1-1"}])
-        assert [one["name"] for one in denied["entries"]] == ["p1-t1-1"] and agent.request("denylist") == denied
+        assert [entry["name"] for entry in denied["entries"]] == ["p1-t1-1"] and agent.request("denylist") == denied
         assert agent.request("denylist", entries=[])["entries"] == []
         assert agent.request("health")["peers"] == []
 
 
 def test_flows__count_and_go_with_their_client(pair):
-    with pair.client("h0") as here, pair.client("h1") as there:
-        qps = [client.request("flow_qp", peer=peer) for client, peer in ((here, "h1"), (there, "h0"))]
-        for client, mine, other in ((here, *qps), (there, *reversed(qps))):
+    with pair.client("h0") as source_agent, pair.client("h1") as sink_agent:
+        qps = [client.request("flow_qp", peer=peer) for client, peer in ((source_agent, "h1"), (sink_agent, "h0"))]
+        for client, local_qp, remote_qp in ((source_agent, *qps), (sink_agent, *reversed(qps))):
             config = {"no_receive": "deliver"}
-            client.request("flow_connect", qpn=mine["qpn"], remote=other["attributes"], config=config)
-        sink = there.request("flow_sink", flow="f", qpns=[qps[1]["qpn"]], shape=SHAPE)
-        here.request(
+            client.request("flow_connect", qpn=local_qp["qpn"], remote=remote_qp["attributes"], config=config)
+        sink = sink_agent.request("flow_sink", flow="f", qpns=[qps[1]["qpn"]], shape=SHAPE)
+        source_agent.request(
             "flow_source",
             flow="f",
             qpns=[qps[0]["qpn"]],
@@ -230,36 +230,43 @@ def test_flows__count_and_go_with_their_client(pair):
             **sink,
         )
         deadline = time.monotonic() + 10
-        while not (source := here.request("flow_read")["sources"]["f"])["over"] and time.monotonic() < deadline:
+        while not (source := source_agent.request("flow_read")["sources"]["f"])["over"] and time.monotonic() < deadline:
             time.sleep(0.01)
-        got = there.request("flow_read")["sinks"]["f"]
+        got = sink_agent.request("flow_read")["sinks"]["f"]
         assert (source["completed"], source["failed"], got["checked"], got["damaged"]) == (3, 0, 3, 0)
-        with pytest.raises(Refused, match="was not made for this client"):
-            here.request("flow_sink", flow="g", qpns=[qps[1]["qpn"] + 1000], shape=SHAPE)
-        here.request("release")
-        assert here.request("flow_read")["sources"] == {}
+        with pytest.raises(RefusedError, match="was not made for this client"):
+            source_agent.request("flow_sink", flow="g", qpns=[qps[1]["qpn"] + 1000], shape=SHAPE)
+        source_agent.request("release")
+        assert source_agent.request("flow_read")["sources"] == {}
     assert is_empty(pair)
 
 
-@pytest.mark.parametrize("both", [False, True])
-def test_write_bw__measures_and_leaves_nothing(pair, both):
+@pytest.mark.parametrize("is_bidirectional", [False, True])
+def test_write_bw__measures_and_leaves_nothing(pair, is_bidirectional):
     with pair.client("h0") as agent:
-        begun = agent.request("write_bw", peer="h1", sizes=[4000], iterations=[20], qps=2, bidirectional=both)
-        assert (begun["host"], begun["peer"], len(begun["qps"]), begun["planes"]) == ("h0", "h1", 2, 2)
+        first_test = agent.request(
+            "write_bw", peer="h1", sizes=[4000], iterations=[20], qps=2, bidirectional=is_bidirectional
+        )
+        assert (first_test["host"], first_test["peer"], len(first_test["qps"]), first_test["planes"]) == (
+            "h0",
+            "h1",
+            2,
+            2,
+        )
         *_, result, end = agent.events_to_the_end()
         assert (result["event"], result["writes"], end["state"], end["error"]) == ("result", 40, "done", None)
-        assert ("reverse" in result) is both
+        assert ("reverse" in result) is is_bidirectional
         assert is_empty(pair)
-        again = agent.request("write_lat", peer="h1", sizes=[8], iterations=[5])
-        assert again["work"] == begun["work"] + 1
+        second_test = agent.request("write_lat", peer="h1", sizes=[8], iterations=[5])
+        assert second_test["work"] == first_test["work"] + 1
 
 
 def test_write_bw__one_test_per_connection_until_it_is_stopped(pair):
-    with pair.client("h0") as agent, pair.client("h0") as other:
+    with pair.client("h0") as agent, pair.client("h0") as second_client:
         work = agent.request("write_bw", peer="h1", sizes=[1000], duration_s=60.0)["work"]
-        with pytest.raises(Refused, match="this connection has a test running"):
+        with pytest.raises(RefusedError, match="this connection has a test running"):
             agent.request("ev_sweep", peer="h1")
-        other.request("stop_work", work=work)
+        second_client.request("stop_work", work=work)
         assert agent.events_to_the_end()[-1]["state"] == "stopped"
     assert is_empty(pair)
 
@@ -272,18 +279,18 @@ def test_write_bw__ends_with_its_client(pair):
 
 def test_ev_sweep__probes_every_path(pair):
     with pair.client("h0") as agent:
-        begun = agent.request("ev_sweep", peer="h1", count=2, interval_s=0.01)
+        sweep = agent.request("ev_sweep", peer="h1", count=2, interval_s=0.01)
         *probes, end = agent.events_to_the_end()
         assert end["state"] == "done"
         assert sorted((p["round"], p["ev"]) for p in probes) == sorted(
-            (r, ev) for r in (0, 1) for ev, _ in begun["evs"]
+            (r, ev) for r in (0, 1) for ev, _ in sweep["evs"]
         )
         assert all(p["out"] and p["back"] and p["port_up"] for p in probes)
 
 
 def test_requests__unknown_and_missing_fields_are_named(pair):
     with pair.client("h0") as agent:
-        for op, fields, said in [
+        for op, fields, message in [
             ("send_file", {"path": "x", "peer": "h1", "rate": 5}, "send_file has no field 'rate' (has: path, peer, "),
             ("send_file", {"path": "x"}, "send_file needs 'peer' (str)"),
             ("hello", {"x": 1}, "hello has no field 'x' (has: none)"),
@@ -297,6 +304,6 @@ def test_requests__unknown_and_missing_fields_are_named(pair):
             ),
             ("run_writes", {"sizes": [1], "duration_s": 1, "qpns": []}, "qpns = []: 1 to 256 numbers"),
         ]:
-            with pytest.raises(Refused) as caught:
+            with pytest.raises(RefusedError) as caught:
                 agent.request(op, **fields)
-            assert said in str(caught.value)
+            assert message in str(caught.value)

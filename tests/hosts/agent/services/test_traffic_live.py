@@ -25,17 +25,19 @@ def clients(wire):  # noqa: F811
 
 def qp_pair(a, b, **fields):
     """QPNs of a connected pair."""
-    mine, theirs = (one.request("flow_qp", peer=peer, **fields) for one, peer in ((a, "h1"), (b, "h0")))
-    for client, own, other in ((a, mine, theirs), (b, theirs, mine)):
-        client.request("flow_connect", qpn=own["qpn"], remote=other["attributes"], config={"no_receive": "deliver"})
-    return mine["qpn"], theirs["qpn"]
+    qp_a, qp_b = (client.request("flow_qp", peer=peer, **fields) for client, peer in ((a, "h1"), (b, "h0")))
+    for client, local_qp, remote_qp in ((a, qp_a, qp_b), (b, qp_b, qp_a)):
+        client.request(
+            "flow_connect", qpn=local_qp["qpn"], remote=remote_qp["attributes"], config={"no_receive": "deliver"}
+        )
+    return qp_a["qpn"], qp_b["qpn"]
 
 
-def until(client, done):
-    """The first answer of flow_read that `done` likes."""
+def read_until(client, condition):
+    """The first answer of flow_read that `condition` likes."""
     while True:
         read = client.request("flow_read")
-        if done(read):
+        if condition(read):
             return read
         time.sleep(0.02)
 
@@ -45,13 +47,15 @@ def test_flow__every_message_is_checked(wire, transport):  # noqa: F811
     wire.switches()
     with wire.agent("h0"), wire.agent("h1"):
         a, b = clients(wire)
-        here, there = qp_pair(a, b, transport=transport)
-        memory = b.request("flow_sink", flow="f", qpns=[there], shape=SHAPE)
+        source_qpn, sink_qpn = qp_pair(a, b, transport=transport)
+        memory = b.request("flow_sink", flow="f", qpns=[sink_qpn], shape=SHAPE)
         start = time.monotonic() + 0.05
-        a.request("flow_source", flow="f", qpns=[here], shape=SHAPE, **memory_of(memory), start_s=start, latencies=True)
-        read = until(a, lambda read: read["sources"]["f"]["over"])["sources"]["f"]
+        a.request(
+            "flow_source", flow="f", qpns=[source_qpn], shape=SHAPE, **memory_of(memory), start_s=start, latencies=True
+        )
+        read = read_until(a, lambda read: read["sources"]["f"]["over"])["sources"]["f"]
         assert (read["completed"], read["failed"]) == (40, 0)
-        sink = until(b, lambda read: read["sinks"]["f"]["checked"] == 40)["sinks"]["f"]
+        sink = read_until(b, lambda read: read["sinks"]["f"]["checked"] == 40)["sinks"]["f"]
         assert (sink["damaged"], sink["received_bytes"]) == (0, 200_000)
         a.close(), b.close()
 
@@ -64,10 +68,12 @@ def test_flow__wrong_bytes_are_found(wire):  # noqa: F811
     wire.switches()
     with wire.agent("h0"), wire.agent("h1"):
         a, b = clients(wire)
-        here, there = qp_pair(a, b)
-        memory = b.request("flow_sink", flow="f", qpns=[there], shape={**SHAPE, "seed": 4})
-        a.request("flow_source", flow="f", qpns=[here], shape=SHAPE, **memory_of(memory), start_s=time.monotonic())
-        sink = until(b, lambda read: read["sinks"]["f"]["checked"] == 40)["sinks"]["f"]
+        source_qpn, sink_qpn = qp_pair(a, b)
+        memory = b.request("flow_sink", flow="f", qpns=[sink_qpn], shape={**SHAPE, "seed": 4})
+        a.request(
+            "flow_source", flow="f", qpns=[source_qpn], shape=SHAPE, **memory_of(memory), start_s=time.monotonic()
+        )
+        sink = read_until(b, lambda read: read["sinks"]["f"]["checked"] == 40)["sinks"]["f"]
         assert sink["damaged"] == 40
         a.close(), b.close()
 
@@ -75,43 +81,43 @@ def test_flow__wrong_bytes_are_found(wire):  # noqa: F811
 def test_collective__between_two_agents(wire):  # noqa: F811
     wire.switches()
     with wire.agent("h0"), wire.agent("h1"):
-        both = clients(wire)
+        agents = clients(wire)
         ring = {"kind": "all_reduce", "ranks": 2, "size_bytes": 30_000}
-        opened = [
-            one.request("rank_open", flow="ring", seed=1, iterations=3, collective={**ring, "rank": r})
-            for r, one in enumerate(both)
+        ranks = [
+            agent.request("rank_open", flow="ring", seed=1, iterations=3, collective={**ring, "rank": r})
+            for r, agent in enumerate(agents)
         ]
-        for r, one in enumerate(both):
-            other = both[1 - r]
-            mine, theirs = (c.request("flow_qp", peer=f"h{p}") for c, p in ((one, 1 - r), (other, r)))
-            for client, own, far in ((one, mine, theirs), (other, theirs, mine)):
+        for r, agent in enumerate(agents):
+            peer_agent = agents[1 - r]
+            agent_qp, peer_qp = (c.request("flow_qp", peer=f"h{p}") for c, p in ((agent, 1 - r), (peer_agent, r)))
+            for client, local_qp, remote_qp in ((agent, agent_qp, peer_qp), (peer_agent, peer_qp, agent_qp)):
                 keys = {"no_receive": "deliver"}
-                client.request("flow_connect", qpn=own["qpn"], remote=far["attributes"], config=keys)
-            one.request("rank_link", flow="ring", peer=1 - r, qpns=[mine["qpn"]], regions=opened[1 - r]["regions"])
-            other.request("rank_link", flow="ring", sources=[[theirs["qpn"], r, 1]])
-        for one in both:
-            one.request("rank_start", flow="ring", start_s=time.monotonic() + 0.05)
-        for one in both:
-            read = until(one, lambda read: read["ranks"]["ring"]["done"])["ranks"]["ring"]
-            assert [wrong for _, wrong, _ in read["ended"]] == [0, 0, 0]
-            one.close()
+                client.request("flow_connect", qpn=local_qp["qpn"], remote=remote_qp["attributes"], config=keys)
+            agent.request("rank_link", flow="ring", peer=1 - r, qpns=[agent_qp["qpn"]], regions=ranks[1 - r]["regions"])
+            peer_agent.request("rank_link", flow="ring", sources=[[peer_qp["qpn"], r, 1]])
+        for agent in agents:
+            agent.request("rank_start", flow="ring", start_s=time.monotonic() + 0.05)
+        for agent in agents:
+            read = read_until(agent, lambda read: read["ranks"]["ring"]["done"])["ranks"]["ring"]
+            assert [damaged_count for _, damaged_count, _ in read["ended"]] == [0, 0, 0]
+            agent.close()
 
 
 def test_requests_that_make_no_sense_are_refused(wire):  # noqa: F811
     wire.switches()
     with wire.agent("h0") as h0, wire.agent("h1"):
         a, b = clients(wire)
-        here, _ = qp_pair(a, b)
+        qpn, _ = qp_pair(a, b)
         for op, fields, text in [
             ("flow_qp", {"peer": "h0"}, "is this host"),
             ("flow_qp", {"peer": "h1", "transport": "tcp"}, "no transport 'tcp'"),
             ("flow_qp", {"peer": "h1", "transport": "rocev2", "settings": {"windw": 1}}, "no key windw"),
             ("flow_connect", {"qpn": 1, "remote": {}}, "QP 1 was not made for this client"),
-            ("flow_connect", {"qpn": here, "remote": {}, "config": {"cwnd": 1}}, "attributes|remote|config"),
-            ("flow_sink", {"flow": "f", "qpns": [here], "shape": {**SHAPE, "depth": 99}}, "depth = 99"),
-            ("flow_sink", {"flow": "f", "qpns": [here], "shape": {**SHAPE, "message_bytes": 1 << 40}}, "message_bytes"),
+            ("flow_connect", {"qpn": qpn, "remote": {}, "config": {"cwnd": 1}}, "attributes|remote|config"),
+            ("flow_sink", {"flow": "f", "qpns": [qpn], "shape": {**SHAPE, "depth": 99}}, "depth = 99"),
+            ("flow_sink", {"flow": "f", "qpns": [qpn], "shape": {**SHAPE, "message_bytes": 1 << 40}}, "message_bytes"),
             ("flow_sink", {"flow": "f", "qpns": ["x"], "shape": SHAPE}, "numbers of QPs"),
-            ("flow_source", {"flow": "f", "qpns": [here], "shape": SHAPE, "va": 1}, "needs 'rkey'"),
+            ("flow_source", {"flow": "f", "qpns": [qpn], "shape": SHAPE, "va": 1}, "needs 'rkey'"),
             (
                 "rank_open",
                 {
@@ -129,10 +135,11 @@ def test_requests_that_make_no_sense_are_refused(wire):  # noqa: F811
             ),
             ("rank_open", {"flow": "r", "iterations": 1, "script": {**SCRIPT, "outbox": 1 << 40}}, "script: outbox"),
             ("rank_start", {"flow": "r", "start_s": 1.0}, "no rank of 'r'"),
-            ("rank_link", {"flow": "r", "peer": 1, "qpns": [here], "regions": {"data": 7}}, "address and R_Key"),
-            ("rank_link", {"flow": "r", "peer": 1, "qpns": [here], "regions": {"data": [7, 7]}}, "no rank of 'r'"),
+            ("rank_link", {"flow": "r", "peer": 1, "qpns": [qpn], "regions": {"data": 7}}, "address and R_Key"),
+            ("rank_link", {"flow": "r", "peer": 1, "qpns": [qpn], "regions": {"data": [7, 7]}}, "no rank of 'r'"),
         ]:
             with pytest.raises(JsonlPeerError, match=text):
                 a.request(op, **fields)
+        # A refused request leaves nothing behind: no QP stays busy
         a.close(), b.close()
         assert h0.status()["qps"] == [] or all(not qp["busy"] for qp in h0.status()["qps"])

@@ -40,10 +40,10 @@ def test_parameters__the_bold_row_of_the_sheet_as_a_profile():
         max_md_jump=0.5,
         qa_gate=3,
     )
-    given = row.parameters(1500, 12.5e6, 0.005, trimming=False)
-    derived = CcProfile().parameters(1500, 12.5e6, 0.005, trimming=False)
+    row_parameters = row.parameters(1500, 12.5e6, 0.005, trimming=False)
+    default_parameters = CcProfile().parameters(1500, 12.5e6, 0.005, trimming=False)
     for name in NsccParameters.__slots__:
-        assert getattr(given, name) == pytest.approx(getattr(derived, name), rel=1e-5), name
+        assert getattr(row_parameters, name) == pytest.approx(getattr(default_parameters, name), rel=1e-5), name
 
 
 def test_parameters__quick_adapt_by_delay_switched_off_by_the_largest_threshold():
@@ -84,6 +84,7 @@ def test_life_cycle__only_the_moves_of_the_api():
     with pytest.raises(LocalError, match="bring it online"):
         profiles.take(number)
     profiles.move(number, ProfileState.OFFLINE)
+    # Only an offline profile can be changed, and a refused change leaves every field as it was
     assert profiles.modify(number, gamma=0.5).gamma == 0.5
     with pytest.raises(LocalError, match="gamma = 7"):
         profiles.modify(number, gamma=7, eta=1.0)

@@ -75,19 +75,19 @@ def test_below_a_packet_a_round_trip__packets_leave_one_by_one_also_those_sent_a
     fabric, names, _ = make(32)
     flows = incast(fabric, names, "h0", message_bytes=1 << 16)
     fabric.run_for(1.5)
-    left: list[float] = []
+    departures: list[float] = []
 
     def watch(kind: str, now: float, port: str, frame: Any) -> None:
         if kind == "send" and type(frame.packet) is Write:
-            left.append(now)
+            departures.append(now)
 
     fabric.host(names[0]).ports[0].observer = watch
     fabric.run_for(1.5)
     window = flows[0].qp.connected.window
     assert isinstance(window, Share) and window.cwnd < 0.6 * window.qpcc.cc.p.mtu
-    gaps = [later - earlier for earlier, later in pairwise(left)]
+    gaps = [later - earlier for earlier, later in pairwise(departures)]
     assert min(gaps) > 0.010, "a base round trip"
-    assert len(left) == pytest.approx(1.5 * 10e6 / 8 / 1190 / 32, rel=0.3)
+    assert len(departures) == pytest.approx(1.5 * 10e6 / 8 / 1190 / 32, rel=0.3)
 
 
 def test_reverse_probes__of_a_receiver_take_turns_among_many_senders() -> None:
@@ -100,13 +100,13 @@ def test_reverse_probes__of_a_receiver_take_turns_among_many_senders() -> None:
         fabric, names, _ = make(senders)
         incast(fabric, names, "h0", message_bytes=1 << 16)
         fabric.run_for(0.5)
-        asked: list[EndpointRequest] = []
+        probes: list[EndpointRequest] = []
 
-        def watch(kind: str, now: float, port: str, frame: Any, asked: list[EndpointRequest] = asked) -> None:
+        def watch(kind: str, now: float, port: str, frame: Any, probes: list[EndpointRequest] = probes) -> None:
             if kind == "send" and type(frame.packet) is EndpointRequest:
-                asked.append(frame.packet)
+                probes.append(frame.packet)
 
         fabric.host("h0").ports[0].observer = watch
         fabric.run_for(0.5)
-        counts.append(len(asked))
+        counts.append(len(probes))
     assert 0.5 * counts[0] <= counts[1] <= 1.2 * counts[0]

@@ -33,8 +33,8 @@ def controller(p: NsccParameters, **state: Any) -> Nscc:
 
 def ack(cc: Nscc, rtt: float | None, marked: bool = False, size: int | None = None, **kwargs: Any) -> Reaction:
     """One acknowledgment at the sheet's `now`."""
-    at = 100.0 if cc.p is R else 200_000.0
-    return cc.on_ack(at, size or int(cc.p.mtu), marked, rtt, **kwargs)
+    now = 100.0 if cc.p is R else 200_000.0
+    return cc.on_ack(now, size or int(cc.p.mtu), marked, rtt, **kwargs)
 
 
 def test_derive__set_r_is_the_reference_network():
@@ -67,9 +67,9 @@ def test_derive__set_e_keeps_the_shape():
 )
 def test_derive__the_table_of_links(mbps, rtt_ms, mtu, trim, drop, fi, eta):
     """nscc.md §1.4: increases per round trip, in bytes."""
-    for trimming, most in ((True, trim), (False, drop)):
+    for trimming, increase in ((True, trim), (False, drop)):
         p = NsccParameters.derive(mtu, mbps / 8, rtt_ms * 1000, trimming=trimming)
-        assert p.alpha * p.target == pytest.approx(most, abs=1)
+        assert p.alpha * p.target == pytest.approx(increase, abs=1)
         assert p.fi == pytest.approx(fi, abs=1)
         assert p.eta == pytest.approx(eta, abs=1)
         assert p.fi_scale <= 1.0

@@ -22,7 +22,7 @@ def make(
 ) -> tuple[VirtualFabric, float]:
     """Return a fabric whose hosts have RATE over all planes, and the payload bits/s one host can receive."""
     keys = {"incast_penalty": 0, **config}
-    made = scaled_profiles(
+    scale = scaled_profiles(
         plan.planes,
         rate_bps=RATE / plan.planes,
         rtt_s=RTT,
@@ -30,8 +30,10 @@ def make(
         config=keys,
         queues={"last_hop_ecn": last_hop_ecn},
     )
-    fabric = VirtualFabric(plan, seed=seed, links=made.links, queues=made.queues, config=made.config, keep_events=False)
-    return fabric, RATE * made.payload_share
+    fabric = VirtualFabric(
+        plan, seed=seed, links=scale.links, queues=scale.queues, config=scale.config, keep_events=False
+    )
+    return fabric, RATE * scale.payload_share
 
 
 def start(fabric: VirtualFabric, pairs: Sequence[tuple[str, str]]) -> list[Flow]:
@@ -40,13 +42,13 @@ def start(fabric: VirtualFabric, pairs: Sequence[tuple[str, str]]) -> list[Flow]
 
 def depths(fabric: VirtualFabric, a: str, b: str, seconds: float) -> list[float]:
     """Queue of the port from a to b in BDP of that port, sampled each twentieth of a base RTT."""
-    port, found = fabric.port_towards(a, b), []
+    port, samples = fabric.port_towards(a, b), []
     bdp = port.line.rate_bps / 8 * RTT
     end = fabric.now + seconds
     while fabric.now < end:
         fabric.run_for(RTT / 20)
-        found.append(port.waiting * frame_bytes(1024) / bdp)
-    return sorted(found)
+        samples.append(port.waiting * frame_bytes(1024) / bdp)
+    return sorted(samples)
 
 
 INCAST = Plan(1, 2, 4, 8)
@@ -65,14 +67,14 @@ def test_one_flow__96_percent_of_the_bottleneck_without_a_mark(planes):
 
 def test_tiny_writes__teach_no_base_rtt_that_full_packets_would_queue_for():
     """Four links at 10 Mb/s take 3.6 ms longer to serialise a full packet than two bytes."""
-    made = scaled_profiles(4, rate_bps=10e6, rtt_s=0.010)
-    fabric = VirtualFabric(Plan(4, 2, 2, 1), seed=1, links=made.links, queues=made.queues, config=made.config)
+    scale = scaled_profiles(4, rate_bps=10e6, rtt_s=0.010)
+    fabric = VirtualFabric(Plan(4, 2, 2, 1), seed=1, links=scale.links, queues=scale.queues, config=scale.config)
     tiny = Flow(fabric, "h0", "h1", message_bytes=2, messages=100, depth=1)
     assert fabric.run_until(lambda: tiny.done, limit_s=10)
     bulk = Flow(fabric, "h0", "h1", message_bytes=1 << 19)
     assert bulk.qp.cc_state()["base_rtt_s"] == pytest.approx(0.010, rel=0.03)
     [rate] = rates_bps(fabric, [bulk], 0.5, 1.0)
-    assert rate > 0.96 * 40e6 * made.payload_share
+    assert rate > 0.96 * 40e6 * scale.payload_share
 
 
 def test_incast__seven_to_one_shares_evenly_beside_a_victim():

@@ -42,15 +42,15 @@ def one_rtt(cc: Nscc, now: float, delay: float, *, marked: bool = False) -> floa
 
 
 def test_quadrants__all_four_are_there():
-    assert set(QUADRANTS) == {(marked, late) for marked in (False, True) for late in (False, True)}
+    assert set(QUADRANTS) == {(is_marked, is_late) for is_marked in (False, True) for is_late in (False, True)}
 
 
 @pytest.mark.parametrize("start", [15_000, 30_000, 60_000])
 def test_proportional__gain_per_rtt_does_not_depend_on_the_window(start):
     cc = controller(cwnd=start)
     one_rtt(cc, 10.0, PIPE.target / 2)
-    expected = PIPE.alpha * PIPE.target / 2 + PIPE.eta
-    assert cc.cwnd - start == pytest.approx(expected, rel=0.25)  # applied late, and the window grows meanwhile
+    expected_gain = PIPE.alpha * PIPE.target / 2 + PIPE.eta
+    assert cc.cwnd - start == pytest.approx(expected_gain, rel=0.25)  # applied late, and the window grows meanwhile
     assert cc.counts[Reaction.PROPORTIONAL] > 0
 
 
@@ -65,14 +65,14 @@ def test_fair__the_same_bytes_for_small_and_large_windows(start):
 
 def test_decrease__keeps_the_ratio_and_fair_increase_closes_it():
     """Two flows meet: increases add the same to both, decreases take the same share."""
-    small, large = controller(cwnd=15_000), controller(cwnd=60_000)
+    small_window, large_window = controller(cwnd=15_000), controller(cwnd=60_000)
     now = 10.0
     for _ in range(40):
-        for cc in (small, large):
+        for cc in (small_window, large_window):
             one_rtt(cc, now, PIPE.target * 1.2)
             one_rtt(cc, now + RTT, PIPE.target * 1.2, marked=True)
         now += 2 * RTT
-    assert small.cwnd / large.cwnd > 0.8
+    assert small_window.cwnd / large_window.cwnd > 0.8
 
 
 def test_nothing__a_mark_alone_moves_the_window_by_eta_only():
@@ -85,9 +85,9 @@ def test_fast__exponential_while_there_is_no_queue():
     cc = controller(cwnd=10_000)
     now = one_rtt(cc, 10.0, 0.0)  # the window that has to be calm
     now = one_rtt(cc, now, 0.0)
-    before = cc.cwnd
+    first_cwnd = cc.cwnd
     one_rtt(cc, now, 0.0)
-    assert cc.cwnd / before == pytest.approx(1 + PIPE.fi_scale, rel=0.1)
+    assert cc.cwnd / first_cwnd == pytest.approx(1 + PIPE.fi_scale, rel=0.1)
     assert cc.counts[Reaction.FAST] > 0
 
 
@@ -104,9 +104,9 @@ def test_settle__by_bytes_does_not_restart_the_clock_of_eta():
     for i in range(30):  # three settlements by bytes within one period
         cc.on_ack(10.0 + i * 1e-5, MTU, False, RTT + PIPE.target / 2)
     assert cc.t_settle == 10.0
-    before = cc.cwnd
+    first_cwnd = cc.cwnd
     cc.on_ack(10.0 + RTT, 0, True, RTT)
-    assert cc.cwnd - before >= PIPE.eta
+    assert cc.cwnd - first_cwnd >= PIPE.eta
     assert cc.t_settle == 10.0 + RTT
 
 
@@ -160,22 +160,23 @@ def test_penalty__goes_on_while_another_qp_of_the_destination_is_throttled():
 # ---- quick adapt -------------------------------------------------------------------------------------------
 
 
-def starved(**state: float) -> Nscc:
-    """Return a controller at the end of a quick-adapt window in which 3000 bytes arrived of a full window, with a
-    trim.
+def starved_controller(**state: float) -> Nscc:
+    """Return a controller at the end of a quick-adapt window with a trim.
+
+    3000 bytes of a full window arrived in it.
     """
     return controller(cwnd=60_000, qa_due=10.0, won=3000, qa_trim_at=9.999, **state)
 
 
 def test_quick_adapt__one_window_limited_and_starved():
-    cc = starved()
+    cc = starved_controller()
     assert cc.on_ack(10.0, MTU, False, RTT) is Reaction.QUICK_ADAPT
     assert (cc.cwnd, cc.mute_bytes, cc.qa_trim_at) == (4500, 58_500, None)
 
 
 def test_quick_adapt__not_when_the_application_was_the_limit():
     """nscc.md §6.5: an old trim and an idle application must not cost the window."""
-    cc = starved(inflight=6000)
+    cc = starved_controller(inflight=6000)
     assert cc.on_ack(10.0, MTU, False, RTT) is not Reaction.QUICK_ADAPT
     assert cc.cwnd >= 60_000
 
@@ -204,7 +205,7 @@ def test_quick_adapt__can_be_switched_off():
 
 
 def test_quick_adapt__unmarked_acks_count_while_muted():
-    cc = starved()
+    cc = starved_controller()
     cc.on_ack(10.0, MTU, False, RTT)
     assert cc.on_ack(10.0, MTU, True, 4 * RTT) is Reaction.MUTED
     assert cc.on_ack(10.0, MTU, False, 4 * RTT) is Reaction.FAIR
@@ -268,6 +269,7 @@ def test_any_signals__window_within_bounds_and_nothing_stays_in_flight(signals, 
         elif kind == "refused":
             cc.on_other_nack(size)
         elif kind == "late_arrival":
+            # Given up, then arrived: on_unlost puts the bytes back, because the ACK drains them again
             cc.on_loss(now, size)
             cc.on_unlost(size)
             cc.on_ack(now, size, False, None)
@@ -306,17 +308,20 @@ def test_crowd__begins_at_the_floor_or_with_a_loss_at_a_delay_where_nothing_trim
     cc.on_loss(10.0, MTU)
     assert cc.crowd.joined and cc.cwnd == MTU
     pipe = NsccParameters.derive(MTU, 12.5e6, RTT, trimming=False)
-    for avg, crowded in ((0.0, False), (pipe.target, True)):
+    for avg, joins_crowd in ((0.0, False), (pipe.target, True)):
         cc = Nscc(pipe)
         cc.avg = avg
         cc.on_loss(10.0, MTU)
-        assert cc.crowd.joined is crowded, "a loss without delay is no congestion"
+        assert cc.crowd.joined is joins_crowd, "a loss without delay is no congestion"
 
 
 @pytest.mark.parametrize("delay", [0.8, 1.0, 1.25, 1.4])
 def test_crowd__all_windows_meet_at_that_of_the_delay(delay):
-    """Delay in base RTTs. Increase and decrease cancel at 0.8 pipes x (target / delay) ** 10, whatever the speed."""
-    at = BDPS * PIPE.bdp / MTU * (PIPE.target / (delay * RTT)) ** (2 * POWER)
+    """Increase and decrease cancel at 0.8 pipes x (target / delay) ** 10, whatever the speed.
+
+    `delay`: in base RTTs.
+    """
+    expected_packets = BDPS * PIPE.bdp / MTU * (PIPE.target / (delay * RTT)) ** (2 * POWER)
     ends = []
     for share in (0.01, 0.3, 4.0, 60.0):
         cc, now = crowd(share), 20.0
@@ -324,7 +329,7 @@ def test_crowd__all_windows_meet_at_that_of_the_delay(delay):
             now += RTT
             cc.on_ack(now, MTU, False, RTT * (1 + delay))
         ends.append(cc.cwnd / MTU)
-    assert ends == [pytest.approx(at, rel=0.05)] * 4
+    assert ends == [pytest.approx(expected_packets, rel=0.05)] * 4
 
 
 def test_crowd__marks_say_nothing_more():
@@ -393,18 +398,18 @@ def test_crowd__losses_that_took_more_than_half_of_a_flight_are_not_given_back_b
     cc.avg = 0.0
     for _ in range(4):
         cc.on_loss(20.0, MTU)
-    left = cc.cwnd
-    assert left < 6 * MTU * (1 - DRAIN_MAX)
+    lossy_cwnd = cc.cwnd
+    assert lossy_cwnd < 6 * MTU * (1 - DRAIN_MAX)
     cc.on_ack(20.01, MTU, False, 2.5 * RTT)
-    assert cc.cwnd == left
+    assert cc.cwnd == lossy_cwnd
 
 
 def test_crowd__a_loss_without_delay_is_one_packet_of_several():
-    for share, left in ((4.0, 3.0), (1.5, 1.0), (0.25, 0.25)):
+    for share, packets_after in ((4.0, 3.0), (1.5, 1.0), (0.25, 0.25)):
         cc = crowd(share)
         cc.avg = PIPE.target * 0.99
         cc.on_loss(20.0, MTU)
-        assert cc.cwnd == left * MTU
+        assert cc.cwnd == packets_after * MTU
 
 
 def test_crowd__a_pipe_that_is_measured_anew_gives_no_packet_away():

@@ -39,10 +39,10 @@ def fabric(
 ) -> VirtualFabric:
     """Two racks, one path per plane; NSCC with rate and base RTT given, unless `config` says otherwise."""
     keys = {"cc_algorithm": NSCC, "link_rate_bps": RATE, "base_rtt_s": RTT, **config}
-    made = scaled_profiles(planes, rate_bps=RATE / planes, rtt_s=RTT, config=keys)
+    scale = scaled_profiles(planes, rate_bps=RATE / planes, rtt_s=RTT, config=keys)
     plan = Plan(planes, 2, 1, hosts)
     return VirtualFabric(
-        plan, seed=seed, links=made.links, queues=queues or made.queues, config=made.config, trace=trace
+        plan, seed=seed, links=scale.links, queues=queues or scale.queues, config=scale.config, trace=trace
     )
 
 
@@ -100,18 +100,18 @@ def test_share__or_one_window_for_each_qp():
 
 def test_share__a_qp_that_ends_takes_its_flight_along():
     net = fabric()
-    doomed, other = (Flow(net, "h0", "h1", message_bytes=1 << 18) for _ in range(2))
+    ended_flow, remaining_flow = (Flow(net, "h0", "h1", message_bytes=1 << 18) for _ in range(2))
     net.run_for(0.05)
-    qpcc = qpcc_of(doomed)
-    assert doomed.qp.connected.window is not None
-    assert doomed.qp.connected.window.inflight > 0
-    doomed.qp.abort("had enough", net.now)
+    qpcc = qpcc_of(ended_flow)
+    assert ended_flow.qp.connected.window is not None
+    assert ended_flow.qp.connected.window.inflight > 0
+    ended_flow.qp.abort("had enough", net.now)
     assert qpcc.cc.inflight == in_flight(qpcc)
     assert len(qpcc.shares) == 1
-    net.host("h0").endpoint.destroy_qp(doomed.qp.qpn)
-    before = other.received_bytes
+    net.host("h0").endpoint.destroy_qp(ended_flow.qp.qpn)
+    first_bytes = remaining_flow.received_bytes
     net.run_for(0.1)
-    assert (other.received_bytes - before) * 8 / 0.1 > 0.8 * RATE
+    assert (remaining_flow.received_bytes - first_bytes) * 8 / 0.1 > 0.8 * RATE
 
 
 def test_quiet__nothing_is_in_flight_any_more():
@@ -212,8 +212,8 @@ def test_window_of_one_packet__asks_every_time_and_does_not_stall(rule):
     """Below the coalescing threshold, waiting for the idle flush would cost 4 ms a packet."""
     lines: list[Write] = []
 
-    def trace(what: str, at: float, where: str, frame: Any) -> None:
-        if what == "send" and type(frame.packet) is Write:
+    def trace(kind: str, now: float, port: str, frame: Any) -> None:
+        if kind == "send" and type(frame.packet) is Write:
             lines.append(frame.packet)
 
     net = fabric(cc_send_rule=rule, sack_flush_s=1.0, trace=trace)
@@ -230,10 +230,10 @@ def test_window_of_one_packet__asks_every_time_and_does_not_stall(rule):
 def test_base_probe__one_per_destination_on_the_control_class():
     probes: list[tuple[float, int]] = []
 
-    def trace(what: str, at: float, where: str, frame: Any) -> None:
+    def trace(kind: str, now: float, port: str, frame: Any) -> None:
         packet = frame.packet
-        if where.startswith("h0") and what == "send" and type(packet) is EndpointRequest and packet.op:
-            probes.append((at, packet.dscp))
+        if port.startswith("h0") and kind == "send" and type(packet) is EndpointRequest and packet.op:
+            probes.append((now, packet.dscp))
 
     net = fabric(trace=trace, base_rtt_s=0.02)
     first = Flow(net, "h0", "h1", message_bytes=1 << 18)
@@ -289,9 +289,9 @@ def test_measured__rate_and_base_of_an_idle_fabric():
     assert state["base_rtt_measured"]
     assert state["base_rtt_s"] == pytest.approx(RTT, rel=0.1)
     assert 0.85 < state["rate_bps"] / RATE < 1.1
-    before = flow.received_bytes
+    first_bytes = flow.received_bytes
     net.run_for(0.2)
-    assert (flow.received_bytes - before) * 8 / 0.2 > 0.85 * RATE
+    assert (flow.received_bytes - first_bytes) * 8 / 0.2 > 0.85 * RATE
 
 
 def test_rate_meter__knows_the_best_and_ignores_pauses():
@@ -314,14 +314,14 @@ def test_penalty__throttles_end_to_end():
     flow = Flow(net, "h0", "h1", message_bytes=1 << 18)
     net.run_for(0.1)
     cc = qpcc_of(flow).cc
-    before = cc.cwnd
+    first_cwnd = cc.cwnd
     flow.peer_qp.set_penalty(127)
     net.run_for(4 * RTT)
-    assert cc.cwnd < before / 8
+    assert cc.cwnd < first_cwnd / 8
     assert cc.counts[Reaction.HELD] > 0
     flow.peer_qp.set_penalty(0)
     net.run_for(100 * RTT)
-    assert cc.cwnd > before / 2
+    assert cc.cwnd > first_cwnd / 2
 
 
 def test_penalty__ends_with_the_last_qp_that_is_throttled():
@@ -342,7 +342,7 @@ def test_incast_signal__holds_for_a_while_after_each_trim():
     assert signal.penalty(0.0) == 0
     signal.on_trim(1.0)
     signal.on_trim(1.001)
-    assert [signal.penalty(at) for at in (1.001, 1.0029, 1.0031)] == [16, 16, 0]
+    assert [signal.penalty(time_s) for time_s in (1.001, 1.0029, 1.0031)] == [16, 16, 0]
 
 
 def test_rounding__of_many_qps_opens_no_window():
@@ -385,25 +385,25 @@ def test_byte_counter_that_lies__opens_the_window_to_its_ceiling_and_no_further(
 
 def test_silence__takes_the_flight_of_a_qp_out_of_the_window_until_it_is_heard():
     qpcc, _ = stub()
-    quiet, other = qpcc.join(0.0), qpcc.join(0.0)
-    quiet.on_send(1000)
-    other.on_send(500)
+    quiet_share, heard_share = qpcc.join(0.0), qpcc.join(0.0)
+    quiet_share.on_send(1000)
+    heard_share.on_send(500)
     for _ in range(2):
-        quiet.on_silence()
-        assert qpcc.cc.inflight == 500 and not quiet.may_send()
-    quiet.on_send(200)
-    quiet.cap(700)
-    assert (quiet.inflight, qpcc.cc.inflight) == (700, 500)
+        quiet_share.on_silence()
+        assert qpcc.cc.inflight == 500 and not quiet_share.may_send()
+    quiet_share.on_send(200)
+    quiet_share.cap(700)
+    assert (quiet_share.inflight, qpcc.cc.inflight) == (700, 500)
     window = qpcc.cc.cwnd
-    quiet.on_loss(0.0, 500, 0.0)
+    quiet_share.on_loss(0.0, 500, 0.0)
     assert qpcc.cc.cwnd == window, "the other one is heard: the network is not to blame"
-    other.on_silence()
-    other.on_loss(0.0, 300, 0.0)
+    heard_share.on_silence()
+    heard_share.on_loss(0.0, 300, 0.0)
     assert qpcc.cc.cwnd == window - 300, "nobody is heard"
     for _ in range(2):
-        quiet.on_life()
-        assert qpcc.cc.inflight == quiet.inflight == 200
-    other.leave()
+        quiet_share.on_life()
+        assert qpcc.cc.inflight == quiet_share.inflight == 200
+    heard_share.leave()
     assert qpcc.cc.inflight == 200, "what it had in flight was out already"
 
 

@@ -10,7 +10,7 @@ from mrc_testbed.hosts.engine.cc.window import LONG_AGO, FixedWindow
 MTU, WHOLE_NUMBER, RTT = 1112, 100_000, 0.01
 
 
-def crowded() -> FixedWindow:
+def crowded_window() -> FixedWindow:
     """A fixed window that a packet trimmed three times has brought into a crowd, at 1 s."""
     window = FixedWindow(WHOLE_NUMBER, MTU, RTT, Random(1))
     window.on_trim(0.99, MTU, True, 0.98, 2)
@@ -33,7 +33,7 @@ def test_fixed__one_smaller_than_a_packet_has_no_pace():
 
 
 def test_fixed__a_packet_trimmed_three_times_at_the_last_hop_begins_a_crowd():
-    window = crowded()
+    window = crowded_window()
     assert window.cwnd == PACKETS * MTU
     window.on_trim(2.0, MTU, True, 1.5, 3)
     window.on_trim(2.0, MTU, True, 1.6, 3)
@@ -48,7 +48,7 @@ def test_fixed__a_packet_trimmed_three_times_at_the_last_hop_begins_a_crowd():
 
 
 def test_fixed__a_crowd_ends_and_gives_the_window_back():
-    window, now = crowded(), 1.0
+    window, now = crowded_window(), 1.0
     for _ in range(40):
         now += RTT
         window.on_ack(now, MTU, False, 3 * RTT)

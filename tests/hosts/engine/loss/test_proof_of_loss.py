@@ -36,9 +36,9 @@ def ev() -> Ev:
     return ev
 
 
-def answer(proof: ProofOfLoss, plane: int, *left: float, ordinary: bool = True) -> None:
-    for at in left:
-        proof.on_answer(plane, at, ordinary, at + RTT_S)
+def answer(proof: ProofOfLoss, plane: int, *departures: float, ordinary: bool = True) -> None:
+    for departure in departures:
+        proof.on_answer(plane, departure, ordinary, departure + RTT_S)
 
 
 def test_missed__once_its_own_plane_was_read_on_for_a_queue_that_trims(proof: ProofOfLoss, ev: Ev) -> None:

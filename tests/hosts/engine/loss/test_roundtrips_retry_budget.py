@@ -1,5 +1,6 @@
-"""The retry budget's one rule (mrc-protocol §5.11, roundtrips.py notes 2 and 3), under every way to infer a loss.
+"""The rule of the retry budget under every way to infer a loss.
 
+Source: mrc-protocol §5.11, roundtrips.py notes 2 and 3.
 Whatever finds that a packet has to go again charges the budget; progress alone makes it whole; trims never spend it.
 """
 
@@ -52,7 +53,7 @@ FAULTS: dict[str, Callable[[Pair], Filter]] = {
 }
 
 
-def begun(rule: tuple[str, str, str]) -> Pair:
+def pair_with_write(rule: tuple[str, str, str]) -> Pair:
     """Two ends with a write of many windows, posted at 0."""
     loss_rule, clear_bits, cc = rule
     settings = {"loss_rule": loss_rule, "clear_bits": clear_bits, "cc_algorithm": cc, "cwnd_bytes": 10_000}
@@ -72,23 +73,23 @@ def schedule_s(pair: Pair) -> float:
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("rule", RULES, ids="-".join)
 def test_fault_for_ever__ends_the_qp_within_the_budget(rule: tuple[str, str, str], fault: str) -> None:
-    pair = begun(rule)
+    pair = pair_with_write(rule)
     pair.filter = FAULTS[fault](pair)
     progress = [0.0, 0.0]
     while pair.now < WAIT_S and pair.a.qp.state is EngineQpState.RTS and pair.step():
         cack = pair.a.qp.requestor.flight.cack
         if cack > progress[1]:
             progress = [pair.now, cack]
-    [error] = pair.of(QpError)
+    [error] = pair.events_of(QpError)
     assert error.status is Status.RETRY_EXCEEDED
-    config, waited = pair.config, error.at - progress[0]
-    least = schedule_s(pair) - config.loss.retry_interval_s(0)
+    config, wait_s = pair.config, error.at - progress[0]
+    minimum_s = schedule_s(pair) - config.loss.retry_interval_s(0)
     # A timer may be longer than T by what round trips ask for; and a round that nothing charged at once waits for one.
-    assert least <= waited <= 2 * schedule_s(pair) + SLACK_S, (error.at, progress)
+    assert minimum_s <= wait_s <= 2 * schedule_s(pair) + SLACK_S, (error.at, progress)
     assert pair.a.qp.counters.retry_charges >= (config.loss.retry_limit or 0)
 
 
-def trim(pair: Pair, reason: NackReason, answered: Callable[[int], bool]) -> Filter:
+def trim(pair: Pair, reason: NackReason, is_answered: Callable[[int], bool]) -> Filter:
     """Trim all data from BEGIN_S on; `answered(n)`: whether the NACK for the nth of them comes."""
     count = 0
 
@@ -97,7 +98,7 @@ def trim(pair: Pair, reason: NackReason, answered: Callable[[int], bool]) -> Fil
         if not isinstance(packet, Write) or pair.now < BEGIN_S:
             return None
         count += 1
-        if answered(count):
+        if is_answered(count):
             nack = Nack(
                 pair.a.qp.qpn, packet.ev, packet.plane, 46, 0, packet.psn, reason, packet.ev, packet.timestamp or 0
             )
@@ -110,10 +111,10 @@ def trim(pair: Pair, reason: NackReason, answered: Callable[[int], bool]) -> Fil
 @pytest.mark.parametrize("reason", [NackReason.TRIMMED, NackReason.TRIMMED_LASTHOP], ids=lambda reason: reason.name)
 @pytest.mark.parametrize("rule", RULES, ids="-".join)
 def test_trims_alone__never_spend_the_budget(rule: tuple[str, str, str], reason: NackReason) -> None:
-    pair = begun(rule)
+    pair = pair_with_write(rule)
     pair.filter = trim(pair, reason, lambda _: True)
     pair.run(5 * schedule_s(pair))
-    assert pair.of(QpError) == [] and pair.a.qp.counters.trimmed > 0
+    assert pair.events_of(QpError) == [] and pair.a.qp.counters.trimmed > 0
     pair.filter = None
     pair.run_until_quiet()
     assert pair.completions() == [(1, "SUCCESS")]
@@ -122,10 +123,10 @@ def test_trims_alone__never_spend_the_budget(rule: tuple[str, str, str], reason:
 @pytest.mark.parametrize("rule", RULES, ids="-".join)
 def test_trims_whose_nacks_are_lost_in_part__never_spend_it_either(rule: tuple[str, str, str]) -> None:
     """Headers that crowd a port out are lost there themselves, and with them what is answered."""
-    pair = begun(rule)
+    pair = pair_with_write(rule)
     pair.filter = trim(pair, NackReason.TRIMMED_LASTHOP, lambda n: n % 2 == 0)
     pair.run(5 * schedule_s(pair))
-    assert pair.of(QpError) == []
+    assert pair.events_of(QpError) == []
     pair.filter = None
     pair.run_until_quiet()
     assert pair.completions() == [(1, "SUCCESS")]
@@ -136,19 +137,19 @@ def test_trims_that_end__leave_the_budget_as_it_was() -> None:
 
     The QP ends a budget after the last trim, at the pace that trims left.
     """
-    pair = begun(("all", "unknown", "fixed"))
+    pair = pair_with_write(("all", "unknown", "fixed"))
     end_s = 1.0
     trims, losses = trim(pair, NackReason.TRIMMED_LASTHOP, lambda _: True), lost(pair, Write)
     pair.filter = lambda s, p: trims(s, p) if pair.now < end_s else losses(s, p)
     pair.run(WAIT_S)
-    [error] = pair.of(QpError)
+    [error] = pair.events_of(QpError)
     pace_s = 2 * pair.delay_s / WINDOW_MIN * (pair.config.loss.retry_limit or 0)
     silent_s = error.at - end_s + pair.config.loss.base_timeout_s
     assert schedule_s(pair) <= silent_s <= 2 * schedule_s(pair) + SLACK_S + pace_s
 
 
 def test_budget__charges_one_round_once_and_not_one_with_a_trim() -> None:
-    pair = begun(("all", "unknown", "fixed"))
+    pair = pair_with_write(("all", "unknown", "fixed"))
     budget = RetryBudget(pair.config, RoundTrips(pair.config))
     assert budget.charge(1.0) and budget.charge(1.0) and budget.charges == 1, "one round"
     budget.trimmed()

@@ -18,10 +18,13 @@ from mrc_testbed.hosts.engine.paths.ev import Ev, Transmission
 MESSAGE = Message(1, memoryview(bytes(100_000)), 0, 0, 0, 1000, 0, 0, None, False)
 
 
-def sent(serial: int, ev: Ev, *, at: float | None = None, timer_s: float = 1.0) -> Sent:
-    """Transmission number `serial`, of the PSN of that number, which left at that second or `at`."""
-    left = float(serial) if at is None else at
-    return Sent(serial, MESSAGE, ev, 1000, serial, 1, 0, left, left + timer_s, None)
+def sent(serial: int, ev: Ev, *, departure_time: float | None = None, timer_s: float = 1.0) -> Sent:
+    """Return transmission number `serial`, of the PSN of that number.
+
+    `departure_time`: seconds; None: as many as `serial`.
+    """
+    departure = float(serial) if departure_time is None else departure_time
+    return Sent(serial, MESSAGE, ev, 1000, serial, 1, 0, departure, departure + timer_s, None)
 
 
 def window() -> SendWindow:
@@ -30,21 +33,21 @@ def window() -> SendWindow:
 
 def on_plane(mates: ByAge) -> list[int]:
     """Serials in the chain of a plane, oldest first."""
-    found, one = [], mates.oldest_sent
-    while one is not None:
-        found.append(one.serial)
-        one = one.next_on_plane
-    return found
+    serials, packet = [], mates.oldest_sent
+    while packet is not None:
+        serials.append(packet.serial)
+        packet = packet.next_on_plane
+    return serials
 
 
 def on_ev(ev: Ev) -> list[int]:
     """Serials in the chain of an EV, oldest first."""
-    found: list[int] = []
-    one: Transmission | None = ev.oldest_kept
-    while one is not None:
-        found.append(one.serial)
-        one = one.next_on_ev
-    return found
+    serials: list[int] = []
+    packet: Transmission | None = ev.oldest_kept
+    while packet is not None:
+        serials.append(packet.serial)
+        packet = packet.next_on_ev
+    return serials
 
 
 def test_by_age__tells_when_its_oldest_left() -> None:
@@ -102,30 +105,30 @@ def test_timers__come_in_order_whatever_path_needs_longer() -> None:
     flight, slow, fast = window(), Ev(1, 0, 3), Ev(2, 1, 3)
     for serial, ev, timer_s in ((0, slow, 9.0), (1, fast, 2.0), (2, fast, 2.0), (3, slow, 9.0)):
         flight.add(sent(serial, ev, timer_s=timer_s))
-    told = []
+    deadlines = []
     while (first := flight.first_timer()) is not None:
-        told.append((first.deadline, first.serial))
+        deadlines.append((first.deadline, first.serial))
         flight.give_up(first)
-    assert told == [(3.0, 1), (4.0, 2), (9.0, 0), (12.0, 3)]
+    assert deadlines == [(3.0, 1), (4.0, 2), (9.0, 0), (12.0, 3)]
 
 
 def test_timers__of_one_instant_come_in_the_order_of_sending() -> None:
     flight, ev = window(), Ev(1, 0, 3)
-    flight.add(sent(0, ev, at=0.0, timer_s=6.0))
-    flight.add(sent(1, ev, at=1.0, timer_s=4.0))
-    flight.add(sent(2, ev, at=2.0, timer_s=3.0))
-    flight.add(sent(3, ev, at=3.0, timer_s=3.0))
+    flight.add(sent(0, ev, departure_time=0.0, timer_s=6.0))
+    flight.add(sent(1, ev, departure_time=1.0, timer_s=4.0))
+    flight.add(sent(2, ev, departure_time=2.0, timer_s=3.0))
+    flight.add(sent(3, ev, departure_time=3.0, timer_s=3.0))
     due = flight.take_expired(6.0)
     assert [packet.serial for packet in due] == [0, 1, 2, 3] and flight.first_timer() is None
 
 
 def test_timer__that_was_set_before_answers_took_longer_runs_on() -> None:
     flight, ev = window(), Ev(1, 0, 3)
-    first = sent(0, ev, at=0.0, timer_s=1.0)
+    first = sent(0, ev, departure_time=0.0, timer_s=1.0)
     flight.add(first)
     ev.on_sample(2.0)
     assert flight.take_expired(1.0) == [] and first.deadline == 3.0
-    flight.add(sent(1, ev, at=1.0, timer_s=2.0))
+    flight.add(sent(1, ev, departure_time=1.0, timer_s=2.0))
     assert flight.first_timer() is first, "both are due then, and it left earlier"
     assert [packet.serial for packet in flight.take_expired(3.0)] == [0], (
         "1.5 x 2 s after it left; the other may run on"
@@ -149,30 +152,30 @@ def test_timers__are_freed_of_what_is_over() -> None:
 
 def test_window__knows_what_is_outstanding_however_wide_it_is() -> None:
     flight, ev, rng = window(), Ev(1, 0, 3), Random(7)
-    known: dict[int, Sent] = {}
+    outstanding: dict[int, Sent] = {}
     serial, widest = 0, 0
     for _ in range(3000):
-        what = rng.random()
-        if what < 0.62 and flight.next_psn - flight.cack < 300:
-            known[flight.next_psn] = packet = sent(flight.next_psn, ev)
+        roll = rng.random()
+        if roll < 0.62 and flight.next_psn - flight.cack < 300:
+            outstanding[flight.next_psn] = packet = sent(flight.next_psn, ev)
             flight.add(packet)
-        elif what < 0.68 and known:
-            psn = rng.choice(list(known))  # once more
+        elif roll < 0.68 and outstanding:
+            psn = rng.choice(list(outstanding))  # once more
             serial += 1
-            known[psn] = packet = Sent(psn, MESSAGE, ev, 1000, 10_000 + serial, 2, 0, 0.0, 1.0, None)
+            outstanding[psn] = packet = Sent(psn, MESSAGE, ev, 1000, 10_000 + serial, 2, 0, 0.0, 1.0, None)
             flight.give_up(flight.outstanding_sent()[0])
             flight.add(packet)
-        elif what < 0.74:
+        elif roll < 0.74:
             cack = rng.randrange(flight.cack, min(flight.next_psn, flight.cack + 20))
-            gone = [psn for psn in sorted(known) if psn <= cack]
-            assert flight.acknowledge(cack) == [known.pop(psn) for psn in gone]
+            acked_psns = [psn for psn in sorted(outstanding) if psn <= cack]
+            assert flight.acknowledge(cack) == [outstanding.pop(psn) for psn in acked_psns]
         else:
             base, bits = rng.randrange(flight.cack, flight.next_psn + 1), rng.getrandbits(64)
-            gone = [psn for psn in sorted(known) if 0 <= psn - base < 64 and bits >> psn - base & 1]
-            assert flight.acknowledge_bitmap(base, bits) == [known.pop(psn) for psn in gone]
+            acked_psns = [psn for psn in sorted(outstanding) if 0 <= psn - base < 64 and bits >> psn - base & 1]
+            assert flight.acknowledge_bitmap(base, bits) == [outstanding.pop(psn) for psn in acked_psns]
         widest = max(widest, flight.next_psn - flight.cack)
-        assert flight.outstanding_sent() == [known[psn] for psn in sorted(known)]
-        assert flight.outstanding == len(known)
+        assert flight.outstanding_sent() == [outstanding[psn] for psn in sorted(outstanding)]
+        assert flight.outstanding == len(outstanding)
         for psn in (flight.cack, flight.next_psn, flight.next_psn + 7, flight.cack - 40):
             assert flight.latest(psn) is None
     assert widest > 4 * RING_FROM

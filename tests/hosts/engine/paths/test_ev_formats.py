@@ -38,8 +38,10 @@ def test_srv6__is_what_the_plan_uses() -> None:
 
 
 def test_srv6__other_widths() -> None:
-    wide = Srv6Format(plane_bits=4, uplink_bits=12)
-    assert wide.pack(15, 4095) == 0xFFFF and wide.plane(0xF123) == 15 and wide.uplink(0xF123) == 0x123
+    wide_format = Srv6Format(plane_bits=4, uplink_bits=12)
+    assert (
+        wide_format.pack(15, 4095) == 0xFFFF and wide_format.plane(0xF123) == 15 and wide_format.uplink(0xF123) == 0x123
+    )
 
 
 def test_structured__first_hop_in_the_most_significant_bits() -> None:
@@ -131,10 +133,10 @@ def test_deny_and_allow__at_run_time() -> None:
     pair.a.qp.deny(active[1], now=0.0)
     pair.write(pair.bytes(100 * MTU))
     pair.run_until_quiet()
-    used = {line.packet.ev for line in pair.sent()}
-    assert not used & {0x002, active[0], active[1]}
-    assert [e.cause for e in pair.of(EvChanged)] == ["the controller denied it"] * 2
-    assert all(e.by is None for e in pair.of(EvReplaced)), "the one backup went into the place of the denied one"
+    used_evs = {line.packet.ev for line in pair.sent()}
+    assert not used_evs & {0x002, active[0], active[1]}
+    assert [e.cause for e in pair.events_of(EvChanged)] == ["the controller denied it"] * 2
+    assert all(e.by is None for e in pair.events_of(EvReplaced)), "the one backup went into the place of the denied one"
     pair.a.qp.allow(0x002, now=pair.now)
     assert pair.state(0x002) == "good"
     assert 0x002 in [row["ev"] for row in pair.a.qp.ev_states() if row["active"]]
@@ -161,5 +163,5 @@ def test_denied__is_never_probed_and_never_comes_back_by_itself() -> None:
     pair.write(pair.bytes(100 * MTU))
     pair.run(3.0)
     assert pair.state(0x001) == "denied"
-    mine = [line.packet for line in pair.log if line.source == "a" and not isinstance(line.packet, EndpointResponse)]
-    assert 0x001 not in {packet.ev for packet in mine}, "b, who denies nothing, asks how its paths are"
+    packets = [line.packet for line in pair.log if line.source == "a" and not isinstance(line.packet, EndpointResponse)]
+    assert 0x001 not in {packet.ev for packet in packets}, "b, who denies nothing, asks how its paths are"

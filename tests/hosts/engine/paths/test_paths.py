@@ -13,7 +13,7 @@ from tests.hosts.engine.engine_pair import Pair, lose_first
 EV, PLANE = 0x001, 0
 
 
-def asked() -> tuple[Pair, Ev, ReliabilityProbe]:
+def repeated_probe() -> tuple[Pair, Ev, ReliabilityProbe]:
     """A probe of EV left at time 0 and was asked again after half of its patience.
 
     That asking is still queued.
@@ -35,7 +35,7 @@ def probes(pair: Pair, now: float) -> list[ReliabilityProbe]:
 
 
 def test_ask__an_answer_in_time_spares_the_second_asking() -> None:
-    pair, ev, probe = asked()
+    pair, ev, probe = repeated_probe()
     cack = pair.a.qp.first_psn - 1 & 0xFFFFFF
     answer = Sack(pair.a.qp.qpn, EV, PLANE, 46, 0, cack, 1, 0, 0, probe.probe_id, EV, 0, 0, 0)
     pair.a.endpoint.receive(answer, PLANE, "b", 0.06)
@@ -43,10 +43,10 @@ def test_ask__an_answer_in_time_spares_the_second_asking() -> None:
 
 
 def test_ask__a_port_that_was_down_meanwhile_is_no_failure() -> None:
-    pair, ev, _ = asked()
+    pair, ev, _ = repeated_probe()
     assert len(probes(pair, 0.06)) == 1
-    for up, now in ((False, 0.07), (True, 0.08)):
-        pair.a.endpoint.on_port(PLANE, up, now)
+    for is_up, now in ((False, 0.07), (True, 0.08)):
+        pair.a.endpoint.on_port(PLANE, is_up, now)
     pair.a.endpoint.on_timer(0.2)
     assert not ev.probing and ev.failures == 0
 
@@ -96,9 +96,9 @@ def test_allow__an_ev_given_back_is_not_probed_any_more() -> None:
 def test_recall__the_least_bad_ev_serves_when_no_other_can() -> None:
     pair = Pair(planes=2, uplinks=1)
     paths = pair.a.qp.paths
-    other = paths.find(0x100)
-    assert other is not None
-    paths.signal(other, EvSignal.LOST, 0.0)
+    other_ev = paths.find(0x100)
+    assert other_ev is not None
+    paths.signal(other_ev, EvSignal.LOST, 0.0)
     assert pair.state(0x100) == "assumed_bad"
-    pair.port("a", 0, up=False)
-    assert pair.state(0x100) == "good" and other.in_doubt
+    pair.port("a", 0, is_up=False)
+    assert pair.state(0x100) == "good" and other_ev.in_doubt

@@ -19,14 +19,14 @@ from mrc_testbed.hosts.engine.wire.packets import (
 )
 from mrc_testbed.simulator import Flow, VirtualFabric, scaled_profiles
 from mrc_testbed.topologies.plan import Plan
-from tests.hosts.engine.engine_pair import ACKS, MTU, Pair, finished
+from tests.hosts.engine.engine_pair import ACKS, MTU, Pair, finish_write
 
 PLAN = Plan(planes=4, racks=2, spines=2, hosts_per_rack=2)
-OK, BACK, OUT = "there and back", "out ok, back lost", "out lost"
+OK, BACK_LOST, OUT_LOST = "there and back", "out ok, back lost", "out lost"
 
 
-def told(result: EvProbeResult) -> str:
-    return OUT if result.rtt_s is None else BACK if result.back_lost else OK
+def outcome_of(result: EvProbeResult) -> str:
+    return OUT_LOST if result.rtt_s is None else BACK_LOST if result.back_lost else OK
 
 
 def fabric_of(seed: int = 1) -> VirtualFabric:
@@ -36,40 +36,40 @@ def fabric_of(seed: int = 1) -> VirtualFabric:
 
 def sweep(fabric: VirtualFabric, source: str, target: str, timeout_s: float = 0.2) -> dict[int, str]:
     """Send one probe on each path; return the reports on paths that do not work both ways, by EV."""
-    host, asked = fabric.host(source), []
+    host, request_ids = fabric.host(source), []
     for ev, plane in PLAN.ev_planes(PLAN.host(source), PLAN.host(target)):
-        asked.append(host.endpoint.probe_ev(target, ev, plane, now=fabric.now, timeout_s=timeout_s))
+        request_ids.append(host.endpoint.probe_ev(target, ev, plane, now=fabric.now, timeout_s=timeout_s))
         host.kick()
         fabric.run_for(0.002)
     fabric.run_for(timeout_s + 0.1)
-    found = [e for e in host.events if isinstance(e, EvProbeResult) and e.request_id in asked]
-    assert len(found) == len(asked) == 8
-    return {e.ev: told(e) for e in found if told(e) != OK}
+    results = [e for e in host.events if isinstance(e, EvProbeResult) and e.request_id in request_ids]
+    assert len(results) == len(request_ids) == 8
+    return {e.ev: outcome_of(e) for e in results if outcome_of(e) != OK}
 
 
 FAULTS: list[tuple[list[InjectedFault], dict[int, str], dict[int, str]]] = [
     ([], {}, {}),
-    ([CutFault.on("p1-t0-0 p1-t1-1")], {0x101: OUT}, {0x101: OUT}),
-    ([SilentFault.on("p1-t0-0 p1-t1-1")], {0x101: OUT}, {0x101: OUT}),
-    ([OneWayFault.on("p1-t0-0 p1-t1-1")], {0x101: OUT}, {0x101: BACK}),
-    ([OneWayFault.on("p1-t1-1 p1-t0-0")], {0x101: BACK}, {0x101: OUT}),
-    ([BlackholeFault.on("p2-t1-0")], {0x200: OUT}, {0x200: OUT}),
-    ([OneWayFault.on("p0-t0-0 h0")], {0x000: BACK, 0x001: BACK}, {0x000: OUT, 0x001: OUT}),
+    ([CutFault.on("p1-t0-0 p1-t1-1")], {0x101: OUT_LOST}, {0x101: OUT_LOST}),
+    ([SilentFault.on("p1-t0-0 p1-t1-1")], {0x101: OUT_LOST}, {0x101: OUT_LOST}),
+    ([OneWayFault.on("p1-t0-0 p1-t1-1")], {0x101: OUT_LOST}, {0x101: BACK_LOST}),
+    ([OneWayFault.on("p1-t1-1 p1-t0-0")], {0x101: BACK_LOST}, {0x101: OUT_LOST}),
+    ([BlackholeFault.on("p2-t1-0")], {0x200: OUT_LOST}, {0x200: OUT_LOST}),
+    ([OneWayFault.on("p0-t0-0 h0")], {0x000: BACK_LOST, 0x001: BACK_LOST}, {0x000: OUT_LOST, 0x001: OUT_LOST}),
     (
         [
             OneWayFault.on("p1-t1-1 p1-t0-0", "p0-t0-1 p0-t1-0", "p3-t0-0 p3-t1-1"),
             BlackholeFault.on("p2-t1-0"),
         ],
-        {0x101: BACK, 0x000: BACK, 0x200: OUT, 0x301: OUT},
-        {0x101: OUT, 0x000: OUT, 0x200: OUT, 0x301: BACK},
+        {0x101: BACK_LOST, 0x000: BACK_LOST, 0x200: OUT_LOST, 0x301: OUT_LOST},
+        {0x101: OUT_LOST, 0x000: OUT_LOST, 0x200: OUT_LOST, 0x301: BACK_LOST},
     ),
 ]
 
 
 @pytest.mark.parametrize("with_qps", [False, True])
-@pytest.mark.parametrize("faults, there, back", FAULTS)
+@pytest.mark.parametrize("faults, forward_outcomes, reverse_outcomes", FAULTS)
 def test_sweep__says_exactly_the_broken_thing(
-    faults: list[InjectedFault], there: dict[int, str], back: dict[int, str], with_qps: bool
+    faults: list[InjectedFault], forward_outcomes: dict[int, str], reverse_outcomes: dict[int, str], with_qps: bool
 ) -> None:
     """No path is proven without a QP; none is known to work.
 
@@ -82,14 +82,14 @@ def test_sweep__says_exactly_the_broken_thing(
     for fault in faults:
         fabric.apply(fault)
     for _ in range(2):
-        assert sweep(fabric, "h0", "h2") == there
-        assert sweep(fabric, "h2", "h0") == back
+        assert sweep(fabric, "h0", "h2") == forward_outcomes
+        assert sweep(fabric, "h2", "h0") == reverse_outcomes
 
 
-@pytest.mark.parametrize("fault, dead", [(faults, there) for faults, there, _ in FAULTS[3:7]])
+@pytest.mark.parametrize("fault, outcomes", [(faults, forward_outcomes) for faults, forward_outcomes, _ in FAULTS[3:7]])
 @pytest.mark.parametrize("message_bytes", [100, 1 << 16])
 def test_traffic_one_way__convicts_what_is_dead_on_the_way_out_and_nothing_else(
-    fault: list[InjectedFault], dead: dict[int, str], message_bytes: int
+    fault: list[InjectedFault], outcomes: dict[int, str], message_bytes: int
 ) -> None:
     for seed in range(3):
         fabric = fabric_of(seed)
@@ -97,11 +97,11 @@ def test_traffic_one_way__convicts_what_is_dead_on_the_way_out_and_nothing_else(
         fabric.schedule(0.3, fault[0])
         fabric.run_until(1.5)
         states = {row["ev"]: row["state"] for row in flow.qp.ev_states()}
-        bad = {ev for ev, state in states.items() if state not in ("good", "skip")}
-        assert bad == {ev for ev, way in dead.items() if way == OUT}
-        before = flow.completed
+        bad_evs = {ev for ev, state in states.items() if state not in ("good", "skip")}
+        assert bad_evs == {ev for ev, way in outcomes.items() if way == OUT_LOST}
+        write_count = flow.completed
         fabric.run_for(0.3)
-        assert flow.completed > before
+        assert flow.completed > write_count
 
 
 # ---- what is asked and answered ---------------------------------------------------------------------------
@@ -125,13 +125,15 @@ def test_ev_probe__is_asked_again_and_answered_another_way(planes: int, uplinks:
     pair.run(0.2)
     assert answers(pair, "b") == [(plane, ev) for ev, plane in pair.evs] and len(ev_probes(pair, "a")) == len(pair.evs)
     pair.path("b", 0x000).cut = True
-    asked = pair.a.endpoint.probe_ev("b", 0x000, 0, now=pair.now, timeout_s=0.1)
+    request_id = pair.a.endpoint.probe_ev("b", 0x000, 0, now=pair.now, timeout_s=0.1)
     pair.run(0.2)
     first, second = ev_probes(pair, "a")[-2:]
     assert (first.ev, first.plane, first.rtx) == (second.ev, second.plane, not second.rtx) == (0x000, 0, False)
-    first_way, *others = answers(pair, "b")[len(pair.evs) :]
-    assert first_way == (0, 0x000) and len(others) == max(1, planes - 1) and 0x000 not in {ev for _, ev in others}
-    (result,) = [e for e in pair.of(EvProbeResult) if e.request_id == asked]
+    first_way, *other_ways = answers(pair, "b")[len(pair.evs) :]
+    assert (
+        first_way == (0, 0x000) and len(other_ways) == max(1, planes - 1) and 0x000 not in {ev for _, ev in other_ways}
+    )
+    (result,) = [e for e in pair.events_of(EvProbeResult) if e.request_id == request_id]
     assert result.back_lost and result.rtt_s == pytest.approx(0.010)
 
 
@@ -140,8 +142,8 @@ def test_ev_probe__a_late_first_answer_still_says_there_and_back() -> None:
     pair.path("b", 0x000).delay_s = 0.070
     pair.a.endpoint.probe_ev("b", 0x000, 0, now=pair.now, timeout_s=0.1)
     pair.run(0.2)
-    (result,) = pair.of(EvProbeResult)
-    assert told(result) == OK and result.rtt_s == pytest.approx(0.075)
+    (result,) = pair.events_of(EvProbeResult)
+    assert outcome_of(result) == OK and result.rtt_s == pytest.approx(0.075)
 
 
 def test_ev_probe__nothing_is_kept_of_those_that_ended() -> None:
@@ -152,7 +154,7 @@ def test_ev_probe__nothing_is_kept_of_those_that_ended() -> None:
         for ev in (0x000, 0x001, 0x100):
             pair.a.endpoint.probe_ev("b", ev, ev >> 8, now=pair.now)
         pair.run(0.15)
-    assert [told(e) for e in pair.of(EvProbeResult)] == [OK, OUT, BACK] * 5
+    assert [outcome_of(e) for e in pair.events_of(EvProbeResult)] == [OK, OUT_LOST, BACK_LOST] * 5
     assert not pair.a.endpoint._peers._probes
 
 
@@ -162,7 +164,7 @@ def test_reliability_probe__whose_answers_are_lost_does_not_convict() -> None:
     Its own probes have not shown it yet.
     """
     pair = Pair(planes=2, uplinks=2)
-    finished(pair, 100 * MTU)
+    finish_write(pair, 100 * MTU)
     for ev in (0x000, 0x001):
         pair.path("b", ev).cut = True
     pair.filter = lambda source, packet: [] if source == "b" and type(packet) is EndpointRequest else None
@@ -170,13 +172,13 @@ def test_reliability_probe__whose_answers_are_lost_does_not_convict() -> None:
         pair.a.qp.paths.refresh(pair.a.qp.paths.find(0x100))
         pair.a.qp.touch()
         pair.run(0.25)
-    assert pair.of(EvChanged) == []
+    assert pair.events_of(EvChanged) == []
     assert any(line.packet.rtx for line in pair.sent(ReliabilityProbe))
 
 
 def test_reliability_probes__bring_an_ev_back_whose_usual_way_back_is_dead() -> None:
     pair = Pair(planes=2, uplinks=2)
-    finished(pair, 100 * MTU)
+    finish_write(pair, 100 * MTU)
     for ev in (0x000, 0x001):
         pair.path("b", ev).cut = True
     pair.filter = lambda source, packet: [] if source == "b" and type(packet) is EndpointRequest else None
@@ -189,14 +191,14 @@ def test_reliability_probes__bring_an_ev_back_whose_usual_way_back_is_dead() -> 
 
 def test_reliability_probe__of_a_silent_peer_convicts_nobody_and_goes_on() -> None:
     pair = Pair(planes=2, uplinks=2)
-    finished(pair, 20 * MTU)
+    finish_write(pair, 20 * MTU)
     pair.filter = lambda source, packet: [1.0 - pair.now % 1.0] if source == "b" else None
     pair.run(1.0 - pair.now % 1.0)
     pair.write(pair.bytes(MTU))
     pair.run(0.9)
     pair.filter = None
     pair.run(3.0)
-    assert pair.of(EvChanged) == []
+    assert pair.events_of(EvChanged) == []
     assert not pair.a.qp.paths._pending and not any(ev.probing for ev in pair.a.qp.paths.profile)
 
 
@@ -209,14 +211,14 @@ def test_tail_of_a_burst__whose_acknowledgments_are_lost_is_no_loss(seed: int) -
     pair = Pair(planes=2, uplinks=2, seed=seed)
     for ev in (0x100, 0x101):
         pair.path("a", ev).delay_s = 0.006
-    finished(pair, 100 * MTU)
+    finish_write(pair, 100 * MTU)
     pair.run(1.0)
     for ev in (0x100, 0x101):
         pair.path("b", ev).cut = True
     for _ in range(3):
-        finished(pair, 40 * MTU)
+        finish_write(pair, 40 * MTU)
         pair.run(1.0)
-    assert pair.of(EvChanged) == []
+    assert pair.events_of(EvChanged) == []
 
 
 # ---- the responder's way back -----------------------------------------------------------------------------
@@ -224,18 +226,18 @@ def test_tail_of_a_burst__whose_acknowledgments_are_lost_is_no_loss(seed: int) -
 
 def test_dead_way_back__is_left_by_the_answers_within_a_few_round_trips() -> None:
     """Traffic one way only: b knows by its own EV probes and by what a sends again."""
-    worst = 0.0
+    worst_s = 0.0
     for seed in range(8):
         pair = Pair(planes=2, uplinks=8, seed=seed, config={"cwnd_bytes": 8000}, per_packet_s=0.001, region=1 << 18)
         pair.write(pair.bytes(800 * MTU))
         pair.run(0.2)
-        dead = {slot.ev.value for slot in pair.b.endpoint._peers.get("a").ack_paths._slots}
-        for ev in dead:
+        dead_evs = {slot.ev.value for slot in pair.b.endpoint._peers.get("a").ack_paths._slots}
+        for ev in dead_evs:
             pair.path("b", ev).cut = True
         cut_at = pair.now
         pair.run_until_quiet()
         answers = [line for line in pair.log if line.source == "b" and isinstance(line.packet, ACKS)]
-        lost = [line.at for line in answers if line.at > cut_at and line.packet.ev in dead]
-        worst = max(worst, max(lost, default=cut_at) - cut_at)
-        assert pair.of(EvChanged) == []
-    assert worst <= 0.1, "ten round trips"
+        lost = [line.time for line in answers if line.time > cut_at and line.packet.ev in dead_evs]
+        worst_s = max(worst_s, max(lost, default=cut_at) - cut_at)
+        assert pair.events_of(EvChanged) == []
+    assert worst_s <= 0.1, "ten round trips"

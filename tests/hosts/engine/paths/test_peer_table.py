@@ -9,7 +9,7 @@ from mrc_testbed.hosts.engine.paths import peer_table
 from mrc_testbed.hosts.engine.wire.packets import EndpointOp, EndpointRequest, EndpointResponse
 from tests.hosts.engine.engine_pair import Pair
 
-MANY = 300
+PROBE_COUNT = 300
 """More than are looked at for one turn of the ports (the default limit of transmit is 64)."""
 
 
@@ -34,16 +34,16 @@ def sent(endpoint: Endpoint, room: list[int], limit: int = 64) -> list[tuple[int
 
 
 def test_busy_port__holds_up_its_own_packets_alone() -> None:
-    """Review found that 64 packets for a busy port were all that was looked at until something else happened."""
+    """64 packets for a busy port do not hide those for other ports (a fault found by review)."""
     a = host()
-    probes(a, 0, MANY)
-    other = probes(a, 1, 1)
-    assert sent(a, [0, 9]) == [(1, "b", other[0])]
+    probes(a, 0, PROBE_COUNT)
+    probe_ids = probes(a, 1, 1)
+    assert sent(a, [0, 9]) == [(1, "b", probe_ids[0])]
 
 
 def test_busy_port__of_answers_to_a_peer_that_has_no_other() -> None:
     a = host()
-    for request_id in range(MANY):
+    for request_id in range(PROBE_COUNT):
         says(a, "b", request_id, 0b01, 0)
     says(a, "c", 7, 0b11, 1)
     assert sent(a, [0, 9]) == [(1, "c", 7)]
@@ -52,11 +52,11 @@ def test_busy_port__of_answers_to_a_peer_that_has_no_other() -> None:
 
 def test_room__is_given_in_the_order_in_which_packets_came() -> None:
     a = host()
-    ids = probes(a, 0, MANY)
+    ids = probes(a, 0, PROBE_COUNT)
     assert sent(a, [0, 1]) == []
-    later = probes(a, 0, 1)
-    left = [request_id for _ in range(MANY) for _, _, request_id in sent(a, [3, 0])]
-    assert left == ids + later
+    later_ids = probes(a, 0, 1)
+    sent_ids = [request_id for _ in range(PROBE_COUNT) for _, _, request_id in sent(a, [3, 0])]
+    assert sent_ids == ids + later_ids
 
 
 def test_room__is_used_up_to_the_limit_and_the_rest_stays() -> None:
@@ -72,7 +72,7 @@ def test_room__goes_to_all_that_wait_for_it_in_turn() -> None:
     """A packet that waits for one port alone does not starve what waits for that one or another."""
     a = host()
     says(a, "c", 0, 0b11, 1)
-    probes(a, 0, MANY)
+    probes(a, 0, PROBE_COUNT)
     for request_id in range(1, 6):
         says(a, "c", request_id, 0b11, 0)
     peers = [peer for _ in range(14) for _, peer, _ in sent(a, [1, 0])]
@@ -85,7 +85,7 @@ def test_cost__of_a_packet_does_not_grow_with_those_that_wait(monkeypatch: pytes
     assert sent(a, [0, 1]) == []
     tries = []
     original = peer_table.PeerTable._send
-    monkeypatch.setattr(peer_table.PeerTable, "_send", lambda *given: tries.append(1) or original(*given))
+    monkeypatch.setattr(peer_table.PeerTable, "_send", lambda *arguments: tries.append(1) or original(*arguments))
     for _ in range(100):
         (probe,) = probes(a, 1, 1)
         assert sent(a, [0, 1]) == [(1, "b", probe)]
@@ -96,7 +96,7 @@ def test_own_port_down__what_waits_for_it_leaves_by_another_and_its_probes_are_d
     a = host()
     says(a, "b", 5, 0b11, 1)
     assert len(sent(a, [9, 9])) == 1
-    probes(a, 0, MANY)
+    probes(a, 0, PROBE_COUNT)
     says(a, "b", 6, 0b01, 0)
     assert sent(a, [0, 9]) == []
     a.on_port(0, False, 0.0)
@@ -115,12 +115,12 @@ def test_port_of_the_peer_up__what_waits_for_another_leaves_by_it() -> None:
 def test_no_way_known__waits_for_one_and_holds_up_nobody() -> None:
     """The only port that b says is up is one on which it was never heard, and no QP names an EV."""
     a = host()
-    for request_id in range(MANY):
+    for request_id in range(PROBE_COUNT):
         says(a, "b", request_id, 0b10, 0)
     says(a, "c", 7, 0b11, 0)
     assert sent(a, [9, 9]) == [(0, "c", 7)]
     a.receive(EndpointResponse(2, 0x100, 1, 46, 0, 0, EndpointOp.EV_PROBE), 1, "b", 0.0)
-    assert [plane for _ in range(MANY) for plane, _, _ in sent(a, [9, 9])] == [1] * MANY
+    assert [plane for _ in range(PROBE_COUNT) for plane, _, _ in sent(a, [9, 9])] == [1] * PROBE_COUNT
 
 
 def test_full_queue__a_port_status_update_lost_in_it_is_said_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,9 +132,9 @@ def test_full_queue__a_port_status_update_lost_in_it_is_said_again(monkeypatch: 
     a.on_port(0, False, pair.now)
     a.on_timer(pair.now)
     ids = [a.probe_ev("b", 0x100, 1, now=pair.now, timeout_s=9.0) for _ in range(21)]
-    left = [packet for _, _, packet in a.transmit(pair.now, room=[0, 99])]
-    assert [packet.request_id for packet in left] == ids[1:], "the oldest were lost: the update and a probe"
+    packets = [packet for _, _, packet in a.transmit(pair.now, room=[0, 99])]
+    assert [packet.request_id for packet in packets] == ids[1:], "the oldest were lost: the update and a probe"
     pair.ports_up["a"][0] = False
     pair.run(0.5)
-    known = pair.b.endpoint._peers.get("a").ports & 0b11
-    assert known == 0b10
+    believed_ports = pair.b.endpoint._peers.get("a").ports & 0b11
+    assert believed_ports == 0b10

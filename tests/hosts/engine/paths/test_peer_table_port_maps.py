@@ -9,7 +9,7 @@ import pytest
 from mrc_testbed.hosts.engine.endpoint import Endpoint
 from mrc_testbed.hosts.engine.events import PlaneChanged
 from mrc_testbed.hosts.engine.wire.packets import EndpointOp, EndpointRequest, EndpointResponse, Packet
-from tests.hosts.engine.engine_pair import MTU, Pair, Side, finished
+from tests.hosts.engine.engine_pair import MTU, Pair, Side, finish_write
 
 REFRESH_S = 1.0
 """Config.ports.status_refresh_s."""
@@ -17,18 +17,18 @@ LEASE_S = 3.5 * REFRESH_S
 ROUND_TRIP_S = 0.02
 
 
-def restart_b(pair: Pair, first_id: int | None = None, down: tuple[int, ...] = ()) -> None:
+def restart_b(pair: Pair, first_id: int | None = None, down_planes: tuple[int, ...] = ()) -> None:
     """Restart b as a new process, with a new QP between it and a; a keeps its old QP.
 
-    `first_id`: number of b's first request; `down`: planes whose ports at b are down; those of all others come
-    up.
+    `first_id`: number of b's first request; `down_planes`: planes whose ports at b are down; those of all others
+    come up.
     """
     endpoint = Endpoint("b", pair.b.endpoint.config, planes=pair.planes, seed=Random(pair.rng.getrandbits(32)))
     if first_id is not None:
         endpoint._peers._request_id = first_id - 1 & 0xFFFF
     for plane in range(pair.planes):
-        pair.ports_up["b"][plane] = plane not in down
-        endpoint.on_port(plane, plane not in down, pair.now)
+        pair.ports_up["b"][plane] = plane not in down_planes
+        endpoint.on_port(plane, plane not in down_planes, pair.now)
     pair.b = Side(endpoint, endpoint.create_qp())
     pair.memory = bytearray(len(pair.memory))
     pair.region = endpoint.register(pair.memory)
@@ -53,20 +53,20 @@ def arrives(pair: Pair, packet: EndpointRequest) -> None:
 
 def believed_down(pair: Pair) -> set[int]:
     """Planes of which a thinks that b's port is down, by what it tells its application."""
-    state = {e.plane: e.up for e in pair.of(PlaneChanged) if e.peer == "b"}
-    return {plane for plane, up in state.items() if not up}
+    state = {e.plane: e.up for e in pair.events_of(PlaneChanged) if e.peer == "b"}
+    return {plane for plane, is_up in state.items() if not is_up}
 
 
 def uses_both_planes(pair: Pair) -> bool:
-    before = list(pair.a.qp.counters.plane_packets)
-    finished(pair, 20 * MTU)
-    return min(n - b for n, b in zip(pair.a.qp.counters.plane_packets, before, strict=True)) > 5
+    first_counts = list(pair.a.qp.counters.plane_packets)
+    finish_write(pair, 20 * MTU)
+    return min(n - b for n, b in zip(pair.a.qp.counters.plane_packets, first_counts, strict=True)) > 5
 
 
 def with_plane_0_of_b_down() -> Pair:
     pair = Pair(planes=2, uplinks=2)
     pair.run(0.1)
-    pair.port("b", 0, up=False)
+    pair.port("b", 0, is_up=False)
     pair.run(0.1)
     assert believed_down(pair) == {0}
     return pair
@@ -84,10 +84,10 @@ def test_restart__of_a_peer_with_all_ports_up_is_believed_in_a_round_trip(ahead:
 @pytest.mark.parametrize("ahead", [1, 100, -100, 0x8000])
 def test_restart__of_a_peer_with_another_port_down(ahead: int) -> None:
     pair = with_plane_0_of_b_down()
-    restart_b(pair, updates(pair)[-1].request_id + ahead & 0xFFFF, down=(1,))
+    restart_b(pair, updates(pair)[-1].request_id + ahead & 0xFFFF, down_planes=(1,))
     pair.run(ROUND_TRIP_S)
     assert believed_down(pair) == {1}
-    pair.port("b", 1, up=True)
+    pair.port("b", 1, is_up=True)
     pair.run(ROUND_TRIP_S)
     assert believed_down(pair) == set() and uses_both_planes(pair)
 
@@ -105,9 +105,9 @@ def test_first_connect__each_end_tells_its_ports_once_and_is_heard() -> None:
 def test_first_word__that_comes_before_our_end_has_connected_counts() -> None:
     pair = Pair(planes=2)
     pair.a.endpoint.destroy_qp(pair.a.qp.qpn)
-    pair.port("b", 0, up=False)
+    pair.port("b", 0, is_up=False)
     pair.run(0.1)
-    restart_b(pair, down=(0,))
+    restart_b(pair, down_planes=(0,))
     assert believed_down(pair) == {0}
     pair.write(pair.bytes(20 * MTU))
     pair.run_until_quiet()
@@ -125,35 +125,37 @@ def test_connect__tells_again_what_nobody_acknowledged() -> None:
     assert len(updates(pair, "a")) == sent + 1
 
 
-@pytest.mark.parametrize("down", [False, True])
-def test_update__not_taken_in_is_not_acknowledged_and_said_again(down: bool) -> None:
-    """A late word of another process (id ahead) hides b's words, until b has said them for a refresh or two."""
+@pytest.mark.parametrize("is_down", [False, True])
+def test_update__not_taken_in_is_not_acknowledged_and_said_again(is_down: bool) -> None:
+    """A late update of another process (id ahead) hides b's updates for one or two refreshes."""
     pair = Pair(planes=2)
     pair.run(0.1)
-    arrives(pair, update(updates(pair)[-1].request_id + 100 & 0xFFFF, 0b11 if down else 0b10))
-    acknowledged = len(pair.sent(EndpointResponse))
-    pair.port("b", 0, up=False)
-    if not down:
-        pair.port("b", 0, up=True)
+    arrives(pair, update(updates(pair)[-1].request_id + 100 & 0xFFFF, 0b11 if is_down else 0b10))
+    response_count = len(pair.sent(EndpointResponse))
+    pair.port("b", 0, is_up=False)
+    if not is_down:
+        pair.port("b", 0, is_up=True)
     pair.run(0.05)
-    assert believed_down(pair) == (set() if down else {0}), "the newer word, as far as a can tell"
-    assert len(pair.sent(EndpointResponse)) == acknowledged
+    assert believed_down(pair) == (set() if is_down else {0}), "the newer word, as far as a can tell"
+    assert len(pair.sent(EndpointResponse)) == response_count
     pair.run(2 * REFRESH_S)
-    assert believed_down(pair) == ({0} if down else set())
-    assert len(pair.sent(EndpointResponse)) > acknowledged
-    said = len(updates(pair))
+    assert believed_down(pair) == ({0} if is_down else set())
+    assert len(pair.sent(EndpointResponse)) > response_count
+    update_count = len(updates(pair))
     pair.run(5 * REFRESH_S)
-    assert len(updates(pair)) - said == (5 if down else 0), "a refresh a second, and none for ports that are up"
+    assert len(updates(pair)) - update_count == (5 if is_down else 0), (
+        "a refresh a second, and none for ports that are up"
+    )
 
 
 def test_update__overtaken_by_a_newer_one_that_says_the_same_is_acknowledged() -> None:
     pair = Pair(planes=2)
     pair.run(0.1)
-    newest = updates(pair)[-1].request_id
-    arrives(pair, update(newest + 2, 0b10))
-    arrives(pair, update(newest + 1, 0b10))
-    arrives(pair, update(newest, 0b11))
-    assert [line.packet.request_id for line in pair.sent(EndpointResponse)][-2:] == [newest + 2, newest + 1]
+    newest_id = updates(pair)[-1].request_id
+    arrives(pair, update(newest_id + 2, 0b10))
+    arrives(pair, update(newest_id + 1, 0b10))
+    arrives(pair, update(newest_id, 0b11))
+    assert [line.packet.request_id for line in pair.sent(EndpointResponse)][-2:] == [newest_id + 2, newest_id + 1]
     assert believed_down(pair) == {0}
 
 
@@ -162,10 +164,10 @@ def test_update__overtaken_by_a_newer_one_that_says_the_same_is_acknowledged() -
 def test_late_word_of_the_old_process__about_a_port_that_is_up_ends(ahead: int, after_s: float) -> None:
     """The late word comes after the connect, before or after the new process's own."""
     pair = with_plane_0_of_b_down()
-    old = updates(pair)[-1]
-    restart_b(pair, old.request_id - ahead & 0xFFFF)
+    old_update = updates(pair)[-1]
+    restart_b(pair, old_update.request_id - ahead & 0xFFFF)
     pair.run(after_s)
-    arrives(pair, update(old.request_id, 0b10))
+    arrives(pair, update(old_update.request_id, 0b10))
     pair.run(LEASE_S + ROUND_TRIP_S)
     assert believed_down(pair) == set() and uses_both_planes(pair)
 
@@ -173,11 +175,11 @@ def test_late_word_of_the_old_process__about_a_port_that_is_up_ends(ahead: int, 
 def test_late_word_of_the_old_process__about_a_port_that_is_down_now() -> None:
     pair = Pair(planes=2)
     pair.run(0.1)
-    old = updates(pair)[-1]
-    restart_b(pair, old.request_id - 1000 & 0xFFFF, down=(0,))
+    old_update = updates(pair)[-1]
+    restart_b(pair, old_update.request_id - 1000 & 0xFFFF, down_planes=(0,))
     pair.run(0.5)
     assert believed_down(pair) == {0}
-    arrives(pair, update(old.request_id, 0b11))
+    arrives(pair, update(old_update.request_id, 0b11))
     assert believed_down(pair) == set(), "it cannot know better"
     pair.run(2 * REFRESH_S + ROUND_TRIP_S)
     assert believed_down(pair) == {0}
@@ -185,10 +187,10 @@ def test_late_word_of_the_old_process__about_a_port_that_is_down_now() -> None:
 
 def test_late_word_of_the_same_process__is_passed_over_however_late_it_is() -> None:
     pair = with_plane_0_of_b_down()
-    old = updates(pair)[-1]
-    pair.port("b", 0, up=True)
+    old_update = updates(pair)[-1]
+    pair.port("b", 0, is_up=True)
     pair.run(20.0)
-    arrives(pair, update(old.request_id, 0b10))
+    arrives(pair, update(old_update.request_id, 0b10))
     assert believed_down(pair) == set()
 
 
@@ -211,10 +213,10 @@ def test_lease__holds_while_the_port_is_down_though_words_get_lost() -> None:
         return [] if is_update and next(count) % 3 else None
 
     pair.filter = two_of_three_lost
-    seen = len(pair.of(PlaneChanged))
+    event_count = len(pair.events_of(PlaneChanged))
     for _ in range(120):
         pair.run(rng.random())
-    assert believed_down(pair) == {0} and len(pair.of(PlaneChanged)) == seen
+    assert believed_down(pair) == {0} and len(pair.events_of(PlaneChanged)) == event_count
 
 
 def test_tell__a_peer_without_a_qp_is_told_nothing() -> None:

@@ -31,7 +31,7 @@ from tests.hosts.engine.engine_pair import MTU
 from tests.hosts.engine.rocev2.rocev2_pair import RcPair
 
 STRUCT, SCAPY = Codec(), ScapyCodec()
-THERE = Addressing(ip_address("fd00:1::a").packed, ip_address("fd00:2::b").packed)
+OVER_IPV6 = Addressing(ip_address("fd00:1::a").packed, ip_address("fd00:2::b").packed)
 OVER_IPV4 = Addressing(ip_address("10.0.0.1").packed, ip_address("10.0.0.2").packed)
 EV = 0x00010305
 HEAD = (0x123, EV, 0, 0, 2)
@@ -81,7 +81,7 @@ def plain(record):
 @pytest.mark.parametrize("codec", [STRUCT, SCAPY], ids=["struct", "scapy"])
 @pytest.mark.parametrize("name", RECORDS)
 def test_vectors__bytes_both_ways(name, codec):
-    frame = codec.encode(RECORDS[name], THERE).join()
+    frame = codec.encode(RECORDS[name], OVER_IPV6).join()
     assert frame[48:-4] == bytes.fromhex(BTH[name])
     assert plain(codec.decode(frame)) == RECORDS[name]
 
@@ -108,11 +108,11 @@ def invent(rng: Random):
 def test_round_trip__both_codecs_agree(seed):
     rng = Random(seed)
     record = invent(rng)
-    to = rng.choice((THERE, OVER_IPV4))
-    if to is OVER_IPV4:
+    addressing = rng.choice((OVER_IPV6, OVER_IPV4))
+    if addressing is OVER_IPV4:
         record.ev &= 0xFFFF
-    frame = STRUCT.encode(record, to).join()
-    assert SCAPY.encode(record, to).join() == frame
+    frame = STRUCT.encode(record, addressing).join()
+    assert SCAPY.encode(record, addressing).join() == frame
     assert plain(STRUCT.decode(frame)) == record == plain(SCAPY.decode(frame))
 
 
@@ -135,20 +135,20 @@ def outcome(codec, frame):
 @given(st.sampled_from(sorted(RECORDS)), st.integers(0, 2**64), st.booleans())
 def test_damaged__refused_by_both_or_the_same_record(name, seed, longer):
     rng = Random(seed)
-    frame = STRUCT.encode(RECORDS[name], THERE).join()
+    frame = STRUCT.encode(RECORDS[name], OVER_IPV6).join()
     body = bytearray(frame[48:-4])
     for _ in range(rng.randrange(3)):
         body[rng.randrange(len(body))] = rng.getrandbits(8)
     body = (
         bytes(body) + rng.randbytes(rng.randrange(5)) if longer else bytes(body[: 12 + rng.randrange(len(body) - 11)])
     )
-    bad = refit(frame, body)
-    assert outcome(STRUCT, bad) == outcome(SCAPY, bad)
+    damaged_frame = refit(frame, body)
+    assert outcome(STRUCT, damaged_frame) == outcome(SCAPY, damaged_frame)
 
 
 def test_trimmed_codepoint__refused():
     with pytest.raises(WireError, match="only data packets"):
-        STRUCT.decode(STRUCT.encode(replace(RECORDS["first"], dscp=12), THERE).join())
+        STRUCT.decode(STRUCT.encode(replace(RECORDS["first"], dscp=12), OVER_IPV6).join())
 
 
 # ---- hostile peers ------------------------------------------------------------------------------------------
@@ -177,35 +177,35 @@ def give(pair: RcPair, *packets) -> None:
     pair.run(0.1)
 
 
-def where(pair: RcPair, offset: int, length: int) -> dict[str, int]:
+def reth_at(pair: RcPair, offset: int, length: int) -> dict[str, int]:
     return {"va": pair.region.va + offset, "rkey": pair.region.rkey, "dma_length": length}
 
 
 @pytest.mark.parametrize(
-    ("what", "packets", "syndrome"),
+    ("case", "packets", "syndrome"),
     [
         ("wrong R_Key", lambda p: [write(p, RcOpcode.WRITE_ONLY, b"x", va=p.region.va, rkey=1, dma_length=1)], 0x62),
-        ("leaves the region", lambda p: [write(p, RcOpcode.WRITE_FIRST, bytes(MTU), **where(p, 0, 1 << 20))], 0x62),
-        ("before it", lambda p: [write(p, RcOpcode.WRITE_ONLY, b"x", **where(p, -1, 1))], 0x62),
-        ("wraps", lambda p: [write(p, RcOpcode.WRITE_ONLY, b"xy", **where(p, 2**64 - 1 - p.region.va, 2))], 0x62),
+        ("leaves the region", lambda p: [write(p, RcOpcode.WRITE_FIRST, bytes(MTU), **reth_at(p, 0, 1 << 20))], 0x62),
+        ("before it", lambda p: [write(p, RcOpcode.WRITE_ONLY, b"x", **reth_at(p, -1, 1))], 0x62),
+        ("wraps", lambda p: [write(p, RcOpcode.WRITE_ONLY, b"xy", **reth_at(p, 2**64 - 1 - p.region.va, 2))], 0x62),
         ("middle first", lambda p: [write(p, RcOpcode.WRITE_MIDDLE, bytes(MTU))], 0x61),
-        ("only is longer", lambda p: [write(p, RcOpcode.WRITE_ONLY, b"xy", **where(p, 0, 1))], 0x61),
-        ("only is shorter", lambda p: [write(p, RcOpcode.WRITE_ONLY, b"x", **where(p, 0, 2))], 0x61),
-        ("only above PMTU", lambda p: [write(p, RcOpcode.WRITE_ONLY, bytes(MTU + 1), **where(p, 0, MTU + 1))], 0x61),
-        ("short first", lambda p: [write(p, RcOpcode.WRITE_FIRST, b"x", **where(p, 0, 2 * MTU))], 0x61),
-        ("first is all", lambda p: [write(p, RcOpcode.WRITE_FIRST, bytes(MTU), **where(p, 0, MTU))], 0x61),
+        ("only is longer", lambda p: [write(p, RcOpcode.WRITE_ONLY, b"xy", **reth_at(p, 0, 1))], 0x61),
+        ("only is shorter", lambda p: [write(p, RcOpcode.WRITE_ONLY, b"x", **reth_at(p, 0, 2))], 0x61),
+        ("only above PMTU", lambda p: [write(p, RcOpcode.WRITE_ONLY, bytes(MTU + 1), **reth_at(p, 0, MTU + 1))], 0x61),
+        ("short first", lambda p: [write(p, RcOpcode.WRITE_FIRST, b"x", **reth_at(p, 0, 2 * MTU))], 0x61),
+        ("first is all", lambda p: [write(p, RcOpcode.WRITE_FIRST, bytes(MTU), **reth_at(p, 0, MTU))], 0x61),
         (
             "first again",
             lambda p: [
-                write(p, RcOpcode.WRITE_FIRST, bytes(MTU), 0, **where(p, 0, 2 * MTU)),
-                write(p, RcOpcode.WRITE_FIRST, bytes(MTU), 1, **where(p, 0, 2 * MTU)),
+                write(p, RcOpcode.WRITE_FIRST, bytes(MTU), 0, **reth_at(p, 0, 2 * MTU)),
+                write(p, RcOpcode.WRITE_FIRST, bytes(MTU), 1, **reth_at(p, 0, 2 * MTU)),
             ],
             0x61,
         ),
         (
             "more than announced",
             lambda p: [
-                write(p, RcOpcode.WRITE_FIRST, bytes(MTU), 0, **where(p, 0, MTU + 1)),
+                write(p, RcOpcode.WRITE_FIRST, bytes(MTU), 0, **reth_at(p, 0, MTU + 1)),
                 write(p, RcOpcode.WRITE_MIDDLE, bytes(MTU), 1),
             ],
             0x61,
@@ -213,7 +213,7 @@ def where(pair: RcPair, offset: int, length: int) -> dict[str, int]:
         (
             "last is longer",
             lambda p: [
-                write(p, RcOpcode.WRITE_FIRST, bytes(MTU), 0, **where(p, 0, MTU + 1)),
+                write(p, RcOpcode.WRITE_FIRST, bytes(MTU), 0, **reth_at(p, 0, MTU + 1)),
                 write(p, RcOpcode.WRITE_LAST, b"xy", 1),
             ],
             0x61,
@@ -221,25 +221,25 @@ def where(pair: RcPair, offset: int, length: int) -> dict[str, int]:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_hostile_writes__nak_error_and_nothing_written(what, packets, syndrome):
+def test_hostile_writes__nak_error_and_nothing_written(case, packets, syndrome):
     pair = RcPair()
     pair.memory[:] = b"\xee" * len(pair.memory)
-    before = pair.b.qp.counters.bytes_received
+    first_bytes = pair.b.qp.counters.bytes_received
     sent = packets(pair)
     give(pair, *sent)
     assert pair.b.qp.state is EngineQpState.ERROR
     (nak,) = pair.sent(RcAck, "b")
     assert nak.packet.syndrome == syndrome
-    placed = MTU if len(sent) > 1 else 0  # a FIRST that was right
-    assert pair.b.qp.counters.bytes_received - before == placed
-    assert set(pair.memory[placed:]) == {0xEE}
+    valid_bytes = MTU if len(sent) > 1 else 0  # a FIRST that was right
+    assert pair.b.qp.counters.bytes_received - first_bytes == valid_bytes
+    assert set(pair.memory[valid_bytes:]) == {0xEE}
     give(pair, sent[-1])  # still sending: told again
     assert len(pair.sent(RcAck, "b")) == 2
 
 
 def test_hostile_region_gone_between_two_packets():
     pair = RcPair()
-    give(pair, write(pair, RcOpcode.WRITE_FIRST, bytes(MTU), 0, **where(pair, 0, 2 * MTU)))
+    give(pair, write(pair, RcOpcode.WRITE_FIRST, bytes(MTU), 0, **reth_at(pair, 0, 2 * MTU)))
     pair.b.endpoint.deregister(pair.region)
     give(pair, write(pair, RcOpcode.WRITE_LAST, bytes(MTU), 1))
     assert pair.sent(RcAck, "b")[-1].packet.syndrome == RcSyndrome.NAK_REMOTE_ACCESS
@@ -253,10 +253,10 @@ def test_hostile_answers__the_transfer_ends_right(seed):
     pair.write(data)
     for _ in range(60):
         pair.run(0.0005)
-        ahead, behind = rng.randrange(100, 1 << 22), rng.randrange(1, 1 << 22)
-        psn = (pair.a.qp.baseline.requestor.una_psn + rng.choice((ahead, -behind))) & 0xFFFFFF
+        lead, lag = rng.randrange(100, 1 << 22), rng.randrange(1, 1 << 22)
+        psn = (pair.a.qp.baseline.requestor.una_psn + rng.choice((lead, -lag))) & 0xFFFFFF
         syndrome = rng.choice((0x1F, 0x60, 0x61, 0x62, 0x63, 0x25, 0x7F, 0x00))
-        forged = rng.choice(
+        forged_packet = rng.choice(
             (
                 RcAck(pair.a.qp.qpn, 0, 0, 46, 0, psn, syndrome, rng.getrandbits(24)),
                 Cnp(pair.a.qp.qpn, 0, 0, 46, 0),
@@ -264,7 +264,7 @@ def test_hostile_answers__the_transfer_ends_right(seed):
                 RcAck(pair.a.qp.qpn + 1, 0, 0, 46, 0, psn, syndrome, 0),
             )
         )
-        pair.a.endpoint.receive(forged, 0, "b", pair.now)
+        pair.a.endpoint.receive(forged_packet, 0, "b", pair.now)
     pair.run_until_quiet()
     assert pair.completions() == [(1, "SUCCESS")] and bytes(pair.memory[: len(data)]) == data
 

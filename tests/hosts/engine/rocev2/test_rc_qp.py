@@ -17,12 +17,12 @@ def test_both_directions_at_once():
     pair = RcPair(framed=True)
     memory = bytearray(20 * MTU)
     region = pair.a.endpoint.register(memory)
-    there, back = pair.bytes(20 * MTU), pair.bytes(20 * MTU)
-    pair.write(there)
-    pair.b.qp.post_write(back, region.va, region.rkey, now=pair.now)
+    forward_data, reverse_data = pair.bytes(20 * MTU), pair.bytes(20 * MTU)
+    pair.write(forward_data)
+    pair.b.qp.post_write(reverse_data, region.va, region.rkey, now=pair.now)
     pair.run_until_quiet()
-    assert bytes(pair.memory[: len(there)]) == there and bytes(memory) == back
-    assert [e.status for e in pair.of(Completion, "b")] == [Status.SUCCESS]
+    assert bytes(pair.memory[: len(forward_data)]) == forward_data and bytes(memory) == reverse_data
+    assert [e.status for e in pair.events_of(Completion, "b")] == [Status.SUCCESS]
 
 
 @pytest.mark.parametrize("choice,distinct", [("spread", 4), ("random", None)])
@@ -48,13 +48,13 @@ def test_create_qp__unknown_transport_lists_what_there_is():
 def test_connect__the_other_transport_is_refused():
     a, b = Endpoint("a", planes=1, seed=1), Endpoint("b", planes=1, seed=2)
     mrc, rc = a.create_qp(), b.create_qp(transport="rocev2")
-    for qp, other, at in ((mrc, rc, a), (rc, mrc, b)):
+    for qp, peer_qp, endpoint in ((mrc, rc, a), (rc, mrc, b)):
         with pytest.raises(LocalError, match="make both alike"):
-            qp.connect("x", type(other.attributes()).from_json(other.attributes().to_json()), [(0, 0)], 0.0)
-        assert qp.state is EngineQpState.INIT and not at.transmit(0.0)
-    silent = rc.attributes().to_json()
-    del silent["transport"]
-    mrc.connect("x", type(mrc.attributes()).from_json(silent), [(0, 0)], 0.0)
+            qp.connect("x", type(peer_qp.attributes()).from_json(peer_qp.attributes().to_json()), [(0, 0)], 0.0)
+        assert qp.state is EngineQpState.INIT and not endpoint.transmit(0.0)
+    attributes = rc.attributes().to_json()
+    del attributes["transport"]
+    mrc.connect("x", type(mrc.attributes()).from_json(attributes), [(0, 0)], 0.0)
 
 
 def test_what_is_mrcs_alone__is_refused_in_words():

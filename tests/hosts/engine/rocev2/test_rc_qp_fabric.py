@@ -16,11 +16,11 @@ def two_into_one(settings: RcConfig) -> tuple[list[float], dict]:
         Flow(fabric, f"h{n}", f"h{n + 2}", message_bytes=1 << 20, transport="rocev2", settings=settings) for n in (0, 1)
     ]
     fabric.run_until(1.0)
-    before = [flow.peer_qp.counters.bytes_received for flow in flows]
+    first_counts = [flow.peer_qp.counters.bytes_received for flow in flows]
     fabric.run_until(3.0)
-    after = [flow.peer_qp.counters.bytes_received for flow in flows]
+    last_counts = [flow.peer_qp.counters.bytes_received for flow in flows]
     assert all(flow.intact for flow in flows)
-    return [(b - a) * 8 / 2.0 / 100e6 for a, b in zip(before, after, strict=True)], fabric.totals()
+    return [(b - a) * 8 / 2.0 / 100e6 for a, b in zip(first_counts, last_counts, strict=True)], fabric.totals()
 
 
 def test_dcqcn__two_flows_share_a_link_without_loss():
@@ -50,12 +50,12 @@ def test_both_transports__on_the_same_hosts_when_a_link_dies():
     assert len(set(paths)) == 8, "n QPs use n paths"
     fabric.schedule(0.1, OneWayFault.on("p1-t0-0 p1-t1-2"))  # one way: ACKs of other QPs may come back over it
     fabric.run_until(0.1)
-    before = {flow: flow.completed for flow in (mrc, *single)}
+    first_counts = {flow: flow.completed for flow in (mrc, *single)}
     fabric.run_until(0.4)
-    stalled = [flow for flow in single if flow.qp.path == (0x0102, 1)]
-    assert len(stalled) == 1 and stalled[0].qp.counters.timeouts > 0
-    done = {flow: flow.completed - count for flow, count in before.items()}
+    stalled_flows = [flow for flow in single if flow.qp.path == (0x0102, 1)]
+    assert len(stalled_flows) == 1 and stalled_flows[0].qp.counters.timeouts > 0
+    progress = {flow: flow.completed - count for flow, count in first_counts.items()}
     fabric.schedule(0.41, RestoreFault.on("p1-t0-0 p1-t1-2"))
     fabric.run_until(20.0)
     assert all(flow.completed == 200 and flow.intact and not flow.failures for flow in (mrc, *single))
-    assert done[stalled[0]] < min(count for flow, count in done.items() if flow is not stalled[0])
+    assert progress[stalled_flows[0]] < min(count for flow, count in progress.items() if flow is not stalled_flows[0])

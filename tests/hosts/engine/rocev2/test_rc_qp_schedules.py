@@ -16,7 +16,12 @@ from tests.hosts.engine.rocev2.rocev2_pair import RcPair
 
 def wire(rng: Random):
     """A filter that loses, repeats, delays and marks packets, how often is drawn once."""
-    loss, copies, late, marks = rng.choice((0, 0.05)), rng.choice((0, 0.1)), rng.choice((0, 0.1)), rng.choice((0, 0.3))
+    loss, copies, delays, marks = (
+        rng.choice((0, 0.05)),
+        rng.choice((0, 0.1)),
+        rng.choice((0, 0.1)),
+        rng.choice((0, 0.3)),
+    )
 
     def decide(source, packet):
         if hasattr(packet, "payload") and rng.random() < marks:
@@ -26,7 +31,7 @@ def wire(rng: Random):
             return []
         if roll < loss + copies:
             return [0.0, rng.random() * 0.03]
-        return [rng.random() * 0.05] if roll < loss + copies + late else None
+        return [rng.random() * 0.05] if roll < loss + copies + delays else None
 
     return decide
 
@@ -55,19 +60,19 @@ def test_conversation__every_byte_once_in_order(seed: int):
         pair.write(part, sum(map(len, data)), **({"imm": imms} if with_imm else {}))
         imms += with_imm
         data.append(part)
-    memory, back = bytearray(1 << 14), pair.bytes(3000)
+    memory, reverse_data = bytearray(1 << 14), pair.bytes(3000)
     region = pair.a.endpoint.register(memory)
-    pair.b.qp.post_write(back, region.va, region.rkey, now=pair.now)
+    pair.b.qp.post_write(reverse_data, region.va, region.rkey, now=pair.now)
     at_once = rng.randrange(imms + 1)
     for number in range(imms):
         if number == at_once:
             pair.run(rng.random())  # WriteIMM that find no receive are tried again
         pair.b.qp.post_recv()
     pair.run_until_quiet(900)
-    whole = b"".join(data)
+    all_data = b"".join(data)
     assert pair.completions() == [(n, "SUCCESS") for n in range(1, len(data) + 1)]
-    assert [e.status for e in pair.of(Completion, "b")] == [Status.SUCCESS]
-    assert bytes(pair.memory[: len(whole)]) == whole and not any(pair.memory[len(whole) :])
-    assert bytes(memory[:3000]) == back and not any(memory[3000:])
-    assert [e.imm for e in pair.of(WriteImmReceived, "b")] == list(range(imms))
-    assert pair.b.qp.counters.bytes_received == len(whole)
+    assert [e.status for e in pair.events_of(Completion, "b")] == [Status.SUCCESS]
+    assert bytes(pair.memory[: len(all_data)]) == all_data and not any(pair.memory[len(all_data) :])
+    assert bytes(memory[:3000]) == reverse_data and not any(memory[3000:])
+    assert [e.imm for e in pair.events_of(WriteImmReceived, "b")] == list(range(imms))
+    assert pair.b.qp.counters.bytes_received == len(all_data)

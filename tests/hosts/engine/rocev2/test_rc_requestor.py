@@ -64,7 +64,7 @@ def test_tail_lost__only_the_timer_helps():
     pair.run_until_quiet()
     # Only the last packet asked for an ACK, so nothing is known to have arrived.
     assert pair.psns() == [*range(8), *range(8)]
-    assert pair.sent(RcWrite)[8].at == pytest.approx(pair.settings.timeout_s)
+    assert pair.sent(RcWrite)[8].time == pytest.approx(pair.settings.timeout_s)
     assert pair.b.qp.counters.duplicates == 7
     assert pair.completions() == [(1, "SUCCESS")]
 
@@ -118,7 +118,7 @@ def test_dead_path__retry_exceeded_after_all_retries():
         pair.write(pair.bytes(MTU))
     pair.run(10)
     assert pair.completions() == [(1, "RETRY_EXCEEDED"), (2, "FLUSHED"), (3, "FLUSHED")]
-    (error,) = pair.of(QpError)
+    (error,) = pair.events_of(QpError)
     assert error.status is Status.RETRY_EXCEEDED
     assert error.at == pytest.approx(4 * pair.settings.timeout_s)
     assert pair.a.qp.state is EngineQpState.ERROR
@@ -134,11 +134,11 @@ def test_port_down__ends_in_retry_exceeded_and_not_in_silence(planes: int, contr
     pair.run(0.003)
     for plane in {pair.a.qp.path[1], pair.b.qp.path[1]}:  # data leaves by the one, ACKs come by the other
         pair.port("a", plane, False)
-    left = len(pair.sent(RcWrite))
+    sent_count = len(pair.sent(RcWrite))
     steps = 0
     while pair.a.qp.outstanding() and pair.step():
         steps += 1
-    assert pair.completions() == [(1, "RETRY_EXCEEDED")] and len(pair.sent(RcWrite)) == left
+    assert pair.completions() == [(1, "RETRY_EXCEEDED")] and len(pair.sent(RcWrite)) == sent_count
     assert steps < 1000, "no timer that names the same instant again"
 
 
@@ -211,7 +211,7 @@ def test_dcqcn__a_full_port_needs_no_timer():
 
 def test_port_down__swallows_what_is_sent_while_the_other_is_up():
     pair = RcPair(planes=2)
-    pair.port("a", pair.a.qp.path[1], up=False)
+    pair.port("a", pair.a.qp.path[1], is_up=False)
     pair.write(pair.bytes(3 * MTU))
     pair.flush()
     assert pair.a.qp.counters.packets_sent == 3 and pair.psns() == []

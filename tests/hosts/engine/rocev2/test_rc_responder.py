@@ -15,7 +15,7 @@ def test_write_imm__delivered_once_in_order():
     pair.write(pair.bytes(3 * MTU), imm=8, solicited=True)
     pair.write(b"", imm=9)
     pair.run_until_quiet()
-    got = [(e.recv_id, e.imm, e.length, e.solicited) for e in pair.of(WriteImmReceived, "b")]
+    got = [(e.recv_id, e.imm, e.length, e.solicited) for e in pair.events_of(WriteImmReceived, "b")]
     assert got == [(ids[0], 7, MTU, False), (ids[1], 8, 3 * MTU, True), (ids[2], 9, 0, False)]
 
 
@@ -26,7 +26,7 @@ def test_write_imm__waits_for_a_posted_receive():
     assert pair.completions() == [] and pair.a.qp.counters.rnr_naks > 1
     pair.b.qp.post_recv()
     pair.run_until_quiet()
-    assert [(e.imm, e.length) for e in pair.of(WriteImmReceived, "b")] == [(7, 3 * MTU)]
+    assert [(e.imm, e.length) for e in pair.events_of(WriteImmReceived, "b")] == [(7, 3 * MTU)]
     assert pair.completions() == [(1, "SUCCESS")]
 
 
@@ -43,7 +43,7 @@ def test_receives__come_back_when_the_qp_fails():
     ids = [pair.b.qp.post_recv() for _ in range(2)]
     pair.write(b"x", offset=1 << 20)
     pair.run_until_quiet()
-    assert [e.recv_id for e in pair.of(ReceiveFlushed, "b")] == ids and not pair.b.qp.receives()
+    assert [e.recv_id for e in pair.events_of(ReceiveFlushed, "b")] == ids and not pair.b.qp.receives()
 
 
 def test_acks__coalesced():

@@ -23,24 +23,24 @@ CODEC = Codec()
 TC_TRIMMED, TC_LASTHOP = 12 << 2, 16 << 2
 
 
-def sealed(packet: bytearray) -> bytes:
+def with_icrc(packet: bytearray) -> bytes:
     """The packet with the iCRC made right again."""
     pack_into("<I", packet, len(packet) - 4, icrc_ipv6(packet[:-4]))
     return bytes(packet)
 
 
-def altered(at: int, value: int, packet: bytes = A) -> bytes:
-    changed = bytearray(packet)
-    changed[at] = value
-    return sealed(changed)
+def with_byte(offset: int, value: int, packet: bytes = A) -> bytes:
+    changed_packet = bytearray(packet)
+    changed_packet[offset] = value
+    return with_icrc(changed_packet)
 
 
-def shortened(packet: bytes, at: int) -> bytes:
-    """The packet with the byte at `at` taken out and all lengths right."""
-    changed = bytearray(packet[:at] + packet[at + 1 :])
-    length = (len(changed) - 40).to_bytes(2, "big")
-    changed[4:6] = changed[44:46] = length
-    return sealed(changed)
+def without_byte(packet: bytes, offset: int) -> bytes:
+    """The packet with the byte at `offset` taken out and all lengths right."""
+    changed_packet = bytearray(packet[:offset] + packet[offset + 1 :])
+    length = (len(changed_packet) - 40).to_bytes(2, "big")
+    changed_packet[4:6] = changed_packet[44:46] = length
+    return with_icrc(changed_packet)
 
 
 @pytest.mark.parametrize(
@@ -50,18 +50,18 @@ def shortened(packet: bytes, at: int) -> bytes:
         (A[:59], "too few"),
         (A[:-1], "announces 64"),
         (A + b"\0", "announces 64"),
-        (altered(0, 0x70), "IP version 7"),
-        (altered(6, 6), "not UDP"),
-        (altered(43, 0xB8), "UDP port 4792"),
-        (altered(45, 0x3F), "UDP length 63"),
-        (altered(47, 1), "UDP checksum"),
-        (altered(48, 0xCC), "opcode 0xcc"),
-        (altered(49, 0x01), "tver 1"),
-        (shortened(A, 75), "pad 0 after 15 bytes"),
-        (altered(48, 0xCA, VECTORS["J"]), "headers need 20 bytes, 4 are there"),
-        (shortened(VECTORS["J"], 60), "ACKNOWLEDGE: 3 bytes"),
-        (altered(48, 0xD1), "ACKNOWLEDGE: 40 bytes"),
-        (altered(48, 0xDC), "SACK: 40 bytes"),
+        (with_byte(0, 0x70), "IP version 7"),
+        (with_byte(6, 6), "not UDP"),
+        (with_byte(43, 0xB8), "UDP port 4792"),
+        (with_byte(45, 0x3F), "UDP length 63"),
+        (with_byte(47, 1), "UDP checksum"),
+        (with_byte(48, 0xCC), "opcode 0xcc"),
+        (with_byte(49, 0x01), "tver 1"),
+        (without_byte(A, 75), "pad 0 after 15 bytes"),
+        (with_byte(48, 0xCA, VECTORS["J"]), "headers need 20 bytes, 4 are there"),
+        (without_byte(VECTORS["J"], 60), "ACKNOWLEDGE: 3 bytes"),
+        (with_byte(48, 0xD1), "ACKNOWLEDGE: 40 bytes"),
+        (with_byte(48, 0xDC), "SACK: 40 bytes"),
         (A[:70] + b"\xff" + A[71:], "iCRC"),
         (A[:-4] + bytes(4), "iCRC"),
         (VECTORS["K"][:10] + b"\0\0" + VECTORS["K"][12:], "header checksum"),
@@ -73,11 +73,11 @@ def test_decode__says_what_is_wrong(packet: bytes, reason: str) -> None:
 
 
 def test_decode__both_udp_ports_and_any_pkey_are_accepted() -> None:
-    assert CODEC.decode(altered(43, 0xB7)) == CODEC.decode(A)
-    both = bytearray(A)
-    both[42:44] = (4971).to_bytes(2, "big")
-    both[50:52] = b"\0\0"
-    assert CODEC.decode(sealed(both)) == CODEC.decode(A)
+    assert CODEC.decode(with_byte(43, 0xB7)) == CODEC.decode(A)
+    packet = bytearray(A)
+    packet[42:44] = (4971).to_bytes(2, "big")
+    packet[50:52] = b"\0\0"
+    assert CODEC.decode(with_icrc(packet)) == CODEC.decode(A)
 
 
 def test_decode__udp_checksum_zero_or_right() -> None:
@@ -112,19 +112,19 @@ def test_decode__outer_dscp_wins_and_ce_counts_in_either() -> None:
 # ---- trimmed ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kept", [68, 84, 88, len(A)])
-def test_trimmed__is_read_up_to_its_timestamp_whatever_is_left(kept: int) -> None:
-    record = CODEC.decode(A[:kept], 1, TC_TRIMMED)
+@pytest.mark.parametrize("size", [68, 84, 88, len(A)])
+def test_trimmed__is_read_up_to_its_timestamp_whatever_is_left(size: int) -> None:
+    record = CODEC.decode(A[:size], 1, TC_TRIMMED)
     assert isinstance(record, Write)
     assert (record.trimmed, record.psn, record.msn, record.timestamp) == (NackReason.TRIMMED, 0xABC, 7, 0x1234)
     assert (record.size, record.payload, record.rkey) == (104, b"", 0), "the size is that of the whole packet"
     assert record.ev == 0x00010305
 
 
-@pytest.mark.parametrize("kept", [64, 66, 67])
-def test_trimmed__in_front_of_its_timestamp(kept: int) -> None:
+@pytest.mark.parametrize("size", [64, 66, 67])
+def test_trimmed__in_front_of_its_timestamp(size: int) -> None:
     """§4.3: 78 bytes with Ethernet, 118 behind an outer header: BTH.ts is set, and TSETH is gone."""
-    record = CODEC.decode(A[:kept], 1, TC_TRIMMED)
+    record = CODEC.decode(A[:size], 1, TC_TRIMMED)
     assert isinstance(record, Write)
     assert (record.trimmed, record.psn, record.msn, record.timestamp, record.tsr) == (
         NackReason.TRIMMED,
@@ -176,10 +176,10 @@ def test_mutations__raise_only_wire_error(
     name: str, changes: list[tuple[int, int]], cut: int, seal: bool, outer: int | None
 ) -> None:
     packet = bytearray(VECTORS[name])
-    for at, value in changes:
-        packet[at % len(packet)] = value
+    for offset, value in changes:
+        packet[offset % len(packet)] = value
     packet = packet[: cut if cut < len(packet) else None]
-    data = sealed(packet) if seal and len(packet) > 64 else bytes(packet)
+    data = with_icrc(packet) if seal and len(packet) > 64 else bytes(packet)
     with suppress(WireError):
         CODEC.decode(memoryview(data), 0, outer)
 

@@ -145,11 +145,11 @@ def addressing(packet: bytes) -> Addressing:
 @pytest.mark.parametrize("name", RECORDS)
 def test_encode__gives_the_bytes_of_annex_a(name: str) -> None:
     wire = BYTES[name]
-    encoded = Codec().encode(RECORDS[name], addressing(wire)).join()
+    packet = Codec().encode(RECORDS[name], addressing(wire)).join()
     if name == "K":
         # The vector's IPv4 header has identification 0 and "don't fragment" as ours: bytes equal throughout.
-        assert encoded[:20] == wire[:20]
-    assert encoded.hex() == wire.hex()
+        assert packet[:20] == wire[:20]
+    assert packet.hex() == wire.hex()
 
 
 @pytest.mark.parametrize("name", RECORDS)

@@ -83,18 +83,19 @@ def test_write__fast_format_agrees_with_the_tables_and_comes_back(fields: dict) 
     assert bth["pad"] == -len(record.payload) & 3 and bth["ts"] == (record.timestamp is not None)
     meth = METH.unpack(wire, 60)
     assert (meth["msn"], meth["rqmsn"]) == (record.msn, record.rqmsn)
-    at = 64
+    # TSETH stands only in packets with a timestamp, IMMDT only in those with an immediate
+    offset = 64
     if record.timestamp is not None:
-        tseth = TSETH.unpack(wire, at)
+        tseth = TSETH.unpack(wire, offset)
         assert tseth == {"tx_timestamp": record.timestamp, "tsr": record.tsr, "res": 0, "ftype": 1}
-        at += TSETH.size
-    reth = RETH.unpack(wire, at)
+        offset += TSETH.size
+    reth = RETH.unpack(wire, offset)
     assert reth == {"va": record.va, "rkey": record.rkey, "dma_length": record.dma_length}
-    at += RETH.size
+    offset += RETH.size
     if record.opcode in IMM_OPCODES:
-        assert IMMDT.unpack(wire, at) == {"imm": record.imm}
-        at += IMMDT.size
-    assert wire[at : at + len(record.payload)] == record.payload
+        assert IMMDT.unpack(wire, offset) == {"imm": record.imm}
+        offset += IMMDT.size
+    assert wire[offset : offset + len(record.payload)] == record.payload
     assert Codec().decode(wire, 2) == record
 
 
@@ -139,6 +140,7 @@ def test_ipv4__comes_back_with_half_the_ev(fields: dict) -> None:
 def test_ev_layout__both_ways(layout: str, ev: int) -> None:
     assert fields_to_ev(*ev_to_fields(ev, layout), layout) == ev
     codec = Codec(Config.of(ev_layout=layout))
+    # Only the EV matters here
     record = write_of(
         {
             "dest_qp": 3,

@@ -17,8 +17,8 @@ TEXT = bytes(range(200))
 
 @pytest.mark.parametrize("start, end", [(0, 40), (40, 80), (80, 120), (80, 90), (90, 90), (95, 120)])
 def test_cut__as_a_view_is_cut(start: int, end: int) -> None:
-    whole, view = TextPart(TEXT, 17, 90), memoryview(TEXT)[17:107]
-    part = cut(whole, start, end)
+    text_part, view = TextPart(TEXT, 17, 90), memoryview(TEXT)[17:107]
+    part = cut(text_part, start, end)
     assert bytes(part) == bytes(buffer_of(part)) == bytes(cut(view, start, end))
     assert len(part) == len(bytes(part))
 
