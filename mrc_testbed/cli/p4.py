@@ -290,12 +290,12 @@ def _warn(warnings: Iterable[P4Warning], werror: bool, wdisable: list[str] | Non
 
 def _known_kinds(kinds: list[str] | None) -> None:
     """Stop when --Wdisable names no kind of warning."""
-    from mrc_testbed.switch.compiler.errors import known
+    from mrc_testbed.switch.compiler.errors import known_names
     from mrc_testbed.switch.compiler.sema.warn import KINDS
 
     for kind in kinds or ():
         if kind not in KINDS:
-            _stop(f"--Wdisable {kind}: no kind of warning {known(KINDS)}")
+            _stop(f"--Wdisable {kind}: no kind of warning {known_names(KINDS)}")
 
 
 def _stop(message: str, code: int = FAILED) -> NoReturn:

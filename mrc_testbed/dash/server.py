@@ -121,18 +121,18 @@ class DashServer:
         """Listen, and return the address. Idempotent. Raises FabricError when no port is free."""
         if self._thread is None:
             outcomes: deque[Exception | None] = deque()
-            started = threading.Event()
+            start_event = threading.Event()
 
             def report(error: Exception | None) -> None:
                 outcomes.append(error)
-                started.set()
+                start_event.set()
 
             def serve() -> None:
                 try:
                     asyncio.run(self._serve(report))
                 except Exception as error:
                     reason = f"{type(error).__name__}: {error}"
-                    if not started.is_set():
+                    if not start_event.is_set():
                         report(error)
                     else:
                         self._thread = None
@@ -143,7 +143,7 @@ class DashServer:
             thread = threading.Thread(target=serve, name="dash", daemon=True)
             self._thread = thread
             thread.start()
-            started.wait()
+            start_event.wait()
             if (error := outcomes[0]) is not None:
                 self._thread = None
                 thread.join()
@@ -181,10 +181,10 @@ class DashServer:
         ports: tuple[int, ...] = (PREFERRED_PORT, 0) if self._requested_port is None else (self._requested_port,)
         try:
             # In a rootless fabric browsers are outside: the socket was opened there.
-            inherited = rootless.listener()
-            if inherited is not None:
+            listener = rootless.listener()
+            if listener is not None:
                 ports = ()
-                await web.SockSite(runner, inherited).start()
+                await web.SockSite(runner, listener).start()
             for number in ports:
                 try:
                     await web.TCPSite(runner, LOOPBACK, number).start()
@@ -378,7 +378,7 @@ class _Stream:
             await self._watch_event.wait()
             began = time.monotonic()
             try:
-                state = await asyncio.to_thread(self._view.look)
+                state = await asyncio.to_thread(self._view.read_state)
             except Exception:  # a part that nobody expected to fail: the view lives on
                 log.exception("dash: a look failed")
                 state = self._state

@@ -49,7 +49,7 @@ class FabricView:
         self._count = 0
         self._state: State = {part: {} for part in PARTS}
 
-    def look(self) -> State:
+    def read_state(self) -> State:
         """Return the current state, read from all sources."""
         now = time.monotonic()
         silences: dict[str, Any] = {}

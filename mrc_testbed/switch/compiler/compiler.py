@@ -163,7 +163,7 @@ def _error_at(error: BaseException, name: str, message: str) -> P4Error:
     location = None
     for frame, _ in walk_tb(error.__traceback__):
         for value in frame.f_locals.values():
-            value_location = getattr(value, "where", None) or getattr(getattr(value, "decl", None), "where", None)
+            value_location = getattr(value, "location", None) or getattr(getattr(value, "decl", None), "location", None)
             if isinstance(value_location, Location) and value_location != NOWHERE:
                 location = value_location
                 break

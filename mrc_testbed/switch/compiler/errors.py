@@ -24,7 +24,7 @@ class Location:
         return f"{position}:{self.column}" if self.column else position
 
     @property
-    def short(self) -> str:
+    def short_text(self) -> str:
         """Format like `str`, with the file's base name only, for comments in the generated C."""
         return str(Location(Path(self.file).name, self.line, self.column))
 
@@ -43,13 +43,13 @@ class P4Error(Exception):
         super().__init__(f"{location}: {message}" if location else message)
         self.location = location
         self.message = message
-        self.others: list[P4Error] = []
+        self.further_errors: list[P4Error] = []
 
     def lines(self) -> list[str]:
         """`file:line:column: error: message` of this one and the others: what editors and CI read."""
         return [
             f"{error.location}: error: {error.message}" if error.location else str(error)
-            for error in (self, *self.others)
+            for error in (self, *self.further_errors)
         ]
 
 
@@ -78,7 +78,7 @@ def fail(location: Location, message: str) -> NoReturn:
     raise P4Error(location, message)
 
 
-def unsupported(location: Location | None, construct: str, instead: str = "") -> NoReturn:
+def raise_unsupported(location: Location | None, construct: str, instead: str = "") -> NoReturn:
     """Refuse a construct by name: `construct` reads as a noun (`varbit`, `header stacks`)."""
     plural = (
         construct.endswith("s") and not construct.endswith("ss") and not construct.startswith(("a ", "an ", "the "))
@@ -87,7 +87,7 @@ def unsupported(location: Location | None, construct: str, instead: str = "") ->
     raise P4Error(location, f"{construct} {'are' if plural else 'is'} not supported by the C backend{hint}")
 
 
-def known(names: Iterable[str]) -> str:
+def known_names(names: Iterable[str]) -> str:
     """`(has: a, b)`: what would have worked, for the end of a message."""
     unique_names = sorted(set(names))
     if not unique_names:

@@ -234,14 +234,14 @@ class Daemon:
         return {}
 
     async def _op_stats(self, request: Fields) -> Fields:
-        selected = list(self.registry)
+        devices = list(self.registry)
         if "name" in request:
             try:
-                selected = [self.registry.with_name(field(request, "name", str, "a device's name"))]
+                devices = [self.registry.with_name(field(request, "name", str, "a device's name"))]
             except ChassisError as error:
                 raise ControlError(str(error)) from None
         return {
-            "devices": {chassis.name: chassis.stats() for chassis in selected},
+            "devices": {chassis.name: chassis.stats() for chassis in devices},
             "late": [{"under_us": limit, "count": count} for limit, count in self.loop.lateness()],
         }
 

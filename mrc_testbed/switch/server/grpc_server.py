@@ -67,8 +67,8 @@ class _Admission:
         if not self._secrets or context.peer().startswith(UNIX):
             return
         for key, value in context.invocation_metadata() or ():
-            presented = value.encode() if isinstance(value, str) else value
-            if key in self._secrets and hmac.compare_digest(presented, self._secrets[key]):
+            credential = value.encode() if isinstance(value, str) else value
+            if key in self._secrets and hmac.compare_digest(credential, self._secrets[key]):
                 return
         await context.abort(
             grpc.StatusCode.UNAUTHENTICATED,

@@ -174,7 +174,7 @@ class _Drawing:
             select_keys = state.transition.keys if state.transition else []
             if select_keys:
                 lines.append(f"select ({', '.join(map(expression, select_keys))})")
-            states[state.name] = self.box("state", _title_label(state.name, lines), [], state.where)
+            states[state.name] = self.box("state", _title_label(state.name, lines), [], state.location)
         for state in instance.decl.states:
             self.transition(state, states)
         self.open_groups.pop()
@@ -209,7 +209,7 @@ class _Drawing:
         self.leaves.append([])
         for node in instance.decl.locals:
             if isinstance(node, tree.Var) and node.value is not None:
-                ends = self.code(statement(node), ends, node.where)
+                ends = self.code(statement(node), ends, node.location)
         ends = self.flow(instance.decl.body, ends, instance)
         return ends + self.leaves.pop()
 
@@ -231,7 +231,7 @@ class _Drawing:
             return draw(self, node, ends, instance)
         ends = self.tables_in(node, ends, instance)
         text = statement(node)
-        return self.code(text, ends, node.where) if text else ends
+        return self.code(text, ends, node.location) if text else ends
 
     def call(
         self, node: tree.CallStatement | tree.DirectApply, ends: LooseEnds, instance: ControlInstance
@@ -249,15 +249,15 @@ class _Drawing:
                 return ends
         ends = self.tables_in(call.args, ends, instance)
         if callee.kind == "action":
-            location = node.where
+            location = node.location
             return [
                 (self.box("action", _title_label(f"{callee.name}({arguments(call.args)})", []), ends, location), "")
             ]
-        return self.code(statement(node), ends, node.where)
+        return self.code(statement(node), ends, node.location)
 
     def table(self, call: tree.Call, ends: LooseEnds, instance: ControlInstance) -> int:
         table: TableInstance = instance.members[id(call.callee.decl)]
-        return self.box("table", _table(table), ends, table.decl.where)
+        return self.box("table", _table(table), ends, table.decl.location)
 
     def tables_in(self, node: Any, ends: LooseEnds, instance: ControlInstance) -> LooseEnds:
         """Tables that an expression applies come before what it stands in."""
@@ -280,9 +280,9 @@ class _Drawing:
                 yes, no = "miss", "hit"
         else:
             ends = self.tables_in(node.condition, ends, instance)
-            box_number, yes, no = self.condition(expression(node.condition), ends, node.where), "true", "false"
-        then_ends = self.flow(node.then, [(box_number, yes)], instance)
-        return then_ends + self.flow(node.other, [(box_number, no)], instance)
+            box_number, yes, no = self.condition(expression(node.condition), ends, node.location), "true", "false"
+        then_ends = self.flow(node.if_true, [(box_number, yes)], instance)
+        return then_ends + self.flow(node.if_false, [(box_number, no)], instance)
 
     def condition(self, text: str, ends: LooseEnds, location: Location) -> int:
         return self.box("condition", _title_label("", _wrap(text)), ends, location)
@@ -293,7 +293,7 @@ class _Drawing:
             box_number = self.table(call, ends, instance)
         else:
             ends = self.tables_in(node.value, ends, instance)
-            box_number = self.condition(f"switch ({expression(node.value)})", ends, node.where)
+            box_number = self.condition(f"switch ({expression(node.value)})", ends, node.location)
         out: LooseEnds = []
         labels: list[str] = []
         has_fall_through = True
@@ -309,13 +309,13 @@ class _Drawing:
     def _draw_for(self, node: tree.For, ends: LooseEnds, instance: ControlInstance) -> LooseEnds:
         for start in node.start:
             ends = self.flow(start, ends, instance)
-        box_number = self.condition(f"for ({expression(node.condition)})", ends, node.where)
+        box_number = self.condition(f"for ({expression(node.condition)})", ends, node.location)
         return self.loop(node.body, box_number, instance, node.updates)
 
     def _draw_for_in(self, node: tree.ForIn, ends: LooseEnds, instance: ControlInstance) -> LooseEnds:
         value_range = expression(node.low) + (f" .. {expression(node.high)}" if node.high is not None else "")
         name = f"{type_text(node.variable.type_node)} {node.variable.name}"
-        return self.loop(node.body, self.condition(f"for ({name} in {value_range})", ends, node.where), instance, [])
+        return self.loop(node.body, self.condition(f"for ({name} in {value_range})", ends, node.location), instance, [])
 
     def loop(self, body: Any, box_number: int, instance: ControlInstance, updates: Sequence[Any]) -> LooseEnds:
         self.loops.append(([], box_number))
@@ -426,8 +426,8 @@ def _lines(node: Any) -> list[str]:
     if isinstance(node, tree.Block):
         return [piece for inner in node.body for piece in _lines(inner)]
     if isinstance(node, tree.If):
-        else_lines = ["else:", *(f"    {line}" for line in _lines(node.other))] if node.other is not None else []
-        return [f"if ({expression(node.condition)})", *(f"    {line}" for line in _lines(node.then)), *else_lines]
+        else_lines = ["else:", *(f"    {line}" for line in _lines(node.if_false))] if node.if_false is not None else []
+        return [f"if ({expression(node.condition)})", *(f"    {line}" for line in _lines(node.if_true)), *else_lines]
     text = statement(node)
     return _wrap(text) if text else []
 

@@ -94,9 +94,9 @@ class P4Switch:
             digits, exact = as_bytes(packet).hex(), True
         if not frames:
             other_ports = "".join(
-                f"\nport {out_port} sent\n{rows(unexpected)}"
+                f"\nport {out_port} sent\n{rows(frame)}"
                 for out_port, unexpected_frames in self._unread_frames()
-                for unexpected in unexpected_frames[:4]
+                for frame in unexpected_frames[:4]
             )
             self._fail(f"port {port} sent nothing (more){other_ports}")
         mismatch = difference(digits, exact, frames[0])

@@ -244,15 +244,15 @@ def _numbers(names: str, repeated_name: str = "") -> Callable[[str, str], dict[s
     """A reader of natural numbers: one for each of `names`; with `more`, then any count of further ones."""
 
     def read(location: str, arguments: str) -> dict[str, object]:
-        words, required = arguments.split(), names.split()
-        if len(words) < len(required) or (len(words) > len(required) and not repeated_name):
+        words, required_names = arguments.split(), names.split()
+        if len(words) < len(required_names) or (len(words) > len(required_names) and not repeated_name):
             raise StfError(
                 location, f"takes {names.upper()}{' ' + repeated_name.upper() + ' ...' if repeated_name else ''}"
             )
         values = [_natural(location, word, "number") for word in words]
-        out: dict[str, object] = dict(zip(required, values, strict=False))
+        out: dict[str, object] = dict(zip(required_names, values, strict=False))
         if repeated_name:
-            out[repeated_name] = values[len(required) :]
+            out[repeated_name] = values[len(required_names) :]
         return out
 
     return read

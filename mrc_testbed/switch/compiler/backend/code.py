@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from mrc_testbed.switch.compiler.errors import Location, unsupported
+from mrc_testbed.switch.compiler.errors import Location, raise_unsupported
 from mrc_testbed.switch.compiler.sema.types import BOOL, ERROR, MAX_BITS, Bits, EnumType, Type, plain
 
 _C_WORDS = """
@@ -16,7 +16,7 @@ _C_WORDS = """
     error_names trace_fields keep_fields begin parse_only forget send
     replace_headers varbits meters counters registers tables actions profiles digests
 """
-_RESERVED = frozenset(_C_WORDS.split())
+_RESERVED_WORDS = frozenset(_C_WORDS.split())
 _RESERVED_PATTERN = re.compile(
     r"(p4|P4|_|U128$|(action|table|control|state|stack|array|function|varbit|wide|metered|tuple|ACTION)_|\w+_(MAX|MIN|WIDTH|C)$)|\w+_$"
 )
@@ -25,7 +25,7 @@ _RESERVED_PATTERN = re.compile(
 
 def c_name(name: str) -> str:
     """A P4 name as a C name, one to one: those that mean something to C get an underscore behind."""
-    return name + "_" if name in _RESERVED or _RESERVED_PATTERN.match(name) else name
+    return name + "_" if name in _RESERVED_WORDS or _RESERVED_PATTERN.match(name) else name
 
 
 def c_comment(text: str) -> str:
@@ -48,12 +48,12 @@ def c_string(text: str) -> str:
     return f'"{out}"'
 
 
-def bits_of(p4_type: Type, where: Location) -> int:
+def bits_of(p4_type: Type, location: Location) -> int:
     """Bits of a scalar in C. Raises P4Error for those that are too wide."""
     base = plain(p4_type)
     if isinstance(base, Bits):
         if not 0 < base.width <= MAX_BITS:
-            unsupported(where, f"{base}", f"1 to {MAX_BITS} bits are")
+            raise_unsupported(location, f"{base}", f"1 to {MAX_BITS} bits are")
         return base.width
     if isinstance(base, EnumType):
         return 32
@@ -61,7 +61,7 @@ def bits_of(p4_type: Type, where: Location) -> int:
         return 1
     if base == ERROR:
         return 32
-    unsupported(where, f"a value of type {p4_type}")
+    raise_unsupported(location, f"a value of type {p4_type}")
 
 
 def c_type(bits: int) -> str:
@@ -102,9 +102,9 @@ def narrow_text(text: str, bits: int, target_bits: int) -> str:
     return f"({c_type(target_bits)}){text}" if work_type(bits) != work_type(target_bits) else text
 
 
-def location_string(where: Location) -> str:
+def location_string(location: Location) -> str:
     """A place as a C string literal, for trace events."""
-    return c_string(where.short)
+    return c_string(location.short_text)
 
 
 DeferredLines = Callable[[], list[str]]

@@ -13,7 +13,7 @@ from mrc_testbed.switch.compiler.backend.emit_frame import FunctionFrame, Lvalue
 from mrc_testbed.switch.compiler.backend.emit_headers import forget_bytes
 from mrc_testbed.switch.compiler.backend.emit_lvalues import LvalueEmitter
 from mrc_testbed.switch.compiler.backend.emit_types import STANDARD_METADATA
-from mrc_testbed.switch.compiler.errors import unsupported
+from mrc_testbed.switch.compiler.errors import raise_unsupported
 from mrc_testbed.switch.compiler.frontend import tree
 from mrc_testbed.switch.compiler.frontend.tree import walk
 from mrc_testbed.switch.compiler.sema.elaborate import ControlInstance
@@ -40,7 +40,7 @@ class ArgumentEmitter:
             later = any(acts(later_arg) for _, later_arg in pairs[index + 1 :])
             if later and text and param.direction not in ("out", "inout") and arg.const is None:
                 temporary = frame.name("t")
-                frame.code.add(f"{self.context.types.declare_type(param.type, arg.where)} {temporary} = {text};")
+                frame.code.add(f"{self.context.types.declare_type(param.type, arg.location)} {temporary} = {text};")
                 text = temporary
             texts[id(param)] = text
         params = [param for param, _ in e.callee.args]
@@ -54,7 +54,7 @@ class ArgumentEmitter:
             return "", []
         if str(param.type) == STANDARD_METADATA:
             if self.lvalues.lvalue(arg, frame).key != "std":
-                unsupported(arg.where, "a standard_metadata_t other than the packet's")
+                raise_unsupported(arg.location, "a standard_metadata_t other than the packet's")
             return "", []
         if param.direction not in ("out", "inout"):
             if is_scalar(param.type):
@@ -63,7 +63,7 @@ class ArgumentEmitter:
             self.context.usage.note_whole(lvalue, False)
             return lvalue.c, []
         temporary = frame.name("t")
-        c_type = self.context.types.declare_type(param.type, arg.where)
+        c_type = self.context.types.declare_type(param.type, arg.location)
         start = ("0" if is_scalar(param.type) else "{0}") if param.direction == "out" else self._copy_in(arg, frame)
         frame.code.add(f"{c_type} {temporary} = {start};")
         copies = [] if isinstance(arg, tree.DontCare) else [(self.lvalues.freeze_indexes(arg, frame), temporary)]
@@ -79,7 +79,7 @@ class ArgumentEmitter:
                 inner.bindings[id(param)] = Lvalue("pkt->std", param.type, "std", True)
                 continue
             c = inner.name(param.name)
-            c_type = self.context.types.declare_type(param.type, param.where)
+            c_type = self.context.types.declare_type(param.type, param.location)
             pointer = param.direction in ("out", "inout")
             out.append(f"{c_type} {'*' if pointer else ''}{c}")
             inner.bindings[id(param)] = Lvalue(f"(*{c})" if pointer else c, param.type, f"param {id(param)}")
@@ -109,10 +109,7 @@ class ArgumentEmitter:
         pairs = [(param, arg) for param, arg in pairs if not isinstance(param.type, Object)]
         copies = []
         arg_calls = (
-            other
-            for _, arg in pairs
-            for other in walk(arg)
-            if isinstance(other, tree.Call) and other.callee is not None
+            node for _, arg in pairs for node in walk(arg) if isinstance(node, tree.Call) and node.callee is not None
         )
         acting = any(call.callee.kind in ("user", "table") for call in arg_calls)
         lvalues = [
@@ -125,17 +122,19 @@ class ArgumentEmitter:
             for _, arg in pairs
         ]
         for (param, arg), lvalue in zip(pairs, lvalues, strict=False):
-            other_lvalues = [other for other in lvalues if other is not None and other is not lvalue]
+            other_lvalues = [candidate for candidate in lvalues if candidate is not None and candidate is not lvalue]
             needs_new_copy = param.direction == "out" and not is_scalar(param.type)  # headers begin invalid
-            is_separate = lvalue is not None and not any(_overlap(lvalue.key, other.key) for other in other_lvalues)
+            is_separate = lvalue is not None and not any(
+                _overlap(lvalue.key, candidate.key) for candidate in other_lvalues
+            )
             is_separate = is_separate and not (acting and lvalue is not None and lvalue.key != "std")
             if lvalue is not None and lvalue.shared and is_separate and not needs_new_copy:
                 bindings[id(param)] = lvalue
                 continue
-            copy = self.context.variable(f"{c_word(inner.name)}_{param.name}", param.type, param.where)
+            copy = self.context.variable(f"{c_word(inner.name)}_{param.name}", param.type, param.location)
             bindings[id(param)] = copy
             if param.direction == "out":
-                frame.code.add(f"{copy.c} = ({self.context.types.declare_type(param.type, arg.where)}){{0}};")
+                frame.code.add(f"{copy.c} = ({self.context.types.declare_type(param.type, arg.location)}){{0}};")
                 forget_bytes(copy, frame)
             elif is_scalar(param.type):
                 frame.code.add(f"{copy.c} = {self.expressions.value(arg, frame)};")
@@ -152,7 +151,7 @@ class ArgumentEmitter:
             if isinstance(param.type, Object) and str(param.type) not in ("packet_in", "packet_out"):
                 instance = self.externs.instance_of(arg, frame)
                 if instance is None:
-                    unsupported(arg.where, "this instance as an argument")
+                    raise_unsupported(arg.location, "this instance as an argument")
                 name = f"{instance.kind} {instance.index}"
                 out[id(param)] = Lvalue(name, param.type, name, True, instance=instance)
         return out

@@ -13,9 +13,9 @@ from mrc_testbed.switch.compiler.backend.emit_headers import forget_bytes, inval
 from mrc_testbed.switch.compiler.backend.emit_lvalues import LvalueEmitter
 from mrc_testbed.switch.compiler.backend.emit_packet_in import PacketInEmitter
 from mrc_testbed.switch.compiler.backend.emit_wide import WideEmitter
-from mrc_testbed.switch.compiler.errors import unsupported
+from mrc_testbed.switch.compiler.errors import raise_unsupported
 from mrc_testbed.switch.compiler.frontend import tree
-from mrc_testbed.switch.compiler.sema.types import Record, Stack, Varbit, Wide, form, is_scalar
+from mrc_testbed.switch.compiler.sema.types import Record, Stack, Varbit, WideBits, form, is_scalar
 
 
 @dataclass(eq=False, repr=False)
@@ -29,11 +29,11 @@ class AssignmentEmitter:
     packet_in: PacketInEmitter
 
     def statement(self, s: tree.Assign, frame: FunctionFrame) -> None:
-        if isinstance(s.value, tree.Binary) and s.value.left is s.target and acts(s.target):
+        if isinstance(s.value, tree.Binary) and s.value.lhs is s.target and acts(s.target):
             target = self.lvalues.freeze_indexes(s.target, frame)  # x[f()] += e: f is called once
-            value = tree.Binary(s.value.where, target, s.value.op, s.value.right)
+            value = tree.Binary(s.value.location, target, s.value.op, s.value.rhs)
             value.type = s.value.type
-            s = tree.Assign(s.where, target, value)
+            s = tree.Assign(s.location, target, value)
         if isinstance(s.target, tree.Slice):
             self._assign_slice(s.target, s.value, frame)
             return
@@ -44,10 +44,10 @@ class AssignmentEmitter:
     def assign(self, lvalue: Lvalue, e: tree.Expr, frame: FunctionFrame) -> None:
         """place = e, for scalars, structs and headers."""
         record = form(lvalue.type)
-        if not isinstance(record, (Record, Stack, Varbit, Wide)):
+        if not isinstance(record, (Record, Stack, Varbit, WideBits)):
             frame.code.add(f"{lvalue.c} = {self.expressions.condition(e, frame)};")
             return
-        if isinstance(record, Wide) and self.wide_numbers.assign(lvalue, record, e, frame):
+        if isinstance(record, WideBits) and self.wide_numbers.assign(lvalue, record, e, frame):
             return
         if isinstance(e, (tree.ListExpr, tree.RecordExpr)) and isinstance(record, (Record, Stack)):
             self._assign_list(lvalue, record, e, frame)
@@ -60,7 +60,7 @@ class AssignmentEmitter:
             return
         if isinstance(e, tree.Default):
             self.context.usage.note_whole(lvalue, True)
-            frame.code.add(f"{lvalue.c} = ({self.context.types.declare_type(lvalue.type, e.where)}){{0}};")
+            frame.code.add(f"{lvalue.c} = ({self.context.types.declare_type(lvalue.type, e.location)}){{0}};")
             forget_bytes(lvalue, frame)
             return
         if isinstance(e, tree.Invalid):
@@ -70,17 +70,17 @@ class AssignmentEmitter:
             return
         if isinstance(e, tree.Ternary):
             frame.code.open(f"if ({self.expressions.condition(e.condition, frame)}) {{")
-            self.assign(lvalue, e.then, frame)
+            self.assign(lvalue, e.if_true, frame)
             frame.code.close("} else {")
             frame.code.depth += 1
-            self.assign(lvalue, e.other, frame)
+            self.assign(lvalue, e.if_false, frame)
             frame.code.close()
             return
         if isinstance(e, tree.Call):
             self._assign_call(lvalue, e, frame)
             return
         if not isinstance(e, (tree.PathExpression, tree.Member, tree.Index)):
-            unsupported(e.where, f"this as a value of {record}")
+            raise_unsupported(e.location, f"this as a value of {record}")
         # A struct or header elsewhere: one C assignment copies it, but its bytes in the frame stay with the source.
         source = self.lvalues.lvalue(e, frame)
         self.context.usage.note(source, False)
@@ -123,13 +123,13 @@ class AssignmentEmitter:
             p4_type, inner = target.type, form(target.type)
             if is_scalar(p4_type):
                 temporary = frame.name("t")
-                c_type = self.context.types.declare_type(p4_type, e.where)
+                c_type = self.context.types.declare_type(p4_type, e.location)
                 frame.code.add(f"{c_type} {temporary} = {self.expressions.condition(item, frame)};")
                 stores.append(f"{target.c} = {temporary};")
             elif isinstance(item, (tree.ListExpr, tree.RecordExpr)) and getattr(inner, "kind", "") == "struct":
                 stores += self._stage_list(target, inner, item, frame)
             else:
-                copy = self.context.variable("taken", p4_type, e.where)
+                copy = self.context.variable("taken", p4_type, e.location)
                 self.assign(copy, item, frame)
                 stores.append(f"{target.c} = {copy.c};")
         return stores
@@ -146,11 +146,11 @@ class AssignmentEmitter:
         self.context.usage.note(lvalue, False)
         self.context.usage.note(lvalue, True)
         base_type = form(target.base.type)
-        if isinstance(base_type, Wide):
+        if isinstance(base_type, WideBits):
             self.wide_numbers.store_slice(lvalue, base_type, target, text, frame)
             return
-        slice_bits = bits_of(target.type, target.where)
-        bits = bits_of(target.base.type, target.where)
+        slice_bits = bits_of(target.type, target.location)
+        bits = bits_of(target.base.type, target.location)
         if target.width is not None:
             put = f"p4_put_slice({lvalue.c}, {bits}, {self.expressions.value(target.low, frame)}, {slice_bits}, {text})"
             frame.code.add(f"{lvalue.c} = ({c_type(bits)}){put};")

@@ -4,33 +4,33 @@ from __future__ import annotations
 
 from mrc_testbed.switch.compiler.backend.code import bits_of, c_name, c_type, literal
 from mrc_testbed.switch.compiler.errors import Location
-from mrc_testbed.switch.compiler.sema.types import MAX_BITS, Record, Stack, Type, Wide, form
+from mrc_testbed.switch.compiler.sema.types import MAX_BITS, Record, Stack, Type, WideBits, form
 
 
-def scalar_leaves(c: str, p4_type: Type, where: Location) -> list[tuple[str, int]]:
+def scalar_leaves(c: str, p4_type: Type, location: Location) -> list[tuple[str, int]]:
     """(C lvalue, bits) of a header's field: more than one when it is a struct or an array."""
     record = form(p4_type)
-    if isinstance(record, Wide):
+    if isinstance(record, WideBits):
         return [(c, record.width)]
     if isinstance(record, Stack):
-        leaves = (scalar_leaves(f"{c}.h[{index}]", record.element, where) for index in range(record.size))
+        leaves = (scalar_leaves(f"{c}.h[{index}]", record.element, location) for index in range(record.size))
         return [leaf for group in leaves for leaf in group]
     if not isinstance(record, Record):
-        return [(c, bits_of(p4_type, where))]
+        return [(c, bits_of(p4_type, location))]
     return [
-        leaf for name, field in record.fields.items() for leaf in scalar_leaves(f"{c}.{c_name(name)}", field, where)
+        leaf for name, field in record.fields.items() for leaf in scalar_leaves(f"{c}.{c_name(name)}", field, location)
     ]
 
 
-def field_bits(p4_type: Type, where: Location) -> int:
+def field_bits(p4_type: Type, location: Location) -> int:
     """Bits of a field for the control plane: of any number, a bool, an enum, an error."""
     base = form(p4_type)
-    return base.width if isinstance(base, Wide) else bits_of(p4_type, where)
+    return base.width if isinstance(base, WideBits) else bits_of(p4_type, location)
 
 
-def bytes_of(p4_type: Type, where: Location) -> int:
+def bytes_of(p4_type: Type, location: Location) -> int:
     """Bytes of a field in a key or among the parameters."""
-    return (field_bits(p4_type, where) + 7) // 8
+    return (field_bits(p4_type, location) + 7) // 8
 
 
 def load_field(c: str, base: str, offset: int, bits: int) -> str:

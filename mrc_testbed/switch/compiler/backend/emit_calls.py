@@ -113,7 +113,7 @@ class CallEmitter:
         name = self.functions.action(decl, frame)
         args, copies = self.arguments.pass_all(e, frame)
         call = f"{name}({', '.join([CALL, *args])})"
-        frame.code.add(f"P4_ACTION({c_string(decl.name)}, {location_string(e.where)});")
+        frame.code.add(f"P4_ACTION({c_string(decl.name)}, {location_string(e.location)});")
         if self.exits.runs(decl, frame.control):
             result = frame.name("t")
             frame.code.add(f"int {result} = {call};")
@@ -141,7 +141,7 @@ class CallEmitter:
             result = ""
         else:
             result = frame.name("t")
-            frame.code.add(f"{self.context.types.declare_type(decl.type, e.where)} {result} = {call};")
+            frame.code.add(f"{self.context.types.declare_type(decl.type, e.location)} {result} = {call};")
         self.arguments.copy_out(copies, frame)
         return result
 
@@ -152,7 +152,7 @@ class CallEmitter:
         pairs = [(param, arg) for param, (_, arg) in zip(inner.decl.params, e.callee.args, strict=True)]
         bindings, copies = self.arguments.bound(inner, as_written(e, pairs), frame)
         call = f"{self.functions.control(inner, bindings, frame.phase)}({CALL})"
-        frame.code.add(f"P4_CONTROL({c_string(inner.name)}, {location_string(e.where)});")
+        frame.code.add(f"P4_CONTROL({c_string(inner.name)}, {location_string(e.location)});")
         may_exit = self.exits.runs(inner.decl, inner)
         if may_exit:
             result = frame.name("t")

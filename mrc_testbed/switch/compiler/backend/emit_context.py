@@ -88,9 +88,9 @@ class EmitContext:
         self._names.add(name)
         return name
 
-    def variable(self, stem: str, p4_type: Type, where: Location) -> Lvalue:
+    def variable(self, stem: str, p4_type: Type, location: Location) -> Lvalue:
         """A new member of `struct variables`."""
         self.copies += 1
         name = f"{c_word(stem)}_{self.copies}"
-        self.variables.append((self.types.declare_type(p4_type, where), name))
+        self.variables.append((self.types.declare_type(p4_type, location), name))
         return Lvalue(f"v->{name}", p4_type, f"v.{name}")

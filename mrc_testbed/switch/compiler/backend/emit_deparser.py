@@ -53,7 +53,7 @@ class DeparserEmitter:
     def _write_patching_deparser(self, headers: list[EmittedHeader]) -> None:
         decl = self.context.program.deparser.decl
         code = Code()
-        code.add(f"/* {c_comment(decl.where.short)}: control {decl.name} */")
+        code.add(f"/* {c_comment(decl.location.short_text)}: control {decl.name} */")
         code.add(f"static void deparse({SIGNATURE})")
         code.open("{")
         code.add("uint8_t *frame = pkt->data;", "uint32_t at = 0;", "int same = 1;", "(void)dev, (void)v;")

@@ -8,7 +8,7 @@ from typing import Any
 from mrc_testbed.switch.compiler.backend.code import Code, bits_of, c_string
 from mrc_testbed.switch.compiler.backend.emit_bits import bytes_of, field_bits
 from mrc_testbed.switch.compiler.backend.emit_functions import action_constant
-from mrc_testbed.switch.compiler.errors import Location, unsupported
+from mrc_testbed.switch.compiler.errors import Location, raise_unsupported
 from mrc_testbed.switch.compiler.frontend import tree
 from mrc_testbed.switch.compiler.p4info.p4info import (
     Ids,
@@ -52,9 +52,9 @@ class DescriptorEmitter:
         code.open("static const struct p4rt_action_desc actions[] = {")
         for action in self.program.actions:
             params = [param for param in action.decl.params if not param.direction]
-            size = sum(bytes_of(param.type, param.where) for param in params)
+            size = sum(bytes_of(param.type, param.location) for param in params)
             code.add(
-                f"[{action_constant(action)}] = {{{c_string(action.name)}, {self.ids.of('action', action.name)}, "
+                f"[{action_constant(action)}] = {{{c_string(action.name)}, {self.ids.id_of('action', action.name)}, "
                 f"{len(params)}, params_{action.word}, {size}}},"
             )
         code.add("{0},")
@@ -80,7 +80,7 @@ class DescriptorEmitter:
     def _action_fields(self, action: ActionInstance, code: Code) -> None:
         code.open(f"static const struct p4rt_field_desc params_{action.word}[] = {{")
         for param, number in param_ids(action.decl):
-            code.add(f"{{{c_string(param.name)}, {number}, {field_bits(param.type, param.where)}, P4RT_EXACT}},")
+            code.add(f"{{{c_string(param.name)}, {number}, {field_bits(param.type, param.location)}, P4RT_EXACT}},")
         code.add("{0},")
         code.close("};")
 
@@ -89,9 +89,9 @@ class DescriptorEmitter:
         code.open(f"static const struct p4rt_field_desc fields_{word}[] = {{")
         for key, number in key_ids(table.decl):
             if key.match not in _MATCH:
-                unsupported(key.where, f"the match kind {key.match}")
+                raise_unsupported(key.location, f"the match kind {key.match}")
             name = c_string(key_name(key))
-            code.add(f"{{{name}, {number}, {field_bits(key.value.type, key.where)}, {_MATCH[key.match]}}},")
+            code.add(f"{{{name}, {number}, {field_bits(key.value.type, key.location)}, {_MATCH[key.match]}}},")
         code.add("{0},")
         code.close("};")
         action_list = ", ".join(action_constant(action) for action in table.actions)
@@ -115,10 +115,10 @@ class DescriptorEmitter:
         code.open("{")
         code.add(
             f".name = {c_string(table.name)},",
-            f".id = {self.ids.of('table', table.name)},",
+            f".id = {self.ids.id_of('table', table.name)},",
             f".n_fields = {len(table.keys)},",
             f".fields = fields_{word},",
-            f".key_bytes = {sum(bytes_of(key.value.type, key.where) for key in table.keys)},",
+            f".key_bytes = {sum(bytes_of(key.value.type, key.location) for key in table.keys)},",
             f".size = {table.size},",
             f".n_actions = {len(table.actions)},",
             f".actions = actions_{word},",
@@ -137,7 +137,7 @@ class DescriptorEmitter:
         code.open("{")
         code.add(
             f".name = {c_string(value_set.name)},",
-            f".id = {self.ids.of('value_set', value_set.name)},",
+            f".id = {self.ids.id_of('value_set', value_set.name)},",
             f".n_fields = {len(keys)},",
             f".fields = members_{value_set.index},",
             f".key_bytes = {sum((bits + 7) // 8 for _, _, bits, _ in keys)},",
@@ -150,7 +150,7 @@ class DescriptorEmitter:
     def _entries(self, table: TableInstance, entries: Sequence[tree.Entry], code: Code) -> None:
         word = table.word
         if any(action_ref.match == "selector" for action_ref in table.decl.key):
-            unsupported(table.decl.where, "entries in a table with a selector")
+            raise_unsupported(table.decl.location, "entries in a table with a selector")
         names = [action_ref.name for action_ref in table.decl.actions]
         rows = []
         ordered = any(action_ref.match in ("ternary", "range", "optional") for action_ref in table.decl.key)
@@ -175,13 +175,13 @@ class DescriptorEmitter:
         assert ref.decl is not None
         params = [param for param in ref.decl.params if not param.direction]
         pairs = zip(params, ref.args or [], strict=True)
-        return "".join(_bytes(self._encode_value(arg.value.const, param.type, arg.where)) for param, arg in pairs)
+        return "".join(_bytes(self._encode_value(arg.value.const, param.type, arg.location)) for param, arg in pairs)
 
-    def _encode_value(self, value: Any, p4_type: Type, where: Location) -> bytes:
+    def _encode_value(self, value: Any, p4_type: Type, location: Location) -> bytes:
         """A compile-time value as a field of a key or a parameter: big-endian, right-aligned."""
         if isinstance(value, str):
             value = p4_type.number(value) if isinstance(p4_type, EnumType) else self.program.errors.index(value)
-        bits = field_bits(p4_type, where)
+        bits = field_bits(p4_type, location)
         return (int(value) & (1 << bits) - 1).to_bytes((bits + 7) // 8, "big")
 
     def _encode(self, table: TableInstance, entry: tree.Entry) -> tuple[bytes, bytes]:
@@ -194,10 +194,10 @@ class DescriptorEmitter:
             p4_type = (
                 plain(key_element.value.type) if isinstance(e, (tree.Mask, tree.Range)) else key_element.value.type
             )
-            all_ones = (1 << field_bits(p4_type, key_element.where)) - 1
+            all_ones = (1 << field_bits(p4_type, key_element.location)) - 1
             low, high = self._bounds(key_element.match, e, all_ones)
-            key += self._encode_value(low, p4_type, key_element.where)
-            aux += self._encode_value(high, p4_type, key_element.where)
+            key += self._encode_value(low, p4_type, key_element.location)
+            aux += self._encode_value(high, p4_type, key_element.location)
         return key, aux
 
     @staticmethod
@@ -205,32 +205,33 @@ class DescriptorEmitter:
         """(key, aux) of one field."""
         if isinstance(e, tree.DontCare):
             if match == "exact":
-                unsupported(e.where, "`_` for an exact key")
+                raise_unsupported(e.location, "`_` for an exact key")
             return (0, all_ones) if match == "range" else (0, 0)
         if isinstance(e, tree.Mask):
             value, mask = e.value.const, e.mask.const & all_ones
             prefix = mask == 0 or (~mask & all_ones) & ((~mask & all_ones) + 1) == 0
             if match not in ("ternary", "lpm") or (match == "lpm" and not prefix):
-                unsupported(e.where, f"the mask {mask:#x} for a key of kind {match}")
+                raise_unsupported(e.location, f"the mask {mask:#x} for a key of kind {match}")
             return value & mask, mask
         if isinstance(e, tree.Range):
             if match != "range":
-                unsupported(e.where, f"a range for a key of kind {match}")
+                raise_unsupported(e.location, f"a range for a key of kind {match}")
             return e.low.const, e.high.const
         return e.const, e.const if match == "range" else all_ones
 
     def _state(self, code: Code) -> None:
         """Profiles, counters, registers, meters and digests."""
         code.open("static const struct p4rt_meter_desc meters[] = {")
-        for one in self.program.of_kind("meter"):
-            unit = int(one.args["type"] == "bytes")
-            code.add(f"{{{c_string(one.name)}, {self.ids.of('meter', one.name)}, {one.args['size']}, {unit}}},")
+        for instance in self.program.of_kind("meter"):
+            unit = int(instance.args["type"] == "bytes")
+            meter_id, size = self.ids.id_of("meter", instance.name), instance.args["size"]
+            code.add(f"{{{c_string(instance.name)}, {meter_id}, {size}, {unit}}},")
         # Every array ends in an empty element: C has no empty arrays.
         code.add("{0},")
         code.close("};")
         code.open("static const struct p4rt_digest_desc digests[] = {")
         for digest in self.program.digests:
-            code.add(f"{{{c_string(digest.name)}, {self.ids.of('digest', digest.name)}}},")
+            code.add(f"{{{c_string(digest.name)}, {self.ids.id_of('digest', digest.name)}}},")
         code.add("{0},")
         code.close("};")
         code.open("static const struct p4rt_type_desc types[] = {")
@@ -239,27 +240,27 @@ class DescriptorEmitter:
         code.add("{0},")
         code.close("};")
         code.open("static const struct p4rt_profile_desc profiles[] = {")
-        for one in self.program.of_kind("action_profile", "action_selector"):
-            note = one.decl.annotation("max_group_size")
+        for instance in self.program.of_kind("action_profile", "action_selector"):
+            note = instance.decl.annotation("max_group_size")
             largest = (note.number() if note else 0) or 0
-            code.add(
-                f"{{{c_string(one.name)}, {self.ids.of('profile', one.name)}, {one.args['size']}, {largest}, "
-                f"{int(one.kind == 'action_selector')}}},"
-            )
+            profile_id, size = self.ids.id_of("profile", instance.name), instance.args["size"]
+            is_selector = int(instance.kind == "action_selector")
+            code.add(f"{{{c_string(instance.name)}, {profile_id}, {size}, {largest}, {is_selector}}},")
         code.add("{0},")
         code.close("};")
         code.open("static const struct p4rt_counter_desc counters[] = {")
-        for one in self.program.of_kind("counter"):
+        for instance in self.program.of_kind("counter"):
             code.add(
-                f"{{{c_string(one.name)}, {self.ids.of('counter', one.name)}, {one.args['size']}, "
-                f"{_COUNT[one.args['type']]}}},"
+                f"{{{c_string(instance.name)}, {self.ids.id_of('counter', instance.name)}, {instance.args['size']}, "
+                f"{_COUNT[instance.args['type']]}}},"
             )
         code.add("{0},")
         code.close("};")
         code.open("static const struct p4rt_register_desc registers[] = {")
-        for one in self.program.of_kind("register"):
-            bits = bits_of(one.cell, one.decl.where)
-            code.add(f"{{{c_string(one.name)}, {self.ids.of('register', one.name)}, {one.args['size']}, {bits}}},")
+        for instance in self.program.of_kind("register"):
+            bits = bits_of(instance.cell, instance.decl.location)
+            register_id, size = self.ids.id_of("register", instance.name), instance.args["size"]
+            code.add(f"{{{c_string(instance.name)}, {register_id}, {size}, {bits}}},")
         code.add("{0},")
         code.close("};")
 

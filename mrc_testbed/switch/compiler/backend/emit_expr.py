@@ -15,20 +15,20 @@ from mrc_testbed.switch.compiler.backend.emit_context import EmitContext
 from mrc_testbed.switch.compiler.backend.emit_frame import FunctionFrame, Lvalue, acts, parts_of
 from mrc_testbed.switch.compiler.backend.emit_lvalues import LvalueEmitter
 from mrc_testbed.switch.compiler.backend.emit_wide import WideEmitter
-from mrc_testbed.switch.compiler.errors import unsupported
+from mrc_testbed.switch.compiler.errors import raise_unsupported
 from mrc_testbed.switch.compiler.frontend import tree
 from mrc_testbed.switch.compiler.sema.types import (
     BOOL,
     ERROR,
     INT,
     STRING,
-    Applied,
+    ApplyResult,
     Bits,
     EnumType,
     Record,
     Stack,
     Varbit,
-    Wide,
+    WideBits,
     form,
 )
 
@@ -47,7 +47,7 @@ class ExpressionEmitter:
             return self.constant(e)
         write = self.KINDS.get(type(e))
         if write is None:
-            unsupported(e.where, "this as a value")
+            raise_unsupported(e.location, "this as a value")
         return write(self, e, frame)
 
     def values(self, exprs: list[tree.Expr], frame: FunctionFrame) -> list[str]:
@@ -57,7 +57,7 @@ class ExpressionEmitter:
             text = self.value(expr, frame)
             if expr.const is None and any(acts(expr) for expr in exprs[index + 1 :]):
                 name = frame.name("t")
-                frame.code.add(f"{self.context.types.declare_type(expr.type, expr.where)} {name} = {text};")
+                frame.code.add(f"{self.context.types.declare_type(expr.type, expr.location)} {name} = {text};")
                 text = name
             out.append(text)
         return out
@@ -72,14 +72,14 @@ class ExpressionEmitter:
             if e.type == ERROR:
                 return f"P4_ERROR_{e.const}"
             if isinstance(e.type, EnumType):
-                bits = e.type.under.width if e.type.under else 32
+                bits = e.type.underlying_type.width if e.type.underlying_type else 32
                 return literal(e.type.number(e.const) & (1 << bits) - 1)
-            unsupported(e.where, "a string here")
+            raise_unsupported(e.location, "a string here")
         if p4_type == BOOL:
             return "1" if e.const else "0"
-        bits = bits_of(p4_type, e.where) if isinstance(p4_type, Bits) else 128
+        bits = bits_of(p4_type, e.location) if isinstance(p4_type, Bits) else 128
         if p4_type == INT and not 0 <= e.const < 1 << 128:
-            unsupported(e.where, f"the number {e.const}", "give it a width")
+            raise_unsupported(e.location, f"the number {e.const}", "give it a width")
         return literal(e.const & (1 << bits) - 1)
 
     def _path(self, e: tree.PathExpression, frame: FunctionFrame) -> str:
@@ -91,11 +91,11 @@ class ExpressionEmitter:
         lvalue = self.lvalues.lvalue(e, frame)
         self.context.usage.note(lvalue, False)
         if not isinstance(form(lvalue.type), Record):
-            bits_of(lvalue.type, e.where)
+            bits_of(lvalue.type, e.location)
         return lvalue.c
 
     def _member(self, e: tree.Member, frame: FunctionFrame) -> str:
-        if isinstance(e.base.type, Applied):
+        if isinstance(e.base.type, ApplyResult):
             assert isinstance(e.base, tree.Call)
             if e.name == "action_run":
                 return f"{self.context.calls.value(e.base, frame)}.action"
@@ -122,12 +122,12 @@ class ExpressionEmitter:
 
     def _slice(self, e: tree.Slice, frame: FunctionFrame) -> str:
         base_type = form(e.base.type)
-        if isinstance(base_type, Wide):
+        if isinstance(base_type, WideBits):
             return self.wide_numbers.part(e, frame)
         if e.width is not None:
             return self._plus_slice(e, frame)
         high, low = e.high.const, e.low.const
-        text, bits = self.value(e.base, frame), bits_of(e.base.type, e.where)
+        text, bits = self.value(e.base, frame), bits_of(e.base.type, e.location)
         if low:
             text = f"({text} >> {low})"
         if high < bits - 1:
@@ -136,7 +136,7 @@ class ExpressionEmitter:
 
     def _plus_slice(self, e: tree.Slice, frame: FunctionFrame) -> str:
         """x[low +: width] with a low end known only at run time; bits beyond the end of x are zeros."""
-        slice_bits = bits_of(e.type, e.where)
+        slice_bits = bits_of(e.type, e.location)
         base, low = self.values([e.base, e.low], frame)
         return f"(({c_type(slice_bits)})p4_shr({base}, {low}) & {literal((1 << slice_bits) - 1)})"
 
@@ -146,26 +146,26 @@ class ExpressionEmitter:
             return f"!{text}" if text[0] != "!" else f"!({text})"
         if e.op == "+":
             return text
-        bits = bits_of(e.type, e.where)
+        bits = bits_of(e.type, e.location)
         return mask_text(f"({e.op}({work_type(bits)}){text})", bits)
 
     def _ternary(self, e: tree.Ternary, frame: FunctionFrame) -> str:
-        if acts(e.then) or acts(e.other):
+        if acts(e.if_true) or acts(e.if_false):
             name = frame.name("t")
-            frame.code.add(f"{self.context.types.declare_type(e.type, e.where)} {name};")
+            frame.code.add(f"{self.context.types.declare_type(e.type, e.location)} {name};")
             frame.code.open(f"if ({self.value(e.condition, frame)}) {{")
-            frame.code.add(f"{name} = {self.value(e.then, frame)};")
+            frame.code.add(f"{name} = {self.value(e.if_true, frame)};")
             frame.code.close("} else {")
             frame.code.depth += 1
-            frame.code.add(f"{name} = {self.value(e.other, frame)};")
+            frame.code.add(f"{name} = {self.value(e.if_false, frame)};")
             frame.code.close()
             return name
-        parts = [self.value(part, frame) for part in (e.condition, e.then, e.other)]
+        parts = [self.value(part, frame) for part in (e.condition, e.if_true, e.if_false)]
         return f"({parts[0]} ? {parts[1]} : {parts[2]})"
 
     def _cast(self, e: tree.Cast, frame: FunctionFrame) -> str:
         source, target = form(e.operand.type), form(e.type)
-        if isinstance(source, Wide) and isinstance(target, Bits):
+        if isinstance(source, WideBits) and isinstance(target, Bits):
             operand = self.lvalues.lvalue(e.operand, frame)
             self.context.usage.note(operand, False)
             return (
@@ -177,7 +177,7 @@ class ExpressionEmitter:
         if target == BOOL:
             return f"({text} != 0)"
         assert isinstance(source, Bits) and isinstance(target, Bits)
-        bits_of(target, e.where)
+        bits_of(target, e.location)
         if target.width > source.width:
             if source.signed:
                 text = f"((u128)p4_signed({text}, {source.width}) & {literal((1 << target.width) - 1)})"
@@ -194,16 +194,16 @@ class ExpressionEmitter:
             return self._equality(e, frame)
         if e.op in ("&&", "||"):
             return self._logical(e, frame)
-        left_type = form(e.left.type)
-        if isinstance(left_type, Wide):
+        left_type = form(e.lhs.type)
+        if isinstance(left_type, WideBits):
             return self.wide_numbers.order(e, left_type, frame)
         assert isinstance(left_type, Bits)
         # A shift amount of more than 128 bits is no C value: p4wide.h clips it.
-        if isinstance(form(e.right.type), Wide) and e.op in ("<<", ">>") and e.right.const is None:
-            lhs = self.value(e.left, frame)
-            return self._shift(e, lhs, self.wide_numbers.amount(e.right, frame), left_type)
-        lhs, rhs = self.values([e.left, e.right], frame)
-        bits = bits_of(left_type, e.where)
+        if isinstance(form(e.rhs.type), WideBits) and e.op in ("<<", ">>") and e.rhs.const is None:
+            lhs = self.value(e.lhs, frame)
+            return self._shift(e, lhs, self.wide_numbers.amount(e.rhs, frame), left_type)
+        lhs, rhs = self.values([e.lhs, e.rhs], frame)
+        bits = bits_of(left_type, e.location)
         if e.op in ("<", ">", "<=", ">="):
             if left_type.signed:
                 lhs, rhs = f"p4_signed({lhs}, {bits})", f"p4_signed({rhs}, {bits})"
@@ -215,20 +215,20 @@ class ExpressionEmitter:
         if e.op in ("+", "-", "*"):
             return mask_text(f"(({work_type(bits)}){lhs} {e.op} {rhs})", bits)
         if e.op == "++":
-            low = bits_of(e.right.type, e.where)
-            return f"(({work_type(bits_of(e.type, e.where))}){lhs} << {low} | {rhs})"
+            low = bits_of(e.rhs.type, e.location)
+            return f"(({work_type(bits_of(e.type, e.location))}){lhs} << {low} | {rhs})"
         if e.op in ("|+|", "|-|"):
             return self._saturating(e.op, lhs, rhs, left_type)
         return self._shift(e, lhs, rhs, left_type)
 
     def _logical(self, e: tree.Binary, frame: FunctionFrame) -> str:
         """Return C for && or ||; the right operand is evaluated only when the left does not decide."""
-        if not acts(e.right):
-            return f"({self.value(e.left, frame)} {e.op} {self.value(e.right, frame)})"
+        if not acts(e.rhs):
+            return f"({self.value(e.lhs, frame)} {e.op} {self.value(e.rhs, frame)})"
         name = frame.name("t")
-        frame.code.add(f"uint8_t {name} = {self.value(e.left, frame)};")
+        frame.code.add(f"uint8_t {name} = {self.value(e.lhs, frame)};")
         frame.code.open(f"if ({'' if e.op == '&&' else '!'}{name}) {{")
-        frame.code.add(f"{name} = {self.value(e.right, frame)};")
+        frame.code.add(f"{name} = {self.value(e.rhs, frame)};")
         frame.code.close()
         return name
 
@@ -241,7 +241,7 @@ class ExpressionEmitter:
         return f"({c_type(bits_type.width)})p4_{word}_sat({lhs}, {rhs}{tail})"
 
     def _shift(self, e: tree.Binary, lhs: str, rhs: str, bits_type: Bits) -> str:
-        bits, shift = bits_type.width, e.right.const
+        bits, shift = bits_type.width, e.rhs.const
         if e.op == "<<":
             if shift is None:
                 return f"({c_type(bits)})p4_shl({lhs}, {rhs}, {bits})"
@@ -253,15 +253,15 @@ class ExpressionEmitter:
         return f"({lhs} >> {shift})" if shift < bits else "0"
 
     def _equality(self, e: tree.Binary, frame: FunctionFrame) -> str:
-        record = form(e.left.type)
-        if not isinstance(record, (Record, Stack, Varbit, Wide)):
-            if e.left.type == STRING or (not isinstance(record, (Bits, EnumType)) and record not in (BOOL, ERROR, INT)):
-                unsupported(e.where, f"comparing values of type {e.left.type}")
-            lhs_text, rhs_text = self.values([e.left, e.right], frame)
+        record = form(e.lhs.type)
+        if not isinstance(record, (Record, Stack, Varbit, WideBits)):
+            if e.lhs.type == STRING or (not isinstance(record, (Bits, EnumType)) and record not in (BOOL, ERROR, INT)):
+                raise_unsupported(e.location, f"comparing values of type {e.lhs.type}")
+            lhs_text, rhs_text = self.values([e.lhs, e.rhs], frame)
             return f"({lhs_text} {e.op} {rhs_text})"
-        needs_copy = acts(e.right) and not isinstance(record, Varbit)
-        lhs = self.lvalues.temporary_lvalue(e.left, frame) if needs_copy else self.lvalues.lvalue(e.left, frame)
-        rhs = self.lvalues.lvalue(e.right, frame)
+        needs_copy = acts(e.rhs) and not isinstance(record, Varbit)
+        lhs = self.lvalues.temporary_lvalue(e.lhs, frame) if needs_copy else self.lvalues.lvalue(e.lhs, frame)
+        rhs = self.lvalues.lvalue(e.rhs, frame)
         self.context.usage.note_whole(lhs, False)
         self.context.usage.note_whole(rhs, False)
         text = self._equal_text(lhs, rhs)
@@ -269,7 +269,7 @@ class ExpressionEmitter:
 
     def _equal_text(self, lhs: Lvalue, rhs: Lvalue) -> str:
         record = form(lhs.type)
-        if isinstance(record, Wide):
+        if isinstance(record, WideBits):
             return f"(!memcmp({lhs.c}.b, {rhs.c}.b, {record.bytes}))"
         if isinstance(record, Varbit):
             return f"(p4_same_varbit({lhs.c}.bits, {lhs.c}.bytes, {rhs.c}.bits, {rhs.c}.bytes))"
@@ -310,7 +310,7 @@ class ExpressionEmitter:
             tree.Mask,
             tree.Range,
             tree.DontCare,  # in key sets and arguments
-            tree.Refused,
+            tree.UnsupportedExpr,
         }
     )
     """Nodes that never come to KINDS."""

@@ -27,7 +27,7 @@ from mrc_testbed.switch.compiler.backend.emit_lvalues import LvalueEmitter
 from mrc_testbed.switch.compiler.backend.emit_packed import PackedEmitter
 from mrc_testbed.switch.compiler.backend.emit_packet_in import PacketInEmitter
 from mrc_testbed.switch.compiler.backend.emit_packet_out import PacketOutEmitter
-from mrc_testbed.switch.compiler.errors import unsupported
+from mrc_testbed.switch.compiler.errors import raise_unsupported
 from mrc_testbed.switch.compiler.frontend import tree
 from mrc_testbed.switch.compiler.sema.elaborate import ExternInstance
 from mrc_testbed.switch.compiler.sema.types import Bits, form
@@ -53,25 +53,25 @@ class ExternEmitter:
     """Field lists given in place: C paths below the metadata."""
 
     def __post_init__(self) -> None:
-        self.shared = {id(instance.decl): instance for instance in self.context.program.externs}
+        self.top_instances = {id(instance.decl): instance for instance in self.context.program.externs}
         """Instances at top level by id() of their declaration."""
 
     def extern(self, e: tree.Call, frame: FunctionFrame) -> ExternInstance:
         """The instance a method is called on."""
         instance = self.instance_of(e.callee.base, frame)
         if instance is None:
-            unsupported(e.where, f"{e.callee.name} here")
+            raise_unsupported(e.location, f"{e.callee.name} here")
         return instance
 
     def instance_of(self, e: tree.Expr, frame: FunctionFrame) -> ExternInstance | None:
         """Return the instance of a name: made here, given to the constructor or apply(), or at top level."""
         if not isinstance(e, tree.PathExpression) or not isinstance(e.decl, (tree.Instance, tree.Param)):
-            unsupported(e.where, "something that is not an instance here")
+            raise_unsupported(e.location, "something that is not an instance here")
         if id(e.decl) in frame.bindings:
             bound: ExternInstance | None = frame.bindings[id(e.decl)].instance
             return bound
         members = frame.control.members if frame.control else {}
-        return members.get(id(e.decl)) or self.shared.get(id(e.decl))
+        return members.get(id(e.decl)) or self.top_instances.get(id(e.decl))
 
     def method(self, e: tree.Call, frame: FunctionFrame) -> None:
         """A method of an extern object as a statement."""
@@ -84,7 +84,7 @@ class ExternEmitter:
         instance = self.extern(e, frame)
         write = self.METHODS.get((instance.kind, e.callee.name))
         if write is None:
-            unsupported(e.where, f"{instance.kind}.{e.callee.name}")
+            raise_unsupported(e.location, f"{instance.kind}.{e.callee.name}")
         write(self, e, instance, frame)
 
     def function(self, e: tree.Call, frame: FunctionFrame) -> None:
@@ -93,11 +93,11 @@ class ExternEmitter:
         if name in _WITHOUT_C:
             if name == "log_msg":
                 text = e.callee.args[0][1].const
-                frame.code.add(f"P4_NOTE({c_string(f'log_msg {text}')}, {location_string(e.where)});")
+                frame.code.add(f"P4_NOTE({c_string(f'log_msg {text}')}, {location_string(e.location)});")
             return
         write = self.FUNCTIONS.get(name)
         if write is None:
-            unsupported(e.where, name)
+            raise_unsupported(e.location, name)
         write(self, e, [arg for _, arg in e.callee.args], frame)
 
     def value(self, e: tree.Call, frame: FunctionFrame) -> str:
@@ -106,26 +106,26 @@ class ExternEmitter:
             return self.packet_in.value(e, frame)
         if e.callee.name == "static_assert":
             return "1"
-        unsupported(e.where, f"{e.callee.name} here")
+        raise_unsupported(e.location, f"{e.callee.name} here")
 
     # ---- objects
 
     def _counter_count(self, e: tree.Call, instance: ExternInstance, frame: FunctionFrame) -> None:
         index = self.expressions.value(e.callee.args[0][1], frame)
         frame.code.add(f"p4rt_count(dev, {instance.index} /* {c_comment(instance.name)} */, {index}, pkt);")
-        frame.code.add(f"P4_COUNT({c_string(instance.name)}, {location_string(e.where)}, {index});")
+        frame.code.add(f"P4_COUNT({c_string(instance.name)}, {location_string(e.location)}, {index});")
 
     def _direct_counter_count(self, e: tree.Call, instance: ExternInstance, frame: FunctionFrame) -> None:
         """Write nothing: as in v1model, the table counts on every apply()."""
 
     def _register_read(self, e: tree.Call, instance: ExternInstance, frame: FunctionFrame) -> None:
         target, index = (arg for _, arg in e.callee.args)
-        bits = bits_of(instance.cell, e.where)
+        bits = bits_of(instance.cell, e.location)
         number = f"{instance.index} /* {c_comment(instance.name)} */"
         previous = self._previous_value(target, frame)
         cell = f"p4rt_register_read(dev, {number}, {self.expressions.value(index, frame)}, {previous})"
         self.assignments.store(target, f"({c_type(bits)}){cell}", frame)
-        event = f"P4RT_EV_REGISTER_READ, {c_string(instance.name)}, {location_string(e.where)}"
+        event = f"P4RT_EV_REGISTER_READ, {c_string(instance.name)}, {location_string(e.location)}"
         frame.code.add(
             f"P4_REGISTER({event}, {self.expressions.value(index, frame)}, {self.assignments.target_c(target, frame)});"
         )
@@ -139,7 +139,7 @@ class ExternEmitter:
         frame.code.add(
             f"p4rt_register_write(dev, {instance.index} /* {c_comment(instance.name)} */, {index}, {value});"
         )
-        event = f"P4RT_EV_REGISTER_WRITE, {c_string(instance.name)}, {location_string(e.where)}"
+        event = f"P4RT_EV_REGISTER_WRITE, {c_string(instance.name)}, {location_string(e.location)}"
         frame.code.add(f"P4_REGISTER({event}, {index}, {value});")
 
     def _meter_execute_meter(self, e: tree.Call, instance: ExternInstance, frame: FunctionFrame) -> None:
@@ -158,37 +158,39 @@ class ExternEmitter:
         self, e: tree.Call, target: tree.Expr, text: str, instance: ExternInstance, frame: FunctionFrame
     ) -> None:
         if not isinstance(form(target.type), Bits):
-            unsupported(e.where, f"the colour of a meter as a {target.type}", "bit<N> is")
-        bits = bits_of(target.type, e.where)
+            raise_unsupported(e.location, f"the colour of a meter as a {target.type}", "bit<N> is")
+        bits = bits_of(target.type, e.location)
         self.assignments.store(target, mask_text(f"({work_type(bits)}){text}", bits), frame)
         value = self.assignments.target_c(target, frame)
-        frame.code.add(f"P4_VALUE({c_string(instance.name)}, {location_string(e.where)}, {value});")
+        frame.code.add(f"P4_VALUE({c_string(instance.name)}, {location_string(e.location)}, {value});")
 
     # ---- functions
 
     def _fn_mark_to_drop(self, e: tree.Call, _args: list[tree.Expr], frame: FunctionFrame) -> None:
-        frame.code.add(f'P4_NOTE("mark_to_drop", {location_string(e.where)});')
+        frame.code.add(f'P4_NOTE("mark_to_drop", {location_string(e.location)});')
         frame.code.add("pkt->std.egress_spec = P4RT_DROP_PORT;", "pkt->std.mcast_grp = 0;")
 
     def _fn_assert(self, e: tree.Call, args: list[tree.Expr], frame: FunctionFrame) -> None:
         """The packet goes on to the end of its pipeline, which drops it."""
         frame.code.open(f"if (!{self.expressions.value(args[0], frame)}) {{")
-        frame.code.add(f"P4_NOTE({c_string(f'{e.callee.name} is false')}, {location_string(e.where)});")
-        frame.code.add("pkt->asked |= P4RT_ASK_STOP;", f"dev->false_assert = {location_string(e.where)};")
+        frame.code.add(f"P4_NOTE({c_string(f'{e.callee.name} is false')}, {location_string(e.location)});")
+        frame.code.add("pkt->asked |= P4RT_ASK_STOP;", f"dev->false_assert = {location_string(e.location)};")
         frame.code.close()
 
     def _fn_truncate(self, e: tree.Call, args: list[tree.Expr], frame: FunctionFrame) -> None:
         frame.code.add(f"pkt->truncate = {self.expressions.value(args[0], frame)};")
-        frame.code.add(f'P4_NOTE_NUMBER("truncate", {location_string(e.where)}, pkt->truncate);')
+        frame.code.add(f'P4_NOTE_NUMBER("truncate", {location_string(e.location)}, pkt->truncate);')
 
     def _fn_random(self, e: tree.Call, args: list[tree.Expr], frame: FunctionFrame) -> None:
         target, low, high = args
-        bits = bits_of(target.type, e.where)
+        bits = bits_of(target.type, e.location)
         if bits > 64:
-            unsupported(e.where, f"random of {bits} bits", "up to 64 bits are")
+            raise_unsupported(e.location, f"random of {bits} bits", "up to 64 bits are")
         text = f"p4rt_random(dev, {self.expressions.value(low, frame)}, {self.expressions.value(high, frame)})"
         self.assignments.store(target, f"({c_type(bits)}){text}", frame)
-        frame.code.add(f'P4_VALUE("random", {location_string(e.where)}, {self.assignments.target_c(target, frame)});')
+        frame.code.add(
+            f'P4_VALUE("random", {location_string(e.location)}, {self.assignments.target_c(target, frame)});'
+        )
 
     def _fn_clone(self, e: tree.Call, args: list[tree.Expr], frame: FunctionFrame) -> None:
         self._clone(e, args, "P4RT_NONE", frame)
@@ -200,10 +202,10 @@ class ExternEmitter:
         """The last call of a pipeline counts, as in simple_switch; the copy is made when the pipeline ends."""
         phase = {"I2E": "ingress", "E2E": "egress"}.get(str(args[0].const))
         if phase is None:
-            unsupported(e.where, "a CloneType not known at compile time")
+            raise_unsupported(e.location, "a CloneType not known at compile time")
         if frame.phase != phase:
-            unsupported(e.where, f"CloneType.{args[0].const} outside the {phase}")
-        frame.code.add(f'P4_NOTE("clone", {location_string(e.where)});')
+            raise_unsupported(e.location, f"CloneType.{args[0].const} outside the {phase}")
+        frame.code.add(f'P4_NOTE("clone", {location_string(e.location)});')
         frame.code.add(
             "pkt->asked |= P4RT_ASK_CLONE;", f"pkt->clone_session = {self.expressions.value(args[1], frame)};"
         )
@@ -217,8 +219,8 @@ class ExternEmitter:
 
     def _repeat_packet(self, e: tree.Call, fields: str, action: str, phase: str, frame: FunctionFrame) -> None:
         if frame.phase != phase:
-            unsupported(e.where, f"{action} outside the {phase}")
-        frame.code.add(f'P4_NOTE("{action}", {location_string(e.where)});')
+            raise_unsupported(e.location, f"{action} outside the {phase}")
+        frame.code.add(f'P4_NOTE("{action}", {location_string(e.location)});')
         frame.code.add("pkt->asked |= P4RT_ASK_AGAIN;", f"pkt->again_list = {fields};")
 
     def _fn_clone3(self, e: tree.Call, args: list[tree.Expr], frame: FunctionFrame) -> None:
@@ -244,7 +246,7 @@ class ExternEmitter:
         if not fields:
             return "P4RT_NONE"
         if "" in fields:
-            unsupported(data.where, "keeping the metadata as a whole", "list the fields")
+            raise_unsupported(data.location, "keeping the metadata as a whole", "list the fields")
         if fields not in self.implied_lists:
             self.implied_lists.append(fields)
         return str(IMPLIED_LIST + self.implied_lists.index(fields))
@@ -252,7 +254,7 @@ class ExternEmitter:
     @staticmethod
     def _list_number(e: tree.Expr) -> str:
         if e.const is None:
-            unsupported(e.where, "a field list not known at compile time")
+            raise_unsupported(e.location, "a field list not known at compile time")
         return str(e.const)
 
     def _fn_digest(self, e: tree.Call, args: list[tree.Expr], frame: FunctionFrame) -> None:
@@ -263,7 +265,7 @@ class ExternEmitter:
         size = self.packed.pack_padded(args[1], data_type, frame, buffer)
         name = self.context.program.digests[index].name
         frame.code.add(f"p4rt_digest(dev, {index} /* {c_comment(name)} */, {buffer}, {size});")
-        frame.code.add(f"P4_NOTE({c_string('digest ' + name)}, {location_string(e.where)});")
+        frame.code.add(f"P4_NOTE({c_string('digest ' + name)}, {location_string(e.location)});")
         frame.code.close()
 
     def _fn_hash(self, e: tree.Call, args: list[tree.Expr], frame: FunctionFrame) -> None:
@@ -272,16 +274,16 @@ class ExternEmitter:
         buffer = frame.name("data")
         size = self.packed.pack([data], frame, buffer, copied=True)
         text = self.hash_of(algorithm, buffer, size)
-        bits = bits_of(target.type, e.where)
+        bits = bits_of(target.type, e.location)
         text = f"p4_in_range({text}, {self.expressions.value(base, frame)}, {self.expressions.value(limit, frame)})"
         self.assignments.store(target, mask_text(f"({work_type(bits)}){text}", bits), frame)
-        frame.code.add(f'P4_VALUE("hash", {location_string(e.where)}, {self.assignments.target_c(target, frame)});')
+        frame.code.add(f'P4_VALUE("hash", {location_string(e.location)}, {self.assignments.target_c(target, frame)});')
         frame.code.close()
 
     def hash_of(self, algorithm: tree.Expr, buffer: str, size: int | str) -> str:
         """C expression for the hash of `size` bytes."""
         if algorithm.const is None:
-            unsupported(algorithm.where, "a hash algorithm not known at compile time")
+            raise_unsupported(algorithm.location, "a hash algorithm not known at compile time")
         calls = {
             "crc16": f"p4rt_crc16(dev, {buffer}, {size})",
             "crc32": f"p4rt_crc32(dev, {buffer}, {size})",
@@ -294,7 +296,7 @@ class ExternEmitter:
             "random": "dev->ops->random(dev)",
         }
         if algorithm.const not in calls:
-            unsupported(algorithm.where, f"HashAlgorithm.{algorithm.const}")
+            raise_unsupported(algorithm.location, f"HashAlgorithm.{algorithm.const}")
         return calls[algorithm.const]
 
     def _checksum(
@@ -313,7 +315,7 @@ class ExternEmitter:
                 f"memcpy({checked_bytes} + {size}, pkt->data + p->parsed, pkt->len - p->parsed);",
             )
             buffer, size = checked_bytes, f"{size} + (pkt->len - p->parsed)"
-        bits = bits_of(field.type, e.where)
+        bits = bits_of(field.type, e.location)
         return mask_text(f"({work_type(bits)}){self.hash_of(algorithm, buffer, size)}", bits), field
 
     def _fn_update_checksum(self, e: tree.Call, args: list[tree.Expr], frame: FunctionFrame) -> None:

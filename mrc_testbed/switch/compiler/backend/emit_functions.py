@@ -22,7 +22,7 @@ from mrc_testbed.switch.compiler.sema.types import VOID, is_scalar
 
 SIGNATURE = "struct p4rt_device *dev, struct p4rt_packet *pkt, struct phv *p, struct variables *v"
 CALL = "dev, pkt, p, v"
-_UNUSED = "(void)dev, (void)pkt, (void)p, (void)v;"
+_VOID_CASTS = "(void)dev, (void)pkt, (void)p, (void)v;"
 
 
 @dataclass(eq=False, repr=False)
@@ -44,10 +44,10 @@ class FunctionEmitter:
         code = Code()
         frame = FunctionFrame(code, dict(bindings), control, phase)
         decl = control.decl
-        code.add(f"/* {c_comment(decl.where.short)}: control {decl.name}, as {c_comment(control.name)} */")
+        code.add(f"/* {c_comment(decl.location.short_text)}: control {decl.name}, as {c_comment(control.name)} */")
         code.add(f"static int {name}({SIGNATURE})")
         code.open("{")
-        code.add(_UNUSED)
+        code.add(_VOID_CASTS)
         for local in decl.locals:
             if isinstance(local, tree.Var):
                 self._local(local, control, frame)
@@ -60,14 +60,14 @@ class FunctionEmitter:
 
     def _local(self, variable: tree.Var, control: ControlInstance, frame: FunctionFrame) -> None:
         """A variable of a control, which its actions see too."""
-        lvalue = self.context.variable(f"{c_word(control.name)}_{variable.name}", variable.type, variable.where)
+        lvalue = self.context.variable(f"{c_word(control.name)}_{variable.name}", variable.type, variable.location)
         frame.bindings[id(variable)] = lvalue
         if is_scalar(variable.type):
             frame.code.add(
                 f"{lvalue.c} = {self.expressions.value(variable.value, frame) if variable.value is not None else '0'};"
             )
             return
-        frame.code.add(f"{lvalue.c} = ({self.context.types.declare_type(variable.type, variable.where)}){{0}};")
+        frame.code.add(f"{lvalue.c} = ({self.context.types.declare_type(variable.type, variable.location)}){{0}};")
         forget_bytes(lvalue, frame)
         if variable.value is not None:
             self.assignments.assign(lvalue, variable.value, frame)
@@ -86,10 +86,10 @@ class FunctionEmitter:
         code = Code()
         inner = FunctionFrame(code, dict(outer), control if is_local else None, frame.phase)
         params = [SIGNATURE, *self.arguments.parameters(decl.params, inner)]
-        code.add(f"/* {c_comment(decl.where.short)}: action {decl.name} */")
+        code.add(f"/* {c_comment(decl.location.short_text)}: action {decl.name} */")
         code.add(f"static inline int {name}({', '.join(params)})")
         code.open("{")
-        code.add(_UNUSED)
+        code.add(_VOID_CASTS)
         self.context.statements.block(decl.body, inner)
         code.add("return 0;")
         code.close()
@@ -104,13 +104,13 @@ class FunctionEmitter:
         name = self.context.function_name(f"function_{c_word(decl.name)}")
         self.context.functions_by_key[key] = name
         code = Code()
-        c_type = "void" if decl.type == VOID else self.context.types.declare_type(decl.type, decl.where)
+        c_type = "void" if decl.type == VOID else self.context.types.declare_type(decl.type, decl.location)
         inner = FunctionFrame(code, instances, None, frame.phase, at_exit="return;", returns=decl.type)
         params = [SIGNATURE, *self.arguments.parameters(decl.params, inner)]
-        code.add(f"/* {c_comment(decl.where.short)}: function {decl.name} */")
+        code.add(f"/* {c_comment(decl.location.short_text)}: function {decl.name} */")
         code.add(f"static {c_type} {name}({', '.join(params)})")
         code.open("{")
-        code.add(_UNUSED)
+        code.add(_VOID_CASTS)
         self.context.statements.block(decl.body, inner)
         if decl.type != VOID:
             code.add("return 0;" if is_scalar(decl.type) else f"return ({c_type}){{0}};")

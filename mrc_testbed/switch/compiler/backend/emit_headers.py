@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from mrc_testbed.switch.compiler.backend.code import c_name
 from mrc_testbed.switch.compiler.backend.emit_bits import scalar_leaves
 from mrc_testbed.switch.compiler.backend.emit_frame import FunctionFrame, Lvalue, parts_of
-from mrc_testbed.switch.compiler.errors import fail, unsupported
+from mrc_testbed.switch.compiler.errors import fail, raise_unsupported
 from mrc_testbed.switch.compiler.frontend import tree
 from mrc_testbed.switch.compiler.sema.scope import field_location
 from mrc_testbed.switch.compiler.sema.types import Record, Stack, Varbit, form, width_of
@@ -42,12 +42,12 @@ def header_shape(record: Record, e: tree.Expr) -> HeaderShape:
             if varbit is not None:
                 fail(field_location(record, name), f"header {record}: a second varbit field")
             if bits % 8 or base.width % 8:
-                unsupported(field_location(record, name), "varbit that does not begin and end at whole bytes")
+                raise_unsupported(field_location(record, name), "varbit that does not begin and end at whole bytes")
             varbit, varbit_bits = name, base.width
         else:
             bits += sum(leaf_bits for _, leaf_bits in scalar_leaves("", field, field_location(record, name)))
     if bits % 8:
-        fail(e.where, f"header {record} has {bits} bits: only whole bytes can be sent and received")
+        fail(e.location, f"header {record} has {bits} bits: only whole bytes can be sent and received")
     return HeaderShape(bits // 8, varbit, varbit_bits)
 
 

@@ -10,9 +10,9 @@ from mrc_testbed.switch.compiler.backend.emit_context import EmitContext
 from mrc_testbed.switch.compiler.backend.emit_frame import FunctionFrame, Lvalue, element_of, parts_of
 from mrc_testbed.switch.compiler.backend.emit_headers import out_of_bounds
 from mrc_testbed.switch.compiler.backend.emit_types import STANDARD_METADATA
-from mrc_testbed.switch.compiler.errors import unsupported
+from mrc_testbed.switch.compiler.errors import raise_unsupported
 from mrc_testbed.switch.compiler.frontend import tree
-from mrc_testbed.switch.compiler.sema.types import Record, Stack, Tuple, Wide, form
+from mrc_testbed.switch.compiler.sema.types import Record, Stack, Tuple, WideBits, form
 
 
 @dataclass(eq=False, repr=False)
@@ -28,10 +28,10 @@ class LvalueEmitter:
         """Return the lvalue of an expression. Raises P4Error for what the backend cannot address."""
         if isinstance(e, tree.PathExpression):
             lvalue = frame.bindings.get(id(e.decl))
-            if lvalue is None and isinstance(e.decl, tree.Const) and isinstance(form(e.type), (Record, Wide)):
+            if lvalue is None and isinstance(e.decl, tree.Const) and isinstance(form(e.type), (Record, WideBits)):
                 return self.temporary_lvalue(e.decl.value, frame)
             if lvalue is None:
-                unsupported(e.where, f"{e.name} here")
+                raise_unsupported(e.location, f"{e.name} here")
             return lvalue
         if isinstance(e, tree.Index) and isinstance(e.base.type, Stack):
             return self._element(self.lvalue(e.base, frame), e.index, frame)
@@ -55,16 +55,16 @@ class LvalueEmitter:
             key = f"{base.key}.{e.name}"
             return Lvalue(f"{base.c}.{name}", record.fields[e.name], key, base.shared, part, siblings, valid)
         # A call, list or choice has no lvalue of its own: a local takes its value.
-        if isinstance(form(e.type), (Record, Stack, Wide)):
+        if isinstance(form(e.type), (Record, Stack, WideBits)):
             return self.temporary_lvalue(e, frame)
-        unsupported(e.where, "this as something to write to")
+        raise_unsupported(e.location, "this as something to write to")
 
     def temporary_lvalue(self, e: tree.Expr, frame: FunctionFrame) -> Lvalue:
         """Return a new local with the value of an expression that is no lvalue: a list, a call, a choice."""
         self.temporaries += 1
         name = frame.name("t")
         lvalue = Lvalue(name, e.type, f"temporary {self.temporaries}")
-        frame.code.add(f"{self.context.types.declare_type(e.type, e.where)} {name} = {{0}};")
+        frame.code.add(f"{self.context.types.declare_type(e.type, e.location)} {name} = {{0}};")
         self.context.assignments.assign(lvalue, e, frame)
         return lvalue
 
@@ -90,7 +90,7 @@ class LvalueEmitter:
         stack_type = form(stack.type)
         assert isinstance(stack_type, Stack)
         if not frame.in_parser:
-            unsupported(e.where, f"`{e.name}` of a header stack outside a parser", "use an index")
+            raise_unsupported(e.location, f"`{e.name}` of a header stack outside a parser", "use an index")
         last = e.name == "last"
         out_of_bounds(f"{stack.c}.next == 0" if last else f"{stack.c}.next >= {stack_type.size}", frame)
         index = f"{stack.c}.next - 1" if last else f"{stack.c}.next"
@@ -100,7 +100,7 @@ class LvalueEmitter:
         """Return an lvalue whose indexes are evaluated now, not at the copying out (as P4 demands)."""
         if isinstance(e, tree.Slice) and e.width is not None:
             base = self.freeze_indexes(e.base, frame)
-            frozen = tree.Slice(e.where, base, e.high, self._freeze_index(e.low, frame), e.width)
+            frozen = tree.Slice(e.location, base, e.high, self._freeze_index(e.low, frame), e.width)
             frozen.type = e.type
             return frozen
         if isinstance(e, (tree.Member, tree.Slice)):
@@ -113,11 +113,10 @@ class LvalueEmitter:
     def _freeze_index(self, e: tree.Expr, frame: FunctionFrame) -> tree.Expr:
         """The value that an index has now, as an expression."""
         name = frame.name("i")
-        frame.code.add(
-            f"{self.context.types.declare_type(e.type, e.where)} {name} = {self.context.expressions.value(e, frame)};"
-        )
-        frozen = tree.PathExpression(e.where, name)
-        frozen.type, frozen.decl = e.type, tree.Var(e.where, [], name, tree.DontCareType(e.where), None)
+        c_type = self.context.types.declare_type(e.type, e.location)
+        frame.code.add(f"{c_type} {name} = {self.context.expressions.value(e, frame)};")
+        frozen = tree.PathExpression(e.location, name)
+        frozen.type, frozen.decl = e.type, tree.Var(e.location, [], name, tree.DontCareType(e.location), None)
         frame.bindings[id(frozen.decl)] = Lvalue(name, e.type, f"local {id(frozen)}")
         self.index_decls.append(frozen.decl)
         return frozen
@@ -126,10 +125,10 @@ class LvalueEmitter:
 def _with_base(e: Any, base: tree.Expr, index: tree.Expr | None = None) -> tree.Expr:
     """A copy of a Member, Slice or Index around another base (or with another index)."""
     if isinstance(e, tree.Member):
-        out: tree.Expr = tree.Member(e.where, base, e.name)
+        out: tree.Expr = tree.Member(e.location, base, e.name)
     elif isinstance(e, tree.Slice):
-        out = tree.Slice(e.where, base, e.high, e.low)
+        out = tree.Slice(e.location, base, e.high, e.low)
     else:
-        out = tree.Index(e.where, base, index or e.index)
+        out = tree.Index(e.location, base, index or e.index)
     out.type = e.type
     return out

@@ -11,10 +11,10 @@ from mrc_testbed.switch.compiler.backend.emit_context import EmitContext
 from mrc_testbed.switch.compiler.backend.emit_expr import ExpressionEmitter
 from mrc_testbed.switch.compiler.backend.emit_frame import FunctionFrame, Lvalue, parts_of
 from mrc_testbed.switch.compiler.backend.emit_lvalues import LvalueEmitter
-from mrc_testbed.switch.compiler.errors import Location, unsupported
+from mrc_testbed.switch.compiler.errors import Location, raise_unsupported
 from mrc_testbed.switch.compiler.frontend import tree
 from mrc_testbed.switch.compiler.sema.check_calls import data_fields, is_data
-from mrc_testbed.switch.compiler.sema.types import INT, MAX_BITS, Record, Stack, Tuple, Type, Varbit, Wide, form
+from mrc_testbed.switch.compiler.sema.types import INT, MAX_BITS, Record, Stack, Tuple, Type, Varbit, WideBits, form
 
 
 @dataclass(frozen=True)
@@ -47,9 +47,9 @@ class PackedEmitter:
             for leaf, p4_type in data_fields(e):
                 assert leaf is not None
                 if p4_type == INT:
-                    unsupported(leaf.where, "a number without a width here", "write 8w1, say")
+                    raise_unsupported(leaf.location, "a number without a width here", "write 8w1, say")
                 if not is_data(p4_type):
-                    unsupported(leaf.where, f"a {p4_type} as data of a hash")
+                    raise_unsupported(leaf.location, f"a {p4_type} as data of a hash")
                 self._leaves(leaf, p4_type, frame, leaves, copied)
         max_bytes = (
             sum(packed_leaf.bits if packed_leaf.varbit is None else packed_leaf.varbit.width for packed_leaf in leaves)
@@ -137,46 +137,46 @@ class PackedEmitter:
                 out.append(("1", 8))
             for item, part in zip(items, parts, strict=True):
                 self._padded_leaves(item, part, frame, out)
-        elif isinstance(base, (Record, Wide)):
+        elif isinstance(base, (Record, WideBits)):
             lvalue = self.lvalues.lvalue(e, frame)
             self.context.usage.note(lvalue, False)
-            self._padded_lvalue(lvalue, e.where, out)
+            self._padded_lvalue(lvalue, e.location, out)
         elif p4_type == INT:
-            unsupported(e.where, "a number without a width here", "write 8w1, say")
+            raise_unsupported(e.location, "a number without a width here", "write 8w1, say")
         else:
-            out.append((self.expressions.value(e, frame), bits_of(p4_type, e.where)))
+            out.append((self.expressions.value(e, frame), bits_of(p4_type, e.location)))
 
-    def _padded_lvalue(self, lvalue: Lvalue, where: Location, out: list[tuple[str, int]]) -> None:
+    def _padded_lvalue(self, lvalue: Lvalue, location: Location, out: list[tuple[str, int]]) -> None:
         record = form(lvalue.type)
         if not isinstance(record, Record):
-            out.append((lvalue.c, record.width if isinstance(record, Wide) else bits_of(lvalue.type, where)))
+            out.append((lvalue.c, record.width if isinstance(record, WideBits) else bits_of(lvalue.type, location)))
             return
         if record.kind == "header":
             out.append((f"{lvalue.c}.is_valid", 8))
         for name, field in record.fields.items():
-            self._padded_lvalue(Lvalue(f"{lvalue.c}.{c_name(name)}", field, ""), where, out)
+            self._padded_lvalue(Lvalue(f"{lvalue.c}.{c_name(name)}", field, ""), location, out)
 
     def _leaves(self, e: tree.Expr, p4_type: Type, frame: FunctionFrame, out: list[_Leaf], copied: bool) -> None:
         in_place = isinstance(e, (tree.PathExpression, tree.Member, tree.Index)) and e.const is None
         by_itself = in_place and _is_part(e) and not copied
-        if not isinstance(form(p4_type), (Record, Stack, Varbit, Wide)) and not by_itself:
-            out.append(_Leaf(self.expressions.value(e, frame), bits_of(p4_type, e.where)))
+        if not isinstance(form(p4_type), (Record, Stack, Varbit, WideBits)) and not by_itself:
+            out.append(_Leaf(self.expressions.value(e, frame), bits_of(p4_type, e.location)))
             return
         lvalue = self.lvalues.lvalue(e, frame)
         self.context.usage.note(lvalue, False)
-        self._spread(lvalue, e.where, out)
+        self._spread(lvalue, e.location, out)
 
-    def _spread(self, lvalue: Lvalue, where: Location, out: list[_Leaf]) -> None:
+    def _spread(self, lvalue: Lvalue, location: Location, out: list[_Leaf]) -> None:
         record = form(lvalue.type)
         if isinstance(record, Varbit):
             out.append(_Leaf(lvalue.c, 0, lvalue.valid, record))
-        elif isinstance(record, Wide):
+        elif isinstance(record, WideBits):
             out.append(_Leaf(lvalue.c, record.width, lvalue.valid))
         elif isinstance(record, (Record, Stack)):
             for part in parts_of(lvalue):
-                self._spread(part, where, out)
+                self._spread(part, location, out)
         else:
-            out.append(_Leaf(lvalue.c, bits_of(lvalue.type, where), lvalue.valid))
+            out.append(_Leaf(lvalue.c, bits_of(lvalue.type, location), lvalue.valid))
 
 
 def _is_part(e: tree.Expr) -> bool:

@@ -14,10 +14,10 @@ from mrc_testbed.switch.compiler.backend.emit_expr import ExpressionEmitter
 from mrc_testbed.switch.compiler.backend.emit_frame import FunctionFrame, Lvalue, parts_of
 from mrc_testbed.switch.compiler.backend.emit_headers import HeaderShape, header_shape, invalidate_siblings
 from mrc_testbed.switch.compiler.backend.emit_lvalues import LvalueEmitter
-from mrc_testbed.switch.compiler.errors import fail, unsupported
+from mrc_testbed.switch.compiler.errors import fail, raise_unsupported
 from mrc_testbed.switch.compiler.frontend import tree
 from mrc_testbed.switch.compiler.p4info.p4info import source_text
-from mrc_testbed.switch.compiler.sema.types import Record, Stack, Varbit, Wide, form, is_scalar, width_of
+from mrc_testbed.switch.compiler.sema.types import Record, Stack, Varbit, WideBits, form, is_scalar, width_of
 
 
 @dataclass(eq=False, repr=False)
@@ -31,7 +31,7 @@ class PacketInEmitter:
     def call(self, e: tree.Call, frame: FunctionFrame) -> None:
         """A call of packet_in as a statement; packet_out has its own writer, for deparsers."""
         if not frame.in_parser or str(e.callee.base.type) != "packet_in":
-            unsupported(e.where, f"{e.callee.name} here")
+            raise_unsupported(e.location, f"{e.callee.name} here")
         args = [arg for _, arg in e.callee.args]
         if e.callee.name == "extract":
             self._extract(e, args[0], args[1] if len(args) > 1 else None, frame)
@@ -40,19 +40,19 @@ class PacketInEmitter:
         elif e.callee.name == "lookahead":
             bits = width_of(e.type)
             if bits is None:
-                unsupported(e.where, f"lookahead of {e.type}")
+                raise_unsupported(e.location, f"lookahead of {e.type}")
             self._need((bits + 7) // 8, frame)  # nothing is taken; a packet too short ends the parser all the same
 
     def _extract(self, e: tree.Call, target: tree.Expr, length: tree.Expr | None, frame: FunctionFrame) -> None:
         """extract(header), and extract(header, bits of its varbit field)."""
         record = form(target.type)
         if not isinstance(record, Record) or record.kind != "header":
-            fail(e.where, f"extract needs a header, not a {target.type}")
+            fail(e.location, f"extract needs a header, not a {target.type}")
         shape = header_shape(record, e)
         if (length is not None) != (shape.varbit is not None):
             have = "has no varbit field" if length is not None else f"has a varbit field, {shape.varbit}"
             fail(
-                e.where,
+                e.location,
                 f"header {record} {have}: extract takes {'1 argument' if length is not None else '2 arguments'}",
             )
         code = frame.code
@@ -81,7 +81,7 @@ class PacketInEmitter:
         code = frame.code
         self.context.usage.note_valid(lvalue)
         name = c_string(source_text(e.callee.args[0][1]))
-        code.add(f"P4_EXTRACT({name}, {location_string(e.where)}, at, {size});")
+        code.add(f"P4_EXTRACT({name}, {location_string(e.location)}, at, {size});")
         code.add(f"{lvalue.c}.is_valid = 1;")
         invalidate_siblings(lvalue, frame)
         if shape.varbit:
@@ -100,7 +100,7 @@ class PacketInEmitter:
                     lines.append(f"memcpy({c}.bytes, {base} + {offset // 8}, varbits / 8);")
                     base = "(frame + at + varbits / 8)"
                     continue
-                for leaf, bits in scalar_leaves(c, field_type, e.where):
+                for leaf, bits in scalar_leaves(c, field_type, e.location):
                     if field in used_fields:
                         lines.append(load_field(leaf, base, offset, bits))
                     offset += bits
@@ -131,7 +131,7 @@ class PacketInEmitter:
     def _advance(self, e: tree.Call, bits: tree.Expr, frame: FunctionFrame) -> None:
         code = frame.code
         if bits.const is not None and bits.const % 8:
-            unsupported(e.where, f"advance by {bits.const} bits", "whole bytes are")
+            raise_unsupported(e.location, f"advance by {bits.const} bits", "whole bytes are")
         code.open("{")
         code.add(f"uint32_t skip = {self.expressions.value(bits, frame)};")
         code.open("if (skip % 8) {")
@@ -146,7 +146,7 @@ class PacketInEmitter:
     def verify(self, e: tree.Call, args: list[tree.Expr], frame: FunctionFrame) -> None:
         """Write what P4's verify does: its arguments are a condition and an error."""
         if not frame.in_parser:
-            fail(e.where, "verify can be called only in a parser")
+            fail(e.location, "verify can be called only in a parser")
         frame.code.open(f"if (!{self.expressions.value(args[0], frame)}) {{")
         frame.code.add(f"error = {self.expressions.value(args[1], frame)};", frame.at_exit)
         frame.code.close()
@@ -156,8 +156,8 @@ class PacketInEmitter:
         if e.callee.name == "length":
             return "len"
         if e.callee.name != "lookahead" or not is_scalar(e.type):
-            unsupported(e.where, f"{e.callee.name} of {e.type}")
-        bits = bits_of(e.type, e.where)
+            raise_unsupported(e.location, f"{e.callee.name} of {e.type}")
+        bits = bits_of(e.type, e.location)
         self._need((bits + 7) // 8, frame)
         result = frame.name("ahead")
         frame.code.add(f"{c_type(bits)} {result} = {load_bits('(frame + at)', 0, bits)};")
@@ -166,7 +166,7 @@ class PacketInEmitter:
     def record(self, lvalue: Lvalue, e: tree.Call, frame: FunctionFrame) -> None:
         """place = lookahead of a header or struct."""
         if not frame.in_parser or e.callee.kind != "method" or e.callee.name != "lookahead":
-            unsupported(e.where, f"{e.callee.name} here")
+            raise_unsupported(e.location, f"{e.callee.name} here")
         leaves: list[tuple[Lvalue, int]] = []
         self._fixed_leaves(lvalue, e, leaves)
         self._need((sum(bits for _, bits in leaves) + 7) // 8, frame)
@@ -188,7 +188,7 @@ class PacketInEmitter:
             for part in parts_of(lvalue):
                 self._fixed_leaves(part, e, out)
             return
-        out.append((lvalue, record.width if isinstance(record, Wide) else bits_of(lvalue.type, e.where)))
+        out.append((lvalue, record.width if isinstance(record, WideBits) else bits_of(lvalue.type, e.location)))
 
 
 def _next_of(e: tree.Expr) -> tree.Expr | None:

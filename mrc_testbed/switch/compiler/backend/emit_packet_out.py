@@ -64,7 +64,7 @@ class PacketOutEmitter:
     def _headers_at(self, lvalue: Lvalue, call: tree.Call, out: list[EmittedHeader]) -> None:
         record = form(lvalue.type)
         if not isinstance(record, (Record, Stack)):
-            fail(call.where, f"emit needs a header, a stack or a struct of headers, not a {lvalue.type}")
+            fail(call.location, f"emit needs a header, a stack or a struct of headers, not a {lvalue.type}")
         if isinstance(record, Record) and record.kind == "header":
             self.context.usage.note_valid(lvalue)
             out.append(EmittedHeader(lvalue, record, header_shape(record, call)))
@@ -95,7 +95,7 @@ class PacketOutEmitter:
                 lines.append(f"memcpy({base} + {offset // 8}, {c}.bytes, {c}.bits / 8);")
                 base = f"({base} + {c}.bits / 8)"
                 continue
-            for leaf, bits in scalar_leaves(c, field_type, self.context.program.main.where):
+            for leaf, bits in scalar_leaves(c, field_type, self.context.program.main.location):
                 if (header.lvalue.key, name) in self.context.usage.writes:
                     lines.append(store_bits(base, offset, bits, leaf))
                 offset += bits

@@ -15,10 +15,10 @@ from mrc_testbed.switch.compiler.backend.emit_functions import SIGNATURE
 from mrc_testbed.switch.compiler.backend.emit_lvalues import LvalueEmitter
 from mrc_testbed.switch.compiler.backend.emit_tables import key_words
 from mrc_testbed.switch.compiler.backend.emit_wide import wide_constant
-from mrc_testbed.switch.compiler.errors import unsupported
+from mrc_testbed.switch.compiler.errors import raise_unsupported
 from mrc_testbed.switch.compiler.frontend import tree
 from mrc_testbed.switch.compiler.sema.elaborate import ControlInstance, ValueSetInstance
-from mrc_testbed.switch.compiler.sema.types import Bits, Type, Wide, form
+from mrc_testbed.switch.compiler.sema.types import Bits, Type, WideBits, form
 
 MAX_STEPS = 256
 """States a parser with a cycle may enter before it fails with ParserTimeout."""
@@ -43,7 +43,7 @@ class ParserEmitter:
         frame = FunctionFrame(
             code, dict(bindings), self.context.program.parsing, "parser", at_exit="goto done;", in_parser=True
         )
-        code.add(f"/* {c_comment(parser.where.short)}: parser {parser.name} */")
+        code.add(f"/* {c_comment(parser.location.short_text)}: parser {parser.name} */")
         code.add(f"static void parse({SIGNATURE})")
         code.open("{")
         code.add("(void)dev, (void)v;")
@@ -54,7 +54,7 @@ class ParserEmitter:
         code.add("done:")
         code.depth += 1
         code.add("p->parsed = (uint16_t)at;", "pkt->std.parser_error = error;")
-        code.add(f"P4_PARSED({location_string(parser.where)}, error);")
+        code.add(f"P4_PARSED({location_string(parser.location)}, error);")
         code.close()
         self.context.functions.append(code)
 
@@ -79,7 +79,8 @@ class ParserEmitter:
         self.applications += 1
         labels = f"{self.applications}_"
         code = frame.code
-        code.add(f"{{ /* {c_comment(inner.decl.where.short)}: parser {inner.decl.name}, as {c_comment(inner.name)} */")
+        location = c_comment(inner.decl.location.short_text)
+        code.add(f"{{ /* {location}: parser {inner.decl.name}, as {c_comment(inner.name)} */")
         code.depth += 1
         inner_frame = FunctionFrame(
             code, bindings, inner, "parser", at_exit=frame.at_exit, in_parser=True, labels=labels
@@ -105,14 +106,14 @@ class ParserEmitter:
     def _state_body(self, state: tree.State, frame: FunctionFrame, cyclic: bool) -> None:
         code = frame.code
         code.depth -= 1
-        code.add(f"state_{frame.labels}{c_word(state.name)}: /* {c_comment(state.where.short)} */")
+        code.add(f"state_{frame.labels}{c_word(state.name)}: /* {c_comment(state.location.short_text)} */")
         code.depth += 1
         code.open("{")
         if cyclic:
             code.open(f"if (++steps > {MAX_STEPS}) {{")
             code.add("error = P4_ERROR_ParserTimeout;", frame.at_exit)
             code.close()
-        code.add(f"P4_STATE({c_string(state.name)}, {location_string(state.where)});")
+        code.add(f"P4_STATE({c_string(state.name)}, {location_string(state.location)});")
         for statement in state.body:
             self.context.statements.statement(statement, frame)
         self._transition(state, frame)
@@ -128,11 +129,11 @@ class ParserEmitter:
             return
         names = []
         for key in transition.keys:
-            if isinstance(form(key.type), Wide):
+            if isinstance(form(key.type), WideBits):
                 names.append((self.lvalues.temporary_lvalue(key, frame).c, key.type))
                 continue
             name = frame.name("key")
-            key_type = c_type(bits_of(key.type, key.where))
+            key_type = c_type(bits_of(key.type, key.location))
             code.add(f"{key_type} {name} = {self.expressions.condition(key, frame)};")
             names.append((name, key.type))
         for case in transition.cases:
@@ -159,7 +160,7 @@ class ParserEmitter:
             if isinstance(e, tree.DontCare):
                 continue
             wide_type = form(p4_type)
-            if isinstance(wide_type, Wide):
+            if isinstance(wide_type, WideBits):
                 tests.append(self._wide_match(e, name, wide_type))
                 continue
             if isinstance(e, tree.Mask):
@@ -168,7 +169,7 @@ class ParserEmitter:
                 tests.append(f"({name} & {self.expressions.constant(e.mask)}) == {self.expressions.constant(e.value)}")
             elif isinstance(e, tree.Range):
                 if isinstance(form(p4_type), Bits) and form(p4_type).signed:
-                    unsupported(e.where, "a range of int<N>")
+                    raise_unsupported(e.location, "a range of int<N>")
                 tests.append(
                     f"{name} >= {self.expressions.constant(e.low)} && {name} <= {self.expressions.constant(e.high)}"
                 )
@@ -176,7 +177,7 @@ class ParserEmitter:
                 tests.append(f"{name} == {self.expressions.constant(e)}")
         return " && ".join(tests) or None
 
-    def _wide_match(self, e: tree.Expr, name: str, wide_type: Wide) -> str:
+    def _wide_match(self, e: tree.Expr, name: str, wide_type: WideBits) -> str:
         """C test: does a key of more than 128 bits match?"""
 
         def constant(operand: tree.Expr) -> str:
@@ -196,7 +197,7 @@ class ParserEmitter:
         assert frame.control is not None
         value_set: ValueSetInstance = frame.control.members[id(e.decl)]
         key = frame.name("words")
-        size = key_words([(name, field_bits(p4_type, e.where)) for name, p4_type in names], key, frame)
+        size = key_words([(name, field_bits(p4_type, e.location)) for name, p4_type in names], key, frame)
         index = len(self.context.program.tables) + value_set.index
         return f"p4rt_apply(dev, {index} /* {c_comment(value_set.name)} */, {key}, {size}, pkt)->hit"
 
@@ -219,13 +220,13 @@ def _targets(state: tree.State) -> list[str]:
 
 def _reachable(states: dict[str, tree.State]) -> list[str]:
     """States that can be entered, start first, in the order of the source."""
-    reached, pending = set(), ["start"]
+    reached_names, pending = set(), ["start"]
     while pending:
         name = pending.pop()
-        if name in states and name not in reached:
-            reached.add(name)
+        if name in states and name not in reached_names:
+            reached_names.add(name)
             pending += _targets(states[name])
-    return ["start", *(name for name in states if name in reached and name != "start")]
+    return ["start", *(name for name in states if name in reached_names and name != "start")]
 
 
 def _has_cycle(parser: tree.Parser) -> bool:

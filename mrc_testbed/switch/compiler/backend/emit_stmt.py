@@ -16,9 +16,9 @@ from mrc_testbed.switch.compiler.backend.emit_functions import action_constant
 from mrc_testbed.switch.compiler.backend.emit_headers import forget_bytes
 from mrc_testbed.switch.compiler.backend.emit_lvalues import LvalueEmitter
 from mrc_testbed.switch.compiler.backend.emit_wide import wide_constant
-from mrc_testbed.switch.compiler.errors import NOWHERE, unsupported
+from mrc_testbed.switch.compiler.errors import NOWHERE, raise_unsupported
 from mrc_testbed.switch.compiler.frontend import tree
-from mrc_testbed.switch.compiler.sema.types import ActionRun, Bits, Type, Wide, form, is_scalar, plain
+from mrc_testbed.switch.compiler.sema.types import ActionRun, Bits, Type, WideBits, form, is_scalar, plain
 
 MAX_ROUNDS = 65536
 """Rounds after which a `for` ends by itself."""
@@ -37,10 +37,10 @@ class StatementEmitter:
     def statement(self, s: Any, frame: FunctionFrame) -> None:
         lines, first = frame.code.lines, len(frame.code.lines)
         self.KINDS[type(s)](self, s, frame)
-        if len(lines) > first and s.where != NOWHERE:
+        if len(lines) > first and s.location != NOWHERE:
             depth, line = lines[first]
             if isinstance(line, str) and "/*" not in line:
-                lines[first] = depth, f"{line} /* {c_comment(s.where.short)} */"
+                lines[first] = depth, f"{line} /* {c_comment(s.location.short_text)} */"
 
     def block(self, s: tree.Block, frame: FunctionFrame) -> None:
         for child in s.body:
@@ -59,7 +59,7 @@ class StatementEmitter:
 
     def _return(self, s: tree.Return, frame: FunctionFrame) -> None:
         if frame.in_parser:
-            unsupported(s.where, "return in a parser")
+            raise_unsupported(s.location, "return in a parser")
         if s.value is None:
             frame.code.add("return;" if frame.returns is not None else "return 0;")
         elif is_scalar(s.value.type):
@@ -72,7 +72,7 @@ class StatementEmitter:
     def declare(self, s: tree.Var, frame: FunctionFrame) -> None:
         name = frame.name(s.name)
         lvalue = Lvalue(name, s.type, f"local {id(s)}")
-        c_type = self.context.types.declare_type(s.type, s.where)
+        c_type = self.context.types.declare_type(s.type, s.location)
         if is_scalar(s.type):
             start = self.expressions.value(s.value, frame) if s.value is not None else "0"
             frame.code.add(f"{c_type} {name} = {start};")
@@ -85,11 +85,11 @@ class StatementEmitter:
 
     def _if(self, s: tree.If, frame: FunctionFrame) -> None:
         frame.code.open(f"if ({self.expressions.condition(s.condition, frame)}) {{")
-        self._branch(s.then, frame)
-        if s.other is not None:
+        self._branch(s.if_true, frame)
+        if s.if_false is not None:
             frame.code.close("} else {")
             frame.code.depth += 1
-            self._branch(s.other, frame)
+            self._branch(s.if_false, frame)
         frame.code.close()
 
     def _branch(self, s: Any, frame: FunctionFrame) -> None:
@@ -119,7 +119,7 @@ class StatementEmitter:
         code.open("{")
         lvalue = Lvalue(frame.name(s.variable.name), element_type, f"local {id(s.variable)}")
         frame.bindings[id(s.variable)] = lvalue
-        c_type = self.context.types.declare_type(element_type, s.where)
+        c_type = self.context.types.declare_type(element_type, s.location)
         if s.high is None:
             base = s.low.type
             items = s.low.items if isinstance(s.low, tree.ListExpr) else range(base.size)
@@ -130,7 +130,7 @@ class StatementEmitter:
                 if not isinstance(item, int):
                     value = item
                 else:
-                    value = tree.Index(s.low.where, s.low, tree.Integer(s.low.where, item, None, False))
+                    value = tree.Index(s.low.location, s.low, tree.Integer(s.low.location, item, None, False))
                     value.index.const, value.type = item, element_type
                 self.assignments.assign(lvalue, value, frame)
                 item_labels = (ends[0], f"{ends[1]}_{len(code.lines)}")
@@ -216,9 +216,9 @@ class StatementEmitter:
             if isinstance(case.label, tree.DontCare):
                 continue
             equality = (
-                f"{value.c} == {self.expressions.constant(case.label)}" if not isinstance(wide_type, Wide) else ""
+                f"{value.c} == {self.expressions.constant(case.label)}" if not isinstance(wide_type, WideBits) else ""
             )
-            if isinstance(wide_type, Wide):
+            if isinstance(wide_type, WideBits):
                 constant = f"({self.context.types.struct(wide_type)}){wide_constant(case.label, wide_type)}"
                 equality = f"!memcmp({value.c}.b, {constant}.b, {wide_type.bytes})"
             text = f"{equality} ? {number}u : {text}"

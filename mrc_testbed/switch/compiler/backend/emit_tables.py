@@ -15,11 +15,11 @@ from mrc_testbed.switch.compiler.backend.emit_frame import FunctionFrame
 from mrc_testbed.switch.compiler.backend.emit_functions import CALL, SIGNATURE, FunctionEmitter, action_constant
 from mrc_testbed.switch.compiler.backend.emit_packed import PackedEmitter
 from mrc_testbed.switch.compiler.backend.emit_wide import WideEmitter
-from mrc_testbed.switch.compiler.errors import unsupported
+from mrc_testbed.switch.compiler.errors import raise_unsupported
 from mrc_testbed.switch.compiler.frontend import tree
 from mrc_testbed.switch.compiler.p4info.p4info import key_name
 from mrc_testbed.switch.compiler.sema.elaborate import ActionInstance, ExternInstance, TableInstance
-from mrc_testbed.switch.compiler.sema.types import MAX_BITS, Wide, form
+from mrc_testbed.switch.compiler.sema.types import MAX_BITS, WideBits, form
 
 _MAX_KEY = 512
 """Bytes of a key, as p4rt.h has it."""
@@ -49,7 +49,7 @@ class TableEmitter:
         code = Code()
         leaves = "return (struct p4_applied){.exited = 1};"  # a table applied for its key may
         inner = FunctionFrame(code, frame.bindings, table.control, frame.phase, at_exit=leaves)
-        code.add(f"/* {c_comment(table.decl.where.short)}: table {table.decl.name} */")
+        code.add(f"/* {c_comment(table.decl.location.short_text)}: table {table.decl.name} */")
         code.add(f"static inline struct p4_applied {name}({SIGNATURE})")
         code.open("{")
         size = self._key(table, inner)
@@ -61,7 +61,7 @@ class TableEmitter:
         if table.direct_meter is not None:
             code.add(f"v->metered_{table.direct_meter.index} = entry;")
         code.add("struct p4_applied result = {.hit = (uint8_t)entry->hit, .action = P4RT_NONE};")
-        location = location_string(table.decl.where)
+        location = location_string(table.decl.location)
         code.add(f"P4_TABLE_EVENT({location}, {index}, key, {size}, entry, act);")
         code.open("if (act) {")
         code.add("result.action = act->action;")
@@ -79,23 +79,25 @@ class TableEmitter:
         """Write the key's 64-bit words and return its bytes: fields in order, byte-padded, big-endian."""
         pieces: list[tuple[str, int]] = []
         for number, field in enumerate(table.keys):
-            if isinstance(form(field.value.type), Wide):
+            if isinstance(form(field.value.type), WideBits):
                 later = [later_key.value for later_key in table.keys[number + 1 :]]
                 pieces.append(
                     (
                         self.wide_numbers.operand(field.value, frame, *later).c,
-                        field_bits(field.value.type, field.where),
+                        field_bits(field.value.type, field.location),
                     )
                 )
                 continue
             name = frame.name(f"k{number}")
-            c_key = c_type(bits_of(field.value.type, field.where))
+            c_key = c_type(bits_of(field.value.type, field.location))
             frame.code.add(
                 f"{c_key} {name} = {self.expressions.condition(field.value, frame)}; /* {c_comment(key_name(field))} */"
             )
-            pieces.append((name, bits_of(field.value.type, field.where)))
+            pieces.append((name, bits_of(field.value.type, field.location)))
         if sum((bits + 7) // 8 for _, bits in pieces) > _MAX_KEY:
-            unsupported(table.decl.where, f"table {table.name} with a longer key", f"up to {_MAX_KEY} bytes are")
+            raise_unsupported(
+                table.decl.location, f"table {table.name} with a longer key", f"up to {_MAX_KEY} bytes are"
+            )
         return key_words(pieces, "key", frame)
 
     def _select_member(self, table: TableInstance, profile: ExternInstance, frame: FunctionFrame) -> None:
@@ -103,11 +105,11 @@ class TableEmitter:
         data = [key.value for key in table.decl.key if key.match == "selector"]
         frame.code.open("if (entry->group) {")
         size = self.packed.pack(data, frame, "data")
-        algorithm = tree.PathExpression(table.decl.where, "algorithm")
+        algorithm = tree.PathExpression(table.decl.location, "algorithm")
         algorithm.const = profile.args["algorithm"]
         width = profile.args["outputWidth"]
         if not 1 <= width <= 64:
-            unsupported(profile.decl.where, f"an outputWidth of {width}", "1 to 64 are")
+            raise_unsupported(profile.decl.location, f"an outputWidth of {width}", "1 to 64 are")
         text = self.externs.hash_of(algorithm, "data", size)
         frame.code.add(f"act = p4rt_pick(entry->group, {text} & {literal((1 << width) - 1)});")
         frame.code.close()
@@ -125,15 +127,15 @@ class TableEmitter:
                 args += [text] if text else []
                 copies += out
                 continue
-            size = bytes_of(param.type, param.where)
-            if isinstance(form(param.type), Wide):
+            size = bytes_of(param.type, param.location)
+            if isinstance(form(param.type), WideBits):
                 name = frame.name("t")
-                frame.code.add(f"{self.context.types.declare_type(param.type, param.where)} {name};")
+                frame.code.add(f"{self.context.types.declare_type(param.type, param.location)} {name};")
                 frame.code.add(load_field(name, "act->params", offset * 8, size * 8))
                 args.append(name)
             else:
                 text = load_bits("act->params", offset * 8, size * 8)
-                args.append(f"({c_type(bits_of(param.type, param.where))}){text}")
+                args.append(f"({c_type(bits_of(param.type, param.location))}){text}")
             offset += size
         call = f"{function}({', '.join([CALL, *args])})"
         exits = self.exits.runs(action.decl, frame.control)

@@ -14,9 +14,9 @@ from mrc_testbed.switch.compiler.backend.emit_bits import load_bits, store_bits
 from mrc_testbed.switch.compiler.backend.emit_context import EmitContext
 from mrc_testbed.switch.compiler.backend.emit_frame import FunctionFrame, Lvalue, acts
 from mrc_testbed.switch.compiler.backend.emit_lvalues import LvalueEmitter
-from mrc_testbed.switch.compiler.errors import unsupported
+from mrc_testbed.switch.compiler.errors import raise_unsupported
 from mrc_testbed.switch.compiler.frontend import tree
-from mrc_testbed.switch.compiler.sema.types import Bits, EnumType, Wide, form, is_scalar, number, plain
+from mrc_testbed.switch.compiler.sema.types import Bits, EnumType, WideBits, form, is_scalar, number, plain
 
 _BINARY = {
     "+": "add", "-": "sub", "*": "mul", "/": "div", "%": "mod", "&": "and", "|": "or", "^": "xor",
@@ -28,7 +28,7 @@ _UNARY = {"-": "neg", "~": "not"}
 def parts_joined(e: tree.Expr) -> list[tree.Expr]:
     """a, b, c of a ++ b ++ c."""
     if isinstance(e, tree.Binary) and e.op == "++" and e.const is None:
-        return [*parts_joined(e.left), *parts_joined(e.right)]
+        return [*parts_joined(e.lhs), *parts_joined(e.rhs)]
     return [e]
 
 
@@ -47,7 +47,7 @@ class WideEmitter:
         self.context.usage.note(lvalue, False)
         return lvalue
 
-    def assign(self, lvalue: Lvalue, wide_type: Wide, e: tree.Expr, frame: FunctionFrame) -> bool:
+    def assign(self, lvalue: Lvalue, wide_type: WideBits, e: tree.Expr, frame: FunctionFrame) -> bool:
         """place = e; False: e is a number somewhere else, to be copied, or chooses between such."""
         if e.const is not None:
             frame.code.add(f"{lvalue.c} = ({self.context.types.struct(wide_type)}){wide_constant(e, wide_type)};")
@@ -55,12 +55,12 @@ class WideEmitter:
         write = self.KINDS.get(type(e))
         return write is not None and write(self, lvalue, wide_type, e, frame)
 
-    def _cast(self, lvalue: Lvalue, wide_type: Wide, e: tree.Cast, frame: FunctionFrame) -> bool:
+    def _cast(self, lvalue: Lvalue, wide_type: WideBits, e: tree.Cast, frame: FunctionFrame) -> bool:
         source = plain(e.operand.type)
         if source == plain(e.type):
             return False
         if is_scalar(e.operand.type):
-            bits, text = bits_of(source, e.where), self.context.expressions.value(e.operand, frame)
+            bits, text = bits_of(source, e.location), self.context.expressions.value(e.operand, frame)
             if isinstance(source, Bits) and source.signed:
                 value = frame.name("t")
                 frame.code.add(f"i128 {value} = p4_signed({text}, {bits});")
@@ -77,7 +77,7 @@ class WideEmitter:
             frame.code.add(f"p4w_resize({lvalue.c}.b, {sizes});")
         return True
 
-    def _unary(self, lvalue: Lvalue, wide_type: Wide, e: tree.Unary, frame: FunctionFrame) -> bool:
+    def _unary(self, lvalue: Lvalue, wide_type: WideBits, e: tree.Unary, frame: FunctionFrame) -> bool:
         if e.op == "+":
             return self.assign(lvalue, wide_type, e.operand, frame) or self._copy(lvalue, e.operand, frame)
         operand = self.operand(e.operand, frame)
@@ -88,31 +88,31 @@ class WideEmitter:
         frame.code.add(f"{lvalue.c} = {self.operand(e, frame).c};")
         return True
 
-    def _slice(self, lvalue: Lvalue, wide_type: Wide, e: tree.Slice, frame: FunctionFrame) -> bool:
+    def _slice(self, lvalue: Lvalue, wide_type: WideBits, e: tree.Slice, frame: FunctionFrame) -> bool:
         base = form(e.base.type)
-        assert isinstance(base, Wide)
+        assert isinstance(base, WideBits)
         operand = self.operand(e.base, frame, e.low)
         if e.width is None:
             parts = f"{wide_type.width}, {operand.c}.b, {base.width}, {e.low.const}"
         else:
-            shifted = self._shift_right(operand, base, e.low, frame)
-            parts = f"{wide_type.width}, {shifted}.b, {base.width}, 0"
+            variable = self._shift_right(operand, base, e.low, frame)
+            parts = f"{wide_type.width}, {variable}.b, {base.width}, 0"
         frame.code.add(f"p4w_slice({lvalue.c}.b, {parts});")
         return True
 
-    def _shift_right(self, operand: Lvalue, wide_type: Wide, amount: tree.Expr, frame: FunctionFrame) -> str:
+    def _shift_right(self, operand: Lvalue, wide_type: WideBits, amount: tree.Expr, frame: FunctionFrame) -> str:
         """A new variable with a number shifted right."""
-        shifted = frame.name("t")
-        frame.code.add(f"{self.context.types.struct(wide_type)} {shifted};")
-        frame.code.add(f"p4w_shr({shifted}.b, {operand.c}.b, {self.amount(amount, frame)}, {wide_type.width});")
-        return shifted
+        variable = frame.name("t")
+        frame.code.add(f"{self.context.types.struct(wide_type)} {variable};")
+        frame.code.add(f"p4w_shr({variable}.b, {operand.c}.b, {self.amount(amount, frame)}, {wide_type.width});")
+        return variable
 
     def part(self, e: tree.Slice, frame: FunctionFrame) -> str:
         """C expression for a slice of up to 128 bits of a long number."""
         wide_type = form(e.base.type)
-        assert isinstance(wide_type, Wide)
+        assert isinstance(wide_type, WideBits)
         operand = self.operand(e.base, frame, e.low)
-        bits, low, c = bits_of(e.type, e.where), e.low.const, operand.c
+        bits, low, c = bits_of(e.type, e.location), e.low.const, operand.c
         if e.width is not None:
             low, c = 0, self._shift_right(operand, wide_type, e.low, frame)
         return f"({c_type(bits)}){load_bits(f'{c}.b', 8 * wide_type.bytes - low - bits, bits)}"
@@ -122,27 +122,27 @@ class WideEmitter:
         p4_type = form(e.type)
         if e.const is not None:
             return str(min(e.const, 0xFFFF))
-        if isinstance(p4_type, Wide):
+        if isinstance(p4_type, WideBits):
             return f"p4w_amount({self.operand(e, frame).c}.b, {p4_type.width})"
         return self.context.expressions.value(e, frame)
 
-    def _binary(self, lvalue: Lvalue, wide_type: Wide, e: tree.Binary, frame: FunctionFrame) -> bool:
+    def _binary(self, lvalue: Lvalue, wide_type: WideBits, e: tree.Binary, frame: FunctionFrame) -> bool:
         code = frame.code
         if e.op == "++":
             self._concatenate(lvalue, wide_type, e, frame)
             return True
-        lhs = self.operand(e.left, frame, e.right)
+        lhs = self.operand(e.lhs, frame, e.rhs)
         if e.op in ("<<", ">>"):
             word = "shl" if e.op == "<<" else "sar" if wide_type.signed else "shr"
-            amount = self.amount(e.right, frame)
+            amount = self.amount(e.rhs, frame)
             code.add(f"p4w_{word}({lvalue.c}.b, {lhs.c}.b, {amount}, {wide_type.width});")
             return True
-        rhs = self.operand(e.right, frame)
+        rhs = self.operand(e.rhs, frame)
         word = _BINARY[e.op] + ("_signed" if wide_type.signed and e.op in ("|+|", "|-|") else "")
         code.add(f"p4w_{word}({lvalue.c}.b, {lhs.c}.b, {rhs.c}.b, {wide_type.width});")
         return True
 
-    def _concatenate(self, lvalue: Lvalue, wide_type: Wide, e: tree.Binary, frame: FunctionFrame) -> None:
+    def _concatenate(self, lvalue: Lvalue, wide_type: WideBits, e: tree.Binary, frame: FunctionFrame) -> None:
         result = frame.name("t")  # a part may be what is being written
         frame.code.add(f"{self.context.types.struct(wide_type)} {result} = {{0}};")
         offset = 8 * wide_type.bytes - wide_type.width
@@ -150,27 +150,29 @@ class WideEmitter:
             width = number(part.type).width
             text = (
                 self.operand(part, frame).c
-                if isinstance(form(part.type), Wide)
+                if isinstance(form(part.type), WideBits)
                 else self.context.expressions.value(part, frame)
             )
             frame.code.add(store_bits(f"{result}.b", offset, width, text))
             offset += width
         frame.code.add(f"{lvalue.c} = {result};")
 
-    def order(self, e: tree.Binary, wide_type: Wide, frame: FunctionFrame) -> str:
+    def order(self, e: tree.Binary, wide_type: WideBits, frame: FunctionFrame) -> str:
         """C expression for <, >, <=, >= of long numbers."""
-        lhs = self.operand(e.left, frame, e.right)
-        rhs = self.operand(e.right, frame)
+        lhs = self.operand(e.lhs, frame, e.rhs)
+        rhs = self.operand(e.rhs, frame)
         return f"(p4w_compare({lhs.c}.b, {rhs.c}.b, {wide_type.width}, {int(wide_type.signed)}) {e.op} 0)"
 
-    def store_slice(self, lvalue: Lvalue, wide_type: Wide, target: tree.Slice, text: str, frame: FunctionFrame) -> None:
+    def store_slice(
+        self, lvalue: Lvalue, wide_type: WideBits, target: tree.Slice, text: str, frame: FunctionFrame
+    ) -> None:
         """Put a C value, or the variable of a long one, in the place of some bits of a long number."""
         if target.width is not None:
-            unsupported(target.where, f"writing [... +: ...] of {target.base.type}", "known ends are")
+            raise_unsupported(target.location, f"writing [... +: ...] of {target.base.type}", "known ends are")
         offset = 8 * wide_type.bytes - 1 - target.high.const
         frame.code.add(store_bits(f"{lvalue.c}.b", offset, number(target.type).width, text))
 
-    KINDS: ClassVar[Mapping[type[tree.Expr], Callable[[WideEmitter, Lvalue, Wide, Any, FunctionFrame], bool]]] = {
+    KINDS: ClassVar[Mapping[type[tree.Expr], Callable[[WideEmitter, Lvalue, WideBits, Any, FunctionFrame], bool]]] = {
         tree.Cast: _cast,
         tree.Unary: _unary,
         tree.Binary: _binary,
@@ -179,7 +181,7 @@ class WideEmitter:
     """Nodes that compute a number; all others choose one or name one."""
 
 
-def wide_constant(e: tree.Expr, wide_type: Wide) -> str:
+def wide_constant(e: tree.Expr, wide_type: WideBits) -> str:
     """The initializer of a long number known at compile time."""
     value = e.type.number(e.const) if isinstance(e.type, EnumType) and isinstance(e.const, str) else int(e.const)
     data = (value & (1 << wide_type.width) - 1).to_bytes(wide_type.bytes, "big")

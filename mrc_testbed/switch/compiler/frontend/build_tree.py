@@ -28,7 +28,7 @@ def _location(item: Any) -> Location:
     """Place of a node or a word; of a list: of the first in it that has one."""
     if isinstance(item, list):
         return next((location for location in map(_location, item) if location is not NOWHERE), NOWHERE)
-    location: Location = item.where
+    location: Location = item.location
     return location
 
 
@@ -60,8 +60,10 @@ def _is_note(item: Any) -> bool:
 
 
 def _notes(words: Sequence[Word]) -> Notes:
-    annotated = ((word, word.source.tokens[word.start_pos or 0]) for word in words)
-    return [Annotation(word.where, lexeme.text, lexeme.body, lexeme.bracket, word.source) for word, lexeme in annotated]
+    lexemes = ((word, word.source.tokens[word.start_pos or 0]) for word in words)
+    return [
+        Annotation(word.location, lexeme.text, lexeme.body, lexeme.bracket, word.source) for word, lexeme in lexemes
+    ]
 
 
 _with_annotations = v_args(wrapper=_after_notes)
@@ -84,7 +86,7 @@ class TreeBuilder(Transformer[Token, Any]):
             level = [child for parent in level for child in parent.children if type(child) is Tree]
         for deep_child in level:
             first = next(deep_child.scan_values(lambda _: True), None)
-            fail(first.where if isinstance(first, Word) else NOWHERE, f"nested deeper than {_MAX_DEPTH} levels")
+            fail(first.location if isinstance(first, Word) else NOWHERE, f"nested deeper than {_MAX_DEPTH} levels")
         try:
             return self.transform(parse_tree)
         except VisitError as error:
@@ -112,13 +114,13 @@ class TreeBuilder(Transformer[Token, Any]):
 
     @_with_annotations
     def const_decl(self, notes: Notes, _: Word, kind: TypeNode, name: Word, value: Expr) -> tree.Const:
-        return tree.Const(name.where, notes, name, kind, value)
+        return tree.Const(name.location, notes, name, kind, value)
 
     @_with_annotations
     def aggregate_decl(
         self, notes: Notes, kind: Word, name: Word, generics: list[str], *fields: tree.Field
     ) -> tree.Aggregate:
-        return tree.Aggregate(name.where, notes, name, kind, generics, list(fields))
+        return tree.Aggregate(name.location, notes, name, kind, generics, list(fields))
 
     @_with_annotations
     def field_decl(self, notes: Notes, kind: TypeNode, name: Word, sizes: list[Expr]) -> tree.Field:
@@ -127,28 +129,28 @@ class TreeBuilder(Transformer[Token, Any]):
             if note.name == "field_list" and note.body and note.source:
                 body = Source(note.body, note.source.lines, part=True)
                 lists += [arg.value for arg in self._parse_arguments(body)]
-        return tree.Field(name.where, notes, name, _array(kind, sizes), lists)
+        return tree.Field(name.location, notes, name, _array(kind, sizes), lists)
 
     @_with_annotations
     def enum_decl(
         self, notes: Notes, underlying_type: TypeNode | None, name: Word, *members: tuple[str, Expr | None, Location]
     ) -> tree.Enum:
-        return tree.Enum(name.where, notes, name, underlying_type, list(members))
+        return tree.Enum(name.location, notes, name, underlying_type, list(members))
 
     @_with_annotations
     def enum_member(self, _: Notes, name: Word, value: Expr | None) -> tuple[str, Expr | None, Location]:
-        return name, value, name.where
+        return name, value, name.location
 
     @_with_annotations
     def typedef_decl(self, notes: Notes, kind: TypeNode | tree.Aggregate, name: Word) -> list[tree.Node]:
         """One declaration, or two: `typedef struct s { ... } t;` declares s as well."""
         if not isinstance(kind, tree.Aggregate):
-            return [tree.Typedef(name.where, notes, name, kind, False)]
-        return [kind, tree.Typedef(name.where, notes, name, tree.NamedType(kind.where, kind.name), False)]
+            return [tree.Typedef(name.location, notes, name, kind, False)]
+        return [kind, tree.Typedef(name.location, notes, name, tree.NamedType(kind.location, kind.name), False)]
 
     @_with_annotations
     def newtype_decl(self, notes: Notes, _: Word, kind: TypeNode, name: Word) -> tree.Typedef:
-        return tree.Typedef(name.where, notes, name, kind, True)
+        return tree.Typedef(name.location, notes, name, kind, True)
 
     @_with_annotations
     def extern_decl(
@@ -158,18 +160,18 @@ class TreeBuilder(Transformer[Token, Any]):
         for method in methods:
             method.extern = name
         constructors = [member for member in members if isinstance(member, list)]
-        return tree.ExternObject(name.where, notes, name, generics, methods, constructors)
+        return tree.ExternObject(name.location, notes, name, generics, methods, constructors)
 
     @_with_annotations
     def extern_function(
         self, notes: Notes, result: TypeNode, name: Word, generics: list[str], params: list[Param]
     ) -> tree.Method:
-        return tree.Method(name.where, notes, name, result, generics, params)
+        return tree.Method(name.location, notes, name, result, generics, params)
 
     @_with_annotations
     def prototype(self, notes: Notes, _abstract: Word | None, *head: Any) -> tree.Method:
         result, name, generics, params = head
-        return tree.Method(name.where, notes, name, result, generics, params)
+        return tree.Method(name.location, notes, name, result, generics, params)
 
     @_with_annotations
     def constructor(self, _: Notes, _name: Word, params: list[Param]) -> list[Param]:
@@ -179,27 +181,27 @@ class TreeBuilder(Transformer[Token, Any]):
     def function_decl(
         self, notes: Notes, result: TypeNode, name: Word, generics: list[str], params: list[Param], body: Block
     ) -> tree.Function:
-        return tree.Function(name.where, notes, name, result, generics, params, body)
+        return tree.Function(name.location, notes, name, result, generics, params, body)
 
     @_with_annotations
     def package_decl(self, notes: Notes, name: Word, generics: list[str], params: list[Param]) -> tree.Package:
-        return tree.Package(name.where, notes, name, generics, params)
+        return tree.Package(name.location, notes, name, generics, params)
 
     @_with_annotations
     def parameter(
         self, notes: Notes, direction: Word | None, kind: TypeNode, name: Word, default: Expr | None
     ) -> Param:
-        return Param(name.where, notes, name, direction or "", kind, default)
+        return Param(name.location, notes, name, direction or "", kind, default)
 
     @_with_annotations
     def instantiation(
         self, notes: Notes, kind: TypeNode, args: list[Arg], name: Word, *body: tree.Node
     ) -> tree.Instance:
-        return tree.Instance(name.where, notes, name, kind, args, bool(body))
+        return tree.Instance(name.location, notes, name, kind, args, bool(body))
 
     @_with_annotations
     def var_decl(self, notes: Notes, kind: TypeNode, name: Word, sizes: list[Expr], value: Expr | None) -> tree.Var:
-        return tree.Var(name.where, notes, name, _array(kind, sizes), value)
+        return tree.Var(name.location, notes, name, _array(kind, sizes), value)
 
     # ---- parsers
 
@@ -208,7 +210,7 @@ class TreeBuilder(Transformer[Token, Any]):
         self, notes: Notes, name: Word, generics: list[str], params: list[Param], ctor: list[Param], *body: Body
     ) -> tree.Parser:
         local, states = body[0] if body else ([], None)
-        return tree.Parser(name.where, notes, name, generics, params, ctor, local, states)
+        return tree.Parser(name.location, notes, name, generics, params, ctor, local, states)
 
     def ctor_params(self, *params: list[Param]) -> list[Param]:
         return params[0] if params else []
@@ -219,26 +221,26 @@ class TreeBuilder(Transformer[Token, Any]):
 
     @_with_annotations
     def value_set_decl(self, notes: Notes, kind: TypeNode, size: Expr, name: Word) -> tree.ValueSet:
-        return tree.ValueSet(name.where, notes, name, kind, size)
+        return tree.ValueSet(name.location, notes, name, kind, size)
 
     @_with_annotations
     def state_decl(self, notes: Notes, _: Word, name: Word, *items: Any) -> tree.State:
         body = list(items)
         last = body.pop() if body and isinstance(body[-1], tree.Transition) else None
-        return tree.State(name.where, notes, name, body, last)
+        return tree.State(name.location, notes, name, body, last)
 
     def select(self, *items: Any) -> tree.Transition:
         keys, cases = (items[0], items[1:]) if items and isinstance(items[0], list) else ([], items)
         return tree.Transition(_location([*keys, *cases]), None, keys, list(cases))
 
     def case_of_select(self, keys: list[Expr], state: Word) -> tree.SelectCase:
-        return tree.SelectCase(state.where, keys, state)
+        return tree.SelectCase(state.location, keys, state)
 
     def masked(self, value: Expr, _: Word, mask: Expr) -> tree.Mask:
-        return tree.Mask(value.where, value, mask)
+        return tree.Mask(value.location, value, mask)
 
     def ranged(self, low: Expr, _: Word, high: Expr) -> tree.Range:
-        return tree.Range(low.where, low, high)
+        return tree.Range(low.location, low, high)
 
     # ---- controls
 
@@ -247,29 +249,29 @@ class TreeBuilder(Transformer[Token, Any]):
         self, notes: Notes, name: Word, generics: list[str], params: list[Param], ctor: list[Param], *body: Body
     ) -> tree.Control:
         local, block = body[0] if body else ([], None)
-        return tree.Control(name.where, notes, name, generics, params, ctor, local, block)
+        return tree.Control(name.location, notes, name, generics, params, ctor, local, block)
 
     def control_body(self, *items: Any) -> Body:
         return list(items[:-2]), items[-1]
 
     @_with_annotations
     def action_decl(self, notes: Notes, name: Word, params: list[Param], body: Block) -> tree.Action:
-        return tree.Action(name.where, notes, name, params, body)
+        return tree.Action(name.location, notes, name, params, body)
 
     @_with_annotations
     def table_decl(self, notes: Notes, name: Word, *parts: Any) -> tree.Table:
-        table = tree.Table(name.where, notes, name, [], [], None, False, {})
+        table = tree.Table(name.location, notes, name, [], [], None, False, {})
         names: set[str] = set()
         for part in parts:
             kind = part.name if isinstance(part, tree.Property) else part[0]
             if kind in names:
-                fail(table.where, f"table {table.name}: the property `{kind}` is given twice")
+                fail(table.location, f"table {table.name}: the property `{kind}` is given twice")
             names.add(kind)
             if isinstance(part, tree.Property):
                 table.properties[kind] = part
             elif kind == "key":
                 if table.entries is not None:
-                    location = part[1][0].where if part[1] else table.where
+                    location = part[1][0].location if part[1] else table.location
                     fail(location, f"table {table.name}: the key stands below the entries: write it above them")
                 table.key = part[1]
             elif kind == "actions":
@@ -277,7 +279,7 @@ class TreeBuilder(Transformer[Token, Any]):
             else:
                 table.const_entries, table.entries = part[1:]
         if "actions" not in names:
-            fail(table.where, f"table {table.name} has no property `actions`")
+            fail(table.location, f"table {table.name} has no property `actions`")
         return table
 
     @_with_annotations
@@ -285,7 +287,7 @@ class TreeBuilder(Transformer[Token, Any]):
         return "key", list(elements)
 
     def key_field(self, value: Expr, match: Word, *notes: Word) -> tree.KeyElement:
-        return tree.KeyElement(value.where, value, match, _notes(notes))
+        return tree.KeyElement(value.location, value, match, _notes(notes))
 
     @_with_annotations
     def actions_property(self, _: Notes, _word: Word, *actions: tree.ActionRef) -> tuple[str, list[tree.ActionRef]]:
@@ -297,10 +299,10 @@ class TreeBuilder(Transformer[Token, Any]):
         return ref
 
     def action_call(self, name: Word, args: list[Arg] | None) -> tree.ActionRef:
-        return tree.ActionRef(name.where, [], name, args)
+        return tree.ActionRef(name.location, [], name, args)
 
     def top_action_call(self, name: Word, args: list[Arg] | None) -> tree.ActionRef:
-        return tree.ActionRef(name.where, [], name, args, top=True)
+        return tree.ActionRef(name.location, [], name, args, top=True)
 
     @_with_annotations
     def entries_property(
@@ -318,11 +320,11 @@ class TreeBuilder(Transformer[Token, Any]):
         *notes: Word,
     ) -> tree.Entry:
         action.annotations = _notes(notes)
-        return tree.Entry(action.where, const is not None, priority, keys, action)
+        return tree.Entry(action.location, const is not None, priority, keys, action)
 
     @_with_annotations
     def other_property(self, notes: Notes, const: Word | None, name: Word, value: Expr) -> tree.Property:
-        return tree.Property(name.where, name, const is not None, value, notes)
+        return tree.Property(name.location, name, const is not None, value, notes)
 
     # ---- statements
 
@@ -331,16 +333,16 @@ class TreeBuilder(Transformer[Token, Any]):
 
     def assign_operation(self, target: Expr, operator: Word, value: Expr) -> tree.Assign:
         """`x += e`, for `x = x + e`."""
-        return tree.Assign(target.where, target, tree.Binary(target.where, target, operator[:-1], value))
+        return tree.Assign(target.location, target, tree.Binary(target.location, target, operator[:-1], value))
 
     @_with_annotations
     def for_loop(
         self, _: Notes, word: Word, start: list[Any], condition: Expr, updates: list[Any], body: tree.Statement
     ) -> tree.For:
-        return tree.For(word.where, start, condition, updates, body)
+        return tree.For(word.location, start, condition, updates, body)
 
     def for_variable(self, kind: TypeNode, name: Word, value: Expr) -> tree.Var:
-        return tree.Var(name.where, [], name, kind, value)
+        return tree.Var(name.location, [], name, kind, value)
 
     @_with_annotations
     def for_in_loop(
@@ -353,67 +355,67 @@ class TreeBuilder(Transformer[Token, Any]):
         bounds: tuple[Expr, Expr | None],
         body: tree.Statement,
     ) -> tree.ForIn:
-        return tree.ForIn(word.where, tree.Var(name.where, [], name, kind, None), *bounds, body)
+        return tree.ForIn(word.location, tree.Var(name.location, [], name, kind, None), *bounds, body)
 
     def for_range(self, low: Expr, _: Word | None = None, high: Expr | None = None) -> tuple[Expr, Expr | None]:
         return low, high
 
     def direct_call(self, type_node: TypeNode, _: Word, args: list[Arg]) -> tree.DirectApply:
-        return tree.DirectApply(type_node.where, type_node, args)
+        return tree.DirectApply(type_node.location, type_node, args)
 
     # ---- expressions
 
     def args(self, *args: Arg | Expr) -> list[Arg]:
-        return [arg if isinstance(arg, Arg) else Arg(arg.where, None, arg) for arg in args]
+        return [arg if isinstance(arg, Arg) else Arg(arg.location, None, arg) for arg in args]
 
     def named_arg(self, name: Word, value: Expr | Word) -> Arg:
-        return Arg(name.where, name, tree.DontCare(value.where) if isinstance(value, Word) else value)
+        return Arg(name.location, name, tree.DontCare(value.location) if isinstance(value, Word) else value)
 
     def number(self, text: Word) -> tree.Integer:
         value, width, signed = tree.parse_integer(text)
-        return tree.Integer(text.where, value, width, signed, tree.base_of(text))
+        return tree.Integer(text.location, value, width, signed, tree.base_of(text))
 
     def text(self, text: Word) -> tree.String:
-        return tree.String(text.where, tree.unquote(text))
+        return tree.String(text.location, tree.unquote(text))
 
     def true(self, word: Word) -> tree.Boolean:
-        return tree.Boolean(word.where, True)
+        return tree.Boolean(word.location, True)
 
     def false(self, word: Word) -> tree.Boolean:
-        return tree.Boolean(word.where, False)
+        return tree.Boolean(word.location, False)
 
-    def this(self, word: Word) -> tree.Refused:
-        return tree.Refused(word.where, "`this`")
+    def this(self, word: Word) -> tree.UnsupportedExpr:
+        return tree.UnsupportedExpr(word.location, "`this`")
 
     def top_path(self, name: Word) -> tree.PathExpression:
-        return tree.PathExpression(name.where, name, True)
+        return tree.PathExpression(name.location, name, True)
 
     def empty_list(self, opening: Word, _: Word) -> tree.ListExpr:
-        return tree.ListExpr(opening.where, [])
+        return tree.ListExpr(opening.location, [])
 
     def record(self, *items: Any) -> tree.RecordExpr:
         *fields, dots = items
-        return tree.RecordExpr(fields[0][1].where, fields, tree.Dots(dots.where) if dots else None)
+        return tree.RecordExpr(fields[0][1].location, fields, tree.Dots(dots.location) if dots else None)
 
     def record_field(self, name: Word, value: Expr) -> tuple[str, Expr]:
         return name, value
 
     def error_member(self, word: Word, name: Word) -> tree.TypeMember:
-        return tree.TypeMember(word.where, None, name)
+        return tree.TypeMember(word.location, None, name)
 
     def member_of(self, base: Expr, name: Word) -> tree.Member:
-        return tree.Member(name.where, base, name)
+        return tree.Member(name.location, base, name)
 
     def plus_slice(self, base: Expr, low: Expr, width: Expr) -> tree.Slice:
-        return tree.Slice(base.where, base, low, low, width)
+        return tree.Slice(base.location, base, low, low, width)
 
     def call_expr(self, target: Expr, *parts: Any) -> tree.Call:
         *types, args = parts
-        return tree.Call(target.where, target, types[0] if types else [], args)
+        return tree.Call(target.location, target, types[0] if types else [], args)
 
 
 def _array(kind: TypeNode, sizes: list[Expr]) -> TypeNode:
     """The type of `kind name[a][b]`: that of `kind[a][b] name`."""
     for size in sizes:
-        kind = tree.StackType(kind.where, kind, size)
+        kind = tree.StackType(kind.location, kind, size)
     return kind

@@ -157,24 +157,26 @@ def _parse(source: Source, start: str) -> Tree[Token]:
 
 
 def _syntax_error(error: UnexpectedToken, source: Source) -> P4Error:
-    expected = _describe_expected(error)
+    expectation = _describe_expected(error)
     if error.token.type == "$END":
         last = source.tokens[-1] if source.tokens else Lexeme("", "", 1, 1)
-        where = source.location(last.line, last.column + len(last.text))
+        location = source.location(last.line, last.column + len(last.text))
         ends = "the annotation ends" if source.part else "the program ends"
-        return P4Error(where, f"syntax error: {ends} here, expected {expected}")
+        return P4Error(location, f"syntax error: {ends} here, expected {expectation}")
     index = error.token.start_pos
     token, previous = source.tokens[index], source.tokens[index - 1]
     if index and _ends_statement(error):
-        where = source.location(previous.line, previous.column + len(previous.text))
-        return P4Error(where, f"syntax error: expected `;` after `{previous.text}`, found {_describe_token(token)}")
-    if index and previous.line < token.line and not expected.startswith("a"):
-        where = source.location(previous.line, previous.column + len(previous.text))
+        location = source.location(previous.line, previous.column + len(previous.text))
+        return P4Error(location, f"syntax error: expected `;` after `{previous.text}`, found {_describe_token(token)}")
+    if index and previous.line < token.line and not expectation.startswith("a"):
+        location = source.location(previous.line, previous.column + len(previous.text))
         return P4Error(
-            where, f"syntax error: expected {expected} after `{previous.text}`, found {_describe_token(token)}"
+            location, f"syntax error: expected {expectation} after `{previous.text}`, found {_describe_token(token)}"
         )
-    where = source.location(token.line, token.column)
-    return P4Error(where, f"syntax error: found {_describe_token(token)}, expected {expected}{_advice(token, error)}")
+    location = source.location(token.line, token.column)
+    return P4Error(
+        location, f"syntax error: found {_describe_token(token)}, expected {expectation}{_advice(token, error)}"
+    )
 
 
 def _accepted_terminals(error: UnexpectedToken) -> set[str]:

@@ -45,11 +45,11 @@ def preprocess(source: Path | str, include: Sequence[Path | str], defines: Seque
     for match in _INCLUDE.finditer(source):
         if match.group(1).strip() not in _BUILT_IN_INCLUDES:
             line = source.count("\n", 0, match.start()) + 1
-            included = match.group(1).strip()
+            file_name = match.group(1).strip()
             raise P4Error(
                 Location("program.p4", line, 1),
                 f"a program given as text may include only {_BUILT_IN_INCLUDES[0]} and {_BUILT_IN_INCLUDES[1]}, "
-                f"not {included}: preprocess it first, or compile the file",
+                f"not {file_name}: preprocess it first, or compile the file",
             )
     text = _run_cpp(["-"], source, include, defines).replace('"<stdin>"', '"program.p4"')
     for text_line in text.splitlines():

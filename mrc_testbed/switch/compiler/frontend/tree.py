@@ -2,7 +2,7 @@
 
 Plain data; check.py fills in `type` and `const` of expressions.
 
-`where` is the Location of the token that stands for the node: the name of a declaration, the operator's left operand.
+`location` is that of the token that stands for the node: the name of a declaration, the operator's left operand.
 A node with a rule of its name in p4.lark is made of what the rule holds, in the order of its fields here; of one that
 is WithMeta, the first word in the rule only gives the place.
 """
@@ -27,7 +27,7 @@ class Word(Token):
     source: Source
 
     @property
-    def where(self) -> Location:
+    def location(self) -> Location:
         return self.source.location(self.line or 1, self.column or 1)
 
     __eq__ = str.__eq__
@@ -42,7 +42,7 @@ class Word(Token):
 class Node(Ast):
     """Anything in the tree."""
 
-    where: Location
+    location: Location
 
 
 @dataclass(slots=True)
@@ -168,9 +168,9 @@ class PathExpression(Expr):
 
 @dataclass(slots=True)
 class TypeMember(Expr):
-    """`T.x` of an enum, and `error.x` (of is None)."""
+    """`T.x` of an enum, and `error.x` (`enum_type` is None)."""
 
-    of: TypeNode | None
+    enum_type: TypeNode | None
     name: str
 
 
@@ -210,27 +210,27 @@ class Unary(Expr):
 
 @dataclass(slots=True)
 class Binary(Expr):
-    """`left + right`, with any operator of two operands."""
+    """`lhs + rhs`, with any operator of two operands."""
 
-    left: Expr
+    lhs: Expr
     op: str
-    right: Expr
+    rhs: Expr
 
 
 @dataclass(slots=True)
 class Ternary(Expr):
-    """`condition ? then : other`."""
+    """`condition ? if_true : if_false`."""
 
     condition: Expr
-    then: Expr
-    other: Expr
+    if_true: Expr
+    if_false: Expr
 
 
 @dataclass(slots=True)
 class Cast(Expr):
-    """`(to) operand`."""
+    """`(target_type) operand`."""
 
-    to: TypeNode
+    target_type: TypeNode
     operand: Expr
 
 
@@ -255,9 +255,9 @@ class Call(Expr):
 
 @dataclass(slots=True)
 class Construct(Expr):
-    """`to(args)`: an object without a name."""
+    """`target_type(args)`: an object without a name."""
 
-    to: NamedType
+    target_type: NamedType
     args: list[Arg]
 
 
@@ -317,10 +317,10 @@ class DontCare(WithMeta, Expr):
 
 
 @dataclass(slots=True)
-class Refused(Expr):
-    """An expression the grammar knows and the backend does not: `what` names it."""
+class UnsupportedExpr(Expr):
+    """An expression the grammar knows and the backend does not: `construct` names it."""
 
-    what: str
+    construct: str
 
 
 # ---- statements
@@ -343,9 +343,9 @@ class CallStatement(Node):
 
 @dataclass(slots=True)
 class DirectApply(Node):
-    """`of.apply(args);` of a parser or control that has no instance."""
+    """`object_type.apply(args);` of a parser or control that has no instance."""
 
-    of: TypeNode
+    object_type: TypeNode
     args: list[Arg]
     call: Any = None
     """The Call that it amounts to, made by the checker."""
@@ -353,11 +353,11 @@ class DirectApply(Node):
 
 @dataclass(slots=True)
 class If(Node):
-    """`if (condition) then else other`."""
+    """`if (condition) if_true else if_false`."""
 
     condition: Expr
-    then: Statement
-    other: Statement | None = None
+    if_true: Statement
+    if_false: Statement | None = None
 
 
 @dataclass(slots=True)
@@ -495,9 +495,9 @@ class Aggregate(Decl):
 
 @dataclass(slots=True)
 class Enum(Decl):
-    """`enum under name { members }`; a member: (name, value or None, place)."""
+    """`enum underlying_type name { members }`; a member: (name, value or None, place)."""
 
-    under: TypeNode | None
+    underlying_type: TypeNode | None
     members: list[tuple[str, Expr | None, Location]]
 
 

@@ -22,13 +22,13 @@ def expression(e: Any, outer_tightness: int = 0) -> str:
         return write(e)
     if isinstance(e, tree.Binary):
         tightness = _TIGHTNESS.get(e.op, 0)
-        text = f"{expression(e.left, tightness)} {e.op} {expression(e.right, tightness + 1)}"
+        text = f"{expression(e.lhs, tightness)} {e.op} {expression(e.rhs, tightness + 1)}"
     elif isinstance(e, tree.Unary):
         tightness, text = _UNARY, e.op + expression(e.operand, _UNARY)
     elif isinstance(e, tree.Cast):
-        tightness, text = _UNARY, f"({type_text(e.to)}) {expression(e.operand, _UNARY)}"
+        tightness, text = _UNARY, f"({type_text(e.target_type)}) {expression(e.operand, _UNARY)}"
     elif isinstance(e, tree.Ternary):
-        tightness, text = 0, f"{expression(e.condition, 1)} ? {expression(e.then, 1)} : {expression(e.other)}"
+        tightness, text = 0, f"{expression(e.condition, 1)} ? {expression(e.if_true, 1)} : {expression(e.if_false)}"
         return f"({text})" if outer_tightness else text
     else:
         return "..."
@@ -55,12 +55,12 @@ _EXPRESSIONS: dict[type, Callable[[Any], str]] = {
     tree.Boolean: lambda e: "true" if e.value else "false",
     tree.String: lambda e: f'"{e.value}"',
     tree.PathExpression: lambda e: ("." if e.top else "") + e.name,
-    tree.TypeMember: lambda e: f"{type_text(e.of) if e.of else 'error'}.{e.name}",
+    tree.TypeMember: lambda e: f"{type_text(e.enum_type) if e.enum_type else 'error'}.{e.name}",
     tree.Member: lambda e: f"{expression(e.base, _UNARY + 1)}.{e.name}",
     tree.Index: lambda e: f"{expression(e.base, _UNARY + 1)}[{expression(e.index)}]",
     tree.Slice: lambda e: f"{expression(e.base, _UNARY + 1)}[{expression(e.high)}:{expression(e.low)}]",
     tree.Call: _call,
-    tree.Construct: lambda e: f"{type_text(e.to)}({arguments(e.args)})",
+    tree.Construct: lambda e: f"{type_text(e.target_type)}({arguments(e.args)})",
     tree.ListExpr: lambda e: "{" + ", ".join(map(expression, e.items)) + "}",
     tree.RecordExpr: lambda e: "{" + ", ".join(f"{name} = {expression(value)}" for name, value in e.items) + "}",
     tree.Invalid: lambda _e: "{#}",
@@ -93,7 +93,7 @@ def statement(node: Any) -> str:
     if isinstance(node, tree.CallStatement):
         return expression(node.call)
     if isinstance(node, tree.DirectApply):
-        return f"{type_text(node.of)}.apply({arguments(node.args)})"
+        return f"{type_text(node.object_type)}.apply({arguments(node.args)})"
     if isinstance(node, (tree.Var, tree.Const)):
         return f"{type_text(node.type_node)} {node.name} = {expression(node.value)}" if node.value else ""
     if isinstance(node, tree.Return):

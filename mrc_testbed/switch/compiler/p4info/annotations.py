@@ -94,7 +94,7 @@ def _fill_structured(note: tree.Annotation, out: p4t.StructuredAnnotation) -> No
     if len(parts[0]) > 1 and parts[0][1].kind == "ASSIGN":
         for part in parts:
             if len(part) < 3 or part[1].kind != "ASSIGN":
-                fail(note.where, f"@{note.name}: a list of expressions, or of NAME = EXPRESSION, not of both")
+                fail(note.location, f"@{note.name}: a list of expressions, or of NAME = EXPRESSION, not of both")
             pair = out.kv_pair_list.kv_pairs.add(key=part[0].text)
             _value(note, part[2:], pair.value)
         return
@@ -126,7 +126,7 @@ def _value(note: tree.Annotation, tokens: list[Lexeme], out: p4t.Expression) -> 
         out.int64_value = value
     else:
         text = "".join(token.text for token in tokens)
-        fail(note.where, f"@{note.name}: {text}: want a string, true or false, or a number of 64 bits")
+        fail(note.location, f"@{note.name}: {text}: want a string, true or false, or a number of 64 bits")
 
 
 def _evaluate(tokens: list[Lexeme]) -> int | bool | None:
@@ -161,7 +161,7 @@ def fill_package(main: tree.Instance, info: p4i.P4Info) -> None:
             property_names = [field.name for field in package.platform_properties.DESCRIPTOR.fields]
             for key, value in _pairs(note):
                 if key.text not in property_names or value.kind != "INTEGER":
-                    fail(note.where, f"@platform_property: {key.text}: want NUMBERs for {', '.join(property_names)}")
+                    fail(note.location, f"@platform_property: {key.text}: want NUMBERs for {', '.join(property_names)}")
                 setattr(package.platform_properties, key.text, tree.parse_integer(value.text)[0])
         else:
             fill_notes(package, [note])

@@ -114,10 +114,14 @@ class Plane:
         return local_action or self._global.setdefault(id(decl), ActionInstance(plane_name(decl, ""), decl))
 
     def _locals(
-        self, control: ControlInstance, tables: list[TableInstance], actions: list[ActionInstance], visited: set[int]
+        self,
+        control: ControlInstance,
+        tables: list[TableInstance],
+        actions: list[ActionInstance],
+        visited_ids: set[int],
     ) -> None:
         """Reached tables and own actions of a control, those of the controls in it where these are made."""
-        visited.add(id(control))
+        visited_ids.add(id(control))
         for decl in (*control.decl.ctor, *control.decl.locals):
             instance = control.members.get(id(decl))
             if isinstance(instance, ActionInstance):
@@ -127,9 +131,9 @@ class Plane:
             elif (
                 isinstance(instance, ControlInstance)
                 and instance in self._reached_controls
-                and id(instance) not in visited
+                and id(instance) not in visited_ids
             ):
-                self._locals(instance, tables, actions, visited)
+                self._locals(instance, tables, actions, visited_ids)
 
     def _extern_call(self, call: tree.Call) -> None:
         """Notes what a call of a function of the architecture means, and those in a function of the program."""
@@ -151,12 +155,12 @@ class Plane:
         kept_ids = {id(member) for control in self._reached_controls for member in control.members.values()}
         dropped: set[int] = set()
         pending = list(self._reached_controls)
-        visited: set[int] = set()
+        visited_ids: set[int] = set()
         while pending:
             control = pending.pop()
-            if id(control) in visited:
+            if id(control) in visited_ids:
                 continue
-            visited.add(id(control))
+            visited_ids.add(id(control))
             members = list(control.members.values())
             pending += [member for member in members if isinstance(member, ControlInstance)]
             if control not in self._reached_controls:
@@ -169,7 +173,7 @@ def _in_source_order(table: TableInstance) -> list[ActionInstance]:
     default = table.decl.properties.get("default_action")
     refs = table.decl.actions
     if default is not None and refs:
-        actions_position, default_position = refs[0].where, default.value.where
+        actions_position, default_position = refs[0].location, default.value.location
         if (default_position.line, default_position.column) < (actions_position.line, actions_position.column):
             index = [ref.name for ref in refs].index(default.action.name)
             return [table.actions[index], *table.actions]
@@ -197,10 +201,10 @@ def _reachable_calls(node: Any, returns: bool) -> Iterator[tree.Call]:
             if returns and _leaves(child):
                 break
     elif isinstance(node, (tree.If, tree.Ternary)) and node.condition.const is not None:
-        yield from _reachable_calls(node.then if node.condition.const else node.other, returns)
-    elif isinstance(node, tree.Binary) and node.op in ("&&", "||") and node.left.const is not None:
-        if bool(node.left.const) == (node.op == "&&"):
-            yield from _reachable_calls(node.right, returns)
+        yield from _reachable_calls(node.if_true if node.condition.const else node.if_false, returns)
+    elif isinstance(node, tree.Binary) and node.op in ("&&", "||") and node.lhs.const is not None:
+        if bool(node.lhs.const) == (node.op == "&&"):
+            yield from _reachable_calls(node.rhs, returns)
     elif isinstance(node, tree.Node):
         for field in fields(node):
             if field.name not in ("decl", "callee", "type", "const", "annotations"):
@@ -214,5 +218,5 @@ def _leaves(node: Any) -> bool:
     if isinstance(node, tree.Block):
         return any(map(_leaves, node.body))
     if isinstance(node, tree.If):
-        return node.other is not None and _leaves(node.then) and _leaves(node.other)
+        return node.if_false is not None and _leaves(node.if_true) and _leaves(node.if_false)
     return isinstance(node, (tree.Return, tree.Exit))

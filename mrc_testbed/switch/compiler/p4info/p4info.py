@@ -67,7 +67,7 @@ class Ids:
                 explicit_id = _given_id(kind, decl)
                 if explicit_id is not None:
                     if explicit_id in used_ids:
-                        fail(decl.where, f"@id({explicit_id:#x}) is used twice")
+                        fail(decl.location, f"@id({explicit_id:#x}) is used twice")
                     used_ids.add(explicit_id)
                     self.by_name[kind, name] = explicit_id
         for kind, names in groups.items():
@@ -82,7 +82,7 @@ class Ids:
             if (kind, name) not in self.by_name:
                 self.by_name[kind, name] = _free_id(kind, name, used_ids)
 
-    def of(self, kind: str, name: str) -> int:
+    def id_of(self, kind: str, name: str) -> int:
         return self.by_name[kind, name]
 
     def alias(self, name: str) -> str:
@@ -149,9 +149,9 @@ def _given_id(kind: str, decl: Any) -> int | None:
     value: int | None = note.number()
     prefix = _PREFIX[kind] << 24
     if value is None:
-        fail(note.where, "@id needs an integer")
+        fail(note.location, "@id needs an integer")
     if value >> 24 and value >> 24 != _PREFIX[kind]:
-        fail(note.where, f"@id({value:#x}): the first byte of the id of a {kind} must be {_PREFIX[kind]:#04x}")
+        fail(note.location, f"@id({value:#x}): the first byte of the id of a {kind} must be {_PREFIX[kind]:#04x}")
     return prefix | value & 0xFFFFFF
 
 
@@ -206,7 +206,7 @@ def value_set_keys(value_set: ValueSetInstance) -> list[tuple[int, str, int, str
         note = decl.annotation("match") if decl else None
         kind = note.body[0].text if note and note.body else "exact"
         if kind not in _MATCH:
-            fail(decl.where, f"@match({kind}): a value_set matches by {', '.join(sorted(_MATCH))}")
+            fail(decl.location, f"@match({kind}): a value_set matches by {', '.join(sorted(_MATCH))}")
         out.append((number, name, width_of(p4_type) or 32, kind))
     return out
 
@@ -240,11 +240,11 @@ def key_name(key_element: tree.KeyElement) -> str:
         if note.name == "name":
             name = note.string()
             if name is None:
-                fail(note.where, "@name needs one string")
+                fail(note.location, "@name needs one string")
             return name
     text = _expression_text(key_element.value)
     if text is None:
-        fail(key_element.where, 'this key needs a name: write expression : kind @name("...");')
+        fail(key_element.location, 'this key needs a name: write expression : kind @name("...");')
     return text
 
 
@@ -266,7 +266,7 @@ def _expression_text(e: tree.Expr) -> str | None:
         base = _expression_text(e.base)
         return base and f"{base}[{_number(e.high)}:{_number(e.low)}]"
     if isinstance(e, tree.Binary) and e.op == "&":
-        lhs, rhs = _expression_text(e.left), _expression_text(e.right)
+        lhs, rhs = _expression_text(e.lhs), _expression_text(e.rhs)
         return lhs and rhs and f"{lhs} & {rhs}"
     if isinstance(e, tree.Call) and e.callee.kind == "header" and e.callee.name == "isValid":
         base = _expression_text(e.callee.base)
@@ -338,17 +338,17 @@ def make_p4info(program: ElaboratedProgram, ids: Ids) -> p4i.P4Info:
     for digest in ids.plane.digests:
         # A digest has no declaration, so no annotations.
         sent = info.digests.add()
-        sent.preamble.id = ids.of("digest", digest.name)
+        sent.preamble.id = ids.id_of("digest", digest.name)
         sent.preamble.name = digest.name
         sent.preamble.alias = ids.alias(digest.name)
-        sent.type_spec.CopyFrom(data_spec(digest.type, info, program.errors, digest.where))
+        sent.type_spec.CopyFrom(data_spec(digest.type, info, program.errors, digest.location))
     if info.tables or info.controller_packet_metadata or ids.plane.externs or ids.plane.calls_externs:
         info.type_info.SetInParent()
     return info
 
 
 def _preamble(message: Any, kind: str, name: str, ids: Ids, decl: Any) -> None:
-    message.preamble.id = ids.of(kind, name)
+    message.preamble.id = ids.id_of(kind, name)
     message.preamble.name = name
     message.preamble.alias = ids.alias(name)
     fill_notes(message.preamble, decl.annotations, _PROFILE_NOTES if kind == "profile" else ())
@@ -360,7 +360,7 @@ def _width(p4_type: Type, info: p4i.P4Info) -> tuple[int, str | None]:
         return note_new_type(p4_type, info), p4_type.name
     if isinstance(p4_type, EnumType):
         data_spec(p4_type, info, [], None)
-        return (p4_type.under.width, None) if p4_type.under else (0, p4_type.name)
+        return (p4_type.underlying_type.width, None) if p4_type.underlying_type else (0, p4_type.name)
     return width_of(p4_type) or 0, None
 
 
@@ -378,7 +378,7 @@ def _table(info: p4i.P4Info, table: TableInstance, ids: Ids) -> None:
         else:
             field.other_match_type = key_element.match
     for ref, action in zip(decl.actions, table.actions, strict=False):
-        entry = out.action_refs.add(id=ids.of("action", action.name))
+        entry = out.action_refs.add(id=ids.id_of("action", action.name))
         names = {note.name for note in ref.annotations}
         fill_notes(entry, ref.annotations)
         # P4Runtime's scope of an action reference: without one it is TABLE_AND_DEFAULT.
@@ -388,11 +388,11 @@ def _table(info: p4i.P4Info, table: TableInstance, ids: Ids) -> None:
             entry.scope = p4i.ActionRef.DEFAULT_ONLY
     _default(out, table, ids)
     if table.profile:
-        out.implementation_id = ids.of("profile", table.profile.name)
+        out.implementation_id = ids.id_of("profile", table.profile.name)
     if table.direct_counter:
-        out.direct_resource_ids.append(ids.of("direct_counter", table.direct_counter.name))
+        out.direct_resource_ids.append(ids.id_of("direct_counter", table.direct_counter.name))
     if table.direct_meter:
-        out.direct_resource_ids.append(ids.of("direct_meter", table.direct_meter.name))
+        out.direct_resource_ids.append(ids.id_of("direct_meter", table.direct_meter.name))
     out.size = table.size
     if idle_timeouts(table):
         out.idle_timeout_behavior = p4i.Table.NOTIFY_CONTROL
@@ -413,11 +413,11 @@ def _default(out: p4i.Table, table: TableInstance, ids: Ids) -> None:
     names = [action_ref.name for action_ref in table.decl.actions]
     if default_property is None:
         if "NoAction" in names:
-            out.initial_default_action.action_id = ids.of("action", table.actions[names.index("NoAction")].name)
+            out.initial_default_action.action_id = ids.id_of("action", table.actions[names.index("NoAction")].name)
         return
     ref: Any = default_property.value
     action = table.actions[names.index(ref.name)]
-    out.initial_default_action.action_id = ids.of("action", action.name)
+    out.initial_default_action.action_id = ids.id_of("action", action.name)
     if default_property.const:
         out.const_default_action_id = out.initial_default_action.action_id
     for (param, number), arg in zip(param_ids(action.decl), ref.args or [], strict=True):
@@ -448,7 +448,7 @@ def _extern(info: p4i.P4Info, extern: ExternInstance, ids: Ids) -> None:
         out: Any = info.action_profiles.add()
         _preamble(out, "profile", extern.name, ids, extern.decl)
         users = sorted(table.name for table in extern.tables if table in ids.plane.tables)
-        out.table_ids.extend(ids.of("table", user) for user in users)
+        out.table_ids.extend(ids.id_of("table", user) for user in users)
         out.size = extern.args["size"]
         if extern.kind == "action_selector":
             out.with_selector = True
@@ -466,18 +466,18 @@ def _extern(info: p4i.P4Info, extern: ExternInstance, ids: Ids) -> None:
     elif extern.kind == "register":
         out = info.registers.add(size=extern.args["size"])
         _preamble(out, "register", extern.name, ids, extern.decl)
-        out.type_spec.CopyFrom(data_spec(extern.cell, info, [], extern.decl.where))
+        out.type_spec.CopyFrom(data_spec(extern.cell, info, [], extern.decl.location))
 
 
 def _direct(info: p4i.P4Info, table: TableInstance, ids: Ids) -> None:
     """The direct counter and the direct meter of a table."""
     out: Any
     if (counter := table.direct_counter) is not None:
-        out = info.direct_counters.add(direct_table_id=ids.of("table", table.name))
+        out = info.direct_counters.add(direct_table_id=ids.id_of("table", table.name))
         _preamble(out, "direct_counter", counter.name, ids, counter.decl)
         out.spec.unit = _UNITS[counter.args["type"]]
     if (meter := table.direct_meter) is not None:
-        out = info.direct_meters.add(direct_table_id=ids.of("table", table.name))
+        out = info.direct_meters.add(direct_table_id=ids.id_of("table", table.name))
         _preamble(out, "direct_meter", meter.name, ids, meter.decl)
         out.spec.unit = _meter_unit(meter)
 
@@ -499,7 +499,7 @@ def _size_semantics(out: p4i.ActionProfile, extern: ExternInstance) -> None:
         out.sum_of_members.max_member_weight = (weight.number() if weight else 0) or 0
         out.sum_of_members.SetInParent()
     else:
-        fail(note.where, '@selector_size_semantics: want "sum_of_weights" or "sum_of_members"')
+        fail(note.location, '@selector_size_semantics: want "sum_of_weights" or "sum_of_members"')
 
 
 def _controller_header(info: p4i.P4Info, header: tree.Aggregate, ids: Ids) -> None:
@@ -508,8 +508,8 @@ def _controller_header(info: p4i.P4Info, header: tree.Aggregate, ids: Ids) -> No
     note = header.annotation("controller_header")
     name = note.string() if note else None
     if name is None:
-        fail(header.where, f'{header.name}: @controller_header needs a name: @controller_header("packet_in")')
-    out.preamble.id = ids.of("header", plane_name(header, ""))
+        fail(header.location, f'{header.name}: @controller_header needs a name: @controller_header("packet_in")')
+    out.preamble.id = ids.id_of("header", plane_name(header, ""))
     out.preamble.name = out.preamble.alias = name
     fill_notes(out.preamble, header.annotations)
     fields = header_fields(header.record)

@@ -13,7 +13,7 @@ from typing import Any
 
 from finsy.proto import p4i, p4t
 
-from mrc_testbed.switch.compiler.errors import Location, unsupported
+from mrc_testbed.switch.compiler.errors import Location, raise_unsupported
 from mrc_testbed.switch.compiler.frontend import tree
 from mrc_testbed.switch.compiler.p4info.annotations import fill_notes
 from mrc_testbed.switch.compiler.sema.types import (
@@ -75,24 +75,24 @@ def note_new_type(new_type: NewType, info: p4i.P4Info) -> int:
 
 def note_serializable(enum: EnumType, info: p4i.P4Info) -> None:
     """Enter an enum with values in type_info."""
-    assert enum.under is not None
+    assert enum.underlying_type is not None
     spec = info.type_info.serializable_enums[enum.name]
     if not spec.members:
-        spec.underlying_type.bitwidth = enum.under.width
-        size = (enum.under.width + 7) // 8
+        spec.underlying_type.bitwidth = enum.underlying_type.width
+        size = (enum.underlying_type.width + 7) // 8
         for name in enum.members:
-            value = enum.values[name] & (1 << enum.under.width) - 1
+            value = enum.values[name] & (1 << enum.underlying_type.width) - 1
             spec.members.add(name=name, value=value.to_bytes(size, "big"))
 
 
-def data_spec(p4_type: Type, info: p4i.P4Info, errors: list[str], where: Location | None) -> p4t.P4DataTypeSpec:
+def data_spec(p4_type: Type, info: p4i.P4Info, errors: list[str], location: Location | None) -> p4t.P4DataTypeSpec:
     """Return a type for the control plane; types that it names are entered in type_info. Raises P4Error."""
     spec = p4t.P4DataTypeSpec()
     if isinstance(p4_type, NewType):
         note_new_type(p4_type, info)
         spec.new_type.name = p4_type.name
     elif isinstance(p4_type, EnumType):
-        if p4_type.under:
+        if p4_type.underlying_type:
             note_serializable(p4_type, info)
             spec.serializable_enum.name = p4_type.name
         else:
@@ -110,12 +110,12 @@ def data_spec(p4_type: Type, info: p4i.P4Info, errors: list[str], where: Locatio
         if not info.type_info.error.members:
             info.type_info.error.members.extend(errors)
     elif isinstance(p4_type, Tuple):
-        spec.tuple.members.extend(data_spec(item_type, info, errors, where) for item_type in p4_type.items)
+        spec.tuple.members.extend(data_spec(item_type, info, errors, location) for item_type in p4_type.items)
     elif isinstance(p4_type, Record) and p4_type.kind in ("struct", "header"):
-        _record(p4_type, spec, info, errors, where)
+        _record(p4_type, spec, info, errors, location)
     else:
         type_name = "header stack" if isinstance(p4_type, Stack) else str(p4_type)
-        unsupported(where, f"a {type_name} sent to the control plane")
+        raise_unsupported(location, f"a {type_name} sent to the control plane")
     return spec
 
 
@@ -153,12 +153,12 @@ def plane_field(decl: tree.Field) -> str:
     return ((note.string() if note else None) or decl.name).removeprefix(".")
 
 
-def _record(record: Record, spec: Any, info: p4i.P4Info, errors: list[str], where: Location | None) -> None:
+def _record(record: Record, spec: Any, info: p4i.P4Info, errors: list[str], location: Location | None) -> None:
     if record.kind == "struct":
         spec.struct.name = record.name
         if record.name not in info.type_info.structs:
             names = [plane_field(field) for field in record.decl.fields]
-            specs = [data_spec(field, info, errors, where) for field in record.fields.values()]
+            specs = [data_spec(field, info, errors, location) for field in record.fields.values()]
             info.type_info.structs[record.name].SetInParent()
             for name, field_spec in zip(names, specs, strict=True):
                 info.type_info.structs[record.name].members.add(name=name, type_spec=field_spec)
@@ -174,4 +174,4 @@ def _record(record: Record, spec: Any, info: p4i.P4Info, errors: list[str], wher
             elif base == BOOL:
                 member.type_spec.bit.bitwidth = 1
             else:
-                unsupported(where, f"a {base} sent to the control plane")
+                raise_unsupported(location, f"a {base} sent to the control plane")

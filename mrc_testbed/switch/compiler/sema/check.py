@@ -71,5 +71,5 @@ class Checker:
                 context.warnings += template.warnings
         del context.problems[MOST_PROBLEMS:]
         if context.problems:
-            first, *first.others = context.problems
+            first, *first.further_errors = context.problems
             raise first

@@ -5,19 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from mrc_testbed.switch.compiler.errors import Location, count, fail, known, unsupported
+from mrc_testbed.switch.compiler.errors import Location, count, fail, known_names, raise_unsupported
 from mrc_testbed.switch.compiler.frontend import tree
 from mrc_testbed.switch.compiler.sema.check_context import CheckContext
 from mrc_testbed.switch.compiler.sema.check_copies import CopyMaker, numbers_of
 from mrc_testbed.switch.compiler.sema.check_expr import ExpressionChecker, all_known
 from mrc_testbed.switch.compiler.sema.check_types import TypeResolver
-from mrc_testbed.switch.compiler.sema.scope import Scope, undeclared
+from mrc_testbed.switch.compiler.sema.scope import Scope, fail_undeclared
 from mrc_testbed.switch.compiler.sema.types import (
     BOOL,
     DONTCARE,
     INT,
     VOID,
-    Applied,
+    ApplyResult,
     Bits,
     EnumType,
     Object,
@@ -76,10 +76,10 @@ class CallChecker:
         if isinstance(e.target, tree.Member):
             return self._method_call(e, e.target, scope)
         if not isinstance(e.target, tree.PathExpression):
-            fail(e.where, "this cannot be called")
+            fail(e.location, "this cannot be called")
         declaration = (scope.top() if e.target.top else scope).find(e.target.name)
         if declaration is None:
-            undeclared(e.where, e.target.name, scope)
+            fail_undeclared(e.location, e.target.name, scope)
         if isinstance(declaration, list) and isinstance(declaration[0], tree.Function):
             matching = [function for function in declaration if len(function.params) == len(e.args)]
             declaration = matching[0] if matching else declaration[0]
@@ -88,7 +88,7 @@ class CallChecker:
             declaration = self.with_numbers(declaration, e, scope)
         if isinstance(declaration, tree.Action) and (self.context.in_parser or self.context.in_function):
             caller = "a parser" if self.context.in_parser else "a function"
-            fail(e.where, f"{caller} cannot call an action, {declaration.name}: make it a function")
+            fail(e.location, f"{caller} cannot call an action, {declaration.name}: make it a function")
         if isinstance(declaration, tree.Action):
             return self.finish(e, Callee("action", declaration, declaration.name), declaration.params, VOID, scope)
         if isinstance(declaration, tree.Function) and declaration.type_params:
@@ -101,13 +101,13 @@ class CallChecker:
                 if not param.direction and is_data(param.type) and not all_known(arg):
                     description = f"argument {param.name} of {declaration.name}"
                     fail(
-                        arg.where,
+                        arg.location,
                         f"{description} must be known at compile time, for {param.name} has no direction: write `in`",
                     )
             return result
         if isinstance(declaration, list):
             return self._resolve_overload(e, Callee("function", None, e.target.name), declaration, scope)
-        fail(e.where, f"{e.target.name} cannot be called: it is no action and no function")
+        fail(e.location, f"{e.target.name} cannot be called: it is no action and no function")
 
     def with_numbers(self, declaration: Any, e: tree.Call, scope: Scope) -> Any:
         """Return a copy of the declaration for this call's constants for int parameters.
@@ -116,18 +116,18 @@ class CallChecker:
         """
         values, other_args = [], []
         numbers = list(map(id, numbers_of(declaration.params)))
-        for param, arg in pair(declaration.name, declaration.params, e.args, e.where):
+        for param, arg in pair(declaration.name, declaration.params, e.args, e.location):
             if id(param) in numbers:
                 self.expressions.expr(arg, scope)
                 self.expressions.coerce(arg, INT, f"argument {param.name} of {declaration.name}")
                 if arg.const is None:
                     fail(
-                        arg.where,
+                        arg.location,
                         f"argument {param.name} of {declaration.name} is an int: it must be known at compile time",
                     )
                 values.append(arg.const)
             elif arg is not param.default:
-                other_args.append(tree.Arg(arg.where, param.name, arg))
+                other_args.append(tree.Arg(arg.location, param.name, arg))
         e.args = other_args
         return self.copies.with_numbers(declaration, tuple(values))
 
@@ -137,7 +137,7 @@ class CallChecker:
         if e.type_args:
             if len(e.type_args) != len(function.type_params):
                 type_count = count(len(function.type_params), "type argument")
-                fail(e.where, f"{function.name} takes {type_count}, not {len(e.type_args)}")
+                fail(e.location, f"{function.name} takes {type_count}, not {len(e.type_args)}")
             bound = dict(
                 zip(
                     function.type_params, (self.types.resolve(type_arg, scope) for type_arg in e.type_args), strict=True
@@ -147,12 +147,12 @@ class CallChecker:
             inner = Scope(self.context.top)
             for name in function.type_params:
                 inner.names[name] = Variable(name)
-            for param, arg in pair(function.name, function.params, e.args, e.where):
+            for param, arg in pair(function.name, function.params, e.args, e.location):
                 self._bind(self.types.resolve(param.type_node, inner), self.expressions.expr(arg, scope), bound)
         for name in function.type_params:
             if bound.get(name) in (None, INT):
                 fail(
-                    e.where,
+                    e.location,
                     f"{function.name}: cannot tell type {name}: write {function.name}<...>(...), or give a width",
                 )
         copy: tree.Function = self.copies.with_types(function, tuple(bound[name] for name in function.type_params))
@@ -160,7 +160,7 @@ class CallChecker:
 
     def _method_call(self, e: tree.Call, target: tree.Member, scope: Scope) -> Type:
         if target.name == "apply" and isinstance(target.base, tree.Call):
-            fail(e.where, "apply() of a result: only tables and controls can be applied")
+            fail(e.location, "apply() of a result: only tables and controls can be applied")
         base_type = self.expressions.expr(target.base, scope)
         if isinstance(base_type, Record) and base_type.kind != "struct":
             return self._header_call(e, target, base_type, scope)
@@ -168,32 +168,32 @@ class CallChecker:
             return self._stack_call(e, target, scope)
         if isinstance(base_type, Object):
             return self._object_call(e, target, base_type, scope)
-        fail(e.where, f"{base_type} has no method {target.name}")
+        fail(e.location, f"{base_type} has no method {target.name}")
 
     def _stack_call(self, e: tree.Call, target: tree.Member, scope: Scope) -> Type:
         stack_type = target.base.type
         if not stack_type.of_headers:
             fail(
-                target.where,
+                target.location,
                 f"an array of {stack_type.element} has no methods: header stacks have push_front and pop_front",
             )
         if target.name not in ("push_front", "pop_front"):
-            fail(target.where, f"a header stack has no method {target.name} (has: pop_front, push_front)")
+            fail(target.location, f"a header stack has no method {target.name} (has: pop_front, push_front)")
         if len(e.args) != 1:
-            fail(e.where, f"{target.name} takes 1 argument, not {len(e.args)}")
+            fail(e.location, f"{target.name} takes 1 argument, not {len(e.args)}")
         if self.expressions.constant(e.args[0].value, scope) < 0:
-            fail(e.args[0].where, f"{target.name} needs a count of at least 0")
+            fail(e.args[0].location, f"{target.name} needs a count of at least 0")
         self.expressions.writable(target.base, target.name)
         e.callee = Callee("stack", None, target.name, target.base)
         return VOID
 
     def _header_call(self, e: tree.Call, target: tree.Member, record: Record, scope: Scope) -> Type:
         if target.name not in HEADER_METHODS:
-            fail(target.where, f"{record.kind} {record} has no method {target.name} {known(HEADER_METHODS)}")
+            fail(target.location, f"{record.kind} {record} has no method {target.name} {known_names(HEADER_METHODS)}")
         if target.name.startswith(("min", "max")):
             return self._size_call(e, target, record, scope)
         if record.kind == "header_union" and target.name != "isValid":
-            fail(e.where, f"{target.name} of a header_union: set a member of it")
+            fail(e.location, f"{target.name} of a header_union: set a member of it")
         if target.name != "isValid":
             self.expressions.writable(target.base, target.name)
         result = BOOL if target.name == "isValid" else VOID
@@ -209,16 +209,16 @@ class CallChecker:
     def _object_call(self, e: tree.Call, target: tree.Member, object_type: Object, scope: Scope) -> Type:
         if object_type.kind == "table":
             if target.name != "apply":
-                fail(target.where, f"a table has no method {target.name} (has: apply)")
+                fail(target.location, f"a table has no method {target.name} (has: apply)")
             self.finish(e, Callee("table", object_type.decl, "apply", target.base), [], VOID, scope)
-            return Applied(object_type.decl)
+            return ApplyResult(object_type.decl)
         if object_type.kind in ("control", "parser"):
             if target.name != "apply":
-                fail(target.where, f"a {object_type.kind} has no method {target.name} (has: apply)")
+                fail(target.location, f"a {object_type.kind} has no method {target.name} (has: apply)")
             if object_type.kind == "parser" and not self.context.in_parser:
-                fail(e.where, "a parser can be applied only in a parser")
+                fail(e.location, "a parser can be applied only in a parser")
             if object_type.kind == "control" and self.context.in_parser:
-                fail(e.where, "a control cannot be applied in a parser")
+                fail(e.location, "a control cannot be applied in a parser")
             # apply() may give constants to int parameters: the instance then has the type of that copy.
             object_type = self._with_numbers_inside(e, target.base, object_type, scope)
             return self.finish(
@@ -229,13 +229,11 @@ class CallChecker:
                 scope,
             )
         if object_type.kind != "extern":
-            fail(e.where, f"a {object_type.kind} has no methods")
+            fail(e.location, f"a {object_type.kind} has no methods")
         methods = [method for method in object_type.decl.methods if method.name == target.name]
         if not methods:
-            fail(
-                target.where,
-                f"extern {object_type} has no method {target.name} {known(m.name for m in object_type.decl.methods)}",
-            )
+            valid_names = known_names(method.name for method in object_type.decl.methods)
+            fail(target.location, f"extern {object_type} has no method {target.name} {valid_names}")
         callee = Callee("method", None, target.name, target.base)
         callee.bound = dict(zip(object_type.decl.type_params, object_type.args, strict=False))
         return self._resolve_overload(e, callee, methods, scope)
@@ -247,11 +245,12 @@ class CallChecker:
         if not numbers_of(declared_type.decl.params):
             return object_type
         if not isinstance(instance, tree.Instance):
-            unsupported(e.where, f"{object_type} as a constructor parameter, with its parameters of type int,")
+            raise_unsupported(e.location, f"{object_type} as a constructor parameter, with its parameters of type int,")
         numbered_type = Object(object_type.kind, self.with_numbers(declared_type.decl, e, scope))
         if id(instance) in self.types_before_numbers and object_type != numbered_type:
             fail(
-                e.where, f"{instance.name} is applied with other constants for its int parameters: declare a second one"
+                e.location,
+                f"{instance.name} is applied with other constants for its int parameters: declare a second one",
             )
         self.types_before_numbers[id(instance)] = declared_type
         instance.type = base.type = numbered_type
@@ -262,16 +261,16 @@ class CallChecker:
         matching = [candidate for candidate in methods if len(candidate.params) == len(e.args)]
         if not matching:
             counts = " or ".join(count(len(candidate.params), "argument") for candidate in methods)
-            fail(e.where, f"{callee.name} takes {counts}, not {len(e.args)}")
+            fail(e.location, f"{callee.name} takes {counts}, not {len(e.args)}")
         if callee.kind == "function" and callee.name == "verify" and not self.context.in_parser:
-            fail(e.where, "verify stands only in parsers: elsewhere, write if (...) { ... }")
+            fail(e.location, "verify stands only in parsers: elsewhere, write if (...) { ... }")
         method = matching[0]
         # P4 distinguishes overloads by their number of arguments: the first match is the only one.
         callee.decl = method
         if e.type_args:
             if len(e.type_args) != len(method.type_params):
                 type_count = count(len(method.type_params), "type argument")
-                fail(e.where, f"{callee.name} takes {type_count}, not {len(e.type_args)}")
+                fail(e.location, f"{callee.name} takes {type_count}, not {len(e.type_args)}")
             type_args = [self.types.resolve(type_arg, scope) for type_arg in e.type_args]
             callee.bound.update(
                 (name, type_arg)
@@ -292,9 +291,9 @@ class CallChecker:
     def _static_assert(e: tree.Call) -> None:
         check, *message = (arg.const for _, arg in e.callee.args)
         if check is None:
-            fail(e.where, "static_assert: the condition is not known at compile time")
+            fail(e.location, "static_assert: the condition is not known at compile time")
         if not check:
-            fail(e.where, f"static_assert failed{f': {message[0]}' if message else ''}")
+            fail(e.location, f"static_assert failed{f': {message[0]}' if message else ''}")
         e.const = True
 
     def parameters(self, params: list[tree.Param], scope: Scope) -> None:
@@ -306,7 +305,7 @@ class CallChecker:
         """Check the default values of parameters where these are declared."""
         for param in params:
             if param.default is not None and param.direction in ("out", "inout"):
-                fail(param.where, f"parameter {param.name} is `{param.direction}` and cannot have a default value")
+                fail(param.location, f"parameter {param.name} is `{param.direction}` and cannot have a default value")
             if param.default is not None:
                 param.default = self.expressions.value_for(
                     param.default, param.type, scope, f"default value of {param.name}"
@@ -314,19 +313,19 @@ class CallChecker:
 
     def finish(self, e: tree.Call, callee: Callee, params: list[tree.Param], result: Type, scope: Scope) -> Type:
         """Check the arguments; sets what is called, and returns `result`."""
-        self.arguments(callee, params, e.args, e.where, scope)
+        self.arguments(callee, params, e.args, e.location, scope)
         e.callee = callee
         return result
 
     def arguments(
-        self, callee: Callee, params: list[tree.Param], args: list[tree.Arg], where: Location, scope: Scope
+        self, callee: Callee, params: list[tree.Param], args: list[tree.Arg], location: Location, scope: Scope
     ) -> None:
         """Match arguments with parameters, by position or by name, and check each. Fills callee.args."""
-        pairs = pair(callee.name, params, args, where)
+        pairs = pair(callee.name, params, args, location)
         for param, arg in pairs:
             if isinstance(arg, tree.DontCare):
                 if param.direction != "out":
-                    fail(arg.where, f"argument {param.name} of {callee.name}: `_` stands only for an `out` argument")
+                    fail(arg.location, f"argument {param.name} of {callee.name}: `_` stands only for an `out` argument")
                 continue
             if arg is not param.default:
                 self.expressions.expr(arg, scope)
@@ -336,11 +335,11 @@ class CallChecker:
             description = f"argument {param.name} of {callee.name}"
             if isinstance(arg, tree.DontCare):
                 if isinstance(param_type, Variable):
-                    fail(arg.where, f"{description}: `_` needs the type in <...>")
+                    fail(arg.location, f"{description}: `_` needs the type in <...>")
                 arg.type = param_type
             elif param.direction in ("out", "inout"):
                 if arg.type != param_type and not isinstance(param_type, Variable):
-                    fail(arg.where, f"{description} of type {arg.type} where {param_type} is needed")
+                    fail(arg.location, f"{description} of type {arg.type} where {param_type} is needed")
                 self.expressions.writable(arg, description)
             elif not isinstance(param_type, Variable) and param_type != DONTCARE:
                 self.expressions.coerce(arg, param_type, description)
@@ -365,29 +364,29 @@ def no_table_in(arg: tree.Expr, param: tree.Param, action: str) -> None:
     for node in tree.walk(arg):
         if isinstance(node, tree.Call) and node.callee is not None and node.callee.kind == "table":
             description = f"argument {param.name} of action {action} applies table {node.callee.decl.name}"
-            fail(node.where, f"{description}: apply it before, and keep what it gives in a variable")
+            fail(node.location, f"{description}: apply it before, and keep what it gives in a variable")
 
 
 def pair(
-    name: str, params: list[tree.Param], args: list[tree.Arg], where: Location
+    name: str, params: list[tree.Param], args: list[tree.Arg], location: Location
 ) -> list[tuple[tree.Param, tree.Expr]]:
     """(parameter, argument) in the order of the parameters. Raises P4Error for too many, too few, unknown."""
     named_args = [arg for arg in args if arg.name is not None]
     if named_args and len(named_args) != len(args):
-        fail(where, f"{name}: name all arguments or none")
+        fail(location, f"{name}: name all arguments or none")
     if named_args:
         values = {arg.name: arg.value for arg in named_args}
         for index, arg in enumerate(named_args):
             if arg.name in {earlier.name for earlier in named_args[:index]}:
-                fail(arg.where, f"{name}: the argument {arg.name} is given twice")
+                fail(arg.location, f"{name}: the argument {arg.name} is given twice")
             if arg.name not in {p.name for p in params}:
-                fail(arg.where, f"{name} has no parameter {arg.name} {known(p.name for p in params)}")
+                fail(arg.location, f"{name} has no parameter {arg.name} {known_names(p.name for p in params)}")
     else:
         values = {p.name: a.value for p, a in zip(params, args, strict=False)}
     missing_names = [p.name for p in params if p.name not in values and p.default is None]
     if len(args) > len(params) or missing_names:
         listed = ", ".join(p.name for p in params) or "none"
-        fail(where, f"{name} takes {count(len(params), 'argument')} ({listed}), not {len(args)}")
+        fail(location, f"{name} takes {count(len(params), 'argument')} ({listed}), not {len(args)}")
     bindings = ((p, values.get(p.name, p.default)) for p in params)
     return [(param, value) for param, value in bindings if value is not None]
 
@@ -425,4 +424,8 @@ def is_data(p4_type: Type) -> bool:
         return all(is_data(part) for part in base.items)
     if isinstance(base, Stack):
         return not base.of_headers and is_data(base.element)
-    return isinstance(base, (Bits, Varbit)) or base == BOOL or (isinstance(base, EnumType) and base.under is not None)
+    return (
+        isinstance(base, (Bits, Varbit))
+        or base == BOOL
+        or (isinstance(base, EnumType) and base.underlying_type is not None)
+    )

@@ -46,7 +46,7 @@ class ConstructorChecker:
                     " or ".join(count(len(constructor), "argument") for constructor in object_type.decl.constructors)
                     or "nothing"
                 )
-                fail(node.where, f"the constructor of {object_type.decl.name} takes {counts}, not {len(args)}")
+                fail(node.location, f"the constructor of {object_type.decl.name} takes {counts}, not {len(args)}")
             params = choices[0]
             inner = Scope(self.context.top)
             for name in object_type.decl.type_params:
@@ -54,16 +54,16 @@ class ConstructorChecker:
             self.calls.parameters(params, inner)
             if len(object_type.args) != len(object_type.decl.type_params):
                 fail(
-                    node.where,
+                    node.location,
                     f"{object_type.decl.name} needs its type arguments, such as {object_type.decl.name}<bit<32>>(...)",
                 )
         else:
             params = object_type.decl.ctor
-        for param, arg in pair(object_type.decl.name, params, args, node.where):
+        for param, arg in pair(object_type.decl.name, params, args, node.location):
             if isinstance(arg, tree.Construct):
-                arg.type = self.types.resolve(arg.to, scope)
+                arg.type = self.types.resolve(arg.target_type, scope)
                 if not isinstance(arg.type, Object):
-                    fail(arg.where, f"{arg.type} has no constructor")
+                    fail(arg.location, f"{arg.type} has no constructor")
                 arg.type = self.construct(arg.type, arg.args, arg, scope)
             elif arg is not param.default:
                 self.expressions.expr(arg, scope)
@@ -71,7 +71,7 @@ class ConstructorChecker:
             if isinstance(arg.type, Object):
                 continue
             if value_key(arg) is None:
-                fail(arg.where, f"argument {param.name} of {object_type.decl.name} must be known at compile time")
+                fail(arg.location, f"argument {param.name} of {object_type.decl.name} must be known at compile time")
             values[param.name] = arg
         # The values are constants in the body: each set of values has a checked copy.
         template = self.copies.templates.get(id(object_type.decl))
@@ -79,8 +79,8 @@ class ConstructorChecker:
 
     def _construct_part(self, value: tree.Construct, scope: Scope) -> None:
         """A parser or control made for a package."""
-        part_type = scope.find(value.to.name) if isinstance(value.to, tree.NamedType) else None
+        part_type = scope.find(value.target_type.name) if isinstance(value.target_type, tree.NamedType) else None
         if isinstance(part_type, Object) and part_type.kind in ("parser", "control"):
-            resolved_type = self.types.resolve(value.to, scope)
+            resolved_type = self.types.resolve(value.target_type, scope)
             assert isinstance(resolved_type, Object)
             value.type = self.construct(resolved_type, value.args, value, scope)

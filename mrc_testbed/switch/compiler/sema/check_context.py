@@ -80,9 +80,9 @@ class CheckContext:
         self.failed: set[str] = set()
         """Names of declarations that were wrong."""
 
-    def warn(self, kind: str, where: Location, message: str) -> None:
+    def warn(self, kind: str, location: Location, message: str) -> None:
         """Note what a program may say and hardly means; `kind` as p4c names it."""
-        self.warnings.append(P4Warning(where, kind, message))
+        self.warnings.append(P4Warning(location, kind, message))
 
     def save_position(self) -> tuple[Any, bool, bool, tree.Function | None, int]:
         """Return the position of the checker, for restore_position()."""

@@ -54,7 +54,7 @@ class CopyMaker:
         out = [copy for (origin, _), copy in self.copies.items() if origin == id(node)]
         if id(node) in self.templates:
             out += [copy for copy, _ in self.templates[id(node)].copies.values()]
-        return [copied for copy in out for copied in self.checked(copy)] or [node]
+        return [checked_copy for copy in out for checked_copy in self.checked(copy)] or [node]
 
     def with_numbers(self, decl: Any, values: tuple[int, ...]) -> Any:
         """Return a checked copy with constants for parameters of type int; one for equal constants."""
@@ -65,10 +65,10 @@ class CopyMaker:
                 param for param, old_param in zip(copy.params, decl.params, strict=True) if old_param not in numbers
             ]
             for param, value in zip(numbers, values, strict=True):
-                literal = tree.Integer(param.where, value, None, False)
-                constant = tree.Const(param.where, [], param.name, param.type_node, literal)
+                literal = tree.Integer(param.location, value, None, False)
+                constant = tree.Const(param.location, [], param.name, param.type_node, literal)
                 constant.type = self.expressions.expr(literal, inner)
-                inner.names[param.name], inner.locations[param.name] = constant, param.where
+                inner.names[param.name], inner.locations[param.name] = constant, param.location
             if id(decl) in self.constructor_values:
                 self.constructor_values[id(copy)] = self.constructor_values[id(decl)]
             self.copies[key] = copy
@@ -82,7 +82,7 @@ class CopyMaker:
         for number in numbers_of(node.params):
             if number.direction:
                 fail(
-                    number.where,
+                    number.location,
                     f"parameter {number.name} of type int is `{number.direction}`: an int is known at compile time "
                     "and has no direction; give it a width, such as bit<32>",
                 )
@@ -149,8 +149,8 @@ class CopyMaker:
                     problems[index] = P4Error(problem.location, f"{problem.message} (in {copy.name} with {value_list})")
             template.copies[key] = copy, problems
         copy, problems = template.copies[key]
-        reported = set(map(str, self.context.problems))
-        self.context.problems += [problem for problem in problems if str(problem) not in reported]
+        reported_texts = set(map(str, self.context.problems))
+        self.context.problems += [problem for problem in problems if str(problem) not in reported_texts]
         return copy
 
     def _problems_of(self, node: Any, scope: Scope) -> list[P4Error]:

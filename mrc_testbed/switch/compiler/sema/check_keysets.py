@@ -29,7 +29,7 @@ class KeysetChecker:
         if len(keys) == 1 and isinstance(keys[0], tree.ListExpr) and not aggregates:  # { a, b } for (a, b)
             keys[:] = keys[0].items
         if len(keys) != len(kinds):
-            fail(keys[0].where, f"{description}: {count(len(keys), 'value')} for {count(len(kinds), 'key')}")
+            fail(keys[0].location, f"{description}: {count(len(keys), 'value')} for {count(len(kinds), 'key')}")
         for key, (key_type, _) in zip(keys, kinds, strict=False):
             # A `_` fits a key of any type.
             if isinstance(key, tree.DontCare):
@@ -41,14 +41,14 @@ class KeysetChecker:
             )
             # Two parts: a mask or a range, both defined on numbers only.
             if len(parts) == 2 and not isinstance(plain(key_type), Bits):
-                fail(key.where, f"{description}: masks and ranges need numbers, not {key_type}")
+                fail(key.location, f"{description}: masks and ranges need numbers, not {key_type}")
             for part in parts:
                 self.expressions.expr(part, scope)
                 self.expressions.coerce(part, plain(key_type) if len(parts) == 2 else key_type, description)
                 if part.const is None:
-                    fail(part.where, f"{description}: the value is not known at compile time")
+                    fail(part.location, f"{description}: the value is not known at compile time")
             if isinstance(key, tree.Range) and key.low.const > key.high.const:
-                fail(key.where, f"{description}: the range {key.low.const}..{key.high.const} is empty")
+                fail(key.location, f"{description}: the range {key.low.const}..{key.high.const} is empty")
 
     def _is_value_set(self, e: tree.Expr, kinds: list[tuple[Type, bool]], scope: Scope) -> bool:
         """A row of a select that is the name of a value_set: for all keys together."""
@@ -59,7 +59,7 @@ class KeysetChecker:
         fields = value_set_fields(value_set.element)
         if [plain(field) for field in fields] != [plain(key_type) for key_type, _ in kinds]:
             key_types = ", ".join(str(key_type) for key_type, _ in kinds)
-            fail(e.where, f"select: value_set {value_set.name} holds {value_set.element}, the keys are {key_types}")
+            fail(e.location, f"select: value_set {value_set.name} holds {value_set.element}, the keys are {key_types}")
         return True
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from mrc_testbed.switch.compiler.errors import fail, known, unsupported
+from mrc_testbed.switch.compiler.errors import fail, known_names, raise_unsupported
 from mrc_testbed.switch.compiler.frontend import tree
 from mrc_testbed.switch.compiler.sema.check_calls import CallChecker, Callee
 from mrc_testbed.switch.compiler.sema.check_context import CheckContext
@@ -19,7 +19,7 @@ from mrc_testbed.switch.compiler.sema.types import (
     INT,
     VOID,
     ActionRun,
-    Applied,
+    ApplyResult,
     Bits,
     EnumType,
     Object,
@@ -58,27 +58,27 @@ class StatementChecker:
         node.type = self.types.resolve(node.type_node, scope)
         node.value = self.expressions.value_for(node.value, node.type, scope, f"constant {node.name}")
         if value_key(node.value) is None:
-            fail(node.value.where, f"constant {node.name}: the value is not known at compile time")
+            fail(node.value.location, f"constant {node.name}: the value is not known at compile time")
         if node.name == "__v1model_version" and not _V1MODEL_VERSIONS[0] <= node.value.const <= _V1MODEL_VERSIONS[1]:
-            fail(node.where, "V1MODEL_VERSION must be {} to {}: v1model had no others".format(*_V1MODEL_VERSIONS))
-        scope.declare(node.name, node, node.where)
+            fail(node.location, "V1MODEL_VERSION must be {} to {}: v1model had no others".format(*_V1MODEL_VERSIONS))
+        scope.declare(node.name, node, node.location)
 
     def var(self, node: tree.Var, scope: Scope) -> None:
         """Check a variable, of a block or of a parser or control, and enter its name."""
         node.type = self.types.resolve(node.type_node, scope)
         if isinstance(node.type, Object):
-            fail(node.where, f"{node.name} cannot be a variable of type {node.type}")
+            fail(node.location, f"{node.name} cannot be a variable of type {node.type}")
         if node.type == INT:
-            fail(node.where, f"{node.name} cannot be a variable of type int: make it a `const`, or give it a width")
+            fail(node.location, f"{node.name} cannot be a variable of type int: make it a `const`, or give it a width")
         if node.value is not None:
             node.value = self.expressions.value_for(node.value, node.type, scope, f"initial value of {node.name}")
-        scope.declare(node.name, node, node.where)
+        scope.declare(node.name, node, node.location)
 
     def _block(self, node: tree.Block, scope: Scope) -> None:
         self.block(node, Scope(scope))
 
     def _instance(self, node: tree.Instance, _scope: Scope) -> None:
-        fail(node.where, f"{node.name}: declare instances before `apply`, not among the statements")
+        fail(node.location, f"{node.name}: declare instances before `apply`, not among the statements")
 
     def _empty(self, node: tree.Empty, scope: Scope) -> None:
         pass
@@ -86,19 +86,19 @@ class StatementChecker:
     def _exit(self, node: tree.Exit, _scope: Scope) -> None:
         if self.context.in_parser or self.context.in_function:
             fail(
-                node.where,
+                node.location,
                 f"{'a parser' if self.context.in_parser else 'a function'} cannot exit: only controls and actions can",
             )
 
     def _return(self, node: tree.Return, scope: Scope) -> None:
         function = self.context.in_function
         if self.context.in_parser:
-            fail(node.where, "return in a parser: a transition ends a state")
+            fail(node.location, "return in a parser: a transition ends a state")
         if node.value is not None and (function is None or function.type == VOID):
-            fail(node.where, "return with a value: only a function with a result returns one")
+            fail(node.location, "return with a value: only a function with a result returns one")
         if function is not None and function.type != VOID:
             if node.value is None:
-                fail(node.where, f"function {function.name} returns a {function.type}: return needs a value")
+                fail(node.location, f"function {function.name} returns a {function.type}: return needs a value")
             node.value = self.expressions.value_for(node.value, function.type, scope, f"result of {function.name}")
 
     def _assign(self, node: tree.Assign, scope: Scope) -> None:
@@ -110,16 +110,16 @@ class StatementChecker:
         self.expressions.expr(node.call, scope)
         if node.call.callee.kind in ("table", "control") and (self.context.in_action or self.context.in_function):
             caller = "an action" if self.context.in_action else "a function"
-            fail(node.where, f"{caller} cannot apply a {node.call.callee.kind}")
+            fail(node.location, f"{caller} cannot apply a {node.call.callee.kind}")
 
     def _direct_apply(self, node: tree.DirectApply, scope: Scope) -> None:
         """`C.apply(x)`: an instance of its own, made here; the call is kept in the node."""
-        object_type = self.types.resolve(node.of, scope)
+        object_type = self.types.resolve(node.object_type, scope)
         if not isinstance(object_type, Object) or object_type.kind not in ("control", "parser"):
-            fail(node.where, f"{object_type} cannot be applied: only parsers and controls can")
+            fail(node.location, f"{object_type} cannot be applied: only parsers and controls can")
         if object_type.decl.ctor:
-            fail(node.where, f"{object_type} needs constructor arguments: declare an instance of it and apply that")
-        call = tree.Call(node.where, tree.PathExpression(node.where, object_type.decl.name), [], node.args)
+            fail(node.location, f"{object_type} needs constructor arguments: declare an instance of it and apply that")
+        call = tree.Call(node.location, tree.PathExpression(node.location, object_type.decl.name), [], node.args)
         if numbers_of(object_type.decl.params):
             object_type = Object(object_type.kind, self.calls.with_numbers(object_type.decl, call, scope))
         # Equal types get numbered instances: the control plane needs different names.
@@ -128,15 +128,15 @@ class StatementChecker:
             isinstance(decl, tree.Instance) and decl.type.decl.name == object_type.decl.name for decl in implicit
         )
         name = object_type.decl.name + (f"_{earlier + 1}" if earlier else "")
-        instance = tree.Instance(node.where, [], name, node.of, [])
+        instance = tree.Instance(node.location, [], name, node.object_type, [])
         instance.type = object_type
         self.context.implicit.setdefault(id(self.context.owner), []).append(instance)
-        target = tree.PathExpression(node.where, object_type.decl.name)
+        target = tree.PathExpression(node.location, object_type.decl.name)
         target.decl, target.type = instance, object_type
-        call.target, node.call = tree.Member(node.where, target, "apply"), call
+        call.target, node.call = tree.Member(node.location, target, "apply"), call
         if (object_type.kind == "parser") != self.context.in_parser:
             fail(
-                node.where,
+                node.location,
                 f"a {object_type.kind} cannot be applied in a {'parser' if self.context.in_parser else 'control'}",
             )
         self.calls.finish(
@@ -150,12 +150,12 @@ class StatementChecker:
             condition_type = plain(node.condition.type)
             header = isinstance(condition_type, Record) and condition_type.kind == "header"
             hint = "isValid() tells whether it is there" if header else "compare with 0, say"
-            if isinstance(condition_type, Applied):
+            if isinstance(condition_type, ApplyResult):
                 hint = f"write {condition_type.table.name}.apply().hit, or .miss"
-            fail(node.condition.where, f"if needs bool, not {node.condition.type}: {hint}")
-        self.statement(node.then, Scope(scope))
-        if node.other is not None:
-            self.statement(node.other, Scope(scope))
+            fail(node.condition.location, f"if needs bool, not {node.condition.type}: {hint}")
+        self.statement(node.if_true, Scope(scope))
+        if node.if_false is not None:
+            self.statement(node.if_false, Scope(scope))
 
     def _for(self, node: tree.For, scope: Scope) -> None:
         inner = Scope(scope)
@@ -163,7 +163,7 @@ class StatementChecker:
             self.statement(statement, inner)
         self.expressions.expr(node.condition, inner)
         if node.condition.type != BOOL:
-            fail(node.condition.where, f"for needs bool, not {node.condition.type}: compare with 0, say")
+            fail(node.condition.location, f"for needs bool, not {node.condition.type}: compare with 0, say")
         self.context.loops += 1
         for update in (*node.updates, node.body):
             self.statement(update, Scope(inner))
@@ -173,9 +173,13 @@ class StatementChecker:
         inner = Scope(scope)
         element_type = self.types.resolve(node.variable.type_node, scope)
         low = node.low
-        if isinstance(low, tree.Cast) and isinstance(low.to, tree.NamedType) and low.to.name == "list":
-            if [self.types.resolve(arg, scope) for arg in low.to.args] != [element_type]:
-                fail(low.where, f"for over a list of {element_type} needs list<{element_type}>")
+        if (
+            isinstance(low, tree.Cast)
+            and isinstance(low.target_type, tree.NamedType)
+            and low.target_type.name == "list"
+        ):
+            if [self.types.resolve(arg, scope) for arg in low.target_type.args] != [element_type]:
+                fail(low.location, f"for over a list of {element_type} needs list<{element_type}>")
             node.low = low.operand
         first = self.expressions.expr(node.low, scope)
         if node.high is not None:
@@ -183,39 +187,42 @@ class StatementChecker:
             for expr in (node.low, node.high):
                 self.expressions.coerce(expr, element_type, "end of the range")
             if not isinstance(plain(element_type), Bits):
-                fail(node.where, f"for over a range needs numbers, not {element_type}")
+                fail(node.location, f"for over a range needs numbers, not {element_type}")
         elif isinstance(node.low, tree.ListExpr):
             for expr in node.low.items:
                 self.expressions.coerce(expr, element_type, "item of the list")
         elif not isinstance(first, Stack) or first.element != element_type:
-            fail(node.low.where, f"for goes over a range, a list or an array of {element_type}, not over {first}")
+            fail(node.low.location, f"for goes over a range, a list or an array of {element_type}, not over {first}")
         node.variable.type = element_type
-        inner.declare(node.variable.name, node.variable, node.variable.where)
+        inner.declare(node.variable.name, node.variable, node.variable.location)
         self.context.loops += 1
         self.statement(node.body, Scope(inner))
         self.context.loops -= 1
 
     def _break(self, node: tree.Break, _scope: Scope) -> None:
         if not self.context.loops:
-            fail(node.where, "break outside a loop")
+            fail(node.location, "break outside a loop")
 
     def _continue(self, node: tree.Continue, _scope: Scope) -> None:
         if not self.context.loops:
-            fail(node.where, "continue outside a loop")
+            fail(node.location, "continue outside a loop")
 
     def _switch(self, node: tree.SwitchStatement, scope: Scope) -> None:
         if self.context.in_action:
-            unsupported(node.where, "a switch in an action", "nor by p4c for BMv2: write if ... else")
+            raise_unsupported(node.location, "a switch in an action", "nor by p4c for BMv2: write if ... else")
         value_type = self.expressions.expr(node.value, scope)
         labels: set[Any] = set()
         if not isinstance(value_type, ActionRun) and not is_value(value_type):
-            fail(node.value.where, f"switch on a {value_type}: action_run, numbers, bool, enums and errors have labels")
+            fail(
+                node.value.location,
+                f"switch on a {value_type}: action_run, numbers, bool, enums and errors have labels",
+            )
         for case in node.cases:
             key = self._label(case, value_type, scope)
             if isinstance(case.label, tree.DontCare) and case is not node.cases[-1]:
-                fail(case.where, "switch: default stands last")
+                fail(case.location, "switch: default stands last")
             if key in labels:
-                fail(case.where, "switch: this label stands twice")
+                fail(case.location, "switch: this label stands twice")
             labels.add(key)
             if case.body is not None:
                 self.block(case.body, Scope(scope))
@@ -228,15 +235,18 @@ class StatementChecker:
             names = [action.name for action in value_type.table.actions]
             if not isinstance(case.label, tree.PathExpression) or case.label.name not in names:
                 label_name = case.label.name if isinstance(case.label, tree.PathExpression) else "this"
-                fail(case.where, f"switch: {label_name} is no action of table {value_type.table.name} {known(names)}")
+                fail(
+                    case.location,
+                    f"switch: {label_name} is no action of table {value_type.table.name} {known_names(names)}",
+                )
             return case.label.name
         self.expressions.expr(case.label, scope)
         self.expressions.coerce(case.label, value_type, "label of switch")
         if case.label.const is None:
-            fail(case.where, "switch: a label must be known at compile time")
+            fail(case.location, "switch: a label must be known at compile time")
         return (
             value_type.values[case.label.const]
-            if isinstance(value_type, EnumType) and value_type.under
+            if isinstance(value_type, EnumType) and value_type.underlying_type
             else case.label.const
         )
 

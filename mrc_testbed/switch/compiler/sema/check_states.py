@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mrc_testbed.switch.compiler.errors import fail, known
+from mrc_testbed.switch.compiler.errors import fail, known_names
 from mrc_testbed.switch.compiler.frontend import tree
 from mrc_testbed.switch.compiler.sema.check_context import CheckContext
 from mrc_testbed.switch.compiler.sema.check_expr import ExpressionChecker
@@ -33,7 +33,7 @@ class StateChecker:
             return
         for target in [transition] if transition.state else transition.cases:
             if target.state not in names:
-                fail(target.where, f"no state {target.state} {known(names)}")
+                fail(target.location, f"no state {target.state} {known_names(names)}")
         for key in transition.keys:
             self.expressions.expr(key, inner)
         self._spread_select(transition, inner)
@@ -50,7 +50,7 @@ class StateChecker:
             keys += parts
         for key in keys:
             if not is_value(key.type):
-                fail(key.where, f"select on a {key.type}: only numbers, bool, enums and errors can be selected on")
+                fail(key.location, f"select on a {key.type}: only numbers, bool, enums and errors can be selected on")
         for case in node.cases:
             if len(case.keys) == len(counts):
                 case.keys = _spread_label(case.keys, counts)
@@ -65,10 +65,10 @@ class StateChecker:
             and base.kind == "struct"
             and isinstance(e, (tree.PathExpression, tree.Member, tree.Index))
         ):
-            parts = [tree.Member(e.where, e, name) for name in base.fields]
+            parts = [tree.Member(e.location, e, name) for name in base.fields]
         elif isinstance(base, Tuple) and isinstance(e, (tree.PathExpression, tree.Member, tree.Index)):
-            numbers = (tree.Integer(e.where, index, None, False) for index in range(len(base.items)))
-            parts = [tree.Index(e.where, e, number) for number in numbers]
+            numbers = (tree.Integer(e.location, index, None, False) for index in range(len(base.items)))
+            parts = [tree.Index(e.location, e, number) for number in numbers]
         else:
             return [e]
         for part in parts:
@@ -89,5 +89,5 @@ def _spread_label(keys: list[tree.Expr], counts: list[int]) -> list[tree.Expr]:
 
 def _items_of(e: tree.Expr) -> list[tree.Expr]:
     if isinstance(e, tree.ListExpr):
-        return [item for nested in e.items for item in _items_of(nested)]
+        return [item for inner in e.items for item in _items_of(inner)]
     return [e]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from mrc_testbed.switch.compiler.errors import count, fail, unsupported
+from mrc_testbed.switch.compiler.errors import count, fail, raise_unsupported
 from mrc_testbed.switch.compiler.frontend import tree
 from mrc_testbed.switch.compiler.sema.check_context import CheckContext
-from mrc_testbed.switch.compiler.sema.scope import MAX_BITS, Scope, undeclared
+from mrc_testbed.switch.compiler.sema.scope import MAX_BITS, Scope, fail_undeclared
 from mrc_testbed.switch.compiler.sema.types import (
     BOOL,
     DONTCARE,
@@ -55,12 +55,12 @@ class TypeResolver:
                 ERROR,
             ):
                 fail(
-                    node.where,
+                    node.location,
                     f"an array of {element}: headers, structs, tuples, numbers, bool, enums and errors can be",
                 )
             size = self.context.expressions.constant(node.size, scope)
             if size < 1:
-                fail(node.where, f"an array of {size} elements: it has at least one")
+                fail(node.location, f"an array of {size} elements: it has at least one")
             return Stack(element, size)
         if isinstance(node, tree.TupleType):
             return Tuple(tuple(self.resolve(arg, scope) for arg in node.args))
@@ -83,28 +83,28 @@ class TypeResolver:
         width = self.context.expressions.constant(node.size, scope)
         low = 1 if node.name == "int" else 0
         if not low <= width <= MAX_BITS:
-            fail(node.where, f"{node.name}<{width}>: the width must be {low} to {MAX_BITS}")
+            fail(node.location, f"{node.name}<{width}>: the width must be {low} to {MAX_BITS}")
         return Varbit(width) if node.name == "varbit" else Bits(width, node.name == "int")
 
     def _named_type(self, node: tree.NamedType, scope: Scope) -> Type:
         declaration = scope.find(node.name)
         if declaration is None and node.name == "list":
-            unsupported(node.where, "list<T> here", "`for (T x in (list<T>){ ... })` is")
+            raise_unsupported(node.location, "list<T> here", "`for (T x in (list<T>){ ... })` is")
         if declaration is None:
-            undeclared(node.where, node.name, scope, "type")
+            fail_undeclared(node.location, node.name, scope, "type")
         if not isinstance(declaration, _TYPES):
-            fail(node.where, f"{node.name} is not a type")
+            fail(node.location, f"{node.name} is not a type")
         args = tuple(self.resolve(arg, scope) for arg in node.args)
         if isinstance(declaration, Object):
             arg_count = len(declaration.decl.type_params)
             if args and len(args) != arg_count:
-                fail(node.where, f"{node.name} takes {count(arg_count, 'type argument')}, not {len(args)}")
+                fail(node.location, f"{node.name} takes {count(arg_count, 'type argument')}, not {len(args)}")
             return self.context.copies.specialise(declaration, args) if args else declaration
         if isinstance(declaration, Record) and declaration.decl.type_params:
             arg_count = len(declaration.decl.type_params)
             if len(args) != arg_count:
-                fail(node.where, f"{node.name} takes {count(arg_count, 'type argument')}, not {len(args)}")
+                fail(node.location, f"{node.name} takes {count(arg_count, 'type argument')}, not {len(args)}")
             return self._record(declaration, args, scope)
         if args:
-            fail(node.where, f"{node.name} takes no type arguments")
+            fail(node.location, f"{node.name} takes no type arguments")
         return declaration

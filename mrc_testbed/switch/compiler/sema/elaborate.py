@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mrc_testbed.switch.compiler.backend.code import c_word
-from mrc_testbed.switch.compiler.errors import NOWHERE, Location, P4Error, P4Warning, fail, unsupported
+from mrc_testbed.switch.compiler.errors import NOWHERE, Location, P4Error, P4Warning, fail, raise_unsupported
 from mrc_testbed.switch.compiler.frontend import tree
 from mrc_testbed.switch.compiler.frontend.tree import walk
 from mrc_testbed.switch.compiler.sema.check_calls import pair
@@ -97,7 +97,7 @@ class TableInstance:
             else:
                 out.append(out[-1] - step if largest else out[-1] + step)
             if out[-1] < 0:
-                fail(entry.action.where, f"table {self.name}: the priority of this entry would be {out[-1]}")
+                fail(entry.action.location, f"table {self.name}: the priority of this entry would be {out[-1]}")
         out = out if largest else [max(out) + 1 - priority for priority in out]
         return [priority + 1 for priority in out] if 0 in out else out  # 0 is no priority for P4Runtime
 
@@ -113,7 +113,7 @@ class TableInstance:
             if note is not None:
                 value = note.number()
                 if value is None or value < 1:
-                    fail(note.where, "@priority needs one number, 1 or more")
+                    fail(note.location, "@priority needs one number, 1 or more")
                 number = value
             out.append(number)
         return [max(out) + 1 - priority for priority in out]
@@ -150,7 +150,7 @@ class DigestInstance:
 
     name: str
     type: Type
-    where: Location
+    location: Location
 
 
 @dataclass(eq=False, repr=False)
@@ -190,7 +190,7 @@ def plane_name(decl: tree.Decl, prefix: str) -> str:
     if note:
         note_name = note.string()
         if not note_name:
-            fail(note.where, "@name needs one string")
+            fail(note.location, "@name needs one string")
         name = note_name
     if name.startswith("."):
         return name[1:]
@@ -222,11 +222,11 @@ class _Elaborator:
     ) -> ElaboratedProgram:
         main = self.top.names.get("main")
         if not isinstance(main, tree.Instance):
-            location = nodes[-1].where if nodes else NOWHERE
+            location = nodes[-1].location if nodes else NOWHERE
             end = Location(location.file, location.line)
             raise P4Error(end, "the program has no `main`: end it with V1Switch(...) main;")
         if main.type.decl.name != "V1Switch":
-            unsupported(main.where, f"the package {main.type.decl.name}", "only v1model's V1Switch is")
+            raise_unsupported(main.location, f"the package {main.type.decl.name}", "only v1model's V1Switch is")
         parts = self._parts(main)
         for node in nodes:
             if isinstance(node, tree.Instance) and node is not main:
@@ -293,20 +293,20 @@ class _Elaborator:
         args = main.args
         args_by_name = {a.name or p: a for p, a in zip(_PACKAGE, args, strict=False)}
         if set(args_by_name) != set(_PACKAGE) or len(args) != len(_PACKAGE):
-            fail(main.where, f"V1Switch takes {len(_PACKAGE)} arguments ({', '.join(_PACKAGE)}), not {len(args)}")
+            fail(main.location, f"V1Switch takes {len(_PACKAGE)} arguments ({', '.join(_PACKAGE)}), not {len(args)}")
         out = {}
         for name, arg in args_by_name.items():
             kind = "parser" if name == "p" else "control"
             value = arg.value
-            part_type = self.top.find(value.to.name) if isinstance(value, tree.Construct) else None
+            part_type = self.top.find(value.target_type.name) if isinstance(value, tree.Construct) else None
             if not isinstance(part_type, Object) or part_type.kind != kind or not isinstance(value, tree.Construct):
-                fail(arg.where, f"argument {name} of V1Switch must be a {kind}, made in place: Name(){_ORDER}")
+                fail(arg.location, f"argument {name} of V1Switch must be a {kind}, made in place: Name(){_ORDER}")
             decl = value.type.decl if isinstance(value.type, Object) else part_type.decl
             body = decl.states if kind == "parser" else decl.body
             if body is None:
-                fail(arg.where, f"{decl.name} is only declared, it has no body")
+                fail(arg.location, f"{decl.name} is only declared, it has no body")
             out[name] = decl
-        self._signatures(out, {name: arg.where for name, arg in args_by_name.items()})
+        self._signatures(out, {name: arg.location for name, arg in args_by_name.items()})
         return out
 
     @staticmethod
@@ -335,16 +335,18 @@ class _Elaborator:
                         fail(locations[name], f"{problem}{_ORDER}")
                     continue
                 if isinstance(param.type, Object):
-                    expected = "the headers" if kind == "H" else "the metadata"
+                    contents = "the headers" if kind == "H" else "the metadata"
                     fail(
-                        locations[name], f"{decl.name}: {param.name} is a {param.type} where {expected} belong{_ORDER}"
+                        locations[name], f"{decl.name}: {param.name} is a {param.type} where {contents} belong{_ORDER}"
                     )
                 if kind == "S" and str(param.type) != "standard_metadata_t":
-                    fail(param.where, f"{decl.name}: parameter {param.name} must be a standard_metadata_t")
+                    fail(param.location, f"{decl.name}: parameter {param.name} must be a standard_metadata_t")
                 if param.direction != direction:
-                    fail(param.where, f"{decl.name}: parameter {param.name} must be `{direction}`")
+                    fail(param.location, f"{decl.name}: parameter {param.name} must be `{direction}`")
                 if first.setdefault(kind, param.type) != param.type:
-                    fail(param.where, f"{decl.name}: {param.name} is a {param.type}, but the parser has {first[kind]}")
+                    fail(
+                        param.location, f"{decl.name}: {param.name} is a {param.type}, but the parser has {first[kind]}"
+                    )
 
     # ---- instances
 
@@ -361,7 +363,7 @@ class _Elaborator:
             elif isinstance(local, tree.ValueSet):
                 value_set = ValueSetInstance(plane_name(local, name), local, local.size.const, len(self.value_sets))
                 if not 0 < value_set.size <= _MAX_SIZE:
-                    fail(local.where, f"{value_set.name}: size {value_set.size}: must be 1 to {_MAX_SIZE}")
+                    fail(local.location, f"{value_set.name}: size {value_set.size}: must be 1 to {_MAX_SIZE}")
                 self.value_sets.append(value_set)
                 out.members[id(local)] = value_set
         return out
@@ -372,9 +374,9 @@ class _Elaborator:
         An argument may be a parameter of the constructor of `outer`, the instance around it. Values are in the
         declaration itself (check.py: Template).
         """
-        for param, value in pair(out.decl.name, out.decl.ctor, args, out.decl.where):
+        for param, value in pair(out.decl.name, out.decl.ctor, args, out.decl.location):
             if isinstance(value, tree.Construct) and isinstance(value.type, Object):
-                instance = tree.Instance(value.where, [], param.name, value.to, value.args)
+                instance = tree.Instance(value.location, [], param.name, value.target_type, value.args)
                 instance.type = value.type
                 out.members[id(param)] = self._instance(instance, out.name, outer)
             elif isinstance(param.type, Object):
@@ -415,17 +417,17 @@ class _Elaborator:
         if object_type.kind == "parser":
             return self._parser(object_type.decl, name, node.args, outer)
         if object_type.kind == "package":
-            unsupported(node.where, "a second package")
+            raise_unsupported(node.location, "a second package")
         if object_type.decl.name not in EXTERNS:
-            unsupported(node.where, f"the extern {object_type.decl.name}")
+            raise_unsupported(node.location, f"the extern {object_type.decl.name}")
         params = next(
             constructor for constructor in object_type.decl.constructors if len(constructor) == len(node.args)
         )
         args = {}
-        for param, value in pair(object_type.decl.name, params, node.args, node.where):
+        for param, value in pair(object_type.decl.name, params, node.args, node.location):
             args[param.name] = value.const
             if param.name == "size" and not 0 < args["size"] <= _MAX_SIZE:
-                fail(value.where, f"{name}: size {args['size']}: must be 1 to {_MAX_SIZE}")
+                fail(value.location, f"{name}: size {args['size']}: must be 1 to {_MAX_SIZE}")
         instance = ExternInstance(name, object_type.decl.name, node, args)
         self._check_register(instance)
         self.externs.append(instance)
@@ -433,11 +435,11 @@ class _Elaborator:
 
     @staticmethod
     def _check_register(instance: ExternInstance) -> None:
-        location = instance.decl.where
+        location = instance.decl.location
         if instance.kind == "register":
             cell = plain(instance.cell)
             if not is_scalar(cell) or (isinstance(cell, Bits) and not 0 < cell.width <= 128):
-                unsupported(location, f"a register of {instance.cell}", "bit<1> to bit<128> is")
+                raise_unsupported(location, f"a register of {instance.cell}", "bit<1> to bit<128> is")
 
     def _table(self, table: TableInstance) -> None:
         decl = table.decl
@@ -450,19 +452,19 @@ class _Elaborator:
             # p4c adds NoAction, for defaults only, to a table without it and without a default action.
             no_action = self.top.find("NoAction")
             if isinstance(no_action, tree.Action):
-                note = tree.Annotation(decl.where, "defaultonly", None, "")
-                decl.actions.append(tree.ActionRef(decl.where, [note], "NoAction", None, False, no_action))
+                note = tree.Annotation(decl.location, "defaultonly", None, "")
+                decl.actions.append(tree.ActionRef(decl.location, [note], "NoAction", None, False, no_action))
                 table.actions.append(self._action_of(no_action, table.control))
         for name in ("implementation", "counters", "meters"):
             if name in decl.properties:
                 path = decl.properties[name].value
                 if not isinstance(path, tree.PathExpression):
-                    fail(decl.where, f"table {decl.name}: `{name}` must name an instance")
+                    fail(decl.location, f"table {decl.name}: `{name}` must name an instance")
                 extern = table.control.members.get(id(path.decl)) or self.shared_instances.get(id(path.decl))
                 assert isinstance(extern, ExternInstance)
                 extern.tables.append(table)
                 if name != "implementation" and len(extern.tables) > 1:
-                    fail(decl.where, f"{extern.kind} {extern.name} belongs to one table, not to two")
+                    fail(decl.location, f"{extern.kind} {extern.name} belongs to one table, not to two")
                 if name == "counters":
                     table.direct_counter = extern
                 elif name == "meters":
@@ -504,9 +506,9 @@ class _Elaborator:
             first = names.setdefault(f"{type(instance).__name__} {instance.name}", instance)
             if first is not instance:
                 fail(
-                    instance.decl.where,
+                    instance.decl.location,
                     f"the control plane has two things called {instance.name}: give one another @name (the other is at "
-                    f"{first.decl.where})",
+                    f"{first.decl.location})",
                 )
 
 
@@ -522,5 +524,5 @@ def _digests(nodes: list[tree.Node]) -> list[DigestInstance]:
         assert data_type is not None
         unnamed_count = sum(not isinstance(digest.type, Record) for digest in out)
         name = plane_name(data_type.decl, "") if isinstance(data_type, Record) else f"digest_{unnamed_count}"
-        out.append(DigestInstance(name, data_type, call.where))
+        out.append(DigestInstance(name, data_type, call.location))
     return out

@@ -28,7 +28,7 @@ _INTEGER = {
 _LONGEST_SHIFT = 4096
 
 
-def fold_binary(op: str, lhs: Any, rhs: Any, types: tuple[Type, Type, Type], where: Location) -> Any:
+def fold_binary(op: str, lhs: Any, rhs: Any, types: tuple[Type, Type, Type], location: Location) -> Any:
     """Value of `left op right`; `types` are those of left, right and the result."""
     if op in _COMPARE:
         return _COMPARE[op](lhs, rhs)
@@ -37,11 +37,11 @@ def fold_binary(op: str, lhs: Any, rhs: Any, types: tuple[Type, Type, Type], whe
         value = _INTEGER[op](lhs, rhs)
     elif op in ("/", "%"):
         if rhs == 0 or lhs < 0 or rhs < 0:
-            fail(where, f"{lhs} {op} {rhs}: division needs a dividend of at least 0 and a divisor above 0")
+            fail(location, f"{lhs} {op} {rhs}: division needs a dividend of at least 0 and a divisor above 0")
         value = lhs // rhs if op == "/" else lhs % rhs
     elif op in ("<<", ">>"):
         if rhs < 0 or (op == "<<" and rhs > _LONGEST_SHIFT and not isinstance(result_type, Bits)):
-            fail(where, f"a shift by {rhs}: 0 to {_LONGEST_SHIFT} bits can be shifted")
+            fail(location, f"a shift by {rhs}: 0 to {_LONGEST_SHIFT} bits can be shifted")
         shift = min(rhs, _LONGEST_SHIFT)
         value = lhs << shift if op == "<<" else lhs >> shift
     elif op == "++":

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
-from mrc_testbed.switch.compiler.errors import Location, fail, known
+from mrc_testbed.switch.compiler.errors import Location, fail, known_names
 from mrc_testbed.switch.compiler.frontend import tree
 from mrc_testbed.switch.compiler.frontend.preprocess import INCLUDE_DIR
 from mrc_testbed.switch.compiler.sema.types import (
@@ -33,15 +33,15 @@ class Scope:
         self.open: list[str] = []
         """Names of the declarations that are being checked now."""
 
-    def declare(self, name: str, declaration: Any, where: Location) -> None:
+    def declare(self, name: str, declaration: Any, location: Location) -> None:
         """Add a name. Raises P4Error when this block has it; a type may hide functions of its name."""
         hides = isinstance(declaration, Object) and isinstance(self.names.get(name), list)
         if name in self.names and not hides:
-            fail(where, f"{name} is already declared at {self.locations[name]}")
+            fail(location, f"{name} is already declared at {self.locations[name]}")
         outer = self.parent.find(name) if self.parent and not isinstance(declaration, tree.Param) else None
         if isinstance(outer, tree.Param):
-            fail(where, f"{name} hides the parameter {name} at {outer.where}: give it another name")
-        self.names[name], self.locations[name] = declaration, where
+            fail(location, f"{name} hides the parameter {name} at {outer.location}: give it another name")
+        self.names[name], self.locations[name] = declaration, location
 
     def find(self, name: str) -> Any:
         """Return the declaration or type of a name, innermost scope first; None for an unknown name."""
@@ -67,27 +67,27 @@ class Scope:
 
 def locations_of(nodes: list[Any]) -> dict[str, Location]:
     """Return the locations of the names that a block declares."""
-    return {node.name: node.where for node in nodes if isinstance(node, tree.Decl)}
+    return {node.name: node.location for node in nodes if isinstance(node, tree.Decl)}
 
 
-def undeclared(where: Location, name: str, scope: Scope, kind: str = "") -> None:
+def fail_undeclared(location: Location, name: str, scope: Scope, kind: str = "") -> None:
     """Raise P4Error for a name that stands for nothing, with the nearest ones that do."""
     ancestor: Scope | None = scope
     while ancestor:
         if name in ancestor.open:
-            fail(where, f"{name} cannot be used inside its own declaration: P4 has no recursion")
+            fail(location, f"{name} cannot be used inside its own declaration: P4 has no recursion")
         if name in ancestor.later:
             fail(
-                where,
+                location,
                 f"{name} is not declared yet: it is declared below, at {ancestor.later[name]}; move it above its use",
             )
         ancestor = ancestor.parent
     home = include_of(name)
     if home:
-        fail(where, f"{kind + ' ' if kind else ''}{name} is not declared: it is in {home}, write #include <{home}>")
+        fail(location, f"{kind + ' ' if kind else ''}{name} is not declared: it is in {home}, write #include <{home}>")
     near = difflib.get_close_matches(name, set(scope.all_names()), 3)
     hint = f" (did you mean {' or '.join(near)}?)" if near else ""
-    fail(where, f"{kind + ' ' if kind else ''}{name} is not declared{hint}")
+    fail(location, f"{kind + ' ' if kind else ''}{name} is not declared{hint}")
 
 
 @cache
@@ -109,13 +109,13 @@ def include_of(name: str) -> str | None:
 
 def field_location(record: Record, name: str) -> Location:
     """Return the location of a field's declaration."""
-    location: Location = next(field.where for field in record.decl.fields if field.name == name)
+    location: Location = next(field.location for field in record.decl.fields if field.name == name)
     return location
 
 
-def member_type(record: Record, name: str, where: Location) -> Type:
+def member_type(record: Record, name: str, location: Location) -> Type:
     """Type of a field. Raises P4Error listing the fields."""
     if name not in record.fields:
         method_hint = f": {name} is a method, write {name}()" if name in ("isValid", "setValid", "setInvalid") else ""
-        fail(where, f"{record.kind} {record} has no field {name} {known(record.fields)}{method_hint}")
+        fail(location, f"{record.kind} {record} has no field {name} {known_names(record.fields)}{method_hint}")
     return record.fields[name]

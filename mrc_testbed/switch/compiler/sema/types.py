@@ -56,11 +56,11 @@ class Varbit:
 
 
 MAX_BITS = 128
-"""Widest number that fits one C integer; longer ones are structs of bytes (Wide)."""
+"""Widest number that fits one C integer; longer ones are structs of bytes (WideBits)."""
 
 
 @dataclass(frozen=True, slots=True)
-class Wide:
+class WideBits:
     """A number of more than MAX_BITS bits."""
 
     width: int
@@ -116,11 +116,11 @@ class Tuple:
 
 @dataclass(eq=False, slots=True)
 class EnumType:
-    """`under` is the type of a serializable enum, whose members then have `values`; else None."""
+    """`underlying_type` is the type of a serializable enum, whose members then have `values`; else None."""
 
     name: str
     members: list[str]
-    under: Bits | None = None
+    underlying_type: Bits | None = None
     values: dict[str, int] = field(default_factory=dict)
 
     def __str__(self) -> str:
@@ -128,7 +128,7 @@ class EnumType:
 
     def number(self, member: str) -> int:
         """Return the number that the backend stores for a member."""
-        return self.values[member] if self.under else self.members.index(member)
+        return self.values[member] if self.underlying_type else self.members.index(member)
 
 
 @dataclass(eq=False, slots=True)
@@ -136,7 +136,7 @@ class NewType:
     """`type bit<9> port_t`: a type of its own with the values of another."""
 
     name: str
-    under: Type
+    underlying_type: Type
     decl: Any = None
 
     def __str__(self) -> str:
@@ -168,12 +168,12 @@ class Object:
     def __hash__(self) -> int:
         return hash((self.kind, id(self.decl), self.args))
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Object) and self.decl is other.decl and self.args == other.args
+    def __eq__(self, value: object) -> bool:
+        return isinstance(value, Object) and self.decl is value.decl and self.args == value.args
 
 
 @dataclass(frozen=True, slots=True)
-class Applied:
+class ApplyResult:
     """Type of `table.apply()`, with the members hit, miss and action_run."""
 
     table: Any
@@ -198,16 +198,18 @@ class ActionRun:
         return id(self.table)
 
 
-Type = Bits | Simple | Varbit | Record | Stack | Tuple | EnumType | NewType | Variable | Object | Applied | ActionRun
+Type = (
+    Bits | Simple | Varbit | Record | Stack | Tuple | EnumType | NewType | Variable | Object | ApplyResult | ActionRun
+)
 
 
 def plain(p4_type: Type) -> Type:
     """Return the type whose values `p4_type` has: looks through `type` and serializable enums."""
     while True:
         if isinstance(p4_type, NewType):
-            p4_type = p4_type.under
-        elif isinstance(p4_type, EnumType) and p4_type.under:
-            return p4_type.under
+            p4_type = p4_type.underlying_type
+        elif isinstance(p4_type, EnumType) and p4_type.underlying_type:
+            return p4_type.underlying_type
         else:
             return p4_type
 
@@ -220,17 +222,17 @@ def number(p4_type: Type) -> Bits:
 
 
 def form(p4_type: Type) -> Any:
-    """Return the plain type as the backend has it: a tuple as a struct f0, f1, ..., a long number as Wide."""
+    """Return the plain type as the backend has it: a tuple as a struct f0, f1, ..., a long number as WideBits."""
     base = plain(p4_type)
     if isinstance(base, Bits) and base.width > MAX_BITS:
-        return Wide(base.width, base.signed)
+        return WideBits(base.width, base.signed)
     return _tuple_record(base) if isinstance(base, Tuple) else base
 
 
 @cache
 def _tuple_record(tuple_type: Tuple) -> Record:
     name = f"tuple_{_tuple_record.cache_info().misses}"
-    decl = SimpleNamespace(where=NOWHERE, fields=[], annotation=lambda _: None)
+    decl = SimpleNamespace(location=NOWHERE, fields=[], annotation=lambda _: None)
     return Record(name, "struct", {f"f{index}": item_type for index, item_type in enumerate(tuple_type.items)}, decl)
 
 

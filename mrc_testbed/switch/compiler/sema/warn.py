@@ -55,19 +55,19 @@ class Names:
     """Warnings about names, of a program as parsed."""
 
     def __init__(self) -> None:
-        self.found: list[P4Warning] = []
+        self.warnings: list[P4Warning] = []
         self.scopes: list[dict[str, _Name]] = [{}]
 
     def program(self, nodes: list[tree.Node]) -> list[P4Warning]:
         for node in nodes:
-            if not _is_built_in(node.where):
+            if not _is_built_in(node.location):
                 self.visit(node)
         self._leave()
-        return self.found
+        return self.warnings
 
     def warn(self, kind: str, decl: Any, message: str) -> None:
         if not _silent(decl, kind):
-            self.found.append(P4Warning(decl.where, kind, message))
+            self.warnings.append(P4Warning(decl.location, kind, message))
 
     # ---- scopes
 
@@ -86,7 +86,7 @@ class Names:
     def _declare(self, node: Any, description: str) -> None:
         outer = self._find(node.name)
         if outer and node.name not in self.scopes[-1]:
-            self.warn("shadow", node, f"{node.name} hides the {node.name} at {outer.node.where}")
+            self.warn("shadow", node, f"{node.name} hides the {node.name} at {outer.node.location}")
         if outer and description == "function":  # another one of its name
             return
         self.scopes[-1][node.name] = _Name(node, description)
@@ -237,9 +237,9 @@ class Names:
     """Nodes that use names, declare them or have a scope; of all others the parts are looked at."""
 
 
-def _is_built_in(where: Location) -> bool:
+def _is_built_in(location: Location) -> bool:
     """Return whether a location is in core.p4 or v1model.p4."""
-    return INCLUDE_DIR in FilePath(where.file).parents
+    return INCLUDE_DIR in FilePath(location.file).parents
 
 
 def takes_all(case: tree.SelectCase) -> bool:
@@ -274,8 +274,8 @@ class Values:
     """
 
     def __init__(self) -> None:
-        self.found: list[P4Warning] = []
-        self.tracked: dict[int, Any] = {}
+        self.warnings: list[P4Warning] = []
+        self.tracked_decls: dict[int, Any] = {}
         """Variables and `out` parameters declared without a value."""
         self.outs: list[tree.Param] = []
 
@@ -295,18 +295,18 @@ class Values:
                 for state in node.states:
                     self._statements(state.body, set())
                 self._unwritten(node)
-        return self.found
+        return self.warnings
 
     def _routine(self, node: Any) -> None:
         self.outs = [param for param in node.params if param.direction == "out" and param.type and is_value(param.type)]
-        self.tracked.update((id(out), out) for out in self.outs)
+        self.tracked_decls.update((id(out), out) for out in self.outs)
         self._ends(self._statement(node.body, set()))
 
     def _ends(self, have: set[int] | None) -> None:
         for out in self.outs:
             if have is not None and id(out) not in have and not _silent(out, "uninitialized-out-param"):
                 message = f"out parameter {out.name} may end without a value: it is 0 then here, anything elsewhere"
-                self.found.append(P4Warning(out.where, "uninitialized-out-param", message))
+                self.warnings.append(P4Warning(out.location, "uninitialized-out-param", message))
 
     def _unwritten(self, node: Any) -> None:
         """Variables of a control or parser, which actions and states share: nothing at all gives them a value."""
@@ -316,25 +316,25 @@ class Values:
             if isinstance(local, tree.Var) and local.value is None and local.type
         }
         assigned_ids = set()
-        for walked in tree.walk([node.locals, getattr(node, "body", None) or getattr(node, "states", None)]):
-            if isinstance(walked, tree.Assign):
-                assigned_ids.add(_root(walked.target))
-            elif isinstance(walked, tree.Call) and walked.callee is not None:
+        for element in tree.walk([node.locals, getattr(node, "body", None) or getattr(node, "states", None)]):
+            if isinstance(element, tree.Assign):
+                assigned_ids.add(_root(element.target))
+            elif isinstance(element, tree.Call) and element.callee is not None:
                 assigned_ids.update(
-                    _root(arg) for param, arg in walked.callee.args if param.direction in ("out", "inout")
+                    _root(arg) for param, arg in element.callee.args if param.direction in ("out", "inout")
                 )
-            elif isinstance(walked, tree.ActionRef) and walked.args:
-                assigned_ids.update(_root(arg.value) for arg in walked.args)
-        for walked in tree.walk([node.locals, getattr(node, "body", None) or getattr(node, "states", None)]):
-            decl = bare.get(id(walked.decl)) if isinstance(walked, tree.PathExpression) else None
+            elif isinstance(element, tree.ActionRef) and element.args:
+                assigned_ids.update(_root(arg.value) for arg in element.args)
+        for element in tree.walk([node.locals, getattr(node, "body", None) or getattr(node, "states", None)]):
+            decl = bare.get(id(element.decl)) if isinstance(element, tree.PathExpression) else None
             if decl is not None and is_value(decl.type) and id(decl) not in assigned_ids:
-                self._warn_unset(walked, decl)
+                self._warn_unset(element, decl)
                 del bare[id(decl)]
 
     def _warn_unset(self, e: tree.PathExpression, decl: Any) -> None:
         if not _silent(decl, "uninitialized-use"):
             message = f"{e.name} may have no value: it is 0 then here, anything elsewhere"
-            self.found.append(P4Warning(e.where, "uninitialized-use", message))
+            self.warnings.append(P4Warning(e.location, "uninitialized-use", message))
 
     # ---- statements
 
@@ -358,11 +358,11 @@ class Values:
             if s.value is not None:
                 self._read(s.value, have)
             elif s.type is not None and is_value(s.type):
-                self.tracked[id(s)] = s
+                self.tracked_decls[id(s)] = s
         elif isinstance(s, tree.If):
             self._read(s.condition, have)
-            after_else = self._statement(s.other, set(have)) if s.other is not None else have
-            return _intersection(self._statement(s.then, set(have)), after_else)
+            after_else = self._statement(s.if_false, set(have)) if s.if_false is not None else have
+            return _intersection(self._statement(s.if_true, set(have)), after_else)
         elif isinstance(s, tree.SwitchStatement):
             return self._switch(s, have)
         elif isinstance(s, tree.For):
@@ -403,7 +403,7 @@ class Values:
 
     def _read(self, e: Any, have: set[int]) -> None:
         if isinstance(e, tree.PathExpression):
-            if id(e.decl) in self.tracked and id(e.decl) not in have:
+            if id(e.decl) in self.tracked_decls and id(e.decl) not in have:
                 self._warn_unset(e, e.decl)
                 have.add(id(e.decl))  # told once
         elif isinstance(e, tree.Call):

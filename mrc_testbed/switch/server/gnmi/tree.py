@@ -140,8 +140,8 @@ class Selection:
 
     def touches(self, leaves: Iterable[Leaf]) -> bool:
         """Whether any of these is selected anywhere."""
-        queried = frozenset(leaves)
-        return any(not selected.isdisjoint(queried) for selected in (self._everywhere, *self._of_name.values()))
+        query = frozenset(leaves)
+        return any(not selection.isdisjoint(query) for selection in (self._everywhere, *self._of_name.values()))
 
 
 @lru_cache(maxsize=4096)
@@ -198,7 +198,7 @@ def parse_path(prefix: gnmi.Path, path: gnmi.Path, leaves: tuple[Leaf, ...] = LE
     Raises GnmiError (NOT_FOUND, INVALID_ARGUMENT) for a path outside the served tree.
     """
     elems = full_elems(prefix, path)
-    selected: frozenset[Leaf] = frozenset()
+    selection: frozenset[Leaf] = frozenset()
     name: str | None = None
     for (containers, key), qos in ((INTERFACES, False), (QOS, True)):
         list_leaves = _of_list(leaves, qos)
@@ -213,10 +213,10 @@ def parse_path(prefix: gnmi.Path, path: gnmi.Path, leaves: tuple[Leaf, ...] = LE
             interface_name = elems[list_index].key.get(key, "*")
             name = None if interface_name == "*" else interface_name
         path_elems = tuple((elem.name, tuple(sorted(elem.key.items()))) for elem in elems[list_index + 1 :])
-        selected |= _leaves_below(path_elems, list_leaves)
-    if not selected:
+        selection |= _leaves_below(path_elems, list_leaves)
+    if not selection:
         raise GnmiError(grpc.StatusCode.NOT_FOUND, f"no path {path_text(elems)} here (served: {known_paths(leaves)})")
-    return PathPattern(name, selected)
+    return PathPattern(name, selection)
 
 
 def leaf_path(name: str, leaf: Leaf, *, qos: bool | None = None) -> gnmi.Path:

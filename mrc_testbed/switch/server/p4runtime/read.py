@@ -53,7 +53,7 @@ def read_entities(
         except TableError as error:
             errors.append(RpcError(code_of(error.code), error.message))
         else:
-            out.extend(entities if scope.ids is None else (selected for selected in entities if scope.has(selected)))
+            out.extend(entities if scope.ids is None else (match for match in entities if scope.has(match)))
             errors.append(None)
     return out, errors
 

@@ -99,8 +99,8 @@ def _all_or_nothing(contents: Contents, updates: Any, scope: RoleScope, atomic: 
     first_failed = next((number for number, error in enumerate(errors) if error is not None), None)
     if first_failed is None:
         return errors
-    aborted = RpcError(rpc_code.ABORTED, f"not done, or taken back, because update {first_failed} failed")
-    return [error or aborted for error in errors]
+    abort_error = RpcError(rpc_code.ABORTED, f"not done, or taken back, because update {first_failed} failed")
+    return [error or abort_error for error in errors]
 
 
 def _rpc_error(error: TableError) -> RpcError:

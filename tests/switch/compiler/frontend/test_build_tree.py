@@ -22,14 +22,14 @@ def only(text: str) -> Any:
 
 def test_declaration__stands_at_its_name():
     node = only("\n  const  bit<8>  LIMIT = 3;")
-    assert (node.where.line, node.where.column) == (2, 18)
+    assert (node.location.line, node.location.column) == (2, 18)
     assert (node.name, node.value.value) == ("LIMIT", 3)
 
 
 def test_name__is_its_text_in_every_use():
     name = only("const bit<8> LIMIT = 3;").name
     assert name == "LIMIT" and {name: 1}["LIMIT"] == 1 and repr(name) == "'LIMIT'"
-    assert copy.deepcopy(name).where == name.where
+    assert copy.deepcopy(name).location == name.location
 
 
 def test_field__has_the_lists_of_its_annotations():
@@ -45,7 +45,7 @@ def test_instance__has_a_body_when_something_is_in_it(body, has_body):
 def test_compound_assignment__names_its_target_twice():
     (statement,) = only("action a(inout bit<8> x) { x |+|= 1; }").body.body
     assert isinstance(statement.value, tree.Binary)
-    assert (statement.target.name, statement.value.left.name, statement.value.op) == ("x", "x", "|+|")
+    assert (statement.target.name, statement.value.lhs.name, statement.value.op) == ("x", "x", "|+|")
 
 
 def test_nesting__is_refused_where_it_gets_too_deep():
