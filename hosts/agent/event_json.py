@@ -67,14 +67,14 @@ def _ev(e: EvChanged) -> dict[str, Any]:
         "ev": e.ev,
         "plane": e.plane,
         "uplink": ev_uplink(e.ev),
-        "from": e.old.name.lower(),
-        "to": e.new.name.lower(),
+        "from": e.old_state.name.lower(),
+        "to": e.new_state.name.lower(),
         "cause": e.cause,
     }
 
 
 def _ev_replaced(e: EvReplaced) -> dict[str, Any]:
-    return {"qpn": e.qpn, "ev": e.ev, "by": e.by, "plane": e.plane}
+    return {"qpn": e.qpn, "ev": e.ev, "by": e.substitute, "plane": e.plane}
 
 
 def _lost(e: PacketLost) -> dict[str, Any]:

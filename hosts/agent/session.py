@@ -2,7 +2,7 @@
 
 A test makes QPs and regions at both ends. Whatever ends it (Ctrl-C, a dead agent, a lost connection), nothing of it
 stays: what was made for a connection goes with the connection. A service owns what else it keeps for a client by
-`session.own(release)`.
+`session.release_on_close(release)`.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ class ClientSession:
 
     # ---- resources ----------------------------------------------------------------------------------------
 
-    def own(self, release: Callable[[], None]) -> None:
+    def release_on_close(self, release: Callable[[], None]) -> None:
         """Call `release` with the session's other resources, the newest first."""
         self._releases.callback(release)
 
     def own_qp(self, connection: Connection) -> None:
         """Close a QP with this session, unless it has been closed before."""
         self._qps[connection.qp.qpn] = connection
-        self.own(lambda: self._connections.discard(connection))
+        self.release_on_close(lambda: self._connections.discard(connection))
 
     def own_region(self, region: Region) -> None:
         """Remove a region with this session, unless it has been removed before."""
-        self.own(lambda: self._regions.discard(region))
+        self.release_on_close(lambda: self._regions.discard(region))
 
     @property
     def has_qps(self) -> bool:

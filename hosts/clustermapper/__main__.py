@@ -140,7 +140,7 @@ class Mapper:
             with network_namespace(pids[host.name]):
                 for plane in range(self.plan.planes):
                     interface = self.plan.host_port(host, plane).interface
-                    identity = PortIdentity.of(self.plan, host.name, plane, srv6)
+                    identity = PortIdentity.from_plan(self.plan, host.name, plane, srv6)
                     out[host.name, plane] = open_port(host.name, plane, interface, identity, code)
         return out
 
@@ -179,7 +179,7 @@ class Mapper:
                 self._tick(now)
 
     def _note_lateness(self, late_s: float) -> None:
-        self.prober.stalled(late_s)
+        self.prober.on_stall(late_s)
         if self._burst is not None:
             self._burst.stalled_s = max(self._burst.stalled_s, late_s)
 
@@ -211,10 +211,10 @@ class Mapper:
         for port in self.ports.values():
             for probe, rtt_s in port.receive(self._key, offset):
                 if probe.stream == 0:
-                    if change := self.prober.returned(probe.target, probe.sequence, rtt_s):
+                    if change := self.prober.on_return(probe.target, probe.sequence, rtt_s):
                         self._publish(change)
                 elif self._burst is not None and probe.stream == self._burst.stream:
-                    self._burst.returned(probe, rtt_s)
+                    self._burst.on_return(probe, rtt_s)
 
     # ---- bursts -------------------------------------------------------------------------------------------
 
@@ -262,8 +262,8 @@ class Mapper:
     def list_targets(self, _request: TargetsRequest, _call: RpcCall) -> Message:
         """Answer every target with its health, and the loops that are sent now."""
         loops = [self.targets[n] for n in sorted(self.prober.active) if n >= len(self._self_probes)]
-        targets, others = ([self._target_json(t) for t in some] for some in (self._self_probes, loops))
-        return {"targets": targets, "loops": others, "note": self._note}
+        targets, loop_rows = ([self._target_json(t) for t in group] for group in (self._self_probes, loops))
+        return {"targets": targets, "loops": loop_rows, "note": self._note}
 
     @rpc(MapperStartRequest)
     def start(self, _request: MapperStartRequest, _call: RpcCall) -> Message:
@@ -291,10 +291,10 @@ class Mapper:
         cpu_s, up_s = usage.ru_utime + usage.ru_stime, time.monotonic() - self.started_at
         prober = self.prober
         not_sent: Counter[str] = Counter()
-        refused: Counter[str] = Counter()
+        refused_frames: Counter[str] = Counter()
         for port in self.ports.values():
             not_sent.update(port.not_sent)
-            refused.update(port.refused)
+            refused_frames.update(port.refused_frames)
         return {
             "probing": self._probing,
             "hosts": len(self.plan.hosts),
@@ -308,9 +308,9 @@ class Mapper:
             "void_rounds": dict(prober.void),
             "worst_late_s": prober.worst_late_s,
             "duplicates": prober.duplicates,
-            "late": sum(health.late for health in prober.health),
+            "late": sum(health.late_count for health in prober.health),
             "not_sent": dict(not_sent),
-            "refused": dict(refused),
+            "refused": dict(refused_frames),
             "up_s": up_s,
             "cpu_s": cpu_s,
             "cpu_share_per_host": cpu_s / up_s / len(self.plan.hosts) if up_s > 0 else 0.0,
@@ -330,13 +330,13 @@ class Mapper:
 
     def _publish(self, change: TargetChange) -> None:
         row = self._target_json(change.target)
-        if change.health.state is not TargetState.OK or change.old is not TargetState.UNKNOWN:
+        if change.health.state is not TargetState.OK or change.old_state is not TargetState.UNKNOWN:
             log.info(
                 "%s: %s of plane %d: %s, was %s (loss %.0f %%)",
-                *(row["host"], row["target"], row["plane"], row["state"], change.old.value, 100 * row["loss"]),
+                *(row["host"], row["target"], row["plane"], row["state"], change.old_state.value, 100 * row["loss"]),
             )
         if self._server is not None:
-            self._server.publish("probe", **row, old=change.old.value)
+            self._server.publish("probe", **row, old=change.old_state.value)
 
 
 # ---- start ------------------------------------------------------------------------------------------------
@@ -380,16 +380,16 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
 
 def main(argv: list[str] | None = None) -> int:
     """Run until stopped. Returns 0; 1, with a message, when it cannot start."""
-    given = _arguments(argv)
+    options = _arguments(argv)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
 
     async def serve(stop: asyncio.Event) -> None:
         mapper = None
         try:
-            files = RunFiles(given.run_dir)
+            files = RunFiles(options.run_dir)
             plan = Plan.from_json(_read_json(files.plan_file))
-            settings = replace(ProberSettings(), interval_s=given.interval, data_every=max(given.data_every, 0))
-            mapper = Mapper(plan, _pids(files.hosts_file), settings, given.wait, stop)
+            settings = replace(ProberSettings(), interval_s=options.interval, data_every=max(options.data_every, 0))
+            mapper = Mapper(plan, _pids(files.hosts_file), settings, options.wait, stop)
             server = await mapper.listen(files.mapper_socket)
         except (PortsError, PlanError, JsonlError, OSError) as error:
             # The sockets are open already when listen() fails.

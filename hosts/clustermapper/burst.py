@@ -31,38 +31,38 @@ class BurstTally:
     """Result of one target's probes of one class. Times in seconds."""
 
     sent: int = 0
-    back: int = 0
+    returned_count: int = 0
     trimmed: int = 0
     marked: int = 0
     rtts: list[float] = field(default_factory=list)
-    seen: set[int] = field(default_factory=set)
+    sequences: set[int] = field(default_factory=set)
 
     @property
     def loss(self) -> float:
-        return 1.0 - self.back / self.sent if self.sent else 0.0
+        return 1.0 - self.returned_count / self.sent if self.sent else 0.0
 
     @property
     def state(self) -> str:
         """ok, lossy (LOSSY_SHARE or more lost), down (nothing came back), or unknown (nothing was sent)."""
         if not self.sent:
             return "unknown"
-        if not self.back:
+        if not self.returned_count:
             return "down"
         return "lossy" if self.loss >= LOSSY_SHARE else "ok"
 
-    def add(self, other: BurstTally) -> None:
-        self.sent += other.sent
-        self.back += other.back
-        self.trimmed += other.trimmed
-        self.marked += other.marked
-        self.rtts += other.rtts
+    def add(self, tally: BurstTally) -> None:
+        self.sent += tally.sent
+        self.returned_count += tally.returned_count
+        self.trimmed += tally.trimmed
+        self.marked += tally.marked
+        self.rtts += tally.rtts
 
     def to_json(self) -> dict[str, Any]:
         rtts = sorted(self.rtts)
         return {
             "state": self.state,
             "sent": self.sent,
-            "back": self.back,
+            "back": self.returned_count,
             "loss": round(self.loss, 4),
             "trimmed": self.trimmed,
             "marked": self.marked,
@@ -107,18 +107,18 @@ class Burst:
         """Whether all probes are back, or the wait for the last is over."""
         if self.sequence < self.count:
             return False
-        return now >= self.next_at or all(t.back >= t.sent for t in self.tallies.values())
+        return now >= self.next_at or all(t.returned_count >= t.sent for t in self.tallies.values())
 
     def sent(self, number: int, service_class: ServiceClass) -> None:
         self.tallies[number, service_class].sent += 1
 
-    def returned(self, probe: ReturnedProbe, rtt_s: float) -> None:
+    def on_return(self, probe: ReturnedProbe, rtt_s: float) -> None:
         """Count a returned probe of this burst; copies count once."""
         tally = self.tallies.get((probe.target, ServiceClass(probe.service_class)))
-        if tally is None or probe.sequence in tally.seen or not 0 < probe.sequence <= self.sequence:
+        if tally is None or probe.sequence in tally.sequences or not 0 < probe.sequence <= self.sequence:
             return
-        tally.seen.add(probe.sequence)
-        tally.back += 1
+        tally.sequences.add(probe.sequence)
+        tally.returned_count += 1
         tally.trimmed += probe.trimmed
         tally.marked += probe.marked
         tally.rtts.append(rtt_s)

@@ -70,7 +70,7 @@ class TargetHealth:
 
     rules: Rules
     state: TargetState = TargetState.UNKNOWN
-    since: float = 0.0
+    began_at: float = 0.0
     """Start of the cause of the state, seconds.
 
     For down the sending of the first probe lost, for lossy of the first in the windows, for ok the return of the first
@@ -83,7 +83,7 @@ class TargetHealth:
     rtt_min_s: float | None = None
     sent: int = 0
     lost: int = 0
-    late: int = 0
+    late_count: int = 0
     """Probes that came back after they had been given up: not lost."""
     _history: deque[SentProbe] = field(default_factory=deque)
     _lost_in_a_row: int = 0
@@ -97,13 +97,13 @@ class TargetHealth:
         """Share of probes lost in the last two windows, 0 to 1."""
         return sum(map(_is_lost, self._history)) / len(self._history) if self._history else 0.0
 
-    def back(self, sequence: int, sent_at: float, rtt_s: float) -> None:
+    def record_return(self, sequence: int, sent_at: float, rtt_s: float) -> None:
         """Note that a probe came back in time."""
         self._add_rtt(rtt_s)
         self._came_back(sent_at)
         self._add_probe(sequence, sent_at, False)
 
-    def gone(self, sequence: int, sent_at: float) -> None:
+    def record_loss(self, sequence: int, sent_at: float) -> None:
         """Note that a probe did not come back."""
         self._add_probe(sequence, sent_at, True)
 
@@ -117,7 +117,7 @@ class TargetHealth:
                 probe.fate = ProbeFate.BACK
                 self._came_back(probe.sent_at)
                 self.lost -= 1
-                self.late += 1
+                self.late_count += 1
                 self._add_rtt(rtt_s)
                 self._lost_in_a_row = sum(1 for _ in takewhile(_is_lost, reversed(self._history)))
                 if self.state is TargetState.DOWN and self._lost_in_a_row < self.rules.down_after:
@@ -155,17 +155,17 @@ class TargetHealth:
         elif state is TargetState.UNKNOWN:
             self._become(TargetState.OK, sent_at)
         elif state is TargetState.DOWN and self._back_in_a_row >= rules.up_after:
-            self._answers_again(self._history[-rules.up_after].sent_at)
+            self._resume(self._history[-rules.up_after].sent_at)
         elif state is TargetState.LOSSY and self._back_in_a_row >= rules.clear_windows * rules.window:
             self._become(TargetState.OK, self._history[0].sent_at)
         elif state is TargetState.OK and self._is_lossy():
             self._become(TargetState.LOSSY, self._first_loss())
 
-    def _answers_again(self, since: float) -> None:
+    def _resume(self, began_at: float) -> None:
         is_lossy = self._bursts() > 1
         if not is_lossy:
             self._excuse()
-        self._become(TargetState.LOSSY if is_lossy else TargetState.OK, since)
+        self._become(TargetState.LOSSY if is_lossy else TargetState.OK, began_at)
 
     def _excuse(self) -> None:
         """Discount the losses so far: an outage was their cause."""
@@ -193,8 +193,8 @@ class TargetHealth:
     def _first_loss(self) -> float:
         return next(probe.sent_at for probe in self._history if _is_lost(probe))
 
-    def _become(self, state: TargetState, since: float) -> None:
-        self.state, self.since = state, since
+    def _become(self, state: TargetState, began_at: float) -> None:
+        self.state, self.began_at = state, began_at
 
 
 def _is_lost(probe: SentProbe) -> bool:

@@ -99,7 +99,7 @@ class PortIdentity:
     """Outer DA of what reaches it, 16 bytes; None without SRv6."""
 
     @classmethod
-    def of(cls, plan: Plan, host: str, plane: int, srv6: bool) -> PortIdentity:
+    def from_plan(cls, plan: Plan, host: str, plane: int, srv6: bool) -> PortIdentity:
         source_host = plan.host(host)
         port = plan.host_port(source_host, plane)
         uplink_port = plan.link_of_interface(port.interface).upper

@@ -53,7 +53,7 @@ class ProbePort:
     identity: PortIdentity
     socket: socket.socket
     not_sent: Counter[str] = field(default_factory=Counter)
-    refused: Counter[str] = field(default_factory=Counter)
+    refused_frames: Counter[str] = field(default_factory=Counter)
     """Frames that were no whole probe of ours, by why."""
 
     def send(self, frame: bytearray) -> int:
@@ -78,7 +78,7 @@ class ProbePort:
             try:
                 probe = read(frame, self.identity, key)
             except NotOursError as reason:
-                self.refused[str(reason)] += 1
+                self.refused_frames[str(reason)] += 1
                 continue
             yield probe, self._rtt(probe, extra, wall_offset_ns)
 

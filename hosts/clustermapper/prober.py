@@ -59,7 +59,7 @@ class TargetChange:
     """A target has another state."""
 
     target: ProbeTarget
-    old: TargetState
+    old_state: TargetState
     health: TargetHealth
 
 
@@ -97,8 +97,8 @@ class Prober:
         self._loops: dict[int, list[list[ProbeTarget]]] = {}
         """Loops of a T1's target, by choice."""
         # Choices are numbered from 0 and come in any order: fill up with empty ones.
-        for loop in [target for target in targets if target.about is not None]:
-            choices = self._loops.setdefault(loop.about or 0, [])
+        for loop in [target for target in targets if target.t1_target is not None]:
+            choices = self._loops.setdefault(loop.t1_target or 0, [])
             choices += [[]] * (loop.choice + 1 - len(choices))
             choices[loop.choice] = [*choices[loop.choice], loop]
         self._choice: dict[int, int] = {}
@@ -111,7 +111,7 @@ class Prober:
             if target.kind is TargetKind.T0:
                 self._own_targets.setdefault(target.switch, []).append(target.number)
             # Loops about no T1's target are probed when their T0 is cut off from its hosts.
-            elif target.kind is TargetKind.LOOP and target.about is None:
+            elif target.kind is TargetKind.LOOP and target.t1_target is None:
                 self._loops_over.setdefault(target.switch, []).append(target)
         self._first = {(t.host, t.plane): t.number for t in targets if t.kind is TargetKind.T0}
         self._open: deque[_Round] = deque()
@@ -140,7 +140,7 @@ class Prober:
         self.next_round_at = max(self.next_round_at + self.settings.interval_s, now)
         return self._open[-1].sequence
 
-    def stalled(self, late_s: float) -> None:
+    def on_stall(self, late_s: float) -> None:
         """Note that this process woke up `late_s` seconds late; void open rounds when that is a stall."""
         self.worst_late_s = max(self.worst_late_s, late_s)
         if late_s >= self.settings.stall_s:
@@ -153,7 +153,7 @@ class Prober:
             if probe_round.sequence == sequence:
                 probe_round.waiting.discard(number)
 
-    def returned(self, number: int, sequence: int, rtt_s: float) -> TargetChange | None:
+    def on_return(self, number: int, sequence: int, rtt_s: float) -> TargetChange | None:
         """Note a probe that has come back; return a change of state when that takes a loss back."""
         if not 0 <= number < len(self.targets):
             return None
@@ -180,12 +180,13 @@ class Prober:
             for number in sorted(probe_round.waiting - held_targets):
                 old_state = self.health[number].state
                 if number in probe_round.rtts:
-                    self.health[number].back(probe_round.sequence, probe_round.sent_at, probe_round.rtts[number])
+                    rtt_s = probe_round.rtts[number]
+                    self.health[number].record_return(probe_round.sequence, probe_round.sent_at, rtt_s)
                 elif not is_over or now - probe_round.sent_at < self._own_patience(number):
                     held_targets.add(number)
                     continue
                 elif not probe_round.void and not self._is_too_early(number, now):
-                    self.health[number].gone(probe_round.sequence, probe_round.sent_at)
+                    self.health[number].record_loss(probe_round.sequence, probe_round.sent_at)
                 probe_round.waiting.discard(number)
                 if change := self._change(number, old_state):
                     changes.append(change)
@@ -292,9 +293,9 @@ def target_json(target: ProbeTarget, health: TargetHealth) -> dict[str, Any]:
         "loss": round(health.loss, 4),
         "rtt_s": health.rtt_s,
         "rtt_min_s": health.rtt_min_s,
-        "since": health.since,
+        "since": health.began_at,
         "back_at": health.back_at,
         "sent": health.sent,
         "lost": health.lost,
-        "late": health.late,
+        "late": health.late_count,
     }

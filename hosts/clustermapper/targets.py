@@ -59,7 +59,7 @@ class ProbeTarget:
     """Outer destination address (128-bit) with which it leaves; None without SRv6."""
     walk: tuple[str, ...]
     """Nodes in the order they are met, from the host back to it."""
-    about: int | None = None
+    t1_target: int | None = None
     """Number of the T1's target whose link a loop crosses one way; None for a loop over a T0."""
     choice: int = 0
     """Index of a loop's way round among the possible ones."""
@@ -155,7 +155,7 @@ def _loops(plan: Plan, target: ProbeTarget, number: int) -> list[ProbeTarget]:
                     target.link,
                     outer,
                     walk,
-                    about=target.number,
+                    t1_target=target.number,
                     choice=choice,
                 )
             )

@@ -210,7 +210,7 @@ class Endpoint:
     def probe_ev(self, peer: str, ev: int, plane: int, *, now: float, timeout_s: float = 0.1) -> int:
         """Send an EV probe (ERTH op 1, needs no QP); its EvProbeResult event carries the id returned."""
         if not 0 <= plane < self.planes:
-            raise LocalError(f"no plane {plane}: there are 0 to {self.planes - 1}")
+            raise LocalError(f"no plane {plane}. Known: 0 to {self.planes - 1}")
         return self._peers.probe_ev(self._peers.get(peer), ev, plane, now, timeout_s)
 
     # ---- network and clock ------------------------------------------------------------------------------
@@ -250,7 +250,7 @@ class Endpoint:
     def on_port(self, plane: int, is_up: bool, now: float) -> None:
         """Local link state: the plane is withdrawn or readmitted at once, and our peers are notified (§5.12)."""
         if not 0 <= plane < self.planes:
-            raise LocalError(f"no plane {plane}: there are 0 to {self.planes - 1}")
+            raise LocalError(f"no plane {plane}. Known: 0 to {self.planes - 1}")
         self._peers.on_port(plane, is_up, now)
 
     def next_timer(self) -> float | None:
@@ -361,4 +361,4 @@ class Endpoint:
             return qps
         turns = sorted([qp.turn for qp in qps if qp.turn >= 0])
         first = bisect_left(turns, self._next)
-        return [self._turn[place] for place in turns[first:] + turns[:first]]
+        return [self._turn[index] for index in turns[first:] + turns[:first]]

@@ -52,8 +52,8 @@ class EvChanged:
     peer: str
     ev: int
     plane: int
-    old: EvState
-    new: EvState
+    old_state: EvState
+    new_state: EvState
     cause: str
     """Cause, in the words of the EvSignal."""
     at: float
@@ -61,11 +61,11 @@ class EvChanged:
 
 @dataclass(slots=True)
 class EvReplaced:
-    """A backup of the same plane took a place in the rotation; `by` is None when the slot stays empty."""
+    """A backup of the same plane took a place in the rotation; `substitute` is None when the slot stays empty."""
 
     qpn: int
     ev: int
-    by: int | None
+    substitute: int | None
     plane: int
     at: float
 

@@ -221,7 +221,7 @@ class EngineQueuePair(TimedItem):
     def _need_connected(self) -> Connected:
         """Return the connected parts; raises LocalError before connect()."""
         if self.connected is None:
-            raise LocalError(f"QP {self.qpn} is in {self.state.value}: it has no peer before connect()")
+            raise LocalError(f"QP {self.qpn} is in {self.state.value}, without a peer. Cure: connect() first")
         return self.connected
 
     def _sending_half(self) -> SendingHalf | None:

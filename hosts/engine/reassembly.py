@@ -40,8 +40,8 @@ class Reassembly:
     """
 
     __slots__ = (
-        "_begun",
         "_bytes_left",
+        "_has_begun",
         "_held_mask",
         "_held_parts",
         "_length",
@@ -57,7 +57,7 @@ class Reassembly:
         self._held_parts: list[MessagePart | None] = [None] * RING_FROM
         """Packets here above a hole, at the lowest bits of their PSN."""
         self._held_mask = RING_FROM - 1
-        self._begun = False
+        self._has_begun = False
         """Whether a message has begun; else the next packet must begin one."""
         self._msn = self._rqmsn = 0
         """MSN and RQMSN of the message begun."""
@@ -101,13 +101,14 @@ class Reassembly:
         opcode, msn, rqmsn, va = part.opcode, part.msn, part.rqmsn, part.va
         size, dma_length = part.size, part.dma_length
         if opcode in START_OPCODES:
-            if self._begun:
+            if self._has_begun:
                 return (
                     f"a message begins, and {self._bytes_left} bytes of the one before it (MSN {self._msn}) never came"
                 )
-            self._begun, self._msn, self._rqmsn = True, msn, rqmsn
+            self._has_begun = True
+            self._msn, self._rqmsn = msn, rqmsn
             self._length = self._bytes_left = dma_length
-        elif not self._begun:
+        elif not self._has_begun:
             return f"{opcode.name} without a message begun"
         elif self._msn != msn or self._rqmsn != rqmsn:
             return f"MSN {msn}, RQMSN {rqmsn} inside the message of MSN {self._msn}, RQMSN {self._rqmsn}"
@@ -123,7 +124,7 @@ class Reassembly:
         if opcode in END_OPCODES:
             if self._bytes_left:
                 return f"the message ends with {self._length - self._bytes_left} of {self._length} bytes"
-            self._begun = False
+            self._has_begun = False
             self.ended_lengths.append(self._length)
         elif self._bytes_left <= 0:
             return f"{opcode.name} reaches the end of a message of {self._length} bytes"

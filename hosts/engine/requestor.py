@@ -535,7 +535,7 @@ class Requestor:
         if trigger is not None and trigger.copies and trigger in news:
             on_trial = {trial.ev for trial in self._trials}
             for copy in trigger.copies:
-                if copy.accused and copy.ev not in on_trial:
+                if copy.is_accused and copy.ev not in on_trial:
                     on_trial.add(copy.ev)
                     self._trials.append(Trial(now + self.rtt.verdict_s(now), copy))
 
@@ -657,7 +657,7 @@ class Requestor:
         if cause is not LossCause.TIMEOUT or self._proven(sent, trims):
             self._paths.signal(ev, EvSignal.LOST, now)
         else:
-            sent.accused = True  # note 3
+            sent.is_accused = True  # note 3
             self._paths.accuse(ev, now)
 
     def _proven(self, sent: Sent, trims: bool) -> bool:

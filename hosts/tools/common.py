@@ -27,7 +27,7 @@ from mrc_testbed.ipc.rpc import JsonlClient, JsonlError, JsonlPeerError, Watch
 from mrc_testbed.ipc.rundir import DEFAULT_PATH, RunFiles
 from mrc_testbed.topologies.plan import Host, Plan, PlanError
 
-OK, FAILED, WRONG = 0, 1, 2
+OK, FAILED, USAGE_ERROR = 0, 1, 2
 STOP_TIMEOUT_S = 10.0
 """Time after Ctrl-C for the agents to stop posting and to report, seconds: a user waits."""
 SIZE_UNITS = {"K": 2**10, "M": 2**20, "G": 2**30}
@@ -38,7 +38,7 @@ Event = dict[str, Any]
 class ToolError(Exception):
     """A measurement that cannot begin or go on: one line with cause and cure. `code`: exit code."""
 
-    def __init__(self, message: str, code: int = WRONG) -> None:
+    def __init__(self, message: str, code: int = USAGE_ERROR) -> None:
         super().__init__(message)
         self.code = code
 
@@ -99,7 +99,7 @@ def this_host(plan: Plan) -> str | None:
     return matching_hosts[0] if len(matching_hosts) == 1 else None
 
 
-def find_place(tool: str, run_dir: str | None, source: str | None) -> MeasuringHost:
+def find_measuring_host(tool: str, run_dir: str | None, source: str | None) -> MeasuringHost:
     """Return the source host by --run-dir and --from, or by the environment; raises ToolError."""
     folder = run_dir_of(run_dir)
     plan = load_plan(folder)
@@ -123,9 +123,9 @@ def run_dir_of(option: str | None) -> Path:
 # ---- options ------------------------------------------------------------------------------------------------
 
 
-def option(*names: str, help: str, **more: Any) -> Any:
+def option(*names: str, help: str, **settings: Any) -> Any:
     """Return a typer option whose default, where it has one, is in its help text."""
-    return typer.Option(*names, help=help, show_default=False, **more)
+    return typer.Option(*names, help=help, show_default=False, **settings)
 
 
 def size_type(text: str | int) -> int:
@@ -247,7 +247,7 @@ class TestOptions:
 
 
 def conduct(
-    place: MeasuringHost,
+    measuring_host: MeasuringHost,
     op: str,
     fields: dict[str, Any],
     on_begin: Callable[[Event], None],
@@ -258,17 +258,17 @@ def conduct(
     Ctrl-C sends `stop_work` and reads on, so that the partial result is still reported; a second one, and any other end
     of this process, closes the connection, which stops the op too.
     """
-    client = JsonlClient(place.socket, name=place.host.name)
+    client = JsonlClient(measuring_host.socket, name=measuring_host.host.name)
     try:
         start = client.request(op, timeout_s=PEER_S, patient=True, **fields)
         on_begin(start)
-        with interruptible(lambda: stop_work(place, start["work"])) as has_interrupt:
+        with interruptible(lambda: stop_work(measuring_host, start["work"])) as has_interrupt:
             watch = Watch(client)
             while True:
                 event = watch.get(STOP_TIMEOUT_S if has_interrupt() else 0.5)
                 if event is None:
                     if has_interrupt():
-                        raise ToolError(f"{place.host.name}: {op}: its agent did not stop in time", FAILED)
+                        raise ToolError(f"{measuring_host.host.name}: {op}: its agent did not stop in time", FAILED)
                 elif event.get("event") == "end":
                     return event
                 else:
@@ -276,18 +276,18 @@ def conduct(
     except JsonlPeerError as error:
         raise ToolError(str(error)) from error
     except JsonlError as error:
-        raise ToolError(f"{error} (log: {place.run_dir}/log/{place.host.name}.log)") from error
+        raise ToolError(f"{error} (log: {measuring_host.run_dir}/log/{measuring_host.host.name}.log)") from error
     finally:
         client.close()
 
 
-def stop_work(place: MeasuringHost, work: int) -> None:
+def stop_work(measuring_host: MeasuringHost, work: int) -> None:
     """Stop a test over a connection of its own; the result arrives on the connection that began it."""
-    with JsonlClient(place.socket, name=place.host.name, timeout_s=2.0) as client:
+    with JsonlClient(measuring_host.socket, name=measuring_host.host.name, timeout_s=2.0) as client:
         try:
             client.request("stop_work", work=work)
         except JsonlError as error:
-            print(f"{place.host.name}: cannot stop the test: {error}", file=sys.stderr)
+            print(f"{measuring_host.host.name}: cannot stop the test: {error}", file=sys.stderr)
 
 
 @contextmanager

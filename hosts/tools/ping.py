@@ -190,15 +190,16 @@ def command(
     """
 
     def work() -> int:
-        place = common.find_place(TOOL, run_dir, source)
-        target = place.peer(peer)
+        measuring_host = common.find_measuring_host(TOOL, run_dir, source)
+        target = measuring_host.peer(peer)
         reports: dict[int, PathReport] = {}
 
         def on_begin(start: Event) -> None:
-            reports.update(reports_for(place.plan, place.host, target, start["evs"]))
+            reports.update(reports_for(measuring_host.plan, measuring_host.host, target, start["evs"]))
             if not as_json:
                 times = f"{count} probe{'s' * (count > 1)} each" if count else "until Ctrl-C"
-                print(f"EV probes from {place.host.name} to {target.name}: {len(reports)} paths, {times}", flush=True)
+                source_name = measuring_host.host.name
+                print(f"EV probes from {source_name} to {target.name}: {len(reports)} paths, {times}", flush=True)
 
         def on_event(event: Event) -> None:
             reports[event["ev"]].count(event)
@@ -211,10 +212,10 @@ def command(
             "interval_s": interval,
             "wait_s": timeout,
         }
-        end = common.conduct(place, "ev_sweep", fields, on_begin, on_event)
+        end = common.conduct(measuring_host, "ev_sweep", fields, on_begin, on_event)
         paths = list(reports.values())
         if as_json:
-            document = {"schema": SCHEMA, "host": place.host.name, "peer": target.name, "state": end["state"]}
+            document = {"schema": SCHEMA, "host": measuring_host.host.name, "peer": target.name, "state": end["state"]}
             print(json.dumps({**document, "paths": [path.to_json() for path in paths]}, indent=2))
         else:
             print(report(paths, Style.of(sys.stdout)))

@@ -91,49 +91,53 @@ def _qp(qp: Event) -> Event:
     }
 
 
-def add_rates(now: Event, before: Event | None) -> Event:
-    """Return `now` with bits per second and CPU share since `before`; None without one."""
-    seconds = 0.0 if before is None else now["t"] - before["t"]
+def add_rates(now: Event, last_sample: Event | None) -> Event:
+    """Return `now` with bits per second and CPU share since `last_sample`; None without one."""
+    seconds = 0.0 if last_sample is None else now["t"] - last_sample["t"]
 
-    def rate(after: float, earlier: float) -> float | None:
-        return max(0.0, after - earlier) * 8 / seconds if seconds > 0 else None
+    def rate(new_value: float, old_value: float) -> float | None:
+        return max(0.0, new_value - old_value) * 8 / seconds if seconds > 0 else None
 
-    old_qps = {} if before is None else {qp["qpn"]: qp for qp in before["qps"]}
+    old_qps = {} if last_sample is None else {qp["qpn"]: qp for qp in last_sample["qps"]}
     for qp in now["qps"]:
-        old = old_qps.get(qp["qpn"], {"bytes_sent": 0, "bytes_received": 0})
-        qp["tx_bps"] = rate(qp["bytes_sent"], old["bytes_sent"])
-        qp["rx_bps"] = rate(qp["bytes_received"], old["bytes_received"])
+        old_qp = old_qps.get(qp["qpn"], {"bytes_sent": 0, "bytes_received": 0})
+        qp["tx_bps"] = rate(qp["bytes_sent"], old_qp["bytes_sent"])
+        qp["rx_bps"] = rate(qp["bytes_received"], old_qp["bytes_received"])
     for plane, port in now["ports"].items():
-        old = port if before is None else before["ports"][plane]
+        old_port = port if last_sample is None else last_sample["ports"][plane]
         port["tx_bps"], port["rx_bps"] = (
-            rate(port["tx_bytes"], old["tx_bytes"]),
-            rate(port["rx_bytes"], old["rx_bytes"]),
+            rate(port["tx_bytes"], old_port["tx_bytes"]),
+            rate(port["rx_bytes"], old_port["rx_bytes"]),
         )
-    now["cpu_share"] = (now["cpu_s"] - before["cpu_s"]) / seconds if before is not None and seconds > 0 else None
+    now["cpu_share"] = None
+    if last_sample is not None and seconds > 0:
+        now["cpu_share"] = (now["cpu_s"] - last_sample["cpu_s"]) / seconds
     return now
 
 
-def text(shown: Event, *, evs: bool, plan: Plan, style: Style) -> str:
+def text(host_sample: Event, *, evs: bool, plan: Plan, style: Style) -> str:
     """Return one host as tables."""
-    cpu = f"{shown['cpu_s']:.1f} s" if shown["cpu_share"] is None else f"{100 * shown['cpu_share']:.0f}%"
-    memory = f"{shown['max_rss_kib'] // 1024} MiB"
+    share = host_sample["cpu_share"]
+    cpu = f"{host_sample['cpu_s']:.1f} s" if share is None else f"{100 * share:.0f}%"
+    memory = f"{host_sample['max_rss_kib'] // 1024} MiB"
+    port_rows = [_port_row(port) for port in host_sample["ports"].values()]
     lines = [
-        f"{shown['host']}: {shown['nic']} NIC, up {shown['up_s']:.0f} s, CPU {cpu}, {memory}, "
-        f"{shown['unclaimed']} packets unclaimed",
-        table(style, PORT_HEADS, [_port_row(one) for one in shown["ports"].values()], right=PORT_HEADS[2:], indent=2),
-        *_late_line(shown["ports"].values()),
+        f"{host_sample['host']}: {host_sample['nic']} NIC, up {host_sample['up_s']:.0f} s, CPU {cpu}, {memory}, "
+        f"{host_sample['unclaimed']} packets unclaimed",
+        table(style, PORT_HEADS, port_rows, right=PORT_HEADS[2:], indent=2),
+        *_late_line(host_sample["ports"].values()),
     ]
-    if not shown["qps"]:
+    if not host_sample["qps"]:
         return style.fold("\n".join([*lines, "  no QPs"]))
-    lines.append(table(style, QP_HEADS, [_qp_row(qp) for qp in shown["qps"]], right=QP_HEADS[3:-1], indent=2))
-    for qp in shown["qps"]:
+    lines.append(table(style, QP_HEADS, [_qp_row(qp) for qp in host_sample["qps"]], right=QP_HEADS[3:-1], indent=2))
+    for qp in host_sample["qps"]:
         notes = [qp["error"]] if qp["error"] else []
         if "delay_s" in qp["congestion"]:
             notes.append(_congestion(qp["congestion"]))
-        lines += [f"  {qp['qpn']:#08x}: {one}" for one in notes]
+        lines += [f"  {qp['qpn']:#08x}: {note}" for note in notes]
         if evs:
-            rows = [_ev_row(plan, shown["host"], qp["peer"], ev) for ev in qp["evs"]]
-            lines += [f"  {qp['qpn']:#08x}: {len(rows)} EVs"] if len(shown["qps"]) > 1 else []
+            rows = [_ev_row(plan, host_sample["host"], qp["peer"], ev) for ev in qp["evs"]]
+            lines += [f"  {qp['qpn']:#08x}: {len(rows)} EVs"] if len(host_sample["qps"]) > 1 else []
             lines.append(table(style, EV_HEADS, rows, right=EV_HEADS[4:9], indent=2))
     return style.fold("\n".join(lines))
 
@@ -237,12 +241,12 @@ def _ev_row(plan: Plan, host: str, peer: str, ev: Event) -> list[Cell]:
 class Hosts:
     """The agents to sample, and the last sample of each."""
 
-    def __init__(self, clients: dict[str, JsonlClient], *, one: bool) -> None:
+    def __init__(self, clients: dict[str, JsonlClient], *, is_single: bool) -> None:
         self._clients = clients
-        self._is_single = one
+        self._is_single = is_single
         self._last_samples: dict[str, Event] = {}
 
-    def look(self) -> list[Event]:
+    def sample_all(self) -> list[Event]:
         """Return a sample of all hosts; of several, one that does not answer has its `error`.
 
         Raises ToolError.
@@ -265,11 +269,11 @@ class Hosts:
 
 @dataclass(frozen=True)
 class OutputStyle:
-    """Form of the output. `again`: one sample of several."""
+    """Form of the output. `is_repeated`: one sample of several."""
 
     as_json: bool
     evs: bool
-    again: bool
+    is_repeated: bool
 
 
 def show(hosts: list[Event], style: OutputStyle, plan: Plan) -> None:
@@ -280,11 +284,11 @@ def show(hosts: list[Event], style: OutputStyle, plan: Plan) -> None:
                 for qp in host.get("qps", ()):
                     del qp["evs"]
         document = {"schema": SCHEMA, "hosts": hosts}
-        print(json.dumps(document, indent=None if style.again else 2), flush=True)
+        print(json.dumps(document, indent=None if style.is_repeated else 2), flush=True)
         return
-    look = Style.of(sys.stdout)
-    blocks = [h["error"] if "error" in h else text(h, evs=style.evs, plan=plan, style=look) for h in hosts]
-    top = CLEAR if style.again and sys.stdout.isatty() else ""
+    text_style = Style.of(sys.stdout)
+    blocks = [h["error"] if "error" in h else text(h, evs=style.evs, plan=plan, style=text_style) for h in hosts]
+    top = CLEAR if style.is_repeated and sys.stdout.isatty() else ""
     print(top + "\n".join(blocks), flush=True)
 
 
@@ -308,7 +312,7 @@ def command(
     as_json: common.Json = False,
 ) -> Work:
     """Live QPs, EV states and counters."""
-    style = OutputStyle(as_json=as_json, evs=evs, again=interval is not None)
+    style = OutputStyle(as_json=as_json, evs=evs, is_repeated=interval is not None)
 
     def work() -> int:
         if count and not interval:
@@ -320,14 +324,15 @@ def command(
             names = [plan.host(name).name] if name else [host.name for host in plan.hosts]
         except PlanError as error:
             raise ToolError(str(error)) from error
-        clients = {one: JsonlClient(RunFiles(folder).agent_socket(one), name=one) for one in names}
-        hosts = Hosts(clients, one=name is not None)
+        files = RunFiles(folder)
+        clients = {host_name: JsonlClient(files.agent_socket(host_name), name=host_name) for host_name in names}
+        hosts = Hosts(clients, is_single=name is not None)
         looks = count
         try:
-            show(hosts.look(), style, plan)
+            show(hosts.sample_all(), style, plan)
             while interval and (looks is None or looks > 1):
                 time.sleep(interval)
-                show(hosts.look(), style, plan)
+                show(hosts.sample_all(), style, plan)
                 looks = None if looks is None else looks - 1
         except KeyboardInterrupt:
             # Ctrl-C is the usual end of -i; without it the one sample was cut short.

@@ -178,8 +178,8 @@ def command(
 
     def work() -> int:
         file = perftest_json.file_for(out_json, out_json_file, all_sizes)
-        place = common.find_place(TOOL, run_dir, source)
-        place.peer(peer)
+        measuring_host = common.find_measuring_host(TOOL, run_dir, source)
+        measuring_host.peer(peer)
         fields = {**options.fields(), "qps": qps, "bidirectional": bidirectional}
         if tx_depth is not None:
             fields["depth"] = tx_depth
@@ -188,7 +188,7 @@ def command(
                 raise ToolError(f"-i {interval:g}: at least 0.05 s")
             fields["interval_s"] = interval
         output = Output(as_json)
-        end = common.conduct(place, "write_bw", fields, output.begin, output.event)
+        end = common.conduct(measuring_host, "write_bw", fields, output.begin, output.event)
         output.end(end)
         if file is not None:
             perftest_json.write_file(file, perftest_json.bandwidth(output.setup, output.results))

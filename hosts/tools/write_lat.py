@@ -83,8 +83,8 @@ def command(
 
     def work() -> int:
         file = perftest_json.file_for(out_json, out_json_file, all_sizes)
-        place = common.find_place(TOOL, run_dir, source)
-        place.peer(peer)
+        measuring_host = common.find_measuring_host(TOOL, run_dir, source)
+        measuring_host.peer(peer)
         setup: Event = {}
         results: list[Event] = []
 
@@ -100,7 +100,7 @@ def command(
                 print(row(event), flush=True)
 
         # Text is printed as events come; JSON is one document at the end.
-        end = common.conduct(place, "write_lat", options.fields(), on_begin, on_event)
+        end = common.conduct(measuring_host, "write_lat", options.fields(), on_begin, on_event)
         if as_json:
             document = {"schema": SCHEMA, **setup, "state": end["state"], "error": end["error"], "results": results}
             print(json.dumps(document, indent=2))

@@ -26,7 +26,7 @@ class CollectiveError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """One write with immediate: `count` elements from `start` of a local region to `at` of the peer's."""
+    """One write with immediate: `count` elements from `start` of a local region to `to_start` of the peer's."""
 
     peer: int
     step: int
@@ -34,7 +34,7 @@ class Send:
     start: int
     count: int
     to_region: str
-    at: int
+    to_start: int
 
 
 def fill(array: np.ndarray, kind: str, seed: int, iteration: int, rank: int, start: int) -> None:
@@ -124,26 +124,27 @@ class Rank(ABC):
         """Fill in the inputs and begin. Raises CollectiveError while the iteration before is not done."""
         if not self.done:
             raise CollectiveError(f"{self.kind}: iteration {self.iteration} is not done at rank {self.rank}")
-        self.iteration, self.done = iteration, False
+        self.iteration = iteration
+        self.done = False
         sends = self._begin()
         early_writes = [write for write in self._early_writes if write[0] == iteration]
         self._early_writes = [write for write in self._early_writes if write[0] != iteration]
         for _, peer, step in early_writes:
-            sends += self.arrived(peer, step, iteration)
+            sends += self.on_write(peer, step, iteration)
         return sends
 
-    def arrived(self, peer: int, step: int, iteration: int | None = None) -> list[Send]:
+    def on_write(self, peer: int, step: int, iteration: int | None = None) -> list[Send]:
         """Take a peer's arrived write; return what to send now. A write of a later iteration waits for that."""
         if iteration is not None and (iteration != self.iteration or self.done):
             self._early_writes.append((iteration, peer, step))
             return []
-        return self._arrived(peer, step)
+        return self._on_write(peer, step)
 
     def sent(self, _send: Send) -> list[Send]:
         """Take a completed write; return what to send now. Called for ranks with `follows_sends` alone."""
         return []
 
-    def elapsed(self, _task: int) -> list[Send]:
+    def on_timer(self, _task: int) -> list[Send]:
         """Take the end of a computation of `timers`; return what to send now."""
         return []
 
@@ -151,10 +152,10 @@ class Rank(ABC):
     def _begin(self) -> list[Send]: ...
 
     @abstractmethod
-    def _arrived(self, peer: int, step: int) -> list[Send]: ...
+    def _on_write(self, peer: int, step: int) -> list[Send]: ...
 
     @abstractmethod
-    def wrong(self) -> int:
+    def count_errors(self) -> int:
         """Return how many elements of the result are wrong; call when done, before the next start."""
 
     def _fill(self, array: np.ndarray, start: int = 0) -> None:

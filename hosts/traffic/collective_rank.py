@@ -2,7 +2,7 @@
 
     driver = RankDriver(rank, iterations, clock, call_at)
     driver.connect(peer, qps, regions);  driver.receives_from(qpn, peer, parts);  driver.start()
-    driver.completed(completion);  driver.arrived(qpn, imm)
+    driver.completed(completion);  driver.on_immediate(qpn, imm)
 
 Live agents and the virtual fabric drive the same object. Apart from message_stream.py because numpy comes with it.
 """
@@ -26,11 +26,11 @@ TURNS = 1 << 8
 
 
 @dataclass(slots=True)
-class Ended:
+class IterationResult:
     """One iteration at one rank: when it ended (clock), and how many elements were wrong."""
 
-    at: float
-    wrong: int
+    time: float
+    wrong_elements: int
     computing_s: float = 0.0
     """Time of it in which something was computed."""
 
@@ -84,7 +84,7 @@ class RankDriver:
         self._queued_on: dict[int, tuple[RankLink, int]] = {}
         self.failed = 0
         self.started_at: float | None = None
-        self.ended: list[Ended] = []
+        self.results: list[IterationResult] = []
         self._computing_since: float | None = None
         self._computed_s = 0.0
 
@@ -110,7 +110,7 @@ class RankDriver:
         return last and not self._pending and not self.failed
 
     @property
-    def over(self) -> bool:
+    def is_over(self) -> bool:
         """Whether the rank is done, or one of its QPs died: nothing more will happen."""
         return self.done or bool(self.failed)
 
@@ -126,7 +126,7 @@ class RankDriver:
     def _start_timers(self) -> None:
         rank, now = self.rank, self._clock()
         for seconds, task in rank.timers:
-            self._call_at(now + seconds, partial(self._elapsed, task))
+            self._call_at(now + seconds, partial(self._on_timer, task))
         rank.timers.clear()
         if rank.computing and self._computing_since is None:
             self._computing_since = now
@@ -134,16 +134,16 @@ class RankDriver:
             self._computed_s += now - self._computing_since
             self._computing_since = None
 
-    def _elapsed(self, task: int) -> None:
+    def _on_timer(self, task: int) -> None:
         if not self.failed:
-            self._carry_out(self.rank.elapsed(task))
+            self._carry_out(self.rank.on_timer(task))
 
     def _maybe_next(self) -> None:
         rank = self.rank
         if not rank.done or rank.iteration < 0:
             return
-        if len(self.ended) <= rank.iteration:
-            self.ended.append(Ended(self._clock(), rank.wrong(), self._computed_s))
+        if len(self.results) <= rank.iteration:
+            self.results.append(IterationResult(self._clock(), rank.count_errors(), self._computed_s))
             self._computed_s = 0.0
         if not self._pending and rank.iteration + 1 < self.iterations:
             self._begin()
@@ -161,7 +161,7 @@ class RankDriver:
                 imm = (self.rank.iteration % TURNS) << 24 | send.step << 8 | part
                 data = region_bytes[send.start * element_bytes + low : send.start * element_bytes + high]
                 self._pending += 1
-                link.queues[part].append((data, va + send.at * element_bytes + low, rkey, imm))
+                link.queues[part].append((data, va + send.to_start * element_bytes + low, rkey, imm))
                 if posted is not None:
                     link.under_way[part].append(posted)
                 self._flush(link, part)
@@ -191,7 +191,7 @@ class RankDriver:
                 self._carry_out(self.rank.sent(posted.send))
         self._maybe_next()
 
-    def arrived(self, qpn: int, imm: int) -> None:
+    def on_immediate(self, qpn: int, imm: int) -> None:
         """Take a write with immediate of a receiving QP; those of other QPs are ignored."""
         entry = self._source.get(qpn)
         if entry is None:
@@ -204,4 +204,4 @@ class RankDriver:
         if arrived_parts < parts:
             return
         del self._parts[key]
-        self._carry_out(self.rank.arrived(source, imm >> 8 & (1 << STEP_BITS) - 1, iteration))
+        self._carry_out(self.rank.on_write(source, imm >> 8 & (1 << STEP_BITS) - 1, iteration))

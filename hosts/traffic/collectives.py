@@ -3,8 +3,8 @@
     rank = make("all_reduce", rank=2, ranks=8, size_bytes=1 << 20, seed=7)
     for name, array in rank.regions.items(): ...register...     # "data", and "scratch" or "inbox" where needed
     sends = rank.start(iteration)                               # post them
-    sends = rank.arrived(source, step)                          # a peer's write of that step is in our memory
-    rank.done, rank.wrong()                                     # over; elements that are not what they have to be
+    sends = rank.on_write(source, step)                         # a peer's write of that step is in our memory
+    rank.done, rank.count_errors()                              # over; elements that are not what they have to be
 
 No clock, no socket, no queue pair: hosts and the virtual fabric drive the same objects. A driver posts every Send as
 one write with immediate (or splits it over several QPs and counts the parts), and calls `arrived` when all is there.

@@ -111,7 +111,7 @@ class Transfer:
     _end_event: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
-    def over(self) -> bool:
+    def is_over(self) -> bool:
         return self.state in ("done", "failed")
 
     async def wait(self) -> None:
@@ -276,11 +276,11 @@ class Sender:
         }
 
 
-def growth(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
-    """Return `after` - `before` for every counter, element by element in lists."""
+def growth(start_counters: dict[str, Any], end_counters: dict[str, Any]) -> dict[str, Any]:
+    """Return `end_counters` - `start_counters` for every counter, element by element in lists."""
     out: dict[str, Any] = {}
-    for key, value in after.items():
-        start_value = before.get(key)
+    for key, value in end_counters.items():
+        start_value = start_counters.get(key)
         if isinstance(value, list):
             out[key] = [b - a for a, b in zip(start_value or [0] * len(value), value, strict=True)]
         elif isinstance(value, (int, float)) and not isinstance(value, bool):

@@ -26,7 +26,7 @@ class _Mailbox(Rank):
         """Start of the inbox of this iteration."""
         return self.iteration % 2 * self.elements
 
-    def _arrived(self, peer: int, _step: int) -> list[Send]:
+    def _on_write(self, peer: int, _step: int) -> list[Send]:
         if peer not in self._missing_peers:
             raise CollectiveError(f"{self.kind}: rank {self.rank} waits for {sorted(self._missing_peers)}, got {peer}")
         self._missing_peers.discard(peer)
@@ -63,7 +63,7 @@ class AllToAll(_Mailbox):
     def sent(self, _send: Send) -> list[Send]:
         return [self._later.popleft()] if self._later else []
 
-    def wrong(self) -> int:
+    def count_errors(self) -> int:
         box, chunk = self.regions["inbox"][self._turn : self._turn + self.elements], self.chunk
         parts = [box[rank * chunk : (rank + 1) * chunk] for rank in range(self.ranks)]
         return sum(self._wrong_inputs(part, rank, self.rank * chunk) for rank, part in enumerate(parts))
@@ -83,7 +83,7 @@ class SendRecv(_Mailbox):
         self._missing_peers = {(self.rank - 1) % self.ranks}
         return [Send((self.rank + 1) % self.ranks, 0, "data", 0, self.elements, "inbox", self._turn)]
 
-    def wrong(self) -> int:
+    def count_errors(self) -> int:
         got = self.regions["inbox"][self._turn : self._turn + self.elements]
         return self._wrong_inputs(got, (self.rank - 1) % self.ranks)
 
@@ -164,7 +164,7 @@ class AllToAllV(_Mailbox):
             for peer in order
         ]
 
-    def wrong(self) -> int:
+    def count_errors(self) -> int:
         wrong_count = 0
         for sender in range(self.ranks):
             if sender != self.rank:

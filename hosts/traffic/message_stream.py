@@ -4,7 +4,7 @@ Live agents (hosts/agent/services/traffic.py) and the virtual fabric (experiment
 clock, a way to be called at a time, and the QPs; they pass on completions and received immediates.
 
     sender = FlowSender(qps, shape, remote, clock, call_at);  sender.start();  sender.completed(completion)
-    sink = FlowSink(view, shape);                             sink.arrived(imm)
+    sink = FlowSink(view, shape);                             sink.on_message(imm)
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class FlowSender:
         self._stopped = True
 
     @property
-    def over(self) -> bool:
+    def is_over(self) -> bool:
         """Whether a started sender is finished: all is sent, it was stopped, or its QPs are dead."""
         posts_no_more = self._stopped or self.posted == self.shape.messages or not self._alive_qpns
         return posts_no_more and not any(self._waiting.values())
@@ -145,20 +145,20 @@ class FlowSink:
     def __init__(self, view: memoryview, shape: StreamShape) -> None:
         self._view, self.shape = view, shape
         self._content = shape.content
-        self.checked = self.damaged = 0
+        self.checked = self.damaged_count = 0
 
     def check(self, number: int, slot: int) -> None:
         """Message `number` is in that slot now."""
         self.checked += 1
         if not self._content.matches(number, self._slot(slot)):
-            self.damaged += 1
+            self.damaged_count += 1
 
     def _slot(self, slot: int) -> memoryview:
         size = self.shape.message_bytes
         return self._view[slot * size : (slot + 1) * size]
 
-    def arrived(self, imm: int) -> None:
+    def on_message(self, imm: int) -> None:
         """Take a message with that immediate, which is in one of the slots."""
         self.checked += 1
         if not any(self._content.matches(imm, self._slot(slot)) for slot in range(self.shape.depth)):
-            self.damaged += 1
+            self.damaged_count += 1

@@ -125,7 +125,7 @@ class ProgramRank(Rank):
         self._begin_tasks([number for number, waits in enumerate(self._waits) if not waits])
         return self._take()
 
-    def arrived(self, peer: int, step: int, iteration: int | None = None) -> list[Send]:
+    def on_write(self, peer: int, step: int, iteration: int | None = None) -> list[Send]:
         """Take a write of `peer` with that number; one of a later step waits until that step starts."""
         at_step = self.iteration if iteration is None else iteration
         incoming = self._incoming.get((peer, step))
@@ -141,10 +141,10 @@ class ProgramRank(Rank):
             self._end_tasks([number])
         return self._take()
 
-    def _arrived(self, peer: int, step: int) -> list[Send]:
-        return self.arrived(peer, step)
+    def _on_write(self, peer: int, step: int) -> list[Send]:
+        return self.on_write(peer, step)
 
-    def elapsed(self, task: int) -> list[Send]:
+    def on_timer(self, task: int) -> list[Send]:
         """End a computation."""
         computation = self.script.tasks[task]
         assert isinstance(computation, ComputeTask)
@@ -164,7 +164,7 @@ class ProgramRank(Rank):
             self._end_tasks([task])
         return self._take()
 
-    def wrong(self) -> int:
+    def count_errors(self) -> int:
         """Elements of messages and of results that were wrong since it was asked last."""
         wrong_count, self._wrong_count = self._wrong_count, 0
         return wrong_count
@@ -215,7 +215,7 @@ class ProgramRank(Rank):
         if isinstance(task, SendTask):
             data = self.regions[OUTBOX][task.start : task.start + task.elements]
             _fill_message(data, self._key(self.rank, task.number, self.iteration))
-            self._sends.append(Send(task.peer, task.number, OUTBOX, task.start, task.elements, INBOX, task.at))
+            self._sends.append(Send(task.peer, task.number, OUTBOX, task.start, task.elements, INBOX, task.inbox_start))
             self._sending[task.peer, task.number] = number
             return False
         if isinstance(task, ReceiveTask):
@@ -238,7 +238,7 @@ class ProgramRank(Rank):
         return input_key(f"{self.kind}/{number}", self.seed, iteration, source)
 
     def _wrong_message(self, incoming: Incoming, iteration: int) -> int:
-        message = self.regions[INBOX][incoming.at : incoming.at + incoming.elements]
+        message = self.regions[INBOX][incoming.inbox_start : incoming.inbox_start + incoming.elements]
         key = self._key(incoming.peer, incoming.number, iteration)
         return sum(
             count_unequal(piece := message[offset : offset + PIECE], hashes(key, offset, len(piece)))
@@ -265,7 +265,7 @@ class ProgramRank(Rank):
             raise CollectiveError(f"rank {self.rank}: write {step} of rank {peer} belongs to nothing that it runs")
         rank = self._collectives[index]
         running = not rank.done and iteration == rank.iteration
-        self._pass_on(index, rank.arrived(collective.group.index(peer), step - collective.base, iteration))
+        self._pass_on(index, rank.on_write(collective.group.index(peer), step - collective.base, iteration))
         if running and self._end_collective(index):
             self._end_tasks([self._task_of[index]])
         return self._take()
@@ -273,7 +273,7 @@ class ProgramRank(Rank):
     def _end_collective(self, index: int) -> bool:
         rank = self._collectives[index]
         if rank.done:
-            self._wrong_count += rank.wrong()
+            self._wrong_count += rank.count_errors()
         return rank.done
 
     def _pass_on(self, index: int, sends: list[Send]) -> None:
@@ -288,7 +288,7 @@ class ProgramRank(Rank):
                     send.start,
                     send.count,
                     f"{send.to_region}.{collective.key}",
-                    send.at,
+                    send.to_start,
                 )
             )
 
@@ -313,7 +313,7 @@ def _check(script: RankScript) -> None:
         elif isinstance(task, JoinTask):
             check_within(f"collective of task {number}", task.collective, len(script.collectives) - 1)
     for incoming in script.incoming:
-        check_within("place of a message", incoming.at, script.inbox - incoming.elements)
+        check_within("place of a message", incoming.inbox_start, script.inbox - incoming.elements)
     if any(script.rank not in collective.group for collective in script.collectives):
         raise CollectiveError("script: a collective without its own rank")
     coming = {(incoming.peer, incoming.number) for incoming in script.incoming}

@@ -50,13 +50,13 @@ class ComputeTask(ScriptTask, tag="compute", array_like=True, frozen=True):
 
 
 class SendTask(ScriptTask, tag="send", array_like=True, frozen=True):
-    """`elements` from `start` of our outbox to `at` of the inbox of `peer`."""
+    """`elements` from `start` of our outbox to `inbox_start` of the inbox of `peer`."""
 
     peer: int
     number: int
     elements: int
     start: int
-    at: int
+    inbox_start: int
 
 
 class ReceiveTask(ScriptTask, tag="receive", array_like=True, frozen=True):
@@ -76,12 +76,12 @@ AnyScriptTask: TypeAlias = ComputeTask | SendTask | ReceiveTask | JoinTask
 
 
 class Incoming(msgspec.Struct, array_like=True, frozen=True):
-    """A message that comes: `elements` at `at` of our inbox."""
+    """A message that comes: `elements` at `inbox_start` of our inbox."""
 
     peer: int
     number: int
     elements: int
-    at: int
+    inbox_start: int
 
 
 class ScriptCollective(msgspec.Struct, array_like=True, frozen=True):

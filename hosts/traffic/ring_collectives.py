@@ -12,7 +12,7 @@ class _Ring(Rank):
 
     def __init__(self, rank: int, ranks: int, elements: int, seed: int) -> None:
         super().__init__(rank, ranks, elements, seed)
-        self.right = (rank + 1) % ranks
+        self.right_rank = (rank + 1) % ranks
         self.reducing = 0
         """Steps that reduce; the others gather."""
         self.steps = 0
@@ -41,14 +41,14 @@ class _Ring(Rank):
         """Reducing: the chunk one behind us per step. Gathering: the one that was completed or received last."""
         start = self._turn + self._chunk(self._chunk_number(self.rank, step)).start
         if step < self.reducing:
-            return Send(self.right, step, "data", start, self.chunk, "scratch", step * self.chunk)
-        return Send(self.right, step, "data", start, self.chunk, "data", start)
+            return Send(self.right_rank, step, "data", start, self.chunk, "scratch", step * self.chunk)
+        return Send(self.right_rank, step, "data", start, self.chunk, "data", start)
 
     def _chunk_number(self, rank: int, step: int) -> int:
         """Number of the chunk that `rank` sends in a step."""
         return rank - step if step < self.reducing else rank + bool(self.reducing) - (step - self.reducing)
 
-    def _arrived(self, peer: int, step: int) -> list[Send]:
+    def _on_write(self, peer: int, step: int) -> list[Send]:
         if step != self._next:
             raise CollectiveError(f"{self.kind}: rank {self.rank} waits for step {self._next}, got {step} of {peer}")
         self._next += 1
@@ -73,7 +73,7 @@ class AllReduce(_Ring):
     def bus_factor(self) -> float:
         return 2 * (self.ranks - 1) / self.ranks
 
-    def wrong(self) -> int:
+    def count_errors(self) -> int:
         return self._wrong_sums(self.regions["data"])
 
 
@@ -91,7 +91,7 @@ class ReduceScatter(_Ring):
     def bus_factor(self) -> float:
         return (self.ranks - 1) / self.ranks
 
-    def wrong(self) -> int:
+    def count_errors(self) -> int:
         own_chunk = self._chunk(self.rank + 1)
         return self._wrong_sums(self.regions["data"][own_chunk], own_chunk.start)
 
@@ -126,6 +126,6 @@ class AllGather(_Ring):
         # before cannot pass for new ones, because every iteration has other numbers.
         self._fill(self._data[own_chunk], own_chunk.start)
 
-    def wrong(self) -> int:
+    def count_errors(self) -> int:
         chunks = [(rank, self._chunk(rank)) for rank in range(self.ranks)]
         return sum(self._wrong_inputs(self._data[part], rank, part.start) for rank, part in chunks)

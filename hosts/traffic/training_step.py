@@ -140,7 +140,7 @@ class _Replica:
         )
         return (self._join(f"combine {name}", "all_to_allv", shape.token_bytes, (experts_work,), combine_options),)
 
-    def _join(self, name: str, kind: str, size: int, after: tuple[int, ...], options: CollectiveOptions) -> int:
+    def _join(self, name: str, kind: str, size: int, predecessors: tuple[int, ...], options: CollectiveOptions) -> int:
         return self._add(
-            JoinCollective(kind=kind, size=size, group=self.group, name=name, after=after, options=options)
+            JoinCollective(kind=kind, size=size, group=self.group, name=name, after=predecessors, options=options)
         )

@@ -24,7 +24,7 @@ class _AllReduce(Rank):
     def bus_factor(self) -> float:
         return 2 * (self.ranks - 1) / self.ranks
 
-    def wrong(self) -> int:
+    def count_errors(self) -> int:
         return self._wrong_sums(self.regions["data"])
 
     def _add(self, start: int, count: int, scratch_start: int) -> None:
@@ -102,7 +102,7 @@ class AllReduceTree(_AllReduce):
         step = 2 * TREE_CHUNKS + part
         return [Send(child, step, "data", start, count, "data", start) for child in self._children[part // TREE_CHUNKS]]
 
-    def _arrived(self, peer: int, step: int) -> list[Send]:
+    def _on_write(self, peer: int, step: int) -> list[Send]:
         part = step % (2 * TREE_CHUNKS)
         tree = part // TREE_CHUNKS
         if step >= 2 * TREE_CHUNKS:
@@ -185,7 +185,7 @@ class AllReduceHalving(_AllReduce):
         low, high = self._segment(level + 1, self.rank)
         return [Send(partner, step, "data", low, high - low, "data", low)]
 
-    def _arrived(self, peer: int, step: int) -> list[Send]:
+    def _on_write(self, peer: int, step: int) -> list[Send]:
         if step < self._next or step > 2 * self._levels + 1:
             raise CollectiveError(f"{self.kind}: rank {self.rank} waits for step {self._next}, got {step} of {peer}")
         self._arrived_steps.add(step)  # another partner may be ahead
@@ -298,7 +298,7 @@ class AllReduceHierarchical(_AllReduce):
         peers = [peer for peer in self._members if peer != self.rank]
         return [Send(peer, self._last + 1, "data", self._start, self._share, "data", self._start) for peer in peers]
 
-    def _arrived(self, peer: int, step: int) -> list[Send]:
+    def _on_write(self, peer: int, step: int) -> list[Send]:
         if step == 0 and peer in self._missing_shares:
             self._missing_shares.discard(peer)
             self._add(self._start, self._share, self._members.index(peer) * self._share)

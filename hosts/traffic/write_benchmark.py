@@ -83,7 +83,7 @@ class WriteLoad:
         self._last_at = 0.0
         self.news = asyncio.Event()
         """Set when there is progress for a waiting task."""
-        self.over = False
+        self.is_over = False
         self.stopped = False
         """Whether the load was stopped early."""
         self.hurried = False
@@ -141,7 +141,7 @@ class WriteLoad:
         self._fill()
 
     def _post(self, flow: LoadFlow) -> None:
-        if self.over or (self._to_post is not None and flow.posted >= self._to_post):
+        if self.is_over or (self._to_post is not None and flow.posted >= self._to_post):
             return
         now = self._clock()
         try:
@@ -164,10 +164,10 @@ class WriteLoad:
             if not self._to_warm_up:
                 self._begin(now)
                 return
-        elif not self.over:
+        elif not self.is_over:
             self._on_measured(now, posted_at)
         self._post(flow)
-        if self.over and not self.outstanding:
+        if self.is_over and not self.outstanding:
             self.news.set()
 
     def _on_measured(self, now: float, posted_at: float) -> None:
@@ -188,13 +188,13 @@ class WriteLoad:
     def on_clock(self, now: float) -> None:
         """End a measurement by time whose time has come, whether or not anything completes."""
         stop_at = self.stop_at
-        if not self.over and stop_at is not None and now >= stop_at:
+        if not self.is_over and stop_at is not None and now >= stop_at:
             self._end(stop_at)
 
     def stop(self) -> None:
         """End now; the measurement so far counts, the rest is not waited for."""
         self.hurried = True
-        if not self.over:
+        if not self.is_over:
             self.stopped = True
             self._end(self._clock())
         self.news.set()
@@ -206,8 +206,9 @@ class WriteLoad:
             self._end(self._clock())
 
     def _end(self, time: float) -> None:
-        if not self.over:
-            self.over, self.ended_at = True, time
+        if not self.is_over:
+            self.is_over = True
+            self.ended_at = time
             self._end_counters = self.counters()
         self.news.set()
 
@@ -290,7 +291,7 @@ async def measure(load: WriteLoad, interval_s: float | None, on_interval: Callab
     load.start()
     interval: Interval | None = None
     next_look = None
-    while not load.over:
+    while not load.is_over:
         if interval_s is not None and interval is None and load.started_at is not None:
             interval, next_look = Interval(load, load.started_at), load.started_at + interval_s
         times = [t for t in (load.stop_at, next_look) if t is not None]

@@ -120,8 +120,8 @@ class CompletionQueue:
             entries = self._entries
             if not entries and self.overrun:
                 raise VerbsError(
-                    f"the CQ was overrun: it has room for {self.cqe} completions; create_cq with the sum of the queue "
-                    f"sizes of its QPs, or poll more often",
+                    f"more completions than the {self.cqe} that the CQ holds: some were lost. Cure: "
+                    "create_cq with the sum of the queue sizes of its QPs, or poll more often",
                     errno.ENOMEM,
                 )
             return [entries.popleft() for _ in range(min(num_entries, len(entries)))]
@@ -144,7 +144,8 @@ class CompletionQueue:
         if self.channel is None:
             raise VerbsError("this CQ has no completion channel: create_cq(..., channel=device.create_comp_channel())")
         with self._context.lock:
-            self._armed, self._solicited_only = True, solicited_only
+            self._armed = True
+            self._solicited_only = solicited_only
 
     def push(self, entries: Sequence[WorkCompletion], solicited: bool = False) -> None:
         """Add completions (called by the device, lock held)."""

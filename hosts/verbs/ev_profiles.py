@@ -436,7 +436,7 @@ class EvProfileTable:
 
     def ev_changed(self, event: EvChanged) -> None:
         """Notify the event CQs that an EV of a QP came to another state (called by the device, lock held)."""
-        state = _EVENT_STATES.get(event.new)
+        state = _EVENT_STATES.get(event.new_state)
         if state is None or not self._event_cqs:
             return
         for profile in self._profiles.values():

@@ -33,8 +33,8 @@ class RegionTable:
     def register(self, pd: ProtectionDomain, buffer: Any, access: int, addr: int | None) -> MemoryRegion:
         """See Device.reg_mr."""
         access = flags("reg_mr: access", access, AccessFlags)
-        unsupported = access & ~(AccessFlags.IBV_ACCESS_LOCAL_WRITE | AccessFlags.IBV_ACCESS_REMOTE_WRITE)
-        if unsupported:
+        unsupported_flags = access & ~(AccessFlags.IBV_ACCESS_LOCAL_WRITE | AccessFlags.IBV_ACCESS_REMOTE_WRITE)
+        if unsupported_flags:
             raise VerbsError("reg_mr: MRC has remote writes only (IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_REMOTE_WRITE)")
         with self._context.lock:
             remote = bool(access & AccessFlags.IBV_ACCESS_REMOTE_WRITE)

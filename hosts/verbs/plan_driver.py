@@ -45,7 +45,7 @@ class PlanDriver(Driver):
         try:
             peer = self.plan.host(names_by_gid.get(gid, gid))
         except PlanError as error:
-            raise LocalError(f"nobody has the address {gid!r}: {error}") from None
+            raise LocalError(f"no host with the address {gid!r}: {error}") from None
         if peer == self.host:
             raise LocalError(f"{gid} is this host: the fabric carries nothing from a host to itself")
         return peer.name

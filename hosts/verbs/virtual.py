@@ -62,7 +62,7 @@ class VirtualWire:
         self.lock = RLock()
         self.drivers: dict[str, VirtualDriver] = {}
         self._rng = Random(seed)
-        self._framed = framed
+        self._is_framed = framed
         self._heap: list[tuple[float, int, str, str, int, Any]] = []
         self._count = 0
         self._paths: dict[tuple[str, str, int, int], _Path] = {}
@@ -164,7 +164,7 @@ class VirtualDriver(Driver):
         self.free_at = [0.0] * wire.planes
         """Time at which each port can send its next packet."""
         config = endpoint.config
-        self.codec = in_dialect(Codec(config), config, outer_header=False) if wire._framed else None
+        self.codec = in_dialect(Codec(config), config, outer_header=False) if wire._is_framed else None
         self._number = number
         self._ports_up = [True] * wire.planes
 

@@ -75,7 +75,7 @@ def test_link_down_in_the_fabric__the_evs_over_it_go_and_come_back():
     fabric, flow = fabric_with_flow(CutFault.on("p0-t0-0 p0-t1-0"))
     finish(fabric, flow)
     changes = [e for e in fabric.host("h0").events if isinstance(e, EvChanged)]
-    assert [(e.ev, e.new.name) for e in changes] == [(0x0000, "ASSUMED_BAD")]
+    assert [(e.ev, e.new_state.name) for e in changes] == [(0x0000, "ASSUMED_BAD")]
     fabric.apply(RestoreFault.on("p0-t0-0 p0-t1-0"))
     assert fabric.run_until(lambda: flow.qp.ev_states()[0]["state"] == "good", limit_s=5.0)
 

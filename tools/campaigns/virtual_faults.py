@@ -219,7 +219,7 @@ class World:
     @property
     def probes(self) -> list[PathSegments]:
         """Path segments of Clustermapper's self-probes."""
-        return [walk for walk, target in zip(self._walks, self._targets, strict=True) if target.about is None]
+        return [walk for walk, target in zip(self._walks, self._targets, strict=True) if target.t1_target is None]
 
     def _random_paths(self) -> list[WatchedFlow]:
         """QPs between random pairs of hosts, with every EV of theirs or a few."""
@@ -343,14 +343,14 @@ class World:
         """Clustermapper sends a probe to every target; now and then it wakes up late."""
         prober, now = self._prober, self.now
         if self._is_busy and self.rng.random() < 0.02:
-            prober.stalled(0.06)
+            prober.on_stall(0.06)
         for change in prober.judge(now):
             self._probe_told(change.target.number)
         sequence = prober.begin_round(now)
         for number in sorted(prober.active):
             if not self.walks(self._walks[number]):
                 continue
-            answer = prober.returned(number, sequence, self.rng.uniform(0.0005, 0.01))
+            answer = prober.on_return(number, sequence, self.rng.uniform(0.0005, 0.01))
             if answer is not None:
                 self._probe_told(answer.target.number)
         self._after(now + ROUND_S, self._round)

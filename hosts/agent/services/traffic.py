@@ -187,7 +187,7 @@ class TrafficService:
         session = self._sessions.session_of(client)
         if session not in self._traffic_by_session:
             self._traffic_by_session[session] = Traffic()
-            session.own(lambda: self._forget(session))
+            session.release_on_close(lambda: self._forget(session))
         return session, self._traffic_by_session[session]
 
     def _forget(self, session: ClientSession) -> None:
@@ -229,7 +229,7 @@ class TrafficService:
         sink = FlowSink(region.memory.view, shape)
         traffic.sinks[request.flow] = (sink, connections)
         for connection in connections:
-            connection.on_imm = lambda _qpn, imm: sink.arrived(imm)
+            connection.on_imm = lambda _qpn, imm: sink.on_message(imm)
         return {"va": region.memory.va, "rkey": region.memory.rkey}
 
     @rpc(FlowSourceRequest)
@@ -323,7 +323,7 @@ class TrafficService:
                 (connection,) = self._owned_qps(session, [qpn])
                 driver.receives_from(qpn, rank, parts)
                 receiving.append(connection)
-                connection.on_imm = driver.arrived
+                connection.on_imm = driver.on_immediate
         except RequestError:
             raise
         except (TypeError, ValueError) as error:
@@ -369,7 +369,7 @@ def source_json(sender: FlowSender, connections: list[Connection]) -> Message:
     return {
         "completed": sender.completed_count,
         "failed": sender.failed,
-        "over": sender.over,
+        "over": sender.is_over,
         "finished_at": sender.finished_at,
         "latencies_s": latencies,
         "qps": [qp_json(connection) for connection in connections],
@@ -381,7 +381,7 @@ def sink_json(sink: FlowSink, connections: list[Connection]) -> Message:
     return {
         "received_bytes": sum(connection.qp.counters.bytes_received for connection in connections),
         "checked": sink.checked,
-        "damaged": sink.damaged,
+        "damaged": sink.damaged_count,
         "held": held_packets(connections),
     }
 
@@ -400,7 +400,7 @@ def rank_json(driver: RankDriver, sending: list[Connection], receiving: list[Con
         "done": driver.done,
         "failed": driver.failed,
         "started_at": driver.started_at,
-        "ended": [[connection.at, connection.wrong, connection.computing_s] for connection in driver.ended],
+        "ended": [[result.time, result.wrong_elements, result.computing_s] for result in driver.results],
         "received": received,
         "held": held_packets(receiving),
         "qps": [{**qp_json(connection), "peer": connection.peer} for connection in sending],

@@ -85,7 +85,7 @@ class TransferService:
     def _start(self, transfer_request: TransferRequest) -> Transfer:
         self._last_transfer += 1
         transfer = Transfer(self._last_transfer, transfer_request)
-        ended_numbers = [number for number, earlier_transfer in self._transfers.items() if earlier_transfer.over]
+        ended_numbers = [number for number, earlier_transfer in self._transfers.items() if earlier_transfer.is_over]
         for number in ended_numbers[: max(0, len(self._transfers) - KEPT_TRANSFERS)]:
             del self._transfers[number]
         self._transfers[transfer.number] = transfer

@@ -197,7 +197,7 @@ class CcProfiles:
         if state not in PROFILE_MOVES[entry.state]:
             targets = " or ".join(s.value for s in PROFILE_MOVES[entry.state])
             raise LocalError(
-                f"CC profile {profile_id} is {entry.state.value}: it can go to {targets}, not {state.value}"
+                f"CC profile {profile_id} is {entry.state.value}, which moves to {targets}, not to {state.value}"
             )
         if entry.state is ProfileState.ONLINE:
             self._check_unused(profile_id, entry)

@@ -64,11 +64,11 @@ class Crowd:
     Windows and sizes are nominal bytes; times are of any one unit.
     """
 
-    __slots__ = ("_calm_bytes", "_cut_at", "_flight_at", "_flight_window", "_mtu", "_rng", "joined", "turn_at")
+    __slots__ = ("_calm_bytes", "_cut_at", "_flight_at", "_flight_window", "_mtu", "_rng", "is_joined", "turn_at")
 
     def __init__(self, mtu: float, rng: Random, now: float) -> None:
         self._mtu, self._rng = mtu, rng
-        self.joined = False
+        self.is_joined = False
         self.turn_at = now
         """Time at which the last packet left that waited for `opens_at`."""
         self._calm_bytes = 0
@@ -81,7 +81,8 @@ class Crowd:
 
     def join(self) -> None:
         """Enter the crowd."""
-        self.joined, self._calm_bytes = True, 0
+        self.is_joined = True
+        self._calm_bytes = 0
 
     def opens_at(self, window: float, base: float) -> float:
         """Return when the next packet may leave by a window below one packet.
@@ -105,7 +106,7 @@ class Crowd:
             window += CALM_INCREASE * size * sqrt(min(1.0, share))
             self._calm_bytes += size
             if self._calm_bytes > window >= goal * mtu:
-                self.joined = False
+                self.is_joined = False
             return window
         self._calm_bytes = 0
         if left_at < self._cut_at:  # note 2

@@ -280,7 +280,7 @@ class Nscc:
         self._drain(size)
         self.settled_bytes += size
         self.won += size
-        if not self.crowd.joined:
+        if not self.crowd.is_joined:
             self._receiver(penalty, restore, size)
         if rtt is None:
             return Reaction.NO_SAMPLE
@@ -288,7 +288,7 @@ class Nscc:
         delay = max(0.0, rtt - self.base)
         self._average(now, delay)
         # In a crowd the delay alone moves the window (note 6).
-        if self.crowd.joined:
+        if self.crowd.is_joined:
             return self._share_crowd(now, size, rtt, delay, penalty)
         if (adaptation := self._quick_adapt(now, delay, marked, lost=False)) is not None:
             return adaptation
@@ -318,7 +318,7 @@ class Nscc:
         """
         self._drain(size)
         self._average(now, self.p.base_rtt)  # stand-in for the delay of a full queue
-        if self.crowd.joined:
+        if self.crowd.is_joined:
             self.cwnd = self.crowd.after_trim(self.cwnd, now, left_at, self.base)
             return
         self.qa_trim_at = now
@@ -336,7 +336,7 @@ class Nscc:
         The window shrinks by one packet; quick adapt is not armed.
         """
         self._drain(size)
-        if self.crowd.joined:
+        if self.crowd.is_joined:
             self.cwnd = self.crowd.after_loss(self.cwnd, now, left_at, self.base, size, self.avg >= self.p.target)
             return
         self._shrink(size)
@@ -377,7 +377,7 @@ class Nscc:
         is_calm = delay < p.calm_delay
         window = self.crowd.after_ack(self.cwnd, now, size, now - rtt, is_calm, delay / p.target, p.crowd_share)
         self.cwnd = min(window, self.wmax)
-        if not self.crowd.joined:
+        if not self.crowd.is_joined:
             self.t_settle, self.qa_due, self.qa_trim_at = now, 0.0, None
         if is_calm:
             return Reaction.FAST
@@ -483,4 +483,5 @@ class Nscc:
         self.p = parameters
         self.base = min(self.base, parameters.base_rtt)
         self._follow_base()
-        self.cwnd = max(min(self.cwnd, self.wmax), WINDOW_MIN * parameters.mtu if self.crowd.joined else parameters.mtu)
+        floor = WINDOW_MIN * parameters.mtu if self.crowd.is_joined else parameters.mtu
+        self.cwnd = max(min(self.cwnd, self.wmax), floor)

@@ -66,7 +66,7 @@ class FixedWindow:
     def opens_at(self) -> float:
         """Return when the window lets the next packet leave; a time in the past allows any number of packets."""
         crowd = self._crowd
-        return crowd.opens_at(self.cwnd, self._base_s) if crowd.joined and self.cwnd < self.mtu else LONG_AGO
+        return crowd.opens_at(self.cwnd, self._base_s) if crowd.is_joined and self.cwnd < self.mtu else LONG_AGO
 
     def took_turn(self, now: float) -> None:
         """Note that a packet left that had to wait for opens_at()."""
@@ -95,11 +95,11 @@ class FixedWindow:
         if not 0.0 < self._base_s <= rtt_s:
             self._base_s = rtt_s
         delay = self._delay = rtt_s / self._base_s - 1.0
-        if self._crowd.joined:  # nothing is known of the pipe, so the share at target is that of a short one
+        if self._crowd.is_joined:  # nothing is known of the pipe, so the share at target is that of a short one
             self.cwnd = self._crowd.after_ack(
                 self.cwnd, now, size, now - rtt_s, delay < CALM_DELAY, delay / TARGET, float(PACKETS)
             )
-            self.cwnd = min(self.cwnd, self._full_window) if self._crowd.joined else self._full_window
+            self.cwnd = min(self.cwnd, self._full_window) if self._crowd.is_joined else self._full_window
 
     def on_trim(self, now: float, size: int, last_hop: bool, left_at: float, attempt: int) -> None:
         """Take a packet off that left at `left_at` and was trimmed; `last_hop`: at the receiver's port.
@@ -107,7 +107,7 @@ class FixedWindow:
         `attempt`: 1 for the first transmission of the packet.
         """
         self.inflight -= size
-        if self._crowd.joined:
+        if self._crowd.is_joined:
             self.cwnd = self._crowd.after_trim(self.cwnd, now, left_at, self._base_s)
         elif last_hop and attempt >= CROWDED_ATTEMPT:
             self._crowd.join()
@@ -120,7 +120,7 @@ class FixedWindow:
     def on_loss(self, now: float, size: int, left_at: float) -> None:
         """Take a packet off that left at `left_at` and was given up as lost."""
         self.inflight -= size
-        if self._crowd.joined:
+        if self._crowd.is_joined:
             self.cwnd = self._crowd.after_loss(self.cwnd, now, left_at, self._base_s, size, self._delay >= TARGET)
 
     def on_unlost(self, size: int) -> None:

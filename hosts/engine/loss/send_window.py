@@ -49,11 +49,11 @@ _BITMAP_MASK: Final = (1 << BITMAP_BITS) - 1
 class Copy:
     """An earlier transmission of a packet that was sent again."""
 
-    __slots__ = ("accused", "ev", "sent_at", "timestamp")
+    __slots__ = ("ev", "is_accused", "sent_at", "timestamp")
 
-    def __init__(self, sent: Sent, accused: bool) -> None:
+    def __init__(self, sent: Sent, is_accused: bool) -> None:
         self.ev, self.sent_at, self.timestamp = sent.ev, sent.sent_at, sent.timestamp
-        self.accused = accused
+        self.is_accused = is_accused
         """Whether it timed out without proof of loss: its EV is put on trial when a later copy arrives."""
 
 
@@ -61,12 +61,12 @@ class Sent(Transmission):
     """One transmission of one packet."""
 
     __slots__ = (
-        "accused",
         "attempt",
         "copies",
         "deadline",
         "ev",
         "expiries",
+        "is_accused",
         "message",
         "next_on_plane",
         "psn",
@@ -111,7 +111,7 @@ class Sent(Transmission):
         """Last COPIES transmissions before this one, oldest first."""
         self.second_chance = second_chance
         """Whether its EV was accused before and the peer answered since: its loss is then proof enough."""
-        self.accused = False
+        self.is_accused = False
         """Whether it timed out without proof of loss."""
 
     def triggered(self, sack: Sack) -> bool:
@@ -145,7 +145,7 @@ class Sent(Transmission):
 
     def as_copies(self) -> tuple[Copy, ...]:
         """Earlier copies, this one included, for the next transmission of the packet."""
-        return (*self.copies[1 - COPIES :], Copy(self, self.accused))
+        return (*self.copies[1 - COPIES :], Copy(self, self.is_accused))
 
 
 class ByAge:

@@ -112,7 +112,7 @@ class Ev:
         "value",
     )
 
-    def __init__(self, value: int, plane: int, needed: int) -> None:
+    def __init__(self, value: int, plane: int, needed_streak: int) -> None:
         self.value = value
         self.plane = plane
         self.state = EvState.GOOD
@@ -156,7 +156,7 @@ class Ev:
         self.probes_answered = 0
         self.streak = 0
         """Probes answered in a row since the last failure."""
-        self.needed_streak = needed
+        self.needed_streak = needed_streak
         """Streak that ends ASSUMED_BAD; doubles for a repeat offender."""
         self.fault_at: float | None = None
         """Time at which it last became ASSUMED_BAD; None: never."""
@@ -292,11 +292,11 @@ class Move:
 
     __slots__ = ("left_rotation", "new_state", "old_state", "substitute")
 
-    def __init__(self, old_state: EvState, new_state: EvState, left: bool, by: Ev | None) -> None:
+    def __init__(self, old_state: EvState, new_state: EvState, left: bool, substitute: Ev | None) -> None:
         self.old_state, self.new_state = old_state, new_state
         self.left_rotation = left
         """Whether it left the rotation; `substitute` (None: no EV) has its slot now."""
-        self.substitute = by
+        self.substitute = substitute
 
 
 SignalObserver = Callable[[Ev, EvState, EvSignal, EvState, float], None]
@@ -396,8 +396,8 @@ class EvProfile:
 
     def on_plane(self, plane: int) -> list[Ev]:
         """Return all EVs of a plane, whatever their state."""
-        found = self._planes.get(plane)
-        return found.members if found is not None else []
+        plane_evs = self._planes.get(plane)
+        return plane_evs.members if plane_evs is not None else []
 
     @property
     def planes(self) -> Collection[int]:

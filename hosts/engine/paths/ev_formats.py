@@ -87,7 +87,7 @@ class StructuredFormat:
     def pack(self, plane: int, fields: Sequence[int]) -> int:
         """Return an EV; `fields`: egress choice of each tier, first hop first; missing ones are 0."""
         if len(fields) > len(self.widths):
-            raise EvFormatError(f"{len(fields)} fields: there are {len(self.widths)} tiers")
+            raise EvFormatError(f"{len(fields)} fields for {len(self.widths)} tiers: give one field a tier at most")
         value, low = _fit("plane", plane, self.plane_bits), EV_BITS
         for tier, (field, bits) in enumerate(zip(fields, self.widths, strict=False)):
             low -= bits

@@ -35,7 +35,7 @@ _RTS: Final = EngineQpState.RTS
 
 
 @dataclass(frozen=True, slots=True)
-class RcConnected:
+class RcConnection:
     """State of a baseline QP from connect() on; its halves answer to the calls that EngineQueuePair makes."""
 
     remote: QpAttributes
@@ -67,7 +67,7 @@ class RcQueuePair(EngineQueuePair):
         """Counters of the QP: the same record as `counters`, of the baseline's class."""
         super().__init__(qpn, psn, planes, config, memory, peers, events, rng, touched_qps, self.rc_counters)
         self.settings = settings
-        self.baseline: RcConnected | None = None
+        self.baseline: RcConnection | None = None
         """Both halves of the connected QP, in place of `connected`, which stays None."""
         self._port = 0
         """Bit of the port it sends by."""
@@ -143,7 +143,7 @@ class RcQueuePair(EngineQueuePair):
             self._receives,
             partial(self._fail, blame_own=False),
         )
-        self.baseline = RcConnected(remote, requestor, responder, path)
+        self.baseline = RcConnection(remote, requestor, responder, path)
         self._port = 1 << path[1]
         self.state = _RTS
         self.touch()

@@ -236,12 +236,14 @@ class VirtualRun:
                     peer=event.peer,
                     ev=event.ev,
                     plane=event.plane,
-                    old=event.old.name.lower(),
-                    new=event.new.name.lower(),
+                    old=event.old_state.name.lower(),
+                    new=event.new_state.name.lower(),
                     cause=event.cause,
                 )
             case EvReplaced():
-                self.outcome.event(t, "replaced", host=host, qpn=event.qpn, ev=event.ev, by=event.by, plane=event.plane)
+                self.outcome.event(
+                    t, "replaced", host=host, qpn=event.qpn, ev=event.ev, by=event.substitute, plane=event.plane
+                )
             case PlaneChanged():
                 self.outcome.event(t, "plane", host=host, peer=event.peer, plane=event.plane, up=event.up)
             case QpError():

@@ -93,7 +93,7 @@ class VirtualFlow:
     @property
     def is_over(self) -> bool:
         """Whether the flow has started and its sender is over."""
-        return self.fabric.now >= self.start_time + self.plan.start_s and self.sender.over
+        return self.fabric.now >= self.start_time + self.plan.start_s and self.sender.is_over
 
     @property
     def received_bytes(self) -> int:
@@ -111,7 +111,7 @@ class VirtualFlow:
             flow.message_bytes,
             completed=sender.completed_count,
             failed=sender.failed,
-            damaged=self.sink.damaged,
+            damaged=self.sink.damaged_count,
             received_bytes=self.received_bytes,
             started_s=flow.start_s,
             finished_s=None if sender.finished_at is None else sender.finished_at - self.start_time,
@@ -195,7 +195,7 @@ class VirtualCollective:
     @staticmethod
     def _event(driver: RankDriver, event: Any) -> None:
         if type(event) is WriteImmReceived:
-            driver.arrived(event.qpn, event.imm)
+            driver.on_immediate(event.qpn, event.imm)
 
     @property
     def is_over(self) -> bool:
@@ -218,7 +218,10 @@ class VirtualCollective:
         result = CollectiveOutcome(plan.work, plan.kind, list(plan.ranks), rank.size_bytes, rank.bus_factor)
         result.largest_write_bytes = plan.largest_write_bytes()
         records = [
-            [(iteration.at - self.start_time, iteration.wrong, iteration.computing_s) for iteration in driver.ended]
+            [
+                (iteration.time - self.start_time, iteration.wrong_elements, iteration.computing_s)
+                for iteration in driver.results
+            ]
             for driver in self.drivers
         ]
         result.iterations = iterations_of(plan.start_s, list(plan.ranks), records, plan.warm_up)
@@ -227,7 +230,7 @@ class VirtualCollective:
     def flow_outcomes(self) -> list[FlowOutcome]:
         """Return the outcome of each pair of ranks."""
         out = []
-        ends = [driver.ended[-1].at for driver in self.drivers if driver.done and driver.ended]
+        ends = [driver.results[-1].time for driver in self.drivers if driver.done and driver.results]
         for flow in self.flows:
             result = FlowOutcome(self.plan.work, flow.source, flow.target, len(flow.pairs), 0)
             result.received_bytes, result.started_s = flow.received_bytes, self.plan.start_s

@@ -146,7 +146,7 @@ def test_denylist__holds_for_qps_before_and_after_and_is_lifted(tmp_path):
     assert rig.set(T1) == 0 and rig.states(second_qp)[0x101] == "denied"
     assert rig.set() == 2
     assert set(rig.states(first_qp).values()) == set(rig.states(second_qp).values()) == {"good"}
-    changes = [(e.ev, e.new) for e in rig.endpoint.events() if isinstance(e, EvChanged)]
+    changes = [(e.ev, e.new_state) for e in rig.endpoint.events() if isinstance(e, EvChanged)]
     assert changes == [(0x101, EvState.DENIED), (0x101, EvState.GOOD), (0x101, EvState.GOOD)]
 
 

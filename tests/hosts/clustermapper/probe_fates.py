@@ -6,9 +6,9 @@ def play_fates(health, *fates, start=0):
     states = []
     for number, fate in enumerate("".join(fates), start):
         if fate == ".":
-            health.back(number, number / 10, 0.002)
+            health.record_return(number, number / 10, 0.002)
         else:
-            health.gone(number, number / 10)
+            health.record_loss(number, number / 10)
         if not states or states[-1] is not health.state:
             states.append(health.state)
     return states

@@ -23,8 +23,8 @@ def burst_over(plan, lost, count=20):
                     burst.sent(target.number, service_class)
                     if not lost(target, service_class, sequence):
                         probe = ReturnedProbe(target.number, service_class, 1, sequence, 0, False, False)
-                        burst.returned(probe, 0.001)
-                        burst.returned(probe, 0.001)  # a copy
+                        burst.on_return(probe, 0.001)
+                        burst.on_return(probe, 0.001)  # a copy
         now = max(now, burst.next_timer())
     return {row["link"]: row for row in burst.links_json(plan)}
 

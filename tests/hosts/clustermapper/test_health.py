@@ -11,20 +11,20 @@ from tests.hosts.clustermapper.probe_fates import play_fates
 def test_health__three_in_a_row_are_down_and_since_the_first():
     health = TargetHealth(Rules())
     assert play_fates(health, ".....", "xx", "...", "xxx") == [TargetState.OK, TargetState.DOWN]
-    assert health.since == pytest.approx(1.0)
+    assert health.began_at == pytest.approx(1.0)
 
 
 def test_health__an_outage_leaves_no_lossy_link_behind():
     health = TargetHealth(Rules())
     assert play_fates(health, "." * 30, "x" * 7, "." * 200) == [TargetState.OK, TargetState.DOWN, TargetState.OK]
-    assert health.since == pytest.approx(3.7)
+    assert health.began_at == pytest.approx(3.7)
     assert health.loss == 0
 
 
 def test_health__loss_in_both_windows_is_lossy_and_clears_after_five_windows():
     health = TargetHealth(Rules())
     assert play_fates(health, "." * 40, "x", "." * 20, "x") == [TargetState.OK, TargetState.LOSSY]
-    assert health.since == pytest.approx(4.0)
+    assert health.began_at == pytest.approx(4.0)
     assert play_fates(health, "." * 99, start=62) == [TargetState.LOSSY]
     assert play_fates(health, ".", start=161) == [TargetState.OK]
 
@@ -48,4 +48,4 @@ def test_health__late_is_not_lost():
     assert health.state is TargetState.DOWN and health.lost == 4
     assert all(health.came_late(sequence, 0.4) for sequence in (5, 6, 7, 8))
     assert not health.came_late(8, 0.4) and not health.came_late(4, 0.4) and not health.came_late(100, 0.4)
-    assert (health.state, health.lost, health.late, health.loss) == (TargetState.OK, 0, 4, 0)
+    assert (health.state, health.lost, health.late_count, health.loss) == (TargetState.OK, 0, 4, 0)

@@ -28,7 +28,7 @@ def a_probe(service_class=ServiceClass.CONTROL, mode="srv6", number=1):
     """Frame as it comes back, and the identity of its port."""
     plan = Plan(mode=mode)
     target = targets_of(plan)[number]
-    identity = PortIdentity.of(plan, target.host, target.plane, mode == "srv6")
+    identity = PortIdentity.from_plan(plan, target.host, target.plane, mode == "srv6")
     frame = bytearray(ProbeTemplate(target, service_class, 7, identity, KEY).frame(99, 12345))
     if identity.own_usid:
         frame[38:54] = identity.own_usid

@@ -29,7 +29,7 @@ class Network:
             self.now = max(self.now, self.prober.next_timer())
             for probe in sorted(probe for probe in self.flying if probe[0] <= self.now):
                 self.flying.remove(probe)
-                self.note([self.prober.returned(probe[1], probe[2], probe[0] - probe[3])])
+                self.note([self.prober.on_return(probe[1], probe[2], probe[0] - probe[3])])
             self.note(self.prober.judge(self.now))
             if self.now >= self.prober.next_round_at:
                 sequence = self.prober.begin_round(self.now)
@@ -112,7 +112,7 @@ def test_prober__another_way_round_when_neither_loop_returns():
     first = [
         target
         for target in net.targets
-        if target.kind is TargetKind.LOOP and target.about is not None and target.host == "h0"
+        if target.kind is TargetKind.LOOP and target.t1_target is not None and target.host == "h0"
     ]
     first = [loop for loop in first if loop.switch == "p0-t1-0" and loop.choice == 0]
     walked_links = [set(pairwise(loop.walk[1:-1])) for loop in first]
@@ -164,7 +164,7 @@ def test_prober__rounds_in_which_we_were_held_up_are_void():
     net.dead_links = set(net.plan.links[:3])
     for _ in range(30):
         net.run(0.1)
-        net.prober.stalled(0.06)
+        net.prober.on_stall(0.06)
     assert net.new_states() == [] and net.prober.void["stalled"] >= 25
 
 
@@ -188,5 +188,5 @@ def test_prober__what_cannot_be_is_ignored():
     net = Network().run(1)
     sent_counts = [health.sent for health in net.prober.health]
     for number, sequence in [(-1, 1), (10_000, 1), (0, 0xFFFFFFFF), (0, 1)]:
-        assert net.prober.returned(number, sequence, 0.1) is None
+        assert net.prober.on_return(number, sequence, 0.1) is None
     assert [health.sent for health in net.prober.health] == sent_counts

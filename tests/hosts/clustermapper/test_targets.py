@@ -66,7 +66,7 @@ def test_loops__each_direction_of_each_link_by_each_host_that_probes_it():
     plan = Plan(2, 3, 3, 2)
     targets = targets_of(plan)
     for target in [target for target in targets if target.kind is TargetKind.T1]:
-        loops = [loop for loop in loops_of(plan, targets) if loop.about == target.number]
+        loops = [loop for loop in loops_of(plan, targets) if loop.t1_target == target.number]
         t0, t1 = target.walk[1], target.switch
         assert {loop.choice for loop in loops} == {0, 1, 2}
         for choice in range(3):

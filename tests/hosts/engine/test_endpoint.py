@@ -93,7 +93,7 @@ def test_destroy_qp__takes_no_turn_from_those_that_were_to_come():
 @pytest.mark.parametrize("plane", [-1, 2])
 def test_planes__one_that_is_not_there_is_refused(plane):
     local_endpoint = endpoint()
-    with pytest.raises(LocalError, match="there are 0 to 1"):
+    with pytest.raises(LocalError, match="Known: 0 to 1"):
         local_endpoint.probe_ev("b", 1, plane, now=0.0)
-    with pytest.raises(LocalError, match="there are 0 to 1"):
+    with pytest.raises(LocalError, match="Known: 0 to 1"):
         local_endpoint.on_port(plane, False, 0.0)

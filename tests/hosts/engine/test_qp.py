@@ -41,7 +41,7 @@ def test_before_connect__it_shows_nothing_and_refuses_to_send(transport):
         qp.post_write(b"x", 0, 0, now=0.0)
     for part in ("requestor", "responder", "paths"):
         if transport == "mrc":
-            with pytest.raises(LocalError, match="it has no peer before connect"):
+            with pytest.raises(LocalError, match="without a peer"):
                 getattr(qp, part)
 
 

@@ -43,7 +43,7 @@ def test_cut_path__traffic_goes_on_and_only_its_evs_are_withdrawn() -> None:
     check_write(pair, data)
     bad_evs = {row["ev"] for row in pair.a.qp.ev_states() if row["state"] == "assumed_bad"}
     assert bad_evs <= {0x001, 0x102} and {e.ev for e in pair.events_of(PacketLost)} <= {0x001, 0x102}
-    assert [e.by >> 8 for e in pair.events_of(EvReplaced)] == [e.plane for e in pair.events_of(EvReplaced)]
+    assert [e.substitute >> 8 for e in pair.events_of(EvReplaced)] == [e.plane for e in pair.events_of(EvReplaced)]
 
 
 def test_cut_path__comes_back_after_it_is_mended() -> None:

@@ -71,7 +71,8 @@ def test_trims__in_front_of_the_timestamp_are_answered_and_cost_no_path() -> Non
     counters = pair.a.qp.counters
     assert (counters.trimmed, counters.retransmitted, counters.timeouts, counters.lost) == (40, 40, 0, 0)
     assert (
-        all(event.new != "assumed_bad" for event in pair.events_of(EvChanged)) and pair.a.qp.paths.profile.usable_planes
+        all(event.new_state != "assumed_bad" for event in pair.events_of(EvChanged))
+        and pair.a.qp.paths.profile.usable_planes
     )
 
 

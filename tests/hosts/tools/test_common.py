@@ -69,7 +69,7 @@ def test_options__reach_the_agent(run_dir, monkeypatch, argv, fields):
 
 @pytest.mark.parametrize("argv", [[], ["h2", "h1"], ["h2", "--nonsense"], ["h2", "-n", "0"], ["h2", "-s", "64KB"]])
 def test_options__a_wrong_command_line_is_one_line(argv, capsys):
-    assert write_lat.main(argv) == common.WRONG
+    assert write_lat.main(argv) == common.USAGE_ERROR
     output = capsys.readouterr().err
     assert (
         output.startswith("mrc-write-lat: error: ") and "`mrc-write-lat --help`" in output and output.count("\n") == 1
@@ -95,7 +95,7 @@ def test_run_dir__is_that_of_the_fabric(monkeypatch):
 @pytest.mark.parametrize("tool", TOOLS)
 def test_errors__no_fabric_is_one_line_with_the_cure(tool, tmp_path, capsys):
     peer = [] if tool == "mrc-stat" else ["h2"]
-    assert TOOLS[tool].main([*peer, "--run-dir", str(tmp_path)]) == common.WRONG
+    assert TOOLS[tool].main([*peer, "--run-dir", str(tmp_path)]) == common.USAGE_ERROR
     output = capsys.readouterr().err
     assert output == (
         f"{tool}: error: no fabric is running in {tmp_path} (no plan.json there): start one with `mrc up`, "
@@ -120,12 +120,12 @@ def test_errors__no_fabric_is_one_line_with_the_cure(tool, tmp_path, capsys):
 def test_errors__name_cause_and_cure(run_dir, monkeypatch, capsys, argv, host, message):
     if host is not None:
         monkeypatch.setenv("MRC_HOST", host)
-    assert write_bw.main(argv) == common.WRONG
+    assert write_bw.main(argv) == common.USAGE_ERROR
     output = capsys.readouterr().err
     assert message in output and output.count("\n") == 1
 
 
 def test_errors__a_plan_that_is_none(run_dir, capsys):
     (run_dir / "plan.json").write_text("[")
-    assert stat.main([]) == common.WRONG
+    assert stat.main([]) == common.USAGE_ERROR
     assert "plan.json: " in capsys.readouterr().err

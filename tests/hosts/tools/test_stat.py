@@ -11,9 +11,9 @@ PLAN = Plan(planes=2, racks=2, spines=2, hosts_per_rack=2)
 
 
 def test_stat__without_agents_says_so(run_dir, capsys):
-    assert stat.main([]) == common.WRONG
+    assert stat.main([]) == common.USAGE_ERROR
     assert "no agent answers: h0: status: nobody listens on" in capsys.readouterr().err
-    assert stat.main(["-c", "3"]) == common.WRONG
+    assert stat.main(["-c", "3"]) == common.USAGE_ERROR
 
 
 def test_stat__golden_with_rates_from_the_second_look_on():

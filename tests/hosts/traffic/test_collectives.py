@@ -52,7 +52,7 @@ def run(
 
     def settle(rank: Rank) -> None:
         while rank.done and rank.iteration >= 0 and not (rank.follows_sends and under_way(rank)):
-            wrong_counts.append(rank.wrong())
+            wrong_counts.append(rank.count_errors())
             if rank.iteration + 1 == iterations:
                 return
             post(rank, rank.start(rank.iteration + 1))
@@ -66,9 +66,9 @@ def run(
         key = dice.choice(open_wires)
         iteration, send, data = wires[key].pop(0)
         target = ranks[key[1]]
-        target.regions[send.to_region][send.at : send.at + send.count] = data
+        target.regions[send.to_region][send.to_start : send.to_start + send.count] = data
         if not target.done or iteration != target.iteration:
-            post(target, target.arrived(key[0], send.step, iteration))
+            post(target, target.on_write(key[0], send.step, iteration))
         if ranks[key[0]].follows_sends:
             post(ranks[key[0]], ranks[key[0]].sent(send))
             settle(ranks[key[0]])
@@ -94,7 +94,7 @@ def test_a_lost_chunk_shows(kind):
     run(ranks, 1, random.Random(1))
     for array in ranks[2].regions.values():
         array[:] = 0
-    assert ranks[2].wrong() > 0
+    assert ranks[2].count_errors() > 0
 
 
 @pytest.mark.parametrize(("kind", "factor"), [("all_reduce", 1.75), ("all_gather", 0.875), ("send_recv", 1.0)])
@@ -106,7 +106,7 @@ def test_ring_sends_each_chunk_once_around():
     rank = make("all_reduce", rank=1, ranks=4, size_bytes=64)
     sends = rank.start(0)
     for step in range(6):
-        sends += rank.arrived(0, step)
+        sends += rank.on_write(0, step)
     assert [(s.step, s.start // rank.chunk, s.to_region) for s in sends] == [
         (0, 1, "scratch"),
         (1, 0, "scratch"),
@@ -152,7 +152,7 @@ def test_an_unexpected_step_is_refused():
     rank = make("all_reduce", rank=0, ranks=3, size_bytes=96)
     rank.start(0)
     with pytest.raises(CollectiveError, match="waits for step 0"):
-        rank.arrived(2, 1)
+        rank.on_write(2, 1)
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,7 @@ class Network:
         program_rank.timers.clear()
         if program_rank.done and self.iteration_counts[rank] == program_rank.iteration:
             self.iteration_counts[rank] += 1
-            self.wrong_counts.append(program_rank.wrong())
+            self.wrong_counts.append(program_rank.count_errors())
         if program_rank.done and not self.pending[rank] and program_rank.iteration + 1 < self.iterations:
             self.act(rank, program_rank.start(program_rank.iteration + 1))
 
@@ -62,12 +62,12 @@ class Network:
             choice = self.dice.choice(choices)
             if choice in self.timers:
                 self.timers.remove(choice)
-                self.act(choice[0], self.ranks[choice[0]].elapsed(choice[1]))
+                self.act(choice[0], self.ranks[choice[0]].on_timer(choice[1]))
             elif choice in self.wires:
                 iteration, send, data = self.wires[choice].pop(0)
                 target = self.ranks[choice[1]]
-                target.regions[send.to_region][send.at : send.at + send.count] = data
-                self.act(choice[1], target.arrived(choice[0], send.step, iteration))
+                target.regions[send.to_region][send.to_start : send.to_start + send.count] = data
+                self.act(choice[1], target.on_write(choice[0], send.step, iteration))
                 self.acks.append((choice[0], send))
             else:
                 rank, send = self.acks.pop(0)
@@ -108,8 +108,8 @@ def test_message__that_was_damaged_shows():
     (send,) = sender.start(0)
     receiver.start(0)
     receiver.regions["inbox"][:] = 3
-    receiver.arrived(0, send.step, 0)
-    assert receiver.done and receiver.wrong() == 25 and receiver.wrong() == 0
+    receiver.on_write(0, send.step, 0)
+    assert receiver.done and receiver.count_errors() == 25 and receiver.count_errors() == 0
 
 
 def test_lane__computes_one_thing_at_a_time_and_lanes_together():
@@ -119,13 +119,13 @@ def test_lane__computes_one_thing_at_a_time_and_lanes_together():
     rank.start(0)
     assert rank.timers == [(1, 0), (3, 2)] and rank.computing
     rank.timers.clear()
-    rank.elapsed(0)
+    rank.on_timer(0)
     assert rank.timers == [(2, 1)]
-    rank.elapsed(1)
+    rank.on_timer(1)
     rank.timers.clear()
-    rank.elapsed(2)
+    rank.on_timer(2)
     assert rank.timers == [(4, 3)] and not rank.done
-    rank.elapsed(3)
+    rank.on_timer(3)
     assert rank.done and not rank.computing
     assert check(program).seconds == 7.0
 
@@ -150,4 +150,4 @@ def test_write__that_belongs_to_nothing_is_refused():
     rank.start(0)
     for peer, number in ((1, 60_000), (3, 0), (0, 0)):
         with pytest.raises(CollectiveError, match="belongs to nothing"):
-            rank.arrived(peer, number, 0)
+            rank.on_write(peer, number, 0)

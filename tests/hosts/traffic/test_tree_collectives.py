@@ -31,7 +31,7 @@ def test_halving__sends_what_is_optimal():
     rank = make("all_reduce_halving", rank=5, ranks=8, size_bytes=4096)
     sends = rank.start(0)
     for step in range(1, 7):
-        sends += rank._arrived(0, step)
+        sends += rank._on_write(0, step)
     assert sum(send.count for send in sends) == rank.elements * rank.bus_factor
 
 

@@ -225,7 +225,7 @@ def test_session__releases_what_it_owns_with_the_client_and_nothing_else():
     session.own_qp(qps["mine"])
     session.own_qp(qps["gone"])
     session.own_region(regions["mine"])
-    session.own(lambda: calls.append("released"))
+    session.release_on_close(lambda: calls.append("released"))
     session.add_work(lambda: calls.append("stopped"))
     qps.discard(qps["gone"])  # closed by hand before
     assert session.qp("mine") is qps["mine"]

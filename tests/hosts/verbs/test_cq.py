@@ -15,5 +15,5 @@ def test_cq__overrun_is_told_once_and_at_the_poll_after_the_last_entry():
     pair.a.device.run(1.0)
     assert pair.a.device.get_async_event().event_type is IBV_EVENT_CQ_ERR
     assert [wc.wr_id for wc in pair.a.cq.poll()] == [0, 1]
-    with pytest.raises(VerbsError, match="the CQ was overrun: it has room for 2 completions"):
+    with pytest.raises(VerbsError, match="more completions than the 2 that the CQ holds"):
         pair.a.cq.poll()

@@ -79,7 +79,7 @@ def test_from_json__inverse_of_to_json():
 def test_life_cycle__only_the_moves_of_the_api():
     profiles = CcProfiles(CcProfile(FIXED_WINDOW))
     number = profiles.create(name="bulk")
-    with pytest.raises(LocalError, match="is init: it can go to offline, not online"):
+    with pytest.raises(LocalError, match="is init, which moves to offline, not to online"):
         profiles.move(number, ProfileState.ONLINE)
     with pytest.raises(LocalError, match="bring it online"):
         profiles.take(number)

@@ -275,7 +275,7 @@ def test_any_signals__window_within_bounds_and_nothing_stays_in_flight(signals, 
             cc.on_ack(now, size, False, None)
         else:
             cc.on_ack(now, size, kind == "mark", rtt, penalty if kind == "penalty" else 0, kind == "restore")
-        assert (MTU * WINDOW_MIN if cc.crowd.joined else MTU) <= cc.cwnd <= p.max_cwnd
+        assert (MTU * WINDOW_MIN if cc.crowd.is_joined else MTU) <= cc.cwnd <= p.max_cwnd
         assert cc.inflight == out
         assert cc.avg >= 0
         assert cc.base <= RTT
@@ -290,7 +290,7 @@ def crowd(share: float) -> Nscc:
     """Return a controller in a crowd, with a window of so many packets."""
     cc = controller(cwnd=60_000)
     cc.on_trim(10.0, MTU, last_hop=True)
-    assert cc.crowd.joined
+    assert cc.crowd.is_joined
     cc.cwnd = share * MTU
     return cc
 
@@ -298,21 +298,21 @@ def crowd(share: float) -> Nscc:
 def test_crowd__begins_with_a_trim_at_the_last_hop_and_not_in_the_core():
     cc = controller(cwnd=60_000)
     cc.on_trim(10.0, MTU)
-    assert not cc.crowd.joined and cc.cwnd == 60_000 - MTU
+    assert not cc.crowd.is_joined and cc.cwnd == 60_000 - MTU
     cc.on_trim(10.0, MTU, last_hop=True)
-    assert cc.crowd.joined and cc.cwnd == 60_000 - 2 * MTU
+    assert cc.crowd.is_joined and cc.cwnd == 60_000 - 2 * MTU
 
 
 def test_crowd__begins_at_the_floor_or_with_a_loss_at_a_delay_where_nothing_trims():
     cc = controller(cwnd=1.5 * MTU)
     cc.on_loss(10.0, MTU)
-    assert cc.crowd.joined and cc.cwnd == MTU
+    assert cc.crowd.is_joined and cc.cwnd == MTU
     pipe = NsccParameters.derive(MTU, 12.5e6, RTT, trimming=False)
     for avg, joins_crowd in ((0.0, False), (pipe.target, True)):
         cc = Nscc(pipe)
         cc.avg = avg
         cc.on_loss(10.0, MTU)
-        assert cc.crowd.joined is joins_crowd, "a loss without delay is no congestion"
+        assert cc.crowd.is_joined is joins_crowd, "a loss without delay is no congestion"
 
 
 @pytest.mark.parametrize("delay", [0.8, 1.0, 1.25, 1.4])
@@ -429,7 +429,7 @@ def test_crowd__a_receiver_that_throttles_forbids_increases_and_no_more_than_a_p
 
 def test_crowd__is_over_when_a_window_of_packets_met_no_queue():
     cc, now = crowd(0.01), 20.0
-    while cc.crowd.joined:
+    while cc.crowd.is_joined:
         now += RTT
         cc.on_ack(now, MTU, False, RTT)
         assert now < 21.0, "hundreds of round trips"
@@ -438,4 +438,4 @@ def test_crowd__is_over_when_a_window_of_packets_met_no_queue():
     for _ in range(40):  # a queue now and then
         assert cc.on_ack(20.0, MTU, False, RTT) is Reaction.FAST
         assert cc.on_ack(20.0, MTU, False, 1.3 * RTT) is Reaction.PROPORTIONAL
-    assert cc.crowd.joined
+    assert cc.crowd.is_joined

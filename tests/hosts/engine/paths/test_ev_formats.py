@@ -136,7 +136,9 @@ def test_deny_and_allow__at_run_time() -> None:
     used_evs = {line.packet.ev for line in pair.sent()}
     assert not used_evs & {0x002, active[0], active[1]}
     assert [e.cause for e in pair.events_of(EvChanged)] == ["the controller denied it"] * 2
-    assert all(e.by is None for e in pair.events_of(EvReplaced)), "the one backup went into the place of the denied one"
+    assert all(e.substitute is None for e in pair.events_of(EvReplaced)), (
+        "the one backup went into the place of the denied one"
+    )
     pair.a.qp.allow(0x002, now=pair.now)
     assert pair.state(0x002) == "good"
     assert 0x002 in [row["ev"] for row in pair.a.qp.ev_states() if row["active"]]
