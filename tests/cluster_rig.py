@@ -158,7 +158,7 @@ class ClusterRig:
         self.run(name, "pkill", "-9", "^sshd")
 
     def kill(self, name: str) -> None:
-        """Everything on a machine ends at once, and nothing says goodbye."""
+        """End everything on a machine at once, as when its power fails."""
         one = self.machines.pop(name)
         os.kill(one.init, signal.SIGKILL)
         one.process.wait()
@@ -207,7 +207,7 @@ def _accepts(address: str) -> bool:
 
 
 def main() -> None:
-    """Machines to try things on, until Ctrl-C."""
+    """Run machines to try commands on, until Ctrl-C."""
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("count", type=int, nargs="?", default=3)
     parser.add_argument("--folder", type=Path, help="where its keys and the servers file go (default: a temporary one)")

@@ -17,7 +17,7 @@ settings.load_profile("any machine")
 
 
 def pytest_configure() -> None:
-    """Ctrl-C works in what tests start.
+    """Restore SIGINT, so that Ctrl-C works in processes that tests start.
 
     A shell starts what it puts into the background with SIGINT ignored, children inherit that, and tests that interrupt
     a child would wait for it in vain, such as those of `make unit &`.

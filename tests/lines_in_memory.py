@@ -87,7 +87,7 @@ class _Wire(asyncio.Transport):
         self.close()
 
     def cut(self) -> None:
-        """The server has died."""
+        """Cut the connection, as a server that dies."""
         if self._open:
             self.close()
             asyncio.get_running_loop().call_soon(self._client.connection_lost, None)

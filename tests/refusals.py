@@ -6,10 +6,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def may_raise(*kinds: type[Exception]) -> Iterator[list[Exception]]:
-    """The error that ended the block, as the only element of a list.
-
-    The list is empty if the block succeeded.
-    """
+    """Catch an error that ends the block; yield a list with it, empty if the block succeeded."""
     caught: list[Exception] = []
     try:
         yield caught

@@ -26,7 +26,10 @@ for name in sys.stdin.read().split("\\n"):
 
 @cache
 def interpreter(minor: int) -> str | None:
-    """A Python 3.`minor` on PATH or of pyenv; a shim of pyenv's may stand for one that is not installed."""
+    """Return a Python 3.`minor` on PATH or of pyenv that runs; None without one.
+
+    A shim of pyenv may stand for an interpreter that is not installed.
+    """
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
     found = [shutil.which(f"python3.{minor}"), *sorted(map(str, pyenv.glob(f"versions/3.{minor}.*/bin/python")))]
     for one in filter(None, found):

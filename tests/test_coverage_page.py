@@ -71,7 +71,7 @@ def doc_of(source: str, key: str) -> str:
 
 
 def row_numbers(text: str) -> set[str]:
-    """Rows of §12 that a text names."""
+    """Return the rows of §12 that a text names."""
     return {n for found in re.findall(r"§12\s+rows? (\d+(?: and \d+)?)", text) for n in found.split(" and ")}
 
 

@@ -46,7 +46,7 @@ SHOWN = re.compile(
 
 
 def shown(page: Path) -> list[str]:
-    """Commands that stand on lines of their own, without prompt, `sudo`, folder and the remark behind them."""
+    """Return the commands on lines of their own, without prompt, `sudo`, folder and trailing remark."""
     found = []
     for one in SHOWN.finditer(re.sub(r"\\\n *", " ", page.read_text())):
         line = re.split(r"\s{3,}(?!-)|\s+# ", (one[1] or one[2]).removeprefix("$ "))[0]
@@ -290,7 +290,7 @@ def test_commands__of_every_page_exist_with_their_options(page):
 
 
 def bash(command: str, folder: Path, seconds: float = 120, **given) -> subprocess.CompletedProcess[str]:
-    """A command of a page for this checkout's interpreter, whatever environment it lives in.
+    """Return a command of a page for this checkout's interpreter, whatever environment it lives in.
 
     It must succeed.
     """
@@ -349,7 +349,7 @@ FOUND = re.compile(r"\*\*\* (Ping:|Results:|\d+ (down|lossy))")
 
 
 def captures_begun(folder: Path) -> str:
-    """A shell command that ends once every capture of BESIDE holds packets, at the latest after half a minute."""
+    """Return a shell command that waits until every capture of BESIDE holds packets, for at most 30 s."""
     files = [folder / command.rpartition("--out ")[2] for command in BESIDE if command.startswith("mrc pcap")]
     begun = " && ".join(f"[ -s {file} ]" for file in files)
     return f"for i in $(seq 300); do {{ {begun}; }} && break; sleep 0.1; done"
@@ -378,7 +378,7 @@ def wait_for_packets(folder: Path) -> None:
 
 
 def script_beside(run_dir: Path) -> str:
-    """BESIDE as a shell script, which says FAILED of what does not end well.
+    """Return BESIDE as a shell script, which prints FAILED for a command that fails.
 
     Captures begin first, and go on until somebody ends the processes in `captures`. All else waits for a file
     `sending`.

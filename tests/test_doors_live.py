@@ -91,7 +91,7 @@ ALL = (
 
 
 def calls(names: Iterable[str]) -> list[list[str]]:
-    """Names of clients, those that fit in one process together."""
+    """Return the names of clients, those that fit in one process together."""
     names = list(names)
     groups = [[name for name in names if ("pygnmi" in name) is foreign] for foreign in (False, True)]
     return [group for group in groups if group]

@@ -151,13 +151,13 @@ def module_of(path: Path) -> str:
 
 @cache
 def modules() -> dict[str, Path]:
-    """Every module outside of tests, by its dotted name."""
+    """Return every module outside of tests, by its dotted name."""
     found = [path for folder in CODE for path in sorted((ROOT / folder).rglob("*.py"))]
     return {module_of(path): path for path in found}
 
 
 def circles() -> list[set[str]]:
-    """Strongly connected components of more than one module (Tarjan)."""
+    """Return the strongly connected components of more than one module (Tarjan)."""
     known = modules()
     graph = {name: {to for _, to in imports_of(path) if to in known and to != name} for name, path in known.items()}
     index: dict[str, int] = {}
@@ -187,12 +187,12 @@ def circles() -> list[set[str]]:
 
 
 def imports_in_circles() -> list[str]:
-    """Circles of imports; those under TYPE_CHECKING and inside functions count."""
+    """Return the circles of imports; those under TYPE_CHECKING and inside functions count."""
     return sorted(" <-> ".join(sorted(circle)) for circle in circles())
 
 
 def names_twice() -> list[str]:
-    """Public class names that stand in more than one place."""
+    """Return the public class names that stand in more than one place."""
     places = defaultdict(list)
     for path in modules().values():
         for node in ast.walk(ast.parse(path.read_text())):
@@ -206,7 +206,7 @@ def packages_with_packages() -> set[str]:
 
 
 def loose_modules() -> list[str]:
-    """Modules in the top of a package that are not its face, and faces that are not there."""
+    """Return the modules in the top of a package that are not its face, and faces that are not there."""
     out = [f"{package}: has packages, and no face" for package in packages_with_packages() - FACES.keys()]
     for package, face in FACES.items():
         here = {path.stem for path in ROOT.joinpath(*package.split(".")).glob("*.py")} - {"__init__"}
@@ -227,7 +227,7 @@ SETTINGS = (ROOT / "pyproject.toml").read_text()
 
 
 def ignores_unchecked(name: str, text: str, typed: bool) -> list[str]:
-    """Ignores of one file that say no code, or that no checker reads: mypy does those of `typed` files."""
+    """Return the ignores of one file without a code, or unread by a checker: mypy reads `typed` files."""
     out = []
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type != tokenize.COMMENT:
@@ -265,7 +265,7 @@ PATCHES = {"setattr", "delattr", "patch"}
 
 
 def dotted_patches_of(name: str, text: str) -> list[str]:
-    """Places where a test names what it patches by dotted text.
+    """Return the places where a test names what it patches by dotted text.
 
     A move would break it, and no checker sees the name.
     """

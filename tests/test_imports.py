@@ -71,14 +71,17 @@ Each imports what stands before it, and itself.
 
 
 def folder_of(room: str) -> Path:
-    """Folder of a room, or the file of a module."""
+    """Return the folder of a room, or the file of a module."""
     path = ROOT.joinpath(PACKAGE, *room.split("."))
     return path if path.is_dir() else path.with_suffix(".py")
 
 
 @cache
 def imports_of(path: Path, root: Path = ROOT) -> list[tuple[int, str]]:
-    """(line, full module name) of every import; `from a import b` gives a.b when that is a module, else a."""
+    """Return (line, full module name) of every import.
+
+    `from a import b` gives a.b when that is a module, else a.
+    """
     package = path.relative_to(root).parts[:-1]
     out = []
     for node in ast.walk(ast.parse(path.read_text(), str(path))):
@@ -123,7 +126,7 @@ def test_room__imports_only_what_it_may(room):
 
 
 def _module_at(line: str) -> str:
-    """Module of the file that a line of broken() names."""
+    """Return the module of the file that a line of broken() names."""
     path = Path(line.partition(":")[0]).with_suffix("")
     return ".".join(path.parts if path.parts[0] == PACKAGE else (PACKAGE, *path.parts))
 

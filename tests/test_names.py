@@ -19,7 +19,7 @@ WHOLE = (Path(), Path("resilience"))
 
 
 def folder_of(source: Path) -> Path:
-    """Folder of a source's tests below tests/."""
+    """Return the folder of a source's tests below tests/."""
     folder = source.parent.relative_to(ROOT)
     return folder.relative_to(PACKAGE) if folder.parts[0] == PACKAGE else folder
 
@@ -46,7 +46,7 @@ def paths_of_tests() -> list[Path]:
 
 
 def source_name(test: Path) -> str | None:
-    """Name of the source that a test is named by: the longest that fits; None without one."""
+    """Return the name of the source that a test is named by: the longest that fits; None without one."""
     stem = test.stem.removeprefix("test_")
     fitting = [name for name in names()[test.parent] if f"{stem}_".startswith(f"{name}_")]
     return max(fitting, key=len, default=None)

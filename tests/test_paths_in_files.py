@@ -113,7 +113,7 @@ def names_in(value: Any, keys: Keys = ()) -> Iterator[Keys]:
 
 
 def with_text(value: Any, keys: Keys, text: str, *, name: bool = False) -> Any:
-    """A copy with another text, or another name of a key, in one place."""
+    """Return a copy with another text, or another name of a key, in one place."""
     changed = copy.deepcopy(value)
     at = changed
     for key in keys[:-1]:
@@ -126,7 +126,7 @@ def with_text(value: Any, keys: Keys, text: str, *, name: bool = False) -> Any:
 
 
 def state(folder: Path, out: Path) -> dict[str, bytes | None]:
-    """Files and folders, but for those in `out`."""
+    """Return the files and folders, but for those in `out`."""
     return {
         str(path): path.read_bytes() if path.is_file() else None
         for path in sorted(folder.rglob("*"))
@@ -135,7 +135,7 @@ def state(folder: Path, out: Path) -> dict[str, bytes | None]:
 
 
 def mrc(*words: object) -> int:
-    """Exit code of a command; any error that is no line for the user is raised."""
+    """Return the exit code of a command; any error that is no line for the user is raised."""
     done = CliRunner().invoke(app, [str(word) for word in words])
     if done.exception is not None and not isinstance(done.exception, (SystemExit, *expected_errors())):
         raise done.exception
@@ -153,7 +153,7 @@ def deep(tmp_path):
 
 
 def ways_out(folder: Path) -> list[str]:
-    """Texts that lead out of `folder`, were they paths: up, absolute, by a symbolic link."""
+    """Return the texts that lead out of `folder`, were they paths: up, absolute, by a symbolic link."""
     return ["../../new", str(folder.parents[2] / "new"), "link/new"]
 
 
@@ -213,7 +213,7 @@ def results(tmp_path_factory):
 
 
 def sealed(text: bytes, old: bytes) -> bytes:
-    """A run's file with a content of somebody else, and a seal that fits."""
+    """Return a run's file with a content of somebody else, and a seal that fits."""
     seal = json.loads(old[:-1])
     seal["sha256"]["json"] = hashlib.sha256(text).hexdigest()
     return text[:-1] + b', "seal": ' + json.dumps(seal).encode() + b"}"

@@ -75,7 +75,7 @@ Wireshark, and a placeholder."""
 
 @cache
 def sections(text: str) -> set[str]:
-    """Numbers that can be cited.
+    """Return the numbers that can be cited.
 
     Headings, annexes, and items of a list that stands right below a chapter's heading.
     """
@@ -94,7 +94,7 @@ def sections(text: str) -> set[str]:
 
 @cache
 def rows(text: str, section: str) -> set[str]:
-    """Numbers in the first column of a section's tables."""
+    """Return the numbers in the first column of a section's tables."""
     part = re.search(rf"^#+ {re.escape(section)}\.? .*?(?=^#|\Z)", text, re.MULTILINE | re.DOTALL)
     return set(re.findall(r"^\| (\d+) \|", part[0], re.MULTILINE)) if part else set()
 
@@ -137,7 +137,7 @@ def dead_sections(name: str, text: str, specs: dict[str, str]) -> list[str]:
 
 
 def anchors(text: str) -> set[str]:
-    """Anchors that GitHub makes of a document's headings."""
+    """Return the anchors that GitHub makes of a document's headings."""
     prose = re.sub(r"^(```|~~~).*?^\1", "", text, flags=re.MULTILINE | re.DOTALL)
     out: set[str] = set()
     for heading in re.findall(r"^#+ (.+)$", prose, re.MULTILINE):
@@ -148,7 +148,10 @@ def anchors(text: str) -> set[str]:
 
 
 def dead_links(name: str, text: str, files: Iterable[str], read) -> list[str]:
-    """Links of a document to files or headings that do not exist. `read` gives the text of a file of ours."""
+    """Return the links of a document to files or headings that do not exist.
+
+    `read` gives the text of a file of ours.
+    """
     known = set(files)
     folders = {str(parent) for file in known for parent in PurePosixPath(file).parents}
     dead = []
@@ -177,13 +180,13 @@ def _joined(folder: PurePosixPath, path: str) -> str:
 
 @cache
 def endings(files: tuple[str, ...]) -> set[str]:
-    """All ways to name one of these files: with its folders, or without the first ones."""
+    """Return all ways to name one of these files: with its folders, or without the first ones."""
     parts = [PurePosixPath(file).parts for file in files]
     return {"/".join(part[n:]) for part in parts for n in range(len(part))}
 
 
 def dead_files(name: str, text: str, files: Iterable[str]) -> list[str]:
-    """Files that comments or documents name and that are not here.
+    """Return the files that comments or documents name and that are not here.
 
     A name may leave out the folders before it.
     """
@@ -198,7 +201,7 @@ def dead_files(name: str, text: str, files: Iterable[str]) -> list[str]:
 
 
 def dead_paths(name: str, text: str) -> list[str]:
-    """Files and folders, named from the top of the tree, that are not here.
+    """Return the files and folders, named from the top of the tree, that are not here.
 
     `*` stands for any, an ending may miss.
     """
@@ -224,7 +227,7 @@ def is_module(name: str) -> bool:
 
 
 def dead_modules(name: str, text: str) -> list[str]:
-    """Dotted names below our packages that lead nowhere."""
+    """Return the dotted names below our packages that lead nowhere."""
     found = [one for one in MODULE.findall(text) if not one.endswith((".js", ".json", ".jsonl", ".md", ".py", ".sock"))]
     return [f"{name}: no {one}" for one in found if not is_module(one)]
 
@@ -254,7 +257,7 @@ def comments(name: str, text: str) -> str:
 
 
 def dead_places(name: str, text: str, read: Callable[[str], list[str]]) -> list[str]:
-    """`file: Class.function` pairs whose file or name does not exist.
+    """Return `file: Class.function` pairs whose file or name does not exist.
 
     `read` gives the texts of files so named.
     """
@@ -272,14 +275,17 @@ def dead_places(name: str, text: str, read: Callable[[str], list[str]]) -> list[
 
 
 def dead_names(name: str, text: str, known: set[str]) -> list[str]:
-    """Names of code between backticks (`snake_case`, `CamelCase`) that no code has."""
+    """Return the names of code between backticks (`snake_case`, `CamelCase`) that no code has."""
     found = dict.fromkeys(word for span in SPAN.findall(text) for word in WORD.findall(span))
     long = [word for word in found if re.search(r"[^\W_]_[^\W_]|[a-z][A-Z]", word)]
     return [f"{name}: no {word}" for word in long if word not in known and not OTHER_NAMES.fullmatch(word)]
 
 
 def dead_members(name: str, text: str, classes: dict[str, str]) -> list[str]:
-    """`Class.member` between backticks where no such class has it; `classes`: name -> text of its files."""
+    """Return each `Class.member` between backticks where no such class has it.
+
+    `classes`: name -> text of its files.
+    """
     dead = []
     for span in SPAN.findall(text):
         for owner, member in re.findall(r"(?<![\w.])([A-Z]\w*[a-z]\w*)\.([a-z_]\w*)\b(?![/.])", span):
@@ -290,7 +296,7 @@ def dead_members(name: str, text: str, classes: dict[str, str]) -> list[str]:
 
 @cache
 def tracked() -> tuple[str, ...]:
-    """Files of the tree, by git where there is one (a copy without it: what lies there)."""
+    """Return the files of the tree, by git where there is one (a copy without it: what lies there)."""
     done = subprocess.run(
         ["git", "ls-files", "--cached", "--others", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True
     )
@@ -333,7 +339,7 @@ def said() -> dict[str, str]:
 
 @cache
 def words() -> set[str]:
-    """Words of the code outside comments, of file names, and of the specification."""
+    """Return the words of the code outside comments, of file names, and of the specification."""
     found = {word for name in tracked() for word in re.findall(r"\w+", name)}
     for name, text in texts().items():
         count = Counter(re.findall(r"\w+", text))
@@ -354,12 +360,12 @@ def classes() -> dict[str, str]:
 
 
 def texts_of(file: str) -> list[str]:
-    """Texts of the files that a name can mean, which may leave out the folders before it."""
+    """Return the texts of the files that a name can mean, which may leave out the folders before it."""
     return [text for name, text in texts().items() if f"/{name}".endswith(f"/{file}")]
 
 
 def dead_references() -> list[str]:
-    """Everything cited in comments and documents that is not in the tree, by file."""
+    """Return everything cited in comments and documents that is not in the tree, by file."""
     specs = {name: text_of(path) for name, path in SPECS.items()}
     dead = []
     for name, text in texts().items():

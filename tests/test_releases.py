@@ -83,9 +83,9 @@ def mirror_of(origin: str) -> str:
 
 
 def base_of(name: str) -> Path:
-    """A tar archive of the release's minimal root, from the cache or made now.
+    """Return a tar archive of the release's minimal root, from the cache or made now.
 
-    Skips where it cannot be made here.
+    Skips the test where it cannot be made here.
     """
     archive = safe_cache_dir() / "releases" / f"{name}.tar"
     if archive.exists():
@@ -147,7 +147,10 @@ class Release:
         shutil.copytree(ROOT, root / "src", ignore=left_out)
 
     def run(self, script: str, *, own_network: bool = False) -> subprocess.CompletedProcess[str]:
-        """A bash script in the root, on the machine's network or on one of its own. Fails unless it ends well."""
+        """Run a bash script in the root; fails unless the script ends well.
+
+        It uses the machine's network or one of its own.
+        """
         namespaces = ["--mount", "--pid", "--fork", "--kill-child", "--ipc", *(["--net"] if own_network else [])]
         up = "ip link set lo up; " if own_network else ""
         done = subprocess.run(

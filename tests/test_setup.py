@@ -131,7 +131,7 @@ def apt(tmp_path):
 
 
 def held(path: Path) -> int:
-    """The descriptor of a lock as apt takes it; closing it lets it go."""
+    """Return the descriptor of a lock as apt takes it; closing it lets it go."""
     lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o640)
     fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     return lock

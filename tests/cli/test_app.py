@@ -23,7 +23,7 @@ from tests.repository import ROOT
 
 
 def started(*arguments, **environment):
-    """`mrc` as a process of its own, which takes most of a second to start.
+    """Return `mrc` as a process of its own, which takes most of a second to start.
 
     Tests of words and options take mrc().
     """

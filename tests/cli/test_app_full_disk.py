@@ -86,7 +86,7 @@ sys.addaudithook(watch)
 
 
 def end_of(monkeypatch, words: list[str]) -> int:
-    """Exit code of a command. Whatever else it raises is a traceback for its user."""
+    """Return the exit code of a command. Whatever else it raises is a traceback for its user."""
     monkeypatch.setattr(sys, "argv", ["mrc", *words])
     with pytest.raises(SystemExit) as end:
         app.main()
@@ -146,7 +146,10 @@ def folder(tmp_path_factory):
 
 
 def tried(folder: Path, place: Path, monkeypatch, writer: Writer) -> int:
-    """Exit code of a command in a folder of its own, which must have no part of a file then, and lose none."""
+    """Run a command in a folder of its own; return its exit code.
+
+    No file may be there in part then, and none be lost.
+    """
     monkeypatch.chdir(place)
     monkeypatch.setenv("HOME", str(place))
     code = end_of(monkeypatch, writer.words.split())
@@ -238,7 +241,10 @@ def fake_compilers(folder, tmp_path, monkeypatch):
 
 
 def compiled_in(place: Path, monkeypatch, words: str) -> int:
-    """Exit code of a command with a cache of its own, in which it may leave whole files alone."""
+    """Run a command with a cache of its own; return its exit code.
+
+    It may leave whole files alone in the cache.
+    """
     monkeypatch.chdir(place)
     monkeypatch.setenv("MRC_CACHE_DIR", str(place / "cache"))
     code = end_of(monkeypatch, words.split())

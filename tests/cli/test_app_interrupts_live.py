@@ -56,7 +56,7 @@ def mrc(tmp_path):
 
 
 def left(run_dir):
-    """Interfaces and processes of a fabric, and files in its run folder beside the lock and the logs."""
+    """Return a fabric's leftovers: interfaces, processes, and files beside the lock and the logs."""
     links = {name for name in os.listdir("/sys/class/net") if name.startswith(("p0-", "p1-", "h0", "h1"))}
     files = set(os.listdir(run_dir)) - {"lock", "log"} if run_dir.exists() else set()
     return links, procfs.with_environment(f"MRC_RUN_DIR={run_dir}"), files

@@ -158,7 +158,7 @@ TOO_LONG = "y" * 256
 
 
 def commands(place: Place, folder: Path, made: str) -> dict[str, list[str]]:
-    """Words of each command, by its name; `made` are results that are there."""
+    """Return the words of each command, by its name; `made` are results that are there."""
     run = ["run", str(folder / "a.yaml"), "--virtual"]
     listing = {"list": ["scenario", "list"]} if isinstance(place, SharedStart) and place.open_files else {}
     here = {"run here": run} if "run here" in place.codes else {}

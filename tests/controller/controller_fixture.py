@@ -24,7 +24,7 @@ PATIENCE_S = 30.0
 
 
 def scrape(controller: Northbound) -> tuple[str, str]:
-    """Content type and text of what Prometheus gets."""
+    """Return the content type and text of what Prometheus gets."""
     with closing(UnixHttpConnection(controller.socket, PATIENCE_S)) as connection:
         connection.request("GET", "/metrics")
         answer = connection.getresponse()
@@ -81,7 +81,10 @@ class Rig:
         subprocess.run([*self.prefix, *command], check=True)
 
     def start_daemon(self, *, ports: bool = False) -> None:
-        """All switches of the plan; `ports` gives them the plan's interfaces, which must exist."""
+        """Start the daemon with all switches of the plan.
+
+        `ports` gives them the plan's interfaces, which must exist.
+        """
         devices = [
             {
                 "name": s.name,
@@ -101,7 +104,7 @@ class Rig:
         (self.run_dir / "switches.json").write_text(json.dumps(places))
 
     def start_controller(self, *options: str) -> None:
-        """Returns when it is ready."""
+        """Start the controller; return when it is ready."""
         line = self.begin_controller(*options).readline()
         assert line == "ready\n", self.log("controller")
 
@@ -110,7 +113,7 @@ class Rig:
         return self._start("controller", "--run-dir", str(self.run_dir), "--http", "0", *options)
 
     def kill_controller(self) -> None:
-        """SIGKILL, in the middle of whatever it does."""
+        """Kill the controller with SIGKILL, in the middle of its work."""
         process = self.processes.pop()
         process.kill()
         process.wait(PATIENCE_S)
@@ -138,12 +141,12 @@ class Rig:
         return (self.run_dir / f"{module}.log").read_text()
 
     def switch(self, name: str) -> dict:
-        """A switch's part of `status`."""
+        """Return a switch's part of `status`."""
         return self.controller.request("status")["switches"][name]
 
 
 def wait_for(watch: EventStream, event: str, **fields: object) -> dict:
-    """The next event of that kind with those fields."""
+    """Return the next event of that kind with those fields."""
     deadline = time.monotonic() + PATIENCE_S
     passed = []
     while (left := deadline - time.monotonic()) > 0:

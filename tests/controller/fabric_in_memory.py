@@ -167,7 +167,7 @@ class SwitchInFabric:
         self.bids, self.highest = {}, 0
 
     def _no_digests(self):
-        """Digests as the server of ours sends them, none configured."""
+        """Return the digests as the server of ours sends them, none configured."""
         self.unacknowledged = set()
         """Ids of lists that were sent and not acknowledged."""
         return Digests(self.fabric.catalog.schema.p4info, self._send_digests, self.fabric.loop)
@@ -203,7 +203,7 @@ class SwitchInFabric:
             self._tell_primary()
 
     def spoil(self):
-        """The intruder changes the tables."""
+        """Change the tables, as an intruder."""
         if self.intruder and self.entities:
             del self.entities[random.choice(sorted(self.entities))]
 
@@ -463,7 +463,7 @@ class GnmiInFabric:
                 self._tell(stream, interface)
 
     def strange(self, elements, value):
-        """An update that is of no port of the fabric."""
+        """Send an update on an unknown port."""
         update = gnmi.Update(path=_path(elements), val=value)
         for stream in self.streams:
             stream.tell(gnmi.SubscribeResponse(update=gnmi.Notification(update=[update])))
@@ -681,7 +681,7 @@ class FabricInMemory:
         return any(not (s := self.switches[name]).is_on or s.is_black_hole for name in trace.switches)
 
     def changed(self):
-        """Something was broken or mended: ports tell at once, hosts soon."""
+        """Pass on a fault or repair: ports report at once, hosts soon."""
         self.count_traffic()
         self.dead_arcs |= {arc for link in self.down for arc in self.segmenter.arcs(link)}
         self._passing = self._counters_of_passing()
@@ -723,7 +723,7 @@ class FabricInMemory:
         return [[(arc, *self.segmenter.ends(arc), numbers.get(arc), peers[arc]) for arc in walk.arcs] for walk in walks]
 
     def _counters_of_passing(self):
-        """({(switch, port): packets of a tick}, {interface: packets of a tick}) as the fabric is now."""
+        """Return ({(switch, port): packets of a tick}, {interface: packets of a tick}) as the fabric is now."""
         forwarded, received = Counter(), Counter()
         for walk in self._walks:
             for arc, sender, receiver, number, peer in walk:

@@ -17,7 +17,7 @@ def place_and_key(server):
 
 
 def ask(server, path, *, key=None, host=None, method="GET", body=None, headers=None):
-    """(status, answer as text) of a request; with the server's own key and Host unless told otherwise."""
+    """Return (status, text, headers) of a request, by default with the server's own key and Host."""
     address, own = place_and_key(server)
     port = int(address.rpartition(":")[2])
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
@@ -49,7 +49,7 @@ class Watching:
         self.answer = self.connection.getresponse()
 
     def next(self):
-        """(event, id, data) of the next event."""
+        """Return (event, id, data) of the next event."""
         fields = {}
         while True:
             line = self.answer.readline().decode().rstrip("\n")
@@ -59,7 +59,7 @@ class Watching:
             fields[name] = value
 
     def until(self, wanted):
-        """The id of the first event whose data satisfies `wanted`."""
+        """Return the id of the first event whose data satisfies `wanted`."""
         ends = time.monotonic() + WAIT_S
         while time.monotonic() < ends:
             _, number, data = self.next()

@@ -126,7 +126,7 @@ def test_long_run__has_fewer_points(results, monkeypatch):
 
 @contextmanager
 def browser_tab(page, **options):
-    """The page in Chromium; it must load nothing but itself, and print nothing."""
+    """Open the page in Chromium; it must load nothing but itself, and print nothing."""
     from playwright.sync_api import expect, sync_playwright
 
     with sync_playwright() as playwright:

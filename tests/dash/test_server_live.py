@@ -50,7 +50,7 @@ def served(tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def whole(served):
-    """Every test begins and ends with a fabric in which nothing is broken."""
+    """Heal the fabric after each test, so that each begins with nothing broken."""
     yield
     served[0].inject.heal()
 
@@ -156,7 +156,7 @@ def test_evs__of_a_pair_and_a_trace_along_one(served):
 
 @contextmanager
 def browser_page(server, **context):
-    """A page of Debian's Chromium with the live view."""
+    """Open a page of Debian's Chromium with the live view."""
     playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright: pip install -e .[dev]")
     chromium = shutil.which("chromium")
     if chromium is None:
@@ -175,7 +175,7 @@ def browser_page(server, **context):
 
 
 def drawn(page, link=NAME):
-    """The line of a link."""
+    """Return the line of a link."""
     return page.locator(f'[data-link="{link}"] + .link')
 
 

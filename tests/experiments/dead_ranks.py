@@ -49,7 +49,7 @@ class Judged:
 
 
 def scenario(seed: int) -> str:
-    """The text of a random scenario."""
+    """Return the text of a random scenario."""
     rng = Random(f"dead ranks {seed}")
     planes, kind = rng.choice((1, 2, 4)), rng.choice(("all_reduce", "all_gather"))
     lines = [
@@ -110,7 +110,7 @@ def judged(seed: int, folder: Path) -> Judged:
 
 
 def wrong_verdicts(first: int, count: int) -> tuple[list[tuple[int, Judged]], int]:
-    """(seed and result of each wrong verdict, runs in which something died)."""
+    """Return (seed and result of each wrong verdict, runs in which something died)."""
     wrong, died = [], 0
     with TemporaryDirectory() as folder:
         for seed in range(first, first + count):

@@ -40,7 +40,7 @@ A_EV, B_EV, C_EV = "0x0000", "0x0000", "0x0101"
 
 
 def _flow(work: str, source: str, target: str, number: int) -> FlowOutcome:
-    """A flow whose counters come from its number, so that no two are alike."""
+    """Return a flow whose counters come from its number, so that no two are alike."""
     made = FlowOutcome(work, source, target, 1, 1000, started_s=0.25 * number, finished_s=9.0 + 0.07 * number**2)
     made.sent, made.lost, made.lost_worst_qp = 1000 * number + 3, 100 * number + 1, 40 - 3 * number
     made.retransmitted, made.timeouts, made.failed = 110 * number + 2, 7 * number + 1, 2 * number + 1
@@ -51,7 +51,7 @@ def _flow(work: str, source: str, target: str, number: int) -> FlowOutcome:
 
 
 def _collective(work: str, ranks: list[str], size: int, times: list[float], slowest: int) -> CollectiveOutcome:
-    """Iterations end to end; the rank of that number is the slowest of all but the last two."""
+    """Return the iterations end to end; the rank of that number is the slowest of all but the last two."""
     made = CollectiveOutcome(work, "all_reduce", ranks, size, 4 / 3)
     at = 0.0
     for number, seconds in enumerate(times):
@@ -62,7 +62,7 @@ def _collective(work: str, ranks: list[str], size: int, times: list[float], slow
 
 
 def _slower(times: list[float], since_s: float) -> list[float]:
-    """Times of iterations that take a third longer from some moment on."""
+    """Return the times of iterations that take a third longer from some moment on."""
     out: list[float] = []
     for seconds in times:
         out.append(seconds if sum(out) < since_s else seconds * 4 / 3)

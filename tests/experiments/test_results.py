@@ -301,7 +301,7 @@ class Begins(Quiet):
 
 
 def killed(tmp_path: Path, during: str = "#2", text: str = THREE) -> tuple[RunSet, Path]:
-    """A folder as `kill -9` leaves it while a run goes on."""
+    """Return a folder as `kill -9` leaves it while a run goes on."""
     one, out = planned(tmp_path, text), tmp_path / "out"
     with pytest.raises(KeyboardInterrupt):
         run_scenario(one, In(during, interrupt()), out=out)

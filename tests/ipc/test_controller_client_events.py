@@ -156,7 +156,7 @@ def told_by_notices(story):
 
 
 def told_by_a_live_run(story):
-    """Detected changes, by time and text."""
+    """Return the detected changes, by time and text."""
     run = object.__new__(LiveRun)
     run.fabric, run.work = SimpleNamespace(controller=story), SimpleNamespace(start_time=BEGINS)
     run.outcome = Outcome("s", "r", {}, "live", 1, 0, "srv6", 1.0, series=Series(1.0))
@@ -167,7 +167,7 @@ def told_by_a_live_run(story):
 
 
 def hidden(number, fate):
-    """Numbers of the changes that nobody can know of.
+    """Return the numbers of the changes that nobody can know of.
 
     Another of the same fault followed before there was a stream.
 
@@ -185,7 +185,7 @@ def hidden(number, fate):
 
 
 def subject(at):
-    """The fault or problem of a change of the story."""
+    """Return the fault or problem of a change of the story."""
     return STORY[at][0] in ("begun", "over"), STORY[at][1]
 
 

@@ -53,7 +53,7 @@ def says_up(child):
 
 @contextlib.contextmanager
 def throttled(pid, run_s=0.02, stop_s=0.1):
-    """A process that has a CPU for a part of the time, as on a machine that is several times slower."""
+    """Give a process a CPU for a part of the time, as on a machine that is several times slower."""
     over = threading.Event()
 
     def slow_down():

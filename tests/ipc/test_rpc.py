@@ -88,7 +88,7 @@ def client(server, tmp_path):
 
 
 def raw(path, data):
-    """The lines a server sends back for raw bytes, until it closes or we do."""
+    """Return the lines a server sends back for raw bytes, until it closes or we do."""
     with socket.socket(socket.AF_UNIX) as sock:
         sock.settimeout(5)
         sock.connect(str(path))

@@ -74,7 +74,7 @@ def table():
 
 
 def asked(table: RpcTable, **request):
-    """The fields of the answer. Raises JsonlError when it is refused."""
+    """Return the fields of the answer. Raises JsonlError when it is refused."""
     request = {"id": 1, **request}
     answer = table.handle(request, RpcCall(ServerConnection(lambda line: None), request))
     return answer if isinstance(answer, dict) else asyncio.run(answer)

@@ -17,7 +17,7 @@ SLEEP = (sys.executable, "-c", "import sys; print('up', flush=True); sys.stdin.r
 
 
 def started(argv=SLEEP, **options):
-    """A process that runs until its stdin closes, once it runs."""
+    """Return a process that runs until its stdin closes, once it runs."""
     process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, **options)
     assert process.stdout.readline() == "up\n"
     return process

@@ -21,7 +21,7 @@ print(json.dumps([form.active, form.why, config.__file__]))
 
 
 def ask(cache_dir, before="", **environment):
-    """Form of the engine in a process of its own, and what that says on stderr."""
+    """Return the form of the engine in a process of its own, and what that says on stderr."""
     env = {name: value for name, value in os.environ.items() if name != "MRC_COMPILED"}
     env |= {"MRC_CACHE_DIR": str(cache_dir), "PYTHONPATH": str(ROOT), **environment}
     done = subprocess.run(
@@ -35,7 +35,7 @@ def form(cache_dir, **environment):
 
 
 def made_build(cache_dir):
-    """A folder that has the name and the files of the build of these sources, without machine code."""
+    """Return a folder that has the name and the files of the build of these sources, without machine code."""
     folder = cache_dir / cache.build_dir().name
     for file in cache.CompiledFinder(folder).files():
         file.parent.mkdir(parents=True, exist_ok=True)

@@ -36,7 +36,7 @@ PORTS = (1, 2, 3, 4, 5, 6, 7, 300, 509, 510)
 
 
 def seeds(plan: Plan) -> list[bytes]:
-    """Frames that are right, of every shape the programs parse."""
+    """Return the frames that are right, of every shape the programs parse."""
     out = []
     for ev in (0, 1):
         talk = Conversation(plan, "h0", "h2", ev=ev)

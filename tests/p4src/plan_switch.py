@@ -71,12 +71,12 @@ class PlannedSwitch:
         return next(array.preamble.id for array in arrays if array.preamble.alias == name)
 
     def counts(self, counter: str) -> dict[int, int]:
-        """Packets of the cells that are not 0, by index."""
+        """Return the packets of the cells that are not 0, by index."""
         cells = self.device.read_counter(self._id(counter))
         return {index: data.packets for index, data in cells if data.packets}
 
     def drops(self) -> dict[tuple[int, int], int]:
-        """Packets by (reason, port)."""
+        """Return the dropped packets by (reason, port)."""
         return {divmod(index, 512): packets for index, packets in self.counts("drops").items()}
 
     def depth(self, port: int) -> int:
@@ -86,12 +86,12 @@ class PlannedSwitch:
         self.device.write_register(self._id("queue_depth"), port, packets)
 
     def slow_down(self, port: int, pps: int) -> None:
-        """One frame each 1/pps seconds leaves the port, of whatever priority and size."""
+        """Let one frame leave the port each 1/pps seconds, of whatever priority and size."""
         traffic = self.device.traffic.get(port)
         self.device.traffic.set(port, type(traffic)(rate_pps=pps))
 
     def offer(self, port: int, frames: list[bytes], *, start_ns: int, gap_ns: int) -> int:
-        """Inject frames at equal intervals; when the next one would come."""
+        """Inject frames at equal intervals; return the time of the next one."""
         for number, frame in enumerate(frames):
             self.device.inject(port, frame, start_ns + number * gap_ns)
         return start_ns + len(frames) * gap_ns
@@ -116,7 +116,7 @@ class Conversation:
         stamp: bool = True,
         rtx: bool = False,
     ) -> bytes:
-        """A full write packet. `stamp`: with a TSETH."""
+        """Return a full write packet. `stamp`: with a TSETH."""
         record = Write(
             7,
             self.ev,
@@ -144,7 +144,7 @@ class Conversation:
         return self._envelope.outer(self.ev, inner[:4], len(inner)) + inner
 
     def ipv4_inside(self, payload: int = 1024) -> bytes:
-        """A write whose inner header is IPv4, in an outer one."""
+        """Return a write whose inner header is IPv4, in an outer one."""
         record = Write(
             7,
             self.ev,

@@ -42,7 +42,7 @@ DEPTHS = Thresholds(ecn_min=2, ecn_max=9, trim_at=12, drop_at=36, last_hop=False
 
 
 def t0(plan: Plan = PLAN, want: Discipline | None = None, **depths: object) -> PlannedSwitch:
-    """A T0 whose uplink 0 has DEPTHS, or what `depths` says."""
+    """Return a T0 whose uplink 0 has DEPTHS, or what `depths` says."""
     want = want or Discipline()
     switch = PlannedSwitch(plan, T0, want)
     known = {name: getattr(DEPTHS, name) for name in Thresholds.__slots__}
@@ -104,7 +104,7 @@ def test_codepoints__are_the_operators():
 
 
 def _after_t1(frame: bytes, hops: int = 2) -> bytes:
-    """A frame as it reaches the destination's T0: two uSIDs spent."""
+    """Return a frame as it reaches the destination's T0: two uSIDs spent."""
     return frame[:42] + frame[42 + 2 * hops : 54] + bytes(2 * hops) + frame[54:]
 
 

@@ -59,7 +59,7 @@ OFFERS = st.lists(
 
 
 def last_hop(mode: str, want: Discipline) -> PlannedSwitch:
-    """The T0 of the destination, its downlink to h2 at the plan's rate."""
+    """Return the T0 of the destination, its downlink to h2 at the plan's rate."""
     plan = PLANS[mode]
     switch = PlannedSwitch(plan, "p0-t0-1", want)
     rate = plan.speed(plan.link_of_port("p0-t0-1", DOWN)).rate_bps

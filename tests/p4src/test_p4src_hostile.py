@@ -16,7 +16,7 @@ FRAMES = int(os.environ.get("MRC_HOSTILE_FRAMES", "3000"))
 
 
 def sanitizer() -> str | None:
-    """Path of gcc's libasan.so; None where it is not installed."""
+    """Return the path of gcc's libasan.so; None where it is not installed."""
     if shutil.which("gcc") is None:
         return None
     found = subprocess.run(["gcc", "-print-file-name=libasan.so"], capture_output=True, text=True, check=True)

@@ -33,7 +33,7 @@ def with_srh(
     ext_len: int | None = None,
     tail: bytes = b"",
 ) -> bytes:
-    """An SRv6 frame with a routing header behind its outer header.
+    """Return an SRv6 frame with a routing header behind its outer header.
 
     `segments` as on the wire, last one first.
     """
@@ -56,7 +56,10 @@ def with_srh(
 
 
 def walk(frame: bytes, nodes: list[str], port: int, plan: Plan = PLAN) -> tuple[list[int], bytes]:
-    """Egress ports along these switches, and the frame in the end. The ingress port plays no part."""
+    """Return the egress ports along these switches, and the frame in the end.
+
+    The ingress port plays no part.
+    """
     ports = []
     for name in nodes:
         out = PlannedSwitch(plan, name).device.process(port, frame)

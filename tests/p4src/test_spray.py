@@ -15,7 +15,7 @@ UPLINKS = [3, 4, 5, 6]
 
 
 def frame(ev: int, to: int = THERE, hop_limit: int = 64) -> bytes:
-    """EV layout L (§1.4): low half in the source port, high half in the flow label."""
+    """Return a frame in EV layout L (§1.4): low half in the source port, high half in the flow label."""
     head = (6 << 28 | ev >> 16).to_bytes(4, "big") + bytes.fromhex("001811") + bytes([hop_limit])
     udp = (ev & 0xFFFF).to_bytes(2, "big") + bytes.fromhex("12b700180000")
     return ETHERNET + head + HERE.to_bytes(16, "big") + to.to_bytes(16, "big") + udp + bytes(16)

@@ -22,7 +22,7 @@ def address(*usids: int) -> bytes:
 
 
 def frame(*usids: int, hop_limit: int = 64) -> bytes:
-    """A frame of Annex A's shape: outer IPv6 with a uSID carrier, inner IPv6, UDP, BTH, payload."""
+    """Return a frame of Annex A's shape: outer IPv6 with a uSID carrier, inner IPv6, UDP, BTH, payload."""
     outer = bytes.fromhex("612000010068 29") + bytes([hop_limit]) + SOURCE + address(*usids)
     return ETHERNET + outer + INNER + UDP + BTH + PAYLOAD
 

@@ -36,7 +36,7 @@ def tables_unchanged(fabric):
 
 @pytest.fixture
 def faults(fabric):
-    """`faults()`: what the controller holds broken now, as texts."""
+    """Return `faults()`, which returns the active entries of the controller's fault list as texts."""
 
     def active() -> list[str]:
         return [f["location"] for f in fabric.controller.request("faults")["faults"] if f["state"] == "active"]

@@ -88,11 +88,11 @@ class Front:
         return ""
 
     def begin_load(self) -> None:
-        """A transfer under way; the last one may have died with its host."""
+        """Begin a transfer; the last one may have died with its host."""
         self.terminal.say("send h0 h1 4M", PROMPT)
 
     def kill(self, part: str, word: str, row: Row) -> None:
-        """One kill, and what comes of it."""
+        """Kill one part and record the consequences."""
         row.kills += 1
         pids = {name: pid for name, pid in self.pids().items() if part in (name, "all")}
         at = time.monotonic()
@@ -114,7 +114,7 @@ class Front:
         row.served += self._serves(row)
 
     def _until(self, patterns: dict[str, str], at: float) -> dict[str, float]:
-        """Seconds after `at` at which each pattern was shown; those that never were are left out."""
+        """Return the seconds after `at` at which each pattern was shown; those that never were are left out."""
         shown: dict[str, float] = {}
         seen = ""
         try:
@@ -130,14 +130,14 @@ class Front:
         return shown
 
     def _word_answers(self) -> None:
-        """The prompt answers a second, empty line: so the word before has ended."""
+        """Check that the prompt answers a second, empty line: so the command before it has ended."""
         marker = f"py 'answered', {random.random()}"
         self.terminal.type(marker + "\n")
         shown = self.terminal.expect(re.escape(f"('answered', {marker.split()[-1]})"), WORD_LIMIT_S)
         self.terminal.raw = shown + self.terminal.raw  # the part may have come back before the word's answer
 
     def _serves(self, row: Row) -> bool:
-        """A new transfer arrives; while switches and the controller settle, the first may fail."""
+        """Return whether a new transfer arrives; while switches and controller settle, the first may fail."""
         self.terminal.raw = ""
         for _ in range(3):
             try:
@@ -177,7 +177,7 @@ def campaign(parts: tuple[str, ...], kills: int, seed: int) -> tuple[list[Row], 
 
 
 def main() -> int:
-    """Entry point; the exit code."""
+    """Run the campaign; return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m tests.resilience.kill_parts", description=__doc__)
     parser.add_argument("--kills", type=int, default=50, help="of each part (50)")
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)

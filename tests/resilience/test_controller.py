@@ -16,7 +16,7 @@ LINK = ("p1-t0-0", "p1-t1-0")
 
 
 def restart(fabric, one):
-    """SIGKILL, and another one in its place, which the transfer's events come from now."""
+    """Kill the controller and start another, which the transfer's events come from now."""
     os.kill(fabric.processes["controller"].pid, signal.SIGKILL)
     fabric.processes.stop("controller")
     fabric.processes.spawn_module("controller", "controller", "--run-dir", str(fabric.run_dir.path))
@@ -93,7 +93,7 @@ def test_check__names_a_link_that_loses_packets(fabric, faults, healed):
 
 
 def scraped(fabric):
-    """Sums of the samples of each metric, by its name, and the EVs that are not good by T1."""
+    """Return the sums of the samples of each metric, by its name, and the EVs that are not good by T1."""
     families = list(text_string_to_metric_families(scrape(fabric.controller)[1]))
     sums = {one.name: sum(sample.value for sample in one.samples) for one in families}
     (evs,) = (one.samples for one in families if one.name == "mrc_evs")

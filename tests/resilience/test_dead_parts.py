@@ -13,7 +13,7 @@ from tests.resilience.kill_parts import PARTS, Front, Row
 
 @pytest.fixture(autouse=True)
 def tables_unchanged():
-    """Each test has a fabric of its own; the shared one of the other tests stays down."""
+    """Replace the folder's fixture, so that the shared fabric stays down; each test has its own."""
 
 
 @pytest.fixture(scope="module")

@@ -30,11 +30,11 @@ expect:
 
 @pytest.fixture(autouse=True)
 def tables_unchanged():
-    """Each test has a fabric of its own; the shared one of the other tests stays down."""
+    """Replace the folder's fixture, so that the shared fabric stays down; each test has its own."""
 
 
 def begin(tmp_path, *command):
-    """A command with a fabric of its own, once that is up and at work."""
+    """Start a command with a fabric of its own; return it once that is up and at work."""
     env = {**os.environ, "MRC_RUN_DIR": str(tmp_path / "r"), "PYTHONPATH": str(ROOT)}
     front = subprocess.Popen(
         [sys.executable, "-m", "mrc_testbed", *command],

@@ -29,13 +29,13 @@ expect:
 
 @pytest.fixture(autouse=True)
 def tables_unchanged():
-    """Each run has a fabric of its own; the shared one of the other tests stays down."""
+    """Replace the folder's fixture, so that the shared fabric stays down; each run has its own."""
 
 
 def begin(folder: Path, name: str, duration: str) -> subprocess.Popen[str]:
-    """`mrc run` of a scenario of that length, with Ctrl-C as a terminal has it.
+    """Start `mrc run` of a scenario of that length, with Ctrl-C as at a terminal.
 
-    Virtual wires would leave nothing.
+    A virtual run would leave nothing.
     """
     scenario = folder / f"{name}.yaml"
     scenario.write_text(SCENARIO.replace("DURATION", duration))

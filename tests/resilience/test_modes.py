@@ -35,7 +35,7 @@ class Rig:
         }
 
     def start(self, host: str, *command: str) -> subprocess.Popen:
-        """A program in a host."""
+        """Start a program in a host."""
         return subprocess.Popen(
             ["mnexec", "-a", str(self.fabric.hosts[host].pid), *command],
             stdout=subprocess.PIPE,
@@ -52,13 +52,13 @@ class Rig:
         return source, made["transfer"]
 
     def end(self, begun: tuple[str, int]) -> dict:
-        """The result of a transfer; both ends have compared its SHA-256."""
+        """Return the result of a transfer, whose SHA-256 both ends have compared."""
         return self.hosts[begun[0]].wait(begun[1], timeout_s=LIMIT_S)
 
 
 @pytest.fixture(autouse=True)
 def tables_unchanged():
-    """Instead of the folder's: each test here has a fabric of its own."""
+    """Replace the folder's fixture: each test here has a fabric of its own."""
 
 
 @pytest.fixture

@@ -54,7 +54,7 @@ def names() -> list[str]:
 
 @pytest.fixture(autouse=True)
 def tables_unchanged():
-    """Each scenario has a fabric of its own; the shared one of the other tests stays down."""
+    """Replace the folder's fixture, so that the shared fabric stays down; each scenario has its own."""
 
 
 @pytest.mark.timeout(1200)

@@ -19,7 +19,7 @@ QUIET_S = 0.5
 
 @pytest.fixture
 def hold_up(fabric):
-    """`hold_up(name, seconds)`: a process of the fabric, or all of its switches, have no CPU for so long."""
+    """Return `hold_up(name, seconds)`, which takes the CPU from a process or from all switches."""
 
     def stop(name: str, seconds: float) -> None:
         names = [name]

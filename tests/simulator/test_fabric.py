@@ -50,7 +50,7 @@ def fabric_of(plan=SMALL, **options):
 
 
 def loaded(**options):
-    """A run with everything in it: incast, marks, trims, losses on two links."""
+    """Run a fabric under everything: incast, marks, trims, losses on two links."""
     fabric = fabric_of(Plan(2, 2, 2, 3), **options)
     flows = incast(fabric, ["h3", "h4", "h5"], "h0", message_bytes=40_000, messages=3)
     flows.append(Flow(fabric, "h1", "h4", message_bytes=5_000, messages=20, depth=4))

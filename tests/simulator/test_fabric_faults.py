@@ -28,7 +28,7 @@ from mrc_testbed.topologies.plan import Plan
 
 
 def fabric_with_flow(fault=None, at=0.020, plan=None, seed=1, **options):
-    """One flow of 400 KB across racks, about 0.2 s."""
+    """Return a fabric with one flow of 400 KB across racks, about 0.2 s."""
     plan = plan or Plan(2, 2, 2, 1)
     scale = scaled_profiles(plan.planes)
     fabric = VirtualFabric(plan, seed=seed, links=scale.links, queues=scale.queues, config=scale.config, **options)
@@ -146,7 +146,7 @@ def test_stall__a_host_that_sleeps_answers_later():
 
 
 def arrivals(*faults):
-    """(time, plane) of the data that reaches h1's engine, and of the SACKs it sends, from 20 ms to 60 ms."""
+    """Return (time, plane) of the data reaching h1's engine and of its SACKs, from 20 ms to 60 ms."""
     fabric, flow = fabric_with_flow()
     for fault in faults:
         fabric.schedule(0.020, fault)

@@ -48,14 +48,14 @@ class Traced:
         self.events[where].append((what, now, describe(frame)))
 
     def run(self):
-        """Everything up to a time; what can be compared of it."""
+        """Run everything up to a time; return the comparable results."""
         self.fabric.run_until(ENDS_S)
         assert self.fabric.now == ENDS_S
         return dict(self.events), self.fabric.state_digest()
 
 
 def busy(lookahead, **options):
-    """Incast and a stream, with faults of each kind in their midst."""
+    """Set up incast and a stream, with faults of each kind in their midst."""
     traced = Traced(lookahead, **options)
     fabric = traced.fabric
     incast(fabric, ["h3", "h4", "h5"], "h0", message_bytes=40_000, messages=9)

@@ -25,7 +25,10 @@ LOSSLESS = PfcProfile(xoff_bytes=BDP, xon_bytes=3 * BDP // 4, headroom_bytes=BDP
 
 
 def incast(pfc: PfcProfile | None, *, messages: int = 8, senders: int = 3, trace=False):
-    """RoCE at full speed from other racks to h0, without marks: only pauses or drops can hold it back."""
+    """Send RoCE at full speed from other racks to h0.
+
+    There are no marks: only pauses or drops can hold it back.
+    """
     queues = replace(SCALE.queues, pfc=pfc)
     fabric = VirtualFabric(
         PLAN, seed=3, links=SCALE.links, queues=queues, config=SCALE.config, mode="flow-ecmp", trace=trace

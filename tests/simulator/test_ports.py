@@ -31,7 +31,7 @@ class Bench:
             self.port.send(frame, now)
 
     def run(self):
-        """Everything to the end; (time, PSN) of what arrived."""
+        """Run everything to the end; return (time, PSN) of the arrivals."""
         self.queue.run(inf)
         return [(round(at, 6), frame.packet.psn) for at, frame in self.out]
 

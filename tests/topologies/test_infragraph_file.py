@@ -66,7 +66,7 @@ def test_read__takes_a_fat_tree_that_the_library_made(tmp_path: Path) -> None:
 
 
 def tree_of(size: FabricSize) -> dict[str, Any]:
-    """A copy that may be changed."""
+    """Return a copy that may be changed."""
     copied: dict[str, Any] = json.loads(json.dumps(infrastructure(size)))
     return copied
 

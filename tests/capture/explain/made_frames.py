@@ -16,7 +16,7 @@ CODEC = Codec()
 def made_frame(
     record: PacketRecord, source: str = "h0", target: str = "h2", plan: Plan = PLAN, plane: int = -1
 ) -> bytes:
-    """The frame that carries the record; its plane is by default the one that its EV names."""
+    """Return the frame that carries the record; its plane is by default the one that its EV names."""
     plane = record.ev >> 8 if plane < 0 else plane
     wrap = Encapsulation(plan, plan.host(source), plan.host(target), plane)
     inner = CODEC.encode(record, wrap.addressing).join()
@@ -24,5 +24,5 @@ def made_frame(
 
 
 def a_write(psn: int, ev: int = 0x0101, *, dscp: int = 4, ecn: int = 2, qp: int = 0x123, **more: Any) -> Write:
-    """One packet of a write."""
+    """Return one packet of a write."""
     return Write(qp, ev, ev >> 8, dscp, ecn, Opcode.WRITE_ONLY, psn, 1, 0x1000, 9, 64, bytes(64), 0, **more)

@@ -35,7 +35,7 @@ TRIGGER = re.compile(r"triggered by frame (\d+) \(PSN (\d+)\)")
 
 
 def told(*frames: bytes, plan: Plan | None = PLAN) -> list[str]:
-    """The comments of frames a millisecond apart, all on one port."""
+    """Return the comments of frames a millisecond apart, all on one port."""
     explainer = Explainer(plan)
     return [explainer.comment(frame, at_ns=number * 1_000_000) for number, frame in enumerate(frames)]
 

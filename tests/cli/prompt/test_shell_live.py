@@ -50,14 +50,14 @@ def terminal(run_dir):
 
 
 def mrc(run_dir, *given):
-    """An `mrc` command of a second terminal."""
+    """Run an `mrc` command in a second terminal."""
     env = {**os.environ, "MRC_RUN_DIR": str(run_dir), "PYTHONPATH": str(ROOT)}
     argv = [sys.executable, "-m", "mrc_testbed", *given]
     return subprocess.run(argv, env=env, cwd=ROOT, capture_output=True, text=True, timeout=60)
 
 
 def wait_for(terminal, line, pattern, seconds=20.0):
-    """Say it again until it shows `pattern`."""
+    """Repeat a line until its output shows `pattern`; return the output."""
     end = time.monotonic() + seconds
     while not re.search(pattern, shown := terminal.say(line)):
         assert time.monotonic() < end, shown
@@ -127,7 +127,10 @@ VERDICT_S = 10.0
 
 
 def bad_evs(terminal, source, destination, dead):
-    """EVs that a QP holds for broken, all of them among those of `dead`, which are all that probes miss."""
+    """Return the EVs that a QP holds for broken.
+
+    All of them are among those of `dead`, which are all that probes miss.
+    """
     rows = terminal.data(f"evs {source} {destination} --json")["evs"]
     missed = {row["ev"]: "back" if row["probes"]["out"] else "out" for row in rows if not row["probes"]["back"]}
     bad = {row["ev"] for row in rows if row["state"] not in ("good", "skip")}
@@ -136,7 +139,7 @@ def bad_evs(terminal, source, destination, dead):
 
 
 def dead_ways(terminal, source, destination):
-    """{EV: "out" or "back"} of the paths that do not work both ways, by `ping`."""
+    """Return {EV: "out" or "back"} of the paths that do not work both ways, by `ping`."""
     ping = f"ping {source} {destination} -c 2 -i 0.05 -W 0.4 --json"
     paths = terminal.data(ping, says="ping: ended with exit code 1")["paths"]
     assert len(paths) == 4 and not any(path["out_lost"] and path["back_lost"] for path in paths)

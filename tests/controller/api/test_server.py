@@ -83,7 +83,7 @@ def client(served):
 
 
 def raw(served, request):
-    """The answer to a request as it stands: (status, JSON or text)."""
+    """Return the answer to a request as it stands: (status, JSON or text)."""
     host, port = served.server.url[len("http://") :].split(":")
     with socket.create_connection((host, int(port)), timeout=10) as connection:
         connection.sendall(request)

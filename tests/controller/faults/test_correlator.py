@@ -35,7 +35,7 @@ class Story:
         self._note()
 
     def wait(self):
-        """Long enough for what ports and streams say to be told."""
+        """Wait until the messages of ports and streams have arrived."""
         self.at(self.now + 0.2)
 
     def at(self, now):
@@ -57,7 +57,7 @@ class Story:
         return [fault.text for fault in self.faults.active()]
 
     def all_links_of(self, switch):
-        """Interfaces of all links of a switch that switches see, both ends."""
+        """Return the interfaces of all links of a switch that switches see, both ends."""
         plan = self.faults.plan
         links = [k for k in plan.links if switch in k.ends]
         names = [p.interface for k in links for p in (k.lower, k.upper)]

@@ -55,7 +55,7 @@ class World:
             self.log.append(f"{change} {fault.location} ({fault.kind})")
 
     def run(self, seconds, step=0.05):
-        """Time passes: probes find out 0.5 s after the fact, counts are read every `count_every`."""
+        """Let time pass: probes see a change after 0.5 s, counts are read every `count_every`."""
         until, broken_at = self.now + seconds, self.now
         while self.now < until:
             self.now += step
@@ -86,7 +86,7 @@ class World:
             self.faults.counts(about, trace, sent + 5, before + lost, source=MAPPER, now=self.now, **through)
 
     def complain(self, least=2):
-        """The probers call a path lossy that lost a few."""
+        """Let the probers report a path as lossy."""
         for about, (_, lost) in self.counts.items():
             if lost >= least and self.states[about] == "ok":
                 self.tell(about, "lossy", self.now - 3)

@@ -29,7 +29,7 @@ GNMI = "gnmi 127.0.0.1:9339"
 
 
 def cut_and_healed(faults, changes):
-    """A link goes and comes back, a host complains of an EV, and the timers ring."""
+    """Cut and restore a link, let a host complain of an EV, and ring the timers."""
 
     def note(now):
         changes.extend((now, change, fault.text) for change, fault in faults.changes())

@@ -17,14 +17,14 @@ WORK = {"collective": "all_reduce", "name": "job", "ranks": 2, "jobs": 3, "itera
 
 
 def plan(seed=1, parts=None, **work):
-    """The plan of a scenario of three jobs, or of more; `parts`: keys of the file."""
+    """Return the plan of a scenario of three jobs, or of more; `parts`: keys of the file."""
     fabric = {"planes": 2, "racks": 3, "spines": 2, "hosts_per_rack": 2}
     scenario = {"title": "any", "fabric": fabric, "workload": [{**WORK, **work}], **(parts or {})}
     return resolve(Run(Scenario.model_validate(scenario), {}, 0, seed))
 
 
 def ends(*times):
-    """Iterations, back to back, that end at these times."""
+    """Return the iterations, back to back, that end at these times."""
     return list(zip((0.0, *times), times, strict=False))
 
 
@@ -54,7 +54,7 @@ def test_job_times__a_job_that_has_ended_does_not_stand_still():
 
 
 def outcome_of(*jobs):
-    """A fault at 2.5 s of 10; each job's iterations end at these times."""
+    """Return an outcome of 10 s with a fault at 2.5 s; each job's iterations end at these times."""
     outcome = Outcome("any", "any", {}, "virtual", 1, 0, "srv6", 1e6, duration_s=10.0)
     outcome.event(2.5, "fault", number=0, action="cut", undo=None, text="cut")
     for number, times in enumerate(jobs):

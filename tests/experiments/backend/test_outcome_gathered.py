@@ -113,7 +113,7 @@ def gathered_virtual(monkeypatch, part):
 
 
 def counts(factor):
-    """A look at two switches, which have counted `factor` times what they do between two looks."""
+    """Return a look at two switches, which have counted `factor` times what they do between two looks."""
 
     def switch(marked):
         cells = {"marked": [marked], "trimmed": [marked, 2 * marked], "drops": [marked, marked, 0]}

@@ -81,7 +81,7 @@ PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 
 @contextmanager
 def slurm(folder: Path) -> Iterator[None]:
-    """Debian's daemons with a munge key of their own, on loopback.
+    """Run Debian's Slurm daemons with a munge key of their own, on loopback.
 
     Processes of ours, ended by their handles.
     """
@@ -141,7 +141,7 @@ WITHOUT_RAY = "the extra `ray` is not installed (240 MB): MRC_RAY=1 make test in
 
 @contextmanager
 def ray_cluster(folder: Path) -> Iterator[list[subprocess.Popen]]:
-    """A head and another node, of one CPU each, on loopback: the processes of both."""
+    """Run a Ray head and another node, of one CPU each, on loopback; yield the processes of both."""
     port, nodes = free_port(), []
     short = Path(f"/tmp/mrc-ray-{os.getpid()}")  # its sockets have long names, and 107 bytes are the limit
     common = [

@@ -68,7 +68,7 @@ def digest(out: Path, runs: int = RUNS) -> str:
 
 
 def killed_twice(tmp_path: Path, executor: str) -> str:
-    """Digest of the study whose command is killed (SIGKILL) with a quarter, then with half of its runs made."""
+    """Kill the study's command with a quarter, then with half of its runs made; return its digest."""
     out, study = tmp_path / "out", files(tmp_path)
     for goal in (RUNS // 4, RUNS // 2):
         where = ["--resume", out] if out.exists() else ["--out", out]
@@ -94,7 +94,7 @@ def planned(tmp_path: Path, text: str = SCENARIO):
 
 
 def news(begun, count: int, timeout_s: float = 120.0) -> list:
-    """The first news of `count` runs."""
+    """Return the first news of `count` runs."""
     out: list = []
     while len(out) < count:
         try:

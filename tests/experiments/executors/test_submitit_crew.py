@@ -43,7 +43,7 @@ needs_submitit = pytest.mark.skipif(not has("submitit"), reason="`make test` ins
 
 
 def long_ones(folder: Path) -> Path:
-    """Twelve runs of some time each, handed in at once."""
+    """Return twelve runs of some time each, handed in at once."""
     path = files(folder)
     path.write_text(STUDY.replace("min: 2, max: 6", "min: 3, max: 3"))
     (folder / "flow.yaml").write_text(SCENARIO.replace("400ms", "2s"))

@@ -75,7 +75,7 @@ NUMBERS = (
 
 
 def scenario_of(path: str, value: str) -> str:
-    """A small scenario with one key set."""
+    """Return a small scenario with one key set."""
     parts: dict = {"fabric": {"planes": "2", "racks": "2", "spines": "2", "hosts_per_rack": "1"}, "duration": "1ms"}
     parts["workload"] = {"stream": "h0 h1", "name": "flow"}
     *above, key = path.split(".")

@@ -25,7 +25,7 @@ workload:
 
 
 def answers(one: str, two: str, flow_over: bool) -> dict[str, dict[str, Any]]:
-    """Answers to `flow_read` by jobs that are `busy`, `done`, or `dead` at their second rank."""
+    """Return the answers to `flow_read` by jobs that are `busy`, `done`, or `dead` at their second rank."""
     ranks = {}
     for work, state, hosts in (("one", one, ("h0", "h2")), ("two", two, ("h1", "h3"))):
         for number, host in enumerate(hosts):

@@ -30,7 +30,7 @@ Mutant = Callable[[pytest.MonkeyPatch, Metric, str], None]
 
 
 def name_of(metric: Metric) -> str:
-    """The exam's name of a metric."""
+    """Return the exam's name of a metric."""
     (name,) = [name for name in exam.EXPECTED if name_matches(metric, name)]
     return name
 

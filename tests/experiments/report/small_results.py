@@ -59,7 +59,7 @@ def make(folder: Path, text: str = SMALL, **keys) -> Path:
 
 
 def changed(made: Path, to: Path, **keys) -> Path:
-    """A copy of results with other words in the manifest."""
+    """Return a copy of results with other words in the manifest."""
     shutil.copytree(made, to)
     manifest = json.loads((to / "manifest.json").read_text())
     manifest.update(keys)

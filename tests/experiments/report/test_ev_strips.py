@@ -37,7 +37,7 @@ def test_every_path_of_a_flow_has_its_states(made):
 
 
 def lane_of(made: Path, events: list[dict], state: str = "good") -> list[tuple[float, float, str]]:
-    """The one lane of an outcome with these events, 10 s long."""
+    """Return the one lane of an outcome with these events, 10 s long."""
     _, runs = measured_runs(made)
     outcome = Outcome("s", "run", {}, "virtual", 1, 0, "srv6", 1e6, duration_s=10.0, series=Series(0.1), events=events)
     outcome.flows = [FlowOutcome("flow", "h0", "h1", 1, 1024)]

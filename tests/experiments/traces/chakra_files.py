@@ -23,7 +23,7 @@ def framed(*messages: Any) -> bytes:
 
 
 def node(number: int, kind: str, *, after=(), control=(), micros=0, name="", inputs="", **attributes: Any) -> Any:
-    """A node; attributes that are texts, booleans or numbers. `comm_type` may be a name."""
+    """Return a node; attributes that are texts, booleans or numbers. `comm_type` may be a name."""
     made = MESSAGES["Node"](id=number, name=name or kind, type=NUMBERS[kind], duration_micros=micros)
     made.data_deps.extend(after)
     made.ctrl_deps.extend(control)
@@ -36,7 +36,7 @@ def node(number: int, kind: str, *, after=(), control=(), micros=0, name="", inp
 
 
 def write(folder: Path, ranks: list[list[Any]], name: str = "job") -> Path:
-    """One file a rank; the first of them."""
+    """Write one file a rank; return the first of them."""
     for rank, nodes in enumerate(ranks):
         data = framed(MESSAGES["GlobalMetadata"](version="0.0.4"), *nodes)
         (folder / f"{name}.{rank}.et").write_bytes(data)

@@ -117,7 +117,7 @@ class Wire:
         return self.start("w", script, json.dumps(PLAN.to_json()), ready_text="ready")
 
     def command_switches(self, switches: subprocess.Popen, line: str) -> None:
-        """A command to usid_wire.py, carried out when this returns."""
+        """Give a command to usid_wire.py, and wait until it is carried out."""
         switches.stdin.write(line + "\n")
         switches.stdin.flush()
         assert switches.stdout.readline() == "ok\n"
@@ -148,7 +148,7 @@ def file(tmp_path) -> Path:
 
 
 def sent(client: AgentClient, path: Path, **options) -> dict:
-    """The result of sending a file to h1."""
+    """Send a file to h1; return the result."""
     request = client.send_file(path, "h1", **options)
     return client.wait(request["transfer"], timeout_s=TIMEOUT_S)
 

@@ -53,7 +53,7 @@ async def story(sides):
 
 
 def is_known(error):
-    """An error that says which exchange failed, and how."""
+    """Return whether an error names the exchange that failed, and its cause."""
     return "no answer in" in error or "closed" in error or "no QP" in error
 
 

@@ -29,7 +29,7 @@ ALL_EVS = {0x000, 0x001, 0x100, 0x101}
 
 
 def denied(entry: dict, peer=H2, plan: Plan = PLAN, host=None) -> set[int]:
-    """EVs from h0 to `peer` that one entry denies."""
+    """Return the EVs from h0 to `peer` that one entry denies."""
     denylist = Denylist(plan, host or plan.hosts[0])
     denylist.set(denylist.parse([entry]))
     return set(denylist.denied(peer, plan.ev_planes(host or plan.hosts[0], peer)))

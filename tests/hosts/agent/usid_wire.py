@@ -20,7 +20,7 @@ from mrc_testbed.topologies.plan import ROLE_DOWNLINK, ROLE_T0, ROLE_T1, Plan
 
 
 def route(plan: Plan, plane: int, frame: bytearray, size: int, cut: set[tuple[int, int]]) -> str | None:
-    """Spend the uSIDs of a frame in place; the host it reaches, or None when it is dropped."""
+    """Spend the uSIDs of a frame in place; return the host it reaches, None when it is dropped."""
     if size < 94 or frame[12:14] != b"\x86\xdd" or frame[20] != 41 or frame[38:42] != b"\xfc\xbb\xbb\x00":
         return None
     usids = [int.from_bytes(frame[offset : offset + 2], "big") for offset in range(42, 54, 2)]

@@ -12,7 +12,7 @@ from mrc_testbed.topologies.plan import Plan
 
 
 def burst_over(plan, lost, count=20):
-    """The rows of a burst in which `lost(target, class, sequence)` says what does not come back."""
+    """Return the rows of a burst in which `lost(target, class, sequence)` says what does not come back."""
     targets = targets_of(plan)
     burst = Burst(targets, tuple(ServiceClass), count, 1, 0.0)
     now = 0.0

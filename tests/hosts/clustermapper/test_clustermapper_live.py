@@ -37,7 +37,7 @@ def wait_until(condition, seconds=30.0):
 
 
 def states(fabric):
-    """Targets that are not ok: {(host, switch): state}."""
+    """Return the targets that are not ok: {(host, switch): state}."""
     rows = fabric.mapper.request("targets")["targets"]
     return {(row["host"], row["target"]): row["state"] for row in rows if row["state"] != "ok"}
 

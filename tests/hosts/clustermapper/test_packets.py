@@ -25,7 +25,7 @@ PAYLOAD_AT = ETHERNET + 40 + 40 + 8
 
 
 def a_probe(service_class=ServiceClass.CONTROL, mode="srv6", number=1):
-    """Frame as it comes back, and the identity of its port."""
+    """Return the frame as it comes back, and the identity of its port."""
     plan = Plan(mode=mode)
     target = targets_of(plan)[number]
     identity = PortIdentity.from_plan(plan, target.host, target.plane, mode == "srv6")

@@ -62,7 +62,7 @@ def encode_inner(record: Any, codec: Codec = CODEC) -> bytes:
 
 
 def run_tshark(path: Path, frames: list[bytes], *options: str, snap: int = 1 << 18) -> str:
-    """tshark's output over a capture of `frames`; fails on any Lua error."""
+    """Return tshark's output over a capture of `frames`; fails on any Lua error."""
     with path.open("wb") as capture_file:
         file = PcapFile(capture_file)
         for number, frame in enumerate(frames):
@@ -90,7 +90,7 @@ def rows(tmp_path):
 
 
 def texts(tmp_path: Path, frames: list[bytes], *options: str, snap: int = 1 << 18) -> list[str]:
-    """The one-line text of each frame: protocol and Info."""
+    """Return the one-line text of each frame: protocol and Info."""
     text = run_tshark(
         tmp_path / "made.pcap",
         frames,
@@ -321,7 +321,7 @@ PLAN = Plan(planes=4, racks=3, spines=6, hosts_per_rack=12)
 
 
 def encapsulate(record: Any) -> bytes:
-    """A frame as h1's NIC sends it to h35, rack 2, downlink 11."""
+    """Return a frame as h1's NIC sends it to h35, rack 2, downlink 11."""
     capsule = Encapsulation(PLAN, PLAN.hosts[1], PLAN.hosts[35], record.plane)
     frame = CODEC.encode(record, capsule.addressing)
     return capsule.outer(record.ev, frame.header[:4], frame.size) + frame.join()
@@ -393,7 +393,7 @@ def test_malformed__never_a_lua_error(tmp_path):
 
 
 def with_random_opcode(inner: bytes, size: int, rng: Random | None = None) -> bytes:
-    """An MRC opcode and `size` random bytes after it, with IP and UDP lengths that fit."""
+    """Return an MRC opcode and `size` random bytes after it, with IP and UDP lengths that fit."""
     start = 40 if inner[0] >> 4 == 6 else 20
     rng = rng or Random(1)
     opcode = rng.choice(list(Opcode))

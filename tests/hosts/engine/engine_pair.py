@@ -27,7 +27,7 @@ MTU = 256
 
 
 def make_evs(planes: int, uplinks: int) -> list[tuple[int, int]]:
-    """(EV, plane) of a small fabric, numbered as the plan does: plane << 8 | uplink."""
+    """Return (EV, plane) of a small fabric, numbered as the plan does: plane << 8 | uplink."""
     return [(plane << 8 | uplink, plane) for plane in range(planes) for uplink in range(uplinks)]
 
 
@@ -121,7 +121,7 @@ class Pair:
     # ---- the wire ---------------------------------------------------------------------------------------
 
     def path(self, source: str, ev: int, plane: int | None = None) -> Path:
-        """The path of an EV in one direction; change it at will."""
+        """Return the path of an EV in one direction; change it at will."""
         plane = ev >> 8 if plane is None else plane
         return self.paths.setdefault((source, plane, ev), Path(self.delay_s))
 
@@ -131,7 +131,7 @@ class Pair:
             self.path("a", ev).cut = self.path("b", ev).cut = cut
 
     def port(self, side: str, plane: int, is_up: bool) -> None:
-        """A NIC port goes down or up: its end sees it at once, the wire loses what is on it."""
+        """Set a NIC port up or down: its end sees it at once, the wire loses the packets on it."""
         self.ports_up[side][plane] = is_up
         self._side_of(side).endpoint.on_port(plane, is_up, self.now)
 
@@ -191,7 +191,7 @@ class Pair:
         return min(times, default=None)
 
     def step(self) -> bool:
-        """Jump to the next event; False when there is none."""
+        """Jump to the next event; return False when there is none."""
         self.flush()
         event_time = self.next_time()
         if event_time is None:
@@ -233,7 +233,7 @@ class Pair:
         return self.a.qp.post_write(data, self.region.va + offset, self.region.rkey, now=self.now, **kwargs)
 
     def bytes(self, size: int) -> bytes:
-        """Random bytes from the seed."""
+        """Return random bytes from the seed."""
         return self.rng.randbytes(size)
 
     # ---- what happened ----------------------------------------------------------------------------------
@@ -245,15 +245,15 @@ class Pair:
         return [line for line in self.sent() if line.packet.rtx]
 
     def completions(self) -> list[tuple[int, str]]:
-        """(wr_id, status) in the order in which they came."""
+        """Return (wr_id, status) in the order in which they came."""
         return [(e.wr_id, e.status.name) for e in self.a.events if isinstance(e, Completion)]
 
     def events_of(self, kind: type, side: str = "a") -> list[Any]:
-        """Events of one kind."""
+        """Return the events of one kind."""
         return [e for e in self._side_of(side).events if isinstance(e, kind)]
 
     def state(self, ev: int) -> str:
-        """State of an EV at a, in words."""
+        """Return the state of an EV at a, in words."""
         return next(row["state"] for row in self.a.qp.ev_states() if row["ev"] == ev)
 
 
@@ -275,7 +275,7 @@ ACKS = (Sack, Nack, TransportAck)
 
 
 def finish_write(pair: Pair, size: int = 60_000, **kwargs: Any) -> bytes:
-    """A write that completes with its bytes in place."""
+    """Write random data, check that it arrived and completed, and return it."""
     data = pair.bytes(size)
     pair.write(data, **kwargs)
     pair.run_until_quiet()

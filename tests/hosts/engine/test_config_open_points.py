@@ -48,7 +48,7 @@ def fields(pair: Pair, kind: type, name: str, source: str = "a") -> set[Any]:
 
 
 def spread(pair: Pair, step_s: float = 0.0005) -> None:
-    """Paths of different lengths, so that packets overtake each other."""
+    """Give paths different lengths, so that packets overtake each other."""
     for n, (ev, _) in enumerate(pair.evs):
         pair.path("a", ev).delay_s = 0.004 + step_s * n
 

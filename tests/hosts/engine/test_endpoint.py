@@ -55,7 +55,7 @@ def test_create_qp__a_taken_number_is_passed_over():
 
 
 def sending(local_endpoint: Endpoint, name: str = "b") -> int:
-    """A QP of the endpoint, connected, with more to send than it will.
+    """Return a QP of the endpoint, connected, with more to send than it will.
 
     The peer's QPN, which its packets carry.
     """
@@ -67,7 +67,7 @@ def sending(local_endpoint: Endpoint, name: str = "b") -> int:
 
 
 def served_qpns(local_endpoint: Endpoint, packets: int) -> list[int]:
-    """QPNs of the peers that got one packet each, in the order in which the packets left."""
+    """Return the QPNs of the peers that got one packet each, in the order in which the packets left."""
     qpns: list[int] = []
     while len(qpns) < packets:
         qpns += [packet.dest_qp for _, _, packet in local_endpoint.transmit(0.0, 1) if isinstance(packet, Write)]

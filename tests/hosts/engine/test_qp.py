@@ -21,7 +21,7 @@ EVS = make_evs(2, 2)
 
 
 def unconnected_qp(transport: str = "mrc"):
-    """A QP that nobody connected, and attributes of a peer."""
+    """Return a QP that nobody connected, and attributes of a peer."""
     qp = Endpoint("a", planes=2, seed=1).create_qp(transport=transport)
     remote = Endpoint("b", planes=2, seed=2).create_qp(transport=transport).attributes()
     return qp, remote

@@ -69,12 +69,12 @@ class Peer(Pair):
         self.b.events += self.b.endpoint.events()
 
     def naks(self) -> list[tuple[int, int, int]]:
-        """(syndrome, PSN, messages completed) of the Transport NAKs."""
+        """Return (syndrome, PSN, messages completed) of the Transport NAKs."""
         acks = [a for a in self.answers if isinstance(a, TransportAck) and a.syndrome != Syndrome.ACK]
         return [(a.syndrome, a.psn, a.msn) for a in acks]
 
     def completed(self) -> int:
-        """Messages that Transport ACKs and NAKs say are complete."""
+        """Return the messages that Transport ACKs and NAKs say are complete."""
         return max((a.msn for a in self.answers if isinstance(a, TransportAck)), default=0)
 
 

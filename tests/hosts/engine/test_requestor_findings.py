@@ -17,7 +17,7 @@ def test_uet_send_rule__a_window_below_a_packet_still_sends() -> None:
 
 
 def withdraw_all(pair: Pair) -> None:
-    """Losses took every EV of a."""
+    """Take every EV of a out of use, as losses do."""
     for ev in pair.a.qp.paths.profile:
         pair.a.qp.paths.signal(ev, EvSignal.LOST, pair.now)
 

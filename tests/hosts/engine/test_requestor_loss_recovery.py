@@ -26,7 +26,7 @@ from tests.hosts.engine.engine_pair import ACKS, MTU, Pair, lose_first
 
 
 def check_write(pair: Pair, data: bytes, offset: int = 0) -> None:
-    """The write arrived and completed."""
+    """Check that the write arrived and completed."""
     assert pair.memory[offset : offset + len(data)] == data
     assert pair.completions()[-1][1] == "SUCCESS"
 

@@ -239,7 +239,7 @@ def test_nack__for_a_delivered_packet_only_judges_the_path(reason: NackReason) -
 
 
 def mark(pair: Pair, ev: int) -> None:
-    """Everything over that EV arrives CE-marked."""
+    """Mark everything over that EV with CE."""
     pair.filter = lambda s, p: setattr(p, "ecn", ECN_CE) if s == "a" and p.ev == ev else None
 
 

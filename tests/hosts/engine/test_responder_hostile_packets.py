@@ -27,7 +27,7 @@ REGION = 4096
 
 
 def pair_with_fence() -> Pair:
-    """The region has other registered memory around it, which no test may change."""
+    """Return a pair whose region has other registered memory around it, which no test may change."""
     pair = Pair(psn=100, region=REGION, planes=2, uplinks=2)
     pair.fences = [bytearray(b"\xee" * 64), bytearray(b"\xee" * 64)]
     pair.b.endpoint.register(pair.fences[0], va=pair.region.va - 64)
@@ -88,7 +88,7 @@ def test_write__lost_nak_is_repeated() -> None:
 
 
 def data(pair: Pair, **changes: Any) -> Write:
-    """The packet a requestor would send first, with changes."""
+    """Return the packet a requestor would send first, with changes."""
     valid_write = Write(
         pair.b.qp.qpn,
         0x001,

@@ -79,7 +79,7 @@ class FencedPair(Pair):
 
 
 def naks(answers: list[Packet]) -> list[tuple[int, int]]:
-    """(syndrome, PSN) of the Transport NAKs."""
+    """Return (syndrome, PSN) of the Transport NAKs."""
     acks = [a for a in answers if isinstance(a, TransportAck) and a.syndrome != Syndrome.ACK]
     return [(a.syndrome, a.psn) for a in acks]
 

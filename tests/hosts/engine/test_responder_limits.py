@@ -17,7 +17,7 @@ from tests.hosts.engine.engine_pair import Pair
 
 
 def limits(rng: Random) -> dict[str, Any]:
-    """Keys of a responder that is short of some things."""
+    """Return the keys of a responder that is short of some things."""
     keys: dict[str, Any] = {"always_skip_marks": rng.choice((0, 1, 4))}
     if rng.random() < 0.5:
         keys["bitmap_packets"] = rng.choice((1, 2, 8, 64))
@@ -44,7 +44,7 @@ def requestor(rng: Random) -> dict[str, Any]:
 
 
 def rough(rng: Random) -> Callable[[str, Packet], list[float]]:
-    """A wire that loses, delays, marks and trims."""
+    """Return a wire that loses, delays, marks and trims."""
     loss, delays = rng.choice((0, 0, 0.02, 0.2)), rng.choice((0, 0.3))
     marks, trims = rng.choice((0, 0.3)), rng.choice((0, 0.1))
 

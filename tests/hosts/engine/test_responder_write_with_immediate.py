@@ -13,7 +13,7 @@ from tests.hosts.engine.engine_pair import MTU, Pair, lose_first
 
 
 def received(pair: Pair) -> list[tuple[int, int]]:
-    """(recv_id, imm) in order of delivery at b."""
+    """Return (recv_id, imm) in order of delivery at b."""
     return [(e.recv_id, e.imm) for e in pair.events_of(WriteImmReceived, "b")]
 
 

@@ -39,7 +39,7 @@ def fast_frame(record: Write, source=H0, target=H2) -> bytes:
 
 
 def scapy_nic_of(host, plan: Plan = PLAN) -> ScapyNic:
-    """A scapy NIC without its sockets."""
+    """Return a scapy NIC without its sockets."""
     nic = ScapyNic.__new__(ScapyNic)
     Nic.__init__(nic, plan, host)
     nic._codec = nic._scapy_codec = scapy_nic.ScapyCodec(Config())
@@ -49,7 +49,7 @@ def scapy_nic_of(host, plan: Plan = PLAN) -> ScapyNic:
 
 
 def frame_at_host(frame: bytes, host=H2, plane=PLANE, outer_tc: int | None = None) -> bytes:
-    """The frame as the last switch hands it over: only the uSID of the NIC is left, hop limit 61."""
+    """Return the frame as the last switch hands it over: only the uSID of the NIC is left, hop limit 61."""
     out = bytearray(frame)
     out[38:54] = PLAN.nic_address(host, plane).to_bytes(16, "big")
     out[21] -= 3
@@ -60,7 +60,7 @@ def frame_at_host(frame: bytes, host=H2, plane=PLANE, outer_tc: int | None = Non
 
 
 def verdicts_of(frame: bytes, host=H2, plane=PLANE, plan: Plan = PLAN):
-    """[fast NIC's verdict, scapy NIC's verdict]: (peer, record) or the reason for dropping."""
+    """Return [fast NIC's verdict, scapy NIC's verdict]: (peer, record) or the reason for dropping."""
     verdicts = []
     for take in (
         lambda: Decapsulation(plan, host, plane, CODEC).open(memoryview(frame)),
@@ -159,7 +159,7 @@ def test_unwrap__nothing_crashes_on_hostile_frames(data):
 
 
 def with_srh(segments: int, segments_left: int = 0, kind: int = 4, next_header: int = 41, tlv: int = 0) -> bytes:
-    """A frame as it arrives with a segment routing header (RFC 8754 §2)."""
+    """Return a frame as it arrives with a segment routing header (RFC 8754 §2)."""
     frame = frame_at_host(fast_frame(a_write()))
     srh = bytes((next_header, 2 * segments + tlv, kind, segments_left, max(0, segments - 1), 0, 0, 0))
     srh += bytes(range(16)) * segments + bytes(8 * tlv)

@@ -68,7 +68,7 @@ def cable(plane: int) -> None:
 
 
 def far_end(plane: int) -> socket.socket:
-    """A socket on the switch's side of a cable."""
+    """Return a socket on the switch's side of a cable."""
     cable_socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(0x86DD))
     cable_socket.bind((f"far{plane}", 0x86DD))
     cable_socket.settimeout(WAIT_S)
@@ -97,7 +97,7 @@ def a_write(payload: bytes, ev: int = 0x0000) -> Write:
 
 
 def to_h0(nic: FastNic, payload: bytes, plane: int = 0) -> bytearray:
-    """A frame of h1 as it arrives at port `plane` of h0."""
+    """Return a frame of h1 as it arrives at port `plane` of h0."""
     capsule = Encapsulation(PLAN, H1, H0, plane)
     inner = nic._codec.encode(a_write(payload), capsule.addressing)
     frame = bytearray(capsule.outer(0, inner.header[:4], inner.size) + inner.join())
@@ -106,7 +106,7 @@ def to_h0(nic: FastNic, payload: bytes, plane: int = 0) -> bytearray:
 
 
 def received(nic: FastNic, limit: int = 64) -> list[tuple[int, str, bytes]]:
-    """Everything that waits, after waiting for the first."""
+    """Return everything that waits, after waiting for the first."""
     assert select.select(list(nic.filenos().values()), [], [], WAIT_S)[0]
     return [(plane, peer, bytes(packet.payload)) for plane, peer, packet in nic.receive(limit)]
 

@@ -73,7 +73,7 @@ class Ends:
         return bytearray(frame[:38] + self.decapsulation.own_usid + frame[54:])
 
     def python_opens(self, frame: bytes):
-        """(plane, peer, record), or None where it raises."""
+        """Return (plane, peer, record), or None where it raises."""
         try:
             return 1, *self.decapsulation.open(memoryview(frame))
         except WireError:

@@ -49,7 +49,7 @@ def run(code: bytes, frame: bytes) -> bool:
 
 
 def frame(qpn: int, length: int = 158, next_header: int = 41) -> bytes:
-    """Ethernet, outer and inner IPv6, UDP, BTH to that QPN."""
+    """Return a frame to that QPN: Ethernet, outer and inner IPv6, UDP, BTH."""
     out = bytearray(length)
     out[12:14], out[20] = b"\x86\xdd", next_header
     out[102:110] = b"\xca\x00\xff\xff\xa5" + qpn.to_bytes(3, "big")

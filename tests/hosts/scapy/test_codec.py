@@ -47,13 +47,13 @@ def addressing_of(vector: str) -> Addressing:
 
 
 def is_same(a, b) -> bool:
-    """Records equal field by field; payloads may be views."""
+    """Return whether records are equal field by field; payloads may be views."""
     plain = [replace(r, payload=bytes(r.payload)) if isinstance(r, Write) else r for r in (a, b)]
     return plain[0] == plain[1]
 
 
 def verdict(codec, *args):
-    """The record, or the word "refused"."""
+    """Return the record, or the word "refused"."""
     try:
         record = codec.decode(*args)
     except WireError:

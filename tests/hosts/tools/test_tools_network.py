@@ -48,7 +48,7 @@ class Test:
         return event
 
     def remaining_events(self) -> list[dict]:
-        """All events to the end of the test."""
+        """Return all events to the end of the test."""
         events = [self.next()]
         while events[-1]["event"] != "end":
             events.append(self.next())

@@ -33,7 +33,7 @@ def online_format(control, profile_id=1, mode=EvFormat.STEV, fields=(16, 8, 8)):
 
 
 def explicit(control, profile_id=7, evs=((0x000, 1), (0x100, 2)), **attr):
-    """An EXPLICIT profile with these (EV, port), online."""
+    """Set an EXPLICIT profile with these (EV, port) online."""
     online_format(control)
     control.modify_ev_profile(
         profile_id, EvProfileAttr(OFFLINE, EvMode.EXPLICIT, ev_fmt_profile_id=1, ev_count=len(evs), **attr)

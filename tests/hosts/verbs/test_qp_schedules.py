@@ -153,7 +153,7 @@ class Program:
             self.wire.cut(self.rng.choice(evs), cut=self.rng.random() < 0.3)
 
     def reset(self, link: Link) -> None:
-        """Both ends begin anew; what was under way never completes, and may or may not have landed."""
+        """Reset both ends; requests under way never complete, and may or may not have landed."""
         self.settle()
         for qp in (link.a, link.b):
             if self.rng.random() < 0.5:
@@ -202,7 +202,7 @@ class Program:
         link.busy_slots.discard(slot)
 
     def finish(self) -> None:
-        """The wire is mended; everything ends."""
+        """Mend the wire and let everything end."""
         self.loss = 0.0
         for ev in (row["ev"] for row in self.links[0].a.ev_states()):
             self.wire.cut(ev, cut=False)

@@ -64,7 +64,7 @@ class VerbsPair:
         return Side(device, cq, qp, device.reg_mr(bytearray(size)))
 
     def write(self, length: int = 1000, wr_id: int = 1, offset: int = 0, **changes: Any) -> SendWR:
-        """A work request from a's region into b's; `changes` of its fields."""
+        """Return a work request from a's region into b's; `changes` of its fields."""
         fields = {
             "wr_id": wr_id,
             "sg_list": [self.a.mr.sge(offset, length)] if length else [],

@@ -42,7 +42,7 @@ class Steady(Random):
 
 
 def life_of(*planes: PlaneEvs, others: int = 12, members: int = 16, end_s: float = 10.0) -> QpLife:
-    """A QP whose other planes have so many EVs in rotation, lived through."""
+    """Return a QP whose other planes have so many EVs in rotation, lived through."""
     life = QpLife(TIMING, list(planes), 4, others, members, Steady())
     life.run(0.0, end_s)
     return life

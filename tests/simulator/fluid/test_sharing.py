@@ -20,7 +20,7 @@ def pairs_of(sources, targets) -> QueuePairs:
 
 
 def sharing_of(pairs: QueuePairs, spines, **options) -> Sharing:
-    """QPs that have these T1s in rotation, [QP, plane, slot], and send."""
+    """Return the QPs that have these T1s in rotation, [QP, plane, slot], and send."""
     made = Sharing(SHAPE, CALIBRATION, pairs, **options)
     count = len(pairs)
     grid = np.full((count, SHAPE.planes, SHAPE.rotation), NO_SPINE, np.uint16)
@@ -33,7 +33,7 @@ def sharing_of(pairs: QueuePairs, spines, **options) -> Sharing:
 
 
 def crowded(**options) -> Sharing:
-    """A permutation of 16 hosts, with EVs drawn at random."""
+    """Return a permutation of 16 hosts, with EVs drawn at random."""
     dice = np.random.default_rng(3)
     hosts = np.arange(16)
     spines = dice.random((16, SHAPE.planes, SHAPE.spines)).argsort(axis=2)[:, :, : SHAPE.rotation]

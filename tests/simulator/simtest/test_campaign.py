@@ -28,7 +28,7 @@ def test_campaign__the_first_schedules_hold_every_invariant() -> None:
 
 
 def break_responder(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Transport ACKs name one PSN too many, once three messages are complete."""
+    """Break a responder: its Transport ACKs name one PSN too many, after three complete messages."""
     good = Responder.transport_ack
 
     def broken(self: Responder) -> Any:

@@ -348,7 +348,7 @@ def test_broken_engine__is_caught_by_schedules_of_a_kind(name: str, monkeypatch:
 
 
 def drawn_as(seed: int, kind: str) -> Schedule | None:
-    """The schedule of a seed when it is of that kind; a long one is drawn as such, since few are."""
+    """Return the schedule of a seed when it is of that kind; a long one is drawn as such, since few are."""
     if kind == "long":
         return draw_long(seed, Random(seed))
     schedule = draw(seed)

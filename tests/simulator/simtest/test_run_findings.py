@@ -74,7 +74,7 @@ def schedule(posts: list[Post], faults: list[SimFault], **changes: Any) -> Sched
 
 
 def holds(found: Schedule) -> Simulation:
-    """Run; every invariant holds. Returns what ran."""
+    """Run a schedule, check that every invariant holds, and return the run."""
     result = simulate(found, keep=True)
     assert result.violation is None, result.violation
     assert result.simulation is not None
@@ -90,7 +90,7 @@ def port_down(plane: int, at: float, until: float | None = None, host: str = "h1
 
 
 def cut_off(plane: int, at: float) -> list[SimFault]:
-    """Packets of h1 vanish on a plane, both ways, for ever; nobody is told."""
+    """Let packets of h1 vanish on a plane, both ways, for ever; nobody is notified."""
     return [SimFault("one_way", f"h1 p{plane}-t0-1", at, None, reverse=reverse) for reverse in (False, True)]
 
 

@@ -38,7 +38,7 @@ def run_of(digest: str = "d", cpu_s: float = 2.0, packets: int = 1000) -> dict[s
 
 
 def bench(monkeypatch: pytest.MonkeyPatch, compiled: dict[str, Any] | None, python: dict[str, Any]) -> Any:
-    """(result, what was printed) of a bench over 8 and 64 hosts whose runs are given."""
+    """Return (result, what was printed) of a bench over 8 and 64 hosts whose runs are given."""
 
     def child(form: bool, *words: str) -> dict[str, Any] | None:
         if words == ("--form",):

@@ -137,7 +137,7 @@ def test_commands():
 
 
 def program(folder: Path, monkeypatch: pytest.MonkeyPatch, name: str, text: str) -> None:
-    """A command of that name on PATH, in shell."""
+    """Put a shell command of that name on PATH."""
     (folder / name).write_text(f"#!/bin/sh\n{text}\n")
     (folder / name).chmod(0o755)
     monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")

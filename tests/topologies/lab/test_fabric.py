@@ -41,7 +41,10 @@ def links_in(fabric, host=None):
 
 
 def nothing_is_left(run_dir):
-    """No interface of our names, no process of any run; of the folder only lock and logs."""
+    """Check that no interface of our names and no process of any run is left.
+
+    Of the folder only lock and logs are left.
+    """
     ours = {p.interface for k in PLAN.links for p in (k.lower, k.upper)}
     assert ours.isdisjoint(os.listdir("/sys/class/net"))
     assert {path.name for path in Path(run_dir).iterdir()} <= {"lock", "log"}

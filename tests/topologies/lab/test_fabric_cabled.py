@@ -41,7 +41,7 @@ def healed(fabric):
 
 
 def admin_up(fabric) -> bool:
-    """No port of a switch is down itself, whatever happened to its link."""
+    """Return whether no port of a switch is down itself, whatever happened to its link."""
     return all(fabric.switches["p0-t0-0"].devices.flags(p) & IFF_UP for s in PLAN.switches for p in _ports(s.name))
 
 

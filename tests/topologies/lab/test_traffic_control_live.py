@@ -61,7 +61,7 @@ class Prober:
         return b"\x02" * 12 + b"\x86\xdd" + header + body
 
     def round(self, count, gap_s=0.0, wait_s=1.0):
-        """number -> seconds it was away, of those that came back; sent `gap_s` apart."""
+        """Send frames `gap_s` apart; return {number: seconds it was away} of those that came back."""
         sent, back = {}, {}
         for number in range(count):
             sent[number] = time.monotonic()

@@ -57,7 +57,7 @@ class SimpleSwitch:
 
 @contextmanager
 def thrift_server():
-    """(SimpleSwitch, TCP port) served as simple_switch serves it.
+    """Serve a SimpleSwitch as simple_switch does; yield it and its TCP port.
 
     Buffered, binary, multiplexed by service name.
     """

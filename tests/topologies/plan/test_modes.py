@@ -18,7 +18,7 @@ DIMENSIONS = st.tuples(st.integers(1, 8), st.integers(1, 4), st.integers(1, 5), 
 
 
 def walk_adjacencies(plan, usids, source, plane):
-    """Follow a uA list from a host's T0 as switches would, and say where it comes out."""
+    """Follow a uA list from a host's T0 as switches would; return the nodes on the way."""
     here, route = plan.t0_name(plane, source.rack), []
     for usid in usids:
         route.append(here)

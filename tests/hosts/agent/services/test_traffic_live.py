@@ -24,7 +24,7 @@ def clients(wire):  # noqa: F811
 
 
 def qp_pair(a, b, **fields):
-    """QPNs of a connected pair."""
+    """Return the QPNs of a connected pair."""
     qp_a, qp_b = (client.request("flow_qp", peer=peer, **fields) for client, peer in ((a, "h1"), (b, "h0")))
     for client, local_qp, remote_qp in ((a, qp_a, qp_b), (b, qp_b, qp_a)):
         client.request(

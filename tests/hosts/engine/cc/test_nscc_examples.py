@@ -32,7 +32,7 @@ def controller(p: NsccParameters, **state: Any) -> Nscc:
 
 
 def ack(cc: Nscc, rtt: float | None, marked: bool = False, size: int | None = None, **kwargs: Any) -> Reaction:
-    """One acknowledgment at the sheet's `now`."""
+    """Give the controller one acknowledgment at the sheet's `now`; return its reaction."""
     now = 100.0 if cc.p is R else 200_000.0
     return cc.on_ack(now, size or int(cc.p.mtu), marked, rtt, **kwargs)
 

@@ -41,7 +41,7 @@ def start(fabric: VirtualFabric, pairs: Sequence[tuple[str, str]]) -> list[Flow]
 
 
 def depths(fabric: VirtualFabric, a: str, b: str, seconds: float) -> list[float]:
-    """Queue of the port from a to b in BDP of that port, sampled each twentieth of a base RTT."""
+    """Return the queue of the port from a to b in BDP of that port, sampled each twentieth of a base RTT."""
     port, samples = fabric.port_towards(a, b), []
     bdp = port.line.rate_bps / 8 * RTT
     end = fabric.now + seconds

@@ -30,7 +30,10 @@ def controller(**state: float) -> Nscc:
 
 
 def one_rtt(cc: Nscc, now: float, delay: float, *, marked: bool = False) -> float:
-    """A window's worth of acknowledgments, evenly over one base RTT; what is acknowledged is sent again."""
+    """Give a window's worth of acknowledgments, evenly over one base RTT; return the time after it.
+
+    Acknowledged bytes are sent again.
+    """
     packets = max(1, round(cc.cwnd / MTU))
     for i in range(packets):
         cc.on_send(MTU)

@@ -37,7 +37,10 @@ def fabric(
     seed: int = 1,
     **config: Any,
 ) -> VirtualFabric:
-    """Two racks, one path per plane; NSCC with rate and base RTT given, unless `config` says otherwise."""
+    """Return a fabric of two racks with one path per plane.
+
+    NSCC has rate and base RTT given, unless `config` says otherwise.
+    """
     keys = {"cc_algorithm": NSCC, "link_rate_bps": RATE, "base_rtt_s": RTT, **config}
     scale = scaled_profiles(planes, rate_bps=RATE / planes, rtt_s=RTT, config=keys)
     plan = Plan(planes, 2, 1, hosts)
@@ -53,7 +56,7 @@ def qpcc_of(flow: Flow) -> Qpcc:
 
 
 def stub(**config: Any) -> tuple[Qpcc, list[float]]:
-    """A QPCC without an endpoint, and the times of its base RTT probes."""
+    """Return a QPCC without an endpoint, and the times of its base RTT probes."""
     probes: list[float] = []
 
     def probe(_: Qpcc, now: float) -> bool:
@@ -65,7 +68,10 @@ def stub(**config: Any) -> tuple[Qpcc, list[float]]:
 
 
 def in_flight(qpcc: Qpcc) -> int:
-    """Bytes of all QPs; what the peer's counter ran ahead for one of them is no room for the others."""
+    """Return the bytes in flight of all QPs.
+
+    What the peer's counter ran ahead for one of them is no room for the others.
+    """
     return sum(max(0, share.inflight) for share in qpcc.shares if not share.parked)
 
 

@@ -11,7 +11,7 @@ MTU, WHOLE_NUMBER, RTT = 1112, 100_000, 0.01
 
 
 def crowded_window() -> FixedWindow:
-    """A fixed window that a packet trimmed three times has brought into a crowd, at 1 s."""
+    """Return a fixed window that a packet trimmed three times has brought into a crowd, at 1 s."""
     window = FixedWindow(WHOLE_NUMBER, MTU, RTT, Random(1))
     window.on_trim(0.99, MTU, True, 0.98, 2)
     assert window.cwnd == WHOLE_NUMBER

@@ -54,7 +54,7 @@ def test_timer__is_never_shorter_than_four_round_trips_and_four_deviations() -> 
 
 
 def path(*rtts_s: float) -> Ev:
-    """A path on which round trips took that long."""
+    """Return a path on which round trips took that long."""
     ev = Ev(1, 0, 3)
     for rtt_s in rtts_s:
         ev.on_sample(rtt_s)

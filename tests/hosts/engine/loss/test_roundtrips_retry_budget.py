@@ -54,7 +54,7 @@ FAULTS: dict[str, Callable[[Pair], Filter]] = {
 
 
 def pair_with_write(rule: tuple[str, str, str]) -> Pair:
-    """Two ends with a write of many windows, posted at 0."""
+    """Return two ends with a write of many windows, posted at 0."""
     loss_rule, clear_bits, cc = rule
     settings = {"loss_rule": loss_rule, "clear_bits": clear_bits, "cc_algorithm": cc, "cwnd_bytes": 10_000}
     pair = Pair(planes=2, uplinks=2, psn=0, config={**settings, **RETRIES}, per_packet_s=0.0005)
@@ -63,7 +63,7 @@ def pair_with_write(rule: tuple[str, str, str]) -> Pair:
 
 
 def schedule_s(pair: Pair) -> float:
-    """Time that a whole budget takes when each round is charged as soon as it may be."""
+    """Return the time that a whole budget takes when each round is charged as soon as it may be."""
     config = pair.config
     limit = config.loss.retry_limit
     assert limit is not None

@@ -32,7 +32,7 @@ def window() -> SendWindow:
 
 
 def on_plane(mates: ByAge) -> list[int]:
-    """Serials in the chain of a plane, oldest first."""
+    """Return the serials in the chain of a plane, oldest first."""
     serials, packet = [], mates.oldest_sent
     while packet is not None:
         serials.append(packet.serial)
@@ -41,7 +41,7 @@ def on_plane(mates: ByAge) -> list[int]:
 
 
 def on_ev(ev: Ev) -> list[int]:
-    """Serials in the chain of an EV, oldest first."""
+    """Return the serials in the chain of an EV, oldest first."""
     serials: list[int] = []
     packet: Transmission | None = ev.oldest_kept
     while packet is not None:

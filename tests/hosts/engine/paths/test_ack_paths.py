@@ -26,7 +26,7 @@ def probes(pair: Pair, side: str = "b") -> list[float]:
 
 
 def paced_pair(**keys: object) -> Pair:
-    """A transfer that lasts long enough: 300 packets at 1 ms a packet and plane."""
+    """Return a transfer that lasts long enough: 300 packets at 1 ms a packet and plane."""
     return Pair(per_packet_s=0.001, config={"cwnd_bytes": 8000}, region=1 << 17, **keys)
 
 

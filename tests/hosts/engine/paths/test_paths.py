@@ -14,9 +14,9 @@ EV, PLANE = 0x001, 0
 
 
 def repeated_probe() -> tuple[Pair, Ev, ReliabilityProbe]:
-    """A probe of EV left at time 0 and was asked again after half of its patience.
+    """Return a pair, its EV, and a probe that left at time 0.
 
-    That asking is still queued.
+    The probe was asked again after half of its patience; the second probe is still queued.
     """
     pair = Pair()
     pair.run_until_quiet()
@@ -69,7 +69,7 @@ def test_answer__that_says_always_skip_is_a_failure() -> None:
 
 
 def lose(pair: Pair) -> list[Packet]:
-    """A transfer that loses its fourth packet; returns that."""
+    """Run a transfer that loses its fourth packet; return that packet."""
     victims = lose_first(pair, lambda source, p: isinstance(p, Write) and p.psn == pair.a.qp.first_psn + 3 & 0xFFFFFF)
     pair.write(pair.bytes(20_000))
     pair.run_until_quiet()

@@ -112,7 +112,7 @@ def ev_probes(pair: Pair, side: str) -> list[Packet]:
 
 
 def answers(pair: Pair, side: str) -> list[tuple[int, int]]:
-    """(plane, EV) of answers to EV probes."""
+    """Return (plane, EV) of answers to EV probes."""
     sent = pair.sent(EndpointResponse, side)
     return [(p.plane, p.ev) for line in sent if (p := line.packet).op == EndpointOp.EV_PROBE]
 

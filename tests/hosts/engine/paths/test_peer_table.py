@@ -18,18 +18,18 @@ def host() -> Endpoint:
 
 
 def probes(endpoint: Endpoint, plane: int, count: int, peer: str = "b") -> list[int]:
-    """EV probes of the application, which leave by their plane or not at all; their request ids."""
+    """Send EV probes of the application, which leave by their plane or not at all; return their ids."""
     return [endpoint.probe_ev(peer, plane << 8, plane, now=0.0) for _ in range(count)]
 
 
 def says(endpoint: Endpoint, peer: str, request_id: int, ports: int, plane: int) -> None:
-    """A port status update of a peer comes in, and is to be answered by any port that is up at both ends."""
+    """Deliver a peer's port status update, to be answered by any port that is up at both ends."""
     update = EndpointRequest(2, plane << 8, plane, 46, 0, request_id, EndpointOp.PORT_STATUS_UPDATE, ports)
     endpoint.receive(update, plane, peer, 0.0)
 
 
 def sent(endpoint: Endpoint, room: list[int], limit: int = 64) -> list[tuple[int, str, int]]:
-    """(plane, peer, request id) of what leaves."""
+    """Return (plane, peer, request id) of what leaves."""
     return [(plane, peer, packet.request_id) for plane, peer, packet in endpoint.transmit(0.0, limit, room)]
 
 

@@ -52,7 +52,7 @@ def arrives(pair: Pair, packet: EndpointRequest) -> None:
 
 
 def believed_down(pair: Pair) -> set[int]:
-    """Planes of which a thinks that b's port is down, by what it tells its application."""
+    """Return the planes of which a thinks that b's port is down, by what it tells its application."""
     state = {e.plane: e.up for e in pair.events_of(PlaneChanged) if e.peer == "b"}
     return {plane for plane, is_up in state.items() if not is_up}
 

@@ -32,7 +32,7 @@ class RcPair(Pair):
         return self.a.qp.path[0]
 
     def psns(self) -> list[int]:
-        """PSNs that left a, relative to the first, in order."""
+        """Return the PSNs that left a, relative to the first, in order."""
         first = self.a.qp.first_psn
         return [line.packet.psn - first & 0xFFFFFF for line in self.sent(RcWrite)]
 

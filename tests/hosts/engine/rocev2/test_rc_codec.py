@@ -117,7 +117,7 @@ def test_round_trip__both_codecs_agree(seed):
 
 
 def refit(frame: bytes, body: bytes) -> bytes:
-    """`frame` with another BTH and rest, lengths and iCRC made right."""
+    """Return `frame` with another BTH and rest, lengths and iCRC made right."""
     from mrc_testbed.hosts.engine.wire.icrc import icrc_ipv6
 
     length = 8 + len(body) + 4
@@ -155,7 +155,7 @@ def test_trimmed_codepoint__refused():
 
 
 def write(pair: RcPair, opcode: RcOpcode, data: bytes, number: int = 0, **fields) -> RcWrite:
-    """A packet as b would get it from a."""
+    """Return a packet as b would get it from a."""
     qp = pair.a.qp
     return RcWrite(
         pair.b.qp.qpn,

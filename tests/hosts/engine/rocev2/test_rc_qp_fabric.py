@@ -10,7 +10,7 @@ from mrc_testbed.topologies.plan import Plan
 
 
 def two_into_one(settings: RcConfig) -> tuple[list[float], dict]:
-    """Shares of a 100 Mb/s uplink that two flows get, in seconds 1 to 3; and what the fabric did."""
+    """Return the shares of a 100 Mb/s uplink that two flows get in seconds 1 to 3, and the totals."""
     fabric = VirtualFabric(Plan(1, 2, 1, 2), seed=1)
     flows = [
         Flow(fabric, f"h{n}", f"h{n + 2}", message_bytes=1 << 20, transport="rocev2", settings=settings) for n in (0, 1)

@@ -15,7 +15,7 @@ from tests.hosts.engine.rocev2.rocev2_pair import RcPair
 
 
 def wire(rng: Random):
-    """A filter that loses, repeats, delays and marks packets, how often is drawn once."""
+    """Return a filter that loses, repeats, delays and marks packets, how often is drawn once."""
     loss, copies, delays, marks = (
         rng.choice((0, 0.05)),
         rng.choice((0, 0.1)),

@@ -15,7 +15,7 @@ from tests.hosts.engine.rocev2.rocev2_pair import RcPair
 
 
 def psn_is(pair: RcPair, n: int):
-    """A match for lose_first: data packet number `n` of a."""
+    """Return a match for lose_first: data packet number `n` of a."""
     return lambda source, p: isinstance(p, RcWrite) and source == "a" and p.psn == (pair.a.qp.first_psn + n) & 0xFFFFFF
 
 
@@ -151,7 +151,7 @@ def test_port_down_before_anything_was_sent():
 
 
 def goodput(pair: RcPair, packets: int) -> float:
-    """Bytes a second of one long transfer."""
+    """Return the bytes a second of one long transfer."""
     data = bytes(packets * MTU)
     start = pair.now
     pair.write(data)

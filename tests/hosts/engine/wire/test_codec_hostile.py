@@ -24,7 +24,7 @@ TC_TRIMMED, TC_LASTHOP = 12 << 2, 16 << 2
 
 
 def with_icrc(packet: bytearray) -> bytes:
-    """The packet with the iCRC made right again."""
+    """Return the packet with the iCRC made right again."""
     pack_into("<I", packet, len(packet) - 4, icrc_ipv6(packet[:-4]))
     return bytes(packet)
 

@@ -77,7 +77,7 @@ def interfaces_here():
 
 
 def clean(rig, name, limit_s=20.0):
-    """A machine has nothing of a fabric any more, at the latest after the limit."""
+    """Wait until a machine has nothing of a fabric any more, at most the limit; return the leftovers."""
     until = time.monotonic() + limit_s
     while (left := left_on(rig, name)) and time.monotonic() < until:
         time.sleep(0.1)

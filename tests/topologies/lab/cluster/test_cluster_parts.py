@@ -48,7 +48,7 @@ def rig(tmp_path_factory):
 
 
 def parts_on(rig, machine):
-    """Pids there by the names that the front process has for them."""
+    """Return the pids there by the names that the front process has for them."""
     try:
         state = json.loads(rig.run(machine, "cat", "/run/mrc-testbed/state.json"))
     except (subprocess.CalledProcessError, ValueError):
@@ -67,7 +67,7 @@ class ClusterFront(Front):
         super().__init__("--servers", str(rig.servers_file))
 
     def machines(self):
-        """Machine of each part; none for those of the front process."""
+        """Return the machine of each part; none for those of the front process."""
         return {name: machine for machine in self.rig.names for name in parts_on(self.rig, machine)}
 
     def pids(self):
@@ -116,7 +116,7 @@ SENDING_TICKS = 10
 
 
 def ticks_of_h0(rig):
-    """CPU time of h0's agent so far, clock ticks."""
+    """Return the CPU time of h0's agent so far, clock ticks."""
     stat = rig.run("a", "cat", f"/proc/{parts_on(rig, 'a')['h0']}/stat")
     return sum(map(int, stat.rpartition(")")[2].split()[11:13]))
 
