@@ -31,8 +31,8 @@ def queue_in_c():
     return module_in_c().EventQueue()
 
 
-def lookahead_in_c(sided=False):
-    return module_in_c().LookaheadQueue(sided)
+def lookahead_in_c(two_sided=False):
+    return module_in_c().LookaheadQueue(two_sided)
 
 
 FORMS = {"python": PythonEventQueue, "c": queue_in_c}
@@ -45,46 +45,44 @@ def queue(request):
 
 
 def test_events__come_in_order_of_time_then_of_pushing(queue):
-    told = []
-    for at, name in ((2.0, "c"), (1.0, "a"), (1.0, "b"), (0.5, "first")):
-        queue(at, lambda argument, now: told.append((argument, now)), name)
+    calls = []
+    for time, name in ((2.0, "c"), (1.0, "a"), (1.0, "b"), (0.5, "first")):
+        queue(time, lambda argument, now: calls.append((argument, now)), name)
     assert len(queue) == 4 and queue.next_at() == 0.5
     assert queue.run(1.0) is False
-    assert told == [("first", 0.5), ("a", 1.0), ("b", 1.0)]
+    assert calls == [("first", 0.5), ("a", 1.0), ("b", 1.0)]
     assert (queue.now, queue.event_count, queue.next_at()) == (1.0, 3, 2.0)
-    queue.push(0.1, lambda argument, now: told.append((argument, now)), "late")
+    queue.push(0.1, lambda argument, now: calls.append((argument, now)), "late")
     queue.run(inf)
-    assert told[3:] == [("late", 1.0), ("c", 2.0)]
+    assert calls[3:] == [("late", 1.0), ("c", 2.0)]
     assert queue.next_at() == inf and not len(queue)
 
 
 def test_halt__ends_the_run_after_the_event(queue):
-    told = []
+    calls = []
 
     def handler(argument, now):
-        told.append(argument)
+        calls.append(argument)
         if argument == 1:
             queue.halt()
 
     for number in range(4):
         queue(float(number), handler, number)
-    assert queue.run(inf) is True and told == [0, 1]
-    assert queue.run(inf) is False and told == [0, 1, 2, 3]
+    assert queue.run(inf) is True and calls == [0, 1]
+    assert queue.run(inf) is False and calls == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize("form", [*FORMS.values(), *LOOKAHEAD_FORMS.values()])
 def test_what_happens_alone__is_counted_as_an_event_of_its_instant(form):
     queue = form()
-    place = queue.add_node(False)
-    assert place.count_if_alone(1.0) and queue.count_if_alone(1.0) and queue.event_count == 2
-    place(2.0, print, None)
-    assert (
-        place.count_if_alone(1.0) is True and place.count_if_alone(2.0) is False and place.count_if_alone(3.0) is False
-    )
+    node = queue.add_node(False)
+    assert node.count_if_alone(1.0) and queue.count_if_alone(1.0) and queue.event_count == 2
+    node(2.0, print, None)
+    assert node.count_if_alone(1.0) is True and node.count_if_alone(2.0) is False and node.count_if_alone(3.0) is False
     assert queue.count_if_alone(1.0) is True and queue.count_if_alone(2.0) is False
     assert queue.event_count == 4 and len(queue) == 1
     with pytest.raises(TypeError):
-        place.count_if_alone("soon")
+        node.count_if_alone("soon")
 
 
 def test_error__in_a_handler_comes_out_and_the_rest_stays(queue):
@@ -100,7 +98,7 @@ def test_error__in_a_handler_comes_out_and_the_rest_stays(queue):
 
 def test_both_forms__do_the_same_on_random_calls():
     """Handlers push more, at the same instant too; some events are taken out."""
-    told = {}
+    logs = {}
     for name, make in FORMS.items():
         queue, rng, log = make(), random.Random(7), []
 
@@ -117,9 +115,9 @@ def test_both_forms__do_the_same_on_random_calls():
             queue(rng.random(), handler, number)
         for end in range(1, 60):
             log.append((queue.run(end / 2), queue.now, queue.event_count, len(queue), queue.next_at()))
-        told[name] = log
-    assert len(told["c"]) > 1000
-    assert told["c"] == told["python"]
+        logs[name] = log
+    assert len(logs["c"]) > 1000
+    assert logs["c"] == logs["python"]
 
 
 @pytest.mark.parametrize("arguments", [(), (1.0, None), ("soon", print, None), (float("nan"), print, None)])
@@ -136,21 +134,21 @@ def lookahead(request):
     return LOOKAHEAD_FORMS[request.param]()
 
 
-def teller(told):
-    return lambda argument, now: told.append((argument, now))
+def recorder(calls):
+    return lambda argument, now: calls.append((argument, now))
 
 
 def test_lookahead__runs_one_place_after_the_other_as_far_as_the_delay(lookahead):
-    told = []
+    calls = []
     a, b = lookahead.add_node(False), lookahead.add_node(False)
     lookahead.note_delay(1.0)
     lookahead.note_delay(5.0)
-    for at in (0.0, 0.5, 0.99, 1.0):
-        a(at, teller(told), "a")
-        b(at + 0.001, teller(told), "b")
+    for time in (0.0, 0.5, 0.99, 1.0):
+        a(time, recorder(calls), "a")
+        b(time + 0.001, recorder(calls), "b")
     assert len(lookahead) == 8 and lookahead.next_at() == 0.0 and b.next_at() == 0.001
     assert lookahead.run(inf) is False
-    assert told == [
+    assert calls == [
         ("a", 0.0),
         ("a", 0.5),
         ("a", 0.99),
@@ -164,66 +162,66 @@ def test_lookahead__runs_one_place_after_the_other_as_far_as_the_delay(lookahead
 
 
 def test_lookahead__has_all_places_at_the_time_of_an_event_of_none(lookahead):
-    told = []
+    calls = []
     a, b = lookahead.add_node(False), lookahead.add_node(False)
     lookahead.note_delay(10.0)
-    for at in (1.0, 2.0, 3.0):
-        a(at, teller(told), "a")
-        b(at, teller(told), "b")
-    lookahead(2.0, teller(told), "all")
+    for time in (1.0, 2.0, 3.0):
+        a(time, recorder(calls), "a")
+        b(time, recorder(calls), "b")
+    lookahead(2.0, recorder(calls), "all")
     lookahead.run(inf)
-    assert told == [("a", 1.0), ("b", 1.0), ("all", 2.0), ("a", 2.0), ("a", 3.0), ("b", 2.0), ("b", 3.0)]
+    assert calls == [("a", 1.0), ("b", 1.0), ("all", 2.0), ("a", 2.0), ("a", 3.0), ("b", 2.0), ("b", 3.0)]
 
 
 def test_lookahead__an_event_of_no_place_asked_for_in_a_stretch_waits_for_its_end(lookahead):
-    told = []
+    calls = []
     a, b = lookahead.add_node(False), lookahead.add_node(False)
     lookahead.note_delay(1.0)
-    a(0.0, lambda _, now: lookahead.push(now, teller(told), "all"), None)
-    b(0.25, teller(told), "b")
-    b(1.0, teller(told), "b")
+    a(0.0, lambda _, now: lookahead.push(now, recorder(calls), "all"), None)
+    b(0.25, recorder(calls), "b")
+    b(1.0, recorder(calls), "b")
     lookahead.run(inf)
-    assert told == [("b", 0.25), ("all", 1.0), ("b", 1.0)]
+    assert calls == [("b", 0.25), ("all", 1.0), ("b", 1.0)]
 
 
 def test_lookahead__stops_at_the_end_asked_for_and_goes_on(lookahead):
-    told = []
-    place = lookahead.add_node(False)
-    for at in (1.0, 2.0, 3.0):
-        place(at, teller(told), "")
+    calls = []
+    node = lookahead.add_node(False)
+    for time in (1.0, 2.0, 3.0):
+        node(time, recorder(calls), "")
     assert lookahead.run(2.0) is False
-    assert [at for _, at in told] == [1.0, 2.0] and lookahead.next_at() == 3.0
-    place.push(0.0, teller(told), "late")
+    assert [time for _, time in calls] == [1.0, 2.0] and lookahead.next_at() == 3.0
+    node.push(0.0, recorder(calls), "late")
     lookahead.run(inf)
-    assert told[2:] == [("late", 2.0), ("", 3.0)]
+    assert calls[2:] == [("late", 2.0), ("", 3.0)]
 
 
 def test_lookahead__halts_at_the_end_of_the_stretch(lookahead):
-    told = []
+    calls = []
     a, b = lookahead.add_node(False), lookahead.add_node(False)
     lookahead.note_delay(1.0)
     a(0.5, lambda _, now: lookahead.halt(), None)
-    b(0.75, teller(told), "before the end")
-    b(2.0, teller(told), "after it")
+    b(0.75, recorder(calls), "before the end")
+    b(2.0, recorder(calls), "after it")
     assert lookahead.run(inf) is True
-    assert told == [("before the end", 0.75)] and lookahead.now == 0.75
-    assert lookahead.run(inf) is False and len(told) == 2
+    assert calls == [("before the end", 0.75)] and lookahead.now == 0.75
+    assert lookahead.run(inf) is False and len(calls) == 2
 
 
 def test_lookahead__refuses_what_is_in_the_past_of_a_place(lookahead):
     a, b = lookahead.add_node(False), lookahead.add_node(False)
     lookahead.note_delay(1.0)
-    for at in (0.1, 0.9):
-        a(at, teller([]), None)
-    b(0.2, lambda _, now: a(now + 0.1, teller([]), None), None)  # sooner than the delay
-    b(0.3, teller([]), None)
+    for time in (0.1, 0.9):
+        a(time, recorder([]), None)
+    b(0.2, lambda _, now: a(now + 0.1, recorder([]), None), None)  # sooner than the delay
+    b(0.3, recorder([]), None)
     with pytest.raises(RuntimeError, match="in the past of its node"):
         lookahead.run(inf)
     assert len(lookahead) == 1 and lookahead.next_at() == 0.3, "the rest stays"
 
 
 def test_lookahead__goes_on_after_an_error_in_a_handler(lookahead):
-    told = []
+    calls = []
 
     def fail(_argument, _now):
         raise ValueError("of the handler")
@@ -231,33 +229,33 @@ def test_lookahead__goes_on_after_an_error_in_a_handler(lookahead):
     a, b = lookahead.add_node(False), lookahead.add_node(False)
     lookahead.note_delay(10.0)
     a(1.0, fail, None)
-    a(2.0, teller(told), "a")
-    b(1.5, teller(told), "b")
+    a(2.0, recorder(calls), "a")
+    b(1.5, recorder(calls), "b")
     with pytest.raises(ValueError, match="of the handler"):
         lookahead.run(inf)
     lookahead.run(inf)
-    assert sorted(told) == [("a", 2.0), ("b", 1.5)] and lookahead.event_count == 3
+    assert sorted(calls) == [("a", 2.0), ("b", 1.5)] and lookahead.event_count == 3
 
 
 class Exchange:
-    """Places that send one another events, `delay` or more later, and take some out again.
+    """Nodes that send one another events, `delay` or more later, and take some out again.
 
-    `sided`: places with odd numbers send to those with even ones, and these to them.
+    `two_sided`: nodes with odd numbers send to those with even ones, and these to them.
     """
 
-    def __init__(self, queue, places, delay, seed, sided=False):
-        self.queue, self.delay, self.sided = queue, delay, sided
-        self.places = [queue.add_node(number % 2 == 1) for number in range(places)]
-        for place in self.places:
-            place.keep_near(self.places, True)
+    def __init__(self, queue, node_count, delay, seed, two_sided=False):
+        self.queue, self.delay, self.two_sided = queue, delay, two_sided
+        self.nodes = [queue.add_node(number % 2 == 1) for number in range(node_count)]
+        for node in self.nodes:
+            node.keep_near(self.nodes, True)
         queue.note_delay(delay)
-        self.rngs = [random.Random(f"{seed}/{number}") for number in range(places)]
-        self.logs = [[] for _ in range(places)]
-        self.common = []
-        for number, place in enumerate(self.places):
+        self.rngs = [random.Random(f"{seed}/{number}") for number in range(node_count)]
+        self.logs = [[] for _ in range(node_count)]
+        self.observations = []
+        for number, node in enumerate(self.nodes):
             for _ in range(20):
-                place(self.rngs[number].random(), self.handle, number)
-        queue(1.0, self.look, None)
+                node(self.rngs[number].random(), self.handle, number)
+        queue(1.0, self.observe, None)
 
     def handle(self, number, now):
         rng = self.rngs[number]
@@ -265,24 +263,24 @@ class Exchange:
         if now > 6.0:
             return
         for _ in range(rng.choice((0, 1, 1, 2))):
-            other = rng.randrange(len(self.places))
-            if self.sided and other != number and (other - number) % 2 == 0:
-                other = (other + 1) % len(self.places)
-            after = rng.random() * 0.1 if other == number else self.delay + rng.random()
-            self.places[other](now + after, self.handle, other)
+            target = rng.randrange(len(self.nodes))
+            if self.two_sided and target != number and (target - number) % 2 == 0:
+                target = (target + 1) % len(self.nodes)
+            delay = rng.random() * 0.1 if target == number else self.delay + rng.random()
+            self.nodes[target](now + delay, self.handle, target)
         if rng.random() < 0.05:
             self.queue.halt()
 
-    def look(self, _argument, now):
-        taken = self.queue.take(lambda _handler, argument: argument == 3)
-        self.common.append((now, [len(log) for log in self.logs], taken, len(self.queue)))
-        self.places[0].push(now, self.handle, 0)
-        self.queue.push(now + 0.75, self.look, None)
+    def observe(self, _argument, now):
+        arguments = self.queue.take(lambda _handler, argument: argument == 3)
+        self.observations.append((now, [len(log) for log in self.logs], arguments, len(self.queue)))
+        self.nodes[0].push(now, self.handle, 0)
+        self.queue.push(now + 0.75, self.observe, None)
 
     def run(self):
         while self.queue.run(8.0):
             pass
-        return self.logs, self.common, self.queue.event_count
+        return self.logs, self.observations, self.queue.event_count
 
 
 @pytest.mark.parametrize("delay", [0.0, 0.05, 0.7])
@@ -295,24 +293,24 @@ def test_lookahead__has_the_events_of_the_exact_order_at_each_place(delay):
 
 @pytest.mark.parametrize("delay", [0.0, 0.05, 0.7])
 def test_two_delays__have_the_events_of_the_exact_order_at_each_place(delay):
-    exact = Exchange(PythonEventQueue(), 6, delay, delay, sided=True).run()
+    exact = Exchange(PythonEventQueue(), 6, delay, delay, two_sided=True).run()
     assert sum(map(len, exact[0])) > 500
     for make in LOOKAHEAD_FORMS.values():
-        assert Exchange(make(True), 6, delay, delay, sided=True).run() == exact
+        assert Exchange(make(True), 6, delay, delay, two_sided=True).run() == exact
 
 
 @pytest.mark.parametrize("form", LOOKAHEAD_FORMS)
 def test_two_delays__each_side_runs_to_a_delay_beyond_the_other(form):
-    told = []
+    calls = []
     queue = LOOKAHEAD_FORMS[form](True)
     host, switch = queue.add_node(False), queue.add_node(True)
     queue.note_delay(1.0)
-    for at in (0.0, 0.9, 1.1, 1.4, 1.6, 2.6):
-        host(at, teller(told), "host")
-    for at in (0.5, 1.7, 2.9):
-        switch(at, teller(told), "switch")
+    for time in (0.0, 0.9, 1.1, 1.4, 1.6, 2.6):
+        host(time, recorder(calls), "host")
+    for time in (0.5, 1.7, 2.9):
+        switch(time, recorder(calls), "switch")
     queue.run(inf)
-    assert told == [
+    assert calls == [
         ("host", 0.0),
         ("host", 0.9),
         ("host", 1.1),
@@ -339,10 +337,10 @@ def test_lookahead__an_abandoned_queue_is_freed():
         owner.place(1.0, print, owner)
         owner.place.keep_near([owner], False)
         owner.queue(1.0, print, owner)
-        seen = weakref.ref(owner)
+        reference = weakref.ref(owner)
         del owner
         gc.collect()
-        assert seen() is None
+        assert reference() is None
 
 
 def test_c__parts_are_of_an_object_and_a_name():
@@ -355,9 +353,9 @@ def test_c__parts_are_of_an_object_and_a_name():
 
 
 def test_c__a_place_comes_from_its_queue_alone():
-    place = type(lookahead_in_c().add_node(False))
+    node_type = type(lookahead_in_c().add_node(False))
     with pytest.raises(TypeError):
-        place()
+        node_type()
 
 
 @pytest.mark.parametrize("arguments", [(), (1.0, None), ("soon", print, None), (float("nan"), print, None)])
@@ -367,11 +365,11 @@ def test_c__a_place_refuses_what_is_no_event(arguments):
 
 
 def test_c__a_place_refuses_names_and_what_is_no_sequence():
-    place = lookahead_in_c().add_node(False)
+    node = lookahead_in_c().add_node(False)
     with pytest.raises(TypeError, match="by name"):
-        place(1.0, print, argument=None)
+        node(1.0, print, argument=None)
     with pytest.raises(TypeError):
-        place.keep_near(7, False)
+        node.keep_near(7, False)
 
 
 @pytest.mark.parametrize("make", [queue_in_c, lookahead_in_c], ids=["queue", "lookahead"])
@@ -382,57 +380,57 @@ def test_c__an_allocation_that_fails_is_a_memory_error_and_the_queue_goes_on(mak
     def handler(argument, _now):
         events.append(argument)
 
-    place = queue.add_node(0) if make is lookahead_in_c else queue
-    accepted = 0
+    node = queue.add_node(0) if make is lookahead_in_c else queue
+    accepted_count = 0
     for number in range(40):  # the room of a queue doubles: some of these calls allocate, others do not
-        for result in results_without_memory(lambda number=number: place(float(number), handler, number), 4):
-            accepted += result is not MemoryError
+        for result in results_without_memory(lambda number=number: node(float(number), handler, number), 4):
+            accepted_count += result is not MemoryError
     queue.run(inf)
-    assert len(events) == accepted >= 120
+    assert len(events) == accepted_count >= 120
 
 
 @pytest.mark.parametrize("make", [queue_in_c, lookahead_in_c], ids=["queue", "lookahead"])
 def test_c__an_allocation_that_fails_in_a_run_loses_the_event_at_hand_alone(make):
     """The error comes out of run(), as one of a handler does; another run goes on with all that is left."""
-    handled, current = [], []
+    handled_numbers, current = [], []
 
     def fill():
         queue = make()
         if make is lookahead_in_c:
             queue.note_delay(2.0)
-        places = [queue.add_node(0) for _ in range(40)]  # more than a heap has room for at first
-        for number, place in enumerate(places):
-            place.push(float(number % 7), note, number)
-        current[:] = queue, places
+        nodes = [queue.add_node(0) for _ in range(40)]  # more than a heap has room for at first
+        for number, node in enumerate(nodes):
+            node.push(float(number % 7), note, number)
+        current[:] = queue, nodes
 
     def note(argument, now):
-        handled.append(argument)
+        handled_numbers.append(argument)
         if argument < 40:
             current[1][argument * 3 % 40].push(now + 2.0, note, argument + 100)
 
     fill()
     for result in results_without_memory(lambda: current[0].run(inf)):
         current[0].run(inf)
-        assert len(set(handled)) == len(handled) and len(current[0]) == 0
-        missing = 80 - len(handled)
-        assert missing <= 2 * (result is MemoryError)  # the event, and the one that it would have brought
-        handled.clear()
+        assert len(set(handled_numbers)) == len(handled_numbers) and len(current[0]) == 0
+        lost_count = 80 - len(handled_numbers)
+        assert lost_count <= 2 * (result is MemoryError)  # the event, and the one that it would have brought
+        handled_numbers.clear()
         fill()
 
 
 @pytest.mark.parametrize("make", [queue_in_c, lookahead_in_c], ids=["queue", "lookahead"])
 def test_c__an_allocation_that_fails_elsewhere_leaves_the_queue_as_it_was(make):
     queue = make()
-    place = queue.add_node(0)
-    told = []
+    node = queue.add_node(0)
+    arguments = []
     for number in range(3):
-        place.push(float(number), lambda argument, _now: told.append(argument), number)
+        node.push(float(number), lambda argument, _now: arguments.append(argument), number)
     calls = {
         "make": type(queue),
         "add_node": lambda: queue.add_node(0),
         "next_at": queue.next_at,
-        "of a place": place.next_at,
-        "keep_near": lambda: place.keep_near([told, queue], True),
+        "of a place": node.next_at,
+        "keep_near": lambda: node.keep_near([arguments, queue], True),
         "refusing": lambda: queue.take(lambda *_: False),
         "counts": lambda: (queue.event_count, queue.now, len(queue)),
     }
@@ -444,4 +442,4 @@ def test_c__an_allocation_that_fails_elsewhere_leaves_the_queue_as_it_was(make):
         assert result is MemoryError or result in ([0, 1, 2], []), "what was taken out is gone"
         assert len(queue) == 0 or result is MemoryError
     queue.run(inf)
-    assert told == [] and len(queue) == 0
+    assert arguments == [] and len(queue) == 0

@@ -39,17 +39,17 @@ from mrc_testbed.simulator.switches import MODES
 from mrc_testbed.topologies.plan import Plan, PlanError
 from tests.repository import ROOT
 
-SMALL = Plan(2, 2, 2, 2)
+PLAN = Plan(2, 2, 2, 2)
 
 
-def fabric_of(plan=SMALL, **options):
+def fabric_of(plan=PLAN, **options):
     scale = scaled_profiles(plan.planes)
     return VirtualFabric(
         plan, **{"seed": 3, "links": scale.links, "queues": scale.queues, "config": scale.config, **options}
     )
 
 
-def loaded(**options):
+def run_loaded(**options):
     """Run a fabric under everything: incast, marks, trims, losses on two links."""
     fabric = fabric_of(Plan(2, 2, 2, 3), **options)
     flows = incast(fabric, ["h3", "h4", "h5"], "h0", message_bytes=40_000, messages=3)
@@ -80,13 +80,13 @@ def test_scaled__refuses_a_round_trip_shorter_than_its_serialisation():
 
 
 def test_host__receive_time_adds_to_the_round_trip():
-    at = []
+    finish_times = []
     for receive_s in (0.0, 0.003):
         fabric = fabric_of(host=HostProfile(receive_s=receive_s))
         flow = Flow(fabric, "h0", "h2", message_bytes=100, messages=1)
         fabric.run_until(lambda flow=flow: flow.done)
-        at.append(flow.finished_at)
-    assert at[1] - at[0] == pytest.approx(0.006)
+        finish_times.append(flow.finished_at)
+    assert finish_times[1] - finish_times[0] == pytest.approx(0.006)
 
 
 @pytest.mark.parametrize("kind", list(INNER_BYTES))
@@ -110,31 +110,31 @@ def test_run_until__a_time_a_predicate_and_a_limit():
     fabric.run_until(0.5)
     assert fabric.now == 0.5
     assert not fabric.run_until(lambda: False, limit_s=1.0)
-    done = []
-    fabric.schedule(0.75, lambda: done.append(fabric.now))
+    calls = []
+    fabric.schedule(0.75, lambda: calls.append(fabric.now))
     fabric.run_for(1.0)
-    assert done == [0.75]
+    assert calls == [0.75]
 
 
 def test_sample__looks_at_queues_at_regular_times():
     fabric = fabric_of(Plan(2, 2, 2, 3))
     port = fabric.port_towards("p0-t0-0", "h0")
-    seen = []
-    fabric.sample(0.01, lambda now: seen.append((now, port.data_bytes)), until_s=0.2)
+    samples = []
+    fabric.sample(0.01, lambda now: samples.append((now, port.data_bytes)), until_s=0.2)
     flows = incast(fabric, ["h3", "h4", "h5"], "h0", message_bytes=40_000, messages=2)
     assert run_all(fabric, flows)
     fabric.run_for(1.0)
-    assert len(seen) in (20, 21) and seen[1][0] == 0.01
-    assert 0 < max(depth for _, depth in seen) <= port.peak_bytes
+    assert len(samples) in (20, 21) and samples[1][0] == 0.01
+    assert 0 < max(depth for _, depth in samples) <= port.peak_bytes
 
 
 # ---- the same again ---------------------------------------------------------------------------------------
 
 
 def test_seed__repeats_bit_for_bit():
-    first, again, other = (loaded(seed=seed, trace=True) for seed in (5, 5, 6))
-    assert first.trace_digest() == again.trace_digest() != other.trace_digest()
-    assert first.state_digest() == again.state_digest() != other.state_digest()
+    first, repeated_run, other_seed = (run_loaded(seed=seed, trace=True) for seed in (5, 5, 6))
+    assert first.trace_digest() == repeated_run.trace_digest() != other_seed.trace_digest()
+    assert first.state_digest() == repeated_run.state_digest() != other_seed.state_digest()
     assert first.tracer.count > 2000
 
 
@@ -148,24 +148,26 @@ def test_seed__does_not_depend_on_pythons_hash_seed():
         for seed in ("1", "2")
     ]
     assert out[0].stdout == out[1].stdout != "", out[0].stderr
-    assert out[0].stdout.strip() == loaded(seed=5, trace=True).trace_digest()
+    assert out[0].stdout.strip() == run_loaded(seed=5, trace=True).trace_digest()
 
 
 def test_trace__changes_nothing_and_must_be_asked_for():
-    plain, traced = loaded(), loaded(trace=True)
-    assert plain.state_digest() == traced.state_digest()
+    plain, traced_run = run_loaded(), run_loaded(trace=True)
+    assert plain.state_digest() == traced_run.state_digest()
     with pytest.raises(ValueError, match="trace=True"):
         plain.trace_digest()
 
 
 def test_trace__hook_sees_every_packet_event():
-    seen = Counter()
-    fabric = loaded(trace=lambda what, now, where, frame: seen.update([what]))
+    counts = Counter()
+    fabric = run_loaded(trace=lambda event, now, location, frame: counts.update([event]))
     totals = fabric.totals()
     assert (
-        seen["send"] == totals["forwarded"] and seen["trim"] == totals["trimmed"] and seen["mark"] == totals["marked"]
+        counts["send"] == totals["forwarded"]
+        and counts["trim"] == totals["trimmed"]
+        and counts["mark"] == totals["marked"]
     )
-    assert seen["lose"] == totals["loss"] > 0 and seen["deliver"] == sum(h.received for h in fabric.hosts.values())
+    assert counts["lose"] == totals["loss"] > 0 and counts["deliver"] == sum(h.received for h in fabric.hosts.values())
 
 
 # ---- modes and bytes --------------------------------------------------------------------------------------
@@ -173,7 +175,7 @@ def test_trace__hook_sees_every_packet_event():
 
 @pytest.mark.parametrize("mode", MODES)
 def test_wire__bytes_and_records_give_the_same_run(mode):
-    records, on_wire = (loaded(mode=mode, wire=wire, trace=True) for wire in (False, True))
+    records, on_wire = (run_loaded(mode=mode, wire=wire, trace=True) for wire in (False, True))
     assert records.trace_digest() == on_wire.trace_digest()
     assert records.totals()["trimmed"] > 0
 
@@ -194,14 +196,14 @@ def uplinks_used(fabric, flow, plane=0):
 
 
 def test_modes__spread_as_they_say():
-    used = {}
+    packets_by_mode = {}
     for mode in MODES:
         fabric = fabric_of(Plan(1, 2, 4, 1), mode=mode, queues=UNLIMITED_QUEUES)
-        used[mode] = uplinks_used(fabric, Flow(fabric, "h0", "h1", message_bytes=200_000, messages=2))
-    assert sum(n > 100 for n in used["flow-ecmp"]) == 1  # EV probes are another flow
-    assert all(n > 20 for n in used["ecmp"]) and all(n > 50 for n in used["switch-spray"])
+        packets_by_mode[mode] = uplinks_used(fabric, Flow(fabric, "h0", "h1", message_bytes=200_000, messages=2))
+    assert sum(n > 100 for n in packets_by_mode["flow-ecmp"]) == 1  # EV probes are another flow
+    assert all(n > 20 for n in packets_by_mode["ecmp"]) and all(n > 50 for n in packets_by_mode["switch-spray"])
     # One EV in four is a backup (Annex C), and only the plan's EV reaches an uplink in the static modes.
-    assert sum(n > 50 for n in used["srv6"]) == sum(n > 50 for n in used["structured"]) == 3
+    assert sum(n > 50 for n in packets_by_mode["srv6"]) == sum(n > 50 for n in packets_by_mode["structured"]) == 3
 
 
 def test_flow_ecmp__another_seed_draws_another_path():
@@ -209,8 +211,8 @@ def test_flow_ecmp__another_seed_draws_another_path():
 
     def path(seed: int) -> int:
         fabric = fabric_of(Plan(1, 2, 4, 1), mode="flow-ecmp", seed=seed)
-        used = uplinks_used(fabric, Flow(fabric, "h0", "h1", message_bytes=20_000, messages=1))
-        return used.index(max(used))
+        packets = uplinks_used(fabric, Flow(fabric, "h0", "h1", message_bytes=20_000, messages=1))
+        return packets.index(max(packets))
 
     paths = [path(seed) for seed in range(12)]
     assert len(set(paths)) >= 3 and paths[0] == path(0)

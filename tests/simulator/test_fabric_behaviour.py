@@ -50,8 +50,8 @@ def test_very_lossy_plane__is_not_spared():
     fabric.apply(LossFault.on("p2-t0-1 h1", rate=0.4, direction="one_way"))
     fabric.run_until(1.5)
     assert active_by_plane(flow)[2] == 0
-    bad = [e for e in fabric.host("h0").events if isinstance(e, EvChanged) and e.new_state.name == "ASSUMED_BAD"]
-    assert {e.plane for e in bad} == {2}
+    bad_evs = [e for e in fabric.host("h0").events if isinstance(e, EvChanged) and e.new.name == "ASSUMED_BAD"]
+    assert {e.plane for e in bad_evs} == {2}
 
 
 def test_dead_path__is_found_by_a_sender_with_little_to_send():
@@ -68,6 +68,6 @@ def test_dead_path__is_found_by_a_sender_with_little_to_send():
     fabric.run_until(0.5)
     events = fabric.host("h0").events
     lost = [e for e in events if isinstance(e, PacketLost)]
-    bad = [e for e in events if isinstance(e, EvChanged)]
-    assert {e.ev for e in lost} == {e.ev for e in bad} == {0x102}
-    assert bad[0].at - lost[0].sent_at < 3 * scale.rtt_s and flow.qp.counters.not_lost == 0
+    changes = [e for e in events if isinstance(e, EvChanged)]
+    assert {e.ev for e in lost} == {e.ev for e in changes} == {0x102}
+    assert changes[0].at - lost[0].sent_at < 3 * scale.rtt_s and flow.qp.counters.not_lost == 0

@@ -27,14 +27,14 @@ from mrc_testbed.simulator import Flow, HostProfile, VirtualFabric, run_all, sca
 from mrc_testbed.topologies.plan import Plan
 
 
-def fabric_with_flow(fault=None, at=0.020, plan=None, seed=1, **options):
+def fabric_with_flow(fault=None, time=0.020, plan=None, seed=1, **options):
     """Return a fabric with one flow of 400 KB across racks, about 0.2 s."""
     plan = plan or Plan(2, 2, 2, 1)
     scale = scaled_profiles(plan.planes)
     fabric = VirtualFabric(plan, seed=seed, links=scale.links, queues=scale.queues, config=scale.config, **options)
     flow = Flow(fabric, "h0", "h1", message_bytes=100_000, messages=4)
     if fault is not None:
-        fabric.schedule(at, fault)
+        fabric.schedule(time, fault)
     return fabric, flow
 
 
@@ -60,8 +60,8 @@ def test_link_down_at_a_host__both_ends_know_at_once():
     totals = finish(fabric, flow)
     changes = [e for e in fabric.host("h0").events if isinstance(e, PlaneChanged)]
     assert [(e.peer, e.plane, e.up, e.at) for e in changes] == [(None, 0, False, 0.02)]
-    told = [e for e in fabric.host("h1").events if isinstance(e, PlaneChanged)]
-    assert [(e.peer, e.plane, e.up) for e in told] == [("h0", 0, False)]
+    peer_changes = [e for e in fabric.host("h1").events if isinstance(e, PlaneChanged)]
+    assert [(e.peer, e.plane, e.up) for e in peer_changes] == [("h0", 0, False)]
     assert totals["link_down"] > 0
 
 
@@ -109,8 +109,10 @@ def test_cut__one_way_only():
 def test_flap__goes_down_as_often_as_told():
     fabric, flow = fabric_with_flow(FlapFault.on("h0 p0-t0-0", down=0.03, up=0.02, times=3), at=0.0)
     finish(fabric, flow)
-    own = [(round(e.at, 3), e.up) for e in fabric.host("h0").events if isinstance(e, PlaneChanged) and e.peer is None]
-    assert own == [(0.0, False), (0.03, True), (0.05, False), (0.08, True), (0.1, False), (0.13, True)]
+    own_changes = [
+        (round(e.at, 3), e.up) for e in fabric.host("h0").events if isinstance(e, PlaneChanged) and e.peer is None
+    ]
+    assert own_changes == [(0.0, False), (0.03, True), (0.05, False), (0.08, True), (0.1, False), (0.13, True)]
 
 
 def test_set_line__changes_rate_and_delay_at_run_time():
@@ -153,30 +155,30 @@ def arrivals(*faults):
     endpoint, got, sent = fabric.host("h1").endpoint, [], []
     receive, transmit = endpoint.receive, endpoint.transmit
 
-    def watched(packet, plane, peer, now):
+    def watched_receive(packet, plane, peer, now):
         got.append((now, plane))
         receive(packet, plane, peer, now)
 
-    def watched_transmit(now, *rest):
-        out = transmit(now, *rest)
+    def watched_transmit(now, *arguments):
+        out = transmit(now, *arguments)
         sent.extend((now, plane, type(packet)) for plane, _, packet in out)
         return out
 
-    endpoint.receive, endpoint.transmit = watched, watched_transmit
+    endpoint.receive, endpoint.transmit = watched_receive, watched_transmit
     finish(fabric, flow)
-    return [pair for pair in got if 0.020 < pair[0] < 0.060], [one for one in sent if 0.020 < one[0] < 0.060]
+    return [pair for pair in got if 0.020 < pair[0] < 0.060], [entry for entry in sent if 0.020 < entry[0] < 0.060]
 
 
 @pytest.mark.parametrize("gap_s", [0.0, 0.004])
 def test_stall__ports_are_read_one_after_the_other_and_acknowledged_between(gap_s):
     got, sent = arrivals(StallFault.on("h1", seconds=0.020, order=(1, 0), gap_s=gap_s))
-    late = [(now, plane) for now, plane in got if now <= 0.040 + gap_s]
-    assert late[0][0] == pytest.approx(0.040)
-    first = [plane for now, plane in late]
+    batch = [(now, plane) for now, plane in got if now <= 0.040 + gap_s]
+    assert batch[0][0] == pytest.approx(0.040)
+    first = [plane for now, plane in batch]
     assert set(first) == {0, 1}
-    after = next(i for i, (now, plane) in enumerate(got) if plane == 0)
-    assert after > 3 and all(plane == 1 for _, plane in got[:after]), "all of plane 1 comes first"
-    assert got[after][0] == pytest.approx(0.040 + gap_s), "and plane 0 when it is looked at"
+    first_of_plane_0 = next(i for i, (now, plane) in enumerate(got) if plane == 0)
+    assert first_of_plane_0 > 3 and all(plane == 1 for _, plane in got[:first_of_plane_0]), "all of plane 1 comes first"
+    assert got[first_of_plane_0][0] == pytest.approx(0.040 + gap_s), "and plane 0 when it is looked at"
     acks = [(now, plane) for now, plane, kind in sent if kind is Sack]
     assert acks[0] == (pytest.approx(0.040), 1), "what plane 1 brought is acknowledged first"
 
@@ -186,21 +188,21 @@ def test_stall__of_a_switch_delays_what_it_forwards_and_loses_nothing():
     totals = finish(fabric, flow)
     assert not {"blackhole", "queue_full"} & set(totals) and not fabric.switches["p0-t1-0"].is_idle
     got = fabric.host("h1").received
-    plain, other = fabric_with_flow()
-    finish(plain, other)
-    assert flow.finished_at > other.finished_at and got >= plain.host("h1").received
+    plain, plain_flow = fabric_with_flow()
+    finish(plain, plain_flow)
+    assert flow.finished_at > plain_flow.finished_at and got >= plain.host("h1").received
 
 
 def test_vanish__nobody_answers_until_another_process_begins():
     fabric, flow = fabric_with_flow(VanishFault.on("h1"))
     fabric.run_until(0.5)
     host = fabric.host("h1")
-    old, received = host.endpoint, host.received
+    former_endpoint, received = host.endpoint, host.received
     assert not host.alive and host.dropped["no process"] > 3 and not flow.done
     fabric.set_link("h1", "p1-t0-1", enabled=False)
     endpoint = fabric.start_process("h1")
     fabric.run_until(0.6)
-    assert host.alive and endpoint is host.endpoint is not old and endpoint.unclaimed_packets > 0
+    assert host.alive and endpoint is host.endpoint is not former_endpoint and endpoint.unclaimed_packets > 0
     assert received and endpoint._peers.local_ports == 0b01, "it looked at its ports"
     with pytest.raises(LocalError, match="no QP"):
         endpoint.qp(flow.peer_qp.qpn)
@@ -226,10 +228,10 @@ def test_late__packets_come_seconds_later_than_others(twin):
 # ---- single packets ---------------------------------------------------------------------------------------
 
 
-def numbers(count=20, **how):
+def numbers(count=20, **choice):
     """Return which of `count` data packets a Loss picked in that way hits."""
     fabric, _ = fabric_with_flow()
-    fabric.apply(LossFault.on("p0-t0-0 p0-t1-0", **how))
+    fabric.apply(LossFault.on("p0-t0-0 p0-t1-0", **choice))
     port = fabric.port_towards("p0-t0-0", "p0-t1-0")
     return [i for i in range(count) if port._loss.hits(True)]
 

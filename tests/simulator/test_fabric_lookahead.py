@@ -26,7 +26,7 @@ LOOKAHEADS = (0, 1, 2)
 """Delays that a node may run ahead."""
 
 
-class Traced:
+class TracedFabric:
     """A fabric and what happened at each of its interfaces, switches and hosts."""
 
     def __init__(self, lookahead, plan=PLAN, queues=None, **options):
@@ -44,8 +44,8 @@ class Traced:
             **options,
         )
 
-    def _note(self, what, now, where, frame):
-        self.events[where].append((what, now, describe(frame)))
+    def _note(self, event, now, location, frame):
+        self.events[location].append((event, now, describe(frame)))
 
     def run(self):
         """Run everything up to a time; return the comparable results."""
@@ -54,10 +54,10 @@ class Traced:
         return dict(self.events), self.fabric.state_digest()
 
 
-def busy(lookahead, **options):
+def busy_fabric(lookahead, **options):
     """Set up incast and a stream, with faults of each kind in their midst."""
-    traced = Traced(lookahead, **options)
-    fabric = traced.fabric
+    traced_fabric = TracedFabric(lookahead, **options)
+    fabric = traced_fabric.fabric
     incast(fabric, ["h3", "h4", "h5"], "h0", message_bytes=40_000, messages=9)
     Flow(fabric, "h1", "h4", message_bytes=5_000, messages=60, depth=4)
     fabric.schedule(0.0, LossFault.on("p0-t0-0 p0-t1-0", rate=0.05))
@@ -67,45 +67,53 @@ def busy(lookahead, **options):
     fabric.schedule(0.061, VanishFault.on("h5"))
     depths = []
     fabric.sample(0.01, lambda now: depths.append((now, [port.data_bytes for port in fabric.ports.values()])))
-    return traced, depths
+    return traced_fabric, depths
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_nodes__have_the_events_of_the_exact_order(mode):
-    found = []
+    results = []
     for lookahead in LOOKAHEADS:
-        traced, depths = busy(lookahead, mode=mode)
-        found.append((traced.run(), depths))
-    assert sum(map(len, found[0][0][0].values())) > 2000
-    assert any(any(row) for _, row in found[0][1]), "samples saw queues"
-    assert found[0] == found[1] == found[2]
+        traced_fabric, depths = busy_fabric(lookahead, mode=mode)
+        results.append((traced_fabric.run(), depths))
+    assert sum(map(len, results[0][0][0].values())) > 2000
+    assert any(any(row) for _, row in results[0][1]), "samples saw queues"
+    assert results[0] == results[1] == results[2]
 
 
 def test_bytes__have_the_events_of_the_exact_order():
-    exact, one, two = (busy(lookahead, wire=True)[0].run() for lookahead in LOOKAHEADS)
-    assert exact == one == two
+    exact, one_delay, two_delays = (busy_fabric(lookahead, wire=True)[0].run() for lookahead in LOOKAHEADS)
+    assert exact == one_delay == two_delays
 
 
 def test_pauses__have_the_events_of_the_exact_order():
-    found = []
+    results = []
     for lookahead in LOOKAHEADS:
         plan = Plan(1, 4, 2, 2)
         scale = scaled_profiles(1, rate_bps=40e6, ecn=False, trim=False)
         bdp = scale.bdp_bytes
         pfc = PfcProfile(xoff_bytes=bdp, xon_bytes=3 * bdp // 4, headroom_bytes=bdp, storm_after_s=0.2)
-        traced = Traced(lookahead, plan, replace(scale.queues, pfc=pfc), mode="flow-ecmp")
+        traced_fabric = TracedFabric(lookahead, plan, replace(scale.queues, pfc=pfc), mode="flow-ecmp")
         settings = RcConfig(timeout=18, window_packets=400)
         for source in ("h2", "h4", "h6"):
-            Flow(traced.fabric, source, "h0", message_bytes=1 << 17, messages=8, transport="rocev2", settings=settings)
-        found.append(traced.run())
-        assert sum(pause_of(port).pauses for port in traced.fabric.ports.values()) > 10
-    assert found[0] == found[1] == found[2]
+            Flow(
+                traced_fabric.fabric,
+                source,
+                "h0",
+                message_bytes=1 << 17,
+                messages=8,
+                transport="rocev2",
+                settings=settings,
+            )
+        results.append(traced_fabric.run())
+        assert sum(pause_of(port).pauses for port in traced_fabric.fabric.ports.values()) > 10
+    assert results[0] == results[1] == results[2]
 
 
 def test_predicate__is_seen_within_the_lookahead():
     ends = []
     for lookahead in LOOKAHEADS:
-        fabric = Traced(lookahead).fabric
+        fabric = TracedFabric(lookahead).fabric
         flow = Flow(fabric, "h0", "h3", message_bytes=40_000, messages=3)
         assert run_all(fabric, [flow]) and flow.intact
         assert flow.finished_at <= fabric.now <= flow.finished_at + lookahead * fabric.links.nic.delay_s
@@ -114,13 +122,15 @@ def test_predicate__is_seen_within_the_lookahead():
 
 
 def test_delay__that_a_fault_shortens_shortens_the_lookahead():
-    found = []
+    results = []
     for lookahead in LOOKAHEADS:
-        traced = Traced(lookahead)
-        Flow(traced.fabric, "h0", "h3", message_bytes=40_000, messages=9)
-        traced.fabric.schedule(0.02, lambda fabric=traced.fabric: fabric.set_line("h3", "p0-t0-1", delay_s=1e-6))
-        found.append(traced.run())
-    assert found[0] == found[1] == found[2]
+        traced_fabric = TracedFabric(lookahead)
+        Flow(traced_fabric.fabric, "h0", "h3", message_bytes=40_000, messages=9)
+        traced_fabric.fabric.schedule(
+            0.02, lambda fabric=traced_fabric.fabric: fabric.set_line("h3", "p0-t0-1", delay_s=1e-6)
+        )
+        results.append(traced_fabric.run())
+    assert results[0] == results[1] == results[2]
 
 
 def test_links_without_delay__come_in_order_all_the_same():
@@ -137,15 +147,17 @@ def test_links_without_delay__come_in_order_all_the_same():
 
 
 def test_host__is_called_at_a_time_of_its_own():
-    fabric = Traced(1).fabric
-    told = []
-    fabric.host("h0").schedule(0.03, lambda: told.append(fabric.now))
-    fabric.host("h1").schedule(0.01, lambda: fabric.host("h1").schedule(fabric.now, lambda: told.append(fabric.now)))
+    fabric = TracedFabric(1).fabric
+    call_times = []
+    fabric.host("h0").schedule(0.03, lambda: call_times.append(fabric.now))
+    fabric.host("h1").schedule(
+        0.01, lambda: fabric.host("h1").schedule(fabric.now, lambda: call_times.append(fabric.now))
+    )
     fabric.run_until(0.1)
-    assert told == [0.01, 0.03]
+    assert call_times == [0.01, 0.03]
 
 
 def test_usual_lookahead__goes_by_the_size_of_the_fabric():
-    small, large = Plan(1, 127, 1, 1), Plan(1, 128, 1, 1)
-    assert [usual_lookahead(plan) for plan in (small, large)] == [1, 2]
-    assert len(large.hosts) == TWO_DELAYS_FROM
+    small_plan, large_plan = Plan(1, 127, 1, 1), Plan(1, 128, 1, 1)
+    assert [usual_lookahead(plan) for plan in (small_plan, large_plan)] == [1, 2]
+    assert len(large_plan.hosts) == TWO_DELAYS_FROM

@@ -25,16 +25,16 @@ A, B = "p0-t0-0", "p0-t1-0"
 
 class ControlDouble:
     def __init__(self):
-        self.told = []
+        self.orders = []
 
     def drain(self, plane, on):
-        self.told.append(("drain", plane, on))
+        self.orders.append(("drain", plane, on))
 
-    def set_alive(self, alive):
-        self.told.append(("alive", alive))
+    def set_alive(self, is_alive):
+        self.orders.append(("alive", is_alive))
 
     def links_changed(self):
-        self.told.append("links")
+        self.orders.append("links")
 
 
 @pytest.fixture
@@ -56,11 +56,11 @@ def test_cut__link_is_up_when_all_who_cut_it_are_done(target):
 
 
 def test_restore__ends_cuts_of_others(target):
-    held = target.cut(A, B) + target.swallow(A, B, both=True)
+    holds = target.cut(A, B) + target.swallow(A, B, both=True)
     target.restore(B, A)
     assert is_up(target) and not target.fabric.port_towards(A, B)._cut
     later = target.cut(A, B)
-    target.undo(held)
+    target.undo(holds)
     assert not is_up(target)
     target.undo(later)
     assert is_up(target)
@@ -68,35 +68,35 @@ def test_restore__ends_cuts_of_others(target):
 
 @pytest.mark.parametrize(("direction", "ways"), [("both", {A, B}), ("up", {A}), ("one_way", {A}), ("down", {B})])
 def test_impair__hits_the_direction_that_is_named(target, direction, ways):
-    held = target.impair("loss", A, B, PacketChoice(pattern="1"), direction=direction)
+    holds = target.impair("loss", A, B, PacketChoice(pattern="1"), direction=direction)
     assert {port.node for port in target.fabric.ports.values() if port._loss} == ways
-    target.undo(held)
+    target.undo(holds)
     assert not any(port._loss for port in target.fabric.ports.values())
 
 
 def test_set_line__goes_back_to_the_first_one(target):
-    before = target.fabric.port_towards(A, B).line
-    held = target.set_line(A, B, rate_bps=1e6, delay_s=None, jitter_s=0.01, in_order=None, direction="up")
+    first_line = target.fabric.port_towards(A, B).line
+    holds = target.set_line(A, B, rate_bps=1e6, delay_s=None, jitter_s=0.01, in_order=None, direction="up")
     now = target.fabric.port_towards(A, B).line
-    assert (now.rate_bps, now.delay_s, now.jitter_s) == (1e6, before.delay_s, 0.01)
-    assert target.fabric.port_towards(B, A).line.rate_bps == before.rate_bps
-    target.undo(held)
-    assert target.fabric.port_towards(A, B).line == before
+    assert (now.rate_bps, now.delay_s, now.jitter_s) == (1e6, first_line.delay_s, 0.01)
+    assert target.fabric.port_towards(B, A).line.rate_bps == first_line.rate_bps
+    target.undo(holds)
+    assert target.fabric.port_towards(A, B).line == first_line
 
 
 def test_reboot__forgets_a_black_hole(target):
-    held = target.blackhole(B)
+    holds = target.blackhole(B)
     target.reboot(B, None)
     target.fabric.run_for(REBOOT_S / 2)
     assert not is_up(target)
     target.fabric.run_for(REBOOT_S)
     assert is_up(target) and not target.fabric.switches[B].blackhole and "links" in target.control.told
-    target.undo(held)
+    target.undo(holds)
 
 
 def test_power__is_back_when_all_are_done_or_by_hand(target):
-    held = target.power_off(B) + target.power_off(B)
-    target.undo(held[:1])
+    holds = target.power_off(B) + target.power_off(B)
+    target.undo(holds[:1])
     assert not is_up(target)
     target.power_on(B)
     assert is_up(target)
@@ -105,29 +105,29 @@ def test_power__is_back_when_all_are_done_or_by_hand(target):
 def test_flap__down_and_up_as_often_as_asked(target):
     target.flap([(A, B)], down_s=0.2, up_s=0.1, times=2)
     target.fabric.run_for(0.05)
-    seen = [is_up(target)]
+    states = [is_up(target)]
     for _ in range(5):
         target.fabric.run_for(0.1)
-        seen.append(is_up(target))
-    assert seen == [False, False, True, False, False, True]
+        states.append(is_up(target))
+    assert states == [False, False, True, False, False, True]
     assert target.control.told.count("links") == 4
 
 
 PLANE_1 = ("p1-t0-0", "p1-t1-0")
 
 
-def drained(target):
+def is_drained(target):
     """Return whether plane 1 is denied, by the last report about it."""
-    return next((said[2] for said in reversed(target.control.told) if said[0] == "drain"), False)
+    return next((order[2] for order in reversed(target.control.told) if order[0] == "drain"), False)
 
 
 def test_drain__that_ends_before_its_links_were_cut_gives_the_plane_back(target):
-    fault, held = DrainFault(plane=1), Held()
-    fault.begin(target, held, 0)
+    fault, holds = DrainFault(plane=1), Held()
+    fault.begin(target, holds, 0)
     target.fabric.run_for(DRAIN_S / 2)
-    fault.end(target, held)
+    fault.end(target, holds)
     target.fabric.run_for(3 * DRAIN_S)
-    assert is_up(target, *PLANE_1) and not drained(target)
+    assert is_up(target, *PLANE_1) and not is_drained(target)
 
 
 def test_drains_that_overlap__the_plane_is_back_when_the_last_one_is_over(target):
@@ -138,11 +138,11 @@ def test_drains_that_overlap__the_plane_is_back_when_the_last_one_is_over(target
     target.fabric.run_for(2 * DRAIN_S)
     fault.end(target, first)
     target.fabric.run_for(2 * DRAIN_S)
-    assert not is_up(target, *PLANE_1) and drained(target)
+    assert not is_up(target, *PLANE_1) and is_drained(target)
     fault.end(target, second)
-    assert is_up(target, *PLANE_1) and drained(target)
+    assert is_up(target, *PLANE_1) and is_drained(target)
     target.fabric.run_for(2 * DRAIN_S)
-    assert not drained(target)
+    assert not is_drained(target)
 
 
 def test_drain__that_begins_before_the_last_one_has_given_its_plane_back_keeps_it(target):
@@ -153,14 +153,14 @@ def test_drain__that_begins_before_the_last_one_has_given_its_plane_back_keeps_i
     target.fabric.run_for(DRAIN_S / 2)
     fault.begin(target, second, 1)
     target.fabric.run_for(2 * DRAIN_S)
-    assert not is_up(target, *PLANE_1) and drained(target)
+    assert not is_up(target, *PLANE_1) and is_drained(target)
 
 
 def test_drain__leaves_a_cut_of_another_as_it_is(target):
-    cut, fault, held = target.cut(*PLANE_1), DrainFault(plane=1), Held()
-    fault.begin(target, held, 0)
+    cut, fault, holds = target.cut(*PLANE_1), DrainFault(plane=1), Held()
+    fault.begin(target, holds, 0)
     target.fabric.run_for(2 * DRAIN_S)
-    fault.end(target, held)
+    fault.end(target, holds)
     assert not is_up(target, *PLANE_1) and is_up(target, "p1-t0-1", "p1-t1-0")
     target.undo(cut)
     assert is_up(target, *PLANE_1)
@@ -170,14 +170,14 @@ def test_heal__ends_a_drain_whose_links_are_still_to_be_cut(target):
     DrainFault(plane=1).begin(target, Held(), 0)
     target.heal()
     target.fabric.run_for(2 * DRAIN_S)
-    assert is_up(target, *PLANE_1) and not drained(target)
+    assert is_up(target, *PLANE_1) and not is_drained(target)
 
 
 def test_planes_controller_and_heal(target):
     target.deny_plane(1, True)
-    held = target.cut_plane(1)
+    holds = target.cut_plane(1)
     assert not is_up(target, "p1-t0-0", "p1-t1-0") and is_up(target)
-    target.undo(held)
+    target.undo(holds)
     target.set_controller(False)
     assert is_up(target, "p1-t0-0", "p1-t1-0")
     assert target.control.told == [("drain", 1, True), "links", "links", ("alive", False)]
@@ -193,10 +193,10 @@ def test_verbs__name_what_does_not_exist(target):
 
 
 def test_flap__without_end_until_undone(target):
-    held = target.flap([(A, B)], down_s=0.2, up_s=0.1, times=None)
+    holds = target.flap([(A, B)], down_s=0.2, up_s=0.1, times=None)
     target.fabric.run_until(3.05)
     assert not is_up(target)
-    target.undo(held)
+    target.undo(holds)
     assert is_up(target)
     target.fabric.run_for(1.0)
     assert is_up(target) and not len(target.fabric.queue)
@@ -247,7 +247,7 @@ def test_last_word__has_its_way():
 
 def test_pruned__uplinks_are_out_of_use_and_stay_live(target):
     t0 = target.fabric.switches["p0-t0-0"]
-    live = t0.live_uplinks
+    live_uplinks = t0.live_uplinks
     t0.pruned_links = frozenset({(1, 0), (0, 1)})
     assert t0.live_towards(1) == [1] and t0.live_towards(0) == [0]
-    assert t0.live_uplinks is live and live == [0, 1]
+    assert t0.live_uplinks is live_uplinks and live_uplinks == [0, 1]

@@ -19,26 +19,26 @@ def slots(content):
     return MessageSlots(content, SLOTS, UNIT)
 
 
-def place(slots, content, number, order=(0, 1, 2, 3)):
+def write_payloads(slots, content, number, order=(0, 1, 2, 3)):
     """Place payloads of a message, by their numbers in it."""
     for part in order:
-        at = part * UNIT
-        slots.write(number % SLOTS * SIZE + at, content.part(number)[at : at + UNIT])
+        offset = part * UNIT
+        slots.write(number % SLOTS * SIZE + offset, content.part(number)[offset : offset + UNIT])
 
 
 def test_place__parts_of_the_text_by_their_place(slots, content):
     message = content.text_part(0)
-    for at in (2 * UNIT, 0, 3 * UNIT, UNIT):
-        slots.write(at, message.part(at, at + UNIT))
+    for offset in (2 * UNIT, 0, 3 * UNIT, UNIT):
+        slots.write(offset, message.part(offset, offset + UNIT))
     assert slots.finish(0)
 
 
-@pytest.mark.parametrize("wrong", ["beside", "another message", "another text"])
-def test_place__a_part_of_the_text_that_is_not_the_payload(slots, content, wrong):
-    part = content.text_part(int(wrong == "another message")).part(UNIT, 2 * UNIT)
-    if wrong == "beside":
+@pytest.mark.parametrize("mistake", ["beside", "another message", "another text"])
+def test_place__a_part_of_the_text_that_is_not_the_payload(slots, content, mistake):
+    part = content.text_part(int(mistake == "another message")).part(UNIT, 2 * UNIT)
+    if mistake == "beside":
         part = TextPart(part.text, part.begin + 1, UNIT)
-    elif wrong == "another text":
+    elif mistake == "another text":
         part = TextPart(part.text[:-1], part.begin, UNIT)
     slots.write(UNIT, part)
     assert slots.damaged_messages == {0}
@@ -46,31 +46,31 @@ def test_place__a_part_of_the_text_that_is_not_the_payload(slots, content, wrong
 
 def test_finish__a_message_in_any_order(slots, content):
     assert slots.length == SLOTS * SIZE
-    place(slots, content, 1, (2, 0))
-    place(slots, content, 0, (3, 1, 0, 2))
+    write_payloads(slots, content, 1, (2, 0))
+    write_payloads(slots, content, 0, (3, 1, 0, 2))
     assert slots.placed_bytes == SIZE + 2 * UNIT
-    place(slots, content, 1, (3, 1))
+    write_payloads(slots, content, 1, (3, 1))
     assert slots.finish(0) and slots.finish(1) and slots.placed_bytes == 0
 
 
 def test_finish__the_slot_takes_the_message_after_it(slots, content):
     for number in range(5):
-        place(slots, content, number)
+        write_payloads(slots, content, number)
         assert slots.finish(number)
 
 
 def test_finish__a_hole(slots, content):
-    place(slots, content, 0, (0, 1, 3))
+    write_payloads(slots, content, 0, (0, 1, 3))
     assert not slots.finish(0)
 
 
 def test_finish__one_payload_twice_and_another_not_at_all(slots, content):
-    place(slots, content, 0, (0, 1, 1, 3))
+    write_payloads(slots, content, 0, (0, 1, 1, 3))
     assert not slots.finish(0) and slots.damaged_messages == {0}
 
 
 @pytest.mark.parametrize(
-    "at, length, wrong",
+    "offset, length, wrong_bytes",
     [
         pytest.param(0, UNIT, b"x", id="other bytes"),
         pytest.param(1, UNIT, b"", id="beside where one begins"),
@@ -78,24 +78,24 @@ def test_finish__one_payload_twice_and_another_not_at_all(slots, content):
         pytest.param(0, 2 * UNIT, b"", id="two in one"),
     ],
 )
-def test_place__what_is_no_payload_of_the_message(slots, content, at, length, wrong):
-    slots.write(at, wrong + content.text[content.start(0) + at :][: length - len(wrong)])
+def test_place__what_is_no_payload_of_the_message(slots, content, offset, length, wrong_bytes):
+    slots.write(offset, wrong_bytes + content.text[content.start(0) + offset :][: length - len(wrong_bytes)])
     assert slots.damaged_messages == {0}
 
 
 @pytest.mark.parametrize("length", [0, UNIT])
 def test_place__more_than_the_message(slots, content, length):
     slots.write(0, content.part(0)[:length])
-    place(slots, content, 0)
+    write_payloads(slots, content, 0)
     assert not slots.finish(0)
 
 
 def test_finish__bytes_of_another_message(slots, content):
-    place(slots, content, 0, (0, 1, 2))
+    write_payloads(slots, content, 0, (0, 1, 2))
     slots.write(3 * UNIT, content.part(2)[3 * UNIT :])
     assert not slots.finish(0)
 
 
 def test_finish__a_message_that_is_not_the_next_one(slots, content):
-    place(slots, content, 0)
+    write_payloads(slots, content, 0)
     assert not slots.finish(2)

@@ -91,7 +91,7 @@ def test_control__is_never_paused():
     fabric, _ = incast(LOSSLESS)
     sent = []
     port = fabric.ports["p0-t1-0-eth1"]
-    port.observer = lambda what, now, where, frame: sent.append((what, frame.control))
+    port.observer = lambda event, now, location, frame: sent.append((event, frame.control))
     gate = pause_of(port)
     gate.on_pause_frame(_pause(QUANTA_MAX), fabric.now)
     for control in (False, True):
@@ -131,14 +131,16 @@ def test_storm__is_a_pause_that_lasts():
 
 
 def test_pause_frames__are_on_the_wire_and_in_the_trace():
-    seen = []
-    fabric, flows = incast(LOSSLESS, trace=lambda what, now, where, frame: seen.append((what, where, frame)))
+    entries = []
+    fabric, flows = incast(LOSSLESS, trace=lambda event, now, location, frame: entries.append((event, location, frame)))
     assert run_all(fabric, flows, limit_s=60)
-    sent = [(where, frame) for what, where, frame in seen if what == "send" and type(frame.packet) is PauseFrame]
+    sent = [
+        (location, frame) for event, location, frame in entries if event == "send" and type(frame.packet) is PauseFrame
+    ]
     assert len(sent) == sum(gate.frames for gate in gates(fabric)) > 0
     assert {frame.size for _, frame in sent} == {PAUSE_BYTES}
-    assert {where[0] for where, _ in sent} == {"p"}, "hosts pause nobody"
-    delivered = [frame for what, _, frame in seen if what == "deliver"]
+    assert {location[0] for location, _ in sent} == {"p"}, "hosts pause nobody"
+    delivered = [frame for event, _, frame in entries if event == "deliver"]
     assert not [frame for frame in delivered if type(frame.packet) is PauseFrame], "the port takes it, not the host"
 
 

@@ -13,7 +13,7 @@ SLOW = Plan(2, 2, 2, 1, host_link=LinkSpeed(10e6, 0.0005), fabric_link=LinkSpeed
 
 def test_every_port__has_what_the_live_switch_is_told():
     fabric = fabric_of(SLOW)
-    told = {
+    planned_values = {
         (plan_setting.interface, plan_setting.figure): plan_setting.value
         for plan_setting in plan_settings(SLOW)
         if plan_setting.priority is None
@@ -21,9 +21,9 @@ def test_every_port__has_what_the_live_switch_is_told():
     for switch in SLOW.switches:
         for port in SLOW.ports(switch.name):
             (far,) = SLOW.link_of_interface(port.interface).ends - {switch.name}
-            mine = fabric.port_towards(switch.name, far)
-            assert mine.line.rate_bps == told[port.interface, "rate-bps"]
-            assert mine.line.delay_s * 1e6 == pytest.approx(told[port.interface, "delay-us"])
+            virtual_port = fabric.port_towards(switch.name, far)
+            assert virtual_port.line.rate_bps == planned_values[port.interface, "rate-bps"]
+            assert virtual_port.line.delay_s * 1e6 == pytest.approx(planned_values[port.interface, "delay-us"])
             limits = SLOW.thresholds(switch, port.number)
             profile = queue_profile(SLOW, limits)
             assert profile.trim_bytes // SLOW.frame_bytes() == limits.trim_at
@@ -38,16 +38,16 @@ def test_scaled__both_ways_to_annex_c_agree():
         recipe.links.nic.delay_s
     )
     last_hop = queue_profile(plan, plan.thresholds("p0-t0-0", 1))
-    inside = queue_profile(plan, plan.thresholds("p0-t0-0", 3))
-    for ours, theirs in [
-        (inside.trim_bytes, recipe.queues.trim_bytes),
+    fabric_queue = queue_profile(plan, plan.thresholds("p0-t0-0", 3))
+    for planned_value, recipe_value in [
+        (fabric_queue.trim_bytes, recipe.queues.trim_bytes),
         (last_hop.trim_bytes, recipe.queues.trim_lasthop_bytes),
-        (inside.ecn_min_bytes, recipe.queues.ecn_min_bytes),
-        (inside.ecn_max_bytes, recipe.queues.ecn_max_bytes),
-        (inside.data_bytes, recipe.queues.data_bytes),
+        (fabric_queue.ecn_min_bytes, recipe.queues.ecn_min_bytes),
+        (fabric_queue.ecn_max_bytes, recipe.queues.ecn_max_bytes),
+        (fabric_queue.data_bytes, recipe.queues.data_bytes),
     ]:
-        assert abs(ours - theirs) <= frame / 2
-    assert abs(inside.control_bytes - recipe.queues.control_bytes) <= plan.trim_bytes / 2
+        assert abs(planned_value - recipe_value) <= frame / 2
+    assert abs(fabric_queue.control_bytes - recipe.queues.control_bytes) <= plan.trim_bytes / 2
     assert plan.base_rtt_s() == pytest.approx(recipe.rtt_s) and plan.bdp_bytes() == pytest.approx(recipe.bdp_bytes)
 
 
@@ -59,10 +59,10 @@ def test_no_rate__no_thresholds():
 def test_a_write__arrives_in_every_mode_and_takes_what_the_links_take(mode):
     fabric = fabric_of(Plan.scaled(2, 2, 2, 1, mode=mode), seed=3)
     sender, _ = fabric.connect("h0", "h1")
-    landed = bytearray(100_000)
-    region = fabric.host("h1").endpoint.register(landed)
+    target_buffer = bytearray(100_000)
+    region = fabric.host("h1").endpoint.register(target_buffer)
     data = bytes(range(250)) * 400
     sender.post_write(data, region.va, region.rkey, now=fabric.now)
     assert fabric.run_until(lambda: not sender.outstanding(), limit_s=20)
-    assert landed == data
+    assert target_buffer == data
     assert fabric.now > len(data) * 8 / (2 * 10e6)

@@ -18,11 +18,11 @@ class Bench:
 
     def __init__(self, queues=None, *, rate_bps=8000.0, delay_s=1.0, last_hop=False, **line):
         self.queue, self.out, self.room = PythonEventQueue(), [], []
-        common = ("p-eth1", "p", "q", 0, Line(rate_bps, delay_s, **line), self.queue.note_delay, self.queue, "seed")
+        arguments = ("p-eth1", "p", "q", 0, Line(rate_bps, delay_s, **line), self.queue.note_delay, self.queue, "seed")
         if queues is None:
-            self.port = NicPort(*common, (TRIMMED, LAST_HOP), ring_packets=4, on_room=self.room.append)
+            self.port = NicPort(*arguments, (TRIMMED, LAST_HOP), ring_packets=4, on_room=self.room.append)
         else:
-            self.port = EgressPort(*common, (TRIMMED, LAST_HOP), last_hop=last_hop)
+            self.port = EgressPort(*arguments, (TRIMMED, LAST_HOP), last_hop=last_hop)
             self.port.set_queues(queues, True)
         self.port.lead_to(lambda frame, now: self.out.append((now, frame)), self.queue)
 
@@ -33,7 +33,7 @@ class Bench:
     def run(self):
         """Run everything to the end; return (time, PSN) of the arrivals."""
         self.queue.run(inf)
-        return [(round(at, 6), frame.packet.psn) for at, frame in self.out]
+        return [(round(time, 6), frame.packet.psn) for time, frame in self.out]
 
 
 def data(psn, size=1000, trimmable=True, ecn=ECN_ECT0):
@@ -45,11 +45,11 @@ def control(psn, size=100):
     return Frame(Nack(5, 0x101, 0, 46, 0, psn, 1, 0x101), size, "h0", "h1", 0, 0, 0, True, False)
 
 
-WIDE = {"data_bytes": 1 << 20, "control_bytes": 1 << 20, "ecn_min_bytes": None, "trim_bytes": None}
+WIDE_QUEUES = {"data_bytes": 1 << 20, "control_bytes": 1 << 20, "ecn_min_bytes": None, "trim_bytes": None}
 
 
 def queues(**changes):
-    return QueueProfile(**{**WIDE, **changes})
+    return QueueProfile(**{**WIDE_QUEUES, **changes})
 
 
 def test_port__serialises_at_its_rate_then_delays():
@@ -69,7 +69,7 @@ def test_port__idle_again_sends_at_once():
 def test_port__infinite_rate_never_queues():
     bench = Bench(queues(), rate_bps=float("inf"))
     bench.send(*(data(i) for i in range(50)))
-    assert {at for at, _ in bench.run()} == {1.0}
+    assert {time for time, _ in bench.run()} == {1.0}
 
 
 def test_port__control_overtakes_data_but_not_the_one_being_sent():
@@ -92,8 +92,10 @@ def test_port__ramp_marks_more_the_deeper_it_is():
     bench.send(*(data(i) for i in range(400)))
     bench.run()
     marked = [f.packet.psn for _, f in bench.out if f.packet.ecn == ECN_CE]
-    behind = {i: (399 - i) * 1000 for i in range(400)}
-    share = [sum(low <= behind[i] < low + 50_000 for i in marked) / 50 for low in (50_000, 100_000, 250_000, 300_000)]
+    bytes_behind = {i: (399 - i) * 1000 for i in range(400)}
+    share = [
+        sum(low <= bytes_behind[i] < low + 50_000 for i in marked) / 50 for low in (50_000, 100_000, 250_000, 300_000)
+    ]
     assert share[0] == 0 and 0 < share[1] < 0.4 and 0.6 < share[2] <= 1 and share[3] == 1
 
 
@@ -104,10 +106,10 @@ def test_port__never_marks_packets_that_cannot_be_or_at_the_last_hop():
     last = Bench(queues(ecn_min_bytes=0), last_hop=True)
     last.send(*(data(i) for i in range(5)))
     last.run()
-    wanted = Bench(queues(ecn_min_bytes=0, last_hop_ecn=True), last_hop=True)
-    wanted.send(*(data(i) for i in range(5)))
-    wanted.run()
-    assert (bench.port.marked, last.port.marked, wanted.port.marked) == (0, 0, 3)
+    marking_bench = Bench(queues(ecn_min_bytes=0, last_hop_ecn=True), last_hop=True)
+    marking_bench.send(*(data(i) for i in range(5)))
+    marking_bench.run()
+    assert (bench.port.marked, last.port.marked, marking_bench.port.marked) == (0, 0, 3)
 
 
 @pytest.mark.parametrize(
@@ -161,9 +163,9 @@ def test_port__jitter_delays_without_reordering():
     arrivals = bench.run()
     assert [psn for _, psn in arrivals] == list(range(30))
     assert arrivals[-1][0] - arrivals[0][0] > 1.0
-    free = Bench(queues(), rate_bps=1e9, jitter_s=5.0, fifo=False)
-    free.send(*(data(i) for i in range(30)))
-    assert [psn for _, psn in free.run()] != list(range(30))
+    unordered_bench = Bench(queues(), rate_bps=1e9, jitter_s=5.0, fifo=False)
+    unordered_bench.send(*(data(i) for i in range(30)))
+    assert [psn for _, psn in unordered_bench.run()] != list(range(30))
 
 
 def test_port__going_down_loses_the_queue_and_refuses_more():
@@ -187,7 +189,7 @@ def test_nic_port__says_when_there_is_room_again():
 
 
 @pytest.mark.parametrize(
-    "wrong",
+    "bad_values",
     [
         {"data_bytes": 0},
         {"ecn_min_bytes": 10, "ecn_max_bytes": 5},
@@ -195,15 +197,15 @@ def test_nic_port__says_when_there_is_room_again():
         {"trim_len": 60},
     ],
 )
-def test_queue_profile__refuses_nonsense_by_name(wrong):
-    with pytest.raises(ProfileError, match=next(reversed(wrong))):
-        QueueProfile(**wrong)
+def test_queue_profile__refuses_nonsense_by_name(bad_values):
+    with pytest.raises(ProfileError, match=next(reversed(bad_values))):
+        QueueProfile(**bad_values)
 
 
-@pytest.mark.parametrize("wrong", [{"rate_bps": 0}, {"rate_bps": -1}, {"delay_s": -1}, {"jitter_s": float("nan")}])
-def test_line__refuses_nonsense_by_name(wrong):
-    with pytest.raises(ProfileError, match=next(iter(wrong))):
-        Line(**wrong)
+@pytest.mark.parametrize("bad_values", [{"rate_bps": 0}, {"rate_bps": -1}, {"delay_s": -1}, {"jitter_s": float("nan")}])
+def test_line__refuses_nonsense_by_name(bad_values):
+    with pytest.raises(ProfileError, match=next(iter(bad_values))):
+        Line(**bad_values)
 
 
 def test_frame_queue__gives_back_what_was_put_in_order():
@@ -222,7 +224,7 @@ def test_frame_queue__gives_back_what_was_put_in_order():
 def test_port__the_queue_that_ports_without_one_share_stays_empty():
     bench = Bench(queues())
     bench.send(data(1), data(2))
-    other = Bench(queues())
-    assert other.port._data.count == 0 and other.port._data is not bench.port._data
-    other.port.go_down(0.0)
+    second_bench = Bench(queues())
+    assert second_bench.port._data.count == 0 and second_bench.port._data is not bench.port._data
+    second_bench.port.go_down(0.0)
     assert bench.run() == [(2.0, 1), (3.0, 2)]

@@ -18,15 +18,15 @@ from mrc_testbed.simulator.verbs import open_device
 from mrc_testbed.topologies.plan import Plan
 
 
-def two(qp_type=QpType.MRC, size=1 << 18, **fabric):
-    made = VirtualFabric(Plan(planes=2, racks=2, spines=2, hosts_per_rack=1), seed=3, config=Config(), **fabric)
+def two(qp_type=QpType.MRC, size=1 << 18, **options):
+    fabric = VirtualFabric(Plan(planes=2, racks=2, spines=2, hosts_per_rack=1), seed=3, config=Config(), **options)
     ends = []
     for name in ("h0", "h1"):
-        device = open_device(made, name)
+        device = open_device(fabric, name)
         cq = device.create_cq(64)
         ends.append((device, cq, device.create_qp(QpInitAttr(cq, qp_type=qp_type)), device.reg_mr(bytearray(size))))
     connect_pair(ends[0][2], ends[1][2])
-    return made, *ends
+    return fabric, *ends
 
 
 def test_verbs__a_write_around_a_cut_link():
@@ -36,8 +36,8 @@ def test_verbs__a_write_around_a_cut_link():
     qp_b.post_recv(RecvWR(5))
     step = source.length // 8
     for i in range(8):
-        at = i * step
-        qp.post_send(SendWR(i, sg_list=[source.sge(at, step)], remote_addr=target.addr + at, rkey=target.rkey))
+        offset = i * step
+        qp.post_send(SendWR(i, sg_list=[source.sge(offset, step)], remote_addr=target.addr + offset, rkey=target.rkey))
     assert [(wc.wr_id, wc.ok) for wc in cq.wait(8, timeout_s=10)] == [(i, True) for i in range(8)]
     assert target.view == source.view
     qp.post_send(SendWR(9, opcode=1, imm_data=77))
@@ -64,6 +64,6 @@ def test_verbs__probes_and_ports():
 
 def test_verbs__waiting_ends_at_its_time():
     fabric, (_, cq, *_), _ = two()
-    before = fabric.now
+    start_time = fabric.now
     assert cq.wait(timeout_s=0.5) == []
-    assert fabric.now == before + 0.5
+    assert fabric.now == start_time + 0.5

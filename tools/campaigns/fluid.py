@@ -31,8 +31,8 @@ from mrc_testbed.experiments.resolve.run_plan import RunPlan
 from mrc_testbed.experiments.runner import plan_runs
 from mrc_testbed.experiments.virtual.virtual_run import VirtualRunner
 from mrc_testbed.simulator.fluid.calibration import CALIBRATIONS
-from mrc_testbed.simulator.fluid.model import BAD, simulate
-from mrc_testbed.simulator.fluid.outages import DOWN, UP, Outages
+from mrc_testbed.simulator.fluid.model import ASSUMED_BAD, simulate
+from mrc_testbed.simulator.fluid.outages import DOWNLINK, UPLINK, Outages
 from mrc_testbed.simulator.fluid.shape import QueuePairs, Singles
 from tools.campaigns import fluid_calibration
 
@@ -229,7 +229,9 @@ def big_start() -> dict[str, Any]:
         (run,) = plan_runs(read(path), "fluid").runs
     shape, rng, always = shape_of(run), np.random.default_rng(1), [(0.0, float("inf"))]
     dead = np.argwhere(rng.random((shape.planes, shape.racks, shape.spines)) < 0.01).tolist()
-    out = Outages(shape, {(way, plane, rack, spine): always for way in (UP, DOWN) for plane, rack, spine in dead})
+    out = Outages(
+        shape, {(way, plane, rack, spine): always for way in (UPLINK, DOWNLINK) for plane, rack, spine in dead}
+    )
     hosts, starts = np.arange(shape.hosts), rng.random(shape.hosts) * STAGGERED_S
     ones = np.ones(shape.hosts)
     # Each host sends to the one half the fabric away: no two in one rack.
@@ -247,7 +249,7 @@ def big_start() -> dict[str, Any]:
         "wall_s": time.perf_counter() - begun,
         "cpu_s": time.process_time() - cpu,
         "memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
-        "bad": result.count(BAD),
+        "bad": result.count(ASSUMED_BAD),
         "lost": float(result.lost.sum()),
         "lost_worst": float(result.lost.max()),
         "peak_losses_per_s": float((result.lost_series / np.diff(edges)).max()),

@@ -33,8 +33,8 @@ from mrc_testbed.experiments.resolve.fault_schedule import FaultStep, StepRunner
 from mrc_testbed.experiments.resolve.run_plan import RunPlan
 from mrc_testbed.faults.target import FaultError
 from mrc_testbed.simulator.fluid.calibration import calibration_for
-from mrc_testbed.simulator.fluid.ev_life import RETIRED, Timing
-from mrc_testbed.simulator.fluid.model import BAD, DENIED, FluidResult, Settings, simulate
+from mrc_testbed.simulator.fluid.ev_life import EV_RETIRED, Timing
+from mrc_testbed.simulator.fluid.model import ASSUMED_BAD, DENIED, FluidResult, Settings, simulate
 from mrc_testbed.simulator.fluid.outages import FluidFaultTarget, Outages
 from mrc_testbed.simulator.fluid.shape import FabricShape, Floats, Singles
 from mrc_testbed.simulator.profiles import frame_bytes
@@ -236,7 +236,7 @@ class _Book:
         shape, edges = self.shape, self.edges
         outcome = Outcome.begin(self.plan, "fluid", shape.planes * shape.payload_bps * self.flows.senders)
         outcome.duration_s = float(edges[-1])
-        outcome.evs_bad, outcome.evs_denied = result.count(BAD), result.count(DENIED)
+        outcome.evs_bad, outcome.evs_denied = result.count(ASSUMED_BAD), result.count(DENIED)
         series = outcome.series
         series.times_s = [round(float(edge), 9) for edge in edges[1:]]
         series.lost = [round(float(count)) for count in result.lost_series]
@@ -343,19 +343,21 @@ class _Book:
         for qp, change in result.changes:
             host, peer = name(qp)
             ev = change.plane << 8 | int(result.spines[qp, change.plane, change.ev])
-            bad = change.kind == RETIRED
+            bad = change.kind == EV_RETIRED
             old_state, new_state = ("good", "assumed_bad") if bad else ("assumed_bad", "good")
             fields = {"host": host, "qpn": qp, "peer": peer, "ev": ev, "plane": change.plane}
             cause = "a packet was lost without trace" if bad else "enough probes were answered"
-            events.append((change.at, "ev", {**fields, "old": old_state, "new": new_state, "cause": cause}))
+            events.append((change.time_s, "ev", {**fields, "old": old_state, "new": new_state, "cause": cause}))
             # An EV with a slot was active: its substitute, if any, takes the slot.
             if bad and change.slot >= 0:
                 substitute = (
-                    None if change.by < 0 else change.plane << 8 | int(result.spines[qp, change.plane, change.by])
+                    None
+                    if change.replacement < 0
+                    else change.plane << 8 | int(result.spines[qp, change.plane, change.replacement])
                 )
                 events.append(
                     (
-                        change.at,
+                        change.time_s,
                         "replaced",
                         {"host": host, "qpn": qp, "ev": ev, "by": substitute, "plane": change.plane},
                     )

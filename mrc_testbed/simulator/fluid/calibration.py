@@ -64,11 +64,11 @@ class Calibration:
         )
 
     def tables(self) -> tuple[Singles, Singles, Singles]:
-        """Delay and skips by load, price by rate, at equal steps."""
+        """Return delay and skips by load, and price by rate, at equal steps."""
         return self._tables
 
     def steps(self) -> tuple[float, float, float]:
-        """Steps of each table in a unit."""
+        """Return the number of steps per unit of each table."""
         return LOAD_STEPS, LOAD_STEPS, RATE_STEPS
 
 
@@ -107,5 +107,5 @@ CALIBRATIONS: Final = (
 
 
 def calibration_for(shape: FabricShape) -> Calibration:
-    """The one of the pipe that is nearest in depth."""
-    return min(CALIBRATIONS, key=lambda one: abs(np.log(one.packets / shape.packets_per_rtt)))
+    """Return the calibration whose pipe is nearest in depth."""
+    return min(CALIBRATIONS, key=lambda calibration: abs(np.log(calibration.packets / shape.packets_per_rtt)))

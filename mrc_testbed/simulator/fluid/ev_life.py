@@ -1,6 +1,6 @@
 """EVs of one queue pair over time: rotation, backups, bad EVs, and the losses meanwhile.
 
-    life = QpLife(timing, planes, usable, others, others_members, dice)
+    life = QpLife(timing, planes, usable_planes, healthy_active, healthy_members, dice)
     life.run(start_s, end_s)
     life.changes, life.losses
 
@@ -24,7 +24,7 @@ from typing import Final, NamedTuple
 
 EMPTY: Final = -1
 """A slot of the rotation without an EV."""
-RETIRED, RETURNED = 0, 1
+EV_RETIRED, EV_RETURNED = 0, 1
 _RETIRE, _RETURN = 0, 1
 RETIRE_SPREAD: Final = 0.25
 Intervals = list[tuple[float, float]]
@@ -41,7 +41,7 @@ class Timing:
     The drawn time differs by up to RETIRE_SPREAD of it.
     """
     notice_s: float
-    """Time from the end of a NIC port until its peers know."""
+    """Time from the failure of a NIC port until its peers know."""
     probe_interval_s: float
     probe_timeout_s: float
     probe_ok_count: int
@@ -51,22 +51,22 @@ class Timing:
 
 
 class Change(NamedTuple):
-    """An EV left or came back."""
+    """Retirement or return of one EV."""
 
-    at: float
+    time_s: float
     plane: int
     ev: int
-    """Place of the EV in its plane's order."""
+    """Position of the EV in its plane's order."""
     kind: int
-    """RETIRED, or RETURNED."""
+    """EV_RETIRED, or EV_RETURNED."""
     slot: int
-    """Slot of the rotation that it had or got; EMPTY: it is a backup now."""
-    by: int
-    """EV that took its slot; EMPTY: none."""
+    """Slot of the rotation that the EV had or got; EMPTY: the EV is a backup now."""
+    replacement: int
+    """EV that took the slot; EMPTY: none."""
 
 
 class Loss(NamedTuple):
-    """An EV in use over a dead path."""
+    """Interval in which an EV in use sends over a dead path."""
 
     start: float
     stop: float
@@ -76,41 +76,41 @@ class Loss(NamedTuple):
 
 @dataclass(slots=True)
 class PlaneEvs:
-    """One plane of a QP at its start, and when its paths are dead."""
+    """One plane of a QP at its start, with the dead intervals of its paths."""
 
     plane: int
     slots: list[int]
     """EVs in rotation."""
     backups: deque[int]
-    dead: dict[int, Intervals]
+    dead_intervals: dict[int, Intervals]
     """Intervals in which an EV is dead; EVs that never die have no entry."""
     members: int
-    down: Intervals = field(default_factory=list)
-    """The port is down at an end, and both know."""
+    down_intervals: Intervals = field(default_factory=list)
+    """Intervals in which the port is down at an end, and both ends know."""
 
 
 class QpLife:
     """EVs of one QP from its first packet to the end; see the module.
 
-    Planes where nothing breaks are not given: `others` EVs in rotation, of `others_members`.
+    Healthy planes are given as counts alone: `healthy_active` EVs in rotation, of `healthy_members`.
 
-    `turn_s`: from one packet of an EV to its next.
+    `turn_s`: seconds from one packet of an EV to its next.
     """
 
     def __init__(
         self,
         timing: Timing,
         planes: list[PlaneEvs],
-        usable: int,
-        others: int,
-        others_members: int,
+        usable_planes: int,
+        healthy_active: int,
+        healthy_members: int,
         dice: Random,
         turn_s: float = 0.0,
     ) -> None:
         self.timing = timing
         self._dice, self._turn_s = dice, turn_s
         self.planes = {plane.plane: plane for plane in planes}
-        self.usable = usable
+        self.usable_planes = usable_planes
         """Planes of the QP."""
         self.changes: list[Change] = []
         self.losses: list[Loss] = []
@@ -118,144 +118,146 @@ class QpLife:
         """Probes sent while EVs were bad."""
         self.probed_until: dict[tuple[int, int], float] = {}
         """Start of the bad time of each EV that is bad at the end, by (plane, EV)."""
-        self._others, self._others_members = others, others_members
+        self._healthy_active, self._healthy_members = healthy_active, healthy_members
         self._events: list[tuple[float, int, int, int, int, int]] = []
         self._serial = 0
-        self._needed: dict[tuple[int, int], int] = {}
+        self._answers_needed: dict[tuple[int, int], int] = {}
         self._fault_at: dict[tuple[int, int], float] = {}
 
     # ---- running ----------------------------------------------------------------------------------------
 
     def run(self, start_s: float, end_s: float) -> None:
-        """Live from the QP's first packet to the end."""
+        """Run from the QP's first packet to the end."""
         for plane in self.planes.values():
             for slot, ev in enumerate(plane.slots):
-                if ev in plane.dead:
+                if ev in plane.dead_intervals:
                     self._enter(plane, slot, ev, start_s, end_s)
         while self._events and self._events[0][0] < end_s:
-            at, _, kind, number, ev, slot = heapq.heappop(self._events)
+            time_s, _, kind, number, ev, slot = heapq.heappop(self._events)
             plane = self.planes[number]
             if kind == _RETIRE:
                 if plane.slots[slot] == ev:
-                    self._retire(plane, slot, ev, at, end_s)
+                    self._retire(plane, slot, ev, time_s, end_s)
             else:
-                self._return(plane, ev, at, end_s)
-        for (number, ev), since in self.probed_until.items():
-            if ev in self.planes[number].dead:
-                self.probes += int((end_s - since) / self.timing.probe_interval_s)
+                self._return(plane, ev, time_s, end_s)
+        for (number, ev), bad_from in self.probed_until.items():
+            if ev in self.planes[number].dead_intervals:
+                self.probes += int((end_s - bad_from) / self.timing.probe_interval_s)
 
-    def _push(self, at: float, kind: int, plane: int, ev: int, slot: int) -> None:
+    def _push(self, time_s: float, kind: int, plane: int, ev: int, slot: int) -> None:
         self._serial += 1
-        heapq.heappush(self._events, (at, self._serial, kind, plane, ev, slot))
+        heapq.heappush(self._events, (time_s, self._serial, kind, plane, ev, slot))
 
-    def _enter(self, plane: PlaneEvs, slot: int, ev: int, at: float, end_s: float) -> None:
-        """An EV is in use from now on: find out what it will lose."""
-        for begins, stops in plane.dead.get(ev, ()):
-            if stops <= at or begins >= end_s:
+    def _enter(self, plane: PlaneEvs, slot: int, ev: int, time_s: float, end_s: float) -> None:
+        """Record the losses of an EV that is in use from now on, and schedule its retirement."""
+        for dead_from, dead_until in plane.dead_intervals.get(ev, ()):
+            if dead_until <= time_s or dead_from >= end_s:
                 continue
-            since = max(begins, at)
-            first = since + self._turn_s * self._dice.random()
-            retired = first + self.timing.retire_s * (1 + RETIRE_SPREAD * (2 * self._dice.random() - 1))
-            if first >= stops and since > at:
+            loss_start = max(dead_from, time_s)
+            first = loss_start + self._turn_s * self._dice.random()
+            retire_time = first + self.timing.retire_s * (1 + RETIRE_SPREAD * (2 * self._dice.random() - 1))
+            if first >= dead_until and loss_start > time_s:
                 continue  # between two of its turns
-            used = sum(one != EMPTY for one in plane.slots)
-            for start, stop in without(plane.down, since, min(retired, stops, end_s)):
-                self.losses.append(Loss(start, stop, 1.0 / (self.usable * used)))
-            if not covered(plane.down, since, min(retired, stops)):
-                self._push(retired, _RETIRE, plane.plane, ev, slot)
+            used_slots = sum(slot_ev != EMPTY for slot_ev in plane.slots)
+            for start, stop in without(plane.down_intervals, loss_start, min(retire_time, dead_until, end_s)):
+                self.losses.append(Loss(start, stop, 1.0 / (self.usable_planes * used_slots)))
+            if not covered(plane.down_intervals, loss_start, min(retire_time, dead_until)):
+                self._push(retire_time, _RETIRE, plane.plane, ev, slot)
                 return
 
     # ---- states -----------------------------------------------------------------------------------------
 
-    def _retire(self, plane: PlaneEvs, slot: int, ev: int, at: float, end_s: float) -> None:
-        if not plane.backups and self._at_floor(at, plane):
-            self._keep(plane, slot, ev, at, end_s)
+    def _retire(self, plane: PlaneEvs, slot: int, ev: int, time_s: float, end_s: float) -> None:
+        if not plane.backups and self._at_floor(time_s, plane):
+            self._keep(plane, slot, ev, time_s, end_s)
             return
         key = (plane.plane, ev)
-        self._hold_down(key, at)
-        by = EMPTY
+        self._hold_down(key, time_s)
+        replacement = EMPTY
         if plane.backups:
-            by = plane.backups.popleft()
-        plane.slots[slot] = by
-        self.changes.append(Change(at, plane.plane, ev, RETIRED, slot, by))
-        self.probed_until[key] = at
-        back = self._back_at(plane.dead.get(ev, []), at, self._needed[key])
-        if back is not None:
-            self._push(back, _RETURN, plane.plane, ev, EMPTY)
-        if by != EMPTY:
-            self._enter(plane, slot, by, at, end_s)
+            replacement = plane.backups.popleft()
+        plane.slots[slot] = replacement
+        self.changes.append(Change(time_s, plane.plane, ev, EV_RETIRED, slot, replacement))
+        self.probed_until[key] = time_s
+        return_time = self._back_at(plane.dead_intervals.get(ev, []), time_s, self._answers_needed[key])
+        if return_time is not None:
+            self._push(return_time, _RETURN, plane.plane, ev, EMPTY)
+        if replacement != EMPTY:
+            self._enter(plane, slot, replacement, time_s, end_s)
 
-    def _keep(self, plane: PlaneEvs, slot: int, ev: int, at: float, end_s: float) -> None:
-        """The floor keeps it: it goes on losing until its path is alive again."""
-        stops = next((b for a, b in plane.dead.get(ev, ()) if a <= at < b), at)
-        used = sum(one != EMPTY for one in plane.slots)
-        if stops > at:
-            self.losses.append(Loss(at, min(stops, end_s), 1.0 / (self.usable * used)))
+    def _keep(self, plane: PlaneEvs, slot: int, ev: int, time_s: float, end_s: float) -> None:
+        """Keep an EV in rotation because of the floor: it loses packets until its path is alive again."""
+        stops = next((b for a, b in plane.dead_intervals.get(ev, ()) if a <= time_s < b), time_s)
+        used_slots = sum(slot_ev != EMPTY for slot_ev in plane.slots)
+        if stops > time_s:
+            self.losses.append(Loss(time_s, min(stops, end_s), 1.0 / (self.usable_planes * used_slots)))
         if stops < end_s:
             self._enter(plane, slot, ev, stops, end_s)
 
-    def _return(self, plane: PlaneEvs, ev: int, at: float, end_s: float) -> None:
+    def _return(self, plane: PlaneEvs, ev: int, time_s: float, end_s: float) -> None:
         key = (plane.plane, ev)
-        self.probes += int((at - self.probed_until.pop(key)) / self.timing.probe_interval_s)
+        self.probes += int((time_s - self.probed_until.pop(key)) / self.timing.probe_interval_s)
         if EMPTY in plane.slots:
             slot = plane.slots.index(EMPTY)
             plane.slots[slot] = ev
-            self.changes.append(Change(at, plane.plane, ev, RETURNED, slot, EMPTY))
-            self._enter(plane, slot, ev, at, end_s)
+            self.changes.append(Change(time_s, plane.plane, ev, EV_RETURNED, slot, EMPTY))
+            self._enter(plane, slot, ev, time_s, end_s)
         else:
             plane.backups.append(ev)
-            self.changes.append(Change(at, plane.plane, ev, RETURNED, EMPTY, EMPTY))
+            self.changes.append(Change(time_s, plane.plane, ev, EV_RETURNED, EMPTY, EMPTY))
 
-    def _at_floor(self, at: float, asking: PlaneEvs) -> bool:
-        """No more EVs in rotation than ev_min_active, a quarter of those of the planes that are up, leaves."""
-        active, members = self._others, self._others_members
+    def _at_floor(self, time_s: float, retiring_plane: PlaneEvs) -> bool:
+        """Whether the rotation is at ev_min_active: a quarter of the EVs of the planes that are up."""
+        active, members = self._healthy_active, self._healthy_members
         for plane in self.planes.values():
-            if not inside(plane.down, at):
+            if not is_inside(plane.down_intervals, time_s):
                 active += sum(slot != EMPTY for slot in plane.slots)
                 members += plane.members
-        return active <= max(1, members // 4) and not inside(asking.down, at)
+        return active <= max(1, members // 4) and not is_inside(retiring_plane.down_intervals, time_s)
 
-    def _hold_down(self, key: tuple[int, int], at: float) -> None:
-        """Answers needed for the way back: twice as many at each fault, half for each quiet minute between."""
+    def _hold_down(self, key: tuple[int, int], time_s: float) -> None:
+        """Set the answers needed to return: twice as many at each fault, half for each quiet minute between."""
         timing = self.timing
-        needed = self._needed.get(key, timing.probe_ok_count)
+        answers_needed = self._answers_needed.get(key, timing.probe_ok_count)
         if key in self._fault_at:
-            quiet = int((at - self._fault_at[key]) / timing.probe_forgive_s)
-            needed = max(timing.probe_ok_count, min(needed * 2 >> min(quiet, 64), timing.probe_ok_max))
-        self._needed[key], self._fault_at[key] = needed, at
+            quiet = int((time_s - self._fault_at[key]) / timing.probe_forgive_s)
+            answers_needed = max(timing.probe_ok_count, min(answers_needed * 2 >> min(quiet, 64), timing.probe_ok_max))
+        self._answers_needed[key], self._fault_at[key] = answers_needed, time_s
 
-    def _back_at(self, dead: Intervals, since: float, needed: int) -> float | None:
-        """Return when enough successive probes were answered over a path; None: never.
+    def _back_at(self, dead_intervals: Intervals, retired_at: float, answers_needed: int) -> float | None:
+        """Return the time when enough successive probes were answered over a path; None: never.
 
-        `dead`: the path's dead intervals.
+        `dead_intervals`: of the path.
 
-        Probe k leaves k intervals after the retirement, and is asked again half of its time later.
+        Probe k leaves k intervals after the retirement, and is repeated half of its timeout later.
         """
         interval, grace = self.timing.probe_interval_s, self.timing.probe_timeout_s / 2
-        place = bisect_right(dead, (since, float("inf")))
-        alive = since if place == 0 or dead[place - 1][1] <= since else dead[place - 1][1]
-        while alive != float("inf"):
-            dies = dead[place][0] if place < len(dead) else float("inf")
-            first = max(1, ceil((alive - grace - since) / interval))
-            last = since + (first + needed - 1) * interval
+        index = bisect_right(dead_intervals, (retired_at, float("inf")))
+        alive_from = (
+            retired_at if index == 0 or dead_intervals[index - 1][1] <= retired_at else dead_intervals[index - 1][1]
+        )
+        while alive_from != float("inf"):
+            dies = dead_intervals[index][0] if index < len(dead_intervals) else float("inf")
+            first = max(1, ceil((alive_from - grace - retired_at) / interval))
+            last = retired_at + (first + answers_needed - 1) * interval
             if last < dies:
                 return last + self.timing.rtt_s
-            alive = dead[place][1]
-            place += 1
+            alive_from = dead_intervals[index][1]
+            index += 1
         return None
 
 
 # ---- intervals ------------------------------------------------------------------------------------------------
 
 
-def inside(intervals: Intervals, at: float) -> bool:
-    """Whether a moment is in one of them."""
-    place = bisect_right(intervals, (at, float("inf"))) - 1
-    return place >= 0 and intervals[place][1] > at
+def is_inside(intervals: Intervals, time_s: float) -> bool:
+    """Whether a moment is in one of the intervals."""
+    index = bisect_right(intervals, (time_s, float("inf"))) - 1
+    return index >= 0 and intervals[index][1] > time_s
 
 
 def covered(intervals: Intervals, start: float, stop: float) -> bool:
-    """Whether one of them holds all of (start, stop)."""
+    """Whether one interval holds all of (start, stop)."""
     return any(a <= start and stop <= b for a, b in intervals)
 
 
@@ -273,10 +275,10 @@ def without(intervals: Intervals, start: float, stop: float) -> Intervals:
     return out
 
 
-def union(*many: Intervals) -> Intervals:
+def union(*interval_lists: Intervals) -> Intervals:
     """Merge lists of intervals into one."""
     out: Intervals = []
-    for a, b in sorted(one for some in many for one in some):
+    for a, b in sorted(interval for intervals in interval_lists for interval in intervals):
         if out and a <= out[-1][1]:
             out[-1] = (out[-1][0], max(b, out[-1][1]))
         else:

@@ -25,17 +25,17 @@ from mrc_testbed.topologies.plan.model import Host, Link, Switch
 
 REBOOT_S: Final = 2.0
 """Seconds that a rebooting switch is away, as in simulator/fault_target.py."""
-UP, DOWN, PORT, SILENT, SPINE, RACK = "up", "down", "port", "silent", "spine", "rack"
-"""Kinds of places that may be out.
+UPLINK, DOWNLINK, PORT, SILENT_PORT, SPINE, RACK = "up", "down", "port", "silent", "spine", "rack"
+"""Kinds of links, ports and switches that may be out.
 
-UP, DOWN: a T0-T1 link on its way up, or down. PORT: a NIC port that both ends know to be down. SILENT: one that is
-dead without notice. SPINE: all links of a T1. RACK: all that a T0 forwards.
+UPLINK, DOWNLINK: a T0-T1 link on its way up, or down. PORT: a NIC port that both ends know to be down. SILENT_PORT: a
+NIC port that is dead without notice. SPINE: all links of a T1. RACK: all that a T0 forwards.
 """
-Place = tuple[str, int, int, int]
-"""(kind, plane, number, other number) of a place that may be out."""
+OutageKey = tuple[str, int, int, int]
+"""(kind, plane, number, other number) of a link, port or switch that may be out."""
 
 
-class PlaceNames(Protocol):
+class NameLookup(Protocol):
     """Lookup of names, as a plan has it."""
 
     def switch(self, name: str) -> Switch: ...
@@ -46,87 +46,87 @@ class PlaceNames(Protocol):
 
 
 class Outages:
-    """Intervals, seconds, of each place that is ever out."""
+    """Outage intervals, seconds, of each link, port and switch that is ever out."""
 
-    def __init__(self, shape: FabricShape, found: dict[Place, Intervals]) -> None:
-        self.shape, self._found = shape, found
-        self.places = list(found)
+    def __init__(self, shape: FabricShape, intervals: dict[OutageKey, Intervals]) -> None:
+        self.shape, self._intervals = shape, intervals
+        self.keys = list(intervals)
 
-    def of(self, what: str, plane: int, number: int, other: int = 0) -> Intervals:
-        """Return the outages of one place."""
-        return self._found.get((what, plane, number, other), [])
+    def intervals_of(self, kind: str, plane: int, number: int, other_number: int = 0) -> Intervals:
+        """Return the outages of one link, port or switch."""
+        return self._intervals.get((kind, plane, number, other_number), [])
 
     def of_path(self, plane: int, source_rack: int, target_rack: int, spine: int) -> Intervals:
         """Return the dead intervals of a path between two racks, NIC links and T0s apart."""
-        found = [
-            one
-            for one in (
-                self.of(UP, plane, source_rack, spine),
-                self.of(DOWN, plane, target_rack, spine),
-                self.of(SPINE, plane, spine),
+        interval_lists = [
+            intervals
+            for intervals in (
+                self.intervals_of(UPLINK, plane, source_rack, spine),
+                self.intervals_of(DOWNLINK, plane, target_rack, spine),
+                self.intervals_of(SPINE, plane, spine),
             )
-            if one
+            if intervals
         ]
-        return found[0] if len(found) == 1 else union(*found) if found else []
+        return interval_lists[0] if len(interval_lists) == 1 else union(*interval_lists) if interval_lists else []
 
     def of_ends(self, plane: int, source: int, target: int) -> Intervals:
-        """Return when nothing passes on any path and no port reports it: both NIC links and both T0s."""
-        below = self.shape.hosts_per_rack
-        found = [
-            one
-            for one in (
-                self.of(SILENT, plane, source),
-                self.of(SILENT, plane, target),
-                self.of(RACK, plane, source // below),
-                self.of(RACK, plane, target // below),
+        """Return the intervals when every path is dead but no port reports it: both NIC links, both T0s."""
+        hosts_per_rack = self.shape.hosts_per_rack
+        interval_lists = [
+            intervals
+            for intervals in (
+                self.intervals_of(SILENT_PORT, plane, source),
+                self.intervals_of(SILENT_PORT, plane, target),
+                self.intervals_of(RACK, plane, source // hosts_per_rack),
+                self.intervals_of(RACK, plane, target // hosts_per_rack),
             )
-            if one
+            if intervals
         ]
-        return union(*found) if found else []
+        return union(*interval_lists) if interval_lists else []
 
     def of_ports(self, plane: int, source: int, target: int) -> Intervals:
-        """Return when a port of the plane is down at an end, and both ends know."""
-        return union(self.of(PORT, plane, source), self.of(PORT, plane, target))
+        """Return the intervals when a port of the plane is down at an end, and both ends know."""
+        return union(self.intervals_of(PORT, plane, source), self.intervals_of(PORT, plane, target))
 
     def ever_dead(self) -> tuple[Bools, Bools]:
-        """[plane, rack, spine]: whether a link is ever out on its way up, and down."""
+        """Return [plane, rack, spine]: whether a link is ever out on its way up, and down."""
         shape = self.shape
-        up, down = (np.zeros((shape.planes, shape.racks, shape.spines), bool) for _ in range(2))
-        for what, plane, number, other in self.places:
-            if what == UP:
-                up[plane, number, other] = True
-            elif what == DOWN:
-                down[plane, number, other] = True
-            elif what == SPINE:
-                up[plane, :, number] = True
-        return up, down
+        up_dead, down_dead = (np.zeros((shape.planes, shape.racks, shape.spines), bool) for _ in range(2))
+        for kind, plane, number, spine in self.keys:
+            if kind == UPLINK:
+                up_dead[plane, number, spine] = True
+            elif kind == DOWNLINK:
+                down_dead[plane, number, spine] = True
+            elif kind == SPINE:
+                up_dead[plane, :, number] = True
+        return up_dead, down_dead
 
     def hosts_at_fault(self) -> Bools:
-        """[plane, host]: whether its NIC link or its T0 is ever out."""
+        """Return [plane, host]: whether its NIC link or its T0 is ever out."""
         shape = self.shape
         out = np.zeros((shape.planes, shape.hosts), bool)
-        for what, plane, number, _ in self.places:
-            if what in (PORT, SILENT):
+        for kind, plane, number, _ in self.keys:
+            if kind in (PORT, SILENT_PORT):
                 out[plane, number] = True
-            elif what == RACK:
+            elif kind == RACK:
                 out[plane, number * shape.hosts_per_rack : (number + 1) * shape.hosts_per_rack] = True
         return out
 
-    def dead_at(self, at: float) -> set[tuple[str, int, int, int]]:
-        """Places that are out at a moment."""
-        return {place for place, some in self._found.items() if any(a <= at < b for a, b in some)}
+    def dead_at(self, time_s: float) -> set[tuple[str, int, int, int]]:
+        """Return the keys that are out at a moment."""
+        return {key for key, intervals in self._intervals.items() if any(a <= time_s < b for a, b in intervals)}
 
 
 class FluidFaultTarget:
-    """A FaultTarget that notes when what is out. `now`: seconds, set by the caller before each verb."""
+    """FaultTarget that records outages as intervals. `now`: seconds, set by the caller before each verb."""
 
-    def __init__(self, names: PlaceNames, shape: FabricShape) -> None:
+    def __init__(self, names: NameLookup, shape: FabricShape) -> None:
         self.now = 0.0
         self._names, self._shape = names, shape
-        self._count: dict[Place, int] = {}
-        self._since: dict[Place, float] = {}
-        self._found: dict[Place, Intervals] = {}
-        self._held: dict[int, list[Place]] = {}
+        self._count: dict[OutageKey, int] = {}
+        self._start_s: dict[OutageKey, float] = {}
+        self._intervals: dict[OutageKey, Intervals] = {}
+        self._keys_of_hold: dict[int, list[OutageKey]] = {}
         """Live holds by number."""
         self._serial = 0
         self._later: list[tuple[float, int, Delayed]] = []
@@ -134,7 +134,7 @@ class FluidFaultTarget:
     # ---- time -------------------------------------------------------------------------------------------
 
     def advance(self, to_s: float) -> None:
-        """Do what was put off until a moment."""
+        """Run the delayed actions that are due by a moment."""
         while self._later and self._later[0][0] <= to_s:
             self.now, _, action = heapq.heappop(self._later)
             action()
@@ -143,158 +143,162 @@ class FluidFaultTarget:
     def finish(self, end_s: float) -> Outages:
         """Return all outages up to `end_s`; an outage that still lasts has no end."""
         self.advance(end_s)
-        found = {place: list(some) for place, some in self._found.items()}
-        for place, since in self._since.items():
-            found.setdefault(place, []).append((since, float("inf")))
-        return Outages(self._shape, {place: union(some) for place, some in found.items() if some})
+        outages = {key: list(intervals) for key, intervals in self._intervals.items()}
+        for key, start_s in self._start_s.items():
+            outages.setdefault(key, []).append((start_s, float("inf")))
+        return Outages(self._shape, {key: union(intervals) for key, intervals in outages.items() if intervals})
 
     # ---- holds ------------------------------------------------------------------------------------------
 
-    def _hold(self, places: Iterable[Place]) -> Holds:
+    def _hold(self, keys: Iterable[OutageKey]) -> Holds:
         self._serial += 1
-        held = self._held[self._serial] = list(places)
-        for place in held:
-            self._count[place] = self._count.get(place, 0) + 1
-            if self._count[place] == 1:
-                self._since[place] = self.now
+        hold_keys = self._keys_of_hold[self._serial] = list(keys)
+        for key in hold_keys:
+            self._count[key] = self._count.get(key, 0) + 1
+            if self._count[key] == 1:
+                self._start_s[key] = self.now
         return [self._serial]
 
     def undo(self, holds: Holds) -> None:
-        """Give back what faults hold; nothing for what has been given back already."""
+        """Release holds of faults; a released hold is ignored."""
         for number in holds:
-            for place in self._held.pop(number, ()):
-                self._count[place] -= 1
-                if not self._count[place]:
-                    del self._count[place]
-                    since = self._since.pop(place)
-                    if self.now > since:
-                        self._found.setdefault(place, []).append((since, self.now))
+            for key in self._keys_of_hold.pop(number, ()):
+                self._count[key] -= 1
+                if not self._count[key]:
+                    del self._count[key]
+                    start_s = self._start_s.pop(key)
+                    if self.now > start_s:
+                        self._intervals.setdefault(key, []).append((start_s, self.now))
 
-    def _release(self, wanted: set[Place]) -> None:
-        """Undo all holds of some places, whoever has them; their other places stay."""
-        for number, places in list(self._held.items()):
-            mine = [place for place in places if place in wanted]
-            if mine:
-                self._held[number] = [place for place in places if place not in wanted]
+    def _release(self, released_keys: set[OutageKey]) -> None:
+        """Undo all holds of some keys, of every fault; other keys of the same holds stay."""
+        for number, keys in list(self._keys_of_hold.items()):
+            hold_keys = [key for key in keys if key in released_keys]
+            if hold_keys:
+                self._keys_of_hold[number] = [key for key in keys if key not in released_keys]
                 self._serial += 1
-                self._held[self._serial] = mine
+                self._keys_of_hold[self._serial] = hold_keys
                 self.undo([self._serial])
 
     def later(self, delay_s: float, action: Callable[[], None]) -> Delayed:
-        made = Delayed(action)
+        delayed = Delayed(action)
         self._serial += 1
-        heapq.heappush(self._later, (self.now + delay_s, self._serial, made))
-        return made
+        heapq.heappush(self._later, (self.now + delay_s, self._serial, delayed))
+        return delayed
 
-    # ---- places -----------------------------------------------------------------------------------------
+    # ---- keys -------------------------------------------------------------------------------------------
 
     def _is_host(self, name: str) -> bool:
         return name.startswith("h")
 
-    def _link(self, a: str, b: str, seen: bool, both: bool = True) -> list[Place]:
-        """Places of a link: from `a` to `b`, or both ways. `seen`: ports go down."""
+    def _link(self, a: str, b: str, is_visible: bool, both_ways: bool = True) -> list[OutageKey]:
+        """Return the keys of a link, from `a` to `b` or both ways. `is_visible`: ports go down."""
         self._names.link(a, b)
         hosts = [name for name in (a, b) if self._is_host(name)]
         if hosts:
-            if not both:
-                raise _unmodelled("a NIC link that is dead one way")
-            other = self._names.switch(b if hosts[0] == a else a)
-            return [(PORT if seen else SILENT, other.plane, self._names.host(hosts[0]).number, 0)]
+            if not both_ways:
+                raise _unmodelled_error("a NIC link that is dead one way")
+            switch = self._names.switch(b if hosts[0] == a else a)
+            return [(PORT if is_visible else SILENT_PORT, switch.plane, self._names.host(hosts[0]).number, 0)]
         first, second = self._names.switch(a), self._names.switch(b)
         t0, t1 = (first, second) if first.tier == 0 else (second, first)
-        ways = (UP, DOWN) if both else (UP,) if first is t0 else (DOWN,)
+        ways = (UPLINK, DOWNLINK) if both_ways else (UPLINK,) if first is t0 else (DOWNLINK,)
         return [(way, t0.plane, t0.number, t1.number) for way in ways]
 
-    def _switch(self, name: str, seen: bool) -> list[Place]:
+    def _switch(self, name: str, is_visible: bool) -> list[OutageKey]:
         switch = self._names.switch(name)
         if switch.tier:
             return [(SPINE, switch.plane, switch.number, 0)]
-        if not seen:
+        if not is_visible:
             return [(RACK, switch.plane, switch.number, 0)]
-        below = self._shape.hosts_per_rack
-        ports = range(switch.number * below, (switch.number + 1) * below)
+        hosts_per_rack = self._shape.hosts_per_rack
+        ports = range(switch.number * hosts_per_rack, (switch.number + 1) * hosts_per_rack)
         return [
             *((PORT, switch.plane, host, 0) for host in ports),
-            *((way, switch.plane, switch.number, spine) for way in (UP, DOWN) for spine in range(self._shape.spines)),
+            *(
+                (way, switch.plane, switch.number, spine)
+                for way in (UPLINK, DOWNLINK)
+                for spine in range(self._shape.spines)
+            ),
         ]
 
     # ---- verbs ------------------------------------------------------------------------------------------
 
     def cut(self, a: str, b: str) -> Holds:
-        return self._hold(self._link(a, b, seen=True))
+        return self._hold(self._link(a, b, is_visible=True))
 
     def swallow(self, a: str, b: str, *, both: bool) -> Holds:
-        return self._hold(self._link(a, b, seen=False, both=both))
+        return self._hold(self._link(a, b, is_visible=False, both_ways=both))
 
     def restore(self, a: str, b: str) -> None:
-        self._release({*self._link(a, b, seen=True), *self._link(a, b, seen=False)})
+        self._release({*self._link(a, b, is_visible=True), *self._link(a, b, is_visible=False)})
 
     def flap(self, links: Sequence[tuple[str, str]], *, down_s: float, up_s: float, times: int | None) -> Holds:
         if times is None:
-            raise _unmodelled("flaps without an end")
-        begun = self.now
+            raise _unmodelled_error("flaps without an end")
+        begin_s = self.now
         for number in range(times):
-            self.now = begun + number * (down_s + up_s)
+            self.now = begin_s + number * (down_s + up_s)
             for a, b in links:
-                places = self._link(a, b, seen=True)
-                self.later(0.0, lambda places=places: self._brief(places, down_s))  # type: ignore[misc]
-        self.now = begun
-        self.advance(begun)
+                keys = self._link(a, b, is_visible=True)
+                self.later(0.0, lambda places=keys: self._hold_for(places, down_s))  # type: ignore[misc]
+        self.now = begin_s
+        self.advance(begin_s)
         return []
 
-    def _brief(self, places: list[Place], seconds: float) -> None:
-        held = self._hold(places)
-        self.later(seconds, lambda: self.undo(held))
+    def _hold_for(self, keys: list[OutageKey], seconds: float) -> None:
+        holds = self._hold(keys)
+        self.later(seconds, lambda: self.undo(holds))
 
     def blackhole(self, switch: str) -> Holds:
-        return self._hold(self._switch(switch, seen=False))
+        return self._hold(self._switch(switch, is_visible=False))
 
     def power_off(self, switch: str) -> Holds:
-        return self._hold(self._switch(switch, seen=True))
+        return self._hold(self._switch(switch, is_visible=True))
 
     def power_on(self, switch: str) -> None:
-        self._release(set(self._switch(switch, seen=True)))
+        self._release(set(self._switch(switch, is_visible=True)))
 
     def reboot(self, switch: str, off_s: float | None) -> Holds:
-        self._release(set(self._switch(switch, seen=False)))
-        held = self._hold(self._switch(switch, seen=True))
-        self.later(REBOOT_S if off_s is None else off_s, lambda: self.undo(held))
-        return held
+        self._release(set(self._switch(switch, is_visible=False)))
+        holds = self._hold(self._switch(switch, is_visible=True))
+        self.later(REBOOT_S if off_s is None else off_s, lambda: self.undo(holds))
+        return holds
 
     def cut_plane(self, plane: int) -> Holds:
-        raise _unmodelled("a plane that is drained")
+        raise _unmodelled_error("a plane that is drained")
 
     def heal(self) -> None:
-        self.undo(list(self._held))
+        self.undo(list(self._keys_of_hold))
 
-    # ---- what a fluid has not ---------------------------------------------------------------------------
+    # ---- faults without a fluid model -------------------------------------------------------------------
 
     def impair(self, kind: Damage, a: str, b: str, choice: PacketChoice, *, direction: Direction) -> Holds:
-        raise _unmodelled(f"links with {kind} of some packets")
+        raise _unmodelled_error(f"links with {kind} of some packets")
 
     def hold_up(
         self, a: str, b: str, choice: PacketChoice, *, seconds: float, twin: bool, direction: Direction
     ) -> Holds:
-        raise _unmodelled("late packets")
+        raise _unmodelled_error("late packets")
 
     def set_line(self, a: str, b: str, **change: Any) -> Holds:
-        raise _unmodelled("links whose rate or delay changes")
+        raise _unmodelled_error("links whose rate or delay changes")
 
     def corrupt_switch(self, switch: str, rate: float) -> Holds:
-        raise _unmodelled("a switch that corrupts packets")
+        raise _unmodelled_error("a switch that corrupts packets")
 
     def stall(self, node: str, seconds: float, *, order: Sequence[int] | None, gap_s: float) -> None:
-        raise _unmodelled("a node without CPU")
+        raise _unmodelled_error("a node without CPU")
 
     def vanish(self, host: str) -> None:
-        raise _unmodelled("a host that vanishes")
+        raise _unmodelled_error("a host that vanishes")
 
     def deny_plane(self, plane: int, on: bool) -> None:
-        raise _unmodelled("a plane that is drained")
+        raise _unmodelled_error("a plane that is drained")
 
     def set_controller(self, alive: bool) -> None:
         """Do nothing: hosts need no controller."""
 
 
-def _unmodelled(what: str) -> FaultError:
-    return FaultError(what)
+def _unmodelled_error(subject: str) -> FaultError:
+    return FaultError(subject)

@@ -35,7 +35,7 @@ class FabricShape:
     rtt_s: float
     """Base round trip, seconds."""
     frame_bytes: int
-    """A full data packet on the wire."""
+    """Bytes of a full data packet on the wire."""
     payload_bytes: int
     max_active: int = 100
     """Limit of EVs in rotation, as Config.paths.max_active."""
@@ -86,7 +86,7 @@ class QueuePairs:
     targets: Ints
     starts_s: Floats
     stops_s: Floats
-    """inf: goes on to the end."""
+    """End of each QP, seconds; inf: the QP sends until the run ends."""
     weights: Floats
     """Share of its flow that a QP carries: one over the flow's QPs."""
     window_bytes: Floats

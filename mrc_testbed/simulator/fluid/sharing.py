@@ -1,7 +1,7 @@
 """Shares of links: what rate each queue pair settles at, given the paths that it sprays over.
 
     sharing = Sharing(shape, calibration, pairs)
-    sharing.place(rows, spines)          # EVs in rotation of some (QP, plane)
+    sharing.set_rotation(qps, planes, spines)   # EVs in rotation of some (QP, plane)
     sharing.settle()
     sharing.rate                         # per plane, a share of the line rate
 
@@ -42,9 +42,9 @@ STEP: Final = 0.04
 FLOOR: Final = 0.02
 """No QP is slower than this share of the line: a window of a packet or two."""
 SWEEPS_MAX: Final = 120
-STILL: Final = 5e-4
+RATE_TOLERANCE: Final = 5e-4
 """Rates stand still when none moves by more."""
-AVERAGED: Final = 20
+AVERAGED_SWEEPS: Final = 20
 """Rates that do not stand still are averaged over the last sweeps."""
 CHUNK: Final = 4096
 """QPs that a sweep in numpy works on at a time, which bounds its memory."""
@@ -82,7 +82,7 @@ class _Sharing(ctypes.Structure):
 
 @cache
 def _in_c() -> ctypes.CDLL | None:
-    """The sweep in C; None: no compiler, or MRC_COMPILED=0 asks for Python."""
+    """Load the sweep in C; None: no compiler, or MRC_COMPILED=0 asks for Python."""
     if os.environ.get("MRC_COMPILED") == "0":
         return None
     try:
@@ -107,15 +107,15 @@ class Sharing:
         self.weight: Singles = np.zeros(count, np.float32)
         """Weight of each QP that sends now, else 0."""
         self.spine: NDArray[np.uint16] = np.full((count, planes, slots), NO_SPINE, np.uint16)
-        self.usable: NDArray[np.uint8] = np.ones((count, planes), np.uint8)
+        self.usable_planes: NDArray[np.uint8] = np.ones((count, planes), np.uint8)
         """Whether the ports of a plane are up at both ends."""
         self.rate: Singles = np.full(count, calibration.top * 0.9, np.float32)
         # Inside a rack no T0-T1 link is shared, so nothing holds the rate back.
         self.rate[self.local] = calibration.top
         self.share: Singles = np.zeros((count, planes, slots), np.float32)
         """Share of a plane's packets in each slot."""
-        self.up: Floats = np.zeros(shape.links)
-        self.down: Floats = np.zeros(shape.links)
+        self.up_load: Floats = np.zeros(shape.links)
+        self.down_load: Floats = np.zeros(shape.links)
         """Load of each link, a share of the line."""
         self.crowd: Singles = np.concatenate(
             [
@@ -130,95 +130,95 @@ class Sharing:
         self._library = _in_c() if in_c else None
         self._price: Singles = np.zeros(4 * shape.links if self._library is not None else 0, np.float32)
 
-    # ---- what QPs use -----------------------------------------------------------------------------------
+    # ---- load of QPs ------------------------------------------------------------------------------------
 
-    def send(self, chosen: Ints, on: bool) -> None:
-        """Some QPs begin to send, or end."""
-        weight = self.weights[chosen] if on else np.zeros(len(chosen), np.float32)
-        self._load(chosen, weight - self.weight[chosen])
-        self.weight[chosen] = weight
+    def send(self, qps: Ints, on: bool) -> None:
+        """Start or stop some QPs."""
+        weight = self.weights[qps] if on else np.zeros(len(qps), np.float32)
+        self._load(qps, weight - self.weight[qps])
+        self.weight[qps] = weight
 
-    def place(self, qps: Ints, planes: Ints, spines: NDArray[np.uint16]) -> None:
+    def set_rotation(self, qps: Ints, planes: Ints, spines: NDArray[np.uint16]) -> None:
         """Set new rotations of some (QP, plane), each at most once; NO_SPINE: an empty slot.
 
         New EVs begin with an equal share.
         """
         self._rows(qps, planes, -1.0)
-        old, before = self.spine[qps, planes], self.share[qps, planes]
-        there = spines != NO_SPINE
-        equal = 1.0 / np.maximum(there.sum(axis=1, keepdims=True), 1)
-        share = np.where(there, np.where((spines == old) & (before > 0), before, equal), 0.0)
+        former_spines, former_share = self.spine[qps, planes], self.share[qps, planes]
+        has_spine = spines != NO_SPINE
+        equal = 1.0 / np.maximum(has_spine.sum(axis=1, keepdims=True), 1)
+        share = np.where(has_spine, np.where((spines == former_spines) & (former_share > 0), former_share, equal), 0.0)
         share /= np.maximum(share.sum(axis=1, keepdims=True), 1e-9)
         self.spine[qps, planes], self.share[qps, planes] = spines, share
         self._rows(qps, planes, 1.0)
 
-    def set_usable(self, qps: Ints, planes: Ints, usable: Bools) -> None:
-        """Ports of some (QP, plane) went down at an end, or came up at both."""
-        going = ~usable
-        self._rows(qps[going], planes[going], -1.0)
-        self.share[qps[going], planes[going]] = 0.0
-        self.usable[qps, planes] = usable
-        coming = usable
-        there = self.spine[qps[coming], planes[coming]] != NO_SPINE
-        self.share[qps[coming], planes[coming]] = there / np.maximum(there.sum(axis=1, keepdims=True), 1)
-        self._rows(qps[coming], planes[coming], 1.0)
+    def set_usable(self, qps: Ints, planes: Ints, is_usable: Bools) -> None:
+        """Withdraw or readmit planes: ports of some (QP, plane) went down at an end, or came up at both."""
+        goes_down = ~is_usable
+        self._rows(qps[goes_down], planes[goes_down], -1.0)
+        self.share[qps[goes_down], planes[goes_down]] = 0.0
+        self.usable_planes[qps, planes] = is_usable
+        comes_up = is_usable
+        has_spine = self.spine[qps[comes_up], planes[comes_up]] != NO_SPINE
+        self.share[qps[comes_up], planes[comes_up]] = has_spine / np.maximum(has_spine.sum(axis=1, keepdims=True), 1)
+        self._rows(qps[comes_up], planes[comes_up], 1.0)
 
     def planes_used(self) -> Ints:
-        """Planes that each QP can send on."""
-        found: Ints = ((self.share.sum(axis=2) > 0) & (self.usable > 0)).sum(axis=1)
-        return found
+        """Return the number of planes that each QP can send on."""
+        counts: Ints = ((self.share.sum(axis=2) > 0) & (self.usable_planes > 0)).sum(axis=1)
+        return counts
 
     def _load(self, qps: Ints, weight: Singles) -> None:
         """Add QPs to the loads of their links, with these weights."""
         shape = self.shape
         for part in range(0, len(qps), CHUNK):
-            some, by = qps[part : part + CHUNK], weight[part : part + CHUNK]
-            up, down = self._links(some)
-            amount = (self.share[some] * (self.rate[some] * by)[:, None, None]).astype(np.float64)
-            there = (self.spine[some] != NO_SPINE) & ~self.local[some][:, None, None]
-            self.up += np.bincount(up[there], amount[there], shape.links)
-            self.down += np.bincount(down[there], amount[there], shape.links)
+            chunk, chunk_weight = qps[part : part + CHUNK], weight[part : part + CHUNK]
+            up_links, down_links = self._links(chunk)
+            amount = (self.share[chunk] * (self.rate[chunk] * chunk_weight)[:, None, None]).astype(np.float64)
+            has_link = (self.spine[chunk] != NO_SPINE) & ~self.local[chunk][:, None, None]
+            self.up_load += np.bincount(up_links[has_link], amount[has_link], shape.links)
+            self.down_load += np.bincount(down_links[has_link], amount[has_link], shape.links)
 
     def _rows(self, qps: Ints, planes: Ints, sign: float) -> None:
         """Add (QP, plane) rows to the loads of their links, or take them out."""
         shape = self.shape
         spine = self.spine[qps, planes].astype(np.int64)
-        there = (spine != NO_SPINE) & ~self.local[qps][:, None]
+        has_link = (spine != NO_SPINE) & ~self.local[qps][:, None]
         amount = self.share[qps, planes] * (sign * self.rate[qps] * self.weight[qps])[:, None]
         first = planes * shape.racks
-        for links, rack in ((self.up, self.source[qps]), (self.down, self.target[qps])):
+        for links, rack in ((self.up_load, self.source[qps]), (self.down_load, self.target[qps])):
             number = (first + rack)[:, None] * shape.spines + spine
-            np.add.at(links, number[there], amount[there])
+            np.add.at(links, number[has_link], amount[has_link])
 
     def _links(self, qps: Ints) -> tuple[Ints, Ints]:
-        """[QP, plane, slot]: numbers of the links up and down."""
+        """Return [QP, plane, slot]: numbers of the links up and down."""
         shape = self.shape
         first = np.arange(shape.planes)[None, :, None] * shape.racks
         spine = self.spine[qps].astype(np.int64)
-        up = (first + self.source[qps][:, None, None]) * shape.spines + spine
-        down = (first + self.target[qps][:, None, None]) * shape.spines + spine
-        return up, down
+        up_links = (first + self.source[qps][:, None, None]) * shape.spines + spine
+        down_links = (first + self.target[qps][:, None, None]) * shape.spines + spine
+        return up_links, down_links
 
     # ---- settling ---------------------------------------------------------------------------------------
 
     def settle(self, sweeps: int = SWEEPS_MAX) -> int:
-        """Sweep over all that send until their rates stand still; how many sweeps that took.
+        """Sweep over all QPs that send until their rates stand still; return the number of sweeps.
 
         All of them, even after a change that few feel: QPs settled among others that stand still find a better balance
         than all of them do together, and rates would creep up by two percent over a few hundred flaps.
         """
-        some = np.flatnonzero(self.weight > 0)
-        if not len(some):
+        qps = np.flatnonzero(self.weight > 0)
+        if not len(qps):
             return 0
-        numbers = some.astype(np.int32)
-        averaged, total = min(AVERAGED, max(1, sweeps // 4)), np.zeros(len(some))
-        for done in range(1, sweeps + 1):
-            moved = self.sweep(numbers)
-            if done > sweeps - averaged:
-                total += self.rate[some]
-            if moved < STILL:
-                return done
-        self._set_rates(some, (total / averaged).astype(np.float32))
+        numbers = qps.astype(np.int32)
+        averaged_count, total = min(AVERAGED_SWEEPS, max(1, sweeps // 4)), np.zeros(len(qps))
+        for sweep_count in range(1, sweeps + 1):
+            largest_change = self.sweep(numbers)
+            if sweep_count > sweeps - averaged_count:
+                total += self.rate[qps]
+            if largest_change < RATE_TOLERANCE:
+                return sweep_count
+        self._set_rates(qps, (total / averaged_count).astype(np.float32))
         return sweeps
 
     def _set_rates(self, qps: Ints, rates: Singles) -> None:
@@ -228,28 +228,28 @@ class Sharing:
         self._load(qps, weight)
 
     def sweep(self, active: NDArray[np.int32]) -> float:
-        """One sweep; the largest change of a rate."""
+        """Do one sweep; return the largest change of a rate."""
         return self._sweep_in_numpy(active) if self._library is None else self._sweep_in_c(active)
 
     def _sweep_in_c(self, active: NDArray[np.int32]) -> float:
         shape, calibration = self.shape, self.calibration
-        cost, skips, wanted = calibration.tables()
+        cost, skips, target_price = calibration.tables()
         new_rate = np.empty(len(active), np.float32)
         new_share = np.empty((len(active), shape.planes, shape.rotation), np.float32)
         tables = [
             _Table(values.ctypes.data, len(values), per_unit)
-            for values, per_unit in zip((cost, skips, wanted), calibration.steps(), strict=True)
+            for values, per_unit in zip((cost, skips, target_price), calibration.steps(), strict=True)
         ]
         arrays = (
             self.source,
             self.target,
             self.weight,
             self.spine,
-            self.usable,
+            self.usable_planes,
             self.rate,
             self.share,
-            self.up,
-            self.down,
+            self.up_load,
+            self.down_load,
             self._price,
             self.crowd,
         )
@@ -267,57 +267,62 @@ class Sharing:
             *(array.ctypes.data for array in arrays),
         )
         assert self._library is not None
-        moved: float = self._library.sweep(
+        largest_change: float = self._library.sweep(
             ctypes.byref(job), len(active), active.ctypes.data, new_rate.ctypes.data, new_share.ctypes.data
         )
-        return moved
+        return largest_change
 
     def _sweep_in_numpy(self, active: NDArray[np.int32]) -> float:
         calibration = self.calibration
-        cost, skips, wanted = calibration.tables()
+        cost, skips, target_price = calibration.tables()
         load_steps, _, rate_steps = calibration.steps()
         crowd = np.tile(np.repeat(self.crowd.reshape(2, -1), self.shape.spines, axis=1), self.shape.planes)
         prices = [
-            crowd[way] * _looked_up(table, load, load_steps)
-            for way, load in enumerate((self.up, self.down))
+            crowd[way] * _interpolate(table, load, load_steps)
+            for way, load in enumerate((self.up_load, self.down_load))
             for table in (cost, skips)
         ]
-        new = []
+        updates = []
         for part in range(0, len(active), CHUNK):
-            some = active[part : part + CHUNK].astype(np.int64)
-            up, down = self._links(some)
-            there = (self.spine[some] != NO_SPINE) & (self.usable[some] > 0)[:, :, None]
-            up, down = np.where(there, up, 0), np.where(there, down, 0)
+            chunk = active[part : part + CHUNK].astype(np.int64)
+            up_links, down_links = self._links(chunk)
+            has_link = (self.spine[chunk] != NO_SPINE) & (self.usable_planes[chunk] > 0)[:, :, None]
+            up_links, down_links = np.where(has_link, up_links, 0), np.where(has_link, down_links, 0)
             # Half of the former share is kept, or shares would swing from sweep to sweep.
-            turns = there / (1 + prices[1][up] + prices[3][down])
+            turns = has_link / (1 + prices[1][up_links] + prices[3][down_links])
             total = turns.sum(axis=2, keepdims=True)
-            share = np.where(there, 0.5 * self.share[some] + 0.5 * turns / np.where(total > 0, total, 1), 0.0)
-            used = (total[:, :, 0] > 0).sum(axis=1)
-            seen = (share * (prices[0][up] + prices[2][down])).sum(axis=(1, 2)) / np.maximum(used, 1)
-            change = ETA * (_looked_up(wanted, self.rate[some].astype(np.float64), rate_steps) - seen)
-            rate = np.clip(self.rate[some] + np.clip(change, -STEP, STEP), FLOOR, calibration.top)
-            rate = np.where(used > 0, rate, self.rate[some])
-            rate = np.where(self.local[some], calibration.top, rate).astype(np.float32)
-            new.append((some, rate, np.where(self.local[some][:, None, None], 0.0, share).astype(np.float32)))
+            share = np.where(has_link, 0.5 * self.share[chunk] + 0.5 * turns / np.where(total > 0, total, 1), 0.0)
+            planes_in_use = (total[:, :, 0] > 0).sum(axis=1)
+            mean_price = (share * (prices[0][up_links] + prices[2][down_links])).sum(axis=(1, 2)) / np.maximum(
+                planes_in_use, 1
+            )
+            change = ETA * (_interpolate(target_price, self.rate[chunk].astype(np.float64), rate_steps) - mean_price)
+            rate = np.clip(self.rate[chunk] + np.clip(change, -STEP, STEP), FLOOR, calibration.top)
+            rate = np.where(planes_in_use > 0, rate, self.rate[chunk])
+            rate = np.where(self.local[chunk], calibration.top, rate).astype(np.float32)
+            updates.append((chunk, rate, np.where(self.local[chunk][:, None, None], 0.0, share).astype(np.float32)))
         # Applied after all chunks are computed: each chunk has to see the loads from before the sweep.
-        moved = 0.0
-        for some, rate, share in new:
-            moved = max(moved, float(np.abs(rate - self.rate[some]).max(initial=0.0)))
-            self._load(some, -self.weight[some])
-            self.rate[some], self.share[some] = rate, np.where(self.local[some][:, None, None], self.share[some], share)
-            self._load(some, self.weight[some])
-        return moved
+        largest_change = 0.0
+        for chunk, rate, share in updates:
+            largest_change = max(largest_change, float(np.abs(rate - self.rate[chunk]).max(initial=0.0)))
+            self._load(chunk, -self.weight[chunk])
+            self.rate[chunk], self.share[chunk] = (
+                rate,
+                np.where(self.local[chunk][:, None, None], self.share[chunk], share),
+            )
+            self._load(chunk, self.weight[chunk])
+        return largest_change
 
 
 def _crowd(racks: NDArray[np.int32], hosts: Ints, count: int) -> Singles:
-    """1 - 1 / n for each rack, with n of its hosts among these."""
+    """Return 1 - 1 / n for each rack, with n the number of its hosts in `hosts`."""
     different = np.unique(np.stack([racks, hosts]), axis=1)[0]
     hosts_of = np.bincount(different, minlength=count)
     out: Singles = (1 - 1 / np.maximum(hosts_of, 1)).astype(np.float32)
     return out
 
 
-def _looked_up(table: Singles, where: Floats, per_unit: float) -> Floats:
-    """Values of a table of equal steps, linear between them, constant beyond its end."""
-    found: Floats = np.interp(where * per_unit, np.arange(len(table)), table)
-    return found
+def _interpolate(table: Singles, positions: Floats, per_unit: float) -> Floats:
+    """Interpolate a table of equal steps: linear between them, constant beyond its end."""
+    values: Floats = np.interp(positions * per_unit, np.arange(len(table)), table)
+    return values

@@ -29,7 +29,7 @@ POINTS: Final = {
     "NACK lost": "the packet's timer runs, and a copy of it is refused again if it has to be",
     "request unanswered": "port status updates and EV probes are repeated",
 }
-"""Each point, and why the rest has to stand it."""
+"""Points of rare behaviour, each with the reason why the rest of the system must tolerate it."""
 LATE_S: Final = 0.02
 """Most that a timer or an event is late."""
 AGAIN_S: Final = 0.002
@@ -52,40 +52,40 @@ class Chance:
 
 
 class RareEngine:
-    """An engine whose host has it do what is rare."""
+    """Engine with rare behaviour of its host."""
 
     def __init__(self, engine: HostEngine, endpoint: Endpoint, chance: Chance) -> None:
         self._engine, self._endpoint, self._chance = engine, endpoint, chance
         self._now = 0.0
         self._due = self._late_until = NEVER
-        """The engine's next timer, and when it is looked at."""
+        """Time of the engine's next timer, and time when the timer is run."""
         self._again_at = NEVER
         """Time when the engine is asked for packets in any case."""
-        self._held: list[Event] = []
+        self._late_events: list[Event] = []
         """Events that are delivered late, at `_release_at`."""
         self._release_at = 0.0
 
     @property
     def is_late(self) -> bool:
-        """A timer that is due is not looked at yet."""
+        """Whether a timer is due and not run yet."""
         return self._due <= self._now < self._late_until
 
     def receive(self, packet: PacketRecord, plane: int, peer: str, now: float) -> None:
         self._now = now
         self._engine.receive(packet, plane, peer, now)
 
-    def on_port(self, plane: int, up: bool, now: float) -> None:
+    def on_port(self, plane: int, is_up: bool, now: float) -> None:
         self._now = now
-        self._engine.on_port(plane, up, now)
+        self._engine.on_port(plane, is_up, now)
 
     def next_timer(self) -> float | None:
         due = self._engine.next_timer()
         if due is not None and due != self._due:
-            late = self._chance.happens("timer late")
-            self._late_until = max(due, self._now) + self._chance.rng.uniform(0, LATE_S) if late else due
+            is_timer_late = self._chance.happens("timer late")
+            self._late_until = max(due, self._now) + self._chance.rng.uniform(0, LATE_S) if is_timer_late else due
         self._due = NEVER if due is None else due
         first = min(NEVER if due is None else self._late_until, self._again_at)
-        if self._held:
+        if self._late_events:
             first = min(first, self._release_at)
         return None if first == NEVER else first
 
@@ -116,16 +116,16 @@ class RareEngine:
         self, now: float, limit: int = 64, room: Sequence[int] | None = None
     ) -> list[tuple[int, str, PacketRecord]]:
         self._now = now
-        left = [limit] * self._endpoint.planes if room is None else list(room)
+        port_room = [limit] * self._endpoint.planes if room is None else list(room)
         if self._chance.happens("ports seem full"):
-            left = [self._chance.rng.choice((0, packets)) for packets in left]
+            port_room = [self._chance.rng.choice((0, packets)) for packets in port_room]
             self._again_at = now + self._chance.rng.uniform(0, AGAIN_S)
         burst = 1 if self._chance.happens("bursts of one") else limit
         out: list[tuple[int, str, PacketRecord]] = []
         while len(out) < limit:
-            sent = self._engine.transmit(now, burst, left)
+            sent = self._engine.transmit(now, burst, port_room)
             for plane, _, _ in sent:
-                left[plane] -= 1
+                port_room[plane] -= 1
             out += sent
             if burst == limit or not sent:
                 break
@@ -145,16 +145,16 @@ class RareEngine:
         return isinstance(packet, Sack) and packet.probe_id is not None and self._chance.happens("probe unanswered")
 
     def events(self) -> list[Event]:
-        fresh = self._engine.events()
-        if fresh and not self._held and self._chance.happens("completion late"):
+        new_events = self._engine.events()
+        if new_events and not self._late_events and self._chance.happens("completion late"):
             self._release_at = self._now + self._chance.rng.uniform(0, LATE_S)
-        self._held += fresh
+        self._late_events += new_events
         if self._now < self._release_at:
             return []
-        ready, self._held = self._held, []
-        return ready
+        due_events, self._late_events = self._late_events, []
+        return due_events
 
 
 def _has_backup(evs: Sequence[Ev]) -> bool:
-    """One of a plane's EVs may join the rotation."""
+    """Whether one of a plane's EVs may join the rotation."""
     return any(ev.state is EvState.GOOD and not ev.active for ev in evs)

@@ -31,7 +31,7 @@ A schedule leaves some 800, nearly all of them in cycles: collected while they a
 a fraction of what they cost by the hundred thousand.
 """
 STOP_AFTER = 20
-"""Findings after which a campaign ends, unless told to keep going: they are most likely the same one."""
+"""Findings after which a campaign ends unless it keeps going; most likely they have one cause."""
 
 
 @dataclass
@@ -68,14 +68,14 @@ class CampaignReport:
         }
 
     def text(self) -> str:
-        """Summary in a few lines."""
-        counts = ", ".join(f"{number:,} {what}" for what, number in self.stats.items() if what != "schedules")
+        """Return a summary in a few lines."""
+        counts = ", ".join(f"{number:,} {name}" for name, number in self.stats.items() if name != "schedules")
         lines = [
             f"{self.seeds:,} schedules (seeds {self.first} to {self.first + self.seeds - 1}) in {self.wall_s:.0f} s, "
             f"{self.jobs} job{'s' * (self.jobs > 1)}, {self.cpu_s:.0f} s CPU",
             f"  {counts}",
-            "  schedules: " + ", ".join(f"{what} {number:,}" for what, number in self.kinds.most_common()),
-            "  faults: " + (", ".join(f"{what} {number:,}" for what, number in self.faults.most_common()) or "none"),
+            "  schedules: " + ", ".join(f"{name} {number:,}" for name, number in self.kinds.most_common()),
+            "  faults: " + (", ".join(f"{name} {number:,}" for name, number in self.faults.most_common()) or "none"),
         ]
         for result in self.failures:
             violation = result.violation
@@ -90,20 +90,20 @@ class CampaignReport:
 
 
 def failure_json(result: SimResult) -> dict[str, Any]:
-    """JSON of a finding."""
+    """Return the JSON of a finding."""
     violation = result.violation
     assert violation is not None
     return {
         "seed": result.seed,
         "invariant": violation.invariant,
         "detail": violation.detail,
-        "at_s": violation.at,
+        "at_s": violation.time_s,
         "trace": result.trace[-20:],
     }
 
 
 def run_chunk(seeds: range) -> tuple[list[SimResult], Counter[str], Counter[str], Counter[str], float]:
-    """(failures, stats, kinds, faults, CPU seconds) of some seeds."""
+    """Run some seeds; return (failures, stats, kinds, faults, CPU seconds)."""
     failures, stats, kinds, faults = [], Counter[str](), Counter[str](), Counter[str]()
     began = time.process_time()
     _keep_modules()
@@ -130,11 +130,11 @@ def _results(chunks: list[range], jobs: int) -> Iterator[Any]:
         yield from map(run_chunk, chunks)
         return
     try:
-        started = multiprocessing.get_context("fork").Pool(jobs)
+        process_pool = multiprocessing.get_context("fork").Pool(jobs)
     except OSError as error:
         need = f"{jobs} processes side by side need shared memory"
         raise UsageError(f"{need}, and /dev/shm gives none ({error.strerror}): give --jobs 1") from None
-    with started as pool:
+    with process_pool as pool:
         yield from pool.imap_unordered(run_chunk, chunks)
 
 
@@ -152,7 +152,7 @@ def campaign(
     report = CampaignReport(first, jobs=jobs)
     began = time.monotonic()
     end = first + seeds
-    chunks = [range(at, min(at + CHUNK, end)) for at in range(first, end, CHUNK)]
+    chunks = [range(seed, min(seed + CHUNK, end)) for seed in range(first, end, CHUNK)]
     for failures, stats, kinds, faults, cpu_s in _results(chunks, jobs):
         report.stats.update(stats)
         report.kinds.update(kinds)
@@ -175,25 +175,25 @@ class CampaignProgress:
     def __init__(self, total: int, every_s: float = 10.0, stream: TextIO | None = None) -> None:
         self._total, self._every_s, self._stream = total, every_s, stream or sys.stderr
         self._next_s = every_s
-        self._told = 0
+        self._reported_count = 0
 
     def __call__(self, report: CampaignReport) -> None:
-        for result in report.failures[self._told :]:
-            self._say(f"seed {result.seed}: {result.violation}")
-        self._told = len(report.failures)
+        for result in report.failures[self._reported_count :]:
+            self._print(f"seed {result.seed}: {result.violation}")
+        self._reported_count = len(report.failures)
         if report.wall_s >= self._next_s:
             self._next_s = report.wall_s + self._every_s
             rate = report.seeds / report.wall_s
-            said = f"{report.seeds:,} of {self._total:,} schedules, {rate:.0f}/s, {self._told} failed"
+            text = f"{report.seeds:,} of {self._total:,} schedules, {rate:.0f}/s, {self._reported_count} failed"
             left_s = left_by_share(report.wall_s, report.seeds / self._total if self._total else 1.0)
-            self._say(said if left_s is None else f"{said}, about {left_s:.0f} s left")
+            self._print(text if left_s is None else f"{text}, about {left_s:.0f} s left")
 
-    def _say(self, text: str) -> None:
+    def _print(self, text: str) -> None:
         print(f"simtest: {text}", file=self._stream, flush=True)
 
 
 def load(path: Path) -> Schedule:
-    """A schedule from a file. Raises ScheduleError."""
+    """Read a schedule from a file. Raises ScheduleError."""
     try:
         data = json.loads(path.read_text())
     except (OSError, ValueError) as error:
@@ -210,24 +210,24 @@ def replay(schedule: Schedule, shrunk_to: Path | None = None) -> tuple[SimResult
     lines = [f"seed {schedule.seed}: {shape(schedule)}"]
     lines += [f"  {fault}" for fault in schedule.faults]
     if result.violation is None:
-        lines.append("  " + ", ".join(f"{number:,} {what}" for what, number in result.stats.items()))
+        lines.append("  " + ", ".join(f"{number:,} {name}" for name, number in result.stats.items()))
         lines.append("no invariant was violated")
         return result, "\n".join(lines)
     lines += result.trace
     lines += [f"violated: {result.violation}", f"  invariant: {INVARIANTS[result.violation.invariant]}"]
     if shrunk_to is not None:
-        small, last, runs = shrink(schedule)
-        write_whole(shrunk_to, (small.dumps() + "\n").encode())
+        smaller, last, runs = shrink(schedule)
+        write_whole(shrunk_to, (smaller.dumps() + "\n").encode())
         lines += [
-            f"shrunk in {runs} runs to {shape(small)}: {last.violation}",
-            *(f"  {fault}" for fault in small.faults),
+            f"shrunk in {runs} runs to {shape(smaller)}: {last.violation}",
+            *(f"  {fault}" for fault in smaller.faults),
             f"  again: mrc simtest --replay {shrunk_to}",
         ]
     return result, "\n".join(lines)
 
 
 def shape(schedule: Schedule) -> str:
-    """Summary of a schedule in a line."""
+    """Return a summary of a schedule in one line."""
     size = sum(post.size * post.times for post in schedule.posts)
     writes = sum(post.times for post in schedule.posts)
     keys = len(schedule.config) + sum(map(len, schedule.config_of.values()))

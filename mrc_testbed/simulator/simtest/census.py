@@ -31,19 +31,19 @@ _LEFT_OUT = {
     "Requestor._messages",
     "Requestor._unsent",
 }
-"""The application's."""
+"""Attributes that belong to the application and do not count."""
 _LEAVES = {Config, Memory, Random, type(None), str, bytes, bytearray, memoryview, bool, int, float}
 
 
-_OTHER, _CONTAINER, _OBJECT = range(3)
+_LEAF, _CONTAINER, _OBJECT = range(3)
 
 
 class _Kinds(dict[type, int]):
     """Kind of each type met so far."""
 
     def __missing__(self, kind: type) -> int:
-        found = self[kind] = _kind_of(kind)
-        return found
+        code = self[kind] = _kind_of(kind)
+        return code
 
 
 def is_small(endpoint: Endpoint, limit: int) -> bool:
@@ -54,18 +54,20 @@ def is_small(endpoint: Endpoint, limit: int) -> bool:
     It also counts what census() leaves out, and every object for one that may be in a chain; and it asks Python's
     garbage collector what an object refers to.
     """
-    entries, seen, todo = 0, {id(endpoint)}, [endpoint]
-    while todo:
-        found: list[Any] = gc.get_referents(*todo)
-        todo = []
-        for what in compress(found, map(_KIND_OF, map(type, found))):  # without the leaves, which are nearly all
-            if id(what) in seen:
+    entries, seen_ids, pending = 0, {id(endpoint)}, [endpoint]
+    while pending:
+        referents: list[Any] = gc.get_referents(*pending)
+        pending = []
+        for referent in compress(
+            referents, map(_KIND_OF, map(type, referents))
+        ):  # without the leaves, which are nearly all
+            if id(referent) in seen_ids:
                 continue
-            seen.add(id(what))
-            todo.append(what)
-            if _KIND_OF(type(what)) == _CONTAINER:
-                entries += len(what)
-        entries += len(todo)
+            seen_ids.add(id(referent))
+            pending.append(referent)
+            if _KIND_OF(type(referent)) == _CONTAINER:
+                entries += len(referent)
+        entries += len(pending)
         if entries > limit:
             return False
     return True
@@ -73,57 +75,57 @@ def is_small(endpoint: Endpoint, limit: int) -> bool:
 
 def _kind_of(kind: type) -> int:
     if kind in _LEAVES or issubclass(kind, (Enum, type)):
-        return _OTHER
+        return _LEAF
     if issubclass(kind, _CONTAINERS):
         return _CONTAINER
-    return _OBJECT if kind.__module__.startswith(_ENGINE) else _OTHER
+    return _OBJECT if kind.__module__.startswith(_ENGINE) else _LEAF
 
 
 _KIND_OF: Final = _Kinds().__getitem__
 
 
 def census(endpoint: Endpoint) -> Counter[str]:
-    """Entries by `Class.attribute`, over all objects of an endpoint."""
-    found: Counter[str] = Counter()
-    seen: set[int] = set()
-    todo: list[Any] = [endpoint]
-    while todo:
-        what = todo.pop()
-        kind = type(what)
-        if kind in _LEAVES or id(what) in seen:
+    """Count the entries by `Class.attribute`, over all objects of an endpoint."""
+    counts: Counter[str] = Counter()
+    seen_ids: set[int] = set()
+    pending: list[Any] = [endpoint]
+    while pending:
+        obj = pending.pop()
+        kind = type(obj)
+        if kind in _LEAVES or id(obj) in seen_ids:
             continue
-        seen.add(id(what))
+        seen_ids.add(id(obj))
         # Containers are counted under the attribute that holds them, below; here only their items are followed.
         if kind is dict:
-            todo.extend(what.values())
-            todo.extend(what)
-        elif isinstance(what, _CONTAINERS):
-            todo.extend(what)
-        elif kind.__module__.startswith(_ENGINE) and not isinstance(what, (Enum, type)):
-            for name in (*_attributes(kind), *getattr(what, "__dict__", ())):
-                value = getattr(what, name, None)
+            pending.extend(obj.values())
+            pending.extend(obj)
+        elif isinstance(obj, _CONTAINERS):
+            pending.extend(obj)
+        elif kind.__module__.startswith(_ENGINE) and not isinstance(obj, (Enum, type)):
+            for name in (*_attributes(kind), *getattr(obj, "__dict__", ())):
+                value = getattr(obj, name, None)
                 if type(value) in _LEAVES:
                     continue
                 label = f"{kind.__name__}.{name}"
                 if label in _LEFT_OUT:
                     continue
-                if isinstance(value, _CONTAINERS) and id(value) not in seen:
-                    found[label] += len(value)
+                if isinstance(value, _CONTAINERS) and id(value) not in seen_ids:
+                    counts[label] += len(value)
                 # The next item of a linked list, which has no container to count.
-                elif type(value) is kind and id(value) not in seen:
-                    found[label] += 1
-                todo.append(value)
-    return found
+                elif type(value) is kind and id(value) not in seen_ids:
+                    counts[label] += 1
+                pending.append(value)
+    return counts
 
 
-_KNOWN: dict[type, list[str]] = {}
+_ATTRIBUTE_NAMES: dict[type, list[str]] = {}
 
 
 def _attributes(kind: type) -> list[str]:
-    """Slots of a class and its bases, or attributes of a compiled one; what is in a __dict__ comes on top."""
-    names = _KNOWN.get(kind)
+    """Return slots of a class and its bases, or attributes of a compiled class, without those in __dict__."""
+    names = _ATTRIBUTE_NAMES.get(kind)
     if names is None:
-        slots = [one.__dict__.get("__mypyc_attrs__", one.__dict__.get("__slots__", ())) for one in kind.__mro__]
+        slots = [base.__dict__.get("__mypyc_attrs__", base.__dict__.get("__slots__", ())) for base in kind.__mro__]
         names = [name for slot in slots for name in ((slot,) if isinstance(slot, str) else slot)]
-        _KNOWN[kind] = names
+        _ATTRIBUTE_NAMES[kind] = names
     return names

@@ -29,8 +29,8 @@ def simtest(
     """
     if seed is not None or replay is not None:
         schedule = campaigns.load(replay) if replay is not None and seed is None else draw(seed or 0)
-        small = Path(SHRUNK.format(seed=schedule.seed)) if seed is not None else None
-        result, text = campaigns.replay(schedule, small)
+        shrunk_to = Path(SHRUNK.format(seed=schedule.seed)) if seed is not None else None
+        result, text = campaigns.replay(schedule, shrunk_to)
         if as_json:
             failure = None if result.violation is None else campaigns.failure_json(result)
             print(json.dumps({"schedule": schedule.to_json(), "stats": result.stats, "failure": failure}, indent=1))
@@ -51,10 +51,10 @@ def fuzz(target: str, runs: int, seconds: int, seed: int) -> int:
         command = [sys.executable, "-m", "mrc_testbed.simulator.simtest.fuzz", target, *limits]
         os.execv(sys.executable, command)
     print("fuzz: atheris is not installed (pip install 'mrc-testbed[fuzz]'): plain mutations instead", file=sys.stderr)
-    begun, done = time.monotonic(), 0
+    start, input_count = time.monotonic(), 0
     with Progress(console(stderr=True), f"fuzz {target}") as progress:
-        while done < runs and (passed := time.monotonic() - begun) < seconds:
-            progress.share(max(done / runs, passed / seconds), f"{done:,} inputs")
-            done += fuzzing.run_mutations(target, seed + done, min(1000, runs - done))
-    print(f"fuzz {target}: {done:,} inputs, nothing found")
+        while input_count < runs and (elapsed_s := time.monotonic() - start) < seconds:
+            progress.share(max(input_count / runs, elapsed_s / seconds), f"{input_count:,} inputs")
+            input_count += fuzzing.run_mutations(target, seed + input_count, min(1000, runs - input_count))
+    print(f"fuzz {target}: {input_count:,} inputs, nothing found")
     return 0

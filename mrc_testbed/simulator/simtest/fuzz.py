@@ -70,7 +70,7 @@ _RANGES = {
 # ---- codecs -------------------------------------------------------------------------------------------------
 
 
-def _prepared(data: bytes) -> tuple[str, bytes, int | None]:
+def _prepare_input(data: bytes) -> tuple[str, bytes, int | None]:
     """Return (name of the codec, packet, outer traffic class) that an input asks for.
 
     The first two bytes of an input are switches.
@@ -111,7 +111,7 @@ def _sum16(header: bytes | bytearray) -> int:
 
 
 def _check_record(record: PacketRecord, packet: bytes) -> None:
-    """Every field fits its header; the payload is a part of the packet."""
+    """Check that every field fits its header and that the payload is a part of the packet."""
     for name, bits in _RANGES.items():
         value = getattr(record, name, 0)
         assert 0 <= value < 1 << bits, f"{type(record).__name__}.{name} = {value:#x}"
@@ -121,8 +121,8 @@ def _check_record(record: PacketRecord, packet: bytes) -> None:
 
 
 def wire(data: bytes) -> None:
-    """See the module."""
-    name, packet, traffic_class = _prepared(data)
+    """Fuzz decoding and encoding of packets; see the module."""
+    name, packet, traffic_class = _prepare_input(data)
     codec = _CODECS[name]
     try:
         record = codec.decode(packet, 0, traffic_class)
@@ -130,23 +130,23 @@ def wire(data: bytes) -> None:
         return
     _check_record(record, packet)
     if getattr(record, "trimmed", None) is None:
-        to = _TO4 if packet[0] >> 4 == 4 else _TO6
-        again = codec.decode(codec.encode(record, to).join(), 0, record.dscp << 2 | record.ecn)
-        assert again == record, f"{record} became {again}"
+        addressing = _TO4 if packet[0] >> 4 == 4 else _TO6
+        decoded_again = codec.decode(codec.encode(record, addressing).join(), 0, record.dscp << 2 | record.ecn)
+        assert decoded_again == record, f"{record} became {decoded_again}"
 
 
 def scapy(data: bytes) -> None:
-    """See the module."""
+    """Compare the codec with the one in Scapy; see the module."""
     from mrc_testbed.hosts.scapy.codec import ScapyCodec
 
     if not _SCAPY:
         _SCAPY.update({name: in_dialect(ScapyCodec(config), config) for name, config in _CONFIGS.items()})
-    name, packet, traffic_class = _prepared(data)
-    codec, other = _CODECS[name], _SCAPY[name]
+    name, packet, traffic_class = _prepare_input(data)
+    codec, scapy_decoder = _CODECS[name], _SCAPY[name]
     records: list[Any] = []
-    for each in (codec, other):
+    for decoder in (codec, scapy_decoder):
         try:
-            records.append(each.decode(packet, 0, traffic_class))
+            records.append(decoder.decode(packet, 0, traffic_class))
         except WireError:
             records.append(None)
     assert records[0] == records[1], f"struct: {records[0]}, scapy: {records[1]}"
@@ -155,25 +155,25 @@ def scapy(data: bytes) -> None:
 _SCAPY: dict[str, Any] = {}
 
 _PLAN = Plan(2, 2, 2, 1)
-_THERE = Encapsulation(_PLAN, _PLAN.hosts[0], _PLAN.hosts[1], 0)
+_ENCAPSULATION = Encapsulation(_PLAN, _PLAN.hosts[0], _PLAN.hosts[1], 0)
 _NIC = _PLAN.nic_address(_PLAN.hosts[1], 0).to_bytes(16, "big")
-"""The outer address when it arrives."""
+"""Outer destination address of the packet on arrival."""
 _DECAPSULATION = Decapsulation(_PLAN, _PLAN.hosts[1], 0, _CODECS["L"])
 
 
 def frame(data: bytes) -> None:
-    """See the module. Bit 7 of byte 0: Ethernet and outer header are right, byte 1 its traffic class."""
+    """Fuzz frames; see the module. Bit 7 of byte 0: Ethernet and outer header are right, byte 1 its traffic class."""
     if data and data[0] & 0x80:
-        _, packet, traffic_class = _prepared(data[:10] + _THERE.addressing.pair + data[42:])
+        _, packet, traffic_class = _prepare_input(data[:10] + _ENCAPSULATION.addressing.pair + data[42:])
         word = (0x60000000 | (traffic_class or 0) << 20).to_bytes(4, "big")
-        data = _THERE.outer(1, word, len(packet))[:-16] + _NIC + packet
+        data = _ENCAPSULATION.outer(1, word, len(packet))[:-16] + _NIC + packet
     with suppress(WireError):
         _, record = _DECAPSULATION.open(data)
         _check_record(record, data)
 
 
 def jsonl(data: bytes) -> None:
-    """See the module."""
+    """Fuzz JSON lines; see the module."""
     buffer = LineBuffer()
     cut = data[0] if data else 0
     for chunk in (data[:cut], data[cut:], b"\n"):
@@ -189,25 +189,25 @@ def jsonl(data: bytes) -> None:
 
 
 class Feed:
-    """Numbers out of the fuzzer's bytes; zeros when they are used up."""
+    """Reader of numbers from the fuzzer's bytes; zeros after the last byte."""
 
     def __init__(self, data: bytes) -> None:
-        self._data, self._at = data, 0
+        self._data, self._offset = data, 0
 
     def __bool__(self) -> bool:
-        return self._at < len(self._data)
+        return self._offset < len(self._data)
 
     def number(self, size: int = 1) -> int:
-        """`size` bytes, big-endian."""
-        found = self._data[self._at : self._at + size]
-        self._at += size
-        return int.from_bytes(found, "big")
+        """Return the number in the next `size` bytes, big-endian."""
+        chunk = self._data[self._offset : self._offset + size]
+        self._offset += size
+        return int.from_bytes(chunk, "big")
 
     def near(self, value: int, bits: int) -> int:
-        """Mostly close to `value`, sometimes anything."""
-        how = self.number()
-        if how < 200:
-            return (value + (how & 0x0F) - 4) & (1 << bits) - 1
+        """Return a number that is mostly close to `value`, sometimes any."""
+        selector = self.number()
+        if selector < 200:
+            return (value + (selector & 0x0F) - 4) & (1 << bits) - 1
         return self.number(4) & (1 << bits) - 1
 
 
@@ -265,26 +265,26 @@ class Victims:
 
 
 def _hostile(feed: Feed, victims: Victims, name: str) -> PacketRecord:
-    """A record with fields around the right ones, or far from them."""
+    """Return a record with fields around the right ones, or far from them."""
     qp, region = victims.qps[name], victims.regions[name]
     flight, responder = qp.requestor.flight, qp.responder
-    # Bits of `kind` and `how` choose type and fields, so that a mutated byte changes few of them.
+    # Bits of `kind` and `flags` choose type and fields, so that a mutated byte changes few of them.
     kind = feed.number()
-    who = qp.qpn if kind < 240 else feed.number(3)
+    dest_qp = qp.qpn if kind < 240 else feed.number(3)
     evs = (0x000, 0x001, 0x100, 0x101)
     ev = evs[kind & 3] if kind & 0x40 else feed.number(4)
-    envelope = (who, ev, kind & 1, feed.number() & 63, ECN_CE if kind & 8 else 2)
+    envelope = (dest_qp, ev, kind & 1, feed.number() & 63, ECN_CE if kind & 8 else 2)
     cack = flight.cack & 0xFFFFFF
-    which = kind % 7
-    if which <= 1:
-        how = feed.number()
-        opcode = list(Opcode)[how % 6]
-        payload = bytes(feed.number() * 4 + (how & 3)) if how & 0x40 else b"\x55" * feed.number()
+    record_type = kind % 7
+    if record_type <= 1:
+        flags = feed.number()
+        opcode = list(Opcode)[flags % 6]
+        payload = bytes(feed.number() * 4 + (flags & 3)) if flags & 0x40 else b"\x55" * feed.number()
         # Around start, end and middle of the region, so that many ranges cross its edges.
-        va = feed.near(region.va + (0, REGION, REGION // 2, -4)[how >> 4 & 3], 64)
-        rkey = region.rkey if how & 0x80 else feed.near(region.rkey, 32)
-        total = len(payload) if how & 8 else feed.near(len(payload), 32)
-        trimmed = (NackReason.TRIMMED, NackReason.TRIMMED_LASTHOP)[how & 1] if feed.number() < 20 else None
+        va = feed.near(region.va + (0, REGION, REGION // 2, -4)[flags >> 4 & 3], 64)
+        rkey = region.rkey if flags & 0x80 else feed.near(region.rkey, 32)
+        total = len(payload) if flags & 8 else feed.near(len(payload), 32)
+        trimmed = (NackReason.TRIMMED, NackReason.TRIMMED_LASTHOP)[flags & 1] if feed.number() < 20 else None
         psn = feed.near(responder.cack + 1, 24)
         return Write(
             *envelope,
@@ -298,13 +298,13 @@ def _hostile(feed: Feed, victims: Victims, name: str) -> PacketRecord:
             len(payload) + 104,
             feed.number(2),
             feed.number(4),
-            feed.number(2) if how & 4 else None,
+            feed.number(2) if flags & 4 else None,
             1,
-            bool(how & 2),
-            bool(how & 16),
+            bool(flags & 2),
+            bool(flags & 16),
             trimmed=trimmed,
         )
-    if which == 2:
+    if record_type == 2:
         return Sack(
             *envelope,
             feed.near(cack, 24),
@@ -322,13 +322,13 @@ def _hostile(feed: Feed, victims: Victims, name: str) -> PacketRecord:
             bool(feed.number() & 1),
             bool(feed.number() & 1),
         )
-    if which == 3:
+    if record_type == 3:
         reason = (1, 2, 6, 7, 10, 11, 0x19, feed.number())[feed.number() & 7]
         return Nack(*envelope, feed.near(cack + 1, 24), reason, evs[feed.number() & 3], feed.number(2))
-    if which == 4:
+    if record_type == 4:
         syndrome = (0x1F, 0x1F, 0x1F, 0x61, 0x62, 0x63, 0x20, feed.number())[feed.number() & 7]
         return TransportAck(*envelope, feed.near(cack, 24), syndrome, feed.number(3))
-    if which == 5:
+    if record_type == 5:
         return ReliabilityProbe(*envelope, feed.number(2), feed.number(2), rtx=bool(feed.number() & 1))
     # Messages between endpoints have the reserved QPN 2.
     envelope = (2, *envelope[1:])
@@ -339,7 +339,7 @@ def _hostile(feed: Feed, victims: Victims, name: str) -> PacketRecord:
 
 
 def endpoints(data: bytes) -> None:
-    """See the module."""
+    """Fuzz two endpoints; see the module."""
     feed = Feed(data)
     victims = Victims()
     for _ in range(64):
@@ -381,14 +381,14 @@ TARGETS: dict[str, Callable[[bytes], None]] = {
 
 
 def corpus(target: str) -> list[bytes]:
-    """Good inputs to start from."""
+    """Return valid inputs to start from."""
     if target == "jsonl":
-        good = b'\x05{"op": "status", "id": 1}\n{"op": "watch"}'
-        return [good, b'\0{"op": "x", "id": null, "a": [1e9, "\\u0000"]}\n']
+        request = b'\x05{"op": "status", "id": 1}\n{"op": "watch"}'
+        return [request, b'\0{"op": "x", "id": null, "a": [1e9, "\\u0000"]}\n']
     if target == "endpoints":
         rng = Random(1)
         return [rng.randbytes(size) for size in (40, 200, 600)]
-    packets = [_CODECS["L"].encode(record, to).join() for to in (_TO6, _TO4) for record in _records()]
+    packets = [_CODECS["L"].encode(record, addressing).join() for addressing in (_TO6, _TO4) for record in _records()]
     return [bytes((flags, 0x12)) + packet for packet in packets for flags in (0x0C, 0x8C, 0x1C)]
 
 
@@ -415,26 +415,26 @@ def _records() -> list[PacketRecord]:
 
 
 def mutations(target: str, seed: int, count: int) -> Iterator[bytes]:
-    """`count` inputs: good ones with bytes changed, inserted, removed, repeated, cut; and noise."""
+    """Yield `count` inputs: valid ones with bytes changed, inserted, removed, repeated, cut; and noise."""
     rng = Random(f"{target} {seed}")
-    good = corpus(target)
+    inputs = corpus(target)
     for _ in range(count):
-        data = bytearray(rng.choice(good) if rng.random() < 0.95 else rng.randbytes(rng.randrange(200)))
+        data = bytearray(rng.choice(inputs) if rng.random() < 0.95 else rng.randbytes(rng.randrange(200)))
         for _ in range(rng.choice((0, 1, 1, 2, 4, 16))):
-            at = rng.randrange(len(data) + 1)
-            how = rng.randrange(6)
-            if how <= 1 and at < len(data):
-                data[at] = rng.choice((0, 1, 0x7F, 0x80, 0xFF, rng.randrange(256)))
-            elif how == 2 and at < len(data):
-                data[at] ^= 1 << rng.randrange(8)
-            elif how == 3:
-                data[at:at] = rng.randbytes(rng.choice((1, 2, 4, 30)))
-            elif how == 4:
-                del data[at : at + rng.choice((1, 2, 4, 30))]
+            offset = rng.randrange(len(data) + 1)
+            operation = rng.randrange(6)
+            if operation <= 1 and offset < len(data):
+                data[offset] = rng.choice((0, 1, 0x7F, 0x80, 0xFF, rng.randrange(256)))
+            elif operation == 2 and offset < len(data):
+                data[offset] ^= 1 << rng.randrange(8)
+            elif operation == 3:
+                data[offset:offset] = rng.randbytes(rng.choice((1, 2, 4, 30)))
+            elif operation == 4:
+                del data[offset : offset + rng.choice((1, 2, 4, 30))]
             elif rng.random() < 0.2:
-                del data[at:]
+                del data[offset:]
             else:
-                data[at:at] = data[at : at + 8]
+                data[offset:offset] = data[offset : offset + 8]
         if rng.random() < 0.5 and len(data) > 1 and target not in ("jsonl", "endpoints"):
             data[0] = rng.randrange(256)
         yield bytes(data)
@@ -447,8 +447,8 @@ def run_mutations(target: str, seed: int, count: int) -> int:
         try:
             test(data)
         except Exception as error:
-            what = f"{type(error).__name__}: {error}"
-            raise AssertionError(f"{target}, seed {seed}, input {number}: {what}\ninput: {data.hex()}") from error
+            message = f"{type(error).__name__}: {error}"
+            raise AssertionError(f"{target}, seed {seed}, input {number}: {message}\ninput: {data.hex()}") from error
     return count
 
 
@@ -472,8 +472,8 @@ def run_atheris(target: str, arguments: list[str]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for number, data in enumerate(corpus(target)):
         (folder / f"good-{number}").write_bytes(data)
-    kept = [f"-artifact_prefix={folder.parent}/{target}-", str(folder)]
-    atheris.Setup([f"mrc-fuzz-{target}", "-max_len=2048", *arguments, *kept], TARGETS[target])
+    folder_options = [f"-artifact_prefix={folder.parent}/{target}-", str(folder)]
+    atheris.Setup([f"mrc-fuzz-{target}", "-max_len=2048", *arguments, *folder_options], TARGETS[target])
     atheris.Fuzz()
 
 
@@ -483,9 +483,9 @@ def _instrument(atheris: Any, module: Any, value: Any) -> None:
         return
     if isinstance(value, type):
         for attribute in vars(value).values():
-            found = getattr(attribute, "__func__", attribute)
-            if type(found) is type(_instrument):
-                found.__code__ = atheris.patch_code(found.__code__, True, True)
+            function = getattr(attribute, "__func__", attribute)
+            if type(function) is type(_instrument):
+                function.__code__ = atheris.patch_code(function.__code__, True, True)
     elif type(value) is type(_instrument):
         value.__code__ = atheris.patch_code(value.__code__, True, True)
 

@@ -43,7 +43,7 @@ from mrc_testbed.simulator.simtest.schedule import HEALED_S, LATE_ONE_IN, SURE, 
 from mrc_testbed.topologies.plan import ev_plane
 
 ORDERS = ("deny", "shrink_mpr", "penalty")
-"""Kinds of Fault that are no faults of the network."""
+"""Kinds of SimFault that are orders of the controller or application, not faults of the network."""
 ENDS_S = 60.0
 """Virtual seconds after the last fault and the last post within which everything has to be over."""
 LASTING_S = 120.0
@@ -77,11 +77,11 @@ class SimResult:
     trace: list[str] = field(default_factory=list)
     """The last packets and events before a violation."""
     simulation: Simulation | None = None
-    """Simulation that ran, when it was to be kept."""
+    """Simulation that ran; None unless asked to keep it."""
 
 
 class Simulation:
-    """A schedule, made ready to run. `chance`: of what is rare, by default the schedule's own."""
+    """Schedule ready to run. `chance`: decides rare behaviour; by default by the schedule's seed and share."""
 
     def __init__(self, schedule: Schedule, chance: Chance | None = None) -> None:
         self.schedule = schedule
@@ -119,21 +119,21 @@ class Simulation:
             self.watch.trip_s = self.trip_s
         self.watch.crowded = schedule.kind == "incast" and not schedule.faults
         self.shares: list[int] = []
-        """Bytes of each sender that had arrived when the first one was done."""
+        """Bytes of each sender that had arrived when the first sender was done."""
         self.shared_s = 0.0
         """Time from the first write until the shares were noted."""
         self.edges = sorted({0.0, *(edge for fault in schedule.faults for edge in _edges(fault))})
-        """Times at which something breaks or is mended."""
-        named = sorted({name for pair in schedule.qps for name in pair})
-        self.sides = {name: self._side(name, self.fabric.host(name).endpoint) for name in named}
+        """Times at which a fault begins or ends."""
+        host_names = sorted({name for pair in schedule.qps for name in pair})
+        self.sides = {name: self._side(name, self.fabric.host(name).endpoint) for name in host_names}
         self.lanes: dict[tuple[int, int], Lane] = {}
         """Lane of each connection's newest life, by (connection, side)."""
         self.old_lanes: list[Lane] = []
-        """Lanes of former lives; those that were kept still have to end."""
+        """Lanes of former lives; the writes of kept ones still have to end."""
         self.due: dict[Lane, int] = {}
-        """Writes that the schedule wants posted by now."""
+        """Number of writes per lane that the schedule wants posted by now."""
         for number in range(len(schedule.qps)):
-            self._connect(number, 0.0, self._until(number))
+            self._connect(number, 0.0, self._renewal_s(number))
         for fault in schedule.faults:
             if fault.kind == "restart":
                 self.fabric.schedule(fault.at, partial(self._die, fault))
@@ -147,7 +147,7 @@ class Simulation:
                 if fault.until is not None:
                     self.fabric.schedule(fault.until, partial(self._order, fault, False))
             else:
-                self._inject(fault, injected(fault, network["delay_s"]))
+                self._inject(fault, injected_fault(fault, network["delay_s"]))
         if not schedule.lasting:
             self.fabric.schedule(HEALED_S, HealFault())
         for name in self.sides:
@@ -155,23 +155,23 @@ class Simulation:
         if schedule.kind == "long":
             self.fabric.sample(CENSUS_S, lambda _: self.watch.check_memory(), schedule.watched_s or 0.0)
 
-    def _inject(self, fault: SimFault, what: InjectedFault) -> None:
-        held = Held()
-        self.fabric.schedule(fault.at, partial(what.begin, self._faults, held, 0))
-        if what.lasts:
-            until = fault.until if fault.until is not None else fault.at + FOREVER_S
-            self.fabric.schedule(until, partial(what.end, self._faults, held))
+    def _inject(self, fault: SimFault, effect: InjectedFault) -> None:
+        holds = Held()
+        self.fabric.schedule(fault.at, partial(effect.begin, self._faults, holds, 0))
+        if effect.lasts:
+            end_s = fault.until if fault.until is not None else fault.at + FOREVER_S
+            self.fabric.schedule(end_s, partial(effect.end, self._faults, holds))
 
     def _side(self, name: str, endpoint: Endpoint, ports: int | None = None) -> QpSide:
         side = self.watch.side(name, endpoint, ports)
         host = self.fabric.host(name)
         host.engine = side.engine
-        side.stalled = lambda: host.stalled
+        side.is_stalled = lambda: host.stalled
         chance = self._chance
         if chance is not None:
             rare = RareEngine(side.engine, endpoint, chance)
             host.engine = rare
-            side.stalled = lambda: host.stalled or rare.is_late
+            side.is_stalled = lambda: host.stalled or rare.is_late
         return side
 
     def _stalled_planes(self) -> frozenset[int]:
@@ -186,31 +186,31 @@ class Simulation:
             return frozenset(range(self.plan.planes))
         return frozenset(planes[name] for name in stalls if name in planes)
 
-    def _until(self, number: int) -> float:
+    def _renewal_s(self, number: int) -> float:
         """Return the time when a connection is made anew; posts from then on belong to its next life."""
         times = [f.until for f in self.schedule.faults if f.kind == "restart" and f.where in self.schedule.qps[number]]
         return min((time for time in times if time is not None), default=FOREVER_S)
 
-    def _connect(self, number: int, since: float, until: float, again: SimFault | None = None) -> None:
-        """Make QPs and lanes of a connection, for posts from `since` on and before `until`.
+    def _connect(self, number: int, start_s: float, end_s: float, restart: SimFault | None = None) -> None:
+        """Make QPs and lanes of a connection, for posts from `start_s` on and before `end_s`.
 
-        `again`: the fault after which the connection is made anew, which may ask for the numbers it had before.
+        `restart`: the fault after which the connection is made anew; it may ask for the former QPN and PSN.
         """
         schedule, rng, now = self.schedule, self._rng, self.fabric.now
         pair = [self.sides[name] for name in schedule.qps[number]]
-        qps = [self._make_qp(number, side, again) for side in (0, 1)]
+        qps = [self._make_qp(number, side, restart) for side in (0, 1)]
         lanes = []
         for side in (0, 1):
-            mine = [p for p in schedule.posts if (p.qp, p.side) == (number, side) and since <= p.at < until]
-            times = sorted((p.at + n * p.every, place, p) for place, p in enumerate(mine) for n in range(p.times))
+            side_posts = [p for p in schedule.posts if (p.qp, p.side) == (number, side) and start_s <= p.at < end_s]
+            times = sorted((p.at + n * p.every, index, p) for index, p in enumerate(side_posts) for n in range(p.times))
             posts = [post for _, _, post in times]
             lane = Lane(pair[side], pair[1 - side], [_bytes(rng, p.size) for p in posts], [p.imm for p in posts])
             lanes.append(lane)
             self.lanes[number, side] = lane
             self.due[lane] = 0
             host = self.fabric.host(pair[side].name)
-            for at, _, _ in times:
-                host.schedule(at, _Poster(self, lane))
+            for time, _, _ in times:
+                host.schedule(time, _Poster(self, lane))
         attributes = [qps[s].attributes(lanes[1 - s].region) for s in (0, 1)]
         for side in (0, 1):
             hosts = [self.plan.host(pair[s].name) for s in (side, 1 - side)]
@@ -221,7 +221,7 @@ class Simulation:
         pmtu = min(attributes[0].pmtu_bytes, attributes[1].pmtu_bytes)
         for side, lane in enumerate(lanes):
             lane.connect(qps[side], qps[1 - side], pmtu)
-            lane.progress_at = lane.heard_at = lane.busy_at = now
+            lane.progress_at = lane.answer_at = lane.busy_at = now
             self.watch.lane(lane)
             for imm in lane.imms:
                 if imm is not None:
@@ -230,24 +230,24 @@ class Simulation:
             if bound is not None:
                 self.fabric.push(now + bound, partial(self._check_silence, bound), lane)
 
-    def _make_qp(self, number: int, side: int, again: SimFault | None) -> EngineQueuePair:
+    def _make_qp(self, number: int, side: int, restart: SimFault | None) -> EngineQueuePair:
         name = self.schedule.qps[number][side]
         endpoint = self.sides[name].endpoint
-        old = self.lanes[number, side].sender_qp if again is not None else None
-        if old is None or again is None or name != again.where:
+        former_qp = self.lanes[number, side].sender_qp if restart is not None else None
+        if former_qp is None or restart is None or name != restart.where:
             qp = endpoint.create_qp()
-            if again is None and self.schedule.psn is not None:
+            if restart is None and self.schedule.psn is not None:
                 qp.first_psn = self.schedule.psn
             return qp
-        qp = endpoint.create_qp(old.qpn if "qpn" in again.pattern.split() else None)
-        if "psn" in again.pattern.split():
-            qp.first_psn = old.first_psn
+        qp = endpoint.create_qp(former_qp.qpn if "qpn" in restart.pattern.split() else None)
+        if "psn" in restart.pattern.split():
+            qp.first_psn = former_qp.first_psn
         return qp
 
     # ---- processes and QPs that come and go -------------------------------------------------------------
 
     def _die(self, fault: SimFault) -> None:
-        """End the process of a host, with all that it wanted to send."""
+        """End the process of a host; its unsent data is lost."""
         self.fabric.host(fault.where).vanish()
         for lane in self.lanes.values():
             if lane.sender.name == fault.where:
@@ -261,20 +261,20 @@ class Simulation:
             side.reborn.add(fault.where)
 
     def _reconnect(self, fault: SimFault) -> None:
-        """Make the connections of a host anew, as if both ends had been told out of band."""
+        """Make the connections of a host anew, as if both ends had agreed out of band."""
         for number, names in enumerate(self.schedule.qps):
             if fault.where not in names:
                 continue
-            there = names.index(fault.where)
-            back = self.lanes[number, 1 - there]
+            side = names.index(fault.where)
+            reverse_lane = self.lanes[number, 1 - side]
             if "keep" not in fault.pattern.split():
-                back.closed = True
-                back.sender.endpoint.destroy_qp(back.sender_qp.qpn)
-            self.old_lanes.append(back)
+                reverse_lane.closed = True
+                reverse_lane.sender.endpoint.destroy_qp(reverse_lane.sender_qp.qpn)
+            self.old_lanes.append(reverse_lane)
             self._connect(number, fault.until or 0.0, FOREVER_S, fault)
 
     def _destroy(self, fault: SimFault) -> None:
-        """Destroy one QP of a host; its peer hears nothing of it."""
+        """Destroy one QP of a host; its peer is not informed."""
         for side in (0, 1):
             lane = self.lanes[int(fault.value), side]
             if lane.receiver.name == fault.where:
@@ -312,18 +312,18 @@ class Simulation:
                 elif qp.config.qp.dynamic_mpr and lane.sender_qp.config.qp.dynamic_mpr:
                     qp.set_mpr(128 if begin else lane.mpr)
 
-    def over(self, lane: Lane) -> bool:
-        """Whether this direction is done."""
+    def is_over(self, lane: Lane) -> bool:
+        """Whether all writes of a lane are over."""
         if lane.closed or self._mute(lane.sender.name):
             return True
         if lane.doomed and lane.sender_qp.config.loss.retry_limit is None:
             return True
         if lane.sender_qp.state is EngineQpState.ERROR:
-            return lane.ended == len(lane.posted)
-        return lane.ended == len(lane.pieces)
+            return lane.ended_count == len(lane.posted)
+        return lane.ended_count == len(lane.pieces)
 
     def finished(self) -> bool:
-        return all(self.over(lane) for lane in (*self.lanes.values(), *self.old_lanes)) and not self._reborn_later()
+        return all(self.is_over(lane) for lane in (*self.lanes.values(), *self.old_lanes)) and not self._reborn_later()
 
     def _reborn_later(self) -> bool:
         """Whether a connection will be made anew, with work of its own."""
@@ -332,8 +332,8 @@ class Simulation:
 
     def _mute(self, host: str) -> bool:
         """Whether a host's process is gone, or has no CPU for ever."""
-        found = self.fabric.host(host)
-        return not found.alive or found.stalled_for_ever
+        virtual_host = self.fabric.host(host)
+        return not virtual_host.alive or virtual_host.stalled_for_ever
 
     def _bound(self, lane: Lane, number: int) -> float | None:
         """Return the longest silence of a direction, seconds; None: no bound.
@@ -352,17 +352,19 @@ class Simulation:
 
     def _check_silence(self, bound: float, lane: Lane, now: float) -> None:
         """Check *ends*: raise Violation when a QP with work was silent too long, else check again later."""
-        self.fabric.queue.halt()  # a host that died tells nobody
-        if self.over(lane):
+        self.fabric.queue.halt()  # a dead host delivers no event
+        if self.is_over(lane):
             return
-        since = max(lane.progress_at, lane.busy_at, lane.excused_at, self.edges[bisect_right(self.edges, now) - 1])
-        if lane.ended == len(lane.posted) or self._may_wait(lane):
-            lane.excused_at = since = now
-        elif now - since > bound:
-            which = "ends" if bound == silence_bound_s(lane.sender_qp.config, self.trip_s) else "neighbours"
-            what = f"silent since {since:.6f} s, at most {bound:.6f} s are due"
-            raise Violation(which, f"{lane.name}: {what}: {self._state(lane)}", now)
-        self.fabric.push(since + bound + 1e-6, partial(self._check_silence, bound), lane)
+        silent_from = max(
+            lane.progress_at, lane.busy_at, lane.excused_at, self.edges[bisect_right(self.edges, now) - 1]
+        )
+        if lane.ended_count == len(lane.posted) or self._may_wait(lane):
+            lane.excused_at = silent_from = now
+        elif now - silent_from > bound:
+            invariant = "ends" if bound == silence_bound_s(lane.sender_qp.config, self.trip_s) else "neighbours"
+            detail = f"silent since {silent_from:.6f} s, at most {bound:.6f} s are due"
+            raise Violation(invariant, f"{lane.name}: {detail}: {self._state(lane)}", now)
+        self.fabric.push(silent_from + bound + 1e-6, partial(self._check_silence, bound), lane)
 
     def _may_wait(self, lane: Lane) -> bool:
         """Return whether the QP has a good reason to wait.
@@ -382,12 +384,12 @@ class Simulation:
 
     @staticmethod
     def _state(lane: Lane) -> str:
-        """State of a stuck direction in a line."""
+        """Return the state of a stuck lane in one line."""
         qp = lane.sender_qp
         states = Counter(ev.state.name for ev in qp.paths.profile)
         flight = qp.requestor.flight
         return (
-            f"{len(lane.posted) - lane.ended} writes left, {flight.bytes} bytes in flight, EVs {dict(states)}, "
+            f"{len(lane.posted) - lane.ended_count} writes left, {flight.bytes} bytes in flight, EVs {dict(states)}, "
             f"next_deadline {qp.next_deadline()}"
         )
 
@@ -403,8 +405,8 @@ class Simulation:
         except Violation:
             raise
         except Exception as error:
-            which = "ends" if type(error).__name__ == "StuckError" else "crash"
-            raise Violation(which, f"{type(error).__name__}: {error}", self.fabric.now) from error
+            invariant = "ends" if type(error).__name__ == "StuckError" else "crash"
+            raise Violation(invariant, f"{type(error).__name__}: {error}", self.fabric.now) from error
         self.watch.at_the_end()
 
     def _run_faults(self) -> None:
@@ -412,20 +414,20 @@ class Simulation:
         last = max([HEALED_S, *(post.at for post in self.schedule.posts)])
         lasting = self.schedule.lasting
         limit = self.schedule.watched_s or (LASTING_S if lasting else ENDS_S)
-        done = fabric.run_until(self.finished, limit_s=last + limit)
-        if not done and not self.finished() and not (lasting and len(fabric.queue)):
-            left = ", ".join(
-                f"{lane.name}: {len(lane.pieces) - lane.ended} of {len(lane.pieces)}"
+        is_finished = fabric.run_until(self.finished, limit_s=last + limit)
+        if not is_finished and not self.finished() and not (lasting and len(fabric.queue)):
+            open_writes = ", ".join(
+                f"{lane.name}: {len(lane.pieces) - lane.ended_count} of {len(lane.pieces)}"
                 for lane in self.lanes.values()
-                if not self.over(lane)
+                if not self.is_over(lane)
             )
-            raise Violation("ends", f"writes not over {ENDS_S} s after the last fault: {left}", fabric.now)
+            raise Violation("ends", f"writes not over {ENDS_S} s after the last fault: {open_writes}", fabric.now)
         fabric.run_for(AFTERMATH_S)
         if any(fault.kind == "restart" for fault in self.schedule.faults):
             self._check_ports(max(last, self.edges[-1]))
 
     def _run_incast(self) -> None:
-        """*congestion*: raises Violation unless all is written in time, and long flows had even shares."""
+        """Check *congestion*: raise Violation unless all is written in time and long flows had even shares."""
         schedule, fabric = self.schedule, self.fabric
         config = Config.from_json(schedule.config)
         sizes = Counter[int]()
@@ -435,24 +437,24 @@ class Simulation:
         bound = incast_bound_s(config, sizes.total(), max(sizes.values()), rate, config.congestion.base_rtt_s)
         last = max(post.at for post in schedule.posts)
         if not fabric.run_until(self.finished, limit_s=last + bound) and not self.finished():
-            left = sum(not self.over(lane) for lane in self.lanes.values())
-            what = f"{left} of {len(schedule.qps)} senders are not done {bound:.6f} s after the last write"
-            raise Violation("congestion", what, fabric.now)
-        even = jain(self.shares)
+            open_senders = sum(not self.is_over(lane) for lane in self.lanes.values())
+            detail = f"{open_senders} of {len(schedule.qps)} senders are not done {bound:.6f} s after the last write"
+            raise Violation("congestion", detail, fabric.now)
+        fairness = jain(self.shares)
         congestion = config.congestion
         is_long = 0.0 < LONG_TRIPS * congestion.base_rtt_s <= self.shared_s
-        if congestion.fabric_trims and congestion.cc_algorithm != "fixed" and is_long and even < LEAST_EVEN:
-            raise Violation("congestion", f"Jain's index of {self.shares} bytes is {even:.3f}", fabric.now)
+        if congestion.fabric_trims and congestion.cc_algorithm != "fixed" and is_long and fairness < LEAST_EVEN:
+            raise Violation("congestion", f"Jain's index of {self.shares} bytes is {fairness:.3f}", fabric.now)
         fabric.run_for(AFTERMATH_S)
 
-    def done(self, lane: Lane) -> None:
+    def on_completion(self, lane: Lane) -> None:
         """Note the senders' shares when the first of them is done."""
-        if self.watch.crowded and not self.shares and lane.pieces and lane.ended == len(lane.pieces):
-            self.shares = [other.rcvd for (_, side), other in self.lanes.items() if side == 0]
+        if self.watch.crowded and not self.shares and lane.pieces and lane.ended_count == len(lane.pieces):
+            self.shares = [sender_lane.rcvd for (_, side), sender_lane in self.lanes.items() if side == 0]
             self.shared_s = self.fabric.now - min(post.at for post in self.schedule.posts)
 
     def _check_ports(self, last: float) -> None:
-        """*ports*: raises Violation unless, with all leases over, each end knows the other's ports."""
+        """Check *ports*: raise Violation unless, with all leases over, each end knows the other's ports."""
         fabric = self.fabric
         refresh = max(side.endpoint.config.ports.status_refresh_s for side in self.sides.values())
         fabric.run_until(max(fabric.now, last) + (LEASE_REFRESHES + 1) * refresh + 2 * self.trip_s + 0.5)
@@ -460,11 +462,11 @@ class Simulation:
             ends = (lane.sender_qp, lane.receiver_qp)
             if lane.closed or any(qp.state is not EngineQpState.RTS for qp in ends):
                 continue
-            true = sum(port.is_up << plane for plane, port in enumerate(fabric.host(lane.receiver.name).ports))
-            known = lane.sender.endpoint._peers.get(lane.receiver.name).ports & (1 << self.plan.planes) - 1
-            if known != true:
-                what = f"{lane.sender.name} takes {known:#b} for the ports of {lane.receiver.name} that are up"
-                raise Violation("ports", f"{what}, they are {true:#b}", fabric.now)
+            port_mask = sum(port.is_up << plane for plane, port in enumerate(fabric.host(lane.receiver.name).ports))
+            known_mask = lane.sender.endpoint._peers.get(lane.receiver.name).ports & (1 << self.plan.planes) - 1
+            if known_mask != port_mask:
+                detail = f"{lane.sender.name} takes {known_mask:#b} for the ports of {lane.receiver.name} that are up"
+                raise Violation("ports", f"{detail}, they are {port_mask:#b}", fabric.now)
 
     def stats(self) -> dict[str, int]:
         watch, totals = self.watch, self.fabric.totals()
@@ -472,19 +474,19 @@ class Simulation:
         return {
             "schedules": 1,
             "writes": sum(len(lane.posted) for lane in lanes),
-            "completed": sum(lane.ended for lane in lanes if lane.failed is None),
+            "completed": sum(lane.ended_count for lane in lanes if lane.failed is None),
             "packets": watch.sent,
             "sent again": watch.resent,
             "lost or dropped": sum(n for key, n in totals.items() if key not in ("forwarded", "marked", "trimmed")),
             "trimmed": totals["trimmed"],
             "marked": totals["marked"],
             "QPs failed": sum(lane.sender_qp.state is EngineQpState.ERROR for lane in lanes),
-            "calm": int(watch.calm),
+            "calm": int(watch.is_calm),
             "events": self.fabric.events_done,
         }
 
     def close(self) -> None:
-        """Cut what refers to each other in circles, see VirtualFabric.close."""
+        """Break reference cycles, see VirtualFabric.close."""
         self.fabric.close()
         self.watch.sides.clear()
         self.watch.lanes.clear()
@@ -510,11 +512,11 @@ class _Listener:
             for lane in self.simulation.lanes.values():
                 if lane.sender.name == self.host:
                     self.simulation.post(lane)
-                    self.simulation.done(lane)
+                    self.simulation.on_completion(lane)
 
 
 def simulate(schedule: Schedule, *, keep: bool = False, chance: Chance | None = None) -> SimResult:
-    """Run a schedule; what went wrong, if anything, is in the result. `keep`: so is the simulation."""
+    """Run a schedule; the result holds the violation, if any, and with `keep` the simulation."""
     result = SimResult(schedule.seed)
     try:
         simulation = Simulation(schedule, chance)
@@ -535,7 +537,7 @@ def simulate(schedule: Schedule, *, keep: bool = False, chance: Chance | None = 
 
 
 def _bytes(rng: Random, size: int) -> bytes:
-    """Content of a write: from a place of its own, so that no two are alike."""
+    """Return the content of a write, from a random offset so that writes differ."""
     if 2 * size > len(_BYTES):
         return rng.randbytes(size)
     start = int(rng.random() * (len(_BYTES) - size))
@@ -543,11 +545,11 @@ def _bytes(rng: Random, size: int) -> bytes:
 
 
 def _line(entry: Sequence[Any]) -> str:
-    at, host, what, record = entry
+    time, host, kind, record = entry
     text = repr(record)
     if len(text) > 240:
         text = text[:240] + "..."
-    return f"{at:12.6f}  {host:<4} {what:<5} {text}"
+    return f"{time:12.6f}  {host:<4} {kind:<5} {text}"
 
 
 # ---- meaning of the records -----------------------------------------------------------------------------
@@ -605,7 +607,7 @@ def _stops_between_ports(schedule: Schedule) -> bool:
 
 
 def longest_trip_s(schedule: Schedule) -> float:
-    """The longest round trip of a schedule's network: everything that is posted queues up in front of it."""
+    """Return the longest round trip of a schedule's network: behind a queue of all posted bytes."""
     network = schedule.network
     wire_bytes = sum(post.size + WIRE_EXTRA * (2 + post.size // 256) for post in schedule.posts)
     extra = sum(2 * fault.value for fault in schedule.faults if fault.kind in ("delay", "reorder"))
@@ -615,15 +617,15 @@ def longest_trip_s(schedule: Schedule) -> float:
 
 
 def _edges(fault: SimFault) -> list[float]:
-    """Times at which a fault begins, ends, and has had its last effect: late frames, ports read with gaps."""
+    """Return the times of a fault's begin, end and last effect (late frames, ports read with gaps)."""
     if fault.until is None:
         return [fault.at]
     longer = {"flap": 2 * fault.value, "late": fault.value, "stall": 32 * fault.value}
     return [fault.at, fault.until, fault.until + longer.get(fault.kind, 0.0)]
 
 
-def injected(fault: SimFault, delay_s: float) -> InjectedFault:
-    """The kind of fault that a record means on links of `delay_s`."""
+def injected_fault(fault: SimFault, delay_s: float) -> InjectedFault:
+    """Return the fault object of a record, on links of `delay_s`."""
     return MEANINGS[fault.kind](fault, delay_s)
 
 
@@ -638,21 +640,21 @@ def _lost(fault: SimFault, share: float) -> InjectedFault:
     return LossFault((fault.way,), share, direction="one_way", only=only)
 
 
-def _late(fault: SimFault, _: float) -> InjectedFault:
+def _late_fault(fault: SimFault, _: float) -> InjectedFault:
     return LateFault(
         (fault.way,), 1 / LATE_ONE_IN, direction="one_way", seconds=fault.value, twin=fault.pattern == "twin"
     )
 
 
 def _stall(fault: SimFault, _: float) -> InjectedFault:
-    until = fault.until if fault.until is not None else fault.at + FOREVER_S
+    end_s = fault.until if fault.until is not None else fault.at + FOREVER_S
     order = tuple(map(int, fault.pattern.split())) if fault.pattern else None
-    return StallFault((fault.where,), until - fault.at, order, fault.value)
+    return StallFault((fault.where,), end_s - fault.at, order, fault.value)
 
 
 def _flap(fault: SimFault, _: float) -> InjectedFault:
-    until = fault.until if fault.until is not None else fault.at + FOREVER_S
-    times = max(1, min(20, int((until - fault.at) / (2 * fault.value))))
+    end_s = fault.until if fault.until is not None else fault.at + FOREVER_S
+    times = max(1, min(20, int((end_s - fault.at) / (2 * fault.value))))
     return FlapFault((fault.ends,), fault.value, fault.value, times)
 
 
@@ -666,7 +668,7 @@ MEANINGS: dict[str, Callable[[SimFault, float], InjectedFault]] = {
     "corrupt": lambda fault, _: CorruptFault((fault.way,), fault.value, direction="one_way"),
     "duplicate": lambda fault, _: DuplicateFault((fault.way,), fault.value, direction="one_way"),
     "pattern": _pattern,
-    "late": _late,
+    "late": _late_fault,
     "delay": lambda fault, delay_s: LineFault((fault.ends,), delay=delay_s + fault.value),
     "reorder": lambda fault, _: LineFault((fault.ends,), jitter=fault.value, in_order=False),
     "flap": _flap,

@@ -55,8 +55,8 @@ KINDS = {
     "incast": 2,
 }  # fmt: skip
 """Topics of schedules, with the weight of each in the draw."""
-BUGGIFIED = ("faults", "storm", "cut off", "window", "for ever", "restart", "data or control")
-"""Kinds whose packets may be lost or late: what a host does rarely (buggify) cannot be told from that."""
+BUGGIFY_KINDS = ("faults", "storm", "cut off", "window", "for ever", "restart", "data or control")
+"""Kinds whose packets may be lost or late: rare behaviour of hosts (buggify) looks the same."""
 SELECTIVE = ("one_way", "loss")
 """Kinds of faults that may hit data or control packets alone (SORTS)."""
 SORTS = ("data", "control")
@@ -78,7 +78,7 @@ STALL_S = 1.0
 
 
 class ScheduleError(ValueError):
-    """Bad schedule file; the message says what is wrong."""
+    """Bad schedule file; the message names the error."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ class Post:
 
 @dataclass(frozen=True)
 class SimFault:
-    """Something breaks at `at` and is mended at `until` (None: never).
+    """Fault that begins at `at` and ends at `until` (None: never).
 
     The last three kinds are no faults but orders of the controller or the application of a host, withdrawn at `until`:
     an EV of each connection is denied, the window shrinks (dynamic MPR), the sender is asked to slow down.
@@ -126,13 +126,13 @@ class SimFault:
 
     @property
     def ends(self) -> tuple[str, str]:
-        """The nodes of its link."""
+        """Nodes of the faulty link."""
         a, b = self.where.split(" ")
         return a, b
 
     @property
     def way(self) -> tuple[str, str]:
-        """The direction of its link, from and to."""
+        """Direction of the faulty link, from and to."""
         a, b = self.ends
         return (b, a) if self.reverse else (a, b)
 
@@ -168,17 +168,17 @@ class Schedule:
         return any(fault.until is None for fault in self.faults if fault.kind not in ("restart", "destroy"))
 
     def plan_of(self) -> Plan:
-        """Plan of its fabric. Raises PlanError."""
+        """Return the plan of the fabric. Raises PlanError."""
         return plan_of_shape(self.plan)
 
     def configs(self) -> dict[str, Config]:
-        """The configuration of every host. Raises ConfigError."""
-        common = Config.from_json(self.config)
-        found = {host.name: common for host in self.plan_of().hosts}
+        """Return the configuration of every host. Raises ConfigError."""
+        base = Config.from_json(self.config)
+        configs = {host.name: base for host in self.plan_of().hosts}
         for host, keys in self.config_of.items():
-            if host in found:
-                found[host] = Config.from_json({**self.config, **keys})
-        return found
+            if host in configs:
+                configs[host] = Config.from_json({**self.config, **keys})
+        return configs
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -188,29 +188,29 @@ class Schedule:
 
     @classmethod
     def from_json(cls, data: Any) -> Schedule:
-        """Inverse of to_json. Raises ScheduleError."""
-        known = {f.name for f in fields(cls)}
-        if not isinstance(data, dict) or not set(data) <= known:
-            raise ScheduleError(f"a schedule has the keys {', '.join(sorted(known))}")
+        """Return the schedule of a to_json() record. Raises ScheduleError."""
+        keys = {f.name for f in fields(cls)}
+        if not isinstance(data, dict) or not set(data) <= keys:
+            raise ScheduleError(f"unknown key, or no mapping: a schedule. Known keys: {', '.join(sorted(keys))}")
         try:
             posts = [Post(**post) for post in data.get("posts", ())]
             faults = [SimFault(**fault) for fault in data.get("faults", ())]
-            found = cls(**{**data, "posts": posts, "faults": faults})
-            hosts = set(found.configs())
-            named = {name for pair in found.qps for name in pair} | set(found.config_of)
-            if not named <= hosts:
-                raise ScheduleError(f"no host {', '.join(sorted(named - hosts))} in this plan")
-            if bad := [f.kind for f in found.faults if f.kind not in FAULTS]:
-                raise ScheduleError(f"no fault {bad[0]!r} (has: {', '.join(FAULTS)})")
-            if lost := [f for f in found.faults if f.kind == "destroy" and not 0 <= f.value < len(found.qps)]:
+            schedule = cls(**{**data, "posts": posts, "faults": faults})
+            hosts = set(schedule.configs())
+            host_names = {name for pair in schedule.qps for name in pair} | set(schedule.config_of)
+            if not host_names <= hosts:
+                raise ScheduleError(f"no host {', '.join(sorted(host_names - hosts))} in this plan")
+            if unknown_kinds := [f.kind for f in schedule.faults if f.kind not in FAULTS]:
+                raise ScheduleError(f"no fault {unknown_kinds[0]!r} (known: {', '.join(FAULTS)})")
+            if lost := [f for f in schedule.faults if f.kind == "destroy" and not 0 <= f.value < len(schedule.qps)]:
                 raise ScheduleError(f"{lost[0]} names a connection that does not exist")
-            if odd := [f.pattern for f in found.faults if f.kind in SELECTIVE and f.pattern not in ("", *SORTS)]:
-                raise ScheduleError(f"{odd[0]!r} is no sort of packets that is lost alone (has: {', '.join(SORTS)})")
-            if any(not 0 <= p.qp < len(found.qps) or p.side not in (0, 1) for p in found.posts):
+            if odd := [f.pattern for f in schedule.faults if f.kind in SELECTIVE and f.pattern not in ("", *SORTS)]:
+                raise ScheduleError(f"{odd[0]!r} is no sort of packets that is lost alone (known: {', '.join(SORTS)})")
+            if any(not 0 <= p.qp < len(schedule.qps) or p.side not in (0, 1) for p in schedule.posts):
                 raise ScheduleError("a write names a connection that does not exist")
         except (TypeError, PlanError, ConfigError) as error:
             raise ScheduleError(str(error)) from None
-        return found
+        return schedule
 
 
 def plan_of_shape(shape: dict[str, int]) -> Plan:
@@ -232,7 +232,7 @@ def _plan_of_items(items: tuple[tuple[str, int], ...]) -> Plan:
 
 
 def draw(seed: int) -> Schedule:
-    """The schedule of a seed."""
+    """Draw the schedule of a seed."""
     rng = Random(f"mrc-simtest {seed}")
     if rng.random() < 1 / LONG_ONE_IN:
         return draw_long(seed, rng)
@@ -244,20 +244,20 @@ def draw(seed: int) -> Schedule:
     }
     if plan["racks"] == plan["hosts_per_rack"] == 1:
         plan["racks"] = 2
-    whole = plan_of_shape(plan)
-    names = [host.name for host in whole.hosts]
+    fabric_plan = plan_of_shape(plan)
+    names = [host.name for host in fabric_plan.hosts]
     (kind,) = rng.choices(list(KINDS), list(KINDS.values()))
     config = draw_config(rng)
     config_of = {}
     if rng.random() < 0.3:
-        mine = draw_config(rng)
-        config_of[rng.choice(names)] = {k: mine[k] for k in mine if k in _ONE_SIDED}
+        own_config = draw_config(rng)
+        config_of[rng.choice(names)] = {k: own_config[k] for k in own_config if k in _ONE_SIDED}
     qps = [rng.sample(names, 2) for _ in range(rng.choice((1, 1, 1, 2, 2, 3)))]
     if len(qps) > 1 and rng.random() < 0.3:
         qps[-1] = list(qps[0])
     if 0 in (keys.get("ev_min_active") for keys in (config, *config_of.values())):
         config["probe_timeout_s"] = 0.1  # with no EV left, only answered probes get a QP going again
-    busy = sorted({name for pair in qps for name in pair})
+    qp_hosts = sorted({name for pair in qps for name in pair})
     network = draw_network(rng, kind)
     if network["mode"] == "switch-spray":
         config["ev_fifo"] = False  # one EV takes every path
@@ -265,8 +265,10 @@ def draw(seed: int) -> Schedule:
         # Headers have priority. From packets of 256 bytes a fixed window makes enough of them to starve all data.
         config["pmtu_bytes"] = 1024
     posts = draw_posts(rng, len(qps), config.get("pmtu_bytes", 256), kind)
-    faults = [] if kind == "calm" else [draw_fault(rng, whole, busy) for _ in range(rng.choice((1, 1, 2, 3, 5)))]
-    made = Schedule(
+    faults = (
+        [] if kind == "calm" else [draw_fault(rng, fabric_plan, qp_hosts) for _ in range(rng.choice((1, 1, 2, 3, 5)))]
+    )
+    schedule = Schedule(
         seed=seed,
         plan=plan,
         network=network,
@@ -277,14 +279,14 @@ def draw(seed: int) -> Schedule:
         faults=faults,
         kind=kind,
     )
-    if kind in _SHAPED:
-        made = _SHAPED[kind](rng, made, whole, busy)
-    made = replace(made, psn=rng.choice((None, None, 0, 0xFFFFF0, 0x7FFFF8)))
-    if kind in _SHAPED_AGAIN:
-        made = _SHAPED_AGAIN[kind](rng, made)
-    if kind in BUGGIFIED and rng.random() < 0.3:
-        made = replace(made, buggify=rng.choice((0.02, 0.1, 0.3)))
-    return made
+    if kind in _SHAPERS:
+        schedule = _SHAPERS[kind](rng, schedule, fabric_plan, qp_hosts)
+    schedule = replace(schedule, psn=rng.choice((None, None, 0, 0xFFFFF0, 0x7FFFF8)))
+    if kind in _LAST_SHAPERS:
+        schedule = _LAST_SHAPERS[kind](rng, schedule)
+    if kind in BUGGIFY_KINDS and rng.random() < 0.3:
+        schedule = replace(schedule, buggify=rng.choice((0.02, 0.1, 0.3)))
+    return schedule
 
 
 # ---- kinds --------------------------------------------------------------------------------------------------
@@ -294,75 +296,75 @@ def _without(config: dict[str, Any], *keys: str) -> dict[str, Any]:
     return {key: value for key, value in config.items() if key not in keys}
 
 
-def _for_ever(rng: Random, made: Schedule, plan: Plan, busy: list[str]) -> Schedule:
-    faults = draw_lasting(rng, plan, busy)
-    config_of = {host: _without(keys, *_BUDGET) for host, keys in made.config_of.items()}
-    return replace(made, faults=faults, config=made.config | draw_budget(rng), config_of=config_of)
+def _for_ever(rng: Random, schedule: Schedule, plan: Plan, hosts: list[str]) -> Schedule:
+    faults = draw_lasting(rng, plan, hosts)
+    config_of = {host: _without(keys, *_BUDGET) for host, keys in schedule.config_of.items()}
+    return replace(schedule, faults=faults, config=schedule.config | draw_budget(rng), config_of=config_of)
 
 
-def _data_or_control(rng: Random, made: Schedule, plan: Plan, busy: list[str]) -> Schedule:
-    made = _for_ever(rng, made, plan, busy)
-    faults = draw_selective(rng, plan, busy, rng.choice((None, None, HEALED_S)))
+def _data_or_control(rng: Random, schedule: Schedule, plan: Plan, hosts: list[str]) -> Schedule:
+    schedule = _for_ever(rng, schedule, plan, hosts)
+    faults = draw_selective(rng, plan, hosts, rng.choice((None, None, HEALED_S)))
     if rng.random() < 0.2:  # and something else on top
-        faults.append(draw_fault(rng, plan, busy))
+        faults.append(draw_fault(rng, plan, hosts))
     guesses = {
         "clear_bits": rng.choice(("unknown", "lost")),
         "loss_rule": rng.choice(_KEYS["loss_rule"]),
         "cc_algorithm": rng.choice(("fixed", "uet-1.0-nscc")),
     }
-    config_of = {host: _without(keys, *guesses) for host, keys in made.config_of.items()}
-    return replace(made, faults=faults, config=made.config | guesses, config_of=config_of)
+    config_of = {host: _without(keys, *guesses) for host, keys in schedule.config_of.items()}
+    return replace(schedule, faults=faults, config=schedule.config | guesses, config_of=config_of)
 
 
-def _calm(_rng: Random, made: Schedule, _plan: Plan, _busy: list[str]) -> Schedule:
-    config = _without(made.config, *_UNSETTLING) | {"timeout": 16, "reorder_threshold": SURE}
-    return replace(made, config=config, config_of={})
+def _calm_schedule(_rng: Random, schedule: Schedule, _plan: Plan, _hosts: list[str]) -> Schedule:
+    config = _without(schedule.config, *_UNSETTLING) | {"timeout": 16, "reorder_threshold": SURE}
+    return replace(schedule, config=config, config_of={})
 
 
-def _without_cpu(rng: Random, made: Schedule, plan: Plan, busy: list[str]) -> Schedule:
-    made = _calm(rng, replace(made, faults=draw_stalls(rng, plan, busy)), plan, busy)
-    return replace(made, config=_without(made.config, *_BUDGET, *_HASTY) | {"timeout": 16})
+def _without_cpu(rng: Random, schedule: Schedule, plan: Plan, hosts: list[str]) -> Schedule:
+    schedule = _calm_schedule(rng, replace(schedule, faults=draw_stalls(rng, plan, hosts)), plan, hosts)
+    return replace(schedule, config=_without(schedule.config, *_BUDGET, *_HASTY) | {"timeout": 16})
 
 
-def _restarted(rng: Random, made: Schedule, plan: Plan, busy: list[str]) -> Schedule:
-    faults, posts = draw_restart(rng, plan, busy), made.posts
+def _restart_schedule(rng: Random, schedule: Schedule, plan: Plan, hosts: list[str]) -> Schedule:
+    faults, posts = draw_restart(rng, plan, hosts), schedule.posts
     again_at = faults[0].until
     if again_at is not None:  # some of the work comes after it
         posts = [replace(p, at=round(again_at + p.at, 6)) if rng.random() < 0.5 else p for p in posts]
         posts.sort(key=lambda p: p.at)
-    config = _without(made.config, *_BUDGET) | {"timeout": 14}
-    return replace(made, faults=faults, posts=posts, config=config, config_of={})
+    config = _without(schedule.config, *_BUDGET) | {"timeout": 14}
+    return replace(schedule, faults=faults, posts=posts, config=config, config_of={})
 
 
-def _window(_rng: Random, made: Schedule, _plan: Plan, _busy: list[str]) -> Schedule:
-    config = made.config | {"mpr_packets": 128, "cwnd_bytes": 1 << 20}
-    if made.network["trim_bytes"] is not None:  # headers of many small packets starve data, too, if they come first
+def _window(_rng: Random, schedule: Schedule, _plan: Plan, _hosts: list[str]) -> Schedule:
+    config = schedule.config | {"mpr_packets": 128, "cwnd_bytes": 1 << 20}
+    if schedule.network["trim_bytes"] is not None:  # headers of many small packets starve data, too, if they come first
         config["trimmed_queue"] = "medium"
-    return replace(made, config=config)
+    return replace(schedule, config=config)
 
 
-def _cut_off(rng: Random, made: Schedule, plan: Plan, busy: list[str]) -> Schedule:
+def _cut_off(rng: Random, schedule: Schedule, plan: Plan, hosts: list[str]) -> Schedule:
     budget = {"timeout": rng.choice((12, 14)), "linear_cnt": rng.choice((0, 2)), "exp_cnt": rng.choice((1, 3))}
-    at = round(rng.random() * 0.01, 6)
-    nics = [link for link in plan.links if link.lower.node == busy[0]]
-    faults = [SimFault(rng.choice(("link_down", "one_way")), link.name, at, HEALED_S) for link in nics]
-    return replace(made, config=made.config | budget, faults=faults)
+    time = round(rng.random() * 0.01, 6)
+    nics = [link for link in plan.links if link.lower.node == hosts[0]]
+    faults = [SimFault(rng.choice(("link_down", "one_way")), link.name, time, HEALED_S) for link in nics]
+    return replace(schedule, config=schedule.config | budget, faults=faults)
 
 
-_SHAPED: dict[str, Callable[[Random, Schedule, Plan, list[str]], Schedule]] = {
+_SHAPERS: dict[str, Callable[[Random, Schedule, Plan, list[str]], Schedule]] = {
     "for ever": _for_ever,
     "stalled": _without_cpu,
-    "restart": _restarted,
-    "calm": _calm,
+    "restart": _restart_schedule,
+    "calm": _calm_schedule,
     "window": _window,
     "cut off": _cut_off,
     "data or control": _data_or_control,
 }
 
 
-def _slow(rng: Random, made: Schedule) -> Schedule:
+def _slow(rng: Random, schedule: Schedule) -> Schedule:
     plan = {"planes": rng.choice((1, 2)), "racks": 2, "spines": 1, "hosts_per_rack": 1}
-    network = made.network | {
+    network = schedule.network | {
         "mode": "srv6",
         "rate_bps": 100e6,
         "delay_s": rng.uniform(0.15, 0.3) / 8,
@@ -371,11 +373,11 @@ def _slow(rng: Random, made: Schedule) -> Schedule:
         "mark_bytes": None,
         "trim_bytes": None,
     }
-    config = _without(made.config, *_BUDGET, *_UNSETTLING, "timeout_rtts")
+    config = _without(schedule.config, *_BUDGET, *_UNSETTLING, "timeout_rtts")
     config |= {"timeout": 16, "timestamps": True, "clear_bits": rng.choice(("unknown", "unknown", "lost"))}
     posts = [Post(0.0, 0, 0, config["pmtu_bytes"] * rng.choice((60, 100, 200)))]
     return replace(
-        made,
+        schedule,
         plan=plan,
         network=network,
         config=config,
@@ -387,8 +389,8 @@ def _slow(rng: Random, made: Schedule) -> Schedule:
     )
 
 
-def _neighbours(rng: Random, made: Schedule) -> Schedule:
-    qps = [made.qps[0], list(made.qps[0])]
+def _neighbours(rng: Random, schedule: Schedule) -> Schedule:
+    qps = [schedule.qps[0], list(schedule.qps[0])]
     config = {
         "timeout": 14,
         "cc_algorithm": "uet-1.0-nscc",
@@ -397,7 +399,7 @@ def _neighbours(rng: Random, made: Schedule) -> Schedule:
         "link_rate_bps": 20e6,
         "base_rtt_s": 0.002,
     }
-    network = made.network | {
+    network = schedule.network | {
         "mode": "srv6",
         "queue_bytes": 1 << 20,
         "mark_bytes": None,
@@ -405,12 +407,12 @@ def _neighbours(rng: Random, made: Schedule) -> Schedule:
         "rate_bps": 20e6,
     }
     posts = [Post(0.0, number, 0, 256 * rng.choice((200, 400))) for number in (0, 1)]
-    at = round(rng.random() * 0.03, 6)
-    faults = [SimFault("destroy", qps[0][1], at, at, float(rng.randrange(2)))]
-    return replace(made, network=network, config=config, config_of={}, qps=qps, posts=posts, faults=faults)
+    time = round(rng.random() * 0.03, 6)
+    faults = [SimFault("destroy", qps[0][1], time, time, float(rng.randrange(2)))]
+    return replace(schedule, network=network, config=config, config_of={}, qps=qps, posts=posts, faults=faults)
 
 
-def _incast(rng: Random, made: Schedule) -> Schedule:
+def _incast(rng: Random, schedule: Schedule) -> Schedule:
     """Draw a schedule in which many hosts write to one at once, and nothing is broken.
 
     From two senders up, pipes from a packet up, queues with and without trims and marks; windows too large for it, or
@@ -432,7 +434,7 @@ def _incast(rng: Random, made: Schedule) -> Schedule:
     rtt_s = 2 * HOPS * delay_s + HOPS * (pmtu + 200) * 8 / rate_bps
     pipe_bytes = max(rate_bps * rtt_s / 8, 2 * pmtu)
     trims = rng.random() < 0.7
-    network = made.network | {
+    network = schedule.network | {
         "mode": rng.choice(("srv6", "srv6", "ecmp", "switch-spray")),
         "rate_bps": rate_bps,
         "spine_share": 1.0,
@@ -466,18 +468,18 @@ def _incast(rng: Random, made: Schedule) -> Schedule:
         }
     if trims and senders * HEADER > pmtu / 2:
         config["trimmed_queue"] = "medium"  # headers that come first, and so many, starve data (simulation-testing.md)
-    each = max(2, rng.choice((100, 200, 600)) // senders)
+    packets_per_sender = max(2, rng.choice((100, 200, 600)) // senders)
     messages = rng.choice((1, 1, 4))
-    posts = [Post(0.0, qp, 0, pmtu * each // messages, None, messages) for qp in range(senders)]
+    posts = [Post(0.0, qp, 0, pmtu * packets_per_sender // messages, None, messages) for qp in range(senders)]
     qps = [[source, target] for source in sources]
-    return replace(made, plan=plan, network=network, config=config, config_of={}, qps=qps, posts=posts, faults=[])
+    return replace(schedule, plan=plan, network=network, config=config, config_of={}, qps=qps, posts=posts, faults=[])
 
 
-def _with_drawn_psns(_rng: Random, made: Schedule) -> Schedule:
-    return replace(made, psn=None)
+def _with_drawn_psns(_rng: Random, schedule: Schedule) -> Schedule:
+    return replace(schedule, psn=None)
 
 
-_SHAPED_AGAIN: dict[str, Callable[[Random, Schedule], Schedule]] = {
+_LAST_SHAPERS: dict[str, Callable[[Random, Schedule], Schedule]] = {
     "slow": _slow,
     "neighbours": _neighbours,
     "restart": _with_drawn_psns,
@@ -615,18 +617,18 @@ Small packets lap large ones on slow links.
 
 
 def draw_config(rng: Random) -> dict[str, Any]:
-    """Configuration with some keys off their defaults."""
+    """Draw a configuration with some keys off their defaults."""
     config: dict[str, Any] = {"pmtu_bytes": rng.choice((256, 256, 256, 512, 1024)), "timeout": 14}
     eager = rng.choice((0.1, 0.3, 0.7))
     for key, values in _KEYS.items():
-        value, wanted = rng.choice(values), rng.random() < eager
-        if wanted and key in KEYS:
+        value, is_chosen = rng.choice(values), rng.random() < eager
+        if is_chosen and key in KEYS:
             config[key] = value
     return config
 
 
 def draw_network(rng: Random, kind: str) -> dict[str, Any]:
-    """Links and queues. The storm has small queues, marks, trims, jitter and loss everywhere."""
+    """Draw links and queues. The storm has small queues, marks, trims, jitter and loss everywhere."""
     network: dict[str, Any] = {
         "mode": rng.choice(("srv6", "srv6", "srv6", "structured", "ecmp", "switch-spray")),
         "rate_bps": rng.choice((20e6, 100e6, 1e9)),
@@ -651,15 +653,15 @@ def draw_network(rng: Random, kind: str) -> dict[str, Any]:
 
 
 def draw_posts(rng: Random, qps: int, pmtu: int, kind: str) -> list[Post]:
-    """A workload of some packets to some hundreds; for "window" many small writes at once, to fill it."""
+    """Draw a workload of some packets to some hundreds; for "window" many small writes at once, to fill it."""
     posts: list[Post] = []
     budget = 300 if rng.random() < 0.01 else rng.choice((2, 4, 6, 8, 10, 15, 20, 30, 40, 60))
-    both = rng.random() < 0.5
+    both_sides = rng.random() < 0.5
     imms = rng.choice((0.0, 0.0, 0.2, 1.0))
     spread = rng.choice((0.0, 0.0, 0.02, 0.3))
     sizes = rng.choice(("mixed", "mixed", "small", "one"))
     if kind == "window":
-        budget, both, spread, sizes = 180, False, 0.0, "small"
+        budget, both_sides, spread, sizes = 180, False, 0.0, "small"
     elif kind == "for ever":
         spread = rng.choice((0.0, 0.02, 0.1, 0.3))
     elif kind == "stalled":
@@ -674,28 +676,28 @@ def draw_posts(rng: Random, qps: int, pmtu: int, kind: str) -> list[Post]:
         size = min(size, budget * pmtu)
         budget -= max(1, -(-size // pmtu))
         imm = rng.getrandbits(32) if rng.random() < imms else None
-        side = rng.randrange(2) if both else 0
+        side = rng.randrange(2) if both_sides else 0
         posts.append(Post(round(rng.random() * spread, 6), rng.randrange(qps), side, size, imm))
     return sorted(posts, key=lambda p: p.at)
 
 
-def draw_fault(rng: Random, plan: Plan, named: list[str]) -> SimFault:
-    """One fault, at some time before HEALED_S, somewhere; at NICs and hosts, of the hosts `named`."""
+def draw_fault(rng: Random, plan: Plan, hosts: list[str]) -> SimFault:
+    """Draw one fault before HEALED_S, on any link or switch; NICs and nodes are those of `hosts`."""
     kind = rng.choice(ENDING)
-    at = round(rng.choice((0.0, rng.random() * 0.01, rng.random() * 0.1, rng.random() * 0.5)), 6)
+    time = round(rng.choice((0.0, rng.random() * 0.01, rng.random() * 0.1, rng.random() * 0.5)), 6)
     lasts = rng.choice((rng.random() * 0.01, rng.random() * 0.1, rng.random(), HEALED_S))
-    until = round(min(at + lasts, HEALED_S), 6)
-    nics = [link for link in plan.links if link.lower.node in named]
+    end_s = round(min(time + lasts, HEALED_S), 6)
+    nics = [link for link in plan.links if link.lower.node in hosts]
     link = rng.choice(nics if kind == "port_down" or rng.random() < 0.4 else plan.links)
-    where, value, pattern = link.name, 0.0, ""
+    location, value, pattern = link.name, 0.0, ""
     if kind in ("blackhole", "switch_off"):
-        where = rng.choice(plan.switches).name
+        location = rng.choice(plan.switches).name
     elif kind == "stall":
         # A stall has a limit of its own, and like any fault it has to end by HEALED_S.
-        where, value, pattern = _stalled(rng, plan, named)
-        until = round(at + rng.random() * min(STALL_S, HEALED_S - at), 6)
+        location, value, pattern = _draw_stall(rng, plan, hosts)
+        end_s = round(time + rng.random() * min(STALL_S, HEALED_S - time), 6)
     elif kind in ("vanish", "deny", "shrink_mpr", "penalty"):
-        where = rng.choice(named)
+        location = rng.choice(hosts)
     elif kind in ("loss", "corrupt", "duplicate"):
         value = rng.choice((0.01, 0.1, 0.5))
         pattern = _sort(rng, kind)
@@ -710,17 +712,17 @@ def draw_fault(rng: Random, plan: Plan, named: list[str]) -> SimFault:
         value = rng.choice((0.0005, 0.005, 0.03, 0.075))
     elif kind == "pattern":
         pattern = rng.choice(("10", "110", "0" + "1" * 9, "000" + "1" * 20, "0" + "1" * 49))
-    return SimFault(kind, where, at, until, value, pattern, rng.random() < 0.5)
+    return SimFault(kind, location, time, end_s, value, pattern, rng.random() < 0.5)
 
 
-# ---- what never ends ----------------------------------------------------------------------------------------
+# ---- lasting faults -----------------------------------------------------------------------------------------
 
 _BUDGET = ("timeout", "linear_cnt", "exp_cnt", "timeout_phases", "timeout_ceiling_s")
 """Keys that make the retry budget."""
 
 
 def draw_budget(rng: Random) -> dict[str, Any]:
-    """A finite retry budget, most often one that is soon spent; sometimes the default one."""
+    """Draw a finite retry budget, most often one that is soon spent; sometimes the default one."""
     if rng.random() < 0.15:
         return {
             "timeout": 16,
@@ -738,43 +740,45 @@ def draw_budget(rng: Random) -> dict[str, Any]:
     }
 
 
-def draw_lasting(rng: Random, plan: Plan, named: list[str]) -> list[SimFault]:
+def draw_lasting(rng: Random, plan: Plan, hosts: list[str]) -> list[SimFault]:
     """Draw faults that never end: single ones, one host's ports, or a silent end.
 
     With a host's ports down, the rest of its links is dead or lossy.
     """
     shape = rng.choice(("single", "single", "ports", "ports", "gone"))
     if shape == "single":
-        return [_lasting(rng, plan, named) for _ in range(rng.choice((1, 1, 2, 4)))]
-    host = rng.choice(named)
+        return [_lasting(rng, plan, hosts) for _ in range(rng.choice((1, 1, 2, 4)))]
+    host = rng.choice(hosts)
     nics = [link for link in plan.links if link.lower.node == host]
-    at = _moment(rng)
+    time = _moment(rng)
     if shape == "gone":
-        faults = [SimFault("vanish", host, at, None)]
-        down = rng.sample(nics, rng.randrange(len(nics)))
+        faults = [SimFault("vanish", host, time, None)]
+        down_links = rng.sample(nics, rng.randrange(len(nics)))
     else:
         rng.shuffle(nics)
         count = rng.randrange(1, len(nics)) if len(nics) > 1 else 0
-        down, rest = nics[:count], nics[count:]
+        down_links, other_links = nics[:count], nics[count:]
         faults = []
-        worst = rng.choice(("dead", "dead", "lossy", "one_way", "mixed"))
-        for link in rest:
-            how = rng.choice(("dead", "lossy", "one_way")) if worst == "mixed" else worst
-            for reverse in (False, True) if how != "one_way" else (rng.random() < 0.5,):
-                same_plane = [one for one in plan.links if one.plane == link.plane]
-                where = link if rng.random() < 0.7 else rng.choice(same_plane)
-                kind, value = ("loss", rng.choice((0.15, 0.3, 0.5))) if how == "lossy" else ("one_way", 0.0)
-                faults.append(SimFault(kind, where.name, at, None, value, "", reverse))
-    late = rng.random() < 0.5  # first the silent death, then the ports; or the other way round
-    then = round(at + rng.choice((0.0, 0.01, 0.1, 0.5)) * rng.random(), 6) if late else round(at * rng.random(), 6)
-    return faults + [SimFault("port_down", link.name, then, None) for link in down]
+        damage = rng.choice(("dead", "dead", "lossy", "one_way", "mixed"))
+        for link in other_links:
+            link_damage = rng.choice(("dead", "lossy", "one_way")) if damage == "mixed" else damage
+            for reverse in (False, True) if link_damage != "one_way" else (rng.random() < 0.5,):
+                same_plane = [candidate for candidate in plan.links if candidate.plane == link.plane]
+                target_link = link if rng.random() < 0.7 else rng.choice(same_plane)
+                kind, value = ("loss", rng.choice((0.15, 0.3, 0.5))) if link_damage == "lossy" else ("one_way", 0.0)
+                faults.append(SimFault(kind, target_link.name, time, None, value, "", reverse))
+    is_later = rng.random() < 0.5  # first the silent death, then the ports; or the other way round
+    down_time = (
+        round(time + rng.choice((0.0, 0.01, 0.1, 0.5)) * rng.random(), 6) if is_later else round(time * rng.random(), 6)
+    )
+    return faults + [SimFault("port_down", link.name, down_time, None) for link in down_links]
 
 
 def _moment(rng: Random) -> float:
     return round(rng.choice((0.0, rng.random() * 0.01, rng.random() * 0.1, rng.random() * 0.5)), 6)
 
 
-def _lasting(rng: Random, plan: Plan, named: list[str]) -> SimFault:
+def _lasting(rng: Random, plan: Plan, hosts: list[str]) -> SimFault:
     kind = rng.choice(
         (
             # Kinds that are listed twice are drawn twice as often: losses that no port reports.
@@ -793,14 +797,14 @@ def _lasting(rng: Random, plan: Plan, named: list[str]) -> SimFault:
             "vanish",
         )
     )
-    at = _moment(rng)
-    nics = [link for link in plan.links if link.lower.node in named]
-    where = rng.choice(nics if kind == "port_down" or rng.random() < 0.4 else plan.links).name
+    time = _moment(rng)
+    nics = [link for link in plan.links if link.lower.node in hosts]
+    location = rng.choice(nics if kind == "port_down" or rng.random() < 0.4 else plan.links).name
     value, pattern = 0.0, ""
     if kind in ("blackhole", "switch_off"):
-        where = rng.choice(plan.switches).name
+        location = rng.choice(plan.switches).name
     elif kind in ("stall", "vanish"):
-        where = rng.choice(named)
+        location = rng.choice(hosts)
     elif kind in ("loss", "corrupt"):
         value = rng.choice((0.15, 0.3, 0.5))
         pattern = _sort(rng, kind)
@@ -808,80 +812,81 @@ def _lasting(rng: Random, plan: Plan, named: list[str]) -> SimFault:
         pattern = _sort(rng, kind)
     elif kind == "pattern":
         pattern = rng.choice(("10", "110", "0" + "1" * 9, "000" + "1" * 20))
-    return SimFault(kind, where, at, None, value, pattern, rng.random() < 0.5)
+    return SimFault(kind, location, time, None, value, pattern, rng.random() < 0.5)
 
 
 def _sort(rng: Random, kind: str) -> str:
-    """Packets that a fault of this kind loses alone: mostly it takes all sorts, ""."""
+    """Draw the sort of packets that a fault of this kind loses alone; mostly "", all sorts."""
     return rng.choice(("", "", *SORTS)) if kind in SELECTIVE else ""
 
 
-def draw_selective(rng: Random, plan: Plan, named: list[str], until: float | None) -> list[SimFault]:
+def draw_selective(rng: Random, plan: Plan, hosts: list[str], end_s: float | None) -> list[SimFault]:
     """Draw faults that lose data or control alone, on all paths of a host or on all but one plane.
 
     The loss is to the host, from it, or both ways.
     """
-    sort, host, at = rng.choice(SORTS), rng.choice(named), _moment(rng)
+    sort, host, time = rng.choice(SORTS), rng.choice(hosts), _moment(rng)
     links = [link for link in plan.links if link.lower.node == host]
     if len(links) > 1 and rng.random() < 0.25:
         links.remove(rng.choice(links))
     kind, share = rng.choice((("one_way", 0.0), ("one_way", 0.0), ("loss", 0.5), ("loss", 0.9)))
     ways = rng.choice(((False,), (True,), (False, True)))
-    return [SimFault(kind, link.name, at, until, share, sort, reverse) for link in links for reverse in ways]
+    return [SimFault(kind, link.name, time, end_s, share, sort, reverse) for link in links for reverse in ways]
 
 
-def _stalled(rng: Random, plan: Plan, named: list[str]) -> tuple[str, float, str]:
-    """Node without CPU, seconds between the ports it reads afterwards, and their order."""
-    who = rng.random()
-    if who < 0.15:
+def _draw_stall(rng: Random, plan: Plan, hosts: list[str]) -> tuple[str, float, str]:
+    """Draw the node without CPU, seconds between the ports it reads afterwards, and their order."""
+    roll = rng.random()
+    if roll < 0.15:
         return rng.choice(plan.switches).name, 0.0, ""
     order = " ".join(map(str, rng.sample(range(plan.planes), plan.planes))) if rng.random() < 0.8 else ""
-    if who < 0.3:
+    if roll < 0.3:
         return ALL_SWITCHES, rng.choice((0.0, 0.0005)), order
-    return rng.choice(named), rng.choice((0.0, 0.0, 0.0005, 0.002, 0.005)), order
+    return rng.choice(hosts), rng.choice((0.0, 0.0, 0.0005, 0.002, 0.005)), order
 
 
-def draw_stalls(rng: Random, plan: Plan, named: list[str]) -> list[SimFault]:
+def draw_stalls(rng: Random, plan: Plan, hosts: list[str]) -> list[SimFault]:
     """Draw stalls of hosts and switches alone: some long ones, or many short ones as on a busy machine."""
     faults = []
     busy = rng.random() < 0.5
     for _ in range(rng.randrange(3, 9) if busy else rng.choice((1, 1, 2, 3))):
-        where, value, pattern = _stalled(rng, plan, named)
-        at = round(rng.random() * rng.choice((0.01, 0.1, 0.5)), 6)
+        location, value, pattern = _draw_stall(rng, plan, hosts)
+        time = round(rng.random() * rng.choice((0.01, 0.1, 0.5)), 6)
         lasts = (0.04 if busy else rng.choice((0.05, 0.3, STALL_S))) * rng.random()
-        faults.append(SimFault("stall", where, at, round(at + lasts, 6), value, pattern))
+        faults.append(SimFault("stall", location, time, round(time + lasts, 6), value, pattern))
     return faults
 
 
 # ---- restarts, long runs ------------------------------------------------------------------------------------
 
 
-def draw_restart(rng: Random, plan: Plan, named: list[str]) -> list[SimFault]:
-    """A host's process begins anew in mid-transfer; ports that change meanwhile, and packets seconds late.
+def draw_restart(rng: Random, plan: Plan, hosts: list[str]) -> list[SimFault]:
+    """Draw a restart of a host's process in mid-transfer, with port changes meanwhile and packets seconds late.
 
-    With the same QPN and the same PSNs again nothing in a packet tells the two lives apart: then the old ones must
-    have left the network before (a time-wait, as for any transport), so none is late and nobody keeps the old QP.
+    With the same QPN and the same PSNs again nothing in a packet distinguishes the two lives: then packets of the
+    former life must have left the network before (a time-wait, as for any transport), so none is late and no peer
+    keeps its former QP.
     """
-    host = rng.choice(named)
-    at = round(rng.random() * rng.choice((0.005, 0.05, 0.3)), 6)
-    down = rng.choice((0.0, 0.001, 0.1, 0.4)) * rng.random()
+    host = rng.choice(hosts)
+    time = round(rng.random() * rng.choice((0.005, 0.05, 0.3)), 6)
+    down_s = rng.choice((0.0, 0.001, 0.1, 0.4)) * rng.random()
     words = rng.choice(("", "", "qpn", "psn", "qpn psn", "keep", "qpn keep"))
-    until = None
+    end_s = None
     if rng.random() < 0.8:
         pause = 0.5 if words == "qpn psn" else rng.choice((0.0, 0.01, 0.3))
-        until = round(at + down + pause + rng.random() * 0.1, 6)
-    faults = [SimFault("restart", host, at, until, round(down, 6), words)]
-    nics = [link for link in plan.links if link.lower.node in named]
+        end_s = round(time + down_s + pause + rng.random() * 0.1, 6)
+    faults = [SimFault("restart", host, time, end_s, round(down_s, 6), words)]
+    nics = [link for link in plan.links if link.lower.node in hosts]
     for _ in range(rng.choice((0, 1, 1, 2, 3))):
         link = rng.choice([nic for nic in nics if nic.lower.node == host] if rng.random() < 0.7 else nics)
-        begins = round(rng.random() * (at + 0.1), 6)
-        ends = round(min(max(begins, at) + rng.random() * rng.choice((0.02, 0.5, 1.0)), HEALED_S), 6)
-        faults.append(SimFault("port_down", link.name, begins, ends))
+        start_s = round(rng.random() * (time + 0.1), 6)
+        stop_s = round(min(max(start_s, time) + rng.random() * rng.choice((0.02, 0.5, 1.0)), HEALED_S), 6)
+        faults.append(SimFault("port_down", link.name, start_s, stop_s))
     if words != "qpn psn":
         for link in rng.sample(plan.links, min(len(plan.links), rng.choice((0, 1, 3)))):
-            late = rng.choice((0.1, 0.5, 2.0, 5.0))
+            late_s = rng.choice((0.1, 0.5, 2.0, 5.0))
             faults.append(
-                SimFault("late", link.name, 0.0, HEALED_S, late, rng.choice(("", "twin")), rng.random() < 0.5)
+                SimFault("late", link.name, 0.0, HEALED_S, late_s, rng.choice(("", "twin")), rng.random() < 0.5)
             )
     return faults
 

@@ -29,12 +29,12 @@ def shrink(
 
     Raises ValueError when `schedule` does not fail.
     """
-    best = run(schedule)
-    if best.violation is None:
-        raise ValueError(f"seed {schedule.seed} does not fail: there is nothing to shrink")
-    wanted, runs, again = best.violation.invariant, 1, True
-    while again and runs < limit:
-        again = False
+    failure = run(schedule)
+    if failure.violation is None:
+        raise ValueError(f"seed {schedule.seed} does not fail: nothing to shrink")
+    invariant, runs, is_smaller = failure.violation.invariant, 1, True
+    while is_smaller and runs < limit:
+        is_smaller = False
         for propose in (_faults, _posts, _connections, _config, _network, _sizes, _plan):
             candidates = propose(schedule)
             while runs < limit and (candidate := next(candidates, None)) is not None:
@@ -42,14 +42,14 @@ def shrink(
                     continue
                 result = run(candidate)
                 runs += 1
-                if result.violation is not None and result.violation.invariant == wanted:
-                    schedule, best, again = candidate, result, True
+                if result.violation is not None and result.violation.invariant == invariant:
+                    schedule, failure, is_smaller = candidate, result, True
                     candidates = propose(schedule)
-    return schedule, best, runs
+    return schedule, failure, runs
 
 
 def _sound(schedule: Schedule) -> bool:
-    """Whether all names in it exist."""
+    """Whether all names in a schedule exist."""
     try:
         Schedule.from_json(schedule.to_json())
         plan = schedule.plan_of()
@@ -64,7 +64,7 @@ def _without(items: list[Any], first: int, count: int) -> list[Any]:
 
 
 def _pieces(items: list[Any]) -> Iterator[list[Any]]:
-    """The list without a half, a quarter, ... one item."""
+    """Yield the list without a half, a quarter, ... one item."""
     count = len(items)
     while count > 1:
         count = (count + 1) // 2
@@ -86,9 +86,9 @@ def _posts(schedule: Schedule) -> Iterator[Schedule]:
 
 
 def _connections(schedule: Schedule) -> Iterator[Schedule]:
-    used = {post.qp for post in schedule.posts}
+    used_qps = {post.qp for post in schedule.posts}
     for number in range(len(schedule.qps)):
-        if number not in used and len(schedule.qps) > 1:
+        if number not in used_qps and len(schedule.qps) > 1:
             posts = [replace(post, qp=post.qp - (post.qp > number)) for post in schedule.posts]
             yield replace(schedule, qps=_without(schedule.qps, number, 1), posts=posts)
 
@@ -100,8 +100,8 @@ def _config(schedule: Schedule) -> Iterator[Schedule]:
         yield replace(schedule, config={k: v for k, v in schedule.config.items() if k != key})
     for host, keys in schedule.config_of.items():
         for key in keys:
-            rest = {k: v for k, v in keys.items() if k != key}
-            yield replace(schedule, config_of={**schedule.config_of, host: rest})
+            other_keys = {k: v for k, v in keys.items() if k != key}
+            yield replace(schedule, config_of={**schedule.config_of, host: other_keys})
 
 
 def _network(schedule: Schedule) -> Iterator[Schedule]:
@@ -123,8 +123,8 @@ def _sizes(schedule: Schedule) -> Iterator[Schedule]:
             smaller.append(replace(post, imm=None))
         if post.at:
             smaller.append(replace(post, at=0.0))
-        for found in smaller:
-            yield replace(schedule, posts=[*schedule.posts[:number], found, *schedule.posts[number + 1 :]])
+        for smaller_post in smaller:
+            yield replace(schedule, posts=[*schedule.posts[:number], smaller_post, *schedule.posts[number + 1 :]])
 
 
 def _plan(schedule: Schedule) -> Iterator[Schedule]:

@@ -3,7 +3,7 @@
 import pytest
 
 from mrc_testbed.faults.target import FaultError
-from mrc_testbed.simulator.fluid.outages import DOWN, PORT, RACK, SILENT, UP, FluidFaultTarget
+from mrc_testbed.simulator.fluid.outages import DOWNLINK, PORT, RACK, SILENT_PORT, UPLINK, FluidFaultTarget
 from mrc_testbed.simulator.fluid.shape import FabricShape
 from mrc_testbed.topologies.plan import Outline, Plan, PlanError
 
@@ -16,83 +16,83 @@ def target() -> FluidFaultTarget:
     return FluidFaultTarget(Plan(2, 2, 3, 2), SHAPE)
 
 
-def at(target: FluidFaultTarget, when: float) -> FluidFaultTarget:
-    target.advance(when)
+def target_at(target: FluidFaultTarget, time_s: float) -> FluidFaultTarget:
+    target.advance(time_s)
     return target
 
 
 def test_cut_and_undo__both_ways_between_them(target):
-    held = at(target, 1.0).cut("p1-t0-0", "p1-t1-2")
-    at(target, 3.0).undo(held)
-    found = target.finish(9.0)
-    assert found.of(UP, 1, 0, 2) == found.of(DOWN, 1, 0, 2) == [(1.0, 3.0)]
-    assert found.of_path(1, 0, 1, 2) == [(1.0, 3.0)] == found.of_path(1, 1, 0, 2)
-    assert found.of_path(1, 0, 1, 1) == []
+    holds = target_at(target, 1.0).cut("p1-t0-0", "p1-t1-2")
+    target_at(target, 3.0).undo(holds)
+    outages = target.finish(9.0)
+    assert outages.intervals_of(UPLINK, 1, 0, 2) == outages.intervals_of(DOWNLINK, 1, 0, 2) == [(1.0, 3.0)]
+    assert outages.of_path(1, 0, 1, 2) == [(1.0, 3.0)] == outages.of_path(1, 1, 0, 2)
+    assert outages.of_path(1, 0, 1, 1) == []
 
 
 def test_faults_that_overlap__until_the_last_of_them_ends(target):
-    first = at(target, 1.0).cut("p0-t0-0", "p0-t1-0")
-    second = at(target, 2.0).swallow("p0-t0-0", "p0-t1-0", both=True)
-    at(target, 3.0).undo(first)
-    at(target, 5.0).undo(second)
-    assert target.finish(9.0).of(UP, 0, 0, 0) == [(1.0, 5.0)]
+    first = target_at(target, 1.0).cut("p0-t0-0", "p0-t1-0")
+    second = target_at(target, 2.0).swallow("p0-t0-0", "p0-t1-0", both=True)
+    target_at(target, 3.0).undo(first)
+    target_at(target, 5.0).undo(second)
+    assert target.finish(9.0).intervals_of(UPLINK, 0, 0, 0) == [(1.0, 5.0)]
 
 
 def test_one_way__only_those_that_go_that_way(target):
-    at(target, 1.0).swallow("p0-t1-0", "p0-t0-1", both=False)
-    found = target.finish(9.0)
-    assert found.of_path(0, 0, 1, 0) == [(1.0, INF)]
-    assert found.of_path(0, 1, 0, 0) == []
+    target_at(target, 1.0).swallow("p0-t1-0", "p0-t0-1", both=False)
+    outages = target.finish(9.0)
+    assert outages.of_path(0, 0, 1, 0) == [(1.0, INF)]
+    assert outages.of_path(0, 1, 0, 0) == []
 
 
 def test_t1_off__every_path_over_it(target):
-    held = at(target, 1.0).power_off("p0-t1-1")
-    at(target, 2.0).undo(held)
-    found = target.finish(9.0)
-    assert found.of_path(0, 0, 1, 1) == found.of_path(0, 1, 0, 1) == [(1.0, 2.0)]
-    up, down = found.ever_dead()
-    assert up.sum() == 2 and down.sum() == 0
+    holds = target_at(target, 1.0).power_off("p0-t1-1")
+    target_at(target, 2.0).undo(holds)
+    outages = target.finish(9.0)
+    assert outages.of_path(0, 0, 1, 1) == outages.of_path(0, 1, 0, 1) == [(1.0, 2.0)]
+    up_dead, down_dead = outages.ever_dead()
+    assert up_dead.sum() == 2 and down_dead.sum() == 0
 
 
 def test_t0_off__ports_of_its_hosts_and_its_links(target):
-    at(target, 1.0).power_off("p1-t0-1")
-    found = target.finish(9.0)
-    assert found.of(PORT, 1, 2) == found.of(PORT, 1, 3) == [(1.0, INF)]
-    assert found.of_ports(1, 0, 3) == [(1.0, INF)] and found.of_ports(1, 0, 1) == []
-    assert found.hosts_at_fault()[1].tolist() == [False, False, True, True]
+    target_at(target, 1.0).power_off("p1-t0-1")
+    outages = target.finish(9.0)
+    assert outages.intervals_of(PORT, 1, 2) == outages.intervals_of(PORT, 1, 3) == [(1.0, INF)]
+    assert outages.of_ports(1, 0, 3) == [(1.0, INF)] and outages.of_ports(1, 0, 1) == []
+    assert outages.hosts_at_fault()[1].tolist() == [False, False, True, True]
 
 
 def test_blackhole_of_a_t0__nobody_knows(target):
-    at(target, 1.0).blackhole("p0-t0-0")
-    found = target.finish(9.0)
-    assert found.of(RACK, 0, 0) == [(1.0, INF)]
-    assert found.of_ends(0, 1, 2) == [(1.0, INF)] and found.of_ports(0, 1, 2) == []
+    target_at(target, 1.0).blackhole("p0-t0-0")
+    outages = target.finish(9.0)
+    assert outages.intervals_of(RACK, 0, 0) == [(1.0, INF)]
+    assert outages.of_ends(0, 1, 2) == [(1.0, INF)] and outages.of_ports(0, 1, 2) == []
 
 
 def test_nic_links__with_and_without_a_port_that_tells(target):
-    at(target, 1.0).cut("h1", "p0-t0-0")
-    at(target, 2.0).swallow("h2", "p1-t0-1", both=True)
-    found = target.finish(9.0)
-    assert found.of(PORT, 0, 1) == [(1.0, INF)] and found.of(SILENT, 1, 2) == [(2.0, INF)]
+    target_at(target, 1.0).cut("h1", "p0-t0-0")
+    target_at(target, 2.0).swallow("h2", "p1-t0-1", both=True)
+    outages = target.finish(9.0)
+    assert outages.intervals_of(PORT, 0, 1) == [(1.0, INF)] and outages.intervals_of(SILENT_PORT, 1, 2) == [(2.0, INF)]
 
 
 def test_flaps_reboot_and_restore(target):
-    at(target, 1.0).flap([("p0-t0-0", "p0-t1-0")], down_s=0.5, up_s=0.5, times=3)
-    at(target, 1.0).reboot("p1-t1-0", 0.25)
-    at(target, 1.0).cut("p1-t0-0", "p1-t1-1")
-    at(target, 1.75).restore("p1-t0-0", "p1-t1-1")
-    found = target.finish(9.0)
-    assert found.of(UP, 0, 0, 0) == [(1.0, 1.5), (2.0, 2.5), (3.0, 3.5)]
-    assert found.of_path(1, 0, 1, 0) == [(1.0, 1.25)]
-    assert found.of(UP, 1, 0, 1) == [(1.0, 1.75)]
+    target_at(target, 1.0).flap([("p0-t0-0", "p0-t1-0")], down_s=0.5, up_s=0.5, times=3)
+    target_at(target, 1.0).reboot("p1-t1-0", 0.25)
+    target_at(target, 1.0).cut("p1-t0-0", "p1-t1-1")
+    target_at(target, 1.75).restore("p1-t0-0", "p1-t1-1")
+    outages = target.finish(9.0)
+    assert outages.intervals_of(UPLINK, 0, 0, 0) == [(1.0, 1.5), (2.0, 2.5), (3.0, 3.5)]
+    assert outages.of_path(1, 0, 1, 0) == [(1.0, 1.25)]
+    assert outages.intervals_of(UPLINK, 1, 0, 1) == [(1.0, 1.75)]
 
 
 def test_heal__ends_everything(target):
-    at(target, 1.0).power_off("p0-t1-0")
-    at(target, 1.0).cut("p1-t0-0", "p1-t1-1")
-    at(target, 2.0).heal()
-    found = target.finish(9.0)
-    assert found.of_path(0, 0, 1, 0) == found.of_path(1, 0, 1, 1) == [(1.0, 2.0)]
+    target_at(target, 1.0).power_off("p0-t1-0")
+    target_at(target, 1.0).cut("p1-t0-0", "p1-t1-1")
+    target_at(target, 2.0).heal()
+    outages = target.finish(9.0)
+    assert outages.of_path(0, 0, 1, 0) == outages.of_path(1, 0, 1, 1) == [(1.0, 2.0)]
 
 
 def test_what_a_fluid_has_not__is_refused_by_name(target):
@@ -107,5 +107,5 @@ def test_what_a_fluid_has_not__is_refused_by_name(target):
 def test_outline__places_of_a_million_links():
     shape = FabricShape(8, 512, 256, 256, 100e9, 1e-5, 4238, 4096)
     target = FluidFaultTarget(Outline(8, 512, 256, 256), shape)
-    at(target, 1.0).cut("p7-t0-511", "p7-t1-255")
-    assert target.finish(2.0).of(UP, 7, 511, 255) == [(1.0, INF)]
+    target_at(target, 1.0).cut("p7-t0-511", "p7-t1-255")
+    assert target.finish(2.0).intervals_of(UPLINK, 7, 511, 255) == [(1.0, INF)]

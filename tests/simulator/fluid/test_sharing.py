@@ -15,24 +15,24 @@ CALIBRATION = calibration_for(SHAPE)
 
 def pairs_of(sources, targets) -> QueuePairs:
     count = len(sources)
-    ones = np.ones(count)
-    return QueuePairs(np.array(sources), np.array(targets), 0 * ones, np.inf * ones, ones, 1e6 * ones)
+    weights = np.ones(count)
+    return QueuePairs(np.array(sources), np.array(targets), 0 * weights, np.inf * weights, weights, 1e6 * weights)
 
 
 def sharing_of(pairs: QueuePairs, spines, **options) -> Sharing:
     """Return the QPs that have these T1s in rotation, [QP, plane, slot], and send."""
-    made = Sharing(SHAPE, CALIBRATION, pairs, **options)
+    sharing = Sharing(SHAPE, CALIBRATION, pairs, **options)
     count = len(pairs)
     grid = np.full((count, SHAPE.planes, SHAPE.rotation), NO_SPINE, np.uint16)
     spines = np.asarray(spines, np.uint16)
     grid[:, :, : spines.shape[2]] = spines
     rows = np.argwhere(np.ones((count, SHAPE.planes), bool))
-    made.place(rows[:, 0], rows[:, 1], grid.reshape(-1, SHAPE.rotation))
-    made.send(np.arange(count), True)
-    return made
+    sharing.set_rotation(rows[:, 0], rows[:, 1], grid.reshape(-1, SHAPE.rotation))
+    sharing.send(np.arange(count), True)
+    return sharing
 
 
-def crowded(**options) -> Sharing:
+def crowded_sharing(**options) -> Sharing:
     """Return a permutation of 16 hosts, with EVs drawn at random."""
     dice = np.random.default_rng(3)
     hosts = np.arange(16)
@@ -41,66 +41,66 @@ def crowded(**options) -> Sharing:
 
 
 def test_alone__nothing_holds_it_back():
-    made = sharing_of(pairs_of([0], [5]), [[[0, 1, 2], [3, 4, 5]]])
-    made.settle()
-    assert made.rate[0] == pytest.approx(CALIBRATION.top)
-    assert made.up.sum() == pytest.approx(2 * CALIBRATION.top, rel=1e-3)
+    sharing = sharing_of(pairs_of([0], [5]), [[[0, 1, 2], [3, 4, 5]]])
+    sharing.settle()
+    assert sharing.rate[0] == pytest.approx(CALIBRATION.top)
+    assert sharing.up_load.sum() == pytest.approx(2 * CALIBRATION.top, rel=1e-3)
 
 
 def test_one_link_for_four__the_same_each_and_a_quarter_at_most():
     """Less than a quarter, for a queue stands before its link is full, on the way up and on the way down."""
-    made = sharing_of(pairs_of([0, 1, 2, 3], [4, 5, 6, 7]), [[[0], [0]]] * 4)
-    made.settle()
-    assert made.rate == pytest.approx(made.rate[0], rel=1e-3)
-    assert 0.18 < made.rate[0] <= 0.25
+    sharing = sharing_of(pairs_of([0, 1, 2, 3], [4, 5, 6, 7]), [[[0], [0]]] * 4)
+    sharing.settle()
+    assert sharing.rate == pytest.approx(sharing.rate[0], rel=1e-3)
+    assert 0.18 < sharing.rate[0] <= 0.25
 
 
 def test_busy_links__packets_go_round_them():
     """Two others are on spine 0: who also has spine 1 puts more there, and is slower for the busy one."""
-    made = sharing_of(pairs_of([0, 1, 2], [4, 5, 6]), [[[0, 1], [0, 1]], [[0, 0], [0, 0]], [[0, 0], [0, 0]]])
-    made.settle()
-    assert made.share[0, 0, 1] > made.share[0, 0, 0] * 1.1
-    assert made.rate[0] > made.rate[1]
+    sharing = sharing_of(pairs_of([0, 1, 2], [4, 5, 6]), [[[0, 1], [0, 1]], [[0, 0], [0, 0]], [[0, 0], [0, 0]]])
+    sharing.settle()
+    assert sharing.share[0, 0, 1] > sharing.share[0, 0, 0] * 1.1
+    assert sharing.rate[0] > sharing.rate[1]
 
 
 def test_inside_a_rack__takes_no_links():
-    made = sharing_of(pairs_of([0], [1]), [[[0], [0]]])
-    made.settle()
-    assert made.rate[0] == pytest.approx(CALIBRATION.top) and made.up.sum() == 0
+    sharing = sharing_of(pairs_of([0], [1]), [[[0], [0]]])
+    sharing.settle()
+    assert sharing.rate[0] == pytest.approx(CALIBRATION.top) and sharing.up_load.sum() == 0
 
 
 def test_loads__follow_places_ports_and_ends():
-    made = crowded()
-    made.settle(sweeps=5)
+    sharing = crowded_sharing()
+    sharing.settle(sweeps=5)
 
     def exact() -> np.ndarray:
-        up = np.zeros(SHAPE.links)
-        for qp in np.flatnonzero(made.weight):
+        up_load = np.zeros(SHAPE.links)
+        for qp in np.flatnonzero(sharing.weight):
             for plane in range(SHAPE.planes):
-                for slot, spine in enumerate(made.spine[qp, plane]):
-                    if spine != NO_SPINE and not made.local[qp]:
-                        link = (plane * SHAPE.racks + made.source[qp]) * SHAPE.spines + spine
-                        up[link] += made.rate[qp] * made.share[qp, plane, slot]
-        return up
+                for slot, spine in enumerate(sharing.spine[qp, plane]):
+                    if spine != NO_SPINE and not sharing.local[qp]:
+                        link = (plane * SHAPE.racks + sharing.source[qp]) * SHAPE.spines + spine
+                        up_load[link] += sharing.rate[qp] * sharing.share[qp, plane, slot]
+        return up_load
 
-    assert made.up == pytest.approx(exact(), abs=1e-4)
+    assert sharing.up_load == pytest.approx(exact(), abs=1e-4)
     empty = np.full((1, SHAPE.rotation), NO_SPINE, np.uint16)
     empty[0, 0] = 7
-    made.place(np.array([2]), np.array([1]), empty)
-    assert made.up == pytest.approx(exact(), abs=1e-4)
-    made.set_usable(np.array([3]), np.array([0]), np.array([False]))
-    assert made.up == pytest.approx(exact(), abs=1e-4)
-    assert made.planes_used()[3] == 1
-    made.set_usable(np.array([3]), np.array([0]), np.array([True]))
-    made.send(np.array([4]), False)
-    made.settle(sweeps=3)
-    assert made.up == pytest.approx(exact(), abs=1e-4)
+    sharing.set_rotation(np.array([2]), np.array([1]), empty)
+    assert sharing.up_load == pytest.approx(exact(), abs=1e-4)
+    sharing.set_usable(np.array([3]), np.array([0]), np.array([False]))
+    assert sharing.up_load == pytest.approx(exact(), abs=1e-4)
+    assert sharing.planes_used()[3] == 1
+    sharing.set_usable(np.array([3]), np.array([0]), np.array([True]))
+    sharing.send(np.array([4]), False)
+    sharing.settle(sweeps=3)
+    assert sharing.up_load == pytest.approx(exact(), abs=1e-4)
 
 
 def test_both_forms__do_the_same(monkeypatch):
     monkeypatch.delenv("MRC_COMPILED", raising=False)
     _in_c.cache_clear()
-    fast, slow = crowded(), crowded(in_c=False)
+    fast, slow = crowded_sharing(), crowded_sharing(in_c=False)
     _in_c.cache_clear()
     if fast._library is None:
         pytest.skip("no C compiler")
@@ -108,7 +108,7 @@ def test_both_forms__do_the_same(monkeypatch):
     slow.settle(sweeps=30)
     assert fast.rate == pytest.approx(slow.rate, abs=2e-3)
     assert fast.share == pytest.approx(slow.share, abs=2e-3)
-    assert fast.up == pytest.approx(slow.up, abs=5e-3)
+    assert fast.up_load == pytest.approx(slow.up_load, abs=5e-3)
 
 
 def test_calibration__the_nearest_pipe():

@@ -11,32 +11,32 @@ from mrc_testbed.hosts.engine.events import Completion
 from mrc_testbed.hosts.engine.wire.packets import EndpointOp, EndpointRequest
 from mrc_testbed.simulator.simtest.buggify import AGAIN_S, LATE_S, POINTS, Chance, RareEngine
 from mrc_testbed.simulator.simtest.run import simulate
-from mrc_testbed.simulator.simtest.schedule import BUGGIFIED, draw
+from mrc_testbed.simulator.simtest.schedule import BUGGIFY_KINDS, draw
 from tests.hosts.engine.engine_pair import MTU, Pair
 
 
 class CountedChance(Chance):
     """Chance that notes which points were reached, and with which decision."""
 
-    def __init__(self, seed: int, share: float, reached: Counter[tuple[str, bool]]) -> None:
+    def __init__(self, seed: int, share: float, counts: Counter[tuple[str, bool]]) -> None:
         super().__init__(seed, share)
-        self._reached = reached
+        self._counts = counts
 
     def happens(self, point: str) -> bool:
         answer = super().happens(point)
-        self._reached[point, answer] += 1
+        self._counts[point, answer] += 1
         return answer
 
 
 def test_points__are_all_reached_and_the_invariants_hold() -> None:
     """Each point acts at some times and not at others."""
-    reached: Counter[tuple[str, bool]] = Counter()
+    counts: Counter[tuple[str, bool]] = Counter()
     for seed in range(60):
         schedule = draw(seed)
-        if schedule.kind in BUGGIFIED:
-            result = simulate(replace(schedule, buggify=0.0), chance=CountedChance(seed, 0.3, reached))
+        if schedule.kind in BUGGIFY_KINDS:
+            result = simulate(replace(schedule, buggify=0.0), chance=CountedChance(seed, 0.3, counts))
             assert result.violation is None, seed
-    assert set(reached) == {(point, answer) for point in POINTS for answer in (True, False)}
+    assert set(counts) == {(point, answer) for point in POINTS for answer in (True, False)}
 
 
 class Always(Chance):
@@ -60,24 +60,28 @@ def test_timer_late() -> None:
     pair.write(pair.bytes(MTU))
     engine = rare(pair, "timer late")
     engine.transmit(0.0)
-    due, late = pair.a.endpoint.next_timer(), engine.next_timer()
-    assert due is not None and late is not None and due < late <= due + LATE_S
-    assert engine.next_timer() == late, "it is drawn once"
+    due, late_timer = pair.a.endpoint.next_timer(), engine.next_timer()
+    assert due is not None and late_timer is not None and due < late_timer <= due + LATE_S
+    assert engine.next_timer() == late_timer, "it is drawn once"
     engine.on_timer(due)
     assert engine.is_late and pair.a.endpoint.next_timer() == due, "the engine was not called"
-    engine.on_timer(late)
+    engine.on_timer(late_timer)
     assert not engine.is_late and pair.a.endpoint.next_timer() != due
 
 
 def test_backup_early() -> None:
     pair = Pair(uplinks=8)
-    before = {row["ev"] for row in pair.a.qp.ev_states() if row["active"]}
+    active_before = {row["ev"] for row in pair.a.qp.ev_states() if row["active"]}
     rare(pair, "backup EV early").on_timer(0.0)
     states = pair.a.qp.ev_states()
-    after = {row["ev"] for row in states if row["active"]}
-    assert len(after) == len(before) and len(after - before) == 1
-    ((old, new),) = [(old, new) for old in before - after for new in after - before]
-    assert old >> 8 == new >> 8 and {row["state"] for row in states} == {"good"}
+    active_after = {row["ev"] for row in states if row["active"]}
+    assert len(active_after) == len(active_before) and len(active_after - active_before) == 1
+    ((former_ev, backup_ev),) = [
+        (former_ev, backup_ev)
+        for former_ev in active_before - active_after
+        for backup_ev in active_after - active_before
+    ]
+    assert former_ev >> 8 == backup_ev >> 8 and {row["state"] for row in states} == {"good"}
 
 
 def test_completion_late() -> None:
@@ -85,14 +89,14 @@ def test_completion_late() -> None:
     for _ in range(2):
         pair.write(b"x")
     pair.run(0.1)
-    done = [event for event in pair.a.events if isinstance(event, Completion)]
-    pair.a.endpoint._events += done
+    completions = [event for event in pair.a.events if isinstance(event, Completion)]
+    pair.a.endpoint._events += completions
     engine = rare(pair, "completion late")
-    assert len(done) == 2 and engine.events() == []
+    assert len(completions) == 2 and engine.events() == []
     due = engine.next_timer()
     assert due is not None and 0 < due <= LATE_S
     engine.on_timer(due)
-    assert engine.events() == done and engine.events() == []
+    assert engine.events() == completions and engine.events() == []
 
 
 def test_ports_full() -> None:
@@ -107,11 +111,11 @@ def test_ports_full() -> None:
 
 def test_bursts() -> None:
     pair = Pair(config={"cwnd_bytes": 100_000})
-    other = pair.a.endpoint.create_qp()
+    second_qp = pair.a.endpoint.create_qp()
     far = pair.b.endpoint.create_qp()
-    other.connect("b", far.attributes(pair.region), pair.evs, 0.0)
-    far.connect("a", other.attributes(), pair.evs, 0.0)
-    for qp in (pair.a.qp, other):
+    second_qp.connect("b", far.attributes(pair.region), pair.evs, 0.0)
+    far.connect("a", second_qp.attributes(), pair.evs, 0.0)
+    for qp in (pair.a.qp, second_qp):
         qp.post_write(pair.bytes(4 * MTU), pair.region.va, pair.region.rkey, now=0.0)
     sent = rare(pair, "bursts of one").transmit(0.0)
     targets = [packet.dest_qp for _, _, packet in sent if packet.dest_qp > 2]

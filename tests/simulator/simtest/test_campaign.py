@@ -24,20 +24,20 @@ def test_campaign__the_first_schedules_hold_every_invariant() -> None:
     stats = report.stats
     assert stats["schedules"] == SCHEDULES and set(report.faults) == set(FAULTS) and set(KINDS) <= set(report.kinds)
     rare = ("sent again", "lost or dropped", "trimmed", "marked", "QPs failed", "calm")
-    assert all(stats[what] > 20 for what in rare), f"the schedules do not reach everything any more: {stats}"
+    assert all(stats[name] > 20 for name in rare), f"the schedules do not reach everything any more: {stats}"
 
 
 def break_responder(monkeypatch: pytest.MonkeyPatch) -> None:
     """Break a responder: its Transport ACKs name one PSN too many, after three complete messages."""
-    good = Responder.transport_ack
+    transport_ack = Responder.transport_ack
 
-    def broken(self: Responder) -> Any:
-        ack = good(self)
+    def broken_ack(self: Responder) -> Any:
+        ack = transport_ack(self)
         if ack is not None and ack.msn >= 3:
             ack.psn = ack.psn + 1 & 0xFFFFFF
         return ack
 
-    monkeypatch.setattr(Responder, "transport_ack", broken)
+    monkeypatch.setattr(Responder, "transport_ack", broken_ack)
 
 
 def test_campaign__stops_after_many_findings_unless_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,8 +23,8 @@ def test_command__a_failing_seed_is_told_shrunk_and_replayed(
     assert command.simtest(1, seed, None, None, 1, False, False) == 1
     assert f"mrc simtest --seed {seed}" in capsys.readouterr().out
     assert command.simtest(1, 0, seed, None, 1, False, False) == 1
-    told = capsys.readouterr().out
-    assert INVARIANTS["claims"] in told and "--replay" in told and "TransportAck" in told
+    output = capsys.readouterr().out
+    assert INVARIANTS["claims"] in output and "--replay" in output and "TransportAck" in output
     [file] = tmp_path.glob("*.json")
     assert command.simtest(1, 0, None, file, 1, False, True) == 1
     assert json.loads(capsys.readouterr().out)["failure"]["invariant"] == "claims"

@@ -26,11 +26,11 @@ def test_corpus__is_good(target: str) -> None:
 
 
 def test_frame__a_good_frame_gets_all_the_way_to_a_record(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[object] = []
-    monkeypatch.setattr(fuzz, "_check_record", lambda record, data: seen.append(type(record).__name__))
+    record_types: list[object] = []
+    monkeypatch.setattr(fuzz, "_check_record", lambda record, data: record_types.append(type(record).__name__))
     for data in fuzz.corpus("frame"):
         fuzz.frame(data)
-    assert {"Write", "Sack", "Nack", "TransportAck", "ReliabilityProbe", "EndpointRequest"} <= set(seen)
+    assert {"Write", "Sack", "Nack", "TransportAck", "ReliabilityProbe", "EndpointRequest"} <= set(record_types)
 
 
 def test_scapy__more_ip_options_than_scapy_takes_is_a_wire_error() -> None:
@@ -52,36 +52,36 @@ def test_decode__allocates_no_more_than_the_packet() -> None:
     tracemalloc.start()
     try:
         for packet in inputs:
-            before = tracemalloc.get_traced_memory()[0]
+            start_bytes = tracemalloc.get_traced_memory()[0]
             tracemalloc.reset_peak()
             try:
                 record = codec.decode(packet)
                 del record
             except WireError:
                 pass
-            assert tracemalloc.get_traced_memory()[1] - before <= 2 * len(packet) + 8192
+            assert tracemalloc.get_traced_memory()[1] - start_bytes <= 2 * len(packet) + 8192
     finally:
         tracemalloc.stop()
 
 
 def test_target__a_responder_without_bounds_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    def unbounded(self: Memory, rkey: int, va: int, length: int) -> object:
+    def unbounded_memory(self: Memory, rkey: int, va: int, length: int) -> object:
         region = next(iter(self._regions.values()))
         monkeypatch.setattr(Memory, "write", staticmethod(lambda region, va, data: region.view.obj.__setitem__(0, 1)))
         return region
 
-    monkeypatch.setattr(Memory, "check", unbounded)
+    monkeypatch.setattr(Memory, "check", unbounded_memory)
     with pytest.raises(AssertionError, match="outside the region"):
         fuzz.run_mutations("endpoints", 1, 600)
 
 
 def test_target__a_codec_that_crashes_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    good = Codec.decode
+    decode = Codec.decode
 
     def fragile(self: Codec, packet: bytes, *arguments: object) -> object:
         if len(packet) > 60 and packet[48] == 0xDC:
             raise IndexError("sack")
-        return good(self, packet, *arguments)
+        return decode(self, packet, *arguments)
 
     monkeypatch.setattr(Codec, "decode", fragile)
     with pytest.raises(AssertionError, match=r"input: [0-9a-f]+"):

@@ -36,84 +36,84 @@ def wrap(owner: Any, name: str, make: Callable[[Any], Any]) -> Patch:
     return lambda monkeypatch: monkeypatch.setattr(owner, name, make(getattr(owner, name)))
 
 
-def _unnoticed(receive: Any) -> Any:
+def _ignore_deadline_change(receive: Any) -> Any:
     """The deadline believed before a packet came in is believed after it."""
 
-    def broken(self: EngineQueuePair, packet: Any, now: float) -> None:
-        changed = self._changed
+    def mutant(self: EngineQueuePair, packet: Any, now: float) -> None:
+        was_changed = self._changed
         receive(self, packet, now)
-        if not changed:
+        if not was_changed:
             self._changed = False
             self._touched_qps.remove(self)
 
-    return broken
+    return mutant
 
 
 def _always(value: Any) -> Callable[[Any], Any]:
-    return lambda old: lambda self, *arguments: value
+    return lambda original: lambda self, *arguments: value
 
 
-_nothing, _yes, _soon, _never = _always(None), _always(True), _always(1e-4), _always(NEVER)
+_return_none, _return_true, _return_soon, _return_never = _always(None), _always(True), _always(1e-4), _always(NEVER)
 
 
 def _one_too_many(transport_ack: Any) -> Any:
-    def broken(self: Responder) -> Any:
+    def mutant(self: Responder) -> Any:
         ack = transport_ack(self)
         if ack is not None:
             ack.psn = ack.psn + 1 & 0xFFFFFF
         return ack
 
-    return broken
+    return mutant
 
 
 def _sack_ahead(sack: Any) -> Any:
-    def broken(self: Responder, *arguments: Any) -> None:
-        self._arrived_bits, kept = self._arrived_bits | 1 << 3, self._arrived_bits
+    def mutant(self: Responder, *arguments: Any) -> None:
+        self._arrived_bits, arrived_bits = self._arrived_bits | 1 << 3, self._arrived_bits
         sack(self, *arguments)
-        self._arrived_bits = kept
+        self._arrived_bits = arrived_bits
 
-    return broken
+    return mutant
 
 
 def _no_mpr(transmit: Any) -> Any:
-    def broken(self: Requestor, *arguments: Any) -> None:
+    def mutant(self: Requestor, *arguments: Any) -> None:
         self._mpr = 1 << 20
         transmit(self, *arguments)
 
-    return broken
+    return mutant
 
 
-def _place_too_much(place: Any) -> Any:
-    def broken(region: Any, va: int, data: Any) -> None:
+def _place_too_much(write: Any) -> Any:
+    def mutant(region: Any, va: int, data: Any) -> None:
         start = va - region.va
-        whole = bytes(data) + b"\x01"
-        region.view[start : start + len(whole)] = whole[: len(region.view) - start]
+        payload = bytes(data) + b"\x01"
+        region.view[start : start + len(payload)] = payload[: len(region.view) - start]
 
-    return staticmethod(broken)
+    return staticmethod(mutant)
 
 
-def _place_elsewhere(place: Any) -> Any:
-    def broken(region: Any, va: int, data: Any) -> None:
-        place(region, min(va + 1, region.va + region.length - len(data)), data)
+def _place_elsewhere(write: Any) -> Any:
+    def mutant(region: Any, va: int, data: Any) -> None:
+        write(region, min(va + 1, region.va + region.length - len(data)), data)
 
-    return staticmethod(broken)
+    return staticmethod(mutant)
 
 
 def _count_twice(accept: Any) -> Any:
-    def broken(self: Responder, packet: Any, *arguments: Any) -> Any:
+    def mutant(self: Responder, packet: Any, *arguments: Any) -> Any:
         self._rcvd_bytes += packet.size
         return accept(self, packet, *arguments)
 
-    return broken
+    return mutant
 
 
 def _complete_early(on_transport_ack: Any) -> Any:
-    def broken(self: Requestor, ack: Any, now: float) -> None:
+    def mutant(self: Requestor, ack: Any, now: float) -> None:
         if self._messages and self.flight.next_psn > self._messages[0].last_psn:
             ack.psn = self._messages[0].last_psn & 0xFFFFFF
         on_transport_ack(self, ack, now)
 
-    return broken
+    return mutant
 
 
 def _impatient(charge: Any) -> Any:
@@ -125,38 +125,38 @@ def _impatient(charge: Any) -> Any:
 
 
 def _bad_is_good(signal: Any) -> Any:
-    def broken(self: EvProfile, ev: Any, what: EvSignal, now: float) -> Any:
-        move = signal(self, ev, what, now)
-        if what is EvSignal.LOST and ev.state is EvState.ASSUMED_BAD:
+    def mutant(self: EvProfile, ev: Any, event: EvSignal, now: float) -> Any:
+        move = signal(self, ev, event, now)
+        if event is EvSignal.LOST and ev.state is EvState.ASSUMED_BAD:
             ev.state = EvState.GOOD
         return move
 
-    return broken
+    return mutant
 
 
 def _keep_bad(withdraw: Any) -> Any:
-    def broken(self: EvProfile, plane: Any, ev: Any) -> None:
+    def mutant(self: EvProfile, plane: Any, ev: Any) -> None:
         return None
 
-    return broken
+    return mutant
 
 
 def _one_probe(on_answer: Any) -> Any:
-    def broken(self: QpPaths, sack: Any, now: float) -> None:
+    def mutant(self: QpPaths, sack: Any, now: float) -> None:
         for ev in self.profile:
             ev.streak = ev.needed_streak
         on_answer(self, sack, now)
 
-    return broken
+    return mutant
 
 
 def _same_plane_twice(choose: Any) -> Any:
-    def broken(self: EvProfile, free: int, avoid: Any = None) -> Any:
+    def mutant(self: EvProfile, free_ports: int, avoid: Any = None) -> Any:
         if self._round and len(self._round) % 2:
             self._round.append(self._round[-1])
-        return choose(self, free, avoid)
+        return choose(self, free_ports, avoid)
 
-    return broken
+    return mutant
 
 
 MUTANTS: dict[str, tuple[Patch, set[str]]] = {
@@ -165,24 +165,24 @@ MUTANTS: dict[str, tuple[Patch, set[str]]] = {
     "a responder that counts bytes twice": (wrap(Responder, "_accept", _count_twice), {"claims"}),
     "a responder that writes a byte too many": (wrap(Memory, "write", _place_too_much), {"bounds", "placed"}),
     "a responder that writes one byte off": (wrap(Memory, "write", _place_elsewhere), {"bounds", "placed"}),
-    "a requestor that ignores its window": (wrap(FixedWindow, "may_send", _yes), {"window"}),
+    "a requestor that ignores its window": (wrap(FixedWindow, "may_send", _return_true), {"window"}),
     "a requestor that completes the next write too": (
         wrap(Requestor, "on_transport_ack", _complete_early),
         {"placed", "window"},
     ),
-    "a requestor that never sends again": (wrap(Requestor, "_next_lost", _nothing), {"ends"}),
+    "a requestor that never sends again": (wrap(Requestor, "_next_lost", _return_none), {"ends"}),
     "a requestor whose timers never run": (
-        wrap(Requestor, "next_deadline", _never),
+        wrap(Requestor, "next_deadline", _return_never),
         {"ends", "timers"},
     ),
     "a QP that does not notice acknowledgments": (
-        wrap(EngineQueuePair, "receive", _unnoticed),
+        wrap(EngineQueuePair, "receive", _ignore_deadline_change),
         {"forgotten", "timers", "ends", "crash"},
     ),
     "a requestor that gives up at once": (wrap(Requestor, "_charge", _impatient), {"budget"}),
-    "a requestor that cries loss": (wrap(RoundTrips, "timer_s", _soon), {"calm", "budget"}),
+    "a requestor that cries loss": (wrap(RoundTrips, "timer_s", _return_soon), {"calm", "budget"}),
     "a profile that uses a plane that is down": (
-        wrap(EvProfile, "set_ports", _nothing),
+        wrap(EvProfile, "set_ports", _return_none),
         {"paths"},
     ),
     "a profile that keeps a bad EV in rotation": (wrap(EvProfile, "_withdraw", _keep_bad), {"paths", "crash"}),
@@ -193,63 +193,63 @@ MUTANTS: dict[str, tuple[Patch, set[str]]] = {
     "a prober that believes one answer": (wrap(QpPaths, "on_answer", _one_probe), {"states"}),
     "a rotation that prefers a plane": (wrap(EvProfile, "choose", _same_plane_twice), {"balance"}),
     "a QP that never flushes a failure": (
-        wrap(Requestor, "flush", _nothing),
+        wrap(Requestor, "flush", _return_none),
         {"ends", "order", "timers"},
     ),
     "a QP that receives in ERROR": (
-        wrap(EngineQueuePair, "_fail", _nothing),
+        wrap(EngineQueuePair, "_fail", _return_none),
         {"ends", "crash", "timers"},
     ),
 }
 
 
 def _convict(lost: Any) -> Any:
-    def broken(self: Requestor, sent: Any, cause: Any, now: float) -> None:
+    def mutant(self: Requestor, sent: Any, cause: Any, now: float) -> None:
         lost(self, sent, cause, now)
         self._paths.signal(sent.ev, EvSignal.LOST, now)
 
-    return broken
+    return mutant
 
 
 def _hoard(on_sack: Any) -> Any:
-    def broken(self: Requestor, *arguments: Any) -> None:
+    def mutant(self: Requestor, *arguments: Any) -> None:
         self._deferred_psns.append((float("inf"), 0))
         on_sack(self, *arguments)
 
-    return broken
+    return mutant
 
 
 def _chain_all(monkeypatch: pytest.MonkeyPatch) -> None:
     """Keep all packets sent over an EV in its chain, without an end."""
 
-    def broken(self: SendWindow, sent: Sent) -> None:
+    def mutant(self: SendWindow, sent: Sent) -> None:
         sent.ev.newest_arrived = max(sent.ev.newest_arrived, sent.serial)
 
-    monkeypatch.setattr(SendWindow, "overtake", broken)
+    monkeypatch.setattr(SendWindow, "overtake", mutant)
     monkeypatch.setattr(send_window, "_free_kept", lambda _ev: None)
 
 
-def _late(next_deadline: Any) -> Any:
-    def broken(self: Requestor) -> float:
+def _delay_deadline(next_deadline: Any) -> Any:
+    def mutant(self: Requestor) -> float:
         return next_deadline(self) + 0.02
 
-    return broken
+    return mutant
 
 
 def _once_more(on_ack: Any) -> Any:
-    def broken(self: FixedWindow, now: float, size: int, *arguments: Any, **more: Any) -> None:
-        on_ack(self, now, size + 512, *arguments, **more)
+    def mutant(self: FixedWindow, now: float, size: int, *arguments: Any, **options: Any) -> None:
+        on_ack(self, now, size + 512, *arguments, **options)
 
-    return broken
+    return mutant
 
 
 def _once(on_update: Any) -> Any:
-    def broken(self: PeerTable, peer: Any, request: Any, now: float) -> None:
+    def mutant(self: PeerTable, peer: Any, request: Any, now: float) -> None:
         if peer.ports == ALL_PORTS:
             on_update(self, peer, request, now)
             peer.lease_ends = float("inf")
 
-    return broken
+    return mutant
 
 
 def _two_at_a_time(may_send: Any) -> Any:
@@ -266,31 +266,31 @@ def _free_guesses(monkeypatch: pytest.MonkeyPatch) -> None:
     """
     charge, on_sack = Requestor._charge, Requestor.on_sack
 
-    def broken(self: Requestor, sack: Any, now: float) -> None:
-        monkeypatch.setattr(Requestor, "_charge", _yes(charge))
+    def mutant(self: Requestor, sack: Any, now: float) -> None:
+        monkeypatch.setattr(Requestor, "_charge", _return_true(charge))
         try:
             on_sack(self, sack, now)
         finally:
             monkeypatch.setattr(Requestor, "_charge", charge)
 
-    monkeypatch.setattr(Requestor, "on_sack", broken)
+    monkeypatch.setattr(Requestor, "on_sack", mutant)
 
 
 def _restored_by_any(on_sack: Any) -> Any:
-    def broken(self: Requestor, sack: Any, now: float) -> None:
+    def mutant(self: Requestor, sack: Any, now: float) -> None:
         self._budget.restore()
         on_sack(self, sack, now)
 
-    return broken
+    return mutant
 
 
 def _charged_trims(on_nack: Any) -> Any:
-    def broken(self: Requestor, nack: Any, now: float) -> None:
+    def mutant(self: Requestor, nack: Any, now: float) -> None:
         on_nack(self, nack, now)
         self._budget._trimmed = False
         self._charge(now)
 
-    return broken
+    return mutant
 
 
 LATER: dict[str, tuple[Patch, set[str], str]] = {
@@ -302,12 +302,12 @@ LATER: dict[str, tuple[Patch, set[str], str]] = {
         {"ends"},
         "data or control",
     ),
-    "a requestor that waits for ports for ever": (wrap(Requestor, "watch_paths", _nothing), {"ends"}, "for ever"),
-    "a requestor that never gives up": (wrap(RetryBudget, "charge", _yes), {"ends"}, "for ever"),
+    "a requestor that waits for ports for ever": (wrap(Requestor, "watch_paths", _return_none), {"ends"}, "for ever"),
+    "a requestor that never gives up": (wrap(RetryBudget, "charge", _return_true), {"ends"}, "for ever"),
     "a requestor that blames the path of whatever expires": (wrap(Requestor, "_lost", _convict), {"blame"}, "stalled"),
     "a requestor that forgets nothing": (wrap(Requestor, "on_sack", _hoard), {"memory"}, "long"),
     "a send window that frees no chain": (_chain_all, {"memory"}, "long"),
-    "a requestor whose timers are late": (wrap(Requestor, "next_deadline", _late), {"timers"}, "faults"),
+    "a requestor whose timers are late": (wrap(Requestor, "next_deadline", _delay_deadline), {"timers"}, "faults"),
     "a window that counts what did not arrive": (wrap(FixedWindow, "on_ack", _once_more), {"account"}, "faults"),
     "an end that believes one port update for ever": (
         wrap(PeerTable, "_on_update", _once),
@@ -315,7 +315,7 @@ LATER: dict[str, tuple[Patch, set[str], str]] = {
         "restart",
     ),
     "a QP that keeps its share of the window in silence": (
-        wrap(Share, "on_silence", _nothing),
+        wrap(Share, "on_silence", _return_none),
         {"neighbours"},
         "neighbours",
     ),
@@ -329,20 +329,20 @@ LATER: dict[str, tuple[Patch, set[str], str]] = {
         {"forgotten", "ends"},
         "neighbours",
     ),
-    "round trips that are never measured": (wrap(RoundTrips, "on_sample", _nothing), {"learns"}, "slow"),
+    "round trips that are never measured": (wrap(RoundTrips, "on_sample", _return_none), {"learns"}, "slow"),
 }
 """Broken in ways that show only in schedules of one kind."""
 
 
 @pytest.mark.parametrize("name", LATER)
 def test_broken_engine__is_caught_by_schedules_of_a_kind(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    patch, expected, kind = LATER[name]
+    patch, invariants, kind = LATER[name]
     schedules = (schedule for seed in range(20_000) if (schedule := drawn_as(seed, kind)) is not None)
     patch(monkeypatch)
     for schedule in islice(schedules, TRIES):
         violation = simulate(schedule).violation
         if violation is not None:
-            assert violation.invariant in expected, violation
+            assert violation.invariant in invariants, violation
             return
     pytest.fail(f"not caught in {TRIES} schedules of the kind {kind}: {name}")
 
@@ -357,11 +357,11 @@ def drawn_as(seed: int, kind: str) -> Schedule | None:
 
 @pytest.mark.parametrize("name", MUTANTS)
 def test_broken_engine__is_caught_within_a_few_seeds(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    patch, expected = MUTANTS[name]
+    patch, invariants = MUTANTS[name]
     patch(monkeypatch)
     for seed in range(SEEDS):
         violation = simulate(draw(seed)).violation
         if violation is not None:
-            assert violation.invariant in expected, violation
+            assert violation.invariant in invariants, violation
             return
     pytest.fail(f"not caught in {SEEDS} seeds: {name}")

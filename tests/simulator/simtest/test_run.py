@@ -21,5 +21,5 @@ def test_run__repeats_bit_for_bit(seed: int) -> None:
 
 def test_wire__the_bytes_on_the_wire_change_nothing() -> None:
     schedule = next(s for s in map(draw, range(1000)) if not s.network["wire"] and not s.faults and s.posts)
-    framed = replace(schedule, network={**schedule.network, "wire": True})
-    assert simulate(schedule).stats == simulate(framed).stats
+    wire_schedule = replace(schedule, network={**schedule.network, "wire": True})
+    assert simulate(schedule).stats == simulate(wire_schedule).stats

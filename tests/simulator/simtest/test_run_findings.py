@@ -47,9 +47,9 @@ def test_switch__a_frame_whose_destination_was_damaged_ends_at_the_t1(monkeypatc
     run_all(fabric, [flow])
     assert flow.qp.counters.retransmitted == 1
     assert fabric.switches["p0-t1-0"].dropped == {"no_route": 1}
-    done = fabric.events_done
+    event_count = fabric.events_done
     fabric.run_for(1.0)
-    assert fabric.events_done - done < 100, "nothing goes round in circles"
+    assert fabric.events_done - event_count < 100, "nothing goes round in circles"
 
 
 # ---- what every fault must end in: a schedule for each thing that once went wrong in the engine ------------------
@@ -68,14 +68,14 @@ def schedule(posts: list[Post], faults: list[SimFault], **changes: Any) -> Sched
     plan = {"planes": 2, "racks": 2, "spines": 2, "hosts_per_rack": 1, **changes.pop("plan", {})}
     network = {**NETWORK, **changes.pop("network", {})}
     config = {"pmtu_bytes": 1024, **changes.pop("config", {})}
-    made = {"seed": 1, "config_of": {}, "qps": [["h0", "h1"]], **changes}
-    found = Schedule(plan=plan, network=network, config=config, posts=posts, faults=faults, **made)
-    return Schedule.from_json(found.to_json())  # what it says exists
+    settings = {"seed": 1, "config_of": {}, "qps": [["h0", "h1"]], **changes}
+    result = Schedule(plan=plan, network=network, config=config, posts=posts, faults=faults, **settings)
+    return Schedule.from_json(result.to_json())  # what it says exists
 
 
-def holds(found: Schedule) -> Simulation:
+def holds(schedule: Schedule) -> Simulation:
     """Run a schedule, check that every invariant holds, and return the run."""
-    result = simulate(found, keep=True)
+    result = simulate(schedule, keep=True)
     assert result.violation is None, result.violation
     assert result.simulation is not None
     return result.simulation
@@ -85,13 +85,13 @@ def steady(count: int, every: float, size: int = 1000) -> list[Post]:
     return [Post(0.0, 0, 0, size, None, count, every)]
 
 
-def port_down(plane: int, at: float, until: float | None = None, host: str = "h1") -> SimFault:
-    return SimFault("port_down", f"{host} p{plane}-t0-{host[1:]}", at, until)
+def port_down(plane: int, time: float, end_s: float | None = None, host: str = "h1") -> SimFault:
+    return SimFault("port_down", f"{host} p{plane}-t0-{host[1:]}", time, end_s)
 
 
-def cut_off(plane: int, at: float) -> list[SimFault]:
+def cut_off(plane: int, time: float) -> list[SimFault]:
     """Let packets of h1 vanish on a plane, both ways, for ever; nobody is notified."""
-    return [SimFault("one_way", f"h1 p{plane}-t0-1", at, None, reverse=reverse) for reverse in (False, True)]
+    return [SimFault("one_way", f"h1 p{plane}-t0-1", time, None, reverse=reverse) for reverse in (False, True)]
 
 
 STALLS = {
@@ -108,11 +108,11 @@ STALLS = {
 
 
 @pytest.mark.parametrize("spines", [1, 2])
-@pytest.mark.parametrize("who", STALLS)
-def test_blame__a_stall_convicts_no_path(who: str, spines: int) -> None:
-    both = [Post(0.0, 0, side, 1000, None, 200, 0.001) for side in (0, 1)]
-    simulation = holds(schedule(both, STALLS[who], plan={"spines": spines}, config={"reorder_threshold": SURE}))
-    assert simulation.watch.calm and all(lane.ended == 200 for lane in simulation.lanes.values())
+@pytest.mark.parametrize("node", STALLS)
+def test_blame__a_stall_convicts_no_path(node: str, spines: int) -> None:
+    posts = [Post(0.0, 0, side, 1000, None, 200, 0.001) for side in (0, 1)]
+    simulation = holds(schedule(posts, STALLS[node], plan={"spines": spines}, config={"reorder_threshold": SURE}))
+    assert simulation.watch.is_calm and all(lane.ended_count == 200 for lane in simulation.lanes.values())
 
 
 def test_blame__of_a_stall_before_the_first_answer() -> None:
@@ -120,7 +120,7 @@ def test_blame__of_a_stall_before_the_first_answer() -> None:
 
     That says nothing of the other.
     """
-    found = schedule(
+    finding = schedule(
         [Post(0.047155, 0, 0, 5632), Post(0.048931, 1, 0, 1), Post(0.098369, 1, 0, 1767)],
         [
             SimFault("stall", "h0", 0.046458, 0.292832, 0.0, "1 0"),
@@ -133,7 +133,7 @@ def test_blame__of_a_stall_before_the_first_answer() -> None:
         config={"pmtu_bytes": 512, "sack_threshold_bytes": 1, "reorder_threshold": SURE},
         seed=40023480,
     )
-    assert all(lane.ended == len(lane.posted) for lane in holds(found).lanes.values())
+    assert all(lane.ended_count == len(lane.posted) for lane in holds(finding).lanes.values())
 
 
 def test_blame__of_a_second_loss_while_nothing_is_heard() -> None:
@@ -143,7 +143,7 @@ def test_blame__of_a_second_loss_while_nothing_is_heard() -> None:
         SimFault("stall", "switches", 0.262615, 1.241029, 0.0, "0 1 2 3"),
         SimFault("stall", "h0", 0.00479, 0.168181, 0.002),
     ]
-    found = schedule(
+    finding = schedule(
         [Post(time, 0, 1, 1) for time in times],
         stalls,
         plan={"planes": 4, "spines": 4},
@@ -152,7 +152,7 @@ def test_blame__of_a_second_loss_while_nothing_is_heard() -> None:
         kind="stalled",
         seed=60005937,
     )
-    assert holds(found).lanes[0, 1].ended == len(times)
+    assert holds(finding).lanes[0, 1].ended_count == len(times)
 
 
 def test_blame__is_not_asked_for_when_a_host_is_held_up_again_between_two_of_its_ports() -> None:
@@ -161,10 +161,10 @@ def test_blame__is_not_asked_for_when_a_host_is_held_up_again_between_two_of_its
     More than a quarter of the timer (T/4).
     """
     first = SimFault("stall", "h1", 0.00613, 0.046291, 0.002, "1 0")
-    for at, calm in ((0.047733, False), (0.0504, True), (0.0200, True)):
-        stalls = [first, SimFault("stall", "h1", at, 0.084887, 0.0, "1 0")]
-        found = schedule(steady(20, 0.002), stalls, config={"reorder_threshold": SURE}, kind="stalled")
-        assert Simulation(found).watch.calm is calm, at
+    for time, is_calm in ((0.047733, False), (0.0504, True), (0.0200, True)):
+        stalls = [first, SimFault("stall", "h1", time, 0.084887, 0.0, "1 0")]
+        finding = schedule(steady(20, 0.002), stalls, config={"reorder_threshold": SURE}, kind="stalled")
+        assert Simulation(finding).watch.is_calm is is_calm, time
 
 
 ENDS = {
@@ -177,24 +177,24 @@ ENDS = {
 
 
 @pytest.mark.parametrize("planes", [2, 4])
-@pytest.mark.parametrize("how", ENDS)
-def test_ends__with_ports_down_and_a_dead_rest(how: str, planes: int) -> None:
-    more = [port_down(plane, 0.01) for plane in range(2, planes)]
-    found = schedule(steady(30, 0.002, 20_000), ENDS[how] + more, plan={"planes": planes})
-    lane = holds(found).lanes[0, 0]
-    assert lane.failed is Status.RETRY_EXCEEDED and lane.ended == len(lane.posted)
+@pytest.mark.parametrize("ending", ENDS)
+def test_ends__with_ports_down_and_a_dead_rest(ending: str, planes: int) -> None:
+    down_ports = [port_down(plane, 0.01) for plane in range(2, planes)]
+    finding = schedule(steady(30, 0.002, 20_000), ENDS[ending] + down_ports, plan={"planes": planes})
+    lane = holds(finding).lanes[0, 0]
+    assert lane.failed is Status.RETRY_EXCEEDED and lane.ended_count == len(lane.posted)
 
 
 @pytest.mark.parametrize("rate", [0.15, 0.3])
 def test_ends__a_lossy_plane_beside_a_port_that_is_down_carries_all(rate: float) -> None:
     lossy = [SimFault("loss", "h1 p1-t0-1", 0.0, None, rate, reverse=reverse) for reverse in (False, True)]
     lane = holds(schedule([Post(0.0, 0, 0, 200_000)], [port_down(0, 0.0), *lossy])).lanes[0, 0]
-    assert lane.failed is None and lane.ended == 1 and lane.progress_at < 20.0
+    assert lane.failed is None and lane.ended_count == 1 and lane.progress_at < 20.0
 
 
 def test_ends__a_stall_that_reads_its_ports_with_gaps_excuses_a_qp_until_it_is_over() -> None:
     """The bound is short, and the gaps of other ports may go on for longer: both ends of the stall count."""
-    found = schedule(
+    finding = schedule(
         steady(1, 0.0, 0),
         [SimFault("stall", "h0", 0.0, 0.769849, 0.0005)],
         plan={"planes": 1, "spines": 1},
@@ -202,26 +202,26 @@ def test_ends__a_stall_that_reads_its_ports_with_gaps_excuses_a_qp_until_it_is_o
         config={"timeout_ceiling_s": 0.05},
         config_of={"h0": {"timeout": 15, "linear_cnt": 1, "timeout_phases": "linear"}},
     )
-    assert holds(found).lanes[0, 0].ended == 1
+    assert holds(finding).lanes[0, 0].ended_count == 1
 
 
 def test_memory__one_packet_at_a_time_leaves_nothing_behind() -> None:
     pings = [Post(0.05 * side, 0, side, 7, 5, 3000, 0.1) for side in (0, 1)]
     simulation = holds(schedule(pings, [], kind="long", watched_s=600.0))
-    assert all(lane.ended == 3000 for lane in simulation.lanes.values())
+    assert all(lane.ended_count == 3000 for lane in simulation.lanes.values())
 
 
 def test_memory__endless_retries_keep_no_account_of_all_attempts() -> None:
     config = {"exp_cnt": 25, "timeout_ceiling_s": 0.1, "cwnd_bytes": 20_000}
-    gone = [SimFault("vanish", "h1", 0.0, None)]
-    simulation = holds(schedule([Post(0.0, 0, 0, 20_000)], gone, config=config, kind="long", watched_s=300.0))
+    faults = [SimFault("vanish", "h1", 0.0, None)]
+    simulation = holds(schedule([Post(0.0, 0, 0, 20_000)], faults, config=config, kind="long", watched_s=300.0))
     assert simulation.watch.resent > 10_000 and not simulation.finished()
 
 
 def test_memory__what_cannot_be_told_while_all_ports_are_down_does_not_pile_up() -> None:
     config = {"exp_cnt": 25, "all_ports_down": "wait", "port_status_refresh_s": 0.05}
-    down = [port_down(plane, 0.01, None, "h0") for plane in (0, 1)]
-    simulation = holds(schedule(steady(10, 0.01), down, config=config, kind="long", watched_s=200.0))
+    faults = [port_down(plane, 0.01, None, "h0") for plane in (0, 1)]
+    simulation = holds(schedule(steady(10, 0.01), faults, config=config, kind="long", watched_s=200.0))
     assert not simulation.finished()
 
 
@@ -229,20 +229,20 @@ def test_memory__what_cannot_be_told_while_all_ports_are_down_does_not_pile_up()
 @pytest.mark.parametrize("host", ["h0", "h1"])
 def test_ports__a_restarted_process_is_known_to_have_its_port_up(host: str, words: str) -> None:
     faults = [SimFault("restart", host, 0.05, 0.7, 0.1, words), port_down(0, 0.02, 0.5, host)]
-    posts = [Post(at, 0, side, 3000, None, 20, 0.005) for at in (0.0, 0.75) for side in (0, 1)]
+    posts = [Post(time, 0, side, 3000, None, 20, 0.005) for time in (0.0, 0.75) for side in (0, 1)]
     simulation = holds(schedule(posts, faults))
-    assert all(lane.ended == 20 for lane in simulation.lanes.values()), "the second life works"
+    assert all(lane.ended_count == 20 for lane in simulation.lanes.values()), "the second life works"
 
 
 def test_restart__what_comes_seconds_late_from_the_old_life_changes_nothing() -> None:
-    late = [
+    late_faults = [
         SimFault("late", f"h0 p{p}-t0-0", 0.0, 2.0, 1.5, twin, r) for p, twin in ((0, ""), (1, "twin")) for r in (0, 1)
     ]
-    posts = [Post(at, 0, side, 3000, 7, 30, 0.005) for at in (0.0, 0.3, 1.5) for side in (0, 1)]
+    posts = [Post(time, 0, side, 3000, 7, 30, 0.005) for time in (0.0, 0.3, 1.5) for side in (0, 1)]
     simulation = holds(
-        schedule(posts, [SimFault("restart", "h1", 0.05, 0.25, 0.1, "qpn"), *late], config={"max_wimm": 8})
+        schedule(posts, [SimFault("restart", "h1", 0.05, 0.25, 0.1, "qpn"), *late_faults], config={"max_wimm": 8})
     )
-    assert all(lane.ended == 60 for lane in simulation.lanes.values())
+    assert all(lane.ended_count == 60 for lane in simulation.lanes.values())
 
 
 def test_account__what_arrived_beyond_the_bitmap_and_expired_is_not_counted_twice() -> None:
@@ -250,7 +250,7 @@ def test_account__what_arrived_beyond_the_bitmap_and_expired_is_not_counted_twic
 
     Its timer runs out all the same.
     """
-    found = schedule(
+    finding = schedule(
         [Post(0.0, 0, 0, 1100, None, 150, 0.0001)],
         [SimFault("one_way", "h0 p1-t0-0", 0.0001, 0.01)],
         kind="window",
@@ -258,7 +258,7 @@ def test_account__what_arrived_beyond_the_bitmap_and_expired_is_not_counted_twic
         network={"rate_bps": 20e6, "delay_s": 5e-5},
         config={"timeout": 13, "bitmap_base": "cack"},
     )
-    assert holds(found).lanes[0, 0].ended == 150
+    assert holds(finding).lanes[0, 0].ended_count == 150
 
 
 @pytest.mark.parametrize("file", sorted(SCHEDULES.glob("*.json")), ids=lambda file: file.stem)
@@ -276,7 +276,7 @@ def test_drawn__schedules_that_once_failed_and_need_all_their_parts(file: Path) 
 @pytest.mark.parametrize("exp_cnt", [5, 25])
 def test_neighbours__a_dead_qp_does_not_stop_the_other(exp_cnt: int) -> None:
     config = {"cc_algorithm": "uet-1.0-nscc", "link_rate_bps": 20e6, "base_rtt_s": 0.003, "exp_cnt": exp_cnt}
-    found = schedule(
+    finding = schedule(
         [Post(0.0, number, 0, 5_000_000) for number in (0, 1)],
         [SimFault("destroy", "h1", 0.3, 0.3, 1.0)],
         qps=[["h0", "h1"], ["h0", "h1"]],
@@ -285,21 +285,21 @@ def test_neighbours__a_dead_qp_does_not_stop_the_other(exp_cnt: int) -> None:
         kind="neighbours",
         watched_s=8.0,
     )
-    simulation = Simulation(found)
-    alive = simulation.lanes[0, 0].receiver_qp.counters
+    simulation = Simulation(finding)
+    counters = simulation.lanes[0, 0].receiver_qp.counters
     simulation.fabric.run_until(0.3)
-    before = alive.bytes_received / 0.3
+    rate = counters.bytes_received / 0.3
     simulation.fabric.run_until(1.3)
-    after = alive.bytes_received
+    bytes_received = counters.bytes_received
     simulation.fabric.run_until(2.3)
-    assert alive.bytes_received - after > 0.9 * before, "it keeps its rate, at least"
+    assert counters.bytes_received - bytes_received > 0.9 * rate, "it keeps its rate, at least"
 
 
 @pytest.mark.parametrize("clear_bits", ["unknown", "lost"])
 @pytest.mark.parametrize("planes", [1, 2])
 @pytest.mark.parametrize("trip_s", [0.15, 0.3])
 def test_learns__a_round_trip_above_the_timer(trip_s: float, planes: int, clear_bits: str) -> None:
-    found = schedule(
+    finding = schedule(
         [Post(0.0, 0, 0, 400 * 1024)],
         [],
         plan={"planes": planes, "spines": 1},
@@ -307,9 +307,9 @@ def test_learns__a_round_trip_above_the_timer(trip_s: float, planes: int, clear_
         network={"delay_s": trip_s / 8},
         config={"clear_bits": clear_bits},
     )
-    simulation = holds(found)
+    simulation = holds(finding)
     lane = simulation.lanes[0, 0]
-    assert lane.ended == 1 and simulation.watch.sent >= 400
+    assert lane.ended_count == 1 and simulation.watch.sent >= 400
     assert simulation.watch.resent <= 5 * lane.peak, "the packets of the first round trip, some times"
 
 
@@ -317,6 +317,6 @@ def test_timers__a_fast_path_does_not_wait_for_a_slow_one() -> None:
     """Plane 1 takes 150 ms; the only packet in flight on plane 0 is lost, and nothing younger follows it there."""
     slow = [SimFault("delay", link, 0.0, 2.0, 0.0375) for link in ("h0 p1-t0-0", "h1 p1-t0-1")]
     lossy = [SimFault("loss", "h0 p0-t0-0", 0.5, 0.9, 0.5)]
-    found = schedule(steady(150, 0.01), [*slow, *lossy], plan={"spines": 1}, config={"timeout_rtts": 0})
-    simulation = holds(found)
-    assert simulation.watch.resent > 3 and simulation.lanes[0, 0].ended == 150
+    finding = schedule(steady(150, 0.01), [*slow, *lossy], plan={"spines": 1}, config={"timeout_rtts": 0})
+    simulation = holds(finding)
+    assert simulation.watch.resent > 3 and simulation.lanes[0, 0].ended_count == 150

@@ -17,10 +17,10 @@ SEED = 7
 def test_shrink__leaves_what_matters(monkeypatch: pytest.MonkeyPatch) -> None:
     break_responder(monkeypatch)
     seed = next(seed for seed in range(100) if simulate(draw(seed)).violation and draw(seed).faults)
-    small, result, runs = shrink(draw(seed), limit=300)
+    smaller, result, runs = shrink(draw(seed), limit=300)
     assert result.violation is not None and result.violation.invariant == "claims" and runs <= 300
-    assert len(small.posts) == 3 and not small.faults and not small.config and len(small.qps) == 1
-    assert Schedule.from_json(json.loads(small.dumps())) == small
+    assert len(smaller.posts) == 3 and not smaller.faults and not smaller.config and len(smaller.qps) == 1
+    assert Schedule.from_json(json.loads(smaller.dumps())) == smaller
 
 
 def test_shrink__needs_a_failure() -> None:
