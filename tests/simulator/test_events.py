@@ -333,9 +333,9 @@ def test_lookahead__an_abandoned_queue_is_freed():
     for make in LOOKAHEAD_FORMS.values():
         owner = Owner()
         owner.queue = make()
-        owner.place = owner.queue.add_node(False)
-        owner.place(1.0, print, owner)
-        owner.place.keep_near([owner], False)
+        owner.node = owner.queue.add_node(False)
+        owner.node(1.0, print, owner)
+        owner.node.keep_near([owner], False)
         owner.queue(1.0, print, owner)
         reference = weakref.ref(owner)
         del owner

@@ -139,7 +139,7 @@ def test_seed__repeats_bit_for_bit():
 
 
 def test_seed__does_not_depend_on_pythons_hash_seed():
-    code = "from tests.simulator.test_fabric import loaded; print(loaded(seed=5, trace=True).trace_digest())"
+    code = "from tests.simulator.test_fabric import run_loaded; print(run_loaded(seed=5, trace=True).trace_digest())"
     env = {**os.environ, "PYTHONPATH": os.getcwd()}
     out = [
         subprocess.run(

@@ -90,7 +90,7 @@ def test_reboot__forgets_a_black_hole(target):
     target.fabric.run_for(REBOOT_S / 2)
     assert not is_up(target)
     target.fabric.run_for(REBOOT_S)
-    assert is_up(target) and not target.fabric.switches[B].blackhole and "links" in target.control.told
+    assert is_up(target) and not target.fabric.switches[B].blackhole and "links" in target.control.orders
     target.undo(holds)
 
 
@@ -110,7 +110,7 @@ def test_flap__down_and_up_as_often_as_asked(target):
         target.fabric.run_for(0.1)
         states.append(is_up(target))
     assert states == [False, False, True, False, False, True]
-    assert target.control.told.count("links") == 4
+    assert target.control.orders.count("links") == 4
 
 
 PLANE_1 = ("p1-t0-0", "p1-t1-0")
@@ -118,7 +118,7 @@ PLANE_1 = ("p1-t0-0", "p1-t1-0")
 
 def is_drained(target):
     """Return whether plane 1 is denied, by the last report about it."""
-    return next((order[2] for order in reversed(target.control.told) if order[0] == "drain"), False)
+    return next((order[2] for order in reversed(target.control.orders) if order[0] == "drain"), False)
 
 
 def test_drain__that_ends_before_its_links_were_cut_gives_the_plane_back(target):
@@ -180,7 +180,7 @@ def test_planes_controller_and_heal(target):
     target.undo(holds)
     target.set_controller(False)
     assert is_up(target, "p1-t0-0", "p1-t1-0")
-    assert target.control.told == [("drain", 1, True), "links", "links", ("alive", False)]
+    assert target.control.orders == [("drain", 1, True), "links", "links", ("alive", False)]
     target.corrupt_switch(B, 0.5)
     target.blackhole(A)
     target.heal()
@@ -208,7 +208,7 @@ def test_drain__shorter_than_its_delay_leaves_the_plane_up(target):
     fabric.schedule(1.0, DrainFault(plane=1), until_s=1.0 + DRAIN_S / 2)
     fabric.sample(0.05, lambda _: ups.append(is_up(target, "p1-t0-0", "p1-t1-0")), 3.0)
     fabric.run_until(3.0)
-    assert all(ups) and target.control.told == [("drain", 1, True), ("drain", 1, False)]
+    assert all(ups) and target.control.orders == [("drain", 1, True), ("drain", 1, False)]
 
 
 def test_drain__cuts_and_restores_its_plane(target):
@@ -218,14 +218,14 @@ def test_drain__cuts_and_restores_its_plane(target):
     fabric.run_until(2.0)
     assert not is_up(target, "p1-t0-0", "p1-t1-0") and is_up(target)
     fabric.run_until(4.0)
-    assert is_up(target, "p1-t0-0", "p1-t1-0") and target.control.told[-1] == ("drain", 1, False)
+    assert is_up(target, "p1-t0-0", "p1-t1-0") and target.control.orders[-1] == ("drain", 1, False)
 
 
 def test_controller__killed_for_a_while_is_started_again(target):
     target.fabric.faults = target
     target.fabric.schedule(1.0, ControllerFault(what="kill"), until_s=2.0)
     target.fabric.run_until(3.0)
-    assert target.control.told == [("alive", False), ("alive", True)]
+    assert target.control.orders == [("alive", False), ("alive", True)]
 
 
 def test_fabric__without_a_control_plane_says_so():
