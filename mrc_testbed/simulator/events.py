@@ -1,20 +1,20 @@
-"""The event queues of a virtual fabric: virtual time, and what happens when.
+"""Event queues of a virtual fabric, with its virtual time.
 
 Each has two forms that do the same: a class here, and one in event_queue.c, which `mrc compile` builds beside the
 machine code of the fabric. A heap of tuples costs a third of a compiled run, the more the deeper it is.
 
 Orders of the same events, by how far a node may run ahead of others:
 
-    0   the exact order of time, whatever they belong to: for traces, and for whoever looks between any two events
-    1   the order of time at each place (a node). What one place does reaches another no sooner than the shortest link's
-        delay, so each runs alone up to that far ahead of the first event of all: a stretch. Its objects are then in the
-        CPU's caches, which is what a fabric of hundreds of hosts is slow for. The rule is that of conservative parallel
-        simulation (K. M. Chandy, J. Misra, 1979); here there is one thread.
-    2   the same with stretches of up to two delays: places have two sides, and those of one reach only those of the
+    0   the exact order of time over all nodes: for traces, and for code that runs between any two events
+    1   the order of time at each node. An effect of one node reaches another no sooner than the shortest link's delay,
+        so each node runs alone up to that far ahead of the first event of all: a stretch. Its objects are then in the
+        CPU's caches; cache misses are what slows a fabric of hundreds of hosts. The rule is that of conservative
+        parallel simulation (K. M. Chandy, J. Misra, 1979); here there is one thread.
+    2   the same with stretches of up to two delays: nodes have two sides, and nodes of one side reach only those of the
         other (hosts and T1s; T0s). Each side in turn runs to one delay beyond the other's first event.
 
-Events of no place (faults, samples) come between stretches, at their exact time, with all places up to there and none
-beyond.
+Events of no node (faults, samples) come between stretches, at their exact time: all nodes have run up to that time and
+none beyond.
 """
 
 from __future__ import annotations
@@ -33,66 +33,64 @@ Entry = tuple[float, int, Handler, Any]
 
 
 class NodeEvents(Protocol):
-    """Events of one place, in order of time; those of one instant in the order in which they were pushed."""
+    """Events of one node, in order of time; those of one instant in the order in which they were pushed."""
 
     def __call__(self, time: float, handler: Handler, argument: Any, /) -> None:
-        """Call `handler(argument, at)` at a time that is not before now."""
+        """Call `handler(argument, time)` at a time that is not before now."""
 
     def push(self, time: float, handler: Handler, argument: Any, /) -> None:
-        """Add an event, at now when its time has passed."""
+        """Add an event; one whose time has passed happens now."""
 
     def next_at(self) -> float:
-        """Time of the next event here; inf when there is none."""
+        """Return the time of the node's next event; inf when there is none."""
 
     def keep_near(self, objects: Sequence[object], parts: bool, /) -> None:
-        """Make the CPU fetch objects that the place's handlers read, at the place's turn.
+        """Make the CPU fetch objects that the node's handlers read, at the node's turn.
 
-        `parts`: fetch also what note_part() named, of the arguments of the coming events and of those parts.
-
-        `parts`: and what note_part() named, of the arguments of the events that come, and of those parts.
+        `parts`: fetch also the parts named to note_part(), of the arguments of the coming events and of those parts.
         """
 
     def count_if_alone(self, now: float, /) -> bool:
-        """Return whether no other event happens here at `now`; True counts an event.
+        """Return whether the node has no other event at `now`; True counts an event.
 
-        The caller then does at once what would be an event.
+        The caller then does at once what would have been an event.
         """
 
 
 class EventQueue(NodeEvents, Protocol):
-    """All events, and those that belong to no place."""
+    """All events of a fabric, with those that belong to no node."""
 
     now: float
     """Virtual time, seconds."""
     event_count: int
-    """Events handled so far."""
+    """Number of events handled so far."""
 
     def __len__(self) -> int: ...
 
     def run(self, end: float, /) -> bool:
-        """Handle events up to a time, until none is left or halt() was called: True then."""
+        """Handle events up to a time or until none is left; return True when halt() was called."""
 
     def halt(self) -> None:
         """End run() after the event being handled, or its stretch."""
 
     def add_node(self, upper: bool, /) -> NodeEvents:
-        """A place for events of its own, where the order knows places, on either side; else the queue itself."""
+        """Return the events of one more node, on either side; in the exact order the queue itself."""
 
     def note_delay(self, delay_s: float, /) -> None:
-        """Note that what happens at one place reaches another after that time, at the earliest."""
+        """Note that an effect of one node reaches another after that time, at the earliest."""
 
     def note_part(self, example: object, name: str, /) -> bool:
-        """Note that handlers look at what objects of that type have by a name; see NodeEvents.keep_near.
+        """Note that handlers read an attribute of objects of that type; see NodeEvents.keep_near.
 
-        Whether it will be fetched: in machine code, and where the example has a value of its own by that name.
+        Return whether it will be fetched: in machine code, and where the attribute's value is an object of its own.
         """
 
     def take(self, predicate: Callable[[Handler, Any], bool], /) -> list[Any]:
-        """Remove the events of which `wanted(handler, argument)` is true; returns their arguments in order."""
+        """Remove the events for which `predicate(handler, argument)` holds; return their arguments in order."""
 
 
 class PythonEventQueue:
-    """The exact order: a heap of tuples."""
+    """Queue in the exact order: a heap of tuples."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -151,16 +149,16 @@ class PythonEventQueue:
 
 
 class PythonNodeEvents:
-    """Events of one place of a PythonLookaheadQueue."""
+    """Events of one node of a PythonLookaheadQueue."""
 
     def __init__(self, queue: PythonLookaheadQueue, number: int, side: int) -> None:
         self._queue, self.number, self.side = queue, number, side
         self.heap: list[Entry] = []
         self._serial = 0
         self.now = 0.0
-        """Time of the last event here."""
+        """Time of the node's last event."""
         self.turn_time = inf
-        """Earliest time of the place among the turns; inf: not listed."""
+        """Earliest time of the node among the turns; inf: not listed."""
 
     def __call__(self, time: float, handler: Handler, argument: Any) -> None:
         if time < self.now:
@@ -186,19 +184,19 @@ class PythonNodeEvents:
 
 
 class PythonLookaheadQueue:
-    """The order with lookahead; `sided`: of two delays."""
+    """Queue in the order with lookahead; `two_sided`: stretches of two delays."""
 
     def __init__(self, two_sided: bool = False) -> None:
         self._two_sided = two_sided
         self.now = 0.0
         self.event_count = 0
         self.running: PythonNodeEvents | None = None
-        """The place whose turn it is."""
+        """Node whose turn it is."""
         self._nodes: list[PythonNodeEvents] = []
         self._turns: tuple[list[tuple[float, int]], list[tuple[float, int]]] = ([], [])
-        """Heaps of (due time, place number) by side; entries may be out of date."""
+        """Heaps of (due time, node number) by side; entries may be out of date."""
         self._heap: list[Entry] = []
-        """Events of no place."""
+        """Events of no node."""
         self._serial = 0
         self._ahead = inf
         self._stretch = -inf
@@ -238,7 +236,7 @@ class PythonLookaheadQueue:
         return is_alone
 
     def list_turn(self, node: PythonNodeEvents) -> None:
-        """Note when a place is due, if it has events."""
+        """List a node's turn at the time of its next event, if it has events."""
         node.turn_time = node.next_at()
         if node.heap:
             heapq.heappush(self._turns[node.side], (node.turn_time, node.number))
@@ -274,7 +272,7 @@ class PythonLookaheadQueue:
                 return True
 
     def _run_stretch(self, end: float, side: int) -> None:
-        """Run all places of a side up to a time, one after the other."""
+        """Run all nodes of a side up to a time, one after the other."""
         latest = self.now
         while self._first_turn(side) < end:
             node = self.running = self._nodes[heapq.heappop(self._turns[side])[1]]
@@ -307,7 +305,7 @@ class PythonLookaheadQueue:
 
 
 def _remove_events(heap: list[Entry], predicate: Callable[[Handler, Any], bool]) -> list[Entry]:
-    """Events taken out of a heap, in order."""
+    """Remove the matching events from a heap; return them in order."""
     entries = sorted((entry for entry in heap if predicate(entry[2], entry[3])), key=lambda entry: entry[:2])
     serials = {entry[1] for entry in entries}
     heap[:] = [entry for entry in heap if entry[1] not in serials]
@@ -316,7 +314,7 @@ def _remove_events(heap: list[Entry], predicate: Callable[[Handler, Any], bool])
 
 
 def event_queue(lookahead: int = 0) -> EventQueue:
-    """An empty queue at time 0, of machine code where the fabric is; `lookahead`: see the module."""
+    """Return an empty queue at time 0, in machine code where the fabric is; `lookahead`: see the module."""
     if state().active:
         module = import_module("mrc_testbed.simulator.event_queue")
         queue: EventQueue = module.LookaheadQueue(lookahead > 1) if lookahead else module.EventQueue()

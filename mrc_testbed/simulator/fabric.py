@@ -57,12 +57,12 @@ Smaller fabrics gain little, and published series have the order of 1.
 
 
 def usual_lookahead(plan: Plan) -> int:
-    """The lookahead that is fastest, by the size of a fabric."""
+    """Return the lookahead that is fastest for the size of a fabric."""
     return 2 if len(plan.hosts) >= TWO_DELAYS_FROM else 1
 
 
 class VirtualFabric:
-    """See the module.
+    """Fabric of a plan in virtual time; see the module.
 
     `links`, `queues`: profiles of all links and switch ports. `mode`: a name of switches.MODES or a function of that
     kind. `config`: of all engines, or by host name. `keep_events`: hosts collect the engine's events in `.events`.
@@ -93,7 +93,7 @@ class VirtualFabric:
         self.plan = plan
         self.seed = seed
         self._first_qpn = first_qpn
-        """First QPN of every host's first life; None: drawn."""
+        """First QPN of every host's first process; None: drawn at random."""
         self._config = config if config is not None else Config()
         self._configs: dict[str, Config] = {}
         """Configurations built so far, by node."""
@@ -132,9 +132,9 @@ class VirtualFabric:
         """Every egress port by number."""
         self._towards: dict[tuple[str, str], EgressPort] = {}
         self._node_events: dict[str, NodeEvents] = {}
-        """Event place of each node."""
+        """Events of each node, by name."""
         self._arrive_at: dict[str, Handler] = {}
-        """Takes a packet that arrives at a node."""
+        """Handler of the packets that arrive at each node, by name."""
         self.switches: dict[str, VirtualSwitch] = {}
         self.hosts: dict[str, VirtualHost] = {}
         self.faults = VirtualFaultTarget(self)
@@ -143,12 +143,12 @@ class VirtualFabric:
 
     @property
     def rng(self) -> Random:
-        """Random source of whatever belongs to no port or host; workloads may use it too."""
+        """Random source of draws that belong to no port or host; workloads may use it too."""
         if self._rng is None:
             self._rng = Random(f"{self.seed}/fabric")
         return self._rng
 
-    # ---- making -----------------------------------------------------------------------------------------
+    # ---- set-up -----------------------------------------------------------------------------------------
 
     def _open_wires(self) -> Wires:
         from mrc_testbed.simulator.wire import Wires  # brings the NICs along, which nothing else here needs
@@ -156,7 +156,7 @@ class VirtualFabric:
         return Wires(self.plan, self.srv6, self.config_of(self.plan.hosts[0].name))
 
     def config_of(self, host: str) -> Config:
-        """Engine configuration of a host. Without `ev_fifo` where switches spray: no EV keeps its order there."""
+        """Return the engine configuration of a host, without `ev_fifo` where switches spray (EVs keep no order)."""
         host_config = self._configs.get(host)
         if host_config is None:
             config = self._config
@@ -167,7 +167,7 @@ class VirtualFabric:
         return host_config
 
     def _without_fifo(self, config: Config) -> Config:
-        """The configuration without `ev_fifo`, one object for all nodes that share one."""
+        """Return a configuration without `ev_fifo`, the same object for all nodes that share `config`."""
         for original, replacement in self._fifo_replacements:
             if original is config:
                 return replacement
@@ -281,16 +281,16 @@ class VirtualFabric:
         return port
 
     def _pair_pauses(self, pfc: PfcProfile) -> None:
-        """Let the two directions of each link hear each other's pause frames."""
+        """Connect the two directions of each link for pause frames."""
         for link in self.plan.links:
             a, b = link.lower.node, link.upper.node
             ends = {"switch_at_a": a in self.switches, "switch_at_b": b in self.switches}
             pair(self._towards[a, b], self._towards[b, a], pfc, self.port_list, **ends)
 
-    # ---- the application's side ---------------------------------------------------------------------------
+    # ---- application ----------------------------------------------------------------------------------
 
     def host(self, name: str) -> VirtualHost:
-        """The host of that name. Raises PlanError listing the hosts."""
+        """Return the host of a name. Raises PlanError listing the hosts."""
         host = self.hosts.get(name)
         return host if host is not None else self.hosts[self.plan.host(name).name]
 
@@ -304,7 +304,7 @@ class VirtualFabric:
         settings: Any = None,
         **options: Any,
     ) -> tuple[EngineQueuePair, EngineQueuePair]:
-        """A connected QP at each of two hosts, over all EVs of the plan or over `evs` (both ways).
+        """Connect a QP at each of two hosts, over all EVs of the plan or over `evs` (both ways).
 
         `transport`, `settings`: as of Endpoint.create_qp ("rocev2" and an RcConfig make the baseline). `options` go to
         EngineQueuePair.connect of both ends. Raises PlanError or LocalError.
@@ -318,7 +318,7 @@ class VirtualFabric:
         return qa, qb
 
     def evs(self, source: VirtualHost, target: VirtualHost) -> list[tuple[int, int]]:
-        """(EV, plane) pairs for a QP: every path of the plan; in ECMP mode random 32-bit values, for hashing."""
+        """Return (EV, plane) pairs for a QP: all paths of the plan; in ECMP mode random 32-bit values to hash."""
         plan = self.plan
         is_same_rack = source.plan_host.rack == target.plan_host.rack
         uplinks = range(1 if is_same_rack else plan.spines)
@@ -335,7 +335,7 @@ class VirtualFabric:
         return list(plane_of_ev.items())
 
     def plane_of(self, ev: int) -> int:
-        """The plane an EV names; in the hashing modes as SRv6 has it."""
+        """Return the plane of an EV; in the hashing modes by the layout of SRv6."""
         return self.structure.plane(ev) if self.mode == "structured" else self.widths.plane(ev)
 
     # ---- time -------------------------------------------------------------------------------------------
@@ -351,13 +351,13 @@ class VirtualFabric:
         return self.queue.event_count
 
     def push(self, time: float, handler: Handler, argument: Any) -> None:
-        """Call `handler(argument, at)` at a time; not before now."""
+        """Call `handler(argument, time)` at a time, at once when the time has passed."""
         self.queue.push(time, handler, argument)
 
     def schedule(
         self, time: float, action: InjectedFault | Callable[[], object], *, until_s: float | None = None
     ) -> None:
-        """Begin a fault, or call a function without arguments, at a time (now, when that has passed).
+        """Begin a fault, or call a function without arguments, at a time (now, when the time has passed).
 
         `until_s`: time when the fault ends; None: by another one (RestoreFault, PowerOnFault, HealFault), if at all.
         """
@@ -374,7 +374,7 @@ class VirtualFabric:
         self.kick()
 
     def apply(self, fault: InjectedFault) -> Held:
-        """Begin a fault now; what it holds is for `fault.end(fabric.faults, held)`."""
+        """Begin a fault now; return its holds, for `fault.end(fabric.faults, holds)`."""
         holds = Held()
         fault.begin(self.faults, holds, 0)
         self.kick()
@@ -428,7 +428,7 @@ class VirtualFabric:
         self.push(self.now, tick, None)
 
     def close(self) -> None:
-        """Take the fabric apart; it is of no use afterwards.
+        """Break the fabric's reference cycles; the fabric is unusable afterwards.
 
         Its objects refer to each other in cycles, and a program that makes many fabrics would wait for the garbage
         collector to find each.
@@ -451,7 +451,7 @@ class VirtualFabric:
     # ---- faults -------------------------------------------------------------------------------------------
 
     def port_towards(self, a: str, b: str) -> EgressPort:
-        """The egress of `a` towards its neighbour `b`. Raises FaultError naming the neighbours."""
+        """Return the egress of `a` towards its neighbour `b`. Raises FaultError naming the neighbours."""
         port = self._towards.get((a, b))
         if port is None:
             near = [y for x, y in self._towards if x == a]
@@ -460,7 +460,7 @@ class VirtualFabric:
         return port
 
     def directions(self, a: str, b: str, both_ways: bool) -> list[EgressPort]:
-        """One or both directions of a link. Raises FaultError."""
+        """Return one or both directions of a link. Raises FaultError."""
         return [self.port_towards(a, b), self.port_towards(b, a)] if both_ways else [self.port_towards(a, b)]
 
     def set_line(self, a: str, b: str, *, both_ways: bool = True, **changes: Any) -> None:
@@ -489,11 +489,11 @@ class VirtualFabric:
                     self._settle([port, self._towards[b, a]])
 
     def set_blackhole(self, switch: str, on: bool) -> None:
-        """Swallow everything, or stop doing so. Raises FaultError."""
+        """Make a switch drop every packet, or forward again. Raises FaultError."""
         self.switch(switch).set_blackhole(on)
 
     def stall_switch(self, switch: str, seconds: float) -> None:
-        """Make what reaches a switch wait for a while. Raises FaultError."""
+        """Make packets that reach a switch wait for a while. Raises FaultError."""
         virtual_switch = self.switch(switch)
         end_s = self._stalls[switch] = max(self._stalls.get(switch, 0.0), self.now + seconds)
         virtual_switch.stall()
@@ -517,11 +517,11 @@ class VirtualFabric:
         return Endpoint(host, self.config_of(host), planes=self.plan.planes, seed=Random(seed), first_qpn=first)
 
     def switch(self, name: str) -> VirtualSwitch:
-        """The switch of that name. Raises FaultError."""
+        """Return the switch of a name. Raises FaultError."""
         try:
             return self.switches[name]
         except KeyError:
-            raise FaultError(f"no switch {name!r} (has: {', '.join(self.switches)})") from None
+            raise FaultError(f"no switch {name!r} (known: {', '.join(self.switches)})") from None
 
     def heal(self) -> None:
         """Undo every fault."""
@@ -563,22 +563,22 @@ class VirtualFabric:
             self.port_list[frame.port].lose(frame, "link_down", self.now)
 
     def _port_event(self, port: EgressPort, now: float) -> None:
-        """Tell a node of its port's state."""
+        """Notify a node of its port's state."""
         if port.node in self.hosts:
             self.hosts[port.node].port_changed(port.plane, now)
         else:
             self.switches[port.node].port_changed()
 
-    # ---- what happened ------------------------------------------------------------------------------------
+    # ---- counters and digests ------------------------------------------------------------------------------
 
     def counters(self) -> dict[str, dict[str, Any]]:
-        """Counters of every port that saw a packet, by interface name."""
+        """Return the counters of every port that saw a packet, by interface name."""
         return {
             name: port.counters() for name, port in self.ports.items() if port.forwarded or port.dropped or port.trimmed
         }
 
     def totals(self) -> dict[str, int]:
-        """Packets over all ports: forwarded, marked, trimmed, and each reason of a drop or loss."""
+        """Count packets over all ports: forwarded, marked, trimmed, and each reason of a drop or loss."""
         out: dict[str, int] = {"forwarded": 0, "marked": 0, "trimmed": 0}
         for port in self.ports.values():
             out["forwarded"] += port.forwarded
@@ -594,9 +594,11 @@ class VirtualFabric:
         return out
 
     def trace_digest(self) -> str:
-        """Digest of every packet event so far. Raises ValueError when the fabric was made without `trace`."""
+        """Return the digest of all packet events so far. Raises ValueError for a fabric without `trace`."""
         if self.tracer is None:
-            raise ValueError("no packet event was recorded: make the fabric with trace=True")
+            raise ValueError(
+                "no packet event was recorded: fabric without trace. Cure: make the fabric with trace=True"
+            )
         return self.tracer.digest()
 
     def state_digest(self) -> str:

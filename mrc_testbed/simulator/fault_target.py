@@ -1,6 +1,6 @@
-"""The operations of faults on a virtual fabric.
+"""Operations of faults on a virtual fabric.
 
-Overlapping faults of one place are counted: a link is up when all are over.
+Overlapping faults of one link or switch are counted: a link is up when all are over.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ REBOOT_S = 2.0
 About what the embedded switch, the controller and its routes need live, and a minute or two in the paper (E5).
 """
 ONE_AFTER_THE_OTHER_S = 1e-6
-"""Between the planes of switches that go on after a stall, seconds, when nothing is said."""
+"""Default gap between the planes of switches that resume after a stall, seconds."""
 EffectKey = tuple[str, ...]
 _IMPAIRMENTS: dict[Damage, str] = {"loss": "loss", "corrupt": "corrupt", "duplicate": "repeat"}
 
@@ -40,7 +40,7 @@ class StallingHost(Protocol):
 
 
 class FaultyFabric(Protocol):
-    """The fabric that faults act on; VirtualFabric says what each of these does."""
+    """Fabric that faults act on; VirtualFabric documents each member."""
 
     plan: Plan
     links: LinkProfile
@@ -84,17 +84,21 @@ class VirtualControlPlane(Protocol):
         """Kill the controller, or start it again."""
 
     def links_changed(self) -> None:
-        """Note that ports changed by something that is not a step of its own."""
+        """Note that ports changed by a cause other than a step of the control plane."""
 
 
 class NoControlPlane:
     """The control plane of a fabric that has none."""
 
     def drain(self, plane: int, on: bool) -> None:
-        raise FaultError(f"nobody denies plane {plane}: this fabric has no control plane (on = {on})")
+        raise FaultError(
+            f"plane {plane} cannot be denied (on = {on}): fabric without control plane. Cure: a run with a controller"
+        )
 
     def set_alive(self, alive: bool) -> None:
-        raise FaultError(f"this fabric has no controller (alive = {alive})")
+        raise FaultError(
+            f"controller cannot be set (alive = {alive}): fabric without controller. Cure: a run with a controller"
+        )
 
     def links_changed(self) -> None:
         """See VirtualControlPlane."""
@@ -110,14 +114,14 @@ class _Hold:
 
 
 class _Flapping:
-    """A flap of some links: down, up, again and again."""
+    """Flap of some links: down and up in turn."""
 
     def __init__(self, target: VirtualFaultTarget, links: Sequence[Ends], down_s: float, up_s: float) -> None:
         self._target, self._links, self._down_s, self._up_s = target, links, down_s, up_s
         self._stopped = False
 
     def schedule(self, begin: float) -> None:
-        """Schedule one turn that begins at a time, seconds."""
+        """Schedule one turn that begins at `begin`, seconds."""
         for link in self._links:
             self._target.fabric.schedule(begin, partial(self._set, link, enabled=False))
             self._target.fabric.schedule(begin + self._down_s, partial(self._set, link, enabled=True))
@@ -130,7 +134,7 @@ class _Flapping:
             fabric.schedule(fabric.now + self._down_s + self._up_s, self.go_on)
 
     def stop(self) -> None:
-        """End it, links up."""
+        """End the flap with the links up."""
         for link in self._links:
             self._set(link, enabled=True)
         self._stopped = True
@@ -151,7 +155,7 @@ class VirtualFaultTarget:
         self._drains = Drains()
 
     def _take(self, key: EffectKey, change: Callable[[bool], None]) -> Holds:
-        """`change(True)` by the first who wants this, `change(False)` when the last one is done with it."""
+        """Call `change(True)` for the first hold of an effect, `change(False)` when its last hold ends."""
         hold = _Hold(key, partial(change, False))
         holders = self._holding.setdefault(key, set())
         holders.add(hold)
@@ -196,7 +200,7 @@ class VirtualFaultTarget:
         self.fabric.set_link(a, b, enabled=True)
 
     def impair(self, kind: Damage, a: str, b: str, choice: PacketChoice, *, direction: Direction) -> Holds:
-        """Lose, damage or repeat the packets of a choice; the dice are the port's own."""
+        """Lose, damage or repeat the packets of a choice; random draws are the port's own."""
         return self._impair(a, b, direction, _IMPAIRMENTS[kind], lambda port: _picker(port, choice))
 
     def hold_up(
@@ -247,7 +251,7 @@ class VirtualFaultTarget:
         return holds
 
     def _planned_line(self, port: EgressPort) -> Line:
-        """Line of a port as the fabric was made with."""
+        """Return the line of a port that the fabric was made with."""
         hosts, links = self.fabric.hosts, self.fabric.links
         return links.nic if port.node in hosts or port.neighbour in hosts else links.fabric
 
@@ -268,7 +272,7 @@ class VirtualFaultTarget:
         return [_Hold(None, flapping.stop)]
 
     def _turns(self, period_s: float, times: int) -> list[float]:
-        """Times at which the turns of a flap begin, from now on."""
+        """Return the times at which the turns of a flap begin, from now on."""
         return [self.fabric.now + number * period_s for number in range(times)]
 
     # ---- switches ---------------------------------------------------------------------------------------
@@ -345,11 +349,11 @@ class VirtualFaultTarget:
 
 
 class LastWordFaultTarget(VirtualFaultTarget):
-    """A FaultTarget where at each place the fault that began or ended last has its way.
+    """FaultTarget on which, for each link or switch, the fault that began or ended last decides.
 
-    The end of what hits packets of a link ends all that does; lines are without jitter then; each turn of a flap begins
-    where the one before ended. For schedules whose faults
-    are removed one by one: what is left does what it did, whoever else was there.
+    The end of one impairment of a link ends all its impairments; lines are without jitter then; each turn of a flap
+    begins where the former turn ended. For schedules whose faults are removed one by one: the faults that remain act
+    as before, whatever other faults the schedule had.
     """
 
     def _take(self, _key: EffectKey, change: Callable[[bool], None]) -> Holds:

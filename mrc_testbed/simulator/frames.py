@@ -16,12 +16,12 @@ from mrc_testbed.hosts.engine.wire.packets import ECN_CE, ECN_NOT_ECT, NackReaso
 
 
 def tally() -> Counter[str]:
-    """An empty Counter, without the call of update() that takes nearly all the time of making one."""
+    """Return an empty Counter without the call of update(), which takes nearly all the time of Counter()."""
     return Counter.__new__(Counter)
 
 
 NO_PORT: Final = -1
-"""No egress: it is still where it was made."""
+"""Number of the egress of a frame that no port has sent yet."""
 
 
 class Frame:
@@ -82,7 +82,7 @@ class Frame:
         self.control = control
         """Whether the packet is served first, never marked and never trimmed."""
         self.is_fresh = True
-        """No switch has sent it yet."""
+        """Whether no switch has sent the frame yet."""
         self.trimmable = trimmable
         self.ect = packet.ecn != ECN_NOT_ECT
         self.corrupt = False
@@ -93,7 +93,7 @@ class Frame:
         port for that alone.
         """
         self.next_frame: Frame | None = None
-        """The next one in the same queue."""
+        """Next frame in the same queue; None: last."""
         self.packet = packet
         self.source, self.target = source, target
         """Hosts by name."""
@@ -118,7 +118,7 @@ class Frame:
         return twin
 
     def _copy_state(self, twin: Frame) -> None:
-        """Give a copy what happened to the frame on its way."""
+        """Copy to a twin the state that the frame got on its way."""
         twin.ev, twin.ect, twin.is_data, twin.port, twin.is_fresh = (
             self.ev,
             self.ect,
@@ -183,7 +183,7 @@ class FrameQueue:
         self.count += 1
 
     def take(self) -> Frame:
-        """Take the first one out; there is one."""
+        """Remove and return the first frame of a queue that is not empty."""
         frame = self._first
         assert frame is not None
         following = self._first = frame.next_frame
@@ -195,11 +195,11 @@ class FrameQueue:
         return frame
 
     def take_all(self) -> list[Frame]:
-        """Take all out, in order."""
+        """Remove and return all frames, in order."""
         return [self.take() for _ in range(self.count)]
 
     def frames(self) -> list[Frame]:
-        """All that wait, in order."""
+        """Return the waiting frames, in order."""
         frames: list[Frame] = []
         frame = self._first
         while frame is not None:
@@ -209,4 +209,4 @@ class FrameQueue:
 
 
 PacketHook = Callable[[str, float, str, Frame], None]
-"""An observer of packets, called as hook(what, time_s, where, frame); trace.py tells what there is."""
+"""Observer of packets, called as hook(event, time_s, location, frame); trace.py lists the events."""

@@ -34,9 +34,9 @@ from mrc_testbed.simulator.profiles import HostProfile
 from mrc_testbed.topologies.plan import Host
 
 FOREVER_S: Final = 1e8
-"""No run lasts so long."""
+"""Seconds; longer than any run."""
 BATCH: Final = 64
-"""Packets asked for at a time."""
+"""Packets that one transmit call may return."""
 STUCK_AFTER: Final = 10_000
 """Calls at one instant after which an engine that still asks for more counts as stuck, a bug."""
 
@@ -71,14 +71,14 @@ class FrameCodec(Protocol):
         control: bool,
         trimmable: bool,
     ) -> Frame:
-        """Frame of a packet that a host sends."""
+        """Return the frame of a packet that a host sends."""
 
     def decode(self, host: Any, frame: Any, plane: int) -> tuple[str, Any] | None:
-        """(sender, record) of a frame that arrived, or None: then it was counted by the codec's reason."""
+        """Return (sender, record) of a frame that arrived; None: the frame was counted by the codec's reason."""
 
 
 class HostEngine(Protocol):
-    """Calls of a host on its engine; Endpoint has them, and whoever stands in its place to watch it."""
+    """Calls of a host on its engine: an Endpoint, or a stand-in that watches one."""
 
     def receive(self, packet: PacketRecord, plane: int, peer: str, now: float) -> None: ...
 
@@ -110,16 +110,16 @@ class HostNetwork(Protocol):
 
 
 class VirtualHost:
-    """`endpoint` is the engine; `events` all its events, in order (with `keep_events` of the fabric)."""
+    """Host with its engine `endpoint`; `events`: all its events in order (with `keep_events` of the fabric)."""
 
     def __init__(self, fabric: HostNetwork, host: Host, endpoint: Endpoint) -> None:
         self._queue = fabric.queue
         self.node_events: NodeEvents = fabric.queue.add_node(False)
-        """Event place of the host."""
+        """Events of the host."""
         self._hosts = fabric.hosts
         """All hosts of the fabric, by name."""
         self._position_of: dict[str, tuple[int, int]] = {}
-        """Rack and downlink of those that packets went to."""
+        """Rack and downlink of each host that packets went to."""
         # Copied out of the fabric: each packet needs these.
         self._ring, self._keep_events = fabric.host_profile.ring_packets, fabric.keep_events
         self._overhead, self._wires = fabric.overhead_bytes, fabric.wires
@@ -142,7 +142,7 @@ class VirtualHost:
         self._timer = NEVER
         """Time of the earliest timer event in the queue."""
         self.lives = 0
-        """Processes started anew on this host."""
+        """Number of processes started anew on this host."""
         self.alive = True
         self._stalled_until = -1.0
         self._unread: list[int] | None = None
@@ -187,7 +187,7 @@ class VirtualHost:
         self._request(now)
 
     def close(self) -> None:
-        """Let go of engine, ports and application, see VirtualFabric.close."""
+        """Drop the references to engine, ports and application, see VirtualFabric.close."""
         self.ports.clear()
         self._listeners.clear()
         self._on_completion.clear()
@@ -222,7 +222,7 @@ class VirtualHost:
         self._read_port(None, now)
 
     def _read_port(self, _: object, now: float) -> None:
-        """Take all that waits on one port; the engine sends what follows before the next one is read."""
+        """Read one port's waiting frames; the engine answers before the next port is read."""
         unread = self._unread
         if not unread or not self.alive:
             return
@@ -236,7 +236,7 @@ class VirtualHost:
             self.node_events.push(now + self._gap_s, self._read_port, None)
 
     def _take_all(self, frames: list[Any], now: float) -> None:
-        """Hand the engine all of them before it may send."""
+        """Deliver all frames to the engine before the engine may send."""
         due, self._due = self._due, True
         for frame in frames:
             self.take(frame, now)
@@ -244,7 +244,7 @@ class VirtualHost:
         self._request(now)
 
     def _holds(self, frame: Frame) -> bool:
-        """During a stall: whether a frame that arrives has to wait. Nothing waits for a process that is gone."""
+        """Whether a frame that arrives in a stall has to wait; without a process it is dropped."""
         if not self.alive:
             self.dropped["no process"] += 1
         elif self._unread is None or frame.plane in self._unread:
@@ -255,12 +255,12 @@ class VirtualHost:
 
     @property
     def stalled(self) -> bool:
-        """Whether it has no CPU now."""
+        """Whether the host has no CPU now."""
         return self._queue.now < self._stalled_until
 
     @property
     def stalled_for_ever(self) -> bool:
-        """Whether its stall outlasts every run."""
+        """Whether the host's stall outlasts every run."""
         return self._unread is None and self._stalled_until > FOREVER_S
 
     def vanish(self) -> None:
@@ -270,7 +270,7 @@ class VirtualHost:
         self._waiting.clear()
 
     def begin(self, endpoint: Endpoint) -> None:
-        """Begin another process with an engine of its own; it looks at its ports first."""
+        """Begin another process with an engine of its own, which first learns the state of its ports."""
         now = self._queue.now
         self.endpoint = self.engine = endpoint
         self.alive = True
@@ -301,7 +301,7 @@ class VirtualHost:
         self._pump_soon(now)
 
     def receive_bytes(self, frame: Frame, now: float) -> None:
-        """Decode the bytes of a frame, then do as `receive` does."""
+        """Decode the bytes of a frame and pass the packet to the engine, as `receive` does."""
         if now < self._stalled_until and self._holds(frame):
             return
         wires, plane = self._wires, frame.plane
@@ -315,7 +315,7 @@ class VirtualHost:
         self._pump_soon(now)
 
     def port_changed(self, plane: int, now: float) -> None:
-        """Tell the engine the state of a plane's port, which may have changed."""
+        """Notify the engine of the state of a plane's port, which may have changed."""
         if now < self._stalled_until:
             self._port_news.add(plane)
             return
@@ -327,14 +327,14 @@ class VirtualHost:
         self._request(now)
 
     def _pump_soon(self, now: float) -> None:
-        """Let the engine send after all that arrives at this instant: at once, when nothing else happens now."""
+        """Let the engine send after all arrivals of this instant; at once when no other event is due now."""
         if not self._due and self.node_events.count_if_alone(now):
             self._pump(None, now)
         else:
             self._request(now)
 
     def _request(self, now: float) -> None:
-        """Let the engine send when what is queued for this instant has happened."""
+        """Let the engine send after the events queued for this instant."""
         if not self._due:
             self._due = True
             self.node_events.push(now, self._pump, None)
@@ -345,7 +345,7 @@ class VirtualHost:
         self._request(now)
 
     def _pump(self, _: object, now: float) -> None:
-        """Do everything the engine wants at this instant."""
+        """Run the engine's timers, sends and events of this instant."""
         self._due = False
         engine = self.engine
         if now < self._stalled_until:
@@ -375,7 +375,7 @@ class VirtualHost:
             self.node_events(due, self._on_timer, None)
 
     def _transmit(self, now: float) -> bool:
-        """Hand packets to the ports as far as they have room; True when there may be more."""
+        """Hand packets to the ports as far as they have room; return True when there may be more."""
         if not self.endpoint.can_send():
             return False
         ring = self._ring
@@ -400,7 +400,7 @@ class VirtualHost:
         return has_more
 
     def _notify(self, events: list[Event]) -> bool:
-        """Pass events on to the listeners; True when there were any."""
+        """Pass events on to the listeners; return True when there were any."""
         if not events:
             return False
         self._queue.halt()
@@ -416,7 +416,7 @@ class VirtualHost:
         return True
 
     def _frame(self, packet: PacketRecord, plane: int, peer: str) -> Frame:
-        """Frame of a packet of ours."""
+        """Return the frame of a packet that this host sends."""
         position = self._position_of.get(peer)
         if position is None:
             target = self._hosts[peer]
@@ -442,4 +442,4 @@ def _or_never(due: float | None) -> float:
 
 
 def _ignore_frame(_frame: Frame, _now: float) -> None:
-    """Take a frame where nobody is any more."""
+    """Ignore a frame for a closed host."""

@@ -21,11 +21,11 @@ class Picker:
 
     @property
     def hits_all(self) -> bool:
-        """Whether it hits every packet."""
+        """Whether every packet is hit."""
         return self._data is None and (self._rate == 1 or (self._pattern != "" and "0" not in self._pattern))
 
     def hits(self, is_data: bool) -> bool:
-        """Whether the next packet is one of them."""
+        """Return whether the next packet is hit."""
         if self._data is not None and is_data is not self._data:
             return False
         if self._rate is not None:
@@ -37,7 +37,7 @@ class Picker:
 
 
 class Lateness:
-    """Packets that come `seconds` late, or (`twin`) a copy of them."""
+    """Impairment that delays packets by `seconds`, or (`twin`) a copy of them."""
 
     __slots__ = ("hits", "seconds", "twin")
 

@@ -41,7 +41,7 @@ class MessageSlots(PayloadSink):
         self._payload_bits = [0] * slots
         """Bit i: the payload came that begins at byte i * unit_bytes."""
         self.damaged_messages: set[int] = set()
-        """Messages of which a payload was not what was sent, came twice, or began or ended where none does."""
+        """Numbers of messages with a payload that differed, came twice, or began or ended at a wrong offset."""
 
     def write(self, start: int, data: Payload) -> None:
         slot = start // self._size
@@ -56,7 +56,7 @@ class MessageSlots(PayloadSink):
             or offset + length > self._size
         )
         begin = self._text_starts[slot] + offset
-        if isinstance(data, TextPart):  # it is what it should be when it stands there in the same text
+        if isinstance(data, TextPart):  # equal when it is the same range of the same text
             is_intact = data.begin == begin and data.text is self._text
         else:
             is_intact = self._text.startswith(data, begin)
@@ -65,7 +65,7 @@ class MessageSlots(PayloadSink):
         self._payload_bits[slot], self._missing_bytes[slot] = payload_bits | bit, missing_bytes
 
     def finish(self, number: int) -> bool:
-        """Whether message `number` is there, whole and as it was sent; the one after it may come to its slot."""
+        """Return whether message `number` is complete and intact; free its slot for the next message."""
         slot = number % len(self._numbers)
         whole = self._numbers[slot] == number and not self._missing_bytes[slot] and number not in self.damaged_messages
         following = number + len(self._numbers)

@@ -30,7 +30,7 @@ from mrc_testbed.simulator.ports import EgressPort, NicPort, drain
 from mrc_testbed.simulator.profiles import Line, PfcProfile
 
 DATA_PRIORITY = 3
-"""The priority that is lossless; control has one that nobody pauses."""
+"""The lossless priority; control has a priority that is never paused."""
 PAUSE_BYTES = 60
 """The shortest Ethernet frame without FCS."""
 QUANTUM_BITS = 512
@@ -49,7 +49,7 @@ class PauseFrame(PacketRecord):
     quanta: int
 
     def encode(self, source: bytes) -> bytes:
-        """The frame's bytes without FCS, from a port's address (6 bytes)."""
+        """Return the frame's bytes without FCS, from a port's address (6 bytes)."""
         times = [self.quanta if priority == DATA_PRIORITY else 0 for priority in range(8)]
         head = PAUSE_ADDRESS + source + MAC_CONTROL.to_bytes(2, "big") + PFC_OPCODE.to_bytes(2, "big")
         body = (1 << DATA_PRIORITY).to_bytes(2, "big") + b"".join(time.to_bytes(2, "big") for time in times)
@@ -57,7 +57,7 @@ class PauseFrame(PacketRecord):
 
 
 def pause_for(quanta: int, plane: int = 0) -> PauseFrame:
-    """A pause frame on a port of a plane."""
+    """Return a pause frame for a port of a plane."""
     return PauseFrame(0, 0, plane, 0, ECN_NOT_ECT, quanta)
 
 
@@ -88,19 +88,19 @@ class PriorityPause:
         self.port = port
         self._node_events = node_events
         self.reverse: PriorityPause | None = None
-        """The other direction; its sender is our receiver. The fabric sets it."""
+        """Other direction of the link, whose sender is the receiver of this one. Set by the fabric."""
         self._pfc: PfcProfile | None = None
         """Thresholds of the switch at the far end; None: a host, which accepts everything."""
         self._ports: Sequence[EgressPort] = ()
         self.held_bytes = self.held_peak = 0
-        """Data bytes from here that wait at the far end, now and at most."""
+        """Data bytes of this sender that wait at the far end, now and at most."""
         self._asked = False
-        """The far end has asked for a pause and not taken it back."""
+        """Whether the far end has asked for a pause that still lasts."""
         self._asked_at = -inf
         self._out: deque[Frame] = deque()
-        """Pause frames of ours that wait to be sent."""
+        """Pause frames that wait to be sent from this port."""
         self._paused_until = -inf
-        """We hold data back until then ..."""
+        """End of the present pause of this sender; -inf: not paused."""
         self._paused_since: float | None = None
         """Start of the present pause; None: not paused."""
         self.pauses = self.frames = self.storms = 0
@@ -116,7 +116,7 @@ class PriorityPause:
         self._pfc, self._ports = pfc, ports
 
     def _origin(self, frame: Frame) -> PriorityPause | None:
-        """PFC of the port by which a packet came here; None: it was made here."""
+        """Return the PFC of the port by which a packet came; None: the packet was made at this node."""
         return None if frame.port == NO_PORT else pause_of(self._ports[frame.port])
 
     # ---- the sender's side ------------------------------------------------------------------------------
@@ -161,7 +161,7 @@ class PriorityPause:
         return bool(self._out or port._control.count or (port._data.count and self._paused_since is None))
 
     def _go_on(self, now: float) -> None:
-        """See to it that what may be sent is, once the port is free."""
+        """Schedule the next packet for when the port is free, if one may be sent."""
         port = self.port
         if not port._draining and self._ready():
             port._draining = True
@@ -195,7 +195,7 @@ class PriorityPause:
         self._go_on(now)
 
     def on_pause_frame(self, frame: Frame, now: float) -> None:
-        """A pause frame of the far end arrives."""
+        """Start, renew or end a pause by a pause frame of the far end."""
         packet = frame.packet
         if not self.port.is_up or frame.corrupt or not isinstance(packet, PauseFrame):
             return
@@ -216,7 +216,7 @@ class PriorityPause:
             self._resume(now)
 
     def _watch(self, pause_start: float, _: float) -> None:
-        """Count a storm: the pause of then is still on."""
+        """Count a storm when the pause that began at `pause_start` still lasts."""
         if self._paused_since == pause_start:
             self.storms += 1
 
@@ -232,7 +232,7 @@ class PriorityPause:
     # ---- the receiver's side, which is a switch ------------------------------------------------------------
 
     def _hold(self, size: int, now: float) -> bool:
-        """A packet from here waits at the far end; False when neither buffer nor headroom has room for it."""
+        """Count a packet that waits at the far end; False when neither buffer nor headroom has room for it."""
         pfc = self._pfc
         if pfc is None:
             return True
@@ -256,7 +256,7 @@ class PriorityPause:
             self._send_pause(0, now)
 
     def _request_pause(self, now: float) -> None:
-        """Ask for a pause as long as there can be, and again when half of it is over."""
+        """Ask for the longest pause, and again when half of it is over."""
         reverse = self.reverse
         assert reverse is not None
         self._asked_at = now
@@ -303,7 +303,7 @@ class PriorityPause:
         self._resume(now)
 
     def counters(self) -> dict[str, Any]:
-        """Counters by name."""
+        """Return the counters by name."""
         return {
             "pauses": self.pauses,
             "pause_frames": self.frames,
@@ -365,7 +365,7 @@ class PfcPort(EgressPort):
 
 
 class PfcNicPort(NicPort):
-    """A host's port that switches may pause; the host itself pauses nobody."""
+    """Host port that switches may pause; the host itself pauses no sender."""
 
     __slots__ = ("pause",)
 
@@ -420,7 +420,7 @@ class PfcNicPort(NicPort):
 
 
 def pause_of(port: EgressPort) -> PriorityPause | None:
-    """PFC of a port; None: it has none."""
+    """Return the PFC of a port; None for a port without PFC."""
     return port.pause if isinstance(port, (PfcPort, PfcNicPort)) else None
 
 

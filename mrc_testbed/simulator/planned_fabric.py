@@ -23,8 +23,8 @@ from mrc_testbed.topologies.plan import LinkSpeed, Mode, Plan, Thresholds
 def fabric_of(plan: Plan, *, seed: int = 0, config: Any = None, **options: Any) -> VirtualFabric:
     """Make the VirtualFabric of a plan.
 
-    `config`: of the engines (default: what live hosts take, without their overhead); `options`: further arguments of
-    VirtualFabric, which win.
+    `config`: of the engines (default: that of live hosts, without their overhead); `options`: further arguments of
+    VirtualFabric, which take precedence.
     """
     if config is None:
         config = host_config(plan)
@@ -54,7 +54,7 @@ class PlannedFabric(VirtualFabric):
 
 
 def link_profile(plan: Plan) -> LinkProfile:
-    """Lines of both tiers."""
+    """Return the lines of both tiers."""
     return LinkProfile(nic=_line(plan.host_link), fabric=_line(plan.fabric_link))
 
 
@@ -63,7 +63,7 @@ def _line(speed: LinkSpeed) -> Line:
 
 
 def queue_profile(plan: Plan, limits: Thresholds | None) -> QueueProfile:
-    """Thresholds of one port in bytes; without any, a queue that never marks, trims or drops."""
+    """Return the thresholds of one port in bytes; without limits, a queue that never marks, trims or drops."""
     if limits is None:
         return UNLIMITED_QUEUES
     frame = plan.frame_bytes()

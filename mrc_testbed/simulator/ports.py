@@ -6,7 +6,7 @@ A port owns one direction of a link. Design notes.
    one, when the port is free again. Most hops of a run are of the first kind.
 2. A link that goes down takes what is on its wire along by removing those arrivals from the queue of events: rare, and
    so the arrival itself checks nothing.
-3. Who looks at packets is an `observer` of the ports: None, and then each packet costs one test for it.
+3. An `observer` of the ports sees the packets; without one each packet costs one test for None.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ class EgressPort:
         self._last_at = -inf
         self.forwarded = self.forwarded_bytes = 0
         self._neighbour_events = node_events
-        """Adds an event where the neighbour is."""
+        """Events of the neighbour."""
         self.arrive = _nowhere
         """Handler of the packets at the other end; see lead_to()."""
         self.number = NO_PORT
@@ -173,12 +173,12 @@ class EgressPort:
         self._rng: Random | None = None
         self._dscp = dscp
         self._medium_due = 0.0
-        """Bytes it may send before data has its turn again."""
+        """Bytes of trimmed packets that may be sent before data has its turn again."""
         self.marked = self.trimmed = 0
         self.dropped = _NO_COUNTS
         """Dropped packets by reason: `queue_full`, `control_queue_full`, `not_trimmable`, `port_down`."""
         self.lost = _NO_COUNTS
-        """Sent, and never arrived: `cut`, `loss`, `link_down`; `corrupt` counts what arrived damaged."""
+        """Lost packets by reason: `cut`, `loss`, `link_down`; `corrupt` counts packets that arrived damaged."""
         self._cut = False
         self.extra_delay_s = 0.0
         """Seconds that the receiving host takes before it sees a packet."""
@@ -192,7 +192,7 @@ class EgressPort:
         self.on_room: Callable[[float], None] = _unheard
         """Callback when the port has room again."""
         self.starved = False
-        """The ring was full when the host last sent: it wants to know."""
+        """Whether the ring was full when the host last sent; on_room is then called."""
         self._low_water = 0
         self.set_line(line)
 
@@ -202,7 +202,7 @@ class EgressPort:
         self._neighbour_events = node_events
 
     def close(self) -> None:
-        """Let go of the neighbour, see VirtualFabric.close."""
+        """Drop the reference to the neighbour, see VirtualFabric.close."""
         self.arrive = _nowhere
 
     def _make_queues(self) -> None:
@@ -258,7 +258,7 @@ class EgressPort:
 
     @property
     def swallows(self) -> bool:
-        """Whether nothing that leaves arrives."""
+        """Whether every packet that leaves is lost."""
         return self._cut or (self._loss is not None and self._loss.hits_all)
 
     def clear_impairments(self) -> None:
@@ -366,7 +366,7 @@ class EgressPort:
         self._neighbour_events(arrival_time, self.arrive, frame)
 
     def _survives(self, frame: Frame, end: float) -> bool:
-        """Apply the faults of this direction to a packet; False when it is lost."""
+        """Apply the faults of this direction to a packet; return False when the packet is lost."""
         if self._cut:
             self.lose(frame, "cut", end)
             return False
@@ -387,7 +387,7 @@ class EgressPort:
             return self._lateness.twin
         return True
 
-    # ---- what observers look at -------------------------------------------------------------------------
+    # ---- events for observers ---------------------------------------------------------------------------
 
     def _mark(self, frame: Frame, now: float) -> None:
         frame.mark()
@@ -434,7 +434,7 @@ class EgressPort:
         self.is_up = True
 
     def counters(self) -> dict[str, Any]:
-        """All counters by name."""
+        """Return all counters by name."""
         return {
             "forwarded": self.forwarded,
             "forwarded_bytes": self.forwarded_bytes,
@@ -447,7 +447,7 @@ class EgressPort:
 
 
 class NicPort(EgressPort):
-    """A host's port: no marks, no trims; tells its host when there is room again."""
+    """Host port without marks and trims; notifies its host when there is room again."""
 
     __slots__ = ()
 
@@ -488,8 +488,8 @@ def drain(port: EgressPort, now: float) -> None:
 
 
 def _unheard(_now: float) -> None:
-    """Tell nobody that there is room."""
+    """Ignore that there is room; switch ports notify no host."""
 
 
 def _nowhere(_frame: Frame, _now: float) -> None:
-    raise AssertionError("a port without an other end")
+    raise AssertionError("port without a neighbour. Cure: call lead_to() first")

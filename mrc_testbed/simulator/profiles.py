@@ -20,7 +20,7 @@ DROP_UNTRIMMED = 5.0
 
 
 class ProfileError(ValueError):
-    """A value makes no sense; the message says which and what would."""
+    """Invalid value; the message names the value and the valid ones."""
 
 
 def _positive(name: str, value: float, zero: bool = False) -> None:
@@ -57,7 +57,7 @@ class LinkProfile:
 
     @classmethod
     def uniform(cls, rate_bps: float, delay_s: float, jitter_s: float = 0.0) -> LinkProfile:
-        """Profile with all links alike."""
+        """Return a profile with all links alike."""
         line = Line(rate_bps, delay_s, jitter_s)
         return cls(line, line)
 
@@ -70,7 +70,7 @@ class PfcProfile:
     """
 
     xoff_bytes: int
-    """More than this: the sender is asked to pause ..."""
+    """Number of waiting bytes above which the sender is asked to pause."""
     xon_bytes: int
     """Greatest number of waiting bytes at which the pause ends."""
     headroom_bytes: int
@@ -102,9 +102,12 @@ class QueueProfile:
     control_bytes: int = 100_000
     control_packets: int | None = None
     ecn_min_bytes: int | None = 20_000
-    """ECT packets that leave more than this behind may be marked CE ..."""
+    """Depth left behind above which an ECT packet may be marked CE; None: no marks."""
     ecn_max_bytes: int | None = None
-    """... surely from here on, with rising probability between; None or equal to the minimum: one step."""
+    """Depth from which on every ECT packet is marked; the probability rises from `ecn_min_bytes` to it.
+
+    None or equal to the minimum: one step.
+    """
     last_hop_ecn: bool = False
     """Mark on T0 downlinks too. Off: a mark means a bad path, never incast (§4.4)."""
     trim_bytes: int | None = 100_000
@@ -152,7 +155,7 @@ class HostProfile:
     """Delays and ring sizes of NICs and hosts."""
 
     ring_packets: int = 4
-    """Packets a port takes before it says it has no room; those wait behind the one being sent."""
+    """Packets that a port takes before it has no room; they wait behind the packet being sent."""
     receive_s: float = 0.0
     """Seconds from the last bit on the wire until the engine sees the packet."""
     port_event_s: float = 0.0
@@ -166,7 +169,7 @@ class HostProfile:
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """A consistent set: give `links`, `queues`, `config` to VirtualFabric. Made by `scaled_profiles`."""
+    """Consistent `links`, `queues` and `config` for VirtualFabric. Made by `scaled_profiles`."""
 
     links: LinkProfile
     queues: QueueProfile
@@ -186,7 +189,7 @@ class Scale:
 
 
 def frame_bytes(payload: int, srv6: bool = True) -> int:
-    """Bytes on the wire of a WRITE_MIDDLE with a timestamp."""
+    """Return the bytes on the wire of a WRITE_MIDDLE with a timestamp."""
     return link_speeds.frame_bytes(payload, Mode.SRV6 if srv6 else Mode.ECMP)
 
 
@@ -200,7 +203,7 @@ def engine_keys(
     trim: bool = True,
     cc: str = "uet-1.0-nscc",
 ) -> dict[str, Any]:
-    """Keys of Config that the recipe derives from links, for `scaled_profiles`; not checked."""
+    """Return the keys of Config that the recipe derives from links, for `scaled_profiles`; not checked."""
     return {
         "pmtu_bytes": pmtu_bytes,
         "cwnd_bytes": 1.5 * planes * rate_bps * rtt_s / 8,

@@ -67,32 +67,32 @@ class VirtualSwitch:
             self.observer("drop", now, self.name, frame)
 
     def set_blackhole(self, on: bool) -> None:
-        """Swallow every packet from now on, or no longer."""
+        """Drop every packet from now on, or forward again."""
         self.blackhole = on
         self.is_idle = on or self._waiting is not None
 
     def stall(self) -> None:
-        """Forward nothing until resume(): what comes in waits; what is queued at ports leaves."""
+        """Forward nothing until resume(): arriving packets wait; packets queued at ports leave."""
         if self._waiting is None:
             self._waiting = []
         self.is_idle = True
 
     def resume(self, now: float) -> None:
-        """Forward what waited, in the order in which it came."""
+        """Forward the packets that waited, in the order in which they came."""
         waiting, self._waiting = self._waiting, None
         self.is_idle = self.blackhole
         for frame in waiting or ():
             self.receive(frame, now)
 
     def set_aside(self, frame: Frame, now: float) -> None:
-        """Receive a packet while `idle`."""
+        """Receive a packet while `is_idle`."""
         if self.blackhole:
             self.drop(frame, "blackhole", now)
         elif self._waiting is not None:
             self._waiting.append(frame)
 
     def on_wired(self, _plan: Plan) -> None:
-        """Make what is looked up per packet: all ports are there."""
+        """Build the tables looked up per packet; called once all ports exist."""
         self.port_changed()
 
     def port_changed(self) -> None:
@@ -139,7 +139,7 @@ class VirtualT0(VirtualSwitch):
         self.live_uplinks: list[int] = []
         """Uplinks whose port is up, as the selector of the hashing modes knows."""
         self.pruned_links: frozenset[tuple[int, int]] = frozenset()
-        """(T1 number, rack): what the control plane has the hashing modes not use."""
+        """(T1 number, rack) pairs that the control plane excludes from the hashing modes."""
         self.seed = seed
         """Seed made of the fabric's seed and the switch's name."""
         self._rng: Random | None = None
@@ -174,13 +174,13 @@ class VirtualT0(VirtualSwitch):
             self.uplinks[uplink].send(frame, now)
 
     def live_towards(self, rack: int) -> list[int]:
-        """Uplinks that the hashing modes may use towards a rack."""
+        """Return the uplinks that the hashing modes may use towards a rack."""
         if not self.pruned_links:
             return self.live_uplinks
         return [number for number in self.live_uplinks if (number, rack) not in self.pruned_links]
 
     def _choose_own(self, frame: Frame) -> bool:
-        """Whether the EV fits a path inside the rack: in SRv6 its plane must be this one, else any will do."""
+        """Whether the EV fits a path inside the rack: in SRv6 only an EV of this plane, else any."""
         return not self._by_srv6 or self.widths.plane(frame.ev) == self.plane
 
 
@@ -192,7 +192,7 @@ class VirtualT1(VirtualSwitch):
     def receive(self, frame: Frame, now: float) -> None:
         if self.is_idle:
             self.set_aside(frame, now)
-        elif frame.rack < 0:  # a damaged address: whose rack it is, nobody knows
+        elif frame.rack < 0:  # a damaged address belongs to no rack
             self.drop(frame, "no_route", now)
         else:
             self.racks[frame.rack].send(frame, now)
@@ -202,20 +202,20 @@ class VirtualT1(VirtualSwitch):
 
 
 def srv6(t0: VirtualT0, frame: Frame) -> int | None:
-    """The T1 uSID of the outer address."""
+    """Choose the uplink by the T1 uSID of the outer address."""
     ev = frame.ev
     uplink = t0.widths.uplink(ev)
     return uplink if t0.widths.plane(ev) == t0.plane and uplink < len(t0.uplinks) else None
 
 
 def choose_by_field(t0: VirtualT0, frame: Frame) -> int | None:
-    """The T0 field of the EV."""
+    """Choose the uplink by the T0 field of the EV."""
     uplink = t0.structure.field(frame.ev, 0)
     return uplink if uplink < len(t0.uplinks) else None
 
 
 def ecmp(t0: VirtualT0, frame: Frame) -> int | None:
-    """Hash with the EV in it."""
+    """Choose an uplink by a hash that includes the EV."""
     uplinks = t0.live_towards(frame.rack)
     key = f"{frame.source}>{frame.target}/{frame.ev}@{t0.name}"
     return uplinks[_hash(key) % len(uplinks)] if uplinks else None
@@ -237,7 +237,7 @@ def flow_ecmp(t0: VirtualT0, frame: Frame) -> int | None:
 
 
 def switch_spray(t0: VirtualT0, frame: Frame) -> int | None:
-    """Random live uplink."""
+    """Choose a random live uplink."""
     uplinks = t0.live_towards(frame.rack)
     return uplinks[int(t0.rng.random() * len(uplinks))] if uplinks else None
 
@@ -262,10 +262,10 @@ ALIASES: Final[dict[str, str]] = {"stev": "structured", "random": "switch-spray"
 
 
 def find_mode(mode: str | Chooser) -> tuple[str, Any]:
-    """(name, function) of a mode given by name or as a function. Raises ValueError listing the names."""
+    """Return (name, function) of a mode given by name or as a function. Raises ValueError listing the names."""
     if callable(mode):
         return getattr(mode, "__name__", "custom"), mode
     name = ALIASES.get(mode, mode)
     if name not in MODES:
-        raise ValueError(f"no mode {mode!r} (has: {', '.join((*MODES, *ALIASES))})")
+        raise ValueError(f"no mode {mode!r} (known: {', '.join((*MODES, *ALIASES))})")
     return name, MODES[name]

@@ -1,6 +1,6 @@
-"""Looking at every packet of a virtual fabric, and the digest that proves two runs equal.
+"""Observer of every packet of a virtual fabric, and the digest that proves two runs equal.
 
-A hook is a callable `(what, time_s, where, frame)`; `where` is the interface, switch or host it happened at::
+A hook is a callable `(event, time_s, location, frame)`; `location` is the interface, switch or host of the event::
 
     send      the first bit leaves a port          deliver   it reached a host
     mark      CE was set as it left                drop      a port or switch refused it, see the counters for why
@@ -34,7 +34,7 @@ class Tracer:
             self.hook(event, now, location, frame)
 
     def delivery(self, host: str, take: Handler) -> Handler:
-        """`take`, with a `deliver` event before each call."""
+        """Return `take` with a `deliver` event before each call."""
 
         def deliver(frame: Frame, now: float) -> None:
             self("deliver", now, host, frame)
@@ -43,12 +43,12 @@ class Tracer:
         return deliver
 
     def digest(self) -> str:
-        """32 hexadecimal digits over everything so far."""
+        """Return 32 hexadecimal digits over all events so far."""
         return self._digest.hexdigest()
 
 
 def describe(frame: Frame) -> str:
-    """One line about a frame: source, target, kind, path, state."""
+    """Return one line about a frame: source, target, kind, path, state."""
     packet: Any = frame.packet
     parts = [f"{frame.source}>{frame.target}", type(packet).__name__, f"ev {frame.ev:#06x}", f"{frame.size} B"]
     psn = getattr(packet, "psn", getattr(packet, "cack_psn", None))

@@ -3,8 +3,8 @@
     fabric = VirtualFabric(Plan(4, 2, 2, 2), seed=7)
     a, b = open_device(fabric, "h0"), open_device(fabric, "h2")
 
-Any waiting call of any device lets the whole fabric run until something is told to an application, so that one program
-can hold both ends. Faults are the fabric's: `fabric.schedule(0.01, CutFault.on("p0-t0-0 p0-t1-1"))`.
+Any waiting call of any device runs the whole fabric until an application gets an event, so that one program can hold
+both ends. Faults are the fabric's: `fabric.schedule(0.01, CutFault.on("p0-t0-0 p0-t1-1"))`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from mrc_testbed.simulator.host import VirtualHost
 
 
 def open_device(fabric: VirtualFabric, host: str) -> Device:
-    """Verbs device of a host. Raises PlanError for an unknown host."""
+    """Return the verbs device of a host. Raises PlanError for an unknown host."""
     return Device(FabricDriver(fabric, fabric.host(host)))
 
 
@@ -33,7 +33,7 @@ class FabricDriver(PlanDriver):
         return self.fabric.now
 
     def step(self, deadline: float | None) -> bool:
-        answers = iter((False,))  # no at first, yes when a host told something
+        answers = iter((False,))  # False at first, True once a host has delivered an event
 
         def has_event() -> bool:
             return next(answers, True)

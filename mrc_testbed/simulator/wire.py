@@ -114,7 +114,7 @@ class Wires:
 
     @staticmethod
     def switch(switch: Switch) -> VirtualSwitch:
-        """SRv6 switch that forwards by bytes."""
+        """Return an SRv6 switch that forwards by bytes."""
         return Srv6Switch(switch)
 
     def frame(
@@ -130,12 +130,12 @@ class Wires:
         control: bool,
         trimmable: bool,
     ) -> WireFrame:
-        """Frame of a packet with its bytes."""
+        """Return the frame of a packet with its bytes."""
         data = self.encode(host, packet, plane, target)
         return WireFrame(packet, size, source, target, rack, downlink, plane, control, trimmable, self, data)
 
     def encode(self, host: VirtualHost, packet: Any, plane: int, peer: str) -> bytearray:
-        """Bytes of the frame that a NIC sends."""
+        """Return the bytes of the frame that a NIC sends."""
         key, codec = (host.name, plane, peer), self._codec(host)
         if not self._srv6:
             addressing = self._plain.get(key)
@@ -154,7 +154,7 @@ class Wires:
         return Addressing(plan.address(host.plan_host, plane).packed, plan.address(plan.host(peer), plane).packed)
 
     def decode(self, host: VirtualHost, frame: Frame, plane: int) -> tuple[str, Any] | None:
-        """(sender, record) of a frame that arrived, or None: then it was counted by the codec's reason."""
+        """Return (sender, record) of a frame that arrived; None: the frame was counted by the codec's reason."""
         assert isinstance(frame, WireFrame)
         try:
             if self._srv6:
@@ -177,7 +177,7 @@ class Wires:
         return sender[0].name, self._codec(host).decode(packet, plane)
 
     def read_fields(self, frame: WireFrame) -> None:
-        """Read the fields that switches go by again: class, ECN, and without SRv6 the destination and the EV."""
+        """Read again the fields that switches use: class, ECN, and without SRv6 the destination and the EV."""
         data = frame.data
         traffic_class = (data[IP] << 4 | data[IP + 1] >> 4) & 0xFF
         dscp, frame.ect = traffic_class >> 2, traffic_class & 3 != ECN_NOT_ECT

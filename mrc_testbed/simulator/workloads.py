@@ -43,7 +43,7 @@ class Flow:
         self.fabric, self.a, self.b = fabric, a, b
         self.message_bytes, self.messages, self.depth = message_bytes, messages, depth
         self.posted = self.completed = 0
-        """Writes given to the QP; those that ended well."""
+        """Number of writes given to the QP, and of those that succeeded."""
         self.failures: list[Completion] = []
         self.corrupt: list[int] = []
         """Numbers of the messages whose bytes were not in place when they completed."""
@@ -97,17 +97,17 @@ class Flow:
         if self.on_done is not None and self.completed == self.posted and self.done:
             self.on_done(self)
 
-    # ---- what came of it --------------------------------------------------------------------------------
+    # ---- results ---------------------------------------------------------------------------------------
 
     @property
     def done(self) -> bool:
-        """Return whether no more will happen: all completed, QP failed, or stopped and drained."""
+        """Whether the flow is over: all completed, QP failed, or stopped and drained."""
         is_ended = self.posted == self.messages or self._stopped or bool(self.failures)
         return self.started_at is not None and is_ended and not self.qp.outstanding()
 
     @property
     def intact(self) -> bool:
-        """Whether every completed message was whole, and nothing is in memory that belongs to none."""
+        """Whether every completed message was intact and no other bytes were placed in memory."""
         waiting = (self.posted - self.completed) * self.message_bytes
         return not self.corrupt and self.memory.placed_bytes <= waiting
 
@@ -131,12 +131,12 @@ class Flow:
 
 
 def incast(fabric: VirtualFabric, sources: Sequence[str], target: str, **options: Any) -> list[Flow]:
-    """One flow from each source to the same host. `options` as of Flow."""
+    """Start one flow from each source to the same host. `options` as of Flow."""
     return [Flow(fabric, source, target, **options) for source in sources]
 
 
 def permutation(fabric: VirtualFabric, **options: Any) -> list[Flow]:
-    """One flow out of and one into every host, chosen by the fabric's dice; no host sends to itself."""
+    """Start one flow out of and one into every host, drawn by the fabric's rng; no host sends to itself."""
     names = [host.name for host in fabric.plan.hosts]
     targets = names[:]
     while any(a == b for a, b in zip(names, targets, strict=True)):
@@ -150,7 +150,7 @@ def run_all(fabric: VirtualFabric, flows: Sequence[Flow], limit_s: float = 600.0
 
 
 def rates_bps(fabric: VirtualFabric, flows: Sequence[Flow], warm_up_s: float, seconds: float) -> list[float]:
-    """Payload rate of each flow over an interval that begins `warm_up_s` from now."""
+    """Return the payload rate of each flow over an interval that begins `warm_up_s` from now."""
     fabric.run_for(warm_up_s)
     start_bytes = [flow.received_bytes for flow in flows]
     fabric.run_for(seconds)
@@ -158,6 +158,6 @@ def rates_bps(fabric: VirtualFabric, flows: Sequence[Flow], warm_up_s: float, se
 
 
 def jain(values: Sequence[float]) -> float:
-    """Jain's fairness index: 1 = all equal, 1/n = one has everything."""
+    """Return Jain's fairness index: 1 = all equal, 1/n = one value has everything."""
     squares = len(values) * sum(value * value for value in values)
     return sum(values) ** 2 / squares if squares else 1.0

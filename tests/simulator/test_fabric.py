@@ -231,7 +231,7 @@ def test_mode__hashing_looks_at_port_state_and_srv6_does_not():
 def test_mode__may_be_a_function_and_must_exist():
     fabric = fabric_of(Plan(1, 2, 4, 1), mode=lambda t0, frame: 2)
     assert uplinks_used(fabric, Flow(fabric, "h0", "h1", message_bytes=5_000, messages=1))[2] > 0
-    with pytest.raises(ValueError, match="has: srv6"):
+    with pytest.raises(ValueError, match="known: srv6"):
         fabric_of(mode="shortest")
 
 

@@ -241,7 +241,7 @@ class FluidFaultTarget:
             self.now = begin_s + number * (down_s + up_s)
             for a, b in links:
                 keys = self._link(a, b, is_visible=True)
-                self.later(0.0, lambda places=keys: self._hold_for(places, down_s))  # type: ignore[misc]
+                self.later(0.0, lambda keys=keys: self._hold_for(keys, down_s))  # type: ignore[misc]
         self.now = begin_s
         self.advance(begin_s)
         return []

@@ -162,7 +162,10 @@ _DECAPSULATION = Decapsulation(_PLAN, _PLAN.hosts[1], 0, _CODECS["L"])
 
 
 def frame(data: bytes) -> None:
-    """Fuzz frames; see the module. Bit 7 of byte 0: Ethernet and outer header are right, byte 1 its traffic class."""
+    """Fuzz frames; see the module.
+
+    Bit 7 of byte 0: Ethernet and outer header are valid, byte 1 is the traffic class.
+    """
     if data and data[0] & 0x80:
         _, packet, traffic_class = _prepare_input(data[:10] + _ENCAPSULATION.addressing.pair + data[42:])
         word = (0x60000000 | (traffic_class or 0) << 20).to_bytes(4, "big")

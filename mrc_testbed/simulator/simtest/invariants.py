@@ -404,12 +404,14 @@ class InvariantChecker:
                 self.on_write_sent(lane, packet, plane)
                 lanes.add(lane)
                 window = lane.sender_qp.requestor._window
+                # QPs that share a window are checked once, after the last packet through it.
                 last[id(window._cc if isinstance(window, Share) else window)] = lane, packet
             else:
                 answered_lanes = [
                     lane for lane in self._lanes_from.get((peer, packet.dest_qp), ()) if lane.receiver is side
                 ]
                 false_claims = [lane.claims(packet) for lane in answered_lanes]
+                # Another life of the connection may have the same QPN: one true claim is enough.
                 if answered_lanes and all(false_claims):
                     raise self.violation("claims", f"{answered_lanes[-1].name}: {false_claims[-1]}")
         for lane, packet in last.values():

@@ -81,7 +81,7 @@ class SimResult:
 
 
 class Simulation:
-    """Schedule ready to run. `chance`: decides rare behaviour; by default by the schedule's seed and share."""
+    """Schedule ready to run. `chance`: decides rare behaviour; default: by the schedule's seed and share."""
 
     def __init__(self, schedule: Schedule, chance: Chance | None = None) -> None:
         self.schedule = schedule

@@ -653,7 +653,7 @@ def draw_network(rng: Random, kind: str) -> dict[str, Any]:
 
 
 def draw_posts(rng: Random, qps: int, pmtu: int, kind: str) -> list[Post]:
-    """Draw a workload of some packets to some hundreds; for "window" many small writes at once, to fill it."""
+    """Draw a workload of up to some hundreds of packets; for "window" many small writes at once."""
     posts: list[Post] = []
     budget = 300 if rng.random() < 0.01 else rng.choice((2, 4, 6, 8, 10, 15, 20, 30, 40, 60))
     both_sides = rng.random() < 0.5
@@ -861,7 +861,7 @@ def draw_stalls(rng: Random, plan: Plan, hosts: list[str]) -> list[SimFault]:
 
 
 def draw_restart(rng: Random, plan: Plan, hosts: list[str]) -> list[SimFault]:
-    """Draw a restart of a host's process in mid-transfer, with port changes meanwhile and packets seconds late.
+    """Draw a restart of a host's process in mid-transfer, with port changes and packets seconds late.
 
     With the same QPN and the same PSNs again nothing in a packet distinguishes the two lives: then packets of the
     former life must have left the network before (a time-wait, as for any transport), so none is late and no peer

@@ -34,7 +34,7 @@ def test_host__engine_is_asked_again_when_an_idle_port_took_the_first_packet() -
 
 
 def test_switch__a_frame_whose_destination_was_damaged_ends_at_the_t1(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The frame without an outer header was sent to the last rack there is, whose T0 sent it up again, for ever."""
+    """A frame without an outer header went to the last rack, whose T0 sent it up again, for ever."""
 
     def spoil(self: WireFrame, random: float) -> None:
         self.data[DESTINATION_AT + 15] ^= 0xFF
@@ -314,7 +314,7 @@ def test_learns__a_round_trip_above_the_timer(trip_s: float, planes: int, clear_
 
 
 def test_timers__a_fast_path_does_not_wait_for_a_slow_one() -> None:
-    """Plane 1 takes 150 ms; the only packet in flight on plane 0 is lost, and nothing younger follows it there."""
+    """Plane 1 takes 150 ms; the only packet in flight on plane 0 is lost, with no younger one behind it."""
     slow = [SimFault("delay", link, 0.0, 2.0, 0.0375) for link in ("h0 p1-t0-0", "h1 p1-t0-1")]
     lossy = [SimFault("loss", "h0 p0-t0-0", 0.5, 0.9, 0.5)]
     finding = schedule(steady(150, 0.01), [*slow, *lossy], plan={"spines": 1}, config={"timeout_rtts": 0})
