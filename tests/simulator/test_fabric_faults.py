@@ -107,7 +107,7 @@ def test_cut__one_way_only():
 
 
 def test_flap__goes_down_as_often_as_told():
-    fabric, flow = fabric_with_flow(FlapFault.on("h0 p0-t0-0", down=0.03, up=0.02, times=3), at=0.0)
+    fabric, flow = fabric_with_flow(FlapFault.on("h0 p0-t0-0", down=0.03, up=0.02, times=3), time=0.0)
     finish(fabric, flow)
     own_changes = [
         (round(e.at, 3), e.up) for e in fabric.host("h0").events if isinstance(e, PlaneChanged) and e.peer is None
@@ -245,25 +245,25 @@ def test_patterns__hit_the_packets_they_name():
 
 
 def test_loss__of_control_packets_only():
-    fabric, flow = fabric_with_flow(LossFault.on("p0-t0-0 h0", rate=0.3, only="control", direction="one_way"), at=0.0)
+    fabric, flow = fabric_with_flow(LossFault.on("p0-t0-0 h0", rate=0.3, only="control", direction="one_way"), time=0.0)
     finish(fabric, flow)
     assert fabric.port_towards("p0-t0-0", "h0").lost["loss"] > 3
 
 
 def test_corrupt__is_dropped_by_the_receiver_and_sent_again():
-    fabric, flow = fabric_with_flow(CorruptFault.on("p0-t0-1 h1", packets=(10, 20), direction="one_way"), at=0.0)
+    fabric, flow = fabric_with_flow(CorruptFault.on("p0-t0-1 h1", packets=(10, 20), direction="one_way"), time=0.0)
     totals = finish(fabric, flow)
     assert totals["iCRC"] == totals["corrupt"] == 2 and flow.qp.counters.retransmitted >= 2
 
 
 def test_repeat__arrives_twice_and_is_placed_once():
-    fabric, flow = fabric_with_flow(DuplicateFault.on("p0-t0-1 h1", pattern="0001", direction="one_way"), at=0.0)
+    fabric, flow = fabric_with_flow(DuplicateFault.on("p0-t0-1 h1", pattern="0001", direction="one_way"), time=0.0)
     finish(fabric, flow)
     assert flow.peer_qp.counters.duplicates > 10
     assert flow.received_bytes == 400_000
 
 
 def test_mend__ends_what_hits_packets():
-    fabric, flow = fabric_with_flow(LossFault.on("p0-t0-1 h1", pattern="01", direction="one_way"), at=0.0)
+    fabric, flow = fabric_with_flow(LossFault.on("p0-t0-1 h1", pattern="01", direction="one_way"), time=0.0)
     fabric.schedule(0.0, RestoreFault.on("p0-t0-1 h1"))
     assert "loss" not in finish(fabric, flow)

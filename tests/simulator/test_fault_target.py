@@ -229,7 +229,7 @@ def test_controller__killed_for_a_while_is_started_again(target):
 
 
 def test_fabric__without_a_control_plane_says_so():
-    with pytest.raises(FaultError, match="no controller"):
+    with pytest.raises(FaultError, match="without controller"):
         VirtualFabric(Plan(2, 2, 2, 1)).apply(ControllerFault())
 
 
