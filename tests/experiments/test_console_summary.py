@@ -62,24 +62,24 @@ def test_a_rule_that_no_run_is_for_tells_which_there_are(tmp_path):
 
 def test_repeats_tell_median_spread_and_how_many_held(tmp_path):
     path = write(tmp_path)
-    made = invoke(
+    result = invoke(
         app, ["run", str(path), "--virtual", "--repeat", "2", "--out", str(tmp_path / "r"), "--json", "--jobs", "1"]
     )
-    assert made.exit_code == 1
-    (data,) = json.loads(made.stdout)
-    rules = {one["what"]: one for one in data["repeats"] if "held" in one}
+    assert result.exit_code == 1
+    (data,) = json.loads(result.stdout)
+    rules = {spread["what"]: spread for spread in data["repeats"] if "held" in spread}
     lost = rules["lost at most 0"]
     assert (lost["held"], lost["of"], lost["seeds"]) == (0, 2, [1, 2])
     assert lost["min"] <= lost["median"] <= lost["max"] and len(lost["values"]) == 2
-    metrics = {one["what"]: one for one in data["repeats"] if "held" not in one}
+    metrics = {spread["what"]: spread for spread in data["repeats"] if "held" not in spread}
     assert set(metrics) == {"rate.flow", "lost"} and metrics["rate.flow"]["unit"] == "bit/s"
     manifest = json.loads((tmp_path / "r" / "manifest.json").read_text())
     assert manifest["repeats"] == data["repeats"] and manifest["command"].endswith("--virtual --repeat 2")
     report = run_scenario(plan_runs(read(path), "virtual", repeat=2), Quiet())
     lines = [line for _, line in summary_lines(report, 80)]
     assert max(map(len, lines)) <= 80
-    at = next(n for n, line in enumerate(lines) if line.startswith("  ok    rate.flow at least 0.5 of baseline"))
-    assert lines[at + 1].startswith("        held in 2 of 2: median ")
+    index = next(n for n, line in enumerate(lines) if line.startswith("  ok    rate.flow at least 0.5 of baseline"))
+    assert lines[index + 1].startswith("        held in 2 of 2: median ")
     assert "        held in 0 of 2: median" in "\n".join(lines) and "        in #2:" in lines
 
 
@@ -97,7 +97,7 @@ def test_spreads_in_words():
 
 
 @pytest.mark.parametrize(
-    ("label", "wanted", "same"),
+    ("label", "rule_value", "is_equal"),
     [
         ("1M", 1048576, True),
         ("1%", 0.01, True),
@@ -109,13 +109,13 @@ def test_spreads_in_words():
         (None, "a", False),
     ],
 )
-def test_a_value_of_a_sweep_may_be_written_otherwise(label, wanted, same):
-    assert matches({"x": label}, {"x": wanted}) is same
+def test_a_value_of_a_sweep_may_be_written_otherwise(label, rule_value, is_equal):
+    assert matches({"x": label}, {"x": rule_value}) is is_equal
 
 
-def ev(t: float, ev: int, new: str = "assumed_bad") -> dict:
-    who = {"host": "h0", "qpn": 3, "peer": "h1", "ev": ev, "plane": ev >> 8}
-    return {"t": t, "what": "ev", "old": "good", "new": new, "cause": "lost", **who}
+def ev(t: float, ev: int, new_state: str = "assumed_bad") -> dict:
+    connection = {"host": "h0", "qpn": 3, "peer": "h1", "ev": ev, "plane": ev >> 8}
+    return {"t": t, "what": "ev", "old": "good", "new": new_state, "cause": "lost", **connection}
 
 
 def test_moves_of_many_evs_are_one_line():
@@ -149,27 +149,27 @@ def sides(tmp_path_factory) -> Path:
 
 
 def test_compare_tells_what_differs(sides):
-    done = invoke(app, ["compare", str(sides / "a"), str(sides / "b"), "--json"])
-    data = json.loads(done.stdout)
-    assert done.exit_code == 0
+    result = invoke(app, ["compare", str(sides / "a"), str(sides / "b"), "--json"])
+    data = json.loads(result.stdout)
+    assert result.exit_code == 0
     assert {"key": "seed", "a": 1, "b": 5} in data["manifest"]
     assert {"key": "links.rate", "a": "5M", "b": "6M"} in data["scenario"]
     rows = {row["metric"]: row for row in data["rows"]}
     assert rows["rate.flow"]["ratio"] > 1.05 and 0.9 < rows["rate.flow / capacity"]["ratio"] < 1.1
-    rules = {one["rule"]: (one["a"], one["b"]) for one in data["verdicts"]}
+    rules = {verdict["rule"]: (verdict["a"], verdict["b"]) for verdict in data["verdicts"]}
     assert rules == {"lost at most 0": ("did not hold", "not judged"), "lost at most 1000": ("not judged", "held")}
-    shown = invoke(app, ["compare", str(sides / "a"), str(sides / "b")]).stdout
-    assert max(map(len, shown.splitlines()[2:])) <= 100  # the first two are paths, which stay whole
-    assert "scenario: links.rate" in shown and "metrics that differ" in shown and "did not hold" in shown
+    output = invoke(app, ["compare", str(sides / "a"), str(sides / "b")]).stdout
+    assert max(map(len, output.splitlines()[2:])) <= 100  # the first two are paths, which stay whole
+    assert "scenario: links.rate" in output and "metrics that differ" in output and "did not hold" in output
 
 
 def test_compare_of_the_same_has_nothing_to_tell(sides):
-    shown = invoke(app, ["compare", str(sides / "a"), str(sides / "a")]).stdout
-    assert "no verdict differs" in shown and "metrics that differ" not in shown
+    output = invoke(app, ["compare", str(sides / "a"), str(sides / "a")]).stdout
+    assert "no verdict differs" in output and "metrics that differ" not in output
 
 
 @pytest.mark.parametrize(
-    ("other", "words"),
+    ("folder_name", "words"),
     [
         ("nowhere", "no folder"),
         (".", "holds several results: give one of them (a, b)"),
@@ -179,17 +179,17 @@ def test_compare_of_the_same_has_nothing_to_tell(sides):
         ("broken", "Expecting"),
     ],
 )
-def test_compare_refuses_what_are_no_results(sides, other, words):
-    if other not in (".", "nowhere"):
-        (sides / "bad" / other).mkdir(parents=True)
+def test_compare_refuses_what_are_no_results(sides, folder_name, words):
+    if folder_name not in (".", "nowhere"):
+        (sides / "bad" / folder_name).mkdir(parents=True)
         manifest = json.loads((sides / "a" / "manifest.json").read_text())
-        text = {"half": json.dumps(manifest), "old": json.dumps({"schema": "x"}), "broken": "{"}.get(other)
+        text = {"half": json.dumps(manifest), "old": json.dumps({"schema": "x"}), "broken": "{"}.get(folder_name)
         if text:
-            (sides / "bad" / other / "manifest.json").write_text(text)
+            (sides / "bad" / folder_name / "manifest.json").write_text(text)
     from mrc_testbed.experiments.compare import differences
     from mrc_testbed.experiments.results import ResultsError
 
-    folder = sides / other if other in (".", "nowhere") else sides / "bad" / other
+    folder = sides / folder_name if folder_name in (".", "nowhere") else sides / "bad" / folder_name
     with pytest.raises(ResultsError) as error:
         differences(sides / "a", folder)
     assert words in str(error.value)
@@ -201,8 +201,10 @@ def test_the_command_of_a_result_makes_it_again():
     assert (
         rerun_command(SCENARIOS / "e6.yaml", "virtual", 3, None, None) == "mrc run scenarios/e6.yaml --virtual --seed 3"
     )
-    live = LabOptions(target="bmv2")
-    assert rerun_command(Path("/x/y.yaml"), "live", None, 2, live) == "mrc run /x/y.yaml --target bmv2 --repeat 2"
+    live_options = LabOptions(target="bmv2")
+    assert (
+        rerun_command(Path("/x/y.yaml"), "live", None, 2, live_options) == "mrc run /x/y.yaml --target bmv2 --repeat 2"
+    )
 
 
 def test_notes__stand_once_with_the_runs_they_are_about(tmp_path):

@@ -28,27 +28,27 @@ faults:
   - {at: 1s, cut: [[h3, p0-t0-1], [h3, p1-t0-1]]}
 measure: {every: 500ms}
 """
-OTHER = "  - {metric: rate.other, at_least: 1}\n"
+OTHER_RULE = "  - {metric: rate.other, at_least: 1}\n"
 
 
-def planned(folder: Path, text: str, where: str = "virtual") -> Run:
+def run_plan(folder: Path, text: str, backend: str = "virtual") -> Run:
     path = folder / "s.yaml"
     path.write_text(text)
-    return resolve(expand(read(path), where)[0])
+    return resolve(expand(read(path), backend)[0])
 
 
-def judged(run: Run, outcome: Outcome) -> list[ExpectationVerdict]:
+def verdicts_of(run: Run, outcome: Outcome) -> list[ExpectationVerdict]:
     return judge(run.scenario, [("run", {}, Measurement(outcome, run))], ("virtual",))
 
 
 @pytest.fixture(scope="module")
 def dead_rank(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
-    return VirtualRunner().run(planned(tmp_path_factory.mktemp("dead"), DEAD_RANK))
+    return VirtualRunner().run(run_plan(tmp_path_factory.mktemp("dead"), DEAD_RANK))
 
 
 def test_a_dead_rank_fails_the_run_whatever_its_rules_look_at(tmp_path, dead_rank):
-    run = planned(tmp_path, DEAD_RANK + "expect:\n" + OTHER)
-    verdicts = judged(run, dead_rank)
+    run = run_plan(tmp_path, DEAD_RANK + "expect:\n" + OTHER_RULE)
+    verdicts = verdicts_of(run, dead_rank)
     assert dead_rank.finished is False
     (cause,) = causes(verdicts).values()
     assert cause.startswith("job: rank 3's QP to h0 died at ") and cause.endswith("all 4 EVs dead")
@@ -60,23 +60,25 @@ def test_a_dead_rank_fails_the_run_whatever_its_rules_look_at(tmp_path, dead_ran
 
 def test_a_dead_rank_fails_a_fluid_run_too(tmp_path):
     text = DEAD_RANK.replace("  - {stream: h0 h1, name: other, message: 4K}\n", "")
-    run = planned(tmp_path, text, "fluid")
+    run = run_plan(tmp_path, text, "fluid")
     outcome = FluidRunner().run(run)
     assert outcome.finished is False
     assert [failure.kind for failure in outcome.failures] == ["qp", "qp", "unfinished"]
-    (cause,) = causes(judged(run, outcome)).values()
+    (cause,) = causes(verdicts_of(run, outcome)).values()
     assert cause.startswith("job: rank ") and "no path for longer than the retry budget" in cause
 
 
 def test_a_dead_rank_does_not_count_as_done_where_the_work_ends_the_run(tmp_path):
-    run = planned(tmp_path, DEAD_RANK.replace("duration: 8s\n", "limit: 60s\n").replace(", message: 4K", ", bytes: 4K"))
+    run = run_plan(
+        tmp_path, DEAD_RANK.replace("duration: 8s\n", "limit: 60s\n").replace(", message: 4K", ", bytes: 4K")
+    )
     outcome = VirtualRunner().run(run)
     assert outcome.finished is False and outcome.duration_s < 10
-    assert causes(judged(run, outcome))
+    assert causes(verdicts_of(run, outcome))
 
 
 @pytest.mark.parametrize(
-    ("rule", "held"),
+    ("rule", "is_held"),
     [
         ("{failed: job}", True),
         ("{failed: job, at_least: 2, at_most: 2, from: 1s, to: 7s, error: retries}", True),
@@ -93,23 +95,23 @@ def test_a_dead_rank_does_not_count_as_done_where_the_work_ends_the_run(tmp_path
         ("{failed: job, scale: big}", False),
     ],
 )
-def test_a_wanted_failure_says_how_many_when_and_in_what_error(tmp_path, dead_rank, rule, held):
+def test_a_wanted_failure_says_how_many_when_and_in_what_error(tmp_path, dead_rank, rule, is_held):
     text = DEAD_RANK + "scale: {big: {duration: 9s}}\nexpect:\n  - " + rule + "\n"
-    verdicts = judged(planned(tmp_path, text), dead_rank)
-    assert all(verdict.passed for verdict in verdicts) is held
-    assert bool(causes(verdicts)) is not held
+    verdicts = verdicts_of(run_plan(tmp_path, text), dead_rank)
+    assert all(verdict.passed for verdict in verdicts) is is_held
+    assert bool(causes(verdicts)) is not is_held
 
 
 @pytest.mark.parametrize("kind", UNWRITTEN)
 def test_each_kind_of_failure_fails_a_run_and_is_named(tmp_path, kind):
-    run = planned(tmp_path, DEAD_RANK)
+    run = run_plan(tmp_path, DEAD_RANK)
     outcome = Outcome("s", "run", {}, "virtual", 1, 0, "srv6", 1e6, duration_s=8.0)
-    (verdict,) = judged(run, outcome)
+    (verdict,) = verdicts_of(run, outcome)
     assert verdict.passed and verdict.rule == ALWAYS
     outcome.fail("unfinished", 8.0, "later", "job")
     outcome.fail(kind, 1.5, "switchd died", "job")
     outcome.failures.sort(key=lambda failure: failure.at_s)
-    verdicts = judged(run, outcome)
+    verdicts = verdicts_of(run, outcome)
     assert not any(verdict.passed for verdict in verdicts)
     assert verdicts[0].rule == UNWRITTEN[kind] and causes(verdicts) == {"run": "switchd died"}
 
@@ -124,7 +126,7 @@ faults: [{{at: {at}, cut: p0-t0-0 p0-t1-0, for: 100ms}}]
 
 
 @pytest.mark.parametrize(
-    ("work", "ends", "at", "kind", "text"),
+    ("work", "ends", "fault_time", "kind", "text"),
     [
         ("", "duration: 1s", "900ms", None, ""),
         (", bytes: 64K", "limit: 8s", "7s", "left_out", "never came"),
@@ -134,8 +136,8 @@ faults: [{{at: {at}, cut: p0-t0-0 p0-t1-0, for: 100ms}}]
         (", bytes: 1G, stop: 500ms", "duration: 1s", "100ms", None, ""),
     ],
 )
-def test_what_is_left_out_or_not_ended(tmp_path, work, ends, at, kind, text):
-    outcome = VirtualRunner().run(planned(tmp_path, FLOW.format(work=work, ends=ends, at=at)))
+def test_what_is_left_out_or_not_ended(tmp_path, work, ends, fault_time, kind, text):
+    outcome = VirtualRunner().run(run_plan(tmp_path, FLOW.format(work=work, ends=ends, at=fault_time)))
     assert [failure.kind for failure in outcome.failures] == ([kind] if kind else [])
     assert all(text in failure.text for failure in outcome.failures)
     assert outcome.finished is (kind != "unfinished")
@@ -150,8 +152,8 @@ def test_events_that_verdicts_count_are_kept_however_many_there_are():
 
 
 def test_failures_survive_the_way_to_the_disk(dead_rank):
-    again = Outcome.from_json(dead_rank.to_json())
-    assert again.failures == dead_rank.failures and not again.finished
+    read_back = Outcome.from_json(dead_rank.to_json())
+    assert read_back.failures == dead_rank.failures and not read_back.finished
 
 
 @pytest.mark.parametrize(

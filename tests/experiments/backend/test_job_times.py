@@ -32,7 +32,7 @@ def ends(*times):
 
 
 @pytest.mark.parametrize(
-    ("times", "expected"),
+    ("times", "medians"),
     [
         ((1, 2, 3, 5, 6, 7, 8, 9), (1, 1, 2)),  # the fault at 2.5 is felt once
         ((1, 2, 4, 6, 8), (1, 2, 2)),
@@ -41,8 +41,8 @@ def ends(*times):
         ((3, 6), None),  # nothing to compare with
     ],
 )
-def test_job_times(times, expected):
-    assert job_times(ends(*times), (0.0, 2.5), 10.0, 100) == expected
+def test_job_times(times, medians):
+    assert job_times(ends(*times), (0.0, 2.5), 10.0, 100) == medians
 
 
 def test_job_times__a_job_that_has_ended_does_not_stand_still():
@@ -92,27 +92,27 @@ def test_slowed__of_fluid_runs_and_through_a_file():
     outcome = outcome_of()
     assert "jobs" not in outcome.to_json()
     outcome.jobs.append(JobsOutcome("job", [1.0, 1.0], [1.0, 1.2], [1.3, 1.2]))
-    again = Outcome.from_json(json.loads(json.dumps(outcome.to_json())))
-    assert again.jobs == outcome.jobs
-    for one in (outcome, again):
-        one.flows.clear()
-        assert Measurement(one, plan()).slowed_share("job", once=False) == 0.5
-        assert Measurement(one, plan()).slowed_share("job", once=True) == 1.0
+    read_back = Outcome.from_json(json.loads(json.dumps(outcome.to_json())))
+    assert read_back.jobs == outcome.jobs
+    for copy in (outcome, read_back):
+        copy.flows.clear()
+        assert Measurement(copy, plan()).slowed_share("job", once=False) == 0.5
+        assert Measurement(copy, plan()).slowed_share("job", once=True) == 1.0
 
 
 # ---- many jobs in a line --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("placement", "expected"),
+    ("placement", "hosts_by_job"),
     [
         ("packed", [("h0", "h1"), ("h2", "h3"), ("h4", "h5")]),
         ("spread", [("h0", "h2"), ("h4", "h1"), ("h3", "h5")]),
     ],
 )
-def test_jobs__hosts_in_the_order_of_their_placement(placement, expected):
+def test_jobs__hosts_in_the_order_of_their_placement(placement, hosts_by_job):
     groups = plan(placement=placement).work().groups
-    assert [group.ranks for group in groups] == expected
+    assert [group.ranks for group in groups] == hosts_by_job
     assert {group.work for group in groups} == {"job"}
 
 

@@ -28,14 +28,14 @@ START = HEAD + "duration: 400ms\nfaults: [{at: 0s, silent: {random: fabric-links
 FLAP = HEAD + "duration: 2s\nfaults: [{at: 500ms, cut: {random: fabric-links, count: 2}, for: 300ms}]\n"
 
 
-def runs(name: str, where: str = "fluid", scale: str | None = None) -> list[Run]:
-    return plan_runs(read(SCENARIOS / f"{name}.yaml"), where, scale=scale).runs
+def runs(name: str, backend: str = "fluid", scale: str | None = None) -> list[Run]:
+    return plan_runs(read(SCENARIOS / f"{name}.yaml"), backend, scale=scale).runs
 
 
-def only(tmp_path: Path, text: str, where: str = "fluid") -> Run:
+def only(tmp_path: Path, text: str, backend: str = "fluid") -> Run:
     path = tmp_path / "any.yaml"
     path.write_text(text, encoding="utf-8")
-    (run,) = plan_runs(read(path), where).runs
+    (run,) = plan_runs(read(path), backend).runs
     return run
 
 
@@ -64,11 +64,11 @@ def test_start__beside_the_packets(tmp_path):
 def test_flap__beside_the_packets(tmp_path):
     run = only(tmp_path, FLAP, "virtual")
     packets, fluid = VirtualRunner().run(run), FluidRunner().run(run)
-    values = [Measurement(one, run) for one in (packets, fluid)]
+    values = [Measurement(outcome, run) for outcome in (packets, fluid)]
     assert evs_retired(fluid) == pytest.approx(evs_retired(packets), abs=4)
     for metric in ("evs.first_bad", "evs.restored"):
-        there, ours = (value.value(metric) for value in values)
-        assert ours == pytest.approx(there, rel=0.35), metric
+        packet_value, fluid_value = (value.value(metric) for value in values)
+        assert fluid_value == pytest.approx(packet_value, rel=0.35), metric
     assert settled_rate(fluid) == pytest.approx(settled_rate(packets), rel=0.03)
     assert fluid.evs_bad == packets.evs_bad == 0
 
@@ -81,8 +81,8 @@ def test_slowest_flow__beside_the_packets(tmp_path):
     text = HEAD.replace("hosts_per_rack: 1", "hosts_per_rack: 4").replace("planes: 4", "planes: 2") + "duration: 1s\n"
     run = only(tmp_path, text, "virtual")
     ends = [
-        sorted(mean(values[10:]) for values in one.series.received_bps.values())
-        for one in (VirtualRunner().run(run), FluidRunner().run(run))
+        sorted(mean(values[10:]) for values in outcome.series.received_bps.values())
+        for outcome in (VirtualRunner().run(run), FluidRunner().run(run))
     ]
     assert sum(ends[1]) == pytest.approx(sum(ends[0]), rel=0.05)
     assert mean(ends[1][:4]) == pytest.approx(mean(ends[0][:4]), rel=0.25)
@@ -93,8 +93,8 @@ def test_switch_off__leaves_what_the_paper_saw(name, rate):
     (run,) = runs(name)
     outcome = FluidRunner().run(run)
     measurement = Measurement(outcome, run)
-    after = measurement.value_between("rate.total", 4.0, 9.0)
-    assert after == pytest.approx(rate * measurement.baseline("rate.total"), rel=0.01)
+    rate_after = measurement.value_between("rate.total", 4.0, 9.0)
+    assert rate_after == pytest.approx(rate * measurement.baseline("rate.total"), rel=0.01)
     assert sum(flow.lost for flow in outcome.flows) > 0
     assert measurement.value("qp_errors") == 0
 
@@ -109,8 +109,8 @@ def test_same_seed_same_outcome():
 
 def test_outcome__survives_json(tmp_path):
     outcome = FluidRunner().run(runs("e11")[0])
-    again = Outcome.from_json(json.loads(json.dumps(outcome.to_json())))
-    assert again.to_json() == outcome.to_json()
+    read_back = Outcome.from_json(json.loads(json.dumps(outcome.to_json())))
+    assert read_back.to_json() == outcome.to_json()
 
 
 @pytest.mark.parametrize("name", ["e2", "e3", "e10", "e11"])
@@ -144,7 +144,7 @@ def test_ring__runs_at_the_pace_of_its_slowest(tmp_path):
     text += "duration: 1s\nfaults: [{at: 500ms, cut: h2 p0-t0-2}]\n"
     outcome = FluidRunner().run(only(tmp_path, text))
     series = list(outcome.series.received_bps.values())
-    assert len(series) == 4 and all(one == series[0] for one in series)
+    assert len(series) == 4 and all(values == series[0] for values in series)
     assert series[0][-1] == pytest.approx(0.75 * series[0][5], rel=0.03)
     assert outcome.notes == ["job: a ring at the pace of its slowest flow; steps and their latency are not modelled"]
 
@@ -153,7 +153,7 @@ def test_no_path_left__the_qp_fails(tmp_path):
     text = HEAD + "duration: 30s\nfaults:\n" + "".join(f"  - {{at: 1s, cut: h2 p{p}-t0-2}}\n" for p in range(4))
     outcome = FluidRunner().run(only(tmp_path, text))
     failed = [event for event in outcome.events if event["what"] == "qp_error"]
-    assert len(failed) == 2 and all("h2" in (one["host"], one["peer"]) for one in failed)
+    assert len(failed) == 2 and all("h2" in (event_of_qp["host"], event_of_qp["peer"]) for event_of_qp in failed)
     assert min(rates[-1] for rates in outcome.series.received_bps.values()) == 0
 
 
@@ -175,12 +175,12 @@ def test_large__is_summed_up_by_workload(tmp_path):
     (flow,) = outcome.flows
     spread = outcome.series.spread["job"]
     assert (flow.name, spread.flows) == ("job:2400-flows", 2400)
-    late = measurement.value_between("rate.total", 1.8, 2.0)
-    assert late == pytest.approx(0.9 * outcome.capacity_bps, rel=0.1)
-    least, most = (measurement.value_between(f"rate.job.{end}", 1.8, 2.0) for end in ("min", "max"))
-    assert least <= late / 2400 * 1.0001 and late / 2400 <= most * 1.0001
+    late_rate = measurement.value_between("rate.total", 1.8, 2.0)
+    assert late_rate == pytest.approx(0.9 * outcome.capacity_bps, rel=0.1)
+    least_rate, most_rate = (measurement.value_between(f"rate.job.{end}", 1.8, 2.0) for end in ("min", "max"))
+    assert least_rate <= late_rate / 2400 * 1.0001 and late_rate / 2400 <= most_rate * 1.0001
     assert 0.9 < measurement.value_between("jain.job", 1.8, 2.0) <= 1
-    assert outcome.series.received_bps["job:2400-flows"][0] < late / 4  # most have not begun
+    assert outcome.series.received_bps["job:2400-flows"][0] < late_rate / 4  # most have not begun
     assert measurement.value("lost") > 0
     assert Outcome.from_json(json.loads(json.dumps(outcome.to_json()))).series.spread["job"] == spread
 
@@ -190,8 +190,8 @@ def test_events__faults_and_the_ends_stay_where_there_are_too_many(tmp_path, mon
         monkeypatch.setattr(f"{module}.EVENTS_MAX", 40)
     run = only(tmp_path, LARGE)
     outcome = FluidRunner().run(run)
-    what = [event["what"] for event in outcome.events]
-    assert len(what) <= 40 and what.count("fault") == 2 and outcome.events_dropped > 0
+    kinds = [event["what"] for event in outcome.events]
+    assert len(kinds) <= 40 and kinds.count("fault") == 2 and outcome.events_dropped > 0
     assert [event["t"] for event in outcome.events] == sorted(event["t"] for event in outcome.events)
     assert Measurement(outcome, run).value("evs.restored") == pytest.approx(0.55, abs=0.15)
 
@@ -213,7 +213,9 @@ def test_scale_paper__is_the_papers_own_size(name):
 def test_spread__starts_are_drawn_by_the_seed_for_both_back_ends(tmp_path):
     text = HEAD.replace("depth: 4}", "depth: 4, spread: 300ms}") + "duration: 1s\n"
     run = only(tmp_path, text, "virtual")
-    starts = [[round(flow.started_s, 6) for flow in one.run(run).flows] for one in (VirtualRunner(), FluidRunner())]
+    starts = [
+        [round(flow.started_s, 6) for flow in runner.run(run).flows] for runner in (VirtualRunner(), FluidRunner())
+    ]
     assert starts[0] == starts[1] and len(set(starts[0])) == 4 and max(starts[0]) <= 0.3
 
 
@@ -221,7 +223,7 @@ def test_spread__starts_are_drawn_by_the_seed_for_both_back_ends(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "number", "refused"),
+    ("name", "number", "error_text"),
     [
         ("e20", 0, "workload incast"),
         ("e15", 0, "mode|transport|work|collective|last"),
@@ -229,13 +231,13 @@ def test_spread__starts_are_drawn_by_the_seed_for_both_back_ends(tmp_path):
         ("e18", 1, "tiers of links"),
     ],
 )
-def test_refuses_by_name(name, number, refused):
-    with pytest.raises(UsageError, match=refused):
+def test_refuses_by_name(name, number, error_text):
+    with pytest.raises(UsageError, match=error_text):
         FluidRunner().run(runs(name)[number])
 
 
 @pytest.mark.parametrize(
-    ("line", "refused"),
+    ("line", "error_text"),
     [
         ("faults: [{at: 0s, loss: {link: p0-t0-0 p0-t1-0, rate: 1%}}]\n", "fault loss: links with loss"),
         ("faults: [{at: 100ms, drain: 1}]\n", "fault drain"),
@@ -246,8 +248,8 @@ def test_refuses_by_name(name, number, refused):
         ("control_plane: {denylist: lossy}\n", "lossy"),
     ],
 )
-def test_refuses_what_it_does_not_model(tmp_path, line, refused):
-    with pytest.raises(UsageError, match=refused):
+def test_refuses_what_it_does_not_model(tmp_path, line, error_text):
+    with pytest.raises(UsageError, match=error_text):
         FluidRunner().run(only(tmp_path, HEAD + "duration: 400ms\n" + line))
 
 

@@ -51,11 +51,11 @@ def document(tmp_path, text=TEXT):
 def test_scale__changes_what_it_says_and_the_variant_has_the_last_word(tmp_path):
     runs = expand(document(tmp_path), "virtual", scale="big")
     assert [run.name for run in runs] == ["mrc size=1M", "other size=1M"]
-    one, other = (run.scenario for run in runs)
-    assert (one.links.rate, other.links.rate) == (50e6, 60e6)
-    assert one.links.rtt == other.links.rtt == 0.001
-    assert one.transport.clock == 0.1
-    assert (one.paper.scaled, one.paper.saw) == ("less so", "something")
+    mrc, variant = (run.scenario for run in runs)
+    assert (mrc.links.rate, variant.links.rate) == (50e6, 60e6)
+    assert mrc.links.rtt == variant.links.rtt == 0.001
+    assert mrc.transport.clock == 0.1
+    assert (mrc.paper.scaled, mrc.paper.saw) == ("less so", "something")
 
 
 def test_without_a_scale_the_file_is_as_it_is(tmp_path):
@@ -80,14 +80,14 @@ def test_rules_of_a_scale(tmp_path, scale, rules):
 
 def test_variants__the_last_part_that_chooses_decides(tmp_path):
     text = TEXT.replace("live: {", "virtual: {variants: [mrc, third]}\nlive: {")
-    own = expand(document(tmp_path, text), "virtual")
-    assert {run.label["variant"] for run in own} == {"mrc", "third"}
-    big = expand(document(tmp_path, text), "virtual", scale="big")
-    assert [run.label["variant"] for run in big] == ["mrc", "other"]
+    runs = expand(document(tmp_path, text), "virtual")
+    assert {run.label["variant"] for run in runs} == {"mrc", "third"}
+    big_runs = expand(document(tmp_path, text), "virtual", scale="big")
+    assert [run.label["variant"] for run in big_runs] == ["mrc", "other"]
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "scale", "says"),
+    ("old_text", "new_text", "scale", "says"),
     [
         ("", "", "huge", r"no scale 'huge' \(has: big\)"),
         ("variants: [mrc, other]", "variants: [mcr]", "big", r"line 18: scale.big.variants: no variant 'mcr'"),
@@ -98,10 +98,10 @@ def test_variants__the_last_part_that_chooses_decides(tmp_path):
         ("rate: 50M", "rates: 50M", "big", r"scale.big: makes links.rates wrong: no key 'rates'"),
     ],
 )
-def test_mistakes_are_told_with_their_line(tmp_path, old, new, scale, says):
-    where = "live" if "live.variants" in says else "virtual"
+def test_mistakes_are_told_with_their_line(tmp_path, old_text, new_text, scale, says):
+    backend = "live" if "live.variants" in says else "virtual"
     with pytest.raises(ScenarioError, match=says):
-        plan_runs(document(tmp_path, TEXT.replace(old, new) if old else TEXT), where, scale=scale)
+        plan_runs(document(tmp_path, TEXT.replace(old_text, new_text) if old_text else TEXT), backend, scale=scale)
 
 
 def test_a_file_without_scales_says_so(tmp_path):

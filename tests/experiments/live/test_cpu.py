@@ -14,18 +14,20 @@ def watch_of(pids):
 
 
 def test_a_process_without_time_to_spare_is_named():
-    busy = subprocess.Popen([sys.executable, "-c", "while True: pass"])
-    idle = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    busy_process = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    idle_process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
     try:
-        watch = watch_of({"h0": busy.pid, "h1": idle.pid, "gone": 2**22 + 1})
+        watch = watch_of({"h0": busy_process.pid, "h1": idle_process.pid, "gone": 2**22 + 1})
         time.sleep(0.3)  # what was before does not count
         watch.start()
-        before, _ = thread_seconds(busy.pid)[str(busy.pid)]
-        while thread_seconds(busy.pid)[str(busy.pid)][0] < before + 0.3:  # however little of the machine it gets
+        start_s, _ = thread_seconds(busy_process.pid)[str(busy_process.pid)]
+        while (
+            thread_seconds(busy_process.pid)[str(busy_process.pid)][0] < start_s + 0.3
+        ):  # however little of the machine it gets
             time.sleep(0.02)
         shares = watch.shares()
     finally:
-        for process in (busy, idle):
+        for process in (busy_process, idle_process):
             process.kill()
             process.wait()
     assert shares["gone"] == 0 <= shares["h1"] < shares["h0"]
@@ -49,8 +51,8 @@ def test_a_process_that_waits_for_a_cpu_is_named():
     try:
         watch = watch_of({"h0": rivals[0].pid})
         watch.start()
-        before = thread_seconds(rivals[0].pid)[str(rivals[0].pid)][1]
-        while thread_seconds(rivals[0].pid)[str(rivals[0].pid)][1] < before + 0.5:
+        start_s = thread_seconds(rivals[0].pid)[str(rivals[0].pid)][1]
+        while thread_seconds(rivals[0].pid)[str(rivals[0].pid)][1] < start_s + 0.5:
             time.sleep(0.02)
         report = watch.report()
     finally:

@@ -9,7 +9,7 @@ from mrc_testbed.experiments.live import live_run
 from mrc_testbed.ipc.rundir import FabricError
 
 LOST = "machine b is lost, with plane 2 (4 switches), host h2: its ssh connection has ended"
-LEFT = "machine b (plane 2 (4 switches), host h2) cannot be asked: it is off"
+MACHINE_STATE = "machine b (plane 2 (4 switches), host h2) cannot be asked: it is off"
 
 
 def test_run__what_has_become_of_a_lost_machine_is_told_with_its_loss(monkeypatch):
@@ -18,9 +18,9 @@ def test_run__what_has_become_of_a_lost_machine_is_told_with_its_loss(monkeypatc
         try:
             yield
         finally:
-            notices += [LOST, LEFT]
+            notices += [LOST, MACHINE_STATE]
 
-    def begun(*_):
+    def start_run(*_):
         notices = []
 
         def carry_out(_progress):
@@ -28,7 +28,7 @@ def test_run__what_has_become_of_a_lost_machine_is_told_with_its_loss(monkeypatc
 
         return SimpleNamespace(fabric=fabric(notices), notices=notices, carry_out=carry_out)
 
-    monkeypatch.setattr(live_run, "LiveRun", begun)
+    monkeypatch.setattr(live_run, "LiveRun", start_run)
     with pytest.raises(FabricError) as caught:
         live_run.LiveRunner().run(None)
-    assert str(caught.value).splitlines() == [LOST, LEFT]
+    assert str(caught.value).splitlines() == [LOST, MACHINE_STATE]

@@ -24,10 +24,10 @@ workload:
 """
 
 
-def answers(one: str, two: str, flow_over: bool) -> dict[str, dict[str, Any]]:
+def answers(first_state: str, second_state: str, flow_over: bool) -> dict[str, dict[str, Any]]:
     """Return the answers to `flow_read` by jobs that are `busy`, `done`, or `dead` at their second rank."""
     ranks = {}
-    for work, state, hosts in (("one", one, ("h0", "h2")), ("two", two, ("h1", "h3"))):
+    for work, state, hosts in (("one", first_state, ("h0", "h2")), ("two", second_state, ("h1", "h3"))):
         for number, host in enumerate(hosts):
             dead = state == "dead" and number == 1
             ranks[host] = {work: {"done": state == "done", "failed": int(dead)}}
@@ -35,7 +35,7 @@ def answers(one: str, two: str, flow_over: bool) -> dict[str, dict[str, Any]]:
 
 
 @pytest.mark.parametrize(
-    ("one", "two", "flow_over", "over"),
+    ("first_state", "second_state", "flow_over", "is_over"),
     [
         ("done", "done", True, True),
         ("done", "done", False, False),
@@ -45,7 +45,7 @@ def answers(one: str, two: str, flow_over: bool) -> dict[str, dict[str, Any]]:
         ("dead", "dead", True, True),
     ],
 )
-def test_a_job_that_failed_ends_no_other(tmp_path: Path, one, two, flow_over, over):
+def test_a_job_that_failed_ends_no_other(tmp_path: Path, first_state, second_state, flow_over, is_over):
     (tmp_path / "s.yaml").write_text(TWO_JOBS)
     (plan,) = plan_runs(read(tmp_path / "s.yaml"), "live").runs
-    assert LiveWork(plan).all_over(answers(one, two, flow_over)) is over
+    assert LiveWork(plan).all_over(answers(first_state, second_state, flow_over)) is is_over

@@ -100,9 +100,9 @@ def passes(folder: Path, kind: type[Any], key: str, rule: Any) -> bool:
     elif kind is ExpectIncomplete:
         runs[0][2].outcome.fail("unfinished", 10.0, "3 of 4 messages are complete", "a")
     if key in ("where", "compared_to"):
-        still = exam.outcome()
-        still.series.received_bps = {name: [0.0] * exam.SECONDS for name in exam.RATES}
-        runs.append(("y", {"variant": "y"}, Measurement(still, runs[0][2].plan)))
+        still_outcome = exam.outcome()
+        still_outcome.series.received_bps = {name: [0.0] * exam.SECONDS for name in exam.RATES}
+        runs.append(("y", {"variant": "y"}, Measurement(still_outcome, runs[0][2].plan)))
     scenario = runs[0][2].plan.scenario.model_copy(update={"expect": [rule]})
     return all(verdict.passed for verdict in judge(scenario, runs, ("virtual",)))
 
@@ -123,10 +123,10 @@ def test_a_rule_without_the_key_has_another_verdict(tmp_path, kind, key):
     assert [passes(tmp_path, kind, key, mutant) for mutant in mutants] != [True, False]
 
 
-@pytest.mark.parametrize("of", ["baseline", "capacity", "lost"])
-def test_a_share_is_of_what_it_says(tmp_path, of):
+@pytest.mark.parametrize("reference", ["baseline", "capacity", "lost"])
+def test_a_share_is_of_what_it_says(tmp_path, reference):
     """The exam's rate of `a`, 1124 bit/s, by its baseline, the NICs' capacity, and packets lost."""
     before_fault = (0.6 * 1200 + 3 * 1500) / 3.6  # from 0.4 s, a tenth of the time before the fault, to 4 s
-    divisor = {"baseline": before_fault, "capacity": 4000.0, "lost": 1004.0}[of]
-    rule = RULES.validate_python({"metric": "rate.a", "about": 1124 / divisor, "within": "0.1%", "of": of})
+    divisor = {"baseline": before_fault, "capacity": 4000.0, "lost": 1004.0}[reference]
+    rule = RULES.validate_python({"metric": "rate.a", "about": 1124 / divisor, "within": "0.1%", "of": reference})
     assert passes(tmp_path, Expect, "of", rule)

@@ -19,15 +19,15 @@ from tests.experiments.report.small_results import PLACES
 
 def test_every_path_of_a_flow_has_its_states(made):
     _, runs = measured_runs(made)
-    found = ev_strips.lanes(runs[0][2])
-    assert [(lane.plane, lane.via) for lane in found] == [(p, f"p{p}-t1-{k}") for p in (0, 1) for k in (0, 1)]
-    assert [[state for _, _, state in lane.spans] for lane in found] == [["good", "assumed_bad"], *[["good"]] * 3]
-    begin, _, _ = found[0].spans[1]
-    assert 0.4 < begin < 0.7 and found[0].spans[-1][1] == 1.0
-    rows = ev_strips.by_path(found)
+    lanes = ev_strips.lanes(runs[0][2])
+    assert [(lane.plane, lane.via) for lane in lanes] == [(p, f"p{p}-t1-{k}") for p in (0, 1) for k in (0, 1)]
+    assert [[state for _, _, state in lane.spans] for lane in lanes] == [["good", "assumed_bad"], *[["good"]] * 3]
+    begin, _, _ = lanes[0].spans[1]
+    assert 0.4 < begin < 0.7 and lanes[0].spans[-1][1] == 1.0
+    rows = ev_strips.by_path(lanes)
     assert next(iter(rows)) == "plane 0 by p0-t1-0"
     assert ev_strips.shares(rows["plane 0 by p0-t1-0"]) == ([0.0, begin, 1.0], {"assumed_bad": [0.0, 1.0, 0.0]})
-    svg = ev_strips.flow_svg("flow:h0-h1", found, runs[0][2])
+    svg = ev_strips.flow_svg("flow:h0-h1", lanes, runs[0][2])
     assert (
         svg.count("<rect") == 5
         and svg.count("<title>ASSUMED_BAD") == 1
@@ -36,9 +36,9 @@ def test_every_path_of_a_flow_has_its_states(made):
     )
 
 
-def lane_of(made: Path, events: list[dict], state: str = "good") -> list[tuple[float, float, str]]:
+def lane_of(folder: Path, events: list[dict], state: str = "good") -> list[tuple[float, float, str]]:
     """Return the one lane of an outcome with these events, 10 s long."""
-    _, runs = measured_runs(made)
+    _, runs = measured_runs(folder)
     outcome = Outcome("s", "run", {}, "virtual", 1, 0, "srv6", 1e6, duration_s=10.0, series=Series(0.1), events=events)
     outcome.flows = [FlowOutcome("flow", "h0", "h1", 1, 1024)]
     outcome.note_evs("flow:h0-h1", 3, [[0x100, 1, state]])
@@ -46,23 +46,23 @@ def lane_of(made: Path, events: list[dict], state: str = "good") -> list[tuple[f
     return lane.spans
 
 
-def moved(t: float, old: str, new: str) -> dict:
-    who = {"host": "h0", "qpn": 3, "peer": "h1", "ev": 0x100, "plane": 1}
-    return {"t": t, "what": "ev", "old": old, "new": new, "cause": "c", **who}
+def state_change(t: float, old_state: str, new_state: str) -> dict:
+    ev = {"host": "h0", "qpn": 3, "peer": "h1", "ev": 0x100, "plane": 1}
+    return {"t": t, "what": "ev", "old": old_state, "new": new_state, "cause": "c", **ev}
 
 
-def port(t: float, up: bool, peer: str | None = None, host: str = "h0") -> dict:
-    return {"t": t, "what": "plane", "host": host, "peer": peer, "plane": 1, "up": up}
+def port(t: float, is_up: bool, peer: str | None = None, host: str = "h0") -> dict:
+    return {"t": t, "what": "plane", "host": host, "peer": peer, "plane": 1, "up": is_up}
 
 
 @pytest.mark.parametrize(
     ("events", "state", "spans"),
     [
         ([], "denied", [(0.0, 10.0, "denied")]),
-        ([moved(2, "skip", "assumed_bad")], "skip", [(0.0, 2, "good"), (2, 10.0, "assumed_bad")]),
-        ([moved(-0.1, "good", "assumed_bad")], "assumed_bad", [(0.0, 10.0, "assumed_bad")]),
+        ([state_change(2, "skip", "assumed_bad")], "skip", [(0.0, 2, "good"), (2, 10.0, "assumed_bad")]),
+        ([state_change(-0.1, "good", "assumed_bad")], "assumed_bad", [(0.0, 10.0, "assumed_bad")]),
         (
-            [moved(2, "good", "assumed_bad"), moved(3, "assumed_bad", "skip")],
+            [state_change(2, "good", "assumed_bad"), state_change(3, "assumed_bad", "skip")],
             "good",
             [(0.0, 2, "good"), (2, 3, "assumed_bad"), (3, 10.0, "good")],
         ),
@@ -87,23 +87,23 @@ def test_lanes__in_every_mode(tmp_path, mode):
     path.write_text(PLACES.replace("spines: 1", "spines: 2") + f"mode: {mode}\n")
     plan = plan_runs(read(path), "virtual").runs[0]
     lanes = ev_strips.lanes(Measurement(VirtualRunner().run(plan), plan))
-    named = {lane.via for lane in lanes}
+    switches = {lane.via for lane in lanes}
     every_t1 = {f"p{plane}-t1-{spine}" for plane in (0, 1) for spine in (0, 1)}
     if mode == "stev":  # virtual switches have a field layout of their own
-        assert named <= {"", *every_t1}
+        assert switches <= {"", *every_t1}
     else:
-        assert named == (every_t1 if mode == "srv6" else {"p0-t1-*", "p1-t1-*"})
+        assert switches == (every_t1 if mode == "srv6" else {"p0-t1-*", "p1-t1-*"})
 
 
 def test_an_hour_of_changes_makes_no_huge_picture(made):
     _, runs = measured_runs(made)
     outcome = Outcome("s", "run", {}, "virtual", 1, 0, "srv6", 1e6, duration_s=3600.0, series=Series(5.0))
     turns = [("good", "assumed_bad"), ("assumed_bad", "good")]
-    outcome.events = [moved(n / 4, *turns[n % 2]) for n in range(14_000)]
+    outcome.events = [state_change(n / 4, *turns[n % 2]) for n in range(14_000)]
     outcome.note_evs("flow:h0-h1", 3, [[0x100, 1, "good"]])
     measurement = Measurement(outcome, runs[0][2].plan)
-    found = ev_strips.lanes(measurement)
-    edges, bad = ev_strips.shares(found)
+    lanes = ev_strips.lanes(measurement)
+    edges, bad_shares = ev_strips.shares(lanes)
     assert len(edges) == ev_strips.EDGES_MAX + 1
-    assert bad["assumed_bad"][100] == pytest.approx(0.5, abs=0.05) and bad["assumed_bad"][-5] == 0
-    assert len(ev_strips.flow_svg("flow:h0-h1", found, measurement)) < 20_000
+    assert bad_shares["assumed_bad"][100] == pytest.approx(0.5, abs=0.05) and bad_shares["assumed_bad"][-5] == 0
+    assert len(ev_strips.flow_svg("flow:h0-h1", lanes, measurement)) < 20_000

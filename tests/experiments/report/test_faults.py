@@ -7,8 +7,8 @@ from mrc_testbed.experiments.metrics.metric_values import Measurement
 from mrc_testbed.experiments.report.faults import ROWS_MAX, fault_bars
 
 
-def fault(t: float, number: int, action: str, rest: str, undo: int | None = None) -> dict:
-    text = f"{'end of ' if undo is not None else ''}{action.replace('_', ' ')} {rest}"
+def fault(t: float, number: int, action: str, arguments: str, undo: int | None = None) -> dict:
+    text = f"{'end of ' if undo is not None else ''}{action.replace('_', ' ')} {arguments}"
     return {"t": t, "what": "fault", "number": number, "action": action, "undo": undo, "text": text}
 
 

@@ -11,11 +11,11 @@ from tests.experiments.report.small_results import SMALL, make
 
 
 def test_a_figure_may_show_some_of_the_runs(tmp_path):
-    asked = "figures:\n  - {kind: bars, metric: time, x: depth, where: {variant: b, depth: last}}\n"
-    text = SMALL[: SMALL.index("figures:")] + "variants: {a: {}, b: {}}\nsweep: {depth: [1, 2]}\n" + asked
+    figures_text = "figures:\n  - {kind: bars, metric: time, x: depth, where: {variant: b, depth: last}}\n"
+    text = SMALL[: SMALL.index("figures:")] + "variants: {a: {}, b: {}}\nsweep: {depth: [1, 2]}\n" + figures_text
     folder = make(tmp_path / "some", text.replace("depth: 2}", "depth: $depth}"), repeat=2)
     _, runs = measured_runs(folder)
-    (only,) = (one for one in figures.asked_for(runs[0][2].plan.scenario, runs) if one.name == "figure1")
+    (only,) = (figure for figure in figures.asked_for(runs[0][2].plan.scenario, runs) if figure.name == "figure1")
     picture = pictures.save(only, tmp_path).svg
     assert "b depth=2</text>" in picture and "a depth" not in picture and "depth=1" not in picture
 
@@ -28,5 +28,5 @@ def test_lines_that_coincide_are_told():
     lines = {"a": [(0, 1.0), (1, 0.5)], "b": [(0, 1.0), (1, 0.505)], "c": [(0, 1.0), (1, 0.6)]}
     assert figures._same_lines(lines) == [("b", "the same line as a")]
     looks = canvas.styles(["x", "MRC", "y"])
-    assert looks["MRC"]["color"] == canvas.COLOURS[0] and len({one["color"] for one in looks.values()}) == 3
+    assert looks["MRC"]["color"] == canvas.COLOURS[0] and len({style["color"] for style in looks.values()}) == 3
     assert looks["x"]["ls"] != looks["y"]["ls"]

@@ -21,28 +21,30 @@ def test_t_quantile__is_that_of_the_tables(probability, freedom):
 
 @pytest.mark.parametrize("freedom", [1, 2, 3, 8, 51])
 def test_t_below__rises_from_a_half_to_one(freedom):
-    found = [t_below(t, freedom) for t in (0.0, 0.1, 1.0, 3.0, 1e6)]
-    assert found[0] == 0.5 and found == sorted(found) and found[-1] == pytest.approx(1, abs=1e-5)
+    shares = [t_below(t, freedom) for t in (0.0, 0.1, 1.0, 3.0, 1e6)]
+    assert shares[0] == 0.5 and shares == sorted(shares) and shares[-1] == pytest.approx(1, abs=1e-5)
 
 
 def test_t_interval__by_hand():
-    one = t_interval([1.0, 2.0, 3.0, 4.0, 5.0], 0.95)
-    assert (one.estimate, one.count) == (3.0, 5)
-    assert one.half_width == pytest.approx(2.7764 * 1.5811388 / 5**0.5, rel=1e-4)  # t(4) s / sqrt(n)
+    interval = t_interval([1.0, 2.0, 3.0, 4.0, 5.0], 0.95)
+    assert (interval.estimate, interval.count) == (3.0, 5)
+    assert interval.half_width == pytest.approx(2.7764 * 1.5811388 / 5**0.5, rel=1e-4)  # t(4) s / sqrt(n)
 
 
 def test_intervals__of_equal_values_have_no_width():
     assert t_interval([7.0] * 4, 0.95).half_width == bootstrap_interval([7.0] * 4, 0.9, "median", "k").half_width == 0
 
 
-@pytest.mark.parametrize("of", [lambda v: t_interval(v, 0.95), lambda v: bootstrap_interval(v, 0.95, "mean", "k")])
-def test_intervals__of_one_value_are_refused(of):
+@pytest.mark.parametrize(
+    "interval_of", [lambda v: t_interval(v, 0.95), lambda v: bootstrap_interval(v, 0.95, "mean", "k")]
+)
+def test_intervals__of_one_value_are_refused(interval_of):
     with pytest.raises(ValueError, match="two values"):
-        of([1.0])
+        interval_of([1.0])
 
 
 @pytest.mark.parametrize(
-    ("interval", "least"),
+    ("interval", "least_share"),
     [
         (lambda values: t_interval(values, 0.9), 0.85),
         (lambda values: bootstrap_interval(values, 0.9, "mean", "k"), 0.80),  # known to be narrow for few values
@@ -50,13 +52,13 @@ def test_intervals__of_one_value_are_refused(of):
     ],
     ids=["t", "mean", "median"],
 )
-def test_intervals__hold_the_truth_about_as_often_as_they_say(interval, least):
-    drawn = random.Random(5)
-    held = 0
+def test_intervals__hold_the_truth_about_as_often_as_they_say(interval, least_share):
+    dice = random.Random(5)
+    held_count = 0
     for _ in range(200):
-        one = interval([drawn.gauss(3.0, 1.0) for _ in range(12)])
-        held += one.low <= 3.0 <= one.high
-    assert least <= held / 200 <= 0.96  # 0.9 give or take two standard deviations of 200 draws, 0.04
+        bounds = interval([dice.gauss(3.0, 1.0) for _ in range(12)])
+        held_count += bounds.low <= 3.0 <= bounds.high
+    assert least_share <= held_count / 200 <= 0.96  # 0.9 give or take two standard deviations of 200 draws, 0.04
 
 
 def test_bootstrap__is_the_same_each_time_and_another_for_another_key():

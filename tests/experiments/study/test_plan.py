@@ -11,11 +11,11 @@ from mrc_testbed.experiments.command import find
 from mrc_testbed.experiments.language.yaml_loader import ScenarioError
 from mrc_testbed.experiments.study.command import STUDIES
 from mrc_testbed.experiments.study.plan import plan_study
-from tests.experiments.study.test_command import SCENARIO, STUDY, written
+from tests.experiments.study.test_command import SCENARIO, STUDY, write_study
 
 
 def planned(folder: Path, study: str = STUDY, scenario: str = SCENARIO):
-    return plan_study(written(folder, study, scenario), lambda name: find([name])[0])
+    return plan_study(write_study(folder, study, scenario), lambda name: find([name])[0])
 
 
 def test_plan__has_the_studys_values_above_all_of_the_files(tmp_path):

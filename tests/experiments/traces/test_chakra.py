@@ -32,9 +32,14 @@ def test_training_trace__becomes_a_program(tmp_path):
 
     program = read_trace(write(tmp_path, [rank(r) for r in range(RANKS)]))
     assert [type(task) for task in program.ranks[2].tasks] == [Compute, JoinCollective, Compute, Compute]
-    first, joined, aside, last = program.ranks[2].tasks
+    first, collective, aside, last = program.ranks[2].tasks
     assert (first.seconds, first.lane, aside.lane) == (0.0005, 0, 1)
-    assert (joined.kind, joined.size, joined.group, joined.after) == ("all_reduce", 1 << 20, (0, 1, 2, 3), (0,))
+    assert (collective.kind, collective.size, collective.group, collective.after) == (
+        "all_reduce",
+        1 << 20,
+        (0, 1, 2, 3),
+        (0,),
+    )
     assert aside.after == (0,) and last.after == (1,)
     assert check(program).seconds == pytest.approx(0.00052)
 
@@ -49,9 +54,9 @@ def test_folder__and_scales(tmp_path):
 
 
 def test_messages__meet_their_halves(tmp_path):
-    there = [node(1, "COMM_SEND_NODE", comm_src=0, comm_dst=1, comm_size=5000, comm_tag=7)]
-    here = [node(9, "COMM_RECV_NODE", comm_src=0, comm_dst=1, comm_size=5000, comm_tag=7)]
-    program = read_trace(write(tmp_path, [there, here]))
+    sender = [node(1, "COMM_SEND_NODE", comm_src=0, comm_dst=1, comm_size=5000, comm_tag=7)]
+    receiver = [node(9, "COMM_RECV_NODE", comm_src=0, comm_dst=1, comm_size=5000, comm_tag=7)]
+    program = read_trace(write(tmp_path, [sender, receiver]))
     assert program.ranks[0].tasks[0] == SendMessage(peer=1, size=5000, tag=7, name="COMM_SEND_NODE")
     assert program.ranks[1].tasks[0] == ReceiveMessage(peer=0, size=5000, tag=7, name="COMM_RECV_NODE")
 
@@ -60,14 +65,14 @@ def test_messages__meet_their_halves(tmp_path):
 @pytest.mark.parametrize("ranks", [2, 3, 5, 8])
 @pytest.mark.parametrize("root", [0, 1])
 def test_collective__that_is_made_of_messages(tmp_path, kind, ranks, root):
-    one = [
+    nodes = [
         node(1, "COMM_COLL_NODE", comm_type=kind, comm_size=4000, root_rank=root),
         node(2, "COMP_NODE", after=[1], micros=5),
     ]
-    program = read_trace(write(tmp_path, [one] * ranks))
+    program = read_trace(write(tmp_path, [nodes] * ranks))
     ideal = check(program)
     assert ideal.messages == ranks - 1 and ideal.seconds == pytest.approx(5e-6)
-    sends = [sum(isinstance(task, SendMessage) for task in mine.tasks) for mine in program.ranks]
+    sends = [sum(isinstance(task, SendMessage) for task in rank_program.tasks) for rank_program in program.ranks]
     outwards = kind in ("BROADCAST", "SCATTER")
     assert (sends[root] > 0) == outwards
     last = program.ranks[root].tasks[-1]
@@ -80,9 +85,14 @@ def group_node(number: int, group: str):
 
 def test_groups__are_those_who_name_them_unless_somebody_says(tmp_path):
     traces = [[group_node(1, "a" if rank < 2 else "b")] for rank in range(RANKS)]
-    assert [one.tasks[0].group for one in read_trace(write(tmp_path, traces)).ranks] == [(0, 1), (0, 1), (2, 3), (2, 3)]
-    told = json.dumps([{"pg_name": "a", "ranks": [0, 2]}, {"pg_name": "b", "ranks": [1, 3]}])
-    metadata = node(7, "METADATA_NODE", name="## process_group:init ##", inputs=told)
+    assert [rank_program.tasks[0].group for rank_program in read_trace(write(tmp_path, traces)).ranks] == [
+        (0, 1),
+        (0, 1),
+        (2, 3),
+        (2, 3),
+    ]
+    groups_json = json.dumps([{"pg_name": "a", "ranks": [0, 2]}, {"pg_name": "b", "ranks": [1, 3]}])
+    metadata = node(7, "METADATA_NODE", name="## process_group:init ##", inputs=groups_json)
     traces = [[metadata, group_node(1, "ab"[rank % 2])] for rank in range(RANKS)]
     assert read_trace(write(tmp_path, traces)).ranks[3].tasks[1].group == (1, 3)
     groups = tmp_path / "groups.json"
@@ -95,7 +105,7 @@ def reduce_node(number: int = 1, **attributes):
     return node(number, "COMM_COLL_NODE", **{"comm_type": "ALL_REDUCE", "comm_size": 64, **attributes})
 
 
-BAD = {
+BAD_TRACES = {
     "needs the number comm_size": [node(1, "COMM_COLL_NODE", comm_type=0)],
     "has comm_type 12 ": [reduce_node(comm_type=12)],
     "has comm_size -1: 0 to": [reduce_node(comm_size=-1)],
@@ -109,19 +119,27 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize("text", BAD)
+@pytest.mark.parametrize("text", BAD_TRACES)
 def test_trace__that_is_wrong_gets_one_line(tmp_path, text):
-    with pytest.raises(TraceError, match=text) as found:
-        read_trace(write(tmp_path, [BAD[text], [one for one in BAD[text] if one.type == NUMBERS["COMM_COLL_NODE"]]]))
-    assert "\n" not in str(found.value) and str(tmp_path) in str(found.value)
+    with pytest.raises(TraceError, match=text) as error:
+        read_trace(
+            write(
+                tmp_path,
+                [
+                    BAD_TRACES[text],
+                    [trace_node for trace_node in BAD_TRACES[text] if trace_node.type == NUMBERS["COMM_COLL_NODE"]],
+                ],
+            )
+        )
+    assert "\n" not in str(error.value) and str(tmp_path) in str(error.value)
 
 
 def test_file__that_is_missing_or_strange_gets_one_line(tmp_path):
     path = write(tmp_path, [[reduce_node()]] * 3)
     (tmp_path / "job.1.et").unlink()
-    for wrong, text in ((path, "rank 1 has no file, rank 2 has"), (tmp_path / "no.et", "no such file or folder")):
+    for bad_path, text in ((path, "rank 1 has no file, rank 2 has"), (tmp_path / "no.et", "no such file or folder")):
         with pytest.raises(TraceError, match=text):
-            read_trace(wrong)
+            read_trace(bad_path)
     (tmp_path / "job.1.et").write_bytes(path.read_bytes()[:-3])
     with pytest.raises(TraceError, match=r"job.1.et: cut off after 1 messages: the next lacks 3 bytes"):
         read_trace(path)
@@ -150,15 +168,17 @@ def test_gigabyte_of_junk__is_refused_at_once(tmp_path):
 @given(data=st.data())
 def test_any_bytes__are_a_program_or_a_trace_error(tmp_path, data):
     path = write(tmp_path, [[reduce_node(), node(2, "COMP_NODE", after=[1], micros=3)]] * 2)
-    good = path.read_bytes()
-    at = data.draw(st.integers(0, len(good)))
-    path.write_bytes(good[:at] + data.draw(st.binary(max_size=6)) + good[data.draw(st.integers(at, len(good))) :])
-    said = ""
+    content = path.read_bytes()
+    offset = data.draw(st.integers(0, len(content)))
+    path.write_bytes(
+        content[:offset] + data.draw(st.binary(max_size=6)) + content[data.draw(st.integers(offset, len(content))) :]
+    )
+    error_text = ""
     try:
         check(read_trace(path))
     except TraceError as error:
-        said = str(error)
-    assert "\n" not in said
+        error_text = str(error)
+    assert "\n" not in error_text
 
 
 @pytest.mark.skipif(
@@ -166,9 +186,9 @@ def test_any_bytes__are_a_program_or_a_trace_error(tmp_path, data):
 )
 def test_traces_of_mlc_chakra__are_read(tmp_path):
     subprocess.run([GENERATOR, "--num_npus", "8"], cwd=tmp_path, check=True, capture_output=True)
-    seen = {path.name.partition(".")[0] for path in tmp_path.glob("*.et")}
-    assert {"ALL_REDUCE", "BROADCAST", "one_comp_node"} <= seen
-    for name in seen - {"one_comm_send_node", "one_comm_recv_node"}:
+    names = {path.name.partition(".")[0] for path in tmp_path.glob("*.et")}
+    assert {"ALL_REDUCE", "BROADCAST", "one_comp_node"} <= names
+    for name in names - {"one_comm_send_node", "one_comm_recv_node"}:
         assert len(read_trace(tmp_path / f"{name}.0.et").ranks) == 8
     with pytest.raises(TraceError, match="needs the number comm_dst"):
         read_trace(Path(tmp_path / "one_comm_send_node.0.et"))

@@ -54,7 +54,7 @@ def test_schedule__with_windows_lines_and_without_blanks(tmp_path):
     assert check(read_trace(goal(tmp_path, text))).messages == 1
 
 
-BAD = {
+BAD_SCHEDULES = {
     ":1: num_ranks 1: 2 to 4096": "num_ranks 1\n",
     ":1: 'hello' outside of a rank: `num_ranks N`": "hello\n",
     ":2: rank 5: num_ranks is 2": "num_ranks 2\nrank 5 {\n}\n",
@@ -75,11 +75,11 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize("text", BAD)
+@pytest.mark.parametrize("text", BAD_SCHEDULES)
 def test_schedule__that_is_wrong_gets_one_line(tmp_path, text):
-    with pytest.raises(TraceError) as found:
-        read_trace(goal(tmp_path, BAD[text]))
-    assert text in str(found.value) and "\n" not in str(found.value)
+    with pytest.raises(TraceError) as error:
+        read_trace(goal(tmp_path, BAD_SCHEDULES[text]))
+    assert text in str(error.value) and "\n" not in str(error.value)
 
 
 def test_gigabyte_of_junk__is_refused_at_once(tmp_path):
@@ -92,12 +92,12 @@ def test_gigabyte_of_junk__is_refused_at_once(tmp_path):
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_any_text__is_a_program_or_a_trace_error(tmp_path, data):
-    at = data.draw(st.integers(0, len(STEP)))
-    rest = data.draw(st.integers(at, len(STEP)))
-    inside = data.draw(st.text(st.sampled_from("0123456789abcdl{}/*: -\n#requirs"), max_size=12))
-    said = ""
+    start = data.draw(st.integers(0, len(STEP)))
+    end = data.draw(st.integers(start, len(STEP)))
+    inserted_text = data.draw(st.text(st.sampled_from("0123456789abcdl{}/*: -\n#requirs"), max_size=12))
+    error_text = ""
     try:
-        check(read_trace(goal(tmp_path, STEP[:at] + inside + STEP[rest:])))
+        check(read_trace(goal(tmp_path, STEP[:start] + inserted_text + STEP[end:])))
     except TraceError as error:
-        said = str(error)
-    assert "\n" not in said
+        error_text = str(error)
+    assert "\n" not in error_text

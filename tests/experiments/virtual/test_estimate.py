@@ -96,13 +96,13 @@ def test_hand_in__begins_with_the_dearest(tmp_path):
     runs = runs_of(tmp_path)[:4]
     costs = {run.name: float(number % 3) for number, run in enumerate(runs)}
     with WorkerPool(1) as crew:
-        begun = crew.hand_in(runs, costs)
-        ended = []
-        while len(ended) < len(runs):
-            number, news = begun.get()
+        news_queue = crew.hand_in(runs, costs)
+        ended_numbers = []
+        while len(ended_numbers) < len(runs):
+            number, news = news_queue.get()
             if isinstance(news, tuple):
-                ended.append(number)
-    assert ended == [2, 1, 0, 3]
+                ended_numbers.append(number)
+    assert ended_numbers == [2, 1, 0, 3]
 
 
 def test_payload_bytes__of_a_duration_is_what_the_senders_could_send(tmp_path):
@@ -129,15 +129,15 @@ def test_share_done__follows_the_work_or_the_time(tmp_path):
 
 
 def test_clock__is_on_every_time_that_the_links_do_not_give():
-    defaults, changed = Config().to_json(), Config.of(**config_times(0.001)).to_json()
-    same = {"base_rtt_s", "base_rtt_min_s", "sack_flush_s", "incast_hold_s", "rx_drain_bytes_per_s"}
+    defaults, clocked_keys = Config().to_json(), Config.of(**config_times(0.001)).to_json()
+    link_keys = {"base_rtt_s", "base_rtt_min_s", "sack_flush_s", "incast_hold_s", "rx_drain_bytes_per_s"}
     for key in [key for key in defaults if key.endswith("_s")]:
-        factor = 1 if key in same else 0.001
-        assert changed[key] == pytest.approx(factor * defaults[key]), key
-    timers = [Config.of(**keys).loss.base_timeout_s for keys in (changed, defaults)]
+        factor = 1 if key in link_keys else 0.001
+        assert clocked_keys[key] == pytest.approx(factor * defaults[key]), key
+    timers = [Config.of(**keys).loss.base_timeout_s for keys in (clocked_keys, defaults)]
     assert timers[0] == pytest.approx(0.001 * timers[1], rel=0.03)
-    others = [key for key in defaults if not key.endswith("_s") and key != "timeout"]
-    assert [key for key in others if changed[key] != defaults[key]] == []
+    other_keys = [key for key in defaults if not key.endswith("_s") and key != "timeout"]
+    assert [key for key in other_keys if clocked_keys[key] != defaults[key]] == []
     rc = RcConfig(**rc_times(0.001))
     assert rc.alpha_period_s == pytest.approx(55e-6) and rc.cnp_interval_s == pytest.approx(50e-6)
     assert rc.increase_bps == RcConfig().increase_bps
