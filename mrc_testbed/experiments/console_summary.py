@@ -147,7 +147,7 @@ def _repeats(report: RunReport, names_runs: bool, width: int) -> Iterator[Line]:
                 yield from _failed(verdict, width)
     rule_keys = {(rule.subject, rule.run) for rule in rules}
     for verdict in failed:
-        # unwritten rules have no spread over the repeats
+        # a verdict whose run was not measured has no spread
         if (verdict.rule, base_name(verdict.run)) not in rule_keys:
             yield from _verdict(verdict, names_runs, width)
     metrics = [repeat for repeat in report.repeats if not repeat.rule]
