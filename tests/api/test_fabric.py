@@ -1,4 +1,4 @@
-"""The Python API. What both forms do is one set of tests, run in virtual time and (root) on live P4 switches."""
+"""Python API: one set of tests for both forms, run in virtual time and (root) on live P4 switches."""
 
 import os
 import subprocess
@@ -32,36 +32,36 @@ def fabric(request, tmp_path_factory):
     Its `with` block ends as by Ctrl-C, and nothing stays.
     """
     if request.param == "virtual":
-        with Fabric(virtual=True) as one:
-            yield one
+        with Fabric(virtual=True) as opened_fabric:
+            yield opened_fabric
         return
     if os.geteuid() != 0:
         pytest.skip("needs root: network namespaces and raw sockets")
     run_dir = tmp_path_factory.mktemp("run")
     try:
-        with Fabric(run_dir=run_dir) as one:
-            pids = [process.pid for process in one.backend.lab.processes]
-            yield one
-            one.cut("h0", "p0-t0-0")
+        with Fabric(run_dir=run_dir) as opened_fabric:
+            pids = [process.pid for process in opened_fabric.backend.lab.processes]
+            yield opened_fabric
+            opened_fabric.cut("h0", "p0-t0-0")
             raise KeyboardInterrupt
     except KeyboardInterrupt:
-        assert one.now > 0
+        assert opened_fabric.now > 0
     assert pids and not [pid for pid in pids if Path(f"/proc/{pid}").exists()]
     assert not RunFiles(run_dir).state_file.exists() and not RunFiles(run_dir).data.exists()
     assert "p0-t0-0-eth1" not in os.listdir("/sys/class/net")
 
 
 @pytest.fixture
-def healed(fabric):
+def healed_fabric(fabric):
     """The fabric, healed afterwards, with every EV usable again."""
     yield fabric
     fabric.heal()
     assert fabric.injected == []
     pairs = {(transfer.source, transfer.destination) for transfer in fabric.transfers if not transfer.closed}
-    assert fabric.run_until(lambda: all(not bad(fabric, *pair) for pair in pairs), LIMIT_S)
+    assert fabric.run_until(lambda: all(not unusable_evs(fabric, *pair) for pair in pairs), LIMIT_S)
 
 
-def bad(fabric, source="h0", destination="h2"):
+def unusable_evs(fabric, source="h0", destination="h2"):
     return [ev.ev for ev in fabric.evs(source, destination) if ev.state not in ("good", "skip", "unknown")]
 
 
@@ -89,28 +89,29 @@ def test_transfer__of_a_file(fabric, tmp_path):
         transfer.read()
 
 
-def test_cut__its_ev_goes_and_comes_back_and_every_byte_arrives(healed):
-    transfer = healed.transfer("h0", "h2", 3 << 20)
+def test_cut__its_ev_goes_and_comes_back_and_every_byte_arrives(healed_fabric):
+    transfer = healed_fabric.transfer("h0", "h2", 3 << 20)
     transfer.reach(0.2, LIMIT_S)
     assert not transfer.ended and 0.2 <= transfer.share < 1
-    cut = healed.cut(*T0_T1)
-    assert healed.injected == [cut]
-    assert healed.run_until(lambda: bad(healed) == [EV], LIMIT_S)
-    way = healed.trace("h0", "h2", EV)
+    cut = healed_fabric.cut(*T0_T1)
+    assert healed_fabric.injected == [cut]
+    assert healed_fabric.run_until(lambda: unusable_evs(healed_fabric) == [EV], LIMIT_S)
+    way = healed_fabric.trace("h0", "h2", EV)
     assert not way.arrived and way.nodes == ("h0", "p1-t0-0")
-    healed.restore(*T0_T1[::-1])
-    assert not cut.active and healed.injected == []
+    healed_fabric.restore(*T0_T1[::-1])
+    assert not cut.active and healed_fabric.injected == []
     result = transfer.wait(LIMIT_S)
-    assert healed.run_until(lambda: not bad(healed), LIMIT_S)
+    assert healed_fabric.run_until(lambda: not unusable_evs(healed_fabric), LIMIT_S)
     assert 0 < result.lost <= result.retransmitted
 
-    out, back = [move for move in transfer.ev_moves if move.ev == EV][:2]
-    assert (out.old_state, out.new_state, back.new_state) == ("good", "assumed_bad", "good")
-    assert cut.begun_s <= out.at_s < back.at_s and cut.ended_s <= back.at_s
-    told = [event.text for event in healed.events("fault", "ev") if event.at_s >= cut.begun_s]
-    wanted = ["cut p1-t0-0 p1-t1-1", "EV 0x0101 assumed_bad", "over: cut p1-t0-0 p1-t1-1", "EV 0x0101 good"]
-    places = [min(place for place, text in enumerate(told) if part in text) for part in wanted]
-    assert places == sorted(places)
+    # The EV leaves while the link is cut, and comes back only after the cut has ended.
+    loss_move, return_move = [move for move in transfer.ev_moves if move.ev == EV][:2]
+    assert (loss_move.old_state, loss_move.new_state, return_move.new_state) == ("good", "assumed_bad", "good")
+    assert cut.begun_s <= loss_move.at_s < return_move.at_s and cut.ended_s <= return_move.at_s
+    texts = [event.text for event in healed_fabric.events("fault", "ev") if event.at_s >= cut.begun_s]
+    expected_parts = ["cut p1-t0-0 p1-t1-1", "EV 0x0101 assumed_bad", "over: cut p1-t0-0 p1-t1-1", "EV 0x0101 good"]
+    indexes = [min(index for index, text in enumerate(texts) if part in text) for part in expected_parts]
+    assert indexes == sorted(indexes)
 
     columns = transfer.series(every=0.05)
     assert list(columns) == ["at_s", "goodput_bps", "lost", "retransmitted", *(f"plane{p}_bps" for p in range(4))]
@@ -123,79 +124,79 @@ def test_cut__its_ev_goes_and_comes_back_and_every_byte_arrives(healed):
 
     lines = transfer.ev_timeline()
     rows = list(zip(*lines.values(), strict=True))
-    assert {row[0] for row in rows} == {one.ev for one in healed.evs("h0", "h2")}
-    mine = [(state, begin, end) for ev, _, state, begin, end in rows if ev == EV]
-    assert [state for state, *_ in mine][:2] == ["good", "assumed_bad"]
-    assert mine[1][1:] == (out.at_s, back.at_s)
+    assert {row[0] for row in rows} == {ev_state.ev for ev_state in healed_fabric.evs("h0", "h2")}
+    ev_spans = [(state, begin, end) for ev, _, state, begin, end in rows if ev == EV]
+    assert [state for state, *_ in ev_spans][:2] == ["good", "assumed_bad"]
+    assert ev_spans[1][1:] == (loss_move.at_s, return_move.at_s)
 
 
-def test_nic_cut__the_plane_is_out_at_both_ends(healed):
-    transfer = healed.transfer("h0", "h2", 2 << 20)
+def test_nic_cut__the_plane_is_out_at_both_ends(healed_fabric):
+    transfer = healed_fabric.transfer("h0", "h2", 2 << 20)
     transfer.reach(0.2, LIMIT_S)
-    with healed.cut("h2", "p2-t0-1"):
-        assert healed.run_until(
-            lambda: [event for event in healed.events("plane") if "plane 2 at h2 is down" in event.text]
+    with healed_fabric.cut("h2", "p2-t0-1"):
+        assert healed_fabric.run_until(
+            lambda: [event for event in healed_fabric.events("plane") if "plane 2 at h2 is down" in event.text]
         )
         transfer.reach(0.6, LIMIT_S)
     transfer.wait(LIMIT_S)
-    assert healed.run_until(lambda: "plane 2 at h2 is up" in healed.events("plane")[-1].text, LIMIT_S)
+    assert healed_fabric.run_until(lambda: "plane 2 at h2 is up" in healed_fabric.events("plane")[-1].text, LIMIT_S)
     lines = transfer.ev_timeline()
     out = {plane for plane, state in zip(lines["plane"], lines["state"], strict=True) if state == "port_down"}
     assert out == {2}
 
 
-def test_loss__holds_in_its_block_and_a_new_one_replaces_it(healed):
-    with healed.loss(*T0_T1, "1%") as first, healed.loss(*T0_T1, "0001", sender="p1-t0-0") as one_way:
-        second = healed.loss(*T0_T1, 0.3)
-        assert healed.injected == [one_way, second] and not first.active
-        result = healed.transfer("h0", "h2", 1 << 20).wait(LIMIT_S)
+def test_loss__holds_in_its_block_and_a_new_one_replaces_it(healed_fabric):
+    with healed_fabric.loss(*T0_T1, "1%") as first, healed_fabric.loss(*T0_T1, "0001", sender="p1-t0-0") as one_way:
+        second = healed_fabric.loss(*T0_T1, 0.3)
+        assert healed_fabric.injected == [one_way, second] and not first.active
+        result = healed_fabric.transfer("h0", "h2", 1 << 20).wait(LIMIT_S)
         assert result.lost > 0
-        lost = {ev.ev: ev.lost for ev in healed.evs("h0", "h2")}
+        lost = {ev.ev: ev.lost for ev in healed_fabric.evs("h0", "h2")}
         assert lost[EV] > 0 and sum(lost.values()) >= result.lost
-    assert healed.injected == [second]
+    assert healed_fabric.injected == [second]
     second.undo()
     second.undo()
-    assert healed.injected == []
+    assert healed_fabric.injected == []
 
 
-def test_switch__black_hole_and_power(healed):
+def test_switch__black_hole_and_power(healed_fabric):
     def way():
-        return healed.trace("h0", "h2", EV)
+        return healed_fabric.trace("h0", "h2", EV)
 
-    with healed.blackhole("p1-t1-1"):
+    with healed_fabric.blackhole("p1-t1-1"):
         assert not way().arrived
-    healed.power_off("p1-t1-1")
+    healed_fabric.power_off("p1-t1-1")
     assert not way().arrived
-    healed.power_on("p1-t1-1")
-    assert healed.run_until(lambda: way().arrived, LIMIT_S)
+    healed_fabric.power_on("p1-t1-1")
+    assert healed_fabric.run_until(lambda: way().arrived, LIMIT_S)
     assert way().nodes == ("h0", "p1-t0-0", "p1-t1-1", "p1-t0-1", "h2")
 
 
-def test_deny__its_evs_carry_nothing_until_it_is_allowed(healed):
+def test_deny__its_evs_carry_nothing_until_it_is_allowed(healed_fabric):
     def of_ev():
-        return next(ev for ev in healed.evs("h0", "h2") if ev.ev == EV)
+        return next(ev for ev in healed_fabric.evs("h0", "h2") if ev.ev == EV)
 
-    healed.deny("p1-t1-1")
+    healed_fabric.deny("p1-t1-1")
     sent = of_ev().sent
-    transfer = healed.transfer("h0", "h2", 300_000)
+    transfer = healed_fabric.transfer("h0", "h2", 300_000)
     transfer.wait(LIMIT_S)
     assert (of_ev().state, of_ev().sent) == ("denied", sent)
     lines = transfer.ev_timeline()
     assert {ev for ev, state in zip(lines["ev"], lines["state"], strict=True) if state == "denied"} == {EV}
-    healed.allow("p1-t1-1")
+    healed_fabric.allow("p1-t1-1")
     assert of_ev().state == "good"
-    healed.deny(*T0_T1)
+    healed_fabric.deny(*T0_T1)
     assert of_ev().state == "denied"
-    healed.allow()
+    healed_fabric.allow()
     assert of_ev().state == "good"
-    assert healed.run_until(lambda: len(transfer.ev_moves) == 3, LIMIT_S)
+    assert healed_fabric.run_until(lambda: len(transfer.ev_moves) == 3, LIMIT_S)
     assert [move.new_state for move in transfer.ev_moves] == ["good", "denied", "good"]
 
 
-def test_degrade__takes_rate_and_delay_back(healed):
-    with healed.degrade("h0", "p0-t0-0", rate="2M", delay="3ms"):
-        slow = healed.transfer("h0", "h2", 200_000).wait(LIMIT_S)
-    fast = healed.transfer("h0", "h2", 200_000).wait(LIMIT_S)
+def test_degrade__takes_rate_and_delay_back(healed_fabric):
+    with healed_fabric.degrade("h0", "p0-t0-0", rate="2M", delay="3ms"):
+        slow = healed_fabric.transfer("h0", "h2", 200_000).wait(LIMIT_S)
+    fast = healed_fabric.transfer("h0", "h2", 200_000).wait(LIMIT_S)
     assert slow.plane_bytes[0] < fast.plane_bytes[0]
 
 
@@ -208,22 +209,26 @@ def test_counters__of_all_switches_or_one(fabric):
     assert all(row.dropped == sum(row.drops_by_reason.values()) for row in rows)
 
 
-def test_findings__are_the_controllers(healed):
-    if healed.virtual:
+def test_findings__are_the_controllers(healed_fabric):
+    if healed_fabric.virtual:
         with pytest.raises(VirtualTimeError, match=r"no controller.*live"):
-            healed.findings()
+            healed_fabric.findings()
         return
-    with healed.cut("p3-t0-0", "p3-t1-0") as cut:
-        assert healed.run_until(lambda: any(finding.state == "active" for finding in healed.findings()), LIMIT_S)
-        (one,) = [finding for finding in healed.findings() if finding.state == "active"]
-        assert one.location == "p3-t0-0 p3-t1-0"
-        assert one.raised_s >= cut.begun_s and one.found_after_s >= 0 and one.sources
-        assert healed.events("finding")[-1].location == one.location
-    assert healed.run_until(lambda: all(finding.state != "active" for finding in healed.findings()), LIMIT_S)
+    with healed_fabric.cut("p3-t0-0", "p3-t1-0") as cut:
+        assert healed_fabric.run_until(
+            lambda: any(finding.state == "active" for finding in healed_fabric.findings()), LIMIT_S
+        )
+        (active_finding,) = [finding for finding in healed_fabric.findings() if finding.state == "active"]
+        assert active_finding.location == "p3-t0-0 p3-t1-0"
+        assert active_finding.raised_s >= cut.begun_s and active_finding.found_after_s >= 0 and active_finding.sources
+        assert healed_fabric.events("finding")[-1].location == active_finding.location
+    assert healed_fabric.run_until(
+        lambda: all(finding.state != "active" for finding in healed_fabric.findings()), LIMIT_S
+    )
 
 
 @pytest.mark.parametrize(
-    "call, error, told",
+    "call, error, message",
     [
         (lambda f: f.transfer("h0", "h9"), PlanError, "h0, h1, h2, h3"),
         (lambda f: f.transfer("h0", "h0"), ApiError, "to itself"),
@@ -249,15 +254,15 @@ def test_findings__are_the_controllers(healed):
         (lambda f: f.start(), ApiError, "close"),
     ],
 )
-def test_mistake__is_told_with_the_cure_and_changes_nothing(fabric, call, error, told):
-    before = len(fabric.transfers), len(fabric.events("fault"))
-    with pytest.raises(error, match=".*".join(told.split())):
+def test_mistake__is_told_with_the_cure_and_changes_nothing(fabric, call, error, message):
+    counts = len(fabric.transfers), len(fabric.events("fault"))
+    with pytest.raises(error, match=".*".join(message.split())):
         call(fabric)
-    assert (len(fabric.transfers), len(fabric.events("fault"))) == before and fabric.injected == []
+    assert (len(fabric.transfers), len(fabric.events("fault"))) == counts and fabric.injected == []
 
 
 @pytest.mark.parametrize(
-    "options, error, told",
+    "options, error, message",
     [
         ({"planes": 17}, PlanError, "1 to 16"),
         ({"rate": "fast"}, UsageError, "10M"),
@@ -267,8 +272,8 @@ def test_mistake__is_told_with_the_cure_and_changes_nothing(fabric, call, error,
         ({"servers": "/no/such.yaml"}, UsageError, "give a file of machines"),
     ],
 )
-def test_fabric__that_cannot_be(options, error, told):
-    with pytest.raises(error, match=told):
+def test_fabric__that_cannot_be(options, error, message):
+    with pytest.raises(error, match=message):
         Fabric(**options).start()
 
 
@@ -299,6 +304,6 @@ def test_import__brings_the_api_when_it_is_asked_for__and_live_without_root_says
         except RootNeededError as error:
             print(error)
     """
-    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=60)
-    loaded, said = done.stdout.splitlines()
-    assert loaded == "False False" and "sudo" in said and "virtual=True" in said, done.stderr
+    process = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    import_line, error_line = process.stdout.splitlines()
+    assert import_line == "False False" and "sudo" in error_line and "virtual=True" in error_line, process.stderr

@@ -22,7 +22,7 @@ PAGE = ROOT / "docs/data.md"
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
+def results_folder(tmp_path_factory):
     return make(tmp_path_factory.mktemp("made") / "rings", RINGS)
 
 
@@ -32,15 +32,15 @@ def report(monkeypatch):
 
     def run(*words):
         monkeypatch.setattr(sys, "argv", ["mrc", "report", *map(str, words)])
-        with pytest.raises(SystemExit) as ended:
+        with pytest.raises(SystemExit) as caught:
             app.main()
-        return ended.value.code or 0
+        return caught.value.code or 0
 
     return run
 
 
-def test_frames__metrics_and_series(made):
-    results = ResultSet(made)
+def test_frames__metrics_and_series(results_folder):
+    results = ResultSet(results_folder)
     numbers = results.frame()
     assert "time_s" not in numbers and numbers.groupby("run").ngroups == 4
     table = numbers[numbers.metric == "busbw.ring"].pivot_table(index="sweep_kind", columns="variant", values="value")
@@ -51,43 +51,43 @@ def test_frames__metrics_and_series(made):
     assert results.skipped == []
 
 
-def test_frames__errors_say_what_would_do(made, tmp_path):
+def test_frames__errors_say_what_would_do(results_folder, tmp_path):
     with pytest.raises(ApiError, match="give a folder of results"):
         ResultSet()
     with pytest.raises(ResultsError, match="no such folder"):
         ResultSet(tmp_path / "nowhere").frame()
     with pytest.raises(ApiError, match="No such file or directory: give a file in a folder that exists"):
-        ResultSet(made).write_parquet(tmp_path / "no" / "x.parquet")
+        ResultSet(results_folder).write_parquet(tmp_path / "no" / "x.parquet")
 
 
-def test_report__writes_parquet_and_nccl_tests(made, report, tmp_path, capsys):
+def test_report__writes_parquet_and_nccl_tests(results_folder, report, tmp_path, capsys):
     file = tmp_path / "results.parquet"
-    assert report(made, "--parquet", file) == 0
-    rows = ResultSet(made).write_parquet(tmp_path / "again.parquet")
+    assert report(results_folder, "--parquet", file) == 0
+    rows = ResultSet(results_folder).write_parquet(tmp_path / "again.parquet")
     assert capsys.readouterr().out == f"{rows:,} rows  {file}\n"
     assert pandas.read_parquet(file).equals(pandas.read_parquet(tmp_path / "again.parquet"))
-    assert report(made, "--nccl-tests", tmp_path / "nccl") == 0
-    named = capsys.readouterr().out.split()
-    assert [path.rpartition("/")[2] for path in named] == ["out-all_reduce.json", "out-all_gather.json"]
-    assert [row["experiment_name"] for row in json.loads(Path(named[1]).read_text())["results"]] == [
+    assert report(results_folder, "--nccl-tests", tmp_path / "nccl") == 0
+    paths = capsys.readouterr().out.split()
+    assert [path.rpartition("/")[2] for path in paths] == ["out-all_reduce.json", "out-all_gather.json"]
+    assert [row["experiment_name"] for row in json.loads(Path(paths[1]).read_text())["results"]] == [
         "mrc kind=all_gather",
         "roce-1 kind=all_gather",
     ]
-    assert not (made / "report.html").exists()
+    assert not (results_folder / "report.html").exists()
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["--parquet", "x", "--json"], "exclude each other: give one of them"),
         (["--parquet", "/nonexistent/x"], "/nonexistent/x: No such file or directory: give a place"),
         (["--nccl-tests", "/proc/nonexistent"], "/proc/nonexistent: No such file or directory: give a place"),
     ],
 )
-def test_report__mistakes_are_one_line(made, report, capsys, words, said):
-    assert report(made, *words) != 0
-    told = capsys.readouterr().err
-    assert said in told and told.count("\n") == 1
+def test_report__mistakes_are_one_line(results_folder, report, capsys, words, message):
+    assert report(results_folder, *words) != 0
+    error_output = capsys.readouterr().err
+    assert message in error_output and error_output.count("\n") == 1
 
 
 def test_page__its_examples_run(tmp_path, monkeypatch, capsys):
@@ -103,9 +103,9 @@ def test_page__its_examples_run(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     names: dict = {}
     exec(compile(python, str(PAGE), "exec"), names)
-    said = capsys.readouterr().out
+    output = capsys.readouterr().out
     assert set(names["numbers"].sweep_size) == {"16K", "32K"}
-    assert re.search(r"^16K +[0-9.]+ +[0-9.]+$", said, re.MULTILINE) and "roce-1 size=32K" in said
-    found = duckdb.sql(sql).fetchall()
-    assert [row[:2] for row in found] == [("mrc", "16K"), ("mrc", "32K"), ("roce-1", "16K"), ("roce-1", "32K")]
-    assert all(0.1 < mbps < 100 for *_, mbps in found)
+    assert re.search(r"^16K +[0-9.]+ +[0-9.]+$", output, re.MULTILINE) and "roce-1 size=32K" in output
+    sql_rows = duckdb.sql(sql).fetchall()
+    assert [row[:2] for row in sql_rows] == [("mrc", "16K"), ("mrc", "32K"), ("roce-1", "16K"), ("roce-1", "32K")]
+    assert all(0.1 < mbps < 100 for *_, mbps in sql_rows)

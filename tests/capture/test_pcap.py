@@ -32,9 +32,9 @@ needs_tshark = pytest.mark.skipif(shutil.which("tshark") is None, reason="tshark
 
 
 def read_fields(path: Path, *options: str) -> list[list[str]]:
-    done = tshark(path, "-T", "fields", *options)
-    assert done.returncode == 0 and "Lua Error" not in done.stdout + done.stderr, done.stderr
-    return [line.split("\t") for line in done.stdout.splitlines()]
+    process = tshark(path, "-T", "fields", *options)
+    assert process.returncode == 0 and "Lua Error" not in process.stdout + process.stderr, process.stderr
+    return [line.split("\t") for line in process.stdout.splitlines()]
 
 
 def test_pcap_file__bytes(tmp_path):
@@ -49,13 +49,13 @@ def test_pcap_file__bytes(tmp_path):
 
 @needs_tshark
 def test_files__read_by_tshark_to_the_nanosecond(tmp_path):
-    with (tmp_path / "a.pcap").open("wb") as one, (tmp_path / "b.pcapng").open("wb") as two:
-        plain, named = PcapFile(one), PcapngFile(two, ["p0-t0-0-eth1", "x"])
+    with (tmp_path / "a.pcap").open("wb") as pcap_stream, (tmp_path / "b.pcapng").open("wb") as pcapng_stream:
+        pcap_file, pcapng_file = PcapFile(pcap_stream), PcapngFile(pcapng_stream, ["p0-t0-0-eth1", "x"])
         for n, packet in enumerate(FRAMES):
-            plain.write(packet)
-            named.write(packet, n % 2, (INBOUND, OUTBOUND)[n % 2])
-    wanted = [[f"{p.at_ns // 10**9}.{p.at_ns % 10**9:09}", str(p.length)] for p in FRAMES]
-    assert read_fields(tmp_path / "a.pcap", "-e", "frame.time_epoch", "-e", "frame.len") == wanted
+            pcap_file.write(packet)
+            pcapng_file.write(packet, n % 2, (INBOUND, OUTBOUND)[n % 2])
+    expected_rows = [[f"{p.at_ns // 10**9}.{p.at_ns % 10**9:09}", str(p.length)] for p in FRAMES]
+    assert read_fields(tmp_path / "a.pcap", "-e", "frame.time_epoch", "-e", "frame.len") == expected_rows
     rows = read_fields(
         tmp_path / "b.pcapng",
         "-e",
@@ -67,7 +67,7 @@ def test_files__read_by_tshark_to_the_nanosecond(tmp_path):
         "-e",
         "frame.packet_flags_direction",
     )
-    assert [row[:2] for row in rows] == wanted
+    assert [row[:2] for row in rows] == expected_rows
     assert [row[2] for row in rows] == ["p0-t0-0-eth1", "x"] * 2 + ["p0-t0-0-eth1"]
     assert [int(row[3], 0) for row in rows] == [1, 2, 1, 2, 1]
 
@@ -76,7 +76,7 @@ def test_files__read_by_tshark_to_the_nanosecond(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "found"),
+    ("name", "interfaces"),
     [
         ("p1-t0-0-eth3", ["p1-t0-0-eth3"]),
         ("h0-eth1", ["h0-eth1"]),
@@ -84,8 +84,8 @@ def test_files__read_by_tshark_to_the_nanosecond(tmp_path):
         ("p0-t1-1", ["p0-t1-1-eth1", "p0-t1-1-eth2"]),
     ],
 )
-def test_ports_of(name, found):
-    assert [port.interface for port in pcap.ports_of(PLAN, name)] == found
+def test_ports_of(name, interfaces):
+    assert [port.interface for port in pcap.ports_of(PLAN, name)] == interfaces
 
 
 @pytest.mark.parametrize(
@@ -163,21 +163,21 @@ def gather(reader: PacketReader, count: int) -> list[CapturedPacket]:
 @pytest.mark.parametrize("bypass", [False, True])
 def test_reader__sees_what_arrives_and_only_that(cable, bypass):
     a, b = cable
-    here, there = PacketReader(a), PacketReader(b)
+    near_reader, far_reader = PacketReader(a), PacketReader(b)
     frames = [bytes(12) + b"\x88\xb5" + bytes([n]) * 1000 for n in range(10)]
     with sender(a, bypass) as out:
         for frame in frames:
             out.send(frame)
-    got = gather(there, len(frames))
-    assert [packet.frame for packet in got] == frames and here.read() == []
+    got = gather(far_reader, len(frames))
+    assert [packet.frame for packet in got] == frames and near_reader.read() == []
     assert [packet.at_ns for packet in got] == sorted(packet.at_ns for packet in got)
-    assert not there.gone()
+    assert not far_reader.gone()
     subprocess.run(["ip", "link", "set", b, "down"], check=True)
-    assert there.read() == [] and not there.gone()
+    assert far_reader.read() == [] and not far_reader.gone()
     subprocess.run(["ip", "link", "del", a], check=True)
-    assert there.read() == [] and there.gone()
-    here.close()
-    there.close()
+    assert far_reader.read() == [] and far_reader.gone()
+    near_reader.close()
+    far_reader.close()
 
 
 @pytest.mark.root
@@ -212,8 +212,18 @@ def test_mrc_pcap__packets_of_a_live_fabric(tmp_path):
     captures = {"h0-eth0": "h0.pcap", "p1-t0-0-eth2": "t0.pcap", "h1": "h1.pcapng"}
     with Fabric(PLAN, LabOptions(ports=ports, mapper=False), run_dir) as fabric:
         running = []
-        for where, name in captures.items():
-            argv = [sys.executable, "-m", "mrc_testbed", "pcap", where, "--out", str(tmp_path / name), "--snap", "256"]
+        for interface, name in captures.items():
+            argv = [
+                sys.executable,
+                "-m",
+                "mrc_testbed",
+                "pcap",
+                interface,
+                "--out",
+                str(tmp_path / name),
+                "--snap",
+                "256",
+            ]
             argv += ["--explain"] if name.endswith(".pcapng") else []
             running.append(subprocess.Popen(argv, env=env, stderr=subprocess.PIPE, text=True))
             assert running[-1].stderr.readline().startswith("capturing "), running[-1].stderr.read()
@@ -223,31 +233,31 @@ def test_mrc_pcap__packets_of_a_live_fabric(tmp_path):
         for process in running[:2]:
             process.terminate()
         transfer = agent.request("send_file", path=str(file), peer="h1", rate_bps=5e6)["transfer"]
-        said = io.StringIO()
-        session = words.CliSession(fabric, said)
+        output = io.StringIO()
+        session = words.CliSession(fabric, output)
         capture = words.WORDS["capture"].run
         capture(session, ["p0-t1-0", "--count", "20", "--out", str(tmp_path / "word.pcapng")])
-        assert "20 packets of 2 ports" in said.getvalue()
+        assert "20 packets of 2 ports" in output.getvalue()
         with pytest.raises(words.CommandError, match="exit code"):
             capture(session, ["p0-t9-0", "--count", "20"])
-        assert "no port or node 'p0-t9-0'" in said.getvalue() and "Traceback" not in said.getvalue()
+        assert "no port or node 'p0-t9-0'" in output.getvalue() and "Traceback" not in output.getvalue()
         assert agent.request("wait", transfer=transfer, timeout_s=60.0)["state"] == "done"
-        told = [process.communicate(timeout=30)[1] for process in running[:2]]
-        assert all(process.returncode == 0 for process in running[:2]), told
-    told.append(running[2].communicate(timeout=30)[1])  # ended by itself, with the fabric
-    assert all("packets of" in text for text in told), told
+        reports = [process.communicate(timeout=30)[1] for process in running[:2]]
+        assert all(process.returncode == 0 for process in running[:2]), reports
+    reports.append(running[2].communicate(timeout=30)[1])  # ended by itself, with the fabric
+    assert all("packets of" in text for text in reports), reports
 
     fields = ("_ws.col.Protocol", "_ws.col.Info", "usid.path", "mrc.ev.plane", "frame.interface_name", "mrc.psn")
     rows = {
-        where: read_fields(tmp_path / name, *(word for field in fields for word in ("-e", field)))
-        for where, name in captures.items()
+        interface: read_fields(tmp_path / name, *(word for field in fields for word in ("-e", field)))
+        for interface, name in captures.items()
     }
-    for where, lines in rows.items():
-        assert lines and {line[0] for line in lines} == {"MRC"}, where
+    for interface, lines in rows.items():
+        assert lines and {line[0] for line in lines} == {"MRC"}, interface
         info = [line[1] for line in lines]
-        assert any(text.startswith("WRITE_") for text in info), where
-    both = [line[1].split()[0] for line in rows["h0-eth0"]]
-    assert "SACK" in both, "packets of both directions"
+        assert any(text.startswith("WRITE_") for text in info), interface
+    opcodes = [line[1].split()[0] for line in rows["h0-eth0"]]
+    assert "SACK" in opcodes, "packets of both directions"
     assert {line[3] for line in rows["h0-eth0"]} == {"0"} and {line[3] for line in rows["p1-t0-0-eth2"]} == {"1"}
     assert {line[4] for line in rows["h1"]} == {"h1-eth0", "h1-eth1"}
     comments = [line[0] for line in read_fields(tmp_path / "h1.pcapng", "-e", "frame.comment")]
@@ -255,11 +265,11 @@ def test_mrc_pcap__packets_of_a_live_fabric(tmp_path):
     assert len(comments) == len(rows["h1"]) and all(text.startswith("MRC: h") for text in comments)
     assert any(map(write.match, comments))
     queue = re.compile(r"; queue of p[01]-t0-1-eth1: \d+ bytes, \d+\.\d ms before")
-    waited = [text for text in comments if queue.search(text)]
-    assert waited and not any("SACK" in text for text in waited), "told of what waits in the data queue"
+    queue_comments = [text for text in comments if queue.search(text)]
+    assert queue_comments and not any("SACK" in text for text in queue_comments), "told of what waits in the data queue"
     assert any(re.search(r"SACK, .* triggered by frame \d+ \(PSN", text) for text in comments)
-    away = [line[2] for line in rows["h0-eth0"] if line[1].startswith("WRITE_")]
-    assert {path.split(", ")[0] for path in away} == {"T0 0"}, "as the host sends it: the whole path is left"
+    sent_paths = [line[2] for line in rows["h0-eth0"] if line[1].startswith("WRITE_")]
+    assert {path.split(", ")[0] for path in sent_paths} == {"T0 0"}, "as the host sends it: the whole path is left"
     at_t0 = {line[2].split(", ")[0] for line in rows["p1-t0-0-eth2"] if line[1].startswith("WRITE_")}
     assert at_t0 <= {"T1 0", "T1 1"}, "behind the T0: its uSID is spent"
 
@@ -267,6 +277,6 @@ def test_mrc_pcap__packets_of_a_live_fabric(tmp_path):
 def test_mrc_pcap__mistakes_cost_one_line(tmp_path):
     env = {**os.environ, "MRC_RUN_DIR": str(tmp_path), "PYTHONPATH": str(ROOT)}
     argv = [sys.executable, "-m", "mrc_testbed", "pcap", "h0"]
-    done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode != 0 and "Traceback" not in done.stderr
-    assert ("no fabric is running" if os.geteuid() == 0 else "needs root") in done.stderr
+    process = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=60, check=False)
+    assert process.returncode != 0 and "Traceback" not in process.stderr
+    assert ("no fabric is running" if os.geteuid() == 0 else "needs root") in process.stderr

@@ -66,13 +66,13 @@ class Fabric:
     def __init__(self):
         self.plan = PLAN
         self.switches = {switch.name: {} for switch in PLAN.switches}
-        self.down, self.cables = set(), {}
+        self.ports_down, self.cables = set(), {}
 
     def switches_work(self):
         return False
 
     def is_up(self, port):
-        return port.interface not in self.down
+        return port.interface not in self.ports_down
 
     def cable(self, interface, direction):
         return self.cables.get((interface, direction), Cable())
@@ -82,15 +82,15 @@ class Fabric:
 def fabric(monkeypatch):
     """Switches with the plan's routes, and nothing else, in memory."""
     program = compile_program(P4SRC / "srv6.p4")
-    tables = {one.preamble.name.rpartition(".")[2]: one for one in program.p4info.tables}
-    actions = {one.preamble.name.rpartition(".")[2]: one.preamble.id for one in program.p4info.actions}
+    tables = {table.preamble.name.rpartition(".")[2]: table for table in program.p4info.tables}
+    actions = {action.preamble.name.rpartition(".")[2]: action.preamble.id for action in program.p4info.actions}
 
     def entry(table, usid, action, *params):
         key = (LOCATOR << 16 | usid).to_bytes(6, "big")
         match = (FieldMatch.exact(1, key.lstrip(b"\0")),)
         return TableEntry(tables[table].preamble.id, match, ActionCall(actions[action], params))
 
-    def device_like(name, where, fallback, works):
+    def device_like(name, switch_entry, fallback, works):
         device = P4Device(1, name)
         device.load(program)
         routes = PLAN.srv6_routes(PLAN.switch(name))
@@ -120,11 +120,11 @@ def test_way__inside_a_rack(fabric):
 
 
 def test_way__ends_where_something_is_broken(fabric):
-    fabric.down = {"p1-t0-0-eth4"}
+    fabric.ports_down = {"p1-t0-0-eth4"}
     assert trace.follow(fabric, "h0", "h2", "1/1").end == "ends on the cable p1-t0-0 p1-t1-1: p1-t0-0 p1-t1-1 is down"
-    fabric.down = {"p1-t0-0-eth1"}
+    fabric.ports_down = {"p1-t0-0-eth1"}
     assert trace.follow(fabric, "h0", "h2", "1/1").end == "ends at h0: its port h0-eth1 is down, nothing is sent"
-    fabric.down, fabric.cables = set(), {("p1-t1-1-eth1", "input"): Cable(loss=1.0)}
+    fabric.ports_down, fabric.cables = set(), {("p1-t1-1-eth1", "input"): Cable(loss=1.0)}
     way = trace.follow(fabric, "h0", "h2", "1/1")
     assert "loses everything (injected)" in way.end and not way.arrived
     fabric.cables = {("p1-t0-0-eth1", "input"): Cable(loss_pattern="1")}
@@ -135,11 +135,11 @@ def test_way__ends_where_something_is_broken(fabric):
 
 
 def test_way__a_switch_without_a_route_says_why(fabric, monkeypatch):
-    given = trace.device_like
+    original = trace.device_like
 
-    def without(name, where, fallback, works):
+    def without(name, switch_entry, fallback, works):
         if name != "p1-t1-1":
-            return given(name, where, fallback, works)
+            return original(name, switch_entry, fallback, works)
         device = P4Device(1, name)
         device.load(compile_program(P4SRC / "srv6.p4"))
         return device
@@ -155,18 +155,18 @@ def test_probes__go_where_the_mapper_thinks(fabric):
     """The switches' real program takes every self-probe to its switch and back to its port."""
     for target in targets_of(PLAN):
         host = PLAN.host(target.host)
-        at = PLAN.link_of_interface(PLAN.host_port(host, target.plane).interface).upper
+        ingress = PLAN.link_of_interface(PLAN.host_port(host, target.plane).interface).upper
         frame = bytes(12) + b"\x86\xdd\x60" + bytes(3) + (84).to_bytes(2, "big") + bytes([41, 64]) + bytes(16)
         frame += target.outer.to_bytes(16, "big") + b"\x60" + bytes(3) + (44).to_bytes(2, "big") + bytes([17, 64])
         frame += bytes(32 + 44)
-        passed = []
-        while at.node != target.host:
-            passed.append(at.node)
-            ((number, frame),) = trace._trace_switch(fabric, at, frame).sent
-            left = next(port for port in PLAN.ports(at.node) if port.number == number)
-            link = PLAN.link_of_interface(left.interface)
-            at = link.upper if link.lower == left else link.lower
-        assert at.number == target.plane + 1 and target.switch in passed and len(passed) in (1, 3)
+        switches = []
+        while ingress.node != target.host:
+            switches.append(ingress.node)
+            ((number, frame),) = trace._trace_switch(fabric, ingress, frame).sent
+            egress = next(port for port in PLAN.ports(ingress.node) if port.number == number)
+            link = PLAN.link_of_interface(egress.interface)
+            ingress = link.upper if link.lower == egress else link.lower
+        assert ingress.number == target.plane + 1 and target.switch in switches and len(switches) in (1, 3)
 
 
 class TooLateError(grpc.RpcError):
@@ -178,7 +178,7 @@ class TooLateError(grpc.RpcError):
 def test_tables__of_a_switch_that_works_are_asked_for_again(looks):
     answers = iter([TooLateError(), TooLateError(), 42])
 
-    def ask():
+    def call():
         answer = next(answers)
         if isinstance(answer, Exception):
             raise answer
@@ -186,8 +186,8 @@ def test_tables__of_a_switch_that_works_are_asked_for_again(looks):
 
     works = iter(looks)
     if all(looks):
-        assert live_tables._patiently(ask, lambda: next(works)) == 42
+        assert live_tables._patiently(call, lambda: next(works)) == 42
     else:
         with pytest.raises(TooLateError):
-            live_tables._patiently(ask, lambda: next(works))
+            live_tables._patiently(call, lambda: next(works))
     assert list(works) == []

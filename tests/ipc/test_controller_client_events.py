@@ -21,13 +21,13 @@ from mrc_testbed.ipc.controller_client import KnownFaults
 from mrc_testbed.ipc.rpc import JsonlError
 
 FATES = ("doubled", "late", "behind the next", "lost", "lost with the next", "lost with the next two")
-BEGINS = 100.0
+STORY_START = 100.0
 STORY = (
     ("raised", 1), ("begun", 1), ("raised", 2), ("updated", 1), ("cleared", 2), ("raised", 2), ("over", 1),
     ("raised", 3), ("cleared", 1), ("merged", 3), ("begun", 2), ("cleared", 2), ("over", 2), ("raised", 4),
 )  # fmt: skip
 """Changes of faults and of problems, by number; one each second. Fault 2 comes back."""
-TOLD = (
+NOTICES = (
     "fault 1: link 1 down",
     "controller: problem 1",
     "fault 2: link 2 down",
@@ -45,7 +45,7 @@ TOLD = (
 )
 
 
-DETECTED = {
+DETECTIONS = {
     0: "raised: link 1 down", 2: "raised: link 2 down", 3: "updated: T1 1 down", 4: "cleared: link 2 down",
     5: "raised: link 2 down", 7: "raised: link 3 down", 8: "cleared: T1 1 down", 9: "merged: link 3 down",
     11: "cleared: link 2 down", 13: "raised: link 4 down",
@@ -62,15 +62,15 @@ class ToldStory:
         self.read = threading.Event()
         """Set when the whole story has been told."""
         self._number, self._fate = number, fate
-        self._at, self._next = 0, []
+        self._index, self._next = 0, []
 
     # ---- as Northbound
 
     def watch(self, **_fields):
         active = [{"change": "raised", "fault": f} for f in self.faults.values() if f["state"] == "active"]
-        begun = [{"change": "begun", "problem": p} for p in self.problems.values() if p["over"] is None]
+        open_problems = [{"change": "begun", "problem": p} for p in self.problems.values() if p["over"] is None]
         self._next = [{"event": "fault", "t": self._now, **fields} for fields in active]
-        self._next += [{"event": "problem", "t": self._now, **fields} for fields in begun]
+        self._next += [{"event": "problem", "t": self._now, **fields} for fields in open_problems]
         return self
 
     def request(self, _op):
@@ -85,7 +85,7 @@ class ToldStory:
     def close(self):
         pass
 
-    def get(self, *_args, **_named):
+    def get(self, *_args, **_fields):
         if not self._next:
             self._go_on()
         return self._next.pop(0)
@@ -94,13 +94,13 @@ class ToldStory:
 
     @property
     def _now(self):
-        return BEGINS + self._at
+        return STORY_START + self._index
 
     def _go_on(self):
-        if self._at >= len(STORY):
+        if self._index >= len(STORY):
             self.read.set()
             raise JsonlError("the story is over")
-        is_fated, event = self._at == self._number, self._step()
+        is_fated, event = self._index == self._number, self._step()
         if not is_fated:
             self._next = [event]
         elif self._fate == "doubled":
@@ -108,18 +108,19 @@ class ToldStory:
         elif self._fate == "late":
             self._next = [None, None, event]
         elif self._fate == "behind the next":
-            self._next = [self._step(), event] if self._at < len(STORY) else [event]
+            self._next = [self._step(), event] if self._index < len(STORY) else [event]
         else:
             for _ in range(("lost", "lost with the next", "lost with the next two").index(self._fate)):
-                if self._at < len(STORY):
+                if self._index < len(STORY):
                     self._step()
             raise JsonlError("the stream broke")
 
     def _step(self):
-        (change, number), t = STORY[self._at], self._now
-        self._at += 1
+        (change, number), t = STORY[self._index], self._now
+        self._index += 1
+        # A problem lasts from "begun" to "over"; every other change is of a fault.
         if change in ("begun", "over"):
-            old = self.problems.get(
+            old_record = self.problems.get(
                 number,
                 {
                     "number": number,
@@ -129,11 +130,13 @@ class ToldStory:
                     "text": f"problem {number}",
                 },
             )
-            self.problems[number] = {**old, "over": t if change == "over" else None}
+            self.problems[number] = {**old_record, "over": t if change == "over" else None}
             return {"event": "problem", "t": t, "change": change, "problem": self.problems[number]}
-        old = self.faults.get(number, {"first_seen": t, "kind": "link", "text": f"link {number} down", "raised": t})
+        old_record = self.faults.get(
+            number, {"first_seen": t, "kind": "link", "text": f"link {number} down", "raised": t}
+        )
         self.faults[number] = {
-            **old,
+            **old_record,
             "number": number,
             "location": "x",
             "last_seen": t,
@@ -158,7 +161,7 @@ def told_by_notices(story):
 def told_by_a_live_run(story):
     """Return the detected changes, by time and text."""
     run = object.__new__(LiveRun)
-    run.fabric, run.work = SimpleNamespace(controller=story), SimpleNamespace(start_time=BEGINS)
+    run.fabric, run.work = SimpleNamespace(controller=story), SimpleNamespace(start_time=STORY_START)
     run.outcome = Outcome("s", "r", {}, "live", 1, 0, "srv6", 1.0, series=Series(1.0))
     run._known_faults, run._events_lock = KnownFaults("text"), threading.Lock()
     run._stop = SimpleNamespace(is_set=story.read.is_set, wait=lambda _seconds: None)
@@ -166,7 +169,7 @@ def told_by_a_live_run(story):
     return [(event["t"], event["text"]) for event in run.outcome.events]
 
 
-def hidden(number, fate):
+def hidden_numbers(number, fate):
     """Return the numbers of the changes that nobody can know of.
 
     Another of the same fault followed before there was a stream.
@@ -176,17 +179,17 @@ def hidden(number, fate):
     last = number + {"behind the next": 1, "lost with the next": 1, "lost with the next two": 2}.get(fate, 0)
     last = min(last, len(STORY) - 1)
     out = set()
-    for at in [number] if fate == "behind the next" else range(number, last + 1):
-        followed = any(subject(later) == subject(at) for later in range(at + 1, last + 1))
-        began = max(e for e in range(at + 1) if subject(e) == subject(at) and STORY[e][0] in BEGIN)
-        if followed or (STORY[at][0] in END and began in out):
-            out.add(at)
+    for index in [number] if fate == "behind the next" else range(number, last + 1):
+        followed = any(subject(later) == subject(index) for later in range(index + 1, last + 1))
+        began = max(e for e in range(index + 1) if subject(e) == subject(index) and STORY[e][0] in BEGIN)
+        if followed or (STORY[index][0] in END and began in out):
+            out.add(index)
     return out
 
 
-def subject(at):
+def subject(index):
     """Return the fault or problem of a change of the story."""
-    return STORY[at][0] in ("begun", "over"), STORY[at][1]
+    return STORY[index][0] in ("begun", "over"), STORY[index][1]
 
 
 @pytest.fixture(autouse=True)
@@ -197,20 +200,20 @@ def _at_once(monkeypatch):
 @pytest.mark.parametrize("fate", FATES)
 @pytest.mark.parametrize("number", range(len(STORY)))
 def test_one_event__to_the_notices(number, fate):
-    seen = [line for at, line in enumerate(TOLD) if at not in hidden(number, fate)]
-    assert sorted(told_by_notices(ToldStory(number, fate))) == sorted(seen)
+    visible_texts = [line for index, line in enumerate(NOTICES) if index not in hidden_numbers(number, fate)]
+    assert sorted(told_by_notices(ToldStory(number, fate))) == sorted(visible_texts)
 
 
 @pytest.mark.parametrize("fate", FATES)
 @pytest.mark.parametrize("number", range(len(STORY)))
 def test_one_event__to_a_live_run(number, fate):
-    seen = [DETECTED[at] for at in sorted(set(DETECTED) - hidden(number, fate))]
-    told = told_by_a_live_run(ToldStory(number, fate))
-    assert sorted(text for _, text in told) == sorted(seen)
-    for t, text in told:  # an update has no time of its own
-        assert text.startswith("updated") or DETECTED[int(t)] == text
+    visible_texts = [DETECTIONS[index] for index in sorted(set(DETECTIONS) - hidden_numbers(number, fate))]
+    detections = told_by_a_live_run(ToldStory(number, fate))
+    assert sorted(text for _, text in detections) == sorted(visible_texts)
+    for t, text in detections:  # an update has no time of its own
+        assert text.startswith("updated") or DETECTIONS[int(t)] == text
 
 
 def test_the_story__is_told_as_it_is():
-    assert tuple(told_by_notices(ToldStory())) == TOLD
-    assert told_by_a_live_run(ToldStory()) == [(float(at), text) for at, text in DETECTED.items()]
+    assert tuple(told_by_notices(ToldStory())) == NOTICES
+    assert told_by_a_live_run(ToldStory()) == [(float(index), text) for index, text in DETECTIONS.items()]

@@ -52,29 +52,29 @@ def says_up(child):
 
 
 @contextlib.contextmanager
-def throttled(pid, run_s=0.02, stop_s=0.1):
+def throttle(pid, run_s=0.02, stop_s=0.1):
     """Give a process a CPU for a part of the time, as on a machine that is several times slower."""
-    over = threading.Event()
+    stop_event = threading.Event()
 
     def slow_down():
-        while not over.is_set():
+        while not stop_event.is_set():
             os.kill(pid, signal.SIGSTOP)
-            over.wait(stop_s)
+            stop_event.wait(stop_s)
             os.kill(pid, signal.SIGCONT)
-            over.wait(run_s)
+            stop_event.wait(run_s)
 
     thread = threading.Thread(target=slow_down, daemon=True)
     thread.start()
     try:
         yield
     finally:
-        over.set()
+        stop_event.set()
         thread.join()
 
 
 def test_part_that_is_slowed_down__is_waited_for_beyond_any_limit(processes):
     child = spawn(processes, LOADS)
-    with throttled(child.pid):
+    with throttle(child.pid):
         processes.wait_ready(says_up(child), quiet_s=QUIET_S)  # takes several times QUIET_S
     assert child.ready
 
@@ -150,29 +150,29 @@ def test_part_that_was_stopped__is_given_up_with_the_way_to_go_on(processes):
 def test_one_that_works__has_the_others_waited_for(processes):
     """A part may wait for another: the agents' answers may need what the daemon does first."""
     loads, waits = spawn(processes, LOADS), spawn(processes, WAITS, "h0")
-    up = says_up(loads)["switchd"]
-    with throttled(loads.pid):
-        processes.wait_ready({"switchd": up, "h0": up}, quiet_s=QUIET_S)
+    probe = says_up(loads)["switchd"]
+    with throttle(loads.pid):
+        processes.wait_ready({"switchd": probe, "h0": probe}, quiet_s=QUIET_S)
     assert waits.ready
 
 
 def test_one_that_waits_for_another_part__is_not_given_up_while_that_works(processes):
     """The case is a controller behind the switches' daemon, which compiles."""
     loads, waits = spawn(processes, LOADS), spawn(processes, WAITS, "controller")
-    up = says_up(loads)["switchd"]
-    with throttled(loads.pid):
-        processes.wait_ready({"controller": up}, prerequisites=["switchd"], quiet_s=QUIET_S)
+    probe = says_up(loads)["switchd"]
+    with throttle(loads.pid):
+        processes.wait_ready({"controller": probe}, prerequisites=["switchd"], quiet_s=QUIET_S)
     assert waits.ready and not loads.ready
 
 
 def test_long_wait__is_told_with_what_the_part_does(processes, monkeypatch):
     monkeypatch.setattr(processes_module, "TELL_S", 0.2)
-    told = []
-    processes.report = told.append
+    reports = []
+    processes.report = reports.append
     child = spawn(processes, f"print('loading the libraries', flush=True)\n{LOADS}")
     processes.wait_ready(says_up(child), quiet_s=QUIET_S)
-    assert told and all(text.startswith("waiting for switchd: ") for text in told)
-    assert "last in its log: loading the libraries" in told[-1]
+    assert reports and all(text.startswith("waiting for switchd: ") for text in reports)
+    assert "last in its log: loading the libraries" in reports[-1]
 
 
 def test_step_that_is_reported__is_progress(monkeypatch):
@@ -203,32 +203,32 @@ def test_time_in_which_we_had_no_cpu_ourselves__is_nobodys_rest(monkeypatch):
 
 def test_stop__one_that_works_on_its_end_may_end_it(processes, tmp_path):
     """A part with a second for each 0.1 s of grace would be killed in the middle."""
-    done = tmp_path / "done"
+    done_file = tmp_path / "done"
     child = spawn(
         processes,
         "import pathlib, signal, sys, time\n"
         "def end(*_):\n"
         "    until = time.process_time() + 0.5\n"
         "    while time.process_time() < until: pass\n"
-        f"    pathlib.Path({str(done)!r}).touch()\n"
+        f"    pathlib.Path({str(done_file)!r}).touch()\n"
         "    sys.exit(0)\n"
         "signal.signal(signal.SIGTERM, end)\nprint('up', flush=True)\nsignal.pause()",
     )
     processes.wait_ready(says_up(child))
     processes.stop("switchd", grace_s=0.4)
-    assert done.exists() and child.popen.returncode == 0
+    assert done_file.exists() and child.popen.returncode == 0
 
 
 def test_gets_on():
-    with subprocess.Popen((sys.executable, "-c", "while True: pass")) as busy:
-        assert gets_on(LocalWork(busy.pid))
-        busy.kill()
-    with subprocess.Popen((sys.executable, "-c", WAITS)) as idle:
-        while procfs.is_ready_to_run(idle.pid):  # until the interpreter has loaded
+    with subprocess.Popen((sys.executable, "-c", "while True: pass")) as spinning:
+        assert gets_on(LocalWork(spinning.pid))
+        spinning.kill()
+    with subprocess.Popen((sys.executable, "-c", WAITS)) as waiting:
+        while procfs.is_ready_to_run(waiting.pid):  # until the interpreter has loaded
             pass
-        assert not gets_on(LocalWork(idle.pid), quiet_s=0.5)
-        idle.kill()
-    assert not gets_on(LocalWork(idle.pid), quiet_s=0.1)
+        assert not gets_on(LocalWork(waiting.pid), quiet_s=0.5)
+        waiting.kill()
+    assert not gets_on(LocalWork(waiting.pid), quiet_s=0.1)
 
 
 SERVER = """
@@ -279,18 +279,18 @@ def test_patient_request_to_a_controller__waits_for_one_that_works_alone(tmp_pat
 
 def test_client_told_who_works__is_patient_unless_it_has_a_limit(tmp_path):
     """Behind ssh the process at the other end says nothing of the agent."""
-    path, asked = tmp_path / "s.sock", iter([True, True, False])
+    path, answers = tmp_path / "s.sock", iter([True, True, False])
     with subprocess.Popen((sys.executable, "-c", SERVER, str(path), "0")) as server:
         while not path.exists():
             assert server.poll() is None
-        client = JsonlClient(path, timeout_s=0.02, works=lambda: next(asked))
+        client = JsonlClient(path, timeout_s=0.02, works=lambda: next(answers))
         with contextlib.ExitStack() as stack:
             stack.callback(server.kill)
             with pytest.raises(JsonlTimeoutError):
                 client.request("devices", timeout_s=0.02)
             with pytest.raises(JsonlTimeoutError):
                 client.request("devices")
-        assert list(asked) == []
+        assert list(answers) == []
         client.close()
 
 

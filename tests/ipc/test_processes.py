@@ -21,9 +21,9 @@ FOREVER = (sys.executable, "-c", "import sys, time; print('up', flush=True); tim
 
 @pytest.fixture
 def run_dir(tmp_path):
-    with RunDir(tmp_path / "run") as held:
-        held.begin()
-        yield held
+    with RunDir(tmp_path / "run") as folder:
+        folder.begin()
+        yield folder
 
 
 @pytest.fixture
@@ -67,12 +67,12 @@ def test_wait_ready__another_childs_death_ends_the_waiting(processes):
 
 
 def test_wait_ready__what_it_needs_may_have_gone_elsewhere(processes):
-    def gone():
+    def raise_lost():
         raise ProcessError("machine b is lost")
 
     processes.spawn("h0", FOREVER)
     with pytest.raises(ProcessError, match="machine b is lost"):
-        processes.wait_ready({"h0": lambda: False}, check=gone)
+        processes.wait_ready({"h0": lambda: False}, check=raise_lost)
 
 
 def test_wait_ready__too_slow_is_named_with_its_log(processes):
@@ -97,12 +97,12 @@ def test_stop__one_that_ignores_sigterm_is_killed(processes):
 
 def test_child__outlives_the_thread_that_asked_for_it(processes):
     """PR_SET_PDEATHSIG is tied to the forking thread; ours lives as long as the process."""
-    made = []
-    thread = threading.Thread(target=lambda: made.append(processes.spawn("h0", FOREVER)))
+    children = []
+    thread = threading.Thread(target=lambda: children.append(processes.spawn("h0", FOREVER)))
     thread.start()
     thread.join()
-    processes.wait_ready({"h0": has_printed(made[0], "up")})
-    assert made[0].alive
+    processes.wait_ready({"h0": has_printed(children[0], "up")})
+    assert children[0].alive
 
 
 def test_child__dies_with_its_parent_at_kill_9(tmp_path):
@@ -122,11 +122,11 @@ def test_child__dies_with_its_parent_at_kill_9(tmp_path):
         text=True,
     )
     child = int(parent.stdout.readline())
-    held = os.pidfd_open(child)
+    pidfd = os.pidfd_open(child)
     parent.kill()
     parent.communicate()
-    procfs._wait_gone({held: child}, 10.0)  # raises when it stays
-    os.close(held)
+    procfs._wait_gone({pidfd: child}, 10.0)  # raises when it stays
+    os.close(pidfd)
 
 
 def test_pause__grows_with_the_time_that_asking_took():

@@ -18,7 +18,7 @@ class Part(RequestPart):
     rate: float | None = None
 
 
-class Ask(Request, tag="ask"):
+class SampleRequest(Request, tag="ask"):
     n: Number = 0
     f: Annotated[float, Meta(ge=0, le=5)] | None = None
     s: str = "x"
@@ -32,17 +32,17 @@ class Need(Request, tag="need"):
     x: int
 
 
-def asked(**fields):
-    return parse(Ask, {"op": "ask", "id": [1], **fields})
+def parse_fields(**fields):
+    return parse(SampleRequest, {"op": "ask", "id": [1], **fields})
 
 
 def test_parse__defaults_nulls_and_whole_numbers_as_floats():
-    made = asked(n=None, f=3, part={"size": 5, "rate": None})
-    assert (made.n, made.f, made.s, made.part.size, made.part.rate) == (0, 3.0, "x", 5, None)
+    request = parse_fields(n=None, f=3, part={"size": 5, "rate": None})
+    assert (request.n, request.f, request.s, request.part.size, request.part.rate) == (0, 3.0, "x", 5, None)
 
 
 @pytest.mark.parametrize(
-    ("fields", "said"),
+    ("fields", "message"),
     [
         ({"n": "5"}, "n = '5': must be of type int"),
         ({"n": True}, "n = True: must be of type int"),
@@ -68,10 +68,10 @@ def test_parse__defaults_nulls_and_whole_numbers_as_floats():
         ({"y": 1}, "ask has no field 'y' (has: n, f, s, b, many, part, any)"),
     ],
 )
-def test_parse__refuses_what_does_not_fit(fields, said):
+def test_parse__refuses_what_does_not_fit(fields, message):
     with pytest.raises(RequestError) as caught:
-        asked(**fields)
-    assert str(caught.value) == said
+        parse_fields(**fields)
+    assert str(caught.value) == message
 
 
 def test_parse__names_what_is_missing():
@@ -97,4 +97,4 @@ JSON = st.recursive(
 @given(st.dictionaries(st.sampled_from(["n", "f", "s", "b", "many", "part", "any", "z"]), JSON))
 def test_parse__whatever_comes_is_taken_or_refused(fields):
     with contextlib.suppress(RequestError):
-        parse(Ask, {"op": "ask", **fields})
+        parse(SampleRequest, {"op": "ask", **fields})

@@ -1,4 +1,4 @@
-"""The JSON-lines protocol: what the server answers, that nothing a client sends takes it down, and both clients."""
+"""JSON-lines protocol: answers of the server, its stand against hostile clients, and both clients."""
 
 import asyncio
 import contextlib
@@ -21,7 +21,7 @@ from mrc_testbed.ipc.rpc import (
 )
 
 
-async def awaited(request):
+async def answer_later(request):
     await asyncio.sleep(0.05)
     if request["n"] < 0:
         raise JsonlError("n is negative")
@@ -42,7 +42,7 @@ def handle(request, call):
             call.answer({"late": True})
             return None
         case "awaited":
-            return awaited(request)
+            return answer_later(request)
         case other:
             raise JsonlError(f"no op {other!r} (has: add, refuse)")
 
@@ -203,8 +203,8 @@ def test_client__reconnects_to_a_restarted_server(tmp_path):
 
 def test_listen__stale_file_replaced_live_one_refused(tmp_path):
     path = tmp_path / "h0.sock"
-    with socket.socket(socket.AF_UNIX) as dead:
-        dead.bind(str(path))
+    with socket.socket(socket.AF_UNIX) as stale:
+        stale.bind(str(path))
     running = ServerThread(path)
     with pytest.raises(JsonlError, match="another process answers there"):
         ServerThread(path)
@@ -213,17 +213,17 @@ def test_listen__stale_file_replaced_live_one_refused(tmp_path):
 
 def test_listen__shows_the_file_when_somebody_listens(tmp_path, monkeypatch):
     """Between bind and listen a client would be refused, and say that the server has ended."""
-    path, seen = tmp_path / "h0.sock", []
+    path, path_states = tmp_path / "h0.sock", []
 
-    class Watched(socket.socket):
+    class WatchedSocket(socket.socket):
         def listen(self, backlog):
-            seen.append(path.exists())
+            path_states.append(path.exists())
             super().listen(backlog)
 
     (tmp_path / "h0.sock~").write_text("of one that was killed")
-    monkeypatch.setattr(socket, "socket", Watched)
+    monkeypatch.setattr(socket, "socket", WatchedSocket)
     with rpc.listen(path):
-        assert seen == [False] and [entry.name for entry in tmp_path.iterdir()] == ["h0.sock"]
+        assert path_states == [False] and [entry.name for entry in tmp_path.iterdir()] == ["h0.sock"]
         assert path.stat().st_mode & 0o777 == 0o600
         with socket.socket(socket.AF_UNIX) as client:
             client.connect(str(path))
@@ -241,8 +241,8 @@ def test_listen__errors_name_the_cause(tmp_path):
 
 def test_client__dead_socket_file_says_so(tmp_path):
     path = tmp_path / "h0.sock"
-    with socket.socket(socket.AF_UNIX) as dead:
-        dead.bind(str(path))
+    with socket.socket(socket.AF_UNIX) as stale:
+        stale.bind(str(path))
     with pytest.raises(JsonlError, match="left from a process that ended"):
         JsonlClient(path).request("status")
 
@@ -258,7 +258,7 @@ def test_line_buffer__any_cut_gives_the_same_lines():
 # ---- the asyncio client -------------------------------------------------------------------------------------
 
 
-def served(tmp_path, story, on_watch=None):
+def run_story(tmp_path, story, on_watch=None):
     """Run `story(server, client)` in one loop."""
 
     async def run():
@@ -289,24 +289,28 @@ def test_call__answers_refusals_and_the_end_of_the_server(tmp_path):
         with pytest.raises(JsonlError, match="h2: add: its agent has closed the connection"):
             await client.call("add", a=1, b=2)
 
-    served(tmp_path, story)
+    run_story(tmp_path, story)
     assert lost == ["h2: its agent closed the connection (see log/h2.log)"]
 
 
 def test_call__one_that_waits_holds_up_no_other(tmp_path):
     async def story(server, client):
-        slow, never, bad = client.call("awaited", n=1), client.call("never"), client.call("awaited", n=-1)
-        assert await client.call("add", a=1, b=2) == {"sum": 3} and not slow.done()
-        assert await slow == {"n": 1}
+        slow_call, stuck_call, failing_call = (
+            client.call("awaited", n=1),
+            client.call("never"),
+            client.call("awaited", n=-1),
+        )
+        assert await client.call("add", a=1, b=2) == {"sum": 3} and not slow_call.done()
+        assert await slow_call == {"n": 1}
         with pytest.raises(JsonlPeerError, match="h2: awaited: n is negative"):
-            await bad
+            await failing_call
         client.notify("refuse")
         await client.call("add", a=1, b=2)
         client.close()
         with pytest.raises(JsonlError, match="h2: never: the connection was closed here"):
-            await never
+            await stuck_call
 
-    served(tmp_path, story)
+    run_story(tmp_path, story)
 
 
 def test_call__that_nobody_awaits_is_not_logged(tmp_path, caplog):
@@ -317,7 +321,7 @@ def test_call__that_nobody_awaits_is_not_logged(tmp_path, caplog):
         client.close()
         gc.collect()
 
-    served(tmp_path, story)
+    run_story(tmp_path, story)
     assert "never retrieved" not in caplog.text
 
 
@@ -327,26 +331,26 @@ def test_connect__nobody_listens(tmp_path):
 
 
 def test_watch__begins_with_the_agreement_and_ends_with_the_server(tmp_path):
-    seen = []
+    events = []
 
     async def story(server, client):
         async for event in client.watch(events=["port"]):
-            seen.append(event)
-            if len(seen) == 1:
+            events.append(event)
+            if len(events) == 1:
                 server.publish("ev", t=1.0)
                 server.publish("port", t=2.0)
             elif event["event"] == "port":
                 await server.close()
 
-    served(tmp_path, story, on_watch=lambda request: [{"event": "hello"}])
-    assert seen == [{}, {"event": "hello"}, {"event": "port", "t": 2.0}]
+    run_story(tmp_path, story, on_watch=lambda request: [{"event": "hello"}])
+    assert events == [{}, {"event": "hello"}, {"event": "port", "t": 2.0}]
 
 
 def test_on_close__tells_once_that_a_client_has_gone(tmp_path):
-    gone = []
+    closed_ops = []
 
     def handler(request, call):
-        call.client.on_close(lambda: gone.append(request["op"]))
+        call.client.on_close(lambda: closed_ops.append(request["op"]))
         return {}
 
     async def run():
@@ -354,9 +358,9 @@ def test_on_close__tells_once_that_a_client_has_gone(tmp_path):
         client = await RpcClient.connect(tmp_path / "s")
         await client.call("a")
         client.close()
-        while not gone:
+        while not closed_ops:
             await asyncio.sleep(0)
         await server.close()
 
     asyncio.run(asyncio.wait_for(run(), 20))
-    assert gone == ["a"]
+    assert closed_ops == ["a"]

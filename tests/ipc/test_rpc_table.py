@@ -68,12 +68,12 @@ class Adder:
 
 @pytest.fixture
 def table():
-    made = RpcTable(refusals=(TooBigError,), log_file="log/h0.log")
-    made.register(Adder())
-    return made
+    rpc_table = RpcTable(refusals=(TooBigError,), log_file="log/h0.log")
+    rpc_table.register(Adder())
+    return rpc_table
 
 
-def asked(table: RpcTable, **request):
+def answer_fields(table: RpcTable, **request):
     """Return the fields of the answer. Raises JsonlError when it is refused."""
     request = {"id": 1, **request}
     answer = table.handle(request, RpcCall(ServerConnection(lambda line: None), request))
@@ -81,12 +81,12 @@ def asked(table: RpcTable, **request):
 
 
 def test_handle__answers_at_once_or_later(table):
-    assert asked(table, op="add", a=1, b=2) == {"sum": 3}
-    assert asked(table, op="add_later", a=1, b=3) == {"sum": 4}
+    assert answer_fields(table, op="add", a=1, b=2) == {"sum": 3}
+    assert answer_fields(table, op="add_later", a=1, b=3) == {"sum": 4}
 
 
 @pytest.mark.parametrize(
-    ("fields", "said"),
+    ("fields", "message"),
     [
         ({"a": -1, "b": 2}, "a is negative"),
         ({"a": 1, "b": -2}, "b is negative"),
@@ -95,20 +95,20 @@ def test_handle__answers_at_once_or_later(table):
         ({"a": 1, "b": 2, "c": 3}, "add_later has no field 'c' (has: a, b)"),
     ],
 )
-def test_handle__refuses_in_the_words_of_the_error(table, fields, said):
+def test_handle__refuses_in_the_words_of_the_error(table, fields, message):
     with pytest.raises(JsonlError) as caught:
-        asked(table, op="add_later", **fields)
-    assert str(caught.value) == said
+        answer_fields(table, op="add_later", **fields)
+    assert str(caught.value) == message
 
 
 def test_handle__an_unknown_op_is_told_what_there_is(table):
     with pytest.raises(JsonlError, match=re.escape("no op 'helper' (has: add, add_later, watch)")):
-        asked(table, op="helper")
+        answer_fields(table, op="helper")
 
 
 def test_handle__a_bug_names_the_op_and_the_log(table):
     with pytest.raises(JsonlError) as caught:
-        asked(table, op="add_later", a=1, b=0)
+        answer_fields(table, op="add_later", a=1, b=0)
     assert str(caught.value).startswith("internal error in op add_later: ZeroDivisionError: ")
     assert str(caught.value).endswith("(traceback in log/h0.log)")
 
@@ -131,6 +131,7 @@ def test_register__watch_belongs_to_the_socket_server(table):
 
 
 def test_services__every_op_once_and_all_of_them():
+    # Without __init__: the operations are of the class, and a service's dependencies are many.
     ops = [op for service in SERVICES for op in operations_of(object.__new__(service))]
     assert sorted(ops) == [
         "allow",

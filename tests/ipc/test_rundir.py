@@ -16,7 +16,7 @@ from tests.test_imports import CODE
 SLEEP = (sys.executable, "-c", "import sys; print('up', flush=True); sys.stdin.read()")
 
 
-def started(argv=SLEEP, **options):
+def start_process(argv=SLEEP, **options):
     """Return a process that runs until its stdin closes, once it runs."""
     process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, **options)
     assert process.stdout.readline() == "up\n"
@@ -25,14 +25,14 @@ def started(argv=SLEEP, **options):
 
 @pytest.fixture
 def stranger():
-    process = started()
+    process = start_process()
     yield process
     process.kill()
     process.communicate()
 
 
 def test_lock__second_holder_is_told_who_has_it(tmp_path):
-    holder = started(
+    holder = start_process(
         (
             sys.executable,
             "-c",
@@ -53,7 +53,7 @@ def test_lock__second_holder_is_told_who_has_it(tmp_path):
 
 def test_lock__freed_by_kill_9(tmp_path):
     script = "import sys; from mrc_testbed.ipc.rundir import RunDir; r = RunDir(sys.argv[1]); r.acquire(); "
-    holder = started((sys.executable, "-c", script + "print('up', flush=True); sys.stdin.read()", str(tmp_path)))
+    holder = start_process((sys.executable, "-c", script + "print('up', flush=True); sys.stdin.read()", str(tmp_path)))
     holder.kill()
     holder.communicate()
     with RunDir(tmp_path) as run_dir:
@@ -83,9 +83,9 @@ def test_folder__errors_name_the_cure(tmp_path, monkeypatch):
 def test_state__on_disk_before_anything_is_made(tmp_path):
     with RunDir(tmp_path / "run") as run_dir:
         run_dir.begin()
-        written = json.loads((tmp_path / "run" / "state.json").read_text())
-        assert written["token"] == run_dir.state.token and written["front_pid"] == os.getpid()
-        assert 2**30 <= written["group"] < 2**31
+        stored_state = json.loads((tmp_path / "run" / "state.json").read_text())
+        assert stored_state["token"] == run_dir.state.token and stored_state["front_pid"] == os.getpid()
+        assert 2**30 <= stored_state["group"] < 2**31
         run_dir.state.interfaces = ["p0-t0-0-eth1"]
         run_dir.save()
         assert RunState(**json.loads((tmp_path / "run" / "state.json").read_text())) == run_dir.state
@@ -118,16 +118,16 @@ def test_clean__ends_what_carries_the_token_and_only_that(tmp_path, stranger):
         run_dir.begin()
         state = run_dir.state
         marked = {**os.environ, TOKEN_VARIABLE: state.token}
-        ours = started(env=marked)
-        grandchild = started(("sh", "-c", "sleep 1000 & echo up; wait"), env=marked)
-        other_run = started(env={**os.environ, TOKEN_VARIABLE: RunState().token})
-        removed = run_dir.clean_leftovers()
-        assert len([line for line in removed if line.startswith("pid ")]) == 3  # python, sh, sleep
-        assert any("sleep 1000" in line for line in removed)
-        assert ours.wait(5) == -9 and grandchild.wait(5) == -9
+        own_process = start_process(env=marked)
+        grandchild = start_process(("sh", "-c", "sleep 1000 & echo up; wait"), env=marked)
+        other_run = start_process(env={**os.environ, TOKEN_VARIABLE: RunState().token})
+        descriptions = run_dir.clean_leftovers()
+        assert len([line for line in descriptions if line.startswith("pid ")]) == 3  # python, sh, sleep
+        assert any("sleep 1000" in line for line in descriptions)
+        assert own_process.wait(5) == -9 and grandchild.wait(5) == -9
         assert stranger.poll() is None and other_run.poll() is None
         other_run.communicate()
-        for process in (ours, grandchild):
+        for process in (own_process, grandchild):
             process.communicate()
         assert run_dir.clean_leftovers() == []
 
@@ -140,11 +140,11 @@ def test_clean__takes_the_part_of_a_fabric_on_several_machines_that_was_here(tmp
         with part:
             part.begin()
             part.save()
-            process = started(env={**os.environ, TOKEN_VARIABLE: part.state.token})
+            process = start_process(env={**os.environ, TOKEN_VARIABLE: part.state.token})
     with RunDir(folder) as front:
-        removed = front.clean_leftovers()
+        descriptions = front.clean_leftovers()
     process.communicate()
-    assert any(f"pid {process.pid} (" in text for text in removed)
+    assert any(f"pid {process.pid} (" in text for text in descriptions)
     assert not part.path.exists()
 
 
@@ -167,7 +167,7 @@ def test_clean__spares_itself_and_its_ancestors():
 
 
 def test_clean__zombie_is_gone_already():
-    process = started()
+    process = start_process()
     state = RunState()
     began = procfs.start_time(process.pid)
     state.processes["h0"] = {"pid": process.pid, "start": began, "command": "python"}
@@ -181,7 +181,7 @@ def test_clean__zombie_is_gone_already():
 
 
 def test_procfs__listener_is_named():
-    server = started(
+    server = start_process(
         (
             sys.executable,
             "-c",
@@ -204,9 +204,9 @@ def test_delete_group__takes_all_of_it_and_nothing_else():
         ends = f"zztopo{letter}0 group {group} type veth peer zztopo{letter}1 group {group}"
         subprocess.run(["ip", "link", "add", *ends.split()], check=True)
     try:
-        ours = ["zztopoa0", "zztopoa1", "zztopob0", "zztopob1"]
-        assert rundir.interfaces_of_group(state.group) == ours
-        assert rundir.remove_run(state) == ours
+        own_interfaces = ["zztopoa0", "zztopoa1", "zztopob0", "zztopob1"]
+        assert rundir.interfaces_of_group(state.group) == own_interfaces
+        assert rundir.remove_run(state) == own_interfaces
         assert os.path.exists("/sys/class/net/zztopoc0")
         assert rundir.delete_group(state.group) == []
     finally:
@@ -217,7 +217,7 @@ def test_files__are_named_here_alone():
     """Text for people may say `plan.json`; code asks RunFiles."""
     names = {"plan.json", "switches.json", "hosts.json", "controller.json", "switchd.sock", "mapper.sock"}
     names |= {rundir.DEFAULT_PATH, "faults.jsonl", "discipline.json"}
-    found = [
+    findings = [
         f"{path.relative_to(ROOT)}:{node.lineno}: {node.value}"
         for folder in CODE
         for path in (ROOT / folder).rglob("*.py")
@@ -225,4 +225,4 @@ def test_files__are_named_here_alone():
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value in names
     ]
-    assert found == []
+    assert findings == []

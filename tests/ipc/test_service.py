@@ -14,35 +14,35 @@ from tests.jumping_loop import JumpingLoop
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_run_service__ends_by_a_signal_and_cancels_what_is_left(number):
-    told = []
+    steps = []
 
     async def for_ever():
         try:
             await asyncio.Event().wait()
         finally:
-            told.append("cancelled")
+            steps.append("cancelled")
 
     async def serve(stop):
         task = asyncio.ensure_future(for_ever())
         asyncio.get_running_loop().call_later(0.01, os.kill, os.getpid(), number)
         await stop.wait()
-        told.append("stopped")
+        steps.append("stopped")
         assert not task.done()
 
     run_service(serve)
-    assert told == ["stopped", "cancelled"]
+    assert steps == ["stopped", "cancelled"]
 
 
 def test_end_tasks__ends_a_task_that_lost_a_cancellation_and_drops_what_others_ended_with():
-    cancelled = []
+    cancellations = []
 
     async def stubborn():
         while True:
             try:
                 await asyncio.Event().wait()
             except asyncio.CancelledError:
-                cancelled.append("once more")
-                if len(cancelled) == 3:
+                cancellations.append("once more")
+                if len(cancellations) == 3:
                     raise
 
     async def failing():
@@ -57,7 +57,7 @@ def test_end_tasks__ends_a_task_that_lost_a_cancellation_and_drops_what_others_e
     loop = JumpingLoop()
     loop.run_until_complete(scenario())
     loop.close()
-    assert len(cancelled) == 3
+    assert len(cancellations) == 3
 
 
 def test_run_service__raises_what_the_service_raises():

@@ -23,6 +23,6 @@ def made_frame(
     return wrap.outer(record.ev, inner[:4], len(inner)) + inner
 
 
-def a_write(psn: int, ev: int = 0x0101, *, dscp: int = 4, ecn: int = 2, qp: int = 0x123, **more: Any) -> Write:
+def a_write(psn: int, ev: int = 0x0101, *, dscp: int = 4, ecn: int = 2, qp: int = 0x123, **fields: Any) -> Write:
     """Return one packet of a write."""
-    return Write(qp, ev, ev >> 8, dscp, ecn, Opcode.WRITE_ONLY, psn, 1, 0x1000, 9, 64, bytes(64), 0, **more)
+    return Write(qp, ev, ev >> 8, dscp, ecn, Opcode.WRITE_ONLY, psn, 1, 0x1000, 9, 64, bytes(64), 0, **fields)

@@ -50,10 +50,10 @@ def pcapng(path: Path, snap: int = 1 << 18) -> Path:
     return path
 
 
-def shown(path: Path, *names: str) -> list[list[str]]:
-    done = tshark(path, "-T", "fields", "-E", "separator=/t", *(word for name in names for word in ("-e", name)))
-    assert done.returncode == 0, done.stderr
-    return [line.split("\t") for line in done.stdout.splitlines()]
+def tshark_rows(path: Path, *names: str) -> list[list[str]]:
+    process = tshark(path, "-T", "fields", "-E", "separator=/t", *(word for name in names for word in ("-e", name)))
+    assert process.returncode == 0, process.stderr
+    return [line.split("\t") for line in process.stdout.splitlines()]
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_pcap__gets_a_comment_on_each_packet(tmp_path):
         "explained": 2,
         "plan": str(tmp_path / "plan.json"),
     }
-    rows = shown(Path(result.path), "frame.comment", "frame.time_epoch", "frame.len")
+    rows = tshark_rows(Path(result.path), "frame.comment", "frame.time_epoch", "frame.len")
     assert [row[0] for row in rows] == [
         "MRC: h0 > h2 by EV 0x0101: p1-t0-0, p1-t1-1, p1-t0-1; WRITE_ONLY, QP 0x123, PSN 7",
         "MRC: no packet of MRC",
@@ -88,12 +88,12 @@ def test_pcap__gets_a_comment_on_each_packet(tmp_path):
 
 @needs_tshark
 def test_pcapng__keeps_interfaces_directions_and_comments_of_others(tmp_path):
-    once = explain_file(pcapng(tmp_path / "a.pcapng"), NO_RUN)
-    twice = explain_file(Path(once.path), NO_RUN, out=str(tmp_path / "b.pcapng"))
-    assert "hosts by rack" in str(once) and once.explained == twice.explained == 2
+    first_run = explain_file(pcapng(tmp_path / "a.pcapng"), NO_RUN)
+    second_run = explain_file(Path(first_run.path), NO_RUN, out=str(tmp_path / "b.pcapng"))
+    assert "hosts by rack" in str(first_run) and first_run.explained == second_run.explained == 2
     names = ("frame.comment", "frame.interface_name", "frame.packet_flags_direction", "frame.time_epoch")
-    rows = shown(Path(once.path), *names)
-    assert rows == shown(Path(twice.path), *names), "explained again: ours are replaced"
+    rows = tshark_rows(Path(first_run.path), *names)
+    assert rows == tshark_rows(Path(second_run.path), *names), "explained again: ours are replaced"
     assert [row[1] for row in rows] == ["h0-eth0", "h0-eth1", "h0-eth0"]
     assert [int(row[2], 0) for row in rows] == [1, 2, 1]
     assert all(row[0].startswith("MRC: ") and row[0].endswith(",seen by hand") for row in rows)
@@ -110,7 +110,7 @@ def test_microseconds_big_endian__keep_their_times(tmp_path):
 # ---- what is no capture -------------------------------------------------------------------------------------------
 
 
-def refused(path: Path, tmp_path: Path) -> str:
+def refusal_of(path: Path, tmp_path: Path) -> str:
     out = tmp_path / "out.pcapng"
     with pytest.raises(UsageError) as caught:
         explain_file(path, NO_RUN, out=str(out))
@@ -131,23 +131,25 @@ def packets_of(path: Path) -> int | str:
 @pytest.mark.parametrize("make", [pcap, pcapng])
 def test_cut_off_anywhere__is_noticed(tmp_path, make):
     """A cut leaves a good file at the end of a packet alone, one of fewer packets."""
-    whole, cut = make(tmp_path / "whole", snap=20).read_bytes(), tmp_path / "cut"
-    found = []
-    for size in range(len(whole)):
-        cut.write_bytes(whole[:size])
-        found.append(packets_of(cut))
-    good = [one for one in found if isinstance(one, int)]
-    assert set(good) == {0, 1, 2} and (make is pcapng or len(good) == 3)
-    told = [one for one in found if isinstance(one, str)]
-    assert all("cut off or damaged after packet" in one or "no capture file" in one for one in told)
-    assert not any("\n" in one for one in told)
+    whole_bytes, cut = make(tmp_path / "whole", snap=20).read_bytes(), tmp_path / "cut"
+    results = []
+    for size in range(len(whole_bytes)):
+        cut.write_bytes(whole_bytes[:size])
+        results.append(packets_of(cut))
+    packet_counts = [result for result in results if isinstance(result, int)]
+    assert set(packet_counts) == {0, 1, 2} and (make is pcapng or len(packet_counts) == 3)
+    error_texts = [result for result in results if isinstance(result, str)]
+    assert all("cut off or damaged after packet" in text or "no capture file" in text for text in error_texts)
+    assert not any("\n" in text for text in error_texts)
 
 
 def test_cut_off__keeps_the_packets_before(tmp_path):
     cut = tmp_path / "cut.pcap"
     cut.write_bytes(pcap(tmp_path / "whole.pcap").read_bytes()[:-5])
-    why = refused(cut, tmp_path)
-    assert "cut off or damaged after packet 2" in why and why.endswith(f"those before are in {tmp_path}/out.pcapng")
+    refusal = refusal_of(cut, tmp_path)
+    assert "cut off or damaged after packet 2" in refusal and refusal.endswith(
+        f"those before are in {tmp_path}/out.pcapng"
+    )
     assert len(list(capture_reader.CaptureReader(tmp_path / "out.pcapng"))) == 2
 
 
@@ -172,12 +174,12 @@ def test_cut_off__keeps_the_packets_before(tmp_path):
 )
 def test_no_capture__one_line(tmp_path, content, words):
     (tmp_path / "a.pcap").write_bytes(content)
-    assert words in refused(tmp_path / "a.pcap", tmp_path)
+    assert words in refusal_of(tmp_path / "a.pcap", tmp_path)
     assert not (tmp_path / "out.pcapng").exists()
 
 
 def test_foreign_capture__says_so_and_leaves_nothing(tmp_path):
-    assert "no packet of MRC among its first 2" in refused(pcap(tmp_path / "a.pcap", [bytes(60)] * 2), tmp_path)
+    assert "no packet of MRC among its first 2" in refusal_of(pcap(tmp_path / "a.pcap", [bytes(60)] * 2), tmp_path)
     assert not (tmp_path / "out.pcapng").exists()
 
 
@@ -187,7 +189,7 @@ def test_junk__of_a_gigabyte_is_given_up_early(tmp_path, monkeypatch):
     junk = tmp_path / "junk.pcap"
     junk.write_bytes(struct.pack("<IHHiIII", 0xA1B23C4D, 2, 4, 0, 0, 65535, 1))
     os.truncate(junk, 1 << 30)
-    assert "no packet of MRC among its first 1001" in refused(junk, tmp_path)
+    assert "no packet of MRC among its first 1001" in refusal_of(junk, tmp_path)
     assert not (tmp_path / "out.pcapng").exists()
 
 
@@ -231,11 +233,15 @@ def test_command__to_standard_output_and_a_mistake(tmp_path):
         "--plan",
         str(tmp_path / "plan.json"),
     ]
-    good = subprocess.run([*argv, "--out", "-"], env=env, capture_output=True, timeout=60, check=False)
-    assert good.returncode == 0 and good.stdout.startswith(b"\x0a\x0d\x0d\x0a") and b"MRC: h0 > h1 by EV" in good.stdout
-    assert b"2 of 3 packets" in good.stderr
-    bad = subprocess.run([*argv, "--count", "3"], env=env, capture_output=True, timeout=60, check=False)
-    assert bad.returncode == 1 and b"leave out --count" in bad.stderr and bad.stderr.count(b"\n") == 1
+    success = subprocess.run([*argv, "--out", "-"], env=env, capture_output=True, timeout=60, check=False)
+    assert (
+        success.returncode == 0
+        and success.stdout.startswith(b"\x0a\x0d\x0d\x0a")
+        and b"MRC: h0 > h1 by EV" in success.stdout
+    )
+    assert b"2 of 3 packets" in success.stderr
+    failure = subprocess.run([*argv, "--count", "3"], env=env, capture_output=True, timeout=60, check=False)
+    assert failure.returncode == 1 and b"leave out --count" in failure.stderr and failure.stderr.count(b"\n") == 1
 
 
 @pytest.mark.parametrize(

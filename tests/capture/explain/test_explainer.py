@@ -30,34 +30,34 @@ from tests.capture.explain.made_frames import PLAN, a_write, made_frame
 from tests.hosts.engine.engine_pair import Pair, lose_first
 
 EV = 0x0101
-SAID = re.compile(r"retransmission of frame (\d+), ([\d.]+) ms before by EV (0x[0-9a-f]{4})")
+RETRANSMISSION = re.compile(r"retransmission of frame (\d+), ([\d.]+) ms before by EV (0x[0-9a-f]{4})")
 TRIGGER = re.compile(r"triggered by frame (\d+) \(PSN (\d+)\)")
 
 
-def told(*frames: bytes, plan: Plan | None = PLAN) -> list[str]:
+def comments_of(*frames: bytes, plan: Plan | None = PLAN) -> list[str]:
     """Return the comments of frames a millisecond apart, all on one port."""
     explainer = Explainer(plan)
     return [explainer.comment(frame, at_ns=number * 1_000_000) for number, frame in enumerate(frames)]
 
 
 def test_write__path_by_name():
-    assert told(made_frame(a_write(7))) == [
+    assert comments_of(made_frame(a_write(7))) == [
         "MRC: h0 > h2 by EV 0x0101: p1-t0-0, p1-t1-1, p1-t0-1; WRITE_ONLY, QP 0x123, PSN 7"
     ]
 
 
 def test_write__inside_a_rack_and_without_a_plan():
-    (comment,) = told(made_frame(a_write(7, 0x0100), "h2", "h3"), plan=None)
+    (comment,) = comments_of(made_frame(a_write(7, 0x0100), "h2", "h3"), plan=None)
     assert comment.startswith("MRC: host 0 of rack 1 > host 1 of rack 1 by EV 0x0100: p1-t0-1; ")
 
 
 @pytest.mark.parametrize("mode", list(Mode))
 def test_path__as_the_plan_has_it_in_every_mode(mode):
     plan = Plan(2, 2, 2, 2, mode=mode)
-    here, there = plan.host("h1"), plan.host("h3")
-    for ev, plane in plan.ev_planes(here, there):
-        path = plan.path(here, there, ev, plane)
-        comment = told(made_frame(a_write(7, ev), "h1", "h3", plan, plane), plan=plan)[0]
+    source, destination = plan.host("h1"), plan.host("h3")
+    for ev, plane in plan.ev_planes(source, destination):
+        path = plan.path(source, destination, ev, plane)
+        comment = comments_of(made_frame(a_write(7, ev), "h1", "h3", plan, plane), plan=plan)[0]
         switches = comment.partition("; ")[0].rpartition(": ")[2].split(", ")
         assert (switches[0], switches[2]) == (path.nodes[1], path.nodes[3])
         assert switches[1] == (path.nodes[2] if path.exact else "a T1 that the T0 chooses")
@@ -66,7 +66,7 @@ def test_path__as_the_plan_has_it_in_every_mode(mode):
 def test_ev__of_no_path_is_said():
     frame = bytearray(made_frame(a_write(7)))
     frame[14 + 40 + 40 : 14 + 40 + 40 + 2] = b"\x00\x01"  # EV 0x0001 from an address of plane 1
-    assert "EV 0x0001: no path of plane 1" in told(bytes(frame))[0]
+    assert "EV 0x0001: no path of plane 1" in comments_of(bytes(frame))[0]
 
 
 def test_conversation__every_retransmission_names_what_it_repeats():
@@ -76,7 +76,8 @@ def test_conversation__every_retransmission_names_what_it_repeats():
     pair.write(pair.bytes(20_000))
     pair.run_until_quiet()
     ends = {"a": ("h0", "h2", OUTBOUND), "b": ("h2", "h0", INBOUND)}
-    explainer, sent, found, answers = Explainer(PLAN), {}, [], 0
+    explainer, sent, repeated_psns, answers = Explainer(PLAN), {}, [], 0
+    # Frames are numbered from 1, in the order of the capture, as the comments number them.
     for number, line in enumerate(pair.log, 1):
         source, target, direction = ends[line.source]
         plane = line.packet.ev >> 8
@@ -84,12 +85,12 @@ def test_conversation__every_retransmission_names_what_it_repeats():
         comment = explainer.comment(
             frame, at_ns=round(line.time * 1e9), interface=f"h0-eth{plane}", direction=direction
         )
-        said = SAID.search(comment)
+        match = RETRANSMISSION.search(comment)
         if isinstance(line.packet, Write) and line.packet.rtx:
-            before, at, ev = sent[line.packet.psn]
-            assert said and (int(said[1]), int(said[3], 0)) == (before, ev), comment
-            assert float(said[2]) == pytest.approx((line.time - at) * 1e3, abs=1e-3)
-            found.append(line.packet.psn)
+            sent_frame, sent_at, ev = sent[line.packet.psn]
+            assert match and (int(match[1]), int(match[3], 0)) == (sent_frame, ev), comment
+            assert float(match[2]) == pytest.approx((line.time - sent_at) * 1e3, abs=1e-3)
+            repeated_psns.append(line.packet.psn)
         else:
             assert "retransmission" not in comment, comment
         if isinstance(line.packet, Write):
@@ -100,14 +101,14 @@ def test_conversation__every_retransmission_names_what_it_repeats():
             answers += 1
             cause = pair.log[int(trigger[1]) - 1].packet
             assert (cause.psn, cause.ev) == (int(trigger[2]), line.packet.entropy)
-    assert {packet.psn for packet in lost} <= set(found) and answers > 10
+    assert {packet.psn for packet in lost} <= set(repeated_psns) and answers > 10
     assert explainer.explained == len(pair.log)
 
 
 def test_retransmission__names_the_nack_and_another_plane():
-    first, again = made_frame(a_write(7)), made_frame(a_write(7, 0x0000, dscp=8, rtx=True))
+    first, retransmission = made_frame(a_write(7)), made_frame(a_write(7, 0x0000, dscp=8, rtx=True))
     nack = made_frame(Nack(0x456, EV, 1, 46, 0, 7, NackReason.TRIMMED, EV), "h2", "h0")
-    comments = told(first, nack, again)
+    comments = comments_of(first, nack, retransmission)
     assert comments[1].endswith("NACK, QP 0x456, refuses frame 1 (PSN 7) of EV 0x0101: TRIMMED")
     assert (
         comments[2].endswith("; retransmission of frame 1, 2.000 ms before by EV 0x0101 (NACK TRIMMED in frame 2)")
@@ -116,31 +117,31 @@ def test_retransmission__names_the_nack_and_another_plane():
 
 
 def test_retransmission__of_what_was_not_captured(monkeypatch):
-    assert told(made_frame(a_write(7, rtx=True)))[0].endswith(
+    assert comments_of(made_frame(a_write(7, rtx=True)))[0].endswith(
         "; retransmission of a packet that is not in this capture"
     )
     monkeypatch.setattr(explaining, "PACKETS_KEPT", 2)
     frames = [made_frame(a_write(psn)) for psn in range(3)]
-    comments = told(*frames, made_frame(a_write(0, rtx=True)), made_frame(a_write(2, rtx=True)))
+    comments = comments_of(*frames, made_frame(a_write(0, rtx=True)), made_frame(a_write(2, rtx=True)))
     assert comments[3].endswith("; retransmission of a packet that is not among the last 2 packets")
     assert "retransmission of frame 3, " in comments[4]
 
 
 def test_another_qp_and_a_new_one_with_the_same_numbers__are_no_retransmissions():
     frames = [made_frame(a_write(7)), made_frame(a_write(7, qp=0x124)), made_frame(a_write(7))]
-    assert not any("retransmission" in comment or "same packet" in comment for comment in told(*frames))
+    assert not any("retransmission" in comment or "same packet" in comment for comment in comments_of(*frames))
 
 
 def test_two_ports_of_a_switch__the_same_packet_marked_and_trimmed_in_between():
     explainer = Explainer(PLAN)
-    whole, marked = made_frame(a_write(7)), made_frame(a_write(7, ecn=3))
+    unmarked, marked = made_frame(a_write(7)), made_frame(a_write(7, ecn=3))
     trimmed = made_frame(a_write(8, dscp=12))[: PLAN.trim_bytes]
-    explainer.comment(whole, at_ns=0, interface="p1-t0-0-eth1", direction=INBOUND)
-    passed = explainer.comment(marked, at_ns=4_100_000, interface="p1-t0-0-eth4", direction=OUTBOUND)
-    assert passed.endswith("; the same packet as frame 1 on p1-t0-0-eth1, 4.100 ms before; marked (CE) in p1-t0-0")
+    explainer.comment(unmarked, at_ns=0, interface="p1-t0-0-eth1", direction=INBOUND)
+    comment = explainer.comment(marked, at_ns=4_100_000, interface="p1-t0-0-eth4", direction=OUTBOUND)
+    assert comment.endswith("; the same packet as frame 1 on p1-t0-0-eth1, 4.100 ms before; marked (CE) in p1-t0-0")
     explainer.comment(made_frame(a_write(8)), at_ns=5_000_000, interface="p1-t0-0-eth1", direction=INBOUND)
-    passed = explainer.comment(trimmed, at_ns=6_000_000, interface="p1-t0-0-eth4", direction=OUTBOUND)
-    assert passed.endswith("; the same packet as frame 3 on p1-t0-0-eth1, 1.000 ms before; trimmed in p1-t0-0")
+    comment = explainer.comment(trimmed, at_ns=6_000_000, interface="p1-t0-0-eth4", direction=OUTBOUND)
+    assert comment.endswith("; the same packet as frame 3 on p1-t0-0-eth1, 1.000 ms before; trimmed in p1-t0-0")
 
 
 def test_two_ports_of_a_switch__how_long_it_waited():
@@ -149,22 +150,22 @@ def test_two_ports_of_a_switch__how_long_it_waited():
     10 Mb/s are 1250 bytes a millisecond.
     """
     explainer = Explainer(Plan.scaled(2, 2, 2, 2, rate_bps=10e6))
-    said = []
+    comments = []
     for psn, took_ns in enumerate((2_400_000, 4_900_000, 2_400_000)):
         for interface, direction, at_ns in (("p1-t0-0-eth1", INBOUND, 0), ("p1-t0-0-eth4", OUTBOUND, took_ns)):
             frame = made_frame(a_write(psn))
-            told = explainer.comment(frame, at_ns=psn * 10**7 + at_ns, interface=interface, direction=direction)
-        said.append(told)
-    assert said[1].endswith(
+            comment = explainer.comment(frame, at_ns=psn * 10**7 + at_ns, interface=interface, direction=direction)
+        comments.append(comment)
+    assert comments[1].endswith(
         ", 4.900 ms before, 2.500 ms longer than the quickest: about 3125 bytes before it in the queue"
     )
-    assert "longer" not in said[0] + said[2]
+    assert "longer" not in comments[0] + comments[2]
 
 
 def test_trimmed_and_marked__where_it_is_not_seen():
     far, last = (made_frame(a_write(7, dscp=dscp, ecn=3))[: PLAN.trim_bytes] for dscp in (12, 16))
-    assert told(far)[0].endswith("; marked (CE) by a queue on its way; trimmed by a full queue on its way")
-    assert told(last)[0].endswith("trimmed at the last hop: the queue of p1-t0-1 to the host was full")
+    assert comments_of(far)[0].endswith("; marked (CE) by a queue on its way; trimmed by a full queue on its way")
+    assert comments_of(last)[0].endswith("trimmed at the last hop: the queue of p1-t0-1 to the host was full")
 
 
 def test_queue__is_of_packets_that_wait_in_it():
@@ -200,45 +201,45 @@ def test_queue__is_of_packets_that_wait_in_it():
     ],
 )
 def test_control__in_words(record, words):
-    assert told(made_frame(record))[0].partition("; ")[2] == words
+    assert comments_of(made_frame(record))[0].partition("; ")[2] == words
 
 
 def test_probe__and_its_answer():
     probe = made_frame(ReliabilityProbe(5, EV, 1, 46, 0, 0x77))
     answer = made_frame(Sack(6, EV, 1, 46, 0, 10, 1, 0, 0, 0x77, EV, 0, 3, 4), "h2", "h0")
-    assert told(probe, answer)[1].endswith("answers probe 0x0077 of frame 1")
+    assert comments_of(probe, answer)[1].endswith("answers probe 0x0077 of frame 1")
 
 
 def test_rocev2__sent_again_is_told_by_its_psn():
     plan = Plan(2, 2, 2, 2, mode=Mode.FLOW_ECMP)
     record = RcWrite(5, 0x12345, 1, 4, 2, RcOpcode.WRITE_MIDDLE, 7, bytes(64), 0)
     frame = made_frame(record, plan=plan, plane=1)
-    comments = told(frame, frame, plan=plan)
+    comments = comments_of(frame, frame, plan=plan)
     assert comments[0].endswith("; RoCEv2 WRITE_MIDDLE, QP 0x5, PSN 7")
     assert comments[1].endswith("; retransmission of frame 1, 1.000 ms before by EV 0x12345")
 
 
 def test_self_probe_and_foreign_packets():
     frame = bytearray(made_frame(a_write(7)))
-    at = 14 + 40 + 40 + 2
-    frame[at : at + 2] = UDP_PORT.to_bytes(2, "big")
-    assert told(bytes(frame)) == [
+    offset = 14 + 40 + 40 + 2
+    frame[offset : offset + 2] = UDP_PORT.to_bytes(2, "big")
+    assert comments_of(bytes(frame)) == [
         "MRC: Clustermapper's self-probe of h0; still to go: p1-t0-0, p1-t1-1, p1-t0-1, NIC 0"
     ]
-    assert told(b"", bytes(60), bytes(12) + b"\x08\x06" + bytes(46)) == ["MRC: no packet of MRC"] * 3
+    assert comments_of(b"", bytes(60), bytes(12) + b"\x08\x06" + bytes(46)) == ["MRC: no packet of MRC"] * 3
 
 
 def test_cut_short__says_what_is_left():
     """Any cut of a frame is explained: nothing is raised, and nothing is made up."""
     frame = made_frame(Sack(5, EV, 1, 46, 0, 10, 1, 0b1011, 4, None, EV, 1, 3, 4))
-    comments = [told(frame[:size])[0] for size in range(len(frame))]
-    assert comments[0] == "MRC: no packet of MRC" and comments[-1] == told(frame)[0]
+    comments = [comments_of(frame[:size])[0] for size in range(len(frame))]
+    assert comments[0] == "MRC: no packet of MRC" and comments[-1] == comments_of(frame)[0]
     assert len(set(comments)) == 3 and comments[14 + 40 + 40 + 8 + 12].endswith("; SACK, QP 0x5")
 
 
 @given(st.binary(max_size=200), st.integers(0, 199), st.binary(min_size=1, max_size=8))
-def test_any_bytes__have_a_comment(junk, at, change):
+def test_any_bytes__have_a_comment(junk, offset, change):
     frame = made_frame(a_write(7))
-    for data in (junk, frame[:14] + junk, frame[:at] + change + frame[at + len(change) :]):
+    for data in (junk, frame[:14] + junk, frame[:offset] + change + frame[offset + len(change) :]):
         facts_of(data)
         assert Explainer(PLAN).comment(data, at_ns=0).startswith(PREFIX)

@@ -22,7 +22,7 @@ class DepthServer:
     """Answers `counts` with depths that grow by 1000 bytes a question, from a thread."""
 
     def __init__(self, path):
-        self.asked = 0
+        self.request_count = 0
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever)
         self._thread.start()
@@ -31,8 +31,8 @@ class DepthServer:
     def _handle(self, request, _call):
         if request["op"] != "counts":
             raise JsonlError(f"no op {request['op']!r}")
-        self.asked += 1
-        return {"depths": {name: 1000 * self.asked for name in request["depths"]}}
+        self.request_count += 1
+        return {"depths": {name: 1000 * self.request_count for name in request["depths"]}}
 
     def _wait(self, task):
         return asyncio.run_coroutine_threadsafe(task, self._loop).result(10)
@@ -63,7 +63,7 @@ def test_text__is_the_last_answer_before_a_packet_while_it_is_fresh(server, tmp_
     assert depths.text("p1-t0-0-eth4", asked_ns) == "", "not asked for"
     assert depths.text(PORT, asked_ns + round(60e9)) == "", "too old"
     depths.request()
-    assert server.asked == 1, "not twice within a moment"
+    assert server.request_count == 1, "not twice within a moment"
     depths.close()
 
 
@@ -76,6 +76,6 @@ def test_ask__a_daemon_that_goes_and_one_that_never_was(server, tmp_path, monkey
     depths.request()
     assert not depths.open
     depths.request()
-    never = QueueDepths(tmp_path / "none.sock", [PORT])
-    never.request()
-    assert not never.open and never.text(PORT, time.time_ns()) == ""
+    no_server = QueueDepths(tmp_path / "none.sock", [PORT])
+    no_server.request()
+    assert not no_server.open and no_server.text(PORT, time.time_ns()) == ""
