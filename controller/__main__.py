@@ -23,7 +23,7 @@ from mrc_testbed.controller.denylist import POLICIES
 from mrc_testbed.controller.errors import InputError
 from mrc_testbed.controller.p4runtime.routes import PROGRAMS
 from mrc_testbed.controller.reconvergence import seconds_of
-from mrc_testbed.errors import INTERRUPTED
+from mrc_testbed.errors import EXIT_INTERRUPTED
 from mrc_testbed.ipc.rpc import JsonlError
 from mrc_testbed.ipc.rundir import DEFAULT_PATH, RunFiles, default_run_dir
 
@@ -48,7 +48,7 @@ def main(arguments: list[str] | None = None) -> int:
     except (NotReady, JsonlError) as error:
         return _fail(str(error), 1)
     except KeyboardInterrupt:
-        return INTERRUPTED
+        return EXIT_INTERRUPTED
 
 
 async def _run(options: argparse.Namespace) -> int:

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A controller at work: probe all paths, write an EXPLICIT profile of the good ones, deny one, watch the packets.
+"""A controller at work: probe all paths, write an EXPLICIT profile of the good_paths ones, deny one, watch the packets.
 
 Virtual time: `python examples/ev_profiles.py`
 """
@@ -36,13 +36,13 @@ for answer in answers:
     if not answer.ok or answer.rtt_ns > 10_000_000:
         rtt = "no answer" if answer.rtt_ns is None else f"{answer.rtt_ns / 1e6:.0f} ms"
         print(f"EV {answer.req_id:#05x}: {rtt}")
-good = [answer.req_id for answer in answers if answer.ok and answer.rtt_ns < 10_000_000]
+good_paths = [answer.req_id for answer in answers if answer.ok and answer.rtt_ns < 10_000_000]
 
 # 2. A format: 16 bits unused, 8 for the plane, 8 for the uplink. The profile varies two bits of each.
 control.modify_ev_fmt_profile(1, state=ProfileState.OFFLINE, mode=EvFormat.SRV6, fields=[16, 8, 8])
 control.modify_ev_fmt_profile(1, state=ProfileState.ONLINE)
 fields = [EvField(16), EvField(8, mask=0b11, max_val=3), EvField(8, mask=0b11, max_val=3)]
-packed = {ev >> 8 << 2 | ev & 3: ev for ev in good}  # packed EV: two bits of plane, two bits of uplink
+packed = {ev >> 8 << 2 | ev & 3: ev for ev in good_paths}  # packed EV: two bits of plane, two bits of uplink
 assert all(expand(bits, fields, [16, 8, 8]) == ev for bits, ev in packed.items())
 
 # 3. The profile: INIT -> OFFLINE, every entry filled in, -> ONLINE.
@@ -52,8 +52,8 @@ control.modify_ev_profile(
         ProfileState.OFFLINE,
         EvMode.EXPLICIT,
         ev_fmt_profile_id=1,
-        ev_count=len(good),
-        ev_min_active=len(good) // 4,
+        ev_count=len(good_paths),
+        ev_min_active=len(good_paths) // 4,
         ev_event_mask=EvStateMask.GOOD | EvStateMask.ASSUMED_BAD,
         fields=fields,
     ),
@@ -76,8 +76,8 @@ assert cq_a.wait(timeout_s=5.0)[0].ok
 for entry in control.ev_op(7, EvOp.QUERY_ARRAY):
     ev = packed[entry.ev.val]
     row = next(row for row in qp_a.ev_states() if row["ev"] == ev)
-    place = "in rotation" if row["active"] else "-" if entry.state is EvStateMask.DENIED else "backup"
-    print(f"EV {ev:#05x}: {entry.state.name:6} {place:11} {row['sent']:3} packets")
+    status = "in rotation" if row["active"] else "-" if entry.state is EvStateMask.DENIED else "backup"
+    print(f"EV {ev:#05x}: {entry.state.name:6} {status:11} {row['sent']:3} packets")
     assert row["sent"] == 0 or entry.ev != denied
 assert qp_a.counters.lost == 0
 print("ok")

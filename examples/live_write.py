@@ -67,14 +67,14 @@ def serve(device: Device, arguments: argparse.Namespace) -> int:
     cq = device.create_cq(64)
     qp = device.create_qp(QpInitAttr(cq, qp_type=QpType.RC if arguments.rocev2 else QpType.MRC))
     print(f"{device.name}: serving", flush=True)
-    theirs = establish(qp, arguments.run_dir / f"live_write.{device.name}.sock", listen=True, mr=mr)
+    peer_mr = establish(qp, arguments.run_dir / f"live_write.{device.name}.sock", listen=True, mr=mr)
     qp.post_recv(RecvWR(1))
     for wc in cq.wait(timeout_s=60):
         if not wc.ok:
             raise LocalError(f"{wc.status.name}: {wc.detail}")
         length = wc.imm_data * 4096
         digest = hashlib.sha256(mr.view[:length]).digest()
-        remote = (theirs.addr, theirs.rkey)
+        remote = (peer_mr.addr, peer_mr.rkey)
         answer = device.reg_mr(digest, 0)
         qp.post_send(
             SendWR(
@@ -100,22 +100,24 @@ def write(device: Device, arguments: argparse.Namespace) -> int:
     source, answer = device.reg_mr(bytearray(os.urandom(length)), 0), device.reg_mr(bytearray(32))
     cq = device.create_cq(64)
     qp = device.create_qp(QpInitAttr(cq, qp_type=QpType.RC if arguments.rocev2 else QpType.MRC))
-    theirs = establish(qp, arguments.run_dir / f"live_write.{arguments.peer}.sock", listen=False, mr=answer)
+    peer_mr = establish(qp, arguments.run_dir / f"live_write.{arguments.peer}.sock", listen=False, mr=answer)
     qp.post_recv(RecvWR(99))
-    begun, posted, done = time.monotonic(), 0, 0
-    while done < length:
+    began, posted, bytes_done = time.monotonic(), 0, 0
+    while bytes_done < length:
         while posted < length and qp.outstanding < DEPTH:
             size = min(CHUNK, length - posted)
             element = [source.sge(posted, size)]
-            qp.post_send(SendWR(size, sg_list=element, remote_addr=theirs.addr + posted, rkey=theirs.rkey))
+            qp.post_send(SendWR(size, sg_list=element, remote_addr=peer_mr.addr + posted, rkey=peer_mr.rkey))
             posted += size
         for wc in cq.wait(timeout_s=30) or [None]:
             if wc is None or not wc.ok:
                 raise LocalError("no completion within 30 s" if wc is None else f"{wc.status.name}: {wc.detail}")
-            done += wc.byte_len
-    took = time.monotonic() - begun
+            bytes_done += wc.byte_len
+    took = time.monotonic() - began
     qp.post_send(
-        SendWR(1, remote_addr=theirs.addr, rkey=theirs.rkey, opcode=IBV_WR_RDMA_WRITE_WITH_IMM, imm_data=length // 4096)
+        SendWR(
+            1, remote_addr=peer_mr.addr, rkey=peer_mr.rkey, opcode=IBV_WR_RDMA_WRITE_WITH_IMM, imm_data=length // 4096
+        )
     )
     cq.wait(2, timeout_s=60)
     equal = bytes(answer.view) == hashlib.sha256(source.view).digest()

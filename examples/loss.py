@@ -28,11 +28,13 @@ def run(qp_type: QpType, loss: float) -> float:
     qp_a, qp_b = a.create_qp(QpInitAttr(cq_a, qp_type=qp_type)), b.create_qp(QpInitAttr(cq_b, qp_type=qp_type))
     connect_pair(qp_a, qp_b)
     for i in range(TOTAL // CHUNK):
-        at = i * CHUNK
-        qp_a.post_send(SendWR(i, sg_list=[source.sge(at, CHUNK)], remote_addr=target.addr + at, rkey=target.rkey))
-    done = cq_a.wait(TOTAL // CHUNK, timeout_s=600)
-    assert len(done) == TOTAL // CHUNK and all(wc.ok for wc in done), done
-    return TOTAL * 8 / done[-1].at / 1e6
+        offset = i * CHUNK
+        qp_a.post_send(
+            SendWR(i, sg_list=[source.sge(offset, CHUNK)], remote_addr=target.addr + offset, rkey=target.rkey)
+        )
+    completions = cq_a.wait(TOTAL // CHUNK, timeout_s=600)
+    assert len(completions) == TOTAL // CHUNK and all(wc.ok for wc in completions), completions
+    return TOTAL * 8 / completions[-1].at / 1e6
 
 
 for qp_type in (QpType.MRC, QpType.RC):

@@ -38,11 +38,11 @@ for batch in range(BATCHES):
         wire.cut(0x102, cut=False)
     cq_b.req_notify(solicited_only=True)
     # Three quarters as plain writes, the rest with the immediate value that says the batch is complete.
-    at, part = target.addr + batch * BLOCK, BLOCK // 4
+    address, part = target.addr + batch * BLOCK, BLOCK // 4
     for i in range(3):
         element = [source.sge(i * part, part)]
-        qp_a.post_send(SendWR(i, IBV_WR_RDMA_WRITE, element, at + i * part, target.rkey, send_flags=0))
-    last = SendWR(3, IBV_WR_RDMA_WRITE_WITH_IMM, [source.sge(3 * part, part)], at + 3 * part, target.rkey, batch)
+        qp_a.post_send(SendWR(i, IBV_WR_RDMA_WRITE, element, address + i * part, target.rkey, send_flags=0))
+    last = SendWR(3, IBV_WR_RDMA_WRITE_WITH_IMM, [source.sge(3 * part, part)], address + 3 * part, target.rkey, batch)
     last.send_flags = IBV_SEND_SIGNALED | IBV_SEND_SOLICITED
     qp_a.post_send(last)
     assert channel.get_event(timeout_s=5.0) is cq_b

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import errno
 
-UNWRITTEN, NOT_ARRIVED, INTERRUPTED = 3, 4, 130
+EXIT_UNWRITTEN, EXIT_NOT_ARRIVED, EXIT_INTERRUPTED = 3, 4, 130
 EXIT_CODES = {
     0: "done, and every rule held",
     1: "a rule did not hold, or an error that the last line names with its cure",
     2: "wrong usage, or a file that is not a scenario",
-    UNWRITTEN: "the disk did not take the results; the verdict is printed, and what is whole stays",
-    NOT_ARRIVED: "`mrc trace`: the packet ended on its way",
-    INTERRUPTED: "Ctrl-C; 143 and 129 after SIGTERM and SIGHUP",
+    EXIT_UNWRITTEN: "the disk did not take the results; the verdict is printed, and what is whole stays",
+    EXIT_NOT_ARRIVED: "`mrc trace`: the packet ended on its way",
+    EXIT_INTERRUPTED: "Ctrl-C; 143 and 129 after SIGTERM and SIGHUP",
 }
 """Meaning of each exit code of `mrc`, whatever the command.
 
 `mrc --help` and docs/commands.md take the texts from here.
 """
 INTERRUPTION = "mrc: interrupted; no process or interface of this run is left"
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG, errno.EIO)
+DISK_FULL_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG, errno.EIO)
 """Errnos of a disk that takes no data."""
 
-BARRED = (errno.ENAMETOOLONG, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EISDIR, errno.ELOOP)
+BARRED_PATH_ERRNOS = (errno.ENAMETOOLONG, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EISDIR, errno.ELOOP)
 """Errors of a path that cannot be used as it is: the user's, where no command has a word of its own."""
 
 

@@ -56,7 +56,7 @@ def test_compiled_build__is_not_loaded(folder, unsafe, monkeypatch, capsys):
     made.mkdir()
     unsafe(folder)
     form = builds.use()
-    assert not form.active and "another user could have made" in form.why and "\n" not in form.why
+    assert not form.active and "another user could have made" in form.reason and "\n" not in form.reason
     assert "mrc: running the engine in Python" in capsys.readouterr().err
 
 

@@ -43,11 +43,11 @@ BenchWires = Annotated[
 ]
 
 
-def _names(what: str, given: str | None, known: Collection[str]) -> list[str]:
-    """Names of an option `--WHATs` with commas between; all of `known` by default. Raises UsageError."""
-    names = [name.strip() for name in given.split(",")] if given else list(known)
-    if unknown := [name for name in names if name not in known]:
-        raise UsageError(f"--{what}s: no {what} {unknown[0]!r} (has: {', '.join(known)})")
+def _names(noun: str, text: str | None, known_names: Collection[str]) -> list[str]:
+    """Names of an option `--WHATs` with commas between; all of `known_names` by default. Raises UsageError."""
+    names = [name.strip() for name in text.split(",")] if text else list(known_names)
+    if unknown := [name for name in names if name not in known_names]:
+        raise UsageError(f"--{noun}s: no {noun} {unknown[0]!r} (has: {', '.join(known_names)})")
     return names
 
 
@@ -102,14 +102,16 @@ def bench_mrc(
         pmtu = 4096 if rate_bps is None else 1024
     if pmtu not in (256, 512, 1024, 2048, 4096):
         raise UsageError(f"--pmtu {pmtu}: give 256, 512, 1024, 2048 or 4096 bytes")
-    paced = None if rate_bps is None else LinkOptions(rate=f"{rate_bps:.0f}", pmtu=pmtu).plan(*astuple(shape))
+    paced_plan = None if rate_bps is None else LinkOptions(rate=f"{rate_bps:.0f}", pmtu=pmtu).plan(*astuple(shape))
     _check_bench_wires(wires)
-    both = wires == "both"
-    lab = LabOptions(nic=nic, wires=None if both else wires)
+    has_both = wires == "both"
+    lab = LabOptions(nic=nic, wires=None if has_both else wires)
     require_root("bench")
     lines = console(stderr=as_json)
-    with Progress(lines, f"bench mrc {wires or ''} {'paced' if paced else ''}".strip(), guess_s=60.0):
-        result = mrc.run(Plan(*astuple(shape)), bytes_total, lab, lines, both=both, pmtu=pmtu, paced=paced)
+    with Progress(lines, f"bench mrc {wires or ''} {'paced' if paced_plan else ''}".strip(), guess_s=60.0):
+        result = mrc.run(
+            Plan(*astuple(shape)), bytes_total, lab, lines, both_wires=has_both, pmtu=pmtu, paced_plan=paced_plan
+        )
     met = result["compared"] is None or result["compared"]["met"]
     _end(result, as_json, met=met and result["bytes_equal"])
 
@@ -212,11 +214,11 @@ def bench_faults(
     from tools.campaigns import faults
 
     plan = (Plan.scaled if scaled else Plan)(*astuple(shape))
-    wanted = _names("kind", kinds, faults.KINDS)
+    chosen_kinds = _names("kind", kinds, faults.KINDS)
     require_root("bench")
     lines, size = console(stderr=as_json), (loop + pairs) / shape.planes
     with Progress(lines, "bench faults", guess_s=15.0 + 10.0 * size, size=1.5 + size):
-        result = faults.run(plan, loop=loop, pair_count=pairs, kinds=wanted, seed=seed, console=lines)
+        result = faults.run(plan, loop=loop, pair_count=pairs, kinds=chosen_kinds, seed=seed, console=lines)
     _end(result, as_json, met=result["passed"])
 
 
@@ -250,7 +252,7 @@ def bench_fluid(
 
         _end(fluid_detection.run(console(stderr=as_json), figure), as_json)
         return
-    fabrics = [fluid.fabric_of(one) for one in fabric or ()]
+    fabrics = [fluid.fabric_of(text) for text in fabric or ()]
     _end(fluid.run(seeds, calibrate, console(stderr=as_json), fabrics), as_json)
 
 
@@ -331,7 +333,7 @@ def bench_incast(
     """Seven to one on live P4 switches, and a victim beside it; again without ECN, trimming, both."""
     from tools.bench import incast
 
-    wanted = _names("variant", variants, incast.VARIANTS)
+    chosen_variants = _names("variant", variants, incast.VARIANTS)
     rate_bps = parse_rate(rate)
     assert rate_bps is not None
     require_root("bench")
@@ -339,7 +341,7 @@ def bench_incast(
         rate_bps=rate_bps,
         rtt_s=rtt,
         seconds=seconds,
-        variants=wanted,
+        variants=chosen_variants,
         senders=senders,
         console=console(stderr=as_json),
     )

@@ -200,8 +200,8 @@ def docstrings(tree: ast.AST) -> Iterator[tuple[str, int]]:
         for position, statement in enumerate(body):
             match statement:
                 case ast.Expr(value=ast.Constant(value=str(text))):
-                    before = body[position - 1] if position else None
-                    if isinstance(before, ast.Assign | ast.AnnAssign) or (documented and not position):
+                    previous = body[position - 1] if position else None
+                    if isinstance(previous, ast.Assign | ast.AnnAssign) or (documented and not position):
                         yield text, statement.lineno
 
 
@@ -332,13 +332,13 @@ def counts_of(report: WordReport) -> dict[str, dict[str, int]]:
     return counts
 
 
-def rises(stored: dict[str, dict[str, int]], now: dict[str, dict[str, int]]) -> list[str]:
+def rises(old_counts: dict[str, dict[str, int]], now: dict[str, dict[str, int]]) -> list[str]:
     """Return a line for each count that is higher than its stored value."""
     return [
-        f"{package}: {count} rose from {stored.get(package, {}).get(count, 0)} to {number}"
+        f"{package}: {count} rose from {old_counts.get(package, {}).get(count, 0)} to {number}"
         for package, row in now.items()
         for count, number in row.items()
-        if number > stored.get(package, {}).get(count, 0)
+        if number > old_counts.get(package, {}).get(count, 0)
     ]
 
 
@@ -378,11 +378,11 @@ def main(arguments: list[str] | None = None) -> int:
             if finding.count == count and (not prefixes or finding.path.startswith(tuple(prefixes))):
                 print(f"{finding.path}:{finding.line}: {finding.text}")
         return 0
-    stored = json.loads(COUNTS.read_text()) if COUNTS.exists() else {}
+    old_counts = json.loads(COUNTS.read_text()) if COUNTS.exists() else {}
     now = counts_of(report)
     if not options.check:
         print(table(report))
-    higher = rises(stored, now) if stored else []
+    higher = rises(old_counts, now) if old_counts else []
     for line in higher:
         print(
             f"plain_words: {line}. Cure: `python -m tools.plain_words --list {line.split()[1]}` and better words",

@@ -22,7 +22,7 @@ from typing import Any, Final
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
-from mrc_testbed.errors import FULL, UsageError
+from mrc_testbed.errors import DISK_FULL_ERRNOS, UsageError
 from mrc_testbed.files.whole_files import write_output
 from mrc_testbed.topologies.sizing import FabricSize
 
@@ -140,7 +140,7 @@ def write(size: FabricSize, path: Path) -> None:
     try:
         write_output(path, text.getvalue().encode())
     except OSError as error:
-        if error.errno in FULL:  # with an exit code of its own
+        if error.errno in DISK_FULL_ERRNOS:  # with an exit code of its own
             raise
         raise UsageError(f"--infragraph {path}: {error.strerror}: give a file that can be written") from None
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from mrc_testbed.errors import FULL, UsageError
+from mrc_testbed.errors import DISK_FULL_ERRNOS, UsageError
 from mrc_testbed.files.whole_files import write_whole
 from mrc_testbed.hosts.dissector import PLUGINS, SCRIPT
 
@@ -108,7 +108,7 @@ def _acting_for(user: PluginUser, target: Path) -> Iterator[None]:
             os.seteuid(user.uid)
         yield
     except OSError as error:
-        if error.errno in FULL:  # with an exit code of its own
+        if error.errno in DISK_FULL_ERRNOS:  # with an exit code of its own
             raise
         raise UsageError(f"{target}: {error.strerror}; tshark -X lua_script:{SCRIPT} needs no plugin") from None
     finally:

@@ -21,7 +21,7 @@ from typing import Annotated, Any, cast
 import typer
 
 from mrc_testbed.console.terminal import encode_all
-from mrc_testbed.errors import INTERRUPTED
+from mrc_testbed.errors import EXIT_INTERRUPTED
 from mrc_testbed.ipc.agent_client import PEER_S
 from mrc_testbed.ipc.rpc import JsonlClient, JsonlError, JsonlPeerError, Watch
 from mrc_testbed.ipc.rundir import DEFAULT_PATH, RunFiles
@@ -322,7 +322,7 @@ def finish(end: Event, tool: str) -> int:
     if end["state"] == "failed":
         print(f"{tool}: failed: {end['error']}", file=sys.stderr)
         return FAILED
-    return INTERRUPTED if end["state"] == "stopped" else OK
+    return EXIT_INTERRUPTED if end["state"] == "stopped" else OK
 
 
 Work = Callable[[], int]
@@ -366,7 +366,7 @@ def run(tool: str, command: Callable[..., Work], examples: Sequence[str], argv: 
         print(f"{tool}: error: {error}", file=sys.stderr)
         return error.code
     except (KeyboardInterrupt, typer.Abort):
-        return INTERRUPTED
+        return EXIT_INTERRUPTED
     except BrokenPipeError:  # the reader has gone, as in `mrc-stat | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED

@@ -10,7 +10,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from mrc_testbed.errors import FULL, UNWRITTEN
+from mrc_testbed.errors import DISK_FULL_ERRNOS, EXIT_UNWRITTEN
 from mrc_testbed.files.whole_files import write_output
 from mrc_testbed.hosts.tools.common import USAGE_ERROR, Event, ToolError
 
@@ -49,7 +49,7 @@ def write_file(file: Path, document: dict[str, Any] | None) -> None:
         else:
             write_output(file, (json.dumps(document, indent=1) + "\n").encode())
     except OSError as error:
-        code = UNWRITTEN if error.errno in FULL else USAGE_ERROR
+        code = EXIT_UNWRITTEN if error.errno in DISK_FULL_ERRNOS else USAGE_ERROR
         raise ToolError(f"{file}: {error.strerror}: give --out_json_file a file that can be written", code) from None
 
 

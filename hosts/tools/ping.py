@@ -16,7 +16,7 @@ from typing import Annotated, Any
 import typer
 
 from mrc_testbed.console.terminal import Cell, Style, table
-from mrc_testbed.errors import INTERRUPTED
+from mrc_testbed.errors import EXIT_INTERRUPTED
 from mrc_testbed.hosts.agent.path_health import address_of, uplink_of
 from mrc_testbed.hosts.tools import common
 from mrc_testbed.hosts.tools.common import Event, Work
@@ -116,7 +116,7 @@ def report(reports: list[PathReport], style: Style) -> str:
     if not any(path_report.address for path_report in reports):  # modes without an outer header
         del heads[2]
         rows = [row[:2] + row[3:] for row in rows]
-    lines = [table(style, heads, rows, right=("sent", "out", "back", "loss"))]
+    lines = [table(style, heads, rows, right_columns=("sent", "out", "back", "loss"))]
     sent, returned_probes = (
         sum(path_report.sent for path_report in reports),
         sum(len(path_report.rtts_s) for path_report in reports),
@@ -218,9 +218,9 @@ def command(
             document = {"schema": SCHEMA, "host": measuring_host.host.name, "peer": target.name, "state": end["state"]}
             print(json.dumps({**document, "paths": [path.to_json() for path in paths]}, indent=2))
         else:
-            print(report(paths, Style.of(sys.stdout)))
+            print(report(paths, Style.for_stream(sys.stdout)))
         code = common.finish(end, TOOL)
-        if code == INTERRUPTED:  # how one ends `-c 0`: what was seen until then decides
+        if code == EXIT_INTERRUPTED:  # how one ends `-c 0`: what was seen until then decides
             code = common.OK
         return common.FAILED if code == common.OK and any(path.out_lost or path.back_lost for path in paths) else code
 

@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from mrc_testbed.console.terminal import Cell, Style, table
-from mrc_testbed.errors import INTERRUPTED
+from mrc_testbed.errors import EXIT_INTERRUPTED
 from mrc_testbed.hosts.tools import common
 from mrc_testbed.hosts.tools.common import Event, ToolError, Work, megabits
 from mrc_testbed.ipc.rpc import JsonlClient, JsonlError
@@ -124,12 +124,12 @@ def text(host_sample: Event, *, evs: bool, plan: Plan, style: Style) -> str:
     lines = [
         f"{host_sample['host']}: {host_sample['nic']} NIC, up {host_sample['up_s']:.0f} s, CPU {cpu}, {memory}, "
         f"{host_sample['unclaimed']} packets unclaimed",
-        table(style, PORT_HEADS, port_rows, right=PORT_HEADS[2:], indent=2),
+        table(style, PORT_HEADS, port_rows, right_columns=PORT_HEADS[2:], indent=2),
         *_late_line(host_sample["ports"].values()),
     ]
     if not host_sample["qps"]:
         return style.fold("\n".join([*lines, "  no QPs"]))
-    lines.append(table(style, QP_HEADS, [_qp_row(qp) for qp in host_sample["qps"]], right=QP_HEADS[3:-1], indent=2))
+    lines.append(table(style, QP_HEADS, [_qp_row(qp) for qp in host_sample["qps"]], right_columns=QP_HEADS[3:-1], indent=2))
     for qp in host_sample["qps"]:
         notes = [qp["error"]] if qp["error"] else []
         if "delay_s" in qp["congestion"]:
@@ -138,7 +138,7 @@ def text(host_sample: Event, *, evs: bool, plan: Plan, style: Style) -> str:
         if evs:
             rows = [_ev_row(plan, host_sample["host"], qp["peer"], ev) for ev in qp["evs"]]
             lines += [f"  {qp['qpn']:#08x}: {len(rows)} EVs"] if len(host_sample["qps"]) > 1 else []
-            lines.append(table(style, EV_HEADS, rows, right=EV_HEADS[4:9], indent=2))
+            lines.append(table(style, EV_HEADS, rows, right_columns=EV_HEADS[4:9], indent=2))
     return style.fold("\n".join(lines))
 
 
@@ -286,7 +286,7 @@ def show(hosts: list[Event], style: OutputStyle, plan: Plan) -> None:
         document = {"schema": SCHEMA, "hosts": hosts}
         print(json.dumps(document, indent=None if style.is_repeated else 2), flush=True)
         return
-    text_style = Style.of(sys.stdout)
+    text_style = Style.for_stream(sys.stdout)
     blocks = [h["error"] if "error" in h else text(h, evs=style.evs, plan=plan, style=text_style) for h in hosts]
     top = CLEAR if style.is_repeated and sys.stdout.isatty() else ""
     print(top + "\n".join(blocks), flush=True)
@@ -336,7 +336,7 @@ def command(
                 looks = None if looks is None else looks - 1
         except KeyboardInterrupt:
             # Ctrl-C is the usual end of -i; without it the one sample was cut short.
-            return INTERRUPTED if not interval else common.OK
+            return EXIT_INTERRUPTED if not interval else common.OK
         finally:
             for client in clients.values():
                 client.close()

@@ -42,8 +42,8 @@ from mrc_testbed.faults import (
     CorruptFault,
     CutFault,
     Direction,
+    FaultHolds,
     FlapFault,
-    Held,
     InjectedFault,
     LineFault,
     LossFault,
@@ -69,7 +69,7 @@ class HeldFault:
     """A fault that holds until `undo`, which a `with` block calls at its end."""
 
     def __init__(self, fabric: AnyFabric, fault: InjectedFault) -> None:
-        self._fabric, self.fault, self.held = fabric, fault, Held()
+        self._fabric, self.fault, self.held = fabric, fault, FaultHolds()
         self.begun_s = fabric.now
         self.ended_s: float | None = None
 

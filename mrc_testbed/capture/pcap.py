@@ -36,7 +36,7 @@ from mrc_testbed.capture.packet_files import (
     WireReader,
 )
 from mrc_testbed.capture.several_machines import refuse_several_machines
-from mrc_testbed.errors import FULL, FullDiskError, UsageError
+from mrc_testbed.errors import DISK_FULL_ERRNOS, FullDiskError, UsageError
 from mrc_testbed.files.whole_files import GrowingFile
 from mrc_testbed.ipc.agent_client import AgentClient, AgentError
 from mrc_testbed.ipc.rundir import FabricError, RunFiles
@@ -281,7 +281,7 @@ def capture(
         try:
             stream = sys.stdout.buffer if path == "-" else stack.enter_context(GrowingFile(Path(path)))
         except OSError as error:
-            if error.errno in FULL:  # with an exit code of its own
+            if error.errno in DISK_FULL_ERRNOS:  # with an exit code of its own
                 raise
             raise UsageError(f"{path}: {error.strerror}") from error
         stop = stack.enter_context(_interruptible())
@@ -298,7 +298,7 @@ def capture(
         except BrokenPipeError:
             result.ended = "the reader of standard output went away"
         except OSError as error:
-            if error.errno not in FULL:
+            if error.errno not in DISK_FULL_ERRNOS:
                 raise
             raise FullDiskError(
                 f"{result.path}: {error.strerror}: make room there, or write elsewhere; "

@@ -20,7 +20,7 @@ from typing import Any
 from mrc_testbed.capture.live_tables import device_like
 from mrc_testbed.capture.several_machines import refuse_several_machines
 from mrc_testbed.console.terminal import Style
-from mrc_testbed.errors import NOT_ARRIVED, UsageError
+from mrc_testbed.errors import EXIT_NOT_ARRIVED, UsageError
 from mrc_testbed.files.package import P4_PROGRAMS
 from mrc_testbed.hosts.engine.config import Config
 from mrc_testbed.hosts.engine.errors import WireError
@@ -344,7 +344,7 @@ def parse_ev(text: str, plan: Plan, source: Host, target: Host) -> tuple[int, in
 
 
 def run(run_dir: Path, source: str, destination: str, ev: str, *, full: bool, as_json: bool) -> int:
-    """Run the sub-command: 0 when the packet arrives, NOT_ARRIVED when it does not.
+    """Run the sub-command: 0 when the packet arrives, EXIT_NOT_ARRIVED when it does not.
 
     Raises UsageError, PlanError.
     """
@@ -353,5 +353,5 @@ def run(run_dir: Path, source: str, destination: str, ev: str, *, full: bool, as
         way = follow(fabric, source, destination, ev)
     finally:
         fabric.close()
-    print(json.dumps(way.to_json(), indent=2) if as_json else Style.of(sys.stdout).fold(way.text(full)))
-    return 0 if way.arrived else NOT_ARRIVED
+    print(json.dumps(way.to_json(), indent=2) if as_json else Style.for_stream(sys.stdout).fold(way.text(full)))
+    return 0 if way.arrived else EXIT_NOT_ARRIVED

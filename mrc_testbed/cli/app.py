@@ -32,13 +32,13 @@ from mrc_testbed.cli.show import add_to as add_asking_commands
 from mrc_testbed.console.progress import Progress
 from mrc_testbed.console.terminal import console, encode_all
 from mrc_testbed.errors import (
-    BARRED,
+    BARRED_PATH_ERRNOS,
+    DISK_FULL_ERRNOS,
     EXIT_CODES,
+    EXIT_INTERRUPTED,
+    EXIT_UNWRITTEN,
     EXTRAS,
-    FULL,
-    INTERRUPTED,
     INTERRUPTION,
-    UNWRITTEN,
     FullDiskError,
     UsageError,
     package_cure,
@@ -312,7 +312,7 @@ def compile_(
     lines = console(stderr=as_json)
     try:
         with Progress(lines, "compile", guess_s=COMPILE_S) as progress:
-            folder = build(lambda text: progress.step(f"compile: {text}"), again=force)
+            folder = build(lambda text: progress.step(f"compile: {text}"), force=force)
     except FullCacheError as error:
         raise FullDiskError(f"compile: {error}") from None
     except BuildError as error:
@@ -556,12 +556,12 @@ def main() -> None:
     try:
         app(prog_name="mrc")
     except SystemExit as end:
-        if end.code == INTERRUPTED:  # typer's word for Ctrl-C
+        if end.code == EXIT_INTERRUPTED:  # typer's word for Ctrl-C
             print(INTERRUPTION, file=sys.stderr)
         raise
     except expected_errors() as error:
         print(f"mrc: error: {error}", file=sys.stderr)
-        sys.exit(UNWRITTEN if isinstance(error, FullDiskError) else 1)
+        sys.exit(EXIT_UNWRITTEN if isinstance(error, FullDiskError) else 1)
     except ModuleNotFoundError as error:
         module = (error.name or "").partition(".")[0]
         if module not in EXTRAS:
@@ -573,11 +573,11 @@ def main() -> None:
         if isinstance(error, FileNotFoundError) and _is_adrift():
             print(f"mrc: error: {ADRIFT}", file=sys.stderr)
             sys.exit(1)
-        if error.errno in BARRED and error.filename is not None:
+        if error.errno in BARRED_PATH_ERRNOS and error.filename is not None:
             print(f"mrc: error: {error.filename}: {error.strerror}: give another place", file=sys.stderr)
             sys.exit(1)
-        if error.errno not in FULL:
+        if error.errno not in DISK_FULL_ERRNOS:
             raise
         file = error.filename or "the disk of its output"
         print(f"mrc: error: {file}: {error.strerror}: make room there, or write elsewhere", file=sys.stderr)
-        sys.exit(UNWRITTEN)
+        sys.exit(EXIT_UNWRITTEN)

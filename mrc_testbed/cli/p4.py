@@ -15,7 +15,7 @@ import typer
 from mrc_testbed.cli import completion as offer
 from mrc_testbed.console.progress import Progress
 from mrc_testbed.console.terminal import console
-from mrc_testbed.errors import FULL, UNWRITTEN
+from mrc_testbed.errors import DISK_FULL_ERRNOS, EXIT_UNWRITTEN
 from mrc_testbed.files.whole_files import write_output
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ def compile(
         write_output(paths[1], built.c_path.read_bytes())
         write_output(paths[2], built.config)
     except OSError as error:
-        if error.errno in FULL:  # with an exit code of its own
+        if error.errno in DISK_FULL_ERRNOS:  # with an exit code of its own
             raise
         _stop(f"{error.filename or output}: {error.strerror}")
     for path in paths:
@@ -231,7 +231,7 @@ def graph(
     try:
         write_output(output, text.encode())
     except OSError as error:
-        if error.errno in FULL:  # with an exit code of its own
+        if error.errno in DISK_FULL_ERRNOS:  # with an exit code of its own
             raise
         _stop(f"{output}: {error.strerror}")
     print(output)
@@ -275,9 +275,9 @@ def _building() -> Iterator[None]:
     try:
         yield
     except P4Error as error:
-        _stop("\n".join(error.lines()), UNWRITTEN if isinstance(error, UnwrittenP4Error) else FAILED)
+        _stop("\n".join(error.lines()), EXIT_UNWRITTEN if isinstance(error, UnwrittenP4Error) else FAILED)
     except BuildError as error:
-        _stop(str(error), UNWRITTEN if isinstance(error, FullCacheError) else FAILED)
+        _stop(str(error), EXIT_UNWRITTEN if isinstance(error, FullCacheError) else FAILED)
 
 
 def _warn(warnings: Iterable[P4Warning], werror: bool, wdisable: list[str] | None) -> bool:

@@ -21,7 +21,7 @@ from mrc_testbed.cli.options import (
 from mrc_testbed.cli.run_request import CPUS, RunRequest
 from mrc_testbed.console.progress import Progress
 from mrc_testbed.console.terminal import console
-from mrc_testbed.errors import FULL, UsageError
+from mrc_testbed.errors import DISK_FULL_ERRNOS, UsageError
 
 if TYPE_CHECKING:
     from mrc_testbed.experiments.live.live_run import LiveRunner
@@ -251,7 +251,7 @@ def _export(folders: list[Path], parquet: Path | None, nccl_tests: Path | None) 
             for file in write_nccl_tests(folders, nccl_tests, skipped):
                 print(file)
     except OSError as error:
-        if error.errno in FULL:  # with an exit code of its own
+        if error.errno in DISK_FULL_ERRNOS:  # with an exit code of its own
             raise
         raise UsageError(f"{parquet or nccl_tests}: {error.strerror}: give a place that can be written to") from None
     for text in skipped:

@@ -37,7 +37,7 @@ def run_word(name: str, args: Sequence[str], as_json: bool) -> int:
     from mrc_testbed.ipc.rundir import default_run_dir
 
     fabric = RunningFabric(default_run_dir())
-    session = CliSession(fabric, sys.stdout, Style.of(sys.stdout))  # type: ignore[arg-type]
+    session = CliSession(fabric, sys.stdout, Style.for_stream(sys.stdout))  # type: ignore[arg-type]
     try:
         answer = WORDS[name].run(session, args)
     except WordError as error:
@@ -68,7 +68,7 @@ def check(
     fabric = RunningFabric(default_run_dir())
     with Progress(console(stderr=True), "check", guess_s=PROBE_S * probes, size=probes):
         result = check_fabric(fabric.mapper, probes, lambda name: fabric.link_is_up(_link(fabric.plan, name)))
-    style = Style.of(sys.stdout)
+    style = Style.for_stream(sys.stdout)
     print(json.dumps(result.to_json(), indent=2) if as_json else style.fold(result.text(style)))
     raise typer.Exit(0 if result.ok else 1)
 
@@ -106,7 +106,7 @@ def faults(
     print(
         json.dumps(replayed_faults.to_json(), indent=2)
         if as_json
-        else Style.of(sys.stdout).fold(replayed_faults.text())
+        else Style.for_stream(sys.stdout).fold(replayed_faults.text())
     )
 
 

@@ -7,7 +7,7 @@ import sys
 from importlib import import_module
 from typing import NoReturn
 
-from mrc_testbed.errors import INTERRUPTED
+from mrc_testbed.errors import EXIT_INTERRUPTED
 
 
 def begin(module: str, interruption: str) -> NoReturn:
@@ -19,7 +19,7 @@ def begin(module: str, interruption: str) -> NoReturn:
         sys.exit(import_module(module).main())
     except KeyboardInterrupt:
         print(interruption, file=sys.stderr)
-        sys.exit(INTERRUPTED)
+        sys.exit(EXIT_INTERRUPTED)
     finally:
         # Python's own end would answer Ctrl-C with a traceback. One that is ignored, as after `&`, stays so.
         if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:

@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 Cell = str | tuple[str, str]
-"""Text, or (text, look)."""
+"""Text, or (text, style name)."""
 PIPE_WIDTH = 100
 """Columns of output that goes to no terminal."""
 WIDTH_MIN = 40
 """Columns that are always taken: on anything narrower tables could not be read."""
 GAP = 2
 """Columns between two of a table."""
-BELOW = 4
+LOWER_INDENT = 4
 """Columns by which what stands below the first columns of a row is indented."""
 _CODES = {"good": "32", "bad": "1;31", "warn": "33", "dim": "2", "head": "1"}
 _ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
@@ -34,8 +34,8 @@ _ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
 
 def width_of(out: IO[str]) -> int:
     """Columns to fill on a stream."""
-    said = os.environ.get("COLUMNS", "")
-    columns = int(said) if said.isdecimal() else 0
+    columns_text = os.environ.get("COLUMNS", "")
+    columns = int(columns_text) if columns_text.isdecimal() else 0
     if not columns and _is_terminal(out):
         try:
             columns = os.get_terminal_size(out.fileno()).columns
@@ -51,7 +51,7 @@ def encode_all() -> None:
             stream.reconfigure(errors="backslashreplace")
 
 
-def folded(out: IO[str], text: str) -> str:
+def fold_for(out: IO[str], text: str) -> str:
     """Return `text` for a stream; for a terminal, long lines are broken between words.
 
     A terminal itself would break them anywhere.
@@ -71,19 +71,19 @@ class Style:
     width: int = PIPE_WIDTH
 
     @classmethod
-    def of(cls, out: IO[str]) -> Style:
+    def for_stream(cls, out: IO[str]) -> Style:
         """Style that suits a stream, now: a terminal may change its width."""
         colour = _is_terminal(out) and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
         return cls(colour, width_of(out))
 
-    def paint(self, text: str, look: str) -> str:
-        """Colour a text by its `look`: good, bad, warn, dim, head, or "" for none."""
-        code = _CODES.get(look)
+    def paint(self, text: str, style_name: str) -> str:
+        """Colour a text by `style_name`: good, bad, warn, dim, head, or "" for none."""
+        code = _CODES.get(style_name)
         return f"\033[{code}m{text}\033[0m" if self.colour and code and text else text
 
     def fold(self, text: str, hang: int = 4) -> str:
         """`text` with its long lines broken between words; what follows is indented by `hang` columns more."""
-        return "\n".join(part for line in text.split("\n") for part in _folded(line, self.width, hang))
+        return "\n".join(part for line in text.split("\n") for part in _fold_line(line, self.width, hang))
 
     def fill(self, text: str) -> str:
         """`text` with those paragraphs filled anew that have a line which is too long."""
@@ -95,13 +95,13 @@ class Style:
 
 
 def console(*, stderr: bool = False) -> Console:
-    """A rich console of standard output or error, as wide as `Style.of` says."""
+    """A rich console of standard output or error, as wide as `Style.for_stream` says."""
     from rich.console import Console
 
     return Console(stderr=stderr, highlight=False, width=width_of(sys.stderr if stderr else sys.stdout))
 
 
-def _folded(line: str, width: int, hang: int) -> list[str]:
+def _fold_line(line: str, width: int, hang: int) -> list[str]:
     if _length(line) <= width:
         return [line]
     indent = " " * (len(line) - len(line.lstrip(" ")) + hang)
@@ -121,27 +121,32 @@ def _length(text: str) -> int:
 
 
 def table(
-    style: Style, heads: Sequence[str], rows: Sequence[Sequence[object]], *, right: Sequence[str] = (), indent: int = 0
+    style: Style,
+    heads: Sequence[str],
+    rows: Sequence[Sequence[object]],
+    *,
+    right_columns: Sequence[str] = (),
+    indent: int = 0,
 ) -> str:
-    """Lines of a table; columns named in `right` are aligned to the right. No line ends in spaces.
+    """Lines of a table; columns named in `right_columns` are aligned to the right. No line ends in spaces.
 
     What is wider than `style.width` is wrapped inside its cells, between words. Where the longest words of all columns
     do not fit side by side, the last columns of each row stand below its first ones; a word is broken only when it is
     wider than all there is. `indent`: columns left free before each line.
     """
     cells = [[_text(style, cell) for cell in row] for row in ([(head, "head") for head in heads], *rows)]
-    sides: list[JustifyMethod] = ["right" if head in right else "left" for head in heads]
+    sides: list[JustifyMethod] = ["right" if head in right_columns else "left" for head in heads]
     room = style.width - indent
     count = _side_by_side(cells, room)
     widths = _widths([row[:count] for row in cells], room)
     if count == len(heads):
         lines = _lines(style, cells, widths, sides)
     else:
-        below = _widths([row[count:] for row in cells], room - BELOW)
+        lower_widths = _widths([row[count:] for row in cells], room - LOWER_INDENT)
         lines = []
         for row in cells:
             lines += _lines(style, [row[:count]], widths, sides)
-            lines += [" " * BELOW + line for line in _lines(style, [row[count:]], below, sides[count:])]
+            lines += [" " * LOWER_INDENT + line for line in _lines(style, [row[count:]], lower_widths, sides[count:])]
     return "\n".join(" " * indent + line.rstrip() for line in lines)
 
 
@@ -163,11 +168,11 @@ def _lines(style: Style, rows: list[list[Text]], widths: list[int], sides: Seque
 def _text(style: Style, cell: Any) -> Text:
     from rich.text import Text
 
-    text, look = cell if isinstance(cell, tuple) else (str(cell), "")
-    return Text.from_ansi(style.paint(text, look))
+    text, style_name = cell if isinstance(cell, tuple) else (str(cell), "")
+    return Text.from_ansi(style.paint(text, style_name))
 
 
-def _longest(rows: list[list[Text]], parts: Callable[[str], list[str]]) -> list[int]:
+def _max_widths(rows: list[list[Text]], parts: Callable[[str], list[str]]) -> list[int]:
     """Width of the longest part of each column's cells: of its words, or of its lines."""
     from rich.cells import cell_len
 
@@ -182,7 +187,7 @@ def _side_by_side(rows: list[list[Text]], room: int) -> int:
 
     All do when no word is broken by that, else as many as fit whole.
     """
-    words, lines = _longest(rows, str.split), _longest(rows, str.splitlines)
+    words, lines = _max_widths(rows, str.split), _max_widths(rows, str.splitlines)
     count = len(words)
     if sum(words) + GAP * (count - 1) > room:
         while count > 1 and sum(lines[:count]) + GAP * (count - 1) > room:
@@ -192,11 +197,11 @@ def _side_by_side(rows: list[list[Text]], room: int) -> int:
 
 def _widths(rows: list[list[Text]], room: int) -> list[int]:
     """Return a width for each column: what its cells want; the widest shrink, down to their longest words."""
-    widths = _longest(rows, str.splitlines)
+    widths = _max_widths(rows, str.splitlines)
     spare = room - GAP * (len(widths) - 1)
-    for least in (_longest(rows, str.split), [1] * len(widths)):
+    for min_widths in (_max_widths(rows, str.split), [1] * len(widths)):
         while sum(widths) > spare:
-            can = [number for number, width in enumerate(widths) if width > least[number]]
+            can = [number for number, width in enumerate(widths) if width > min_widths[number]]
             if not can:
                 break
             widths[max(can, key=widths.__getitem__)] -= 1

@@ -22,33 +22,35 @@ class UnitError(ValueError):
     """A text is not a number with a fitting unit; the message has examples."""
 
 
-def _split(text: object, what: str, examples: str) -> tuple[float, str]:
-    found = _NUMBER.match(str(text)) if isinstance(text, (str, int, float)) and not isinstance(text, bool) else None
-    if found is None:
-        raise UnitError(f"{what} {text!r}: give {examples}")
-    if isinf(number := float(found[1])):
-        raise UnitError(f"{what} {text!r}: is more than a number can hold; give {examples}")
-    return number, found[2]
+def _split(text: object, subject: str, examples: str) -> tuple[float, str]:
+    match = _NUMBER.match(str(text)) if isinstance(text, (str, int, float)) and not isinstance(text, bool) else None
+    if match is None:
+        raise UnitError(f"{subject} {text!r}: give {examples}")
+    if isinf(number := float(match[1])):
+        raise UnitError(f"{subject} {text!r}: is more than a number can hold; give {examples}")
+    return number, match[2]
 
 
-def _scaled(text: object, what: str, units: Mapping[str, float], examples: str, endings: tuple[str, ...] = ()) -> float:
-    number, unit = _split(text, what, examples)
+def _parse_scaled(
+    text: object, subject: str, units: Mapping[str, float], examples: str, endings: tuple[str, ...] = ()
+) -> float:
+    number, unit = _split(text, subject, examples)
     low = unit.lower()
     for ending in endings:
         low = low.removesuffix(ending)
     if low not in units:
-        raise UnitError(f"{what} {text!r}: no unit {unit!r}; give {examples}")
+        raise UnitError(f"{subject} {text!r}: no unit {unit!r}; give {examples}")
     return number * units[low]
 
 
 def rate(text: object) -> float:
     """Bits/s: `10M`, `10Mb/s`, `2.5Gbps`, `500K`, `1e7`. Raises UnitError."""
-    return _scaled(text, "rate", RATE_UNITS, "bits/s, such as 500K, 10M or 1G", ("bit/s", "bps", "b/s"))
+    return _parse_scaled(text, "rate", RATE_UNITS, "bits/s, such as 500K, 10M or 1G", ("bit/s", "bps", "b/s"))
 
 
 def size(text: object) -> int:
     """Bytes: `4096`, `64K`, `64KiB`, `1MB` (binary all of them). Raises UnitError."""
-    value = _scaled(text, "size", SIZE_UNITS, "bytes, such as 4096, 64K or 1M", ("ib", "b"))
+    value = _parse_scaled(text, "size", SIZE_UNITS, "bytes, such as 4096, 64K or 1M", ("ib", "b"))
     if value != int(value):
         raise UnitError(f"size {text!r}: that is not a whole number of bytes")
     return int(value)
@@ -56,7 +58,7 @@ def size(text: object) -> int:
 
 def seconds(text: object) -> float:
     """Seconds: `2`, `2s`, `1.25ms`, `50us`, `4min`. Raises UnitError."""
-    return _scaled(text, "time", TIME_UNITS, "seconds, such as 2, 1.25ms, 50us or 4min")
+    return _parse_scaled(text, "time", TIME_UNITS, "seconds, such as 2, 1.25ms, 50us or 4min")
 
 
 def share(text: object) -> float:

@@ -33,7 +33,7 @@ class Check:
 
 def checks() -> Iterator[Check]:
     """Every check in the order shown. Looks only; changes nothing."""
-    everything = (
+    all_checks = (
         _release,
         _machine,
         _root,
@@ -50,7 +50,7 @@ def checks() -> Iterator[Check]:
         _leftovers,
         _bmv2,
     )
-    for check in everything:
+    for check in all_checks:
         yield from check()
 
 
@@ -60,10 +60,10 @@ RELEASES = ("debian-12", "debian-13", "ubuntu-22.04", "ubuntu-24.04", "ubuntu-26
 
 def _release() -> Iterator[Check]:
     try:
-        here = platform.freedesktop_os_release()
+        os_release = platform.freedesktop_os_release()
     except OSError:
-        here = {}
-    name = f"{here.get('ID', 'unknown')}-{here.get('VERSION_ID', 'unknown')}"
+        os_release = {}
+    name = f"{os_release.get('ID', 'unknown')}-{os_release.get('VERSION_ID', 'unknown')}"
     yield Check(
         "release",
         name in RELEASES,
@@ -76,8 +76,8 @@ def _release() -> Iterator[Check]:
 
 def _machine() -> Iterator[Check]:
     container, machine = container_kind(), virtual_machine()
-    found = " in ".join(filter(None, [container and f"container ({container})", machine and f"VM ({machine})"]))
-    yield Check("machine", True, found or "neither VM nor container")
+    hosting = " in ".join(filter(None, [container and f"container ({container})", machine and f"VM ({machine})"]))
+    yield Check("machine", True, hosting or "neither VM nor container")
 
 
 def virtual_machine(root: Path = Path("/")) -> str | None:
@@ -106,12 +106,12 @@ def _root() -> Iterator[Check]:
 
 
 def _rootless() -> Iterator[Check]:
-    why = obstacle()
+    reason = obstacle()
     yield Check(
         "user namespaces",
-        why is None,
-        "usable: `mrc demo --rootless` works" if why is None else "not usable",
-        why or "",
+        reason is None,
+        "usable: `mrc demo --rootless` works" if reason is None else "not usable",
+        reason or "",
         needed=False,
     )
 
@@ -179,9 +179,9 @@ def _tools() -> Iterator[Check]:
 
 def _packages() -> Iterator[Check]:
     for module in ("mininet", "finsy", "jinja2", "lark", "msgspec", "psutil", "pyroute2", "rich", "scapy"):
-        here = importlib.util.find_spec(module) is not None
+        is_installed = importlib.util.find_spec(module) is not None
         cure = f"{package_cure(module)}, or in a checkout `make setup`"
-        yield Check(f"python {module}", here, "importable" if here else "missing", cure)
+        yield Check(f"python {module}", is_installed, "importable" if is_installed else "missing", cure)
     yield Check(
         "uPlot",
         uplot.installed(),
@@ -193,19 +193,19 @@ def _packages() -> Iterator[Check]:
 
 def _headers() -> Iterator[Check]:
     path = Path(sysconfig.get_paths()["include"]) / "Python.h"
-    here = path.exists()
+    is_present = path.exists()
     cure = "apt-get install python3-dev: without it the fast NIC does everything in Python, about 1.5 times slower"
-    yield Check("Python.h", here, str(path) if here else f"no {path}", cure, needed=False)
+    yield Check("Python.h", is_present, str(path) if is_present else f"no {path}", cure, needed=False)
 
 
 def _engine() -> Iterator[Check]:
     from mrc_testbed.native_build import state
 
-    found = state()
+    engine_form = state()
     yield Check(
         "compiled engine",
-        found.active,
-        found.why,
+        engine_form.active,
+        engine_form.reason,
         "mrc compile: virtual runs and agents are several times faster",
         needed=False,
     )
@@ -214,10 +214,18 @@ def _engine() -> Iterator[Check]:
 def _memory() -> Iterator[Check]:
     from mrc_testbed.files import memory
 
-    why = memory.obstacle()
-    found = "files that hosts receive are in memory" if why is None else f"files that hosts receive are on disk: {why}"
+    reason = memory.obstacle()
+    description = (
+        "files that hosts receive are in memory"
+        if reason is None
+        else f"files that hosts receive are on disk: {reason}"
+    )
     yield Check(
-        "huge pages", why is None, found, "a packet of 4 KiB in a file costs its host 1 to 8 us more", needed=False
+        "huge pages",
+        reason is None,
+        description,
+        "a packet of 4 KiB in a file costs its host 1 to 8 us more",
+        needed=False,
     )
 
 

@@ -25,7 +25,7 @@ from mrc_testbed.errors import UsageError
 from mrc_testbed.ipc import procfs
 from mrc_testbed.ipc.rundir import RunFiles, checked, default_run_dir, read_json, user_run_dir
 
-INSIDE = "MRC_ROOTLESS"
+ROOTLESS_ENV = "MRC_ROOTLESS"
 """Set in the environment of what runs inside."""
 LISTENER = "MRC_DASH_SOCKET"
 """Descriptor of a listening socket of the network outside, for the live view."""
@@ -59,34 +59,36 @@ def obstacle() -> str | None:
     if shutil.which(UNSHARE[0]) is None:
         return "no unshare on PATH: apt-get install util-linux"
     try:
-        tried = subprocess.run(
+        process = subprocess.run(
             [*UNSHARE, "sh", "-c", PREPARE], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=TRY_S
         )
     except subprocess.TimeoutExpired:
         return f"`{' '.join(UNSHARE)}` did not end within {TRY_S:g} s: try it by hand"
-    if tried.returncode == 0:
+    if process.returncode == 0:
         return None
-    said = tried.stderr.strip().splitlines()
-    return cause(said[-1] if said else f"exit code {tried.returncode}", read_sysctls(), container_kind())
+    error_lines = process.stderr.strip().splitlines()
+    return cause(
+        error_lines[-1] if error_lines else f"exit code {process.returncode}", read_sysctls(), container_kind()
+    )
 
 
-def cause(said: str, sysctls: Mapping[str, str], container: str | None) -> str:
+def cause(message: str, sysctls: Mapping[str, str], container: str | None) -> str:
     """Return what forbids the namespace, with the cure.
 
     The inputs are the last words of the attempt, the sysctls and the kind of container.
     """
     for name, (forbids, allows) in SYSCTLS.items():
         if sysctls.get(name) == forbids:
-            dotted = name.replace("/", ".")
-            return f"{dotted} is {forbids} ({said}): as root, `sysctl -w {dotted}={allows}`"
+            sysctl_name = name.replace("/", ".")
+            return f"{sysctl_name} is {forbids} ({message}): as root, `sysctl -w {sysctl_name}={allows}`"
     if container is not None:
         return (
-            f"this container ({container}) forbids it ({said}): start it with `--security-opt seccomp=unconfined "
+            f"this container ({container}) forbids it ({message}): start it with `--security-opt seccomp=unconfined "
             "--security-opt apparmor=unconfined --security-opt systempaths=unconfined`, or run as its root "
             "(docs/install.md)"
         )
     return (
-        f"the kernel refuses user namespaces ({said}): is this a chroot, or a kernel without CONFIG_USER_NS? "
+        f"the kernel refuses user namespaces ({message}): is this a chroot, or a kernel without CONFIG_USER_NS? "
         "Run as root instead"
     )
 
@@ -108,23 +110,23 @@ def container_kind(root: Path = Path("/")) -> str | None:
         return os.environ.get("container")  # noqa: SIM112 # so LXC and systemd-nspawn tell their first process
 
 
-def enter(what: str, *, port: int | None = None) -> None:
+def enter(command: str, *, port: int | None = None) -> None:
     """Become this command line inside, with a run folder of the user's; return only when already inside.
 
     With a TCP `port` the live view gets a listening socket outside, where browsers are; on any port when that one is
     taken. Raises UsageError, with the cause and the cure, where the machine allows no such namespace.
     """
-    if os.environ.get(INSIDE):
+    if os.environ.get(ROOTLESS_ENV):
         return
-    why = obstacle()
-    if why is not None:
-        raise UsageError(f"{what} --rootless: {why}")
+    reason = obstacle()
+    if reason is not None:
+        raise UsageError(f"{command} --rootless: {reason}")
     folder = default_run_dir() if os.environ.get("MRC_RUN_DIR") else checked(user_run_dir())
-    inside = [*UNSHARE, "sh", "-c", f'{PREPARE} && exec "$@"', "mrc"]
-    environment = {INSIDE: "1", "MRC_RUN_DIR": str(folder)}
+    command_line = [*UNSHARE, "sh", "-c", f'{PREPARE} && exec "$@"', "mrc"]
+    environment = {ROOTLESS_ENV: "1", "MRC_RUN_DIR": str(folder)}
     if port is not None:
         environment[LISTENER] = str(_listen(port))
-    _become([*inside, *_this_command()], environment)
+    _become([*command_line, *_this_command()], environment)
 
 
 def _listen(port: int) -> int:
@@ -162,9 +164,9 @@ def join() -> None:
         return
     if namespace == os.stat("/proc/self/ns/user").st_ino or owner != os.geteuid():
         return
-    into = ["nsenter", f"--target={pid}", "--user", "--net", "--mount", "--preserve-credentials"]
-    into += ["env", f"--chdir={Path.cwd()}"]  # a mount namespace is entered at its root
-    _become([*into, *_this_command()], {INSIDE: "1", "MRC_RUN_DIR": str(run.path)})
+    command_line = ["nsenter", f"--target={pid}", "--user", "--net", "--mount", "--preserve-credentials"]
+    command_line += ["env", f"--chdir={Path.cwd()}"]  # a mount namespace is entered at its root
+    _become([*command_line, *_this_command()], {ROOTLESS_ENV: "1", "MRC_RUN_DIR": str(run.path)})
 
 
 def _this_command() -> list[str]:

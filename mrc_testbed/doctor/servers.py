@@ -38,67 +38,74 @@ def checks(servers: Servers) -> Iterator[Check]:
     with tempfile.TemporaryDirectory(prefix="mrc-doctor-") as folder:
         front = RunDir(Path(folder))
         front.logs.mkdir()
-        machines = [RemoteMachine(machine, front, lambda _one, _why: None) for machine in servers.machines]
+        machines = [RemoteMachine(machine, front, lambda _machine_name, _reason: None) for machine in servers.machines]
         try:
             with ThreadPoolExecutor(len(machines)) as pool:
-                for found in pool.map(_machine, machines):
-                    yield from found
-            yield from _between([machine for machine in machines if machine.hello], servers)
+                for machine_checks in pool.map(_machine, machines):
+                    yield from machine_checks
+            yield from _check_underlay([machine for machine in machines if machine.hello], servers)
         finally:
             for machine in machines:
                 with suppress(FabricError):  # it has been told why
                     machine.close()
 
 
-def _machine(one: RemoteMachine) -> list[Check]:
+def _machine(machine: RemoteMachine) -> list[Check]:
     try:
-        one.open()
+        machine.open()
     except FabricError as error:
-        return _cannot_begin(one, str(error))
-    connection = one.connection
+        return _cannot_begin(machine, str(error))
+    connection = machine.connection
     name = connection.machine.address
-    checks = [Check(f"{one.name}: ssh", True, f"{name} ({one.hello['hostname']}, Linux {one.hello['kernel']})")]
-    checks += [_version(one), _clock(one, connection), *_own_doctor(one, connection), _vxlan(one, connection)]
-    if not one.machine.is_local:
-        checks += _sshd(one, connection)
-    checks.append(_leftovers(one, connection))
+    checks = [
+        Check(f"{machine.name}: ssh", True, f"{name} ({machine.hello['hostname']}, Linux {machine.hello['kernel']})")
+    ]
+    checks += [
+        _version(machine),
+        _clock(machine, connection),
+        *_own_doctor(machine, connection),
+        _vxlan(machine, connection),
+    ]
+    if not machine.machine.is_local:
+        checks += _sshd(machine, connection)
+    checks.append(_leftovers(machine, connection))
     return checks
 
 
-def _cannot_begin(one: RemoteMachine, why: str) -> list[Check]:
+def _cannot_begin(machine: RemoteMachine, reason: str) -> list[Check]:
     """No connection, or one to a machine where mrc-testbed does not run."""
     try:
-        connection = one.connection
+        connection = machine.connection
     except FabricError:
-        return [Check(f"{one.name}: ssh", False, why, "all else is looked at once it answers")]
+        return [Check(f"{machine.name}: ssh", False, reason, "all else is looked at once it answers")]
     return [
-        Check(f"{one.name}: ssh", True, one.machine.address),
-        Check(f"{one.name}: mrc-testbed", False, why, "all else is looked at once it does"),
-        *_own_doctor(one, connection),
+        Check(f"{machine.name}: ssh", True, machine.machine.address),
+        Check(f"{machine.name}: mrc-testbed", False, reason, "all else is looked at once it does"),
+        *_own_doctor(machine, connection),
     ]
 
 
-def _version(one: RemoteMachine) -> Check:
-    same = one.hello["digest"] == sources_digest()
+def _version(machine: RemoteMachine) -> Check:
+    is_same = machine.hello["digest"] == sources_digest()
     return Check(
-        f"{one.name}: mrc-testbed",
-        same,
-        f"{one.machine.checkout}: {'same' if same else 'other'} files as here",
+        f"{machine.name}: mrc-testbed",
+        is_same,
+        f"{machine.machine.checkout}: {'same' if is_same else 'other'} files as here",
         "bring it to the same commit as this machine (`git pull` there, or rsync the checkout)",
     )
 
 
-def _clock(one: RemoteMachine, connection: MachineConnection) -> Check:
+def _clock(machine: RemoteMachine, connection: MachineConnection) -> Check:
     """Return the check of a machine's clock.
 
     A difference is no harm where a time namespace can remove it.
     """
-    apart = f"{one.clock_offset_s:+.3f} s to ours, known to {one.clock_exact_s * 1e3:.2g} ms"
+    offset = f"{machine.clock_offset_s:+.3f} s to ours, known to {machine.clock_exact_s * 1e3:.2g} ms"
     able = connection.run(["unshare", "--time", "true"]).returncode == 0
     return Check(
-        f"{one.name}: clock",
-        able or abs(one.clock_offset_s) < 1e-3,
-        apart,
+        f"{machine.name}: clock",
+        able or abs(machine.clock_offset_s) < 1e-3,
+        offset,
         "a kernel from 5.6 on with CONFIG_TIME_NS: what runs there is given our clock",
     )
 
@@ -114,67 +121,75 @@ def _own_doctor(one: RemoteMachine, connection: MachineConnection) -> Iterator[C
         "-m",
         "mrc_testbed",
     ]
-    done = None
+    process = None
     try:
-        done = connection.run([*command, "doctor", "--json"])
-        rows = json.loads(done.stdout)
+        process = connection.run([*command, "doctor", "--json"])
+        rows = json.loads(process.stdout)
     except (FabricError, ValueError) as error:
-        said = done.stderr.decode(errors="replace").strip().splitlines() if done is not None else []
+        error_lines = process.stderr.decode(errors="replace").strip().splitlines() if process is not None else []
         cure = f"`make setup` there; then it is `{machine.python} -m mrc_testbed doctor`"
-        yield Check(f"{one.name}: doctor", False, f"mrc doctor there: {said[-1] if said else error}", cure)
+        yield Check(
+            f"{one.name}: doctor", False, f"mrc doctor there: {error_lines[-1] if error_lines else error}", cure
+        )
         return
     lacking = [row for row in rows if not row["ok"] and row["name"] not in ("leftovers", "root")]
     for row in lacking:
         if row["needed"]:
             yield Check(f"{one.name}: {row['name']}", False, row["found"], row["cure"])
-    needed = sum(row["needed"] for row in rows)
-    yield Check(f"{one.name}: doctor", True, f"{len(rows)} checks there, {needed} of them needed")
+    needed_count = sum(row["needed"] for row in rows)
+    yield Check(f"{one.name}: doctor", True, f"{len(rows)} checks there, {needed_count} of them needed")
 
 
-def _vxlan(one: RemoteMachine, connection: MachineConnection) -> Check:
-    done = connection.run(["unshare", "--net", "sh", "-c", _VXLAN])
-    able = done.returncode == 0
+def _vxlan(machine: RemoteMachine, connection: MachineConnection) -> Check:
+    process = connection.run(["unshare", "--net", "sh", "-c", _VXLAN])
+    able = process.returncode == 0
     return Check(
-        f"{one.name}: VXLAN",
+        f"{machine.name}: VXLAN",
         able,
-        "can be made, and loses carrier when told" if able else done.stderr.decode(errors="replace").strip(),
+        "can be made, and loses carrier when told" if able else process.stderr.decode(errors="replace").strip(),
         "a kernel with CONFIG_VXLAN (`modprobe vxlan`), 5.15 or later, and iproute2",
     )
 
 
-def _sshd(one: RemoteMachine, connection: MachineConnection) -> Iterator[Check]:
+def _sshd(machine: RemoteMachine, connection: MachineConnection) -> Iterator[Check]:
     """Yield the check that a machine's sshd forwards sockets, with its limits on sessions.
 
     The testbed uses one connection.
     """
-    done = connection.run(["sh", "-c", "PATH=$PATH:/usr/sbin:/sbin sshd -T 2>/dev/null"])
-    told = dict(line.split(maxsplit=1) for line in done.stdout.decode(errors="replace").splitlines() if " " in line)
-    if not told:
-        yield Check(f"{one.name}: sshd", True, "its settings cannot be read; it took our connection")
+    process = connection.run(["sh", "-c", "PATH=$PATH:/usr/sbin:/sbin sshd -T 2>/dev/null"])
+    sshd_settings = dict(
+        line.split(maxsplit=1) for line in process.stdout.decode(errors="replace").splitlines() if " " in line
+    )
+    if not sshd_settings:
+        yield Check(f"{machine.name}: sshd", True, "its settings cannot be read; it took our connection")
         return
-    wrong = [f"{key} {told[key]}" for key, good in _FORWARDING.items() if told.get(key) not in (None, *good)]
-    limits = f"MaxStartups {told.get('maxstartups', '?')}, MaxSessions {told.get('maxsessions', '?')}"
+    wrong_settings = [
+        f"{key} {sshd_settings[key]}"
+        for key, good_values in _FORWARDING.items()
+        if sshd_settings.get(key) not in (None, *good_values)
+    ]
+    limits = f"MaxStartups {sshd_settings.get('maxstartups', '?')}, MaxSessions {sshd_settings.get('maxsessions', '?')}"
     yield Check(
-        f"{one.name}: sshd",
-        not wrong,
-        ", ".join(wrong) or f"forwards sockets; {limits} (one connection is used)",
+        f"{machine.name}: sshd",
+        not wrong_settings,
+        ", ".join(wrong_settings) or f"forwards sockets; {limits} (one connection is used)",
         "set AllowTcpForwarding and AllowStreamLocalForwarding to yes in its sshd_config",
     )
 
 
-def _leftovers(one: RemoteMachine, connection: MachineConnection) -> Check:
-    state = one.run_dir / "state.json"
-    there = connection.run(["test", "-e", str(state)]).returncode == 0
+def _leftovers(machine: RemoteMachine, connection: MachineConnection) -> Check:
+    state = machine.run_dir / "state.json"
+    is_present = connection.run(["test", "-e", str(state)]).returncode == 0
     return Check(
-        f"{one.name}: leftovers",
-        not there,
-        f"{state} {'exists' if there else 'is not there'}",
+        f"{machine.name}: leftovers",
+        not is_present,
+        f"{state} {'exists' if is_present else 'is not there'}",
         "a fabric is up there, or a run was killed: `mrc clean` there (the next start does it too)",
         needed=False,
     )
 
 
-def _between(machines: list[RemoteMachine], servers: Servers) -> Iterator[Check]:
+def _check_underlay(machines: list[RemoteMachine], servers: Servers) -> Iterator[Check]:
     """The network between machines: reached, wide enough, how long a round trip takes."""
     addresses: dict[str, str] = {}
     for machine in machines:
@@ -191,24 +206,24 @@ def _between(machines: list[RemoteMachine], servers: Servers) -> Iterator[Check]
                 yield _pair(machine, peer, addresses)
 
 
-def _pair(one: RemoteMachine, other: RemoteMachine, addresses: dict[str, str]) -> Check:
-    name = f"{one.name} to {other.name}"
+def _pair(machine: RemoteMachine, peer: RemoteMachine, addresses: dict[str, str]) -> Check:
+    name = f"{machine.name} to {peer.name}"
     mode = Plan().mode
     for pmtu in PMTUS:
         try:
-            told: dict[str, Any] = one.request(
-                "probe", local=addresses[one.name], remote=addresses[other.name], frame_bytes=frame_bytes(pmtu, mode)
+            probe_result: dict[str, Any] = machine.request(
+                "probe", local=addresses[machine.name], remote=addresses[peer.name], frame_bytes=frame_bytes(pmtu, mode)
             )
         except FabricError as error:
-            why = str(error)
+            reason = str(error)
             continue
-        lost = f", {told['lost']} of {told['count']} lost" if told["lost"] else ""
+        lost = f", {probe_result['lost']} of {probe_result['count']} lost" if probe_result["lost"] else ""
         narrow = "" if pmtu == PMTUS[0] else f"; path MTU {PMTUS[0]} does not fit"
         return Check(
             name,
-            told["lost"] == 0 and not narrow,
-            f"round trip {told['median_s'] * 1e3:.3g} ms at path MTU {pmtu}{lost}{narrow}",
+            probe_result["lost"] == 0 and not narrow,
+            f"round trip {probe_result['median_s'] * 1e3:.3g} ms at path MTU {pmtu}{lost}{narrow}",
             f"raise the MTU between them for `--pmtu {PMTUS[0]}`; `--pmtu 1024`, the default, works",
             needed=False,
         )
-    return Check(name, False, why, f"let UDP port {VXLAN_PORT} pass, and packets of 1,300 bytes")
+    return Check(name, False, reason, f"let UDP port {VXLAN_PORT} pass, and packets of 1,300 bytes")

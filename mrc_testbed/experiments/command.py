@@ -20,7 +20,7 @@ from rich.table import Table
 
 from mrc_testbed.console import terminal
 from mrc_testbed.console.progress import Progress as RestingProgress
-from mrc_testbed.errors import FULL, UNWRITTEN, UsageError
+from mrc_testbed.errors import DISK_FULL_ERRNOS, EXIT_UNWRITTEN, UsageError
 from mrc_testbed.experiments.backend.outcome import Outcome
 from mrc_testbed.experiments.console_summary import summary_lines
 from mrc_testbed.experiments.executors.choice import crew_of
@@ -196,7 +196,7 @@ def run(
     for run_set in run_sets if backend == "live" else ():
         _print_limits(console, run_set)
     if backend == "virtual" and not state().active:
-        console.print(f"engine in Python ({state().why}); compiled, virtual runs take a fifth of the time", style="dim")
+        console.print(f"engine in Python ({state().reason}); compiled, virtual runs take a fifth of the time", style="dim")
     if backend == "virtual":
         gc.freeze()  # modules stay: what is collected after a run is the run's alone
     with ExitStack() as stack:
@@ -209,7 +209,7 @@ def run(
     if as_json:
         print(json.dumps([report.to_json() for report in reports], indent=2))
     if any(report.unwritten for report in reports):
-        return UNWRITTEN
+        return EXIT_UNWRITTEN
     return EXIT_PASSED if all(report.passed for report in reports) else EXIT_FAILED
 
 
@@ -292,7 +292,7 @@ def _write_replay_scenario(console: Console, trace: Path, replay: Replay, *, liv
         path.parent.mkdir(exist_ok=True)
         write_whole(path, text.encode())
     except OSError as error:
-        if error.errno in FULL:  # with an exit code of its own
+        if error.errno in DISK_FULL_ERRNOS:  # with an exit code of its own
             raise
         raise TraceError(path, f"cannot be written: {error.strerror}; run it where you may write") from None
     console.print(
@@ -521,7 +521,7 @@ def show(name: str, as_json: bool) -> int:
             else ["nothing is expected but what every run must hold"]
         ),
     ]
-    print(terminal.Style.of(sys.stdout).fold("\n".join(lines)))
+    print(terminal.Style.for_stream(sys.stdout).fold("\n".join(lines)))
     return EXIT_PASSED
 
 

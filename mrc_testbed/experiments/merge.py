@@ -21,7 +21,7 @@ from rich.markup import escape
 
 from mrc_testbed.console import terminal
 from mrc_testbed.console.progress import Progress
-from mrc_testbed.errors import UNWRITTEN
+from mrc_testbed.errors import EXIT_UNWRITTEN
 from mrc_testbed.experiments.backend.outcome import Outcome
 from mrc_testbed.experiments.command import EXIT_FAILED, EXIT_PASSED, print_report
 from mrc_testbed.experiments.language.yaml_loader import ScenarioError, read
@@ -169,7 +169,7 @@ def run(folders: list[Path], out: Path, as_json: bool) -> int:
     if as_json:
         print(json.dumps([result.to_json() for result in merge_results], indent=2))
     if unwritten:
-        return UNWRITTEN
+        return EXIT_UNWRITTEN
     return EXIT_FAILED if any(result.is_passed is False for result in merge_results) else EXIT_PASSED
 
 

@@ -39,7 +39,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from mrc_testbed.errors import FULL, FullDiskError
+from mrc_testbed.errors import DISK_FULL_ERRNOS, FullDiskError
 from mrc_testbed.experiments.backend.outcome import Outcome
 from mrc_testbed.experiments.language.yaml_loader import Document
 from mrc_testbed.experiments.metrics.assertions import ExpectationVerdict
@@ -78,7 +78,7 @@ def refusal(path: Path, error: OSError, kept_text: str = "") -> ResultsError:
 
     UnwrittenError, with the cure, after a full disk, which has an exit code of its own. `kept_text` ends the message.
     """
-    if error.errno in FULL:
+    if error.errno in DISK_FULL_ERRNOS:
         return UnwrittenError(f"{path}: {error.strerror}: make room there, or write elsewhere{kept_text}")
     return ResultsError(f"{path}: {error.strerror}{kept_text}")
 

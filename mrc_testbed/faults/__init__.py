@@ -36,7 +36,16 @@ from mrc_testbed.faults.kinds import (
     VanishFault,
     fault_from_json,
 )
-from mrc_testbed.faults.target import Delayed, Direction, Drains, FaultError, FaultTarget, Held, Holds, PacketChoice
+from mrc_testbed.faults.target import (
+    Delayed,
+    Direction,
+    Drains,
+    FaultError,
+    FaultHolds,
+    FaultTarget,
+    Holds,
+    PacketChoice,
+)
 
 __all__ = [
     "ALL_SWITCHES",
@@ -53,10 +62,10 @@ __all__ = [
     "Drains",
     "DuplicateFault",
     "FaultError",
+    "FaultHolds",
     "FaultTarget",
     "FlapFault",
     "HealFault",
-    "Held",
     "Holds",
     "InjectedFault",
     "LateFault",

@@ -1,6 +1,6 @@
 """Kinds of faults: what a scenario file says of each, what it means in a plan, and what it does.
 
-    value = CutFault.given ...                       # what the file says after `cut:`, checked by its type
+    value = CutFault.value_type ...                  # what the file says after `cut:`, checked by its type
     mistakes = list(CutFault.check(value, plan))     # names that do not exist
     fault = CutFault.resolve(value, plan, dice)      # all draws made; str(fault) says it to people
     fault = CutFault.on("p0-t0-0 p0-t1-1")           # the same by hand
@@ -29,7 +29,7 @@ from mrc_testbed.faults.places import (
     switch_mistakes,
     switches_of,
 )
-from mrc_testbed.faults.target import Damage, Direction, FaultError, FaultTarget, Held, PacketChoice
+from mrc_testbed.faults.target import Damage, Direction, FaultError, FaultHolds, FaultTarget, PacketChoice
 from mrc_testbed.faults.terms import Part, Rate, Seconds, Share
 from mrc_testbed.topologies.plan import Plan
 
@@ -49,7 +49,7 @@ class InjectedFault:
     targets: tuple[Any, ...] = ()
     action: ClassVar[str]
     """Name of the kind: the key in a scenario file."""
-    given: ClassVar[Any]
+    value_type: ClassVar[Any]
     """Type of its value there."""
     lasts: ClassVar[bool] = True
     """Whether the fault holds until end(), so that `for` makes sense."""
@@ -60,9 +60,9 @@ class InjectedFault:
     """
 
     @classmethod
-    def on(cls: type[Kind], *places: str, **figures: Any) -> Kind:
+    def on(cls: type[Kind], *locations: str, **figures: Any) -> Kind:
         """The fault of some links ("p0-t0-0 p0-t1-1"), switches or hosts. Raises FaultError for wrong figures."""
-        targets = tuple(tuple(place.split()) if " " in place else place for place in places)
+        targets = tuple(tuple(location.split()) if " " in location else location for location in locations)
         try:
             return cls(targets, **figures)
         except TypeError as error:
@@ -78,13 +78,13 @@ class InjectedFault:
         """The fault that a file's value means in a plan, every draw made."""
         raise NotImplementedError
 
-    def begin(self, target: FaultTarget, held: Held, number: int) -> None:
-        """Do it; `held` takes what end() gives back. `number`: of the step, for dice of its own."""
+    def begin(self, target: FaultTarget, holds: FaultHolds, number: int) -> None:
+        """Begin the fault; `holds` takes what end() gives back. `number`: of the step, for dice of its own."""
         raise NotImplementedError
 
-    def end(self, target: FaultTarget, held: Held) -> None:
+    def end(self, target: FaultTarget, holds: FaultHolds) -> None:
         """Undo it."""
-        target.undo(held)
+        target.undo(holds)
 
     def to_json(self) -> dict[str, Any]:
         """`{"fault": "cut", "targets": [["p0-t0-0", "p0-t1-1"]], ...}`; fault_from_json() is the inverse."""
@@ -96,9 +96,9 @@ class InjectedFault:
         return {field.name: getattr(self, field.name) for field in fields(self) if field.name != "targets"}
 
     def __str__(self) -> str:
-        places = ", ".join(" ".join(target) if isinstance(target, tuple) else str(target) for target in self.targets)
+        locations = ", ".join(" ".join(target) if isinstance(target, tuple) else str(target) for target in self.targets)
         figures = " ".join(f"{key}={value}" for key, value in self.values.items() if value is not None)
-        return " ".join(part for part in (self.action.replace("_", " "), places, figures) if part)
+        return " ".join(part for part in (self.action.replace("_", " "), locations, figures) if part)
 
 
 # ---- links ------------------------------------------------------------------------------------------------
@@ -108,7 +108,7 @@ class InjectedFault:
 class LinkFault(InjectedFault):
     """Base of those that a file says by links alone."""
 
-    given: ClassVar[Any] = Links
+    value_type: ClassVar[Any] = Links
 
     @classmethod
     def check(cls, value: Links, plan: Plan) -> Iterator[Mistake]:
@@ -126,9 +126,9 @@ class CutFault(LinkFault):
     action: ClassVar[str] = "cut"
     symptom: ClassVar[Literal["down", "lossy"] | None] = "down"
 
-    def begin(self, target: FaultTarget, held: Held, number: int) -> None:
+    def begin(self, target: FaultTarget, holds: FaultHolds, number: int) -> None:
         for a, b in self.targets:
-            held += target.cut(a, b)
+            holds += target.cut(a, b)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,9 +144,9 @@ class OneWayFault(LinkFault):
     def resolve(cls, value: Links, plan: Plan, dice: random.Random) -> InjectedFault:
         return cls(directions_of(value, plan, dice))
 
-    def begin(self, target: FaultTarget, held: Held, number: int) -> None:
+    def begin(self, target: FaultTarget, holds: FaultHolds, number: int) -> None:
         for a, b in self.targets:
-            held += target.swallow(a, b, both=False)
+            holds += target.swallow(a, b, both_ways=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,9 +156,9 @@ class SilentFault(LinkFault):
     action: ClassVar[str] = "silent"
     symptom: ClassVar[Literal["down", "lossy"] | None] = "down"
 
-    def begin(self, target: FaultTarget, held: Held, number: int) -> None:
+    def begin(self, target: FaultTarget, holds: FaultHolds, number: int) -> None:
         for a, b in self.targets:
-            held += target.swallow(a, b, both=True)
+            holds += target.swallow(a, b, both_ways=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +168,7 @@ class RestoreFault(LinkFault):
     action: ClassVar[str] = "restore"
     lasts: ClassVar[bool] = False
 
-    def begin(self, target: FaultTarget, held: Held, number: int) -> None:
+    def begin(self, target: FaultTarget, holds: FaultHolds, number: int) -> None:
         for a, b in self.targets:
             target.restore(a, b)
 
@@ -185,7 +185,7 @@ class PacketPick(Part):
     direction: Literal["both", "up", "down"] = "both"
 
     @model_validator(mode="after")
-    def _one(self) -> PacketPick:
+    def _check_choice(self) -> PacketPick:
         if (self.link is None) == (self.into is None):
             raise ValueError("give one of link and into")
         if (self.rate is None) == (self.pattern is None):
@@ -205,7 +205,7 @@ class LossFault(InjectedFault):
     packets: tuple[int, ...] | None = None
     only: Literal["data", "control"] | None = None
     action: ClassVar[str] = "loss"
-    given: ClassVar[Any] = PacketPick
+    value_type: ClassVar[Any] = PacketPick
     symptom: ClassVar[Literal["down", "lossy"] | None] = "lossy"
     damage: ClassVar[Damage] = "loss"
 
@@ -231,9 +231,9 @@ class LossFault(InjectedFault):
         links = [k for k in plan.links if k.lower.node in hosts]
         return cls(tuple((k.upper.node, k.lower.node) for k in links), value.rate, value.pattern, "one_way")
 
-    def begin(self, target: FaultTarget, held: Held, number: int) -> None:
+    def begin(self, target: FaultTarget, holds: FaultHolds, number: int) -> None:
         for a, b in self.targets:
-            held += target.impair(self.damage, a, b, self.choice(number), direction=self.direction)
+            holds += target.impair(self.damage, a, b, self.choice(number), direction=self.direction)
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,9 +269,9 @@ class LateFault(LossFault):
         if self.seconds < 0:
             raise FaultError(f"seconds = {self.seconds}: must be 0 or more")
 
-    def begin(self, target: FaultTarget, held: Held, number: int) -> None:
+    def begin(self, target: FaultTarget, holds: FaultHolds, number: int) -> None:
         for a, b in self.targets:
-            held += target.hold_up(
+            holds += target.hold_up(
                 a, b, self.choice(number), seconds=self.seconds, twin=self.twin, direction=self.direction
             )
 
@@ -297,7 +297,7 @@ class LineFault(InjectedFault):
     jitter: float | None = None
     in_order: bool | None = None
     action: ClassVar[str] = "line"
-    given: ClassVar[Any] = LineChange
+    value_type: ClassVar[Any] = LineChange
 
     @classmethod
     def check(cls, value: LineChange, plan: Plan) -> Iterator[Mistake]:
@@ -307,9 +307,9 @@ class LineFault(InjectedFault):
     def resolve(cls, value: LineChange, plan: Plan, dice: random.Random) -> InjectedFault:
         return cls(links_of(value.link, plan, dice), value.rate, value.delay, value.direction)
 
-    def begin(self, target: FaultTarget, held: Held, number: int) -> None:
+    def begin(self, target: FaultTarget, holds: FaultHolds, number: int) -> None:
         for a, b in self.targets:
-            held += target.set_line(
+            holds += target.set_line(
                 a,
                 b,
                 rate_bps=self.rate,
@@ -337,7 +337,7 @@ class FlapFault(InjectedFault):
     up: float = 1.0
     times: int | None = 5
     action: ClassVar[str] = "flap"
-    given: ClassVar[Any] = FlapPart
+    value_type: ClassVar[Any] = FlapPart
     lasts: ClassVar[bool] = False
 
     @classmethod
@@ -348,8 +348,8 @@ class FlapFault(InjectedFault):
     def resolve(cls, value: FlapPart, plan: Plan, dice: random.Random) -> InjectedFault:
         return cls(links_of(value.link, plan, dice), value.down, value.up, value.times)
 
-    def begin(self, target: FaultTarget, held: Held, number: int) -> None:
-        held += target.flap(self.targets, down_s=self.down, up_s=self.up, times=self.times)
+    def begin(self, target: FaultTarget, holds: FaultHolds, number: int) -> None:
+        holds += target.flap(self.targets, down_s=self.down, up_s=self.up, times=self.times)
 
 
 # ---- switches ---------------------------------------------------------------------------------------------
@@ -359,7 +359,7 @@ class FlapFault(InjectedFault):
 class SwitchFault(InjectedFault):
     """Base of those that a file says by switches alone."""
 
-    given: ClassVar[Any] = Nodes
+    value_type: ClassVar[Any] = Nodes
 
     @classmethod
     def check(cls, value: Nodes, plan: Plan) -> Iterator[Mistake]:
@@ -377,9 +377,9 @@ class BlackholeFault(SwitchFault):
     action: ClassVar[str] = "blackhole"
     symptom: ClassVar[Literal["down", "lossy"] | None] = "down"
 
-    def begin(self, target: FaultTarget, held: Held, number: int) -> None:
+    def begin(self, target: FaultTarget, holds: FaultHolds, number: int) -> None:
         for switch in self.targets:
-            held += target.blackhole(switch)
+            holds += target.blackhole(switch)
 
 
 class Corrupting(Part):
@@ -395,7 +395,7 @@ class CorruptingSwitchFault(InjectedFault):
 
     rate: float = 0.0
     action: ClassVar[str] = "corrupts"
-    given: ClassVar[Any] = Corrupting
+    value_type: ClassVar[Any] = Corrupting
     symptom: ClassVar[Literal["down", "lossy"] | None] = "lossy"
 
     @classmethod
@@ -406,9 +406,9 @@ class CorruptingSwitchFault(InjectedFault):
     def resolve(cls, value: Corrupting, plan: Plan, dice: random.Random) -> InjectedFault:
         return cls((value.switch,), value.rate)
 
-    def begin(self, target: FaultTarget, held: Held, number: int) -> None:
+    def begin(self, target: FaultTarget, holds: FaultHolds, number: int) -> None:
         for switch in self.targets:
-            held += target.corrupt_switch(switch, self.rate)
+            holds += target.corrupt_switch(switch, self.rate)
 
 
 @dataclass(frozen=True, slots=True)
@@ -418,9 +418,9 @@ class PowerOffFault(SwitchFault):
     action: ClassVar[str] = "power_off"
     symptom: ClassVar[Literal["down", "lossy"] | None] = "down"
 
-    def begin(self, target: FaultTarget, held: Held, number: int) -> None:
+    def begin(self, target: FaultTarget, holds: FaultHolds, number: int) -> None:
         for switch in self.targets:
-            held += target.power_off(switch)
+            holds += target.power_off(switch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -430,7 +430,7 @@ class PowerOnFault(SwitchFault):
     action: ClassVar[str] = "power_on"
     lasts: ClassVar[bool] = False
 
-    def begin(self, target: FaultTarget, held: Held, number: int) -> None:
+    def begin(self, target: FaultTarget, holds: FaultHolds, number: int) -> None:
         for switch in self.targets:
             target.power_on(switch)
 
@@ -443,9 +443,9 @@ class RebootFault(SwitchFault):
     action: ClassVar[str] = "reboot"
     lasts: ClassVar[bool] = False
 
-    def begin(self, target: FaultTarget, held: Held, number: int) -> None:
+    def begin(self, target: FaultTarget, holds: FaultHolds, number: int) -> None:
         for switch in self.targets:
-            held += target.reboot(switch, self.off)
+            holds += target.reboot(switch, self.off)
 
 
 # ---- CPUs -------------------------------------------------------------------------------------------------
@@ -471,7 +471,7 @@ class StallFault(InjectedFault):
     action: ClassVar[str] = "stall"
     lasts: ClassVar[bool] = False
 
-    def begin(self, target: FaultTarget, held: Held, number: int) -> None:
+    def begin(self, target: FaultTarget, holds: FaultHolds, number: int) -> None:
         for node in self.targets:
             target.stall(node, self.seconds, order=self.order, gap_s=self.gap_s)
 
@@ -484,7 +484,7 @@ class VanishFault(InjectedFault):
     lasts: ClassVar[bool] = False
     symptom: ClassVar[Literal["down", "lossy"] | None] = "down"
 
-    def begin(self, target: FaultTarget, held: Held, number: int) -> None:
+    def begin(self, target: FaultTarget, holds: FaultHolds, number: int) -> None:
         for host in self.targets:
             target.vanish(host)
 
@@ -500,7 +500,7 @@ class DrainFault(InjectedFault):
 
     plane: int = 0
     action: ClassVar[str] = "drain"
-    given: ClassVar[Any] = int
+    value_type: ClassVar[Any] = int
 
     @classmethod
     def check(cls, value: int, plan: Plan) -> Iterator[Mistake]:
@@ -511,15 +511,15 @@ class DrainFault(InjectedFault):
     def resolve(cls, value: int, plan: Plan, dice: random.Random) -> InjectedFault:
         return cls((), value)
 
-    def begin(self, target: FaultTarget, held: Held, number: int) -> None:
+    def begin(self, target: FaultTarget, holds: FaultHolds, number: int) -> None:
         target.deny_plane(self.plane, True)
-        held.delayed = target.later(DRAIN_S, lambda: held.extend(target.cut_plane(self.plane)))
+        holds.delayed = target.later(DRAIN_S, lambda: holds.extend(target.cut_plane(self.plane)))
 
-    def end(self, target: FaultTarget, held: Held) -> None:
-        if held.delayed is not None and held.delayed.call_off():
+    def end(self, target: FaultTarget, holds: FaultHolds) -> None:
+        if holds.delayed is not None and holds.delayed.call_off():
             target.deny_plane(self.plane, False)
             return
-        target.undo(held)
+        target.undo(holds)
         target.later(DRAIN_S, lambda: target.deny_plane(self.plane, False))
 
 
@@ -529,16 +529,16 @@ class ControllerFault(InjectedFault):
 
     what: Literal["kill", "start"] = "kill"
     action: ClassVar[str] = "controller"
-    given: ClassVar[Any] = Literal["kill", "start"]
+    value_type: ClassVar[Any] = Literal["kill", "start"]
 
     @classmethod
     def resolve(cls, value: Literal["kill", "start"], plan: Plan, dice: random.Random) -> InjectedFault:
         return cls((), value)
 
-    def begin(self, target: FaultTarget, held: Held, number: int) -> None:
+    def begin(self, target: FaultTarget, holds: FaultHolds, number: int) -> None:
         target.set_controller(self.what == "start")
 
-    def end(self, target: FaultTarget, held: Held) -> None:
+    def end(self, target: FaultTarget, holds: FaultHolds) -> None:
         target.set_controller(self.what == "kill")
 
 
@@ -547,14 +547,14 @@ class HealFault(InjectedFault):
     """Undo everything."""
 
     action: ClassVar[str] = "heal"
-    given: ClassVar[Any] = Literal[True]
+    value_type: ClassVar[Any] = Literal[True]
     lasts: ClassVar[bool] = False
 
     @classmethod
     def resolve(cls, value: Literal[True], plan: Plan, dice: random.Random) -> InjectedFault:
         return cls()
 
-    def begin(self, target: FaultTarget, held: Held, number: int) -> None:
+    def begin(self, target: FaultTarget, holds: FaultHolds, number: int) -> None:
         target.heal()
 
 
@@ -588,10 +588,10 @@ VIRTUAL_KINDS: dict[str, type[InjectedFault]] = {
 
 def fault_from_json(data: Any) -> InjectedFault:
     """The fault that InjectedFault.to_json() wrote. Raises FaultError."""
-    known = KINDS | VIRTUAL_KINDS
-    if not isinstance(data, dict) or data.get("fault") not in known:
-        raise FaultError(f"a fault has a key `fault`, one of {', '.join(sorted(known))}; got {data!r}")
-    kind = known[data["fault"]]
+    kinds = KINDS | VIRTUAL_KINDS
+    if not isinstance(data, dict) or data.get("fault") not in kinds:
+        raise FaultError(f"a fault has a key `fault`, one of {', '.join(sorted(kinds))}; got {data!r}")
+    kind = kinds[data["fault"]]
     values = {key: _tuples(value) for key, value in data.items() if key != "fault"}
     names = [field.name for field in fields(kind)]
     if unknown := sorted(set(values) - set(names)):

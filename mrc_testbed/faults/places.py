@@ -14,7 +14,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from mrc_testbed.faults.terms import Part, Share, suggestion
 from mrc_testbed.topologies.plan import Link, Plan, PlanError, Tier
 
-Drawn = TypeVar("Drawn", Link, str)
+Candidate = TypeVar("Candidate", Link, str)
 
 _TIERS: dict[str, Tier] = {"nic-links": "nic", "fabric-links": "fabric"}
 
@@ -36,19 +36,19 @@ class Random(Part):
     """Host whose links are drawn; None: links of all hosts."""
 
     @model_validator(mode="after")
-    def _one(self) -> Random:
+    def _check_amount(self) -> Random:
         if (self.count is None) == (self.share is None):
             raise ValueError("give one of count and share (of all there are)")
         return self
 
-    def draw(self, known: Sequence[Drawn], dice: Dice) -> list[Drawn]:
+    def draw(self, candidates: Sequence[Candidate], dice: Dice) -> list[Candidate]:
         """Draw `count` or `share` of the known items."""
         if self.share is None:
             assert self.count is not None  # the model allows nothing else
             count = self.count
         else:
-            count = max(int(self.share > 0), round(self.share * len(known)))
-        return dice.sample(known, min(count, len(known)))
+            count = max(int(self.share > 0), round(self.share * len(candidates)))
+        return dice.sample(candidates, min(count, len(candidates)))
 
     def links(self, plan: Plan) -> Sequence[Link]:
         """The links it may be."""
@@ -75,20 +75,20 @@ Nodes = str | Random | list[str]
 def links_of(value: Links, plan: Plan, dice: Dice) -> tuple[Ends, ...]:
     """The links that a file names or draws, each once."""
     out: list[Ends] = []
-    for one in value if isinstance(value, list) else [value]:
-        found = [plan.link(*one)] if isinstance(one, tuple) else one.draw(one.links(plan), dice)
-        out += [(link.lower.node, link.upper.node) for link in found]
+    for link_ref in value if isinstance(value, list) else [value]:
+        links = [plan.link(*link_ref)] if isinstance(link_ref, tuple) else link_ref.draw(link_ref.links(plan), dice)
+        out += [(link.lower.node, link.upper.node) for link in links]
     return tuple(dict.fromkeys(out))
 
 
 def directions_of(value: Links, plan: Plan, dice: Dice) -> tuple[Ends, ...]:
     """One direction of each link: as given where it is given; of a drawn link the one that the dice say."""
     out: list[Ends] = []
-    for one in value if isinstance(value, list) else [value]:
-        if isinstance(one, tuple):
-            out.append(one)
+    for link_ref in value if isinstance(value, list) else [value]:
+        if isinstance(link_ref, tuple):
+            out.append(link_ref)
             continue
-        for link in one.draw(one.links(plan), dice):
+        for link in link_ref.draw(link_ref.links(plan), dice):
             ends = (link.lower.node, link.upper.node)
             out.append(ends if dice.random() < 0.5 else ends[::-1])
     return tuple(dict.fromkeys(out))
@@ -123,10 +123,10 @@ def denylist_entry(plan: Plan, *nodes: str) -> dict[str, str]:
 
 def link_mistakes(value: Links, plan: Plan) -> Iterator[str]:
     """Yield the errors of links given by name."""
-    for one in value if isinstance(value, list) else [value]:
-        if isinstance(one, tuple):
+    for link_ref in value if isinstance(value, list) else [value]:
+        if isinstance(link_ref, tuple):
             try:
-                plan.link(*one)
+                plan.link(*link_ref)
             except PlanError as error:
                 yield str(error)
 

@@ -46,7 +46,7 @@ class Delayed:
             return self._state == "off"
 
 
-class Held(Holds):
+class FaultHolds(Holds):
     """Holds of one fault, from its begin() to its end()."""
 
     delayed: Delayed | None = None
@@ -67,9 +67,9 @@ class Drains:
 
     def deny(self, plane: int, on: bool) -> bool:
         """Deny a plane once more, or once less; whether that changes it."""
-        before = self.planes
+        old_planes = self.planes
         self._denied[plane] = max(0, self._denied[plane] + (1 if on else -1))
-        return self.planes != before
+        return self.planes != old_planes
 
     def due(self, delayed: Delayed) -> Delayed:
         """Note what is to come of one."""
@@ -105,9 +105,9 @@ class PacketChoice:
     """Dice seed, where the port's own are not used."""
 
     def __post_init__(self) -> None:
-        given = [key for key in ("rate", "pattern", "packets") if getattr(self, key) is not None]
-        if len(given) != 1:
-            raise FaultError(f"give one of rate, pattern, packets; got {', '.join(given) or 'none'}")
+        keys = [key for key in ("rate", "pattern", "packets") if getattr(self, key) is not None]
+        if len(keys) != 1:
+            raise FaultError(f"give one of rate, pattern, packets; got {', '.join(keys) or 'none'}")
         if self.rate is not None and not 0 <= self.rate <= 1:
             raise FaultError(f"rate = {self.rate}: must be 0 to 1")
         if self.pattern is not None and (not self.pattern or set(self.pattern) - set("01")):
@@ -130,8 +130,8 @@ class FaultTarget(Protocol):
     def cut(self, a: str, b: str) -> Holds:
         """Pull the cable: both ends lose their port."""
 
-    def swallow(self, a: str, b: str, *, both: bool) -> Holds:
-        """Lose all packets from `a` to `b` (`both`: and back) while the ports stay up."""
+    def swallow(self, a: str, b: str, *, both_ways: bool) -> Holds:
+        """Lose all packets from `a` to `b` (`both_ways`: and back) while the ports stay up."""
 
     def restore(self, a: str, b: str) -> None:
         """End what holds a link down or swallows its packets, whoever began it."""

@@ -13,7 +13,7 @@ from pydantic_core import PydanticCustomError
 from mrc_testbed.console import units
 
 
-def _by(read: Callable[[object], Any]) -> BeforeValidator:
+def _read_with(read: Callable[[object], Any]) -> BeforeValidator:
     def validate(value: object) -> Any:
         try:
             return read(value)
@@ -23,10 +23,10 @@ def _by(read: Callable[[object], Any]) -> BeforeValidator:
     return BeforeValidator(validate)
 
 
-Rate = Annotated[float, _by(units.rate)]
-Size = Annotated[int, _by(units.size)]
-Seconds = Annotated[float, _by(units.seconds)]
-Share = Annotated[float, _by(units.share)]
+Rate = Annotated[float, _read_with(units.rate)]
+Size = Annotated[int, _read_with(units.size)]
+Seconds = Annotated[float, _read_with(units.seconds)]
+Share = Annotated[float, _read_with(units.share)]
 
 
 def chance(text: object) -> dict[str, Any]:
@@ -36,10 +36,10 @@ def chance(text: object) -> dict[str, Any]:
     return {"rate": units.share(text)}
 
 
-def suggestion(given: object, known: Iterable[str]) -> str:
+def suggestion(value: object, known: Iterable[str]) -> str:
     """`did you mean X?`, or all there are: the end of a message about a name that does not exist."""
     names = list(known)
-    close = get_close_matches(str(given), names, n=3, cutoff=0.6)
+    close = get_close_matches(str(value), names, n=3, cutoff=0.6)
     return f"did you mean {' or '.join(close)}?" if close else f"has: {', '.join(names)}"
 
 
@@ -57,9 +57,9 @@ class Part(BaseModel):
     @classmethod
     def _known_keys(cls, data: Any) -> Any:
         if isinstance(data, dict):
-            known = cls.keys()
+            keys = cls.keys()
             for key in data:
-                if key not in known:
-                    text = f"no key {key!r} here ({suggestion(key, known)})"
+                if key not in keys:
+                    text = f"no key {key!r} here ({suggestion(key, keys)})"
                     raise PydanticCustomError("unknown_key", "{text}", {"text": text, "key": str(key)})
         return data

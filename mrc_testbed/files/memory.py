@@ -25,26 +25,26 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 def free_memory(root: Path = Path("/")) -> int:
     """Return the bytes to have without swapping (MemAvailable), within the container's limit."""
-    free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
+    free_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
     for line in (root / "proc/meminfo").read_text(encoding="ascii").splitlines():
         if line.startswith("MemAvailable:"):
-            free = int(line.split()[1]) * 1024
-    return max(0, min([free, *_limits(root)]))
+            free_bytes = int(line.split()[1]) * 1024
+    return max(0, min([free_bytes, *_limits(root)]))
 
 
 def _limits(root: Path) -> list[int]:
     """Return the bytes that each control group of this process leaves (version 2 alone)."""
     try:
-        own = (root / "proc/self/cgroup").read_text().partition("0::/")[2].strip()
+        group_path = (root / "proc/self/cgroup").read_text().partition("0::/")[2].strip()
     except OSError:
         return []
-    top, left = root / "sys/fs/cgroup", []
-    for group in (top / own, *(top / parent for parent in Path(own).parents)):
+    top, limits = root / "sys/fs/cgroup", []
+    for group in (top / group_path, *(top / parent for parent in Path(group_path).parents)):
         try:
-            left.append(int((group / "memory.max").read_text()) - int((group / "memory.current").read_text()))
+            limits.append(int((group / "memory.max").read_text()) - int((group / "memory.current").read_text()))
         except (OSError, ValueError):  # the root has no limit, and others say `max`
             continue
-    return left
+    return limits
 
 
 def obstacle() -> str | None:
@@ -52,15 +52,15 @@ def obstacle() -> str | None:
 
     The trial runs in a mount namespace of its own, and takes some 10 ms.
     """
-    why = _forbidden()
-    if why is not None:
-        return why
+    reason = _forbidden()
+    if reason is not None:
+        return reason
     command = ["unshare", "--mount", "mount", "-t", "tmpfs", "-o", f"{_OPTIONS},size=2m", "mrc-try", "/tmp"]
     try:
-        tried = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_TRY_S)
+        process = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_TRY_S)
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"cannot try: {error}"
-    return None if tried.returncode == 0 else (tried.stderr.strip() or f"mount ended with {tried.returncode}")
+    return None if process.returncode == 0 else (process.stderr.strip() or f"mount ended with {process.returncode}")
 
 
 def _forbidden() -> str | None:
@@ -81,23 +81,23 @@ def _forbidden() -> str | None:
 
 def mount_folder(folder: Path, source: str, size: int) -> None:
     """Mount a tmpfs of at most `size` bytes on an empty folder. Raises OSError where that cannot be."""
-    why = _forbidden()
-    if why is not None:
-        raise OSError(f"{folder}: {why}")
+    reason = _forbidden()
+    if reason is not None:
+        raise OSError(f"{folder}: {reason}")
     options = f"{_OPTIONS},size={size},mode=0755".encode()
     if _libc.mount(source.encode(), os.fsencode(folder), b"tmpfs", _MS_NOSUID | _MS_NODEV, options):
         code = ctypes.get_errno()
         raise OSError(code, os.strerror(code), str(folder))
 
 
-def mounted(source: str) -> list[Path]:
+def mounted_folders(source: str) -> list[Path]:
     """Folders of this mount namespace on which the tmpfs of that name is."""
-    found = []
+    folders = []
     for line in Path("/proc/self/mountinfo").read_text(errors="surrogateescape").splitlines():
-        ours, _, theirs = line.partition(" - ")
-        if theirs.split(" ")[:2] == ["tmpfs", source]:
-            found.append(Path(_unescaped(ours.split(" ")[4])))
-    return found
+        mount_fields, _, source_fields = line.partition(" - ")
+        if source_fields.split(" ")[:2] == ["tmpfs", source]:
+            folders.append(Path(_unescape(mount_fields.split(" ")[4])))
+    return folders
 
 
 def unmount_folders(source: str) -> list[Path]:
@@ -105,7 +105,7 @@ def unmount_folders(source: str) -> list[Path]:
 
     Somebody who has a file of it open keeps that file, and nobody finds it any more.
     """
-    folders = mounted(source)
+    folders = mounted_folders(source)
     for folder in folders:
         if _libc.umount2(os.fsencode(folder), _MNT_DETACH):
             code = ctypes.get_errno()
@@ -113,7 +113,7 @@ def unmount_folders(source: str) -> list[Path]:
     return folders
 
 
-def _unescaped(text: str) -> str:
+def _unescape(text: str) -> str:
     """A path of mountinfo, where space, tab, newline and backslash are octal numbers."""
     for code in ("\\040", "\\011", "\\012", "\\134"):
         text = text.replace(code, chr(int(code[1:], 8)))

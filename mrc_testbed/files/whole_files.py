@@ -92,15 +92,15 @@ class GrowingFile(_NamedFile):
 
     def flush(self) -> None:
         data, self._waiting = memoryview(bytes(self._waiting)), bytearray()
-        at = 0
+        offset = 0
         try:
-            while at < len(data):
-                at += super().write(data[at:])
+            while offset < len(data):
+                offset += super().write(data[offset:])
         except OSError:
             with suppress(OSError):  # a pipe keeps what it has
                 os.ftruncate(self.fileno(), self._whole_bytes)
             raise
-        self._whole_bytes += at
+        self._whole_bytes += offset
 
 
 def write_whole(path: Path, data: bytes) -> None:
@@ -119,11 +119,11 @@ def write_random(path: Path, size: int) -> None:
 def sync_folder(folder: Path) -> None:
     """Bring names of new files to the disk, too; where the file system has no such thing, nothing."""
     with suppress(OSError):
-        opened = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            os.fsync(opened)
+            os.fsync(descriptor)
         finally:
-            os.close(opened)
+            os.close(descriptor)
 
 
 def write_output(path: Path, data: bytes) -> None:

@@ -37,36 +37,36 @@ Progress = Callable[[str], None]
 """Told what the build is at, in a line."""
 
 
-def missing() -> list[str]:
+def missing_requirements() -> list[str]:
     """Things that a build needs and this machine lacks, each with its cure."""
     packages = {"mypyc": "mypy>=1.15", "setuptools": "setuptools"}
     lacking = [name for name in packages if importlib.util.find_spec(name) is None]
     return [*(f"{name} (pip install '{packages[name]}')" for name in lacking), *missing_for_extensions()]
 
 
-def build(progress: Progress, *, again: bool = False) -> Path:
+def build(progress: Progress, *, force: bool = False) -> Path:
     """Return the folder of the build of these sources; compile them first when there is none.
 
     Raises BuildError, FullCacheError.
 
-    `again`: compile even so. Another build in progress is waited for.
+    `force`: compile even so. Another build in progress is waited for.
     """
-    if lacking := missing():
+    if lacking := missing_requirements():
         raise MissingToolError(f"cannot compile: missing {'; '.join(lacking)}. Everything works without, slower")
     with cache_lock("compiled", lambda: progress("another build is running: waiting for it")):
         target = build_dir()
-        if target.is_dir() and not again:
+        if target.is_dir() and not force:
             os.utime(target)
             return target
         for stale in cache_dir().glob(".compiled-*"):  # we hold the lock: whoever made it is dead
             shutil.rmtree(stale, ignore_errors=True)
         try:
             with tempfile.TemporaryDirectory(prefix=".compiled-", dir=cache_dir()) as name:
-                made = Path(name) / "made"
-                _compile(Path(name), made, progress)
+                output_folder = Path(name) / "made"
+                _compile(Path(name), output_folder, progress)
                 if target.is_dir():
                     shutil.rmtree(target)
-                made.rename(target)
+                output_folder.rename(target)
         except OSError as error:
             raise unwritten(cache_dir(), error) from None
         remove_builds(KEPT_BUILDS)
@@ -88,18 +88,20 @@ def for_mypyc(source: str, acyclic: Sequence[str] = (), narrow: Mapping[str, Map
     """
     lines = source.split("\n")
     for name in acyclic:
-        at = _class_at(lines, name)
-        while lines[at - 1]:  # decorators
-            at -= 1
-        lines[at - 1] = "@mypyc_attr(acyclic=True)"
+        index = _class_at(lines, name)
+        while lines[index - 1]:  # decorators
+            index -= 1
+        lines[index - 1] = "@mypyc_attr(acyclic=True)"
     for name, types in (narrow or {}).items():
         begin = _class_at(lines, name)
         for attribute, narrow_type in types.items():
-            wanted = f"    {attribute}: int"
-            found = next((i for i in range(begin + 1, len(lines)) if lines[i] == wanted or lines[i][:1].strip()), begin)
-            if lines[found] != wanted:
-                raise BuildError(f"no line {wanted.strip()!r} in class {name} (native_build/modules.py, NARROW)")
-            lines[found] = f"    {attribute}: {narrow_type}"
+            field_line = f"    {attribute}: int"
+            line_index = next(
+                (i for i in range(begin + 1, len(lines)) if lines[i] == field_line or lines[i][:1].strip()), begin
+            )
+            if lines[line_index] != field_line:
+                raise BuildError(f"no line {field_line.strip()!r} in class {name} (native_build/modules.py, NARROW)")
+            lines[line_index] = f"    {attribute}: {narrow_type}"
     future = lines.index("from __future__ import annotations")
     lines[future] += "; from mypy_extensions import i16, i32, mypyc_attr"
     return "\n".join(lines)
@@ -113,10 +115,10 @@ def _class_at(lines: Sequence[str], name: str) -> int:
     raise BuildError(f"no class {name}, which is marked for machine code (native_build/modules.py)")
 
 
-def _compile(work: Path, made: Path, progress: Progress) -> None:
+def _compile(work: Path, output_folder: Path, progress: Progress) -> None:
     """Run mypyc and gcc in a process of its own, in a copy of the sources.
 
-    Only the shared objects go into `made`.
+    Only the shared objects go into `output_folder`.
     """
     tree = work / "tree"
     package = tree / ROOT.name
@@ -125,7 +127,7 @@ def _compile(work: Path, made: Path, progress: Progress) -> None:
         made_for = for_mypyc((package / name).read_text(encoding="utf-8"), ACYCLIC.get(name, ()), NARROW.get(name))
         (package / name).write_text(made_for, encoding="utf-8")
     files = [f"{ROOT.name}/{path}" for path in (*map(str, compiled_files()), *C_MODULES)]
-    command = [sys.executable, str(SCRIPT), GROUP, str(made), *SANITIZER_FLAGS, *files]
+    command = [sys.executable, str(SCRIPT), GROUP, str(output_folder), *SANITIZER_FLAGS, *files]
     environment = {**os.environ, "PYTHONPATH": str(tree), "MRC_COMPILED": "0", "LC_ALL": "C", "TMPDIR": str(work)}
     environment.pop("LD_PRELOAD", None)  # libasan, which would watch mypyc and gcc themselves
     process = subprocess.Popen(
@@ -137,18 +139,18 @@ def _compile(work: Path, made: Path, progress: Progress) -> None:
         text=True,
         preexec_fn=_give_way,
     )
-    said: list[str] = []
+    output_lines: list[str] = []
     try:
         assert process.stdout is not None
         for line in process.stdout:
             if line.startswith("at: "):
                 progress(line[4:].strip())
             else:
-                said.append(line)
+                output_lines.append(line)
         if process.wait():
-            if isinstance(error := unwritten(cache_dir(), "".join(said)), FullCacheError):
+            if isinstance(error := unwritten(cache_dir(), "".join(output_lines)), FullCacheError):
                 raise error
-            raise BuildError(f"mypyc or gcc failed:\n{''.join(said[-30:]).strip()}")
+            raise BuildError(f"mypyc or gcc failed:\n{''.join(output_lines[-30:]).strip()}")
     finally:
         if process.poll() is None:
             process.kill()

@@ -35,7 +35,7 @@ GROUP = "mrc_compiled"
 LIBRARY = f"{GROUP}__mypyc"
 """Module that holds the machine code of all; mypyc names it after the group."""
 SUFFIX = sysconfig.get_config_var("EXT_SUFFIX") or ".so"
-NEEDED = "mypy_extensions"
+REQUIRED_MODULE = "mypy_extensions"
 """Package that the machine code imports (build.py: for_mypyc).
 
 Its absence from an environment may go unnoticed.
@@ -53,18 +53,18 @@ class EngineForm:
 
     active: bool
     """Modules of ours are loaded as machine code."""
-    why: str
+    reason: str
     """Reason, in a few words; how to change it."""
 
 
 @cache
 def digest() -> str:
     """20 hexadecimal digits over the sources, the interpreter and the machine."""
-    found = hashlib.blake2b(f"{SUFFIX} {sys.version} {os.uname().machine} {SANITIZER_FLAGS}".encode(), digest_size=10)
+    hasher = hashlib.blake2b(f"{SUFFIX} {sys.version} {os.uname().machine} {SANITIZER_FLAGS}".encode(), digest_size=10)
     for path in source_files():
         data = (ROOT / path).read_bytes()
-        found.update(f"\0{path.as_posix()}\0{len(data)}\0".encode() + data)
-    return found.hexdigest()
+        hasher.update(f"\0{path.as_posix()}\0{len(data)}\0".encode() + data)
+    return hasher.hexdigest()
 
 
 def build_dir() -> Path:
@@ -75,10 +75,10 @@ def build_dir() -> Path:
 def remove_builds(keep: int) -> list[Path]:
     """Delete all but the `keep` builds used last, and return those deleted; needs the lock of build.py."""
     builds = sorted(cache_dir().glob(f"{PREFIX}*/"), key=lambda path: -path.stat().st_mtime)
-    gone = [path for path in builds if path != build_dir()][max(0, keep - build_dir().is_dir()) :]
-    for path in gone:
+    stale_builds = [path for path in builds if path != build_dir()][max(0, keep - build_dir().is_dir()) :]
+    for path in stale_builds:
         shutil.rmtree(path, ignore_errors=True)
-    return gone
+    return stale_builds
 
 
 class CompiledFinder(MetaPathFinder):
@@ -121,14 +121,14 @@ def use() -> EngineForm:
         _state = EngineForm(False, "MRC_COMPILED=0")
     else:
         try:
-            _state = _look()
+            _state = _find_form()
         except OSError as error:
             cure = "set MRC_CACHE_DIR to a folder of yours"
             _state = _not_used(f"{cache_dir()} cannot be read ({error.strerror}): {cure}")
     return _state
 
 
-def _look() -> EngineForm:
+def _find_form() -> EngineForm:
     """Load the build of these sources where the cache has one.
 
     Raises OSError when the cache cannot be read.
@@ -144,20 +144,20 @@ def _look() -> EngineForm:
     return _load(folder)
 
 
-def _not_used(why: str) -> EngineForm:
+def _not_used(reason: str) -> EngineForm:
     """Say on stderr, in the command but none of its worker processes, why the Python files run instead."""
     workers = sys.modules.get("multiprocessing.process")
     if sys.stderr is not None and (workers is None or workers.parent_process() is None):
         with contextlib.suppress(OSError, ValueError):  # closed
-            print(f"mrc: running the engine in Python: {why}", file=sys.stderr)
-    return EngineForm(False, why)
+            print(f"mrc: running the engine in Python: {reason}", file=sys.stderr)
+    return EngineForm(False, reason)
 
 
 def _load(folder: Path) -> EngineForm:
     """Put a build in front of the Python files, unless it cannot be loaded."""
-    if importlib.util.find_spec(NEEDED) is None:
-        python = f"{sys.executable} -m pip install {NEEDED}"
-        return _not_used(f"{folder} needs {NEEDED}, which this environment lacks: {python}")
+    if importlib.util.find_spec(REQUIRED_MODULE) is None:
+        python = f"{sys.executable} -m pip install {REQUIRED_MODULE}"
+        return _not_used(f"{folder} needs {REQUIRED_MODULE}, which this environment lacks: {python}")
     if reason := ownership.refusal(folder.parent) or ownership.refusal(folder):
         return _not_used(f"a build that another user could have made is not loaded: {reason}; then mrc compile --again")
     finder = CompiledFinder(folder)

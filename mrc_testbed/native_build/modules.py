@@ -10,7 +10,7 @@ from mrc_testbed.files.package import PACKAGE
 ROOT = PACKAGE
 """Folder that the patterns start at."""
 
-COMPILED = (
+COMPILED_PATTERNS = (
     "hosts/agent/turn_selector.py",
     "hosts/agent/turns.py",
     "hosts/engine/**/*.py",
@@ -98,12 +98,12 @@ READ_TOO = (
 @cache
 def compiled_files() -> tuple[Path, ...]:
     """Files that are compiled, sorted, relative to ROOT."""
-    return tuple(path for path in _matching(COMPILED) if path.as_posix() not in NOT_COMPILED)
+    return tuple(path for path in _matching(COMPILED_PATTERNS) if path.as_posix() not in NOT_COMPILED)
 
 
 def source_files() -> list[Path]:
     """Files that a build depends on, sorted, relative to ROOT."""
-    return _matching((*COMPILED, *C_MODULES, *READ_TOO))
+    return _matching((*COMPILED_PATTERNS, *C_MODULES, *READ_TOO))
 
 
 def module_of(path: Path) -> str:
@@ -112,5 +112,5 @@ def module_of(path: Path) -> str:
 
 
 def _matching(patterns: tuple[str, ...]) -> list[Path]:
-    found = {path.relative_to(ROOT) for pattern in patterns for path in ROOT.glob(pattern)}
-    return sorted(path for path in found if path.name != "__init__.py")
+    paths = {path.relative_to(ROOT) for pattern in patterns for path in ROOT.glob(pattern)}
+    return sorted(path for path in paths if path.name != "__init__.py")

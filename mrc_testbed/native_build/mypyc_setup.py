@@ -35,7 +35,7 @@ def main(group: str, target: str, arguments: list[str]) -> None:
     """
     flags = [argument for argument in arguments if argument.startswith("-")]
     files = arguments[len(flags) :]
-    begun = time.monotonic()
+    began = time.monotonic()
     print(f"at: reading {len(files)} files and writing C (1 of 2)", flush=True)
     version = f"{sys.version_info[0]}.{sys.version_info[1]}"
     options = ["--explicit-package-bases", "--python-version", version, "--config-file", _config(), "--strict"]
@@ -46,7 +46,7 @@ def main(group: str, target: str, arguments: list[str]) -> None:
     sources = {source: extension for extension in extensions for source in extension.sources}
     for source in Path("c").glob("*.c"):
         source.write_text(without_trashcan(source.read_text(encoding="utf-8")), encoding="utf-8")
-    print(f"at: compiling {len(sources)} C files, {time.monotonic() - begun:.0f} s so far (2 of 2)", flush=True)
+    print(f"at: compiling {len(sources)} C files, {time.monotonic() - began:.0f} s so far (2 of 2)", flush=True)
     compiler = (sysconfig.get_config_var("CC") or "gcc").split()
     longest_first = sorted(sources, key=lambda source: -Path(source).stat().st_size)
     with ThreadPoolExecutor(os.cpu_count()) as threads:
@@ -85,11 +85,23 @@ def _config() -> str:
 
 def _object(compiler: list[str], flags: list[str], source: str, extension: Any) -> str:
     """Object file of one C file."""
-    made = f"{source}.o"
+    object_path = f"{source}.o"
     include = [sysconfig.get_paths()["include"], *extension.include_dirs]
     its_flags = [flag for flag in extension.extra_compile_args if not flag.startswith(("-W", "-O", "-g"))]
-    _run([*compiler, *its_flags, *CFLAGS, *flags, *(f"-I{folder}" for folder in include), "-c", source, "-o", made])
-    return made
+    _run(
+        [
+            *compiler,
+            *its_flags,
+            *CFLAGS,
+            *flags,
+            *(f"-I{folder}" for folder in include),
+            "-c",
+            source,
+            "-o",
+            object_path,
+        ]
+    )
+    return object_path
 
 
 def _link(compiler: list[str], extension: Any, objects: dict[str, str], target: Path) -> None:
@@ -101,9 +113,9 @@ def _link(compiler: list[str], extension: Any, objects: dict[str, str], target: 
 
 
 def _run(command: list[str]) -> None:
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
-    if done.returncode:
-        sys.exit(f"{done.stdout}\n(command: {' '.join(command)})")
+    process = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    if process.returncode:
+        sys.exit(f"{process.stdout}\n(command: {' '.join(command)})")
 
 
 if __name__ == "__main__":

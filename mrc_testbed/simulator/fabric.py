@@ -20,7 +20,7 @@ from hashlib import blake2b
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
-from mrc_testbed.faults import FaultError, Held, InjectedFault
+from mrc_testbed.faults import FaultError, FaultHolds, InjectedFault
 from mrc_testbed.hosts.engine.config import Config
 from mrc_testbed.hosts.engine.endpoint import Endpoint
 from mrc_testbed.hosts.engine.paths.ev_formats import Srv6Format, StructuredFormat
@@ -364,7 +364,7 @@ class VirtualFabric:
         if not isinstance(action, InjectedFault):
             self.push(time, self._call, action)
             return
-        holds = Held()
+        holds = FaultHolds()
         self.push(time, self._call, partial(action.begin, self.faults, holds, 0))
         if until_s is not None:
             self.push(until_s, self._call, partial(action.end, self.faults, holds))
@@ -373,9 +373,9 @@ class VirtualFabric:
         action()
         self.kick()
 
-    def apply(self, fault: InjectedFault) -> Held:
+    def apply(self, fault: InjectedFault) -> FaultHolds:
         """Begin a fault now; return its holds, for `fault.end(fabric.faults, holds)`."""
-        holds = Held()
+        holds = FaultHolds()
         fault.begin(self.faults, holds, 0)
         self.kick()
         return holds

@@ -184,12 +184,12 @@ class VirtualFaultTarget:
     def cut(self, a: str, b: str) -> Holds:
         return self._take(("cut", a, b), lambda on: self.fabric.set_link(a, b, enabled=not on))
 
-    def swallow(self, a: str, b: str, *, both: bool) -> Holds:
+    def swallow(self, a: str, b: str, *, both_ways: bool) -> Holds:
         def change(on: bool) -> None:
-            for port in self.fabric.directions(a, b, both):
+            for port in self.fabric.directions(a, b, both_ways):
                 port.set_impairment("cut", on)
 
-        return self._take(("silent" if both else "one_way", a, b), change)
+        return self._take(("silent" if both_ways else "one_way", a, b), change)
 
     def restore(self, a: str, b: str) -> None:
         for effect in ("cut", "silent", "one_way"):
@@ -360,8 +360,8 @@ class LastWordFaultTarget(VirtualFaultTarget):
         change(True)
         return [_Hold(None, partial(change, False))]
 
-    def swallow(self, a: str, b: str, *, both: bool) -> Holds:
-        for port in self.fabric.directions(a, b, both):
+    def swallow(self, a: str, b: str, *, both_ways: bool) -> Holds:
+        for port in self.fabric.directions(a, b, both_ways):
             port.set_impairment("cut", True)
         return [_Hold(None, partial(self._clear, a, b))]
 

@@ -62,7 +62,7 @@ def p4_program() -> CompileProgram:
     A relative path starts at the current folder; `p4_switch` looks beside the test first. The text of a program will
     do, too. Mistakes in the program raise P4Error: `file:line:column: message`.
     """
-    done: dict[Any, CompiledProgram] = {}
+    programs: dict[Any, CompiledProgram] = {}
 
     def program(
         source: Path | str, *, include: Sequence[Path | str] = (), defines: Sequence[str] = ()
@@ -71,10 +71,10 @@ def p4_program() -> CompileProgram:
         from mrc_testbed.switch.device.native import build_ahead
 
         key = (str(source), tuple(map(str, include)), tuple(defines))
-        if key not in done:
+        if key not in programs:
             build_ahead()
-            done[key] = compile_program(source, include=include, defines=defines)
-        return done[key]
+            programs[key] = compile_program(source, include=include, defines=defines)
+        return programs[key]
 
     return program
 
@@ -82,7 +82,7 @@ def p4_program() -> CompileProgram:
 @pytest.fixture
 def p4_switch(p4_program: CompileProgram, request: pytest.FixtureRequest) -> Iterator[MakeSwitch]:
     """`p4_switch(path)`: a fresh switch in memory that runs a program; paths start at the test's own folder."""
-    made: list[P4Switch] = []
+    switches: list[P4Switch] = []
 
     def switch(
         source: Path | str, *, include: Sequence[Path | str] = (), defines: Sequence[str] = (), seed: int = 0
@@ -90,14 +90,14 @@ def p4_switch(p4_program: CompileProgram, request: pytest.FixtureRequest) -> Ite
         from mrc_testbed.switch.tools.p4_switch import P4Switch
 
         if isinstance(source, Path) or "\n" not in source:
-            beside = request.path.parent / source
-            source = beside if beside.exists() else Path(source)
-        made.append(P4Switch(p4_program(source, include=include, defines=defines), seed=seed))
-        return made[-1]
+            local_path = request.path.parent / source
+            source = local_path if local_path.exists() else Path(source)
+        switches.append(P4Switch(p4_program(source, include=include, defines=defines), seed=seed))
+        return switches[-1]
 
     yield switch
-    for one in made:
-        one.close()
+    for p4switch in switches:
+        p4switch.close()
 
 
 # ---- a live fabric
@@ -136,14 +136,14 @@ def transfer(fabric: Fabric, tmp_path: Path) -> Iterator[Begin]:
     def begin(source: str = "h0", destination: str = "h2", **options: Any) -> CheckedTransfer:
         from mrc_testbed.testing.checked_transfer import CheckedTransfer
 
-        one = CheckedTransfer(fabric, source, destination)
-        open_ones.append(one)
-        one.begin(tmp_path, **options)
-        return one
+        transfer_check = CheckedTransfer(fabric, source, destination)
+        open_ones.append(transfer_check)
+        transfer_check.begin(tmp_path, **options)
+        return transfer_check
 
     yield begin
-    for one in open_ones:
-        one.clean_up()
+    for transfer_check in open_ones:
+        transfer_check.clean_up()
 
 
 class LinkCut:
@@ -167,12 +167,12 @@ def cut(fabric: Fabric) -> Iterator[Any]:
 
     To know when a transfer's EVs left the link and came back, cut by `transfer(...).cut(fabric.plan.link(a, b))`.
     """
-    made: list[LinkCut] = []
+    link_cuts: list[LinkCut] = []
 
     def take_down(a: str, b: str) -> LinkCut:
-        made.append(LinkCut(fabric, a, b))
-        return made[-1]
+        link_cuts.append(LinkCut(fabric, a, b))
+        return link_cuts[-1]
 
     yield take_down
-    for one in made:
-        one.restore()
+    for link_cut in link_cuts:
+        link_cut.restore()

@@ -19,7 +19,7 @@ import pytest
 
 from mrc_testbed.capture.packet_files import CapturedPacket, PcapFile
 from mrc_testbed.cli import app
-from mrc_testbed.errors import UNWRITTEN, FullDiskError
+from mrc_testbed.errors import EXIT_UNWRITTEN, FullDiskError
 from mrc_testbed.native_build import build
 from mrc_testbed.topologies.lab.p4_program import compile_program
 from tests.capture.explain.made_frames import a_write, made_frame
@@ -100,7 +100,7 @@ class Writer:
     words: str
     file: str = "NEW"
     """File that a message has to name."""
-    codes: set[int] = field(default_factory=lambda: {UNWRITTEN})
+    codes: set[int] = field(default_factory=lambda: {EXIT_UNWRITTEN})
     """Exit codes that are allowed when its disk is full."""
     verdict: str = ""
     """Text that it prints even then, at least twice."""
@@ -179,7 +179,7 @@ def test_a_command__whose_disk_is_full_at_any_moment_tells_file_and_cure(folder,
             is_scapys = disk.refused.endswith("/.config") and disk.refused in said
             assert writer.file in said or is_scapys, (disk.refused, said)
         judged += writer.verdict in said
-    assert codes[-1] == 0 and UNWRITTEN in codes and judged >= 2
+    assert codes[-1] == 0 and EXIT_UNWRITTEN in codes and judged >= 2
 
 
 @contextmanager
@@ -206,7 +206,7 @@ def test_a_command__whose_writes_are_cut_leaves_no_half_file_and_tells_it(
         said = "".join(capsys.readouterr())
         if code != 0:
             assert said.count("File too large") == 1 and writer.file in said, (size, said)
-        assert code == UNWRITTEN or size > 50, said
+        assert code == EXIT_UNWRITTEN or size > 50, said
 
 
 FAKE_GCC = """#!/bin/sh
@@ -271,19 +271,19 @@ def test_a_compiler__whose_cache_is_full_at_any_moment_tells_it_and_the_cure(
         if codes[-1] != 0:
             assert said.count("No space left on device") == 1 and said.count("make room") == 1, (disk.refused, said)
             assert f"{place}/cache" in said or "NEW" in said, said
-    assert codes[-1] == 0 and UNWRITTEN in codes and set(codes) <= {0, UNWRITTEN}
+    assert codes[-1] == 0 and EXIT_UNWRITTEN in codes and set(codes) <= {0, EXIT_UNWRITTEN}
 
 
 @pytest.mark.usefixtures("fake_compilers")
 @pytest.mark.parametrize("words", [f"p4 compile {SMALL_PROGRAM} -o NEW", "compile"])
 def test_a_compiler__whose_gcc_finds_no_room_tells_it_as_a_full_disk(tmp_path, monkeypatch, capsys, words):
-    for said_by_gcc, code in (("x.o: No space left on device", UNWRITTEN), ("x.c:1: error: no such word", 1)):
+    for said_by_gcc, code in (("x.o: No space left on device", EXIT_UNWRITTEN), ("x.c:1: error: no such word", 1)):
         with monkeypatch.context() as patch:
             patch.setenv("GCC_SAYS", said_by_gcc)
             (place := tmp_path / f"{code}").mkdir()
             assert compiled_in(place, patch, words) == code
         said = "".join(capsys.readouterr())
-        assert ("make room there, or set MRC_CACHE_DIR to another folder" in said) is (code == UNWRITTEN), said
+        assert ("make room there, or set MRC_CACHE_DIR to another folder" in said) is (code == EXIT_UNWRITTEN), said
         assert "Traceback" not in said
 
 

@@ -15,7 +15,7 @@ import sys
 
 import pytest
 
-from mrc_testbed.errors import INTERRUPTED, INTERRUPTION
+from mrc_testbed.errors import EXIT_INTERRUPTED, INTERRUPTION
 from tests.repository import ROOT
 
 INTERRUPTER = """\
@@ -111,7 +111,7 @@ def test_an_interrupted_command_ends_once_in_a_line(folder, tmp_path, words, mom
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
     )
-    assert done.returncode == INTERRUPTED and "Traceback" not in done.stdout, done.stdout
+    assert done.returncode == EXIT_INTERRUPTED and "Traceback" not in done.stdout, done.stdout
     assert done.stdout.count(INTERRUPTION) == 1 and kept in done.stdout
     left = list(folder.rglob("*.part"))
     assert not list(tmp_path.rglob(".compiled-*")) and (not left or ";" in moment), left
@@ -130,7 +130,7 @@ def test_a_tool_that_is_interrupted_while_it_is_imported_ends_in_a_line(folder, 
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
     )
-    assert (done.returncode, done.stdout) == (INTERRUPTED, f"mrc-{tool.replace('_', '-')}: interrupted\n")
+    assert (done.returncode, done.stdout) == (EXIT_INTERRUPTED, f"mrc-{tool.replace('_', '-')}: interrupted\n")
 
 
 def test_every_console_script__begins_where_ctrl_c_is_caught():

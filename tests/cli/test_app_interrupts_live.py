@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from mrc_testbed.errors import INTERRUPTED, INTERRUPTION, UNWRITTEN
+from mrc_testbed.errors import EXIT_INTERRUPTED, EXIT_UNWRITTEN, INTERRUPTION
 from mrc_testbed.ipc import procfs
 from tests.cli.test_app_interrupts import INTERRUPTER, ROOT, SCENARIO
 
@@ -65,7 +65,7 @@ def left(run_dir):
 @pytest.mark.parametrize(("words", "moment"), MOMENTS)
 def test_ctrl_c__while_a_fabric_is_set_up_leaves_nothing(mrc, tmp_path, words, moment):
     done = mrc(words, moment)
-    assert done.returncode == INTERRUPTED and "Traceback" not in done.stdout, done.stdout
+    assert done.returncode == EXIT_INTERRUPTED and "Traceback" not in done.stdout, done.stdout
     assert done.stdout.count(INTERRUPTION) == 1 and not (tmp_path / "out").exists()
     assert left(tmp_path / "run") == (set(), [], set())
 
@@ -86,4 +86,4 @@ def test_up__in_a_run_folder_of_any_size_tells_file_and_cure_and_leaves_nothing(
         if done.returncode:
             assert "make room there" in done.stdout and str(disk) in done.stdout, done.stdout
         ends.append(done.returncode)
-    assert UNWRITTEN in ends and ends[-1] == 0 and set(ends) <= {0, 1, UNWRITTEN}
+    assert EXIT_UNWRITTEN in ends and ends[-1] == 0 and set(ends) <= {0, 1, EXIT_UNWRITTEN}

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from mrc_testbed.cli import app
-from mrc_testbed.errors import UNWRITTEN
+from mrc_testbed.errors import EXIT_UNWRITTEN
 from tests.repository import ROOT
 from tests.unprivileged import as_nobody
 
@@ -139,7 +139,7 @@ STARTS = {
         draws=DRAWS,
     ),
     "reader of the output gone": OwnStart(reader_gone=True, code=1, draws=("report",)),
-    "full standard output": OwnStart(shell='exec "$@" >/dev/full', code=UNWRITTEN, draws=("report",)),
+    "full standard output": OwnStart(shell='exec "$@" >/dev/full', code=EXIT_UNWRITTEN, draws=("report",)),
 }
 """Several oddities that do not hide each other are one place.
 

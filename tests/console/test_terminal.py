@@ -21,7 +21,7 @@ CELLS = st.lists(WORDS, max_size=6).map(" ".join)
 
 @given(st.lists(st.tuples(CELLS, CELLS, CELLS), max_size=6), st.integers(40, 140))
 def test_table__fits_and_every_word_is_in_it(rows, width):
-    lines = table(Style(width=width), ("one", "two", "three"), rows, right=("two",)).splitlines()
+    lines = table(Style(width=width), ("one", "two", "three"), rows, right_columns=("two",)).splitlines()
     assert all(len(line) <= width and line == line.rstrip() for line in lines)
     letters = sorted("".join("".join(row) for row in [("one", "two", "three"), *rows]).replace(" ", ""))
     assert sorted("".join(lines).replace(" ", "")) == letters
@@ -29,7 +29,7 @@ def test_table__fits_and_every_word_is_in_it(rows, width):
 
 def test_table__wraps_the_widest_cell_between_words_and_breaks_none():
     row = ("p15-t0-15-eth16", "fcbb:bb00:2000:1000:2001:3000::", "loses everything while its ports are up " * 2, "12 s")
-    lines = table(Style(width=100), ("port", "address", "what", "since"), [row], right=("since",)).splitlines()
+    lines = table(Style(width=100), ("port", "address", "what", "since"), [row], right_columns=("since",)).splitlines()
     assert len(lines) == 3 and max(map(len, lines)) <= 100
     assert lines[1].startswith("p15-t0-15-eth16  fcbb:bb00:2000:1000:2001:3000::  loses everything while")
     assert lines[2].startswith(" " * 50 + "loses everything")
@@ -40,7 +40,7 @@ def test_table__wraps_the_widest_cell_between_words_and_breaks_none():
 def test_table__puts_the_last_columns_below_before_it_breaks_a_word():
     rows = [("0x0f01", "fcbb:bb00:2f00:1f01:2f01:3b00::", "assumed_bad*", "12.345/12.345/12.345", "p15-t1-1")] * 2
     lines = table(
-        Style(width=72), ("EV", "address", "state", "RTT ms", "through"), rows, right=("RTT ms",)
+        Style(width=72), ("EV", "address", "state", "RTT ms", "through"), rows, right_columns=("RTT ms",)
     ).splitlines()
     assert lines[:4] == [
         "EV      address                          state",

@@ -15,8 +15,8 @@ from mrc_testbed.faults import (
     DrainFault,
     DuplicateFault,
     FaultError,
+    FaultHolds,
     FaultTarget,
-    Held,
     InjectedFault,
     LateFault,
     LineFault,
@@ -81,14 +81,14 @@ CASES = {
     "one_way": (
         "p0-t1-0 p0-t0-0",
         "one way p0-t1-0 p0-t0-0",
-        ["swallow p0-t1-0 p0-t0-0 both=False"],
-        ["undo swallow p0-t1-0 p0-t0-0 both=False"],
+        ["swallow p0-t1-0 p0-t0-0 both_ways=False"],
+        ["undo swallow p0-t1-0 p0-t0-0 both_ways=False"],
     ),
     "silent": (
         ["p0-t0-0 p0-t1-0"],
         "silent p0-t0-0 p0-t1-0",
-        ["swallow p0-t0-0 p0-t1-0 both=True"],
-        ["undo swallow p0-t0-0 p0-t1-0 both=True"],
+        ["swallow p0-t0-0 p0-t1-0 both_ways=True"],
+        ["undo swallow p0-t0-0 p0-t1-0 both_ways=True"],
     ),
     "restore": ("p0-t0-0 p0-t1-0", "restore p0-t0-0 p0-t1-0", ["restore p0-t0-0 p0-t1-0"], None),
     "loss": (
@@ -148,7 +148,7 @@ CASES = {
 
 
 def resolved(kind: str, said, seed=1) -> InjectedFault:
-    value = TypeAdapter(KINDS[kind].given).validate_python(said)
+    value = TypeAdapter(KINDS[kind].value_type).validate_python(said)
     assert list(KINDS[kind].check(value, PLAN)) == []
     return KINDS[kind].resolve(value, PLAN, random.Random(seed))
 
@@ -160,7 +160,7 @@ def test_every_kind_has_its_case():
 @pytest.mark.parametrize("kind", KINDS)
 def test_kind__says_and_does_what_its_file_asks(kind):
     said, words, done, undone = CASES[kind]
-    fault, target, held = resolved(kind, said), Listener(), Held()
+    fault, target, held = resolved(kind, said), Listener(), FaultHolds()
     assert type(fault) is KINDS[kind] and str(fault) == words
     fault.begin(target, held, 7)
     assert target.said == done
@@ -184,7 +184,7 @@ def test_kind__says_and_does_what_its_file_asks(kind):
     ],
 )
 def test_check__names_what_does_not_exist(kind, said, where, text):
-    value = TypeAdapter(KINDS[kind].given).validate_python(said)
+    value = TypeAdapter(KINDS[kind].value_type).validate_python(said)
     (found,) = KINDS[kind].check(value, PLAN)
     assert found[0] == where and found[1].startswith(text)
 
@@ -232,12 +232,12 @@ VIRTUAL = {
 def test_virtual_kind__says_and_does_what_is_asked(kind):
     fault, words, done = VIRTUAL[kind]
     target = Listener()
-    fault.begin(target, Held(), 7)
+    fault.begin(target, FaultHolds(), 7)
     assert (type(fault), str(fault), target.said) == (VIRTUAL_KINDS[kind], words, done)
 
 
 def test_drain__that_ends_before_its_links_were_cut_cuts_none():
-    target, held, fault = Listener(waits=True), Held(), DrainFault(plane=1)
+    target, held, fault = Listener(waits=True), FaultHolds(), DrainFault(plane=1)
     fault.begin(target, held, 0)
     fault.end(target, held)
     assert target.said == ["deny_plane 1 True", f"after {DRAIN_S:g} s", "deny_plane 1 False"]

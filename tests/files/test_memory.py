@@ -50,7 +50,7 @@ def test_keep_data_in_memory__on_disk_where_it_cannot_be(tmp_path, monkeypatch):
         run_dir.begin()
         assert not run_dir.keep_data_in_memory()
         (run_dir.data / "file").write_text("x")
-        assert memory.obstacle() == "no huge pages" and memory.mounted(run_dir.state.memory) == []
+        assert memory.obstacle() == "no huge pages" and memory.mounted_folders(run_dir.state.memory) == []
         run_dir.clean_leftovers()
     assert not run_dir.data.exists()
 
@@ -71,10 +71,10 @@ class TestMounted:
         path, name = folder
         (path / "kept").write_text("precious")
         with (path / "kept").open() as reader:
-            assert memory.mounted(name) == [path] and memory.mounted(f"{name}0") == []
+            assert memory.mounted_folders(name) == [path] and memory.mounted_folders(f"{name}0") == []
             assert memory.unmount_folders(name) == [path]
             assert reader.read() == "precious", "who has a file open keeps it"
-        assert list(path.iterdir()) == [] and memory.mounted(name) == [] and memory.unmount_folders(name) == []
+        assert list(path.iterdir()) == [] and memory.mounted_folders(name) == [] and memory.unmount_folders(name) == []
 
     def test_folder__has_its_size_and_huge_pages(self, folder):
         path, name = folder
@@ -98,12 +98,12 @@ class TestMounted:
             assert os.statvfs(run_dir.data).f_blocks * os.statvfs(run_dir.data).f_frsize <= memory.free_memory()
         with RunDir(tmp_path / "run") as again:
             assert again.clean_leftovers() == [f"files in memory at {run_dir.data}"]
-            assert not run_dir.data.exists() and memory.mounted(run_dir.state.memory) == []
+            assert not run_dir.data.exists() and memory.mounted_folders(run_dir.state.memory) == []
             assert again.clean_leftovers() == []
 
     def test_run__leaves_files_on_disk_when_asked(self, tmp_path, monkeypatch):
         monkeypatch.setenv(IN_MEMORY_VARIABLE, "0")
         with RunDir(tmp_path / "run") as run_dir:
             run_dir.begin()
-            assert not run_dir.keep_data_in_memory() and memory.mounted(run_dir.state.memory) == []
+            assert not run_dir.keep_data_in_memory() and memory.mounted_folders(run_dir.state.memory) == []
             run_dir.remove_files()

@@ -22,14 +22,14 @@ from tests.repository import ROOT
 
 PROGRAM = """
 from mrc_testbed.native_build import modules
-modules.COMPILED, modules.C_MODULES, modules.ACYCLIC = ("hosts/engine/wire/psn.py",), (), {}
+modules.COMPILED_PATTERNS, modules.C_MODULES, modules.ACYCLIC = ("hosts/engine/wire/psn.py",), (), {}
 modules.NARROW = {}
 from mrc_testbed.native_build.build import build
 print(build(lambda said: print("progress:", said, flush=True)), flush=True)
 """
 USE = """
 from mrc_testbed.native_build import cache, modules
-modules.COMPILED, modules.C_MODULES, modules.ACYCLIC = ("hosts/engine/wire/psn.py",), (), {}
+modules.COMPILED_PATTERNS, modules.C_MODULES, modules.ACYCLIC = ("hosts/engine/wire/psn.py",), (), {}
 cache.C_MODULES = ()
 modules.NARROW = {}
 from mrc_testbed import native_build
@@ -52,7 +52,9 @@ def start(cache_dir, program=PROGRAM):
     )
 
 
-@pytest.mark.skipif(bool(building.missing()), reason=f"cannot compile here: {'; '.join(building.missing())}")
+@pytest.mark.skipif(
+    bool(building.missing_requirements()), reason=f"cannot compile here: {'; '.join(building.missing_requirements())}"
+)
 def test_build__interrupted_killed_and_raced_leaves_one_that_works(tmp_path):
     for way in (signal.SIGINT, signal.SIGKILL):
         hurt = start(tmp_path)

@@ -16,7 +16,7 @@ import json
 import mrc_testbed.hosts.engine.config as config
 from mrc_testbed import native_build
 form = native_build.state()
-print(json.dumps([form.active, form.why, config.__file__]))
+print(json.dumps([form.active, form.reason, config.__file__]))
 """
 
 

@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from mrc_testbed.native_build.build import missing
+from mrc_testbed.native_build.build import missing_requirements
 from tests.repository import ROOT
 
 GC_HEAD_BYTES = 16
@@ -19,7 +19,9 @@ LINE_BYTES = 64
 pytestmark = [
     pytest.mark.build,
     pytest.mark.timeout(1200),
-    pytest.mark.skipif(bool(missing()), reason=f"cannot compile here: {'; '.join(missing())}"),
+    pytest.mark.skipif(
+        bool(missing_requirements()), reason=f"cannot compile here: {'; '.join(missing_requirements())}"
+    ),
 ]
 
 PARTS = """

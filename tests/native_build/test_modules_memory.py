@@ -11,7 +11,7 @@ import sys
 
 import pytest
 
-from mrc_testbed.native_build.build import missing
+from mrc_testbed.native_build.build import missing_requirements
 from tests.repository import ROOT
 from tests.switch.system.test_gcc_sanitized import sanitizer
 
@@ -33,12 +33,14 @@ AddressSanitizer sees no borders inside Python's pools: malloc gives all.
 pytestmark = [
     pytest.mark.build,
     pytest.mark.timeout(2400 if LONG else 1200),
-    pytest.mark.skipif(bool(missing()), reason=f"cannot compile here: {'; '.join(missing())}"),
+    pytest.mark.skipif(
+        bool(missing_requirements()), reason=f"cannot compile here: {'; '.join(missing_requirements())}"
+    ),
 ]
 
 ACTIVE = """
 from mrc_testbed import native_build
-assert native_build.state().active, native_build.state().why
+assert native_build.state().active, native_build.state().reason
 """
 
 MANY_FABRICS = """

@@ -10,7 +10,7 @@ from mrc_testbed.faults import (
     CutFault,
     DrainFault,
     FaultError,
-    Held,
+    FaultHolds,
     LossFault,
     OneWayFault,
     PacketChoice,
@@ -56,7 +56,7 @@ def test_cut__link_is_up_when_all_who_cut_it_are_done(target):
 
 
 def test_restore__ends_cuts_of_others(target):
-    holds = target.cut(A, B) + target.swallow(A, B, both=True)
+    holds = target.cut(A, B) + target.swallow(A, B, both_ways=True)
     target.restore(B, A)
     assert is_up(target) and not target.fabric.port_towards(A, B)._cut
     later = target.cut(A, B)
@@ -122,7 +122,7 @@ def is_drained(target):
 
 
 def test_drain__that_ends_before_its_links_were_cut_gives_the_plane_back(target):
-    fault, holds = DrainFault(plane=1), Held()
+    fault, holds = DrainFault(plane=1), FaultHolds()
     fault.begin(target, holds, 0)
     target.fabric.run_for(DRAIN_S / 2)
     fault.end(target, holds)
@@ -131,7 +131,7 @@ def test_drain__that_ends_before_its_links_were_cut_gives_the_plane_back(target)
 
 
 def test_drains_that_overlap__the_plane_is_back_when_the_last_one_is_over(target):
-    fault, first, second = DrainFault(plane=1), Held(), Held()
+    fault, first, second = DrainFault(plane=1), FaultHolds(), FaultHolds()
     fault.begin(target, first, 0)
     target.fabric.run_for(2 * DRAIN_S)
     fault.begin(target, second, 1)
@@ -146,7 +146,7 @@ def test_drains_that_overlap__the_plane_is_back_when_the_last_one_is_over(target
 
 
 def test_drain__that_begins_before_the_last_one_has_given_its_plane_back_keeps_it(target):
-    fault, first, second = DrainFault(plane=1), Held(), Held()
+    fault, first, second = DrainFault(plane=1), FaultHolds(), FaultHolds()
     fault.begin(target, first, 0)
     target.fabric.run_for(2 * DRAIN_S)
     fault.end(target, first)
@@ -157,7 +157,7 @@ def test_drain__that_begins_before_the_last_one_has_given_its_plane_back_keeps_i
 
 
 def test_drain__leaves_a_cut_of_another_as_it_is(target):
-    cut, fault, holds = target.cut(*PLANE_1), DrainFault(plane=1), Held()
+    cut, fault, holds = target.cut(*PLANE_1), DrainFault(plane=1), FaultHolds()
     fault.begin(target, holds, 0)
     target.fabric.run_for(2 * DRAIN_S)
     fault.end(target, holds)
@@ -167,7 +167,7 @@ def test_drain__leaves_a_cut_of_another_as_it_is(target):
 
 
 def test_heal__ends_a_drain_whose_links_are_still_to_be_cut(target):
-    DrainFault(plane=1).begin(target, Held(), 0)
+    DrainFault(plane=1).begin(target, FaultHolds(), 0)
     target.heal()
     target.fabric.run_for(2 * DRAIN_S)
     assert is_up(target, *PLANE_1) and not is_drained(target)

@@ -18,7 +18,7 @@ from typing import Any
 
 from mrc_testbed.hosts.nic.base import ENCAPSULATION_BYTES, INNER_OVERHEAD
 from mrc_testbed.hosts.nic.port import RxRing, bind, open_socket
-from tools.bench.cabled_namespaces import joined, say, serve
+from tools.bench.cabled_namespaces import join, send_json, serve
 
 SACK_FRAME_BYTES = ENCAPSULATION_BYTES + 40 + 8 + 12 + 36 + 4
 WINDOW = 256
@@ -37,40 +37,40 @@ def _cpu() -> float:
 
 def _child(number: int, size: int, frames: int, interval_s: float) -> None:
     serve()
-    opened = open_socket(NAMES[number], size - 14)
-    ring = RxRing(opened, size)
-    bind(opened, NAMES[number])
-    say("open")
+    sender = open_socket(NAMES[number], size - 14)
+    ring = RxRing(sender, size)
+    bind(sender, NAMES[number])
+    send_json("open")
     sys.stdin.readline()
     frame = bytes(12) + b"\x86\xdd" + bytes(size - 14)
     answer = frame[:60]
     began = _cpu()
     if number == 0:
-        send = opened.send
+        send = sender.send
         for _ in range(frames // WINDOW):
             for _ in range(WINDOW):
                 if interval_s:
                     time.sleep(interval_s)
                 send(frame)
-            _take(opened, ring, 1)
+            _take(sender, ring, 1)
     else:
         for _ in range(frames // WINDOW):
-            _take(opened, ring, WINDOW)
-            opened.send(answer)
-    used = _cpu() - began
-    say(used / (frames // WINDOW * WINDOW) * 1e6)
+            _take(sender, ring, WINDOW)
+            sender.send(answer)
+    cpu_s = _cpu() - began
+    send_json(cpu_s / (frames // WINDOW * WINDOW) * 1e6)
     ring.close()
 
 
-def _take(opened: Any, ring: RxRing, wanted: int) -> None:
-    """Take `wanted` frames from the ring."""
-    while wanted:
-        taken = 0
-        for _ in ring.frames(wanted):
-            taken += 1
-        wanted -= taken
-        if wanted and not taken:
-            select.select([opened], [], [])
+def _take(sender: Any, ring: RxRing, frame_count: int) -> None:
+    """Take `frame_count` frames from the ring."""
+    while frame_count:
+        batch = 0
+        for _ in ring.frames(frame_count):
+            batch += 1
+        frame_count -= batch
+        if frame_count and not batch:
+            select.select([sender], [], [])
 
 
 def measure(size: int, frames: int, interval_s: float = 0.0) -> dict[str, float]:
@@ -78,12 +78,12 @@ def measure(size: int, frames: int, interval_s: float = 0.0) -> dict[str, float]
 
     Needs root.
     """
-    common = ("--size", str(size), "--frames", str(frames), "--interval", str(interval_s))
-    ends = [("--child", str(number), *common) for number in (0, 1)]
-    with joined("tools.bench.af_packet", ends, [NAMES]) as children:
+    common_options = ("--size", str(size), "--frames", str(frames), "--interval", str(interval_s))
+    ends = [("--child", str(number), *common_options) for number in (0, 1)]
+    with join("tools.bench.af_packet", ends, [NAMES]) as children:
         for message in ("joined", "go"):
             for child in children:
-                child.tell(message)
+                child.send(message)
             if message == "joined":
                 for child in children:
                     child.answer()

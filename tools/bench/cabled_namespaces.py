@@ -43,7 +43,7 @@ class NamespaceChild:
             raise RuntimeError(f"{self.name} ended with {self.process.wait()}: see the error above")
         return line.strip()
 
-    def tell(self, message: Any) -> None:
+    def send(self, message: Any) -> None:
         """Give the child one line."""
         self._requests.write(json.dumps(message) + "\n")
         self._requests.flush()
@@ -64,7 +64,7 @@ class NamespaceChild:
 
 
 @contextlib.contextmanager
-def joined(
+def join(
     module: str, ends: Sequence[Sequence[str]], cables: Sequence[tuple[str, str]]
 ) -> Iterator[list[NamespaceChild]]:
     """Yield two children of `module` with the arguments `ends`, and a veth pair for each pair of names."""
@@ -73,12 +73,12 @@ def joined(
         for arguments in ends:
             children.append(NamespaceChild(module, *arguments))
         first, second = (str(child.process.pid) for child in children)
-        for number, (here, there) in enumerate(cables):
+        for number, (end_a, end_b) in enumerate(cables):
             # Indices are given, for those of the two ends must differ: see FIRST_INDEX.
             _ip(
                 "link",
                 "add",
-                here,
+                end_a,
                 "netns",
                 first,
                 "index",
@@ -87,13 +87,13 @@ def joined(
                 "veth",
                 "peer",
                 "name",
-                there,
+                end_b,
                 "netns",
                 second,
                 "index",
                 str(FIRST_INDEX + 2 * number + 1),
             )
-            for pid, name in ((first, here), (second, there)):
+            for pid, name in ((first, end_a), (second, end_b)):
                 _ip_in(pid, "link", "set", name, "mtu", str(DEVICE_MTU), "addrgenmode", "none", "up")
         yield children
     finally:
@@ -120,6 +120,6 @@ def say_line(line: str) -> None:
     print(line, flush=True)
 
 
-def say(message: Any) -> None:
+def send_json(message: Any) -> None:
     """Send one line of JSON from a child to the parent."""
     say_line(json.dumps(message))

@@ -25,7 +25,7 @@ from mrc_testbed.topologies.servers import Servers
 SCHEMA = "mrc-bench-cluster/1"
 TRANSFER_LIMIT_S = 300.0
 """A bound for a transfer that takes seconds: beyond it there is no figure."""
-WHERE = ("one", "several")
+MACHINE_LAYOUTS = ("one", "several")
 
 
 def run(plan: Plan, servers: Servers, size: int, rounds: int, console: Console) -> dict[str, Any]:
@@ -35,10 +35,10 @@ def run(plan: Plan, servers: Servers, size: int, rounds: int, console: Console) 
     """
     results: list[dict[str, Any]] = []
     for _ in range(rounds):
-        for where in WHERE:
-            lab = LabOptions(servers=servers if where == "several" else None, mapper=False)
+        for layout in MACHINE_LAYOUTS:
+            lab = LabOptions(servers=servers if layout == "several" else None, mapper=False)
             with open_fabric(plan, lab, console) as fabric:
-                results.append({"machines": where, **_measure(fabric, plan, size)})
+                results.append({"machines": layout, **_measure(fabric, plan, size)})
     return {
         "schema": SCHEMA,
         "fabric": plan.to_json(),
@@ -55,13 +55,13 @@ def _measure(fabric: Fabric, plan: Plan, size: int) -> dict[str, Any]:
     source, destination = plan.hosts[0], plan.first_remote_host("h0")
     path = fabric.run_dir.data / "bench-random"
     write_random(path, size)
-    there: Path = fabric.bring(source.name, path)
+    remote_path: Path = fabric.bring(source.name, path)
     with AgentClient(fabric.run_dir.agent_socket(source.name)) as agent:
-        before = _cpu_seconds(fabric)
-        to = str(fabric.path_for(destination.name, "bench-received"))
-        begun = agent.send_file(there, destination.name, dest_path=to, pmtu=plan.pmtu_bytes)
-        result = agent.wait(begun["transfer"], timeout_s=TRANSFER_LIMIT_S)
-        after = _cpu_seconds(fabric)
+        cpu_before = _cpu_seconds(fabric)
+        dest_path = str(fabric.path_for(destination.name, "bench-received"))
+        answer = agent.send_file(remote_path, destination.name, dest_path=dest_path, pmtu=plan.pmtu_bytes)
+        result = agent.wait(answer["transfer"], timeout_s=TRANSFER_LIMIT_S)
+        cpu_after = _cpu_seconds(fabric)
     sent, seconds = result["counters"]["sent"], result["duration_s"]
     labels = {source.name: "requestor", destination.name: "responder", "switchd": "switches"}
     return {
@@ -69,7 +69,7 @@ def _measure(fabric: Fabric, plan: Plan, size: int) -> dict[str, Any]:
         "goodput_bps": round(size * 8 / seconds),
         "retransmitted": result["counters"]["retransmitted"],
         "cpu_us_per_packet": {
-            label: round((after[name] - before[name]) / sent * 1e6, 2) for name, label in labels.items()
+            label: round((cpu_after[name] - cpu_before[name]) / sent * 1e6, 2) for name, label in labels.items()
         },
         "sha256_equal": result["sha256"] == result["remote_sha256"],
     }
@@ -79,30 +79,30 @@ def _cpu_seconds(fabric: Fabric) -> dict[str, float]:
     """CPU time so far of each host's agent by the host's name, and of all daemons as `switchd`."""
     total: dict[str, float] = defaultdict(float)
     for name, threads in fabric.thread_seconds().items():
-        total[name.partition(" of ")[0]] += sum(used for used, _ in threads.values())
+        total[name.partition(" of ")[0]] += sum(cpu_s for cpu_s, _ in threads.values())
     return total
 
 
 def _ratios(results: list[dict[str, Any]]) -> dict[str, float]:
     """Several machines over one, by medians."""
 
-    def of(where: str, key: str) -> float:
-        rows = [result for result in results if result["machines"] == where]
+    def median_of(layout: str, key: str) -> float:
+        rows = [result for result in results if result["machines"] == layout]
         values = [row[key] if key in row else row["cpu_us_per_packet"][key] for row in rows]
         return float(median(values))
 
     keys = ("packets_per_s", "requestor", "responder", "switches")
-    return {key: round(of("several", key) / of("one", key), 3) for key in keys}
+    return {key: round(median_of("several", key) / median_of("one", key), 3) for key in keys}
 
 
 def table(result: dict[str, Any]) -> str:
     """Medians of the rounds, side by side."""
     keys = ("packets_per_s", "requestor", "responder", "switches")
     lines = [f"{'':<22}{'packets/s':>12}{'requestor':>12}{'responder':>12}{'switches':>12}   (CPU us a packet)"]
-    for where in WHERE:
-        rows = [one for one in result["rounds"] if one["machines"] == where]
+    for layout in MACHINE_LAYOUTS:
+        rows = [round_ for round_ in result["rounds"] if round_["machines"] == layout]
         values = [median(row[key] if key in row else row["cpu_us_per_packet"][key] for row in rows) for key in keys]
-        name = "one machine" if where == "one" else f"{len(result['machines'])} machines"
+        name = "one machine" if layout == "one" else f"{len(result['machines'])} machines"
         lines.append(f"{name:<22}{values[0]:>12,.0f}" + "".join(f"{value:>12.1f}" for value in values[1:]))
     ratios = result["ratios"]
     lines.append(f"{'ratio':<22}" + "".join(f"{ratios[key]:>12.2f}" for key in keys))

@@ -27,7 +27,7 @@ from mrc_testbed.hosts.nic.encapsulation import Encapsulation
 from mrc_testbed.hosts.nic.fast import FastNic
 from mrc_testbed.ipc.service import run_service
 from mrc_testbed.topologies.plan import Host, Plan
-from tools.bench.cabled_namespaces import joined, say, serve
+from tools.bench.cabled_namespaces import join, send_json, serve
 
 SCHEMA = "mrc-bench-endpoint/1"
 PLAN = Plan(planes=4, racks=2, spines=2, hosts_per_rack=1)
@@ -38,10 +38,10 @@ EDGE = 0.05
 """Part of the packets sent before the measurement begins."""
 
 
-def _cable(here: Host, peer: Host, plane: int) -> Encapsulation:
+def _cable(host: Host, peer: Host, plane: int) -> Encapsulation:
     """Return an encapsulation to the peer's own uSID, as left when all switches have shifted theirs out."""
-    own = PLAN.nic_address(peer, plane)
-    return Encapsulation(PLAN, here, peer, plane, lambda _ev: own)
+    peer_address = PLAN.nic_address(peer, plane)
+    return Encapsulation(PLAN, host, peer, plane, lambda _ev: peer_address)
 
 
 def _usage() -> tuple[float, float]:
@@ -64,9 +64,9 @@ class _Host(Agent):
     """Data packets so far."""
 
     goal = math.inf
-    """`reached` is set when `packets` is that many."""
+    """`goal_event` is set when `packets` is that many."""
 
-    reached: asyncio.Event
+    goal_event: asyncio.Event
 
     def turn(self) -> float | None:
         """Post writes, run one turn as an agent does, and stop at the goal."""
@@ -79,15 +79,15 @@ class _Host(Agent):
         due = super().turn()
         if self.packets() >= self.goal:
             self.goal = math.inf
-            self.reached.set()
+            self.goal_event.set()
             return 0.0
         # A completion in there makes room for the next write; nothing else would wake the loop for it.
         return 0.0 if qp is not None and qp.outstanding() < OUTSTANDING else due
 
-    async def until(self, goal: float) -> None:
+    async def wait_for(self, goal: float) -> None:
         """Return when that many data packets have come or gone."""
-        self.reached, self.goal = asyncio.Event(), goal
-        await self.reached.wait()
+        self.goal_event, self.goal = asyncio.Event(), goal
+        await self.goal_event.wait()
 
     def begin(self, qp: Any) -> None:
         """Write for ever."""
@@ -97,7 +97,7 @@ class _Host(Agent):
 def _child(name: str, arguments: argparse.Namespace) -> None:
     """One host: h0 writes, h1 receives; each answers with its CPU seconds and counters."""
     serve()
-    here, peer = (PLAN.host(name), PLAN.hosts[1 - PLAN.hosts.index(PLAN.host(name))])
+    host, peer = (PLAN.host(name), PLAN.hosts[1 - PLAN.hosts.index(PLAN.host(name))])
     config = Config.of(pmtu_bytes=arguments.pmtu)
     selector = TurnSelector()
 
@@ -106,7 +106,7 @@ def _child(name: str, arguments: argparse.Namespace) -> None:
         try:
             await agent.start()
             for plane in agent.nic.ports:
-                agent.nic.add_route(plane, peer.name, _cable(here, peer, plane))
+                agent.nic.add_route(plane, peer.name, _cable(host, peer, plane))
             await _run(agent, peer.name, arguments)
             # The peer still waits for its answers; the parent closes our standard input when it has them.
             asyncio.get_running_loop().add_reader(sys.stdin, stop.set)
@@ -123,11 +123,11 @@ async def _run(agent: _Host, peer: str, arguments: argparse.Namespace) -> None:
     endpoint = agent.endpoint
     qp = endpoint.create_qp()
     region = endpoint.register(bytearray(WRITE_BYTES))
-    say(qp.attributes(region).to_json())
+    send_json(qp.attributes(region).to_json())
     remote = QpAttributes.from_json(json.loads(sys.stdin.readline()))
     evs = [(ev, plane) for plane in range(PLAN.planes) for ev in (plane << 8, plane << 8 | 1)]
     qp.connect(peer, remote, evs, time.monotonic())
-    say("connected")
+    send_json("connected")
     writes = json.loads(sys.stdin.readline())
     if writes:
         agent.begin(qp)
@@ -138,22 +138,22 @@ async def _run(agent: _Host, peer: str, arguments: argparse.Namespace) -> None:
 
     agent.packets = data_packets
     # The first packets start with cold caches and a small window: they are not measured.
-    await agent.until(arguments.packets * EDGE)
-    before, began, at = _usage(), time.monotonic(), data_packets()
+    await agent.wait_for(arguments.packets * EDGE)
+    usage_before, began, packets_before = _usage(), time.monotonic(), data_packets()
     turns = agent.turns
     sacks = counters.sacks_received + counters.sacks_sent
-    await agent.until(at + arguments.packets)
-    used, seconds, done = _usage(), time.monotonic() - began, data_packets() - at
-    say(
+    await agent.wait_for(packets_before + arguments.packets)
+    usage_after, seconds, packets = _usage(), time.monotonic() - began, data_packets() - packets_before
+    send_json(
         {
-            "user_us": (used[0] - before[0]) / done * 1e6,
-            "system_us": (used[1] - before[1]) / done * 1e6,
-            "packets": done,
-            "packets_per_turn": done / max(1, agent.turns - turns),
+            "user_us": (usage_after[0] - usage_before[0]) / packets * 1e6,
+            "system_us": (usage_after[1] - usage_before[1]) / packets * 1e6,
+            "packets": packets,
+            "packets_per_turn": packets / max(1, agent.turns - turns),
             "seconds": seconds,
             "retransmitted": counters.retransmitted,
             "compiled": agent.nic.is_compiled,
-            "sacks_per_packet": (counters.sacks_received + counters.sacks_sent - sacks) / done,
+            "sacks_per_packet": (counters.sacks_received + counters.sacks_sent - sacks) / packets,
         }
     )
 
@@ -164,17 +164,19 @@ def measure(packets: int, pmtu: int) -> dict[str, Any]:
         (PLAN.host_port(PLAN.hosts[0], plane).interface, PLAN.host_port(PLAN.hosts[1], plane).interface)
         for plane in range(PLAN.planes)
     ]
-    common = ("--packets", str(packets), "--pmtu", str(pmtu))
-    with joined("tools.bench.endpoint", [("--child", "h0", *common), ("--child", "h1", *common)], cables) as ends:
+    common_options = ("--packets", str(packets), "--pmtu", str(pmtu))
+    with join(
+        "tools.bench.endpoint", [("--child", "h0", *common_options), ("--child", "h1", *common_options)], cables
+    ) as ends:
         for end in ends:
-            end.tell("joined")
+            end.send("joined")
         attributes = [end.answer() for end in ends]
         for end, attribute in zip(ends, reversed(attributes), strict=True):
-            end.tell(attribute)
+            end.send(attribute)
         for end in ends:
             end.answer()
-        ends[1].tell(False)
-        ends[0].tell(True)
+        ends[1].send(False)
+        ends[0].send(True)
         return {"requestor": ends[0].answer(), "responder": ends[1].answer()}
 
 

@@ -40,8 +40,8 @@ def measure(packets: int, pmtu: int, message: int, with_codec: bool) -> dict[str
     codec = Codec(config)
     to_b, to_a = Addressing(bytes(15) + b"\1", bytes(15) + b"\2"), Addressing(bytes(15) + b"\2", bytes(15) + b"\1")
     spent = dict.fromkeys(("requestor", "responder", "encode", "decode"), 0.0)
-    now, done = 0.0, 0
-    while done < packets:
+    now, packet_count = 0.0, 0
+    while packet_count < packets:
         while qa.outstanding() < 4:
             qa.post_write(data, region.va, region.rkey, now=now)
         now += STEP_S
@@ -51,33 +51,33 @@ def measure(packets: int, pmtu: int, message: int, with_codec: bool) -> dict[str
         a.next_timer()
         a.on_timer(now)
         spent["requestor"] += process_time() - start
-        arrived = (
-            _through(codec, [(packet, to_b) for _, _, packet in sent], spent)
+        delivered_packets = (
+            _pass_through(codec, [(packet, to_b) for _, _, packet in sent], spent)
             if with_codec
             else [packet for _, _, packet in sent]
         )
         start = process_time()
-        for packet in arrived:
+        for packet in delivered_packets:
             b.receive(packet, packet.plane, "a", now)
         answers = b.transmit(now, BATCH)
         b.next_timer()
         b.on_timer(now)
         spent["responder"] += process_time() - start
-        back = (
-            _through(codec, [(packet, to_a) for _, _, packet in answers], spent)
+        returned_packets = (
+            _pass_through(codec, [(packet, to_a) for _, _, packet in answers], spent)
             if with_codec
             else [packet for _, _, packet in answers]
         )
         start = process_time()
-        for packet in back:
+        for packet in returned_packets:
             a.receive(packet, packet.plane, "b", now)
         a.events()
         spent["requestor"] += process_time() - start
-        done += sum(type(packet) is Write for packet in arrived)
-    return {part: seconds / done * 1e6 for part, seconds in spent.items()}
+        packet_count += sum(type(packet) is Write for packet in delivered_packets)
+    return {part: seconds / packet_count * 1e6 for part, seconds in spent.items()}
 
 
-def _through(codec: Codec, packets: list[tuple[Any, Any]], spent: dict[str, float]) -> list[Any]:
+def _pass_through(codec: Codec, packets: list[tuple[Any, Any]], spent: dict[str, float]) -> list[Any]:
     """The packets as they come out of the codec."""
     start = process_time()
     frames = [codec.encode(packet, addressing) for packet, addressing in packets]

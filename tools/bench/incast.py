@@ -96,11 +96,11 @@ def switch_counts(fabric: Fabric) -> Counter[str]:
     cells = {"marked": [0], "trimmed": [0, 1 << CELL_BITS], "drops": [code << CELL_BITS for code in range(REASON_MAX)]}
     out: Counter[str] = Counter()
     for switch in fabric.target.counts(cells).switches.values():
-        counted = {name: switch.cells.get(name) or [0] * len(offsets) for name, offsets in cells.items()}
-        out["marked"] += sum(counted["marked"])
-        for key, packets in zip(("trimmed", "trimmed_last_hop"), counted["trimmed"], strict=True):
+        counts = {name: switch.cells.get(name) or [0] * len(offsets) for name, offsets in cells.items()}
+        out["marked"] += sum(counts["marked"])
+        for key, packets in zip(("trimmed", "trimmed_last_hop"), counts["trimmed"], strict=True):
             out[key] += packets
-        for code, packets in enumerate(counted["drops"]):
+        for code, packets in enumerate(counts["drops"]):
             out[REASONS.get(code, "other")] += packets
     return out
 
@@ -118,27 +118,27 @@ def measure(plan: Plan, want: Discipline, seconds: float) -> dict[str, Any]:
     receiver, neighbour = "h0", "h1"
     senders, victim = [f"h{per_rack + n}" for n in range(per_rack - 1)], f"h{2 * per_rack - 1}"
     with fabric_with(plan, want) as fabric:
-        alone = Load(fabric, victim, neighbour, seconds).wait()
-        before = switch_counts(fabric)
-        watched = Load(fabric, victim, neighbour, seconds + SETTLE_S)
+        lone_load = Load(fabric, victim, neighbour, seconds).wait()
+        counts_before = switch_counts(fabric)
+        joint_load = Load(fabric, victim, neighbour, seconds + SETTLE_S)
         incast = [Load(fabric, sender, receiver, seconds + SETTLE_S) for sender in senders]
-        for load in (watched, *incast):
+        for load in (joint_load, *incast):
             load.wait()
-        did = switch_counts(fabric) - before
-        full = sum(queue.dropped_pkts for port in switch_ports(plan) for queue in fabric.traffic.queues(port))
+        did = switch_counts(fabric) - counts_before
+        queue_drops = sum(queue.dropped_pkts for port in switch_ports(plan) for queue in fabric.traffic.queues(port))
     # Until SETTLE_S the incast is in slow start.
-    joint = [rate for at, rate in watched.rates if at > SETTLE_S]
+    joint = [rate for time, rate in joint_load.rates if time > SETTLE_S]
     rates = [load.result["bw_average_bps"] for load in incast]
     return {
-        "victim_alone_bps": alone.result["bw_average_bps"],
+        "victim_alone_bps": lone_load.result["bw_average_bps"],
         "victim_bps": mean(joint),
         "victim_lowest_bps": min(joint),
         "incast_bps": sum(rates),
         "incast_jain": sum(rates) ** 2 / (len(rates) * sum(rate * rate for rate in rates)),
         "switches": {key: did[key] for key in ("marked", "trimmed", "trimmed_last_hop", *REASONS.values(), "other")},
-        "traffic_manager_dropped": full,
+        "traffic_manager_dropped": queue_drops,
         "hosts": {
-            key: sum(load.result[key] for load in (watched, *incast))
+            key: sum(load.result[key] for load in (joint_load, *incast))
             for key in ("retransmitted", "lost", "timeouts", "trimmed", "trimmed_lasthop", "marked")
         },
     }
@@ -165,11 +165,11 @@ def run(
     return out
 
 
-def judge(one: dict[str, Any]) -> bool:
+def judge(variant: dict[str, Any]) -> bool:
     """Whether it held: last-hop trims and no silent loss, the victim keeps its rate."""
-    silent = one["traffic_manager_dropped"] + one["switches"]["QUEUE"] + one["hosts"]["lost"]
-    keeps = one["victim_bps"] >= VICTIM_TARGET * one["victim_alone_bps"]
-    return one["switches"]["trimmed_last_hop"] > 0 and not silent and keeps
+    silent_drops = variant["traffic_manager_dropped"] + variant["switches"]["QUEUE"] + variant["hosts"]["lost"]
+    keeps = variant["victim_bps"] >= VICTIM_TARGET * variant["victim_alone_bps"]
+    return variant["switches"]["trimmed_last_hop"] > 0 and not silent_drops and keeps
 
 
 def table(result: dict[str, Any]) -> Table:
@@ -182,22 +182,22 @@ def table(result: dict[str, Any]) -> Table:
         rows.setdefault(label, []).append(text)
 
     # One column a variant: rows collect their cells first.
-    for name, one in result["variants"].items():
+    for name, variant in result["variants"].items():
         out.add_column(name, justify="right")
-        add("victim alone, Mb/s", f"{one['victim_alone_bps'] / 1e6:.2f}")
-        add("victim with the incast", f"{one['victim_bps'] / one['victim_alone_bps']:.2f}")
-        add("  its lowest quarter second", f"{one['victim_lowest_bps'] / one['victim_alone_bps']:.2f}")
-        add("incast, all together, Mb/s", f"{one['incast_bps'] / 1e6:.2f}")
-        add("  fairness (Jain)", f"{one['incast_jain']:.3f}")
-        add("marked", f"{one['switches']['marked']}")
-        add("trimmed in the fabric", f"{one['switches']['trimmed']}")
-        add("trimmed at the last hop", f"{one['switches']['trimmed_last_hop']}")
-        add("dropped: queue full, trimming off", f"{one['switches']['QUEUE']}")
-        add("dropped: not trimmable", f"{one['switches']['NOT_TRIMMABLE']}")
-        add("dropped by the traffic manager", f"{one['traffic_manager_dropped']}")
-        add("hosts: taken for lost", f"{one['hosts']['lost']}")
-        add("hosts: retransmitted", f"{one['hosts']['retransmitted']}")
-        add("hosts: timeouts", f"{one['hosts']['timeouts']}")
+        add("victim alone, Mb/s", f"{variant['victim_alone_bps'] / 1e6:.2f}")
+        add("victim with the incast", f"{variant['victim_bps'] / variant['victim_alone_bps']:.2f}")
+        add("  its lowest quarter second", f"{variant['victim_lowest_bps'] / variant['victim_alone_bps']:.2f}")
+        add("incast, all together, Mb/s", f"{variant['incast_bps'] / 1e6:.2f}")
+        add("  fairness (Jain)", f"{variant['incast_jain']:.3f}")
+        add("marked", f"{variant['switches']['marked']}")
+        add("trimmed in the fabric", f"{variant['switches']['trimmed']}")
+        add("trimmed at the last hop", f"{variant['switches']['trimmed_last_hop']}")
+        add("dropped: queue full, trimming off", f"{variant['switches']['QUEUE']}")
+        add("dropped: not trimmable", f"{variant['switches']['NOT_TRIMMABLE']}")
+        add("dropped by the traffic manager", f"{variant['traffic_manager_dropped']}")
+        add("hosts: taken for lost", f"{variant['hosts']['lost']}")
+        add("hosts: retransmitted", f"{variant['hosts']['retransmitted']}")
+        add("hosts: timeouts", f"{variant['hosts']['timeouts']}")
     for label, cells in rows.items():
         out.add_row(label, *cells)
     return out

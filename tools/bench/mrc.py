@@ -116,14 +116,16 @@ def run(
     lab: LabOptions,
     console: Console,
     *,
-    both: bool = False,
+    both_wires: bool = False,
     pmtu: int = 4096,
-    paced: Plan | None = None,
+    paced_plan: Plan | None = None,
 ) -> dict[str, Any]:
     """Send `size` random bytes from h0 to another rack at full speed; then run endpoint and raw alone.
 
-    `both`: over both kinds of wires in turn. `paced`: the same fabric with rates, which is measured before, for PACED_S
-    or until `size` is sent. Raises the errors of the fabric and of the agents.
+    `both_wires`: over both kinds of wires in turn.
+    `paced_plan`: the same fabric with rates, which is measured before, for PACED_S or until `size` is sent.
+
+    Raises the errors of the fabric and of the agents.
     """
 
     def transfer(kind: str | None) -> dict[str, Any]:
@@ -131,12 +133,12 @@ def run(
             return _measure_all(fabric, plan, size, pmtu)
 
     at_rate = None
-    if paced is not None:
-        at_rate = _paced(paced, size, lab, console)
-    kinds = (VETH, VIRTUAL) * ROUNDS if both else (lab.wires,)
+    if paced_plan is not None:
+        at_rate = _measure_paced(paced_plan, size, lab, console)
+    kinds = (VETH, VIRTUAL) * ROUNDS if both_wires else (lab.wires,)
     rounds = [transfer(kind) for kind in kinds]
     result = rounds[-1]
-    result["compared"] = _compare(rounds) if both else None
+    result["compared"] = _compare(rounds) if both_wires else None
     result["endpoint"] = result["raw"] = result["floor_us"] = None
     # Endpoint and raw frames use the fast NIC; beside another one they compare nothing.
     if lab.nic == "fast":
@@ -154,21 +156,23 @@ def run(
         )
     result["paced"] = at_rate
     if at_rate is not None:
-        cpu, full = at_rate["cpu_us_per_packet"], result["cpu_us_per_packet"]
-        at_rate["ratio"] = {side: round(cpu[side] / full[side], 2) if full[side] else None for side in SIDES}
+        cpu, full_speed_cpu = at_rate["cpu_us_per_packet"], result["cpu_us_per_packet"]
+        at_rate["ratio"] = {
+            side: round(cpu[side] / full_speed_cpu[side], 2) if full_speed_cpu[side] else None for side in SIDES
+        }
         _print_paced(at_rate, result, console)
     if result["compared"] is not None:
         _print_compared(result["compared"], console)
     return result
 
 
-def _paced(plan: Plan, most: int, lab: LabOptions, console: Console) -> dict[str, Any]:
-    """A transfer of `most` bytes at most over links with a rate, and the limit beside it."""
+def _measure_paced(plan: Plan, max_bytes: int, lab: LabOptions, console: Console) -> dict[str, Any]:
+    """A transfer of `max_bytes` bytes at most over links with a rate, and the limit beside it."""
     rate = plan.host_link.rate_bps
     assert rate is not None
     pmtu = plan.pmtu_bytes
     frame_s = plan.frame_bytes(pmtu) * 8 / rate
-    size = min(most, max(PACED_LEAST, int(PACED_S / frame_s)) * plan.planes * pmtu)
+    size = min(max_bytes, max(PACED_LEAST, int(PACED_S / frame_s)) * plan.planes * pmtu)
     with open_fabric(plan, lab, console) as fabric:
         result = _measure(_random_file(fabric, size), fabric, plan, pmtu, sha256=False)
         result["file_us_per_packet"] = _file_alone(fabric, size, pmtu)
@@ -176,20 +180,22 @@ def _paced(plan: Plan, most: int, lab: LabOptions, console: Console) -> dict[str
     result["with_sha256"] = None
     console.print("measuring AF_PACKET by itself, a frame at a time")
     interval_s = min(frame_s / plan.planes, ONE_BY_ONE_MAX_S)
-    alone = af_packet.measure(af_packet.data_frame_bytes(pmtu), ONE_BY_ONE_FRAMES, interval_s)
+    raw_cost = af_packet.measure(af_packet.data_frame_bytes(pmtu), ONE_BY_ONE_FRAMES, interval_s)
     result["rate_bps"] = rate
-    result["one_by_one_us"] = {"requestor": alone["send_us"], "responder": alone["receive_us"]}
+    result["one_by_one_us"] = {"requestor": raw_cost["send_us"], "responder": raw_cost["receive_us"]}
     return result
 
 
 def _compare(rounds: list[dict[str, Any]]) -> dict[str, Any]:
     """Cost of the switches, by kind of link."""
 
-    def of(kind: str, value: Callable[[dict[str, Any]], float]) -> list[float]:
+    def values_of(kind: str, value: Callable[[dict[str, Any]], float]) -> list[float]:
         return [value(round_) for round_ in rounds if round_["wires"] == kind]
 
-    switches = {kind: of(kind, lambda one: one["cpu_us_per_packet"]["switches"]) for kind in (VETH, VIRTUAL)}
-    goodput = {kind: of(kind, lambda one: one["goodput_bps"]) for kind in (VETH, VIRTUAL)}
+    switches = {
+        kind: values_of(kind, lambda round_: round_["cpu_us_per_packet"]["switches"]) for kind in (VETH, VIRTUAL)
+    }
+    goodput = {kind: values_of(kind, lambda round_: round_["goodput_bps"]) for kind in (VETH, VIRTUAL)}
     share = round(median(switches[VIRTUAL]) / median(switches[VETH]), 3)
     met = share <= WIRES_SHARE
     return {"switches_us": switches, "goodput_bps": goodput, "share": share, "target": WIRES_SHARE, "met": met}
@@ -205,27 +211,27 @@ def _random_file(fabric: Fabric, size: int) -> Path:
 def _measure_all(fabric: Fabric, plan: Plan, size: int, pmtu: int) -> dict[str, Any]:
     """One transfer with SHA-256, and the median of those without."""
     path = _random_file(fabric, size)
-    hashed = _measure(path, fabric, plan, pmtu, sha256=True)
-    result = middle(hashed, [_measure(path, fabric, plan, pmtu, sha256=False) for _ in range(TRANSFERS)])
+    hashed_transfer = _measure(path, fabric, plan, pmtu, sha256=True)
+    result = middle(hashed_transfer, [_measure(path, fabric, plan, pmtu, sha256=False) for _ in range(TRANSFERS)])
     result["file_us_per_packet"] = _file_alone(fabric, size, pmtu)
     return result
 
 
-def middle(hashed: dict[str, Any], others: list[dict[str, Any]]) -> dict[str, Any]:
+def middle(hashed_transfer: dict[str, Any], transfers: list[dict[str, Any]]) -> dict[str, Any]:
     """The transfer with the median cost, and what has to be said of all."""
-    result = sorted(others, key=lambda one: one["cpu_us_per_packet_total"])[len(others) // 2]
+    result = sorted(transfers, key=lambda transfer: transfer["cpu_us_per_packet_total"])[len(transfers) // 2]
     return {
         **{key: value for key, value in result.items() if key != "sha256_equal"},
-        "bytes_equal": all(one["bytes_equal"] for one in others),
-        "transfers": [one["cpu_us_per_packet"] for one in others],
-        "with_sha256": {key: hashed[key] for key in ("cpu_us_per_packet", "goodput_bps", "sha256_equal")},
+        "bytes_equal": all(transfer["bytes_equal"] for transfer in transfers),
+        "transfers": [transfer["cpu_us_per_packet"] for transfer in transfers],
+        "with_sha256": {key: hashed_transfer[key] for key in ("cpu_us_per_packet", "goodput_bps", "sha256_equal")},
     }
 
 
 def equal(a: Path, b: Path) -> bool:
     """Whether two files have the same bytes."""
-    with a.open("rb") as one, b.open("rb") as other:
-        while (block := one.read(1 << 20)) == other.read(1 << 20):
+    with a.open("rb") as file_a, b.open("rb") as file_b:
+        while (block := file_a.read(1 << 20)) == file_b.read(1 << 20):
             if not block:
                 return True
     return False
@@ -253,16 +259,16 @@ def _measure(path: Path, fabric: Fabric, plan: Plan, pmtu: int, *, sha256: bool)
     received.unlink(missing_ok=True)
     pids = {child.name: child.pid for child in fabric.processes}
     with AgentClient(fabric.run_dir.agent_socket(source.name)) as agent:
-        before = {name: cpu_seconds(pid) for name, pid in pids.items()}
+        cpu_before = {name: cpu_seconds(pid) for name, pid in pids.items()}
         woken = {name: wakeups(pid) for name, pid in pids.items()}
-        started = time.monotonic()
-        begun = agent.send_file(path, destination.name, dest_path=str(received), pmtu=pmtu, sha256=sha256)
-        result = agent.wait(begun["transfer"], timeout_s=TRANSFER_LIMIT_S)
+        began = time.monotonic()
+        answer = agent.send_file(path, destination.name, dest_path=str(received), pmtu=pmtu, sha256=sha256)
+        result = agent.wait(answer["transfer"], timeout_s=TRANSFER_LIMIT_S)
         # The CPU is read before files are compared, which would count too.
-        cpu = {name: cpu_seconds(pid) - before[name] for name, pid in pids.items()}
+        cpu = {name: cpu_seconds(pid) - cpu_before[name] for name, pid in pids.items()}
         woken = {name: wakeups(pid) - woken[name] for name, pid in pids.items()}
-    wall_s, arrived = time.monotonic() - started, equal(path, received)
-    late = {label: _late_frames(fabric, name) for name, label in _agents(plan).items()}
+    wall_s, is_equal = time.monotonic() - began, equal(path, received)
+    late_frames = {label: _late_frames(fabric, name) for name, label in _agents(plan).items()}
     counters, seconds = result["counters"], result["duration_s"]
     packets = counters["sent"]
     hops = 3 if source.rack != destination.rack else 1
@@ -284,7 +290,7 @@ def _measure(path: Path, fabric: Fabric, plan: Plan, pmtu: int, *, sha256: bool)
         "cpu_us_per_packet": {label: round(value, 2) for label, value in shares.items()},
         "cpu_us_per_packet_total": round(total, 2),
         "wakeups_per_packet": {label: round(woken.get(name, 0) / packets, 3) for name, label in labels.items()},
-        "late_frames": late,
+        "late_frames": late_frames,
         "sha256_us_per_packet": round(sha256_us(pmtu), 2),
         "engine_compiled": state().active,
         "data_in_memory": fabric.data_in_memory,
@@ -292,7 +298,7 @@ def _measure(path: Path, fabric: Fabric, plan: Plan, pmtu: int, *, sha256: bool)
         "switch_cpu_us_per_packet_and_hop": round(shares["switches"] / hops, 2),
         "processors": cores,
         "limit_bps": round(size / packets * 8 * cores * 1e6 / total) if total else None,
-        "bytes_equal": arrived,
+        "bytes_equal": is_equal,
         "sha256_equal": result["sha256"] == result["remote_sha256"] if sha256 else None,
     }
 
@@ -347,17 +353,17 @@ def floor_us(result: dict[str, Any]) -> dict[str, float]:
 
 def _endpoint(pmtu: int) -> dict[str, Any]:
     """The endpoint alone, by side."""
-    measured = endpoint.measure(ENDPOINT_PACKETS, pmtu)
+    measurement = endpoint.measure(ENDPOINT_PACKETS, pmtu)
     sides = {
         side: {
-            "user_us": round(measured[side]["user_us"], 2),
-            "system_us": round(measured[side]["system_us"], 2),
-            "packets_per_s_and_core": packets_per_s(cost(measured[side])),
+            "user_us": round(measurement[side]["user_us"], 2),
+            "system_us": round(measurement[side]["system_us"], 2),
+            "packets_per_s_and_core": packets_per_s(cost(measurement[side])),
         }
         for side in SIDES
     }
-    sacks = round(measured["requestor"]["sacks_per_packet"], 3)
-    return {**sides, "sacks_per_packet": sacks, "compiled": measured["requestor"]["compiled"]}
+    sacks = round(measurement["requestor"]["sacks_per_packet"], 3)
+    return {**sides, "sacks_per_packet": sacks, "compiled": measurement["requestor"]["compiled"]}
 
 
 def cost(side: dict[str, Any]) -> float:
@@ -365,15 +371,15 @@ def cost(side: dict[str, Any]) -> float:
     return float(side["user_us"] + side["system_us"])
 
 
-def _raw(pmtu: int, alone: dict[str, Any]) -> dict[str, Any]:
+def _raw(pmtu: int, endpoint_cost: dict[str, Any]) -> dict[str, Any]:
     """AF_PACKET alone, and the endpoint's cost in units of it."""
     frames = af_packet.limits(pmtu, RAW_FRAMES)
-    data, sack, share = frames["data"], frames["sack"], alone["sacks_per_packet"]
+    data, sack, share = frames["data"], frames["sack"], endpoint_cost["sacks_per_packet"]
     limits = {
         "requestor": data["send_us"] + share * sack["receive_us"],
         "responder": data["receive_us"] + share * sack["send_us"],
     }
-    ratio = {side: round(cost(alone[side]) / limits[side], 2) if limits[side] > 0 else None for side in SIDES}
+    ratio = {side: round(cost(endpoint_cost[side]) / limits[side], 2) if limits[side] > 0 else None for side in SIDES}
     return {**frames, **{f"{side}_us": round(us, 2) for side, us in limits.items()}, "ratio": ratio}
 
 
@@ -384,7 +390,7 @@ def _print_fabric(result: dict[str, Any], console: Console) -> None:
         f"{packets['sent']:,} packets of {result['pmtu']} bytes ({packets['retransmitted']:,} retransmitted), "
         f"{result['sacks_per_packet']:.2f} SACKs a packet"
     )
-    hashed = result["with_sha256"]["cpu_us_per_packet"]
+    hashed_cost = result["with_sha256"]["cpu_us_per_packet"]
     table = Table(
         "CPU us per data packet",
         "in the fabric",
@@ -397,27 +403,27 @@ def _print_fabric(result: dict[str, Any], console: Console) -> None:
     # Rates per core exist for hosts alone.
     for label, value in result["cpu_us_per_packet"].items():
         rate = result["packets_per_s_and_core"].get(label)
-        each = " ".join(f"{one[label]:.1f}" for one in result["transfers"])
-        table.add_row(label, f"{value:8.1f}", f"{rate:,}" if rate else "", each, f"{hashed[label]:8.1f}")
-    table.add_row("all", f"{result['cpu_us_per_packet_total']:8.1f}", "", "", f"{sum(hashed.values()):8.1f}")
+        transfer_costs = " ".join(f"{transfer[label]:.1f}" for transfer in result["transfers"])
+        table.add_row(label, f"{value:8.1f}", f"{rate:,}" if rate else "", transfer_costs, f"{hashed_cost[label]:8.1f}")
+    table.add_row("all", f"{result['cpu_us_per_packet_total']:8.1f}", "", "", f"{sum(hashed_cost.values()):8.1f}")
     console.print(table)
-    where = "in memory with huge pages" if result["data_in_memory"] else "in the run folder's file system"
+    storage = "in memory with huge pages" if result["data_in_memory"] else "in the run folder's file system"
     console.print(
         f"engine {'compiled' if result['engine_compiled'] else 'in Python: `mrc compile` makes it faster'}; "
         f"without SHA-256 of the file, which no NIC computes ({result['sha256_us_per_packet']:.1f} us by itself, at "
         f"either host); files compared here, byte by byte: {'equal' if result['bytes_equal'] else 'NOT EQUAL'}. At the "
-        f"responder {result['file_us_per_packet']:.1f} us are for pages of a new file, {where}. "
+        f"responder {result['file_us_per_packet']:.1f} us are for pages of a new file, {storage}. "
         f"Switches {result['switch_cpu_us_per_packet_and_hop']:.1f} us per data packet and hop, SACKs on the way back "
         f"included; limit of {result['processors']} processors at this cost: {bits(result['limit_bps'] or 0)}"
     )
 
 
-def _print_paced(paced: dict[str, Any], full: dict[str, Any], console: Console) -> None:
-    cost_us, wakes = paced["cpu_us_per_packet"], paced["wakeups_per_packet"]
-    one_by_one = paced["one_by_one_us"]
+def _print_paced(at_rate: dict[str, Any], full_speed_result: dict[str, Any], console: Console) -> None:
+    cost_us, wakes = at_rate["cpu_us_per_packet"], at_rate["wakeups_per_packet"]
+    one_by_one = at_rate["one_by_one_us"]
     table = Table(
         "CPU us per data packet",
-        f"at {bits(paced['rate_bps'])} a link",
+        f"at {bits(at_rate['rate_bps'])} a link",
         "wake-ups a packet",
         "at full speed",
         "ratio",
@@ -427,53 +433,54 @@ def _print_paced(paced: dict[str, Any], full: dict[str, Any], console: Console) 
     )
     for label, value in cost_us.items():
         # Switches have no raw counterpart.
-        limit, ratio = one_by_one.get(label), paced["ratio"].get(label)
+        limit, ratio = one_by_one.get(label), at_rate["ratio"].get(label)
         table.add_row(
             label,
             f"{value:8.1f}",
             f"{wakes[label]:8.2f}",
-            f"{full['cpu_us_per_packet'][label]:8.1f}",
+            f"{full_speed_result['cpu_us_per_packet'][label]:8.1f}",
             f"{ratio}" if ratio else "",
             f"{limit:6.1f}" if limit else "",
         )
     console.print(table)
-    late = paced["late_frames"]
+    late_frames = at_rate["late_frames"]
     console.print(
-        f"paced: {paced['bytes']:,} bytes at {bits(paced['goodput_bps'])}, {paced['packets']['sent']:,} packets of "
-        f"{paced['pmtu']} bytes ({paced['packets']['retransmitted']:,} retransmitted), {paced['sacks_per_packet']:.2f} "
-        f"SACKs a packet; late frames: requestor {late['requestor']}, responder {late['responder']}. Raw, one by one: "
-        f"Python that sleeps before each frame it sends, or is woken up by each it takes"
+        f"paced: {at_rate['bytes']:,} bytes at {bits(at_rate['goodput_bps'])}, {at_rate['packets']['sent']:,} packets "
+        f"of {at_rate['pmtu']} bytes ({at_rate['packets']['retransmitted']:,} retransmitted), "
+        f"{at_rate['sacks_per_packet']:.2f} SACKs a packet; late frames: requestor {late_frames['requestor']}, responder {late_frames['responder']}. "
+        "Raw, one by one: Python that sleeps before each frame it sends, or is woken up by each it takes"
     )
 
 
-def _print_compared(compared: dict[str, Any], console: Console) -> None:
-    for kind, costs in compared["switches_us"].items():
-        each = ", ".join(f"{cost:.2f}" for cost in costs)
-        rates = ", ".join(bits(rate) for rate in compared["goodput_bps"][kind])
-        console.print(f"switches over {kind:<7} {each} us per data packet; goodput {rates}")
+def _print_compared(comparison: dict[str, Any], console: Console) -> None:
+    for kind, costs in comparison["switches_us"].items():
+        cost_list = ", ".join(f"{cost:.2f}" for cost in costs)
+        rates = ", ".join(bits(rate) for rate in comparison["goodput_bps"][kind])
+        console.print(f"switches over {kind:<7} {cost_list} us per data packet; goodput {rates}")
     console.print(
-        f"a packet over virtual wires costs the switches {compared['share']:.2f} x of what it costs over veth: "
-        f"{'met' if compared['met'] else 'NOT MET'}, at most {compared['target']:g}"
+        f"a packet over virtual wires costs the switches {comparison['share']:.2f} x of what it costs over veth: "
+        f"{'met' if comparison['met'] else 'NOT MET'}, at most {comparison['target']:g}"
     )
 
 
-def _print_alone(alone: dict[str, Any], limit: dict[str, Any], console: Console) -> None:
+def _print_alone(endpoint_cost: dict[str, Any], limit: dict[str, Any], console: Console) -> None:
     columns = ("CPU us per data packet", "endpoint", "user", "system", "packets/s and core", "raw AF_PACKET", "ratio")
     table = Table(*columns, box=None, padding=(0, 2))
     for side in SIDES:
-        one = alone[side]
+        side_cost = endpoint_cost[side]
         table.add_row(
             side,
-            f"{cost(one):6.1f}",
-            f"{one['user_us']:6.1f}",
-            f"{one['system_us']:6.1f}",
-            f"{one['packets_per_s_and_core'] or 0:,}",
+            f"{cost(side_cost):6.1f}",
+            f"{side_cost['user_us']:6.1f}",
+            f"{side_cost['system_us']:6.1f}",
+            f"{side_cost['packets_per_s_and_core'] or 0:,}",
             f"{limit[f'{side}_us']:6.1f}",
             f"{limit['ratio'][side]}",
         )
     console.print(table)
-    half = "in C" if alone["compiled"] else "in Python"
+    half = "in C" if endpoint_cost["compiled"] else "in Python"
     console.print(
         f"endpoint: two agents back to back, no switch, no file; frames built and checked {half}; "
-        f"{alone['sacks_per_packet']:.2f} SACKs a packet. Raw: Python that only sends or only takes the same frames"
+        f"{endpoint_cost['sacks_per_packet']:.2f} SACKs a packet. "
+        f"Raw: Python that only sends or only takes the same frames"
     )

@@ -26,7 +26,7 @@ from mrc_testbed.topologies.lab.options import VETH, VIRTUAL, LabOptions
 from mrc_testbed.topologies.plan import Plan
 
 SCHEMA = "mrc-bench-provision/2"
-BOTH = "both"
+BOTH_KINDS = "both"
 TARGET_S = 10.0
 """The goal: 64 switches, 8 planes x (4 + 4), from nothing, on 2 cores."""
 STEPS = {
@@ -74,8 +74,8 @@ class Steps:
             self._close(now)
 
     def _close(self, now: float) -> None:
-        name, since = self._open
-        self.steps[name] = self.steps.get(name, 0.0) + now - since
+        name, start = self._open
+        self.steps[name] = self.steps.get(name, 0.0) + now - start
 
 
 def one_round(plan: Plan, wires: str | None) -> ProvisionRound:
@@ -83,25 +83,27 @@ def one_round(plan: Plan, wires: str | None) -> ProvisionRound:
 
     `wires`: kind of the links between switches; None: the usual one.
     """
-    used = _cpu_s()
+    cpu_before = _cpu_s()
     steps = Steps()
     with Fabric(plan, LabOptions(agents=False, wires=wires), progress=steps) as fabric:
         total = time.monotonic() - steps.began
         kind = fabric.wires
         status = fabric.controller.request("status")["switches"].values()
-        again = fabric.controller.request("verify", timeout_s=60.0)
-        equal = again["unchanged_since_start"] and not again.get("differences")
-        verified = sum(one["verified"] for one in status) if equal else 0
-        entries = sum(one["entries"] for one in status)
-        leaving = time.monotonic()
-    gone = time.monotonic() - leaving
-    return ProvisionRound(kind, total, _cpu_s() - used, steps.steps, len(plan.switches), verified, entries, gone)
+        verification = fabric.controller.request("verify", timeout_s=60.0)
+        equal = verification["unchanged_since_start"] and not verification.get("differences")
+        verified_count = sum(switch_status["verified"] for switch_status in status) if equal else 0
+        entries = sum(switch_status["entries"] for switch_status in status)
+        removal_start = time.monotonic()
+    removal_s = time.monotonic() - removal_start
+    return ProvisionRound(
+        kind, total, _cpu_s() - cpu_before, steps.steps, len(plan.switches), verified_count, entries, removal_s
+    )
 
 
 def _cpu_s() -> float:
     """CPU seconds of this process and of its children that have ended."""
-    both = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    return sum(one.ru_utime + one.ru_stime for one in both)
+    usages = (resource.getrusage(subject) for subject in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(usage.ru_utime + usage.ru_stime for usage in usages)
 
 
 def run(plan: Plan, rounds: int, console: Console, wires: str | None = None) -> dict[str, Any]:
@@ -110,7 +112,7 @@ def run(plan: Plan, rounds: int, console: Console, wires: str | None = None) -> 
     `wires`: kind of the links between switches, or "both": then as many starts of each, in turns.
     """
     every: list[ProvisionRound] = []
-    kinds = (VETH, VIRTUAL) if wires == BOTH else (wires,)
+    kinds = (VETH, VIRTUAL) if wires == BOTH_KINDS else (wires,)
     size = rounds * len(kinds) * len(plan.switches)
     with Progress(console, "bench provision", guess_s=0.15 * size, size=size) as progress:
         for number in range(rounds):
@@ -119,51 +121,55 @@ def run(plan: Plan, rounds: int, console: Console, wires: str | None = None) -> 
                 progress.share(len(every) / (rounds * len(kinds)))
                 progress.step(f"round {number + 1} of {rounds}, wires {every[-1].wires}: {every[-1].total_s:.2f} s")
     # With both kinds of wires the target holds for the last kind, wires in the daemon.
-    made = [one for one in every if one.wires == every[-1].wires]
-    others = [one for one in every if one.wires != every[-1].wires]
-    slowest = max(one.total_s for one in made)
-    whole = all(one.verified == one.switches for one in made)
+    last_kind_rounds = [round_ for round_ in every if round_.wires == every[-1].wires]
+    first_kind_rounds = [round_ for round_ in every if round_.wires != every[-1].wires]
+    slowest = max(round_.total_s for round_ in last_kind_rounds)
+    is_complete = all(round_.verified == round_.switches for round_ in last_kind_rounds)
     result = {
         "schema": SCHEMA,
         "plan": plan.to_json(),
         "cpus": os.cpu_count(),
         "load_before": os.getloadavg()[0],
         "wires": every[-1].wires,
-        "rounds": [asdict(one) for one in every],
-        "median_s": median(one.total_s for one in made),
+        "rounds": [asdict(round_) for round_ in every],
+        "median_s": median(round_.total_s for round_ in last_kind_rounds),
         "slowest_s": slowest,
-        "veth_median_s": median(one.total_s for one in others) if others else None,
+        "veth_median_s": median(round_.total_s for round_ in first_kind_rounds) if first_kind_rounds else None,
         "target_s": TARGET_S,
-        "met": whole and slowest < TARGET_S,
+        "met": is_complete and slowest < TARGET_S,
     }
-    if others:
-        _show_steps(others, plan, console)
-    _show(result, made, plan, console)
+    if first_kind_rounds:
+        _show_steps(first_kind_rounds, plan, console)
+    _show(result, last_kind_rounds, plan, console)
     return result
 
 
-def _show_steps(made: list[ProvisionRound], plan: Plan, console: Console) -> None:
-    table = Table(title=f"{len(plan.switches)} switches from nothing, wires {made[0].wires}: {plan}")
+def _show_steps(rounds: list[ProvisionRound], plan: Plan, console: Console) -> None:
+    table = Table(title=f"{len(plan.switches)} switches from nothing, wires {rounds[0].wires}: {plan}")
     for head in ("step", "median s", "slowest s"):
         table.add_column(head, justify="left" if head == "step" else "right")
-    for name in made[0].steps_s:
-        took = [one.steps_s.get(name, 0.0) for one in made]
+    for name in rounds[0].steps_s:
+        took = [round_.steps_s.get(name, 0.0) for round_ in rounds]
         table.add_row(name, f"{median(took):.2f}", f"{max(took):.2f}")
     table.add_section()
-    totals = [one.total_s for one in made]
+    totals = [round_.total_s for round_ in rounds]
     table.add_row("provisioned", f"{median(totals):.2f}", f"{max(totals):.2f}")
     table.add_row(
-        "CPU of all processes", f"{median(one.cpu_s for one in made):.2f}", f"{max(one.cpu_s for one in made):.2f}"
+        "CPU of all processes",
+        f"{median(round_.cpu_s for round_ in rounds):.2f}",
+        f"{max(round_.cpu_s for round_ in rounds):.2f}",
     )
     table.add_row(
-        "removed again", f"{median(one.gone_s for one in made):.2f}", f"{max(one.gone_s for one in made):.2f}"
+        "removed again",
+        f"{median(round_.gone_s for round_ in rounds):.2f}",
+        f"{max(round_.gone_s for round_ in rounds):.2f}",
     )
     console.print(table)
 
 
-def _show(result: dict[str, Any], made: list[ProvisionRound], plan: Plan, console: Console) -> None:
-    _show_steps(made, plan, console)
-    last = made[-1]
+def _show(result: dict[str, Any], rounds: list[ProvisionRound], plan: Plan, console: Console) -> None:
+    _show_steps(rounds, plan, console)
+    last = rounds[-1]
     if result["veth_median_s"] is not None:
         console.print(
             f"provisioned over virtual wires in {result['median_s']:.2f} s, over veth pairs in "

@@ -21,8 +21,8 @@ from mrc_testbed.switch.device.device import P4Device
 from mrc_testbed.topologies.plan import Plan, SwitchRoutes, carrier
 from tools.bench.plan_entries import load_plan
 
-HERE = Path(__file__).parent
-LOAD = HERE / "load.c"
+BENCH_FOLDER = Path(__file__).parent
+LOAD = BENCH_FOLDER / "load.c"
 
 FRAME_BYTES = (158, 1158, 4214)
 """A SACK-sized frame, data frames with 1024 and with 4096 bytes of payload."""
@@ -93,31 +93,31 @@ def _transport(plan: Plan, size: int) -> bytes:
     )
 
 
-def make_cables(one: Forwarder) -> None:
+def make_cables(forwarder: Forwarder) -> None:
     """Two veth pairs that carry nothing but our frames."""
-    load_in, switch_in, switch_out, load_out = one.interfaces()
-    for left, right in ((load_in, switch_in), (switch_out, load_out)):
-        ip("link", "add", left, "type", "veth", "peer", "name", right)
-        for name in (left, right):
+    load_in, switch_in, switch_out, load_out = forwarder.interfaces()
+    for end_a, end_b in ((load_in, switch_in), (switch_out, load_out)):
+        ip("link", "add", end_a, "type", "veth", "peer", "name", end_b)
+        for name in (end_a, end_b):
             Path(f"/proc/sys/net/ipv6/conf/{name}/disable_ipv6").write_text("1")
             ip("link", "set", name, "mtu", "9216", "arp", "off", "up")
 
 
 def ip(*arguments: str) -> None:
     """Run iproute2's `ip`. Raises RuntimeError."""
-    done = subprocess.run(["ip", *arguments], capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise RuntimeError(f"ip {' '.join(arguments)}: {done.stderr.strip()}")
+    process = subprocess.run(["ip", *arguments], capture_output=True, text=True, check=False)
+    if process.returncode:
+        raise RuntimeError(f"ip {' '.join(arguments)}: {process.stderr.strip()}")
 
 
-def drive(loader: Path, one: Forwarder, head: bytes, size: int, window: int, packets: int) -> dict[str, Any]:
+def drive(loader: Path, forwarder: Forwarder, head: bytes, size: int, window: int, packets: int) -> dict[str, Any]:
     """Run tools/bench/load.c through a forwarder; its figures."""
-    first, _, _, last = one.interfaces()
+    first, _, _, last = forwarder.interfaces()
     command = [str(loader), first, last, str(window), str(packets), head.hex(), str(size)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
-    if done.returncode:
-        raise RuntimeError(f"tools/bench/load.c failed: {done.stderr.strip()}")
-    figures: dict[str, Any] = json.loads(done.stdout)
+    process = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    if process.returncode:
+        raise RuntimeError(f"tools/bench/load.c failed: {process.stderr.strip()}")
+    figures: dict[str, Any] = json.loads(process.stdout)
     return figures
 
 

@@ -48,29 +48,29 @@ class ProbeStream:
     """Numbered packets from one host to another, each with an EV of its own. Use `start`, then `stop`."""
 
     out: socket.socket
-    into: socket.socket
+    receiver: socket.socket
     head: tuple[bytes, bytes, bytes, bytes]
     """MAC to, MAC from, address from, address to."""
     sent: dict[int, float]
-    arrived: set[int]
+    received: set[int]
     running: bool = False
     threads: tuple[threading.Thread, ...] = ()
 
     @classmethod
-    def between(cls, fabric: Fabric, source: str, destination: str, plane: int) -> ProbeStream:
+    def of_hosts(cls, fabric: Fabric, source: str, destination: str, plane: int) -> ProbeStream:
         plan = fabric.plan
-        here, there = plan.host(source), plan.host(destination)
-        ports = plan.host_port(here, plane), plan.host_port(there, plane)
+        source_host, destination_host = plan.host(source), plan.host(destination)
+        ports = plan.host_port(source_host, plane), plan.host_port(destination_host, plane)
         sockets = []
         for port in ports:
             with network_namespace(fabric.hosts[port.node].pid):
-                one = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETHERTYPE_IPV6))
-                one.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, BUFFER_BYTES)
-                one.bind((port.interface, ETHERTYPE_IPV6))
-                one.settimeout(0.1)
-                sockets.append(one)
+                receiver = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETHERTYPE_IPV6))
+                receiver.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, BUFFER_BYTES)
+                receiver.bind((port.interface, ETHERTYPE_IPV6))
+                receiver.settimeout(0.1)
+                sockets.append(receiver)
         macs = [bytes.fromhex(plan.mac(port).replace(":", "")) for port in ports]
-        source_address, address = (plan.address(host, plane).packed for host in (here, there))
+        source_address, address = (plan.address(host, plane).packed for host in (source_host, destination_host))
         return cls(sockets[0], sockets[1], (macs[1], macs[0], source_address, address), {}, set())
 
     def start(self) -> None:
@@ -86,11 +86,11 @@ class ProbeStream:
 
     def close(self) -> None:
         self.out.close()
-        self.into.close()
+        self.receiver.close()
 
     def lost_between(self, begin: float, end: float) -> list[float]:
         """Sending times of the packets of that interval that did not arrive."""
-        return [t for number, t in self.sent.items() if begin <= t < end and number not in self.arrived]
+        return [t for number, t in self.sent.items() if begin <= t < end and number not in self.received]
 
     def sent_between(self, begin: float, end: float) -> int:
         return sum(begin <= t < end for t in self.sent.values())
@@ -129,18 +129,18 @@ class ProbeStream:
             time.sleep(max(due - time.monotonic(), 0.0))
 
     def _receive(self) -> None:
-        mine = self.head[2]
-        while self.running or self._more:
+        source_address = self.head[2]
+        while self.running or self._is_sending:
             try:
-                frame = self.into.recv(256)
+                frame = self.receiver.recv(256)
             except TimeoutError:
-                self._more = False
+                self._is_sending = False
                 continue
-            self._more = True
-            if len(frame) >= _HEAD.size and frame[22:38] == mine:
-                self.arrived.add(_HEAD.unpack_from(frame)[13])
+            self._is_sending = True
+            if len(frame) >= _HEAD.size and frame[22:38] == source_address:
+                self.received.add(_HEAD.unpack_from(frame)[13])
 
-    _more: bool = True
+    _is_sending: bool = True
 
 
 def _cut(fabric: Fabric, t1: str, t0: str) -> tuple[float, float]:
@@ -160,27 +160,27 @@ def run(mode: str, rounds: int, console: Console) -> dict[str, Any]:
         Progress(console, "bench spray", guess_s=10.0 + 3.0 * rounds, size=10.0 + 3.0 * rounds) as progress,
         open_fabric(plan, LabOptions(agents=False, mapper=False), console) as fabric,
     ):
-        stream = ProbeStream.between(fabric, "h0", "h1", 0)
+        stream = ProbeStream.of_hosts(fabric, "h0", "h1", 0)
         stream.start()
         time.sleep(SETTLE_S)
         for number in range(rounds):
             progress.step(f"cut {number + 1} of {rounds}", quiet=True)
             cuts.append(_cut(fabric, f"p0-t1-{number % plan.spines}", "p0-t0-1"))
-        live = fabric.controller.request("switches")["switches"]["p0-t0-0"]
+        switch_status = fabric.controller.request("switches")["switches"]["p0-t0-0"]
         progress.step("a cut without the controller", quiet=True)
         # Without the controller no switch learns of the cut: the comparison.
         fabric.controller.request("shutdown")
         time.sleep(SETTLE_S)
-        alone = _cut(fabric, "p0-t1-0", "p0-t0-1")
+        lone_cut = _cut(fabric, "p0-t1-0", "p0-t0-1")
         time.sleep(SETTLE_S)
         stream.stop()
         stream.close()
-    lost = [stream.lost_between(cut - 0.01, restored) for cut, restored in cuts]
+    lost = [stream.lost_between(cut - 0.01, restored_at) for cut, restored_at in cuts]
     lost_for = [max((t - cut for t in times), default=0.0) for times, (cut, _) in zip(lost, cuts, strict=True)]
-    lost_after = [len(stream.lost_between(restored, restored + SETTLE_S - 0.1)) for _, restored in cuts]
-    without = stream.lost_between(alone[0] - 0.01, alone[1])
-    share = len(without) / max(1, stream.sent_between(*alone))
-    alone_for_s = max((t - alone[0] for t in without), default=0.0)
+    lost_after = [len(stream.lost_between(restored_at, restored_at + SETTLE_S - 0.1)) for _, restored_at in cuts]
+    without = stream.lost_between(lone_cut[0] - 0.01, lone_cut[1])
+    share = len(without) / max(1, stream.sent_between(*lone_cut))
+    alone_for_s = max((t - lone_cut[0] for t in without), default=0.0)
     result = {
         "mode": mode,
         "rounds": rounds,
@@ -190,7 +190,7 @@ def run(mode: str, rounds: int, console: Console) -> dict[str, Any]:
             "lost_for_s": spread(lost_for),
             "lost_packets": spread([float(len(times)) for times in lost]),
             "lost_after_restore": sum(lost_after),
-            "live_writes": live["live_writes"],
+            "live_writes": switch_status["live_writes"],
         },
         "without_controller": {
             "lost_for_s": alone_for_s,

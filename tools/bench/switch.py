@@ -32,7 +32,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from mrc_testbed.errors import INTERRUPTED
+from mrc_testbed.errors import EXIT_INTERRUPTED
 from mrc_testbed.files.package import P4_PROGRAMS
 from mrc_testbed.switch.compiler.errors import P4Error
 from mrc_testbed.switch.device.device import P4Device
@@ -58,7 +58,7 @@ from tools.bench.rig import (
 )
 from tools.campaigns import bmv2
 
-HERE = Path(__file__).parent
+BENCH_FOLDER = Path(__file__).parent
 
 WINDOWS = {"loaded": 128, "light": 8}
 """Frames in flight."""
@@ -71,14 +71,14 @@ GOAL = 1.5
 """Embedded / bare, CPU per packet and hop, must not exceed this."""
 
 
-def run(tell: Callable[[str], None]) -> dict[str, Any]:
-    """Measure, and return the figures; `tell` gets each step. Needs root. Raises RuntimeError."""
+def run(report: Callable[[str], None]) -> dict[str, Any]:
+    """Measure, and return the figures; `report` gets each step. Needs root. Raises RuntimeError."""
     command = [sys.executable, "-m", "tools.bench.switch", "--inside"]
     with tempfile.TemporaryFile("w+") as figures:
         child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=figures, stderr=subprocess.PIPE, text=True)
         try:
             for line in child.stderr or ():
-                tell(line.rstrip())
+                report(line.rstrip())
             child.wait()
         finally:
             if child.poll() is None:
@@ -144,94 +144,103 @@ def measure() -> dict[str, Any]:
         stack.callback(loop.close)
         loop.attach(device)
         loop.start()
-        embedded = Forwarder("embedded", "e", lambda: thread_ns(os.getpid(), "p4-forward"))
-        bare, v3 = (stack.enter_context(bare_forwarder(*what)) for what in (("bare", "b", "v2"), ("v3", "v", "v3")))
-        make_cables(embedded)
-        loop.add_port(device, 1, embedded.interfaces()[1])
-        loop.add_port(device, routes.next_hops[0][1], embedded.interfaces()[2])
+        embedded_switch = Forwarder("embedded", "e", lambda: thread_ns(os.getpid(), "p4-forward"))
+        bare, v3 = (
+            stack.enter_context(bare_forwarder(*arguments)) for arguments in (("bare", "b", "v2"), ("v3", "v", "v3"))
+        )
+        make_cables(embedded_switch)
+        loop.add_port(device, 1, embedded_switch.interfaces()[1])
+        loop.add_port(device, routes.next_hops[0][1], embedded_switch.interfaces()[2])
         heads, port = frame_heads(plan, routes), routes.next_hops[0][1]
         spray, spray_heads = stack.enter_context(spray_forwarder(loop))
-        result = campaign(loader, device, heads, embedded, bare, v3)
+        result = campaign(loader, device, heads, embedded_switch, bare, v3)
         note("spray.p4")
         result["spray"] = [spray_row(loader, spray, spray_heads[size], size) for size in FRAME_BYTES]
-        result["bmv2"] = bmv2_rows(loader, plan, heads, embedded)
+        result["bmv2"] = bmv2_rows(loader, plan, heads, embedded_switch)
         note("traffic manager")
-        result["traffic"] = traffic.campaign(loader, device, port, heads, embedded)
+        result["traffic"] = traffic.campaign(loader, device, port, heads, embedded_switch)
     note("compile, start, entries, memory")
     result["target"] = target.measure()
     return result
 
 
 def campaign(
-    loader: Path, device: P4Device, heads: dict[int, bytes], embedded: Forwarder, bare: Forwarder, v3: Forwarder
+    loader: Path, device: P4Device, heads: dict[int, bytes], embedded_switch: Forwarder, bare: Forwarder, v3: Forwarder
 ) -> dict[str, Any]:
     """All rounds, forwarders in turn, and the summary."""
-    before = os.getloadavg()[0]
+    load_before = os.getloadavg()[0]
     for size in FRAME_BYTES:
-        for one in (embedded, bare, v3):
-            drive(loader, one, heads[size], size, 64, 500)
+        for forwarder in (embedded_switch, bare, v3):
+            drive(loader, forwarder, heads[size], size, 64, 500)
     for number in range(ROUNDS):
         note(f"round {number + 1} of {ROUNDS}")
         for size in FRAME_BYTES:
             for load, window in WINDOWS.items():
-                for one in (embedded, bare) if load == "light" else (embedded, bare, v3):
-                    sample(loader, one, heads[size], size, load, window)
-            for one in (embedded, bare, v3):
-                result = drive(loader, one, heads[size], size, 1, 100 if one is v3 else 1000)
-                one.hop_us.setdefault(size, []).append(result["round_us"])
-    return summary(device, heads, before, embedded, bare, v3)
+                for forwarder in (embedded_switch, bare) if load == "light" else (embedded_switch, bare, v3):
+                    sample(loader, forwarder, heads[size], size, load, window)
+            for forwarder in (embedded_switch, bare, v3):
+                result = drive(loader, forwarder, heads[size], size, 1, 100 if forwarder is v3 else 1000)
+                forwarder.hop_us.setdefault(size, []).append(result["round_us"])
+    return summary(device, heads, load_before, embedded_switch, bare, v3)
 
 
 def sample(
-    loader: Path, one: Forwarder, head: bytes, size: int, load: str, window: int, packets: int = PACKETS
+    loader: Path, forwarder: Forwarder, head: bytes, size: int, load: str, window: int, packets: int = PACKETS
 ) -> None:
-    """Measure one forwarder once; its figures join `one.samples`, `one.softirq` and `one.lost`."""
-    cpu, softirq = one.cpu_ns(), ksoftirqd_ns()
-    result = drive(loader, one, head, size, window, packets)
-    cpu, softirq = one.cpu_ns() - cpu, ksoftirqd_ns() - softirq
-    arrived = max(1, result["received"])
-    one.samples.setdefault((load, size), []).append(cpu / 1000 / arrived)
-    one.softirq.setdefault((load, size), []).append(softirq / 1000 / arrived)
-    one.lost += result["lost"]
+    """Measure one forwarder once; its figures join `samples`, `softirq` and `lost` of it."""
+    cpu, softirq = forwarder.cpu_ns(), ksoftirqd_ns()
+    result = drive(loader, forwarder, head, size, window, packets)
+    cpu, softirq = forwarder.cpu_ns() - cpu, ksoftirqd_ns() - softirq
+    received = max(1, result["received"])
+    forwarder.samples.setdefault((load, size), []).append(cpu / 1000 / received)
+    forwarder.softirq.setdefault((load, size), []).append(softirq / 1000 / received)
+    forwarder.lost += result["lost"]
 
 
 def summary(
-    device: P4Device, heads: dict[int, bytes], load_before: float, embedded: Forwarder, bare: Forwarder, v3: Forwarder
+    device: P4Device,
+    heads: dict[int, bytes],
+    load_before: float,
+    embedded_switch: Forwarder,
+    bare: Forwarder,
+    v3: Forwarder,
 ) -> dict[str, Any]:
     """Medians of all rounds, their ratios, and remarks on how far to trust them."""
 
     def middle(samples: dict[Any, list[float]], key: Any) -> float | None:
         return round(statistics.median(samples[key]), 3) if key in samples else None
 
-    rows, worst = [], 0.0
+    rows, worst_ratio = [], 0.0
     for size in FRAME_BYTES:
         for load in WINDOWS:
             key = (load, size)
             # Ratios are taken round by round: both sides then had the same state of the machine.
-            ratio = statistics.median(e / b for e, b in zip(embedded.samples[key], bare.samples[key], strict=True))
-            worst = max(worst, round(ratio, 3))
+            ratio = statistics.median(
+                e / b for e, b in zip(embedded_switch.samples[key], bare.samples[key], strict=True)
+            )
+            worst_ratio = max(worst_ratio, round(ratio, 3))
             rows.append(
                 {
                     "bytes": size,
                     "load": load,
-                    "embedded_us": middle(embedded.samples, key),
+                    "embedded_us": middle(embedded_switch.samples, key),
                     "bare_us": middle(bare.samples, key),
                     "bare_v3_us": middle(v3.samples, key),
                     "ratio": round(ratio, 3),
-                    "ksoftirqd_us": middle(embedded.softirq, key),
+                    "ksoftirqd_us": middle(embedded_switch.softirq, key),
                 }
             )
     hops = [
         {
             "bytes": size,
-            "embedded_us": middle(embedded.hop_us, size),
+            "embedded_us": middle(embedded_switch.hop_us, size),
             "bare_us": middle(bare.hop_us, size),
             "bare_v3_us": middle(v3.hop_us, size),
         }
         for size in FRAME_BYTES
     ]
     remarks = []
-    lost = embedded.lost + bare.lost + v3.lost
+    lost = embedded_switch.lost + bare.lost + v3.lost
     if lost:
         remarks.append(f"{lost} frames were lost: the machine is overloaded, trust these figures less")
     if load_before > (os.cpu_count() or 1):
@@ -243,7 +252,7 @@ def summary(
         "rows": rows,
         "hops": hops,
         "memory_ns": {str(size): round(spin_ns(device, heads[size], size), 1) for size in FRAME_BYTES},
-        "ratio": worst,
+        "ratio": worst_ratio,
         "goal": GOAL,
         "lost": lost,
         "remarks": remarks,
@@ -263,26 +272,26 @@ def spin_ns(device: P4Device, head: bytes, size: int, count: int = 200_000) -> f
 def spray_forwarder(loop: EventLoop) -> Iterator[tuple[Forwarder, dict[int, bytes]]]:
     """A second device in the same loop with spray.p4, between its own cables, and its frames."""
     plan = Plan(mode=Mode.ECMP)
-    one = Forwarder("spray", "s", lambda: thread_ns(os.getpid(), "p4-forward"))
+    forwarder = Forwarder("spray", "s", lambda: thread_ns(os.getpid(), "p4-forward"))
     with contextlib.closing(P4Device(2, "spray")) as device:
         load_plan(device, plan, plan.switches[0])
         heads = plain_heads(plan)
         size = FRAME_BYTES[0]
         ((port, _),) = device.process(1, heads[size] + bytes(size - len(heads[size])))
-        make_cables(one)
+        make_cables(forwarder)
         loop.attach(device)
-        loop.add_ports(device, {1: one.interfaces()[1], port: one.interfaces()[2]})
-        yield one, heads
+        loop.add_ports(device, {1: forwarder.interfaces()[1], port: forwarder.interfaces()[2]})
+        yield forwarder, heads
 
 
-def spray_row(loader: Path, one: Forwarder, head: bytes, size: int) -> dict[str, Any]:
+def spray_row(loader: Path, forwarder: Forwarder, head: bytes, size: int) -> dict[str, Any]:
     """Row of a forwarder with spray.p4."""
     for _ in range(ROUNDS):
-        sample(loader, one, head, size, "loaded", WINDOWS["loaded"])
-    return {"bytes": size, "embedded_us": round(statistics.median(one.samples["loaded", size]), 3)}
+        sample(loader, forwarder, head, size, "loaded", WINDOWS["loaded"])
+    return {"bytes": size, "embedded_us": round(statistics.median(forwarder.samples["loaded", size]), 3)}
 
 
-def bmv2_rows(loader: Path, plan: Plan, heads: dict[int, bytes], embedded: Forwarder) -> list[dict[str, Any]]:
+def bmv2_rows(loader: Path, plan: Plan, heads: dict[int, bytes], embedded_switch: Forwarder) -> list[dict[str, Any]]:
     """Return the rows of simple_switch_grpc, in turns with the embedded switch, a frame size a row.
 
     There are none without BMv2.
@@ -292,9 +301,9 @@ def bmv2_rows(loader: Path, plan: Plan, heads: dict[int, bytes], embedded: Forwa
     note("BMv2")
     first = plan.switches[0]
     port = load_ports(plan)[1]
-    one = Forwarder("bmv2", "m", lambda: thread_ns(switch.pid))
-    make_cables(one)
-    names = one.interfaces()
+    bmv2_switch = Forwarder("bmv2", "m", lambda: thread_ns(switch.pid))
+    make_cables(bmv2_switch)
+    names = bmv2_switch.interfaces()
     # BMv2's gRPC server listens on loopback, which is down in a new namespace.
     ip("link", "set", "lo", "up")
     with tempfile.TemporaryDirectory(prefix="mrc-bench-") as name:
@@ -304,20 +313,22 @@ def bmv2_rows(loader: Path, plan: Plan, heads: dict[int, bytes], embedded: Forwa
             write_plan(switch.load(program), program.p4info, plan, first)
             for _ in range(BMV2_ROUNDS):
                 for size in FRAME_BYTES:
-                    sample(loader, one, heads[size], size, "loaded", BMV2_WINDOW, BMV2_PACKETS)
-                    result = drive(loader, one, heads[size], size, 1, 200)
-                    one.hop_us.setdefault(size, []).append(result["round_us"])
+                    sample(loader, bmv2_switch, heads[size], size, "loaded", BMV2_WINDOW, BMV2_PACKETS)
+                    result = drive(loader, bmv2_switch, heads[size], size, 1, 200)
+                    bmv2_switch.hop_us.setdefault(size, []).append(result["round_us"])
     rows = []
     for size in FRAME_BYTES:
-        ours, theirs = (statistics.median(of.samples["loaded", size]) for of in (embedded, one))
+        embedded_ns, bmv2_ns = (
+            statistics.median(forwarder.samples["loaded", size]) for forwarder in (embedded_switch, bmv2_switch)
+        )
         rows.append(
             {
                 "bytes": size,
-                "bmv2_us": round(theirs, 2),
-                "embedded_us": round(ours, 3),
-                "ratio": round(theirs / ours, 1),
-                "hop_us": round(statistics.median(one.hop_us[size]), 1),
-                "lost": one.lost,
+                "bmv2_us": round(bmv2_ns, 2),
+                "embedded_us": round(embedded_ns, 3),
+                "ratio": round(bmv2_ns / embedded_ns, 1),
+                "hop_us": round(statistics.median(bmv2_switch.hop_us[size]), 1),
+                "lost": bmv2_switch.lost,
             }
         )
     return rows
@@ -331,10 +342,10 @@ def load_ports(plan: Plan) -> tuple[int, int]:
 @contextlib.contextmanager
 def bare_forwarder(name: str, key: str, ring: str) -> Iterator[Forwarder]:
     """tools/bench/forwarder.c between its own cables."""
-    one = Forwarder(name, key, lambda: thread_ns(child.pid))
-    make_cables(one)
-    binary = build_program([HERE / "forwarder.c"], tag="bench-forwarder")
-    _, inner, outer, _ = one.interfaces()
+    forwarder = Forwarder(name, key, lambda: thread_ns(child.pid))
+    make_cables(forwarder)
+    binary = build_program([BENCH_FOLDER / "forwarder.c"], tag="bench-forwarder")
+    _, inner, outer, _ = forwarder.interfaces()
     child = subprocess.Popen(
         [str(binary), ring, "1", inner, outer], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
@@ -342,7 +353,7 @@ def bare_forwarder(name: str, key: str, ring: str) -> Iterator[Forwarder]:
     try:
         if child.stdout.readline() != "ready\n":
             raise RuntimeError(f"tools/bench/forwarder.c did not start ({ring})")
-        yield one
+        yield forwarder
     finally:
         child.kill()
         child.wait()
@@ -354,12 +365,12 @@ def ksoftirqd_ns() -> int:
 
 
 def _ksoftirqd() -> list[Path]:
-    found = []
+    names = []
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):  # a process that just ended
             if (folder / "comm").read_text().startswith("ksoftirqd/"):
-                found.append(folder)
-    return found
+                names.append(folder)
+    return names
 
 
 def note(text: str) -> None:
@@ -382,7 +393,7 @@ def main() -> int:
         print(jsonlib.dumps(measure()))
         return 0
     except KeyboardInterrupt:
-        return INTERRUPTED
+        return EXIT_INTERRUPTED
     except (RuntimeError, OSError, BuildError, P4Error, PortError, TableError, subprocess.TimeoutExpired) as error:
         note(str(error))
         return 1

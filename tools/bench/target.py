@@ -87,14 +87,14 @@ def compile_times(source: Path) -> dict[str, float]:
         took = []
         subprocess.run([sys.executable, "-c", _PREPARE], env=environment, check=True)
         for _ in range(3):
-            done = subprocess.run(
+            process = subprocess.run(
                 [sys.executable, "-c", _COMPILE, str(source)],
                 env=environment,
                 capture_output=True,
                 text=True,
                 check=True,
             )
-            took.append([float(word) for word in done.stdout.split()])
+            took.append([float(word) for word in process.stdout.split()])
     (cold_s, cold_cpu_s), (cached_s, cached_cpu_s) = took[0], min(took[1:])
     return {
         "compile_cold_s": round(cold_s, 3),
@@ -138,9 +138,9 @@ class Client:
 
 def _entry(info: Any, table: str, value: int, size: int, action: str, *params: bytes, prefix: int = 0) -> Any:
     """A table entry with one field."""
-    found = next(one for one in info.tables if one.preamble.alias == table)
-    run = next(one for one in info.actions if one.preamble.alias == action)
-    out = p4r.TableEntry(table_id=found.preamble.id)
+    table_info = next(table_entry for table_entry in info.tables if table_entry.preamble.alias == table)
+    run = next(action_entry for action_entry in info.actions if action_entry.preamble.alias == action)
+    out = p4r.TableEntry(table_id=table_info.preamble.id)
     match = out.match.add(field_id=1)
     data = value.to_bytes(size, "big").lstrip(b"\0") or b"\0"
     if prefix:
@@ -177,16 +177,16 @@ def make_interfaces(plan: Plan) -> dict[str, dict[str, str]]:
 
 def private_kib(pid: int) -> tuple[int, int]:
     """(memory that is this process's alone, of it packet rings), KiB."""
-    own = rings = 0
+    own_kib = rings = 0
     is_ring = False
     for line in Path(f"/proc/{pid}/smaps").read_text().splitlines():
-        name, _, rest = line.partition(":")
+        name, _, value = line.partition(":")
         if "-" in name.split(" ")[0]:
             is_ring = "socket:[" in line
         elif name in ("Private_Dirty", "Private_Clean"):
-            own += int(rest.split()[0])
-            rings += int(rest.split()[0]) if is_ring else 0
-    return own, rings
+            own_kib += int(value.split()[0])
+            rings += int(value.split()[0]) if is_ring else 0
+    return own_kib, rings
 
 
 async def daemon_figures(plan: Plan, program: CompiledProgram, lpm: CompiledProgram) -> dict[str, Any]:
@@ -201,7 +201,7 @@ async def daemon_figures(plan: Plan, program: CompiledProgram, lpm: CompiledProg
         # The daemon without switches is the base that is subtracted.
         for count in (0, len(devices)):
             config.write_text(jsonlib.dumps([*devices[:count], {"name": "spare", "device_id": 99, "ports": {}}]))
-            begun = time.monotonic()
+            began = time.monotonic()
             child = subprocess.Popen(
                 [
                     sys.executable,
@@ -229,7 +229,7 @@ async def daemon_figures(plan: Plan, program: CompiledProgram, lpm: CompiledProg
                         await client.insert(routes_of(plan, switch, program.p4info))
 
                     await asyncio.gather(*map(provision, clients, plan.switches[:count]))
-                    start_s, start_cpu_s = time.monotonic() - begun, _cpu_s(child.pid)
+                    start_s, start_cpu_s = time.monotonic() - began, _cpu_s(child.pid)
                     spare = Client(channel, 99)
                     await spare.begin(program)
                     sizes.append(private_kib(child.pid))
@@ -238,7 +238,9 @@ async def daemon_figures(plan: Plan, program: CompiledProgram, lpm: CompiledProg
             finally:
                 child.terminate()
                 child.wait()
-    all_kib, ring_kib = ((after - before) / len(devices) for before, after in zip(*sizes, strict=True))
+    all_kib, ring_kib = (
+        (size_after - size_before) / len(devices) for size_before, size_after in zip(*sizes, strict=True)
+    )
     ports = [len(names) for names in interfaces.values()]
     return {
         "devices": len(devices),
@@ -263,17 +265,17 @@ async def _entries(client: Client, program: CompiledProgram, pid: int) -> dict[s
         _entry(program.p4info, "route", n << 12, 4, "forward", bytes([1 + n % 200]), prefix=20 + n % 5)
         for n in range(ENTRIES)
     ]
-    begun, used = time.monotonic(), _cpu_s(pid)
+    began, cpu_before = time.monotonic(), _cpu_s(pid)
     await client.insert(entries)
-    write_s, cpu_s = time.monotonic() - begun, _cpu_s(pid) - used
-    begun = time.monotonic()
+    write_s, cpu_s = time.monotonic() - began, _cpu_s(pid) - cpu_before
+    began = time.monotonic()
     count = await client.count()
     if count != ENTRIES:
         raise RuntimeError(f"{ENTRIES} entries were written and {count} read back")
     return {
         "entries_s": round(write_s, 3),
         "entries_cpu_s": round(cpu_s, 3),
-        "entries_read_s": round(time.monotonic() - begun, 3),
+        "entries_read_s": round(time.monotonic() - began, 3),
     }
 
 

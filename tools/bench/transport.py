@@ -74,13 +74,13 @@ class Row:
         """Whether the target is met; None without one."""
         if not self.target:
             return None
-        how, limit = self.target.split()
+        comparison, limit = self.target.split()
         return {
             ">=": self.value >= float(limit),
             "<=": self.value <= float(limit),
             "<": self.value < float(limit),
             "=": self.value == float(limit),
-        }[how]
+        }[comparison]
 
 
 def make(seed: int, plan: Plan = PLAN, **options: Any) -> tuple[Scale, VirtualFabric]:
@@ -108,7 +108,7 @@ def _lose_one(seed: int, packets: int) -> _Single | None:
     """
     dice = Random(f"single/{seed}")
     plane, uplink, number = dice.randrange(4), dice.randrange(4), dice.randrange(packets // 12)
-    done = []
+    flows = []
     for lose in (False, True):
         scale, fabric = make(seed, config={"sack_threshold_bytes": 1})
         flow = Flow(fabric, "h0", "h1", message_bytes=packets * scale.config.qp.pmtu_bytes, messages=1, depth=1)
@@ -116,13 +116,13 @@ def _lose_one(seed: int, packets: int) -> _Single | None:
             link = f"p{plane}-t0-0 p{plane}-t1-{uplink}"
             fabric.apply(LossFault.on(link, packets=(number,), only="data", direction="one_way"))
         run_all(fabric, [flow])
-        done.append(flow)
-    losses = [e for e in done[1].fabric.host("h0").events if isinstance(e, PacketLost)]
-    if not done[1].fabric.totals().get("loss"):
+        flows.append(flow)
+    losses = [e for e in flows[1].fabric.host("h0").events if isinstance(e, PacketLost)]
+    if not flows[1].fabric.totals().get("loss"):
         return None
-    later = (done[1].duration_s - done[0].duration_s) / scale.rtt_s
+    later = (flows[1].duration_s - flows[0].duration_s) / scale.rtt_s
     tail = not losses or any(e.cause.name != "OVERTAKEN" for e in losses)
-    return _Single(done[1].qp.counters.retransmitted, later, tail)
+    return _Single(flows[1].qp.counters.retransmitted, later, tail)
 
 
 def single_loss() -> Iterator[Row]:
@@ -180,11 +180,11 @@ def incast_and_victim() -> Iterator[Row]:
 
 
 def _incast(group: str, last_hop_ecn: bool) -> Iterator[Row]:
-    rates, alone, trims, drops = [], [], 0, 0
+    rates, lone_rates, trims, drops = [], [], 0, 0
     queues = {"last_hop_ecn": last_hop_ecn}
     for seed in (1, 2, 3):
         scale, fabric = make(seed, INCAST_PLAN, queues=queues)
-        alone += rates_bps(fabric, [Flow(fabric, "h15", "h1", message_bytes=1 << 20)], 0.3, 0.7)
+        lone_rates += rates_bps(fabric, [Flow(fabric, "h15", "h1", message_bytes=1 << 20)], 0.3, 0.7)
         scale, fabric = make(seed, INCAST_PLAN, queues=queues)
         flows = incast(fabric, [f"h{i}" for i in range(8, 15)], "h0", message_bytes=1 << 20)
         flows.append(Flow(fabric, "h15", "h1", message_bytes=1 << 20))
@@ -192,7 +192,7 @@ def _incast(group: str, last_hop_ecn: bool) -> Iterator[Row]:
         trims += fabric.totals()["trimmed"]
         drops += sum(sum(port.dropped.values()) for port in fabric.ports.values())
     yield Row(group, "Jain index of the seven, worst of 3 seeds", min(jain(run[:-1]) for run in rates), ">= 0.98")
-    victim = min(run[-1] / own for run, own in zip(rates, alone, strict=True))
+    victim = min(run[-1] / lone_rate for run, lone_rate in zip(rates, lone_rates, strict=True))
     yield Row(group, "victim, share of its rate alone, worst", victim, ">= 0.95")
     yield Row(group, "share of the target's rate used, worst", min(sum(r[:-1]) for r in rates) / _payload_bps(scale))
     yield Row(group, "packets trimmed", trims)
@@ -278,14 +278,14 @@ def dead_path() -> Iterator[Row]:
     Times are from the first SACK that is missing to the EV's end.
     """
     group = "dead path"
-    busy = [found for seed in range(SEEDS) if (found := _cut_path(seed, 1 << 20, 2)) is not None]
-    yield Row(group, "busy sender: runs", len(busy))
-    yield Row(group, "busy sender: out of use after, most", max(busy), "<= 2", "RTT")
-    yield Row(group, "busy sender: out of use after, median", median(busy), "", "RTT")
-    small = [found for seed in range(SEEDS) if (found := _cut_path(seed, 1024, 200)) is not None]
-    yield Row(group, "busy, writes of one packet: after, most", max(small), "<= 2", "RTT")
-    calm = [found for seed in range(SEEDS) if (found := _cut_calm(seed)) is not None]
-    yield Row(group, "half-busy sender: out of use after, most", max(calm), "<= 2", "RTT")
+    busy_times = [recovery_s for seed in range(SEEDS) if (recovery_s := _cut_path(seed, 1 << 20, 2)) is not None]
+    yield Row(group, "busy sender: runs", len(busy_times))
+    yield Row(group, "busy sender: out of use after, most", max(busy_times), "<= 2", "RTT")
+    yield Row(group, "busy sender: out of use after, median", median(busy_times), "", "RTT")
+    small_times = [recovery_s for seed in range(SEEDS) if (recovery_s := _cut_path(seed, 1024, 200)) is not None]
+    yield Row(group, "busy, writes of one packet: after, most", max(small_times), "<= 2", "RTT")
+    calm_times = [recovery_s for seed in range(SEEDS) if (recovery_s := _cut_calm(seed)) is not None]
+    yield Row(group, "half-busy sender: out of use after, most", max(calm_times), "<= 2", "RTT")
     lone = [run for seed in range(SEEDS) if (run := _one_at_a_time(seed)) is not None]
     yield Row(group, "one at a time: runs", len(lone))
     yield Row(group, "one at a time: lost to it, most", max(run.lost for run in lone), "", "packets")
@@ -332,9 +332,9 @@ def _cut_calm(seed: int) -> float | None:
 
 def _out_of_use(fabric: VirtualFabric, plane: int, uplink: int, rtt_s: float) -> float | None:
     events = fabric.host("h0").events
-    left = [e.at for e in events if isinstance(e, EvChanged) and (e.plane, ev_uplink(e.ev)) == (plane, uplink)]
+    change_times = [e.at for e in events if isinstance(e, EvChanged) and (e.plane, ev_uplink(e.ev)) == (plane, uplink)]
     sent = [e.sent_at for e in events if isinstance(e, PacketLost) and (e.plane, ev_uplink(e.ev)) == (plane, uplink)]
-    return (min(left) - min(sent)) / rtt_s - 1 if left and sent else None
+    return (min(change_times) - min(sent)) / rtt_s - 1 if change_times and sent else None
 
 
 @dataclass(slots=True)
@@ -356,12 +356,12 @@ def _one_at_a_time(seed: int) -> _Lone | None:
     fabric.run_until(3.0)
     events = fabric.host("h0").events
     sent = [e.sent_at for e in events if isinstance(e, PacketLost)]
-    left = [e.at for e in events if isinstance(e, EvChanged)]
+    change_times = [e.at for e in events if isinstance(e, EvChanged)]
     if not sent:
         return None
-    missing, timeout = min(sent) + scale.rtt_s, scale.config.loss.base_timeout_s
-    event = round((min(left) - min(sent)) / timeout, 6) if left else float("inf")
-    return _Lone(len(sent), max(0.0, (max(sent) - missing) / timeout), event)
+    missing_since, timeout = min(sent) + scale.rtt_s, scale.config.loss.base_timeout_s
+    event = round((min(change_times) - min(sent)) / timeout, 6) if change_times else float("inf")
+    return _Lone(len(sent), max(0.0, (max(sent) - missing_since) / timeout), event)
 
 
 # ---- all together -----------------------------------------------------------------------------------------
@@ -381,7 +381,7 @@ def run(console: Console) -> dict[str, Any]:
 
     `met` is true when every target is met.
     """
-    started = process_time()
+    began = process_time()
     rows: list[Row] = []
     table = Table("what", "value", "target", "", box=None, padding=(0, 1))
     with Progress(console, "bench transport", guess_s=240.0) as progress:
@@ -394,10 +394,12 @@ def run(console: Console) -> dict[str, Any]:
         mark = {None: "", True: "met", False: "[bold red]MISSED[/]"}[row.met]
         table.add_row(f"  {row.what}", f"{row.value:.4g} {row.unit}", row.target, mark)
     console.print(table)
-    missed = sum(row.met is False for row in rows)
-    console.print(f"{missed} targets missed; {process_time() - started:.0f} s of CPU, virtual time from fixed seeds")
+    missed_count = sum(row.met is False for row in rows)
+    console.print(
+        f"{missed_count} targets missed; {process_time() - began:.0f} s of CPU, virtual time from fixed seeds"
+    )
     return {
         "schema": SCHEMA,
         "rows": [{**asdict(row), "met": row.met} for row in rows],
-        "met": not missed,
+        "met": not missed_count,
     }

@@ -58,7 +58,7 @@ from mrc_testbed.switch.system.gcc import build_program
 from mrc_testbed.topologies.plan import Plan
 
 SCHEMA = "mrc-bench-virtual/1"
-HERE = Path(__file__).parent
+BENCH_FOLDER = Path(__file__).parent
 SIZES = (8, 64, 512)
 HOSTS_MAX = 1024
 PACKETS = 65_536
@@ -129,8 +129,10 @@ def plan_of(hosts: int) -> Plan:
     """
     if not 4 <= hosts <= HOSTS_MAX:
         raise UsageError(f"--hosts: {hosts} hosts: give 4 to {HOSTS_MAX}")
-    each = max(n for n in range(1, RACK_HOSTS_MAX + 1) if hosts % n == 0 and n * n <= hosts)
-    return Plan(planes=PLANES, racks=hosts // each, spines=max(each, 2), hosts_per_rack=each)
+    hosts_per_rack = max(n for n in range(1, RACK_HOSTS_MAX + 1) if hosts % n == 0 and n * n <= hosts)
+    return Plan(
+        planes=PLANES, racks=hosts // hosts_per_rack, spines=max(hosts_per_rack, 2), hosts_per_rack=hosts_per_rack
+    )
 
 
 def messages_of(hosts: int, packets: int) -> int:
@@ -141,7 +143,7 @@ def messages_of(hosts: int, packets: int) -> int:
 def engine_form() -> tuple[bool, str]:
     """(whether this process runs the compiled form, why)."""
     form = native_build.state()
-    return form.active, form.why
+    return form.active, form.reason
 
 
 def _resident_mb() -> float:
@@ -161,7 +163,7 @@ class PermutationRun:
 
         During that check Python's collection visits all objects that the making left.
         """
-        self.left = hosts
+        self.hosts_left = hosts
         """Flows that are not done."""
         self.depths: list[int] = []
         """Depths of the event queue where it was looked at, at a completion."""
@@ -172,20 +174,20 @@ class PermutationRun:
             flow.on_done = self._on_done
 
     def _on_done(self, _flow: Flow) -> None:
-        self.left -= 1
+        self.hosts_left -= 1
 
-    def _over(self) -> bool:
+    def _is_over(self) -> bool:
         if self.looks % DEPTH_EVERY == 0:
             self.depths.append(len(self.fabric.queue))
         self.looks += 1
-        return not self.left
+        return not self.hosts_left
 
     def run(self) -> None:
         """Run to the last completion. Raises RuntimeError when a write failed or arrived damaged."""
         began = process_time()
-        over = self.fabric.run_until(self._over)
+        is_over = self.fabric.run_until(self._is_over)
         self.cpu_s = process_time() - began
-        if not over or any(flow.failures or not flow.intact for flow in self.flows):
+        if not is_over or any(flow.failures or not flow.intact for flow in self.flows):
             raise RuntimeError("a write of the permutation did not arrive as it was sent")
 
     @property
@@ -198,18 +200,18 @@ def measure(hosts: int, packets: int, *, wire: bool = False) -> dict[str, Any]:
     """One run in this process, in the form it has; see `sizes` of the module's schema."""
     resident, began = _resident_mb(), process_time()
     load = PermutationRun(hosts, packets, wire)
-    made, made_mb = process_time(), _resident_mb()
+    build_end, build_mb = process_time(), _resident_mb()
     load.run()
-    active, why = engine_form()
+    active, reason = engine_form()
     return {
         "active": active,
-        "why": why,
+        "why": reason,
         "packets": load.packets,
         "events": load.fabric.events_done,
         "queue_depth": sum(load.depths) / len(load.depths),
         "cpu_s": load.cpu_s,
-        "make_s": made - began,
-        "make_mb": made_mb - resident,
+        "make_s": build_end - began,
+        "make_mb": build_mb - resident,
         "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6,
         "virtual_s": load.fabric.now,
         "state_digest": load.fabric.state_digest(),
@@ -235,14 +237,14 @@ def part_of(function: Function) -> str | None:
 def shares(stats: Stats) -> dict[str, float]:
     """Share of each part in the time of a profile's functions themselves, largest first."""
     spent: dict[str, float] = {}
-    for function, (_, _, own, _, callers) in stats.items():
+    for function, (_, _, own_s, _, callers) in stats.items():
         part = part_of(function)
         if part is not None:
-            spent[part] = spent.get(part, 0.0) + own
+            spent[part] = spent.get(part, 0.0) + own_s
             continue
-        for caller, (_, _, there, _) in callers.items():
+        for caller, (_, _, caller_s, _) in callers.items():
             part = part_of(caller) or "other"
-            spent[part] = spent.get(part, 0.0) + there
+            spent[part] = spent.get(part, 0.0) + caller_s
     total = sum(spent.values())
     return {part: seconds / total for part, seconds in sorted(spent.items(), key=lambda item: -item[1])}
 
@@ -256,21 +258,26 @@ def profile(hosts: int, packets: int, *, wire: bool = False) -> dict[str, Any]:
     watch = cProfile.Profile()
     began = process_time()
     watch.runcall(load.run)
-    used = process_time() - began
+    cpu_s = process_time() - began
     stats: Any = pstats.Stats(watch).stats  # type: ignore[attr-defined]
     total = sum(entry[2] for entry in stats.values())
     top = sorted(stats.items(), key=lambda item: -item[1][2])[:TOP]
     return {
-        "cpu_s": used,
+        "cpu_s": cpu_s,
         "parts": shares(stats),
         "functions": [
-            {"where": _where(function), "calls": calls, "calls_per_packet": calls / load.packets, "share": own / total}
-            for function, (_, calls, own, _, _) in top
+            {
+                "where": _location(function),
+                "calls": calls,
+                "calls_per_packet": calls / load.packets,
+                "share": own_s / total,
+            }
+            for function, (_, calls, own_s, _, _) in top
         ],
     }
 
 
-def _where(function: Function) -> str:
+def _location(function: Function) -> str:
     file, line, name = function
     return name if file == "~" else f"{file.removeprefix(f'{PACKAGE}/')}:{line} {name}"
 
@@ -283,7 +290,7 @@ def _child(machine_code: bool, *arguments: str) -> Any:
     environment = {name: value for name, value in os.environ.items() if name != "MRC_COMPILED"}
     if not machine_code:
         environment["MRC_COMPILED"] = "0"
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-m", "tools.bench.virtual", *arguments],
         cwd=PACKAGE.parent,
         env=environment,
@@ -291,9 +298,9 @@ def _child(machine_code: bool, *arguments: str) -> Any:
         text=True,
         check=False,
     )
-    if done.returncode:
-        raise RuntimeError(f"tools.bench.virtual {' '.join(arguments)} failed: {done.stderr.strip()[-2000:]}")
-    return json.loads(done.stdout)
+    if process.returncode:
+        raise RuntimeError(f"tools.bench.virtual {' '.join(arguments)} failed: {process.stderr.strip()[-2000:]}")
+    return json.loads(process.stdout)
 
 
 def loop_cpu_s(events: int, depth: float) -> float:
@@ -301,36 +308,38 @@ def loop_cpu_s(events: int, depth: float) -> float:
 
     Raises BuildError without gcc, RuntimeError when the loop is broken.
     """
-    binary = build_program([HERE / "events.c"], tag="bench-events")
+    binary = build_program([BENCH_FOLDER / "events.c"], tag="bench-events")
     spent = []
     for _ in range(LOOP_ROUNDS):
         command = [str(binary), str(events), str(max(1, round(depth)))]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise RuntimeError(f"tools/bench/events.c failed: {done.stderr.strip()}")
-        spent.append(float(done.stdout))
+        process = subprocess.run(command, capture_output=True, text=True, check=False)
+        if process.returncode:
+            raise RuntimeError(f"tools/bench/events.c failed: {process.stderr.strip()}")
+        spent.append(float(process.stdout))
     return min(spent)
 
 
 def chase_mb(caches: Path = CACHES) -> int | None:
     """MB to step through, at least one; None when the system does not tell how wide its caches are."""
-    found: dict[int, int] = {}
+    sizes: dict[int, int] = {}
     try:
         for cache in caches.glob("index*"):
             level, size = ((cache / name).read_text().strip() for name in ("level", "size"))
-            found[int(level)] = int(size.removesuffix("K"))
+            sizes[int(level)] = int(size.removesuffix("K"))
     except (OSError, ValueError):
         return None
-    return max(1, int(CHASE_SHARE * found[max(found)] / 1024)) if found else None
+    return max(1, int(CHASE_SHARE * sizes[max(sizes)] / 1024)) if sizes else None
 
 
 def chase_ns(megabytes: int) -> float:
     """Nanoseconds of a step. Raises BuildError without gcc, RuntimeError when the program fails."""
-    binary = build_program([HERE / "chase.c"], tag="bench-chase")
-    done = subprocess.run([str(binary), str(megabytes), str(CHASE_STEPS)], capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise RuntimeError(f"tools/bench/chase.c failed: {done.stderr.strip()}")
-    return float(done.stdout)
+    binary = build_program([BENCH_FOLDER / "chase.c"], tag="bench-chase")
+    process = subprocess.run(
+        [str(binary), str(megabytes), str(CHASE_STEPS)], capture_output=True, text=True, check=False
+    )
+    if process.returncode:
+        raise RuntimeError(f"tools/bench/chase.c failed: {process.stderr.strip()}")
+    return float(process.stdout)
 
 
 def parse_hosts(text: str) -> list[int]:
@@ -353,12 +362,14 @@ def run(
     """
     size = packets * len(sizes) / PACKETS
     with Progress(console, "bench virtual", guess_s=20.0 * size, size=size) as progress:
-        result = _measured(sizes, packets, progress, with_profile, wire)
+        result = _measure_all(sizes, packets, progress, with_profile, wire)
     show(result, console)
     return result
 
 
-def _measured(sizes: Sequence[int], packets: int, progress: Progress, with_profile: bool, wire: bool) -> dict[str, Any]:
+def _measure_all(
+    sizes: Sequence[int], packets: int, progress: Progress, with_profile: bool, wire: bool
+) -> dict[str, Any]:
     """All that `run` prints."""
     form = _child(True, "--form")
     options = ("--wire",) if wire else ()
@@ -374,7 +385,7 @@ def _measured(sizes: Sequence[int], packets: int, progress: Progress, with_profi
     }
     for hosts in sizes:
         plan = plan_of(hosts)
-        one: dict[str, Any] = {
+        size_row: dict[str, Any] = {
             "hosts": hosts,
             "planes": plan.planes,
             "racks": plan.racks,
@@ -385,21 +396,21 @@ def _measured(sizes: Sequence[int], packets: int, progress: Progress, with_profi
         words = ("--hosts", str(hosts), "--packets", str(packets), *options)
         for name, machine_code in (("compiled", True), ("python", False)):
             if machine_code and not form["active"]:
-                one[name] = None
+                size_row[name] = None
                 continue
             progress.step(f"{hosts} hosts, {name} ...")
-            one[name] = _child(machine_code, *words)
+            size_row[name] = _child(machine_code, *words)
         try:
-            one["c_cpu_s"] = loop_cpu_s(one["python"]["events"], one["python"]["queue_depth"])
+            size_row["c_cpu_s"] = loop_cpu_s(size_row["python"]["events"], size_row["python"]["queue_depth"])
         except BuildError as error:
             # The chase is a C program too: without gcc there is neither.
             result["c_missing"], result["chase_mb"] = str(error), None
-        result["sizes"].append(one)
+        result["sizes"].append(size_row)
     if form["active"]:
         _repeat_compiled(result, packets, options, progress)
-    result["sizes"] = [compare(one) for one in result["sizes"]]
+    result["sizes"] = [compare(size_row) for size_row in result["sizes"]]
     result["flatness"] = {name: flatness(result["sizes"], name) for name in ("compiled", "python")}
-    result["met"] = all(one["digests_equal"] is not False for one in result["sizes"])
+    result["met"] = all(size_row["digests_equal"] is not False for size_row in result["sizes"])
     if with_profile:
         result["profile"] = {}
         for hosts in sizes:
@@ -419,16 +430,16 @@ def _repeat_compiled(result: dict[str, Any], packets: int, options: Sequence[str
     sizes = result["sizes"]
     for size in sizes:
         size["rounds_cpu_s"].append(size["compiled"]["cpu_s"])
-    chased: list[float] = result["chase_ns"]
+    step_times: list[float] = result["chase_ns"]
     for number in range(2, COMPILED_ROUNDS_MAX + 1):
-        contended = chased and sum(step <= QUIET_NS for step in chased) < QUIET_ROUNDS
+        contended = step_times and sum(step <= QUIET_NS for step in step_times) < QUIET_ROUNDS
         if number > COMPILED_ROUNDS and not contended:
             return
-        more = f"{COMPILED_ROUNDS_MAX}: others use the caches" if number > COMPILED_ROUNDS else str(COMPILED_ROUNDS)
-        progress.step(f"compiled, round {number} of {more} ...")
+        total = f"{COMPILED_ROUNDS_MAX}: others use the caches" if number > COMPILED_ROUNDS else str(COMPILED_ROUNDS)
+        progress.step(f"compiled, round {number} of {total} ...")
         for size in sizes:
             if size is sizes[-1] and result["chase_mb"]:
-                chased.append(chase_ns(result["chase_mb"]))
+                step_times.append(chase_ns(result["chase_mb"]))
             run = _child(True, "--hosts", str(size["hosts"]), "--packets", str(packets), *options)
             size["rounds_cpu_s"].append(run["cpu_s"])
             if run["state_digest"] != size["compiled"]["state_digest"]:
@@ -437,13 +448,13 @@ def _repeat_compiled(result: dict[str, Any], packets: int, options: Sequence[str
                 size["compiled"] = run
 
 
-def compare(one: dict[str, Any]) -> dict[str, Any]:
+def compare(size_row: dict[str, Any]) -> dict[str, Any]:
     """Return one size with `digests_equal` and `faster`; None where one form is missing."""
-    fast, python = one["compiled"], one["python"]
-    both = fast is not None
-    return one | {
-        "digests_equal": fast["state_digest"] == python["state_digest"] if both else None,
-        "faster": python["cpu_s"] / fast["cpu_s"] if both else None,
+    fast, python = size_row["compiled"], size_row["python"]
+    has_both = fast is not None
+    return size_row | {
+        "digests_equal": fast["state_digest"] == python["state_digest"] if has_both else None,
+        "faster": python["cpu_s"] / fast["cpu_s"] if has_both else None,
     }
 
 
@@ -458,15 +469,15 @@ def flatness(sizes: Sequence[dict[str, Any]], name: str) -> float | None:
 
 def show(result: dict[str, Any], console: Console) -> None:
     """Print the tables of a result."""
-    made = Table(title="Virtual fabric: CPU of one process", title_justify="left")
+    table = Table(title="Virtual fabric: CPU of one process", title_justify="left")
     for title in ("hosts", "", "compiled", "Python", "bare loop in C"):
-        made.add_column(title, justify="left" if not title else "right")
-    for one in result["sizes"]:
-        runs = [one["compiled"], one["python"]]
-        base = one["python"]
-        cpu = [None if r is None else r["cpu_s"] for r in runs] + [one["c_cpu_s"]]
+        table.add_column(title, justify="left" if not title else "right")
+    for size_row in result["sizes"]:
+        runs = [size_row["compiled"], size_row["python"]]
+        base = size_row["python"]
+        cpu = [None if r is None else r["cpu_s"] for r in runs] + [size_row["c_cpu_s"]]
         # Four rows a size, the first with the number of hosts.
-        for row, (what, count, each) in enumerate(
+        for row, (row_title, count, is_per_unit) in enumerate(
             (
                 ("data packets/s", base["packets"], False),
                 ("events/s", base["events"], False),
@@ -474,69 +485,69 @@ def show(result: dict[str, Any], console: Console) -> None:
                 ("us an event", base["events"], True),
             )
         ):
-            cells = [_cell(seconds, count, each) for seconds in cpu]
-            made.add_row("" if row else str(one["hosts"]), what, *cells, end_section=row == 3)
-    console.print(made)
-    for one in result["sizes"]:
-        base = one["python"]
+            cells = [_cell(seconds, count, is_per_unit) for seconds in cpu]
+            table.add_row("" if row else str(size_row["hosts"]), row_title, *cells, end_section=row == 3)
+    console.print(table)
+    for size_row in result["sizes"]:
+        base = size_row["python"]
         console.print(
-            f"{one['hosts']} hosts ({one['planes']} planes, {one['racks']} racks, {one['spines']} T1s a plane): "
-            f"{base['packets']} data packets, {base['events'] / base['packets']:.1f} events each, "
+            f"{size_row['hosts']} hosts ({size_row['planes']} planes, {size_row['racks']} racks, "
+            f"{size_row['spines']} T1s a plane): {base['packets']} data packets, {base['events'] / base['packets']:.1f} events each, "
             f"queue {base['queue_depth']:.0f} deep; made in {base['make_s']:.2f} s and {base['make_mb']:.0f} MB, "
-            f"peak {base['peak_mb']:.0f} MB; {_verdict(one)}"
+            f"peak {base['peak_mb']:.0f} MB; {_verdict(size_row)}"
         )
     for name, ratio in result["flatness"].items():
         if ratio is not None:
             console.print(f"{name}: dearest size / cheapest, by data packet: {ratio:.2f} (goal {FLATNESS_GOAL:g})")
-    if chased := result["chase_ns"]:
-        took = f"{min(chased):.0f} to {max(chased):.0f} ns"
-        console.print(f"a step through {result['chase_mb']} MB of memory: {took}; {_caches(chased)}")
+    if step_times := result["chase_ns"]:
+        took = f"{min(step_times):.0f} to {max(step_times):.0f} ns"
+        console.print(f"a step through {result['chase_mb']} MB of memory: {took}; {_caches(step_times)}")
     if not result["compiled"]["active"]:
         console.print(f"no compiled column: {result['compiled']['why']}", markup=False)
     if result["c_missing"]:
         console.print(f"no bare loop in C: {result['c_missing']}", markup=False)
-    for hosts, found in result.get("profile", {}).items():
-        _show_profile(hosts, found, console)
+    for hosts, size_profile in result.get("profile", {}).items():
+        _show_profile(hosts, size_profile, console)
 
 
-def _caches(chased: Sequence[float]) -> str:
+def _caches(step_times: Sequence[float]) -> str:
     """Return what the steps through memory imply for the figures."""
-    quiet = sum(step <= QUIET_NS for step in chased)
-    if quiet == len(chased):
+    quiet = sum(step <= QUIET_NS for step in step_times)
+    if quiet == len(step_times):
         return "the last level of the caches is ours"
     return (
         f"others use the last level of the caches, which makes fabrics of hundreds of hosts dearer, "
-        f"but for {quiet} of {len(chased)} rounds"
+        f"but for {quiet} of {len(step_times)} rounds"
     )
 
 
-def _cell(seconds: float | None, count: int, each: bool) -> str:
+def _cell(seconds: float | None, count: int, is_per_unit: bool) -> str:
     if seconds is None:
         return "-"
-    return f"{seconds / count * 1e6:.2f}" if each else f"{count / seconds:,.0f}"
+    return f"{seconds / count * 1e6:.2f}" if is_per_unit else f"{count / seconds:,.0f}"
 
 
-def _verdict(one: dict[str, Any]) -> str:
-    if one["digests_equal"] is None:
+def _verdict(size_row: dict[str, Any]) -> str:
+    if size_row["digests_equal"] is None:
         return "one form, nothing to compare its state with"
-    if not one["digests_equal"]:
+    if not size_row["digests_equal"]:
         return "[red]THE FORMS END IN DIFFERENT STATES[/red]"
-    dearest = max(one["rounds_cpu_s"]) / one["compiled"]["packets"] * 1e6
+    dearest = max(size_row["rounds_cpu_s"]) / size_row["compiled"]["packets"] * 1e6
     return (
-        f"same state in both forms, compiled {one['faster']:.1f} times as fast (goal {FASTER_GOAL:g}); "
-        f"its dearest run of {len(one['rounds_cpu_s'])}: {dearest:.2f} us"
+        f"same state in both forms, compiled {size_row['faster']:.1f} times as fast (goal {FASTER_GOAL:g}); "
+        f"its dearest run of {len(size_row['rounds_cpu_s'])}: {dearest:.2f} us"
     )
 
 
-def _show_profile(hosts: str, found: dict[str, Any], console: Console) -> None:
-    parts = ", ".join(f"{part} {share:.0%}" for part, share in found["parts"].items())
-    made = Table(title=f"Python, {hosts} hosts, under cProfile: {parts}", title_justify="left")
-    made.add_column("function itself")
-    made.add_column("calls a packet", justify="right")
-    made.add_column("share", justify="right")
-    for entry in found["functions"]:
-        made.add_row(entry["where"].replace("[", r"\["), f"{entry['calls_per_packet']:.2f}", f"{entry['share']:.1%}")
-    console.print(made)
+def _show_profile(hosts: str, size_profile: dict[str, Any], console: Console) -> None:
+    parts = ", ".join(f"{part} {share:.0%}" for part, share in size_profile["parts"].items())
+    table = Table(title=f"Python, {hosts} hosts, under cProfile: {parts}", title_justify="left")
+    table.add_column("function itself")
+    table.add_column("calls a packet", justify="right")
+    table.add_column("share", justify="right")
+    for entry in size_profile["functions"]:
+        table.add_row(entry["where"].replace("[", r"\["), f"{entry['calls_per_packet']:.2f}", f"{entry['share']:.1%}")
+    console.print(table)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -547,13 +558,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--wire", action="store_true", help="packets travel as bytes")
     parser.add_argument("--profile", action="store_true", help="run under cProfile")
     parser.add_argument("--form", action="store_true", help="only say which form this process has")
-    given = parser.parse_args(arguments)
-    if given.form:
-        active, why = engine_form()
-        found: dict[str, Any] = {"active": active, "why": why}
+    options = parser.parse_args(arguments)
+    if options.form:
+        active, reason = engine_form()
+        result: dict[str, Any] = {"active": active, "why": reason}
     else:
-        found = (profile if given.profile else measure)(given.hosts, given.packets, wire=given.wire)
-    print(json.dumps(found))
+        result = (profile if options.profile else measure)(options.hosts, options.packets, wire=options.wire)
+    print(json.dumps(result))
     return 0
 
 

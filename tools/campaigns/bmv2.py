@@ -104,7 +104,7 @@ class P4cProgram:
     def compile(cls, source: Path, folder: Path) -> P4cProgram:
         """Raises RefusedError with p4c's message."""
         try:
-            done = subprocess.run(
+            process = subprocess.run(
                 compile_command(source, folder),
                 capture_output=True,
                 text=True,
@@ -114,8 +114,8 @@ class P4cProgram:
             )
         except subprocess.TimeoutExpired:
             raise RefusedError(f"p4c takes more than {COMPILE_S:.0f} s for {source.name}") from None
-        if done.returncode:
-            raise RefusedError(f"p4c refuses {source.name}: {first_error(done.stderr, done.returncode)}")
+        if process.returncode:
+            raise RefusedError(f"p4c refuses {source.name}: {first_error(process.stderr, process.returncode)}")
         p4info = text_format.Parse((folder / "p4info.txtpb").read_text(), p4i.P4Info())
         return cls(source.stem, p4info, (folder / "bmv2.json").read_bytes())
 
@@ -123,8 +123,8 @@ class P4cProgram:
 def first_error(text: str, code: int) -> str:
     """The first line of p4c's that is no warning."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    wrong = [line for line in lines if "error" in line.lower() or "bug" in line.lower()]
-    return (wrong or lines or [f"exit code {code}"])[0]
+    error_lines = [line for line in lines if "error" in line.lower() or "bug" in line.lower()]
+    return (error_lines or lines or [f"exit code {code}"])[0]
 
 
 # ---- the messages of p4.bm.DataplaneInterface
@@ -145,8 +145,8 @@ def dataplane_messages() -> tuple[Any, Any]:
             message.field.add(name=field, number=number, type=kinds[kind], label=1)
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
-    found = (message_factory.GetMessageClass(pool.FindMessageTypeByName(f"p4.bm.{name}")) for name in shapes)
-    packet, status = found
+    message_classes = (message_factory.GetMessageClass(pool.FindMessageTypeByName(f"p4.bm.{name}")) for name in shapes)
+    packet, status = message_classes
     return packet, status
 
 
@@ -239,13 +239,13 @@ class Bmv2:
         return self._device
 
     @contextlib.contextmanager
-    def _errors(self, what: str) -> Iterator[None]:
+    def _errors(self, operation: str) -> Iterator[None]:
         try:
             yield
         except grpc.RpcError as error:
             if not self.is_alive:
-                raise GoneError(f"{what}: {SWITCH} ended: {self.last_words()}") from None
-            raise Bmv2Error(f"{what}: {describe(error)}") from None
+                raise GoneError(f"{operation}: {SWITCH} ended: {self.last_words()}") from None
+            raise Bmv2Error(f"{operation}: {describe(error)}") from None
 
     def stop(self) -> None:
         if self._device is not None:
@@ -291,9 +291,9 @@ def describe(error: grpc.RpcError) -> str:
     for metadatum in error.trailing_metadata() or ():
         if metadatum.key == "grpc-status-details-bin":
             for any_one in rpc_status.Status.FromString(metadatum.value).details:
-                one = p4r.Error()
-                if any_one.Unpack(one) and one.canonical_code and one.message:
-                    out.append(one.message)
+                detail = p4r.Error()
+                if any_one.Unpack(detail) and detail.canonical_code and detail.message:
+                    out.append(detail.message)
     return "; ".join(out)
 
 
@@ -319,8 +319,8 @@ class RemoteDevice:
         """Names of the digests that it reports."""
         self._stub = p4r_grpc.P4RuntimeStub(control)
         self._election = U128.encode(1)
-        self._asked: queue.SimpleQueue[p4r.StreamMessageRequest | None] = queue.SimpleQueue()
-        self._told: queue.SimpleQueue[p4r.StreamMessageResponse] = queue.SimpleQueue()
+        self._requests: queue.SimpleQueue[p4r.StreamMessageRequest | None] = queue.SimpleQueue()
+        self._responses: queue.SimpleQueue[p4r.StreamMessageResponse] = queue.SimpleQueue()
         self._packet, self._status = dataplane_messages()
         # Without a dataplane channel the object only controls.
         if packets is not None:
@@ -332,21 +332,21 @@ class RemoteDevice:
             )
         # P4Runtime takes writes from the primary alone.
         arbitration = p4r.MasterArbitrationUpdate(device_id=device_id, election_id=self._election)
-        self._asked.put(p4r.StreamMessageRequest(arbitration=arbitration))
-        self._stream = self._stub.StreamChannel(iter(self._asked.get, None))
+        self._requests.put(p4r.StreamMessageRequest(arbitration=arbitration))
+        self._stream = self._stub.StreamChannel(iter(self._requests.get, None))
         self._listener = threading.Thread(target=self._listen, daemon=True, name="bmv2-stream")
         self._listener.start()
-        answer = self._told.get(timeout=RPC_S)
+        answer = self._responses.get(timeout=RPC_S)
         if answer.arbitration.status.code:
             raise Bmv2Error(f"not the primary: {answer.arbitration.status.message}")
 
     def _listen(self) -> None:
         with contextlib.suppress(grpc.RpcError):  # the channel is closed, or the switch is gone
             for message in self._stream:
-                self._told.put(message)
+                self._responses.put(message)
 
     def close(self) -> None:
-        self._asked.put(None)
+        self._requests.put(None)
         self._stream.cancel()
         self._listener.join(RPC_S)
 
@@ -377,8 +377,8 @@ class RemoteDevice:
             return  # BMv2 ignores them, too
         request = self._packet(device_id=self.device_id, port=port, packet=frame)
         try:
-            for one in self._exchange(iter([request]), timeout=PACKET_S):
-                self._out.append((one.port, one.packet))
+            for response in self._exchange(iter([request]), timeout=PACKET_S):
+                self._out.append((response.port, response.packet))
         except grpc.RpcError as error:
             raise GoneError(f"{SWITCH}: {describe(error)}, of packet {frame.hex()} at port {port}") from None
 
@@ -388,11 +388,11 @@ class RemoteDevice:
 
     def process(self, port: int, frame: bytes) -> list[tuple[int, bytes]]:
         self.inject(port, frame, 0)
-        return [(to, data) for _, to, data in self.advance(0)]
+        return [(port, data) for _, port, data in self.advance(0)]
 
-    def set_port_up(self, port: int, up: bool) -> None:
-        (self._ports_down.discard if up else self._ports_down.add)(port)
-        status = PORT_UP if up else PORT_DOWN
+    def set_port_up(self, port: int, is_up: bool) -> None:
+        (self._ports_down.discard if is_up else self._ports_down.add)(port)
+        status = PORT_UP if is_up else PORT_DOWN
         self._set_status(self._status(device_id=self.device_id, port=port, oper_status=status), timeout=RPC_S)
 
     # ---- digests
@@ -411,8 +411,8 @@ class RemoteDevice:
         out: list[tuple[int, p4d.P4Data]] = []
         with contextlib.suppress(queue.Empty):
             while True:
-                told = self._told.get(timeout=DIGEST_S)
-                out += [(told.digest.digest_id, one) for one in told.digest.data]
+                response = self._responses.get(timeout=DIGEST_S)
+                out += [(response.digest.digest_id, data) for data in response.digest.data]
         return out
 
     # ---- entities
@@ -436,8 +436,8 @@ class RemoteDevice:
 
     def read(self) -> list[TableEntry]:
         request = p4r.ReadRequest(device_id=self.device_id, entities=[p4r.Entity(table_entry=p4r.TableEntry())])
-        found = [entity for answer in self._stub.Read(request, timeout=RPC_S) for entity in answer.entities]
-        return [translate.table_entry_in(one.table_entry) for one in found]
+        entities = [entity for answer in self._stub.Read(request, timeout=RPC_S) for entity in answer.entities]
+        return [translate.table_entry_in(entity.table_entry) for entity in entities]
 
     def insert_member(self, member: ProfileMember) -> None:
         self._write(p4r.Update.INSERT, action_profile_member=translate.member_out(member))
@@ -489,19 +489,19 @@ class RemoteDevice:
 
     def _read(self, **entity: Any) -> p4r.Entity:
         request = p4r.ReadRequest(device_id=self.device_id, entities=[p4r.Entity(**entity)])
-        found = [one for answer in self._stub.Read(request, timeout=RPC_S) for one in answer.entities]
-        if len(found) != 1:
-            raise Bmv2Error(f"{len(found)} entities where one was asked for: {entity}")
-        entity_found: p4r.Entity = found[0]
+        entities = [entity for answer in self._stub.Read(request, timeout=RPC_S) for entity in answer.entities]
+        if len(entities) != 1:
+            raise Bmv2Error(f"{len(entities)} entities where one was asked for: {entity}")
+        entity_found: p4r.Entity = entities[0]
         return entity_found
 
     def read_counter(self, counter_id: int, index: int) -> list[tuple[int, CounterData]]:
-        wanted = p4r.CounterEntry(counter_id=counter_id, index=p4r.Index(index=index))
-        return [(index, translate.counter_in(self._read(counter_entry=wanted).counter_entry.data))]
+        query = p4r.CounterEntry(counter_id=counter_id, index=p4r.Index(index=index))
+        return [(index, translate.counter_in(self._read(counter_entry=query).counter_entry.data))]
 
     def read_one(self, entry: TableEntry) -> TableEntry:
-        wanted = p4r.DirectCounterEntry(table_entry=translate.table_entry_out(entry))
-        data = self._read(direct_counter_entry=wanted).direct_counter_entry.data
+        query = p4r.DirectCounterEntry(table_entry=translate.table_entry_out(entry))
+        data = self._read(direct_counter_entry=query).direct_counter_entry.data
         return TableEntry(entry.table_id, entry.match, entry.action, entry.priority, counter=translate.counter_in(data))
 
 

@@ -54,7 +54,7 @@ class FaultKind:
     """A kind of fault: its places, how it is injected, and the name that the controller has to give it."""
 
     name: str
-    places: Callable[[Plan, int], list[Any]]
+    elements: Callable[[Plan, int], list[Any]]
     inject: Callable[[Fabric, Any], Injection]
     calls: str | None
     """The controller's word; None: that of a link, a NIC port or a switch that is down."""
@@ -65,10 +65,10 @@ class FaultKind:
     one_way: bool = False
     """Whether the fault takes one direction of a link, from the lower end; the controller must name it."""
 
-    def expected(self, place: Any) -> tuple[str, str]:
-        if isinstance(place, Link):
-            return (self.calls or ("NIC port" if place.lower.node.startswith("h") else "link"), place.name)
-        return (self.calls or f"T{place.tier}", place.name)
+    def expected_name(self, element: Any) -> tuple[str, str]:
+        if isinstance(element, Link):
+            return (self.calls or ("NIC port" if element.lower.node.startswith("h") else "link"), element.name)
+        return (self.calls or f"T{element.tier}", element.name)
 
 
 def _hosts(plan: Plan) -> set[str]:
@@ -100,9 +100,9 @@ def _ends(link: Link) -> tuple[str, str]:
 
 
 def _power_off(fabric: Fabric, switch: Switch) -> Injection:
-    made = fabric.inject.power(switch.name)
-    assert made is not None  # only giving power back makes none
-    return made
+    injection = fabric.inject.power(switch.name)
+    assert injection is not None  # only giving power back makes none
+    return injection
 
 
 def _flap(fabric: Fabric, link: Link) -> Injection:
@@ -132,7 +132,7 @@ class FaultRound:
 
     kind: str
     plane: int
-    expected: list[tuple[str, str]]
+    expected_names: list[tuple[str, str]]
     """(kind, location) of each fault that was made."""
     named_s: list[float] = field(default_factory=list)
     """Times from a fault to its name, for each fault that was named."""
@@ -141,27 +141,27 @@ class FaultRound:
     cleared_s: float | None = None
     unclear: str | None = None
     """The controller's text when it reported several explanations."""
-    wrong: list[str] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
     """False alarms, and faults not named in time."""
 
     @property
-    def where(self) -> str:
-        return ", ".join(location for _, location in self.expected)
+    def locations(self) -> str:
+        return ", ".join(location for _, location in self.expected_names)
 
     @property
-    def right(self) -> bool:
-        return not self.wrong
+    def is_right(self) -> bool:
+        return not self.errors
 
     def to_json(self) -> dict[str, Any]:
         return {
             "kind": self.kind,
             "plane": self.plane,
-            "expected": self.expected,
+            "expected": self.expected_names,
             "named_s": self.named_s,
             "by_source": self.by_source,
             "cleared_s": self.cleared_s,
             "unclear": self.unclear,
-            "wrong": self.wrong,
+            "wrong": self.errors,
         }
 
 
@@ -205,17 +205,19 @@ class RoundLedger:
         with self._lock:
             return {(kind, location) for n, kind, location, _ in self._first if n == number}
 
-    def named_at(self, fault: dict[str, Any], since: float) -> float:
-        """Time at which it first had its present name, after `since`."""
+    def named_at(self, fault: dict[str, Any], start_time: float) -> float:
+        """Time at which it first had its present name, after `start_time`."""
         with self._lock:
             name = (fault["number"], fault["kind"], fault["location"])
-            return min(t for (*who, _), t in self._first.items() if tuple(who) == name and t >= since)
+            return min(
+                t for (*fault_name, _), t in self._first.items() if tuple(fault_name) == name and t >= start_time
+            )
 
 
-def wait_until(true: Callable[[], bool], limit_s: float) -> bool:
-    """Whether `true()` has become true within `limit_s` seconds."""
+def wait_until(condition: Callable[[], bool], limit_s: float) -> bool:
+    """Return whether `condition()` has become true within `limit_s` seconds."""
     deadline = time.monotonic() + limit_s
-    while not true():
+    while not condition():
         if time.monotonic() > deadline:
             return False
         time.sleep(POLL_S)
@@ -231,92 +233,102 @@ def run_round(
     may_be_unclear: bool = False,
 ) -> FaultRound:
     """Inject faults at once, compare the controller's names, undo them, wait until they are cleared."""
-    expected = [kind.expected(place) for kind, place in faults]
-    out = FaultRound(" + ".join(kind.name for kind, _ in faults), plane, expected)
+    expected_names = [kind.expected_name(element) for kind, element in faults]
+    out = FaultRound(" + ".join(kind.name for kind, _ in faults), plane, expected_names)
     began = time.monotonic()
-    made = [kind.inject(fabric, place) for kind, place in faults]
-    at = min(one.began_at for one in made)
+    injections = [kind.inject(fabric, element) for kind, element in faults]
+    began_at = min(injection.began_at for injection in injections)
 
-    def settled() -> bool:
-        told = ledger.active(plane)
-        if may_be_unclear and any(f["kind"] == "unclear" for f in told):
+    def has_settled() -> bool:
+        reported_faults = ledger.active(plane)
+        if may_be_unclear and any(f["kind"] == "unclear" for f in reported_faults):
             return True
         # A fault that ends by itself may have left the list: its record counts.
         if passes:
-            told = ledger.raised_since(plane, began)
-        return {(f["kind"], f["location"]) for f in told} >= set(expected)
+            reported_faults = ledger.raised_since(plane, began)
+        return {(f["kind"], f["location"]) for f in reported_faults} >= set(expected_names)
 
     passes = any(kind.passes for kind, _ in faults)
-    wait_until(settled, max(kind.within_s for kind, _ in faults))
+    wait_until(has_settled, max(kind.within_s for kind, _ in faults))
     time.sleep(LINGER_S)
-    told = ledger.raised_since(plane, began) if passes else ledger.active(plane)
+    reported_faults = ledger.raised_since(plane, began) if passes else ledger.active(plane)
     # A flapping fault must be one entry, not one for each flap.
-    if passes and len({fault["number"] for fault in told}) > len(expected):
-        out.wrong.append(f"a shower of {len(told)} faults: {'; '.join(fault['text'] for fault in told)}")
-    _judge(out, told, ledger, at, may_be_unclear)
-    _check_directions(out, told, faults)
-    _time_sources(out, told, at)
+    if passes and len({fault["number"] for fault in reported_faults}) > len(expected_names):
+        out.errors.append(
+            f"a shower of {len(reported_faults)} faults: {'; '.join(fault['text'] for fault in reported_faults)}"
+        )
+    _judge(out, reported_faults, ledger, began_at, may_be_unclear)
+    _check_directions(out, reported_faults, faults)
+    _time_sources(out, reported_faults, began_at)
     undone = time.monotonic()
-    for one in made:
-        fabric.inject.undo(one)
+    for injection in injections:
+        fabric.inject.undo(injection)
     if wait_until(lambda: not ledger.active(plane), CLEAR_S):
         out.cleared_s = time.monotonic() - undone
     else:
-        out.wrong.append(f"not cleared in {CLEAR_S:g} s: {', '.join(f['text'] for f in ledger.active(plane))}")
+        out.errors.append(f"not cleared in {CLEAR_S:g} s: {', '.join(f['text'] for f in ledger.active(plane))}")
     time.sleep(QUIET_S)
-    _check_names(out, told, ledger, plane, began)
+    _check_names(out, reported_faults, ledger, plane, began)
     return out
 
 
-def _check_directions(out: FaultRound, told: list[dict[str, Any]], faults: list[tuple[FaultKind, Any]]) -> None:
-    directions = {place.name: " -> ".join(_ends(place)) for kind, place in faults if kind.one_way}
-    for fault in told:
-        wanted = directions.get(fault["location"])
-        if wanted not in (None, fault["direction"]):
-            out.wrong.append(f"direction of {fault['location']}: {fault['direction']}, and not {wanted}")
+def _check_directions(
+    out: FaultRound, reported_faults: list[dict[str, Any]], faults: list[tuple[FaultKind, Any]]
+) -> None:
+    directions = {element.name: " -> ".join(_ends(element)) for kind, element in faults if kind.one_way}
+    for fault in reported_faults:
+        direction = directions.get(fault["location"])
+        if direction not in (None, fault["direction"]):
+            out.errors.append(f"direction of {fault['location']}: {fault['direction']}, and not {direction}")
 
 
-def _time_sources(out: FaultRound, told: list[dict[str, Any]], at: float) -> None:
+def _time_sources(out: FaultRound, reported_faults: list[dict[str, Any]], began_at: float) -> None:
     """Seconds from the fault to the first word of each source."""
-    for fault in [f for f in told if not f["flaps"]]:  # of one that came again only the last evidence is known
-        for one in fault["evidence"]:
-            source = one["source"].split()[0]
-            if one["heard"] >= at:
-                out.by_source[source] = min(out.by_source.get(source, 1e9), one["heard"] - at)
+    for fault in [
+        f for f in reported_faults if not f["flaps"]
+    ]:  # of one that came again only the last evidence is known
+        for evidence in fault["evidence"]:
+            source = evidence["source"].split()[0]
+            if evidence["heard"] >= began_at:
+                out.by_source[source] = min(out.by_source.get(source, 1e9), evidence["heard"] - began_at)
 
 
-def _check_names(out: FaultRound, told: list[dict[str, Any]], ledger: RoundLedger, plane: int, began: float) -> None:
+def _check_names(
+    out: FaultRound, reported_faults: list[dict[str, Any]], ledger: RoundLedger, plane: int, began: float
+) -> None:
     """False alarms, and names that a fault of this round had only for a while."""
-    known = {f["number"] for f in told}
-    places = {location for _, location in out.expected}
-    for number in known:
+    numbers = {f["number"] for f in reported_faults}
+    locations = {location for _, location in out.expected_names}
+    for number in numbers:
         for kind, location in sorted(ledger.names(number)):
-            if kind != "unclear" and location not in places:
-                out.wrong.append(f"called {kind} {location} for a while")
+            if kind != "unclear" and location not in locations:
+                out.errors.append(f"called {kind} {location} for a while")
     for fault in ledger.raised_since(plane, began):
-        if fault["number"] not in known and not (set(fault["into"]) & known):
-            out.wrong.append(f"false alarm: {fault['text']}")
+        if fault["number"] not in numbers and not (set(fault["into"]) & numbers):
+            out.errors.append(f"false alarm: {fault['text']}")
 
 
-def _judge(out: FaultRound, told: list[dict[str, Any]], ledger: RoundLedger, at: float, may_be_unclear: bool) -> None:
-    missing = list(out.expected)
-    for fault in told:
+def _judge(
+    out: FaultRound, reported_faults: list[dict[str, Any]], ledger: RoundLedger, began_at: float, may_be_unclear: bool
+) -> None:
+    unnamed = list(out.expected_names)
+    for fault in reported_faults:
         name = (fault["kind"], fault["location"])
-        if name in missing:
-            missing.remove(name)
-            out.named_s.append(ledger.named_at(fault, at) - at)
+        if name in unnamed:
+            unnamed.remove(name)
+            out.named_s.append(ledger.named_at(fault, began_at) - began_at)
         elif fault["kind"] == "unclear":
             out.unclear = fault["text"]
             choices = [{(c["kind"], c["location"]) for c in choice} for choice in fault["alternatives"]]
-            if not may_be_unclear or not any(choice <= set(out.expected) for choice in choices):
-                out.wrong.append(f"says {fault['text']}")
-            missing = [one for one in missing if not any(one in choice for choice in choices)]
-            out.named_s.append(ledger.named_at(fault, at) - at)
+            if not may_be_unclear or not any(choice <= set(out.expected_names) for choice in choices):
+                out.errors.append(f"says {fault['text']}")
+            unnamed = [name for name in unnamed if not any(name in choice for choice in choices)]
+            out.named_s.append(ledger.named_at(fault, began_at) - began_at)
         else:
-            out.wrong.append(f"false alarm: {fault['text']}")
-    out.wrong += [f"not named: {kind} {location}" for kind, location in missing]
+            out.errors.append(f"false alarm: {fault['text']}")
+    out.errors += [f"not named: {kind} {location}" for kind, location in unnamed]
     if may_be_unclear and out.unclear is None:
-        out.wrong.append(f"two explanations fit, and it named one: {', '.join(f['text'] for f in told)}")
+        out.errors.append(f"two explanations fit, and it named one: {', '.join(f['text'] for f in reported_faults)}")
 
 
 # ---- pairs --------------------------------------------------------------------------------------------------
@@ -328,22 +340,22 @@ def pairs(plan: Plan, plane: int, rng: random.Random) -> Iterator[tuple[list[tup
     t1s = [s for s in switches(plan, plane) if s.tier == 1]
     while True:
         t1 = rng.choice(t1s)
-        mine = [k for k in links if t1.name in k.ends]
-        others = [k for k in links if t1.name not in k.ends]
+        t1_links = [k for k in links if t1.name in k.ends]
+        other_links = [k for k in links if t1.name not in k.ends]
         nic, other_nic = rng.sample(nics, 2)
-        both = [(KINDS["link cut"], link) for link in mine]
+        all_cuts = [(KINDS["link cut"], link) for link in t1_links]
         # All links of a T1 that still answers: the T1, or both links?
-        if len(mine) == 2:
-            yield both, True
+        if len(t1_links) == 2:
+            yield all_cuts, True
         yield [(KINDS["link cut"], rng.choice(links)), (KINDS["NIC port down"], nic)], False
-        yield [(KINDS["link cut"], rng.choice(mine)), (KINDS["link cut"], rng.choice(others))], False
+        yield [(KINDS["link cut"], rng.choice(t1_links)), (KINDS["link cut"], rng.choice(other_links))], False
         yield [(KINDS["switch off"], t1), (KINDS["NIC port down"], nic)], False
-        if len(mine) == 2:
-            yield both, True
-        yield [(KINDS["blackhole"], t1), (KINDS["link cut"], rng.choice(others))], False
+        if len(t1_links) == 2:
+            yield all_cuts, True
+        yield [(KINDS["blackhole"], t1), (KINDS["link cut"], rng.choice(other_links))], False
         # A NIC link loses packets and the only other host of the rack has no port: its link, or their T0?
-        alone = plan.hosts_per_rack == 2 and nic.upper.node == other_nic.upper.node
-        yield [(KINDS["lossy link"], nic), (KINDS["NIC port down"], other_nic)], alone
+        is_unclear = plan.hosts_per_rack == 2 and nic.upper.node == other_nic.upper.node
+        yield [(KINDS["lossy link"], nic), (KINDS["NIC port down"], other_nic)], is_unclear
 
 
 # ---- the run ------------------------------------------------------------------------------------------------
@@ -358,15 +370,15 @@ def traffic(fabric: Fabric, folder: Path) -> Iterator[None]:
         out.truncate(FILE_BYTES)
 
     def send(name: str) -> None:
-        others = [h for h in plan.hosts if h.rack != plan.host(name).rack] or [h for h in plan.hosts if h.name != name]
-        peer = others[plan.host(name).number % len(others)].name
+        peers = [h for h in plan.hosts if h.rack != plan.host(name).rack] or [h for h in plan.hosts if h.name != name]
+        peer = peers[plan.host(name).number % len(peers)].name
         while not stop.is_set():
             try:
                 with AgentClient(fabric.run_dir.agent_socket(name)) as agent:
-                    begun = agent.send_file(source, peer, dest_path=str(folder / f"from-{name}"), rate_bps=RATE_BPS)
+                    answer = agent.send_file(source, peer, dest_path=str(folder / f"from-{name}"), rate_bps=RATE_BPS)
                     while not stop.is_set():
                         try:
-                            agent.wait(begun["transfer"], timeout_s=2.0)
+                            agent.wait(answer["transfer"], timeout_s=2.0)
                             break
                         # A timeout or a failed transfer under faults is expected: try again.
                         except AgentError:
@@ -408,7 +420,7 @@ def run(
             stack.enter_context(traffic(fabric, folder))
         wait_until(lambda: fabric.controller.request("status")["sources"]["mapper"]["paths"] > 0, 15.0)
         time.sleep(3.0)  # probes of all paths, EVs warm
-        before = [fault["text"] for fault in fabric.controller.request("faults")["faults"]]
+        faults_before = [fault["text"] for fault in fabric.controller.request("faults")["faults"]]
         singles = _run_planes(fabric, ledger, plan, loop, seed, console, lambda p, rng: _singles(plan, p, kinds, rng))
         doubles = _run_planes(
             fabric, ledger, plan, pair_count, seed + 1, console, lambda p, rng: islice(pairs(plan, p, rng), p, None)
@@ -421,19 +433,19 @@ def run(
         "singles": _summary(singles),
         "pairs": {
             "rounds": len(doubles),
-            "right": sum(one.right for one in doubles),
-            "cannot_tell": sum(one.unclear is not None and one.right for one in doubles),
+            "right": sum(double.is_right for double in doubles),
+            "cannot_tell": sum(double.unclear is not None and double.is_right for double in doubles),
         },
         "sources": _sources(rounds),
-        "before": before,
+        "before": faults_before,
         "wrong": [
-            f"{round_.kind} at {', '.join(where for _, where in round_.expected)}: {w}"
+            f"{round_.kind} at {', '.join(location for _, location in round_.expected_names)}: {w}"
             for round_ in rounds
-            for w in round_.wrong
+            for w in round_.errors
         ],
         "rounds": [round_.to_json() for round_ in rounds],
     }
-    result["passed"] = not result["wrong"] and not before and len(singles) >= loop and len(doubles) >= pair_count
+    result["passed"] = not result["wrong"] and not faults_before and len(singles) >= loop and len(doubles) >= pair_count
     _print(result, singles, doubles, console)
     return result
 
@@ -447,7 +459,7 @@ def _singles(plan: Plan, plane: int, kinds: list[str], rng: random.Random) -> Pl
     while True:
         kind = KINDS[kinds[turn % len(kinds)]]
         turn += 1
-        yield [(kind, rng.choice(kind.places(plan, plane)))], False
+        yield [(kind, rng.choice(kind.elements(plan, plane)))], False
 
 
 def _run_planes(
@@ -461,7 +473,7 @@ def _run_planes(
 ) -> list[FaultRound]:
     """`total` rounds, as many in each plane, all planes side by side."""
     out: list[FaultRound] = []
-    left = [total]
+    rounds_left = [total]
     lock = threading.Lock()
     errors: list[BaseException] = []
 
@@ -471,15 +483,15 @@ def _run_planes(
         try:
             while not errors:
                 with lock:
-                    if left[0] <= 0:
+                    if rounds_left[0] <= 0:
                         return
-                    left[0] -= 1
+                    rounds_left[0] -= 1
                 fabric.check()
                 faults, may_be_unclear = next(story)
-                one = run_round(fabric, ledger, plane, faults, may_be_unclear=may_be_unclear)
+                round_ = run_round(fabric, ledger, plane, faults, may_be_unclear=may_be_unclear)
                 with lock:
-                    out.append(one)
-                    _tell(one, len(out), total, console)
+                    out.append(round_)
+                    _print_round(round_, len(out), total, console)
         except (JsonlError, FabricError, OSError) as error:
             errors.append(error)
 
@@ -493,38 +505,40 @@ def _run_planes(
     return out
 
 
-def _tell(one: FaultRound, number: int, total: int, console: Console) -> None:
-    mark = "[green]ok[/green]   " if one.right else "[red]WRONG[/red]"
-    times = ", ".join(f"{name} {1e3 * s:.0f}" for name, s in sorted(one.by_source.items(), key=lambda p: p[1]))
-    named = f"named after {1e3 * max(one.named_s):.0f} ms" if one.named_s else "not named"
-    console.print(f"{number:>4}/{total}  {mark} {one.kind}: {one.where}: {named} ({times}) {'; '.join(one.wrong)}")
+def _print_round(round_: FaultRound, number: int, total: int, console: Console) -> None:
+    mark = "[green]ok[/green]   " if round_.is_right else "[red]WRONG[/red]"
+    times = ", ".join(f"{name} {1e3 * s:.0f}" for name, s in sorted(round_.by_source.items(), key=lambda p: p[1]))
+    verdict = f"named after {1e3 * max(round_.named_s):.0f} ms" if round_.named_s else "not named"
+    console.print(
+        f"{number:>4}/{total}  {mark} {round_.kind}: {round_.locations}: {verdict} ({times}) {'; '.join(round_.errors)}"
+    )
 
 
 def spread(values: list[float]) -> dict[str, float]:
     """Median, 95th percentile and maximum, and how many there are."""
-    ordered = sorted(values)
+    sorted_values = sorted(values)
     return {
-        "n": len(ordered),
-        "median": statistics.median(ordered),
-        "p95": ordered[min(len(ordered) - 1, round(0.95 * (len(ordered) - 1)))],
-        "max": ordered[-1],
+        "n": len(sorted_values),
+        "median": statistics.median(sorted_values),
+        "p95": sorted_values[min(len(sorted_values) - 1, round(0.95 * (len(sorted_values) - 1)))],
+        "max": sorted_values[-1],
     }
 
 
 def _summary(rounds: list[FaultRound]) -> dict[str, Any]:
-    out: dict[str, Any] = {"rounds": len(rounds), "right": sum(round_.right for round_ in rounds), "kinds": {}}
+    out: dict[str, Any] = {"rounds": len(rounds), "right": sum(round_.is_right for round_ in rounds), "kinds": {}}
     for name in dict.fromkeys(round_.kind for round_ in rounds):
-        mine = [round_ for round_ in rounds if round_.kind == name]
-        named, cleared = (
-            [s for one in mine for s in one.named_s],
-            [o.cleared_s for o in mine if o.cleared_s is not None],
+        kind_rounds = [round_ for round_ in rounds if round_.kind == name]
+        naming_times, clearing_times = (
+            [s for round_ in kind_rounds for s in round_.named_s],
+            [o.cleared_s for o in kind_rounds if o.cleared_s is not None],
         )
         out["kinds"][name] = {
-            "rounds": len(mine),
-            "right": sum(one.right for one in mine),
-            "named_s": spread(named) if named else None,
-            "cleared_s": spread(cleared) if cleared else None,
-            "sources": _sources(mine),
+            "rounds": len(kind_rounds),
+            "right": sum(round_.is_right for round_ in kind_rounds),
+            "named_s": spread(naming_times) if naming_times else None,
+            "cleared_s": spread(clearing_times) if clearing_times else None,
+            "sources": _sources(kind_rounds),
         }
     return out
 
@@ -532,8 +546,8 @@ def _summary(rounds: list[FaultRound]) -> dict[str, Any]:
 def _sources(rounds: list[FaultRound]) -> dict[str, Any]:
     out = {}
     for source in SOURCES:
-        if told := [round_.by_source[source] for round_ in rounds if source in round_.by_source]:
-            out[source] = spread(told)
+        if source_times := [round_.by_source[source] for round_ in rounds if source in round_.by_source]:
+            out[source] = spread(source_times)
     return out
 
 
@@ -545,25 +559,25 @@ def _print(result: dict[str, Any], singles: list[FaultRound], doubles: list[Faul
     table = Table(title="time from a fault to its name, ms", title_justify="left")
     for column in ("kind", "rounds", "right", "median", "p95", "max", "cleared, median"):
         table.add_column(column, justify="left" if column == "kind" else "right")
-    for name, one in result["singles"]["kinds"].items():
-        cleared = f"{1e3 * one['cleared_s']['median']:.0f}" if one["cleared_s"] else "-"
-        table.add_row(name, str(one["rounds"]), str(one["right"]), *_ms(one["named_s"]), cleared)
+    for name, stats in result["singles"]["kinds"].items():
+        clearing = f"{1e3 * stats['cleared_s']['median']:.0f}" if stats["cleared_s"] else "-"
+        table.add_row(name, str(stats["rounds"]), str(stats["right"]), *_ms(stats["named_s"]), clearing)
     console.print(table)
     table = Table(title="time from a fault to the word of a source, ms", title_justify="left")
     for column in ("kind", "source", "told", "median", "p95", "max"):
         table.add_column(column, justify="left" if column in ("kind", "source") else "right")
-    for name, one in [*result["singles"]["kinds"].items(), ("all", {"sources": result["sources"]})]:
-        for source, values in one["sources"].items():
+    for name, stats in [*result["singles"]["kinds"].items(), ("all", {"sources": result["sources"]})]:
+        for source, values in stats["sources"].items():
             table.add_row(name, source, str(values["n"]), *_ms(values))
     console.print(table)
-    told = result["pairs"]
+    counts = result["pairs"]
     console.print(
         f"single faults: {result['singles']['right']} of {len(singles)} right; "
-        f'pairs: {told["right"]} of {told["rounds"]} right, {told["cannot_tell"]} of them rightly "cannot tell"'
+        f'pairs: {counts["right"]} of {counts["rounds"]} right, {counts["cannot_tell"]} of them rightly "cannot tell"'
     )
-    for one in doubles:
-        if one.unclear:
-            console.print(f"  {one.unclear}")
+    for double in doubles:
+        if double.unclear:
+            console.print(f"  {double.unclear}")
     for text in [*(f"before any fault: {text}" for text in result["before"]), *result["wrong"]]:
         console.print(f"[red]{text}[/red]")
     console.print("[green]passed[/green]" if result["passed"] else "[red]failed[/red]")

@@ -110,27 +110,29 @@ def run(seeds: int, calibrate: bool, console: Console, fabrics: Sequence[Fabric]
     `fabrics`: instead of FABRICS.
     """
     if calibrate:
-        found = {}
+        calibrations = {}
         with Progress(console, "bench fluid --calibrate", guess_s=150.0 * seeds) as progress:
             for pipe in fluid_calibration.PIPES:
-                found[pipe] = fluid_calibration.measured(pipe, seeds, lambda text: progress.step(text, quiet=True))
-        for pipe, one in found.items():
-            console.print(f"{pipe}, measured: {one}")
+                calibrations[pipe] = fluid_calibration.calibrate(
+                    pipe, seeds, lambda text: progress.step(text, quiet=True)
+                )
+        for pipe, pipe_fit in calibrations.items():
+            console.print(f"{pipe}, measured: {pipe_fit}")
         return {
             "schema": SCHEMA,
-            "calibration": {pipe: asdict(one) for pipe, one in found.items()},
+            "calibration": {pipe: asdict(calibration) for pipe, calibration in calibrations.items()},
             "in_use": [asdict(calibration) for calibration in CALIBRATIONS],
         }
-    errors = compared(seeds, console, fabrics or FABRICS)
+    errors = compare(seeds, console, fabrics or FABRICS)
     table = error_table(errors)
-    console.print(_drawn(table))
-    big = big_start()
+    console.print(_table_of(table))
+    start = big_start()
     console.print(
-        f"{big['nics']:,} NICs x {big['evs']} EVs, 1 % of T0-T1 links dead: {big['wall_s']:.0f} s, "
-        f"{big['cpu_s']:.0f} s of CPU, {big['memory_bytes'] / 1e9:.2f} GB; {big['bad']:,} EVs retired, "
-        f"{big['lost']:,.0f} packets lost, at most {big['lost_worst']:.0f} of a QP"
+        f"{start['nics']:,} NICs x {start['evs']} EVs, 1 % of T0-T1 links dead: {start['wall_s']:.0f} s, "
+        f"{start['cpu_s']:.0f} s of CPU, {start['memory_bytes'] / 1e9:.2f} GB; {start['bad']:,} EVs retired, "
+        f"{start['lost']:,.0f} packets lost, at most {start['lost_worst']:.0f} of a QP"
     )
-    return {"schema": SCHEMA, "errors": [asdict(error) for error in errors], "table": table, "start": big}
+    return {"schema": SCHEMA, "errors": [asdict(error) for error in errors], "table": table, "start": start}
 
 
 def fabric_of(text: str) -> Fabric:
@@ -142,17 +144,20 @@ def fabric_of(text: str) -> Fabric:
     return planes, racks, spines, hosts
 
 
-def compared(seeds: int, console: Console, fabrics: Sequence[Fabric], cases: Sequence[str] = ()) -> list[Error]:
+def compare(seeds: int, console: Console, fabrics: Sequence[Fabric], cases: Sequence[str] = ()) -> list[Error]:
     """Both on every fabric, case and seed. `cases`: some of CASES."""
     out: list[Error] = []
     with Progress(console, "bench fluid", guess_s=60.0 * seeds * len(fabrics)) as progress:
         for fabric in fabrics:
-            for one in (run for case in cases or CASES for run in _runs(fabric, case, seeds)):
-                progress.step(f"{fabric}, seed {one.seed}, {one.name}", quiet=True)
-                packets, fluid = metrics_of(VirtualRunner().run(one), one), metrics_of(FluidRunner().run(one), one)
-                label = str(one.label["variant"])
+            for run_plan in (run for case in cases or CASES for run in _runs(fabric, case, seeds)):
+                progress.step(f"{fabric}, seed {run_plan.seed}, {run_plan.name}", quiet=True)
+                packets, fluid = (
+                    metrics_of(VirtualRunner().run(run_plan), run_plan),
+                    metrics_of(FluidRunner().run(run_plan), run_plan),
+                )
+                label = str(run_plan.label["variant"])
                 out += [
-                    Error("x".join(map(str, fabric)), one.seed, label, metric, packets[metric], fluid[metric])
+                    Error("x".join(map(str, fabric)), run_plan.seed, label, metric, packets[metric], fluid[metric])
                     for metric in packets
                     if metric in fluid
                 ]
@@ -162,12 +167,12 @@ def compared(seeds: int, console: Console, fabrics: Sequence[Fabric], cases: Seq
 def metrics_of(outcome: Outcome, run: RunPlan) -> dict[str, float]:
     """The compared metrics: rates (share of capacity), packets, EVs, and times, seconds."""
     series = outcome.series
-    calm = 0.5 * outcome.duration_s
-    settled = [at for at, end in enumerate(series.times_s) if end > calm]
-    rates = sorted(mean(values[at] for at in settled) for values in series.received_bps.values())
+    settling_s = 0.5 * outcome.duration_s
+    settled_indices = [index for index, end in enumerate(series.times_s) if end > settling_s]
+    rates = sorted(mean(values[index] for index in settled_indices) for values in series.received_bps.values())
     per_host = outcome.capacity_bps / len(rates)
     lost = sum(series.lost)
-    found = {
+    metrics = {
         "rate, all flows": sum(rates) / outcome.capacity_bps,
         "rate, slowest flow": rates[0] / per_host,
         "rate, slowest tenth": mean(rates[: max(1, len(rates) // 10)]) / per_host,
@@ -176,45 +181,47 @@ def metrics_of(outcome: Outcome, run: RunPlan) -> dict[str, float]:
         "EVs retired": float(sum(1 for e in outcome.events if e["what"] == "ev" and e["new"] == "assumed_bad")),
         "EVs denied": float(outcome.evs_denied),
     }
-    measured = Measurement(outcome, run)
+    measurement = Measurement(outcome, run)
     if lost:
-        when = zip(series.times_s, series.lost, strict=True)
-        since = measured.first_fault_s or 0.0
+        losses_by_time = zip(series.times_s, series.lost, strict=True)
+        fault_s = measurement.first_fault_s or 0.0
         # Flapping links have no one moment from which a loss could be timed.
         if run.label["variant"] != "flaps":
-            found["time until a loss is found, mean"] = sum(end * count for end, count in when) / lost - since
-    if measured.first_fault_s is not None:
-        late = [at for at, end in enumerate(series.times_s) if measured.first_fault_s < end]
-        total = [sum(values[at] for values in series.received_bps.values()) for at in late]
-        found["rate after the fault"] = mean(total) / outcome.capacity_bps
+            metrics["time until a loss is found, mean"] = (
+                sum(end * count for end, count in losses_by_time) / lost - fault_s
+            )
+    if measurement.first_fault_s is not None:
+        indices_after_fault = [index for index, end in enumerate(series.times_s) if measurement.first_fault_s < end]
+        total = [sum(values[index] for values in series.received_bps.values()) for index in indices_after_fault]
+        metrics["rate after the fault"] = mean(total) / outcome.capacity_bps
         for metric, name in (
             ("evs.first_bad", "until the first EV is retired"),
             ("evs.restored", "until all EVs are back"),
         ):
-            value = measured.value(metric)
+            value = measurement.value(metric)
             if value is not None:
-                found[name] = value
-    return found
+                metrics[name] = value
+    return metrics
 
 
 def error_table(errors: list[Error]) -> list[dict[str, Any]]:
     """Return by case and metric: mean of both, error of the mean, and largest error of a run."""
     out = []
     for case, metric in dict.fromkeys((error.case, error.metric) for error in errors):
-        mine = [error for error in errors if (error.metric, error.case) == (metric, case)]
-        packets, fluid = mean(one.packets for one in mine), mean(one.fluid for one in mine)
+        metric_errors = [error for error in errors if (error.metric, error.case) == (metric, case)]
+        packets, fluid = mean(error.packets for error in metric_errors), mean(error.fluid for error in metric_errors)
         if not packets and not fluid:
             continue
-        each = [abs(one.relative) for one in mine if one.relative is not None]
+        relative_errors = [abs(error.relative) for error in metric_errors if error.relative is not None]
         out.append(
             {
                 "case": case,
                 "metric": metric,
-                "runs": len(mine),
+                "runs": len(metric_errors),
                 "packets": packets,
                 "fluid": fluid,
                 "error": (fluid - packets) / packets if packets else None,
-                "largest": max(each, default=None),
+                "largest": max(relative_errors, default=None),
             }
         )
     return out
@@ -222,20 +229,22 @@ def error_table(errors: list[Error]) -> list[dict[str, Any]]:
 
 def big_start() -> dict[str, Any]:
     """131,072 NICs, 1 % of T0-T1 links dead, hosts that start within a minute."""
-    begun, cpu = time.perf_counter(), time.process_time()
+    began, cpu = time.perf_counter(), time.process_time()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "paper.yaml"
         path.write_text(PAPER, encoding="utf-8")
         (run,) = plan_runs(read(path), "fluid").runs
     shape, rng, always = shape_of(run), np.random.default_rng(1), [(0.0, float("inf"))]
-    dead = np.argwhere(rng.random((shape.planes, shape.racks, shape.spines)) < 0.01).tolist()
+    dead_links = np.argwhere(rng.random((shape.planes, shape.racks, shape.spines)) < 0.01).tolist()
     out = Outages(
-        shape, {(way, plane, rack, spine): always for way in (UPLINK, DOWNLINK) for plane, rack, spine in dead}
+        shape, {(way, plane, rack, spine): always for way in (UPLINK, DOWNLINK) for plane, rack, spine in dead_links}
     )
     hosts, starts = np.arange(shape.hosts), rng.random(shape.hosts) * STAGGERED_S
-    ones = np.ones(shape.hosts)
+    unit_weights = np.ones(shape.hosts)
     # Each host sends to the one half the fabric away: no two in one rack.
-    pairs = QueuePairs(hosts, np.roll(hosts, shape.hosts // 2), starts, ones * np.inf, ones, ones * (4 << 20))
+    pairs = QueuePairs(
+        hosts, np.roll(hosts, shape.hosts // 2), starts, unit_weights * np.inf, unit_weights, unit_weights * (4 << 20)
+    )
     edges, last = np.linspace(0.0, STAGGERED_S + 1, 62), np.zeros(0, np.float32)
 
     def watch(_: int, rates: Singles) -> None:
@@ -246,7 +255,7 @@ def big_start() -> dict[str, Any]:
     return {
         "nics": shape.hosts,
         "evs": shape.planes * shape.evs_per_plane,
-        "wall_s": time.perf_counter() - begun,
+        "wall_s": time.perf_counter() - began,
         "cpu_s": time.process_time() - cpu,
         "memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
         "bad": result.count(ASSUMED_BAD),
@@ -266,7 +275,7 @@ def _runs(fabric: Fabric, case: str, seeds: int) -> list[RunPlan]:
         return plan_runs(read(path), "virtual", repeat=seeds).runs
 
 
-def _drawn(table: list[dict[str, Any]]) -> Table:
+def _table_of(table: list[dict[str, Any]]) -> Table:
     out = Table(box=None, pad_edge=False)
     for column in ("case", "metric", "runs", "packets", "fluid", "error", "largest"):
         out.add_column(column, justify="left" if column in ("case", "metric") else "right")

@@ -56,7 +56,7 @@ KINDS: Final = ("delay", "skips", "price")
 
 
 @dataclass(frozen=True, slots=True)
-class Settled:
+class SettledRun:
     """A packet run: who had what in rotation, and what rates came of it."""
 
     shape: FabricShape
@@ -66,72 +66,72 @@ class Settled:
     """Shares of the line."""
 
 
-def measured(pipe: str, seeds: int, told: Callable[[str], None]) -> Calibration:
+def calibrate(pipe: str, seeds: int, report: Callable[[str], None]) -> Calibration:
     """The calibration of a pipe, of `own` or `paper`."""
     runs = []
     for fabric in FABRICS:
         for share in SHARES:
             for seed in range(1, seeds + 1):
-                told(f"{pipe}: {'x'.join(map(str, fabric))}, {share} % dead, seed {seed}")
-                runs.append(settled(pipe, fabric, share, seed))
-    free = [run.rates for run in runs if run.shape.spines > 2 * run.shape.hosts_per_rack]
-    best = replace(
+                report(f"{pipe}: {'x'.join(map(str, fabric))}, {share} % dead, seed {seed}")
+                runs.append(settle(pipe, fabric, share, seed))
+    free_rates = [run.rates for run in runs if run.shape.spines > 2 * run.shape.hosts_per_rack]
+    best_fit = replace(
         calibration_for(runs[0].shape),
         packets=runs[0].shape.packets_per_rtt,
-        top=float(np.median(np.concatenate(free))),
+        top=float(np.median(np.concatenate(free_rates))),
     )
-    misfit = of(best, runs)
+    misfit = misfit_of(best_fit, runs)
     for number in range(ROUNDS):
         for kind in KINDS:
-            for place in range(len(getattr(best, kind))):
+            for index in range(len(getattr(best_fit, kind))):
                 for factor in FACTORS:
-                    changed = changed_by(best, kind, place, factor)
-                    other = of(changed, runs)
-                    if other < misfit:
-                        best, misfit = changed, other
-        told(f"{pipe}: round {number + 1} of {ROUNDS}: misfit {misfit:.5f}")
-    return best
+                    changed_fit = changed_by(best_fit, kind, index, factor)
+                    changed_misfit = misfit_of(changed_fit, runs)
+                    if changed_misfit < misfit:
+                        best_fit, misfit = changed_fit, changed_misfit
+        report(f"{pipe}: round {number + 1} of {ROUNDS}: misfit {misfit:.5f}")
+    return best_fit
 
 
-def changed_by(calibration: Calibration, kind: str, place: int, factor: float) -> Calibration:
+def changed_by(calibration: Calibration, kind: str, index: int, factor: float) -> Calibration:
     """Return a calibration with another value at a place of a table.
 
     Delay and skips rise with the load, the price falls with the rate.
     """
     values = np.array(getattr(calibration, kind))
-    values[place] = values[place] * factor if values[place] else 0.0
+    values[index] = values[index] * factor if values[index] else 0.0
     keep = np.minimum if kind == "price" else np.maximum
-    changed = tuple(round(float(one), 4) for one in keep.accumulate(values))
+    changed_values = tuple(round(float(value), 4) for value in keep.accumulate(values))
     if kind == "delay":
-        return replace(calibration, delay=changed)
-    return replace(calibration, skips=changed) if kind == "skips" else replace(calibration, price=changed)
+        return replace(calibration, delay=changed_values)
+    return replace(calibration, skips=changed_values) if kind == "skips" else replace(calibration, price=changed_values)
 
 
-def of(calibration: Calibration, runs: list[Settled]) -> float:
+def misfit_of(calibration: Calibration, runs: list[SettledRun]) -> float:
     """Misfit: squares of the errors of the mean (thrice), of the slowest (by half), and of single rates."""
     errors = []
     for run in runs:
-        ours = rates_of(calibration, run)
+        model_rates = rates_of(calibration, run)
         errors.append(
-            3 * (ours.mean() / run.rates.mean() - 1) ** 2
-            + (ours.min() - run.rates.min()) ** 2 / 2
-            + ((ours - run.rates) ** 2).mean()
+            3 * (model_rates.mean() / run.rates.mean() - 1) ** 2
+            + (model_rates.min() - run.rates.min()) ** 2 / 2
+            + ((model_rates - run.rates) ** 2).mean()
         )
     return float(mean(errors))
 
 
-def rates_of(calibration: Calibration, run: Settled) -> Floats:
+def rates_of(calibration: Calibration, run: SettledRun) -> Floats:
     """Return the rates that the model gives the QPs of a run."""
     sharing = Sharing(run.shape, calibration, run.pairs)
-    there = run.spines != NO_SPINE
+    has_spine = run.spines != NO_SPINE
     sharing.spine[:] = run.spines
-    sharing.share[:] = there / np.maximum(there.sum(axis=2, keepdims=True), 1)
+    sharing.share[:] = has_spine / np.maximum(has_spine.sum(axis=2, keepdims=True), 1)
     sharing.send(np.arange(len(run.pairs)), True)
     sharing.settle()
     return sharing.rate.astype(np.float64)
 
 
-def settled(pipe: str, fabric: tuple[int, int, int, int], share: int, seed: int) -> Settled:
+def settle(pipe: str, fabric: tuple[int, int, int, int], share: int, seed: int) -> SettledRun:
     """A permutation in packets until rates stand; the second half counts."""
     run = scenario_run(pipe, fabric, share, seed)
     virtual = VirtualRun(run)
@@ -139,12 +139,12 @@ def settled(pipe: str, fabric: tuple[int, int, int, int], share: int, seed: int)
     shape = shape_of(run)
     spines = np.full((len(virtual.flows), shape.planes, shape.rotation), NO_SPINE, np.uint16)
     for number, flow in enumerate(virtual.flows):
-        filled = [0] * shape.planes
+        flow_counts = [0] * shape.planes
         for ev in flow.pairs[0][0].ev_states():
             # The model gets the EVs that the packet simulator drew, so that both have the same collisions.
             if ev["active"]:
-                spines[number, ev["plane"], filled[ev["plane"]]] = ev["ev"] & 0xFF
-                filled[ev["plane"]] += 1
+                spines[number, ev["plane"], flow_counts[ev["plane"]]] = ev["ev"] & 0xFF
+                flow_counts[ev["plane"]] += 1
     hosts = {host.name: host.number for host in virtual.plan.fabric.hosts}
     count = len(virtual.flows)
     pairs = QueuePairs(
@@ -159,7 +159,7 @@ def settled(pipe: str, fabric: tuple[int, int, int, int], share: int, seed: int)
     half = len(outcome.series.times_s) // 2
     per_host = outcome.capacity_bps / count
     rates = np.array([mean(series[flow.name][half:]) / per_host for flow in virtual.flows])
-    return Settled(shape, pairs, spines, rates)
+    return SettledRun(shape, pairs, spines, rates)
 
 
 def scenario_run(pipe: str, fabric: tuple[int, int, int, int], share: int, seed: int) -> RunPlan:

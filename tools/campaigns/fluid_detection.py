@@ -78,17 +78,17 @@ def returns(console: Console) -> list[ReturnTimes]:
                 (run,) = plan_runs(read(path), "fluid").runs
             outcome = FluidRunner().run(run)
             evs = [event for event in outcome.events if event["what"] == "ev"]
-            bad = {(ev["qpn"], ev["ev"]): ev["t"] for ev in evs if ev["new"] == "assumed_bad"}
-            good = {(ev["qpn"], ev["ev"]): ev["t"] for ev in evs if ev["old"] == "assumed_bad"}
+            bad_times = {(ev["qpn"], ev["ev"]): ev["t"] for ev in evs if ev["new"] == "assumed_bad"}
+            good_times = {(ev["qpn"], ev["ev"]): ev["t"] for ev in evs if ev["old"] == "assumed_bad"}
             # Only EVs that came back have a whole interval of probes.
-            asked = sum(good[key] - bad[key] for key in good)
+            probed_s = sum(good_times[key] - bad_times[key] for key in good_times)
             out.append(
                 ReturnTimes(
                     interval,
-                    mean(bad.values()) - CUT_S,
-                    mean(good.values()) - MENDED_S,
-                    outcome.counters["probes"] / asked,
-                    len(bad),
+                    mean(bad_times.values()) - CUT_S,
+                    mean(good_times.values()) - MENDED_S,
+                    outcome.counters["probes"] / probed_s,
+                    len(bad_times),
                 )
             )
     return out
@@ -96,47 +96,52 @@ def returns(console: Console) -> list[ReturnTimes]:
 
 def run(console: Console, figure: Path | None) -> dict[str, Any]:
     """Both, printed and as JSON; drawn where a file is given."""
-    found = returns(console)
-    for one in found:
+    return_times = returns(console)
+    for times in return_times:
         console.print(
-            f"a probe each {one.interval_s:g} s: retired {1e3 * one.retired_s:.0f} ms after the cut, back "
-            f"{one.back_s:.2f} s after it is mended, {one.probes_per_s:.1f} probes a second and bad EV ({one.evs} EVs)"
+            f"a probe each {times.interval_s:g} s: retired {1e3 * times.retired_s:.0f} ms after the cut, back "
+            f"{times.back_s:.2f} s after it is mended, {times.probes_per_s:.1f} probes a second and bad EV "
+            f"({times.evs} EVs)"
         )
-    mapped = [(budget, clustermapper_s(budget, 256, 256)) for budget in BUDGETS]
-    for budget, seconds in mapped:
+    mapper_times = [(budget, clustermapper_s(budget, 256, 256)) for budget in BUDGETS]
+    for budget, seconds in mapper_times:
         console.print(f"Clustermapper, {budget} probes a second and NIC port: known after {1e3 * seconds:.3g} ms")
     if figure is not None:
-        draw(found, mapped, figure)
+        draw(return_times, mapper_times, figure)
         console.print(f"drawn: {figure}")
-    return {"returns": [asdict(one) for one in found], "clustermapper": mapped}
+    return {"returns": [asdict(times) for times in return_times], "clustermapper": mapper_times}
 
 
-def draw(found: list[ReturnTimes], mapped: list[tuple[int, float]], path: Path) -> None:
+def draw(return_times: list[ReturnTimes], mapper_times: list[tuple[int, float]], path: Path) -> None:
     """Two panels: until a dead link is known, and until a mended one is used again."""
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    figure, (left, right) = pyplot.subplots(1, 2, figsize=(10, 4), layout="constrained")
-    left.loglog([x for x, _ in mapped], [1e3 * y for _, y in mapped], "o-", label="Clustermapper, 3 probes missed")
-    left.axvline(1000, color="0.7", linestyle=":", label="every link each millisecond, as in the paper")
-    left.axhline(1e3 * found[0].retired_s, color="C2", label="a QP's own packets (10 ms round trip), no probes")
+    figure, (left_axes, right_axes) = pyplot.subplots(1, 2, figsize=(10, 4), layout="constrained")
+    left_axes.loglog(
+        [x for x, _ in mapper_times], [1e3 * y for _, y in mapper_times], "o-", label="Clustermapper, 3 probes missed"
+    )
+    left_axes.axvline(1000, color="0.7", linestyle=":", label="every link each millisecond, as in the paper")
+    left_axes.axhline(
+        1e3 * return_times[0].retired_s, color="C2", label="a QP's own packets (10 ms round trip), no probes"
+    )
     # A thousandth of the line above, for round trips of 10 us instead of 10 ms.
-    left.axhline(found[0].retired_s, color="C2", linestyle="--", label="the same, 10 us round trip")
-    left.set(xlabel="probes a second and NIC port", ylabel="ms", title="until a dead T0-T1 link is known")
-    left.set_ylim(0.01, 5e3)
-    left.legend(fontsize=7, loc="upper right")
-    right.loglog([one.probes_per_s for one in found], [one.back_s for one in found], "o-")
-    for one in found:
-        point = one.probes_per_s, one.back_s
-        right.annotate(f"{one.interval_s:g} s", point, textcoords="offset points", xytext=(6, 4))
-    right.set(
+    left_axes.axhline(return_times[0].retired_s, color="C2", linestyle="--", label="the same, 10 us round trip")
+    left_axes.set(xlabel="probes a second and NIC port", ylabel="ms", title="until a dead T0-T1 link is known")
+    left_axes.set_ylim(0.01, 5e3)
+    left_axes.legend(fontsize=7, loc="upper right")
+    right_axes.loglog([times.probes_per_s for times in return_times], [times.back_s for times in return_times], "o-")
+    for times in return_times:
+        point = times.probes_per_s, times.back_s
+        right_axes.annotate(f"{times.interval_s:g} s", point, textcoords="offset points", xytext=(6, 4))
+    right_axes.set(
         xlabel="probes a second and bad EV (marks: interval)", ylabel="s", title="until a mended link is used again"
     )
-    right.grid(True, which="both", alpha=0.2)
-    left.grid(True, which="both", alpha=0.2)
-    drawn = BytesIO()
-    figure.savefig(drawn, dpi=110, format=path.suffix[1:] or "png")
-    write_output(path, drawn.getvalue())
+    right_axes.grid(True, which="both", alpha=0.2)
+    left_axes.grid(True, which="both", alpha=0.2)
+    image = BytesIO()
+    figure.savefig(image, dpi=110, format=path.suffix[1:] or "png")
+    write_output(path, image.getvalue())
     pyplot.close(figure)

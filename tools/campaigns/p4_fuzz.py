@@ -26,7 +26,7 @@ from typing import Any
 
 from mrc_testbed.console.progress import Progress
 from mrc_testbed.console.terminal import console
-from mrc_testbed.errors import INTERRUPTED
+from mrc_testbed.errors import EXIT_INTERRUPTED
 from mrc_testbed.files.whole_files import write_whole
 from mrc_testbed.switch.compiler import compile_program
 from mrc_testbed.switch.compiler.errors import P4Error
@@ -35,7 +35,7 @@ from mrc_testbed.switch.device.entities import TableError
 from mrc_testbed.switch.tools.stf import Command, StfError, parse_script
 from mrc_testbed.switch.tools.stf_run import StfRun
 from tools.campaigns.bmv2 import Bmv2, Bmv2Error, GoneError, P4cProgram, missing_tools
-from tools.campaigns.p4_random import Whole
+from tools.campaigns.p4_random import RandomProgram
 
 PACKETS = 24
 """Number of packets for each program."""
@@ -86,7 +86,9 @@ class ObservedRun:
     def text(self) -> str:
         out = []
         for number, ports in enumerate(self.frames, 1):
-            out += [f"packet {number}: port {port}: {one.hex()}" for port, many in ports.items() for one in many]
+            out += [
+                f"packet {number}: port {port}: {frame.hex()}" for port, frames in ports.items() for frame in frames
+            ]
             out += [] if ports else [f"packet {number}: nothing"]
         return "\n".join([*out, *(f"{name}: {cells}" for name, cells in self.counters.items())]) + "\n"
 
@@ -99,10 +101,10 @@ class FuzzVerdict:
     """
 
     kind: str
-    why: str = ""
+    reason: str = ""
     packets: int = 0
-    ours: ObservedRun | None = None
-    theirs: ObservedRun | None = None
+    embedded_run: ObservedRun | None = None
+    bmv2_run: ObservedRun | None = None
 
 
 # ---- both switches
@@ -124,33 +126,33 @@ class Pair:
     def judge(self, case: FuzzCase) -> FuzzVerdict:
         commands = case.commands()
         packets = sum(command.word == "packet" for command in commands)
-        ours: ObservedRun | str
+        embedded_run: ObservedRun | str
         try:
-            ours = self._ours(case, commands)
+            embedded_run = self._run_embedded(case, commands)
         except (P4Error, StfError, TableError) as error:
-            ours = str(error)
+            embedded_run = str(error)
         try:
-            theirs: ObservedRun | str = self._theirs(case, commands)
+            bmv2_run: ObservedRun | str = self._run_bmv2(case, commands)
         except (Bmv2Error, StfError) as error:
-            theirs = str(error)
-        if isinstance(ours, str):
-            if isinstance(theirs, str):
-                return FuzzVerdict("both", f"ours: {ours}\ntheirs: {theirs}")
-            return FuzzVerdict("ours", ours, theirs=theirs)
-        if isinstance(theirs, str):
-            return FuzzVerdict("theirs", theirs, ours=ours)
-        why = difference(ours, theirs)
-        return FuzzVerdict("differs" if why else "same", why, packets, ours, theirs)
+            bmv2_run = str(error)
+        if isinstance(embedded_run, str):
+            if isinstance(bmv2_run, str):
+                return FuzzVerdict("both", f"ours: {embedded_run}\ntheirs: {bmv2_run}")
+            return FuzzVerdict("ours", embedded_run, bmv2_run=bmv2_run)
+        if isinstance(bmv2_run, str):
+            return FuzzVerdict("theirs", bmv2_run, embedded_run=embedded_run)
+        reason = difference(embedded_run, bmv2_run)
+        return FuzzVerdict("differs" if reason else "same", reason, packets, embedded_run, bmv2_run)
 
-    def _ours(self, case: FuzzCase, commands: list[Command]) -> ObservedRun:
+    def _run_embedded(self, case: FuzzCase, commands: list[Command]) -> ObservedRun:
         program = compile_program(case.source, include=case.include)
         with contextlib.closing(P4Device(1, program.name)) as device:
             device.load(program)
             return self._run(device, program, commands)
 
-    def _theirs(self, case: FuzzCase, commands: list[Command]) -> ObservedRun:
+    def _run_bmv2(self, case: FuzzCase, commands: list[Command]) -> ObservedRun:
         program = P4cProgram.compile(case.source, self.folder)
-        for again in (False, True):
+        for is_retry in (False, True):
             is_fresh = self._bmv2 is None or not self._bmv2.is_alive
             if is_fresh:
                 self._bmv2 = Bmv2(self.folder)
@@ -159,7 +161,7 @@ class Pair:
             try:
                 return self._run(self._bmv2.load(program), program, commands)
             except GoneError:
-                if again:
+                if is_retry:
                     raise
             except Bmv2Error:  # of this program, or of what an earlier one has left behind: a fresh process tells
                 if is_fresh:
@@ -170,33 +172,36 @@ class Pair:
 
     @staticmethod
     def _run(device: Any, program: Any, commands: list[Command]) -> ObservedRun:
-        run, seen = StfRun(device, program), ObservedRun()
+        run, observed_run = StfRun(device, program), ObservedRun()
         for command in commands:
             run.command(command)
             if command.word == "packet":
                 run.wait()
-                seen.frames.append(dict(sorted(run.out.items())))
+                observed_run.frames.append(dict(sorted(run.out.items())))
                 run.out = {}
         for counter in program.p4info.counters:
             cells = range(min(counter.size, CELLS))
-            found = [device.read_counter(counter.preamble.id, at)[0][1] for at in cells]
-            seen.counters[counter.preamble.name] = [(cell.bytes, cell.packets) for cell in found]
-        return seen
+            values = [device.read_counter(counter.preamble.id, index)[0][1] for index in cells]
+            observed_run.counters[counter.preamble.name] = [(cell.bytes, cell.packets) for cell in values]
+        return observed_run
 
 
-def difference(ours: ObservedRun, theirs: ObservedRun) -> str:
+def difference(embedded_run: ObservedRun, bmv2_run: ObservedRun) -> str:
     """The first one; empty: none."""
-    for number, (our_frame, their_frame) in enumerate(zip(ours.frames, theirs.frames, strict=True), 1):
+    for number, (our_frame, their_frame) in enumerate(zip(embedded_run.frames, bmv2_run.frames, strict=True), 1):
         if our_frame == their_frame:
             continue
         for port in sorted({*our_frame, *their_frame}):
-            left, right = (tuple(one.hex() for one in many.get(port, [])) for many in (our_frame, their_frame))
-            if left != right:
-                return f"packet {number}, port {port}: ours {', '.join(left) or '-'}; BMv2's {', '.join(right) or '-'}"
-    for name, cells in ours.counters.items():
-        for at, (cell, their_cell) in enumerate(zip(cells, theirs.counters.get(name, []), strict=False)):
+            embedded_hex, bmv2_hex = (
+                tuple(frame.hex() for frame in port_frames.get(port, [])) for port_frames in (our_frame, their_frame)
+            )
+            if embedded_hex != bmv2_hex:
+                texts = [", ".join(frames) or "-" for frames in (embedded_hex, bmv2_hex)]
+                return f"packet {number}, port {port}: ours {texts[0]}; BMv2's {texts[1]}"
+    for name, cells in embedded_run.counters.items():
+        for index, (cell, their_cell) in enumerate(zip(cells, bmv2_run.counters.get(name, []), strict=False)):
             if cell != their_cell:
-                return f"{name}({at}): (bytes, packets) ours {cell}, BMv2's {their_cell}"
+                return f"{name}({index}): (bytes, packets) ours {cell}, BMv2's {their_cell}"
     return ""
 
 
@@ -207,10 +212,10 @@ def random_cases(first: int, folder: Path) -> Iterator[FuzzCase]:
     """One for each seed from `first` on; each is written to the same file."""
     seed = first
     while True:
-        whole = Whole(seed, PACKETS)
+        program = RandomProgram(seed, PACKETS)
         source = folder / "random.p4"
-        source.write_text(whole.program)
-        yield FuzzCase(f"seed-{seed}", source, whole.script)
+        source.write_text(program.program)
+        yield FuzzCase(f"seed-{seed}", source, program.script)
         seed += 1
 
 
@@ -222,8 +227,8 @@ def sample_cases(programs: Iterable[Path], seed: int) -> Iterator[FuzzCase]:
             continue
         rng = random.Random(f"{seed} {path.name}")
         rows, packets = [], []
-        beside = path.with_suffix(".stf")
-        for line in beside.read_text(errors="replace").splitlines() if beside.exists() else []:
+        stf_path = path.with_suffix(".stf")
+        for line in stf_path.read_text(errors="replace").splitlines() if stf_path.exists() else []:
             word = line.split(maxsplit=1)[0].lower() if line.strip() else ""
             if word in STATE:
                 rows.append(line)
@@ -233,13 +238,17 @@ def sample_cases(programs: Iterable[Path], seed: int) -> Iterator[FuzzCase]:
         yield FuzzCase(path.stem, path, "\n".join(rows) + "\n", (path.parent,))
 
 
-def random_packets(rng: random.Random, known: list[str]) -> Iterator[bytes]:
+def random_packets(rng: random.Random, packets_hex: list[str]) -> Iterator[bytes]:
     """Yield random bytes, headers with random fields, and the program's own packets, changed and cut."""
     ethernet, ipv4 = bytes.fromhex("0000000000010000000000020800"), bytes.fromhex("45000054000000004006")
-    good = [bytes.fromhex(one) for one in known if len(one) % 2 == 0 and re.fullmatch("[0-9a-fA-F]+", one)]
+    valid_packets = [
+        bytes.fromhex(packet_hex)
+        for packet_hex in packets_hex
+        if len(packet_hex) % 2 == 0 and re.fullmatch("[0-9a-fA-F]+", packet_hex)
+    ]
     for number in range(PACKETS):
-        fresh = rng.choice((b"", ethernet, ethernet + ipv4)) + rng.randbytes(rng.randrange(1, 100))
-        frame = bytearray(rng.choice(good) if good and number % 2 else fresh)
+        random_packet = rng.choice((b"", ethernet, ethernet + ipv4)) + rng.randbytes(rng.randrange(1, 100))
+        frame = bytearray(rng.choice(valid_packets) if valid_packets and number % 2 else random_packet)
         for _ in range(rng.randrange(4)):
             frame[rng.randrange(len(frame))] = rng.choice((0, 1, 0xFF, rng.randrange(256)))
         if rng.random() < 0.2:
@@ -259,7 +268,7 @@ class FuzzReport:
     seconds: float = 0.0
     restarts: int = 0
     findings: dict[str, str] = field(default_factory=dict)
-    refused: dict[str, str] = field(default_factory=dict)
+    refusals: dict[str, str] = field(default_factory=dict)
     """Refusals by p4c or BMv2 of programs that we take, by name."""
 
     @property
@@ -274,7 +283,7 @@ class FuzzReport:
             "seconds": round(self.seconds, 1),
             "restarts": self.restarts,
             "findings": self.findings,
-            "refused": self.refused,
+            "refused": self.refusals,
         }
 
     def text(self) -> str:
@@ -292,7 +301,7 @@ class FuzzReport:
 
 def campaign(cases: Iterable[FuzzCase], runs: int, seconds: float, out: Path, note: Any = None) -> FuzzReport:
     """Run until `runs` or `seconds` are over; keep in `out` each case that differs or only we refuse."""
-    report, begun = FuzzReport(), time.monotonic()
+    report, began = FuzzReport(), time.monotonic()
     with tempfile.TemporaryDirectory(prefix="mrc-fuzz-") as name:
         pair = Pair(Path(name))
         try:
@@ -300,12 +309,12 @@ def campaign(cases: Iterable[FuzzCase], runs: int, seconds: float, out: Path, no
                 verdict = pair.judge(case)
                 report.counts[verdict.kind] += 1
                 report.packets += verdict.packets
-                report.seconds, report.restarts = time.monotonic() - begun, pair.restarts
+                report.seconds, report.restarts = time.monotonic() - began, pair.restarts
                 if verdict.kind in ("differs", "ours"):
-                    report.findings[case.name] = verdict.why
+                    report.findings[case.name] = verdict.reason
                     keep(out / case.name, case, verdict)
                 elif verdict.kind == "theirs":
-                    report.refused[case.name] = verdict.why
+                    report.refusals[case.name] = verdict.reason
                 if note:
                     note(number, report)
                 if number >= runs or report.seconds >= seconds:
@@ -320,18 +329,18 @@ def keep(folder: Path, case: FuzzCase, verdict: FuzzVerdict) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     write_whole(folder / "program.p4", case.source.read_bytes())
     write_whole(folder / "script.stf", case.script.encode())
-    write_whole(folder / "why.txt", (verdict.why + "\n").encode())
-    for name, seen in (("ours.txt", verdict.ours), ("bmv2.txt", verdict.theirs)):
-        if seen is not None:
-            write_whole(folder / name, seen.text().encode())
+    write_whole(folder / "why.txt", (verdict.reason + "\n").encode())
+    for name, observed_run in (("ours.txt", verdict.embedded_run), ("bmv2.txt", verdict.bmv2_run)):
+        if observed_run is not None:
+            write_whole(folder / name, observed_run.text().encode())
 
 
 def notes(progress: Progress, runs: int, seconds: float) -> Any:
     """Return the reporter for `campaign`: the terminal's line, else one on stderr every 50 programs."""
 
     def note(number: int, report: FuzzReport) -> None:
-        found = len(report.findings)
-        line = f"fuzz p4: {number} of {runs} programs, {found} found, {report.seconds:.0f} s"
+        finding_count = len(report.findings)
+        line = f"fuzz p4: {number} of {runs} programs, {finding_count} found, {report.seconds:.0f} s"
         if number % 50 == 0 and not sys.stderr.isatty():
             print(line, file=sys.stderr, flush=True)
         progress.share(max(number / runs, report.seconds / seconds), line)
@@ -341,8 +350,8 @@ def notes(progress: Progress, runs: int, seconds: float) -> Any:
 
 def fuzz(runs: int, seed: int, seconds: float, out: Path, programs: list[Path], as_json: bool) -> int:
     """Exit code: 0 when both switches agree. Raises Bmv2Error when BMv2 is not there."""
-    if missing := missing_tools():
-        raise Bmv2Error(f"not on PATH: {' and '.join(missing)}: the fuzz compares with them")
+    if missing_names := missing_tools():
+        raise Bmv2Error(f"not on PATH: {' and '.join(missing_names)}: the fuzz compares with them")
     with tempfile.TemporaryDirectory(prefix="mrc-fuzz-") as name:
         cases = sample_cases(programs, seed) if programs else random_cases(seed, Path(name))
         with Progress(console(stderr=True), "fuzz p4") as progress:
@@ -366,7 +375,7 @@ def main() -> int:
     try:
         return fuzz(options.runs, options.seed, options.seconds, options.out, options.programs, options.json)
     except KeyboardInterrupt:
-        return INTERRUPTED
+        return EXIT_INTERRUPTED
     except (Bmv2Error, OSError) as error:
         print(f"fuzz p4: {error}", file=sys.stderr)
         return 1

@@ -71,7 +71,7 @@ class Maker:
             (rng.choice(("in", "inout", "out")), f"p{i}", rng.choice((8, 8, 16, rng.choice(WIDTHS))))
             for i in range(rng.randrange(1, 4))
         ]
-        one = Routine(kind, f"{kind}_{number}", params)
+        routine = Routine(kind, f"{kind}_{number}", params)
         scope = {name: bits for way, name, bits in params}
         writable = {name: bits for way, name, bits in params if way != "in"}
         calls = list(self.actions) if kind == "action" else []
@@ -79,12 +79,12 @@ class Maker:
         if kind == "action":
             scope, writable = scope | self.scalars, writable | self.scalars
         outs = {name: bits for way, name, bits in params if way == "out"}
-        known = {name: bits for name, bits in scope.items() if name not in outs}
-        one.body = [("set", name, self.expr(known, bits, 1, [])) for name, bits in outs.items()]
-        one.body += self.block(scope, 2, calls, functions, may_return=True, size=4, writable=writable, kind=kind)
+        readable = {name: bits for name, bits in scope.items() if name not in outs}
+        routine.body = [("set", name, self.expr(readable, bits, 1, [])) for name, bits in outs.items()]
+        routine.body += self.block(scope, 2, calls, functions, may_return=True, size=4, writable=writable, kind=kind)
         if kind == "function":
-            one.body.append(("return", self.expr(scope, 8, 2, [])))
-        return one
+            routine.body.append(("return", self.expr(scope, 8, 2, [])))
+        return routine
 
     # ---- statements
 
@@ -104,43 +104,45 @@ class Maker:
         out: list[Node] = []
         scope = dict(scope)
         writable = dict(scope if writable is None else writable)
-        more: dict[str, Any] = {"may_return": may_return, "kind": kind}
+        options: dict[str, Any] = {"may_return": may_return, "kind": kind}
         for _ in range(rng.randrange(1, size + 1)):
-            what = rng.randrange(12)
-            if what == 0 and depth and kind != "action":
+            choice = rng.randrange(12)
+            if choice == 0 and depth and kind != "action":
                 name, bits = f"l{self.count}", rng.choice(WIDTHS)
                 self.count += 1
                 out.append(("var", name, bits, self.expr(scope, bits, 2, functions)))
                 scope[name] = writable[name] = bits
-            elif what in (1, 2) and depth:
-                then = self.block(scope, depth - 1, calls, functions, size=3, writable=writable, **more)
-                other = self.block(scope, depth - 1, calls, functions, size=3, writable=writable, **more)
-                out.append(("if", self.condition(scope, 2, functions), then, other if rng.random() < 0.6 else []))
-            elif what == 3 and depth and kind not in ("action", "function"):  # p4c: "not supported in actions"
+            elif choice in (1, 2) and depth:
+                then_block = self.block(scope, depth - 1, calls, functions, size=3, writable=writable, **options)
+                else_block = self.block(scope, depth - 1, calls, functions, size=3, writable=writable, **options)
+                out.append(
+                    ("if", self.condition(scope, 2, functions), then_block, else_block if rng.random() < 0.6 else [])
+                )
+            elif choice == 3 and depth and kind not in ("action", "function"):  # p4c: "not supported in actions"
 
                 def inner() -> list[Node]:
-                    return self.block(scope, depth - 1, calls, functions, size=2, writable=writable, **more)
+                    return self.block(scope, depth - 1, calls, functions, size=2, writable=writable, **options)
 
                 labels = rng.sample(range(8), rng.randrange(1, 4))
                 rows = [(label, None if rng.random() < 0.3 else inner()) for label in labels]
-                by = ("and", self.expr(scope, 8, 1, functions), ("const", 7, 8), 8)
-                out.append(("switch", by, rows, inner()))
-            elif what in (4, 5) and calls:
+                selector = ("and", self.expr(scope, 8, 1, functions), ("const", 7, 8), 8)
+                out.append(("switch", selector, rows, inner()))
+            elif choice in (4, 5) and calls:
                 out.append(self.call(rng.choice(calls), scope, writable, functions))
-            elif what == 6 and all(name in writable for name in self.scalars):
-                whole = rng.choice(list(self.parts))
+            elif choice == 6 and all(name in writable for name in self.scalars):
+                struct = rng.choice(list(self.parts))
                 if rng.random() < 0.4:
-                    out.append(("copy", whole, self.like[whole]))
+                    out.append(("copy", struct, self.like[struct]))
                 else:
-                    known = scope
+                    readable = scope
                     if not self.reads_own:
-                        known = {name: bits for name, bits in scope.items() if not name.startswith(whole + ".")}
-                    values = [self.expr(known, bits, 1, functions) for bits in self.parts[whole].values()]
-                    out.append(("list", whole, values))
-            elif what == 7 and may_return and depth < 3 and rng.random() < 0.3 and kind != "function":
+                        readable = {name: bits for name, bits in scope.items() if not name.startswith(struct + ".")}
+                    values = [self.expr(readable, bits, 1, functions) for bits in self.parts[struct].values()]
+                    out.append(("list", struct, values))
+            elif choice == 7 and may_return and depth < 3 and rng.random() < 0.3 and kind != "function":
                 out.append(("return", None))
                 break
-            elif what == 8 and writable:
+            elif choice == 8 and writable:
                 name = rng.choice(list(writable))
                 high = rng.randrange(writable[name])
                 low = rng.randrange(high + 1)
@@ -152,9 +154,9 @@ class Maker:
                 out.append(("set", name, self.expr(scope, writable[name], 3, functions)))
         return out or [("nothing",)]
 
-    def call(self, of: Routine, scope: dict[str, int], writable: dict[str, int], functions: list[Routine]) -> Node:
+    def call(self, routine: Routine, scope: dict[str, int], writable: dict[str, int], functions: list[Routine]) -> Node:
         args = []
-        for way, _, bits in of.params:
+        for way, _, bits in routine.params:
             fits = [name for name, n in writable.items() if n == bits]
             if way == "in":
                 args.append(self.expr(scope, bits, 1, functions))
@@ -162,56 +164,58 @@ class Maker:
                 args.append(("name", self.rng.choice(fits), bits))
             else:
                 return ("nothing",)
-        return ("call", of, args)
+        return ("call", routine, args)
 
     # ---- expressions
 
     def expr(self, scope: dict[str, int], bits: int, depth: int, functions: list[Routine]) -> Node:
         rng = self.rng
         names = [name for name, n in scope.items() if n == bits]
-        what = rng.randrange(14) if depth else rng.randrange(3)
-        if what == 0:
+        choice = rng.randrange(14) if depth else rng.randrange(3)
+        if choice == 0:
             return ("const", self.value(bits), bits)
-        if what < 3:
+        if choice < 3:
             if names:
                 return ("name", rng.choice(names), bits)
             # No variable has the width: a cast makes one of another.
-            others = [(name, n) for name, n in scope.items() if n != bits]
-            return ("cast", ("name", *rng.choice(others)), bits) if others else ("const", self.value(bits), bits)
+            variables = [(name, n) for name, n in scope.items() if n != bits]
+            return ("cast", ("name", *rng.choice(variables)), bits) if variables else ("const", self.value(bits), bits)
 
         def part(of_bits: int) -> Node:
             return self.expr(scope, of_bits, depth - 1, functions)
 
-        if what < 6:
+        if choice < 6:
             return (rng.choice(ARITHMETIC), part(bits), part(bits), bits)
-        if what == 6 and bits > 1:
+        if choice == 6 and bits > 1:
             low = rng.choice([n for n in (1, 4, 8, bits // 2) if 0 < n < bits])
             return ("join", part(bits - low), part(low), low, bits)
-        if what == 7:
-            return ("cast", part(rng.choice([one for one in WIDTHS if one != bits])), bits)
-        if what == 8 and bits == 8 and functions:
-            called = self.call(rng.choice(functions), scope, {k: v for k, v in scope.items() if self._may_write(k)}, [])
-            if called[0] == "call":
-                return called
-        if what == 9:
+        if choice == 7:
+            return ("cast", part(rng.choice([width for width in WIDTHS if width != bits])), bits)
+        if choice == 8 and bits == 8 and functions:
+            call = self.call(rng.choice(functions), scope, {k: v for k, v in scope.items() if self._may_write(k)}, [])
+            if call[0] == "call":
+                return call
+        if choice == 9:
             return (rng.choice(("neg", "not")), part(bits), bits)
-        if what == 10:
-            by = ("const", rng.randrange(bits + 2), 8) if rng.random() < 0.6 else part(8)
-            return (rng.choice(("shl", "shr")), part(bits), by, bits)
-        if what == 11 and bits > 1:
+        if choice == 10:
+            distance = ("const", rng.randrange(bits + 2), 8) if rng.random() < 0.6 else part(8)
+            return (rng.choice(("shl", "shr")), part(bits), distance, bits)
+        if choice == 11 and bits > 1:
             return ("sar", part(bits), rng.randrange(bits), bits)
-        if what == 12:
-            wide = [n for n in scope.values() if n > bits]
-            if wide:
-                width = rng.choice(wide)
+        if choice == 12:
+            wider_widths = [n for n in scope.values() if n > bits]
+            if wider_widths:
+                width = rng.choice(wider_widths)
                 low = rng.randrange(width - bits + 1)
                 return ("part", part(width), low + bits - 1, low)
         return ("choose", self.condition(scope, depth - 1, functions), part(bits), part(bits), bits)
 
     def value(self, bits: int) -> int:
         """Mostly one that is met again."""
-        rng, most = self.rng, (1 << bits) - 1
-        return rng.choice((0, 1, 7 & most, most, most >> 1, rng.randrange(most + 1), rng.randrange(most + 1)))
+        rng, largest = self.rng, (1 << bits) - 1
+        return rng.choice(
+            (0, 1, 7 & largest, largest, largest >> 1, rng.randrange(largest + 1), rng.randrange(largest + 1))
+        )
 
     @staticmethod
     def _may_write(name: str) -> bool:
@@ -226,10 +230,10 @@ class Maker:
         if depth > 0 and rng.random() < 0.1:
             return ("no", self.condition(scope, depth - 1, functions))
         bits = rng.choice((8, 16, rng.choice(WIDTHS)))
-        left, right = (self.expr(scope, bits, max(depth, 0), functions) for _ in range(2))
+        left_side, right_side = (self.expr(scope, bits, max(depth, 0), functions) for _ in range(2))
         if bits > 1 and rng.random() < 0.2:
-            return ("slt", left, right, bits)
-        return (rng.choice(COMPARISONS), left, right)
+            return ("slt", left_side, right_side, bits)
+        return (rng.choice(COMPARISONS), left_side, right_side)
 
 
 # ---- as P4
@@ -247,7 +251,7 @@ def text(e: Node) -> str:
         case "choose":
             return f"(({text(e[1])}) ? ({text(e[2])}) : ({text(e[3])}))"
         case "call":
-            return f"{e[1].name}({', '.join(text(one) for one in e[2])})"
+            return f"{e[1].name}({', '.join(text(argument) for argument in e[2])})"
         case "join":
             return f"(({text(e[1])}) ++ ({text(e[2])}))"
         case "neg":
@@ -283,7 +287,7 @@ def lines(block: list[Node], pad: str) -> list[str]:
             case "copy":
                 out.append(f"{pad}{s[1]} = {s[2]};")
             case "list":
-                out.append(f"{pad}{s[1]} = {{ {', '.join(text(one) for one in s[2])} }};")
+                out.append(f"{pad}{s[1]} = {{ {', '.join(text(element) for element in s[2])} }};")
             case "if":
                 out += _if(f"if ({text(s[1])})", s[2], s[3], pad)
             case "when":  # a condition in P4's words
@@ -294,7 +298,7 @@ def lines(block: list[Node], pad: str) -> list[str]:
                 out += _switch(f"{s[1]}.apply().action_run", s[2], s[3], pad)
             case "call":
                 name = f"{s[1].name}_i.apply" if s[1].kind == "control" else s[1].name
-                out.append(f"{pad}{name}({', '.join(text(one) for one in s[2])});")
+                out.append(f"{pad}{name}({', '.join(text(argument) for argument in s[2])});")
             case "return":
                 out.append(f"{pad}return{'' if s[1] is None else ' ' + text(s[1])};")
             case "raw":
@@ -302,31 +306,34 @@ def lines(block: list[Node], pad: str) -> list[str]:
     return out
 
 
-def _if(head: str, then: list[Node], other: list[Node], pad: str) -> list[str]:
-    out = [f"{pad}{head} {{", *lines(then, pad + "    "), f"{pad}}}"]
-    return [*out, f"{pad}else {{", *lines(other, pad + "    "), f"{pad}}}"] if other else out
+def _if(head: str, then_block: list[Node], else_block: list[Node], pad: str) -> list[str]:
+    out = [f"{pad}{head} {{", *lines(then_block, pad + "    "), f"{pad}}}"]
+    return [*out, f"{pad}else {{", *lines(else_block, pad + "    "), f"{pad}}}"] if else_block else out
 
 
-def _switch(by: str, rows: list[Any], other: list[Node], pad: str) -> list[str]:
-    out = [f"{pad}switch ({by}) {{"]
+def _switch(selector: str, rows: list[Any], default_block: list[Node], pad: str) -> list[str]:
+    out = [f"{pad}switch ({selector}) {{"]
     for label, inner in rows:
         out.append(f"{pad}    {label}:" + ("" if inner is None else " {"))
         out += [] if inner is None else [*lines(inner, pad + "        "), f"{pad}    }}"]
-    return [*out, f"{pad}    default: {{", *lines(other, pad + "        "), f"{pad}    }}", f"{pad}}}"]
+    return [*out, f"{pad}    default: {{", *lines(default_block, pad + "        "), f"{pad}    }}", f"{pad}}}"]
 
 
-def params(of: Routine) -> str:
+def params(routine: Routine) -> str:
     """The parameters of a routine as P4."""
-    return ", ".join(f"{way} bit<{bits}> {name}".strip() for way, name, bits in of.params)
+    return ", ".join(f"{way} bit<{bits}> {name}".strip() for way, name, bits in routine.params)
 
 
-def written(of: Routine, pad: str) -> str:
+def declaration(routine: Routine, pad: str) -> str:
     """The whole declaration."""
-    heads = {"function": f"bit<8> {of.name}({params(of)})", "action": f"action {of.name}({params(of)})"}
-    if of.kind == "control":
-        body = "\n".join([f"{pad}    apply {{", *lines(of.body, pad + "        "), f"{pad}    }}"])
-        return f"{pad}control {of.name}({params(of)}) {{\n{body}\n{pad}}}"
-    return "\n".join([f"{pad}{heads[of.kind]} {{", *lines(of.body, pad + "    "), f"{pad}}}"])
+    heads = {
+        "function": f"bit<8> {routine.name}({params(routine)})",
+        "action": f"action {routine.name}({params(routine)})",
+    }
+    if routine.kind == "control":
+        body = "\n".join([f"{pad}    apply {{", *lines(routine.body, pad + "        "), f"{pad}    }}"])
+        return f"{pad}control {routine.name}({params(routine)}) {{\n{body}\n{pad}}}"
+    return "\n".join([f"{pad}{heads[routine.kind]} {{", *lines(routine.body, pad + "    "), f"{pad}}}"])
 
 
 # ---- whole programs
@@ -338,7 +345,7 @@ STACK = 3
 MULTICAST, CLONES = 1, 5
 """A group to ports 5 and 6, a session to port 7."""
 HASHES = {"crc16": 16, "crc32": 32, "csum16": 16, "identity": 32}
-WHOLE = """#include <core.p4>
+PROGRAM_TEMPLATE = """#include <core.p4>
 #include <v1model.p4>
 // Random program {seed} of tools/campaigns/p4_random.py.
 header first_t {{ bit<8> kind; bit<4> n; bit<1> f0; bit<1> f1; bit<1> f2; bit<1> f3; }}
@@ -409,11 +416,11 @@ class RandomTable:
         names = " ".join(f"{action.name};" for action in self.actions)
         out = [f"table {self.name} {{", f"    key = {{ {keys} }}", f"    actions = {{ {names} NoAction; }}"]
         if self.const:
-            out += ["    const entries = {", *(f"        {one}" for one in self.const), "    }"]
-        return "\n".join(pad + one for one in [*out, f"    default_action = {self.default};", "}"])
+            out += ["    const entries = {", *(f"        {entry}" for entry in self.const), "    }"]
+        return "\n".join(pad + line for line in [*out, f"    default_action = {self.default};", "}"])
 
 
-class Whole(Maker):
+class RandomProgram(Maker):
     """A program, its entries and packets. `program` is P4, `script` STF without expectations."""
 
     reads_own = False
@@ -428,12 +435,12 @@ class Whole(Maker):
         self.parts = {"hdr.h": self.h, "hdr.g": self.h, "meta.s": self.s, "meta.t": self.s}
         self.like = {"hdr.h": "hdr.g", "hdr.g": "hdr.h", "meta.s": "meta.t", "meta.t": "meta.s"}
         self.scalars = {
-            f"{where}.{name}": bits for where, fields in self.parts.items() for name, bits in fields.items()
+            f"{struct}.{name}": bits for struct, fields in self.parts.items() for name, bits in fields.items()
         }
         self.scalars["meta.kept"] = 16
         self.routines(rng.randrange(3), rng.randrange(3), rng.randrange(1, 4))
-        self.keyed = [self._keyed(n) for n in range(3)]
-        self.tables = [self._table(f"t{n}", self.keyed) for n in range(rng.randrange(1, 4))]
+        self.table_actions = [self._table_action(n) for n in range(3)]
+        self.tables = [self._table(f"t{n}", self.table_actions) for n in range(rng.randrange(1, 4))]
         self.waiting = list(self.tables)
         """Tables that nothing applies so far: BMv2 has each once."""
         self.readable = self.scalars | {"std.packet_length": 32, "hdr.first.kind": 8}
@@ -449,33 +456,33 @@ class Whole(Maker):
 
     # ---- tables
 
-    def _keyed(self, number: int) -> Routine:
+    def _table_action(self, number: int) -> Routine:
         """An action whose arguments entries give."""
         rng = self.rng
-        given = [("", f"p{n}", rng.choice(WIDTHS)) for n in range(rng.randrange(3))]
-        one = Routine("action", f"keyed_{number}", given)
-        scope = self.scalars | {name: bits for _, name, bits in given}
-        one.body = self.block(
+        params = [("", f"p{n}", rng.choice(WIDTHS)) for n in range(rng.randrange(3))]
+        action = Routine("action", f"keyed_{number}", params)
+        scope = self.scalars | {name: bits for _, name, bits in params}
+        action.body = self.block(
             scope, 2, [], self.functions, may_return=True, size=4, writable=self.scalars, kind="action"
         )
         if rng.random() < 0.3:
-            one.body.append(("raw", f"cnt.count({rng.randrange(9)});"))
-        return one
+            action.body.append(("raw", f"cnt.count({rng.randrange(9)});"))
+        return action
 
     def _table(self, name: str, actions: list[Routine], spare: str = "") -> RandomTable:
         rng = self.rng
         keys = []
         for _ in range(rng.randrange(1, 4)):
-            place, bits = rng.choice(list(self.scalars.items()))
+            field, bits = rng.choice(list(self.scalars.items()))
             kind = rng.choice(("exact", "exact", "ternary", "range", "optional"))
             if bits > 4 and rng.random() < 0.4:
                 bits = rng.randrange(1, 4)
-                place = f"{place}[{bits - 1}:0]"
-            keys.append((place, kind, bits))
+                field = f"{field}[{bits - 1}:0]"
+            keys.append((field, kind, bits))
         if not any(kind in ("ternary", "range", "optional") for _, kind, _ in keys) and rng.random() < 0.5:
-            at = rng.randrange(len(keys))
-            if keys[at][2] % 8 == 0:  # PI refuses prefixes of other widths: it counts the zeros behind them in bytes
-                keys[at] = (keys[at][0], "lpm", keys[at][2])
+            index = rng.randrange(len(keys))
+            if keys[index][2] % 8 == 0:  # PI refuses prefixes of other widths: it counts the zeros behind them in bytes
+                keys[index] = (keys[index][0], "lpm", keys[index][2])
         table = RandomTable(name, keys, rng.sample(actions, rng.randrange(1, len(actions) + 1)))
         run = rng.choice(table.actions)
         table.default = f"{run.name}({', '.join(str(self.value(bits)) for _, _, bits in run.params)})"
@@ -486,49 +493,49 @@ class Whole(Maker):
             run = rng.choice(table.actions)
             values = [self.value(bits) for _, _, bits in run.params]
             if is_const:
-                row = ", ".join(one.partition(" ")[2] for one in match)
+                row = ", ".join(key.partition(" ")[2] for key in match)
                 table.const.append(f"({row}) : {run.name}({', '.join(map(str, values))});")
             else:
-                fields = " ".join(self._stf(n, keys[n][1], one) for n, one in enumerate(match) if one != "any _")
+                fields = " ".join(self._stf(n, keys[n][1], key) for n, key in enumerate(match) if key != "any _")
                 args = ", ".join(f"{name}:{value}" for (_, name, _), value in zip(run.params, values, strict=True))
                 table.script.append(f"add {name} {priority} {fields} {run.name}({args})")
         return table
 
     def _matches(self, keys: list[tuple[str, str, int]]) -> Iterable[tuple[str, ...]]:
         """Different rows of (kind, P4 text) for each key, no two of which match the same by form."""
-        seen = set()
+        rows = set()
         for _ in range(self.rng.randrange(1, 7)):
             row = tuple(self._match(kind, bits) for _, kind, bits in keys)
-            if row not in seen:
-                seen.add(row)
+            if row not in rows:
+                rows.add(row)
                 yield row
 
     def _match(self, kind: str, bits: int) -> str:
-        rng, most, value = self.rng, (1 << bits) - 1, self.value(bits)
+        rng, largest, value = self.rng, (1 << bits) - 1, self.value(bits)
         if kind == "exact" or (kind == "optional" and rng.random() < 0.7):
             return f"value {value:#x}"
         if kind == "range":
             low, high = sorted((value, self.value(bits)))
-            return f"range {low:#x} .. {high:#x}" if (low, high) != (0, most) else "any _"
+            return f"range {low:#x} .. {high:#x}" if (low, high) != (0, largest) else "any _"
         if kind == "ternary" and rng.random() < 0.8:
-            mask = rng.choice((most, 1, most & 3, most ^ most >> 1, rng.randrange(most + 1)))
+            mask = rng.choice((largest, 1, largest & 3, largest ^ largest >> 1, rng.randrange(largest + 1)))
             return f"mask {value & mask:#x} &&& {mask:#x}" if mask else "any _"
         if kind == "lpm":
             length = rng.randrange(bits + 1)
-            mask = most ^ most >> length
+            mask = largest ^ largest >> length
             return f"mask {value & mask:#x} &&& {mask:#x}" if length else "any _"
         return "any _"
 
     def _stf(self, number: int, kind: str, match: str) -> str:
-        word, _, rest = match.partition(" ")
+        word, _, operand = match.partition(" ")
         if word == "range":
-            return f"k{number}:{rest.replace(' .. ', '->')}"
+            return f"k{number}:{operand.replace(' .. ', '->')}"
         if word == "mask":
-            value, _, mask = rest.partition(" &&& ")
+            value, _, mask = operand.partition(" &&& ")
             if kind == "lpm":
                 return f"k{number}:{int(value, 16)}/{int(mask, 16).bit_count()}"
             return f"k{number}:{int(value, 16)}&&&{int(mask, 16)}"
-        return f"k{number}:{int(rest, 16)}"
+        return f"k{number}:{int(operand, 16)}"
 
     # ---- controls
 
@@ -536,12 +543,12 @@ class Whole(Maker):
         rng = self.rng
         calls = self.actions + self.controls
         out: list[Node] = []
-        for place, bits in self.scalars.items():
-            if place.startswith("meta."):
+        for field, bits in self.scalars.items():
+            if field.startswith("meta."):
                 out.append(
                     (
                         "set",
-                        place,
+                        field,
                         self.expr({k: v for k, v in self.scalars.items() if k.startswith("hdr")}, bits, 1, []),
                     )
                 )
@@ -572,21 +579,21 @@ class Whole(Maker):
     def _special(self) -> list[Node]:
         """Features of a switch alone: headers that come and go, registers, hashes, counters, tables."""
         rng = self.rng
-        some = rng.choice(OPTIONAL)
+        headers = rng.choice(OPTIONAL)
         element = f"st[{rng.randrange(STACK)}]"
         match rng.randrange(12):
             case 0:
                 values = ", ".join(text(self.expr(self.scalars, bits, 1, [])) for bits in self.o.values())
-                return [("raw", f"hdr.{some}.setValid();"), ("raw", f"hdr.{some} = {{ {values} }};")]
+                return [("raw", f"hdr.{headers}.setValid();"), ("raw", f"hdr.{headers} = {{ {values} }};")]
             case 1:
-                return [("raw", f"hdr.{some}.setInvalid();")]
+                return [("raw", f"hdr.{headers}.setInvalid();")]
             case 2:
                 name, bits = rng.choice(list(self.o.items()))
-                scope = self.scalars | {f"hdr.{some}.{field}": n for field, n in self.o.items()}
-                change = ("set", f"hdr.{some}.{name}", self.expr(scope, bits, 2, []))
-                return [("when", f"hdr.{some}.isValid()", [change], [])]
+                scope = self.scalars | {f"hdr.{headers}.{field}": n for field, n in self.o.items()}
+                change = ("set", f"hdr.{headers}.{name}", self.expr(scope, bits, 2, []))
+                return [("when", f"hdr.{headers}.isValid()", [change], [])]
             case 3:
-                return [("raw", f"hdr.{some} = hdr.{rng.choice(OPTIONAL)};")]
+                return [("raw", f"hdr.{headers} = hdr.{rng.choice(OPTIONAL)};")]
             case 4:
                 return [("raw", f"hdr.st.{rng.choice(('push', 'pop'))}_front({rng.randrange(1, STACK + 1)});")]
             case 5:
@@ -601,20 +608,20 @@ class Whole(Maker):
                 ]
             case 6:
                 # The index stays within the register: beyond it targets may differ.
-                at = text(("and", self.expr(self.scalars, 32, 1, []), ("const", 7, 32), 32))
-                new = text(self.expr(self.scalars | {"temp": 16}, 16, 2, []))
+                index = text(("and", self.expr(self.scalars, 32, 1, []), ("const", 7, 32), 32))
+                value = text(self.expr(self.scalars | {"temp": 16}, 16, 2, []))
                 return [
-                    ("raw", f"reg.read(temp, {at});"),
-                    ("raw", f"reg.write({at}, {new});"),
+                    ("raw", f"reg.read(temp, {index});"),
+                    ("raw", f"reg.write({index}, {value});"),
                     ("set", "meta.kept", ("xor", ("name", "meta.kept", 16), ("name", "temp", 16), 16)),
                 ]
             case 7:
                 kind, bits = rng.choice(list(HASHES.items()))
                 data = [(self.expr(self.scalars, n, 1, []), n) for n in (rng.choice((8, 16, 32, 48)) for _ in range(2))]
-                base, most = rng.randrange(16), rng.choice((1, 7, 256, 65535))
-                fields = ", ".join(text(one) for one, _ in data)
+                base, largest = rng.randrange(16), rng.choice((1, 7, 256, 65535))
+                fields = ", ".join(text(expression) for expression, _ in data)
                 return [
-                    ("raw", f"hash(temp, HashAlgorithm.{kind}, 16w{base}, {{ {fields} }}, 32w{most});"),
+                    ("raw", f"hash(temp, HashAlgorithm.{kind}, 16w{base}, {{ {fields} }}, 32w{largest});"),
                     ("set", "meta.kept", ("name", "temp", 16)),
                 ]
             case 8:
@@ -623,7 +630,7 @@ class Whole(Maker):
                 return [
                     (
                         "when",
-                        f"hdr.sum.isValid() && hdr.{some}.isValid()",
+                        f"hdr.sum.isValid() && hdr.{headers}.isValid()",
                         [("raw", f"hdr.sum.a = {text(self.expr(self.scalars, 16, 1, []))};")],
                         [],
                     )
@@ -654,7 +661,7 @@ class Whole(Maker):
         rng = self.rng
         scope = {k: v for k, v in self.scalars.items() if k.startswith("hdr")}
         # Egress statements use headers alone: metadata of ingress is not kept by every copy.
-        saved, self.scalars = self.scalars, scope
+        all_scalars, self.scalars = self.scalars, scope
         self.parts = {k: v for k, v in self.parts.items() if k.startswith("hdr")}
         self.like = {k: v for k, v in self.like.items() if k.startswith("hdr")}
         readable = scope | {
@@ -663,13 +670,13 @@ class Whole(Maker):
             "std.packet_length": 32,
             "std.egress_rid": 16,
         }
-        keyed = [Routine("action", f"late_{n}", [("", "p0", 16)]) for n in range(2)]
-        for one in keyed:
-            one.body = self.block(
+        actions = [Routine("action", f"late_{n}", [("", "p0", 16)]) for n in range(2)]
+        for action in actions:
+            action.body = self.block(
                 readable | {"p0": 16}, 1, [], [], may_return=False, size=3, writable=scope, kind="action"
             )
-        table = self._table("late", keyed)
-        self.egress_tables, self.late = [table], keyed
+        table = self._table("late", actions)
+        self.egress_tables, self.egress_actions = [table], actions
         out = self.block(readable, 2, [], self.functions, may_return=False, size=4, writable=scope)
         out.append(("raw", "late.apply();"))
         if rng.random() < 0.3:
@@ -692,7 +699,7 @@ class Whole(Maker):
                     [],
                 )
             )
-        self.scalars = saved
+        self.scalars = all_scalars
         return out
 
     # ---- the text
@@ -709,7 +716,7 @@ class Whole(Maker):
         order = rng.sample(OPTIONAL, len(OPTIONAL))
         out += [f"        transition take_{order[0]};", "    }"]
         for n, name in enumerate(order):
-            after = f"take_{order[n + 1]}" if n + 1 < len(order) else "stack"
+            next_state = f"take_{order[n + 1]}" if n + 1 < len(order) else "stack"
             key, case = rng.choice(
                 (
                     (f"hdr.first.f{n}", "1"),
@@ -720,9 +727,9 @@ class Whole(Maker):
                 )
             )
             out.append(
-                f"    state take_{name} {{ transition select({key}) {{ {case}: do_{name}; default: {after}; }} }}"
+                f"    state take_{name} {{ transition select({key}) {{ {case}: do_{name}; default: {next_state}; }} }}"
             )
-            out.append(f"    state do_{name} {{ b.extract(hdr.{name}); transition {after}; }}")
+            out.append(f"    state do_{name} {{ b.extract(hdr.{name}); transition {next_state}; }}")
         out.append("    state stack { transition select(meta.left) { 0: behind; default: element; } }")
         out.append("    state element { b.extract(hdr.st.next); meta.left = meta.left - 1; transition stack; }")
         ahead = rng.choice(("hdr.first.f3", "b.lookahead<bit<8>>()[0:0]", "hdr.first.f3"))
@@ -732,8 +739,8 @@ class Whole(Maker):
     def _text(self, ingress: list[Node], egress: list[Node]) -> str:
         rng = self.rng
 
-        def fields(of: dict[str, int]) -> str:
-            return " ".join(f"bit<{bits}> {name};" for name, bits in of.items())
+        def fields(widths: dict[str, int]) -> str:
+            return " ".join(f"bit<{bits}> {name};" for name, bits in widths.items())
 
         checked = "hdr.sum.isValid(), { hdr.sum.a, hdr.sum.b }, hdr.sum.sum, HashAlgorithm.csum16"
         emits = "b.emit(hdr);"
@@ -742,25 +749,25 @@ class Whole(Maker):
             last = rng.sample(("o0", "o1", "o2", "st", "sum"), 5)
             emits = " ".join(f"b.emit(hdr.{name});" for name in ("first", "h", "g", *last))
         pad = "    "
-        late = [written(one, pad) for one in self.late] + [
+        declarations = [declaration(action, pad) for action in self.egress_actions] + [
             egress_table.text(pad) for egress_table in self.egress_tables
         ]
-        return WHOLE.format(
+        return PROGRAM_TEMPLATE.format(
             seed=self.seed,
             stack=STACK,
             h=fields(self.h),
             o=fields(self.o),
             e=fields(self.e),
             s=fields(self.s),
-            functions="\n".join(written(function, "") for function in self.functions),
+            functions="\n".join(declaration(function, "") for function in self.functions),
             parser=self._parser(),
             verify=f"verify_checksum({checked});" if rng.random() < 0.3 else "",
-            controls="\n".join(written(control, "") for control in self.controls),
-            actions="\n".join(written(action, pad) for action in self.actions + self.keyed),
+            controls="\n".join(declaration(control, "") for control in self.controls),
+            actions="\n".join(declaration(action, pad) for action in self.actions + self.table_actions),
             tables="\n".join(table.text(pad) for table in self.tables if table not in self.waiting),
             instances="\n".join(f"    {control.name}() {control.name}_i;" for control in self.controls),
             ingress="\n".join(lines(ingress, pad * 2)),
-            egress_tables="\n".join(late),
+            egress_tables="\n".join(declarations),
             egress="\n".join(lines(egress, pad * 3)),
             update=f"update_checksum({checked});" if rng.random() < 0.5 else "",
             deparser=emits,
@@ -786,13 +793,13 @@ class Whole(Maker):
         for _ in range(count):
             first = rng.choice((0, 1, 0x10, 0x7F, rng.randrange(256), rng.randrange(256)))
             elements = rng.choice((0, 0, 1, 2, 3, rng.randrange(16)))
-            whole = bytes((first, elements << 4 | rng.randrange(16)))
-            for of, times in ((self.h, 2), (self.o, 3), (self.e, 3)):
-                whole += b"".join(self._header(of) for _ in range(times))
-            whole += rng.randbytes(rng.choice((0, 6, 6, 20)))
+            frame = bytes((first, elements << 4 | rng.randrange(16)))
+            for header, times in ((self.h, 2), (self.o, 3), (self.e, 3)):
+                frame += b"".join(self._header(header) for _ in range(times))
+            frame += rng.randbytes(rng.choice((0, 6, 6, 20)))
             if rng.random() < 0.15:
-                whole = whole[: rng.randrange(1, len(whole))]
-            out.append(f"packet {rng.randrange(1, 4)} {whole.hex()}")
+                frame = frame[: rng.randrange(1, len(frame))]
+            out.append(f"packet {rng.randrange(1, 4)} {frame.hex()}")
         return out
 
     def _header(self, fields: dict[str, int]) -> bytes:

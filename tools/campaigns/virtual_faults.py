@@ -71,78 +71,81 @@ FULL_LOSS = 0.2
 """Packets that a full queue drops."""
 GNMI = "gnmi 127.0.0.1:9339"
 
-WRONG, EXACT, CANNOT_TELL, MISSED = "wrong", "exact", "cannot tell", "missed"
+RESULT_WRONG, RESULT_EXACT, RESULT_UNCLEAR, RESULT_MISSED = "wrong", "exact", "cannot tell", "missed"
 
 
 @dataclass(frozen=True, slots=True)
-class Broken:
+class InjectedCause:
     """One cause. `arcs`: the directions of a link that are dead or lose; `loss`: share of packets."""
 
     kind: str
-    place: Link | Switch
-    at: float
+    element: Link | Switch
+    time: float
     arcs: frozenset[str] = frozenset()
     loss: float = 1.0
 
     @property
     def calls(self) -> str:
         """The controller's word for it."""
-        if isinstance(self.place, Switch):
-            return "blackhole" if self.kind == "black hole" else f"T{self.place.tier}"
+        if isinstance(self.element, Switch):
+            return "blackhole" if self.kind == "black hole" else f"T{self.element.tier}"
         if self.kind != "link down":
             return "lossy link"
-        return "NIC port" if self.place.lower.node.startswith("h") else "link"
+        return "NIC port" if self.element.lower.node.startswith("h") else "link"
 
     @property
     def parts(self) -> frozenset[str]:
         """Arcs and switches that do not forward."""
-        return self.arcs if isinstance(self.place, Link) else frozenset({self.place.name})
+        return self.arcs if isinstance(self.element, Link) else frozenset({self.element.name})
 
-    def touches(self, other: Broken) -> bool:
+    def touches(self, cause: InjectedCause) -> bool:
         """One of them is a part of the other's place, or both are the same."""
-        ends = [one.place.ends if isinstance(one.place, Link) else {one.place.name} for one in (self, other)]
-        if isinstance(self.place, Link) and isinstance(other.place, Link):
-            return self.place == other.place
+        ends = [
+            end_cause.element.ends if isinstance(end_cause.element, Link) else {end_cause.element.name}
+            for end_cause in (self, cause)
+        ]
+        if isinstance(self.element, Link) and isinstance(cause.element, Link):
+            return self.element == cause.element
         return not ends[0].isdisjoint(ends[1])
 
     def __str__(self) -> str:
-        text = f"{self.kind} {self.place.name} at {self.at:.2f}"
+        text = f"{self.kind} {self.element.name} at {self.time:.2f}"
         return text + (f" {sorted(self.arcs)} {self.loss:.2f}" if self.kind in ("one-way cut", "lossy link") else "")
 
 
-def random_set(plan: Plan, rng: random.Random) -> list[Broken]:
+def random_set(plan: Plan, rng: random.Random) -> list[InjectedCause]:
     """Return one to four causes, none of them at one place and most often in one plane.
 
     Planes do not know of each other.
     """
     spread = rng.choice((0.0, 0.05, 1.0, 5.0))
-    out: list[Broken] = []
+    out: list[InjectedCause] = []
     links, switches = plan.links, plan.switches
     hosts = {host.name for host in plan.hosts}
     for _ in range(rng.randint(1, 4)):
-        at = QUIET_S + rng.random() * spread
+        time = QUIET_S + rng.random() * spread
         kind = rng.choice(
             ("link down", "NIC port down", "switch dead", "black hole", "lossy link", "one-way cut", "one-way cut")
         )
         if kind in ("switch dead", "black hole"):
-            one = Broken(kind, rng.choice(switches), at)
+            cause = InjectedCause(kind, rng.choice(switches), time)
         else:
             is_nic = {"link down": False, "NIC port down": True}.get(kind, rng.random() < 0.3)
-            link = rng.choice([one for one in links if (one.lower.node in hosts) is is_nic])
-            both = frozenset((link.lower.interface, link.upper.interface))
-            one_way = frozenset({rng.choice(sorted(both))})
+            link = rng.choice([candidate for candidate in links if (candidate.lower.node in hosts) is is_nic])
+            arcs_of_link = frozenset((link.lower.interface, link.upper.interface))
+            one_way = frozenset({rng.choice(sorted(arcs_of_link))})
             match kind:
                 case "lossy link":
-                    arcs = rng.choice((both, one_way))
-                    one = Broken(kind, link, at, arcs, rng.choice((0.1, 0.2, 0.4)))
+                    arcs = rng.choice((arcs_of_link, one_way))
+                    cause = InjectedCause(kind, link, time, arcs, rng.choice((0.1, 0.2, 0.4)))
                 case "one-way cut":
-                    one = Broken(kind, link, at, one_way)
+                    cause = InjectedCause(kind, link, time, one_way)
                 case _:
-                    one = Broken("link down", link, at, both)
+                    cause = InjectedCause("link down", link, time, arcs_of_link)
         # Two causes at one place would have one name.
-        if not any(one.place == other.place for other in out):
-            out.append(one)
-    return sorted(out, key=lambda one: one.at)
+        if not any(cause.element == drawn_cause.element for drawn_cause in out):
+            out.append(cause)
+    return sorted(out, key=lambda cause: cause.time)
 
 
 # ---- the model ----------------------------------------------------------------------------------------------
@@ -158,7 +161,7 @@ class WatchedFlow:
     trace: PathSegments
     state: str = "good"
     next_at: float = 0.0
-    answered: int = 0
+    probe_answers: int = 0
     sent: int = 0
     acked: int = 0
     lost: int = 0
@@ -170,16 +173,16 @@ class World:
     def __init__(
         self,
         plan: Plan,
-        broken: list[Broken],
+        causes: list[InjectedCause],
         seed: int,
         make: Callable[..., FaultCorrelator] = FaultCorrelator,
         tap: Tap | None = None,
     ) -> None:
-        self.plan, self.broken = plan, broken
+        self.plan, self.causes = plan, causes
         self.rng = random.Random(seed)
         self.faults = make(plan, tap=tap)
         self.segmenter = self.faults.segmenter
-        self.named: dict[tuple[str, str, str | None], float] = {}
+        self.first_reports: dict[tuple[str, str, str | None], float] = {}
         """(kind, location, direction) reported as certain, and the time of the first report."""
         self.now = 0.0
         self._events: list[tuple[float, int, Callable[[], None]]] = []
@@ -189,10 +192,10 @@ class World:
         """The machine is: everything takes longer."""
         self._deaf: dict[str, tuple[float, float]] = {}
         """Sources that the controller hears nothing of for a while: (from, until)."""
-        self._dead: set[str] = set()
-        self._off: set[str] = set()
+        self._dead_switches: set[str] = set()
+        self._switches_off: set[str] = set()
         self._losses: dict[str, float] = {}
-        self.down: set[Link] = set()
+        self.down_links: set[Link] = set()
         self._received: Counter[str] = Counter()
         self._forwarded: Counter[str] = Counter()
         self._dropped: Counter[str] = Counter()
@@ -210,11 +213,11 @@ class World:
         self._agents = HostAgentSource(folder, plan, self.faults, lambda _event: None, lambda: None)
         self._forwarding = Forwarding(self.segmenter)
         self._reading_due: float | None = None
-        self._full, self._full_until = "", 0.0
+        self._full_queue, self._full_until = "", 0.0
         """An output queue that is full for a while: it drops data."""
         self.paths = self._random_paths()
-        is_lossy = any(one.kind == "lossy link" for one in broken)
-        self._ends_at = max(one.at for one in broken) + (WATCHED_LOSSY_S if is_lossy else WATCHED_S)
+        is_lossy = any(cause.kind == "lossy link" for cause in causes)
+        self._ends_at = max(cause.time for cause in causes) + (WATCHED_LOSSY_S if is_lossy else WATCHED_S)
 
     @property
     def probes(self) -> list[PathSegments]:
@@ -236,8 +239,8 @@ class World:
 
     def _hop(self, arc: str) -> tuple[str, str, str]:
         """An arc, the switch that sends it, the switch that receives it; "" where that is a host."""
-        here, there = map(self._switch, self.segmenter.ends(arc))
-        return arc, here, there
+        sender, receiver = map(self._switch, self.segmenter.ends(arc))
+        return arc, sender, receiver
 
     def walks(self, trace: PathSegments) -> bool:
         """Send a packet along; False when it is lost. Counts at switches."""
@@ -245,19 +248,19 @@ class World:
         if hops is None:
             hops = self._hops[id(trace)] = [self._hop(arc) for arc in trace.arcs]
         received, forwarded, losses = self._received, self._forwarded, self._losses
-        for arc, here, there in hops:
-            if here:
-                if here in self._dead:
+        for arc, sender, receiver in hops:
+            if sender:
+                if sender in self._dead_switches:
                     return False
                 if arc in self._down_arcs:
-                    self._dropped[here] += 1
+                    self._dropped[sender] += 1
                     self._digest(arc)
                     return False
                 forwarded[arc] += 1
             if arc in losses and self.rng.random() < losses[arc]:
                 return False
-            if there:
-                if there in self._off:
+            if receiver:
+                if receiver in self._switches_off:
                     return False
                 received[arc] += 1
         return True
@@ -268,54 +271,54 @@ class World:
 
     def _digest(self, arc: str) -> None:
         if self.rng.random() < 0.05:  # the switch tells of the first one, and digests are lost
-            self._tell("digest", 0.1, lambda: self.faults.digest(arc, "dead next hop", now=self.now))
+            self._report("digest", 0.1, lambda: self.faults.digest(arc, "dead next hop", now=self.now))
 
     # ---- what the controller hears ----------------------------------------------------------------------
 
-    def _after(self, at: float, what: Callable[[], None]) -> None:
-        heappush(self._events, (at, next(self._order), what))
+    def _schedule(self, time: float, action: Callable[[], None]) -> None:
+        heappush(self._events, (time, next(self._order), action))
 
-    def _tell(self, source: str, typical_s: float, what: Callable[[], None]) -> None:
+    def _report(self, source: str, typical_s: float, action: Callable[[], None]) -> None:
         """Delayed report of a source, in the order of its own stream, unless it is lost."""
         start, end = self._deaf.get(source, (0.0, 0.0))
         if start <= self.now < end:
             return
         delay = self.rng.expovariate(1 / typical_s) * (5 if self._is_busy else 1)
-        at = max(self.now + min(delay, 1.0), self._told_until.get(source, 0.0))
-        self._told_until[source] = at
-        self._after(at, what)
+        time = max(self.now + min(delay, 1.0), self._told_until.get(source, 0.0))
+        self._told_until[source] = time
+        self._schedule(time, action)
 
     def _goes_deaf(self) -> None:
         """One source in ten loses its stream around the faults, and tells all it has when the stream is back."""
-        first = self.broken[0].at
+        first = self.causes[0].time
         snapshots = {GNMI: self._all_ports, "mapper": self._all_probes}
         for source, snapshot in snapshots.items():
             if self.rng.random() < 0.1:
                 start = first + self.rng.uniform(-0.5, 0.5)
                 end = start + self.rng.uniform(0.2, 1.5)
                 self._deaf[source] = (start, end)
-                self._after(end, snapshot)
+                self._schedule(end, snapshot)
 
     def _note(self) -> None:
         for _, fault in self.faults.changes():
             if fault.certain_cause is not None and fault.state.value == "active":
-                self.named.setdefault((fault.kind, fault.location, fault.direction), self.now)
+                self.first_reports.setdefault((fault.kind, fault.location, fault.direction), self.now)
 
     # ---- sources ----------------------------------------------------------------------------------------
 
-    def _break(self, one: Broken) -> None:
-        if isinstance(one.place, Link):
-            for arc in one.arcs:
-                self._losses[arc] = one.loss
-            if one.kind == "link down":
-                self._goes_down(one.place)
+    def _break(self, cause: InjectedCause) -> None:
+        if isinstance(cause.element, Link):
+            for arc in cause.arcs:
+                self._losses[arc] = cause.loss
+            if cause.kind == "link down":
+                self._goes_down(cause.element)
             return
-        self._dead.add(one.place.name)
-        if one.kind == "switch dead":
-            self._off.add(one.place.name)
-            self._tell(f"stream {one.place.name}", 0.05, lambda: self._stream_lost(one.place.name))
+        self._dead_switches.add(cause.element.name)
+        if cause.kind == "switch dead":
+            self._switches_off.add(cause.element.name)
+            self._report(f"stream {cause.element.name}", 0.05, lambda: self._stream_lost(cause.element.name))
             for link in self.plan.links:
-                if one.place.name in link.ends:
+                if cause.element.name in link.ends:
                     self._losses |= dict.fromkeys(self.segmenter.arcs(link), 1.0)
                     self._goes_down(link)
 
@@ -324,11 +327,11 @@ class World:
 
     def _goes_down(self, link: Link) -> None:
         """Both ends report, as far as they are switches."""
-        self.down.add(link)
+        self.down_links.add(link)
         self._down_arcs.update(self.segmenter.arcs(link))
         for port in (link.lower, link.upper):
             if port.node.startswith("p"):
-                self._tell(GNMI, 0.02, partial(self._port, port.interface, "DOWN"))
+                self._report(GNMI, 0.02, partial(self._port, port.interface, "DOWN"))
 
     def _port(self, interface: str, status: str) -> None:
         self.faults.port(interface, status, source=GNMI, now=self.now)
@@ -337,7 +340,7 @@ class World:
         for link in self.plan.links:
             for port in (link.lower, link.upper):
                 if port.node.startswith("p"):
-                    self._port(port.interface, "DOWN" if link in self.down else "UP")
+                    self._port(port.interface, "DOWN" if link in self.down_links else "UP")
 
     def _round(self) -> None:
         """Clustermapper sends a probe to every target; now and then it wakes up late."""
@@ -353,27 +356,27 @@ class World:
             answer = prober.on_return(number, sequence, self.rng.uniform(0.0005, 0.01))
             if answer is not None:
                 self._probe_told(answer.target.number)
-        self._after(now + ROUND_S, self._round)
+        self._schedule(now + ROUND_S, self._round)
 
     def _probe_told(self, number: int) -> None:
         event = target_json(self._targets[number], self._prober.health[number])
-        self._tell("mapper", 0.02, lambda: self._hear_probe(event))
+        self._report("mapper", 0.02, lambda: self._hear_probe(event))
 
     def _hear_probe(self, event: dict[str, Any]) -> None:
         self._mapper.take(event, self.now)
         if event["state"] not in ("ok", "unknown"):
-            self._look(self.now + TOGETHER_S)
+            self._schedule_counts(self.now + TOGETHER_S)
 
     def _all_probes(self) -> None:
         for number in sorted(self._prober.active):
             if self._prober.health[number].state.value != "unknown":
                 self._probe_told(number)
 
-    def _look(self, at: float) -> None:
+    def _schedule_counts(self, time: float) -> None:
         """Clustermapper's counts are read at that time, unless they are read sooner."""
-        if self._reading_due is None or at < self._reading_due:
-            self._reading_due = at
-            self._after(at, lambda: self._read_counts(at))
+        if self._reading_due is None or time < self._reading_due:
+            self._reading_due = time
+            self._schedule(time, lambda: self._read_counts(time))
 
     def _read_counts(self, due: float) -> None:
         if self._reading_due != due:
@@ -390,16 +393,16 @@ class World:
             for number in sorted(self._prober.active)
         ]
         self._reading_due = None
-        self._tell("mapper", 0.02, lambda: self._mapper.take_counts(rows, self.now))
-        self._look(self.now + (COUNTS_WHEN_BAD_S if self.faults.has_path_symptoms else COUNTS_EVERY_S))
+        self._report("mapper", 0.02, lambda: self._mapper.take_counts(rows, self.now))
+        self._schedule_counts(self.now + (COUNTS_WHEN_BAD_S if self.faults.has_path_symptoms else COUNTS_EVERY_S))
 
     def _read_counters(self) -> None:
         """Read received and forwarded packets of the switches that answer."""
-        if self._full and self._full_until + 1.0 > self.now:
-            self.faults.full_queue(self._full, now=self.now)
+        if self._full_queue and self._full_until + 1.0 > self.now:
+            self.faults.full_queue(self._full_queue, now=self.now)
         for plane in sorted(self.faults.planes_with_symptoms):
             for switch in self.plan.switches:
-                if switch.plane == plane and switch.name not in self._off:
+                if switch.plane == plane and switch.name not in self._switches_off:
                     self._forwarding.read(switch, self._reading(switch))
             for verdict in self._forwarding.verdicts(plane):
                 state = "ok" if verdict.works else "down"
@@ -412,14 +415,14 @@ class World:
                     t=verdict.t,
                     says=verdict.says,
                 )
-        self._after(self.now + COUNTERS_EVERY_S + self.rng.random() * 0.1, self._read_counters)
+        self._schedule(self.now + COUNTERS_EVERY_S + self.rng.random() * 0.1, self._read_counters)
 
     def _reading(self, switch: Switch) -> Reading:
         received, forwarded = {}, {}
         for port in self.plan.ports(switch.name):
             link = self.plan.link_of_interface(port.interface)
-            other = link.upper if link.lower == port else link.lower
-            received[port.interface] = self._received[other.interface]
+            peer_port = link.upper if link.lower == port else link.lower
+            received[port.interface] = self._received[peer_port.interface]
             forwarded[port.interface] = self._forwarded[port.interface]
         return Reading(self.now, received, forwarded, self._dropped[switch.name])
 
@@ -433,27 +436,27 @@ class World:
             path.acked += came_through
             if not came_through:
                 path.lost += 1
-                path.state, path.answered = "assumed_bad", 0
-                self._after(self.now + self.rng.uniform(0.02, 0.1), lambda: self._ev_told(path, "good"))
+                path.state, path.probe_answers = "assumed_bad", 0
+                self._schedule(self.now + self.rng.uniform(0.02, 0.1), lambda: self._on_ev_change(path, "good"))
         else:
-            path.answered = path.answered + 1 if came_through else 0
-            if path.answered == 3:
+            path.probe_answers = path.probe_answers + 1 if came_through else 0
+            if path.probe_answers == 3:
                 path.state = "good"
-                self._ev_told(path, "assumed_bad")
+                self._on_ev_change(path, "assumed_bad")
         pause = SEND_S if path.state == "good" else PROBE_S
-        self._after(self.now + pause, lambda: self._send(path))
+        self._schedule(self.now + pause, lambda: self._send(path))
 
     def _chance(self, path: WatchedFlow) -> float:
         """Share of its packets that are lost although nothing is broken."""
-        if path.state == "good" and self._full_until > self.now and self._full in path.trace.arcs:
+        if path.state == "good" and self._full_until > self.now and self._full_queue in path.trace.arcs:
             return FULL_LOSS
         return ODD_LOSS
 
-    def _ev_told(self, path: WatchedFlow, old: str) -> None:
-        new = "assumed_bad" if old == "good" else "good"
-        event = {"t": self.now, "peer": path.peer.name, "ev": path.ev, "old": old, "new": new, "qpn": 17}
+    def _on_ev_change(self, path: WatchedFlow, old_state: str) -> None:
+        new_state = "assumed_bad" if old_state == "good" else "good"
+        event = {"t": self.now, "peer": path.peer.name, "ev": path.ev, "old": old_state, "new": new_state, "qpn": 17}
         host = path.source.name
-        self._tell(f"agent {host}", 0.03, lambda: self._agents.take(host, event, self.now))
+        self._report(f"agent {host}", 0.03, lambda: self._agents.take(host, event, self.now))
 
     def _ask_agents(self) -> None:
         if self._agents.has_bad:
@@ -468,11 +471,11 @@ class World:
                     "rtt_s": 0.01,
                 }
                 self._agents.take_health(path.source, path.peer, row, asked_at)
-        self._after(self.now + ASK_EVERY_S, self._ask_agents)
+        self._schedule(self.now + ASK_EVERY_S, self._ask_agents)
 
     def _fill(self) -> None:
         link = self.rng.choice([link for link in self.plan.links if link.lower.node.startswith("p")])
-        self._full, self._full_until = self.rng.choice((link.lower, link.upper)).interface, self.now + 2.0
+        self._full_queue, self._full_until = self.rng.choice((link.lower, link.upper)).interface, self.now + 2.0
 
     # ---- time -------------------------------------------------------------------------------------------
 
@@ -482,25 +485,25 @@ class World:
             self.faults.stream(switch.name, True, now=0.0)
         self.faults.attend(COUNTERS, now=0.0)
         self._all_ports()
-        for one in self.broken:
-            self._after(one.at, partial(self._break, one))
+        for cause in self.causes:
+            self._schedule(cause.time, partial(self._break, cause))
         self._goes_deaf()
-        self._after(0.0, self._round)
-        self._look(0.5)
-        self._after(0.7, self._read_counters)
-        self._after(0.8, self._ask_agents)
+        self._schedule(0.0, self._round)
+        self._schedule_counts(0.5)
+        self._schedule(0.7, self._read_counters)
+        self._schedule(0.8, self._ask_agents)
         for path in self.paths:
-            self._after(self.rng.random() * SEND_S, partial(self._send, path))
+            self._schedule(self.rng.random() * SEND_S, partial(self._send, path))
         if self.rng.random() < 0.2:
-            self._after(self.rng.uniform(1.0, self._ends_at - 5.0), self._fill)
+            self._schedule(self.rng.uniform(1.0, self._ends_at - 5.0), self._fill)
         while self._events and self._events[0][0] <= self._ends_at:
-            at, _, what = heappop(self._events)
-            while (due := self.faults.next_timer()) is not None and due <= at:
+            time, _, action = heappop(self._events)
+            while (due := self.faults.next_timer()) is not None and due <= time:
                 self.now = max(due, self.now)
                 self.faults.on_timer(self.now)
                 self._note()
-            self.now = at
-            what()
+            self.now = time
+            action()
             self._note()
 
 
@@ -515,11 +518,11 @@ class CaseVerdict:
     """
 
     result: str
-    seen: int
-    exact: int
-    cannot_tell: int
-    missed: tuple[str, ...]
-    wrong: tuple[str, ...]
+    seen_count: int
+    exact_count: int
+    unclear_count: int
+    missed_causes: tuple[str, ...]
+    false_reports: tuple[str, ...]
     one_way: int = 0
     """Cuts of one direction of a T0-T1 link that were named; `directions` counts those named with it.
 
@@ -528,35 +531,38 @@ class CaseVerdict:
     directions: int = 0
 
 
-def is_seen(world: World, one: Broken) -> bool:
+def is_seen(world: World, cause: InjectedCause) -> bool:
     """Return whether a source reports the cause although the other causes are broken, too.
 
     Losses count only where no other cause loses packets.
     """
-    others = [other for other in world.broken if other is not one]
-    if one.kind == "switch dead":
+    other_causes = [other_cause for other_cause in world.causes if other_cause is not cause]
+    if cause.kind == "switch dead":
         return True
-    if one.kind == "link down":
-        return not any(other.kind == "switch dead" and one.touches(other) for other in others)
-    dead = frozenset(
-        part for other in others if other.loss >= 1.0 or one.loss < 1.0 for part in other.parts
+    if cause.kind == "link down":
+        return not any(other_cause.kind == "switch dead" and cause.touches(other_cause) for other_cause in other_causes)
+    dead_parts = frozenset(
+        part
+        for other_cause in other_causes
+        if other_cause.loss >= 1.0 or cause.loss < 1.0
+        for part in other_cause.parts
     ) | _arcs_of_dead_switches(world)
     walks = [*world.probes, *(path.trace for path in world.paths)]
-    return any(not one.parts.isdisjoint(walk.parts) and dead.isdisjoint(walk.parts) for walk in walks)
+    return any(not cause.parts.isdisjoint(walk.parts) and dead_parts.isdisjoint(walk.parts) for walk in walks)
 
 
 def _arcs_of_dead_switches(world: World) -> frozenset[str]:
-    names = {one.place.name for one in world.broken if one.kind == "switch dead"}
+    names = {cause.element.name for cause in world.causes if cause.kind == "switch dead"}
     links = [link for link in world.plan.links if link.ends & names]
     return frozenset(port.interface for link in links for port in (link.lower, link.upper))
 
 
 def judge(world: World) -> CaseVerdict:
     """Compare the named faults with the injected ones."""
-    wrong = [
-        f"{kind} {direction or location}, named at {at:.2f}"
-        for (kind, location, direction), at in world.named.items()
-        if not any(_is_place(one, location, direction) for one in world.broken)
+    false_reports = [
+        f"{kind} {direction or location}, named at {time:.2f}"
+        for (kind, location, direction), time in world.first_reports.items()
+        if not any(_is_at(cause, location, direction) for cause in world.causes)
         and not _is_of_dead_switch(world, kind, location)
     ]
     certain: list[Fault] = []
@@ -565,62 +571,72 @@ def judge(world: World) -> CaseVerdict:
         (certain if fault.certain_cause is not None else open_).append(fault)
     for fault in certain:
         # The place is right but its kind may be wrong.
-        same = [one for one in world.broken if one.place.name == fault.location]
-        if same and not any(one.calls == fault.kind for one in same):
-            wrong.append(f"{fault.location} is called {fault.kind} in the end")
-    places = {one.place for one in world.broken}
+        local_causes = [cause for cause in world.causes if cause.element.name == fault.location]
+        if local_causes and not any(cause.calls == fault.kind for cause in local_causes):
+            false_reports.append(f"{fault.location} is called {fault.kind} in the end")
+    elements = {cause.element for cause in world.causes}
     candidates: set[Link | Switch] = set()
     for fault in open_:
-        fitting = [choice for choice in fault.explanations if places.issuperset(choice)]
+        fitting = [choice for choice in fault.explanations if elements.issuperset(choice)]
         # No explanation consists of broken places alone: the fault blames a sound one.
         if not fitting:
-            wrong.append(f"{fault.text}, and none of it is")
+            false_reports.append(f"{fault.text}, and none of it is")
         candidates.update(cause for choice in fitting for cause in choice)
-    named = {fault.location: fault for fault in certain}
-    seen = [one for one in world.broken if is_seen(world, one)]
-    exact = [one for one in seen if one.place.name in named]
-    told = [one for one in seen if one not in exact and one.place in candidates]
-    missed = tuple(str(one) for one in seen if one not in exact and one not in told)
-    asked = [
-        one
-        for one in exact
-        if one.kind == "one-way cut" and isinstance(one.place, Link) and one.place.lower.node.startswith("p")
+    certain_faults = {fault.location: fault for fault in certain}
+    seen_causes = [cause for cause in world.causes if is_seen(world, cause)]
+    exact_causes = [cause for cause in seen_causes if cause.element.name in certain_faults]
+    unclear_causes = [cause for cause in seen_causes if cause not in exact_causes and cause.element in candidates]
+    missed_causes = tuple(
+        str(cause) for cause in seen_causes if cause not in exact_causes and cause not in unclear_causes
+    )
+    one_way_causes = [
+        cause
+        for cause in exact_causes
+        if cause.kind == "one-way cut" and isinstance(cause.element, Link) and cause.element.lower.node.startswith("p")
     ]
-    result = WRONG if wrong else MISSED if missed else CANNOT_TELL if told or open_ else EXACT
+    result = (
+        RESULT_WRONG
+        if false_reports
+        else RESULT_MISSED
+        if missed_causes
+        else RESULT_UNCLEAR
+        if unclear_causes or open_
+        else RESULT_EXACT
+    )
     return CaseVerdict(
         result,
-        len(seen),
-        len(exact),
-        len(told),
-        missed,
-        tuple(wrong),
-        len(asked),
-        sum(named[one.place.name].direction is not None for one in asked),
+        len(seen_causes),
+        len(exact_causes),
+        len(unclear_causes),
+        missed_causes,
+        tuple(false_reports),
+        len(one_way_causes),
+        sum(certain_faults[cause.element.name].direction is not None for cause in one_way_causes),
     )
 
 
-def _is_place(one: Broken, location: str, direction: str | None) -> bool:
-    if one.place.name != location:
+def _is_at(cause: InjectedCause, location: str, direction: str | None) -> bool:
+    if cause.element.name != location:
         return False
-    if direction is None or isinstance(one.place, Switch):
+    if direction is None or isinstance(cause.element, Switch):
         return True
-    if one.kind == "link down":
+    if cause.kind == "link down":
         return True  # both are
-    return direction == _direction(one)
+    return direction == _direction(cause)
 
 
-def _direction(one: Broken) -> str:
-    assert isinstance(one.place, Link)
-    if len(one.arcs) == 2:
+def _direction(cause: InjectedCause) -> str:
+    assert isinstance(cause.element, Link)
+    if len(cause.arcs) == 2:
         return "both"
-    ends = (one.place.lower.node, one.place.upper.node)
-    return " -> ".join(ends if one.place.lower.interface in one.arcs else ends[::-1])
+    ends = (cause.element.lower.node, cause.element.upper.node)
+    return " -> ".join(ends if cause.element.lower.interface in cause.arcs else ends[::-1])
 
 
 def _is_of_dead_switch(world: World, kind: str, location: str) -> bool:
     """A link of a switch that has gone is down, whichever source reports it first."""
-    dead = {one.place.name for one in world.broken if one.kind == "switch dead"}
-    return kind in ("link", "NIC port") and not dead.isdisjoint(location.split())
+    dead_switches = {cause.element.name for cause in world.causes if cause.kind == "switch dead"}
+    return kind in ("link", "NIC port") and not dead_switches.isdisjoint(location.split())
 
 
 # ---- many ---------------------------------------------------------------------------------------------------
@@ -648,38 +664,38 @@ class CauseTally:
         self.sets[verdict.result] += 1
         self.causes.update(
             {
-                "drawn": len(world.broken),
-                "seen": verdict.seen,
-                EXACT: verdict.exact,
-                CANNOT_TELL: verdict.cannot_tell,
-                MISSED: len(verdict.missed),
-                WRONG: len(verdict.wrong),
+                "drawn": len(world.causes),
+                "seen": verdict.seen_count,
+                RESULT_EXACT: verdict.exact_count,
+                RESULT_UNCLEAR: verdict.unclear_count,
+                RESULT_MISSED: len(verdict.missed_causes),
+                RESULT_WRONG: len(verdict.false_reports),
                 "one-way": verdict.one_way,
                 "with direction": verdict.directions,
             }
         )
-        if verdict.wrong or verdict.missed:
+        if verdict.false_reports or verdict.missed_causes:
             self.details.append(
                 {
                     "set": number,
                     "plan": str(world.plan),
-                    "broken": [str(one) for one in world.broken],
-                    "wrong": list(verdict.wrong),
-                    "missed": list(verdict.missed),
+                    "broken": [str(cause) for cause in world.causes],
+                    "wrong": list(verdict.false_reports),
+                    "missed": list(verdict.missed_causes),
                     "active": [fault.text for fault in world.faults.active()],
                 }
             )
 
-    def merge(self, other: CauseTally) -> None:
-        self.sets.update(other.sets)
-        self.causes.update(other.causes)
-        self.details += other.details
+    def merge(self, tally: CauseTally) -> None:
+        self.sets.update(tally.sets)
+        self.causes.update(tally.causes)
+        self.details += tally.details
 
     def to_json(self) -> dict[str, Any]:
         return {
-            "sets": {name: self.sets[name] for name in (EXACT, CANNOT_TELL, MISSED, WRONG)},
+            "sets": {name: self.sets[name] for name in (RESULT_EXACT, RESULT_UNCLEAR, RESULT_MISSED, RESULT_WRONG)},
             "causes": dict(self.causes),
-            "details": sorted(self.details, key=lambda one: one["set"]),
+            "details": sorted(self.details, key=lambda row: row["set"]),
         }
 
 
@@ -718,18 +734,18 @@ def run(seed: int, sets: int, *, jobs: int, folder: Path | None, console: Consol
         pending = {pool.submit(run_sets, seed, chunk): chunk for chunk in chunks}
         with Progress(*columns, console=console) as progress:
             task = progress.add_task("sets of faults", total=sets)
-            for one in as_completed(pending):
-                tally.merge(one.result())
-                progress.update(task, advance=len(pending[one]), description=f"{tally.sets[WRONG]} wrong")
+            for future in as_completed(pending):
+                tally.merge(future.result())
+                progress.update(task, advance=len(pending[future]), description=f"{tally.sets[RESULT_WRONG]} wrong")
     result = {"seed": seed, "drawn": sets, **tally.to_json()}
-    result["passed"] = not tally.sets[WRONG]
-    for one in result["details"]:
+    result["passed"] = not tally.sets[RESULT_WRONG]
+    for row in result["details"]:
         if folder is not None:
-            one["kept"] = str(keep(seed, one["set"], folder))
-        console.print(f"set {one['set']} ({one['plan']}): {'; '.join(one['broken'])}", markup=False)
-        for text in one["wrong"]:
+            row["kept"] = str(keep(seed, row["set"], folder))
+        console.print(f"set {row['set']} ({row['plan']}): {'; '.join(row['broken'])}", markup=False)
+        for text in row["wrong"]:
             console.print(f"    wrong: {text}", markup=False)
-        for text in one["missed"]:
+        for text in row["missed"]:
             console.print(f"    missed: {text}", markup=False)
     _print(result, console)
     return result
@@ -739,7 +755,7 @@ def _print(result: dict[str, Any], console: Console) -> None:
     table = Table(title=f"{result['drawn']} random sets of faults, seed {result['seed']}", title_justify="left")
     for column in ("", "sets", "causes"):
         table.add_column(column, justify="left" if not column else "right")
-    for name in (EXACT, CANNOT_TELL, MISSED, WRONG):
+    for name in (RESULT_EXACT, RESULT_UNCLEAR, RESULT_MISSED, RESULT_WRONG):
         table.add_row(name, str(result["sets"][name]), str(result["causes"].get(name, 0)))
     console.print(table)
     causes = Counter(result["causes"])

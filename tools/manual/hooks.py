@@ -34,40 +34,40 @@ FENCE = re.compile(r"^( *)(```|~~~).*?^\1\2", re.MULTILINE | re.DOTALL)
 
 def on_files(files: Any, config: Any) -> Any:
     """Add the pages that are not in docs/."""
-    for source, place in FROM_ELSEWHERE.items():
-        if (old := files.get_file_from_path(place)) is not None:
-            files.remove(old)
-        files.append(File.generated(config, place, content=(ROOT / source).read_text()))
-    for place, page in PAGES.items():
-        files.append(File.generated(config, place, content=page()))
+    for source, target in FROM_ELSEWHERE.items():
+        if (old_file := files.get_file_from_path(target)) is not None:
+            files.remove(old_file)
+        files.append(File.generated(config, target, content=(ROOT / source).read_text()))
+    for target, page in PAGES.items():
+        files.append(File.generated(config, target, content=page()))
     return files
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
     """Make links lead to the places of the site."""
-    here = page.file.src_uri
-    source = next((one for one, place in FROM_ELSEWHERE.items() if place == here), f"docs/{here}")
+    page_path = page.file.src_uri
+    source = next((origin for origin, target in FROM_ELSEWHERE.items() if target == page_path), f"docs/{page_path}")
 
-    def moved(found: re.Match[str]) -> str:
-        return found[1] + in_site(found[2], source, here, files, config)
+    def moved_link(match: re.Match[str]) -> str:
+        return match[1] + in_site(match[2], source, page_path, files, config)
 
-    fences = [(one.start(), one.end()) for one in FENCE.finditer(markdown)]
-    return LINK.sub(lambda f: f[0] if any(a <= f.start() < b for a, b in fences) else moved(f), markdown)
+    fences = [(fence.start(), fence.end()) for fence in FENCE.finditer(markdown)]
+    return LINK.sub(lambda f: f[0] if any(a <= f.start() < b for a, b in fences) else moved_link(f), markdown)
 
 
-def in_site(target: str, source: str, here: str, files: Any, config: Any) -> str:
+def in_site(target: str, source: str, page_path: str, files: Any, config: Any) -> str:
     """Target of a link in the site. `source`: the file in the repository it stands in; `here`: that page's place."""
     path, mark, anchor = target.partition("#")
-    if not path or re.match(r"\w+:", target) or here in PAGES:
+    if not path or re.match(r"\w+:", target) or page_path in PAGES:
         return target
-    wanted = posixpath.normpath(posixpath.join(posixpath.dirname(source), path))
-    if (ROOT / wanted).is_dir():
-        wanted += "/README.md"
-    place = FROM_ELSEWHERE.get(wanted) or wanted.removeprefix("docs/")
-    if place == wanted:  # no page
-        if not (ROOT / wanted).is_file() or wanted.endswith(".md"):
+    target_path = posixpath.normpath(posixpath.join(posixpath.dirname(source), path))
+    if (ROOT / target_path).is_dir():
+        target_path += "/README.md"
+    site_path = FROM_ELSEWHERE.get(target_path) or target_path.removeprefix("docs/")
+    if site_path == target_path:  # no page
+        if not (ROOT / target_path).is_file() or target_path.endswith(".md"):
             return target  # mkdocs says that it leads nowhere: a document is a page or in FROM_ELSEWHERE
-        place = f"{COPIES}/{wanted}"
-        if files.get_file_from_path(place) is None:
-            files.append(File.generated(config, place, abs_src_path=str(ROOT / wanted)))
-    return posixpath.relpath(place, posixpath.dirname(here) or ".") + mark + anchor
+        site_path = f"{COPIES}/{target_path}"
+        if files.get_file_from_path(site_path) is None:
+            files.append(File.generated(config, site_path, abs_src_path=str(ROOT / target_path)))
+    return posixpath.relpath(site_path, posixpath.dirname(page_path) or ".") + mark + anchor

@@ -51,18 +51,18 @@ def commands() -> str:
 
 
 def _command(command: Any, words: list[str]) -> Iterator[str]:
-    below = getattr(command, "commands", {})
+    subcommands = getattr(command, "commands", {})
     yield f"{'#' * min(len(words) + 1, 4)} {' '.join(words)}"
     if command.help:
         yield inspect.cleandoc(command.help)
-    shown = [param for param in command.params if not getattr(param, "hidden", False)]
-    if shown and (len(words) > 1 or not below):
-        yield table(("", "takes", "default", ""), [_parameter(param) for param in shown])
+    visible_params = [param for param in command.params if not getattr(param, "hidden", False)]
+    if visible_params and (len(words) > 1 or not subcommands):
+        yield table(("", "takes", "default", ""), [_parameter(param) for param in visible_params])
     if command.epilog:
         yield inspect.cleandoc(command.epilog)
-    for name, one in below.items():
-        if not getattr(one, "hidden", False):
-            yield from _command(one, [*words, name])
+    for name, subcommand in subcommands.items():
+        if not getattr(subcommand, "hidden", False):
+            yield from _command(subcommand, [*words, name])
 
 
 def _parameter(param: Any) -> tuple[str, str, str, str]:
@@ -72,8 +72,8 @@ def _parameter(param: Any) -> tuple[str, str, str, str]:
     kind = getattr(getattr(param, "type_descriptor", None), "annotation", None)
     takes = "" if kind is bool or not is_option else (param.metavar or getattr(kind, "__name__", "text"))
     default = "" if param.default in (None, False, ()) or callable(param.default) else str(param.default)
-    needed = "needed" if param.required else code(default)
-    return name, {"str": "text", "int": "number", "float": "number"}.get(takes, takes), needed, param.help or ""
+    presence = "needed" if param.required else code(default)
+    return name, {"str": "text", "int": "number", "float": "number"}.get(takes, takes), presence, param.help or ""
 
 
 def prompt() -> str:
@@ -134,7 +134,7 @@ def prometheus() -> str:
     """Every metric of the controller's `/metrics`."""
     from mrc_testbed.controller.api.metrics import FAMILIES
 
-    rows = [(code(one.name), ", ".join(map(code, one.labels)), one.text) for one in FAMILIES]
+    rows = [(code(family.name), ", ".join(map(code, family.labels)), family.text) for family in FAMILIES]
     parts = [
         "# Metrics for Prometheus",
         MADE_OF.format("controller/api/metrics.py") + " How to scrape them: [Monitoring](../monitoring.md).",
@@ -169,8 +169,8 @@ def _limited_keys(kind: type, prefix: str = "") -> str:
     rows = []
     for field, _, default, text in fields_of(kind):
         limit = str(limits_of(kind)[field][1][0])
-        allowed = limit.removeprefix("must be ").removeprefix("one of ").partition(":")[0]
-        rows.append((code(prefix + field), allowed, code(default), text))
+        choices = limit.removeprefix("must be ").removeprefix("one of ").partition(":")[0]
+        rows.append((code(prefix + field), choices, code(default), text))
     return table(("key", "values", "default", ""), rows)
 
 
@@ -180,8 +180,8 @@ def _record(name: str, kind: type) -> list[str]:
         return []
     base = kind.__mro__[1]
     also = f" Also has the keys of {base.__name__}." if base.__module__ == kind.__module__ else ""
-    said = inspect.cleandoc(kind.__doc__ or "").replace("\n\n", "\n").replace("\n", " ")
-    return [f"## {name}", said + also, table(("key", "type", "default", ""), rows)]
+    description = inspect.cleandoc(kind.__doc__ or "").replace("\n\n", "\n").replace("\n", " ")
+    return [f"## {name}", description + also, table(("key", "type", "default", ""), rows)]
 
 
 # ---- reading the code ---------------------------------------------------------------------------------------
@@ -191,7 +191,7 @@ def fields_of(kind: type) -> Iterator[tuple[str, str, str, str]]:
     """(key, type, default, text) of each field that a class declares; the text is the string below the field."""
     body = ast.parse(textwrap.dedent(inspect.getsource(kind))).body[0]
     assert isinstance(body, ast.ClassDef)
-    for line, after in zip(body.body, [*body.body[1:], None], strict=True):
+    for line, next_statement in zip(body.body, [*body.body[1:], None], strict=True):
         if not isinstance(line, ast.AnnAssign) or not isinstance(line.target, ast.Name):
             continue
         kind_of = re.sub(r"Annotated\[(\w+), Field\((.*)\)\]", r"\1, \2", ast.unparse(line.annotation))
@@ -200,14 +200,14 @@ def fields_of(kind: type) -> Iterator[tuple[str, str, str, str]]:
             continue
         key, default = line.target.id, line.value
         if isinstance(default, ast.Call) and ast.unparse(default.func) == "Field":
-            given = {keyword.arg: keyword.value for keyword in default.keywords}
-            if isinstance(alias := given.get("alias"), ast.Constant):
+            keywords = {keyword.arg: keyword.value for keyword in default.keywords}
+            if isinstance(alias := keywords.get("alias"), ast.Constant):
                 key = str(alias.value)
             default = default.args[0] if default.args else None
-        said = ""
-        if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant):
-            said = inspect.cleandoc(str(after.value.value))
-        yield key, kind_of, "needed" if default is None else ast.unparse(default), said
+        text = ""
+        if isinstance(next_statement, ast.Expr) and isinstance(next_statement.value, ast.Constant):
+            text = inspect.cleandoc(str(next_statement.value.value))
+        yield key, kind_of, "needed" if default is None else ast.unparse(default), text
 
 
 def first_sentence(kind: type) -> str:
@@ -219,8 +219,8 @@ def fault_value(kind: Any) -> str:
     """Value of a fault's key, as a file writes it."""
     from mrc_testbed.faults import places
 
-    for of, text in ((places.Links, "a link"), (places.Nodes, "a node")):
-        if kind == of:
+    for union, text in ((places.Links, "a link"), (places.Nodes, "a node")):
+        if kind == union:
             return f"{text}, a list of them, or `{{random: ...}}`"
     if isinstance(kind, type) and hasattr(kind, "model_fields"):
         return ", ".join(map(code, kind.keys()))  # type: ignore[attr-defined]

@@ -64,7 +64,7 @@ SECTIONS: tuple[tuple[str, type[Part]], ...] = (
 """Headings and models in the order of the page; a test holds that no model of a file is missing."""
 
 
-def scaled(value: float, units: tuple[tuple[str, float], ...]) -> str:
+def scale(value: float, units: tuple[tuple[str, float], ...]) -> str:
     """Return a value in the largest unit that leaves at least 1, as a file writes it."""
     for unit, factor in units:
         if abs(value) >= factor:
@@ -131,11 +131,14 @@ def type_words(kind: Any, metadata: Any = ()) -> tuple[str, str, str]:
 def limits_of(field: FieldInfo) -> str:
     """Return the limits of a number as text, such as "1 to 256"; empty without any."""
     low = next((entry.ge for entry in field.metadata if isinstance(entry, Ge)), None)
-    above = next((entry.gt for entry in field.metadata if isinstance(entry, Gt)), None)
+    lower_bound = next((entry.gt for entry in field.metadata if isinstance(entry, Gt)), None)
     high = next((entry.le for entry in field.metadata if isinstance(entry, Le)), None)
     if low is not None and high is not None:
         return f"{low:g} to {high:g}"
-    parts = [f"at least {low:g}" if low is not None else "", f"above {above:g}" if above is not None else ""]
+    parts = [
+        f"at least {low:g}" if low is not None else "",
+        f"above {lower_bound:g}" if lower_bound is not None else "",
+    ]
     return ", ".join(part for part in (*parts, f"at most {high:g}" if high is not None else "") if part)
 
 
@@ -162,7 +165,7 @@ def default_of(field: FieldInfo, words: str) -> str:
     units = {"rate": BITS, "size": BYTES, "time": TIMES}.get(words)
     if words == "share":
         return code(f"{100 * value:g}%")
-    return code(scaled(value, units) if units and value else f"{value:g}")
+    return code(scale(value, units) if units and value else f"{value:g}")
 
 
 def parts_in(kind: Any) -> Iterator[type[Part]]:
@@ -186,8 +189,8 @@ def read_examples() -> dict[tuple[str, str], str]:
             text = _yaml(data[key])
             if text.startswith("$") or text in ("[]", "{}"):  # a swept name, or nothing: no help to a reader
                 continue
-            known = examples.get((owner.__name__, key))
-            if len(text) <= MAX_EXAMPLE and (known is None or (len(text), text) < (len(known), known)):
+            shortest = examples.get((owner.__name__, key))
+            if len(text) <= MAX_EXAMPLE and (shortest is None or (len(text), text) < (len(shortest), shortest)):
                 examples[owner.__name__, key] = text
             children = data[key] if isinstance(data[key], list) else [data[key]]
             for child in (child for child in children if isinstance(child, dict)):
@@ -210,9 +213,9 @@ def rows_of(part: type[Part], examples: dict[tuple[str, str], str]) -> Iterator[
         key = field.alias or name
         words, unit, example = type_words(field.annotation, field.metadata)
         limits = limits_of(field)
-        shown = examples.get((part.__name__, key), example)
-        described = f"{words}, {limits}" if limits else words
-        yield code(key), described, default_of(field, words), unit, code(shown), " ".join(texts[key].split())
+        shown_example = examples.get((part.__name__, key), example)
+        description = f"{words}, {limits}" if limits else words
+        yield code(key), description, default_of(field, words), unit, code(shown_example), " ".join(texts[key].split())
 
 
 def reference() -> str:
@@ -229,15 +232,15 @@ def reference() -> str:
         ]
         if part is model.FaultLine:
             parts.append("Each line has one of these actions:")
-            rows = [(code(kind.action), fault_value(kind.given), first_sentence(kind)) for kind in KINDS.values()]
+            rows = [(code(kind.action), fault_value(kind.value_type), first_sentence(kind)) for kind in KINDS.values()]
             parts.append(table(("action", "value", "meaning"), rows))
     return "\n\n".join(parts)
 
 
 def with_reference(page: str) -> str:
     """Return a page with the tables between its marks."""
-    head, _, rest = page.partition(BEGIN)
-    _, _, tail = rest.partition(END)
+    head, _, remainder = page.partition(BEGIN)
+    _, _, tail = remainder.partition(END)
     return f"{head}{BEGIN}\n\n{reference()}\n\n{END}{tail}"
 
 

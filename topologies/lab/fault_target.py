@@ -54,9 +54,9 @@ class LiveFaultTarget:
     def cut(self, a: str, b: str) -> Holds:
         return [self.fabric.inject.cut(a, b)]
 
-    def swallow(self, a: str, b: str, *, both: bool) -> Holds:
+    def swallow(self, a: str, b: str, *, both_ways: bool) -> Holds:
         inject = self.fabric.inject
-        return [inject.one_way_cut(*ends) for ends in (((a, b), (b, a)) if both else ((a, b),))]
+        return [inject.one_way_cut(*ends) for ends in (((a, b), (b, a)) if both_ways else ((a, b),))]
 
     def restore(self, a: str, b: str) -> None:
         self.fabric.inject.restore(a, b)

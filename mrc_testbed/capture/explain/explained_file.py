@@ -13,7 +13,7 @@ from typing import Any, BinaryIO
 from mrc_testbed.capture.explain.capture_reader import CapturedFrame, CaptureFileError, CaptureReader
 from mrc_testbed.capture.explain.explainer import PREFIX, Explainer
 from mrc_testbed.capture.packet_files import PcapngFile
-from mrc_testbed.errors import FULL, UsageError
+from mrc_testbed.errors import DISK_FULL_ERRNOS, UsageError
 from mrc_testbed.files.whole_files import whole_file
 from mrc_testbed.ipc.rundir import RunFiles
 from mrc_testbed.ipc.signals import terminating
@@ -76,7 +76,7 @@ def explain_file(capture: Path, run_dir: Path, *, out: str | None = None, plan: 
     except CaptureFileError as error:
         raise UsageError(str(error)) from None
     except OSError as error:
-        if error.errno in FULL or error.filename != path:  # a full disk has an exit code of its own
+        if error.errno in DISK_FULL_ERRNOS or error.filename != path:  # a full disk has an exit code of its own
             raise
         raise UsageError(f"{path}: {error.strerror}") from None
     if damage:

@@ -28,9 +28,9 @@ from mininet.log import lg
 
 from mrc_testbed.cli.prompt.commands import WORDS, Answer, CliCommand, CliSession, CommandError, Transfers
 from mrc_testbed.cli.prompt.commands.notices import FaultFollower, Notices
-from mrc_testbed.console.terminal import Style, folded, width_of
+from mrc_testbed.console.terminal import Style, fold_for, width_of
 from mrc_testbed.console.units import UnitError
-from mrc_testbed.errors import FULL
+from mrc_testbed.errors import DISK_FULL_ERRNOS
 from mrc_testbed.ipc.rpc import JsonlError
 from mrc_testbed.ipc.rundir import FabricError
 from mrc_testbed.topologies.lab.fabric import Fabric
@@ -75,7 +75,7 @@ class FabricCLI(CLI):
         self.notices = Notices(stdout)
         self.transfers = Transfers(fabric, self.print_text, self.notices.notify)
         self.session = CliSession(
-            fabric, stdout, Style.of(stdout), self.transfers, open_page=open_page, notices=self.notices
+            fabric, stdout, Style.for_stream(stdout), self.transfers, open_page=open_page, notices=self.notices
         )
         self._is_started = False
         super().__init__(fabric.mininet, stdin=stdin, stdout=stdout)
@@ -115,7 +115,7 @@ class FabricCLI(CLI):
 
     def print_text(self, text: str) -> None:
         """Print a text on the session's output; who reads it from a pipe gets each line whole."""
-        print(folded(self.stdout, text), file=self.stdout, flush=True)
+        print(fold_for(self.stdout, text), file=self.stdout, flush=True)
 
     def fail(self, text: str) -> None:
         self.failures += 1
@@ -173,7 +173,7 @@ class FabricCLI(CLI):
 
     def _fail_unexpectedly(self, line: str, error: Exception) -> None:
         """Tell a full disk by file and cure, and anything else as a fault of ours, with its traceback in a log."""
-        if isinstance(error, OSError) and error.errno in FULL:
+        if isinstance(error, OSError) and error.errno in DISK_FULL_ERRNOS:
             self.fail(f"{error.filename or 'the disk'}: {error.strerror}: make room there, or write elsewhere")
             return
         log = self.fabric.run_dir.log("cli")

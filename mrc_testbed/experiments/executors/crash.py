@@ -44,7 +44,7 @@ def _report(run_name: str, signal_name: str, stack: Path) -> str:
     """Write a crash report and return its path in words; the command itself if it cannot be written."""
     command = " ".join(sys.argv)
     facts = (
-        f"command: {command}\nrun: {run_name}\nsignal: {signal_name}\nPython: {sys.version}\nengine: {state().why}\n"
+        f"command: {command}\nrun: {run_name}\nsignal: {signal_name}\nPython: {sys.version}\nengine: {state().reason}\n"
     )
     try:
         folder = safe_cache_dir() / "crashes"

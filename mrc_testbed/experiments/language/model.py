@@ -440,7 +440,7 @@ class FaultLine(Part):
 if TYPE_CHECKING:
     ScenarioFault = FaultLine
 else:
-    actions = {key: (kind.given | None, None) for key, kind in KINDS.items()}
+    actions = {key: (kind.value_type | None, None) for key, kind in KINDS.items()}
     ScenarioFault = create_model("ScenarioFault", __base__=FaultLine, **actions)
 """One line of `faults`, with a key for each kind; exactly one is set."""
 

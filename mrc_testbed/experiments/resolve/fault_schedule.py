@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mrc_testbed.experiments.language.model import Instant, Scenario, ScenarioFault
-from mrc_testbed.faults import KINDS, FaultTarget, Held, InjectedFault
+from mrc_testbed.faults import KINDS, FaultHolds, FaultTarget, InjectedFault
 from mrc_testbed.topologies.plan import Plan
 
 
@@ -85,14 +85,14 @@ class StepRunner:
 
     def __init__(self, target: FaultTarget) -> None:
         self._target = target
-        self._effects: dict[int, Held] = {}
+        self._effects: dict[int, FaultHolds] = {}
         """Effect of each active step, by step number."""
 
     def apply(self, step: FaultStep) -> None:
         """Begin the fault of a step, or end the fault that the step undoes. Raises the target's error."""
         if step.undo is not None:
-            step.fault.end(self._target, self._effects.pop(step.undo, Held()))
+            step.fault.end(self._target, self._effects.pop(step.undo, FaultHolds()))
             return
-        effect = Held()
+        effect = FaultHolds()
         step.fault.begin(self._target, effect, step.number)
         self._effects[step.number] = effect

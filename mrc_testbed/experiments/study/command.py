@@ -134,7 +134,9 @@ def run(
         console.print(escape(str(error)), style="red", soft_wrap=True)
         return EXIT_BAD_FILE
     if not state().active:
-        console.print(f"engine in Python ({state().why}); compiled, virtual runs take a fifth of the time", style="dim")
+        console.print(
+            f"engine in Python ({state().reason}); compiled, virtual runs take a fifth of the time", style="dim"
+        )
     gc.freeze()  # modules stay: what is collected after a run is the run's alone
     if estimate:
         return _estimate(console, plan, executor, jobs, as_json)

@@ -82,7 +82,7 @@ def show(trace: Path, replay: Replay, as_json: bool) -> int:
     ]
     if data["computations"] and not data["busiest_s"]:
         lines.append(f"none of its {data['computations']} computations takes time: the step is communication alone")
-    print(terminal.Style.of(sys.stdout).fold("\n".join(lines)))
+    print(terminal.Style.for_stream(sys.stdout).fold("\n".join(lines)))
     return 0
 
 

@@ -227,8 +227,8 @@ class FluidFaultTarget:
     def cut(self, a: str, b: str) -> Holds:
         return self._hold(self._link(a, b, is_visible=True))
 
-    def swallow(self, a: str, b: str, *, both: bool) -> Holds:
-        return self._hold(self._link(a, b, is_visible=False, both_ways=both))
+    def swallow(self, a: str, b: str, *, both_ways: bool) -> Holds:
+        return self._hold(self._link(a, b, is_visible=False, both_ways=both_ways))
 
     def restore(self, a: str, b: str) -> None:
         self._release({*self._link(a, b, is_visible=True), *self._link(a, b, is_visible=False)})

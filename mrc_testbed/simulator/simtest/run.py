@@ -15,9 +15,9 @@ from mrc_testbed.faults import (
     CorruptFault,
     CutFault,
     DuplicateFault,
+    FaultHolds,
     FlapFault,
     HealFault,
-    Held,
     InjectedFault,
     LateFault,
     LineFault,
@@ -156,7 +156,7 @@ class Simulation:
             self.fabric.sample(CENSUS_S, lambda _: self.watch.check_memory(), schedule.watched_s or 0.0)
 
     def _inject(self, fault: SimFault, effect: InjectedFault) -> None:
-        holds = Held()
+        holds = FaultHolds()
         self.fabric.schedule(fault.at, partial(effect.begin, self._faults, holds, 0))
         if effect.lasts:
             end_s = fault.until if fault.until is not None else fault.at + FOREVER_S

@@ -178,9 +178,9 @@ def test_colours__only_on_a_terminal(fabric, cli, monkeypatch):
 
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.delenv("NO_COLOR", raising=False)
-    assert Style.of(Terminal()).colour and not Style.of(io.StringIO()).colour
+    assert Style.for_stream(Terminal()).colour and not Style.for_stream(io.StringIO()).colour
     monkeypatch.setenv("NO_COLOR", "1")
-    assert not Style.of(Terminal()).colour
+    assert not Style.for_stream(Terminal()).colour
     said(cli, "link p0-t0-0 p0-t1-0 down")
     assert "\033" not in said(cli, "links p0-t1-0")
     cli.session.style = Style(True)

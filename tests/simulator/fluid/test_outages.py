@@ -32,14 +32,14 @@ def test_cut_and_undo__both_ways_between_them(target):
 
 def test_faults_that_overlap__until_the_last_of_them_ends(target):
     first = target_at(target, 1.0).cut("p0-t0-0", "p0-t1-0")
-    second = target_at(target, 2.0).swallow("p0-t0-0", "p0-t1-0", both=True)
+    second = target_at(target, 2.0).swallow("p0-t0-0", "p0-t1-0", both_ways=True)
     target_at(target, 3.0).undo(first)
     target_at(target, 5.0).undo(second)
     assert target.finish(9.0).intervals_of(UPLINK, 0, 0, 0) == [(1.0, 5.0)]
 
 
 def test_one_way__only_those_that_go_that_way(target):
-    target_at(target, 1.0).swallow("p0-t1-0", "p0-t0-1", both=False)
+    target_at(target, 1.0).swallow("p0-t1-0", "p0-t0-1", both_ways=False)
     outages = target.finish(9.0)
     assert outages.of_path(0, 0, 1, 0) == [(1.0, INF)]
     assert outages.of_path(0, 1, 0, 0) == []
@@ -71,7 +71,7 @@ def test_blackhole_of_a_t0__nobody_knows(target):
 
 def test_nic_links__with_and_without_a_port_that_tells(target):
     target_at(target, 1.0).cut("h1", "p0-t0-0")
-    target_at(target, 2.0).swallow("h2", "p1-t0-1", both=True)
+    target_at(target, 2.0).swallow("h2", "p1-t0-1", both_ways=True)
     outages = target.finish(9.0)
     assert outages.intervals_of(PORT, 0, 1) == [(1.0, INF)] and outages.intervals_of(SILENT_PORT, 1, 2) == [(2.0, INF)]
 
@@ -97,7 +97,7 @@ def test_heal__ends_everything(target):
 
 def test_what_a_fluid_has_not__is_refused_by_name(target):
     with pytest.raises(FaultError, match="one way"):
-        target.swallow("h0", "p0-t0-0", both=False)
+        target.swallow("h0", "p0-t0-0", both_ways=False)
     with pytest.raises(FaultError, match="rate or delay"):
         target.set_line("p0-t0-0", "p0-t1-0", rate_bps=1e6)
     with pytest.raises(PlanError, match="no link"):

@@ -17,7 +17,7 @@ import pytest
 
 from mrc_testbed.switch.compiler import compile_program
 from tests.switch.compiled_programs import Bench
-from tools.campaigns.p4_random import Maker, Routine, lines, written
+from tools.campaigns.p4_random import Maker, Routine, declaration, lines
 
 PARTS = {
     **{struct_name: {"a": 8, "b": 16, "c": 4, "d": 12, "e": 32} for struct_name in ("hdr.h", "hdr.g")},

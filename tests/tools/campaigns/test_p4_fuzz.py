@@ -23,13 +23,13 @@ from tools.campaigns.p4_fuzz import (
     random_cases,
     sample_cases,
 )
-from tools.campaigns.p4_random import Whole
+from tools.campaigns.p4_random import RandomProgram
 
 
 def test_programs__are_the_same_for_the_same_seed():
-    one, other = Whole(7), Whole(7)
+    one, other = RandomProgram(7), RandomProgram(7)
     assert (one.program, one.script) == (other.program, other.script)
-    assert one.program != Whole(8).program
+    assert one.program != RandomProgram(8).program
 
 
 def test_programs__compile_here_and_their_entries_and_packets_fit(tmp_path):
@@ -37,7 +37,7 @@ def test_programs__compile_here_and_their_entries_and_packets_fit(tmp_path):
     pair = Pair(tmp_path)
     for case in islice(random_cases(1, tmp_path), 2):
         commands = case.commands()
-        seen = pair._ours(case, commands)
+        seen = pair._run_embedded(case, commands)
         assert len(seen.frames) == sum(command.word == "packet" for command in commands) == p4_fuzz.PACKETS
         assert {port for ports in seen.frames for port in ports} <= {1, 2, 3, 4, 5, 6, 7, 9, 10}
         assert any(seen.frames)
@@ -101,7 +101,7 @@ def test_judge__each_side_may_refuse(tmp_path, monkeypatch):
 
     monkeypatch.setattr(Pair, "_theirs", refuse)
     both = pair.judge(FuzzCase("x", source, "packet 1 00\n"))
-    assert (both.kind, "x.p4:1" in both.why, "nonsense" in both.why) == ("both", True, True)
+    assert (both.kind, "x.p4:1" in both.reason, "nonsense" in both.reason) == ("both", True, True)
     monkeypatch.setattr(Pair, "_theirs", lambda *_: ObservedRun())
     assert pair.judge(FuzzCase("x", source, "packet 1 00\n")).kind == "ours"
     monkeypatch.setattr(Pair, "_ours", lambda *_: ObservedRun())
@@ -145,8 +145,8 @@ def test_theirs__a_program_refused_after_others_is_tried_again_by_a_fresh_bmv2(m
     monkeypatch.setattr(Pair, "_run", staticmethod(lambda *_: ObservedRun()))
     pair = Pair(tmp_path)
     for _ in range(3):
-        pair._theirs(FuzzCase("x", "good", ""), [])
+        pair._run_bmv2(FuzzCase("x", "good", ""), [])
     assert (len(made), pair.restarts) == (2, 1)
     with pytest.raises(bmv2.Bmv2Error, match="first phase"):
-        pair._theirs(FuzzCase("x", "bad", ""), [])
+        pair._run_bmv2(FuzzCase("x", "bad", ""), [])
     assert (len(made), pair.restarts) == (3, 2)

@@ -11,11 +11,11 @@ from mrc_testbed.controller.faults.correlator import FaultCorrelator
 from mrc_testbed.controller.faults.observations import replay_file
 from mrc_testbed.topologies.plan import Plan
 from tools.campaigns.virtual_faults import (
-    CANNOT_TELL,
     EXACT,
-    MISSED,
+    RESULT_MISSED,
+    RESULT_UNCLEAR,
     WRONG,
-    Broken,
+    InjectedCause,
     World,
     judge,
     keep,
@@ -36,11 +36,11 @@ def world(*broken, make=FaultCorrelator, seed=1):
 
 
 def cut(link, at=3.0):
-    return Broken("link down", link, at, frozenset((link.lower.interface, link.upper.interface)))
+    return InjectedCause("link down", link, at, frozenset((link.lower.interface, link.upper.interface)))
 
 
 def one_way(arc, link=LINK, at=3.0):
-    return Broken("one-way cut", link, at, frozenset({arc}))
+    return InjectedCause("one-way cut", link, at, frozenset({arc}))
 
 
 # ---- the correlator -----------------------------------------------------------------------------------------
@@ -128,7 +128,7 @@ def test_random_sets__those_that_were_once_named_wrongly():
 @pytest.mark.parametrize(("seed", "number"), [(seed, set_) for seed, sets in WRONG_OR_MISSED.items() for set_ in sets])
 def test_random_sets__those_that_were_once_named_wrongly_or_missed(seed, number):
     tally = run_sets(seed, [number])
-    assert not tally.sets[WRONG] and not tally.sets[MISSED], json.dumps(tally.details, indent=1)
+    assert not tally.sets[WRONG] and not tally.sets[RESULT_MISSED], json.dumps(tally.details, indent=1)
 
 
 @pytest.mark.parametrize("end", ["lower", "upper"])
@@ -143,7 +143,7 @@ def test_one_way_cut__is_named_as_that_direction(end):
 
 @pytest.mark.parametrize("switch", ["p0-t0-1", "p0-t1-0"])
 def test_black_hole__is_the_switch(switch):
-    (fault,) = world(Broken("black hole", PLAN.switch(switch), 3.0)).faults.active()
+    (fault,) = world(InjectedCause("black hole", PLAN.switch(switch), 3.0)).faults.active()
     assert (fault.kind, fault.location, fault.direction) == ("blackhole", switch, None)
 
 
@@ -152,7 +152,7 @@ def test_all_ways_into_or_out_of_a_t1__are_those_links_and_not_the_t1(into):
     """No probe tells this from a black hole: what arrives at the T1's ports, and what it forwards, does."""
     links = [link for link in PLAN.links if "p0-t1-1" in link.ends]
     story = world(*(one_way((k.lower if into else k.upper).interface, k) for k in links))
-    assert judge(story).wrong == ()
+    assert judge(story).false_reports == ()
     told = sorted(fault.direction for fault in story.faults.active())
     assert told == sorted(f"{k.lower.node} -> p0-t1-1" if into else f"p0-t1-1 -> {k.lower.node}" for k in links)
 
@@ -160,7 +160,7 @@ def test_all_ways_into_or_out_of_a_t1__are_those_links_and_not_the_t1(into):
 def test_both_nics_of_a_rack__are_not_their_t0():
     """Hosts of other racks send loops over the T0, and those return."""
     nics = [link for link in PLAN.links if link.upper.node == "p0-t0-2" and link.lower.node.startswith("h")]
-    assert judge(world(*(one_way(k.lower.interface, k) for k in nics))).wrong == ()
+    assert judge(world(*(one_way(k.lower.interface, k) for k in nics))).false_reports == ()
 
 
 # ---- the judgement ------------------------------------------------------------------------------------------
@@ -207,7 +207,7 @@ class Backwards(FaultCorrelator):
 @pytest.mark.parametrize("broken", [NextDoor, Mute, Hasty, Backwards])
 def test_judgement__a_broken_correlator_is_caught(broken):
     if broken is Mute:
-        assert run_sets(7, range(8), broken).sets == {MISSED: 8}
+        assert run_sets(7, range(8), broken).sets == {RESULT_MISSED: 8}
         return
     seed, sets = (1, ONCE_WRONG) if broken is Hasty else (7, range(24))
     assert any(run_sets(seed, [number], broken).sets[WRONG] for number in sets)
@@ -216,22 +216,22 @@ def test_judgement__a_broken_correlator_is_caught(broken):
 def test_judgement__the_place_has_to_be_right():
     story = world(cut(LINK))
     assert judge(story).result == EXACT
-    story.broken = [cut(NEIGHBOUR)]
+    story.causes = [cut(NEIGHBOUR)]
     verdict = judge(story)
-    assert verdict.result == WRONG and LINK.name in verdict.wrong[0]
+    assert verdict.result == WRONG and LINK.name in verdict.false_reports[0]
 
 
 def test_judgement__the_direction_has_to_be_right_where_it_is_told():
     story = world(one_way(LINK.lower.interface))
     assert judge(story).result == EXACT
-    story.broken = [one_way(LINK.upper.interface)]
+    story.causes = [one_way(LINK.upper.interface)]
     assert judge(story).result == WRONG
 
 
 def test_judgement__what_was_named_for_a_moment_counts():
     story = world(cut(LINK))
-    story.named["link", NEIGHBOUR.name, None] = 3.1
-    assert judge(story).wrong == (f"link {NEIGHBOUR.name}, named at 3.10",)
+    story.first_reports["link", NEIGHBOUR.name, None] = 3.1
+    assert judge(story).false_reports == (f"link {NEIGHBOUR.name}, named at 3.10",)
 
 
 def test_judgement__the_kind_has_to_be_right_in_the_end():
@@ -243,25 +243,25 @@ def test_judgement__the_kind_has_to_be_right_in_the_end():
 
 def test_judgement__one_of_two_is_missed():
     story = world(cut(LINK))
-    story.broken.append(cut(PLAN.link("p0-t0-2", "p0-t1-0")))
+    story.causes.append(cut(PLAN.link("p0-t0-2", "p0-t1-0")))
     verdict = judge(story)
-    assert verdict.result == MISSED and verdict.exact == 1 and len(verdict.missed) == 1
+    assert verdict.result == RESULT_MISSED and verdict.exact_count == 1 and len(verdict.missed_causes) == 1
 
 
 def test_judgement__what_lies_behind_another_fault_is_not_asked_for():
-    dead = Broken("switch dead", PLAN.switch("p0-t0-0"), 3.0)
+    dead = InjectedCause("switch dead", PLAN.switch("p0-t0-0"), 3.0)
     verdict = judge(world(dead, one_way(LINK.lower.interface, at=4.0)))
-    assert (verdict.result, verdict.seen, verdict.exact) == (EXACT, 1, 1)
+    assert (verdict.result, verdict.seen_count, verdict.exact_count) == (EXACT, 1, 1)
 
 
 def test_judgement__cannot_tell_wants_the_truth_among_the_candidates():
     plan = Plan(1, 3, 2, 1)
     link = plan.link("h0", "p0-t0-0")
-    lossy = Broken("lossy link", link, 3.0, frozenset((link.lower.interface, link.upper.interface)), 0.2)
+    lossy = InjectedCause("lossy link", link, 3.0, frozenset((link.lower.interface, link.upper.interface)), 0.2)
     story = World(plan, [lossy], 3)
     story.run()
-    assert judge(story).result == CANNOT_TELL
-    story.broken = [Broken("black hole", plan.switch("p0-t1-1"), 3.0)]
+    assert judge(story).result == RESULT_UNCLEAR
+    story.causes = [InjectedCause("black hole", plan.switch("p0-t1-1"), 3.0)]
     assert judge(story).result == WRONG
 
 

@@ -32,4 +32,4 @@ def test_rows__have_type_and_meaning(heading, part):
     [(10e6, scenario_keys.BITS, "10M"), (1 << 18, scenario_keys.BYTES, "256K"), (0.0005, scenario_keys.TIMES, "500us")],
 )
 def test_scaled__is_what_a_file_writes(value, units, text):
-    assert scenario_keys.scaled(value, units) == text
+    assert scenario_keys.scale(value, units) == text

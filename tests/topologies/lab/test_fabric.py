@@ -301,7 +301,7 @@ def test_kill_9__the_next_start_cleans(run_dir):
     marked = procfs.with_environment(f"MRC_FABRIC={state['token']}")
     assert "sleep 1000" in [procfs.command(pid) for pid in marked], "so do jobs in hosts"
     left = [run_dir / "data"] if memory.obstacle() is None else []
-    assert memory.mounted(f"mrc-{state['token']}") == left, "and the memory for files"
+    assert memory.mounted_folders(f"mrc-{state['token']}") == left, "and the memory for files"
     second = Front(run_dir).until("up")
     assert any("of a killed run" in step for step in second.steps)
     assert rundir.interfaces_of_group(state["group"]) == []

@@ -8,7 +8,7 @@ import pytest
 from mrc_testbed.faults import (
     DuplicateFault,
     FaultError,
-    Held,
+    FaultHolds,
     InjectedFault,
     LateFault,
     LineFault,
@@ -48,7 +48,7 @@ def fabric():
 
 def test_swallow__both_ways_are_two_injections_undone_last_first(fabric):
     target = LiveFaultTarget(fabric)
-    held = target.swallow(A, B, both=True)
+    held = target.swallow(A, B, both_ways=True)
     assert fabric.said == [("one_way_cut", A, B), ("one_way_cut", B, A)]
     target.undo(held)
     assert [one[1] for one in fabric.said[2:]] == held[::-1]
@@ -147,5 +147,5 @@ def test_later__happens_unless_closed(fabric):
 )
 def test_faults__of_virtual_time_are_refused(fabric, fault: InjectedFault):
     with pytest.raises(FaultError):
-        fault.begin(LiveFaultTarget(fabric), Held(), 0)
+        fault.begin(LiveFaultTarget(fabric), FaultHolds(), 0)
     assert not fabric.said

@@ -65,7 +65,7 @@ class CheckResult:
         if self.bad_rows:
             heads = ("link", "state", "control lost", "data lost", "trimmed", "RTT", "probed by")
             numeric = ("control lost", "data lost", "trimmed", "RTT")
-            lines.append(table(style, heads, [_cells(row) for row in self.bad_rows], right=numeric))
+            lines.append(table(style, heads, [_cells(row) for row in self.bad_rows], right_columns=numeric))
         lines += [style.paint(f"suspect: {name}, none of its links works", "bad") for name in self.suspects]
         if self.stalled_s >= OVERLOADED_S:
             lines.append(f"note: the prober was held up for {self.stalled_s * 1e3:.0f} ms: is the machine overloaded?")

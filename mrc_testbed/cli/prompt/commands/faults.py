@@ -68,7 +68,7 @@ def faults(session: CliSession, args: Args) -> Answer:
     ]
     active = sum(fault["state"] == "active" for fault in all_faults)
     heads = ("#", "state", "what", "since", "seen by", "found after")
-    lines = [table(session.style, heads, rows, right=("#", "since", "found after"))] if rows else []
+    lines = [table(session.style, heads, rows, right_columns=("#", "since", "found after"))] if rows else []
     lines += [
         session.style.paint(
             f"not found: {injection.kind.replace('_', ' ')} on {injection.location} {injection.detail}".rstrip(), "warn"

@@ -32,8 +32,8 @@ from mrc_testbed.faults import (
     BlackholeFault,
     CorruptFault,
     Direction,
+    FaultHolds,
     FlapFault,
-    Held,
     InjectedFault,
     LineFault,
     LossFault,
@@ -61,7 +61,7 @@ def injection_text(injection: Injection) -> str:
 
 def start(session: CliSession, fault: InjectedFault) -> Injection:
     """Begin a fault of one place; its injection."""
-    injections = Held()
+    injections = FaultHolds()
     fault.begin(LiveFaultTarget(session.fabric), injections, NO_STEP)
     if not injections:  # a share of none, which a sweep may have
         link_name = session.plan.link(*fault.targets[0]).name
@@ -272,7 +272,7 @@ def list_injected(session: CliSession, args: Args) -> Answer:
         ]
         for injection in active
     ]
-    return Answer(table(session.style, ("#", "fault", "where", "how", "for"), rows, right=("#", "for")), data)
+    return Answer(table(session.style, ("#", "fault", "where", "how", "for"), rows, right_columns=("#", "for")), data)
 
 
 @command("heal", BREAK)

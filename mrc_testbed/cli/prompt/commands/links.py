@@ -67,7 +67,7 @@ def links(session: CliSession, args: Args) -> Answer:
         for row in rows
     ]
     heads = ("plane", "link", "state", "rate", "delay", "loss", "use")
-    text = table(session.style, heads, lines, right=("plane",))
+    text = table(session.style, heads, lines, right_columns=("plane",))
     return Answer(f"{text}\n{sum(row['up'] for row in rows)} of {len(rows)} links are up", rows)
 
 

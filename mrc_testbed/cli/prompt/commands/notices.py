@@ -17,7 +17,7 @@ from enum import Enum
 from types import FrameType
 from typing import IO, TYPE_CHECKING, Any
 
-from mrc_testbed.console.terminal import folded
+from mrc_testbed.console.terminal import fold_for
 from mrc_testbed.ipc.controller_client import KnownFaults
 from mrc_testbed.ipc.rpc import JsonlError
 from mrc_testbed.ipc.signals import ENDING
@@ -104,7 +104,7 @@ class Notices:
 
     def _print(self) -> None:
         while self._waiting:
-            self._out.write(folded(self._out, self._waiting.popleft()) + "\n")
+            self._out.write(fold_for(self._out, self._waiting.popleft()) + "\n")
         self._out.flush()
 
 

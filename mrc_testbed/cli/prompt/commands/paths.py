@@ -65,7 +65,7 @@ def evs(session: CliSession, args: Args) -> Answer:
     count = peer["qps"]
     qps = f"{count} QP{'s' * (count != 1)}" if count else f"no QP now (`send {source} {destination} 16M` makes one)"
     head = f"{source} to {destination}: {len(rows)} paths, mode {answer['mode']}, {qps}"
-    return Answer(f"{head}\n{table(session.style, heads, rows, right=numeric)}", peer)
+    return Answer(f"{head}\n{table(session.style, heads, rows, right_columns=numeric)}", peer)
 
 
 def _probe_tally(probes: list[dict[str, Any]]) -> dict[str, Any]:
@@ -229,7 +229,7 @@ def denylist(session: CliSession, args: Args) -> Answer:
     if not rows:
         return Answer("no host has a denylist entry", data)
     heads = ("host", "scope", "what", "cause", "EVs denied")
-    return Answer(table(session.style, heads, rows, right=("EVs denied",)), data)
+    return Answer(table(session.style, heads, rows, right_columns=("EVs denied",)), data)
 
 
 @command("deny", BREAK, complete=denylist_target)

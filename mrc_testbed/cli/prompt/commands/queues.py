@@ -65,7 +65,7 @@ def queues(session: CliSession, args: Args) -> Answer:
         rows += [_queue_row(name, port.rate_bps, queue) for queue in queues_shown]
     heads = ("port", "queue", "rate", "limit", "waiting", "bytes", "sent", "dropped")
     numeric = ("limit", "waiting", "bytes", "sent", "dropped")
-    lines = [table(session.style, heads, rows, right=numeric)] if rows else []
+    lines = [table(session.style, heads, rows, right_columns=numeric)] if rows else []
     if not args:
         lines.append(f"{len(names) - len(unread)} ports read, {len(rows)} queues hold or dropped packets")
     lines += [f"not read: {len(unread)} ports, the first one: {unread[0]}"] if unread else []
@@ -181,5 +181,8 @@ def _counter_table(session: CliSession, heads: tuple[str, ...], rows: list[list[
             ]
         )
     return table(
-        session.style, (*heads, *COUNTER_HEADS), lines, right=("in", "forwarded", "marked", "trimmed", "dropped")
+        session.style,
+        (*heads, *COUNTER_HEADS),
+        lines,
+        right_columns=("in", "forwarded", "marked", "trimmed", "dropped"),
     )

@@ -29,7 +29,7 @@ from mrc_testbed.cli.prompt.commands.base import (
     two_hosts,
     two_hosts_then,
 )
-from mrc_testbed.errors import INTERRUPTED, NOT_ARRIVED
+from mrc_testbed.errors import EXIT_INTERRUPTED, EXIT_NOT_ARRIVED
 from mrc_testbed.files.package import PACKAGE
 from mrc_testbed.ipc import processes
 
@@ -178,7 +178,7 @@ def trace(session: CliSession, args: Args) -> None:
     usage = "trace HOST HOST EV [--full], as in: trace h0 h2 0x0101 (`evs h0 h2` lists them)"
     arguments(args, usage, 3, 5)
     two_hosts(session, args, usage)
-    _mrc(session, "trace", ["trace", *args], success_codes=(0, NOT_ARRIVED, INTERRUPTED))
+    _mrc(session, "trace", ["trace", *args], success_codes=(0, EXIT_NOT_ARRIVED, EXIT_INTERRUPTED))
 
 
 @command("dash", INSPECT)
@@ -232,7 +232,7 @@ def _mrc(
     args: Args,
     *,
     interactive: bool = False,
-    success_codes: tuple[int, ...] = (0, INTERRUPTED),
+    success_codes: tuple[int, ...] = (0, EXIT_INTERRUPTED),
 ) -> None:
     """Run a sub-command of `mrc` on this fabric; `fine`: exit codes that are no failure."""
     environment = {"MRC_RUN_DIR": str(session.fabric.run_dir.path), "PYTHONPATH": str(PACKAGE.parent)}
@@ -240,7 +240,7 @@ def _mrc(
     if interactive:
         with session.notices.hold() if session.notices else nullcontext():
             code = subprocess.run(argv, env={**os.environ, **environment}, check=False).returncode
-        if code not in (0, INTERRUPTED):
+        if code not in (0, EXIT_INTERRUPTED):
             raise CommandError(f"{word}: ended with exit code {code}")
         return
     run(session, word, argv, env=environment, success_codes=success_codes)
@@ -253,7 +253,7 @@ def run(
     *,
     cwd: Path | None = None,
     env: dict[str, str] | None = None,
-    success_codes: tuple[int, ...] = (0, INTERRUPTED),
+    success_codes: tuple[int, ...] = (0, EXIT_INTERRUPTED),
 ) -> None:
     """Run one of our commands and copy its output to `out` as it comes. Raises CommandError when it failed."""
     process = processes.popen(
