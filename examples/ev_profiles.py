@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""A controller at work: probe all paths, write an EXPLICIT profile of the good_paths ones, deny one, watch the packets.
+"""Controller that probes paths and writes an EXPLICIT profile of the good ones.
 
-Virtual time: `python examples/ev_profiles.py`
+Then it denies one EV and watches the packets. Virtual time: `python examples/ev_profiles.py`
 """
 
 from mrc_testbed.hosts.verbs import (

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""A write between two hosts of a running fabric, over their NIC ports, with the verbs. Needs root and `mrc up`.
+"""A write between two hosts of a running fabric, over their NIC ports, with the verbs.
 
+Needs root and `mrc up`.
 At the Mininet prompt of `mrc up`, started in the checkout:
 
     mininet> h2 .venv/bin/python examples/live_write.py serve &
@@ -95,7 +96,7 @@ def serve(device: Device, arguments: argparse.Namespace) -> int:
 
 
 def write(device: Device, arguments: argparse.Namespace) -> int:
-    """Write random bytes chunk by chunk, then a WriteIMM with their number, and compare the hash that comes back."""
+    """Write random bytes, then a WriteIMM with their number, and compare the hash that comes back."""
     length = max(1, round(arguments.megabytes * 256)) * 4096
     source, answer = device.reg_mr(bytearray(os.urandom(length)), 0), device.reg_mr(bytearray(32))
     cq = device.create_cq(64)
@@ -109,6 +110,7 @@ def write(device: Device, arguments: argparse.Namespace) -> int:
             element = [source.sge(posted, size)]
             qp.post_send(SendWR(size, sg_list=element, remote_addr=peer_mr.addr + posted, rkey=peer_mr.rkey))
             posted += size
+        # An empty list means a timeout: None stands for it, so that both failures raise below.
         for wc in cq.wait(timeout_s=30) or [None]:
             if wc is None or not wc.ok:
                 raise LocalError("no completion within 30 s" if wc is None else f"{wc.status.name}: {wc.detail}")

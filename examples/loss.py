@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The same program over MRC and over RoCEv2 RC, on a modelled fabric with 1 % random loss.
+"""One program over MRC and over RoCEv2 RC, on a modelled fabric with 1 % random loss.
 
 A QP type is all that differs: 4 MiB from h0 to h1 over 2 planes x 2 spines, in virtual time. Run with
 `python examples/loss.py`.

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The shortest whole program: two devices on a virtual wire, every attribute of the state machine by hand.
+"""Shortest whole program: two devices on a virtual wire, each attribute of the states by hand.
 
 No root, no fabric, no waiting: time is virtual. `python examples/write.py`
 """

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Messages with immediate values into a receive queue, and waiting by file descriptor, over a path that fails.
+"""Messages with immediate values into a receive queue, over a path that fails.
 
-The receiver arms its CQ for solicited completions only, so it wakes once per batch; what happens to the paths is seen
-in the EV event queue. Virtual time: `python examples/write_imm_events.py`
+The receiver waits by file descriptor. It arms its CQ for solicited completions only, so it wakes once per batch.
+The EV event queue shows the state of the paths. Virtual time: `python examples/write_imm_events.py`
 """
 
 import select

@@ -1,4 +1,6 @@
-"""Ratchet of the words: counts, per package, what makes a stranger stop. `make lint` fails when a count rises.
+"""Ratchet of the words: counts, per package, names and texts that a stranger stumbles over.
+
+`make lint` fails when a count rises.
 
     python -m tools.plain_words                       the table of counts
     python -m tools.plain_words --list names hosts    each place in hosts/, with the word
@@ -67,7 +69,10 @@ VAGUE = _words(
     place places thing things stuff tell told say begins look hear somehow todo ask answer_of
     """
 )
-"""Nouns and verbs that fit everything: a place is a link, a node, an lvalue; to tell is to report or to print."""
+"""Nouns and verbs that fit everything.
+
+A place is a link, a node, an lvalue; to tell is to report or to print.
+"""
 PROTOCOL = _words(
     """
     acked lost trimmed sent received denied marked retransmitted dropped posted completed connected corrupted
@@ -75,7 +80,10 @@ PROTOCOL = _words(
     proceed succeed limited advertised signed unsigned packed checked
     """
 )
-"""Participles that count packets or name a state in the reference (§5 to §7), and words that only look like one."""
+"""Participles that count packets or name a state in the reference (§5 to §7).
+
+Some of these words only look like participles.
+"""
 ALWAYS_BAD = PRONOUNS | QUESTIONS | PREPOSITIONS | VAGUE
 FLAGS = PARTICIPLES | ADJECTIVES
 """Bad names but of a boolean: `ready: bool` says all there is to say."""
@@ -113,7 +121,7 @@ MEANINGS = {
     "uncommented": f"functions of more than {LONG_FUNCTION} lines without a comment",
     "texts": "help and error texts with a pronoun as subject",
 }
-"""What is counted, in the order of the columns."""
+"""Meaning of each count, in the order of the columns."""
 
 
 @dataclass(frozen=True)
@@ -370,6 +378,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--list", nargs="+", metavar="WORD", help="A count, and prefixes of paths: print each place.")
     options = parser.parse_args(arguments)
     report = read_tree()
+    # A list goes to a reader alone: the stored counts play no part in it.
     if options.list:
         count, *prefixes = options.list
         if count not in MEANINGS:

@@ -52,7 +52,7 @@ def size(text: object) -> int:
     """Bytes: `4096`, `64K`, `64KiB`, `1MB` (binary all of them). Raises UnitError."""
     value = _parse_scaled(text, "size", SIZE_UNITS, "bytes, such as 4096, 64K or 1M", ("ib", "b"))
     if value != int(value):
-        raise UnitError(f"size {text!r}: that is not a whole number of bytes")
+        raise UnitError(f"size {text!r}: not a whole number of bytes")
     return int(value)
 
 

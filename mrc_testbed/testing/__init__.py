@@ -1,4 +1,6 @@
-"""Fixtures for tests on top of the testbed: `pytest -p mrc_testbed.testing`, or `pytest_plugins` of a conftest.py.
+"""Fixtures for tests on top of the testbed.
+
+Use them by `pytest -p mrc_testbed.testing`, or `pytest_plugins` of a conftest.py.
 
 In memory, no root (docs/p4-development.md):
 
@@ -81,7 +83,10 @@ def p4_program() -> CompileProgram:
 
 @pytest.fixture
 def p4_switch(p4_program: CompileProgram, request: pytest.FixtureRequest) -> Iterator[MakeSwitch]:
-    """`p4_switch(path)`: a fresh switch in memory that runs a program; paths start at the test's own folder."""
+    """`p4_switch(path)`: a fresh switch in memory that runs a program.
+
+    Paths start at the test's own folder.
+    """
     switches: list[P4Switch] = []
 
     def switch(

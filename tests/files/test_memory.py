@@ -40,8 +40,8 @@ def test_free_memory__what_the_kernel_says_or_a_control_group_leaves(tmp_path):
 
 
 def test_paths_of_mountinfo():
-    assert memory._unescaped("/a\\040b\\134c") == "/a b\\c"
-    assert memory._unescaped("/a\\134040") == "/a\\040"
+    assert memory._unescape("/a\\040b\\134c") == "/a b\\c"
+    assert memory._unescape("/a\\134040") == "/a\\040"
 
 
 def test_keep_data_in_memory__on_disk_where_it_cannot_be(tmp_path, monkeypatch):

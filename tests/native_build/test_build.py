@@ -91,7 +91,7 @@ def test_build__without_a_compiler_names_what_is_missing_and_the_cure(tmp_path, 
 def test_build__where_nothing_can_be_written_names_the_variable(tmp_path, monkeypatch):
     (tmp_path / "file").touch()
     monkeypatch.setenv("MRC_CACHE_DIR", str(tmp_path / "file" / "under"))
-    monkeypatch.setattr(building, "missing", list)
+    monkeypatch.setattr(building, "missing_requirements", list)
     with pytest.raises(BuildError, match="MRC_CACHE_DIR"):
         building.build(print)
 

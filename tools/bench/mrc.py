@@ -447,7 +447,8 @@ def _print_paced(at_rate: dict[str, Any], full_speed_result: dict[str, Any], con
     console.print(
         f"paced: {at_rate['bytes']:,} bytes at {bits(at_rate['goodput_bps'])}, {at_rate['packets']['sent']:,} packets "
         f"of {at_rate['pmtu']} bytes ({at_rate['packets']['retransmitted']:,} retransmitted), "
-        f"{at_rate['sacks_per_packet']:.2f} SACKs a packet; late frames: requestor {late_frames['requestor']}, responder {late_frames['responder']}. "
+        f"{at_rate['sacks_per_packet']:.2f} SACKs a packet; late frames: requestor {late_frames['requestor']}, "
+        f"responder {late_frames['responder']}. "
         "Raw, one by one: Python that sleeps before each frame it sends, or is woken up by each it takes"
     )
 

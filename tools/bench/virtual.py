@@ -492,7 +492,8 @@ def show(result: dict[str, Any], console: Console) -> None:
         base = size_row["python"]
         console.print(
             f"{size_row['hosts']} hosts ({size_row['planes']} planes, {size_row['racks']} racks, "
-            f"{size_row['spines']} T1s a plane): {base['packets']} data packets, {base['events'] / base['packets']:.1f} events each, "
+            f"{size_row['spines']} T1s a plane): {base['packets']} data packets, "
+            f"{base['events'] / base['packets']:.1f} events each, "
             f"queue {base['queue_depth']:.0f} deep; made in {base['make_s']:.2f} s and {base['make_mb']:.0f} MB, "
             f"peak {base['peak_mb']:.0f} MB; {_verdict(size_row)}"
         )

@@ -1,1 +1,1 @@
-"""The documents as a site: pages that the code makes, and the hooks with which mkdocs builds it (`make docs`)."""
+"""The documents as a site (`make docs`): pages that the code makes, and the hooks of mkdocs."""

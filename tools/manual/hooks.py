@@ -1,4 +1,4 @@
-"""Hooks of mkdocs: pages from outside docs/, pages made of the code, and links that hold on GitHub and in the site.
+"""Hooks of mkdocs: pages from outside docs/ and of the code, links that hold on GitHub and here.
 
 The documents are written to be read where they lie: a link says where a file is in the repository. In the site it leads
 to the page made of that file, or to a copy of it.
@@ -56,7 +56,10 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
 
 
 def in_site(target: str, source: str, page_path: str, files: Any, config: Any) -> str:
-    """Target of a link in the site. `source`: the file in the repository it stands in; `here`: that page's place."""
+    """Return the target of a link in the site.
+
+    `source`: file in the repository in which the link stands; `page_path`: path of its page in the site.
+    """
     path, mark, anchor = target.partition("#")
     if not path or re.match(r"\w+:", target) or page_path in PAGES:
         return target

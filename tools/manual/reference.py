@@ -1,4 +1,4 @@
-"""Reference pages, made of the code that they describe: commands, words of the prompt, studies, metrics, engine.
+"""Reference pages, made of the code: commands, words of the prompt, studies, metrics, engine.
 
 Each function returns a page in Markdown. Nothing here is kept in the repository: `make docs` makes it anew.
 """
@@ -188,7 +188,10 @@ def _record(name: str, kind: type) -> list[str]:
 
 
 def fields_of(kind: type) -> Iterator[tuple[str, str, str, str]]:
-    """(key, type, default, text) of each field that a class declares; the text is the string below the field."""
+    """Yield (key, type, default, text) of each field that a class declares.
+
+    The text is the string below the field.
+    """
     body = ast.parse(textwrap.dedent(inspect.getsource(kind))).body[0]
     assert isinstance(body, ast.ClassDef)
     for line, next_statement in zip(body.body, [*body.body[1:], None], strict=True):
@@ -242,4 +245,4 @@ PAGES: dict[str, Callable[[], str]] = {
     "manual/prometheus.md": prometheus,
     "manual/engine.md": engine,
 }
-"""By their place in the site."""
+"""Functions that make the pages, by path in the site."""

@@ -1,5 +1,6 @@
-"""Reference of scenario files, made of their models: one row a key with type, default, unit and an example.
+"""Reference of scenario files, made of their models.
 
+A key has one row, with type, default, unit and an example:
     python -m tools.manual.scenario_keys          write the tables into docs/scenarios.md, between their marks
 
 Examples are values that the scenarios of this repository give to the key; a key that none of them uses has an example
@@ -152,7 +153,10 @@ def _yaml(value: Any) -> str:
 
 
 def default_of(field: FieldInfo, words: str) -> str:
-    """Return the default as a file would write it; "needed" without one, "none" where absence has a meaning."""
+    """Return the default as a file would write it.
+
+    "needed" without one, "none" where absence has a meaning.
+    """
     if field.is_required():
         return "needed"
     value = field.get_default(call_default_factory=True)
@@ -177,7 +181,10 @@ def parts_in(kind: Any) -> Iterator[type[Part]]:
 
 
 def read_examples() -> dict[tuple[str, str], str]:
-    """Return the shortest value that a scenario gives to each key: (class that declares the key, key) -> YAML."""
+    """Return the shortest value that a scenario gives to each key.
+
+    Layout: (class that declares the key, key) -> YAML.
+    """
     examples: dict[tuple[str, str], str] = {}
 
     def visit(part: type[Part], data: dict[str, Any]) -> None:

@@ -99,14 +99,14 @@ def test_judge__each_side_may_refuse(tmp_path, monkeypatch):
     def refuse(self: Pair, *_: object) -> ObservedRun:
         raise bmv2.RefusedError("p4c refuses x.p4: it is nonsense")
 
-    monkeypatch.setattr(Pair, "_theirs", refuse)
+    monkeypatch.setattr(Pair, "_run_bmv2", refuse)
     both = pair.judge(FuzzCase("x", source, "packet 1 00\n"))
     assert (both.kind, "x.p4:1" in both.reason, "nonsense" in both.reason) == ("both", True, True)
-    monkeypatch.setattr(Pair, "_theirs", lambda *_: ObservedRun())
+    monkeypatch.setattr(Pair, "_run_bmv2", lambda *_: ObservedRun())
     assert pair.judge(FuzzCase("x", source, "packet 1 00\n")).kind == "ours"
-    monkeypatch.setattr(Pair, "_ours", lambda *_: ObservedRun())
+    monkeypatch.setattr(Pair, "_run_embedded", lambda *_: ObservedRun())
     assert pair.judge(FuzzCase("x", source, "")).kind == "same"
-    monkeypatch.setattr(Pair, "_theirs", refuse)
+    monkeypatch.setattr(Pair, "_run_bmv2", refuse)
     assert pair.judge(FuzzCase("x", source, "")).kind == "theirs"
 
 
