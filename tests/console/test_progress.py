@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from mrc_testbed.console import progress as module
-from mrc_testbed.console.progress import Progress, _last, _remember, _Rest, left_by_share
+from mrc_testbed.console.progress import Progress, _Estimate, _last, _remember, left_by_share
 
 
 @pytest.fixture(autouse=True)
@@ -22,7 +22,7 @@ def cache(tmp_path, monkeypatch):
 
 
 def begun(*given):
-    rest = _Rest(*given)
+    rest = _Estimate(*given)
     rest.begin(100.0)
     return rest
 
@@ -85,7 +85,7 @@ def test_left_by_share__is_never_negative_and_known_for_what_is_begun(done, pass
     now=st.floats(-1e3, 1e6),
 )
 def test_rest__tells_no_negative_time_whatever_it_remembers_and_is_told(last, guess, size, share, said, now):
-    rest = _Rest(last, guess, size)
+    rest = _Estimate(last, guess, size)
     rest.begin(0.0)
     for name, at in said:
         rest.step(name, at)
@@ -139,8 +139,8 @@ def test_pipe__has_the_lines_of_the_steps_alone():
 def test_terminal__tells_step_and_rest_and_leaves_nothing(monkeypatch):
     monkeypatch.setattr(module, "AFTER_S", 0.0)
     drawn = threading.Event()
-    rest_text = _Rest.text
-    monkeypatch.setattr(_Rest, "text", lambda self, now: (drawn.set(), rest_text(self, now))[1])
+    rest_text = _Estimate.text
+    monkeypatch.setattr(_Estimate, "text", lambda self, now: (drawn.set(), rest_text(self, now))[1])
     out = io.StringIO()
     console = Console(file=out, force_terminal=True, width=100, color_system=None)
     with Progress(console, "up", guess_s=90.0, text="making the network") as progress:

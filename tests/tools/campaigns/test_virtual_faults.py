@@ -11,10 +11,10 @@ from mrc_testbed.controller.faults.correlator import FaultCorrelator
 from mrc_testbed.controller.faults.observations import replay_file
 from mrc_testbed.topologies.plan import Plan
 from tools.campaigns.virtual_faults import (
-    EXACT,
+    RESULT_EXACT,
     RESULT_MISSED,
     RESULT_UNCLEAR,
-    WRONG,
+    RESULT_WRONG,
     InjectedCause,
     World,
     judge,
@@ -48,8 +48,8 @@ def one_way(arc, link=LINK, at=3.0):
 
 def test_random_sets__nothing_is_named_that_is_not_broken():
     tally = run_sets(7, range(50))
-    assert not tally.sets[WRONG], json.dumps(tally.details, indent=1)
-    assert tally.sets[EXACT] > 37
+    assert not tally.sets[RESULT_WRONG], json.dumps(tally.details, indent=1)
+    assert tally.sets[RESULT_EXACT] > 37
     assert tally.causes["with direction"] > tally.causes["one-way"] / 2
 
 
@@ -122,13 +122,13 @@ def test_random_sets__those_that_were_once_named_wrongly():
     tally = run_sets(1, ONCE_WRONG)
     tally.merge(run_sets(22, [480]))  # as 89 of seed 21; the losing link, which one EV alone crosses, is still missed
     tally.merge(run_sets(100, [8307]))  # as 7955; a link that loses behind another losing one is still missed
-    assert not tally.sets[WRONG], json.dumps(tally.details, indent=1)
+    assert not tally.sets[RESULT_WRONG], json.dumps(tally.details, indent=1)
 
 
 @pytest.mark.parametrize(("seed", "number"), [(seed, set_) for seed, sets in WRONG_OR_MISSED.items() for set_ in sets])
 def test_random_sets__those_that_were_once_named_wrongly_or_missed(seed, number):
     tally = run_sets(seed, [number])
-    assert not tally.sets[WRONG] and not tally.sets[RESULT_MISSED], json.dumps(tally.details, indent=1)
+    assert not tally.sets[RESULT_WRONG] and not tally.sets[RESULT_MISSED], json.dumps(tally.details, indent=1)
 
 
 @pytest.mark.parametrize("end", ["lower", "upper"])
@@ -210,22 +210,22 @@ def test_judgement__a_broken_correlator_is_caught(broken):
         assert run_sets(7, range(8), broken).sets == {RESULT_MISSED: 8}
         return
     seed, sets = (1, ONCE_WRONG) if broken is Hasty else (7, range(24))
-    assert any(run_sets(seed, [number], broken).sets[WRONG] for number in sets)
+    assert any(run_sets(seed, [number], broken).sets[RESULT_WRONG] for number in sets)
 
 
 def test_judgement__the_place_has_to_be_right():
     story = world(cut(LINK))
-    assert judge(story).result == EXACT
+    assert judge(story).result == RESULT_EXACT
     story.causes = [cut(NEIGHBOUR)]
     verdict = judge(story)
-    assert verdict.result == WRONG and LINK.name in verdict.false_reports[0]
+    assert verdict.result == RESULT_WRONG and LINK.name in verdict.false_reports[0]
 
 
 def test_judgement__the_direction_has_to_be_right_where_it_is_told():
     story = world(one_way(LINK.lower.interface))
-    assert judge(story).result == EXACT
+    assert judge(story).result == RESULT_EXACT
     story.causes = [one_way(LINK.upper.interface)]
-    assert judge(story).result == WRONG
+    assert judge(story).result == RESULT_WRONG
 
 
 def test_judgement__what_was_named_for_a_moment_counts():
@@ -238,7 +238,7 @@ def test_judgement__the_kind_has_to_be_right_in_the_end():
     story = world(cut(LINK))
     (fault,) = story.faults.active()
     fault.kind = "lossy link"
-    assert judge(story).result == WRONG
+    assert judge(story).result == RESULT_WRONG
 
 
 def test_judgement__one_of_two_is_missed():
@@ -251,7 +251,7 @@ def test_judgement__one_of_two_is_missed():
 def test_judgement__what_lies_behind_another_fault_is_not_asked_for():
     dead = InjectedCause("switch dead", PLAN.switch("p0-t0-0"), 3.0)
     verdict = judge(world(dead, one_way(LINK.lower.interface, at=4.0)))
-    assert (verdict.result, verdict.seen_count, verdict.exact_count) == (EXACT, 1, 1)
+    assert (verdict.result, verdict.seen_count, verdict.exact_count) == (RESULT_EXACT, 1, 1)
 
 
 def test_judgement__cannot_tell_wants_the_truth_among_the_candidates():
@@ -262,7 +262,7 @@ def test_judgement__cannot_tell_wants_the_truth_among_the_candidates():
     story.run()
     assert judge(story).result == RESULT_UNCLEAR
     story.causes = [InjectedCause("black hole", plan.switch("p0-t1-1"), 3.0)]
-    assert judge(story).result == WRONG
+    assert judge(story).result == RESULT_WRONG
 
 
 def test_random_set__one_to_four_causes_of_every_kind():
