@@ -150,7 +150,7 @@ def test_terminal__tells_step_and_rest_and_leaves_nothing(monkeypatch):
         progress.share(0.0)
     shown = out.getvalue()
     assert "making the network" in shown and "left" in shown and "starting switches" in shown
-    assert shown.endswith("\x1b[?25h\r\x1b[1A\x1b[2K") and not module._shown
+    assert shown.endswith("\x1b[?25h\r\x1b[1A\x1b[2K") and not module._on_screen
 
 
 def test_failure__is_not_remembered(cache, monkeypatch):
