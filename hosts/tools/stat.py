@@ -129,7 +129,9 @@ def text(host_sample: Event, *, evs: bool, plan: Plan, style: Style) -> str:
     ]
     if not host_sample["qps"]:
         return style.fold("\n".join([*lines, "  no QPs"]))
-    lines.append(table(style, QP_HEADS, [_qp_row(qp) for qp in host_sample["qps"]], right_columns=QP_HEADS[3:-1], indent=2))
+    lines.append(
+        table(style, QP_HEADS, [_qp_row(qp) for qp in host_sample["qps"]], right_columns=QP_HEADS[3:-1], indent=2)
+    )
     for qp in host_sample["qps"]:
         notes = [qp["error"]] if qp["error"] else []
         if "delay_s" in qp["congestion"]:

@@ -196,7 +196,9 @@ def run(
     for run_set in run_sets if backend == "live" else ():
         _print_limits(console, run_set)
     if backend == "virtual" and not state().active:
-        console.print(f"engine in Python ({state().reason}); compiled, virtual runs take a fifth of the time", style="dim")
+        console.print(
+            f"engine in Python ({state().reason}); compiled, virtual runs take a fifth of the time", style="dim"
+        )
     if backend == "virtual":
         gc.freeze()  # modules stay: what is collected after a run is the run's alone
     with ExitStack() as stack:

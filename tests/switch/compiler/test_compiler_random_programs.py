@@ -87,9 +87,9 @@ class SmallProgram(Maker):
 def source(program: SmallProgram) -> str:
     return TEMPLATE.format(
         inputs=" ".join(f"bit<{bits}> f{i};" for i, bits in enumerate(SCALARS.values())),
-        functions="\n".join(written(function, "") for function in program.functions),
-        controls="\n".join(written(control, "") for control in program.controls),
-        actions="\n".join(written(action, "    ") for action in program.actions),
+        functions="\n".join(declaration(function, "") for function in program.functions),
+        controls="\n".join(declaration(control, "") for control in program.controls),
+        actions="\n".join(declaration(action, "    ") for action in program.actions),
         instances="\n".join(f"    {control.name}() {control.name}_i;" for control in program.controls),
         body="\n".join(lines(program.body, "        ")),
         load="\n".join(f"        {name} = hdr.i.f{i};" for i, name in enumerate(SCALARS)),
