@@ -61,7 +61,7 @@ class EvChanged:
 
 @dataclass(slots=True)
 class EvReplaced:
-    """A backup of the same plane took a place in the rotation; `substitute` is None when the slot stays empty."""
+    """A backup of the same plane joined the rotation; `substitute` None: the slot stays empty."""
 
     qpn: int
     ev: int

@@ -26,7 +26,7 @@ class CollectiveError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """One write with immediate: `count` elements from `start` of a local region to `to_start` of the peer's."""
+    """Write with immediate: `count` elements from `start` of a local region to `to_start` of the peer's."""
 
     peer: int
     step: int

@@ -217,15 +217,15 @@ class FabricTransfer:
     def _spans(self, ev: int, plane: int) -> list[tuple[float, str]]:
         """(begin, state) of one EV, neighbours different."""
         news: list[tuple[float, Any]] = [(move.at_s, move) for move in self.ev_moves if move.ev == ev]
-        news += [(at_s, (end, up)) for at_s, end, port_plane, up in self._planes if port_plane == plane]
+        news += [(at_s, (end, is_up)) for at_s, end, port_plane, is_up in self._planes if port_plane == plane]
         state, ports_down = "denied" if ev in self._denied else "good", set[str | None]()
         spans = [(self.begun_s, state)]
         for at_s, change in sorted(news, key=lambda pair: pair[0]):
             if isinstance(change, EvMove):
                 state = change.new_state
             else:
-                end, up = change
-                (ports_down.discard if up else ports_down.add)(end)
+                end, is_up = change
+                (ports_down.discard if is_up else ports_down.add)(end)
             visible_state = PORT_DOWN if ports_down and state == "good" else state
             if visible_state != spans[-1][1]:
                 spans.append((max(at_s, self.begun_s), visible_state))
@@ -258,10 +258,10 @@ class FabricTransfer:
         """Whether that QP of its source is its own."""
         return not self.closed and self.qpn == qpn
 
-    def on_plane(self, end: str | None, plane: int, up: bool, at_s: float) -> None:
+    def on_plane(self, end: str | None, plane: int, is_up: bool, at_s: float) -> None:
         """A NIC port of its source (None) or of a peer went up or down."""
         if not self.closed and end in (None, self.destination):
-            self._planes.append((at_s, end, plane, up))
+            self._planes.append((at_s, end, plane, is_up))
 
 
 def _timeout_text(timeout: float | None) -> str:

@@ -87,14 +87,14 @@ class LineBuffer:
 
     def feed(self, data: bytes) -> list[bytes]:
         """The lines completed by `data`, without newlines and without empty ones."""
-        *line_ends, unfinished = data.split(b"\n")
+        *line_ends, remainder = data.split(b"\n")
         lines = []
         for end in line_ends:
             lines.append(b"".join((*self._parts, end)))
             self._parts, self._size = [], 0
-        if unfinished:
-            self._parts.append(unfinished)
-            self._size += len(unfinished)
+        if remainder:
+            self._parts.append(remainder)
+            self._size += len(remainder)
         if self._size >= MAX_LINE_BYTES or any(len(line) >= MAX_LINE_BYTES for line in lines):
             raise JsonlError(f"line longer than {MAX_LINE_BYTES} bytes")
         return [line for line in lines if line.strip()]

@@ -343,8 +343,8 @@ class Processes:
 
 
 def _names(names: Iterable[str]) -> str:
-    first, *others = names
-    return first + (f" and {len(others)} more" if others else "")
+    first, *other_names = names
+    return first + (f" and {len(other_names)} more" if other_names else "")
 
 
 def pause_s(asking_s: float) -> float:

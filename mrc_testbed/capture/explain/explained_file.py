@@ -69,7 +69,7 @@ def explain_file(capture: Path, run_dir: Path, *, out: str | None = None, plan: 
                     _copy(reader, file, explainer)
                 except CaptureFileError as error:
                     damage = str(error)
-                if not explainer.ours:
+                if not explainer.known_count:
                     raise UsageError(damage or f"{capture}: no packet of MRC among its first {reader.frames}")
         finally:
             reader.close()
@@ -82,13 +82,13 @@ def explain_file(capture: Path, run_dir: Path, *, out: str | None = None, plan: 
     if damage:
         raise UsageError(f"{damage}; those before are in {'standard output' if path == '-' else path}")
     destination = "standard output" if path == "-" else path
-    return ExplainedFile(str(capture), destination, reader.frames, explainer.explained, named_by)
+    return ExplainedFile(str(capture), destination, reader.frames, explainer.explained_count, named_by)
 
 
 def _copy(reader: CaptureReader, file: PcapngFile, explainer: Explainer) -> None:
     numbers: dict[str, int] = {}
     for frame in reader:
-        if reader.frames > FOREIGN_MAX and not explainer.ours:
+        if reader.frames > FOREIGN_MAX and not explainer.known_count:
             return
         name = frame.interface
         if name not in numbers:

@@ -70,9 +70,9 @@ class Explainer:
         """Frame of each reliability probe, by its number."""
         self._quickest: dict[tuple[str, str, int], int] = {}
         """Least nanoseconds through a switch so far, by ports and size."""
-        self.explained = 0
+        self.explained_count = 0
         """Packets of MRC and of the RoCEv2 baseline so far."""
-        self.ours = 0
+        self.known_count = 0
         """Explained packets and Clustermapper's self-probes so far."""
 
     def comment(
@@ -86,8 +86,8 @@ class Explainer:
         facts = facts_of(frame)
         if facts.opcode is None:
             return PREFIX + self._foreign_packet(facts)
-        self.explained += 1
-        self.ours += 1
+        self.explained_count += 1
+        self.known_count += 1
         parts = [self._way(facts), self._kind(facts)]
         if facts.writes:
             parts += self._transmission(
@@ -135,7 +135,7 @@ class Explainer:
     def _foreign_packet(self, facts: PacketFacts) -> str:
         if facts.udp_port != SELF_PROBE_PORT or facts.usids is None:
             return "no packet of MRC"
-        self.ours += 1
+        self.known_count += 1
         left = ", ".join(map(_node, facts.usids)) or "nothing"
         return f"Clustermapper's self-probe of {self._host(facts.source)}; still to go: {left}"
 
@@ -211,8 +211,8 @@ class Explainer:
         None where it is not known, or not from one QP alone.
         """
         by_qp = self._packets.get((source, destination, psn), {})
-        newest = (_newest_of_ev(transmissions, ev) for transmissions in by_qp.values())
-        matches = [sent for sent in newest if sent is not None]
+        candidates = (_newest_of_ev(transmissions, ev) for transmissions in by_qp.values())
+        matches = [sent for sent in candidates if sent is not None]
         return matches[0] if len(matches) == 1 else None
 
     def _transmission(self, facts: PacketFacts, sight: _Sight) -> list[str]:
@@ -262,8 +262,8 @@ class Explainer:
 
     def _retransmission(self, earlier: _Transmission | None, sight: _Sight) -> str:
         if earlier is None:
-            searched = f"among the last {PACKETS_KEPT} packets" if self._forgotten else "in this capture"
-            return f"retransmission of a packet that is not {searched}"
+            search_range = f"among the last {PACKETS_KEPT} packets" if self._forgotten else "in this capture"
+            return f"retransmission of a packet that is not {search_range}"
         first = earlier.sights[0]
         refusal_note = f" ({earlier.refusal})" if earlier.refusal else ""
         text = f"retransmission of frame {first.frame}, {_ms(sight, first)} before by EV {_ev(earlier.ev)}"

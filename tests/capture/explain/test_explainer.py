@@ -102,7 +102,7 @@ def test_conversation__every_retransmission_names_what_it_repeats():
             cause = pair.log[int(trigger[1]) - 1].packet
             assert (cause.psn, cause.ev) == (int(trigger[2]), line.packet.entropy)
     assert {packet.psn for packet in lost} <= set(repeated_psns) and answers > 10
-    assert explainer.explained == len(pair.log)
+    assert explainer.explained_count == len(pair.log)
 
 
 def test_retransmission__names_the_nack_and_another_plane():

@@ -173,6 +173,7 @@ class StatementChecker:
         inner = Scope(scope)
         element_type = self.types.resolve(node.variable.type_node, scope)
         low = node.low
+        # A cast to list<T> only names the element type: the list itself is what is gone over.
         if (
             isinstance(low, tree.Cast)
             and isinstance(low.target_type, tree.NamedType)

@@ -222,7 +222,7 @@ def number(p4_type: Type) -> Bits:
 
 
 def form(p4_type: Type) -> Any:
-    """Return the plain type as the backend has it: a tuple as a struct f0, f1, ..., a long number as WideBits."""
+    """Return the plain type of the backend: a tuple is a struct f0, f1, ..., a long number WideBits."""
     base = plain(p4_type)
     if isinstance(base, Bits) and base.width > MAX_BITS:
         return WideBits(base.width, base.signed)
