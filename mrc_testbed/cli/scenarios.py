@@ -222,7 +222,7 @@ def report(
             {
                 "page": str(p.folder / "report.html"),
                 "title": p.title,
-                "where": p.where,
+                "where": p.backend,
                 "passed": p.passed,
                 "state": p.state,
             }

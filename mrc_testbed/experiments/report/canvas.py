@@ -1,8 +1,7 @@
 """Canvas of the report's figures: colours, axes, legends and marks of faults.
 
-Colours are a set that people with colour blindness tell apart (Okabe and Ito), one a run, the same in every figure;
-the paper's lines are dashed, in the colour of the run it belongs to. What is drawn in INK becomes the page's own text
-colour.
+Colours are a set that people with colour blindness can distinguish (Okabe and Ito), one per run, the same in every
+figure; the paper's lines are dashed, in the colour of their run. INK becomes the page's own text colour.
 """
 
 from __future__ import annotations
@@ -25,12 +24,12 @@ INK = "#1d2734"
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", INK, "#999933")
 GREY = "#8a8f96"
 BEGIN, END = "#c74040", "#9aa0a6"
-"""Lines where faults begin and end."""
+"""Colours of lines where faults begin and end."""
 WIDTH, HEIGHT = 8.0, 3.4
 """Size of a figure, inches."""
 DASHES = ("-", (0, (5, 3)), (0, (2, 2)), (0, (7, 2, 2, 2)))
 AT_ONCE = 0.01
-"""Faults of two runs are at the same time when they are nearer than this share of the run."""
+"""Share of the run below which faults of two runs count as simultaneous."""
 FAULTS_NAMED = 3
 """Faults of a run whose names are written into the figure; more would cover it."""
 
@@ -58,11 +57,11 @@ matplotlib.rcParams.update(
 )
 
 Runs = Sequence[tuple[str, dict[str, Any], Measurement]]
-"""(name, label, measured) of every run, repeats included."""
+"""(name, label, measurement) of every run, repeats included."""
 
 
 @dataclass(slots=True)
-class Drawn:
+class Drawing:
     """A figure, the name of its files, and its description in words."""
 
     name: str
@@ -70,12 +69,12 @@ class Drawn:
     text: str
     """Caption and alternative text."""
     canvas: Canvas
-    beside: list[tuple[str, str]] = field(default_factory=list)
-    """(subject, words) printed beside it: distances to the paper, depth and length of a fall."""
+    remarks: list[tuple[str, str]] = field(default_factory=list)
+    """(subject, words) printed beside the figure: distances to the paper, depth and length of a fall."""
 
 
 def canvas_of(title: str, height: float = HEIGHT, columns: int = 1) -> tuple[Canvas, list[Axes]]:
-    """A figure `height` inches high with `columns` panels side by side; the first has the title."""
+    """Return a canvas `height` inches high with `columns` panels side by side; the first has the title."""
     canvas = Canvas(figsize=(WIDTH, height), layout="constrained")
     axes = canvas.subplots(1, columns, sharey=True, squeeze=False)[0]
     axes[0].set_title(title)
@@ -90,7 +89,7 @@ def legend(canvas: Canvas, axes: Axes, columns: int = 4) -> None:
 
 
 def scale_of(figure: Figure, measurement: Measurement, runs: Runs) -> tuple[float, str]:
-    """Divisor of the values, and the name of the axis."""
+    """Return the divisor of the values, and the name of the axis."""
     unit = unit_of(figure.metric, measurement)
     if figure.of == "baseline":
         return measurement.baseline(figure.metric) or 1.0, "share of the rate before the fault"
@@ -106,9 +105,9 @@ def scale_of(figure: Figure, measurement: Measurement, runs: Runs) -> tuple[floa
 
 
 def styles(names: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Return the style of each run's line: MRC's is thick and in the first colour, others are thin upon it.
+    """Return the style of each run's line: MRC's thick in the first colour, the others thin above it.
 
-    Dashes differ, so that of lines that coincide all can be seen.
+    Dashes differ, so that all of several coinciding lines can be seen.
     """
     first = [name for name in names if name.casefold() == "mrc"]
     other_names = [name for name in names if name not in first]
@@ -120,7 +119,7 @@ def styles(names: Sequence[str]) -> dict[str, dict[str, Any]]:
 
 
 def title_of(figure: Figure, runs: Runs) -> str:
-    """The scenario's words for it, or those of the metric."""
+    """Return the figure's title in the scenario, or a text from its metric."""
     if figure.title or not runs:
         return figure.title or figure.metric
     measurement = runs[0][2]
@@ -129,7 +128,7 @@ def title_of(figure: Figure, runs: Runs) -> str:
 
 
 def mark_faults(axes: Axes, measurement: Measurement, named: bool) -> None:
-    """Vertical lines where faults began and ended, up to MARKS_MAX of them; a few with their names."""
+    """Draw vertical lines where faults began and ended, up to MARKS_MAX; a few with their names."""
     marks = fault_times(measurement)
     for t, _, is_start in marks if len(marks) <= MARKS_MAX else []:
         axes.axvline(t, color=BEGIN if is_start else END, lw=1.0, ls="-" if is_start else ":", zorder=0.5)
@@ -150,9 +149,9 @@ def mark_faults(axes: Axes, measurement: Measurement, named: bool) -> None:
 
 
 def mark_all(axes: Axes, groups: dict[str, Runs], looks: dict[str, dict[str, Any]]) -> bool:
-    """Faults of several runs: one line where they came at the same time, else one a run in its colour.
+    """Mark faults of several runs: one line for simultaneous faults, else one per run in its colour.
 
-    True when the runs have different faults; none is marked then.
+    Returns True when the runs have different faults; no fault is marked then.
     """
     marks_by_run = {run: fault_times(repeats[0][2]) for run, repeats in groups.items()}
     if len({tuple(text for _, text, _ in marks) for marks in marks_by_run.values()}) > 1:

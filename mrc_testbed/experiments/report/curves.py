@@ -1,4 +1,4 @@
-"""Figures over a swept size, drawn like Figs 15 to 17 of the paper, whose curves are dashed beside ours."""
+"""Figures over a swept size, drawn like Figs 15 to 17 of the paper; the paper's curves are dashed."""
 
 from __future__ import annotations
 
@@ -12,34 +12,35 @@ from mrc_testbed.console import units
 from mrc_testbed.experiments.language.model import Figure, Scenario
 from mrc_testbed.experiments.metrics.repeats import group_repeats
 from mrc_testbed.experiments.report import paper_reference
-from mrc_testbed.experiments.report.canvas import Drawn, Runs, canvas_of, legend, scale_of, styles, title_of
+from mrc_testbed.experiments.report.canvas import Drawing, Runs, canvas_of, legend, scale_of, styles, title_of
 
 MARKERS = "osv^D*Xp"
 
 
-def curve(name: str, figure: Figure, scenario: Scenario, runs: Runs) -> Drawn:
-    """A metric against a swept size; a panel for each value of another sweep, a line for each variant.
+def curve(name: str, figure: Figure, scenario: Scenario, runs: Runs) -> Drawing:
+    """Draw a metric against a swept size; a panel per value of another sweep, a line per variant.
 
-    Where the paper has such curves, values are shares of our best loss-free one, as theirs are of their best.
+    Where the paper has such curves, values are shares of the best loss-free value here, as the paper's are of its own.
     """
     title = title_of(figure, runs)
     lines = _lines(figure, runs)
     panel_key = _panel_key(figure, runs)
     panels = list(dict.fromkeys(str(line.label.get(panel_key)) for line in lines)) if panel_key else [""]
     canvas, axes = canvas_of(title, 4.0, len(panels))
-    theirs = {id(line): paper_reference.curve_of(scenario, line.label) for line in lines}
-    top, label = _top(figure, lines, any(theirs.values())), ""
+    paper_curves = {id(line): paper_reference.curve_of(scenario, line.label) for line in lines}
+    top, label = _top(figure, lines, any(paper_curves.values())), ""
     names = list(dict.fromkeys(line.name(panel_key) for line in lines))
     remarks, looks = [], styles(names)
+    # Legend and y axis are the first panel's; every panel has its own sizes.
     for panel, axis in zip(panels, axes, strict=True):
         panel_lines = [line for line in lines if not panel_key or str(line.label.get(panel_key)) == panel]
         for line in panel_lines:
             number = names.index(line.name(panel_key))
             scale, label = (top, "share of MRC's best without loss") if top else (line.scale, line.axis)
             remarks += _draw_line(
-                axis, line, theirs[id(line)], scale, number, names[number], looks[names[number]], bool(top)
+                axis, line, paper_curves[id(line)], scale, number, names[number], looks[names[number]], bool(top)
             )
-        remarks += _order(panel_lines, theirs, panel_key) if top else []
+        remarks += _order(panel_lines, paper_curves, panel_key) if top else []
         if panel_key:
             axis.set_title(f"{title}: {panel_key} {panel}" if axis is axes[0] else f"{panel_key} {panel}")
         axis.set_xscale("log", base=2)
@@ -53,7 +54,7 @@ def curve(name: str, figure: Figure, scenario: Scenario, runs: Runs) -> Drawn:
     statements = "; ".join(
         f"{line.name('')}: {line.points[-1][1] / line.scale:.4g} {line.axis} at most size" for line in lines
     )
-    return Drawn(name, title, f"{title} by {figure.x}. {statements}.", canvas, remarks)
+    return Drawing(name, title, f"{title} by {figure.x}. {statements}.", canvas, remarks)
 
 
 @dataclass(slots=True)
@@ -74,7 +75,7 @@ class _Line:
 def _lines(figure: Figure, runs: Runs) -> list[_Line]:
     lines_by_label: dict[str, _Line] = {}
     for repeats in group_repeats(runs).values():
-        _, labels, measured = repeats[0]
+        _, labels, measurement = repeats[0]
         values = [
             value
             for _, _, measurement_of_repeat in repeats
@@ -82,7 +83,7 @@ def _lines(figure: Figure, runs: Runs) -> list[_Line]:
         ]
         if not values or figure.x not in labels:
             continue
-        scale, axis = scale_of(figure, measured, runs)
+        scale, axis = scale_of(figure, measurement, runs)
         fixed_labels = {key: value for key, value in labels.items() if key != figure.x}
         line = lines_by_label.setdefault(str(fixed_labels), _Line(fixed_labels, [], [], scale, axis))
         line.points.append((_number(labels[figure.x]), median(values)))
@@ -103,7 +104,7 @@ def _top(figure: Figure, lines: list[_Line], paper_has: bool) -> float | None:
     if not paper_has or figure.of is not None:
         return None
     full = [
-        line for line in lines if (line.label.get("variant"), line.label.get("loss")) == paper_reference.FULL
+        line for line in lines if (line.label.get("variant"), line.label.get("loss")) == paper_reference.FULL_CURVE
     ] or lines
     return max((y for line in full for _, y in line.points), default=None)
 
@@ -111,39 +112,39 @@ def _top(figure: Figure, lines: list[_Line], paper_has: bool) -> float | None:
 def _draw_line(
     axes: Axes,
     line: _Line,
-    theirs: paper_reference.Points,
+    paper_points: paper_reference.Points,
     scale: float,
     number: int,
     name: str,
-    look: dict[str, Any],
+    line_style: dict[str, Any],
     shares: bool,
 ) -> list[tuple[str, str]]:
     points = sorted((x, y / scale) for x, y in line.points)
-    style = {**look, "marker": MARKERS[number % len(MARKERS)]}
+    style = {**line_style, "marker": MARKERS[number % len(MARKERS)]}
     axes.plot(*zip(*points, strict=True), label=name, ms=4.5, **style)
     if any(high > low for low, high in line.spread):
         low, high = ([y / scale for y in ends] for ends in zip(*line.spread, strict=True))
-        axes.fill_between([x for x, _ in line.points], low, high, color=look["color"], alpha=0.2, lw=0)
-    if not theirs or not shares:
+        axes.fill_between([x for x, _ in line.points], low, high, color=line_style["color"], alpha=0.2, lw=0)
+    if not paper_points or not shares:
         return []
-    axes.plot(*zip(*theirs, strict=True), label=f"{name}, paper", **{**style, "lw": 1.2, "ls": ":", "ms": 2.5})
-    words = paper_reference.curve_distance(points, theirs)
+    axes.plot(*zip(*paper_points, strict=True), label=f"{name}, paper", **{**style, "lw": 1.2, "ls": ":", "ms": 2.5})
+    words = paper_reference.curve_distance(points, paper_points)
     return [(line.name(""), words)] if words else []
 
 
 def _order(
-    mine: list[_Line], theirs: dict[int, paper_reference.Points], panel_key: str | None
+    lines: list[_Line], paper_curves: dict[int, paper_reference.Points], panel_key: str | None
 ) -> list[tuple[str, str]]:
     """Order of the curves at the largest size, here and in the paper."""
-    local_values = {line.name(panel_key): max(line.points)[1] for line in mine}
+    local_values = {line.name(panel_key): max(line.points)[1] for line in lines}
     paper_values = {
-        line.name(panel_key): paper_reference.value_at(theirs[id(line)], max(line.points)[0])
-        for line in mine
-        if theirs[id(line)]
+        line.name(panel_key): paper_reference.value_at(paper_curves[id(line)], max(line.points)[0])
+        for line in lines
+        if paper_curves[id(line)]
     }
     words = paper_reference.order_text(local_values, paper_values)
-    subject = f"order at {_size(max(mine[0].points)[0])}" + (
-        f", {panel_key} {mine[0].label[panel_key]}" if panel_key else ""
+    subject = f"order at {_size(max(lines[0].points)[0])}" + (
+        f", {panel_key} {lines[0].label[panel_key]}" if panel_key else ""
     )
     return [(subject, words)] if words else []
 

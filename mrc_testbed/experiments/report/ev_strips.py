@@ -1,10 +1,10 @@
-"""Strips of EV states over time, one a path of a flow, from a run's events.
+"""Strips of EV states over time, one per path of a flow, from a run's events.
 
-    found = lanes(measured)                      # one a QP and EV: its states over time
-    rows = by_path(measured, found)              # aggregated: one row a plane and T1, over all flows
-    text = flow_svg("flow:h0-h2", lanes, measured)   # all strips of one flow, small SVG by hand
+    ev_lanes = lanes(measurement)                    # one per QP and EV: states over time
+    rows = by_path(ev_lanes)                         # aggregated: one row per plane and T1, over all flows
+    text = flow_svg("flow:h0-h2", ev_lanes, measurement)   # all strips of one flow, small SVG by hand
 
-SKIP lasts a turn of the rotation and is no event of a run: it is not in the strips; packets over the EV tell it.
+SKIP lasts a turn of the rotation and is no event of a run: it is not in the strips, but shows in packets over the EV.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ STATES = {
     "failed": ("QP failed", "#b00020"),
 }
 """State -> (name, colour). `port_down`: the NIC's or the peer's port of that plane has no link."""
-LABEL, WIDE, TOP = 190, 810, 4
-"""Width of the labels, width of the strips, room above; in flow_svg's units."""
+LABEL, STRIP_WIDTH, TOP = 190, 810, 4
+"""Width of the labels, width of the strips, top margin; in flow_svg's units."""
 ROWS = ((3, 40), (8, 26))
 """(EVs, height of a row): rows for few EVs are high enough to read packets; others have ROW."""
 ROW = 15
@@ -55,8 +55,8 @@ class EvLane:
     qpn: int
     ev: int
     plane: int
-    via: str
-    """T1 it crosses; empty inside a rack, and `p0-t1-*` where switches choose."""
+    t1: str
+    """T1 of the EV's path; empty inside a rack, and `p0-t1-*` where switches choose."""
     spans: list[Span]
 
     @property
@@ -65,7 +65,7 @@ class EvLane:
 
 
 def lanes(measurement: Measurement) -> list[EvLane]:
-    """All EVs of all QPs. Results made before EVs were noted have only those that changed."""
+    """Return all EVs of all QPs; of results without recorded EVs, only those that changed state."""
     outcome = measurement.outcome
     plan = measurement.plan.fabric
     moves: dict[tuple[str, int, int], list[dict[str, Any]]] = {}
@@ -81,10 +81,10 @@ def lanes(measurement: Measurement) -> list[EvLane]:
         for ev, plane, state in path["evs"]:
             spans = _spans(state, moves.get((host, qpn, ev), []), outcome.duration_s)
             for downtimes in (ports.get((host, None, plane)), ports.get((host, peer, plane))):
-                spans = _covered(spans, downtimes or [], "port_down")
+                spans = _overlay(spans, downtimes or [], "port_down")
             if (host, qpn) in errors:
-                spans = _covered(spans, [(errors[host, qpn], outcome.duration_s)], "failed")
-            out.append(EvLane(path["flow"], host, peer, qpn, ev, plane, _via(plan, host, peer, ev, plane), spans))
+                spans = _overlay(spans, [(errors[host, qpn], outcome.duration_s)], "failed")
+            out.append(EvLane(path["flow"], host, peer, qpn, ev, plane, _t1_of(plan, host, peer, ev, plane), spans))
     return sorted(out, key=lambda lane: (lane.flow, lane.qpn, lane.plane, lane.ev))
 
 
@@ -101,8 +101,8 @@ def _from_events(moves: dict[tuple[str, int, int], list[dict[str, Any]]]) -> lis
     ]
 
 
-def _via(plan: Any, host: str, peer: str, ev: int, plane: int) -> str:
-    """Return the T1 of a path as the plan names it; empty for an EV not in the plan (stev in virtual time)."""
+def _t1_of(plan: Any, host: str, peer: str, ev: int, plane: int) -> str:
+    """Return the name of a path's T1; empty for an EV not in the plan (stev in virtual time)."""
     try:
         nodes = plan.path(plan.host(host), plan.host(peer), ev, plane).nodes
     except PlanError:
@@ -111,7 +111,7 @@ def _via(plan: Any, host: str, peer: str, ev: int, plane: int) -> str:
 
 
 def _ports(events: list[dict[str, Any]]) -> dict[tuple[str, str | None, int], list[tuple[float, float]]]:
-    """(host, peer or None for its own, plane) -> when that port was down."""
+    """Return (host, peer or None for its own port, plane) -> downtimes (from, to) of that port."""
     out: dict[tuple[str, str | None, int], list[tuple[float, float]]] = {}
     for event in events:
         if event["what"] != "plane":
@@ -126,7 +126,7 @@ def _ports(events: list[dict[str, Any]]) -> dict[tuple[str, str | None, int], li
 
 
 def _spans(state: str, moves: Iterable[dict[str, Any]], end: float) -> list[Span]:
-    """States one after another; SKIP counts as GOOD, whether it was so at the start or on the way back."""
+    """Return the spans of states in order; SKIP counts as GOOD, at the start and on the way back."""
     out: list[Span] = []
     start_s, state = 0.0, "good" if state == "skip" else state
     for move in moves:
@@ -142,8 +142,8 @@ def _spans(state: str, moves: Iterable[dict[str, Any]], end: float) -> list[Span
     return out
 
 
-def _covered(spans: list[Span], intervals: list[tuple[float, float]], state: str) -> list[Span]:
-    """`spans` with `state` wherever `over` has an interval."""
+def _overlay(spans: list[Span], intervals: list[tuple[float, float]], state: str) -> list[Span]:
+    """Return `spans` with `state` in all of `intervals`; equal neighbours are merged."""
     for low, high in intervals:
         out: list[Span] = []
         for start, stop, was in spans:
@@ -167,18 +167,18 @@ def _covered(spans: list[Span], intervals: list[tuple[float, float]], state: str
 
 
 def by_path(lanes_shown: list[EvLane]) -> dict[str, list[EvLane]]:
-    """Lanes by plane and T1, over all flows: `plane 0 by p0-t1-2`."""
+    """Return lanes by plane and T1, over all flows: `plane 0 by p0-t1-2`."""
     out: dict[str, list[EvLane]] = {}
-    for lane in sorted(lanes_shown, key=lambda lane: (lane.plane, lane.via)):
-        via_text = f" by {lane.via}" if lane.via and not lane.via.endswith("*") else ""
+    for lane in sorted(lanes_shown, key=lambda lane: (lane.plane, lane.t1)):
+        via_text = f" by {lane.t1}" if lane.t1 and not lane.t1.endswith("*") else ""
         out.setdefault(f"plane {lane.plane}{via_text}", []).append(lane)
     return out
 
 
 def shares(row: list[EvLane]) -> tuple[list[float], dict[str, list[float]]]:
-    """Moments of a row, and the share of its EVs that was in each state but good from each of them to the next.
+    """Return the edges of a row in time, and the share of its EVs in each state but good between edges.
 
-    Moments are those at which something changed, or EDGES_MAX equal steps (and means over them) when that is less.
+    Edges are the times of changes, or those of EDGES_MAX equal steps (with means over the steps) if that is fewer.
     """
     edges = sorted({edge for lane in row for span in lane.spans for edge in span[:2]})
     if len(edges) > EDGES_MAX:
@@ -197,7 +197,7 @@ def shares(row: list[EvLane]) -> tuple[list[float], dict[str, list[float]]]:
 
 
 def flow_svg(flow: str, lanes_shown: list[EvLane], measurement: Measurement) -> str:
-    """All strips of one flow: a row an EV (by QP), states as colours, packets sent over it as a line."""
+    """Return all strips of one flow: a row per EV (by QP), states as colours, packets as a line."""
     end = measurement.outcome.duration_s or 1.0
     has_several_qps = len({lane.qpn for lane in lanes_shown}) > 1
     row = next((high for lane_limit, high in ROWS if len(lanes_shown) <= lane_limit), ROW)
@@ -205,13 +205,13 @@ def flow_svg(flow: str, lanes_shown: list[EvLane], measurement: Measurement) -> 
     changed_count = sum(lane.changes > 0 for lane in lanes_shown)
     words = f"{flow}: {len(lanes_shown)} EVs, {changed_count} of them changed"
     parts = [
-        f'<svg viewBox="0 0 {LABEL + WIDE + 10} {height}" xmlns="http://www.w3.org/2000/svg" role="img" '
+        f'<svg viewBox="0 0 {LABEL + STRIP_WIDTH + 10} {height}" xmlns="http://www.w3.org/2000/svg" role="img" '
         f'aria-label="{html.escape(words)}" font-family="sans-serif" font-size="10">'
     ]
     peak = _peak(measurement, flow)
     for number, lane in enumerate(lanes_shown):
         y = TOP + row * number
-        label = f"plane {lane.plane}  EV {lane.ev:#06x}" + (f"  {lane.via}" if lane.via else "")
+        label = f"plane {lane.plane}  EV {lane.ev:#06x}" + (f"  {lane.t1}" if lane.t1 else "")
         label += f"  QP {lane.qpn}" if has_several_qps else ""
         attributes = f'x="{LABEL - 6}" y="{y + row / 2 + 3:g}" text-anchor="end" fill="currentColor"'
         parts.append(f"<text {attributes}>{html.escape(label)}</text>")
@@ -223,17 +223,17 @@ def flow_svg(flow: str, lanes_shown: list[EvLane], measurement: Measurement) -> 
 
 
 def _strip(lane: EvLane, y: float, row: int, end: float) -> list[str]:
-    """A lane as rectangles: a good one for all of it, upon it the others; near neighbours are merged."""
+    """Return a lane as rectangles: GOOD for its whole width, other states above; near neighbours merged."""
     merged_spans: list[Span] = []
-    near = NARROW * end / WIDE
+    near = NARROW * end / STRIP_WIDTH
     for span in (lane_span for lane_span in lane.spans if lane_span[2] != "good"):
         if merged_spans and merged_spans[-1][2] == span[2] and span[0] - merged_spans[-1][1] < near:
             merged_spans[-1] = (merged_spans[-1][0], span[1], span[2])
         else:
             merged_spans.append(span)
-    out = [f'<rect x="{LABEL}" y="{y}" width="{WIDE}" height="{row - 2}" fill="{STATES["good"][1]}"/>']
+    out = [f'<rect x="{LABEL}" y="{y}" width="{STRIP_WIDTH}" height="{row - 2}" fill="{STATES["good"][1]}"/>']
     for start, stop, state in merged_spans:
-        x, width = LABEL + WIDE * start / end, max(WIDE * (stop - start) / end, NARROW)
+        x, width = LABEL + STRIP_WIDTH * start / end, max(STRIP_WIDTH * (stop - start) / end, NARROW)
         text = (
             f"<title>{STATES[state][0]} from {start:.3f} to {stop:.3f} s</title>"
             if len(merged_spans) < TITLES_MAX
@@ -245,14 +245,14 @@ def _strip(lane: EvLane, y: float, row: int, end: float) -> list[str]:
 
 
 def _peak(measurement: Measurement, flow: str) -> int:
-    """Most packets that one EV of a flow carried in an interval; 0 when that was not recorded."""
+    """Return the most packets that one EV of a flow carried in an interval; 0 if not recorded."""
     return max(
         (max(packets.values(), default=0) for packets in measurement.outcome.series.ev_packets.get(flow, [])), default=0
     )
 
 
 def _traffic(measurement: Measurement, flow: str, lane: EvLane, y: float, row: int, peak: int, end: float) -> str:
-    """Packets over one EV as a thin line in its strip, 0 at the bottom, the flow's busiest EV at the top."""
+    """Return packets over one EV as a line in its strip, from 0 (bottom) to the busiest EV's peak (top)."""
     series = measurement.outcome.series
     key = f"{lane.ev:#06x}"
     values = [packets.get(key, 0) for packets in series.ev_packets.get(flow, [])]
@@ -260,7 +260,7 @@ def _traffic(measurement: Measurement, flow: str, lane: EvLane, y: float, row: i
     points = []
     for first in range(0, min(len(values), len(series.times_s)), step):
         window = values[first : first + step]
-        x = LABEL + WIDE * min(series.times_s[min(first + step, len(series.times_s)) - 1], end) / end
+        x = LABEL + STRIP_WIDTH * min(series.times_s[min(first + step, len(series.times_s)) - 1], end) / end
         points.append(f"{x:.0f},{y + (row - 3) * (1 - sum(window) / len(window) / peak):.1f}")
     return f'<polyline points="{" ".join(points)}" fill="none" stroke="#0b3d63" stroke-width="1"/>'
 
@@ -270,7 +270,7 @@ def _faults(measurement: Measurement, end: float, bottom: float) -> str:
     out = []
     marks = fault_times(measurement)
     for t, text, is_start in marks if len(marks) <= MARKS_MAX else []:
-        x = LABEL + WIDE * t / end
+        x = LABEL + STRIP_WIDTH * t / end
         dash = "" if is_start else ' stroke-dasharray="3 2"'
         out.append(
             f'<line x1="{x:.1f}" x2="{x:.1f}" y1="0" y2="{bottom}" stroke="#c74040" stroke-width="0.8"{dash}>'
@@ -280,11 +280,13 @@ def _faults(measurement: Measurement, end: float, bottom: float) -> str:
 
 
 def _axis(end: float, y: float) -> str:
-    """Seconds below the strips, at up to seven round numbers."""
+    """Return the time axis below the strips, with up to seven round numbers."""
     step = next((s for s in STEPS if end / s <= 7), STEPS[-1])
     out = []
     for number in range(int(end / step + 1e-9) + 1):
-        x = LABEL + WIDE * number * step / end
+        x = LABEL + STRIP_WIDTH * number * step / end
         out.append(f'<text x="{x:.1f}" y="{y + 13}" text-anchor="middle" fill="currentColor">{number * step:g}</text>')
-    out.append(f'<text x="{LABEL + WIDE / 2}" y="{y + 27}" text-anchor="middle" fill="currentColor">time, s</text>')
+    out.append(
+        f'<text x="{LABEL + STRIP_WIDTH / 2}" y="{y + 27}" text-anchor="middle" fill="currentColor">time, s</text>'
+    )
     return "".join(out)

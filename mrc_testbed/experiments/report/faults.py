@@ -1,4 +1,4 @@
-"""Faults of a run as lines and bars: when each began and ended, out of its events."""
+"""Faults of a run as lines and bars: times of start and end, from the run's events."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from typing import Any
 from mrc_testbed.experiments.metrics.metric_values import Measurement
 
 ENDING = ("restore", "heal", "power_on")
-"""Actions that end faults rather than begin one."""
+"""Actions that end faults rather than start one."""
 ROWS_MAX = 12
-"""Bars with a row of their own; with more, a row is a kind of fault."""
+"""Most bars with a row of their own; with more, a row is a kind of fault."""
 MARKS_MAX = 40
-"""Lines of beginnings and ends; more of them would hide what they are drawn over."""
+"""Most lines of starts and ends; more would hide the curves."""
 Bar = tuple[float, float]
 
 
 def fault_times(measurement: Measurement) -> list[tuple[float, str, bool]]:
-    """(seconds, text, whether it begins) of every fault of a run, those from before its start left out."""
+    """Return (seconds, text, is start) of every fault event of a run, from the run's start on."""
     return [
-        (event["t"], event["text"], _begins(event))
+        (event["t"], event["text"], _is_start(event))
         for event in measurement.outcome.events
         if event["what"] == "fault" and event["t"] >= 0
     ]
 
 
-def _begins(event: dict[str, Any]) -> bool:
+def _is_start(event: dict[str, Any]) -> bool:
     return event["undo"] is None and event["action"] not in ENDING and bool(event["text"] != "controller start")
 
 
@@ -37,7 +37,7 @@ def spans_of(measurement: Measurement) -> list[tuple[dict[str, Any], float, floa
     for event in measurement.outcome.events:
         if event["what"] != "fault":
             continue
-        if not _begins(event):
+        if not _is_start(event):
             for ended_fault in [active_fault for active_fault in running if _ends(event, active_fault)]:
                 running.remove(ended_fault)
                 bars.append((ended_fault, event["t"]))
@@ -51,7 +51,7 @@ def spans_of(measurement: Measurement) -> list[tuple[dict[str, Any], float, floa
 
 
 def fault_bars(measurement: Measurement) -> dict[str, list[Bar]]:
-    """Fault in words -> from when to when it lasted; by kind (`cut`) when they are many."""
+    """Return fault in words -> (start, stop) of its spans; by kind of fault (`cut`) when there are many."""
     spans = spans_of(measurement)
     is_long = len({event["text"] for event, _, _ in spans}) > ROWS_MAX
     out: dict[str, list[Bar]] = {}
@@ -62,7 +62,7 @@ def fault_bars(measurement: Measurement) -> dict[str, list[Bar]]:
 
 
 def _lasts(event: dict[str, Any]) -> float | None:
-    """Seconds of a fault that ends by itself; None for one that stays."""
+    """Return the seconds of a fault that ends by itself; None for a permanent one."""
     if event["action"] == "reboot":
         return 0.0
     values = {key: float(value) for key, value in re.findall(r"\b(down|up|times)=([0-9.e-]+)", event["text"])}
@@ -72,7 +72,7 @@ def _lasts(event: dict[str, Any]) -> float | None:
 
 
 def _ends(event: dict[str, Any], fault: dict[str, Any]) -> bool:
-    """Whether `event` ends `fault`: undoes it, restores its links, powers its switch on, heals everything."""
+    """Return whether `event` ends `fault`: an undo, restored links, a switch powered on, or a heal."""
     if event["undo"] is not None:
         return bool(event["undo"] == fault["number"])
     action, text, fault_text = str(event["action"]), str(event["text"]), str(fault["text"])

@@ -1,7 +1,7 @@
 """Figures of a scenario, drawn with matplotlib; pictures.py saves them as SVG and PNG.
 
 Repeats of a run are one line, the median, in a band from the lowest to the highest. A kind of figure is a function in
-FIGURES; what they share is in canvas.py.
+FIGURES; common code is in canvas.py.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from mrc_testbed.experiments.report.canvas import (
     COLOURS,
     GREY,
     INK,
-    Drawn,
+    Drawing,
     Runs,
     canvas_of,
     legend,
@@ -38,22 +38,22 @@ from mrc_testbed.experiments.report.faults import MARKS_MAX, fault_times
 RUNS_MAX = 8
 """Most lines of one figure; more cannot be distinguished."""
 COINCIDE = 0.01
-"""Lines that are nowhere farther apart than this are reported as the same."""
+"""Greatest distance of two lines that are reported as the same, as a share of the first value."""
 
 
-def asked_for(scenario: Scenario, runs: Runs) -> list[Drawn]:
+def asked_for(scenario: Scenario, runs: Runs) -> list[Drawing]:
     """Return the scenario's figures, and the times of messages where measured and shown by no figure."""
     out = []
     for number, figure in enumerate(scenario.figures):
-        out.append(FIGURES[figure.kind](f"figure{number + 1}", figure, scenario, _chosen(runs, figure.where)))
+        out.append(FIGURES[figure.kind](f"figure{number + 1}", figure, scenario, _select_runs(runs, figure.where)))
     asked = any(figure.kind == "latency_cdf" for figure in scenario.figures)
     if not asked and any(flow.latencies_s for _, _, measurement in runs for flow in measurement.outcome.flows):
         out.append(message_cdf("latency", Figure(kind="latency_cdf", title="Time of a message"), scenario, runs))
     return out
 
 
-def _chosen(runs: Runs, selection: dict[str, Any]) -> Runs:
-    """The runs that a figure shows; what they have in common is not in their names."""
+def _select_runs(runs: Runs, selection: dict[str, Any]) -> Runs:
+    """Return the runs that a figure shows, with names that lack the labels common to all."""
     shared_keys = {key for key, value in selection.items() if not isinstance(value, list)}
     out = []
     for name, label, measurement in runs:
@@ -68,7 +68,7 @@ def _chosen(runs: Runs, selection: dict[str, Any]) -> Runs:
 
 
 def time_points(figure: Figure, measurement: Measurement, runs: Runs) -> tuple[list[tuple[float, float]], str]:
-    """(middle of the interval, value) of a series metric, and the name of the axis."""
+    """Return (middle of the interval, value) of a series metric, and the name of the axis."""
     scale, label = scale_of(figure, measurement, runs)
     times = measurement.outcome.series.times_s
     out = []
@@ -80,14 +80,14 @@ def time_points(figure: Figure, measurement: Measurement, runs: Runs) -> tuple[l
 
 
 def _band(repeats: list[list[tuple[float, float]]]) -> tuple[list[float], list[float], list[float], list[float]]:
-    """Times of the first repeat; median, lowest and highest value of all repeats there."""
+    """Return the first repeat's times; median, lowest and highest value of all repeats at these times."""
     xs = [x for x, _ in repeats[0]]
     columns = [[paper_reference.value_at(points, x) for points in repeats if points] for x in xs]
     return xs, [median(c) for c in columns], [min(c) for c in columns], [max(c) for c in columns]
 
 
-def over_time(name: str, figure: Figure, scenario: Scenario, runs: Runs) -> Drawn:
-    """A series metric over time, one line a run, and the paper's."""
+def over_time(name: str, figure: Figure, scenario: Scenario, runs: Runs) -> Drawing:
+    """Draw a series metric over time, one line per run, with the paper's lines."""
     title = title_of(figure, runs)
     canvas, (axes,) = canvas_of(title)
     groups = dict(list(group_repeats(runs).items())[:RUNS_MAX])
@@ -108,6 +108,7 @@ def over_time(name: str, figure: Figure, scenario: Scenario, runs: Runs) -> Draw
         if figure.of == "baseline":
             remarks += _fall(run, repeats[0][2], median_of[run])
     axes.set_ylim(bottom=0)
+    # The paper's lines are shares: they fit a figure of shares alone.
     if figure.of in ("baseline", "capacity") and figure.kind == "rate_over_time":
         remarks += _paper_lines(axes, scenario, median_of)
         axes.axhline(1.0, color=GREY, lw=0.8, zorder=0.4)
@@ -130,11 +131,11 @@ def over_time(name: str, figure: Figure, scenario: Scenario, runs: Runs) -> Draw
         text += " Runs have different faults, which are marked below, run by run."
     if len(group_repeats(runs)) > RUNS_MAX:
         text += f" Drawn are the first {RUNS_MAX} of {len(group_repeats(runs))} runs."
-    return Drawn(name, title, text, canvas, remarks)
+    return Drawing(name, title, text, canvas, remarks)
 
 
 def _same_lines(points_by_run: dict[str, list[tuple[float, float]]]) -> list[tuple[str, str]]:
-    """Lines that lie upon an earlier one."""
+    """Return remarks on lines that coincide with an earlier one."""
     out, names = [], list(points_by_run)
     for index, name in enumerate(names):
         for earlier in names[:index]:
@@ -151,7 +152,7 @@ def _same_lines(points_by_run: dict[str, list[tuple[float, float]]]) -> list[tup
 
 
 def _fall(run: str, measurement: Measurement, points: list[tuple[float, float]]) -> list[tuple[str, str]]:
-    fall = paper_reference.below(measurement, points, RECOVERED_SHARE)
+    fall = paper_reference.fall_below(measurement, points, RECOVERED_SHARE)
     if fall is None:
         return []
     deepest, seconds = fall
@@ -165,13 +166,13 @@ def _fall(run: str, measurement: Measurement, points: list[tuple[float, float]])
 
 
 def _paper_lines(axes: Axes, scenario: Scenario, points_by_run: dict[str, Any]) -> list[tuple[str, str]]:
-    """The paper's lines, and how far ours are from them."""
+    """Draw the paper's lines; return remarks on the distance of each run's line."""
     out = []
     runs = list(points_by_run)
     looks = styles(runs)
     for number, (label, points, own_runs) in enumerate(paper_reference.lines_of(scenario, runs)):
-        one = len(own_runs) == 1 and len(runs) > 1
-        colour = looks[own_runs[0]]["color"] if one else GREY
+        has_one_run = len(own_runs) == 1 and len(runs) > 1
+        colour = looks[own_runs[0]]["color"] if has_one_run else GREY
         line_label = label if label.startswith("paper") else f"paper: {label}"
         axes.plot(
             *zip(*points, strict=True),
@@ -194,8 +195,8 @@ def _paper_lines(axes: Axes, scenario: Scenario, points_by_run: dict[str, Any]) 
 # ---- one number a run ----------------------------------------------------------------------------------------
 
 
-def bars(name: str, figure: Figure, _scenario: Scenario, runs: Runs) -> Drawn:
-    """One bar a run, with its number; repeats as the median with a line from the lowest to the highest."""
+def bars(name: str, figure: Figure, _scenario: Scenario, runs: Runs) -> Drawing:
+    """Draw one bar per run with its number; of repeats the median, and a line from lowest to highest."""
     title = title_of(figure, runs)
     groups = group_repeats(runs)
     canvas, (axes,) = canvas_of(title, max(2.2, 0.42 * len(groups) + 1.2))
@@ -208,6 +209,7 @@ def bars(name: str, figure: Figure, _scenario: Scenario, runs: Runs) -> Drawn:
                 scale, label = scale_of(figure, measurement, runs)
                 values.append((value / scale, show(figure.metric, value, measurement)))
         rows.append((run, values))
+    # Runs of one variant have one colour, whatever their swept values.
     variants = {run: str(repeats[0][1].get("variant", run)) for run, repeats in groups.items()}
     looks = styles(list(dict.fromkeys(variants.values())))
     for number, (run, values) in enumerate(rows):
@@ -229,10 +231,10 @@ def bars(name: str, figure: Figure, _scenario: Scenario, runs: Runs) -> Drawn:
     axes.set_xlabel(label)
     axes.grid(visible=False, axis="y")
     statements = "; ".join(f"{run}: {spread_text([height for height, _ in values])}" for run, values in rows)
-    return Drawn(name, title, f"{title}, {label}. {statements}.", canvas)
+    return Drawing(name, title, f"{title}, {label}. {statements}.", canvas)
 
 
-def message_cdf(name: str, figure: Figure, _scenario: Scenario, runs: Runs) -> Drawn:
+def message_cdf(name: str, figure: Figure, _scenario: Scenario, runs: Runs) -> Drawing:
     """Return the distribution of message completion times, over all repeats."""
     times_by_work: dict[tuple[str, str], list[float]] = {}
     for run, _, measurement in runs:
@@ -243,7 +245,7 @@ def message_cdf(name: str, figure: Figure, _scenario: Scenario, runs: Runs) -> D
     return _cdf(name, figure.title or "Time of a message", times_by_work, words)
 
 
-def iteration_cdf(name: str, figure: Figure, _scenario: Scenario, runs: Runs) -> Drawn:
+def iteration_cdf(name: str, figure: Figure, _scenario: Scenario, runs: Runs) -> Drawing:
     """Return the distribution of iteration times of collectives and training, over all repeats."""
     times_by_work: dict[tuple[str, str], list[float]] = {}
     for run, _, measurement in runs:
@@ -257,7 +259,7 @@ def iteration_cdf(name: str, figure: Figure, _scenario: Scenario, runs: Runs) ->
 
 def _cdf(
     name: str, title: str, times_by_work: dict[tuple[str, str], list[float]], words: tuple[str, str, str]
-) -> Drawn:
+) -> Drawing:
     """Return a distribution. `words`: the counted noun, the axis, the text for an empty figure."""
     canvas, (axes,) = canvas_of(title)
     several_works, several_runs = (len({key[index] for key in times_by_work}) > 1 for index in (1, 0))
@@ -265,7 +267,7 @@ def _cdf(
     for number, ((run, work), times) in enumerate(list(times_by_work.items())[:RUNS_MAX]):
         times.sort()
         shares = [(i + 1) / len(times) for i in range(len(times))]
-        label = " ".join(part for part, named in ((run, several_runs), (work, several_works)) if named) or work
+        label = " ".join(part for part, is_needed in ((run, several_runs), (work, several_works)) if is_needed) or work
         axes.step([t * 1e3 for t in times], shares, where="post", color=COLOURS[number], label=label, lw=1.6)
         p50, p99 = (times[min(len(times) - 1, int(q * len(times)))] * 1e3 for q in (0.5, 0.99))
         statements.append(f"{label}: {len(times)} {words[0]}, half within {p50:.3g} ms, 99 % within {p99:.3g} ms")
@@ -280,10 +282,10 @@ def _cdf(
     axes.set_ylim(0, 1.02)
     legend(canvas, axes)
     text = f"{title}, as the share of {words[0]} that took at most so long. {'; '.join(statements) or 'Not measured'}."
-    return Drawn(name, title, text, canvas, [])
+    return Drawing(name, title, text, canvas, [])
 
 
-FIGURES: dict[str, Callable[[str, Figure, Scenario, Runs], Drawn]] = {
+FIGURES: dict[str, Callable[[str, Figure, Scenario, Runs], Drawing]] = {
     "rate_over_time": over_time,
     "queue_over_time": over_time,
     "size_curve": curve,

@@ -1,4 +1,4 @@
-"""Index of a set of results: a line a scenario, virtual and live side by side."""
+"""Index of a set of results: a line per scenario, virtual and live side by side."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mrc_testbed.experiments.report.written_page import Page
 
 
 def index(folder: Path, pages: list[Page], skipped: list[str]) -> str:
-    """HTML; links and pictures are relative to `folder`. `skipped`: why some folders are not here."""
+    """Return the HTML of an index; links are relative to `folder`. `skipped`: reasons of missing folders."""
     by_name: dict[str, list[Page]] = {}
     for page in pages:
         by_name.setdefault(str(page.manifest["scenario"]), []).append(page)
@@ -25,7 +25,7 @@ def index(folder: Path, pages: list[Page], skipped: list[str]) -> str:
         total=len(pages),
         passed=sum(page.passed for page in pages),
         scenarios=sorted(by_name.items(), key=lambda item: natural(item[0])),
-        wheres=sorted({page.where for page in pages}, key=lambda backend: (backend != "virtual", backend)),
+        backends=sorted({page.backend for page in pages}, key=lambda backend: (backend != "virtual", backend)),
         overloaded=sum(page.overloaded for page in pages),
         skipped=skipped,
         link=link,
@@ -33,5 +33,5 @@ def index(folder: Path, pages: list[Page], skipped: list[str]) -> str:
 
 
 def natural(name: str) -> list[tuple[int, int, str]]:
-    """Sort key that has e2 before e10."""
+    """Return a sort key that has e2 before e10."""
     return [(0, int(part), "") if part.isdigit() else (1, 0, part) for part in re.split(r"(\d+)", name) if part]

@@ -1,4 +1,4 @@
-"""`mrc report DIR`: one self-contained page a scenario (pictures inside it, no script, nothing fetched), and an index.
+"""`mrc report DIR`: one self-contained page per scenario (no script, nothing fetched), and an index.
 
 DIR/report.html, DIR/figures/NAME.svg and NAME.png; DIR/index.html when DIR holds several folders of results.
 
@@ -36,25 +36,27 @@ from mrc_testbed.topologies.plan import PlanError
 
 
 def report(
-    folder: Path, skipped: list[str] | None = None, told: Callable[[float, str], None] = lambda _share, _text: None
+    folder: Path,
+    skipped: list[str] | None = None,
+    on_progress: Callable[[float, str], None] = lambda _share, _text: None,
 ) -> list[Page]:
     """Write the reports of a folder of results, or of a folder of such folders. Raises ResultsError.
 
-    Of several folders those that cannot be read (of another version, half removed) are left out; `skipped` gets why.
-    `told` gets the part that is done, 0 to 1, and the folder that comes next.
+    Of several folders, unreadable ones (of another version, half removed) are left out; `skipped` gets the reasons.
+    `on_progress` gets the share that is done, 0 to 1, and a text with the next folder.
     """
     if (folder / "manifest.json").exists():
-        return [one(folder)]
+        return [write_page(folder)]
     folders = folders_below(folder)
     pages, errors = [], []
     for number, path in enumerate(folders):
-        told(number / len(folders), f"drawing {path}")
+        on_progress(number / len(folders), f"drawing {path}")
         try:
             if not path.resolve().is_relative_to(folder.resolve()):
                 raise ResultsError(
                     f"{path} is a link to another folder, where its page would be written: name that one"
                 )
-            pages.append(one(path))
+            pages.append(write_page(path))
         except ResultsError as error:
             errors.append(str(error))
     if not pages:
@@ -65,19 +67,19 @@ def report(
     return pages
 
 
-def one(folder: Path) -> Page:
+def write_page(folder: Path) -> Page:
     """Write the page of one folder. Raises ResultsError."""
     results, runs = measured_runs(folder)
     manifest = results.manifest
-    where = manifest["where"]
+    backend = manifest["where"]
     if not runs:
         page = Page(folder, str(manifest["title"]), manifest, [], 0)
         write_whole(folder / "report.html", render("page.html", **_values(page), runs=[], causes=[]).encode())
         return page
     scenario = runs[0][2].plan.scenario
-    environments = environments_of(where, manifest.get("target") or "embedded")
+    environments = environments_of(backend, manifest.get("target") or "embedded")
     verdicts = judge(scenario, runs, environments, manifest.get("scale"))
-    if not manifest["complete"]:  # a rule for runs that are still to come has not failed
+    if not manifest["complete"]:  # a rule for runs that are not made yet has not failed
         verdicts = [verdict for verdict in verdicts if verdict.run != NO_RUN]
     page = Page(folder, scenario.title, manifest, verdicts, len(runs), spreads(scenario, runs, verdicts))
     values = _values(page) | _values_of_runs(scenario, runs, page, folder / "figures")
@@ -86,7 +88,7 @@ def one(folder: Path) -> Page:
 
 
 def plans_of(folder: Path, manifest: dict[str, Any]) -> list[RunPlan]:
-    """Plans of the runs of a folder. Raises ResultsError for a file that is no scenario any more."""
+    """Return the plans of a folder's runs. Raises ResultsError for a file that is no scenario any more."""
     try:
         target, scale = manifest.get("target") or "embedded", manifest.get("scale")
         runs = expand(read(folder / "scenario.yaml"), manifest["where"], target=target, scale=scale)
@@ -97,7 +99,7 @@ def plans_of(folder: Path, manifest: dict[str, Any]) -> list[RunPlan]:
 
 
 def measured_runs(folder: Path) -> tuple[Results, list[tuple[str, dict[str, Any], Measurement]]]:
-    """Results and their runs in the order they were planned. Raises ResultsError."""
+    """Return results, and their runs in planned order. Raises ResultsError."""
     if "study" in read_manifest(folder):
         raise ResultsError(
             f"{folder} is of a study, which has no page: its table is study.csv, its pictures are in figures/ "
@@ -116,7 +118,7 @@ def measured_runs(folder: Path) -> tuple[Results, list[tuple[str, dict[str, Any]
 
 
 def _values(page: Page) -> dict[str, Any]:
-    """Values of every page: verdict in a word, command, seeds, remarks on trust, the machine."""
+    """Return the values of every page: verdict in a word, command, seeds, remarks on trust, the machine."""
     manifest = page.manifest
     remarks = trust(manifest)
     warnings = [text for text in remarks if text.startswith(("Unfinished", "The machine"))]
@@ -136,7 +138,7 @@ def _values(page: Page) -> dict[str, Any]:
 
 
 def _values_of_runs(scenario: Scenario, runs: Runs, page: Page, figures: Path) -> dict[str, Any]:
-    """Values of a page with runs that ended; writes their pictures to `figures`."""
+    """Return the values of a page with completed runs; write their pictures to `figures`."""
     figures.mkdir(exist_ok=True)
     for picture in [
         *figures.glob("*.svg"),
@@ -147,7 +149,7 @@ def _values_of_runs(scenario: Scenario, runs: Runs, page: Page, figures: Path) -
     drawings = asked_for(scenario, sound_runs)
     page.picture = file_of(drawings[0]) if drawings else None
     groups = group_repeats(runs)
-    numbers, unmeasured = sections.numbers(sound_runs)
+    numbers, unmeasured_names = sections.numbers(sound_runs)
     return {
         "scenario": scenario,
         "runs": runs,
@@ -164,6 +166,6 @@ def _values_of_runs(scenario: Scenario, runs: Runs, page: Page, figures: Path) -
         "sizes": list(sections.recorded_sizes(runs[0][2])),
         "logs": sections.event_logs(runs),
         "numbers": numbers,
-        "unmeasured": unmeasured,
+        "unmeasured": unmeasured_names,
         "repeats": sections.repeat_table(page.repeats),
     }

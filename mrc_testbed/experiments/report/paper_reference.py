@@ -1,7 +1,7 @@
 """The paper's results as numbers, and a run's distance to them in words.
 
-Lines over time and single ratios stand in the scenario files (`paper: series:`, `expect: paper:`). Here are the curves
-of Figs 16 and 17 (mrc-protocol §11.3, read off the plots), which are too many for a file.
+Lines over time and single ratios are in the scenario files (`paper: series:`, `expect: paper:`). This file has the
+curves of Figs 16 and 17 (mrc-protocol §11.3, read off the plots), which are too many for a scenario file.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from mrc_testbed.experiments.language.model import Scenario
 from mrc_testbed.experiments.metrics.metric_values import Measurement
 
 Points = list[tuple[float, float]]
-SAME = 0.02
-"""Shares nearer than this are the same."""
-FULL = ("mrc", "0%")
-"""The curve whose highest point is 1 in Figs 16 and 17."""
+SAME_SHARE = 0.02
+"""Difference of shares below which they count as equal."""
+FULL_CURVE = ("mrc", "0%")
+"""(variant, loss) of the curve whose highest point is 1 in Figs 16 and 17."""
 
 _E15 = """
 mrc      0%   | 4:43 16:104 64:183 256:272 1024:378 4096:381 16384:376
@@ -45,8 +45,9 @@ roce-16  0.1% | 256:129 1024:195 16384:297
 roce-1   1%   | 256:31 1024:48 4096:97 16384:126
 roce-16  1%   | 256:31 1024:48 4096:97 16384:126
 """
-"""Lines of variant, loss | MB:Gb/s (§11.3). The table has one curve for RoCE at 1 %, whatever the number of QPs; of the
-ring's it says only that it is nowhere above 32.
+"""Lines of variant, loss | MB:Gb/s (§11.3).
+
+The table has one curve for RoCE at 1 %, whatever the number of QPs; for the ring it states only a bound of 32.
 """
 
 
@@ -57,16 +58,16 @@ def _table(text: str) -> dict[tuple[str, str], Points]:
         variant, loss = head.split()
         pairs = (point.split(":") for point in points.split())
         out[variant, loss] = [(float(size) * 2**20, float(rate)) for size, rate in pairs]
-    top = max(rate for _, rate in out[FULL])
+    top = max(rate for _, rate in out[FULL_CURVE])
     return {key: [(size, rate / top) for size, rate in points] for key, points in out.items()}
 
 
 CURVES = {"E15": _table(_E15), "E16": _table(_E16)}
-"""Experiment -> (variant, loss) -> (size there in bytes, share of MRC's best rate without loss)."""
+"""Experiment -> (variant, loss) -> (size in bytes, share of MRC's best rate without loss)."""
 
 
 def curve_of(scenario: Scenario, label: dict[str, Any]) -> Points:
-    """The paper's curve for a line of a size_curve; empty when it has none."""
+    """Return the paper's curve for a line of a size_curve; empty if the paper has no such curve."""
     if scenario.paper is None:
         return []
     curves = CURVES.get(scenario.paper.id)
@@ -87,7 +88,7 @@ def _percent(value: Any) -> str:
 def lines_of(scenario: Scenario, runs: Sequence[str]) -> list[tuple[str, Points, list[str]]]:
     """Return the paper's lines over time, each with the runs to compare: (`paper (b)`, points, [`b`]).
 
-    A line belongs to the run whose name has the most words of its own; one called just `paper` to every run.
+    A line belongs to the run whose name shares the most words with the line's; a line called `paper` to every run.
     """
     out = []
     for label, points in (scenario.paper.series if scenario.paper else {}).items():
@@ -103,7 +104,7 @@ def _words(text: str) -> set[str]:
 
 
 def value_at(points: Points, x: float) -> float:
-    """A line between its points; the first and last value beyond them."""
+    """Return the value of a line at `x`, interpolated; beyond the ends the first or last value."""
     xs = [abscissa for abscissa, _ in points]
     if x <= xs[0] or len(points) == 1:
         return points[0][1]
@@ -118,7 +119,7 @@ def value_at(points: Points, x: float) -> float:
 
 
 def ratio_distance(value: float | None, paper_value: float | None) -> str:
-    """Distance to the paper's number: `as in the paper, within 2 %`, `12 % less than in the paper`."""
+    """Return the distance to the paper's number in words: `12 % less than in the paper`."""
     if paper_value is None:
         return ""
     if value is None:
@@ -126,15 +127,15 @@ def ratio_distance(value: float | None, paper_value: float | None) -> str:
     if paper_value == 0:
         return "as in the paper" if value == 0 else f"the paper has 0, here it is {value:.3g}"
     share = (value - paper_value) / abs(paper_value)
-    if abs(share) <= SAME:
-        return f"as in the paper, within {100 * SAME:.0f} %"
+    if abs(share) <= SAME_SHARE:
+        return f"as in the paper, within {100 * SAME_SHARE:.0f} %"
     if abs(share) >= 1:
         return f"{value / paper_value:.1f} times what the paper has"
     return f"{100 * abs(share):.0f} % {'more' if share > 0 else 'less'} than in the paper"
 
 
 def line_distance(points: Sequence[tuple[float, float]], paper_points: Points) -> str | None:
-    """Distance of a line over time to the paper's: points are (seconds, share)."""
+    """Return the distance of a line over time to the paper's; points are (seconds, share)."""
     gaps = [
         (abs(y - value_at(paper_points, x)), x)
         for x, y in points
@@ -149,7 +150,7 @@ def line_distance(points: Sequence[tuple[float, float]], paper_points: Points) -
 
 
 def curve_distance(points: Points, paper_points: Points) -> str | None:
-    """Distance of a curve over sizes to the paper's, where both have points: (bytes, share)."""
+    """Return the distance of a curve to the paper's over their common sizes; points are (bytes, share)."""
     paper_points = [(log2(x), y) for x, y in paper_points]
     common_points = [
         (x, y) for x, y in points if paper_points and paper_points[0][0] - 0.01 <= log2(x) <= paper_points[-1][0] + 0.01
@@ -164,7 +165,7 @@ def curve_distance(points: Points, paper_points: Points) -> str | None:
 
 
 def order_text(local_values: dict[str, float], paper_values: dict[str, float]) -> str | None:
-    """Whether the curves lie in the paper's order, at one size."""
+    """Return whether the curves lie in the paper's order at one size, in words; None for fewer than two."""
     names = [name for name in local_values if name in paper_values]
     if len(names) < 2:
         return None
@@ -176,7 +177,9 @@ def order_text(local_values: dict[str, float], paper_values: dict[str, float]) -
     return f"here {' > '.join(local_order)}, in the paper {' > '.join(paper_order)}"
 
 
-def below(measurement: Measurement, points: Sequence[tuple[float, float]], share: float) -> tuple[float, float] | None:
+def fall_below(
+    measurement: Measurement, points: Sequence[tuple[float, float]], share: float
+) -> tuple[float, float] | None:
     """Return (deepest share, seconds below `share`) after the first fault; None without a fault."""
     first_fault_s, times = measurement.first_fault_s, measurement.outcome.series.times_s
     widths = {(low + high) / 2: high - low for low, high in zip([0.0, *times[:-1]], times, strict=True)}

@@ -8,8 +8,8 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 
-def _several(count: int, noun: str) -> str:
-    """`1 run`, `2 runs`."""
+def _count_noun(count: int, noun: str) -> str:
+    """Return a count with its noun: `1 run`, `2 runs`."""
     return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
@@ -20,9 +20,9 @@ PAGES = Environment(
     trim_blocks=True,
     lstrip_blocks=True,
 )
-PAGES.filters["several"] = _several
+PAGES.filters["several"] = _count_noun
 
 
 def render(template: str, **values: Any) -> str:
-    """HTML of a page."""
+    """Return the HTML of a page."""
     return PAGES.get_template(template).render(values)

@@ -61,25 +61,25 @@ class PageTable:
 
 @dataclass(frozen=True, slots=True)
 class RuleRow:
-    """A rule with what was seen, in one run or over all repeats."""
+    """A rule with its result, in one run or over all repeats."""
 
     passed: bool
-    what: str
-    why: str | None
+    rule: str
+    reason: str | None
     run: str
-    seen: str
+    result: str
     paper: str
     """The paper's number and the distance to it; empty where there is none."""
     count: str = ""
-    """`2 of 3` repeats in which it held."""
-    expected: str = ""
+    """`2 of 3`: repeats in which the rule held; empty for a single run."""
+    bound: str = ""
     """Bound of a rule that did not hold; empty otherwise."""
-    around: str = ""
+    span: str = ""
     events: Sequence[str] = ()
 
 
 def rule_rows(verdicts: list[ExpectationVerdict], repeats: list[Spread]) -> list[RuleRow]:
-    """Rules that did not hold first. Repeats of a rule are one row, and one more for each that failed."""
+    """Return the rows of rules, failed rules first; repeats are one row, and one more per failed repeat."""
     spreads = {(repeat.subject, repeat.run): repeat for repeat in repeats if repeat.rule and repeat.repeats > 1}
     by_rule: dict[tuple[str, str], list[ExpectationVerdict]] = {}
     for verdict in verdicts:
@@ -102,26 +102,26 @@ def _verdict_row(verdict: ExpectationVerdict) -> RuleRow:
         verdict.why,
         verdict.run,
         verdict.seen,
-        _beside(verdict.value, verdict.paper),
-        expected="" if verdict.passed else verdict.expected,
-        around=verdict.around,
+        _paper_text(verdict.value, verdict.paper),
+        bound="" if verdict.passed else verdict.expected,
+        span=verdict.around,
         events=() if verdict.passed else verdict.events,
     )
 
 
-def _spread_row(spread: Spread, why: str | None) -> RuleRow:
+def _spread_row(spread: Spread, reason: str | None) -> RuleRow:
     return RuleRow(
         spread.repeats_held == spread.repeats,
         spread.subject,
-        why,
+        reason,
         spread.run,
         spread.text(),
-        _beside(spread.median, spread.paper),
+        _paper_text(spread.median, spread.paper),
         count=f"{spread.repeats_held} of {spread.repeats}",
     )
 
 
-def _beside(value: float | None, paper_value: float | None) -> str:
+def _paper_text(value: float | None, paper_value: float | None) -> str:
     return "" if paper_value is None else f"{paper_value:.3g} there: {ratio_distance(value, paper_value)}"
 
 
@@ -153,7 +153,7 @@ class RunTimeline:
 
 
 def timelines(runs: Runs, folder: Path) -> list[RunTimeline]:
-    """Up to RUNS_MAX runs with at least POINTS_MIN points in time; writes their pictures to `folder`."""
+    """Return timelines of up to RUNS_MAX runs of at least POINTS_MIN points; write pictures to `folder`."""
     groups = {name: repeats for name, repeats in group_repeats(runs).items() if is_long_enough(repeats[0][2])}
     first = next((name for name in groups if name.casefold() == "mrc"), next(iter(groups), ""))
     out = []
@@ -174,7 +174,7 @@ def timelines(runs: Runs, folder: Path) -> list[RunTimeline]:
 
 
 def is_long_enough(measurement: Measurement) -> bool:
-    """Whether a run has points enough for a timeline."""
+    """Return whether a run has points enough for a timeline."""
     return len(measurement.outcome.series.times_s) >= POINTS_MIN
 
 
@@ -198,7 +198,7 @@ def _flows(ev_lanes: list[EvLane], measurement: Measurement, folder: Path, run: 
 
 
 def fabric_text(plan: RunPlan) -> str:
-    """The fabric in one line."""
+    """Return the fabric in one line."""
     part = plan.fabric
     return (
         f"{part.planes} planes x ({part.racks} T0 + {part.spines} T1), {part.racks * part.hosts_per_rack} hosts; "
@@ -207,7 +207,7 @@ def fabric_text(plan: RunPlan) -> str:
 
 
 def recorded_sizes(measurement: Measurement) -> Iterator[str]:
-    """Sizes of a run's messages and writes beside what fills the network, a line for each workload."""
+    """Yield a line for each workload: sizes of messages and writes, in bytes and packets."""
     plan, outcome = measurement.plan, measurement.outcome
     for collective in outcome.collectives:
         if collective.largest_write_bytes:
@@ -226,11 +226,11 @@ class EventLog:
     run: str
     total: int
     lines: list[str]
-    """Lines of up to EVENTS_SHOWN events, then the number of the others."""
+    """Lines of up to EVENTS_SHOWN events, then the number of omitted ones."""
 
 
 def event_logs(runs: Runs) -> list[EventLog]:
-    """Events of the first repeat of up to RUNS_MAX runs that have any."""
+    """Return the events of the first repeat of up to RUNS_MAX runs; runs without events are left out."""
     out = []
     for repeats in list(group_repeats(runs).values())[:RUNS_MAX]:
         name, _, measurement = repeats[0]
@@ -244,9 +244,9 @@ def event_logs(runs: Runs) -> list[EventLog]:
 
 
 def numbers(runs: Runs) -> tuple[PageTable, list[str]]:
-    """Every metric by run, and the names of those that no run measured.
+    """Return a table of every metric by run, and the names of metrics that no run measured.
 
-    With many runs those go down the side, and only metrics in which they differ are shown.
+    With many runs the rows are runs, and only metrics in which the runs differ are columns.
     """
     groups = group_repeats(runs)
     names = list(dict.fromkeys(name for _, _, measurement in runs for name in measurement.outcome.metrics))
@@ -277,7 +277,7 @@ def _cell(name: str, repeats: Measurements, values: list[float]) -> str | TwoLin
 
 
 def repeat_table(repeats: list[Spread]) -> PageTable:
-    """Median and spread of the metrics that rules and figures name."""
+    """Return a table of median and spread of the metrics that rules and figures name."""
     rows = []
     for repeat in repeats:
         if repeat.rule or len(repeat.values) < 2:
@@ -291,7 +291,7 @@ def repeat_table(repeats: list[Spread]) -> PageTable:
 
 
 def machine(manifest: dict[str, Any]) -> PageTable:
-    """The machine, its software, and how busy it was."""
+    """Return a table of the machine, its software and its load."""
     machine_info = manifest["machine"]
     packages = ", ".join(f"{name} {version}" for name, version in machine_info["packages"].items() if version)
     loads = [run["load"]["busy"] for run in manifest["runs"]]

@@ -25,21 +25,21 @@ class _Rule:
     """One rule on one run, over all results of a kind."""
 
     values: list[float] = field(default_factory=list)
-    held: int = 0
-    of: int = 0
+    repeats_held: int = 0
+    repeats: int = 0
     failed: list[str] = field(default_factory=list)
-    """Measured values where it did not hold."""
+    """Measured values of the results in which the rule did not hold."""
 
 
 Kinds = dict[str, dict[str, list[dict[str, Any]]]]
-"""`virtual`, `live`, ... -> scenario -> its manifests."""
+"""Kind (`virtual`, `live`, ...) -> scenario -> its manifests."""
 
 
 def summary(folders: list[Path]) -> str:
     """Return Markdown: origin, verdicts by scenario, numbers next to the paper's. Raises ResultsError."""
     kinds = _read(folders)
     names = sorted({name for kind in kinds.values() for name in kind}, key=_order)
-    return "\n".join([*_made(kinds), "", *_verdicts(kinds, names), "", *_numbers(kinds, names)]) + "\n"
+    return "\n".join([*_origin_lines(kinds), "", *_verdicts(kinds, names), "", *_numbers(kinds, names)]) + "\n"
 
 
 def _read(folders: list[Path]) -> Kinds:
@@ -56,14 +56,14 @@ def _kind(manifest: dict[str, Any]) -> str:
     return str(manifest["where"]) + (f" {target}" if target not in (None, "embedded") else "")
 
 
-# ---- how it was made ----------------------------------------------------------------------------------------------
+# ---- origin -------------------------------------------------------------------------------------------------------
 
 
-def _made(kinds: Kinds) -> list[str]:
+def _origin_lines(kinds: Kinds) -> list[str]:
     """Return a line for each column: seeds, machine, commit, commands."""
     lines = []
     for kind, manifests_by_scenario in kinds.items():
-        manifests = [one for manifests in manifests_by_scenario.values() for one in manifests]
+        manifests = [manifest for manifests in manifests_by_scenario.values() for manifest in manifests]
         seeds = sorted({run["seed"] for manifest in manifests for run in manifest["runs"]})
         commits = sorted({str(manifest["machine"]["commit"]) for manifest in manifests})
         machines = sorted({f"{manifest['machine']['cpus']} x {manifest['machine']['cpu']}" for manifest in manifests})
@@ -85,7 +85,7 @@ def _span(days: list[str]) -> str:
 
 
 def _commands(manifests: list[dict[str, Any]]) -> str:
-    """The commands; those that differ in the scenario alone as one."""
+    """Return the commands; commands that differ in the scenario alone become one."""
     shapes: dict[str, list[str]] = {}
     for manifest in manifests:
         command = manifest.get("command") or ""
@@ -98,7 +98,7 @@ def _commands(manifests: list[dict[str, Any]]) -> str:
         texts.append(
             f"`{shape.replace('FILE', file)}`" + (f" ({len(set(files))} scenarios)" if file != files[0] else "")
         )
-    return ", ".join(texts) or "commands that were not noted"
+    return ", ".join(texts) or "unknown commands"
 
 
 # ---- verdicts -----------------------------------------------------------------------------------------------------
@@ -111,11 +111,13 @@ def _verdicts(kinds: Kinds, names: list[str]) -> list[str]:
         cells = []
         for kind, manifests_by_scenario in kinds.items():
             cells.append(_state(manifests_by_scenario.get(name, [])))
-            for (rule, run), one in _rules(manifests_by_scenario.get(name, [])).items():
-                if one.held < one.of:
-                    times = f" in {one.of - one.held} of {one.of}" if one.of > 1 else ""
+            for (rule, run), record in _rules(manifests_by_scenario.get(name, [])).items():
+                if record.repeats_held < record.repeats:
+                    times = (
+                        f" in {record.repeats - record.repeats_held} of {record.repeats}" if record.repeats > 1 else ""
+                    )
                     on = f" ({run})" if run != "run" else ""
-                    failed.append(f"{kind}: {rule}{on}{times}: {', '.join(one.failed)}")
+                    failed.append(f"{kind}: {rule}{on}{times}: {', '.join(record.failed)}")
         title = next(
             manifests[0]["title"]
             for manifests_by_scenario in kinds.values()
@@ -126,7 +128,7 @@ def _verdicts(kinds: Kinds, names: list[str]) -> list[str]:
 
 
 def _state(manifests: list[dict[str, Any]]) -> str:
-    """`11/11`, or of several results `3 of 3 passed (33/33)`."""
+    """Return the verdict of a scenario: `11/11`, or of several results `3 of 3 passed (33/33)`."""
     if not manifests:
         return "not run"
     verdicts = [verdict for manifest in manifests for verdict in manifest["verdicts"]]
@@ -149,12 +151,12 @@ def _rules(manifests: list[dict[str, Any]]) -> dict[tuple[str, str], _Rule]:
         for verdict in manifest["verdicts"]:
             if verdict["rule"] == ALWAYS and verdict["passed"]:
                 continue
-            one = out.setdefault((verdict["rule"], base_name(verdict["run"])), _Rule())
-            one.of += 1
-            one.held += verdict["passed"]
-            one.failed += [] if verdict["passed"] else [verdict["seen"]]
+            record = out.setdefault((verdict["rule"], base_name(verdict["run"])), _Rule())
+            record.repeats += 1
+            record.repeats_held += verdict["passed"]
+            record.failed += [] if verdict["passed"] else [verdict["seen"]]
             sound = verdict.get("value") is not None and verdict["run"] not in failed
-            one.values += [verdict["value"]] if sound else []
+            record.values += [verdict["value"]] if sound else []
     return out
 
 
@@ -174,7 +176,7 @@ def _numbers(kinds: Kinds, names: list[str]) -> list[str]:
                         papers[verdict["rule"], base_name(verdict["run"])] = verdict["paper"]
         rules = [_rules(manifests_by_scenario.get(name, [])) for manifests_by_scenario in kinds.values()]
         for (rule, run), paper in papers.items():
-            values = [one[rule, run].values if (rule, run) in one else [] for one in rules]
+            values = [records[rule, run].values if (rule, run) in records else [] for records in rules]
             words = [ratio_distance(median(value), paper) if value else "–" for value in values]
             on = f" ({run})" if run != "run" else ""
             lines.append(_row(f"`{name}` {rule}{on}", f"{paper:.3g}", *map(_values, values), *words))
@@ -182,7 +184,7 @@ def _numbers(kinds: Kinds, names: list[str]) -> list[str]:
 
 
 def _values(values: list[float]) -> str:
-    """`0.874`, or of several `0.874 (0.871 to 0.876, 3)`."""
+    """Return the values as text: `0.874`, or of several `0.874 (0.871 to 0.876, 3)`."""
     if not values:
         return "–"
     if len(values) == 1:

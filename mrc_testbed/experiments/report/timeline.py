@@ -1,4 +1,4 @@
-"""One figure a run with everything over time, one panel below the other on the same seconds.
+"""One figure per run with everything over time: panels below each other on the same time axis.
 
 rate of each workload | faults | EV states by plane and T1 | sent over each plane | marks, trims, drops | losses and
 retransmissions | queue depths.  Panels whose values are all 0, or were not read, are not drawn; `text` says which.
@@ -15,15 +15,15 @@ from matplotlib.figure import Figure as Canvas
 from matplotlib.patches import Patch
 
 from mrc_testbed.experiments.metrics.metric_values import Measurement
-from mrc_testbed.experiments.report.canvas import BEGIN, COLOURS, WIDTH, Drawn, mark_faults
+from mrc_testbed.experiments.report.canvas import BEGIN, COLOURS, WIDTH, Drawing, mark_faults
 from mrc_testbed.experiments.report.ev_strips import STATES, EvLane, by_path, shares
 from mrc_testbed.experiments.report.faults import Bar, fault_bars
 
 ROWS_MAX = 40
-"""Strips of one figure; more are drawn by plane only."""
+"""Most strips of one figure; more are drawn by plane only."""
 QUEUES_MAX = 6
 LABEL_MAX = 30
-"""Characters of a fault's name at the side; the events have it whole."""
+"""Most characters of a fault's name at the side; the events have the full name."""
 POINTS_MIN = 4
 """Fewest intervals of a run that has a timeline."""
 KINDS = {"marked": "marked CE", "trimmed": "trimmed", "dropped": "dropped", "link_lost": "lost on links"}
@@ -38,8 +38,8 @@ class _Panel:
     draw: Callable[[Axes], None]
 
 
-def timeline(name: str, measurement: Measurement, ev_lanes: list[EvLane]) -> Drawn:
-    """The figure of one run with at least POINTS_MIN points in time."""
+def timeline(name: str, measurement: Measurement, ev_lanes: list[EvLane]) -> Drawing:
+    """Draw the figure of one run with at least POINTS_MIN points in time."""
     series = measurement.outcome.series
     statements: list[str] = []
     panels = [_Panel(1.7, lambda axes: _rates(axes, measurement))]
@@ -52,11 +52,12 @@ def timeline(name: str, measurement: Measurement, ev_lanes: list[EvLane]) -> Dra
         statements.append(_state_text(ev_lanes))
     if series.plane_bps and any(map(any, series.plane_bps)):
         panels.append(_Panel(1.5, lambda axes: _planes(axes, measurement)))
+    # Panels that would be empty are left out; their totals are in the text.
     for kinds in (KINDS, LOSSES):
-        text, drawn = _counts_text(measurement, kinds)
+        text, drawn_keys = _counts_text(measurement, kinds)
         statements.append(text)
-        if drawn:
-            panels.append(_Panel(1.3, partial(_counts, measurement=measurement, drawn=drawn, kinds=kinds)))
+        if drawn_keys:
+            panels.append(_Panel(1.3, partial(_counts, measurement=measurement, drawn_keys=drawn_keys, kinds=kinds)))
     if any(depth for depths in series.queues.values() for depth in depths):
         panels.append(_Panel(1.3, lambda axes: _queues(axes, measurement)))
     statements.append(_queue_text(measurement))
@@ -68,7 +69,9 @@ def timeline(name: str, measurement: Measurement, ev_lanes: list[EvLane]) -> Dra
         mark_faults(axis, measurement, named=False)
     axes[-1].set_xlabel("time, s")
     axes[0].set_xlim(0, max(measurement.outcome.duration_s, series.times_s[-1]))
-    return Drawn(f"timeline-{name}", f"All of {name} over time", " ".join(text for text in statements if text), canvas)
+    return Drawing(
+        f"timeline-{name}", f"All of {name} over time", " ".join(text for text in statements if text), canvas
+    )
 
 
 def _legend(axes: Axes) -> None:
@@ -81,7 +84,7 @@ def _middles(times: list[float]) -> list[float]:
 
 
 def _rates(axes: Axes, measurement: Measurement) -> None:
-    """Goodput of each workload."""
+    """Draw the goodput of each workload."""
     times = measurement.outcome.series.times_s
     for number, work in enumerate(measurement.outcome.works()[: len(COLOURS)]):
         edges = zip([0.0, *times[:-1]], times, strict=True)
@@ -100,7 +103,7 @@ def _rates(axes: Axes, measurement: Measurement) -> None:
 
 
 def _faults(axes: Axes, bars: dict[str, list[Bar]]) -> None:
-    """A row a fault, or a kind of fault: from when to when it lasted."""
+    """Draw a row of bars per fault, or per kind of fault, from start to end."""
     for number, spans in enumerate(bars.values()):
         for start, stop in spans:
             axes.barh(number, max(stop - start, 0.0), left=start, height=0.7, color=BEGIN, alpha=0.75, zorder=2)
@@ -114,7 +117,7 @@ def _faults(axes: Axes, bars: dict[str, list[Bar]]) -> None:
 
 
 def _rows(ev_lanes: list[EvLane]) -> dict[str, list[EvLane]]:
-    """Strips by plane and T1, or by plane alone where that would be too many."""
+    """Return the lanes by plane and T1, or by plane alone for more than ROWS_MAX rows."""
     rows = by_path(ev_lanes)
     if len(rows) <= ROWS_MAX:
         return rows
@@ -125,7 +128,7 @@ def _rows(ev_lanes: list[EvLane]) -> dict[str, list[EvLane]]:
 
 
 def _states(axes: Axes, rows: dict[str, list[EvLane]], measurement: Measurement) -> None:
-    """A strip a path: the part of its height that a state fills is the share of all QPs' EVs over it."""
+    """Draw a strip per path; a state fills a share of the height, that of its EVs among all QPs' EVs."""
     end = measurement.outcome.duration_s
     shown_states = {"good"}
     for number, row in enumerate(rows.values()):
@@ -155,7 +158,7 @@ def _state_text(ev_lanes: list[EvLane]) -> str:
 
 
 def _planes(axes: Axes, measurement: Measurement) -> None:
-    """Bytes that hosts sent over each plane, stacked."""
+    """Draw the bytes that hosts sent over each plane, stacked."""
     series = measurement.outcome.series
     count = len(series.plane_bps[0])
     columns = [[values[p] / 1e6 for values in series.plane_bps] for p in range(count)]
@@ -173,33 +176,34 @@ def _planes(axes: Axes, measurement: Measurement) -> None:
 
 
 def _counts_text(measurement: Measurement, kinds: dict[str, str]) -> tuple[str, list[str]]:
-    """Totals of some kinds of packets in words, and the kinds that are worth a line."""
-    words, drawn = [], []
+    """Return the totals of some kinds of packets in words, and the kinds that are not 0."""
+    words, drawn_keys = [], []
     for key, text in kinds.items():
         values = getattr(measurement.outcome.series, key)
         if any(values):
-            drawn.append(key)
+            drawn_keys.append(key)
             words.append(f"{sum(value or 0 for value in values)} {text}" + _gaps(values))
         elif values and None not in values:
             words.append(f"0 {text}")
         else:
             total = measurement.outcome.metrics.get("dropped.queue" if key == "dropped" else key)
             words.append(f"{text}: not read over time" + ("" if total is None else f", {total:g} in the end"))
-    return f"Packets: {', '.join(words)}.", drawn
+    return f"Packets: {', '.join(words)}.", drawn_keys
 
 
 def _gaps(values: list[int | None]) -> str:
-    """Intervals in which a counter could not be read."""
+    """Return the number of intervals in which a counter could not be read, as text; empty for 0."""
     gap_count = sum(value is None for value in values)
     return f" ({gap_count} of {len(values)} intervals not read)" if gap_count else ""
 
 
-def _counts(axes: Axes, measurement: Measurement, drawn: list[str], kinds: dict[str, str]) -> None:
-    """Packets a second."""
+def _counts(axes: Axes, measurement: Measurement, drawn_keys: list[str], kinds: dict[str, str]) -> None:
+    """Draw packets per second of each kind."""
     series = measurement.outcome.series
     middles = _middles(series.times_s)
     spans = [high - low for low, high in zip([0.0, *series.times_s[:-1]], series.times_s, strict=True)]
-    for key in drawn:
+    for key in drawn_keys:
+        # Intervals without a reading are gaps of the line.
         values = getattr(series, key)
         rate = [
             float("nan") if value is None or span <= 0 else value / span
@@ -215,7 +219,7 @@ def _counts(axes: Axes, measurement: Measurement, drawn: list[str], kinds: dict[
             ls="--" if key == "retransmitted" else "-",
         )
     axes.set_title(
-        "Switches and links: " + ", ".join(kinds[key] for key in drawn)
+        "Switches and links: " + ", ".join(kinds[key] for key in drawn_keys)
         if kinds is KINDS
         else "Requestors: lost and sent again"
     )
@@ -225,7 +229,7 @@ def _counts(axes: Axes, measurement: Measurement, drawn: list[str], kinds: dict[
 
 
 def _queues(axes: Axes, measurement: Measurement) -> None:
-    """Bytes waiting at the end of each interval; gaps where a queue could not be read."""
+    """Draw the bytes in each queue at the end of each interval; gaps where a queue could not be read."""
     series = measurement.outcome.series
     for number, (port, values) in enumerate(list(series.queues.items())[:QUEUES_MAX]):
         kilobytes = [float("nan") if value is None else value / 1e3 for value in values]

@@ -1,4 +1,4 @@
-"""A written page, as templates and the index need it."""
+"""A written page, for templates and the index."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ class Page:
 
     @property
     def passed(self) -> bool:
-        """All was run, and every rule held."""
+        """Whether all runs were made, and every rule held."""
         return self.complete and all(verdict.passed for verdict in self.verdicts)
 
     @property
-    def held(self) -> int:
-        """Rules that held."""
+    def rules_held(self) -> int:
+        """Number of rules that held."""
         return sum(verdict.passed for verdict in self.verdicts)
 
     @property
@@ -43,20 +43,20 @@ class Page:
 
     @property
     def overloaded(self) -> bool:
-        """The machine was, in one run at least."""
+        """Whether the machine was overloaded in at least one run."""
         return any(run["load"]["overloaded"] for run in self.manifest["runs"])
 
     @property
     def is_live(self) -> bool:
-        return self.where not in ("virtual", "fluid")
+        return self.backend not in ("virtual", "fluid")
 
     @property
-    def where(self) -> str:
-        """`virtual`, `live`, or live on another target than the usual one."""
+    def backend(self) -> str:
+        """`virtual`, `live`, or `live TARGET` on another target than the default one."""
         target = self.manifest.get("target")
         return str(self.manifest["where"]) + (f" {target}" if target not in (None, "embedded") else "")
 
     @property
     def state(self) -> str:
-        """`passed`, `FAILED` or `unfinished`."""
+        """State in a word: `passed`, `FAILED` or `unfinished`."""
         return "unfinished" if not self.complete else "passed" if self.passed else "FAILED"

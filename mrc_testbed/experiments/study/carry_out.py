@@ -1,10 +1,10 @@
-"""The runs of a study, by any executor, until every point has enough seeds; written down as results are (results.py).
+"""Runs of a study, by any executor, until every point has enough seeds; stored as in results.py.
 
-report = carry_out_study(plan, tell, PreparedStudy.create(plan, folder), crew, costs)
+report = carry_out_study(plan, listener, PreparedStudy.create(plan, folder), crew, costs)
 
-Handed in are the seeds up to each point's next look, no run that might not be needed. What is kept of a run in memory
-is its metrics. DIR/study.yaml is the file as it was; DIR/manifest.json has the points and intervals under `study`,
-renewed while the study goes on; DIR/study.csv is the table.
+Seeds are handed in up to each point's next check, no run that might not be needed. Of a run, only its metrics stay in
+memory. DIR/study.yaml is a copy of the study file; DIR/manifest.json has the points and intervals under `study`,
+renewed during the study; DIR/study.csv is the table.
 """
 
 from __future__ import annotations
@@ -31,39 +31,39 @@ from mrc_testbed.files.whole_files import write_whole
 STUDY_FILE, SCENARIO_FILE, TABLE_FILE = "study.yaml", "scenario.yaml", "study.csv"
 SCHEMA = "mrc-study-results/1"
 RENEW_EVERY_S = 2.0
-"""Wall time between two renewals of what the folder says of a study that goes on."""
+"""Wall time between two renewals of the folder's summary of a running study."""
 
 
-class StudyTell(Protocol):
+class StudyListener(Protocol):
     """Listener of a study's progress."""
 
-    def begins(self, points: list[PointProgress]) -> None: ...
+    def on_start(self, points: list[PointProgress]) -> None: ...
 
-    def progress(self, run: RunPlan, share: float, now: float) -> None: ...
+    def on_progress(self, run: RunPlan, share: float, now: float) -> None: ...
 
-    def ends(self, run: RunPlan) -> None: ...
+    def on_run_end(self, run: RunPlan) -> None: ...
 
-    def decided(self, point: PointProgress) -> None: ...
+    def on_point_decided(self, point: PointProgress) -> None: ...
 
 
 @dataclass(slots=True)
 class PreparedStudy:
-    """The folder of a study before its runs begin, and what is in it already."""
+    """The folder of a study before its runs start, with the values of its complete runs."""
 
     results: Results
     values: dict[str, SeedValues] = field(default_factory=dict)
-    """Metrics of the runs that are whole, by name; of one that failed None of each."""
-    damaged: list[str] = field(default_factory=list)
+    """Run name -> metrics of complete runs; every metric of a failed run is None."""
+    damaged_runs: list[str] = field(default_factory=list)
 
     @classmethod
     def create(cls, plan: StudyPlan, folder: Path) -> PreparedStudy:
-        """A new folder. Raises ResultsError."""
+        """Create a new folder. Raises ResultsError."""
         study, names = plan.study, [run.name for run in plan.runs]
         command = f"mrc study {plan.path}"
         results = Results.create(
             folder, plan.document, study.title, "virtual", study.seeds.first, names, command, None, study.scale
         )
-        results.manifest["study"] = described(plan, [PointProgress(plan, point) for point in plan.points])
+        results.manifest["study"] = summarize_study(plan, [PointProgress(plan, point) for point in plan.points])
         try:
             results.add_file(STUDY_FILE, plan.path.read_bytes())
             results.write()
@@ -74,40 +74,40 @@ class PreparedStudy:
 
     @classmethod
     def resume(cls, plan: StudyPlan, folder: Path) -> PreparedStudy:
-        """Take over what is whole. Raises ResultsError, also when the folder has no study."""
+        """Take over the complete runs of a folder. Raises ResultsError, also for a folder without a study."""
         values: dict[str, SeedValues] = {}
 
-        def keep(stored: StoredRun) -> None:
-            values[stored.outcome.name] = _asked(plan, stored.outcome)
+        def keep(stored_run: StoredRun) -> None:
+            values[stored_run.outcome.name] = _seed_values(plan, stored_run.outcome)
 
         files = {STUDY_FILE: plan.path.read_bytes(), SCENARIO_FILE: plan.document.path.read_bytes()}
         names, study = [run.name for run in plan.runs], plan.study
-        results, damaged = Results.reopen(folder, files, "virtual", study.seeds.first, names, study.scale, keep)
-        return cls(results, values, damaged)
+        results, damaged_runs = Results.reopen(folder, files, "virtual", study.seeds.first, names, study.scale, keep)
+        return cls(results, values, damaged_runs)
 
 
 @dataclass(slots=True)
 class StudyReport:
-    """What came of a study."""
+    """Result of a study."""
 
     plan: StudyPlan
     points: list[PointProgress]
     folder: Path
     digest: str | None
-    """Of its runs (Results.digest); None: it was stopped."""
+    """Digest of the runs (Results.digest); None: the study was stopped."""
 
     def to_json(self) -> dict[str, Any]:
-        return {"folder": str(self.folder), "digest": self.digest} | described(self.plan, self.points)
+        return {"folder": str(self.folder), "digest": self.digest} | summarize_study(self.plan, self.points)
 
 
-def described(plan: StudyPlan, points: list[PointProgress]) -> dict[str, Any]:
-    """A study's points and intervals as JSON, schema mrc-study-results/1."""
+def summarize_study(plan: StudyPlan, points: list[PointProgress]) -> dict[str, Any]:
+    """Return a study's points and intervals as JSON data, schema mrc-study-results/1."""
     return {
         "schema": SCHEMA,
         "study": plan.name,
         "title": plan.study.title,
         "scenario": plan.document.name,
-        "runs": sum(point.there for point in points),
+        "runs": sum(point.seeds_done for point in points),
         "complete": all(point.is_decided for point in points),
         "points": [_point(plan, point) for point in points],
     }
@@ -115,14 +115,14 @@ def described(plan: StudyPlan, points: list[PointProgress]) -> dict[str, Any]:
 
 def _point(plan: StudyPlan, point: PointProgress) -> dict[str, Any]:
     metrics = {}
-    for wanted in plan.wanted:
-        interval = point.interval(wanted)
-        metrics[wanted.asked.metric] = {
-            "unit": wanted.unit,
-            "of": wanted.asked.of,
-            "method": wanted.asked.method,
-            "confidence": wanted.asked.confidence,
-            "narrow": point.within(wanted),
+    for goal in plan.goals:
+        interval = point.interval(goal)
+        metrics[goal.spec.metric] = {
+            "unit": goal.unit,
+            "of": goal.spec.of,
+            "method": goal.spec.method,
+            "confidence": goal.spec.confidence,
+            "narrow": point.is_within_bound(goal),
             "values": 0 if interval is None else interval.count,
             "estimate": None if interval is None else interval.estimate,
             "low": None if interval is None else interval.low,
@@ -132,7 +132,7 @@ def _point(plan: StudyPlan, point: PointProgress) -> dict[str, Any]:
     return {
         "name": point.point.name,
         "label": point.point.label,
-        "seeds": point.there,
+        "seeds": point.seeds_done,
         "failed": point.causes,
         "decided": point.is_decided,
         "metrics": metrics,
@@ -140,20 +140,24 @@ def _point(plan: StudyPlan, point: PointProgress) -> dict[str, Any]:
 
 
 def carry_out_study(
-    plan: StudyPlan, tell: StudyTell, prepared: PreparedStudy, crew: Crew | None, costs: Mapping[str, float]
+    plan: StudyPlan,
+    listener: StudyListener,
+    prepared_study: PreparedStudy,
+    crew: Crew | None,
+    costs: Mapping[str, float],
 ) -> StudyReport:
-    """Make what is missing. Raises ResultsError, what a run raises, and UsageError for runs that were lost.
+    """Make the missing runs. Raises ResultsError, errors of a run, and UsageError for lost runs.
 
-    `crew`: None when nothing is missing; `costs`: estimated seconds of the first seed's runs, by name.
+    `crew`: None when no run is missing; `costs`: estimated seconds of the first seed's runs, by name.
     """
-    results = prepared.results
+    results = prepared_study.results
     points = [PointProgress(plan, point) for point in plan.points]
     for number, run in enumerate(plan.runs):
-        if (values := prepared.values.get(run.name)) is not None:
+        if (values := prepared_study.values.get(run.name)) is not None:
             points[number % len(points)].take(number // len(points), values)
-    work = _Work(plan, points, results, tell, crew, costs)
+    study_run = _StudyRun(plan, points, results, listener, crew, costs)
     try:
-        work.carry_out()
+        study_run.carry_out()
         _finish(plan, points, results)
     except BaseException:  # Ctrl-C and SIGTERM too
         with suppress(OSError):
@@ -163,97 +167,96 @@ def carry_out_study(
     return StudyReport(plan, points, results.folder, results.manifest["digest"])
 
 
-def missing(plan: StudyPlan, prepared: PreparedStudy) -> list[RunPlan]:
-    """Runs that are to be made for certain."""
+def missing_runs(plan: StudyPlan, prepared_study: PreparedStudy) -> list[RunPlan]:
+    """Return the runs that are certain to be needed and not complete yet."""
     points = [PointProgress(plan, point) for point in plan.points]
     for number, run in enumerate(plan.runs):
-        if (values := prepared.values.get(run.name)) is not None:
+        if (values := prepared_study.values.get(run.name)) is not None:
             points[number % len(points)].take(number // len(points), values)
     for point in points:
         point.decide()
-    return [plan.runs[plan.number(seed, point.point.number)] for point in points for seed in point.missing()]
+    return [plan.runs[plan.number(seed, point.point.number)] for point in points for seed in point.missing_seeds()]
 
 
-class _Work:
-    """What goes on while a study is carried out."""
+class _StudyRun:
+    """State of a running study."""
 
     def __init__(
         self,
         plan: StudyPlan,
         points: list[PointProgress],
         results: Results,
-        tell: StudyTell,
+        listener: StudyListener,
         crew: Crew | None,
         costs: Mapping[str, float],
     ) -> None:
-        self._plan, self._points, self._results, self._tell, self._crew = plan, points, results, tell, crew
+        self._plan, self._points, self._results, self._listener, self._crew = plan, points, results, listener, crew
         self._costs = (
             {run.name: costs[plan.runs[number % len(points)].name] for number, run in enumerate(plan.runs)}
             if costs
             else {}
         )
-        self._begun: NewsQueue = SimpleQueue()
-        self._asked: set[int] = set()
-        """Runs that were found to be needed."""
+        self._news: NewsQueue = SimpleQueue()
+        self._requested_runs: set[int] = set()
+        """Numbers of runs that were needed so far."""
         self._waiting: list[int] = []
-        """Those of them that wait for company: with a scheduler they are to be worth a task together."""
+        """Numbers of requested runs not handed in yet: together they have to be worth a scheduler's task."""
         self._out = 0
-        """Runs in the hands of the crew."""
+        """Number of runs that are handed in and not back."""
         self._lost = LostRuns()
         self._renewed_at = 0.0
 
     def carry_out(self) -> None:
-        """Until every point is decided. Raises UsageError in the end for runs that were lost."""
-        self._tell.begins(self._points)
+        """Carry out runs until every point is decided. Raises UsageError at the end for lost runs."""
+        self._listener.on_start(self._points)
         self._advance(self._points)
         while self._out:
-            number, news = self._begun.get()
+            number, news = self._news.get()
             run = self._plan.runs[number]
             if isinstance(news, Exception):
                 raise news
             if isinstance(news, RunProgress):
-                self._tell.progress(run, news.share, news.now)
+                self._listener.on_progress(run, news.share, news.now)
                 continue
             self._out -= 1
+            # A lost run leaves its point undecided: the other points go on, and `refuse` below names it.
             if isinstance(news, RunLost):
                 self._lost.add(run, news)
                 self._hand_in()
                 continue
             outcome, load = news
             self._results.add(outcome, load)
-            seed, place = divmod(number, len(self._points))
-            self._points[place].take(seed, _asked(self._plan, outcome))
-            self._tell.ends(run)
-            self._advance([self._points[place]])
+            seed, point_number = divmod(number, len(self._points))
+            self._points[point_number].take(seed, _seed_values(self._plan, outcome))
+            self._listener.on_run_end(run)
+            self._advance([self._points[point_number]])
         self._lost.refuse()
 
     def _advance(self, points: list[PointProgress]) -> None:
-        """Decide these points, and hand in what they need then."""
-        todo: list[int] = []
+        """Decide these points, and hand in the runs that they still need."""
+        numbers: list[int] = []
         for point in points:
             if point.decide():
-                self._tell.decided(point)
-            todo += [self._plan.number(seed, point.point.number) for seed in point.missing()]
-        fresh = [number for number in todo if number not in self._asked]
-        self._asked.update(fresh)
-        self._waiting = sorted(self._waiting + fresh)
+                self._listener.on_point_decided(point)
+            numbers += [self._plan.number(seed, point.point.number) for seed in point.missing_seeds()]
+        new_numbers = [number for number in numbers if number not in self._requested_runs]
+        self._requested_runs.update(new_numbers)
+        self._waiting = sorted(self._waiting + new_numbers)
         self._hand_in()
         self._renew()
 
     def _hand_in(self) -> None:
-        """What waits, when it is worth a task or nothing else goes on."""
+        """Hand in the waiting runs, if they are worth a task or no other run is out."""
         if not self._waiting:
             return
         if self._crew is None:
-            raise ValueError("there are runs to make and nobody to make them")
+            raise ValueError("runs are missing, and no crew was given to make them")
         runs = [self._plan.runs[number] for number in self._waiting]
         if self._out and sum(self._costs.get(run.name, self._crew.least_s) for run in runs) < self._crew.least_s:
             return
         numbers, self._waiting = self._waiting, []
         self._out += len(runs)
-        self._crew.hand_in(
-            runs, self._costs or None, store=self._results.store, news_queue=self._begun, numbers=numbers
-        )
+        self._crew.hand_in(runs, self._costs or None, store=self._results.store, news_queue=self._news, numbers=numbers)
 
     def _renew(self) -> None:
         if time.monotonic() - self._renewed_at >= RENEW_EVERY_S:
@@ -261,28 +264,30 @@ class _Work:
             self._renewed_at = time.monotonic()
 
 
-def _asked(plan: StudyPlan, outcome: Outcome) -> SeedValues:
-    """Metrics that the study is about; of a run that failed none, and its cause."""
-    names = [wanted.asked.metric for wanted in plan.wanted]
+def _seed_values(plan: StudyPlan, outcome: Outcome) -> SeedValues:
+    """Return the study's metrics of a run; for a failed run no metrics, and the cause."""
+    names = [goal.spec.metric for goal in plan.goals]
     return SeedValues({} if outcome.cause else {name: outcome.metrics.get(name) for name in names}, outcome.cause)
 
 
 def _renew(plan: StudyPlan, points: list[PointProgress], results: Results) -> None:
-    """What the folder says so far. Raises OSError."""
-    said = described(plan, points)
-    results.manifest["study"] = said
+    """Write the summary and table of the study so far. Raises OSError."""
+    summary = summarize_study(plan, points)
+    results.manifest["study"] = summary
     results.write()
-    write_whole(results.folder / TABLE_FILE, as_csv(said).encode())
+    write_whole(results.folder / TABLE_FILE, as_csv(summary).encode())
 
 
 def _finish(plan: StudyPlan, points: list[PointProgress], results: Results) -> None:
-    """The folder as it is when all is done: runs that the study needs, and no others."""
-    needed = {plan.runs[plan.number(seed, point.point.number)].name for point in points for seed in range(point.asked)}
-    results.keep_only(needed)
-    said = described(plan, points)
-    results.manifest["study"] = said
+    """Finish the folder: keep the runs that the study needs, and write summary and table."""
+    needed_runs = {
+        plan.runs[plan.number(seed, point.point.number)].name for point in points for seed in range(point.seeds_needed)
+    }
+    results.keep_only(needed_runs)
+    summary = summarize_study(plan, points)
+    results.manifest["study"] = summary
     try:
-        write_whole(results.folder / TABLE_FILE, as_csv(said).encode())
+        write_whole(results.folder / TABLE_FILE, as_csv(summary).encode())
     except OSError as error:
         raise refusal(results.folder / TABLE_FILE, error, "; the runs are whole") from None
     results.finish([], [])

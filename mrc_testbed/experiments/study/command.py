@@ -28,7 +28,13 @@ from mrc_testbed.experiments.executors.worker_pool import WorkerPool
 from mrc_testbed.experiments.language.yaml_loader import ScenarioError
 from mrc_testbed.experiments.resolve.run_plan import RunPlan
 from mrc_testbed.experiments.results import default_folder, refusal, refuse_taken
-from mrc_testbed.experiments.study.carry_out import PreparedStudy, StudyReport, carry_out_study, described, missing
+from mrc_testbed.experiments.study.carry_out import (
+    PreparedStudy,
+    StudyReport,
+    carry_out_study,
+    missing_runs,
+    summarize_study,
+)
 from mrc_testbed.experiments.study.picture import draw
 from mrc_testbed.experiments.study.plan import StudyPlan, plan_study
 from mrc_testbed.experiments.study.stopping import PointProgress
@@ -43,19 +49,19 @@ STUDIES = SCENARIOS / "studies"
 
 
 def find_study(name: str) -> Path:
-    """File of a study by path or by name. Raises UsageError."""
+    """Return the file of a study by path or by name. Raises UsageError."""
     path = Path(name)
     if path.is_file():
         return path
-    there = STUDIES / f"{name}.yaml"
-    if path.suffix == "" and "/" not in name and there.is_file():
-        return there
-    known = ", ".join(sorted(one.stem for one in STUDIES.glob("*.yaml"))) or "none"
+    packaged_file = STUDIES / f"{name}.yaml"
+    if path.suffix == "" and "/" not in name and packaged_file.is_file():
+        return packaged_file
+    known = ", ".join(sorted(path.stem for path in STUDIES.glob("*.yaml"))) or "none"
     raise UsageError(f"no study {name!r}: give a file, or one of {known}")
 
 
 class StudyDisplay:
-    """Progress of a study on a console: points that are decided and runs, with a line for each point's result."""
+    """Progress of a study on a console: decided points and runs, and a line for each point's result."""
 
     def __init__(self, console: Console, plan: StudyPlan) -> None:
         self._plan = plan
@@ -70,48 +76,49 @@ class StudyDisplay:
             transient=True,
             speed_estimate_period=600.0,
         )
-        self._ended = self._decided = 0
-        self._told: set[int] = set()
+        self._reported_points: set[int] = set()
 
     def __enter__(self) -> StudyDisplay:
         self._task = self.bar.add_task(escape(self._plan.name), total=float(len(self._plan.runs)))
         self.bar.start()
         return self
 
-    def __exit__(self, *_why: object) -> None:
+    def __exit__(self, *_exception: object) -> None:
         self.bar.stop()
 
-    def begins(self, points: list[PointProgress]) -> None:
+    def on_start(self, points: list[PointProgress]) -> None:
         self._points = points
         self._show()
 
-    def progress(self, run: RunPlan, share: float, now: float) -> None:
-        """Runs of a study are many and short: those that ended are progress enough."""
+    def on_progress(self, run: RunPlan, share: float, now: float) -> None:
+        """Ignore progress within a run: runs of a study are many and short."""
 
-    def ends(self, _run: RunPlan) -> None:
+    def on_run_end(self, _run: RunPlan) -> None:
         self._show()
 
-    def decided(self, point: PointProgress) -> None:
-        """Print what came of a point, once."""
-        if point.point.number in self._told:
+    def on_point_decided(self, point: PointProgress) -> None:
+        """Print the result of a point, once."""
+        if point.point.number in self._reported_points:
             return
-        self._told.add(point.point.number)
-        said = described(self._plan, [point])
-        (one,) = said["points"]
+        self._reported_points.add(point.point.number)
+        summary = summarize_study(self._plan, [point])
+        (point_summary,) = summary["points"]
         parts = []
-        for name, found in one["metrics"].items():
-            scale, unit = shown_unit(said, name)
-            parts.append(f"{name} {in_words(found, scale)}{f' {unit}' if unit else ''}")
+        for name, metric in point_summary["metrics"].items():
+            scale, unit = shown_unit(summary, name)
+            parts.append(f"{name} {in_words(metric, scale)}{f' {unit}' if unit else ''}")
         self.bar.console.print(
-            escape(f"{point.point.name}: {', '.join(parts)}; {one['seeds']} seeds"), style="dim", soft_wrap=True
+            escape(f"{point.point.name}: {', '.join(parts)}; {point_summary['seeds']} seeds"),
+            style="dim",
+            soft_wrap=True,
         )
 
     def _show(self) -> None:
         seeds = self._plan.study.seeds.max
-        done = sum(seeds if point.is_decided else point.there for point in self._points)
-        decided = sum(point.is_decided for point in self._points)
-        text = f"{self._plan.name}: {decided} of {len(self._points)} points"
-        self.bar.update(self._task, completed=done, description=escape(text))
+        seeds_done = sum(seeds if point.is_decided else point.seeds_done for point in self._points)
+        decided_count = sum(point.is_decided for point in self._points)
+        text = f"{self._plan.name}: {decided_count} of {len(self._points)} points"
+        self.bar.update(self._task, completed=seeds_done, description=escape(text))
 
 
 def run(
@@ -124,7 +131,7 @@ def run(
     as_json: bool,
     estimate: bool,
 ) -> int:
-    """Carry a study out, or tell how long that takes; returns the exit code."""
+    """Carry a study out, or estimate its duration; return the exit code."""
     console = terminal.console(stderr=as_json)
     if resume is not None and out is not None:
         raise UsageError("--resume says where the results are: leave --out away")
@@ -142,14 +149,14 @@ def run(
         return _estimate(console, plan, executor, jobs, as_json)
     with ExitStack() as stack:
         stack.enter_context(terminating())
-        report = _carried_out(stack, console, plan, out, resume, executor, jobs)
+        report = _carry_out(stack, console, plan, out, resume, executor, jobs)
     print_report(console, report)
     if as_json:
         print(json.dumps(report.to_json(), indent=2))
     return EXIT_FAILED if any(point.causes for point in report.points) else EXIT_PASSED
 
 
-def _carried_out(
+def _carry_out(
     stack: ExitStack,
     console: Console,
     plan: StudyPlan,
@@ -159,71 +166,78 @@ def _carried_out(
     jobs: int,
 ) -> StudyReport:
     folder = resume or out or default_folder(plan.name)
-    prepared = None
+    prepared_study = None
     if resume is not None:
-        prepared = PreparedStudy.resume(plan, folder)
-        stack.callback(prepared.results.stop)
-        todo = missing(plan, prepared)
-        print_resume_state(console, plan.name, prepared.damaged, len(prepared.values), len(prepared.values) + len(todo))
+        prepared_study = PreparedStudy.resume(plan, folder)
+        stack.callback(prepared_study.results.stop)
+        runs = missing_runs(plan, prepared_study)
+        print_resume_state(
+            console,
+            plan.name,
+            prepared_study.damaged_runs,
+            len(prepared_study.values),
+            len(prepared_study.values) + len(runs),
+        )
     else:
         refuse_taken([folder])
-        todo = plan.runs
+        runs = plan.runs
+    # A resumed study may be complete: it needs no crew, and only its report is printed.
     crew = None
-    if todo:
+    if runs:
         crew = crew_of(executor, jobs) or WorkerPool(1)
         stack.enter_context(crew)
     costs = {}
-    if todo and executor.elsewhere:
+    if runs and executor.elsewhere:
         firsts = plan.runs[: len(plan.points)]
         costs = measured_costs(console, plan.name, firsts, crew)
         console.print(escape(f"{plan.name}: {executor.describe(firsts, costs)} for one seed of each point"))
-    if prepared is None:
-        prepared = PreparedStudy.create(plan, folder)
-        stack.callback(prepared.results.stop)
+    if prepared_study is None:
+        prepared_study = PreparedStudy.create(plan, folder)
+        stack.callback(prepared_study.results.stop)
     display = stack.enter_context(StudyDisplay(console, plan))
     try:
-        return carry_out_study(plan, display, prepared, crew, costs)
+        return carry_out_study(plan, display, prepared_study, crew, costs)
     except BaseException:
         display.bar.stop()
-        _tell_stopped(console, prepared)
+        _print_partial_study(console, prepared_study)
         raise
 
 
-def _tell_stopped(console: Console, prepared: PreparedStudy) -> None:
-    """What there is of a study that did not come to its end."""
-    kept, folder = len(prepared.results.manifest["runs"]), prepared.results.folder
-    if not kept:
+def _print_partial_study(console: Console, prepared_study: PreparedStudy) -> None:
+    """Print the results of a study that was stopped, and the way to resume it."""
+    run_count, folder = len(prepared_study.results.manifest["runs"]), prepared_study.results.folder
+    if not run_count:
         console.print("no run had ended: nothing is kept")
         return
-    console.print(as_table(prepared.results.manifest["study"]))
+    console.print(as_table(prepared_study.results.manifest["study"]))
     console.print(
-        escape(f"{kept} runs are in {folder}; the same command with --resume {folder} goes on"), soft_wrap=True
+        escape(f"{run_count} runs are in {folder}; the same command with --resume {folder} goes on"), soft_wrap=True
     )
 
 
 def _estimate(console: Console, plan: StudyPlan, executor: ExecutorOptions, jobs: int, as_json: bool) -> int:
-    """Tell how many runs the study has, and how long they take."""
+    """Print the number of runs of the study, and how long they take."""
     firsts = plan.runs[: len(plan.points)]
     costs = measured_costs(console, plan.name, firsts, None)
-    one, seeds = sum(costs[run.name] for run in firsts), plan.study.seeds
+    seed_cost_s, seeds = sum(costs[run.name] for run in firsts), plan.study.seeds
     side = 1 if executor.elsewhere else max(1, jobs)
-    least, most = len(firsts) * seeds.min, len(plan.runs)
+    runs_min, runs_max = len(firsts) * seeds.min, len(plan.runs)
     if as_json:
         data = {
             "study": plan.name,
             "points": len(firsts),
-            "runs_min": least,
-            "runs_max": most,
-            "cpu_s_min": one * seeds.min,
-            "cpu_s_max": one * seeds.max,
+            "runs_min": runs_min,
+            "runs_max": runs_max,
+            "cpu_s_min": seed_cost_s * seeds.min,
+            "cpu_s_max": seed_cost_s * seeds.max,
         }
         print(json.dumps(data, indent=2))
         return EXIT_PASSED
-    beside = f" with {side} side by side" if side > 1 else " of one CPU"
-    low, high = duration(one * seeds.min / side), duration(one * seeds.max / side)
+    cpu_text = f" with {side} side by side" if side > 1 else " of one CPU"
+    low, high = duration(seed_cost_s * seeds.min / side), duration(seed_cost_s * seeds.max / side)
     console.print(
         escape(
-            f"{plan.name}: {len(firsts)} points, {least:,} to {most:,} runs, about {low} to {high}{beside} "
+            f"{plan.name}: {len(firsts)} points, {runs_min:,} to {runs_max:,} runs, about {low} to {high}{cpu_text} "
             "(a short piece of each variant was measured)"
         )
     )
@@ -231,37 +245,39 @@ def _estimate(console: Console, plan: StudyPlan, executor: ExecutorOptions, jobs
 
 
 def print_report(console: Console, report: StudyReport) -> None:
-    """The table, its pictures, and where everything is."""
-    said = described(report.plan, report.points)
-    console.print(as_table(said))
-    for text in _remarks(report.plan, said):
+    """Print the table, and the paths of pictures and results."""
+    summary = summarize_study(report.plan, report.points)
+    console.print(as_table(summary))
+    for text in _remarks(report.plan, summary):
         console.print(escape(text), style="dim", soft_wrap=True)
     try:
-        pictures = draw(report.plan.study, said, report.folder / "figures")
+        pictures = draw(report.plan.study, summary, report.folder / "figures")
     except OSError as error:
         raise refusal(report.folder / "figures", error, "; the results are whole") from None
     for path in pictures:
         console.print(escape(f"picture: {path}"), style="dim", soft_wrap=True)
     digest = (report.digest or "")[:12]
-    console.print(escape(f"{said['runs']:,} runs; results in {report.folder}, digest {digest}"), soft_wrap=True)
+    console.print(escape(f"{summary['runs']:,} runs; results in {report.folder}, digest {digest}"), soft_wrap=True)
 
 
-def _remarks(plan: StudyPlan, said: dict[str, Any]) -> list[str]:
-    """What the numbers are, in words."""
+def _remarks(plan: StudyPlan, summary: dict[str, Any]) -> list[str]:
+    """Return remarks on the numbers: kinds of intervals, failed runs, wide intervals."""
     kinds: dict[str, list[str]] = {}
-    for wanted in plan.wanted:
-        asked = wanted.asked
-        how = "Student's t" if asked.method == "t" else "bootstrap, percentiles"
-        kinds.setdefault(f"{asked.of} over seeds, {100 * asked.confidence:g} % interval ({how})", []).append(
-            asked.metric
+    for goal in plan.goals:
+        spec = goal.spec
+        method = "Student's t" if spec.method == "t" else "bootstrap, percentiles"
+        kinds.setdefault(f"{spec.of} over seeds, {100 * spec.confidence:g} % interval ({method})", []).append(
+            spec.metric
         )
     out = [f"{text}: {', '.join(names)}" for text, names in kinds.items()]
-    failed = [(one["name"], one["failed"]) for one in said["points"] if one["failed"]]
+    failed = [(point["name"], point["failed"]) for point in summary["points"] if point["failed"]]
     if failed:
-        many, (name, causes) = sum(len(causes) for _, causes in failed), failed[0]
-        out.append(f"{many} runs failed and are in no interval, the first at {name}: {causes[0]}")
-    wide = [one["name"] for one in said["points"] if any(m["narrow"] is False for m in one["metrics"].values())]
-    if wide:
-        shown = ", ".join(wide[:6]) + (" ..." if len(wide) > 6 else "")
-        out.append(f"!: wider than `within` after {plan.study.seeds.max} seeds ({shown}): raise seeds.max")
+        failed_count, (name, causes) = sum(len(causes) for _, causes in failed), failed[0]
+        out.append(f"{failed_count} runs failed and are in no interval, the first at {name}: {causes[0]}")
+    wide_points = [
+        point["name"] for point in summary["points"] if any(m["narrow"] is False for m in point["metrics"].values())
+    ]
+    if wide_points:
+        names = ", ".join(wide_points[:6]) + (" ..." if len(wide_points) > 6 else "")
+        out.append(f"!: wider than `within` after {plan.study.seeds.max} seeds ({names}): raise seeds.max")
     return out

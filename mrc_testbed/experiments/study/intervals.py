@@ -16,7 +16,7 @@ from statistics import fmean, median, stdev
 from typing import Literal
 
 RESAMPLES = 2000
-"""Of the bootstrap: the ends of a 95 % interval are its 50th lowest and highest."""
+"""Samples of the bootstrap: the ends of a 95 % interval are the 50th lowest and highest estimates."""
 Statistic = Literal["mean", "median"]
 METHODS = ("t", "bootstrap")
 
@@ -29,7 +29,7 @@ class ConfidenceInterval:
     low: float
     high: float
     count: int
-    """Values that it comes from."""
+    """Number of values behind the estimate."""
 
     @property
     def half_width(self) -> float:
@@ -37,7 +37,7 @@ class ConfidenceInterval:
 
 
 def t_interval(values: Sequence[float], confidence: float) -> ConfidenceInterval:
-    """Of the mean: mean ± t s / sqrt(n), two values at least. Raises ValueError for fewer."""
+    """Return the interval of the mean: mean ± t s / sqrt(n). Raises ValueError for fewer than two values."""
     if len(values) < 2:
         raise ValueError("an interval needs two values")
     mean = fmean(values)
@@ -48,18 +48,21 @@ def t_interval(values: Sequence[float], confidence: float) -> ConfidenceInterval
 def bootstrap_interval(
     values: Sequence[float], confidence: float, statistic: Statistic, key: str
 ) -> ConfidenceInterval:
-    """Percentiles of the statistic over RESAMPLES samples drawn from the values. Raises ValueError for one value."""
+    """Return percentiles of the statistic over RESAMPLES samples of the values.
+
+    Raises ValueError for fewer than two values.
+    """
     if len(values) < 2:
         raise ValueError("an interval needs two values")
-    of = fmean if statistic == "mean" else median
-    drawn = random.Random(f"{key}|{len(values)}")
-    found = sorted(of(drawn.choices(values, k=len(values))) for _ in range(RESAMPLES))
+    estimator = fmean if statistic == "mean" else median
+    generator = random.Random(f"{key}|{len(values)}")
+    estimates = sorted(estimator(generator.choices(values, k=len(values))) for _ in range(RESAMPLES))
     out = math.floor((1 - confidence) / 2 * RESAMPLES)
-    return ConfidenceInterval(of(values), found[out], found[RESAMPLES - 1 - out], len(values))
+    return ConfidenceInterval(estimator(values), estimates[out], estimates[RESAMPLES - 1 - out], len(values))
 
 
 def t_quantile(probability: float, freedom: int) -> float:
-    """Value that Student's t with `freedom` degrees stays below with this probability, 0.5 to 1."""
+    """Return the value that Student's t with `freedom` degrees stays below with a probability (0.5 to 1)."""
     low, high = 0.0, 1.0
     while t_below(high, freedom) < probability:
         high *= 2
@@ -72,7 +75,7 @@ def t_quantile(probability: float, freedom: int) -> float:
 
 
 def t_below(t: float, freedom: int) -> float:
-    """Probability that Student's t stays below `t` >= 0.
+    """Return the probability that Student's t stays below `t` >= 0.
 
     The closed form for whole degrees of freedom, a finite sum in the cosine of atan(t / sqrt(freedom)) (Abramowitz and
     Stegun, Handbook of Mathematical Functions, 26.7.3 and 26.7.4).
@@ -82,8 +85,8 @@ def t_below(t: float, freedom: int) -> float:
     odd = freedom % 2
     term = cosine if odd else 1.0
     total = term if freedom > 1 else 0.0
-    for at in range(3 if odd else 2, freedom - 1, 2):
-        term *= cosine * cosine * (at - 1) / at
+    for index in range(3 if odd else 2, freedom - 1, 2):
+        term *= cosine * cosine * (index - 1) / index
         total += term
-    inside = (angle + sine * total) * 2 / math.pi if odd else sine * total
-    return 0.5 + inside / 2
+    central = (angle + sine * total) * 2 / math.pi if odd else sine * total
+    return 0.5 + central / 2

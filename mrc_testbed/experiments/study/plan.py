@@ -1,4 +1,4 @@
-"""A study file as points and runs, checked: whatever is wrong is told with its line before the first run.
+"""A study file as points and runs, checked: mistakes are reported with their lines before any run.
 
 plan = plan_study(Path("scenarios/studies/loss.yaml"), find)
 plan.points[0].label             # {"variant": "mrc", "loss": "1%"}
@@ -30,26 +30,26 @@ NOT_VARIED = ("schema", "name", "title", "variants", "sweep", "expect", "figures
 RUNS_MAX = 100_000
 """Runs of a study at most, all seeds of all points."""
 READERS = {"s": units.seconds, "bit/s": units.rate, "bytes": units.size}
-"""By a metric's unit, what reads a quantity of it."""
+"""Unit of a metric -> reader of a quantity in that unit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """Half-width that is small enough."""
+    """Largest half-width that is small enough."""
 
     value: float
     is_share: bool
-    """Of the estimate."""
+    """Whether `value` is a share of the estimate; else it is in the metric's unit."""
 
     def allows(self, half_width: float, estimate: float) -> bool:
         return half_width <= (abs(estimate) if self.is_share else 1.0) * self.value
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """A metric of the study."""
+class MetricGoal:
+    """A metric of the study, and the bound of its interval."""
 
-    asked: StudyMetric
+    spec: StudyMetric
     unit: str
     bound: Bound | None
 
@@ -68,30 +68,30 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class StudyPlan:
-    """A study, ready to be carried out."""
+    """A checked study, with all its points and runs."""
 
     path: Path
     study: Study
     document: Document
-    """The scenario's."""
+    """Document of the scenario."""
     points: list[Point]
     runs: list[RunPlan]
-    """All that may be needed: seeds outermost, then points."""
-    wanted: list[Wanted]
+    """All runs that may be needed: seeds outermost, then points."""
+    goals: list[MetricGoal]
 
     @property
     def name(self) -> str:
         return self.path.stem
 
     def number(self, seed: int, point: int) -> int:
-        """Place in `runs` of the seed with this number (0: the first) at a point."""
+        """Return the index in `runs` of the seed with this number (0: the first) at a point."""
         return seed * len(self.points) + point
 
 
 def plan_study(path: Path, find_scenario: Callable[[str], Path]) -> StudyPlan:
-    """Read a study and its scenario. Raises ScenarioError, whose path is that of the file with the mistake.
+    """Read a study and its scenario. Raises ScenarioError with the path of the file with the mistake.
 
-    `find_scenario`: file of a scenario that is given by its name; raises UsageError.
+    `find_scenario`: returns the file of a scenario by its name; raises UsageError.
     """
     document = read(path)
     study = parse_model(document, document.raw, Study)
@@ -109,35 +109,35 @@ def plan_study(path: Path, find_scenario: Callable[[str], Path]) -> StudyPlan:
         raise ScenarioError(path, [document.problem(("seeds",), text)])
     points = [Point(number, run.label) for number, run in enumerate(runs[:count])]
     _check_names(document, study, scenario, runs[:count], points)
-    wanted = _wanted(document, study, [run.scenario for run in runs[:count]])
+    goals = _find_goals(document, study, [run.scenario for run in runs[:count]])
     _check_figures(document, study, points)
-    return StudyPlan(path, study, scenario, points, [resolve(run) for run in runs], wanted)
+    return StudyPlan(path, study, scenario, points, [resolve(run) for run in runs], goals)
 
 
 def _scenario(path: Path, study: Study, find_scenario: Callable[[str], Path]) -> Document:
-    beside = path.parent / study.scenario
-    return read(beside if beside.is_file() else find_scenario(study.scenario))
+    sibling_file = path.parent / study.scenario
+    return read(sibling_file if sibling_file.is_file() else find_scenario(study.scenario))
 
 
 def _changes(document: Document, study: Study, scenario: Document) -> Changes:
-    """What the study makes different. Raises ScenarioError for names that the scenario does not have."""
+    """Return the study's changes of the scenario. Raises ScenarioError for names that the scenario lacks."""
     problems = []
     sweeps = scenario.raw.get("sweep") or {}
     keys = [key for key in KEYS if key not in NOT_VARIED]
-    for where, given in (("parameters", study.parameters), ("set", study.settings)):
-        for name in given:
-            if "." in name or name in keys or (where == "parameters" and name in sweeps):
+    for section, values in (("parameters", study.parameters), ("set", study.settings)):
+        for name in values:
+            if "." in name or name in keys or (section == "parameters" and name in sweeps):
                 continue
-            known = [*sweeps, *keys] if where == "parameters" else keys
-            text = f"no key or sweep {name!r} in the scenario ({suggestion(name, known)}); a path has dots"
-            if where == "set" and name in sweeps:
+            known_names = [*sweeps, *keys] if section == "parameters" else keys
+            text = f"no key or sweep {name!r} in the scenario ({suggestion(name, known_names)}); a path has dots"
+            if section == "set" and name in sweeps:
                 text = f"{name} is a sweep of the scenario: give it as a parameter with one value"
-            problems.append(document.problem((where, name), text))
+            problems.append(document.problem((section, name), text))
     variants = scenario.raw.get("variants") or {}
-    for at, name in enumerate(study.variants or []):
+    for index, name in enumerate(study.variants or []):
         if name not in variants:
-            has = suggestion(name, variants) if variants else "it has none"
-            problems.append(document.problem(("variants", at), f"no variant {name!r} in the scenario ({has})"))
+            has = suggestion(name, variants) if variants else "known: none"
+            problems.append(document.problem(("variants", index), f"no variant {name!r} in the scenario ({has})"))
     if problems:
         raise ScenarioError(document.path, problems)
     sweep = {name: values_of(document, ("parameters", name), parameter) for name, parameter in study.parameters.items()}
@@ -146,42 +146,48 @@ def _changes(document: Document, study: Study, scenario: Document) -> Changes:
 
 
 def _in_study(document: Document, study: Study, scenario: Document, error: ScenarioError) -> ScenarioError | None:
-    """Mistakes that the study's own values make, at their lines in the study; None: the scenario has them by itself."""
+    """Return the mistakes made by the study's own values, at their lines in the study.
+
+    None: the mistakes are the scenario's own.
+    """
     names = {"sweep": ("parameters", study.parameters), "set": ("set", study.settings), "scale": ("scale", {})}
-    found = []
+    problems = []
     for problem in error.problems:
         key = str(problem.loc[0]) if problem.loc else ""
-        where, given = names.get(key, ("", {}))
+        section, values = names.get(key, ("", {}))
         if key == "scale" and study.scale is not None and "no scale" in problem.text:
-            found.append(document.problem(("scale",), problem.text))
-        elif len(problem.loc) > 1 and problem.loc[1] in given:
-            wrong = re.match(r"makes (\S+) wrong: ", problem.text)
-            place = _made_by(study, scenario, wrong[1].split(".")) if wrong else None
-            found.append(document.problem(place or (where, str(problem.loc[1])), problem.text))
-    return ScenarioError(document.path, found) if found else None
+            problems.append(document.problem(("scale",), problem.text))
+        elif len(problem.loc) > 1 and problem.loc[1] in values:
+            match = re.match(r"makes (\S+) wrong: ", problem.text)
+            location = _made_by(study, scenario, match[1].split(".")) if match else None
+            problems.append(document.problem(location or (section, str(problem.loc[1])), problem.text))
+    return ScenarioError(document.path, problems) if problems else None
 
 
 def _check_names(document: Document, study: Study, scenario: Document, runs: list[Run], points: list[Point]) -> None:
-    """Raises ScenarioError: at the study's line for what one of its values made, else at that of the scenario."""
-    own: dict[str, Problem] = {}
-    others: list[Problem] = []
+    """Raise ScenarioError for a mistake: at the line of the study's value that made it, or the scenario's."""
+    study_problems: dict[str, Problem] = {}
+    scenario_problems: list[Problem] = []
     for run, point in zip(runs, points, strict=True):
         for problem in check(scenario, run.scenario):
-            place = _made_by(study, scenario, [str(part) for part in problem.loc])
-            if place is None:
-                others += [] if problem in others else [problem]
+            location = _made_by(study, scenario, [str(part) for part in problem.loc])
+            if location is None:
+                scenario_problems += [] if problem in scenario_problems else [problem]
                 continue
-            where = ".".join(map(str, problem.loc))
-            text = f"makes {where} wrong: {problem.text} (at {point.name})"
-            own.setdefault(f"{place} {where} {problem.text}", document.problem(place, text))
-    if own:
-        raise ScenarioError(document.path, list(own.values()))
-    if others:
-        raise ScenarioError(scenario.path, others)
+            key_path = ".".join(map(str, problem.loc))
+            text = f"makes {key_path} wrong: {problem.text} (at {point.name})"
+            study_problems.setdefault(f"{location} {key_path} {problem.text}", document.problem(location, text))
+    if study_problems:
+        raise ScenarioError(document.path, list(study_problems.values()))
+    if scenario_problems:
+        raise ScenarioError(scenario.path, scenario_problems)
 
 
 def _made_by(study: Study, scenario: Document, loc: list[str]) -> tuple[str, str] | None:
-    """The value of the study that is at a place of the scenario: there, above it, below it, or as `$name` in it."""
+    """Return (section, name) of the study's value behind a key of the scenario; None: no such value.
+
+    The value is at the key, above or below it, or is named in it as `$name`.
+    """
     node: Any = scenario.raw
     for part in loc:
         with suppress(ValueError, IndexError):
@@ -189,72 +195,73 @@ def _made_by(study: Study, scenario: Document, loc: list[str]) -> tuple[str, str
     for name in study.parameters:
         if isinstance(node, str) and f"${name}" in node:
             return "parameters", name
-    for where, given in (("parameters", study.parameters), ("set", study.settings)):
-        for name in reversed(list(given)):
+    for section, values in (("parameters", study.parameters), ("set", study.settings)):
+        for name in reversed(list(values)):
             path = name.split(".")
             shorter = min(len(path), len(loc))
             if path[:shorter] == loc[:shorter]:
-                return where, name
+                return section, name
     return None
 
 
-def _wanted(document: Document, study: Study, scenarios: list[Scenario]) -> list[Wanted]:
-    """Metrics that every point has, and their bounds. Raises ScenarioError."""
+def _find_goals(document: Document, study: Study, scenarios: list[Scenario]) -> list[MetricGoal]:
+    """Return the study's metrics, which every point has, with their bounds. Raises ScenarioError."""
     out, problems = [], []
-    for at, asked in enumerate(study.metrics):
+    for index, spec in enumerate(study.metrics):
         metric: Metric | None = None
         for scenario in scenarios:
             works, ports = work_names(scenario), scenario.measure.queues
-            metric = find(asked.metric, works, ports)
+            metric = find(spec.metric, works, ports)
             if metric is None:
-                text = f"no metric {asked.metric!r} ({suggestion(asked.metric, all_names(works, ports))})"
-                problems.append(document.problem(("metrics", at, "metric"), text))
+                text = f"no metric {spec.metric!r} ({suggestion(spec.metric, all_names(works, ports))})"
+                problems.append(document.problem(("metrics", index, "metric"), text))
                 break
         if metric is None:
             continue
+        # A rank is a name: neither its mean nor its interval means anything.
         if metric.unit == "rank":
-            text = f"{asked.metric} is the number of a rank: it has no mean"
-            problems.append(document.problem(("metrics", at, "metric"), text))
+            text = f"{spec.metric} is the number of a rank, without a mean"
+            problems.append(document.problem(("metrics", index, "metric"), text))
             continue
         try:
-            out.append(Wanted(asked, metric.unit, _bound(asked.within, metric.unit)))
+            out.append(MetricGoal(spec, metric.unit, _bound(spec.within, metric.unit)))
         except ValueError as error:
-            problems.append(document.problem(("metrics", at, "within"), str(error)))
-    names = [asked.metric for asked in study.metrics]
-    for at, name in enumerate(names):
-        if name in names[:at]:
-            problems.append(document.problem(("metrics", at, "metric"), f"{name} is there already"))
+            problems.append(document.problem(("metrics", index, "within"), str(error)))
+    names = [spec.metric for spec in study.metrics]
+    for index, name in enumerate(names):
+        if name in names[:index]:
+            problems.append(document.problem(("metrics", index, "metric"), f"duplicate metric {name}"))
     if problems:
         raise ScenarioError(document.path, problems)
     return out
 
 
-def _bound(within: Any, unit: str) -> Bound | None:
-    """Raises ValueError."""
-    if within is None:
+def _bound(limit: Any, unit: str) -> Bound | None:
+    """Return the bound of a metric's `within`; None for None. Raises ValueError."""
+    if limit is None:
         return None
     try:
-        if isinstance(within, str) and within.strip().endswith("%"):
-            bound = Bound(units.share(within), is_share=True)
+        if isinstance(limit, str) and limit.strip().endswith("%"):
+            bound = Bound(units.share(limit), is_share=True)
         else:
-            bound = Bound(float(READERS.get(unit, float)(within)), is_share=False)
+            bound = Bound(float(READERS.get(unit, float)(limit)), is_share=False)
     except (ValueError, TypeError) as error:
         raise ValueError(f"{error}; or a share of the estimate, such as 2%") from None
     if not bound.value > 0:
-        raise ValueError(f"{within}: must be above 0")
+        raise ValueError(f"{limit}: must be above 0")
     return bound
 
 
 def _check_figures(document: Document, study: Study, points: list[Point]) -> None:
-    """Raises ScenarioError."""
+    """Raise ScenarioError for a figure of an unknown metric or parameter."""
     problems = []
     names, labels = [metric.metric for metric in study.metrics], list(points[0].label)
-    for at, figure in enumerate(study.figures or []):
+    for index, figure in enumerate(study.figures or []):
         if figure.metric not in names:
             text = f"no metric {figure.metric!r} among the study's ({suggestion(figure.metric, names)})"
-            problems.append(document.problem(("figures", at, "metric"), text))
+            problems.append(document.problem(("figures", index, "metric"), text))
         if figure.x not in labels:
-            known = suggestion(figure.x, labels) if labels else "the study has none"
-            problems.append(document.problem(("figures", at, "x"), f"no parameter {figure.x!r} ({known})"))
+            alternatives = suggestion(figure.x, labels) if labels else "the study has none"
+            problems.append(document.problem(("figures", index, "x"), f"no parameter {figure.x!r} ({alternatives})"))
     if problems:
         raise ScenarioError(document.path, problems)

@@ -1,10 +1,10 @@
-"""MLCommons Chakra execution traces: a file for each rank, `NAME.RANK.et`, protobuf messages behind their lengths.
+"""MLCommons Chakra execution traces: one file per rank, `NAME.RANK.et`, of length-prefixed messages.
 
 COMP nodes take their `duration_micros` (those on a CPU on a lane of their own); memory, storage and metadata nodes take
 theirs, mostly none. COMM_COLL nodes join a collective of their process group, COMM_SEND and COMM_RECV nodes are
-messages. Control and data dependencies are both waited for. Collectives that the testbed has not are made of messages
-(expansion.py). Who is in a process group (`pg_name`): the file of groups, else what a node of the trace says about it,
-else all ranks whose trace names it; without a name all ranks.
+messages. Control and data dependencies are both waited for. Collectives that the testbed lacks are made of messages
+(expansion.py). Members of a process group (`pg_name`) come from the file of groups, else from a node of the trace that
+lists them, else they are all ranks whose trace names the group; without a name all ranks.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from google.protobuf.message import DecodeError
 
 from mrc_testbed.experiments.traces.chakra_schema import COLLECTIVES, MESSAGES, NODE_TYPES
 from mrc_testbed.experiments.traces.errors import TraceError
-from mrc_testbed.experiments.traces.expansion import EXPANDED, Expansion, expand
+from mrc_testbed.experiments.traces.expansion import EXPANDED_KINDS, Expansion, expand
 from mrc_testbed.hosts.traffic.program import (
     AnyTask,
     Compute,
@@ -34,7 +34,7 @@ from mrc_testbed.hosts.traffic.program import (
 from mrc_testbed.hosts.traffic.program_script import TASKS_MAX
 
 MESSAGE_MAX = 16 << 20
-"""Bytes of a node."""
+"""Most bytes of a node."""
 RANKS_MAX = 4096
 SIZE_MAX = 1 << 50
 MICROSECOND = 1e-6
@@ -46,7 +46,7 @@ KINDS = {
     "REDUCE_SCATTER_BLOCK": "reduce_scatter",
     "BARRIER": "all_reduce_tree",
 }
-"""Collectives of Chakra that are ones of ours. A barrier is an all-reduce of one element a rank."""
+"""Chakra's name of a collective -> the testbed's; a barrier is an all-reduce of one element per rank."""
 CPU_LANE, DEVICE_LANE = 1, 0
 
 
@@ -55,7 +55,7 @@ class _Node:
     id: int
     name: str
     kind: str
-    after: list[int]
+    dependencies: list[int]
     seconds: float
     attributes: dict[str, Any]
     inputs: str
@@ -69,39 +69,46 @@ class _Trace:
 
 
 def read_chakra(path: Path, groups: Path | None = None) -> Program:
-    """The program of a folder of .et files, or of one of them and those of its name beside it. Raises TraceError."""
+    """Return the program of a folder of .et files, or of all files of one job. Raises TraceError.
+
+    `path`: the folder, or one file of the job; `groups`: JSON file with the ranks of each process group.
+    """
     traces = [_read(file, rank) for rank, file in enumerate(_files(path))]
     members = _Groups(traces, groups)
-    order = {group: at for at, group in enumerate(sorted({members.of(t, n) for t in traces for n in _joins(t)}))}
+    order = {
+        group: index for index, group in enumerate(sorted({members.ranks_of(t, n) for t in traces for n in _joins(t)}))
+    }
     return Program(path.stem.partition(".")[0], tuple(_tasks(trace, members, order) for trace in traces))
 
 
 def _files(path: Path) -> list[Path]:
-    """One a rank, by its number."""
+    """Return the file of each rank, by rank. Raises TraceError."""
     if path.is_dir():
-        found = sorted(path.glob("*.et"))
-        jobs = sorted({_job(one) for one in found})
+        files = sorted(path.glob("*.et"))
+        jobs = sorted({_job(file) for file in files})
         if len(jobs) > 1:
             raise TraceError(path, f"traces of several jobs ({', '.join(jobs[:4])}, ...): name a file of one of them")
     else:
-        found = [one for one in path.parent.glob("*.et") if _job(one) == _job(path)]
+        files = [file for file in path.parent.glob("*.et") if _job(file) == _job(path)]
     ranks: dict[int, Path] = {}
-    for one in found:
-        number = re.fullmatch(r"(?:.*\.)?(\d{1,6})\.et", one.name)
+    for rank_file in files:
+        number = re.fullmatch(r"(?:.*\.)?(\d{1,6})\.et", rank_file.name)
         if number is None:
-            raise TraceError(one, "the name of a rank's file is NAME.RANK.et")
-        ranks[int(number[1])] = one
+            raise TraceError(rank_file, "the name of a rank's file is NAME.RANK.et")
+        ranks[int(number[1])] = rank_file
     if len(ranks) < 2:
         raise TraceError(path, f"{len(ranks)} files of ranks (NAME.RANK.et): a job has two ranks or more")
     if len(ranks) > RANKS_MAX:
         raise TraceError(path, f"{len(ranks)} ranks: at most {RANKS_MAX}")
-    if missing := sorted(set(range(max(ranks) + 1)) - set(ranks)):
-        raise TraceError(path, f"rank {missing[0]} has no file, rank {max(ranks)} has ({len(missing)} missing)")
+    if missing_ranks := sorted(set(range(max(ranks) + 1)) - set(ranks)):
+        raise TraceError(
+            path, f"rank {missing_ranks[0]} has no file, rank {max(ranks)} has ({len(missing_ranks)} missing)"
+        )
     return [ranks[rank] for rank in range(len(ranks))]
 
 
 def _job(path: Path) -> str:
-    """NAME of NAME.RANK.et."""
+    """Return NAME of NAME.RANK.et."""
     return path.name.rpartition(".")[0].rpartition(".")[0]
 
 
@@ -110,9 +117,10 @@ def _job(path: Path) -> str:
 
 def _read(path: Path, rank: int) -> _Trace:
     trace = _Trace(path, rank)
-    seen: set[int] = set()
+    ids: set[int] = set()
     try:
         with path.open("rb") as file:
+            # The first message is the file's metadata, all others are nodes.
             for number, data in enumerate(_messages(path, file)):
                 try:
                     if number == 0:
@@ -120,24 +128,26 @@ def _read(path: Path, rank: int) -> _Trace:
                         continue
                     node = MESSAGES["Node"].FromString(data)
                 except DecodeError as error:
-                    what = "GlobalMetadata" if number == 0 else f"node {number}"
-                    raise TraceError(path, f"{what} is no message of a Chakra trace: {error}") from None
+                    subject = "GlobalMetadata" if number == 0 else f"node {number}"
+                    raise TraceError(path, f"{subject} is no message of a Chakra trace: {error}") from None
                 if len(trace.nodes) >= TASKS_MAX:
                     raise TraceError(path, f"more than {TASKS_MAX} nodes")
-                if node.id in seen:
+                if node.id in ids:
                     raise TraceError(path, f"two nodes have the id {node.id}")
-                seen.add(node.id)
+                ids.add(node.id)
                 trace.nodes.append(_node(path, node))
     except OSError as error:
         raise TraceError(path, f"cannot be read: {error.strerror}") from None
-    for one in trace.nodes:
-        if unknown := [other for other in one.after if other not in seen]:
-            raise TraceError(path, f"node {one.id} ({one.name}) waits for node {unknown[0]}, which is not there")
+    for waiting_node in trace.nodes:
+        if unknown := [dependency for dependency in waiting_node.dependencies if dependency not in ids]:
+            raise TraceError(
+                path, f"node {waiting_node.id} ({waiting_node.name}) waits for node {unknown[0]}, which is not there"
+            )
     return trace
 
 
 def _messages(path: Path, file: BinaryIO) -> Iterator[bytes]:
-    """Messages behind their lengths (varints), one in memory at a time."""
+    """Yield messages that are prefixed with their length (a varint), one in memory at a time."""
     count = 0
     while True:
         length = shift = 0
@@ -156,8 +166,8 @@ def _messages(path: Path, file: BinaryIO) -> Iterator[bytes]:
             if shift > 28:
                 raise TraceError(path, f"message {count + 1} has no sensible length: not a Chakra trace")
         if length > MESSAGE_MAX:
-            what = f"message {count + 1} would have {length} bytes, at most {MESSAGE_MAX}"
-            raise TraceError(path, f"{what}: not a Chakra trace")
+            subject = f"message {count + 1} would have {length} bytes, at most {MESSAGE_MAX}"
+            raise TraceError(path, f"{subject}: not a Chakra trace")
         data = file.read(length)
         if len(data) < length:
             raise TraceError(path, f"cut off after {count} messages: the next lacks {length - len(data)} bytes")
@@ -168,14 +178,20 @@ def _messages(path: Path, file: BinaryIO) -> Iterator[bytes]:
 def _node(path: Path, node: Any) -> _Node:
     kind = NODE_TYPES.get(node.type)
     if kind is None:
-        known = ", ".join(NODE_TYPES.values())
-        raise TraceError(path, f"node {node.id} ({node.name}) is of type {node.type} (known: {known})")
-    values = {one.name: getattr(one, which) for one in node.attr if (which := one.WhichOneof("value"))}
-    after = list(dict.fromkeys([*node.ctrl_deps, *node.data_deps]))
-    return _Node(node.id, node.name[:80], kind, after, node.duration_micros * MICROSECOND, values, node.inputs.values)
+        types = ", ".join(NODE_TYPES.values())
+        raise TraceError(path, f"node {node.id} ({node.name}) is of type {node.type} (known: {types})")
+    values = {
+        attribute.name: getattr(attribute, kind_name)
+        for attribute in node.attr
+        if (kind_name := attribute.WhichOneof("value"))
+    }
+    dependencies = list(dict.fromkeys([*node.ctrl_deps, *node.data_deps]))
+    return _Node(
+        node.id, node.name[:80], kind, dependencies, node.duration_micros * MICROSECOND, values, node.inputs.values
+    )
 
 
-# ---- who talks to whom --------------------------------------------------------------------------------------
+# ---- process groups -----------------------------------------------------------------------------------------
 
 
 def _joins(trace: _Trace) -> Iterator[_Node]:
@@ -186,65 +202,68 @@ class _Groups:
     """Ranks of each process group."""
 
     def __init__(self, traces: list[_Trace], file: Path | None) -> None:
-        self._all = tuple(range(len(traces)))
-        self._given = _given_groups(file, len(traces)) if file else {}
-        self._told: dict[str, tuple[int, ...]] = {}
-        self._named: dict[str, set[int]] = defaultdict(set)
+        self._all_ranks = tuple(range(len(traces)))
+        self._file_groups = _read_groups(file, len(traces)) if file else {}
+        self._trace_groups: dict[str, tuple[int, ...]] = {}
+        self._ranks_by_group: dict[str, set[int]] = defaultdict(set)
         for trace in traces:
             for node in trace.nodes:
                 if node.kind == "METADATA_NODE" and "process_group" in node.name:
-                    self._told |= _told_groups(node.inputs, len(traces))
+                    self._trace_groups |= _parse_trace_groups(node.inputs, len(traces))
                 elif node.kind == "COMM_COLL_NODE":
-                    self._named[str(node.attributes.get("pg_name", ""))].add(trace.rank)
+                    self._ranks_by_group[str(node.attributes.get("pg_name", ""))].add(trace.rank)
 
-    def of(self, trace: _Trace, node: _Node) -> tuple[int, ...]:
-        """Ranks of the node's group, ascending. Raises TraceError."""
+    def ranks_of(self, trace: _Trace, node: _Node) -> tuple[int, ...]:
+        """Return the ranks of the node's group, ascending. Raises TraceError."""
         name = str(node.attributes.get("pg_name", ""))
         if not name:
-            return self._all
-        found = self._given.get(name) or self._told.get(name) or tuple(sorted(self._named[name]))
-        if trace.rank not in found:
-            raise _wrong(trace, node, f"is of process group {name!r}, ranks {list(found)}, without its own")
-        return found
+            return self._all_ranks
+        ranks = self._file_groups.get(name) or self._trace_groups.get(name) or tuple(sorted(self._ranks_by_group[name]))
+        if trace.rank not in ranks:
+            raise _node_error(trace, node, f"is of process group {name!r}, ranks {list(ranks)}, without its own")
+        return ranks
 
 
-def _given_groups(file: Path, ranks: int) -> dict[str, tuple[int, ...]]:
-    """A JSON file: {"group": [0, 1, ...]}. Raises TraceError."""
+def _read_groups(file: Path, ranks: int) -> dict[str, tuple[int, ...]]:
+    """Return the groups of a JSON file: {"group": [0, 1, ...]}. Raises TraceError."""
     try:
-        given = json.loads(file.read_bytes())
-        found = {str(name): tuple(sorted(map(int, members))) for name, members in given.items()}
+        data = json.loads(file.read_bytes())
+        groups = {str(name): tuple(sorted(map(int, members))) for name, members in data.items()}
     except OSError as error:
         raise TraceError(file, f"cannot be read: {error.strerror}") from None
     except (ValueError, TypeError, AttributeError, RecursionError):
         raise TraceError(file, 'groups are JSON like {"0": [0, 1, 2, 3], "1": [4, 5, 6, 7]}') from None
-    for name, members in found.items():
+    for name, members in groups.items():
         if not members or members[0] < 0 or members[-1] >= ranks or len(set(members)) != len(members):
             raise TraceError(file, f"group {name!r}: ranks {list(members)}, of 0 to {ranks - 1}, each once")
-    return found
+    return groups
 
 
-def _told_groups(text: str, ranks: int) -> dict[str, tuple[int, ...]]:
-    """What PyTorch's node about process groups says, where it says something; an empty list of ranks means all."""
+def _parse_trace_groups(text: str, ranks: int) -> dict[str, tuple[int, ...]]:
+    """Return the process groups that PyTorch's metadata node lists; {} for any other node.
+
+    An empty list of ranks means all ranks.
+    """
     try:
-        told = json.loads(text)
-        found = {str(one["pg_name"]): tuple(sorted(map(int, one.get("ranks") or range(ranks)))) for one in told}
+        data = json.loads(text)
+        groups = {str(entry["pg_name"]): tuple(sorted(map(int, entry.get("ranks") or range(ranks)))) for entry in data}
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return {}
-    return {name: group for name, group in found.items() if group and group[0] >= 0 and group[-1] < ranks}
+    return {name: group for name, group in groups.items() if group and group[0] >= 0 and group[-1] < ranks}
 
 
 # ---- tasks --------------------------------------------------------------------------------------------------
 
 
 def _tasks(trace: _Trace, members: _Groups, order: dict[tuple[int, ...], int]) -> RankTasks:
-    """Tasks of a rank. A node that becomes several is waited for by the last of them."""
+    """Return the tasks of a rank. Dependents of a node that becomes several tasks wait for the last task."""
     nodes = {node.id: node for node in trace.nodes}
     sizes: dict[int, Expansion] = {}
     counts: dict[tuple[int, ...], int] = defaultdict(int)
     for node in _joins(trace):
         kind = _collective(trace, node)
-        group = members.of(trace, node)
-        if kind in EXPANDED:
+        group = members.ranks_of(trace, node)
+        if kind in EXPANDED_KINDS:
             sizes[node.id] = expand(
                 kind,
                 group,
@@ -254,59 +273,60 @@ def _tasks(trace: _Trace, members: _Groups, order: dict[tuple[int, ...], int]) -
                 tag=-1 - (counts[group] * len(order) + order[group]),
             )
             counts[group] += 1
-    last, at = {}, 0
+    # Dependencies may name later nodes: number the last task of every node first.
+    last, task_count = {}, 0
     for node in trace.nodes:
-        at += len(sizes[node.id]) + 1 if node.id in sizes else 1
-        last[node.id] = at - 1
+        task_count += len(sizes[node.id]) + 1 if node.id in sizes else 1
+        last[node.id] = task_count - 1
     tasks: list[AnyTask] = []
     for node in nodes.values():
-        after = tuple(last[other] for other in node.after)
+        dependencies = tuple(last[dependency] for dependency in node.dependencies)
         if node.id in sizes:
-            tasks += sizes[node.id].tasks(len(tasks), after, node.name)
+            tasks += sizes[node.id].tasks(len(tasks), dependencies, node.name)
         else:
-            tasks.append(_task(trace, node, after, members))
+            tasks.append(_task(trace, node, dependencies, members))
     return RankTasks(tuple(tasks))
 
 
-def _task(trace: _Trace, node: _Node, after: tuple[int, ...], members: _Groups) -> AnyTask:
+def _task(trace: _Trace, node: _Node, dependencies: tuple[int, ...], members: _Groups) -> AnyTask:
     name = node.name
     if node.kind == "COMM_COLL_NODE":
-        group = members.of(trace, node)
+        group = members.ranks_of(trace, node)
         if len(group) < 2:
-            return Compute(seconds=0.0, name=name, after=after)
+            return Compute(seconds=0.0, name=name, after=dependencies)
         kind = _collective(trace, node)
         size = 4 * len(group) if kind == "BARRIER" else _size(trace, node)
-        return JoinCollective(kind=KINDS[kind], size=max(1, size), group=group, name=name, after=after)
+        return JoinCollective(kind=KINDS[kind], size=max(1, size), group=group, name=name, after=dependencies)
     if node.kind in ("COMM_SEND_NODE", "COMM_RECV_NODE"):
         sends = node.kind == "COMM_SEND_NODE"
         peer = _number(trace, node, "comm_dst" if sends else "comm_src")
-        made = SendMessage if sends else ReceiveMessage
+        task_class = SendMessage if sends else ReceiveMessage
         tag = _number(trace, node, "comm_tag", 0)
-        return made(peer=peer, size=_size(trace, node), tag=max(0, tag), name=name, after=after)
+        return task_class(peer=peer, size=_size(trace, node), tag=max(0, tag), name=name, after=dependencies)
     lane = CPU_LANE if node.attributes.get("is_cpu_op") else DEVICE_LANE
-    return Compute(seconds=node.seconds, lane=lane, name=name, after=after)
+    return Compute(seconds=node.seconds, lane=lane, name=name, after=dependencies)
 
 
 def _collective(trace: _Trace, node: _Node) -> str:
     number = _number(trace, node, "comm_type")
     if not 0 <= number < len(COLLECTIVES):
-        known = ", ".join(f"{at} {name}" for at, name in enumerate(COLLECTIVES))
-        raise _wrong(trace, node, f"has comm_type {number} (known: {known})")
+        types = ", ".join(f"{index} {name}" for index, name in enumerate(COLLECTIVES))
+        raise _node_error(trace, node, f"has comm_type {number} (known: {types})")
     return COLLECTIVES[number]
 
 
 def _size(trace: _Trace, node: _Node) -> int:
     size = _number(trace, node, "comm_size")
     if not 0 <= size <= SIZE_MAX:
-        raise _wrong(trace, node, f"has comm_size {size}: 0 to {SIZE_MAX} bytes")
+        raise _node_error(trace, node, f"has comm_size {size}: 0 to {SIZE_MAX} bytes")
     return size
 
 
 def _root(trace: _Trace, node: _Node, group: tuple[int, ...]) -> int:
-    """Place of the root in the group; its first rank where the node does not say."""
+    """Return the position of the root in the group; the first rank where the node has no root."""
     root = _number(trace, node, "root_rank", group[0])
     if root not in group:
-        raise _wrong(trace, node, f"has root_rank {root}, which is not of its group {list(group)}")
+        raise _node_error(trace, node, f"has root_rank {root}, not a rank of its group {list(group)}")
     return group.index(root)
 
 
@@ -314,9 +334,9 @@ def _number(trace: _Trace, node: _Node, name: str, default: int | None = None) -
     value = node.attributes.get(name, default)
     if isinstance(value, bool) or not isinstance(value, int):
         has = ", ".join(sorted(node.attributes)) or "none"
-        raise _wrong(trace, node, f"needs the number {name} (its attributes: {has})")
+        raise _node_error(trace, node, f"needs the number {name} (its attributes: {has})")
     return value
 
 
-def _wrong(trace: _Trace, node: _Node, text: str) -> TraceError:
+def _node_error(trace: _Trace, node: _Node, text: str) -> TraceError:
     return TraceError(trace.path, f"node {node.id} ({node.name}) {text}")

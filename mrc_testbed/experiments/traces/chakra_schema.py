@@ -1,8 +1,8 @@
-"""The messages of Chakra execution traces that are read, as protobuf descriptors: field numbers and types.
+"""The messages read from Chakra execution traces, as protobuf descriptors: field numbers and types.
 
-Facts of MLCommons Chakra's schema (schema/protobuf/et_def.proto, package ChakraProtoMsg). What is left out, such as
-tensors and storage details, protobuf skips. Enumerations are numbers here, so that a newer value is a number that we
-do not know instead of nothing.
+Source: MLCommons Chakra's schema (schema/protobuf/et_def.proto, package ChakraProtoMsg). Fields that are left out, such
+as tensors and storage details, are skipped by protobuf. Enumerations are numbers here, so that a newer value arrives as
+an unknown number instead of a missing field.
 """
 
 from __future__ import annotations
@@ -55,22 +55,22 @@ COLLECTIVES = (
     "REDUCE_SCATTER_BLOCK",
     "BARRIER",
 )
-"""By their number."""
+"""Names of collectives by number of `comm_type`."""
 
 
-def _made() -> dict[str, Any]:
+def _build_messages() -> dict[str, Any]:
     file = descriptor_pb2.FileDescriptorProto(name="mrc_testbed/chakra.proto", package=PACKAGE, syntax="proto3")
     for name, fields in _MESSAGES.items():
         message = file.message_type.add(name=name)
-        for field, (number, kind, repeated) in fields.items():
-            label = _Field.LABEL_REPEATED if repeated else _Field.LABEL_OPTIONAL
-            one = message.field.add(name=field, number=number, label=label)
+        for field, (number, kind, is_repeated) in fields.items():
+            label = _Field.LABEL_REPEATED if is_repeated else _Field.LABEL_OPTIONAL
+            descriptor = message.field.add(name=field, number=number, label=label)
             if isinstance(kind, str):
-                one.type, one.type_name = _Field.TYPE_MESSAGE, f".{PACKAGE}.{kind}"
+                descriptor.type, descriptor.type_name = _Field.TYPE_MESSAGE, f".{PACKAGE}.{kind}"
             else:
-                one.type = kind
+                descriptor.type = kind
             if field in _VALUES:
-                one.oneof_index = 0
+                descriptor.oneof_index = 0
         if name == "AttributeProto":
             message.oneof_decl.add(name="value")
     pool = descriptor_pool.DescriptorPool()
@@ -80,5 +80,5 @@ def _made() -> dict[str, Any]:
     }
 
 
-MESSAGES = _made()
+MESSAGES = _build_messages()
 """Name -> class of the message."""

@@ -18,7 +18,7 @@ from mrc_testbed.hosts.traffic.program_check import check
 PACKED_RACK = 4
 """Hosts of a rack when a trace has more ranks than two racks of them hold."""
 LIVE_BPS = 32e6
-"""That all NICs of a live fabric may carry together, so that two cores can follow."""
+"""Most bits per second of all NICs of a live fabric together, so that two cores can follow."""
 VIRTUAL_LINK_BPS = 10e6
 RTT_S = 0.010
 PLANES = 4
@@ -26,7 +26,7 @@ PLANES = 4
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """What a user may say of a replay."""
+    """Options of a replay, as a user gives them."""
 
     iterations: int = 1
     compute_scale: float = 1.0
@@ -36,7 +36,7 @@ class Replay:
 
 
 def scenario_of(trace: Path, replay: Replay, *, live: bool) -> tuple[str, str]:
-    """Name and YAML of a scenario that replays a trace on a fabric with a host a rank. Raises TraceError."""
+    """Return name and YAML of a scenario that replays a trace, one host per rank. Raises TraceError."""
     program = read_trace(trace, groups=replay.groups, compute_scale=replay.compute_scale, size_scale=replay.size_scale)
     ranks = len(program.ranks)
     per_rack = max(1, min(PACKED_RACK, -(-ranks // 2)))
@@ -64,9 +64,9 @@ def scenario_of(trace: Path, replay: Replay, *, live: bool) -> tuple[str, str]:
 
 
 def show(trace: Path, replay: Replay, as_json: bool) -> int:
-    """Print what a trace holds; the exit code is 0. Raises TraceError."""
+    """Print the content of a trace; return exit code 0. Raises TraceError."""
     program = read_trace(trace, groups=replay.groups, compute_scale=replay.compute_scale, size_scale=replay.size_scale)
-    data = described(program)
+    data = summarize_trace(program)
     if as_json:
         print(json.dumps(data, indent=2))
         return 0
@@ -77,8 +77,9 @@ def show(trace: Path, replay: Replay, as_json: bool) -> int:
         f"messages: {data['messages']}; sent by all ranks in a step: {show_size(data['sent_bytes'])}",
     ]
     lines += [
-        f"collectives: {one['count']} x {one['kind']} of {show_size(one['size'])} among {one['ranks']} ranks"
-        for one in data["collectives"]
+        f"collectives: {collective['count']} x {collective['kind']} of {show_size(collective['size'])} "
+        f"among {collective['ranks']} ranks"
+        for collective in data["collectives"]
     ]
     if data["computations"] and not data["busiest_s"]:
         lines.append(f"none of its {data['computations']} computations takes time: the step is communication alone")
@@ -86,8 +87,8 @@ def show(trace: Path, replay: Replay, as_json: bool) -> int:
     return 0
 
 
-def described(program: Program) -> dict[str, Any]:
-    """What `mrc scenario trace` tells, as data: seconds and bytes."""
+def summarize_trace(program: Program) -> dict[str, Any]:
+    """Return the content of a trace as JSON data; times in seconds, sizes in bytes."""
     ideal = check(program)
     every = [task for rank in program.ranks for task in rank.tasks]
     counts: dict[tuple[str, int, int], float] = {}

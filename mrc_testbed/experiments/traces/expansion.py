@@ -1,6 +1,6 @@
-"""Collectives that are made of messages: broadcast and reduce over a binomial tree, gather and scatter directly.
+"""Collectives made of messages: broadcast and reduce over a binomial tree; gather and scatter direct.
 
-What a reduce adds up is not computed: its messages go up the tree, each as large as the buffer.
+A reduce computes no sums: its messages go up the tree, each as large as the buffer.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from dataclasses import dataclass
 
 from mrc_testbed.hosts.traffic.program import AnyTask, Compute, ReceiveMessage, SendMessage
 
-EXPANDED = ("BROADCAST", "REDUCE", "GATHER", "SCATTER")
+EXPANDED_KINDS = ("BROADCAST", "REDUCE", "GATHER", "SCATTER")
 
 
 @dataclass(frozen=True, slots=True)
 class Expansion:
-    """Messages of one rank: those it waits for, then those it sends. `tasks` has one more, which ends it all."""
+    """Messages of one rank: first those received, then those sent. `tasks` adds a task that ends them."""
 
     receives: tuple[tuple[int, int], ...]
     """(peer, bytes)."""
@@ -24,34 +24,41 @@ class Expansion:
     def __len__(self) -> int:
         return len(self.receives) + len(self.sends)
 
-    def tasks(self, first: int, after: tuple[int, ...], name: str) -> list[AnyTask]:
-        """Tasks with numbers from `first` on, which begin when those of `after` have ended."""
-        made: list[AnyTask] = [
-            ReceiveMessage(peer=peer, size=size, tag=self.tag, name=name, after=after) for peer, size in self.receives
+    def tasks(self, first: int, dependencies: tuple[int, ...], name: str) -> list[AnyTask]:
+        """Return tasks numbered from `first`, which start when the tasks of `dependencies` have ended."""
+        tasks: list[AnyTask] = [
+            ReceiveMessage(peer=peer, size=size, tag=self.tag, name=name, after=dependencies)
+            for peer, size in self.receives
         ]
-        here = tuple(range(first, first + len(made)))
-        made += [
-            SendMessage(peer=peer, size=size, tag=self.tag, name=name, after=here or after) for peer, size in self.sends
+        receive_numbers = tuple(range(first, first + len(tasks)))
+        tasks += [
+            SendMessage(peer=peer, size=size, tag=self.tag, name=name, after=receive_numbers or dependencies)
+            for peer, size in self.sends
         ]
-        whole = tuple(range(first, first + len(made)))
-        return [*made, Compute(seconds=0.0, name=name, after=whole or after)]
+        all_numbers = tuple(range(first, first + len(tasks)))
+        return [*tasks, Compute(seconds=0.0, name=name, after=all_numbers or dependencies)]
 
 
-def expand(kind: str, group: tuple[int, ...], place: int, root: int, size: int, tag: int) -> Expansion:
-    """What the rank at `place` of the group receives and sends. `root`: its place; `size`: bytes of the whole."""
+def expand(kind: str, group: tuple[int, ...], position: int, root: int, size: int, tag: int) -> Expansion:
+    """Return the messages of the rank at `position` of the group.
+
+    `root`: position of the root; `size`: bytes of the whole buffer.
+    """
     count = len(group)
-    turned = (place - root) % count
+    relative = (position - root) % count
 
     def rank(number: int) -> int:
         return group[(number + root) % count]
 
     if kind in ("GATHER", "SCATTER"):
-        each = max(1, size // count)
-        others = tuple((rank(number), each) for number in range(1, count))
-        ours, theirs = (others, ()) if turned == 0 else ((), ((rank(0), each),))
-        return Expansion(ours, theirs, tag) if kind == "GATHER" else Expansion(theirs, ours, tag)
+        part_bytes = max(1, size // count)
+        peers = tuple((rank(number), part_bytes) for number in range(1, count))
+        gathered_in, gathered_out = (peers, ()) if relative == 0 else ((), ((rank(0), part_bytes),))
+        return (
+            Expansion(gathered_in, gathered_out, tag) if kind == "GATHER" else Expansion(gathered_out, gathered_in, tag)
+        )
     # In a binomial tree the parent of a number is the number without its lowest one bit.
-    parent = ((rank(turned & (turned - 1)), size),) if turned else ()
-    bits = (turned & -turned).bit_length() - 1 if turned else count.bit_length()
-    children = tuple((rank(turned | 1 << bit), size) for bit in reversed(range(bits)) if turned | 1 << bit < count)
+    parent = ((rank(relative & (relative - 1)), size),) if relative else ()
+    bits = (relative & -relative).bit_length() - 1 if relative else count.bit_length()
+    children = tuple((rank(relative | 1 << bit), size) for bit in reversed(range(bits)) if relative | 1 << bit < count)
     return Expansion(parent, children, tag) if kind == "BROADCAST" else Expansion(children, parent, tag)

@@ -27,7 +27,7 @@ LINE_MAX = 4096
 RANKS_MAX = 4096
 NANOSECONDS = 1e9
 NUMBER_MAX = 1 << 53
-"""Above it a number is a mistake: 104 days of nanoseconds, 8 PiB."""
+"""Largest accepted number: 104 days of nanoseconds, 8 PiB."""
 
 _RANKS = re.compile(r"num_ranks\s+(\d+)")
 _RANK = re.compile(r"rank\s+(\d+)\s*\{")
@@ -37,7 +37,7 @@ _TASK = re.compile(
     r"(?:\s+tag\s+(?P<tag>-1|\d+))?(?:\s+cpu\s+(?P<cpu>\d+))?(?:\s+nic\s+(?P<nic>\d+))?"
 )
 _WAIT = re.compile(r"(?P<label>[A-Za-z]\w*)\s+(?P<how>i?requires)\s+(?P<other>[A-Za-z]\w*)")
-WOULD_DO = (
+KNOWN_LINES = (
     "`num_ranks N`, `rank R {`, `[label:] calc NS`, `send Nb to R tag T`, `recv Nb from R tag T`, `a requires b`, `}`"
 )
 
@@ -50,44 +50,47 @@ class _Rank:
 
 
 def read_goal(path: Path) -> Program:
-    """The program of a GOAL text file. Raises TraceError."""
+    """Return the program of a GOAL text file. Raises TraceError."""
     count: int | None = None
     ranks: dict[int, _Rank] = {}
     now: _Rank | None = None
     last = 0
     for number, text in _lines(path):
         last = number
-        if found := _RANKS.fullmatch(text):
-            count = int(found[1][:10])
+        if match := _RANKS.fullmatch(text):
+            count = int(match[1][:10])
             if not 2 <= count <= RANKS_MAX:
-                raise TraceError(path, f"num_ranks {found[1]}: 2 to {RANKS_MAX}", number)
-        elif found := _RANK.fullmatch(text):
-            which = int(found[1][:10])
+                raise TraceError(path, f"num_ranks {match[1]}: 2 to {RANKS_MAX}", number)
+        elif match := _RANK.fullmatch(text):
+            rank = int(match[1][:10])
             if now is not None:
-                raise TraceError(path, f"rank {which} begins before the rank before it has ended with `}}`", number)
-            if count is None or which >= count or which in ranks:
-                why = "num_ranks comes first" if count is None else f"num_ranks is {count}"
-                why = "stands twice" if which in ranks else why
-                raise TraceError(path, f"rank {which}: {why}", number)
-            now = ranks[which] = _Rank()
+                raise TraceError(path, f"rank {rank} begins before the rank before it has ended with `}}`", number)
+            if count is None or rank >= count or rank in ranks:
+                reason = "num_ranks comes first" if count is None else f"num_ranks is {count}"
+                reason = "stands twice" if rank in ranks else reason
+                raise TraceError(path, f"rank {rank}: {reason}", number)
+            now = ranks[rank] = _Rank()
+        # A brace without an open rank falls through to the error below.
         elif text == "}" and now is not None:
             now = None
         elif now is None:
-            raise TraceError(path, f"{_shown(text)} outside of a rank: {WOULD_DO}", number)
+            raise TraceError(path, f"{_quote(text)} outside of a rank: {KNOWN_LINES}", number)
         else:
             _take(path, number, text, now)
     if now is not None:
         raise TraceError(path, "ends within a rank: is it cut off? A rank ends with `}`", last)
     if count is None:
-        raise TraceError(path, f"no num_ranks: not a GOAL schedule in text form ({WOULD_DO})")
-    if missing := sorted(set(range(count)) - set(ranks)):
-        raise TraceError(path, f"num_ranks is {count}, but rank {missing[0]} is not there ({len(missing)} missing)")
-    return Program(path.stem, tuple(RankTasks(tuple(_waiting(ranks[one]))) for one in range(count)))
+        raise TraceError(path, f"no num_ranks: not a GOAL schedule in text form ({KNOWN_LINES})")
+    if missing_ranks := sorted(set(range(count)) - set(ranks)):
+        raise TraceError(
+            path, f"num_ranks is {count}, but rank {missing_ranks[0]} is not there ({len(missing_ranks)} missing)"
+        )
+    return Program(path.stem, tuple(RankTasks(tuple(_waiting(ranks[number]))) for number in range(count)))
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Lines without comments, numbered; those that are empty are left out. Never more than one in memory."""
-    within = False
+    """Yield numbered lines without comments and empty lines, one in memory at a time."""
+    in_comment = False
     try:
         with path.open("rb") as file:
             number = 0
@@ -101,70 +104,70 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
                     raise TraceError(
                         path, "not text: give the text that a binary GOAL file (txt2bin) was made from", number
                     ) from None
-                text, within = _without_comments(text, within)
+                text, in_comment = _without_comments(text, in_comment)
                 if text := text.strip():
                     yield number, text
     except OSError as error:
         raise TraceError(path, f"cannot be read: {error.strerror}") from None
 
 
-def _without_comments(text: str, within: bool) -> tuple[str, bool]:
-    """The text outside of comments, and whether one goes on in the next line."""
+def _without_comments(text: str, in_comment: bool) -> tuple[str, bool]:
+    """Return the text outside of comments, and whether a comment goes on in the next line."""
     out = ""
     while text:
-        if within:
+        if in_comment:
             _, end, text = text.partition("*/")
-            within = not end
+            in_comment = not end
             continue
-        at = min((at for mark in ("//", "#", "/*") if (at := text.find(mark)) >= 0), default=len(text))
-        out += text[:at]
-        if not text.startswith("/*", at):
+        start = min((start for mark in ("//", "#", "/*") if (start := text.find(mark)) >= 0), default=len(text))
+        out += text[:start]
+        if not text.startswith("/*", start):
             break
-        text, within = text[at + 2 :], True
-    return out, within
+        text, in_comment = text[start + 2 :], True
+    return out, in_comment
 
 
 def _take(path: Path, number: int, text: str, rank: _Rank) -> None:
-    """One line within a rank."""
-    if found := _TASK.fullmatch(text):
+    """Add one line within a rank: a task, or a dependency of two tasks. Raises TraceError."""
+    if match := _TASK.fullmatch(text):
         if len(rank.tasks) >= TASKS_MAX:
             raise TraceError(path, f"more than {TASKS_MAX} tasks in a rank", number)
-        if found["label"] in rank.labels:
-            raise TraceError(path, f"label {found['label']} stands twice in a rank", number)
-        if found["label"]:
-            rank.labels[found["label"]] = len(rank.tasks)
-        rank.tasks.append(_task(path, number, found))
+        if match["label"] in rank.labels:
+            raise TraceError(path, f"label {match['label']} stands twice in a rank", number)
+        if match["label"]:
+            rank.labels[match["label"]] = len(rank.tasks)
+        rank.tasks.append(_task(path, number, match))
         return
     waits = _WAIT.fullmatch(text)
     if waits is None:
-        raise TraceError(path, f"{_shown(text)} is no line of GOAL: {WOULD_DO}", number)
+        raise TraceError(path, f"{_quote(text)} is no line of GOAL: {KNOWN_LINES}", number)
     for label in (waits["label"], waits["other"]):
         if label not in rank.labels:
             raise TraceError(path, f"no task is labelled {label} above in this rank", number)
-    after, begun = rank.waits.setdefault(rank.labels[waits["label"]], ([], []))
-    (after if waits["how"] == "requires" else begun).append(rank.labels[waits["other"]])
+    end_waits, start_waits = rank.waits.setdefault(rank.labels[waits["label"]], ([], []))
+    (end_waits if waits["how"] == "requires" else start_waits).append(rank.labels[waits["other"]])
 
 
-def _task(path: Path, number: int, found: re.Match[str]) -> AnyTask:
-    values = {key: int(value) for key, value in found.groupdict().items() if value is not None and key != "label"}
+def _task(path: Path, number: int, match: re.Match[str]) -> AnyTask:
+    values = {key: int(value) for key, value in match.groupdict().items() if value is not None and key != "label"}
     if too_large := [key for key, value in values.items() if value > NUMBER_MAX]:
-        raise TraceError(path, f"{too_large[0]} {found[too_large[0]]}: at most {NUMBER_MAX}", number)
+        raise TraceError(path, f"{too_large[0]} {match[too_large[0]]}: at most {NUMBER_MAX}", number)
     if values.get("source") == -1 or values.get("tag") == -1:
         raise TraceError(path, "receives from any rank, or with any tag (-1), are not known: name rank and tag", number)
-    name = found["label"] or ""
-    if found["calc"]:
+    name = match["label"] or ""
+    if match["calc"]:
         return Compute(seconds=values["calc"] / NANOSECONDS, lane=values.get("cpu", 0), name=name)
-    if found["sent"]:
+    if match["sent"]:
         return SendMessage(peer=values["to"], size=values["sent"], tag=values.get("tag", 0), name=name)
     return ReceiveMessage(peer=values["source"], size=values["got"], tag=values.get("tag", 0), name=name)
 
 
 def _waiting(rank: _Rank) -> Iterator[AnyTask]:
-    """Tasks with what they wait for."""
-    for at, task in enumerate(rank.tasks):
-        after, begun = rank.waits.get(at, ([], []))
-        yield replace(task, after=tuple(dict.fromkeys(after)), once_begun=tuple(dict.fromkeys(begun)))
+    """Yield the tasks of a rank with their dependencies."""
+    for index, task in enumerate(rank.tasks):
+        end_waits, start_waits = rank.waits.get(index, ([], []))
+        yield replace(task, after=tuple(dict.fromkeys(end_waits)), once_begun=tuple(dict.fromkeys(start_waits)))
 
 
-def _shown(text: str) -> str:
+def _quote(text: str) -> str:
     return repr(text if len(text) <= 40 else text[:40] + "...")

@@ -1,7 +1,7 @@
 """A trace file or folder as a Program, checked: `read_trace(path)`.
 
-What it is shows in its content: a folder, or a name that ends in `.et`, is a Chakra trace with a file a rank; anything
-else is GOAL text. Nothing is kept of a trace that is wrong; its first mistake is told in one line, with the file.
+A folder, or a name that ends in `.et`, is a Chakra trace with one file per rank; any other file is GOAL text. The first
+mistake of an invalid trace is the text of a TraceError, one line with the file.
 """
 
 from __future__ import annotations
@@ -29,18 +29,20 @@ from mrc_testbed.hosts.traffic.program_check import check
 def read_trace(
     path: Path, *, groups: Path | None = None, compute_scale: float = 1.0, size_scale: float = 1.0
 ) -> Program:
-    """The program of a trace. `groups`: JSON file with the ranks of each process group of a Chakra trace.
+    """Return the program of a trace.
+
+    `groups`: JSON file with the ranks of each process group of a Chakra trace.
 
     `compute_scale` and `size_scale` multiply times and sizes. Raises TraceError, with the mistake in one line.
     """
-    others = path if path.is_dir() else path.parent if path.suffix == ".et" else None
-    files = [path, *([groups] if groups else []), *(sorted(others.glob("*.et")) if others else [])]
-    changed = tuple((str(file), file.stat().st_mtime_ns, file.stat().st_size) for file in files if file.exists())
-    return _read(path, groups, compute_scale, size_scale, changed)
+    folder = path if path.is_dir() else path.parent if path.suffix == ".et" else None
+    files = [path, *([groups] if groups else []), *(sorted(folder.glob("*.et")) if folder else [])]
+    file_states = tuple((str(file), file.stat().st_mtime_ns, file.stat().st_size) for file in files if file.exists())
+    return _read(path, groups, compute_scale, size_scale, file_states)
 
 
 def trace_of(work: TraceWork) -> Program:
-    """The program that a scenario replays. Raises TraceError."""
+    """Return the program that a scenario replays. Raises TraceError."""
     return read_trace(
         Path(work.trace),
         groups=Path(work.groups) if work.groups else None,
@@ -51,13 +53,19 @@ def trace_of(work: TraceWork) -> Program:
 
 @lru_cache(maxsize=8)
 def _read(
-    path: Path, groups: Path | None, compute_scale: float, size_scale: float, _changed: tuple[tuple[str, int, int], ...]
+    path: Path,
+    groups: Path | None,
+    compute_scale: float,
+    size_scale: float,
+    _file_states: tuple[tuple[str, int, int], ...],
 ) -> Program:
     if not path.exists():
         raise TraceError(path, "no such file or folder: give a GOAL file, a folder of .et files or one of them")
     program = read_chakra(path, groups) if path.is_dir() or path.suffix == ".et" else read_goal(path)
-    scaled = [tuple(_scaled(task, compute_scale, size_scale) for task in rank.tasks) for rank in program.ranks]
-    program = Program(program.name, tuple(map(RankTasks, scaled)))
+    scaled_ranks = [
+        tuple(_scale_task(task, compute_scale, size_scale) for task in rank.tasks) for rank in program.ranks
+    ]
+    program = Program(program.name, tuple(map(RankTasks, scaled_ranks)))
     try:
         check(program)
     except TrainingProgramError as error:
@@ -65,7 +73,7 @@ def _read(
     return program
 
 
-def _scaled(task: object, compute: float, size: float) -> Compute | SendMessage | ReceiveMessage | JoinCollective:
+def _scale_task(task: object, compute: float, size: float) -> Compute | SendMessage | ReceiveMessage | JoinCollective:
     if isinstance(task, Compute):
         return replace(task, seconds=task.seconds * compute)
     assert isinstance(task, SendMessage | ReceiveMessage | JoinCollective)

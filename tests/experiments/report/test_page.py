@@ -102,7 +102,7 @@ def test_an_index_has_live_beside_virtual(made, tmp_path):
     changed(made, tmp_path / "set" / "live" / "small", where="live", target="embedded")
     pages = report(tmp_path / "set")
     text = (tmp_path / "set" / "index.html").read_text()
-    assert sorted(page.where for page in pages) == ["live", "virtual"]
+    assert sorted(page.backend for page in pages) == ["live", "virtual"]
     assert text.index(">virtual</th>") < text.index(">live</th>")
     for link in re.findall(r'(?:src|href)="([^"#]+)"', text):
         assert (tmp_path / "set" / link).exists()

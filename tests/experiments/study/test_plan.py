@@ -75,8 +75,12 @@ def test_plan__without_parameters_is_the_scenarios_own_sweep(tmp_path):
         ("metric: rate.flow", "metric: rate.flaw", "line 10: metrics.0.metric: no metric 'rate.flaw' (did you mean"),
         ("within: 3%", "within: 3s", "line 10: metrics.0.within: rate '3s': no unit 's'"),
         ("within: 3%", "within: 0", "line 10: metrics.0.within: 0: must be above 0"),
-        ("method: bootstrap", "method: t", "line 11: metrics.1: Student's t is of a mean: give method: bootstrap with"),
-        ("metric: lost", "metric: rate.flow", "line 11: metrics.1.metric: rate.flow is there already"),
+        (
+            "method: bootstrap",
+            "method: t",
+            "line 11: metrics.1: method: t with of: median. Cure: give method: bootstrap",
+        ),
+        ("metric: lost", "metric: rate.flow", "line 11: metrics.1.metric: duplicate metric rate.flow"),
     ],
 )
 def test_mistakes__have_their_line(tmp_path, old, new, says):

@@ -9,30 +9,30 @@ import pytest
 
 from mrc_testbed.experiments.study.intervals import t_interval
 from mrc_testbed.experiments.study.model import Seeds, StudyMetric
-from mrc_testbed.experiments.study.plan import Bound, Point, Wanted
+from mrc_testbed.experiments.study.plan import Bound, MetricGoal, Point
 from mrc_testbed.experiments.study.stopping import PointProgress, SeedValues
 
-NARROW = Wanted(StudyMetric(metric="time"), "s", Bound(0.05, is_share=True))
+NARROW = MetricGoal(StudyMetric(metric="time"), "s", Bound(0.05, is_share=True))
 VALUES = [1.0 + 0.3 * Random(9).gauss(0, 1) * (-1) ** n / (n + 1) for n in range(40)]
 
 
-def point(*wanted: Wanted, least: int = 4, most: int = 20, step: int | None = 3) -> PointProgress:
+def point(*goals: MetricGoal, least: int = 4, most: int = 20, step: int | None = 3) -> PointProgress:
     seeds = Seeds(min=least, max=most, step=step)
-    return PointProgress(SimpleNamespace(study=SimpleNamespace(seeds=seeds), wanted=list(wanted)), Point(0, {}))
+    return PointProgress(SimpleNamespace(study=SimpleNamespace(seeds=seeds), goals=list(goals)), Point(0, {}))
 
 
 def carried_out(progress: PointProgress, order: Random | None, values: list[float | None]) -> tuple[int, list[int]]:
     """Seeds it was decided with, and those that were made, in their order."""
     made: list[int] = []
     while not progress.decide():
-        todo = progress.missing()
+        todo = progress.missing_seeds()
         if order:
             order.shuffle(todo)
         for seed in todo:
             made.append(seed)
             progress.take(seed, SeedValues({"time": values[seed]}))
             progress.decide()
-    return progress.asked, made
+    return progress.seeds_needed, made
 
 
 def test_point__stops_at_the_first_look_that_is_narrow():
@@ -70,26 +70,26 @@ def test_point__that_is_never_narrow_ends_at_the_most():
 
 
 def test_point__without_a_bound_has_all_seeds():
-    assert carried_out(point(Wanted(StudyMetric(metric="time"), "s", None)), None, VALUES)[0] == 20
+    assert carried_out(point(MetricGoal(StudyMetric(metric="time"), "s", None)), None, VALUES)[0] == 20
 
 
 def test_point__waits_for_all_of_its_bounds():
-    other = Wanted(StudyMetric(metric="lost"), "packets", Bound(0.5, is_share=False))
+    other = MetricGoal(StudyMetric(metric="lost"), "packets", Bound(0.5, is_share=False))
     progress = point(NARROW, other)
     while not progress.decide():
-        for seed in progress.missing():
+        for seed in progress.missing_seeds():
             progress.take(seed, SeedValues({"time": 1.0, "lost": float(seed % 2)}))
-    assert progress.asked > 4 and progress.is_narrow
+    assert progress.seeds_needed > 4 and progress.is_narrow
 
 
 def test_point__with_nothing_measured_is_not_narrow():
     progress = point(NARROW)
     assert carried_out(progress, None, [None] * 40)[0] == 20
-    assert progress.interval(NARROW) is None and progress.within(NARROW) is False
+    assert progress.interval(NARROW) is None and progress.is_within_bound(NARROW) is False
 
 
 def test_interval__before_the_first_look_is_of_the_seeds_without_a_gap():
     progress = point(NARROW)
     for seed in (0, 1, 3):
         progress.take(seed, SeedValues({"time": VALUES[seed]}))
-    assert progress.there == 2 and progress.interval(NARROW).count == 2
+    assert progress.seeds_done == 2 and progress.interval(NARROW).count == 2
