@@ -35,9 +35,9 @@ def file(tmp_path: Path, text: str = SHORT, name: str = "short") -> Path:
 
 
 def mrc(*words: object) -> str:
-    done = CliRunner().invoke(app, [str(word) for word in words], catch_exceptions=False)
-    assert done.exit_code == 0, done.output
-    return done.output.replace("\n", " ")
+    result = CliRunner().invoke(app, [str(word) for word in words], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.output.replace("\n", " ")
 
 
 def made(path: Path, out: Path, seed: int, repeat: int) -> Path:
@@ -51,11 +51,11 @@ def manifest(folder: Path) -> dict:
 
 def test_seeds_of_two_machines__are_what_one_command_makes(tmp_path):
     path = file(tmp_path)
-    whole = made(path, tmp_path / "whole", 4, 4)
+    whole_folder = made(path, tmp_path / "whole", 4, 4)
     a, b = made(path, tmp_path / "a", 4, 1), made(path, tmp_path / "b", 5, 3)
-    said = mrc("merge", a, b, "--out", tmp_path / "merged")
-    assert "8 runs of 2 folders, in" in said and "passed  short" in said
-    one, other = manifest(tmp_path / "merged"), manifest(whole)
+    output = mrc("merge", a, b, "--out", tmp_path / "merged")
+    assert "8 runs of 2 folders, in" in output and "passed  short" in output
+    one, other = manifest(tmp_path / "merged"), manifest(whole_folder)
     assert one["digest"] == other["digest"] and one["complete"] and one["planned"] == other["planned"]
     assert one["command"] == other["command"] and one["scenario"] == "short" and one["repeats"] == other["repeats"]
     assert [run["name"] for run in one["runs"]] == [run["name"] for run in other["runs"]]
@@ -64,17 +64,17 @@ def test_seeds_of_two_machines__are_what_one_command_makes(tmp_path):
 def test_the_same_runs__count_once(tmp_path):
     path = file(tmp_path)
     a, b = made(path, tmp_path / "a", 1, 3), made(path, tmp_path / "b", 2, 2)
-    said = mrc("merge", a, b, a, "--out", tmp_path / "merged")
-    assert "6 runs of 2 folders, 4 of them in several" in said
+    output = mrc("merge", a, b, a, "--out", tmp_path / "merged")
+    assert "6 runs of 2 folders, 4 of them in several" in output
     assert manifest(tmp_path / "merged")["digest"] == manifest(a)["digest"]
 
 
 def test_what_is_missing__is_told_with_the_command_that_makes_it(tmp_path):
     path = file(tmp_path)
     a, b = made(path, tmp_path / "a", 1, 1), made(path, tmp_path / "b", 3, 1)
-    said = mrc("merge", a, b, "--out", tmp_path / "merged")
+    output = mrc("merge", a, b, "--out", tmp_path / "merged")
     command = f"mrc run {path} --virtual --seed 1 --repeat 3 --resume {tmp_path / 'merged'}"
-    assert f"2 are missing (loss=1% #2, loss=5% #2); go on with: {command}" in said
+    assert f"2 are missing (loss=1% #2, loss=5% #2); go on with: {command}" in output
     assert not manifest(tmp_path / "merged")["complete"]
     mrc(*command.split()[1:])
     assert manifest(tmp_path / "merged")["digest"] == manifest(made(path, tmp_path / "whole", 1, 3))["digest"]
@@ -83,11 +83,11 @@ def test_what_is_missing__is_told_with_the_command_that_makes_it(tmp_path):
 def test_damaged_runs__are_left_out_by_name(tmp_path):
     path = file(tmp_path)
     a = made(path, tmp_path / "a", 1, 2)
-    bad = a / manifest(a)["runs"][2]["file"]
-    bad.write_bytes(bad.read_bytes()[:100])
-    said = mrc("merge", a, "--out", tmp_path / "merged")
-    assert f"left out: {a}/runs/{bad.name}: its end is missing or damaged (100 bytes)" in said
-    assert "1 are missing (loss=1% #2)" in said
+    damaged_file = a / manifest(a)["runs"][2]["file"]
+    damaged_file.write_bytes(damaged_file.read_bytes()[:100])
+    output = mrc("merge", a, "--out", tmp_path / "merged")
+    assert f"left out: {a}/runs/{damaged_file.name}: its end is missing or damaged (100 bytes)" in output
+    assert "1 are missing (loss=1% #2)" in output
 
 
 def test_another_content_of_the_same_run__is_a_conflict_and_nothing_is_written(tmp_path):

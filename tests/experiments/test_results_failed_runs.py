@@ -1,4 +1,4 @@
-"""Runs that failed are shown as failed by everything that reads results, and are in no median, mean or interval."""
+"""Failed runs are shown as failed by all readers of results, and are in no median, mean or interval."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ figures: [{kind: bars, metric: rate.flow}, {kind: rate_over_time, metric: rate.f
 def made(tmp_path_factory: pytest.TempPathFactory) -> RunReport:
     folder = tmp_path_factory.mktemp("luck")
     (folder / "luck.yaml").write_text(LUCK)
-    found = run_scenario(plan_runs(read(folder / "luck.yaml"), "virtual"), Quiet(), out=folder / "out")
-    assert 0 < len(found.causes) < 8, "the seeds are to break some of the runs, and not all"
-    return found
+    report = run_scenario(plan_runs(read(folder / "luck.yaml"), "virtual"), Quiet(), out=folder / "out")
+    assert 0 < len(report.causes) < 8, "the seeds are to break some of the runs, and not all"
+    return report
 
 
 def whole(made: RunReport) -> list[float]:
@@ -92,12 +92,12 @@ def test_a_study_counts_failed_seeds_and_has_none_of_them_in_its_intervals(tmp_p
     (tmp_path / "luck.yaml").write_text(LUCK.replace("repeat: 8\n", ""))
     study = "title: luck\nscenario: luck.yaml\nseeds: {first: 1, min: 8, max: 8}\nmetrics: [{metric: rate.flow}]\n"
     (tmp_path / "study.yaml").write_text(study)
-    ended = CliRunner().invoke(app, ["study", str(tmp_path / "study.yaml"), "--out", str(tmp_path / "out"), "--json"])
-    assert ended.exit_code == 1
-    said = json.loads((tmp_path / "out" / "manifest.json").read_text())["study"]
-    (point,) = said["points"]
+    result = CliRunner().invoke(app, ["study", str(tmp_path / "study.yaml"), "--out", str(tmp_path / "out"), "--json"])
+    assert result.exit_code == 1
+    summary = json.loads((tmp_path / "out" / "manifest.json").read_text())["study"]
+    (point,) = summary["points"]
     values = whole(made)
     assert point["failed"] == list(made.causes.values())
     assert point["metrics"]["rate.flow"]["values"] == len(values)
     assert point["metrics"]["rate.flow"]["estimate"] == pytest.approx(sum(values) / len(values))
-    assert as_csv(said).splitlines()[1].split(",")[-3] == str(8 - len(values))
+    assert as_csv(summary).splitlines()[1].split(",")[-3] == str(8 - len(values))

@@ -1,4 +1,4 @@
-"""A folder of results that somebody else made leads nowhere out of itself, and nothing is written outside of --out."""
+"""Foreign result folders lead nowhere out of themselves, and nothing is written outside of --out."""
 
 import json
 import os
@@ -46,30 +46,30 @@ def changed(folder, **values):
 @pytest.mark.parametrize("words", [("merge",), ("report",), ("report", "--summary")], ids=" ".join)
 def test_names__of_a_manifest_that_lead_elsewhere_are_refused(copies, tmp_path, key, name, words):
     changed(copies / "short", **{key: name if key == "scenario" else {"study": name}})
-    before = files_below(tmp_path)
+    files_before = files_below(tmp_path)
     out = ["--out", str(tmp_path / "deep" / "er" / "merged")] if words == ("merge",) else []
-    where = copies if words == ("merge",) else copies / "short"
-    done = CliRunner().invoke(app, [*words, str(where), *out])
-    assert done.exit_code != 0 and isinstance(done.exception, ResultsError | SystemExit), done.output
-    if isinstance(done.exception, ResultsError):
-        assert "is no name of a file" in str(done.exception) or "is not of schema" in str(done.exception)
-    assert files_below(tmp_path) == before
+    folder = copies if words == ("merge",) else copies / "short"
+    result = CliRunner().invoke(app, [*words, str(folder), *out])
+    assert result.exit_code != 0 and isinstance(result.exception, ResultsError | SystemExit), result.output
+    if isinstance(result.exception, ResultsError):
+        assert "is no name of a file" in str(result.exception) or "is not of schema" in str(result.exception)
+    assert files_below(tmp_path) == files_before
     assert not is_plain(name)
 
 
 @pytest.mark.parametrize("link", ["runs", "manifest.json", "scenario.yaml", "study.yaml", "tasks", "figures", "replay"])
 def test_links__out_of_a_folder_of_results_are_refused(copies, tmp_path, link):
     secret = tmp_path / "secret"
-    inside = copies / "short" / link
-    if inside.exists():
-        inside.rename(secret)
+    link_path = copies / "short" / link
+    if link_path.exists():
+        link_path.rename(secret)
     else:
         secret.mkdir()
-    inside.symlink_to(secret)
-    before = files_below(tmp_path)
-    done = CliRunner().invoke(app, ["merge", str(copies / "short"), "--out", str(tmp_path / "merged")])
-    assert done.exit_code != 0, done.output
-    assert files_below(tmp_path) == before
+    link_path.symlink_to(secret)
+    files_before = files_below(tmp_path)
+    result = CliRunner().invoke(app, ["merge", str(copies / "short"), "--out", str(tmp_path / "merged")])
+    assert result.exit_code != 0, result.output
+    assert files_below(tmp_path) == files_before
 
 
 def test_links__of_a_run_count_as_damage(copies, tmp_path):
@@ -86,13 +86,13 @@ def test_links__that_stand_where_a_report_is_written_are_replaced(copies, tmp_pa
     precious = tmp_path / "precious"
     precious.write_text("precious")
     CliRunner().invoke(app, ["report", str(folder)], catch_exceptions=False)
-    written = [path for path in folder.rglob("*") if path.suffix in (".html", ".svg", ".png")]
-    assert written
-    for path in written:
+    pages = [path for path in folder.rglob("*") if path.suffix in (".html", ".svg", ".png")]
+    assert pages
+    for path in pages:
         path.unlink()
         path.symlink_to(precious)
     CliRunner().invoke(app, ["report", str(folder)], catch_exceptions=False)
-    assert precious.read_text() == "precious" and not [path for path in written if path.is_symlink()]
+    assert precious.read_text() == "precious" and not [path for path in pages if path.is_symlink()]
 
 
 @pytest.mark.parametrize("make", [os.mkfifo, lambda path: os.symlink("/dev/zero", path)], ids=["pipe", "device"])

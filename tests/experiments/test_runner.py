@@ -89,36 +89,38 @@ def test_same_seed_same_bytes(tmp_path):
 
 
 def test_side_by_side_gives_the_same(tmp_path):
-    planned = plan_runs(document(tmp_path, SMALL + "repeat: 2\n"), "virtual")
-    alone = run_scenario(planned, Quiet())
+    run_set = plan_runs(document(tmp_path, SMALL + "repeat: 2\n"), "virtual")
+    lone_report = run_scenario(run_set, Quiet())
     with WorkerPool(2) as crew:
-        together = run_scenario(planned, Quiet(), news_queue=crew.hand_in(planned.runs))
-    assert [o.to_json() for _, o in alone.runs] == [o.to_json() for _, o in together.runs]
-    assert [run.seed for run, _ in alone.runs] == [1, 2]
+        shared_report = run_scenario(run_set, Quiet(), news_queue=crew.hand_in(run_set.runs))
+    assert [o.to_json() for _, o in lone_report.runs] == [o.to_json() for _, o in shared_report.runs]
+    assert [run.seed for run, _ in lone_report.runs] == [1, 2]
 
 
 def test_a_crew_may_be_ahead_of_the_scenarios_it_works_for(tmp_path):
     file = document(tmp_path, SMALL + "variants: {one: {}, two: {links: {rate: 6M}}}\n")
-    planned = [plan_runs(file, "virtual", seed=seed) for seed in (1, 2)]
+    run_sets = [plan_runs(file, "virtual", seed=seed) for seed in (1, 2)]
     with WorkerPool(2) as crew:
-        begun = [crew.hand_in(one.runs) for one in planned]
-        together = [run_scenario(one, Quiet(), news_queue=its) for one, its in zip(planned, begun, strict=True)]
-    for one, made in zip(planned, together, strict=True):
-        alone = run_scenario(one, Quiet())
-        assert [o.to_json() for _, o in alone.runs] == [o.to_json() for _, o in made.runs]
-        assert made.wall_s > 0
+        queues = [crew.hand_in(run_set.runs) for run_set in run_sets]
+        shared_reports = [
+            run_scenario(run_set, Quiet(), news_queue=queue) for run_set, queue in zip(run_sets, queues, strict=True)
+        ]
+    for run_set, shared_report in zip(run_sets, shared_reports, strict=True):
+        lone_report = run_scenario(run_set, Quiet())
+        assert [o.to_json() for _, o in lone_report.runs] == [o.to_json() for _, o in shared_report.runs]
+        assert shared_report.wall_s > 0
 
 
 def test_errors_in_other_processes_come_back_with_their_traceback(tmp_path):
     (run,) = plan_runs(document(tmp_path), "virtual").runs
-    bad = replace(run, scenario=run.scenario.model_copy(update={"workload": None}))
+    invalid_run = replace(run, scenario=run.scenario.model_copy(update={"workload": None}))
     with WorkerPool(1) as crew:
-        planned = replace(plan_runs(document(tmp_path), "virtual"), runs=[bad])
+        run_set = replace(plan_runs(document(tmp_path), "virtual"), runs=[invalid_run])
         with pytest.raises(TypeError) as error:
-            run_scenario(planned, Quiet(), news_queue=crew.hand_in([bad]))
+            run_scenario(run_set, Quiet(), news_queue=crew.hand_in([invalid_run]))
         assert "virtual_run.py" in str(error.value.__cause__)
-        planned = plan_runs(document(tmp_path), "virtual")
-        assert run_scenario(planned, Quiet(), news_queue=crew.hand_in(planned.runs)).runs
+        run_set = plan_runs(document(tmp_path), "virtual")
+        assert run_scenario(run_set, Quiet(), news_queue=crew.hand_in(run_set.runs)).runs
 
 
 @pytest.mark.parametrize(
@@ -132,17 +134,19 @@ def test_errors_in_other_processes_come_back_with_their_traceback(tmp_path):
 )
 def test_a_run_whose_process_dies__is_told_with_whose_fault_it_is(tmp_path, monkeypatch, number, words):
     monkeypatch.setenv("MRC_CACHE_DIR", str(tmp_path / "cache"))
-    planned = plan_runs(document(tmp_path, SMALL.replace("duration: 1.5s", "duration: 5000s")), "virtual")
-    after = plan_runs(document(tmp_path, SMALL), "virtual")
+    run_set = plan_runs(document(tmp_path, SMALL.replace("duration: 1.5s", "duration: 5000s")), "virtual")
+    next_run_set = plan_runs(document(tmp_path, SMALL), "virtual")
     with WorkerPool(1) as crew:
-        begun = crew.hand_in(planned.runs)
-        while not isinstance(begun.get()[1], RunProgress):
+        news_queue = crew.hand_in(run_set.runs)
+        while not isinstance(news_queue.get()[1], RunProgress):
             pass
         (child,) = active_children()
         os.kill(child.pid, number)
         with pytest.raises(UsageError, match=words):
-            run_scenario(planned, Quiet(), news_queue=begun)
-        assert run_scenario(after, Quiet(), news_queue=crew.hand_in(after.runs)).runs, "another process goes on"
+            run_scenario(run_set, Quiet(), news_queue=news_queue)
+        assert run_scenario(next_run_set, Quiet(), news_queue=crew.hand_in(next_run_set.runs)).runs, (
+            "another process goes on"
+        )
     for crash in (tmp_path / "cache" / "crashes").glob("*"):
         assert "Fatal Python error" in crash.read_text() and "run: run" in crash.read_text()
 
@@ -164,8 +168,8 @@ def test_the_series_add_up_to_what_was_received(tmp_path):
     _, outcome = outcome_of(tmp_path)
     series = outcome.series
     spans = [b - a for a, b in zip([0.0, *series.times_s[:-1]], series.times_s, strict=True)]
-    summed = sum(rate * span / 8 for rate, span in zip(series.received_bps["flow:h0-h1"], spans, strict=True))
-    assert summed == pytest.approx(outcome.flows[0].received_bytes, rel=1e-6)
+    total_bytes = sum(rate * span / 8 for rate, span in zip(series.received_bps["flow:h0-h1"], spans, strict=True))
+    assert total_bytes == pytest.approx(outcome.flows[0].received_bytes, rel=1e-6)
 
 
 @pytest.mark.parametrize("kind", ["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv"])
@@ -180,9 +184,9 @@ faults: [{{at: 0s, loss: {{into: hosts, rate: 10%}}}}]
 measure: {{evs: false}}
 """
     _, outcome = outcome_of(tmp_path, text)
-    (one,) = outcome.collectives
+    (collective,) = outcome.collectives
     assert outcome.finished
-    assert [iteration.wrong for iteration in one.iterations] == [0, 0]
+    assert [iteration.wrong for iteration in collective.iterations] == [0, 0]
     assert sum(flow.retransmitted for flow in outcome.flows) > 0
 
 
@@ -192,13 +196,13 @@ def test_queues_of_one_plane_are_no_losses():
     Nothing is lost, nobody accused.
     """
     runs = expand(read(SCENARIOS / "e16.yaml"), "virtual")
-    (run,) = [one for one in runs if one.label == {"variant": "mrc", "loss": "0%", "size": 1 << 20}]
+    (run,) = [run for run in runs if run.label == {"variant": "mrc", "loss": "0%", "size": 1 << 20}]
     scenario = run.scenario
-    short = {  # pipes of 43 packets overflow sooner than those of 240
+    overrides = {  # pipes of 43 packets overflow sooner than those of 240
         "links": scenario.links.model_copy(update={"rtt": 0.010}),
         "transport": scenario.transport.model_copy(update={"clock": 1.0, "config": {"backup_per_plane": 0}}),
     }
-    run = resolve(replace(run, scenario=scenario.model_copy(update=short)))
+    run = resolve(replace(run, scenario=scenario.model_copy(update=overrides)))
     measurement = Measurement(VirtualRunner().run(run), run)
     assert measurement.value("trimmed") > 100
     assert (measurement.value("lost"), measurement.value("evs.bad")) == (0, 0)
@@ -211,27 +215,27 @@ def test_a_fault_comes_at_its_share_of_the_work(tmp_path):
         .replace("at: 0.5s", "at: 50%")
     )
     _run, outcome = outcome_of(tmp_path, text.replace("at: 0.5s", "at: 50%").replace("for: 0.3s", "for: 0.1s"))
-    begins, ends = [event["t"] for event in outcome.events if event["what"] == "fault"]
-    done = outcome.flows[0].finished_s
-    assert 0.35 * done < begins < 0.65 * done
-    assert ends - begins == pytest.approx(0.1, abs=1e-6)
+    start, ends = [event["t"] for event in outcome.events if event["what"] == "fault"]
+    finished_s = outcome.flows[0].finished_s
+    assert 0.35 * finished_s < start < 0.65 * finished_s
+    assert ends - start == pytest.approx(0.1, abs=1e-6)
 
 
 def test_overlapping_cuts_end_with_the_last(tmp_path):
     text = SMALL.replace("for: 0.3s}", "for: 0.6s}\n  - {at: 0.6s, cut: p0-t0-0 p0-t1-0, for: 0.1s}")
     _, outcome = outcome_of(tmp_path, text.replace("duration: 1.5s", "duration: 2.5s"))
-    back = [e["t"] for e in outcome.events if e["what"] == "ev" and e["new"] == "good"]
-    assert min(back) > 1.1
+    return_times = [e["t"] for e in outcome.events if e["what"] == "ev" and e["new"] == "good"]
+    assert min(return_times) > 1.1
 
 
 def test_random_targets_follow_the_seed(tmp_path):
     text = SMALL.replace("cut: p0-t0-0 p0-t1-0", "cut: {random: fabric-links, count: 2}")
-    drawn = []
+    targets = []
     for seed in (1, 1, 2, 3):
         (run,) = plan_runs(document(tmp_path, text), "virtual", seed=seed).runs
-        drawn.append(str(run.steps()[0]))
-    assert drawn[0] == drawn[1]
-    assert len(set(drawn)) > 1
+        targets.append(str(run.steps()[0]))
+    assert targets[0] == targets[1]
+    assert len(set(targets)) > 1
 
 
 @pytest.mark.parametrize("none", ["count: 0", "share: 0%"])
@@ -268,12 +272,12 @@ def test_a_network_that_reacts_gets_its_plane_back(tmp_path):
     text = SMALL.replace("cut: p0-t0-0 p0-t1-0, for: 0.3s", "cut: p0-t0-1 p0-t1-0").replace("duration: 1.5s\n", "") + (
         "mode: switch-spray\nduration: 3s\nvariants: {never: {}, soon: {control_plane: {react_after: 100ms}}}\n"
     )
-    bad = {}
+    bad_ev_counts = {}
     for run in plan_runs(document(tmp_path, text), "virtual").runs:
         measurement = Measurement(VirtualRunner().run(run), run)
-        bad[run.label["variant"]] = measurement.value("evs.bad")
+        bad_ev_counts[run.label["variant"]] = measurement.value("evs.bad")
         assert (measurement.value("control.reacted") is not None) == (run.label["variant"] == "soon")
-    assert bad["never"] > bad["soon"] == 0
+    assert bad_ev_counts["never"] > bad_ev_counts["soon"] == 0
 
 
 def test_a_denylist_before_the_start_spares_all_losses(tmp_path):
@@ -302,18 +306,22 @@ def test_every_metric_is_computed(tmp_path):
 
 def test_a_rule_that_does_not_hold_is_told_with_its_events(tmp_path):
     text = SMALL.replace("{metric: qp_errors, at_most: 0}", "{metric: lost, at_most: 0, why: there is a cut}")
-    made = run_scenario(plan_runs(document(tmp_path, text), "virtual"), Quiet())
-    (bad,) = [verdict for verdict in made.verdicts if not verdict.passed]
-    assert not made.passed
-    assert (bad.rule, bad.expected, bad.why) == ("lost at most 0", "<= 0", "there is a cut")
-    assert any("cut p0-t0-0 p0-t1-0" in line for line in bad.events)
-    assert any("assumed_bad" in line for line in bad.events)
+    failed_report = run_scenario(plan_runs(document(tmp_path, text), "virtual"), Quiet())
+    (failed_verdict,) = [verdict for verdict in failed_report.verdicts if not verdict.passed]
+    assert not failed_report.passed
+    assert (failed_verdict.rule, failed_verdict.expected, failed_verdict.why) == (
+        "lost at most 0",
+        "<= 0",
+        "there is a cut",
+    )
+    assert any("cut p0-t0-0 p0-t1-0" in line for line in failed_verdict.events)
+    assert any("assumed_bad" in line for line in failed_verdict.events)
 
 
 def test_results_and_report(tmp_path):
     out = tmp_path / "out"
-    made = run_scenario(plan_runs(document(tmp_path), "virtual"), Quiet(), out=out)
-    assert made.passed
+    run_report = run_scenario(plan_runs(document(tmp_path), "virtual"), Quiet(), out=out)
+    assert run_report.passed
     manifest = json.loads((out / "manifest.json").read_text())
     assert manifest["complete"] and manifest["passed"] and manifest["machine"]["kernel"]
     assert (out / "runs" / "run.csv").read_text().startswith("time_s,rate_bps flow:h0-h1,lost")
@@ -331,18 +339,18 @@ def test_runs_with_names_alike_have_files_of_their_own(tmp_path):
         plan_runs(document(tmp_path, text + "variants: {a+b: {}, a b: {}}\n"), "virtual"), Quiet(), out=tmp_path / "out"
     )
     manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
-    assert [one["file"] for one in manifest["runs"]] == ["runs/a_b.json", "runs/a_b_.json"]
+    assert [run["file"] for run in manifest["runs"]] == ["runs/a_b.json", "runs/a_b_.json"]
 
 
 def test_the_command_line_tells_by_its_exit_code(tmp_path):
     document(tmp_path)
     path = str(tmp_path / "small.yaml")
     run = CliRunner().invoke
-    done = run(app, ["run", path, "--virtual", "--out", str(tmp_path / "a"), "--json"])
-    assert done.exit_code == 0 and json.loads(done.stdout)[0]["passed"] is True
+    result = run(app, ["run", path, "--virtual", "--out", str(tmp_path / "a"), "--json"])
+    assert result.exit_code == 0 and json.loads(result.stdout)[0]["passed"] is True
     assert run(app, ["run", path, "--virtual", "--seed", "2", "--out", str(tmp_path / "b")]).exit_code == 0
-    compared = run(app, ["compare", str(tmp_path / "a"), str(tmp_path / "b"), "--json"])
-    assert compared.exit_code == 0 and len(json.loads(compared.stdout)["rows"]) > 20
+    comparison = run(app, ["compare", str(tmp_path / "a"), str(tmp_path / "b"), "--json"])
+    assert comparison.exit_code == 0 and len(json.loads(comparison.stdout)["rows"]) > 20
     document(tmp_path, SMALL.replace("qp_errors, at_most: 0", "sent, at_most: 0"))
     assert run(app, ["run", path, "--virtual", "--out", str(tmp_path / "c")]).exit_code == 1
     document(tmp_path, "titel: x")
@@ -397,8 +405,8 @@ def test_nacks_lost_with_the_way_back_accuse_nobody(tmp_path, gap, seed):
     for times in (4, 3, 2, ""):
         text = text.replace(f"{times}GAP", str((times or 1) * gap))
     _, outcome = outcome_of(tmp_path, text, seed)
-    bad = [event["ev"] for event in outcome.events if event["what"] == "ev" and event["new"] == "assumed_bad"]
-    assert sorted(bad) == [0, 1, 2]
+    bad_evs = [event["ev"] for event in outcome.events if event["what"] == "ev" and event["new"] == "assumed_bad"]
+    assert sorted(bad_evs) == [0, 1, 2]
 
 
 ON_BMV2 = """
@@ -431,8 +439,8 @@ def test_bmv2__has_parts_and_rules_of_its_own_on_top_of_live(tmp_path):
     assert rates == {"embedded": [(2e6, 0.05, 3.0)] * 2, "bmv2": [(1e6, 0.05, 3.0), (1e6, 0.05, 2.0)]}
     scenario = plan_runs(document, "live", target="bmv2").runs[0].scenario
     rules = [judge(scenario, [], environments_of("live", target)) for target in ("embedded", "bmv2")]
-    assert [[one.expected for one in rule] for rule in rules] == [["a run with "] * 2] * 2
-    assert [[one.rule.split()[-1] for one in rule] for rule in rules] == [["2", "3"], ["1", "3"]]
+    assert [[verdict.expected for verdict in rule] for rule in rules] == [["a run with "] * 2] * 2
+    assert [[verdict.rule.split()[-1] for verdict in rule] for rule in rules] == [["2", "3"], ["1", "3"]]
 
 
 def test_bmv2__what_it_cannot_do_is_said(tmp_path):
@@ -451,9 +459,9 @@ def test_display__of_resumed_runs_that_are_stopped_counts_those_that_were_there(
         "title: four\nfabric: {planes: 1, racks: 1, spines: 1, hosts_per_rack: 2}\nrepeat: 4\n"
         "workload: [{stream: h0 h1, name: flow, bytes: 4K}]\n"
     )
-    planned = plan_runs(read(path), "virtual")
-    display = command.Display(terminal.console(), 1, len(planned.runs))
-    display.scenario("a", len(planned.runs))
-    display.on_start(planned.runs[2:])
+    run_set = plan_runs(read(path), "virtual")
+    display = command.Display(terminal.console(), 1, len(run_set.runs))
+    display.scenario("a", len(run_set.runs))
+    display.on_start(run_set.runs[2:])
     display.on_stop(4, tmp_path)
     assert "(4 of 4)" in capsys.readouterr().out

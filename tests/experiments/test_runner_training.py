@@ -32,9 +32,9 @@ workload: [{work}]
 """
 
 
-def scenario(folder: Path, work: str, more: str = "") -> Path:
+def scenario(folder: Path, work: str, extra_yaml: str = "") -> Path:
     path = folder / "job.yaml"
-    path.write_text(JOB.format(work=work, more=more))
+    path.write_text(JOB.format(work=work, more=extra_yaml))
     return path
 
 
@@ -49,23 +49,25 @@ KINDS = ("all_reduce_tree", "all_reduce_halving", "all_reduce_hierarchical", "al
 @pytest.mark.parametrize("kind", KINDS)
 def test_collective__of_each_kind_on_the_virtual_fabric(tmp_path, kind):
     work = f"{{collective: {kind}, name: job, size: 64K, iterations: 3, skew: 1.2, experts: 8, placement: random}}"
-    found = measurement(scenario(tmp_path, work))
-    assert found.outcome.finished and found.value("wrong.job") == 0 and found.value("busbw.job") > 1e6
-    assert len(found.outcome.collectives[0].iterations) == 3
+    measured_run = measurement(scenario(tmp_path, work))
+    assert (
+        measured_run.outcome.finished and measured_run.value("wrong.job") == 0 and measured_run.value("busbw.job") > 1e6
+    )
+    assert len(measured_run.outcome.collectives[0].iterations) == 3
 
 
 STEP = "{training: {layers: 2, forward: 20ms, backward: 40ms, gradients: %s}, name: job, iterations: 4, warm_up: 1}"
 
 
 def test_training__overlaps_and_tells_what_is_exposed(tmp_path):
-    small, large = (measurement(scenario(tmp_path, STEP % size)) for size in ("1K", "512K"))
+    small_run, large = (measurement(scenario(tmp_path, STEP % size)) for size in ("1K", "512K"))
     computing = 2 * 0.06
-    assert computing < small.value("iteration.job.p50") < 1.5 * computing
-    assert small.value("exposed.job") < 0.35 < large.value("exposed.job")
+    assert computing < small_run.value("iteration.job.p50") < 1.5 * computing
+    assert small_run.value("exposed.job") < 0.35 < large.value("exposed.job")
     assert large.value("iteration.job.max") >= large.value("iteration.job.p95") >= large.value("iteration.job.p50")
-    assert small.value("wrong.job") == large.value("wrong.job") == 0
-    exposed = large.value("exposed.job")
-    assert exposed == pytest.approx(1 - computing / large.value("iteration.job.mean"), abs=0.05)
+    assert small_run.value("wrong.job") == large.value("wrong.job") == 0
+    exposed_share = large.value("exposed.job")
+    assert exposed_share == pytest.approx(1 - computing / large.value("iteration.job.mean"), abs=0.05)
 
 
 def test_training__of_experts_in_stages_under_a_cut(tmp_path):
@@ -73,8 +75,10 @@ def test_training__of_experts_in_stages_under_a_cut(tmp_path):
         "{training: {layers: 4, stages: 2, micro_batches: 2, expert_every: 2, tokens: 32K, gradients: 16K,"
         " activations: 8K, all_reduce: all_reduce_tree}, name: job, iterations: 3, placement: spread}"
     )
-    found = measurement(scenario(tmp_path, work, "faults: [{at: 20ms, cut: p1-t0-0 p1-t1-0}]"))
-    assert found.outcome.finished and found.value("wrong.job") == 0 and len(found.outcome.flows) == 8
+    measured_run = measurement(scenario(tmp_path, work, "faults: [{at: 20ms, cut: p1-t0-0 p1-t1-0}]"))
+    assert (
+        measured_run.outcome.finished and measured_run.value("wrong.job") == 0 and len(measured_run.outcome.flows) == 8
+    )
 
 
 def test_tenants__beside_each_other_have_places_of_their_own(tmp_path):
@@ -82,15 +86,19 @@ def test_tenants__beside_each_other_have_places_of_their_own(tmp_path):
         "{training: {layers: 1}, name: one, ranks: [h0, h2], iterations: 2}, "
         "{collective: all_reduce_tree, name: two, ranks: [h1, h3], size: 64K, iterations: 2}"
     )
-    found = measurement(scenario(tmp_path, work))
-    assert found.outcome.finished and found.value("iteration.one.mean") and found.value("busbw.two")
+    measured_run = measurement(scenario(tmp_path, work))
+    assert (
+        measured_run.outcome.finished and measured_run.value("iteration.one.mean") and measured_run.value("busbw.two")
+    )
 
 
 def test_trace__is_found_beside_its_scenario_and_replayed(tmp_path):
     (tmp_path / "step.goal").write_text(GOAL.read_text())
-    found = measurement(scenario(tmp_path, "{trace: step.goal, name: job, iterations: 3}"))
-    assert found.outcome.finished and found.value("wrong.job") == 0
-    assert 0.065 < found.value("iteration.job.mean") < 0.4 and found.outcome.collectives[0].kind == "trace"
+    measured_run = measurement(scenario(tmp_path, "{trace: step.goal, name: job, iterations: 3}"))
+    assert measured_run.outcome.finished and measured_run.value("wrong.job") == 0
+    assert (
+        0.065 < measured_run.value("iteration.job.mean") < 0.4 and measured_run.outcome.collectives[0].kind == "trace"
+    )
 
 
 def test_chakra__is_replayed(tmp_path):
@@ -100,8 +108,12 @@ def test_chakra__is_replayed(tmp_path):
         node(3, "COMM_COLL_NODE", after=[2], comm_type="BROADCAST", comm_size=8192),
     ]
     write(tmp_path, [nodes] * 4)
-    found = measurement(scenario(tmp_path, "{trace: job.0.et, name: job, iterations: 2}"))
-    assert found.outcome.finished and found.value("wrong.job") == 0 and found.value("iteration.job.mean") > 0.02
+    measured_run = measurement(scenario(tmp_path, "{trace: job.0.et, name: job, iterations: 2}"))
+    assert (
+        measured_run.outcome.finished
+        and measured_run.value("wrong.job") == 0
+        and measured_run.value("iteration.job.mean") > 0.02
+    )
 
 
 @pytest.mark.parametrize(
@@ -121,9 +133,9 @@ def test_chakra__is_replayed(tmp_path):
 def test_mistake__is_told_with_its_line(tmp_path, work, text):
     ranks = "".join(f"rank {r} {{\n}}\n" for r in range(9))
     (tmp_path / "big.goal").write_text(f"num_ranks 9\n{ranks}")
-    with pytest.raises(ScenarioError, match=r"job.yaml: line 4") as found:
+    with pytest.raises(ScenarioError, match=r"job.yaml: line 4") as caught:
         plan_runs(read(scenario(tmp_path, work)), "virtual")
-    assert text in str(found.value)
+    assert text in str(caught.value)
 
 
 def test_hierarchical__needs_racks_of_one_size(tmp_path):
@@ -152,17 +164,17 @@ def mrc(folder: Path, *words: str, seconds: float = 120) -> subprocess.Completed
 
 
 def test_run_trace__at_the_command_line(tmp_path):
-    done = mrc(tmp_path, "run", "--trace", str(GOAL), "--virtual", "--iterations", "4", "--compute-scale", "0.5")
-    assert done.returncode == 0 and "job: 4 iterations of" in done.stdout and "without computing" in done.stdout
+    result = mrc(tmp_path, "run", "--trace", str(GOAL), "--virtual", "--iterations", "4", "--compute-scale", "0.5")
+    assert result.returncode == 0 and "job: 4 iterations of" in result.stdout and "without computing" in result.stdout
     assert (tmp_path / "results/trace-ring-step.yaml").is_file()
     again = mrc(tmp_path, "scenario", "show", "results/trace-ring-step.yaml", "--json")
     assert "largest write 128 KiB = 128 packets" in json.loads(again.stdout)["sizes"][0]
-    changed = tmp_path / "results/trace-ring-step.yaml"
-    changed.write_text("# mine")
+    scenario_file = tmp_path / "results/trace-ring-step.yaml"
+    scenario_file.write_text("# mine")
     assert mrc(tmp_path, "run", "--trace", str(GOAL), "--virtual").returncode == 0
-    assert changed.read_text() == "# mine" and (tmp_path / "results/trace-ring-step-2.yaml").is_file()
-    told = json.loads(mrc(tmp_path, "scenario", "trace", str(GOAL), "--json").stdout)
-    assert (told["ranks"], told["messages"], told["ideal_s"]) == (4, 12, pytest.approx(0.065))
+    assert scenario_file.read_text() == "# mine" and (tmp_path / "results/trace-ring-step-2.yaml").is_file()
+    summary = json.loads(mrc(tmp_path, "scenario", "trace", str(GOAL), "--json").stdout)
+    assert (summary["ranks"], summary["messages"], summary["ideal_s"]) == (4, 12, pytest.approx(0.065))
 
 
 @pytest.mark.parametrize(
@@ -179,8 +191,8 @@ def test_run_trace__at_the_command_line(tmp_path):
 )
 def test_run_trace__that_cannot_be_gets_one_line_and_leaves_nothing(tmp_path, words, text):
     (tmp_path / "cut.goal").write_text("num_ranks 2\nrank 0 {\n")
-    done = mrc(tmp_path, "run", *words, "--virtual")
-    assert done.returncode in (1, 2) and text in done.stdout + done.stderr and "Traceback" not in done.stderr
+    result = mrc(tmp_path, "run", *words, "--virtual")
+    assert result.returncode in (1, 2) and text in result.stdout + result.stderr and "Traceback" not in result.stderr
     assert not (tmp_path / "results").exists()
 
 
@@ -207,15 +219,15 @@ expect:
 def test_live__runs_all_of_them_at_once_around_a_cut(tmp_path):
     write(tmp_path, [[node(1, "COMM_COLL_NODE", comm_type="ALL_GATHER", comm_size=32768)]] * 4)
     (tmp_path / "live.yaml").write_text(LIVE.format(goal=GOAL))
-    done = mrc(tmp_path, "run", "live.yaml", "--json", "--out", "out", seconds=200)
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    result = mrc(tmp_path, "run", "live.yaml", "--json", "--out", "out", seconds=200)
+    assert result.returncode == 0, result.stdout[-3000:] + result.stderr[-3000:]
     (run,) = (tmp_path / "out/runs").glob("*.json")
-    found = {one["work"]: one for one in json.loads(run.read_text())["collectives"]}
-    assert {name: len(one["iterations"]) for name, one in found.items()} == {
+    collectives = {collective["work"]: collective for collective in json.loads(run.read_text())["collectives"]}
+    assert {name: len(collective["iterations"]) for name, collective in collectives.items()} == {
         "step": 3,
         "goal": 2,
         "chakra": 2,
         "moe": 3,
         "halving": 2,
     }
-    assert all(each["wrong"] == 0 for one in found.values() for each in one["iterations"])
+    assert all(iteration["wrong"] == 0 for collective in collectives.values() for iteration in collective["iterations"])

@@ -36,77 +36,79 @@ def known(fabric):
 
 
 def test_killed_in_a_fault__the_list_is_whole_and_no_table_changed(transfer, fabric, faults, healed):
-    one = transfer()
-    one.reach(0.1)
+    running_transfer = transfer()
+    running_transfer.reach(0.1)
     fabric.inject.cut(*LINK)
-    assert one.wait_until(lambda: faults() == [" ".join(LINK)], 30.0), faults()
+    assert running_transfer.wait_until(lambda: faults() == [" ".join(LINK)], 30.0), faults()
     before = known(fabric)
-    restart(fabric, one)
+    restart(fabric, running_transfer)
     assert known(fabric) == before
-    one.finish()  # the hosts never needed it
+    running_transfer.finish()  # the hosts never needed it
     fabric.inject.heal()
-    assert one.wait_until(lambda: not faults(), 30.0), faults()
-    told = fabric.controller.request("verify", timeout_s=60.0)
-    assert told["differences"] == []
+    assert running_transfer.wait_until(lambda: not faults(), 30.0), faults()
+    answer = fabric.controller.request("verify", timeout_s=60.0)
+    assert answer["differences"] == []
     switches = fabric.controller.request("switches")["switches"].values()
     assert sum(s["entries_written"] + s["pipeline_loads"] for s in switches) == 0
 
 
 def test_killed_while_a_switch_is_off__it_is_lost_and_comes_back(transfer, fabric, faults, healed):
-    one = transfer()
-    one.reach(0.1)
+    running_transfer = transfer()
+    running_transfer.reach(0.1)
     fabric.inject.power("p2-t1-1")
-    assert one.wait_until(lambda: faults() == ["p2-t1-1"], 30.0), faults()
-    restart(fabric, one)
+    assert running_transfer.wait_until(lambda: faults() == ["p2-t1-1"], 30.0), faults()
+    restart(fabric, running_transfer)
     assert faults() == ["p2-t1-1"]
     fabric.inject.heal()
-    one.finish()
-    assert one.wait_until(lambda: not faults(), 30.0), faults()
+    running_transfer.finish()
+    assert running_transfer.wait_until(lambda: not faults(), 30.0), faults()
     assert fabric.controller.request("verify", timeout_s=60.0)["differences"] == []
 
 
 def test_blackhole__is_named_and_its_evs_are_denied_by_policy(transfer, fabric, faults, healed):
-    one = transfer(size=48 << 20)
-    one.reach(0.1)
+    running_transfer = transfer(size=48 << 20)
+    running_transfer.reach(0.1)
     fabric.controller.request("set_denylist", policy="lossy")
     fabric.inject.blackhole("p0-t1-1")
-    assert one.wait_until(lambda: known(fabric)[-1][1:] == ("blackhole", "p0-t1-1", "active"), 30.0), known(fabric)
+    assert running_transfer.wait_until(lambda: known(fabric)[-1][1:] == ("blackhole", "p0-t1-1", "active"), 30.0), (
+        known(fabric)
+    )
 
     def states():
         return {ev["ev"]: ev["state"] for ev in fabric.controller.request("evs", **{"from": "h0", "to": "h2"})["evs"]}
 
-    assert one.wait_until(lambda: states()[0x0001] == "denied", 30.0), states()
+    assert running_transfer.wait_until(lambda: states()[0x0001] == "denied", 30.0), states()
     (row,) = [ev for ev in fabric.controller.request("evs", **{"from": "h0", "to": "h2"})["evs"] if ev["ev"] == 1]
     assert row["faults"] == [known(fabric)[-1][0]]
     fabric.inject.heal()
-    assert one.wait_until(lambda: "denied" not in states().values(), 30.0), states()
+    assert running_transfer.wait_until(lambda: "denied" not in states().values(), 30.0), states()
     fabric.controller.request("set_denylist", policy="off")
-    one.finish()
-    assert one.wait_until(lambda: not faults(), 30.0), faults()
+    running_transfer.finish()
+    assert running_transfer.wait_until(lambda: not faults(), 30.0), faults()
 
 
 def test_check__names_a_link_that_loses_packets(fabric, faults, healed):
     assert fabric.controller.request("check", timeout_s=60.0)["ok"] is True
     fabric.inject.loss(*LINK, 0.2)
-    told = fabric.controller.request("check", timeout_s=60.0)
-    assert (told["ok"], told["bad"]) == (False, [f"{' '.join(LINK)}: lossy"])
+    answer = fabric.controller.request("check", timeout_s=60.0)
+    assert (answer["ok"], answer["bad"]) == (False, [f"{' '.join(LINK)}: lossy"])
 
 
 def scraped(fabric):
     """Return the sums of the samples of each metric, by its name, and the EVs that are not good by T1."""
     families = list(text_string_to_metric_families(scrape(fabric.controller)[1]))
-    sums = {one.name: sum(sample.value for sample in one.samples) for one in families}
-    (evs,) = (one.samples for one in families if one.name == "mrc_evs")
+    sums = {family.name: sum(sample.value for sample in family.samples) for family in families}
+    (evs,) = (family.samples for family in families if family.name == "mrc_evs")
     bad = {ev.labels["t1"] for ev in evs if ev.labels["state"] == "assumed_bad" and ev.value}
     return sums, bad
 
 
 def test_metrics__tell_of_traffic_and_of_a_cut(transfer, fabric):
-    one = transfer(size=16 << 20)
-    one.reach(0.2)
+    running_transfer = transfer(size=16 << 20)
+    running_transfer.reach(0.2)
     before, none = scraped(fabric)
-    cut = one.cut(fabric.plan.link("p1-t0-0", "p1-t1-1"))
-    one.withdrawn(cut)
+    cut = running_transfer.cut(fabric.plan.link("p1-t0-0", "p1-t1-1"))
+    running_transfer.withdrawn(cut)
     after, bad = scraped(fabric)
     assert before["mrc_link_up"] == len(fabric.plan.links) and after["mrc_link_up"] == before["mrc_link_up"] - 1
     assert (none, bad) == (set(), {"p1-t1-1"})
@@ -116,6 +118,6 @@ def test_metrics__tell_of_traffic_and_of_a_cut(transfer, fabric):
     if fabric.target.name == "embedded":  # BMv2 has no gNMI
         assert after["mrc_port_transmit_bytes"] > before["mrc_port_transmit_bytes"] > 1 << 20
         assert "mrc_queue_depth_bytes" in after
-    one.restore(cut)
-    one.healed()
-    one.finish()
+    running_transfer.restore(cut)
+    running_transfer.healed()
+    running_transfer.finish()

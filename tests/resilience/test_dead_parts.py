@@ -20,9 +20,9 @@ def tables_unchanged():
 def front(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MRC_RUN_DIR", str(tmp_path_factory.mktemp("r")))
-        made = Front()
-        yield made
-        assert made.end()
+        front = Front()
+        yield front
+        assert front.end()
 
 
 @pytest.mark.parametrize("part", PARTS)
@@ -35,14 +35,14 @@ def test_prompt__tells_a_death_answers_meanwhile_and_has_the_part_back(front, pa
 
 
 def test_prompt__cuts_rates_and_switched_off_switches_survive_the_switches_restart(front):
-    say = front.terminal.say
+    send_line = front.terminal.say
     for line in ("link p0-t0-0 p0-t1-0 down", "rate p1-t0-0 p1-t1-0 5M", "power p1-t1-1 off"):
-        say(line)
+        send_line(line)
     time.sleep(RELAPSE_S)
     row = Row("switchd")
     front.kill("switchd", "links", row)
     assert (row.told, row.restarted, row.hung) == (1, 1, 0), row.faults
-    links = say("links")
+    links = send_line("links")
     assert re.search(r"p0-t0-0 p0-t1-0 +DOWN", links) and re.search(r"p1-t0-0 p1-t1-0 +up +5 Mb/s", links), links
     assert len(re.findall("DOWN", links)) == 3, links
-    assert "on" in say("heal") + say("power p1-t1-1 on")
+    assert "on" in send_line("heal") + send_line("power p1-t1-1 on")

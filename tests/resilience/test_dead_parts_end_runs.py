@@ -1,4 +1,4 @@
-"""`kill -9` of each kind of part under a run or the demonstration, which ends as failed with that as its cause."""
+"""`kill -9` of each kind of part under a run or the demonstration, which fails with that as the cause."""
 
 from __future__ import annotations
 
@@ -53,18 +53,18 @@ SENDING_S = 0.1
 
 def kill_at_work(files, part, front):
     """Kill a part once the fabric is ready and h0 sends; its pid."""
-    end, before = time.monotonic() + LIMIT_S, None
+    end, cpu_before = time.monotonic() + LIMIT_S, None
     while time.monotonic() < end and front.poll() is None:
         time.sleep(0.05)
         try:
             processes = json.loads(files.state_file.read_text())["processes"]
             if "ready" not in (files.logs / "controller.log").read_text() or "mapper" not in processes:
                 continue
-            used = procfs.cpu_seconds(processes["h0"]["pid"])
+            cpu_s = procfs.cpu_seconds(processes["h0"]["pid"])
         except (OSError, ValueError, KeyError):
             continue
-        before = used if before is None else before
-        if used - before >= SENDING_S:
+        cpu_before = cpu_s if cpu_before is None else cpu_before
+        if cpu_s - cpu_before >= SENDING_S:
             os.kill(processes[part]["pid"], signal.SIGKILL)
             return processes[part]["pid"]
     raise AssertionError(front.communicate(timeout=LIMIT_S)[0])
@@ -75,23 +75,23 @@ def test_run__fails_with_the_dead_part_as_its_cause(tmp_path, part):
     (tmp_path / "long.yaml").write_text(SCENARIO)
     front, files = begin(tmp_path, "run", "long.yaml", "--out", "out")
     pid = kill_at_work(files, part, front)
-    shown = front.communicate(timeout=LIMIT_S)[0]
-    assert front.returncode == 1 and "FAILED" in shown, shown
+    output = front.communicate(timeout=LIMIT_S)[0]
+    assert front.returncode == 1 and "FAILED" in output, output
     (path,) = (tmp_path / "out" / "runs").glob("*.json")
     outcome = json.loads(path.read_text())
-    assert [(one["name"], one["pid"], one["how"]) for one in outcome["dead_parts"]] == [
+    assert [(part["name"], part["pid"], part["how"]) for part in outcome["dead_parts"]] == [
         (part, pid, "was killed by SIGKILL")
     ]
     assert outcome["finished"] is False and 0 < outcome["dead_parts"][0]["t"] <= outcome["duration_s"] < 60
-    assert f"{part} (pid {pid}) was killed by SIGKILL" in " ".join(shown.split())
+    assert f"{part} (pid {pid}) was killed by SIGKILL" in " ".join(output.split())
 
 
 @pytest.mark.parametrize("part", ["switchd", "h2", "controller"])
 def test_demo__fails_with_the_dead_part_as_its_cause(tmp_path, part):
     front, files = begin(tmp_path, "demo", "--planes", "2")
     pid = kill_at_work(files, part, front)
-    shown = front.communicate(timeout=LIMIT_S)[0]
-    assert front.returncode == 1 and f"mrc: error: {part} (pid {pid}) was killed by SIGKILL" in shown, shown
+    output = front.communicate(timeout=LIMIT_S)[0]
+    assert front.returncode == 1 and f"mrc: error: {part} (pid {pid}) was killed by SIGKILL" in output, output
 
 
 KILLED_FOR_A_WHILE = """
@@ -116,8 +116,8 @@ def test_run__starts_a_controller_again_that_a_fault_killed_for_a_while(tmp_path
         time.sleep(0.05)
         with contextlib.suppress(OSError, ValueError, KeyError):
             pids[json.loads(files.state_file.read_text())["processes"]["controller"]["pid"]] = None
-    shown = front.communicate(timeout=LIMIT_S)[0]
-    assert front.returncode == 0 and len(pids) == 2, (pids, shown)
+    output = front.communicate(timeout=LIMIT_S)[0]
+    assert front.returncode == 0 and len(pids) == 2, (pids, output)
     (path,) = (tmp_path / "out" / "runs").glob("*.json")
     outcome = json.loads(path.read_text())
     assert "dead_parts" not in outcome and outcome["evs_denied"] == outcome["evs_bad"] == 0

@@ -66,9 +66,9 @@ def recorded(folder: Path) -> RunState:
     return RunState(**json.loads((folder / "run" / "state.json").read_text()))
 
 
-def wait_for(true, process: subprocess.Popen[str]) -> None:
+def wait_for(condition, process: subprocess.Popen[str]) -> None:
     deadline = time.monotonic() + LIMIT_S
-    while not true():
+    while not condition():
         assert process.poll() is None, process.communicate()[0]
         assert time.monotonic() < deadline
         time.sleep(0.05)
@@ -80,25 +80,27 @@ def test_run__killed_and_interrupted(tmp_path):
         pytest.skip("needs root: network namespaces and raw sockets (run `make resilience`)")
     (tmp_path / "run").mkdir()
     socket = RunDir(tmp_path / "run").agent_socket("h1")
-    killed = begin(tmp_path, "killed", "60s")
-    wait_for(socket.exists, killed)
+    killed_run = begin(tmp_path, "killed", "60s")
+    wait_for(socket.exists, killed_run)
     state = recorded(tmp_path)
-    os.killpg(killed.pid, signal.SIGKILL)
-    killed.wait(LIMIT_S)
+    os.killpg(killed_run.pid, signal.SIGKILL)
+    killed_run.wait(LIMIT_S)
     assert interfaces_of_group(state.group), "T0-T1 links outlive a killed run"
 
-    whole = begin(tmp_path, "whole", "500ms")
-    said = whole.communicate(timeout=LIMIT_S)[0]
-    assert whole.returncode == 0, said
-    assert "that a killed run had left" in said
+    whole_run = begin(tmp_path, "whole", "500ms")
+    output = whole_run.communicate(timeout=LIMIT_S)[0]
+    assert whole_run.returncode == 0, output
+    assert "that a killed run had left" in output
     assert not interfaces_of_group(state.group) and procfs.with_environment(state.variable) == []
 
     socket.unlink(missing_ok=True)
-    interrupted = begin(tmp_path, "interrupted", "60s")
-    wait_for(socket.exists, interrupted)
+    interrupted_run = begin(tmp_path, "interrupted", "60s")
+    wait_for(socket.exists, interrupted_run)
     state = recorded(tmp_path)
-    os.killpg(interrupted.pid, signal.SIGINT)
-    said = interrupted.communicate(timeout=LIMIT_S)[0]
-    assert interrupted.returncode in (130, -signal.SIGINT) and "no process or interface of this run is left" in said
+    os.killpg(interrupted_run.pid, signal.SIGINT)
+    output = interrupted_run.communicate(timeout=LIMIT_S)[0]
+    assert (
+        interrupted_run.returncode in (130, -signal.SIGINT) and "no process or interface of this run is left" in output
+    )
     assert not interfaces_of_group(state.group) and procfs.with_environment(state.variable) == []
     assert {path.name for path in (tmp_path / "run").iterdir()} <= {"lock", "log"}

@@ -63,20 +63,24 @@ def test_scenario(name, target, tmp_path):
     if os.geteuid() != 0:
         pytest.skip("needs root: network namespaces and raw sockets (run `make resilience`)")
     base = RESULTS or tmp_path / "results"
-    called = name if target == "embedded" else f"{name}-{target}"
-    out, aside = base / called, base.with_name(f"overloaded-{base.name}")
-    for earlier in (out, *aside.glob(f"{called}-[0-9]")):  # of an earlier `make resilience` with this seed
+    label = name if target == "embedded" else f"{name}-{target}"
+    out, aside = base / label, base.with_name(f"overloaded-{base.name}")
+    for earlier in (out, *aside.glob(f"{label}-[0-9]")):  # of an earlier `make resilience` with this seed
         shutil.rmtree(earlier, ignore_errors=True)
     for attempt in range(1, ATTEMPTS + 1):
-        planned = plan_runs(read(SCENARIOS / f"{name}.yaml"), "live", target=target, seed=SEED)
-        made = run_scenario(planned, Quiet(), out=out, live_runner=LiveRunner(LabOptions(target=target)))
-        if not made.inconclusive or attempt == ATTEMPTS:
+        run_set = plan_runs(read(SCENARIOS / f"{name}.yaml"), "live", target=target, seed=SEED)
+        report = run_scenario(run_set, Quiet(), out=out, live_runner=LiveRunner(LabOptions(target=target)))
+        if not report.inconclusive or attempt == ATTEMPTS:
             break
-        kept = aside / f"{called}-{attempt}"
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        out.rename(kept)
-        warnings.warn(f"{called} failed on an overloaded machine and is run again; its results: {kept}", stacklevel=1)
-    bad = [verdict for verdict in made.verdicts if not verdict.passed]
-    notes = [note for _, outcome in made.runs for note in outcome.notes]
-    said = [f"{v.run}: {v.rule}: expected {v.expected}, seen {v.seen}\n" + "\n".join(v.events) for v in bad]
-    assert not bad, "\n".join([*said, *notes])
+        kept_folder = aside / f"{label}-{attempt}"
+        kept_folder.parent.mkdir(parents=True, exist_ok=True)
+        out.rename(kept_folder)
+        warnings.warn(
+            f"{label} failed on an overloaded machine and is run again; its results: {kept_folder}", stacklevel=1
+        )
+    failed_verdicts = [verdict for verdict in report.verdicts if not verdict.passed]
+    notes = [note for _, outcome in report.runs for note in outcome.notes]
+    texts = [
+        f"{v.run}: {v.rule}: expected {v.expected}, seen {v.seen}\n" + "\n".join(v.events) for v in failed_verdicts
+    ]
+    assert not failed_verdicts, "\n".join([*texts, *notes])

@@ -25,7 +25,7 @@ def hold_up(fabric):
         names = [name]
         if name == "switches":  # one process on the embedded target, one for each of them on BMv2
             names = ["switchd"] if "switchd" in fabric.processes else list(fabric.switches)
-        pids = [fabric.processes[one].pid for one in names]
+        pids = [fabric.processes[name].pid for name in names]
         for pid in pids:
             os.kill(pid, signal.SIGSTOP)
         try:
@@ -39,19 +39,19 @@ def hold_up(fabric):
 
 @pytest.mark.parametrize("name", ["h0", "h2", "switches", "controller"])
 def test_process_held_up__blames_no_path(transfer, fabric, faults, hold_up, name):
-    one = transfer(size=32 << 20)
-    with one.agent.watch("ev", "lost") as watch:
-        one.reach(0.05)
+    running_transfer = transfer(size=32 << 20)
+    with running_transfer.agent.watch("ev", "lost") as watch:
+        running_transfer.reach(0.05)
         for seconds in STALLS_S:
             hold_up(name, seconds)
             time.sleep(BETWEEN_S)
-        assert not one.is_over, "the stalls came too late to be seen"
-        one.finish()
-        told = []
+        assert not running_transfer.is_over, "the stalls came too late to be seen"
+        running_transfer.finish()
+        events = []
         while (event := watch.get(QUIET_S)) is not None:
-            told.append(event)
-    moves = [event for event in told if event["event"] == "ev"]
+            events.append(event)
+    moves = [event for event in events if event["event"] == "ev"]
     assert moves == []
-    guessed = [event for event in told if event["event"] == "lost" and "timer" not in event["cause"]]
-    assert guessed == [], "taken for lost though nothing is"
+    heuristic_losses = [event for event in events if event["event"] == "lost" and "timer" not in event["cause"]]
+    assert heuristic_losses == [], "taken for lost though nothing is"
     assert faults() == []

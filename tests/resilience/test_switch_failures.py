@@ -29,70 +29,75 @@ def test_blackhole__its_evs_leave_while_its_ports_stay_up_and_return(transfer, f
 
     Losses without trims at hosts, and Clustermapper's probes.
     """
-    one = transfer()
-    one.reach(0.1)
+    running_transfer = transfer()
+    running_transfer.reach(0.1)
     fabric.inject.blackhole(switch)
-    assert one.wait_until(lambda: one.bad_evs() >= evs, 60.0), one.bad_evs()
-    one.finish()  # with the black hole still there
-    assert one.bad_evs() == evs
+    assert running_transfer.wait_until(lambda: running_transfer.bad_evs() >= evs, 60.0), running_transfer.bad_evs()
+    running_transfer.finish()  # with the black hole still there
+    assert running_transfer.bad_evs() == evs
     assert ports_up(fabric)
     answer = fabric.controller.request("verify", timeout_s=30.0)["switches"][switch]
     assert answer["unchanged"] and not answer["error"]  # P4Runtime reads its tables as ever
-    assert one.wait_until(lambda: any(switch in text for text in faults()), 30.0), faults()
+    assert running_transfer.wait_until(lambda: any(switch in text for text in faults()), 30.0), faults()
     fabric.inject.heal()
-    one.healed()
-    assert one.wait_until(lambda: not faults(), 60.0), faults()
+    running_transfer.healed()
+    assert running_transfer.wait_until(lambda: not faults(), 60.0), faults()
 
 
 def test_reboot__state_is_lost_and_written_again(transfer, fabric, faults):
-    one = transfer()
-    one.reach(0.1)
-    before = fabric.controller.request("status")["switches"]["p1-t1-1"]
+    running_transfer = transfer()
+    running_transfer.reach(0.1)
+    switch_before = fabric.controller.request("status")["switches"]["p1-t1-1"]
     gone = fabric.inject.reboot("p1-t1-1", off_s=0.5)
     assert gone.ended_at - gone.began_at >= 0.5
 
     def is_back() -> bool:
         now = fabric.controller.request("status")["switches"]["p1-t1-1"]
-        return now["verified"] and now["restarts"] == before["restarts"] + 1
+        return now["verified"] and now["restarts"] == switch_before["restarts"] + 1
 
-    assert one.wait_until(is_back, 30.0)
-    after = fabric.controller.request("status")["switches"]["p1-t1-1"]
-    assert after["pipeline_loads"] == before["pipeline_loads"] + 1 and after["digest"] == before["start_digest"]
-    one.finish()
-    one.healed()
-    assert ports_up(fabric) and one.wait_until(lambda: not faults(), 60.0), faults()
+    assert running_transfer.wait_until(is_back, 30.0)
+    switch_after = fabric.controller.request("status")["switches"]["p1-t1-1"]
+    assert (
+        switch_after["pipeline_loads"] == switch_before["pipeline_loads"] + 1
+        and switch_after["digest"] == switch_before["start_digest"]
+    )
+    running_transfer.finish()
+    running_transfer.healed()
+    assert ports_up(fabric) and running_transfer.wait_until(lambda: not faults(), 60.0), faults()
 
 
 def test_flap__every_byte_arrives_and_the_link_is_up_at_the_end(transfer, fabric):
-    one = transfer()
-    one.reach(0.05)
+    running_transfer = transfer()
+    running_transfer.reach(0.05)
     flap = fabric.inject.flap("h0", "p2-t0-0", 0.5, times=4)
-    one.finish()
+    running_transfer.finish()
     flap.thread.join(timeout=30)
     assert flap.ended_at is not None and flap.error is None and ports_up(fabric)
-    one.healed()
+    running_transfer.healed()
 
 
 def test_black_hole_and_cut_together__heal_ends_both(transfer, fabric, faults):
-    one = transfer()
-    one.reach(0.1)
+    running_transfer = transfer()
+    running_transfer.reach(0.1)
     fabric.inject.blackhole("p0-t1-1")
     fabric.inject.cut("h2", "p3-t0-1")
-    assert one.wait_until(lambda: one.bad_evs() >= {0x001, 0x300, 0x301}, 60.0), one.bad_evs()
-    one.finish()
+    assert running_transfer.wait_until(lambda: running_transfer.bad_evs() >= {0x001, 0x300, 0x301}, 60.0), (
+        running_transfer.bad_evs()
+    )
+    running_transfer.finish()
     assert [fault.kind for fault in fabric.inject.active] == ["blackhole", "cut"]
     assert len(fabric.inject.heal()) == 2
-    one.healed()
-    assert one.wait_until(lambda: not faults(), 60.0), faults()
+    running_transfer.healed()
+    assert running_transfer.wait_until(lambda: not faults(), 60.0), faults()
 
 
 def test_slower_nic__sends_as_fast_as_it_is_told_and_as_before_when_undone(transfer, fabric):
     """h0's port of plane 0 at 2 Mb/s: it carries no more than that while three others carry the rest."""
     slow = fabric.inject.rate("h0", "p0-t0-0", 2e6, sender="h0")
     assert fabric.agent("h0").request("nic_rate")["rates"]["0"] == 2e6
-    one = transfer(size=4 << 20, rate_bps=None)
-    one.finish()
-    sent = one.outcome["counters"]["plane_bytes"]
+    running_transfer = transfer(size=4 << 20, rate_bps=None)
+    running_transfer.finish()
+    sent = running_transfer.outcome["counters"]["plane_bytes"]
     assert sent[0] < min(sent[1:]) / 2
     fabric.inject.undo(slow)
     rate = fabric.agent("h0").request("nic_rate")["rates"]["0"]

@@ -19,21 +19,12 @@ from tests.experiments.report.small_results import PLACES
 
 def test_every_path_of_a_flow_has_its_states(made):
     _, runs = measured_runs(made)
-<<<<<<< HEAD
     lanes = ev_strips.lanes(runs[0][2])
     assert [(lane.plane, lane.t1) for lane in lanes] == [(p, f"p{p}-t1-{k}") for p in (0, 1) for k in (0, 1)]
     assert [[state for _, _, state in lane.spans] for lane in lanes] == [["good", "assumed_bad"], *[["good"]] * 3]
     begin, _, _ = lanes[0].spans[1]
     assert 0.4 < begin < 0.7 and lanes[0].spans[-1][1] == 1.0
     rows = ev_strips.by_path(lanes)
-=======
-    found = ev_strips.lanes(runs[0][2])
-    assert [(lane.plane, lane.t1) for lane in found] == [(p, f"p{p}-t1-{k}") for p in (0, 1) for k in (0, 1)]
-    assert [[state for _, _, state in lane.spans] for lane in found] == [["good", "assumed_bad"], *[["good"]] * 3]
-    begin, _, _ = found[0].spans[1]
-    assert 0.4 < begin < 0.7 and found[0].spans[-1][1] == 1.0
-    rows = ev_strips.by_path(found)
->>>>>>> bf851067 (Rename pronoun names in experiments/study, traces and report; state docstrings by noun)
     assert next(iter(rows)) == "plane 0 by p0-t1-0"
     assert ev_strips.shares(rows["plane 0 by p0-t1-0"]) == ([0.0, begin, 1.0], {"assumed_bad": [0.0, 1.0, 0.0]})
     svg = ev_strips.flow_svg("flow:h0-h1", lanes, runs[0][2])
@@ -96,11 +87,7 @@ def test_lanes__in_every_mode(tmp_path, mode):
     path.write_text(PLACES.replace("spines: 1", "spines: 2") + f"mode: {mode}\n")
     plan = plan_runs(read(path), "virtual").runs[0]
     lanes = ev_strips.lanes(Measurement(VirtualRunner().run(plan), plan))
-<<<<<<< HEAD
     switches = {lane.t1 for lane in lanes}
-=======
-    named = {lane.t1 for lane in lanes}
->>>>>>> bf851067 (Rename pronoun names in experiments/study, traces and report; state docstrings by noun)
     every_t1 = {f"p{plane}-t1-{spine}" for plane in (0, 1) for spine in (0, 1)}
     if mode == "stev":  # virtual switches have a field layout of their own
         assert switches <= {"", *every_t1}
