@@ -9,7 +9,7 @@ From a file to a page; each imports only what stands above it:
     results     the folder of results;  run_store: its sealed files
     report      HTML pages and figures;  export: Parquet and pandas frames, nccl-tests' JSON
     executors   who makes virtual runs: processes here, tasks of Slurm or Ray
-    runner      plan_runs(), carry_out(): every run of a file with verdicts
+    runner      plan_runs(), run_scenario(): every run of a file with verdicts
     console_summary: results in a terminal;  compare: two folders;  merge: several as one
     command     `mrc run`, `mrc scenario`, `mrc compare`
     study       seeds and parameters of a scenario, confidence intervals

@@ -1,6 +1,6 @@
 """Run a scenario: make its runs in turn or side by side, judge them, store them.
 
-report = carry_out(plan_runs(document, "virtual"), listener, out=folder)
+report = run_scenario(plan_runs(document, "virtual"), listener, out=folder)
 
 command.py is the command line.
 """
