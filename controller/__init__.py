@@ -1,4 +1,4 @@
-"""The fabric controller: keeps every switch as the plan wants it, and knows what is broken (docs/controller.md).
+"""Fabric controller: keeps every switch equal to the plan and lists faults (docs/controller.md).
 
     app         all of it, one task for each duty        config         what the controller is started with, checked
     denylist    the policy, and the agents' lists        reconvergence  when groups follow what has died (pure)

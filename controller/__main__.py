@@ -1,4 +1,4 @@
-"""`python -m mrc_testbed.controller --run-dir DIR`: the fabric controller (docs/architecture.md, controller/).
+"""`python -m mrc_testbed.controller --run-dir DIR`: the fabric controller (docs/architecture.md).
 
 Prints `ready` when every switch holds what the plan says; then runs until `shutdown`, SIGTERM or SIGINT.
 Exit codes: 0 ended on request, 1 the fabric did not come into line, 2 wrong input.
@@ -28,7 +28,7 @@ from mrc_testbed.ipc.rpc import JsonlError
 from mrc_testbed.ipc.rundir import DEFAULT_PATH, RunFiles, default_run_dir
 
 DEADLINE_S = 60.0
-"""Switches none of which has got on for so long are given up, seconds (ipc/patience.py)."""
+"""Time without progress of any switch after which the start is given up, seconds (ipc/patience.py)."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -61,7 +61,7 @@ async def _run(options: argparse.Namespace) -> int:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, controller.stop)
-    with controller.opened():
+    with controller.open_run_folder():
         try:
             await server.start(inputs.run_dir, options.http, tls)
             await controller.run(options.deadline)
@@ -71,7 +71,7 @@ async def _run(options: argparse.Namespace) -> int:
 
 
 def _read_tls(certificate: Path, key: Path) -> ssl.SSLContext:
-    """Return what a server by TLS needs, from PEM files. Raises InputError."""
+    """Return the TLS context of a server, from PEM files. Raises InputError."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     try:
         context.load_cert_chain(certificate, key)
@@ -117,6 +117,7 @@ def _parser() -> argparse.ArgumentParser:
         type=_reaction,
         default=0.0,
         metavar="S",
+        # The plan's mode is not known yet here: other modes ignore the option.
         help="ecmp, flow-ecmp, switch-spray: seconds from a failure until switches avoid what it cut off; now; "
         "never (default: now)",
     )

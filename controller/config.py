@@ -1,10 +1,12 @@
-"""Start-up configuration of the controller: the run folder's plan, switches and program (docs/architecture.md).
+"""Start-up configuration of the controller: plan, switches and program of the run folder.
 
 plan.json        Plan.to_json()
 switches.json    {"p0-t0-0": {"address": "127.0.0.1:9559", "device_id": 1, "gnmi": "127.0.0.1:9339"}, ...}, and
                  "tells_watch_ports": false where a switch does not read them back
 program/         p4info.txtpb and one config.*
 discipline.json  optional: what of the egress discipline is not as the plan has it (controller/p4runtime/qos.py)
+
+docs/architecture.md describes the files.
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ class SwitchAddress:
     """Address of the gNMI server that knows its ports; None when there is none."""
     entries: tuple[NamedEntry, ...]
     tells_watch_ports: bool = True
-    """Reads members of a group back with the watch ports that were written (BMv2 does not: with_watch_ports)."""
+    """Whether members of a group are read back with their watch ports (not by BMv2: with_watch_ports)."""
 
     @property
     def name(self) -> str:
@@ -64,9 +66,9 @@ class ControllerConfig:
 
 
 def read_inputs(run_dir: Path, program: str | None = None) -> ControllerConfig:
-    """Read and check everything before a switch is touched; `program` None: find out from the P4Info.
+    """Load and check all inputs before a switch is touched.
 
-    Raises InputError naming the file and the cure.
+    `program` None: the program is recognised by the P4Info. Raises InputError naming the file and the cure.
     """
     if not run_dir.is_dir():
         raise InputError(f"no run folder {run_dir}: start the fabric with `mrc up`, or name it with --run-dir")
@@ -78,37 +80,39 @@ def read_inputs(run_dir: Path, program: str | None = None) -> ControllerConfig:
     catalog = Catalog(_read_program(files.program))
     program = program or recognise(catalog)
     path = files.switches_file
-    places = _read_json(path)
-    if not isinstance(places, dict):
+    addresses = _read_json(path)
+    if not isinstance(addresses, dict):
         raise InputError(f"{path}: wants an object of switches, each with address, device_id and gnmi")
     names = {s.name for s in plan.switches}
-    if missing := sorted(names - places.keys()):
-        raise InputError(f"{path}: no entry for {', '.join(missing)}, which the plan ({plan}) has")
-    if unknown := sorted(places.keys() - names):
-        raise InputError(f"{path}: {', '.join(unknown)} not in the plan ({plan})")
+    if missing_names := sorted(names - addresses.keys()):
+        raise InputError(f"{path}: no entry for {', '.join(missing_names)}, which the plan ({plan}) has")
+    if unknown_names := sorted(addresses.keys() - names):
+        raise InputError(f"{path}: {', '.join(unknown_names)} not in the plan ({plan})")
     discipline = _read_discipline(files.discipline_file)
     targets = []
     for switch in plan.switches:
         entries = tuple(entries_of(program, plan, switch, catalog, discipline))
-        targets.append(_target(switch, places[switch.name], entries, path))
+        targets.append(_target(switch, addresses[switch.name], entries, path))
     return ControllerConfig(run_dir, program, plan, catalog, tuple(targets))
 
 
-def _target(switch: Switch, place: Any, entries: tuple[NamedEntry, ...], path: Path) -> SwitchAddress:
-    where = f"{path}: {switch.name}"
-    if not isinstance(place, dict):
-        raise InputError(f"{where}: wants an object with address, device_id and gnmi, not {place!r}")
-    address, device_id, gnmi = place.get("address"), place.get("device_id"), place.get("gnmi")
+def _target(switch: Switch, record: Any, entries: tuple[NamedEntry, ...], path: Path) -> SwitchAddress:
+    location = f"{path}: {switch.name}"
+    if not isinstance(record, dict):
+        raise InputError(f"{location}: wants an object with address, device_id and gnmi, not {record!r}")
+    address, device_id, gnmi = record.get("address"), record.get("device_id"), record.get("gnmi")
     if not _is_address(address):
-        raise InputError(f'{where}: address = {address!r}: wants "host:port", like "127.0.0.1:9559", or "unix:/path"')
+        raise InputError(
+            f'{location}: address = {address!r}: wants "host:port", like "127.0.0.1:9559", or "unix:/path"'
+        )
     if not isinstance(device_id, int) or isinstance(device_id, bool) or not 0 < device_id <= DEVICE_ID_MAX:
-        raise InputError(f"{where}: device_id = {device_id!r}: wants a number from 1, like {switch.device_id}")
+        raise InputError(f"{location}: device_id = {device_id!r}: wants a number from 1, like {switch.device_id}")
     if gnmi is not None and not _is_address(gnmi):
-        wanted = '"host:port", like "127.0.0.1:9339", "unix:/path", or null'
-        raise InputError(f"{where}: gnmi = {gnmi!r}: wants {wanted}")
-    tells = place.get("tells_watch_ports", True)
+        format_text = '"host:port", like "127.0.0.1:9339", "unix:/path", or null'
+        raise InputError(f"{location}: gnmi = {gnmi!r}: wants {format_text}")
+    tells = record.get("tells_watch_ports", True)
     if not isinstance(tells, bool):
-        raise InputError(f"{where}: tells_watch_ports = {tells!r}: wants true or false")
+        raise InputError(f"{location}: tells_watch_ports = {tells!r}: wants true or false")
     return SwitchAddress(switch, address, device_id, gnmi, entries, tells)
 
 

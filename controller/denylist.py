@@ -1,12 +1,12 @@
-"""The denylist policy: which faults take EVs out on the hosts (mrc-protocol §9, policy). Touches no switch.
+"""Denylist policy: which faults take EVs out on the hosts (mrc-protocol §9, policy).
 
     off     none; MRC finds its way around by itself. The default, as in production
-    lossy   what MRC cannot tell well: lossy links, blackholes and whatever loses packets while its ports are up
-    all     every fault that could be told, also those that MRC sees by itself
+    lossy   faults that MRC recognises badly: lossy links, blackholes and other losses while the ports are up
+    all     every located fault, also those that MRC sees by itself
 
-An entry is about a place, never about EVs; each agent works out which of its EVs cross it (hosts/agent/denylist.py). A
-NIC's link takes the whole plane of that host out, for nobody can tell which end of it is bad. What cannot be told is
-not denied, and neither is a place when its entry would leave the hosts of a rack no plane at all.
+No switch is touched. An entry names a link or switch, never EVs; each agent works out which of its EVs cross it
+(hosts/agent/denylist.py). A NIC's link takes the whole plane of that host out, because its bad end is unknown. A fault
+that is not located is not denied, and neither is a link or switch when its entry would leave a host no plane at all.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from mrc_testbed.topologies.plan import Plan, Switch
 
 POLICIES = ("off", "lossy", "all")
 AGAIN_S = 2.0
-"""An agent that did not take the list is told again after so long."""
+"""Pause before the list is sent again to agents that did not take it, seconds."""
 
 log = logging.getLogger(__name__)
 
 
 def entries_for(plan: Plan, policy: str, faults: Iterable[Fault]) -> list[dict[str, Any]]:
-    """The list that the active faults call for, in the order of the faults."""
+    """Return the list that the active faults call for, in the order of the faults."""
     out: list[dict[str, Any]] = []
     for fault in faults:
         cause = fault.certain_cause
@@ -39,7 +39,7 @@ def entries_for(plan: Plan, policy: str, faults: Iterable[Fault]) -> list[dict[s
         entry = {"scope": _scope(cause), "name": cause.name, "cause": f"fault {fault.number}: {fault.text}"}
         if not _leaves_a_plane(plan, [*out, entry]):
             log.warning("fault %d is not denied: it would leave some host no plane", fault.number)
-        elif all(one["name"] != entry["name"] for one in out):
+        elif all(present["name"] != entry["name"] for present in out):
             out.append(entry)
     return out
 
@@ -51,7 +51,7 @@ def _scope(cause: Cause) -> str:
 
 
 def _leaves_a_plane(plan: Plan, entries: list[dict[str, Any]]) -> bool:
-    """Every host keeps a plane in which its NIC and its T0 are not denied, and some T1."""
+    """Return whether every host keeps a plane in which its NIC, its T0 and some T1 are not denied."""
     denied = {entry["name"] for entry in entries}
 
     def is_usable(host: Any, plane: int) -> bool:
@@ -65,7 +65,10 @@ def _leaves_a_plane(plan: Plan, entries: list[dict[str, Any]]) -> bool:
 
 
 class DenylistPolicy:
-    """Keeps the agents' lists as the policy wants them. `run()` is its task; `on_change()` follows each change."""
+    """Sender of the agents' denylists, by the policy.
+
+    `run()` is its task; `on_change()` is called after each change of the list.
+    """
 
     def __init__(self, plan: Plan, agents: HostAgentSource, on_change: Callable[[], None]) -> None:
         self.plan = plan
@@ -73,29 +76,29 @@ class DenylistPolicy:
         self.entries: list[dict[str, Any]] = []
         """The list that every agent should have."""
         self.agents: dict[str, str] = {}
-        """`ok` or the reason, by host, from the last time they were told."""
+        """`ok` or the reason of a refusal, by host, from the last time the list was sent."""
         self._source = agents
         self._on_change = on_change
         self._wake = asyncio.Event()
-        self._bad: dict[str, str] = {}
+        self._refusals: dict[str, str] = {}
         """Reasons of the agents that did not take the list, by host."""
         self.is_owed = False
-        """Some agent may hold a list of ours, also one of an earlier controller: it is told even an empty one."""
+        """Whether some agent may hold a list, also an earlier controller's: even an empty one is sent then."""
         self.on_owed: Callable[[bool], None] = lambda _is_owed: None
-        """Called when `is_owed` changes."""
-        self._done = asyncio.Event()
-        self._done.set()
+        """Callback with the new value of `is_owed`, when it changes."""
+        self._all_updated = asyncio.Event()
+        self._all_updated.set()
 
     def to_json(self) -> dict[str, Any]:
         return {"policy": self.policy, "entries": self.entries, "agents": self.agents}
 
     def follow(self, faults: Iterable[Fault]) -> None:
-        """The active faults or the policy have changed."""
+        """Update the list after a change of the active faults or the policy."""
         entries = entries_for(self.plan, self.policy, faults)
         if [entry["name"] for entry in entries] != [entry["name"] for entry in self.entries]:
             self.entries = entries
             self._owe(True)
-            self._done.clear()
+            self._all_updated.clear()
             self._wake.set()
             self._on_change()
 
@@ -104,29 +107,30 @@ class DenylistPolicy:
             self.is_owed = is_owed
             self.on_owed(is_owed)
 
-    async def settled(self) -> None:
-        """All agents have been told."""
-        await self._done.wait()
+    async def wait_settled(self) -> None:
+        """Wait until the list has been sent to all agents."""
+        await self._all_updated.wait()
 
     def agent_is_back(self) -> None:
-        """An agent has begun anew, with an empty list; or it kept its own while it, or we, were away."""
+        """Send the list again: an agent reconnected, with an empty list or with an old one."""
         if self.is_owed:
             self._wake.set()
 
     async def run(self) -> None:
-        """Tell the agents whenever the list changes, and again those that did not take it; until cancelled."""
+        """Send the list to the agents when it changes, and again after refusals; until cancelled."""
         while True:
             await self._wake.wait()
             self._wake.clear()
             self.agents = await self._source.set_denylist(self.entries)
-            self._done.set()
-            before, self._bad = self._bad, {host: agent for host, agent in self.agents.items() if agent != "ok"}
+            self._all_updated.set()
+            previous_refusals = self._refusals
+            self._refusals = {host: answer for host, answer in self.agents.items() if answer != "ok"}
             if self._wake.is_set():
                 continue  # the list has changed meanwhile
-            if not self._bad and not self.entries:
+            if not self._refusals and not self.entries:
                 self._owe(False)
-            if self._bad:  # also with an empty list: theirs may not be
-                if self._bad != before:
-                    why = next(iter(self._bad.values()))
-                    log.warning("denylist: %d agents did not take it: %s", len(self._bad), why)
+            if self._refusals:  # also with an empty list: theirs may not be
+                if self._refusals != previous_refusals:
+                    reason = next(iter(self._refusals.values()))
+                    log.warning("denylist: %d agents did not take it: %s", len(self._refusals), reason)
                 asyncio.get_running_loop().call_later(AGAIN_S, self._wake.set)

@@ -1,8 +1,8 @@
-"""What keeps the controller from its work: an exception of ours, a switch that it may not write or cannot read.
+"""Problems of the controller itself: internal exceptions, switches it may not write or cannot read.
 
-A problem is no fault of the fabric. It says what no longer works until it is over, and is told like a fault: as an
-event (the prompt's notices), in `GET /v1/faults` (`faults` at the prompt) and in the log. An exception in one reaction,
-which is a bug of ours, ends that reaction alone: `guarded` passes it over, `keep` begins the task again.
+A problem is no fault of the fabric. It says what no longer works until it is over, and is reported like a fault: as an
+event (the prompt's notices), in `GET /v1/faults` (`faults` at the prompt) and in the log. An exception in one reaction
+is a bug and ends that reaction alone: `guard` reports it, `keep` starts the task again.
 """
 
 from __future__ import annotations
@@ -37,31 +37,32 @@ class ProblemKind(Enum):
 
 @dataclass(slots=True)
 class ControllerProblem:
-    """One of them; equal ones are counted. Times are CLOCK_MONOTONIC seconds."""
+    """One problem; repetitions are counted. Times are CLOCK_MONOTONIC seconds."""
 
     number: int
     kind: ProblemKind
-    about: str
+    subject: str
     """The switch, or the reaction that failed."""
     cause: str
     effect: str
-    """What no longer works."""
+    """Functions that no longer work."""
     log: str
     """File that has the details."""
     began: float
     last_seen: float
     times: int = 1
-    over: float | None = None
+    end_time: float | None = None
+    """Time at which the problem was over; None while it lasts."""
 
     @property
     def text(self) -> str:
-        return f"{self.kind.value}: {self.about}: {self.cause}; {self.effect}"
+        return f"{self.kind.value}: {self.subject}: {self.cause}; {self.effect}"
 
     def to_json(self) -> dict[str, Any]:
         return {
             "number": self.number,
             "kind": self.kind.value,
-            "about": self.about,
+            "about": self.subject,
             "text": self.text,
             "cause": self.cause,
             "effect": self.effect,
@@ -69,12 +70,15 @@ class ControllerProblem:
             "began": self.began,
             "last_seen": self.last_seen,
             "times": self.times,
-            "over": self.over,
+            "over": self.end_time,
         }
 
 
 class Problems:
-    """Problems of one controller. `on_change(change, problem)` hears of each that has `begun` or is `over`."""
+    """Problems of one controller.
+
+    `on_change(change, problem)` is called with change `begun` or `over`.
+    """
 
     def __init__(
         self,
@@ -84,38 +88,38 @@ class Problems:
         self._log_file = str(log_file)
         self._on_change = on_change
         self._active: dict[tuple[ProblemKind, str, str], ControllerProblem] = {}
-        """By kind, what it is about, and the cause where one thing may have several."""
-        self._over: list[ControllerProblem] = []
+        """Problems that last, by (kind, subject, cause); the cause is empty for all kinds but INTERNAL."""
+        self._ended_problems: list[ControllerProblem] = []
         self._last_number = 0
         self.count = 0
-        """Exceptions so far."""
+        """Number of exceptions so far."""
 
     def active(self) -> list[ControllerProblem]:
-        """Problems that last, oldest first."""
+        """Return the problems that last, oldest first."""
         return list(self._active.values())
 
-    def all(self) -> list[ControllerProblem]:
-        """Problems that last or are over, oldest first."""
-        return sorted((*self._over, *self._active.values()), key=lambda problem: problem.number)
+    def all_problems(self) -> list[ControllerProblem]:
+        """Return the problems that last or are over, oldest first."""
+        return sorted((*self._ended_problems, *self._active.values()), key=lambda problem: problem.number)
 
-    def begin(self, kind: ProblemKind, about: str, cause: str, effect: str) -> None:
-        """Tell of a problem; one that is known is counted."""
-        self._begin((kind, about, ""), cause, effect)
+    def begin(self, kind: ProblemKind, subject: str, cause: str, effect: str) -> None:
+        """Report a problem, or count a repetition of one that lasts."""
+        self._begin((kind, subject, ""), cause, effect)
 
-    def end(self, kind: ProblemKind, about: str) -> None:
-        """Tell that a problem is over; nothing when there was none."""
-        problem = self._active.pop((kind, about, ""), None)
+    def end(self, kind: ProblemKind, subject: str) -> None:
+        """Report that a problem is over; without such a problem do nothing."""
+        problem = self._active.pop((kind, subject, ""), None)
         if problem is not None:
-            problem.over = time.monotonic()
-            self._over = [*self._over, problem][-KEEP_OVER:]
-            self._tell("over", problem)
+            problem.end_time = time.monotonic()
+            self._ended_problems = [*self._ended_problems, problem][-KEEP_OVER:]
+            self._report("over", problem)
 
     def internal(self, reaction: str, error: BaseException) -> None:
-        """Tell of an exception that nothing of ours expected. Its traceback goes to the log, the first time."""
+        """Report an unexpected exception. Its traceback goes to the log, the first time."""
         self.count += 1
         frames = extract_tb(error.__traceback__)
-        at = f" at {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
-        cause = f"{type(error).__name__}{at}"
+        location = f" at {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
+        cause = f"{type(error).__name__}{location}"
         problem = self._begin(
             (ProblemKind.INTERNAL, reaction, cause),
             f"{cause}: {error}" if str(error) else cause,
@@ -126,16 +130,16 @@ class Problems:
         elif problem.times & (problem.times - 1) == 0:  # at 2, 4, 8, ...: one that fails all the time fills no disk
             log.error("%s failed again (%d times): %r", reaction, problem.times, error)
 
-    def guarded(self, reaction: str, method: Callable[P, None]) -> Callable[P, None]:
-        """The method, whose exceptions are told and go no further."""
+    def guard(self, reaction: str, method: Callable[P, None]) -> Callable[P, None]:
+        """Return the method with its exceptions reported and not raised."""
 
-        def guard(*arguments: P.args, **named: P.kwargs) -> None:
+        def guarded_call(*arguments: P.args, **keywords: P.kwargs) -> None:
             try:
-                method(*arguments, **named)
+                method(*arguments, **keywords)
             except Exception as error:
                 self.internal(reaction, error)
 
-        return guard
+        return guarded_call
 
     async def keep(self, reaction: str, run: Callable[[], Awaitable[None]]) -> None:
         """Run a task to its end, and again after each exception."""
@@ -156,9 +160,9 @@ class Problems:
         self._last_number += 1
         problem = ControllerProblem(self._last_number, key[0], key[1], cause, effect, self._log_file, now, now)
         self._active[key] = problem
-        self._tell("begun", problem)
+        self._report("begun", problem)
         return problem
 
-    def _tell(self, change: str, problem: ControllerProblem) -> None:
+    def _report(self, change: str, problem: ControllerProblem) -> None:
         log.warning("problem %d %s: %s", problem.number, change, problem.text)
         self._on_change(change, problem)

@@ -24,7 +24,7 @@ else:
     from finsy import GNMIClient, GNMIPath, GRPCCredentialsTLS, P4Client
     from finsy.proto import gnmi, p4r
 
-    from mrc_testbed.controller.p4runtime.grpc_streams import KeptStatusP4Client
+    from mrc_testbed.controller.p4runtime.grpc_streams import StatusKeepingP4Client
 
 R = Path(sys.argv[1])
 P4RUNTIME, GNMI, API = "127.0.0.1:9559", "127.0.0.1:9339", "127.0.0.1:9340"
@@ -52,7 +52,7 @@ async def finsy_gnmi(address: str) -> None:
 
 
 async def become_primary() -> None:
-    async with KeptStatusP4Client(P4RUNTIME, wait_for_ready=False) as client:
+    async with StatusKeepingP4Client(P4RUNTIME, wait_for_ready=False) as client:
         bid = p4r.MasterArbitrationUpdate(device_id=1)
         bid.election_id.high = 1 << 40
         await client.send(p4r.StreamMessageRequest(arbitration=bid))

@@ -15,7 +15,7 @@ from mrc_testbed.controller.errors import SwitchError
 from mrc_testbed.controller.faults.correlator import PORT_IS_BAD
 from mrc_testbed.controller.p4runtime.counters import NO_PORT, counters_by_name, read_ports, read_queues
 from mrc_testbed.controller.p4runtime.provisioner import SwitchProvisioner, Verification
-from mrc_testbed.controller.reconvergence import NEVER
+from mrc_testbed.controller.reconvergence import REACT_NEVER
 from mrc_testbed.ipc.rpc import JsonlError
 from mrc_testbed.topologies.plan import CPU_PORT, PlanError
 
@@ -24,7 +24,7 @@ READ_AT_ONCE = 32
 
 
 class ApiHandlers:
-    """Over one controller."""
+    """HTTP handlers of one controller."""
 
     def __init__(self, app: FabricController) -> None:
         self._app = app
@@ -62,20 +62,22 @@ class ApiHandlers:
             raise Refusal(400, f"state={state}: no such state of a fault", "state=active or state=cleared")
         faults = [f.to_json() for f in self._app.faults.all_faults() if state in (None, f.state.value)]
         problems = [
-            p.to_json() for p in self._app.problems.all() if state in (None, "active" if p.over is None else "cleared")
+            p.to_json()
+            for p in self._app.problems.all_problems()
+            if state in (None, "active" if p.end_time is None else "cleared")
         ]
         return {"faults": faults, "active": len(self._app.faults.active()), "problems": problems}
 
     def _fault(self, fields: Message) -> Message:
-        known = self._app.faults.all_faults()
-        for fault in known:
+        faults = self._app.faults.all_faults()
+        for fault in faults:
             if str(fault.number) == fields["number"]:
                 return fault.to_json()
-        has = f"{known[0].number} to {known[-1].number}" if known else "none yet"
-        raise Refusal(404, f"no fault {fields['number']}", f"there is: {has}; GET /v1/faults lists them")
+        has = f"{faults[0].number} to {faults[-1].number}" if faults else "none yet"
+        raise Refusal(404, f"no fault {fields['number']}", f"known: {has}; GET /v1/faults lists all")
 
     def _numbers(self) -> dict[str, list[int]]:
-        """Active faults by each place they may be at."""
+        """Return the numbers of active faults, by each link or switch that may be the cause."""
         out: dict[str, list[int]] = {}
         for fault in self._app.faults.active():
             for cause in fault.causes:
@@ -87,13 +89,13 @@ class ApiHandlers:
         hosts = {host.name for host in plan.hosts}
         for link in plan.links:
             ends = {p.interface: self._app.status.get(p.interface) for p in (link.lower, link.upper)}
-            known = [status for status in ends.values() if status is not None]
+            statuses = [status for status in ends.values() if status is not None]
             links.append(
                 {
                     "link": link.name,
                     "plane": link.plane,
                     "kind": "NIC-T0" if link.lower.node in hosts else "T0-T1",
-                    "up": not any(PORT_IS_BAD.get(status, True) for status in known) if known else None,
+                    "up": not any(PORT_IS_BAD.get(status, True) for status in statuses) if statuses else None,
                     "ends": ends,
                     "faults": numbers.get(link.name, []),
                 }
@@ -123,7 +125,7 @@ class ApiHandlers:
             "ports": [watch.to_json() for watch in app.watches],
             "sources": {source.name: source.to_json() for source in (app.agents, app.mapper, app.congestion)},
             "denylist": app.denylist.to_json()["policy"],
-            "react_after": NEVER if math.isinf(app.reaction.after_s) else app.reaction.after_s,
+            "react_after": REACT_NEVER if math.isinf(app.reaction.after_s) else app.reaction.after_s,
             "writes_after_start": sum(s["writes_after_start"] for s in switches.values()),
             "active_faults": len(app.faults.active()),
             "problems": [problem.to_json() for problem in app.problems.active()],
@@ -132,7 +134,7 @@ class ApiHandlers:
     # ---- hosts ------------------------------------------------------------------------------------------
 
     async def _evs(self, fields: Message) -> Message:
-        """EV health of one host towards another, with the faults on each path."""
+        """Return the EV health of one host towards another, with the faults on each path."""
         plan, numbers = self._app.inputs.plan, self._numbers()
         for key in ("from", "to"):
             if key not in fields:
@@ -145,7 +147,7 @@ class ApiHandlers:
             peers = await self._app.agents.health(source.name, destination.name)
         except JsonlError as error:
             raise Refusal(
-                503, f"{source.name} does not tell: {error}", "is its agent up? `mrc up` starts it"
+                503, f"{source.name} does not answer: {error}", "is its agent up? `mrc up` starts it"
             ) from error
         rows = [row for of_peer in peers if of_peer["peer"] == destination.name for row in of_peer["evs"]]
         for row in rows:
@@ -153,30 +155,30 @@ class ApiHandlers:
         return {"from": source.name, "to": destination.name, "mode": plan.mode.value, "evs": rows}
 
     def _faults_of(self, path: list[str], numbers: dict[str, list[int]]) -> list[int]:
-        places = [*path, *(f"{a} {b}" for a, b in pairwise(path))]
-        places += [f"{b} {a}" for a, b in pairwise(path)]
-        return sorted({number for place in places for number in numbers.get(place, [])})
+        causes = [*path, *(f"{a} {b}" for a, b in pairwise(path))]
+        causes += [f"{b} {a}" for a, b in pairwise(path)]
+        return sorted({number for cause in causes for number in numbers.get(cause, [])})
 
     async def _set_denylist(self, fields: Message) -> Message:
         policy = fields.get("policy")
         if policy not in POLICIES:
             raise Refusal(400, f"policy = {policy!r}", f"policy is one of {', '.join(POLICIES)}")
         self._app.set_policy(str(policy))
-        await self._app.denylist.settled()
+        await self._app.denylist.wait_settled()
         return self._app.denylist.to_json()
 
     async def _check(self, fields: Message) -> Message:
-        """The pre-job check: a burst of probes over every link, and what the controller knows already."""
-        allowed = {key: fields[key] for key in ("count", "classes") if key in fields}
+        """Run the pre-job check: a burst of probes over every link, and the active faults."""
+        options = {key: fields[key] for key in ("count", "classes") if key in fields}
         try:
-            burst = await self._app.mapper.probe_all(**allowed)
+            burst = await self._app.mapper.probe_all(**options)
         except JsonlError as error:
             raise Refusal(
                 503, f"the links cannot be probed: {error}", "is Clustermapper up? see log/mapper.log"
             ) from error
-        bad = [f"{row['link']}: {row['state']}" for row in burst["links"] if row["state"] in ("down", "lossy")]
+        bad_links = [f"{row['link']}: {row['state']}" for row in burst["links"] if row["state"] in ("down", "lossy")]
         active = [fault.to_json() for fault in self._app.faults.active()]
-        return {**burst, "ok": not bad and not active, "bad": bad, "faults": active}
+        return {**burst, "ok": not bad_links and not active, "bad": bad_links, "faults": active}
 
     # ---- counters ---------------------------------------------------------------------------------------
 
@@ -185,32 +187,34 @@ class ApiHandlers:
         provisioners = self._app.provisioners
         if name not in provisioners:
             close = get_close_matches(str(name), provisioners, n=3) or list(provisioners)[:3]
-            what = "switch= is missing" if name is None else f"no switch {name!r}"
-            raise Refusal(400 if name is None else 404, what, f"switch={' or '.join(close)}")
+            error = "switch= is missing" if name is None else f"no switch {name!r}"
+            raise Refusal(400 if name is None else 404, error, f"switch={' or '.join(close)}")
         return provisioners[name]
 
     async def _counters(self, fields: Message) -> Message:
-        """P4 counters of a switch that are not zero, and the counters of its ports."""
+        """Return the P4 counters of a switch that are not zero, and the counters of its ports."""
         provisioner = self._provisioner(fields)
         target, numbers = provisioner.target, self._interfaces(provisioner)
         try:
             cells = await provisioner.counters([*numbers, NO_PORT, CPU_PORT])
             ports = await read_ports(target.gnmi, list(numbers.values())) if target.gnmi else {}
         except SwitchError as error:
-            raise Refusal(503, str(error), "is it on? GET /v1/switches tells") from error
+            raise Refusal(503, str(error), "is the switch on? see GET /v1/switches") from error
         rows = [{"port": n, "interface": name, **ports.get(name, {})} for n, name in numbers.items()]
         counters = counters_by_name(self._app.inputs.catalog, cells, numbers)
         return {"switch": target.name, "counters": counters, "ports": rows}
 
     async def _queues(self, fields: Message) -> Message:
-        """Queues of the ports of a switch."""
+        """Return the queues of the ports of a switch."""
         provisioner = self._provisioner(fields)
         if provisioner.target.gnmi is None:
-            raise Refusal(404, f"{provisioner.target.name} has no gNMI server", "queues are told by embedded switches")
+            raise Refusal(
+                404, f"{provisioner.target.name} has no gNMI server", "queues are reported by embedded switches"
+            )
         try:
             rows = await read_queues(provisioner.target.gnmi, list(self._interfaces(provisioner).values()))
         except SwitchError as error:
-            raise Refusal(503, str(error), "queues are told by embedded switches that are on") from error
+            raise Refusal(503, str(error), "queues are reported by embedded switches that are on") from error
         return {"switch": provisioner.target.name, "queues": rows}
 
     def _interfaces(self, provisioner: SwitchProvisioner) -> dict[int, str]:
@@ -226,18 +230,19 @@ class ApiHandlers:
             async with turn:
                 return await provisioner.verify()
 
+        # All switches are read, a limited number at a time; their answers are compared afterwards.
         results = await asyncio.gather(*(verify(k) for k in self._app.provisioners.values()))
         switches, differences = {}, []
         for (name, provisioner), result in zip(self._app.provisioners.items(), results, strict=True):
-            mine = [f"{name}: {difference}" for difference in result.differences]
-            mine += [result.error] if result.error else []
-            differences += mine
+            own_differences = [f"{name}: {difference}" for difference in result.differences]
+            own_differences += [result.error] if result.error else []
+            differences += own_differences
             switches[name] = {
                 "digest": result.digest,
                 "start_digest": provisioner.status.start_digest,
                 "entries": len(result.lines),
                 "unchanged": result.digest is not None and result.digest == provisioner.status.start_digest,
-                "differences": mine,
+                "differences": own_differences,
                 "error": result.error,
             }
             if with_entries:

@@ -1,4 +1,4 @@
-"""What an HTTP server of ours logs: its own faults, and not that a stranger sent what is no HTTP."""
+"""Logger of the HTTP servers: internal errors, without requests that are no HTTP."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 
 
 def _is_ours(record: logging.LogRecord) -> bool:
-    """Return whether a record is worth keeping: aiohttp has a traceback for each request that it cannot read."""
+    """Return whether a record is kept: aiohttp logs a traceback for each request that it cannot read."""
     return record.exc_info is None or not isinstance(record.exc_info[1], HttpProcessingError)
 
 

@@ -1,4 +1,4 @@
-"""`GET /metrics`: the fabric in the exposition format of Prometheus, read when somebody scrapes.
+"""`GET /metrics`: the fabric in the exposition format of Prometheus, read at each scrape.
 
 Names follow its conventions: base units, `_total` for counters, which begin anew when a switch or an agent does. EVs
 are added up by plane and T1, so that the number of series grows with switches and ports and not with pairs of hosts.
@@ -38,7 +38,7 @@ class Family:
     text: str
 
     def empty(self) -> GaugeMetricFamily | CounterMetricFamily:
-        """The family without samples."""
+        """Return the family without samples."""
         kind = CounterMetricFamily if self.name.endswith("_total") else GaugeMetricFamily
         return kind(self.name, self.text, labels=self.labels)
 
@@ -66,58 +66,58 @@ FAMILIES = (
     Family("mrc_scrape_silent", ("what",), "Switches and hosts that did not answer this scrape."),
 )
 """Every metric; docs/monitoring.md and the dashboard are checked against this."""
-_COUNTED = {"sent": "sent", "lost": "lost", "marked": "marked", "trimmed": "trimmed"}
+_METRIC_OF_COUNT = {"sent": "sent", "lost": "lost", "marked": "marked", "trimmed": "trimmed"}
 """Count of an agent's health -> part of the name of its metric."""
 
 
 @dataclass(slots=True, eq=False)  # the registry keeps it as a key
 class _Samples:
-    """(labels, value) by metric."""
+    """Samples of one scrape: (labels, value) by metric."""
 
-    of: dict[str, list[tuple[tuple[str, ...], float]]] = field(default_factory=dict)
+    by_name: dict[str, list[tuple[tuple[str, ...], float]]] = field(default_factory=dict)
 
     def add(self, name: str, labels: Iterable[object], value: float) -> None:
-        self.of.setdefault(name, []).append((tuple(map(str, labels)), float(value)))
+        self.by_name.setdefault(name, []).append((tuple(map(str, labels)), float(value)))
 
     def collect(self) -> Iterator[Metric]:
-        """All families that have samples, as Prometheus' library asks for them."""
+        """Yield all families that have samples; Prometheus' library calls this."""
         for family in FAMILIES:
-            if family.name in self.of:
-                made = family.empty()
-                for labels, value in self.of[family.name]:
-                    made.add_metric(labels, value)
-                yield made
+            if family.name in self.by_name:
+                metric = family.empty()
+                for labels, value in self.by_name[family.name]:
+                    metric.add_metric(labels, value)
+                yield metric
 
 
 async def exposition(app: FabricController) -> bytes:
-    """The state of the fabric now. Switches and hosts that do not answer are left out and counted."""
+    """Return the state of the fabric now. Switches and hosts that do not answer are omitted and counted."""
     samples = _Samples()
-    _known(app, samples)
+    _add_controller_state(app, samples)
     turn = asyncio.Semaphore(AT_ONCE)
-    silent: Counter[str] = Counter({"switches": 0, "hosts": 0})
+    silent_counts: Counter[str] = Counter({"switches": 0, "hosts": 0})
 
-    async def ask(what: str, question: Callable[[], Awaitable[None]]) -> None:
+    async def query(kind: str, question: Callable[[], Awaitable[None]]) -> None:
         async with turn:
             try:
                 await question()
             except (SwitchError, JsonlError):
-                silent[what] += 1
+                silent_counts[kind] += 1
 
     paths: Counter[tuple[str, tuple[object, ...]]] = Counter()
-    jobs = [ask("switches", partial(_switch, app, provisioner, samples)) for provisioner in app.provisioners.values()]
-    jobs += [ask("hosts", partial(_host, app, host.name, paths)) for host in app.inputs.plan.hosts]
+    jobs = [query("switches", partial(_switch, app, provisioner, samples)) for provisioner in app.provisioners.values()]
+    jobs += [query("hosts", partial(_host, app, host.name, paths)) for host in app.inputs.plan.hosts]
     await asyncio.gather(*jobs)
     for (name, labels), value in sorted(paths.items(), key=str):
         samples.add(name, labels, value)
-    for what, number in silent.items():
-        samples.add("mrc_scrape_silent", (what,), number)
+    for kind, number in silent_counts.items():
+        samples.add("mrc_scrape_silent", (kind,), number)
     registry = CollectorRegistry(auto_describe=False)
     registry.register(samples)
     return generate_latest(registry)
 
 
-def _known(app: FabricController, samples: _Samples) -> None:
-    """What the controller knows without asking anybody."""
+def _add_controller_state(app: FabricController, samples: _Samples) -> None:
+    """Add the metrics that need no request to a switch or host."""
     plan = app.inputs.plan
     samples.add(
         "mrc_fabric_info",
@@ -127,11 +127,11 @@ def _known(app: FabricController, samples: _Samples) -> None:
     hosts = {host.name for host in plan.hosts}
     for link in plan.links:
         ends = [app.status.get(end.interface) for end in (link.lower, link.upper)]
-        known = [status for status in ends if status is not None]
-        if known:
+        statuses = [status for status in ends if status is not None]
+        if statuses:
             kind = "NIC-T0" if link.lower.node in hosts else "T0-T1"
-            up = not any(PORT_IS_BAD.get(status, True) for status in known)
-            samples.add("mrc_link_up", (link.name, link.plane, kind), up)
+            is_up = not any(PORT_IS_BAD.get(status, True) for status in statuses)
+            samples.add("mrc_link_up", (link.name, link.plane, kind), is_up)
     for provisioner in app.provisioners.values():
         status = provisioner.status
         samples.add("mrc_switch_verified", _labels(provisioner), status.connected and status.verified)
@@ -140,31 +140,31 @@ def _known(app: FabricController, samples: _Samples) -> None:
         samples.add("mrc_faults_active", (kind,), number)
 
 
-def _labels(one: SwitchProvisioner) -> tuple[object, ...]:
-    switch = one.target.switch
-    return one.target.name, switch.plane, switch.tier
+def _labels(provisioner: SwitchProvisioner) -> tuple[object, ...]:
+    switch = provisioner.target.switch
+    return provisioner.target.name, switch.plane, switch.tier
 
 
-async def _switch(app: FabricController, one: SwitchProvisioner, samples: _Samples) -> None:
-    """Counters, ports and queues of a switch. Raises SwitchError."""
-    ports = {port.number: port.interface for port in app.inputs.plan.ports(one.target.name)}
-    cells = await one.counters([*ports, NO_PORT, CPU_PORT])
-    counted = counters_by_name(app.inputs.catalog, cells, ports)
-    labels = _labels(one)
-    samples.add("mrc_switch_marked_packets_total", labels, _packets(counted.get("marked", ())))
-    for where, number in _by_reason(counted.get("trimmed", ()), ("trimmed", "trimmed last hop")).items():
-        place = "last hop" if where.endswith("last hop") else "before"
-        samples.add("mrc_switch_trimmed_packets_total", (*labels, place), number)
-    for reason, number in _by_reason(counted.get("drops", ())).items():
+async def _switch(app: FabricController, provisioner: SwitchProvisioner, samples: _Samples) -> None:
+    """Add counters, ports and queues of a switch. Raises SwitchError."""
+    ports = {port.number: port.interface for port in app.inputs.plan.ports(provisioner.target.name)}
+    cells = await provisioner.counters([*ports, NO_PORT, CPU_PORT])
+    counters = counters_by_name(app.inputs.catalog, cells, ports)
+    labels = _labels(provisioner)
+    samples.add("mrc_switch_marked_packets_total", labels, _packets(counters.get("marked", ())))
+    for kind, number in _by_reason(counters.get("trimmed", ()), ("trimmed", "trimmed last hop")).items():
+        location = "last hop" if kind.endswith("last hop") else "before"
+        samples.add("mrc_switch_trimmed_packets_total", (*labels, location), number)
+    for reason, number in _by_reason(counters.get("drops", ())).items():
         samples.add("mrc_switch_dropped_packets_total", (*labels, reason), number)
-    if one.target.gnmi is None:
+    if provisioner.target.gnmi is None:
         return
-    for port, row in (await read_ports(one.target.gnmi, list(ports.values()))).items():
+    for port, row in (await read_ports(provisioner.target.gnmi, list(ports.values()))).items():
         for way, leaf in (("receive", "in_octets"), ("transmit", "out_octets")):
             if isinstance(row.get(leaf), int):
-                samples.add(f"mrc_port_{way}_bytes_total", (one.target.name, port), row[leaf])
-    for row in await read_queues(one.target.gnmi, list(ports.values())):
-        queue = (one.target.name, row["interface"], row["queue"])
+                samples.add(f"mrc_port_{way}_bytes_total", (provisioner.target.name, port), row[leaf])
+    for row in await read_queues(provisioner.target.gnmi, list(ports.values())):
+        queue = (provisioner.target.name, row["interface"], row["queue"])
         for name, leaf in (("depth_bytes", "depth_bytes"), ("dropped_packets_total", "dropped_pkts")):
             if isinstance(row.get(leaf), int):
                 samples.add(f"mrc_queue_{name}", queue, row[leaf])
@@ -175,19 +175,19 @@ def _packets(rows: Iterable[dict[str, Any]]) -> int:
 
 
 def _by_reason(rows: Iterable[dict[str, Any]], always: Iterable[str] = ()) -> Counter[str]:
-    found: Counter[str] = Counter(dict.fromkeys(always, 0))
+    totals: Counter[str] = Counter(dict.fromkeys(always, 0))
     for row in rows:
-        found[str(row.get("reason", ""))] += row["packets"]
-    return found
+        totals[str(row.get("reason", ""))] += row["packets"]
+    return totals
 
 
 async def _host(app: FabricController, host: str, paths: Counter[tuple[str, tuple[object, ...]]]) -> None:
-    """EVs of a host's QPs, added to those of the others. Raises JsonlError."""
+    """Add the EVs of a host's QPs to `paths`. Raises JsonlError."""
     for peer in await app.agents.health(host):
         for row in peer["evs"]:
             nodes = row.get("path") or []
             t1 = nodes[2] if len(nodes) == 5 else ""
-            place = (row["plane"], t1)
-            paths["mrc_evs", (*place, row["state"])] += 1
-            for count, name in _COUNTED.items():
-                paths[f"mrc_path_{name}_packets_total", place] += row[count]
+            path_labels = (row["plane"], t1)
+            paths["mrc_evs", (*path_labels, row["state"])] += 1
+            for count, name in _METRIC_OF_COUNT.items():
+                paths[f"mrc_path_{name}_packets_total", path_labels] += row[count]

@@ -1,4 +1,4 @@
-"""JSON lines from asyncio: one request to a Unix socket, and a watch that comes back when its server does.
+"""JSON lines from asyncio: one request to a Unix socket, and a watch that reconnects.
 
 The servers are the hosts' agents and the Clustermapper (ipc/rpc.py has the protocol).
 """
@@ -17,23 +17,28 @@ from mrc_testbed.controller.problems import Problems
 from mrc_testbed.ipc.rpc import JsonlError, Message, RpcClient
 
 BACKOFF_S = (0.1, 0.2, 0.4, 0.8, 1.0)
-"""Pauses between attempts to reach somebody, seconds; the last one repeats. A rebooted switch has its routes within a
-second of answering, and an absent one costs one refused connection a second."""
+"""Pauses between attempts to connect, seconds; the last one repeats.
+
+A rebooted switch has its routes within a second of answering, and an absent one costs one refused connection a second.
+"""
 JITTER = 0.25
-"""Share of a pause by which it is shortened or lengthened, so that many do not knock at once."""
-ASK_TIMEOUT_S = 5.0
-"""A bound for an answer, seconds: the controller serves others meanwhile, and asks again."""
+"""Share of a pause by which it is shortened or lengthened, so that not all clients connect at once."""
+REQUEST_TIMEOUT_S = 5.0
+"""Time limit of an answer, seconds: the controller has other work meanwhile, and asks again."""
 
 log = logging.getLogger(__name__)
 
 
 def pause_s(attempt: int, pauses: tuple[float, ...] = BACKOFF_S) -> float:
-    """Seconds to wait before attempt number `attempt` + 1."""
+    """Return the seconds to wait before attempt number `attempt` + 1."""
     return pauses[min(attempt, len(pauses) - 1)] * random.uniform(1 - JITTER, 1 + JITTER)
 
 
-async def ask(path: Path, op: str, *, timeout_s: float = ASK_TIMEOUT_S, **fields: Any) -> Message:
-    """The answer to one request, without `id` and `ok`. Raises JsonlError with the server's reason or ours."""
+async def request(path: Path, op: str, *, timeout_s: float = REQUEST_TIMEOUT_S, **fields: Any) -> Message:
+    """Return the answer to one request, without `id` and `ok`.
+
+    Raises JsonlError with the reason of the server or of the connection.
+    """
     client = None
     try:
         client = await RpcClient.connect(path)
@@ -46,7 +51,7 @@ async def ask(path: Path, op: str, *, timeout_s: float = ASK_TIMEOUT_S, **fields
 
 
 class Subscription:
-    """A watch on one server, for as long as the controller lives. `run()` is its task.
+    """Watch on one server, for as long as the controller lives. `run()` is its task.
 
     on_event(message)   each event
     on_link(connected)  the stream was opened (before its first event) or has ended
@@ -69,12 +74,12 @@ class Subscription:
         self._watch = watch
 
     async def run(self) -> None:
-        """Connect, follow, and again with pauses; until cancelled."""
+        """Connect, follow, and reconnect with pauses; until cancelled."""
         attempt = 0
         while True:
             try:
                 await self._follow()
-                self.reason = "it ended the stream"
+                self.reason = "the server ended the stream"
             except (OSError, JsonlError) as error:
                 self.reason = f"{error.strerror or error}" if isinstance(error, OSError) else str(error)
             finally:
@@ -88,13 +93,13 @@ class Subscription:
         client = await RpcClient.connect(self.path)
         try:
             async with contextlib.aclosing(client.watch(**self._watch)) as events:
-                await asyncio.wait_for(anext(events), ASK_TIMEOUT_S)
+                await asyncio.wait_for(anext(events), REQUEST_TIMEOUT_S)
                 self.connected, self.reason = True, "following"
                 self._on_link(True)
                 async for event in events:
                     self._take(event)
         except asyncio.TimeoutError:
-            raise JsonlError(f"{self.path.stem}: watch: no answer in {ASK_TIMEOUT_S:g} s") from None
+            raise JsonlError(f"{self.path.stem}: watch: no answer in {REQUEST_TIMEOUT_S:g} s") from None
         finally:
             client.close()
 

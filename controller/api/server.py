@@ -1,9 +1,9 @@
-"""The northbound HTTP server: JSON answers and an event stream, by a Unix socket and on loopback (docs/northbound.md).
+"""Northbound HTTP server: JSON answers and an event stream (docs/northbound.md).
 
-It knows HTTP and nothing of the fabric: the application gives it one handler for each route. Whoever can open the
-socket may ask; by TCP any user of the machine can connect, so the run's token is wanted there. What protects it
-further, since any web page a user looks at may send requests to loopback: the Host header must name loopback (no DNS
-rebinding), a POST must be JSON and must not come from another origin.
+It listens on a Unix socket and on loopback. It knows HTTP and nothing of the fabric: the application gives it one
+handler for each route. A process that can open the socket may ask; by TCP any user of the machine can connect, so the
+run's token is required there. As any web page a user looks at may send requests to loopback, the Host header must name
+loopback (no DNS rebinding), and a POST must be JSON and must not come from another origin.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from mrc_testbed.ipc.rundir import RunFiles, write_private
 from mrc_testbed.switch.system.unix_socket import remove_own
 
 PREFERRED_PORT = 9340
-"""Taken when it is free; otherwise any port. `controller.json` tells which."""
+"""Port that is used when it is free; otherwise any port. `controller.json` has the port in use."""
 LOOPBACK = "127.0.0.1"
 MAX_BODY_BYTES = 1 << 16
 MAX_BACKLOG = 20_000
@@ -63,7 +63,7 @@ class Refusal(ControllerError):  # noqa: N818 - an answer with its status, not a
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """An answer that is no JSON."""
+    """Answer that is no JSON."""
 
     body: bytes
     content_type: str
@@ -71,7 +71,7 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """One thing that can be asked."""
+    """One endpoint of the API."""
 
     method: str
     path: str
@@ -80,19 +80,22 @@ class Route:
 
 
 class ApiServer:
-    """Use `start`, `publish`, `close`. `snapshot()` gives the events a new watcher gets first."""
+    """Server of the API. Use `start`, `publish`, `close`.
+
+    `snapshot()` returns the first events of a new watcher.
+    """
 
     def __init__(
         self, routes: Iterable[Route], snapshot: Callable[[], list[Message]], token: str | None = None
     ) -> None:
-        """`token`: what a request by TCP shows as `Authorization: Bearer TOKEN`; None: any user's is answered."""
+        """Make a server; `token`: requests by TCP show it as `Authorization: Bearer TOKEN`; None: not needed."""
         self._snapshot = snapshot
         self._watchers: dict[asyncio.Queue[Message | None], tuple[frozenset[str], asyncio.Transport | None]] = {}
-        """Watchers by the queue of events not sent yet: kinds of events wanted (none: all), and the connection."""
+        """Watchers: queue of unsent events > (kinds of events wanted (empty: all), connection)."""
         self._app = web.Application(middlewares=[_guard], client_max_size=MAX_BODY_BYTES)
         self._paths = []
         for route in routes:
-            self._app.router.add_route(route.method, route.path, _served(route.handler))
+            self._app.router.add_route(route.method, route.path, _aiohttp_handler(route.handler))
             self._paths.append(f"{route.method} {route.path}")
         self._app.router.add_get("/v1/events", self._events)
         self._paths.append("GET /v1/events")
@@ -118,14 +121,14 @@ class ApiServer:
         )
         await self._runner.setup()
         await web.SockSite(self._runner, unix).start()
-        wanted = (PREFERRED_PORT, 0) if port is None else (port,)
-        for number in wanted:
+        ports = (PREFERRED_PORT, 0) if port is None else (port,)
+        for number in ports:
             try:
                 site = web.TCPSite(self._runner, LOOPBACK, number, ssl_context=tls)
                 await site.start()
                 break
             except OSError as error:
-                if number == wanted[-1]:
+                if number == ports[-1]:
                     await self.close()
                     raise JsonlError(
                         f"cannot listen on {LOOPBACK}:{number}: {error.strerror or error}: give --http another port"
@@ -203,7 +206,7 @@ def _sse(message: Message) -> bytes:
     return f"event: {message['event']}\ndata: {text}\n\n".encode()
 
 
-def _served(handler: Handler) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+def _aiohttp_handler(handler: Handler) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
     async def serve(request: web.Request) -> web.StreamResponse:
         fields: Message = dict(request.query) if request.method == "GET" else await _body(request)
         fields |= request.match_info
@@ -246,7 +249,7 @@ async def _guard(request: web.Request, handler: Callable[..., Awaitable[web.Stre
     except web.HTTPException as error:
         paths = ", ".join(request.app[PATHS])
         return Refusal(
-            error.status, f"{request.method} {request.path}: {error.reason}", f"there is: {paths}"
+            error.status, f"{request.method} {request.path}: {error.reason}", f"available paths: {paths}"
         ).response()
     except (ConnectionError, asyncio.CancelledError):
         raise
@@ -257,13 +260,15 @@ async def _guard(request: web.Request, handler: Callable[..., Awaitable[web.Stre
 
 
 def _check_token(request: web.Request) -> None:
-    """Raises Refusal for a request by TCP that does not show the token: any user of the machine reaches loopback."""
+    """Raise Refusal for a request by TCP without the token: any user of the machine reaches loopback."""
     door = request.get_extra_info("socket")
     if door is not None and door.family == socket.AF_UNIX:
         return
     token = request.app[TOKEN]
-    shown = request.headers.get("Authorization", "")
-    if token is not None and not hmac.compare_digest(shown.encode("utf-8", "replace"), f"Bearer {token}".encode()):
+    authorization = request.headers.get("Authorization", "")
+    if token is not None and not hmac.compare_digest(
+        authorization.encode("utf-8", "replace"), f"Bearer {token}".encode()
+    ):
         raise Refusal(
             401,
             "this API takes requests by TCP only with the owner's token",

@@ -1,1 +1,1 @@
-"""Switches over P4Runtime: session, entries, routes, and the provisioner that keeps a switch as the plan wants it."""
+"""Switches over P4Runtime: session, entries, routes, and the provisioner of a switch."""

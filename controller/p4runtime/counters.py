@@ -1,4 +1,4 @@
-"""Counters and queues of a switch, read when somebody asks: P4 counters by P4Runtime, ports and queues by gNMI."""
+"""Counters and queues of a switch, read on request: P4 counters by P4Runtime, the others by gNMI."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from finsy.gnmiclient import GNMIClientError
 from finsy.proto import gnmi, p4r
 
 from mrc_testbed.controller.errors import SwitchError
-from mrc_testbed.controller.p4runtime.entries import Catalog, short
+from mrc_testbed.controller.p4runtime.entries import Catalog, short_name
 from mrc_testbed.topologies.plan import CPU_PORT
 
 COUNTERS = "interfaces/interface[name={}]/state/counters"
@@ -20,9 +20,18 @@ QUEUES = "qos/interfaces/interface[interface-id={}]/output/queues/queue[name=*]/
 CELL_BITS = 9
 """`drops` and `trimmed` are indexed by a reason or kind and a port of so many bits (p4src/README.md)."""
 REASONS = {
-    1: "malformed", 2: "not IPv6", 3: "hop limit", 4: "wrong uSID", 5: "unknown uSID", 6: "no route", 7: "no uplink",
-    8: "not trimmable", 9: "queue", 10: "dead next hop", 12: "bad SRH",
-}  # fmt: skip
+    1: "malformed",
+    2: "not IPv6",
+    3: "hop limit",
+    4: "wrong uSID",
+    5: "unknown uSID",
+    6: "no route",
+    7: "no uplink",
+    8: "not trimmable",
+    9: "queue",
+    10: "dead next hop",
+    12: "bad SRH",
+}
 """drop_reason_t of p4src/headers.p4."""
 TRIMS = {0: "trimmed", 1: "trimmed last hop"}
 DEAD_NEXT_HOP = 10
@@ -36,12 +45,12 @@ NO_PORT = 0
 
 @cache
 def _path(text: str) -> GNMIPath:
-    """The path of a text: a fabric has few, asked again and again, and finsy takes 0.5 ms to parse a path."""
+    """Return the path of a text; cached, because finsy takes 0.5 ms to parse a path."""
     return GNMIPath(text)
 
 
 async def read_leaves(address: str, paths: Iterable[str]) -> list[tuple[list[tuple[str, dict[str, str]]], Any]]:
-    """(path elements with their keys, value) of every leaf below the paths. Raises SwitchError."""
+    """Return (path elements with their keys, value) of every leaf below the paths. Raises SwitchError."""
     try:
         async with GNMIClient(address) as client:
             updates = await asyncio.wait_for(client.get(*(_path(path) for path in paths)), ANSWER_TIMEOUT_S)
@@ -61,7 +70,7 @@ def _value(update: GNMIUpdate) -> Any:
 
 
 async def read_ports(address: str, interfaces: list[str]) -> dict[str, dict[str, Any]]:
-    """Port counters (in_pkts, out_pkts, ...) by interface. Raises SwitchError."""
+    """Return port counters (in_pkts, out_pkts, ...) by interface. Raises SwitchError."""
     out: dict[str, dict[str, Any]] = {name: {} for name in interfaces}
     for elems, value in await read_leaves(address, (COUNTERS.format(name) for name in interfaces)):
         name = next((keys.get("name", "") for elem, keys in elems if elem == "interface"), "")
@@ -70,19 +79,19 @@ async def read_ports(address: str, interfaces: list[str]) -> dict[str, dict[str,
 
 
 async def read_queues(address: str, interfaces: list[str]) -> list[dict[str, Any]]:
-    """Every queue of every port, as {interface, queue, depth_packets, ...}. Raises SwitchError."""
+    """Return every queue of every port, as {interface, queue, depth_packets, ...}. Raises SwitchError."""
     rows: dict[tuple[str, str], dict[str, Any]] = {}
     for elems, value in await read_leaves(address, (QUEUES.format(name) for name in interfaces)):
         keys = {elem: next(iter(key.values())) for elem, key in elems if key}
-        place = (keys.get("interface", ""), keys.get("queue", ""))
-        row = rows.setdefault(place, {"interface": place[0], "queue": place[1]})
+        queue = (keys.get("interface", ""), keys.get("queue", ""))
+        row = rows.setdefault(queue, {"interface": queue[0], "queue": queue[1]})
         row[elems[-1][0].replace("-", "_")] = value
     return list(rows.values())
 
 
 def counters_by_name(catalog: Catalog, cells: Iterable[p4r.CounterEntry], ports: dict[int, str]) -> dict[str, Any]:
-    """P4 counters that are not zero: {counter: [{port, interface, reason?, packets, bytes}]}, by name."""
-    names = {counter.id: short(counter.name) for counter in catalog.schema.counters}
+    """Return P4 counters that are not zero: {counter: [{port, interface, reason?, packets, bytes}]}."""
+    names = {counter.id: short_name(counter.name) for counter in catalog.schema.counters}
     out: dict[str, list[dict[str, Any]]] = {name: [] for name in names.values()}
     for cell in cells:
         if not cell.data.packet_count:

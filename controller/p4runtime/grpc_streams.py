@@ -1,4 +1,4 @@
-"""Streams of gRPC that end with the status that the server gave, also when one of our writes saw the end first.
+"""gRPC streams that end with the server's status, also when a write saw the end first.
 
 Design note. grpc.aio answers a write to a stream that the server has just ended with INTERNAL "Internal error from
 Core", and puts that in the place of the status which came with the end (grpc/grpc#36066; 85 of 100 streams refused
@@ -20,12 +20,12 @@ PLACEHOLDER = (grpc.StatusCode.INTERNAL, "Internal error from Core")
 """Code and details of a failed write, until the server's status is known."""
 LOOK_S = 0.001
 LOOKS_MAX = 5000
-"""A bound, not a patience: the core has ended the stream when a write fails, and tells its status next."""
+"""Largest number of looks for the status: gRPC's core has it soon after a failed write."""
 
 T = TypeVar("T")
 
 
-class KeptStatusStream:
+class StatusKeepingStream:
     """A call of a bidirectional stream, with the part of its interface that finsy uses."""
 
     def __init__(self, call: Any) -> None:
@@ -70,27 +70,27 @@ class KeptStatusStream:
             self._ended_with = status
 
 
-class KeptStatusP4Client(P4Client):
+class StatusKeepingP4Client(P4Client):
     """P4Runtime client whose stream ends with the switch's status."""
 
     async def open(self, **options: Any) -> None:
         await super().open(**options)
         assert self._stub is not None
-        self._stub.StreamChannel = _kept(self._stub.StreamChannel)
+        self._stub.StreamChannel = _keep_status(self._stub.StreamChannel)
 
 
-class KeptStatusGNMIClient(GNMIClient):
+class StatusKeepingGNMIClient(GNMIClient):
     """gNMI client whose subscriptions end with the server's status."""
 
     async def open(self, **options: Any) -> None:
         await super().open(**options)
         assert self._stub is not None
-        self._stub.Subscribe = _kept(self._stub.Subscribe)
+        self._stub.Subscribe = _keep_status(self._stub.Subscribe)
 
 
-def _kept(open_stream: Callable[..., Any]) -> Any:
+def _keep_status(open_stream: Callable[..., Any]) -> Any:
     """Wrap a stub's method; finsy uses what it returns as if it were grpc's own."""
-    return lambda **options: KeptStatusStream(open_stream(**options))
+    return lambda **options: StatusKeepingStream(open_stream(**options))
 
 
 async def _status_of(call: Any) -> grpc.aio.AioRpcError:

@@ -1,9 +1,10 @@
-"""Keeps one switch as the plan wants it: connect, load the program, write what differs, read back, compare; and
-again when the switch comes back after a restart.
+"""Provisioner of one switch: connect, load the program, write differences, read back, compare.
+
+It does so again when the switch comes back after a restart.
 
 The one rule about writes: tables are read first and only differences are written, and only when a stream begins
-or we become primary again. A controller that starts on a fabric that is right writes nothing; after the first
-verification writes happen only when a switch came back without its tables (`restart`) or another controller
+or the controller becomes primary again. A controller that starts on a fabric equal to the plan writes nothing; after
+the first verification writes happen only when a switch came back without its tables (`restart`) or another controller
 changed them while it was primary (`repair`); each is counted with its reason.
 
 Entries that follow what is alive (pruning.py) are the exception: they are written when that changes, as the
@@ -39,7 +40,7 @@ from mrc_testbed.controller.p4runtime.session import P4RuntimeSession, SessionEv
 from mrc_testbed.controller.problems import ProblemKind, Problems
 from mrc_testbed.ipc.service import end_tasks
 
-SHOWN_DIFFERENCES = 3
+MAX_SHOWN_DIFFERENCES = 3
 LIVE_AGAIN_S = 1.0
 """Pause after a switch refused entries that follow what is alive."""
 
@@ -66,40 +67,41 @@ class SwitchStatus:
 
     state: SwitchState = SwitchState.CONNECTING
     reason: str = "not tried yet"
-    """Why it is in this state; the last error while it is not verified."""
-    since: float = field(default_factory=time.monotonic)
+    """Reason of the state; the last error while the switch is not verified."""
+    entered_at: float = field(default_factory=time.monotonic)
+    """Time at which the state was entered."""
     connected: bool = False
     pipeline: bool = False
-    """Our program runs there."""
+    """Whether the fabric's program runs there."""
     verified: bool = False
-    """The last comparison found no difference, and the stream has been open since."""
+    """Whether the last comparison found no difference, with the stream open since."""
     entries: int = 0
     """Entries read back at the last verification."""
     digest: str | None = None
-    """Digest of those (mrc_testbed.controller.p4runtime.entries.digest)."""
+    """Digest of these entries (mrc_testbed.controller.p4runtime.entries.digest)."""
     start_digest: str | None = None
     """Digest of the first verification of this controller."""
     writes: int = 0
     """Entries written, deleted or changed since this controller started."""
     pipeline_loads: int = 0
     writes_after_start: Counter[str] = field(default_factory=Counter)
-    """Of `writes`, those after the first verification, by reason."""
+    """Writes after the first verification, by reason; included in `writes`."""
     live_entries: int = 0
     """Entries that follow what is alive, now."""
     live_writes: Counter[str] = field(default_factory=Counter)
-    """Writes of those, by reason: dead port, port alive, prune, restore."""
+    """Writes of `live_entries`, by reason: dead port, port alive, prune, restore."""
     live_written_s: float | None = None
-    """Duration of the last of those, from `want` to the switch's answer."""
+    """Duration of the last of these writes, from `want_live` to the answer, seconds; None: none yet."""
     restarts: int = 0
-    """Times it came back without our program."""
+    """Times the switch came back without the fabric's program."""
     reconnects: int = 0
-    """Times its stream was opened again, restarts included."""
+    """Times the switch's stream was opened again, restarts included."""
 
     def to_json(self) -> dict[str, Any]:
         return {
             "state": self.state.value,
             "reason": self.reason,
-            "since": self.since,
+            "since": self.entered_at,
             "connected": self.connected,
             "pipeline": self.pipeline,
             "verified": self.verified,
@@ -120,7 +122,7 @@ class SwitchStatus:
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """Result of reading a switch's tables once more. `error`: they could not be read."""
+    """Result of reading a switch's tables once more. `error`: reason when they could not be read."""
 
     digest: str | None
     lines: tuple[str, ...]
@@ -129,7 +131,10 @@ class Verification:
 
 
 class SwitchProvisioner:
-    """One switch. `run()` is its task; `on_change(provisioner)` is called at every change of `status.state`."""
+    """Provisioner of one switch.
+
+    `run()` is its task; `on_change(provisioner)` is called at every change of `status.state`.
+    """
 
     def __init__(
         self,
@@ -142,25 +147,25 @@ class SwitchProvisioner:
         self._problems = problems or Problems()
         self.target = target
         self.on_digest: Callable[[SwitchProvisioner, str, list[Any]], None] = lambda *_: None
-        """Called with (provisioner, name of the digest, its data) when the switch sends a list."""
+        """Callback with (provisioner, name of the digest, its data) when the switch sends a list."""
         self.status = SwitchStatus()
         self._catalog = catalog
         self._on_change = on_change
         self._on_live = on_live
-        self._live: tuple[NamedEntry, ...] = ()
+        self._live_wanted: tuple[NamedEntry, ...] = ()
         self._live_written: tuple[NamedEntry, ...] = ()
-        """Those on the switch, as last written or read."""
+        """Live entries on the switch, as last written or read."""
         self._live_wanted_at = 0.0
         self._live_wake = asyncio.Event()
         self._session: P4RuntimeSession | None = None
         self._reading = asyncio.Lock()
         self._restoring = False
-        """Whether it has restarted and is not verified again yet."""
+        """Whether the switch has restarted and is not verified again yet."""
         self.was_provisioned = False
-        """Whether a controller before this one had written it: what it refuses now, it may take later."""
+        """Whether an earlier controller wrote the switch: what it refuses now, it may take later."""
 
     async def run(self) -> None:
-        """Connect, keep, reconnect; until cancelled, or until the switch refuses what it is sent at the start.
+        """Connect, provision, reconnect; until cancelled, or until the switch refuses a write at the start.
 
         A switch that was provisioned before the controller restarted is past its start: a refusal may pass.
         """
@@ -178,18 +183,21 @@ class SwitchProvisioner:
             attempt += 1
 
     def want_live(self, entries: tuple[NamedEntry, ...]) -> None:
-        """From now on these entries, beside the plan's; written at once when the switch is ours and in line."""
-        if {str(e) for e in entries} != {str(e) for e in self._live}:
-            self._live, self._live_wanted_at = entries, time.monotonic()
+        """Set the live entries, beside the plan's; written at once while the switch is verified."""
+        if {str(e) for e in entries} != {str(e) for e in self._live_wanted}:
+            self._live_wanted, self._live_wanted_at = entries, time.monotonic()
             self._live_wake.set()
 
     def give_up_absent(self) -> None:
-        """Count it as lost, not late, when it was provisioned before the controller restarted and does not answer."""
+        """Count a switch without an answer as lost, not late.
+
+        The caller knows that it was provisioned before the controller restarted.
+        """
         if self.status.state is SwitchState.CONNECTING:
             self._enter(SwitchState.LOST, self.status.reason)
 
     def describe(self) -> str:
-        """State and reason in one line that begins with the switch's name."""
+        """Return state and reason in one line that begins with the switch's name."""
         status = self.status
         if status.reason.startswith(str(self.target)):
             return status.reason
@@ -203,15 +211,15 @@ class SwitchProvisioner:
         try:
             async with self._reading:
                 # An entry that follows what is alive and is still to be written is no difference.
-                wanted = (*self.target.entries, *self._live_written)
-                actual = await self._read(session)
+                wanted_entries = (*self.target.entries, *self._live_written)
+                actual_entries = await self._read(session)
         except SwitchError as error:
             return Verification(None, (), (), str(error))
-        lines = tuple(sorted(str(entry) for entry in actual))
-        return Verification(digest(self._static(actual)), lines, tuple(compare(wanted, actual)))
+        lines = tuple(sorted(str(entry) for entry in actual_entries))
+        return Verification(digest(self._static(actual_entries)), lines, tuple(compare(wanted_entries, actual_entries)))
 
     async def counters(self, ports: Iterable[int]) -> list[Any]:
-        """The cells of these ports in every P4 counter. Raises SwitchError."""
+        """Return the cells of these ports in every P4 counter. Raises SwitchError."""
         session = self._session
         if session is None:
             raise SwitchError(self.describe(), retry=True)
@@ -219,28 +227,28 @@ class SwitchProvisioner:
             return await session.read_counters(list(ports))
 
     async def cells(self, counter: str, cells: list[int]) -> dict[int, int]:
-        """Packets in some cells of a P4 counter, by index. Raises SwitchError."""
+        """Return the packets in some cells of a P4 counter, by index. Raises SwitchError."""
         session = self._session
         if session is None:
             raise SwitchError(self.describe(), retry=True)
         return await session.read_cells(counter, cells)
 
     async def _read(self, session: P4RuntimeSession) -> list[NamedEntry]:
-        """All entries of the switch. Raises SwitchError."""
+        """Return all entries of the switch. Raises SwitchError."""
         actual = await session.read()
         if self.target.tells_watch_ports:
             return actual
-        return with_watch_ports(actual, (*self.target.entries, *self._live_written, *self._live))
+        return with_watch_ports(actual, (*self.target.entries, *self._live_written, *self._live_wanted))
 
     def _static(self, actual: list[NamedEntry]) -> list[NamedEntry]:
-        """Without the entries that follow what is alive: those are no part of what never changes."""
-        live = {str(entry) for entry in (*self._live, *self._live_written)}
-        return [entry for entry in actual if str(entry) not in live]
+        """Return the entries without live ones, which change with the fabric."""
+        live_lines = {str(entry) for entry in (*self._live_wanted, *self._live_written)}
+        return [entry for entry in actual if str(entry) not in live_lines]
 
     # ---- one connection ---------------------------------------------------------------------------------
 
     async def _one_session(self) -> None:
-        """From connecting to the end of the stream. Ends with a SwitchError."""
+        """Run one session from connecting to the end of the stream. Ends with a SwitchError."""
         session = await P4RuntimeSession.open(self.target, self._catalog)
         writer: asyncio.Task[None] | None = None
         try:
@@ -267,7 +275,10 @@ class SwitchProvisioner:
             await session.close()
 
     async def _bring_in_line_while_primary(self, session: P4RuntimeSession) -> None:
-        """Bring the switch in line, unless another controller has become primary meanwhile: the stream tells of it."""
+        """Bring the switch in line; an error while another controller is primary is ignored.
+
+        The stream has an event for that.
+        """
         try:
             await self._bring_in_line(session)
         except SwitchError:
@@ -275,24 +286,27 @@ class SwitchProvisioner:
                 raise
 
     async def _bring_in_line(self, session: P4RuntimeSession) -> None:
-        """Load the program if it is not there, write what differs, read back."""
+        """Load the program if it does not run, write differences, read back."""
         self._enter(SwitchState.SYNCING, "comparing with the plan")
         status = self.status
         async with self._reading:
             await self._load_program(session)
-            live = self._live
-            desired = (*self.target.entries, *live)
-            differences = compare(desired, await self._read(session))
+            live_entries = self._live_wanted
+            wanted_entries = (*self.target.entries, *live_entries)
+            differences = compare(wanted_entries, await self._read(session))
             if differences:
-                self._count_writes(differences, live)
+                self._count_writes(differences, live_entries)
                 await session.write(updates_for(differences))
-            actual = await self._read(session)
-            self._live_written = live
+            actual_entries = await self._read(session)
+            self._live_written = live_entries
             await session.subscribe_digests()
-        if left := compare(desired, actual):
-            raise SwitchError(f"{self.target}: reads back other than written: {_shown(left)}", retry=False)
-        actual = self._static(actual)
-        status.entries, status.digest, status.live_entries = len(actual), digest(actual), len(live)
+        if differences_left := compare(wanted_entries, actual_entries):
+            raise SwitchError(
+                f"{self.target}: reads back other than written: {_differences_text(differences_left)}", retry=False
+            )
+        actual_entries = self._static(actual_entries)
+        status.entries, status.live_entries = len(actual_entries), len(live_entries)
+        status.digest = digest(actual_entries)
         status.start_digest = status.start_digest or status.digest
         status.verified = True
         self._enter(SwitchState.VERIFIED, "restarted, written again" if self._restoring else "equal to the plan")
@@ -308,22 +322,22 @@ class SwitchProvisioner:
             if self.status.state is not SwitchState.VERIFIED:
                 continue  # bringing it in line takes them along, and wakes us
             async with self._reading:
-                wanted, since = self._live, self._live_wanted_at
+                wanted_entries, requested_at = self._live_wanted, self._live_wanted_at
                 differences: list[Difference] = []
                 try:
                     if failed is not None:  # its answer may be lost and not the write
                         self._live_written = await self._read_live(session)
-                    differences = compare(wanted, self._live_written)
+                    differences = compare(wanted_entries, self._live_written)
                     if differences:
                         await session.write(updates_for(differences))
                 except SwitchError as error:
                     failed = error
                 else:
-                    failed, self._live_written = None, wanted
+                    failed, self._live_written = None, wanted_entries
             if failed is None:
                 self._problems.end(ProblemKind.UNWRITTEN, self.target.name)
                 if differences:
-                    self._count_live(differences, time.monotonic() - since)
+                    self._count_live(differences, time.monotonic() - requested_at)
                 continue
             if not failed.retry:
                 self._problems.begin(ProblemKind.UNWRITTEN, self.target.name, str(failed), UNWRITTEN_EFFECT)
@@ -332,23 +346,23 @@ class SwitchProvisioner:
             self._live_wake.set()
 
     async def _read_live(self, session: P4RuntimeSession) -> tuple[NamedEntry, ...]:
-        """Entries on the switch that are not the plan's. Raises SwitchError."""
-        planned = {entry.what for entry in self.target.entries}
-        return tuple(entry for entry in await self._read(session) if entry.what not in planned)
+        """Return the entries on the switch that are not the plan's. Raises SwitchError."""
+        planned_keys = {entry.key for entry in self.target.entries}
+        return tuple(entry for entry in await self._read(session) if entry.key not in planned_keys)
 
     def _count_live(self, differences: list[Difference], took_s: float) -> None:
         status = self.status
         status.live_entries, status.live_written_s = len(self._live_written), took_s
-        told: Counter[str] = Counter()
+        counts: Counter[str] = Counter()
         for difference in differences:
-            told[reason_of(difference.what, difference.wants is not None)] += 1
-        status.live_writes.update(told)
-        for reason, number in told.items():
+            counts[reason_of(difference.key, difference.wants is not None)] += 1
+        status.live_writes.update(counts)
+        for reason, number in counts.items():
             log.info("%s: %s: %d entries, %.1f ms", self.target.name, reason, number, 1e3 * took_s)
             self._on_live(self, reason, number, took_s)
 
     async def _load_program(self, session: P4RuntimeSession) -> None:
-        """Load the program unless it runs; a switch that has lost it since we verified it has restarted."""
+        """Load the program unless it runs; a verified switch without it has restarted."""
         status = self.status
         status.pipeline = await session.pipeline_cookie() == self._catalog.cookie
         if status.pipeline:
@@ -360,15 +374,16 @@ class SwitchProvisioner:
         status.pipeline_loads += 1
         status.pipeline = True
 
-    def _count_writes(self, differences: list[Difference], live: tuple[NamedEntry, ...]) -> None:
-        """Count what is about to be written. `live`: entries that follow what is alive, as they are written now: others
-        may be wanted since.
+    def _count_writes(self, differences: list[Difference], live_entries: tuple[NamedEntry, ...]) -> None:
+        """Count the writes that follow, by reason.
+
+        `live_entries`: those that are written now; others may be wanted since.
         """
-        follows = {e.what for e in (*live, *self._live_written)}
-        live_ones = [d for d in differences if d.what in follows]
-        differences = [d for d in differences if d not in live_ones]
-        for one in live_ones:
-            self.status.live_writes[reason_of(one.what, one.wants is not None)] += 1
+        live_keys = {e.key for e in (*live_entries, *self._live_written)}
+        live_differences = [d for d in differences if d.key in live_keys]
+        differences = [d for d in differences if d not in live_differences]
+        for difference in live_differences:
+            self.status.live_writes[reason_of(difference.key, difference.wants is not None)] += 1
         self.status.writes += len(differences)
         if not differences:
             return
@@ -376,7 +391,9 @@ class SwitchProvisioner:
             return
         reason = "restart" if self._restoring else "repair"
         self.status.writes_after_start[reason] += len(differences)
-        log.warning("%s: %d entries to write (%s): %s", self.target, len(differences), reason, _shown(differences))
+        log.warning(
+            "%s: %d entries to write (%s): %s", self.target, len(differences), reason, _differences_text(differences)
+        )
 
     # ---- state ------------------------------------------------------------------------------------------
 
@@ -392,10 +409,10 @@ class SwitchProvisioner:
         if state is SwitchState.BACKUP:
             status.verified = False
         if state is not status.state:
-            status.state, status.since = state, time.monotonic()
+            status.state, status.entered_at = state, time.monotonic()
             self._on_change(self)
 
 
-def _shown(differences: list[Difference]) -> str:
-    more = f" and {len(differences) - SHOWN_DIFFERENCES} more" if len(differences) > SHOWN_DIFFERENCES else ""
-    return "; ".join(str(d) for d in differences[:SHOWN_DIFFERENCES]) + more
+def _differences_text(differences: list[Difference]) -> str:
+    suffix = f" and {len(differences) - MAX_SHOWN_DIFFERENCES} more" if len(differences) > MAX_SHOWN_DIFFERENCES else ""
+    return "; ".join(str(d) for d in differences[:MAX_SHOWN_DIFFERENCES]) + suffix

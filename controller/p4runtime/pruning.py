@@ -18,41 +18,47 @@ from mrc_testbed.controller.p4runtime.qos import dead_port_entry
 from mrc_testbed.topologies.plan import Link, Plan, Switch
 
 RACK_GROUPS = 2
-"""Group of the uplinks that reach rack 0; rack r has RACK_GROUPS + r. Group 1 is all uplinks (routes.py)."""
+"""Group of the uplinks that reach rack 0; rack r has RACK_GROUPS + r, and 1 is all (routes.py)."""
 
 
 @dataclass(frozen=True, slots=True)
-class Dead:
+class PlaneFailures:
     """Links and switches that forward nothing."""
 
-    ports: frozenset[Link] = frozenset()
-    """Links that a port of theirs says are down."""
-    fresh: frozenset[Link] = frozenset()
-    """Links that came up a moment ago: groups wait with them, for both ends have to be ready first."""
-    silent: frozenset[Link | Switch] = frozenset()
-    """Links and switches that forward nothing while their ports are up, as far as that could be told."""
+    down_links: frozenset[Link] = frozenset()
+    """Links of which a port reports that it is down."""
+    fresh_links: frozenset[Link] = frozenset()
+    """Links that came up a moment ago; groups do not use them until both ends are ready."""
+    silent_causes: frozenset[Link | Switch] = frozenset()
+    """Links and switches that forward nothing while their ports are up, where the cause is certain."""
 
 
-def reach(plan: Plan, plane: int, rack: int, dead: Dead) -> tuple[int, ...]:
-    """T1 numbers of a plane that reach the T0 of a rack."""
+def reach(plan: Plan, plane: int, rack: int, failures: PlaneFailures) -> tuple[int, ...]:
+    """Return the numbers of a plane's T1s that reach the T0 of a rack."""
     t0 = plan.switch(plan.t0_name(plane, rack))
     out = []
     for number in range(plan.spines):
         t1 = plan.switch(plan.t1_name(plane, number))
         link = plan.link(t0.name, t1.name)
-        if link not in dead.ports | dead.fresh and not dead.silent & {link, t1}:
+        if link not in failures.down_links | failures.fresh_links and not failures.silent_causes & {link, t1}:
             out.append(number)
     return tuple(out)
 
 
 def live_entries(
-    plan: Plan, program: str, switch: Switch, catalog: Catalog, dead: Dead, acted_on: Dead | None = None
+    plan: Plan,
+    program: str,
+    switch: Switch,
+    catalog: Catalog,
+    failures: PlaneFailures,
+    acted_on: PlaneFailures | None = None,
 ) -> tuple[NamedEntry, ...]:
-    """Entries of `switch` beside its static ones. `acted_on`: what groups follow (reconvergence.py); None:
-    `dead`.
+    """Return the entries of `switch` beside its static ones.
+
+    `acted_on`: failures that groups follow (reconvergence.py); None: `failures`.
     """
-    acted_on = dead if acted_on is None else acted_on
-    entries = [dead_port_entry(catalog, number) for number in sorted(_dead_ports(switch, dead.ports))]
+    acted_on = failures if acted_on is None else acted_on
+    entries = [dead_port_entry(catalog, number) for number in sorted(_dead_ports(switch, failures.down_links))]
     if program == "spray" and switch.tier == 0:
         for rack in range(plan.racks):
             if rack != switch.number:
@@ -65,11 +71,13 @@ def _dead_ports(switch: Switch, links: Iterable[Link]) -> set[int]:
     return {port.number for port in ends if port.node == switch.name}
 
 
-def _rack_group(plan: Plan, switch: Switch, rack: int, catalog: Catalog, alive: tuple[int, ...]) -> list[NamedEntry]:
-    """A group of its own for a rack that not all T1s reach. Where none does, all are as good as any."""
-    if not alive or len(alive) == plan.spines:
+def _rack_group(
+    plan: Plan, switch: Switch, rack: int, catalog: Catalog, t1_numbers: tuple[int, ...]
+) -> list[NamedEntry]:
+    """Return a group for a rack that not all T1s reach; without any T1 that does, the group of all stays."""
+    if not t1_numbers or len(t1_numbers) == plan.spines:
         return []
-    group, ports = RACK_GROUPS + rack, [plan.uplink_port(number) for number in alive]
+    group, ports = RACK_GROUPS + rack, [plan.uplink_port(number) for number in t1_numbers]
     prefix = int(plan.spray_routes(plan.switch(plan.t1_name(switch.plane, 0))).down_routes[rack][0])
     return [
         catalog.group("uplink_selector", group, {port: port for port in ports}),
@@ -78,8 +86,8 @@ def _rack_group(plan: Plan, switch: Switch, rack: int, catalog: Catalog, alive: 
     ]
 
 
-def reason_of(what: str, is_more: bool) -> str:
-    """The word under which a write of one of these entries is counted."""
-    if what.startswith("dead_ports"):
+def reason_of(entry_key: str, is_more: bool) -> str:
+    """Return the reason under which a write of a live entry is counted."""
+    if entry_key.startswith("dead_ports"):
         return "dead port" if is_more else "port alive"
     return "prune" if is_more else "restore"

@@ -1,7 +1,8 @@
-"""Entries of the egress discipline (p4src/egress.p4): classes, thresholds, trimming; and of dead next hops.
+"""Entries of the egress discipline (p4src/egress.p4), and of dead next hops.
 
-Thresholds are the plan's (`Plan.thresholds`, mrc-protocol §4.4, Annex C), codepoints those of §4.1. An operator who
-numbers codepoints otherwise, wants a signal off or other depths gives a `Discipline` (`LabOptions(discipline=...)`).
+The discipline has classes, thresholds and trimming. Thresholds are the plan's (`Plan.thresholds`, mrc-protocol §4.4,
+Annex C), codepoints those of §4.1. An operator who numbers codepoints otherwise, wants a signal off or other depths
+gives a `Discipline` (`LabOptions(discipline=...)`).
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ CONTROL_PRIORITY = 7
 SLOPE_UNIT = 1 << 16
 """Unit of `ecn_slope`: a mark is certain at this value."""
 OUTER_BYTES = 40
-"""Of the outer IPv6 header, which the program counts by itself."""
+"""Bytes of the outer IPv6 header, which the program counts by itself."""
 HARD_LIMIT_SHARE = 6.0
-"""Shares of the plane's BDP at which the traffic manager drops by itself (topologies/plan/link_speeds.py: 2 x 3)."""
+"""Multiple of the plane's BDP at which the traffic manager drops (2 x 3, plan/link_speeds.py)."""
 SHORTEST_TRIM = 78
-"""Bytes through METH without an outer header: a receiver can do with no less (§4.3)."""
+"""Bytes through METH without an outer header: the least that a receiver needs (§4.3)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +75,7 @@ class Discipline:
 
     @classmethod
     def from_json(cls, data: Any) -> Discipline:
-        """Any of the fields. Raises InputError listing them."""
+        """Return a discipline from any of its fields. Raises InputError listing the fields."""
         names = [field.name for field in fields(cls)]
         if not isinstance(data, dict) or not data.keys() <= set(names):
             raise InputError(f"wants an object with any of {', '.join(names)}; got {data!r}")
@@ -103,12 +104,12 @@ DEFAULT = Discipline()
 
 
 def ecn_slope(ecn_min: int, ecn_max: int) -> int:
-    """Rise of the marking probability per packet of depth, in units of 1/65536; 0 where the ramp is a step."""
+    """Return the rise of the marking probability per packet of depth, in 1/65536; 0 for a step."""
     return 0 if ecn_max <= ecn_min else round(SLOPE_UNIT / (ecn_max - ecn_min))
 
 
 def class_entries(catalog: Catalog, want: Discipline = DEFAULT) -> list[NamedEntry]:
-    """Entries that map codepoints to classes and mark trimmed packets: the same on every switch."""
+    """Return entries that map codepoints to classes and mark trimmed packets: the same on every switch."""
 
     def data(dscp: int, trimmable: int, retransmission: int) -> NamedEntry:
         params = {"trimmable": trimmable, "retransmission": retransmission}
@@ -128,7 +129,10 @@ def class_entries(catalog: Catalog, want: Discipline = DEFAULT) -> list[NamedEnt
 
 
 def trimming_entry(plan: Plan, catalog: Catalog, want: Discipline = DEFAULT) -> NamedEntry:
-    """Length, priority and codepoints of trimmed packets. The program adds the outer header to the length itself."""
+    """Return the entry with length, priority and codepoints of trimmed packets.
+
+    The program adds the outer header to the length itself.
+    """
     trim_len = plan.trim_bytes - (OUTER_BYTES if plan.mode.outer_header else 0)
     if trim_len < SHORTEST_TRIM:
         raise InputError(f"trim_len = {trim_len}: a receiver needs {SHORTEST_TRIM} bytes without an outer header")
@@ -142,7 +146,7 @@ def trimming_entry(plan: Plan, catalog: Catalog, want: Discipline = DEFAULT) -> 
 
 
 def threshold_entry(catalog: Catalog, port: int, depths: Thresholds, want: Discipline = DEFAULT) -> NamedEntry:
-    """Thresholds and role of one egress port; 0 switches a rule off."""
+    """Return the entry with thresholds and role of one egress port; 0 switches a rule off."""
     trim_at = depths.trim_at if want.trimming else 0
     params = {
         "ecn_min": depths.ecn_min if want.ecn else 0,
@@ -158,7 +162,7 @@ def threshold_entry(catalog: Catalog, port: int, depths: Thresholds, want: Disci
 
 
 def depths_of(plan: Plan, switch: Switch, port: int, want: Discipline = DEFAULT) -> Thresholds | None:
-    """Thresholds of an egress port in packets; None when it has no rate, so that no queue ever stands there."""
+    """Return the thresholds of an egress port in packets; None when it has no rate, hence no queue."""
     depths = plan.thresholds(switch, port)
     rate_bps = plan.speed(plan.link_of_port(switch.name, port)).rate_bps
     shares = want.shares
@@ -175,7 +179,7 @@ def depths_of(plan: Plan, switch: Switch, port: int, want: Discipline = DEFAULT)
 
 
 def discipline_entries(plan: Plan, switch: Switch, catalog: Catalog, want: Discipline = DEFAULT) -> list[NamedEntry]:
-    """All of it for one switch. Ports without a rate get no thresholds."""
+    """Return all entries of the discipline for one switch. Ports without a rate get no thresholds."""
     entries = [*class_entries(catalog, want), trimming_entry(plan, catalog, want)]
     for port in plan.ports(switch.name):
         depths = depths_of(plan, switch, port.number, want)
@@ -185,5 +189,5 @@ def discipline_entries(plan: Plan, switch: Switch, catalog: Catalog, want: Disci
 
 
 def dead_port_entry(catalog: Catalog, port: int) -> NamedEntry:
-    """Declares the next hop behind an egress port dead: packets to it are dropped, counted and reported."""
+    """Return the entry of a dead next hop behind a port: its packets are dropped, counted and reported."""
     return catalog.table_entry("dead_ports", {"egress_port": port}, "dead", {})

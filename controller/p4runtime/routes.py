@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from mrc_testbed.controller.errors import InputError
-from mrc_testbed.controller.p4runtime.entries import Catalog, NamedEntry, short
+from mrc_testbed.controller.p4runtime.entries import Catalog, NamedEntry, short_name
 from mrc_testbed.controller.p4runtime.qos import DEFAULT, Discipline, discipline_entries
 from mrc_testbed.topologies.plan import LOCATOR, USID_BITS, Mode, Plan, Switch
 
@@ -19,12 +19,15 @@ UPLINK_GROUP = 1
 
 
 def locator_usid(usid: int) -> int:
-    """The /48 of a uSID: locator and uSID, as `srv6.p4` matches it (mrc-protocol §8.1)."""
+    """Return the /48 of a uSID: locator and uSID, as `srv6.p4` matches it (mrc-protocol §8.1)."""
     return LOCATOR << USID_BITS | usid
 
 
 def srv6_entries(plan: Plan, switch: Switch, catalog: Catalog) -> list[NamedEntry]:
-    """Own uN -> shift; own uAs -> shift and leave; uSID of every neighbour -> its port. Written once (§8.1)."""
+    """Return the entries of `srv6.p4`, written once (§8.1).
+
+    Own uN -> shift; own uAs -> shift and leave; uSID of every neighbour -> its port.
+    """
     routes = plan.srv6_routes(switch)
     entries = [catalog.table_entry("my_usid", {"locator_usid": locator_usid(routes.own_usid)}, "shift")]
     for usid, port in routes.adjacencies:
@@ -37,7 +40,7 @@ def srv6_entries(plan: Plan, switch: Switch, catalog: Catalog) -> list[NamedEntr
 
 
 def hash_seed(switch: Switch) -> int:
-    """Seed of a T0's hash, 32 bits: differs from switch to switch, the same in every run."""
+    """Return the seed of a T0's hash, 32 bits: another one per switch, the same in every run."""
     return zlib.crc32(switch.name.encode())
 
 
@@ -48,11 +51,14 @@ CHOICES: dict[Mode, tuple[str, dict[str, int]]] = {
     Mode.FLOW_ECMP: ("by_hash", {}),
     Mode.SRV6: ("by_hash", {}),  # spray.p4 given by hand in a plan of the other program: hash as ever
 }
-"""Choice of the uplink at a T0: action of `uplink_choice`. The EV's layout is §8.3: uplink in the low 8 bits."""
+"""Choice of the uplink at a T0: action of `uplink_choice`. The EV has it in its low 8 bits (§8.3)."""
 
 
 def spray_entries(plan: Plan, switch: Switch, catalog: Catalog) -> list[NamedEntry]:
-    """Down by the longest prefix; up by a group with a member for each uplink that watches its port (§8.4)."""
+    """Return the entries of `spray.p4` (§8.4).
+
+    Down by the longest prefix; up by a group with a member for each uplink that watches its port.
+    """
     routes = plan.spray_routes(switch)
     entries = [
         catalog.table_entry("route", {"dst_addr": (int(prefix), length)}, "forward", {"port": port})
@@ -89,19 +95,21 @@ PROGRAMS = {
 
 
 def recognise(catalog: Catalog) -> str:
-    """The program a P4Info belongs to. Raises InputError listing the programs and the tables there are."""
-    tables = {short(table.name) for table in catalog.schema.tables}
+    """Return the program a P4Info belongs to. Raises InputError listing known programs and its tables."""
+    tables = {short_name(table.name) for table in catalog.schema.tables}
     for name, program in PROGRAMS.items():
         if program.mark in tables:
             return name
-    known = ", ".join(f"{name} (table {program.mark})" for name, program in PROGRAMS.items())
-    raise InputError(f"p4info.txtpb is of none of {known}; it has the tables {', '.join(sorted(tables))}")
+    programs = ", ".join(f"{name} (table {program.mark})" for name, program in PROGRAMS.items())
+    raise InputError(
+        f"p4info.txtpb: unknown program with the tables {', '.join(sorted(tables))}; known programs: {programs}"
+    )
 
 
 def entries_of(
     program: str, plan: Plan, switch: Switch, catalog: Catalog, discipline: Discipline = DEFAULT
 ) -> list[NamedEntry]:
-    """Entries of a switch. Raises InputError when the P4Info does not fit the program's routes."""
+    """Return the entries of a switch. Raises InputError when the P4Info does not fit the program's routes."""
     try:
         return PROGRAMS[program].entries(plan, switch, catalog) + discipline_entries(plan, switch, catalog, discipline)
     except InputError as error:

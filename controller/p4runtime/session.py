@@ -25,8 +25,8 @@ from google.protobuf.message import DecodeError
 from mrc_testbed.controller.config import SwitchAddress
 from mrc_testbed.controller.errors import SwitchError
 from mrc_testbed.controller.p4runtime.counters import CELL_BITS
-from mrc_testbed.controller.p4runtime.entries import Catalog, NamedEntry, short
-from mrc_testbed.controller.p4runtime.grpc_streams import KeptStatusP4Client
+from mrc_testbed.controller.p4runtime.entries import Catalog, NamedEntry, short_name
+from mrc_testbed.controller.p4runtime.grpc_streams import StatusKeepingP4Client
 from mrc_testbed.ipc.service import end_tasks
 
 ELECTION_ID = 10
@@ -65,31 +65,34 @@ class SessionEvent(Enum):
 
 
 class P4RuntimeSession:
-    """Use `open()`; then `next_event()` until LOST; then `close()`. All methods raise SwitchError."""
+    """Session with one switch. Use `open()`; then `next_event()` until LOST; then `close()`.
+
+    All methods raise SwitchError.
+    """
 
     def __init__(self, target: SwitchAddress, catalog: Catalog) -> None:
         self.target = target
         self.primary_id = 0
-        """Election id of the primary, as the switch told last."""
+        """Election id of the primary, as last reported by the switch."""
         self.on_digest: Callable[[str, list[Any]], None] = lambda *_: None
-        """Called with (name, data) for each list of digests."""
+        """Callback with (name, data) for each list of digests."""
         self.lost_reason = ""
-        """Why the stream ended, once LOST was told."""
+        """Reason of the end of the stream, set before the event LOST."""
         self._catalog = catalog
-        self._client = KeptStatusP4Client(target.address, wait_for_ready=False)
+        self._client = StatusKeepingP4Client(target.address, wait_for_ready=False)
         self._election_id = ELECTION_ID
         self._events: asyncio.Queue[SessionEvent] = asyncio.Queue()
         self._receiver: asyncio.Task[None] | None = None
         self._closed = False
         self.is_primary = False
-        """Nobody with a higher election id has taken the switch, as it told last."""
+        """Whether this session is primary, as last reported by the switch."""
 
     @classmethod
     async def open(cls, target: SwitchAddress, catalog: Catalog) -> P4RuntimeSession:
-        """Connect and arbitrate. The first event (PRIMARY or BACKUP) is waiting when it returns."""
+        """Connect and arbitrate; the first event (PRIMARY or BACKUP) is queued then."""
         self = cls(target, catalog)
         try:
-            with self._asking("arbitrate"):
+            with self._operation("arbitrate"):
                 await self._client.open(complete_request=self._sign)
                 await self._bid()
                 first = await asyncio.wait_for(self._next_arbitration(), ARBITRATION_TIMEOUT_S)
@@ -98,7 +101,7 @@ class P4RuntimeSession:
         except asyncio.TimeoutError:
             await self.close()
             raise SwitchError(
-                f"{target}: no answer to arbitration: it is switched off, or no P4Runtime switch", retry=True
+                f"{target}: no answer to arbitration: switched off, or no P4Runtime switch", retry=True
             ) from None
         except BaseException:
             await self.close()
@@ -115,17 +118,17 @@ class P4RuntimeSession:
         await self._client.close()
 
     async def next_event(self) -> SessionEvent:
-        """The next thing the stream has to tell."""
+        """Return the next event of the stream; wait for it."""
         return await self._events.get()
 
     # ---- requests ---------------------------------------------------------------------------------------
 
     async def pipeline_cookie(self) -> int | None:
-        """Cookie of the pipeline that runs; None when there is none."""
+        """Return the cookie of the pipeline that runs; None without one."""
         request = p4r.GetForwardingPipelineConfigRequest(
             device_id=self.target.device_id, response_type=P4ConfigResponseType.COOKIE_ONLY.vt()
         )
-        with self._asking("read the pipeline"):
+        with self._operation("read the pipeline"):
             try:
                 reply = await self._client.request(request)
             except P4ClientError as error:
@@ -141,43 +144,48 @@ class P4RuntimeSession:
             action=P4ConfigAction.VERIFY_AND_COMMIT.vt(),
             config=self._catalog.schema.get_pipeline_config(),
         )
-        with self._asking("load the program"):
+        with self._operation("load the program"):
             await self._client.request(request)
 
     async def read(self) -> list[NamedEntry]:
-        """Everything the tables and action profiles hold, also what is not ours."""
+        """Return all entries of tables and action profiles, also those of other writers."""
         request = p4r.ReadRequest(
             device_id=self.target.device_id, entities=self._catalog.wildcards(self.target.entries)
         )
         out = []
-        with self._asking("read the tables"):
+        with self._operation("read the tables"):
             async for reply in self._client.request_iter(request):
                 out += [self._catalog.describe(entity) for entity in reply.entities]
         return out
 
     async def read_counters(self, ports: Iterable[int]) -> list[p4r.CounterEntry]:
-        """The cells of these ports in every counter that is indexed by port, with or without a reason before it; the
-        whole of other counters. All cells would be ten thousand a switch, nearly all of them 0.
+        """Return the cells of these ports in every counter that is indexed by port, and all of other counters.
+
+        The index may have a reason before the port. All cells would be ten thousand a switch, nearly all of them 0.
         """
-        wanted = []
+        requests = []
         for counter in self._catalog.schema.counters:
-            rows, rest = divmod(counter.size, 1 << CELL_BITS)
-            cells = [row << CELL_BITS | port for row in range(rows) for port in ports] if not rest else [None]
-            wanted += [(counter.id, cell) for cell in cells]
-        with self._asking("read the counters"):
-            return await self._read_cells(wanted)
+            rows, remainder = divmod(counter.size, 1 << CELL_BITS)
+            cells = [row << CELL_BITS | port for row in range(rows) for port in ports] if not remainder else [None]
+            requests += [(counter.id, cell) for cell in cells]
+        with self._operation("read the counters"):
+            return await self._read_cells(requests)
 
     async def read_cells(self, counter: str, cells: list[int]) -> dict[int, int]:
-        """Packets counted in some cells of a counter, by index; none when the program has no such counter."""
-        ids = [one.id for one in self._catalog.schema.counters if short(one.name) == counter]
+        """Return the packets in some cells of a counter, by index; empty without such a counter."""
+        ids = [
+            counter_info.id
+            for counter_info in self._catalog.schema.counters
+            if short_name(counter_info.name) == counter
+        ]
         if not ids or not cells:
             return {}
-        with self._asking(f"read {counter}"):
-            found = await self._read_cells([(ids[0], cell) for cell in cells])
-        return {entry.index.index: entry.data.packet_count for entry in found}
+        with self._operation(f"read {counter}"):
+            entries = await self._read_cells([(ids[0], cell) for cell in cells])
+        return {entry.index.index: entry.data.packet_count for entry in entries}
 
     async def _read_cells(self, cells: Iterable[tuple[int, int | None]]) -> list[p4r.CounterEntry]:
-        """Cells by counter id and index; an index of None: all of the counter."""
+        """Return cells by counter id and index; an index of None: all of the counter."""
         entities = [
             p4r.Entity(
                 counter_entry=p4r.CounterEntry(
@@ -193,7 +201,7 @@ class P4RuntimeSession:
         """Send updates in batches, in order."""
         for start in range(0, len(updates), WRITE_BATCH):
             batch = updates[start : start + WRITE_BATCH]
-            with self._asking(f"write {len(batch)} entries"):
+            with self._operation(f"write {len(batch)} entries"):
                 try:
                     await self._client.request(p4r.WriteRequest(device_id=self.target.device_id, updates=batch))
                 except P4ClientError as error:
@@ -202,40 +210,40 @@ class P4RuntimeSession:
                     raise
 
     async def subscribe_digests(self) -> None:
-        """Ask for every digest of the program, unless the switch sends it already as we want it.
+        """Ask for every digest of the program, unless the switch sends it already with the same settings.
 
-        A switch that has no digests is no worse for that: it is said once, and the other sources have to do.
+        A switch without digests is accepted: a warning is logged, and the other sources have to suffice.
         """
         for digest in self._catalog.schema.digests:
-            wanted = p4r.DigestEntry(digest_id=digest.id, config=p4r.DigestEntry.Config(**DIGEST_CONFIG))
+            wanted_entry = p4r.DigestEntry(digest_id=digest.id, config=p4r.DigestEntry.Config(**DIGEST_CONFIG))
             try:
-                has = await self._digest_entry(digest.id)
-                if has != wanted:
-                    kind = p4r.Update.INSERT if has is None else p4r.Update.MODIFY
-                    await self.write([p4r.Update(type=kind, entity=p4r.Entity(digest_entry=wanted))])
+                present_entry = await self._digest_entry(digest.id)
+                if present_entry != wanted_entry:
+                    kind = p4r.Update.INSERT if present_entry is None else p4r.Update.MODIFY
+                    await self.write([p4r.Update(type=kind, entity=p4r.Entity(digest_entry=wanted_entry))])
             except SwitchError as error:
                 if error.retry:
                     raise
                 log.warning("%s: digest %s is not to be had: %s", self.target.name, digest.alias, error)
 
     async def _digest_entry(self, digest_id: int) -> p4r.DigestEntry | None:
-        """The subscription to a digest; None when there is none."""
+        """Return the subscription to a digest; None without one."""
         entity = p4r.Entity(digest_entry=p4r.DigestEntry(digest_id=digest_id))
         request = p4r.ReadRequest(device_id=self.target.device_id, entities=[entity])
-        found: list[p4r.DigestEntry] = []
-        with self._asking("read the digest subscription"):
+        entries: list[p4r.DigestEntry] = []
+        with self._operation("read the digest subscription"):
             try:
                 async for reply in self._client.request_iter(request):
-                    found += [one.digest_entry for one in reply.entities]
+                    entries += [entity.digest_entry for entity in reply.entities]
             except P4ClientError as error:
                 if error.code != GRPCStatusCode.NOT_FOUND:
                     raise
-        return found[0] if found else None
+        return entries[0] if entries else None
 
     # ---- the stream -------------------------------------------------------------------------------------
 
     def _sign(self, message: object) -> None:
-        """Put our election id into a request that only the primary may make."""
+        """Put the election id into a request that only the primary may make."""
         if isinstance(message, (p4r.SetForwardingPipelineConfigRequest, p4r.WriteRequest)):
             message.election_id.CopyFrom(U128.encode(self._election_id))
 
@@ -256,7 +264,7 @@ class P4RuntimeSession:
             raise SwitchError(f"{self.target}: the switch ended the stream", retry=True) from error
 
     def _take_arbitration(self, update: p4r.MasterArbitrationUpdate) -> bool:
-        """Turn an answer into an event. True: the primary has left and we should bid again."""
+        """Turn an answer into an event. Return whether to bid again, because the primary has left."""
         self.primary_id = U128.decode(update.election_id)
         if update.status.code == GRPCStatusCode.NOT_FOUND:
             self._election_id = max(self._election_id, self.primary_id)
@@ -266,9 +274,9 @@ class P4RuntimeSession:
         return False
 
     async def _receive(self) -> None:
-        """Read the stream until it ends. Packets are nobody's yet."""
+        """Read the stream until it ends. Packets are ignored."""
         try:
-            with self._asking("stream"):
+            with self._operation("stream"):
                 while True:
                     message = await self._next_message()
                     match message.WhichOneof("update"):
@@ -286,7 +294,7 @@ class P4RuntimeSession:
         self._events.put_nowait(SessionEvent.LOST)
 
     async def _take_digest(self, message: p4r.StreamMessageResponse) -> None:
-        """Acknowledge a list and hand it on."""
+        """Acknowledge a list and pass it to `on_digest`."""
         lists = P4DigestList.decode(message, self._catalog.schema)
         ack = p4r.DigestListAck(digest_id=message.digest.digest_id, list_id=message.digest.list_id)
         await self._client.send(p4r.StreamMessageRequest(digest_ack=ack))
@@ -295,7 +303,7 @@ class P4RuntimeSession:
     # ---- errors -----------------------------------------------------------------------------------------
 
     @contextmanager
-    def _asking(self, what: str) -> Iterator[None]:
+    def _operation(self, operation: str) -> Iterator[None]:
         """Turn any failure of a request to a switch into a SwitchError with its context."""
         try:
             yield
@@ -304,7 +312,7 @@ class P4RuntimeSession:
             if not self._closed or _is_cancelled():
                 raise
             reason = "the connection was closed meanwhile"
-            raise SwitchError(f"{self.target}: {what}: {reason}", retry=True) from None
+            raise SwitchError(f"{self.target}: {operation}: {reason}", retry=True) from None
         except P4ClientError as error:
             if error.is_election_id_used:
                 raise SwitchError(
@@ -312,14 +320,14 @@ class P4RuntimeSession:
                     retry=True,
                 ) from error
             reason = f"{error.code.name}: {error.message or 'no reason given'}"
-            raise SwitchError(f"{self.target}: {what}: {reason}", retry=error.code in RETRY_CODES) from error
+            raise SwitchError(f"{self.target}: {operation}: {reason}", retry=error.code in RETRY_CODES) from error
         except (
             DecodeError,
             ValueError,
             AssertionError,
             KeyError,
         ) as error:  # finsy and an answer that makes no sense
-            raise SwitchError(f"{self.target}: {what}: answer not understood: {error!r}", retry=False) from error
+            raise SwitchError(f"{self.target}: {operation}: answer not understood: {error!r}", retry=False) from error
 
     def _refused_updates(self, batch: Sequence[p4r.Update], error: P4ClientError) -> SwitchError:
         """Name the updates that were refused, each with the switch's reason."""
@@ -336,6 +344,6 @@ class P4RuntimeSession:
 
 
 def _is_cancelled() -> bool:
-    """Somebody wants the running task to end. Python 3.10 cannot tell."""
+    """Return whether the running task is being cancelled; False in Python 3.10, which does not know."""
     cancelling = getattr(asyncio.current_task(), "cancelling", None)
     return cancelling is not None and cancelling() > 0

@@ -20,7 +20,7 @@ from finsy.proto import gnmi
 
 from mrc_testbed.controller.api.rpc_client import pause_s
 from mrc_testbed.controller.errors import SwitchError
-from mrc_testbed.controller.p4runtime.grpc_streams import KeptStatusGNMIClient
+from mrc_testbed.controller.p4runtime.grpc_streams import StatusKeepingGNMIClient
 from mrc_testbed.ipc.service import end_tasks
 
 OPER_STATUS = "interfaces/interface[name=*]/state/oper-status"
@@ -28,7 +28,7 @@ SYNC_TIMEOUT_S = 5.0
 """Time for the first values of all ports, seconds; a bound, after which a new stream is tried."""
 ENDED_S = 0.05
 """Time in which a stream that ended before it was in sync says so, seconds."""
-REMOVED = "NOT_PRESENT"
+PORT_REMOVED = "NOT_PRESENT"
 """Status of a port that the server says it no longer has."""
 
 log = logging.getLogger(__name__)
@@ -40,14 +40,14 @@ class GnmiPortWatch:
 
     address: str
     on_status: Callable[[str, str, str], None]
-    """Called with (interface, oper-status, source) for the first values and every change."""
+    """Callback with (interface, oper-status, source) for the first values and every change."""
     on_change: Callable[[], None]
-    """Called when `synced` changes."""
-    synced: bool = False
-    """We have all first values and the stream is open."""
+    """Callback when `is_synced` changes."""
+    is_synced: bool = False
+    """Whether all first values were received and the stream is open."""
     reason: str = "not tried yet"
     interfaces: set[str] = field(default_factory=set)
-    """Interfaces the server has told of."""
+    """Interfaces that the server has reported."""
 
     @property
     def source(self) -> str:
@@ -56,33 +56,33 @@ class GnmiPortWatch:
     def to_json(self) -> dict[str, Any]:
         return {
             "address": self.address,
-            "subscribed": self.synced,
+            "subscribed": self.is_synced,
             "interfaces": len(self.interfaces),
             "reason": self.reason,
         }
 
     async def run(self) -> None:
-        """Subscribe, and again when the stream ends; until cancelled."""
+        """Subscribe, and subscribe again when the stream ends; until cancelled."""
         attempt = 0
         while True:
             try:
                 await self._one_stream()
             except SwitchError as error:
-                attempt = 0 if self.synced else attempt
+                attempt = 0 if self.is_synced else attempt
                 self._set(False, str(error))
             await asyncio.sleep(pause_s(attempt))
             attempt += 1
 
     async def _one_stream(self) -> None:
-        """From connecting to the end of the stream. Ends with a SwitchError."""
+        """Follow one stream from connecting to its end. Ends with a SwitchError."""
         try:
-            async with KeptStatusGNMIClient(self.address) as client:
+            async with StatusKeepingGNMIClient(self.address) as client:
                 subscription: Any = client.subscribe()  # finsy's types hide that its updates() can be closed
                 subscription.on_change(GNMIPath(OPER_STATUS))
                 try:
-                    told = await asyncio.wait_for(self._first_values(subscription), SYNC_TIMEOUT_S)
+                    interfaces = await asyncio.wait_for(self._first_values(subscription), SYNC_TIMEOUT_S)
                     async with aclosing(subscription.updates()) as updates:
-                        await self._follow(updates, told)
+                        await self._follow(updates, interfaces)
                 finally:
                     subscription.cancel()
         except asyncio.TimeoutError:
@@ -94,26 +94,27 @@ class GnmiPortWatch:
         raise SwitchError(f"{self.source}: the server ended the subscription", retry=True)
 
     async def _first_values(self, subscription: Any) -> set[str]:
-        """Interfaces that the server told of before it was in sync, or before it ended the stream."""
-        told: set[str] = set()
+        """Return interfaces that the server reported before it was in sync, or before it ended the stream."""
+        interfaces: set[str] = set()
         async with aclosing(subscription.synchronize()) as updates:
             async for update in updates:
-                told.add(self._take(update))
-        return told - {""}
+                interfaces.add(self._take(update))
+        return interfaces - {""}
 
-    async def _follow(self, updates: AsyncIterator[GNMIUpdate], told: set[str]) -> None:
-        """Take updates until the stream ends. A stream that goes on was in sync: what it did not tell of is gone.
+    async def _follow(self, updates: AsyncIterator[GNMIUpdate], interfaces: set[str]) -> None:
+        """Take updates until the stream ends.
 
-        finsy does not tell the end of a stream from its being in sync; a stream that has ended says so at once.
+        finsy does not distinguish the end of a stream from its being in sync; a stream that has ended says so at once.
+        A stream that continues was in sync, so an interface that it did not report is gone.
         """
         following: asyncio.Future[GNMIUpdate | None] = asyncio.ensure_future(anext(updates, None))
         try:
             await asyncio.wait({following}, timeout=ENDED_S)
             if following.done() and following.result() is None:
                 return
-            for interface in self.interfaces - told:
-                self.on_status(interface, REMOVED, self.source)
-            self.interfaces = set(told)
+            for interface in self.interfaces - interfaces:
+                self.on_status(interface, PORT_REMOVED, self.source)
+            self.interfaces = set(interfaces)
             self._set(True, "subscribed")
             while (update := await following) is not None:
                 self._take(update)
@@ -122,12 +123,12 @@ class GnmiPortWatch:
             await end_tasks([following])
 
     def _take(self, update: GNMIUpdate) -> str:
-        """One value; returns its interface, "" for what is not a port's status."""
+        """Take one value and return its interface; "" for other values than a port's status."""
         elems = update.path.path.elem
         interface = elems[1].key.get("name", "") if len(elems) > 1 else ""
         names = [elem.name for elem in elems]
         if update.typed_value is None and interface and names == ["interfaces", "interface"]:
-            status: str | None = REMOVED
+            status: str | None = PORT_REMOVED
         elif names == ["interfaces", "interface", "state", "oper-status"]:
             status = status_of(update.typed_value)
         else:
@@ -139,19 +140,19 @@ class GnmiPortWatch:
         self.on_status(interface, status, self.source)
         return interface
 
-    def _set(self, synced: bool, reason: str) -> None:
+    def _set(self, is_synced: bool, reason: str) -> None:
         if reason != self.reason:
-            log.info("%s", reason if not synced else f"{self.source}: {reason}, {len(self.interfaces)} interfaces")
-        changed = synced is not self.synced
-        self.synced, self.reason = synced, reason
+            log.info("%s", reason if not is_synced else f"{self.source}: {reason}, {len(self.interfaces)} interfaces")
+        changed = is_synced is not self.is_synced
+        self.is_synced, self.reason = is_synced, reason
         if changed:
             self.on_change()
 
 
 def status_of(value: gnmi.TypedValue | None) -> str | None:
-    """The string in a value, in any encoding a server may choose; None for anything else. Deleted: NOT_PRESENT."""
+    """Return the string in a value, in any encoding of gNMI; None for other types, NOT_PRESENT if deleted."""
     if value is None:
-        return REMOVED
+        return PORT_REMOVED
     match value.WhichOneof("value"):
         case "string_val":
             return value.string_val
@@ -164,7 +165,7 @@ def status_of(value: gnmi.TypedValue | None) -> str | None:
         case _:
             return None
     try:
-        decoded = json.loads(text)
+        status = json.loads(text)
     except (ValueError, RecursionError):
         return None
-    return decoded.rpartition(":")[2] if isinstance(decoded, str) else None  # RFC 7951: may carry its module
+    return status.rpartition(":")[2] if isinstance(status, str) else None  # RFC 7951: may carry its module

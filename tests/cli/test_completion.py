@@ -124,7 +124,7 @@ def test_plan__missing_or_broken_offers_nothing(line, plan, tmp_path, monkeypatc
 
 def test_lists__are_those_of_the_code():
     from mrc_testbed.controller.denylist import POLICIES
-    from mrc_testbed.controller.reconvergence import NEVER, NOW
+    from mrc_testbed.controller.reconvergence import REACT_NEVER, REACT_NOW
     from mrc_testbed.experiments.executors.options import EXECUTORS
     from mrc_testbed.simulator.simtest import fuzz
     from mrc_testbed.topologies.lab.options import NICS, WIRES, WIRES_OF
@@ -136,7 +136,7 @@ def test_lists__are_those_of_the_code():
     assert list(completion.INCAST_VARIANTS) == list(incast.VARIANTS)
     assert sorted(completion.FUZZ_TARGETS) == sorted([*fuzz.TARGETS, "p4"])
     assert (completion.NICS, completion.WIRES, completion.POLICIES) == (NICS, WIRES, POLICIES)
-    assert (tuple(WIRES_OF), (NOW, NEVER)) == (completion.TARGETS, completion.REACTIONS)
+    assert (tuple(WIRES_OF), (REACT_NOW, REACT_NEVER)) == (completion.TARGETS, completion.REACTIONS)
     assert completion.EXECUTORS == EXECUTORS
     assert sorted(completion.MODES) == sorted(mode.value for mode in Mode)
 

@@ -764,7 +764,7 @@ class FabricInMemory:
         config = ControllerConfig(self.folder, self.program, self.plan, self.catalog, targets)
         self.controller = FabricController(config, **options)
         self.controller.on_event = lambda event, t, **fields: self.told.append((event, t, fields))
-        self._opened = self.controller.opened()
+        self._opened = self.controller.open_run_folder()
         self._opened.__enter__()
         self.running = self.loop.create_task(self.controller.run(60.0))
 
@@ -798,7 +798,7 @@ class FabricInMemory:
         for host, agent in self.agents.items():
             if agent.denylist != controller.denylist.entries:
                 out.append(f"{host} has the denylist {agent.denylist} and not {controller.denylist.entries}")
-        out += [f"{w.address}: {w.reason}" for w in controller.watches if not w.synced]
+        out += [f"{w.address}: {w.reason}" for w in controller.watches if not w.is_synced]
         out += [f"{s.name} is not followed" for s in (controller.agents, controller.mapper) if not s.connected]
         return out
 

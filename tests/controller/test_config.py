@@ -43,7 +43,7 @@ def test_inputs__good(run_dir, srv6):
         "p0-t0-1 (127.0.0.1:9559, device 2)",
         "p0-t1-0 (127.0.0.1:9559, device 3)",
     ]
-    assert [sum(e.what.startswith(("my_usid", "usid_next")) for e in t.entries) for t in inputs.targets] == [5, 5, 5]
+    assert [sum(e.key.startswith(("my_usid", "usid_next")) for e in t.entries) for t in inputs.targets] == [5, 5, 5]
     assert inputs.catalog.cookie == srv6.cookie != 0
 
 

@@ -58,13 +58,13 @@ def test_denylist__told_to_all_agents_and_lifted(tmp_path):
             faults.port("p0-t0-0-eth2", "DOWN", source="gnmi x", now=1.0)
             faults.on_timer(2.0)
             denylist.follow(faults.active())
-            await denylist.settled()
+            await denylist.wait_settled()
             assert denylist.to_json()["agents"]["h0"] == "ok"
             assert "No such file" in denylist.to_json()["agents"]["h1"]
             assert one.asked[-1]["entries"][0]["name"] == "h1 p0-t0-0"
             faults.port("p0-t0-0-eth2", "UP", source="gnmi x", now=3.0)
             denylist.follow(faults.active())
-            await denylist.settled()
+            await denylist.wait_settled()
             assert one.asked[-1]["entries"] == [] and len(changes) == 2
 
     asyncio.run(story())

@@ -18,7 +18,7 @@ def told():
 
 @pytest.fixture
 def problems(told):
-    return Problems("/run/x/log/controller.log", lambda change, problem: told.append((change, problem.about)))
+    return Problems("/run/x/log/controller.log", lambda change, problem: told.append((change, problem.subject)))
 
 
 def fail(text="no"):
@@ -27,26 +27,26 @@ def fail(text="no"):
 
 def test_guarded__an_exception_is_told_with_its_place_and_log_and_goes_no_further(problems, told, caplog):
     with caplog.at_level(logging.ERROR):
-        problems.guarded("timer", fail)("p0-t0-0")
-        problems.guarded("timer", fail)("p0-t0-1")
+        problems.guard("timer", fail)("p0-t0-0")
+        problems.guard("timer", fail)("p0-t0-1")
     (problem,) = problems.active()
     assert told == [("begun", "timer")] and problem.times == problems.count == 2
     assert problem.kind is ProblemKind.INTERNAL
     assert problem.cause.startswith("LookupError at test_problems.py:") and problem.cause.endswith(": p0-t0-1")
-    assert "/run/x/log/controller.log" in problem.text and problem.over is None
+    assert "/run/x/log/controller.log" in problem.text and problem.end_time is None
     assert sum(record.exc_info is not None for record in caplog.records) == 1
     assert problem.to_json()["times"] == 2
 
 
 def test_guarded__what_works_is_not_touched(problems):
     out = []
-    problems.guarded("timer", out.append)(3)
-    assert (out, problems.all()) == ([3], [])
+    problems.guard("timer", out.append)(3)
+    assert (out, problems.all_problems()) == ([3], [])
 
 
 def test_guarded__two_errors_of_one_reaction_are_two_problems(problems):
-    problems.guarded("timer", fail)()
-    problems.guarded("timer", lambda: 1 // 0)()
+    problems.guard("timer", fail)()
+    problems.guard("timer", lambda: 1 // 0)()
     assert [problem.number for problem in problems.active()] == [1, 2]
 
 
@@ -75,7 +75,7 @@ def test_keep__a_cancelled_task_stays_so(problems):
             await task
 
     asyncio.run(end())
-    assert problems.all() == []
+    assert problems.all_problems() == []
 
 
 def test_a_problem_of_a_switch_lasts_until_it_is_over(problems, told):
@@ -86,8 +86,8 @@ def test_a_problem_of_a_switch_lasts_until_it_is_over(problems, told):
     problems.end(ProblemKind.UNREAD, "p0-t1-0")
     problems.end(ProblemKind.UNREAD, "p0-t1-0")
     assert told == [("begun", "p0-t1-0"), ("begun", "p0-t1-1"), ("over", "p0-t1-0")]
-    assert [p.about for p in problems.active()] == ["p0-t1-1"]
-    first, second = problems.all()
+    assert [p.subject for p in problems.active()] == ["p0-t1-1"]
+    first, second = problems.all_problems()
     assert first.cause == "still no answer" and first.over >= first.last_seen and second.over is None
 
 
@@ -95,4 +95,4 @@ def test_those_that_are_over_are_kept_up_to_a_number(problems):
     for number in range(KEEP_OVER + 3):
         problems.begin(ProblemKind.UNREAD, str(number), "no answer", "")
         problems.end(ProblemKind.UNREAD, str(number))
-    assert [p.about for p in problems.all()] == [str(number) for number in range(3, KEEP_OVER + 3)]
+    assert [p.subject for p in problems.all_problems()] == [str(number) for number in range(3, KEEP_OVER + 3)]

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from mrc_testbed.controller.p4runtime.pruning import Dead, live_entries
+from mrc_testbed.controller.p4runtime.pruning import PlaneFailures, live_entries
 from mrc_testbed.controller.reconvergence import ReconvergenceDelay, seconds_of
 from mrc_testbed.topologies.plan import Plan
 
@@ -14,7 +14,7 @@ T1 = PLAN.switch("p1-t1-0")
 
 
 def dead(*links, **more):
-    return Dead(ports=frozenset(links), **more)
+    return PlaneFailures(down_links=frozenset(links), **more)
 
 
 def test_at_once__heeds_what_it_is_told():

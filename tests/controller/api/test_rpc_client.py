@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from mrc_testbed.controller.api.rpc_client import ask, pause_s
+from mrc_testbed.controller.api.rpc_client import pause_s, request
 from mrc_testbed.ipc.rpc import JsonlError
 from tests.controller.sources.peers import Peer
 
@@ -12,11 +12,11 @@ from tests.controller.sources.peers import Peer
 def test_ask__every_way_to_fail_is_a_jsonl_error(tmp_path):
     async def story():
         with pytest.raises(JsonlError, match="No such file"):
-            await ask(tmp_path / "none.sock", "x")
+            await request(tmp_path / "none.sock", "x")
         async with Peer(tmp_path / "a.sock", {"x": {"y": 1}}):
-            assert await ask(tmp_path / "a.sock", "x") == {"y": 1}
+            assert await request(tmp_path / "a.sock", "x") == {"y": 1}
             with pytest.raises(JsonlError, match="no op 'z'"):
-                await ask(tmp_path / "a.sock", "z")
+                await request(tmp_path / "a.sock", "z")
 
         async def mute(reader, writer):
             await reader.read()
@@ -29,7 +29,7 @@ def test_ask__every_way_to_fail_is_a_jsonl_error(tmp_path):
         for serve, match in ((mute, "no answer in 0.05 s"), (babble, "JSON")):
             server = await asyncio.start_unix_server(serve, str(tmp_path / f"{serve.__name__}.sock"))
             with pytest.raises(JsonlError, match=match):
-                await ask(tmp_path / f"{serve.__name__}.sock", "x", timeout_s=0.05)
+                await request(tmp_path / f"{serve.__name__}.sock", "x", timeout_s=0.05)
             server.close()
 
     asyncio.run(story())

@@ -22,9 +22,9 @@ from mrc_testbed.controller.errors import SwitchError
 from mrc_testbed.controller.p4runtime import grpc_streams
 from mrc_testbed.controller.p4runtime.grpc_streams import (
     PLACEHOLDER,
-    KeptStatusGNMIClient,
-    KeptStatusP4Client,
-    KeptStatusStream,
+    StatusKeepingGNMIClient,
+    StatusKeepingP4Client,
+    StatusKeepingStream,
 )
 from mrc_testbed.controller.p4runtime.session import P4RuntimeSession
 from mrc_testbed.topologies.plan import Plan
@@ -83,7 +83,7 @@ def hidden(monkeypatch):
     Each third is not held back, the others ever longer.
     """
     counts = Counter()
-    write = KeptStatusStream.write
+    write = StatusKeepingStream.write
     serialize = grpc._common.serialize
 
     def late(message, serializer):
@@ -106,7 +106,7 @@ def hidden(monkeypatch):
         await write(self, message)
 
     monkeypatch.setattr(_common, "serialize", late)
-    monkeypatch.setattr(KeptStatusStream, "write", counted)
+    monkeypatch.setattr(StatusKeepingStream, "write", counted)
     return counts
 
 
@@ -127,7 +127,7 @@ def test_p4runtime__a_stream_refused_at_once_tells_its_status(serve, hidden, cod
     address = serve(code)
 
     async def ask():
-        async with KeptStatusP4Client(address, wait_for_ready=False) as client:
+        async with StatusKeepingP4Client(address, wait_for_ready=False) as client:
             try:
                 await client.send(p4r.StreamMessageRequest())
                 await client.receive()
@@ -141,7 +141,7 @@ def test_p4runtime__a_stream_ended_in_order_is_an_end_and_no_error(serve, hidden
     address = serve(OK)
 
     async def ask():
-        async with KeptStatusP4Client(address, wait_for_ready=False) as client:
+        async with StatusKeepingP4Client(address, wait_for_ready=False) as client:
             await client.send(p4r.StreamMessageRequest())
             with pytest.raises(RuntimeError, match="EOF"):
                 await client.receive()
@@ -166,7 +166,7 @@ def test_gnmi__a_subscription_refused_at_once_tells_its_status(serve, hidden):
     address = serve(grpc.StatusCode.UNAUTHENTICATED)
 
     async def ask():
-        async with KeptStatusGNMIClient(address) as client:
+        async with StatusKeepingGNMIClient(address) as client:
             subscription = client.subscribe()
             subscription.on_change(GNMIPath("interfaces"))
             with pytest.raises(GNMIClientError) as caught:
@@ -234,5 +234,5 @@ def test_write__waits_for_the_status_in_either_order_and_not_for_ever(monkeypatc
     monkeypatch.setattr(grpc_streams, "LOOK_S", 0.0005 if len(statuses) == 1 else 0.02)
     monkeypatch.setattr(grpc_streams, "LOOKS_MAX", 20)
     with pytest.raises(grpc.aio.AioRpcError) as caught:
-        asyncio.run(KeptStatusStream(EndsUnder(*statuses)).write(None))
+        asyncio.run(StatusKeepingStream(EndsUnder(*statuses)).write(None))
     assert caught.value.code() is code

@@ -9,7 +9,7 @@ import pytest
 
 from mrc_testbed.controller.config import SwitchAddress
 from mrc_testbed.controller.p4runtime.provisioner import SwitchProvisioner
-from mrc_testbed.controller.p4runtime.pruning import Dead, live_entries
+from mrc_testbed.controller.p4runtime.pruning import PlaneFailures, live_entries
 from mrc_testbed.topologies.plan import Plan
 
 PLAN = Plan(planes=2, racks=2, spines=2, hosts_per_rack=1)
@@ -41,7 +41,7 @@ class SwitchInMemory:
 @pytest.mark.parametrize("begins_with", [0, 1])
 def test_writes__a_port_that_comes_back_meanwhile_is_no_write_of_a_restart(srv6, begins_with):
     """A live test found this: its switch got its two ports back one after the other: one entry too many."""
-    dead = Dead(ports=frozenset(link for link in PLAN.links if SWITCH.name in link.ends))
+    dead = PlaneFailures(down_links=frozenset(link for link in PLAN.links if SWITCH.name in link.ends))
     live = live_entries(PLAN, "srv6", SWITCH, srv6, dead)
     assert len(live) == 2
     target = SwitchAddress(SWITCH, "127.0.0.1:1", 1, None, ())

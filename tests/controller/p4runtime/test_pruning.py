@@ -1,6 +1,6 @@
 """Entries pruned by liveness: dead ports in every mode, groups by rack in spray modes."""
 
-from mrc_testbed.controller.p4runtime.pruning import Dead, live_entries, reach
+from mrc_testbed.controller.p4runtime.pruning import PlaneFailures, live_entries, reach
 from mrc_testbed.topologies.plan import Plan
 
 PLAN = Plan(planes=2, racks=3, spines=3, hosts_per_rack=1)
@@ -11,13 +11,13 @@ def lines(program, catalog, switch, dead):
 
 
 def cut(*links):
-    return Dead(ports=frozenset(PLAN.link(*link) for link in links))
+    return PlaneFailures(down_links=frozenset(PLAN.link(*link) for link in links))
 
 
 def test_alive__nothing(spray, srv6):
     for switch in PLAN.switches:
-        assert live_entries(PLAN, "spray", switch, spray, Dead()) == ()
-        assert live_entries(PLAN, "srv6", switch, srv6, Dead()) == ()
+        assert live_entries(PLAN, "spray", switch, spray, PlaneFailures()) == ()
+        assert live_entries(PLAN, "srv6", switch, srv6, PlaneFailures()) == ()
 
 
 def test_srv6__both_ends_of_a_dead_link_and_no_route(srv6):
@@ -40,7 +40,7 @@ def test_spray__other_racks_avoid_the_t1_that_lost_a_rack(spray):
 
 
 def test_spray__a_link_that_just_came_up_is_no_dead_port_and_not_in_the_groups_yet(spray):
-    fresh = Dead(fresh=frozenset({PLAN.link("p1-t0-2", "p1-t1-0")}))
+    fresh = PlaneFailures(fresh_links=frozenset({PLAN.link("p1-t0-2", "p1-t1-0")}))
     assert lines("spray", spray, "p1-t0-2", fresh) == []
     assert len(lines("spray", spray, "p1-t0-0", fresh)) == 3
 
@@ -52,6 +52,6 @@ def test_spray__a_rack_nobody_reaches_keeps_all(spray):
 
 
 def test_spray__a_silent_t1_is_avoided_towards_every_rack(spray):
-    dead = Dead(silent=frozenset({PLAN.switch("p0-t1-1")}))
+    dead = PlaneFailures(silent_causes=frozenset({PLAN.switch("p0-t1-1")}))
     assert [reach(PLAN, 0, rack, dead) for rack in range(3)] == [(0, 2)] * 3
     assert sum("route" in line for line in lines("spray", spray, "p0-t0-0", dead)) == 2

@@ -27,7 +27,7 @@ def test_agents__a_bad_ev_is_a_dead_path_until_its_last_accuser_is_content(tmp_p
         source, told = agents_of(tmp_path, faults)
         health = {"peers": [{"peer": "h2", "evs": [ev_row(0, "assumed_bad"), ev_row(1, "good")]}]}
         async with Peer(tmp_path / "agents" / "h0.sock", {"health": lambda _: health}) as peer, running(source):
-            await until(lambda: source._following["h0"].connected)
+            await until(lambda: source._subscriptions["h0"].connected)
             event = {"peer": "h2", "ev": 0, "plane": 0, "cause": "a packet was lost without trace"}
             for qpn in (1, 2):
                 peer.server.publish("ev", qpn=qpn, old="good", new="assumed_bad", **event)
@@ -72,6 +72,6 @@ def test_agents__nonsense_in_health_is_passed_over(tmp_path, rows):
         async with Peer(tmp_path / "agents" / "h0.sock", {"health": {"peers": rows}}) as peer, running(source):
             await until(lambda: len(peer.asked) > 0)
             await asyncio.sleep(0.05)
-            assert source._following["h0"].connected
+            assert source._subscriptions["h0"].connected
 
     asyncio.run(story())

@@ -35,16 +35,16 @@ def test_counters__a_queue_that_drops_is_told_and_old_drops_are_not(tmp_path):
         provisioner = FakeKeeper(PLAN, "p0-t0-1", {9 << 9 | 1: 500, 8 << 9 | 2: 7})
         source = QueueDropSource([provisioner], faults, lambda: None)
         async with running(source):
-            source.look()
+            source.request_read()
             await until(lambda: len(provisioner.asked) == 1)
             assert provisioner.asked[0] == ("drops", [reason << 9 | port for reason in (8, 9) for port in (1, 2, 3, 4)])
             provisioner.cells_now[9 << 9 | 1] += 3
             provisioner.cells_now[9 << 9 | 77] = 3  # a port that nobody has
-            source.look()
+            source.request_read()
             await until(lambda: source.ports)
             assert source.to_json()["full_queues"] == ["p0-t0-1-eth1"]
             provisioner.cells_now = SwitchError("it went", retry=True)
-            source.look()
+            source.request_read()
             await until(lambda: source.errors == 1)
 
     asyncio.run(story())

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import grpc
 from finsy.proto import U128, p4r, p4r_grpc, rpc_code, rpc_status
 
-from mrc_testbed.controller.p4runtime.grpc_streams import KeptStatusStream
+from mrc_testbed.controller.p4runtime.grpc_streams import StatusKeepingStream
 from mrc_testbed.switch.server.app import Daemon, ServerSettings
 from mrc_testbed.switch.server.p4runtime.errors import RpcError
 from mrc_testbed.switch.server.p4runtime.pipeline import Compiler
@@ -54,7 +54,7 @@ class Client:
         self.stub = p4r_grpc.P4RuntimeStub(channel)
         self.device_id = device_id
         self.election_id = election_id
-        self.stream = KeptStatusStream(self.stub.StreamChannel())
+        self.stream = StatusKeepingStream(self.stub.StreamChannel())
 
     async def send_bid(self, election_id: int | None = None) -> None:
         """Send an arbitration message; `election_id` replaces the client's own."""

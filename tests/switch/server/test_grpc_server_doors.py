@@ -15,7 +15,7 @@ import pytest
 from finsy import GNMIClient, P4Client
 from finsy.proto import gnmi, gnmi_grpc, p4r, p4r_grpc
 
-from mrc_testbed.controller.p4runtime.grpc_streams import KeptStatusStream
+from mrc_testbed.controller.p4runtime.grpc_streams import StatusKeepingStream
 from mrc_testbed.switch.server.app import Daemon, ServerSettings
 from mrc_testbed.switch.server.grpc_server import AddressError, ListenAddress, parse_address, read_token
 
@@ -44,7 +44,7 @@ async def ask_all(address, metadata=None):
         switch, ports = p4r_grpc.P4RuntimeStub(channel), gnmi_grpc.gNMIStub(channel)
 
         async def stream(call, request):
-            requests = KeptStatusStream(call(timeout=LIMIT_S, metadata=metadata))
+            requests = StatusKeepingStream(call(timeout=LIMIT_S, metadata=metadata))
             await requests.write(request)
             await requests.read()
 
