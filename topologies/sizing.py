@@ -31,7 +31,7 @@ EVS_MAX = 256
 class Blast:
     """Cost of one failure, as shares of 1."""
 
-    what: str
+    failed_part: str
     nics: int
     """Number of NICs affected."""
     of_nic: float

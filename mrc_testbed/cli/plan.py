@@ -186,7 +186,7 @@ def _show(size: FabricSize, fit: MachineFit) -> None:
     for failure in size.blast():
         uplinks = "" if failure.of_uplinks is None else _share(failure.of_uplinks)
         single_share = "" if failure.single_plane is None else _share(failure.single_plane)
-        blast.add_row(failure.what, f"{failure.nics:,}", _share(failure.of_nic), uplinks, single_share)
+        blast.add_row(failure.failed_part, f"{failure.nics:,}", _share(failure.of_nic), uplinks, single_share)
     out.print(blast)
     single = size.single_plane()
     if single is not None:

@@ -87,7 +87,7 @@ class FabricView:
                 self._octets[link.name] = count
             rate = self._fabric.plan.speed(link).rate_bps
             links[link.name] = {
-                "up": port is not None and port.up,
+                "up": port is not None and port.is_up,
                 "rate": rate,
                 "use": [round(bps) if bps >= QUIET_BPS else 0 for bps in use],
             }

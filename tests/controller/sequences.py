@@ -380,7 +380,7 @@ async def _play(sequence: Sequence, folder: Path, holder) -> list[str]:
     ended: list[str] = []
 
     def internal(controller):
-        return [p.text for p in controller.problems.all() if p.kind.name == "INTERNAL"]
+        return [p.text for p in controller.problems.all_problems() if p.kind.name == "INTERNAL"]
 
     for step in sequence.steps:
         await asyncio.sleep(step.after_s)

@@ -73,10 +73,10 @@ async def story(fabric):
     fabric.changed()
     await asyncio.sleep(5.0)
     await fabric.stop()
-    told = fabric.controller.problems.all()
+    told = fabric.controller.problems.all_problems()
     await fabric.start(denylist="all")
     await asyncio.sleep(SETTLED_S)
-    told += fabric.controller.problems.all()
+    told += fabric.controller.problems.all_problems()
     heard = sum(event == "digest" for event, _t, _fields in fabric.told)
     unread = sum(len(switch.unacknowledged) for switch in fabric.switches.values())
     if heard < REPORTS - 1 or unread > 1:  # the one that has a fate

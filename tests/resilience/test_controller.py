@@ -20,7 +20,7 @@ def restart(fabric, one):
     os.kill(fabric.processes["controller"].pid, signal.SIGKILL)
     fabric.processes.stop("controller")
     fabric.processes.spawn_module("controller", "controller", "--run-dir", str(fabric.run_dir.path))
-    fabric.processes.wait_ready({"controller": answers(fabric.controller, "status", ready="ready")})
+    fabric.processes.wait_ready({"controller": answers(fabric.controller, "status", ready_field="ready")})
     one._watches.pop().close()
     one._watches.append(fabric.controller.watch())
 

@@ -22,7 +22,7 @@ def test_papers_fabric__has_the_papers_figures():
     """mrc-protocol §11, capacity facts."""
     size = FabricSize.for_nics(131072, radix=512, planes=8, nic_bps=800e9)
     assert (size.t0s, size.uplinks, size.nics_per_t0, size.port_bps) == (512, 256, 256, 100e9)
-    blast = {one.what: one for one in size.blast()}
+    blast = {one.failed_part: one for one in size.blast()}
     link = blast["T0-T1 link"]
     assert (round(100 * link.of_uplinks, 1), round(100 * link.single_plane)) == (0.4, 3)
     assert blast["NIC port or its link"].of_nic == 0.125
@@ -58,7 +58,7 @@ def test_t1s__have_as_many_links_to_every_t0():
 def test_one_rack__has_one_tier():
     size = FabricSize.for_nics(30, radix=64, planes=4, nic_bps=800e9)
     assert (size.t0s, size.t1s, size.uplinks, size.to_json()["tiers"]) == (1, 0, 0, 1)
-    assert [one.what for one in size.blast()] == ["NIC port or its link", "T0", "plane"]
+    assert [one.failed_part for one in size.blast()] == ["NIC port or its link", "T0", "plane"]
 
 
 @pytest.mark.parametrize(

@@ -374,7 +374,7 @@ class Cables:
         cut = any(end.interface in self._held_down for end in ends)
         for end, far in (ends, reversed(ends)):
             is_plug_up = not cut and far.interface not in self._unplugged_ports
-            devices.set_flags(end.plug, on=IFF_UP if is_plug_up else 0, off=0 if is_plug_up else IFF_UP)
+            devices.set_flags(end.plug, on=IFF_UP if is_plug_up else 0, clear=0 if is_plug_up else IFF_UP)
 
     # ---- what is done by hand ---------------------------------------------------------------------------
 

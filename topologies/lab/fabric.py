@@ -51,7 +51,7 @@ from mrc_testbed.topologies.lab.targets import TARGETS, FabricSwitch, Target, an
 from mrc_testbed.topologies.lab.traffic_control import TrafficControl
 from mrc_testbed.topologies.lab.wires import PortLook
 from mrc_testbed.topologies.plan import Link, Plan, PlanError
-from mrc_testbed.topologies.servers import place
+from mrc_testbed.topologies.servers import place_nodes
 
 __all__ = ["Fabric", "FabricError", "SignalExit"]
 
@@ -134,7 +134,7 @@ class Fabric:
         from mrc_testbed.topologies.lab.cluster.network import ClusterNetwork  # most fabrics are on one machine
         from mrc_testbed.topologies.lab.cluster.switches import ClusterTarget
 
-        placement = place(self.plan, lab.servers)
+        placement = place_nodes(self.plan, lab.servers)
         spread = ClusterTarget(self.run_dir, self.processes, lab.ports, self.plan, placement)
         return spread, ClusterNetwork(
             self.plan,
@@ -144,7 +144,7 @@ class Fabric:
             spread,
             self.wires,
             set_link=self.link,
-            tell=lambda text: self.notice(text),
+            print_line=lambda text: self.notice(text),
         )
 
     # ---- life -------------------------------------------------------------------------------------------
@@ -257,7 +257,7 @@ class Fabric:
             self.run_dir.write_json(self.run_dir.hosts_file, {name: host.pid for name, host in self.hosts.items()})
         if self.lab.controller:
             self.spawn_controller()
-            probes[CONTROLLER] = answers(self.controller, "status", ready="ready")
+            probes[CONTROLLER] = answers(self.controller, "status", ready_field="ready")
         if self.lab.agents:
             config = [f"--config={key}={json.dumps(value)}" for key, value in self.config.items()]
             self._agent_options = ["--nic", self.lab.nic, *config]
@@ -332,7 +332,7 @@ class Fabric:
 
     def _restart_switches(self, part: str) -> None:
         """Start a process of switches again; its switches, wires, cuts, rates and faults as they were."""
-        switches_off = {name for name, node in self.switches.items() if not node.powered}
+        switches_off = {name for name, node in self.switches.items() if not node.is_powered}
         restarted_switches = self.target.restart(part)
         with self._state_lock:
             self.network.attach([switch.name for switch in restarted_switches])
@@ -479,7 +479,7 @@ class Fabric:
 
     def _has_power(self, interface: str) -> bool:
         node = self.network.node_of(interface)
-        return not isinstance(node, FabricSwitch) or node.powered
+        return not isinstance(node, FabricSwitch) or node.is_powered
 
     # ---- looking at it ----------------------------------------------------------------------------------
 
@@ -542,7 +542,7 @@ class Fabric:
             **self.network.describe(),
             "ports": asdict(self.target.ports),
             "switches": {
-                name: {**switch_address, "powered": name in self.switches and self.switches[name].powered}
+                name: {**switch_address, "powered": name in self.switches and self.switches[name].is_powered}
                 for name, switch_address in self._switch_addresses().items()
             },
             "links": [

@@ -46,7 +46,7 @@ class SwitchPower(Protocol):
     """A switch, as far as its power goes."""
 
     @property
-    def powered(self) -> bool: ...
+    def is_powered(self) -> bool: ...
 
 
 class FabricControl(Protocol):
@@ -138,7 +138,7 @@ class Injector:
         with self._lock:
             for injection in list(self._active.values()):
                 by_hand = injection.kind in ("cut", "cut_port") and self._fabric.cut.isdisjoint(injection.interfaces)
-                if by_hand or (injection.kind == "power" and self._fabric.switches[injection.location].powered):
+                if by_hand or (injection.kind == "power" and self._fabric.switches[injection.location].is_powered):
                     self._end(injection, time.monotonic())
             return list(self._active.values())
 
@@ -258,7 +258,7 @@ class Injector:
         if not on:
             return self._begin(Injection(0, "power", switch, "off", switch=switch))
         with self._lock:
-            for injection in [one for one in self._active.values() if one.switch == switch]:
+            for injection in [injection for injection in self._active.values() if injection.switch == switch]:
                 self.undo(injection)
             self._power(switch, True)
         return None
@@ -307,7 +307,7 @@ class Injector:
         with self._lock:
             ended_injections = self.active
             steps: list[Callable[[], Any]] = [partial(self.undo, injection) for injection in reversed(ended_injections)]
-            steps += [partial(self._power, name, True) for name, node in fabric.switches.items() if not node.powered]
+            steps += [partial(self._power, name, True) for name, node in fabric.switches.items() if not node.is_powered]
             steps += [lambda: self._raise(tuple(fabric.cut)), fabric.traffic.reset]
             for step in steps:
                 try:
@@ -378,10 +378,10 @@ class Injector:
         if injection.settings:
             self._fabric.traffic.apply(self._without(injection))
         for host, plane, _ in injection.nics:
-            rates = [nic[2] for other in self._active.values() for nic in other.nics if nic[:2] == (host, plane)]
+            rates = [nic[2] for active in self._active.values() for nic in active.nics if nic[:2] == (host, plane)]
             self._fabric.set_nic_rate(host, plane, rates[-1] if rates else self._fabric.plan.host_link.rate_bps)
         if injection.switch is not None and not any(
-            other.switch == injection.switch for other in self._active.values()
+            active.switch == injection.switch for active in self._active.values()
         ):
             self._power(injection.switch, True)
         self._raise(injection.interfaces)
@@ -401,7 +401,7 @@ class Injector:
             self._fabric.set_interfaces(free_interfaces, True)
 
     def _power(self, switch: str, on: bool) -> None:
-        if self._fabric.switches[switch].powered != on:
+        if self._fabric.switches[switch].is_powered != on:
             self._fabric.power(switch, on)
 
     def _flap(self, injection: Injection, ends: tuple[str, ...], half_s: float, times: int | None) -> None:

@@ -68,7 +68,7 @@ def in_namespace(pid: int, job: Callable[[], T]) -> T:
 class NodeInterfaces(Protocol):
     """The interfaces of a node, wherever it is. Raises FabricError."""
 
-    def set_flags(self, name: str, on: int = 0, off: int = 0) -> None:
+    def set_flags(self, name: str, on: int = 0, clear: int = 0) -> None:
         """Set and clear IFF_* of an interface."""
 
     def is_up(self, name: str) -> bool:
@@ -94,9 +94,9 @@ class NetDevices:
         (flags,) = struct.unpack_from("H", request, 16)
         return int(flags)
 
-    def set_flags(self, name: str, on: int = 0, off: int = 0) -> None:
+    def set_flags(self, name: str, on: int = 0, clear: int = 0) -> None:
         """Set and clear IFF_* of an interface."""
-        self._ioctl(_SIOCSIFFLAGS, name, struct.pack("H", self.flags(name) & ~off | on))
+        self._ioctl(_SIOCSIFFLAGS, name, struct.pack("H", self.flags(name) & ~clear | on))
 
     def is_up(self, name: str) -> bool:
         """Administratively up and with carrier, that is: its other end is up too.

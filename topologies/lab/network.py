@@ -350,7 +350,7 @@ class LocalNetwork(Network):
         if self.target.cables is not None:
             self.target.cables.set_port(interface, is_up)
             return
-        self.node_of(interface).devices.set_flags(interface, on=IFF_UP if is_up else 0, off=0 if is_up else IFF_UP)
+        self.node_of(interface).devices.set_flags(interface, on=IFF_UP if is_up else 0, clear=0 if is_up else IFF_UP)
 
     def is_up(self, interface: str) -> bool:
         return bool(self.node_of(interface).devices.is_up(interface))

@@ -49,7 +49,7 @@ class FabricIntf(Intf):
 
     def set_up(self, is_up: bool) -> None:
         """Administratively up or down. Raises FabricError."""
-        self.node.devices.set_flags(self.name, on=IFF_UP if is_up else 0, off=0 if is_up else IFF_UP)
+        self.node.devices.set_flags(self.name, on=IFF_UP if is_up else 0, clear=0 if is_up else IFF_UP)
 
     def isUp(self, setUp: bool = False) -> bool:
         if setUp:

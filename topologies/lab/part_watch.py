@@ -46,9 +46,9 @@ class DeadPart:
     pid: int
     cause: str
     """`h2 (pid 12 on machine b) was killed by SIGKILL`."""
-    how: str
+    end_text: str
     """`was killed by SIGKILL`, `exited with code 1`."""
-    at: float
+    died_at: float
     """Time at which the death was seen, CLOCK_MONOTONIC seconds."""
     log: str
     """File of its log."""
@@ -67,8 +67,8 @@ class DeadPart:
         return {
             "name": self.name,
             "pid": self.pid,
-            "how": self.how,
-            "at": self.at,
+            "how": self.end_text,
+            "at": self.died_at,
             "loses": self.loses,
             "log": self.last_lines,
             "is_back": self.is_back,
@@ -95,8 +95,8 @@ class PartWatch:
         self._processes, self._loses, self._restart = processes, loses, restart
         self._report, self._mourn = report, mourn
         self.cures = False
-        """Whether parts are started again; else a death is told, and that is all."""
-        self.dead: list[DeadPart] = []
+        """Whether parts are started again; else deaths are only reported."""
+        self.deaths: list[DeadPart] = []
         """All deaths, oldest first."""
         self._last_pids: dict[str, int] = {}
         """Pid of the last death by name."""
@@ -105,7 +105,7 @@ class PartWatch:
         self._starting: str | None = None
         """The part that is being started again."""
         self._lock = threading.Lock()
-        self._closed = threading.Event()
+        self._closed_event = threading.Event()
         self._waiting: queue.SimpleQueue[DeadPart | None] = queue.SimpleQueue()
         self._threads: list[threading.Thread] = []
 
@@ -118,7 +118,7 @@ class PartWatch:
 
     def close(self) -> None:
         """End both threads, waiting for a cure under way no longer than it takes to notice. Idempotent."""
-        self._closed.set()
+        self._closed_event.set()
         self._waiting.put(None)
         for thread in self._threads:
             if thread is not threading.current_thread():
@@ -127,7 +127,7 @@ class PartWatch:
     @property
     def closing(self) -> bool:
         """The fabric is being removed."""
-        return self._closed.is_set()
+        return self._closed_event.is_set()
 
     def check_open(self) -> None:
         """Raises FabricError once the fabric is being removed: a cure under way ends."""
@@ -137,7 +137,7 @@ class PartWatch:
     @property
     def dead_parts(self) -> list[DeadPart]:
         """Parts that are dead now: the last death of each that is not back."""
-        last = {part.name: part for part in self.dead}
+        last = {part.name: part for part in self.deaths}
         return [part for part in last.values() if not part.is_back]
 
     def poll_deaths(self) -> list[DeadPart]:
@@ -154,13 +154,13 @@ class PartWatch:
     def first_cause(self, wait_s: float = SOON_S) -> DeadPart | None:
         """Return the first part that has died, waiting for it: an error may precede the death behind it."""
         deadline = time.monotonic() + wait_s
-        while not self.dead and time.monotonic() < deadline and not self._closed.is_set():
+        while not self.deaths and time.monotonic() < deadline and not self._closed_event.is_set():
             self.poll_deaths()
             time.sleep(0.01)
-        return self.dead[0] if self.dead else None
+        return self.deaths[0] if self.deaths else None
 
     def _is_news(self, part: FabricProcess) -> bool:
-        return part.has_died and self._last_pids.get(part.name) != part.pid and not self._closed.is_set()
+        return part.has_died and self._last_pids.get(part.name) != part.pid and not self._closed_event.is_set()
 
     def _note(self, part: FabricProcess) -> DeadPart:
         now = time.monotonic()
@@ -176,7 +176,7 @@ class PartWatch:
             self._loses(part.name),
             self._cure_of(part.name, now),
         )
-        self.dead.append(death)
+        self.deaths.append(death)
         return death
 
     def _cure_of(self, name: str, now: float) -> str:
@@ -197,7 +197,7 @@ class PartWatch:
         pidfds: dict[int, int] = {}
         """pidfd by pid."""
         try:
-            while not self._closed.is_set():
+            while not self._closed_event.is_set():
                 pids = {child.pid for child in self._processes if child.alive}
                 for pid in [pid for pid in pidfds if pid not in pids]:
                     os.close(pidfds.pop(pid))
@@ -214,14 +214,14 @@ class PartWatch:
                 os.close(fd)
 
     def _cure_all(self) -> None:
-        while (part := self._waiting.get()) is not None and not self._closed.is_set():
+        while (part := self._waiting.get()) is not None and not self._closed_event.is_set():
             self._starting = part.name
             try:
                 self._restart(part.name)
             except (FabricError, JsonlError) as error:
                 # The watching thread may not have seen the new process die: noted later, it would be started again.
                 self.poll_deaths()
-                if not self._closed.is_set():
+                if not self._closed_event.is_set():
                     part.cure = f"it could not be started again: {BEGIN_AGAIN}"
                     self._report(f"{part.name} could not be started again: {error}\n{BEGIN_AGAIN}")
                 continue
@@ -232,7 +232,7 @@ class PartWatch:
             successor = self._processes[part.name]
             self._report(
                 f"{part.name} runs again (pid {successor.pid}{successor.machine_note}), "
-                f"{time.monotonic() - part.at:.1f} s after it died"
+                f"{time.monotonic() - part.died_at:.1f} s after it died"
             )
 
 

@@ -66,7 +66,7 @@ class FabricSwitch(LateShell, FabricNode, Switch):
         self.target = target
         self.interfaces = interfaces
         """Port number -> interface name."""
-        self.powered = False
+        self.is_powered = False
 
     @property
     def address(self) -> str:
@@ -76,16 +76,16 @@ class FabricSwitch(LateShell, FabricNode, Switch):
     def start(self, _controllers: object = ()) -> None:
         """Make the device; the target's probes tell when it is ready. Raises FabricError."""
         self.target.start(self)
-        self.powered = True
+        self.is_powered = True
 
     def stop(self, deleteIntfs: bool = True) -> None:
         """Part of Mininet's stop, when the processes have been ended already: nothing is left to do."""
 
     def power(self, on: bool) -> None:
         """Stop the device, which loses its state, or start it empty. Interfaces are the fabric's business."""
-        if on != self.powered:
+        if on != self.is_powered:
             self.target.power(self, on)
-            self.powered = on
+            self.is_powered = on
 
     def defaultIntf(self) -> Any:
         return Node.defaultIntf(self)
@@ -459,8 +459,8 @@ def make_certificate(certificate: Path, key: Path) -> None:
 TARGETS: dict[str, type[Target]] = {cls.name: cls for cls in (EmbeddedTarget, Bmv2Target)}
 
 
-def answers(client: JsonlClient | Northbound, op: str, ready: str | None = None) -> Probe:
-    """A probe that is true once `op` is answered, and its field `ready` is true when one is named.
+def answers(client: JsonlClient | Northbound, op: str, ready_field: str | None = None) -> Probe:
+    """A probe that is true once `op` is answered, and its field `ready_field` is true when one is named.
 
     After an answer that did not come in time the next one has twice the time: on a slow machine none may come sooner.
     """
@@ -477,7 +477,7 @@ def answers(client: JsonlClient | Northbound, op: str, ready: str | None = None)
             return False
         except JsonlError:
             return False
-        return ready is None or bool(answer.get(ready))
+        return ready_field is None or bool(answer.get(ready_field))
 
     return probe
 

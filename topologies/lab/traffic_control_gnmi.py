@@ -76,10 +76,10 @@ def leaf_at(prefix: gnmi.Path, path: gnmi.Path) -> tuple[str, Leaf] | None:
     """(interface, leaf names) of an update's path; None for one of another tree."""
     elems = [*prefix.elem, *path.elem]
     interface = ""
-    for at, elem in enumerate(elems):
+    for position, elem in enumerate(elems):
         if elem.name == "interface":
             interface = elem.key.get("interface-id") or elem.key.get("name", "")
-            names = [f"{e.name}[name={e.key['name']}]" if "name" in e.key else e.name for e in elems[at + 1 :]]
+            names = [f"{e.name}[name={e.key['name']}]" if "name" in e.key else e.name for e in elems[position + 1 :]]
             return (interface, tuple(names)) if interface else None
     return None
 
@@ -89,10 +89,10 @@ def value_of(value: gnmi.TypedValue) -> Any:
     kind = value.WhichOneof("value")
     if kind is None:
         return None
-    found = getattr(value, kind)
+    content = getattr(value, kind)
     if kind in ("json_val", "json_ietf_val"):
-        return json.loads(found)
-    return found
+        return json.loads(content)
+    return content
 
 
 class GnmiTraffic(TrafficControl):
@@ -106,12 +106,14 @@ class GnmiTraffic(TrafficControl):
 
     def _apply(self, settings: list[Setting]) -> None:
         """One Set, which the switches do as a whole or not at all; more than one only beyond UPDATES_PER_SET."""
-        for at in range(0, len(settings), UPDATES_PER_SET):
+        for start in range(0, len(settings), UPDATES_PER_SET):
             request = gnmi.SetRequest()
-            for setting in settings[at : at + UPDATES_PER_SET]:
+            for setting in settings[start : start + UPDATES_PER_SET]:
                 value = setting.value
-                typed = gnmi.TypedValue(string_val=value) if isinstance(value, str) else gnmi.TypedValue(uint_val=value)
-                request.update.append(gnmi.Update(path=path_of(setting.interface, leaf_of(setting)), val=typed))
+                typed_value = (
+                    gnmi.TypedValue(string_val=value) if isinstance(value, str) else gnmi.TypedValue(uint_val=value)
+                )
+                request.update.append(gnmi.Update(path=path_of(setting.interface, leaf_of(setting)), val=typed_value))
             self._call("Set", request)
 
     def on_switch_restart(self, switch: str) -> None:
@@ -122,10 +124,10 @@ class GnmiTraffic(TrafficControl):
 
     def read(self, interface: str) -> PortTraffic:
         self.port(interface)
-        found = self._leaves(interface)
+        leaves = self._leaves(interface)
 
         def number(leaf: Leaf) -> int:
-            return int(found.get(leaf) or 0)
+            return int(leaves.get(leaf) or 0)
 
         def limits(base: Leaf, names: Iterable[str]) -> dict[str, Any]:
             return {_field(name): number((*base, "config", name)) or None for name in names}
@@ -139,7 +141,7 @@ class GnmiTraffic(TrafficControl):
         cables: dict[str, Any] = {}
         for direction in DIRECTIONS:
             base: Leaf = ("impairments", direction)
-            config = {n: found.get((*base, "config", n)) for n in CABLE_FIGURES}
+            config = {n: leaves.get((*base, "config", n)) for n in CABLE_FIGURES}
             cables[direction] = Cable(
                 delay_s=int(config["delay-us"] or 0) / 1e6,
                 loss=int(config["loss-ppm"] or 0) / PPM,
@@ -158,9 +160,9 @@ class GnmiTraffic(TrafficControl):
         out: dict[Leaf, Any] = {}
         for notification in self._call("Get", request).notification:
             for update in notification.update:
-                at = leaf_at(notification.prefix, update.path)
-                if at is not None and at[0] == interface:
-                    out[at[1]] = value_of(update.val)
+                location = leaf_at(notification.prefix, update.path)
+                if location is not None and location[0] == interface:
+                    out[location[1]] = value_of(update.val)
         return out
 
     def _call(self, method: str, request: Any) -> Any:

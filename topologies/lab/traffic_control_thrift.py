@@ -151,42 +151,46 @@ class ThriftTraffic(TrafficControl):
 
     def _queue_pps(self, port: PortTraffic, queue: Queue) -> int:
         """Packets/s of a priority: the lowest of all that limits it; 0: no limit."""
-        rates = [one.rate_pps for one in (port, queue) if one.rate_pps]
-        rates += [self.pps(one.rate_bps, queue.priority) for one in (port, queue) if one.rate_bps]
+        rates = [source.rate_pps for source in (port, queue) if source.rate_pps]
+        rates += [self.pps(source.rate_bps, queue.priority) for source in (port, queue) if source.rate_bps]
         return min(rates, default=0)
 
     def read(self, interface: str) -> PortTraffic:
         """Settings made through this object, and the depth of the data queue; other counters of queues are 0."""
-        known = self._set.get(interface, PortTraffic(interface))
+        settings = self._set.get(interface, PortTraffic(interface))
         depth = self.depth_packets(interface)
-        data = replace(known.queues[DATA], depth_packets=depth, depth_bytes=depth * self.plan.frame_bytes())
+        data = replace(settings.queues[DATA], depth_packets=depth, depth_bytes=depth * self.plan.frame_bytes())
         ways: dict[str, Any] = {way: self._cables.read(interface, way) for way in DIRECTIONS}
-        return replace(known, queues=tuple(data if queue.priority == DATA else queue for queue in known.queues), **ways)
+        return replace(
+            settings, queues=tuple(data if queue.priority == DATA else queue for queue in settings.queues), **ways
+        )
 
     def depth_packets(self, interface: str) -> int:
         """Packets in the data queue of a port. Raises TrafficError."""
         port = self.port(interface)
         with self._lock:
-            return int(self._ask(port.node, STANDARD_SERVICE, "bm_register_read", 0, DEPTH_REGISTER, port.number))
+            return int(
+                self._service_call(port.node, STANDARD_SERVICE, "bm_register_read", 0, DEPTH_REGISTER, port.number)
+            )
 
     def on_switch_restart(self, switch: str) -> None:
         """Apply the stored settings again, because simple_switch restarts with default queues."""
         with self._lock:
             self._hang_up(switch)
             for port in self.plan.ports(switch):
-                wanted = self._set.pop(port.interface, None)
-                if wanted is not None:
-                    self._send(port.interface, PortTraffic(port.interface), wanted)
+                settings = self._set.pop(port.interface, None)
+                if settings is not None:
+                    self._send(port.interface, PortTraffic(port.interface), settings)
                 if port.interface in self._swallowing:
                     self._swallow(port.interface, True)
 
     # ---- the connections --------------------------------------------------------------------------------
 
     def _call(self, switch: str, method: str, *arguments: int) -> None:
-        if code := self._ask(switch, SERVICE, method, *arguments):
+        if code := self._service_call(switch, SERVICE, method, *arguments):
             raise TrafficError(f"{switch}: simple_switch refused {method}{arguments} with code {code}")
 
-    def _ask(self, switch: str, service: str, method: str, *arguments: int | str) -> int:
+    def _service_call(self, switch: str, service: str, method: str, *arguments: int | str) -> int:
         try:
             result: int = getattr(self._client(switch)[service], method)(*arguments)
             return result
@@ -212,9 +216,9 @@ class ThriftTraffic(TrafficControl):
         return self._clients[switch][0]
 
     def _hang_up(self, switch: str) -> None:
-        found = self._clients.pop(switch, None)
-        if found is not None:
-            found[1].close()
+        client = self._clients.pop(switch, None)
+        if client is not None:
+            client[1].close()
 
     def close(self) -> None:
         with self._lock:

@@ -27,7 +27,7 @@ def links_between_switches(plan: Plan) -> list[Link]:
 class PortLook(NamedTuple):
     """A switch's port at a glance: with carrier, and the bytes that came and went since the port began."""
 
-    up: bool
+    is_up: bool
     rx_bytes: int
     tx_bytes: int
 
@@ -43,14 +43,14 @@ def link_states(links: Iterable[Link], wires: Mapping[str, Mapping[str, Any]]) -
     for link in links:
         name = link.upper.interface
         if name in wires:
-            up = bool(wires[name]["up"] and wires[link.lower.interface]["up"])
-            states[name] = PortLook(up, wires[name]["rx_bytes"], wires[name]["tx_bytes"])
+            is_up = bool(wires[name]["up"] and wires[link.lower.interface]["up"])
+            states[name] = PortLook(is_up, wires[name]["rx_bytes"], wires[name]["tx_bytes"])
             continue
         with suppress(OSError, ValueError):
             kernel = Path("/sys/class/net", name)
             rx, tx = (int((kernel / "statistics" / f"{way}_bytes").read_text()) for way in ("rx", "tx"))
-            up = (kernel / "operstate").read_text().strip() in ("up", "unknown")  # a tunnel's end does not know
-            states[name] = PortLook(up, rx, tx)
+            is_up = (kernel / "operstate").read_text().strip() in ("up", "unknown")  # a tunnel's end does not know
+            states[name] = PortLook(is_up, rx, tx)
     return states
 
 
@@ -115,10 +115,10 @@ class WiredDevices(NetDevices):
             return super().flags(name)
         return IFF_NOARP | (IFF_UP if self._wires.states([name])[name]["admin_up"] else 0)
 
-    def set_flags(self, name: str, on: int = 0, off: int = 0) -> None:
+    def set_flags(self, name: str, on: int = 0, clear: int = 0) -> None:
         if name not in self._ends:
-            super().set_flags(name, on, off)
-        elif (on | off) & IFF_UP:
+            super().set_flags(name, on, clear)
+        elif (on | clear) & IFF_UP:
             self._wires.set_up(name, bool(on & IFF_UP))
 
     def is_up(self, name: str) -> bool:

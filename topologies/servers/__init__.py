@@ -4,6 +4,6 @@ See docs/cluster.md.
 """
 
 from mrc_testbed.topologies.servers.file import LOCAL, Machine, Servers, ServersError, read
-from mrc_testbed.topologies.servers.placement import Crossing, Placement, place
+from mrc_testbed.topologies.servers.placement import Crossing, Placement, place_nodes
 
-__all__ = ["LOCAL", "Crossing", "Machine", "Placement", "Servers", "ServersError", "place", "read"]
+__all__ = ["LOCAL", "Crossing", "Machine", "Placement", "Servers", "ServersError", "place_nodes", "read"]

@@ -2,7 +2,7 @@
 
 Planes share no switch.
 
-placement = place(plan, servers)
+placement = place_nodes(plan, servers)
 placement.of("p2-t0-1").name            # machine of a node
 placement.crossings                     # NIC links between machines: all links that cross
 """
@@ -70,7 +70,7 @@ class Placement:
         return ", ".join(parts) or "nothing"
 
 
-def place(plan: Plan, servers: Servers) -> Placement:
+def place_nodes(plan: Plan, servers: Servers) -> Placement:
     """Planes as the file says, the others spread evenly, fewest first; hosts in even runs of neighbours.
 
     Raises ServersError for a plane that the plan does not have, or that no machine may hold.

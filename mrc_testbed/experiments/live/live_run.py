@@ -215,7 +215,7 @@ class LiveRun:
     def _report_dead_parts(self) -> None:
         """Record the processes of the fabric that died, which end the run."""
         self.fabric.parts.poll_deaths()
-        for part in self.fabric.parts.dead:
+        for part in self.fabric.parts.deaths:
             fields = part.to_json()
             t = round(fields.pop("at") - self.work.start_time, 6)
             self.outcome.dead_parts.append({"t": t, **fields})

@@ -146,7 +146,7 @@ class TestCables:
     def test_by_hand__a_switch_port_set_down_is_up_again_woken_and_its_cable_cut(self, rig):
         watch = rig.watch()
         with rig.listening(T0) as taken:
-            rig.devices.set_flags(T0, off=IFF_UP)
+            rig.devices.set_flags(T0, clear=IFF_UP)
             wait_until(lambda: rig.cut == [T0], "cut")
             with pytest.raises(OSError, match="Network is down"):
                 taken.recv(2048)
@@ -161,7 +161,7 @@ class TestCables:
 
     def test_by_hand__a_host_port_set_down_takes_the_carrier_from_the_other_end(self, rig):
         watch = rig.watch()
-        rig.devices.set_flags(NIC, off=IFF_UP)
+        rig.devices.set_flags(NIC, clear=IFF_UP)
         wait_until(lambda: rig.up(T0) == [False], "no carrier at the switch")
         rig.devices.set_flags(NIC, on=IFF_UP)
         wait_until(lambda: rig.up(NIC, T0) == [True, True], "carrier at both ends")

@@ -68,7 +68,7 @@ def test_death__is_told_with_its_cause_log_and_loss_and_stays(watched):
     assert text.startswith(f"h0 (pid {pid}) was killed by SIGSEGV: no h0 any more; {STAYS_DEAD}; end of its log ")
     assert text.endswith("log/h0.log:\n  up")
     (part,) = watched.watch.dead_parts
-    assert watched.watch.dead == watched.mourned == [part] and part.to_json()["is_back"] is False
+    assert watched.watch.deaths == watched.mourned == [part] and part.to_json()["is_back"] is False
     assert watched.watch.poll_deaths() == []  # told once
 
 
@@ -82,7 +82,7 @@ def test_death__is_cured_and_told_so(watched):
         assert f"switchd runs again (pid {watched.processes['switchd'].pid}), " in text
         assert watched.watch.dead_parts == [] and watched.processes["switchd"].alive
         watched.watch._back_at.clear()  # a while passes
-    assert [part.is_back for part in watched.watch.dead] == [True, True]
+    assert [part.is_back for part in watched.watch.deaths] == [True, True]
 
 
 def test_log__of_an_earlier_life_is_not_told_again(watched):
@@ -117,7 +117,8 @@ def test_death_while_it_starts__is_told_and_not_tried_for_ever(watched):
     watched.kill("h0")
     told = [watched.told() for _ in range(3)]
     assert begun == ["h0"] and sum("no such device" in text for text in told) == 2
-    assert "h0 could not be started again" in "".join(told) and watched.watch.dead_parts[0].how == "exited with code 1"
+    assert "h0 could not be started again" in "".join(told)
+    assert watched.watch.dead_parts[0].end_text == "exited with code 1"
 
 
 def test_relapses__are_given_up(watched, monkeypatch):

@@ -52,7 +52,7 @@ def test_wired_devices__set_ends_as_interfaces(tmp_path):
         devices = WiredDevices(wires, links_between_switches(PLAN))
         with contextlib.closing(devices):
             assert devices.flags(LOWER) == IFF_UP | IFF_NOARP and devices.is_up(LOWER)
-            devices.set_flags(UPPER, off=IFF_UP)
+            devices.set_flags(UPPER, clear=IFF_UP)
             assert devices.flags(UPPER) == IFF_NOARP and devices.flags(LOWER) & IFF_UP
             assert not devices.is_up(LOWER) and not devices.is_up(UPPER)
             devices.set_flags(UPPER, on=IFF_NOARP)

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mrc_testbed.topologies.plan import Plan
-from mrc_testbed.topologies.servers import Machine, Servers, ServersError, place
+from mrc_testbed.topologies.servers import Machine, Servers, ServersError, place_nodes
 
 
 def servers_of(count, **planes):
@@ -15,7 +15,7 @@ def servers_of(count, **planes):
 
 def test_place__planes_whole_hosts_in_runs_and_only_nic_links_cross():
     plan = Plan()
-    placement = place(plan, servers_of(3))
+    placement = place_nodes(plan, servers_of(3))
     assert placement.planes == {"a": (0, 1), "b": (2,), "c": (3,)}
     assert placement.hosts == {"a": ("h0", "h1"), "b": ("h2",), "c": ("h3",)}
     assert placement.describe("a") == "planes 0, 1 (8 switches), hosts h0 to h1"
@@ -26,18 +26,18 @@ def test_place__planes_whole_hosts_in_runs_and_only_nic_links_cross():
 
 
 def test_place__planes_of_the_file_and_what_cannot_be():
-    assert place(Plan(), servers_of(2, a=[3], b=[0, 1, 2])).planes == {"a": (3,), "b": (0, 1, 2)}
-    assert place(Plan(), servers_of(2, a=[])).describe("a") == "hosts h0 to h1"
+    assert place_nodes(Plan(), servers_of(2, a=[3], b=[0, 1, 2])).planes == {"a": (3,), "b": (0, 1, 2)}
+    assert place_nodes(Plan(), servers_of(2, a=[])).describe("a") == "hosts h0 to h1"
     with pytest.raises(ServersError, match="plane 4 of the machines' file: this fabric has planes 0 to 3"):
-        place(Plan(), servers_of(1, a=[4]))
+        place_nodes(Plan(), servers_of(1, a=[4]))
     with pytest.raises(ServersError, match="plane 3 is on no machine"):
-        place(Plan(), servers_of(1, a=[0, 1, 2]))
+        place_nodes(Plan(), servers_of(1, a=[0, 1, 2]))
 
 
 @given(st.integers(1, 16), st.integers(1, 8), st.integers(1, 4), st.integers(1, 8))
 def test_place__every_node_is_on_one_machine_and_loads_are_even(planes, racks, hosts, machines):
     plan = Plan(planes, racks, 2, hosts)
-    placement = place(plan, servers_of(machines))
+    placement = place_nodes(plan, servers_of(machines))
     names = [node for held in (placement.hosts, placement.switches) for nodes in held.values() for node in nodes]
     assert sorted(names) == sorted([*(h.name for h in plan.hosts), *(s.name for s in plan.switches)])
     for held in (placement.planes, placement.hosts):

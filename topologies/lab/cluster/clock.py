@@ -29,19 +29,19 @@ _PR_SET_PDEATHSIG: Final = 1
 _OFFSETS: Final = Path("/proc/self/timens_offsets")
 
 
-def measure(ask: Callable[[], float]) -> tuple[float, float]:
+def measure(read_clock: Callable[[], float]) -> tuple[float, float]:
     """Return (offset, uncertainty) of another clock, seconds: clock there + offset = our clock.
 
     `ask()` returns the other clock's present time.
     """
-    best = (0.0, float("inf"))
+    estimate = (0.0, float("inf"))
     for _ in range(ROUNDS):
-        before = time.monotonic()
-        there = ask()
-        after = time.monotonic()
-        if after - before < 2 * best[1]:
-            best = ((before + after) / 2 - there, (after - before) / 2)
-    return best
+        start = time.monotonic()
+        remote_time = read_clock()
+        end = time.monotonic()
+        if end - start < 2 * estimate[1]:
+            estimate = ((start + end) / 2 - remote_time, (end - start) / 2)
+    return estimate
 
 
 def enter(offset_s: float) -> None:
@@ -54,15 +54,17 @@ def enter(offset_s: float) -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.unshare(_CLONE_NEWTIME):
         number = ctypes.get_errno()
-        why = "it is older than 5.6, or built without CONFIG_TIME_NS" if number == errno.EINVAL else os.strerror(number)
-        raise FabricError(f"its clock is {-offset_s:.3f} s ahead, and its kernel has no time namespaces ({why})")
+        reason = (
+            "it is older than 5.6, or built without CONFIG_TIME_NS" if number == errno.EINVAL else os.strerror(number)
+        )
+        raise FabricError(f"its clock is {-offset_s:.3f} s ahead, and its kernel has no time namespaces ({reason})")
     total_s = offset_s + _given_s()
     seconds = int(total_s // 1)
     _OFFSETS.write_text(f"monotonic {seconds} {int((total_s - seconds) * 1e9)}\n")
     child = os.fork()
     if child:
         for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
-            signal.signal(number, lambda given, _frame: os.kill(child, given))
+            signal.signal(number, lambda signal_number, _frame: os.kill(child, signal_number))
         _, status = os.waitpid(child, 0)
         os._exit(os.waitstatus_to_exitcode(status) & 0xFF)
     libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)

@@ -128,12 +128,12 @@ class LocalConnection(MachineConnection):
 
     def forward(self, forwards: Forwards) -> None:
         """Ports are the same ones here; sockets get a second name."""
-        for here, there in forwards.inward.items():
-            here.unlink(missing_ok=True)
-            here.symlink_to(there)
-        for there, here in forwards.outward.items():
-            Path(there).unlink(missing_ok=True)
-            Path(there).symlink_to(here)
+        for path, target in forwards.inward.items():
+            path.unlink(missing_ok=True)
+            path.symlink_to(target)
+        for target, path in forwards.outward.items():
+            Path(target).unlink(missing_ok=True)
+            Path(target).symlink_to(path)
 
     def alive(self) -> bool:
         return True
@@ -172,12 +172,12 @@ class SshConnection(MachineConnection):
         user = self.machine.user
         return f"{user}@{self.machine.address}" if user else self.machine.address
 
-    def _ssh(self, *more: str) -> list[str]:
+    def _ssh(self, *arguments: str) -> list[str]:
         machine = self.machine
-        given = [part for option in machine.ssh_options for part in ("-o", option)]
+        machine_options = [part for option in machine.ssh_options for part in ("-o", option)]
         port = ["-p", str(machine.port)] if machine.port else []
         identity = ["-i", machine.identity] if machine.identity else []
-        ours = (
+        fixed_options = (
             "BatchMode=yes",
             f"ConnectTimeout={self._wait_s}",
             f"ServerAliveInterval={ALIVE_EVERY_S}",
@@ -188,64 +188,77 @@ class SshConnection(MachineConnection):
             "ForwardAgent=no",
             f"ControlPath={self._control}",
         )
-        return ["ssh", *given, *port, *identity, *(part for option in ours for part in ("-o", option)), *more]
+        return [
+            "ssh",
+            *machine_options,
+            *port,
+            *identity,
+            *(part for option in fixed_options for part in ("-o", option)),
+            *arguments,
+        ]
 
     def _await_master(self) -> None:
         limit = time.monotonic() + self._wait_s + 5
         while not self._control.exists():
             if self._master.poll() is not None:
-                raise ConnectionLostError(self._why())
+                raise ConnectionLostError(self._error_with_cure())
             if time.monotonic() > limit:
                 raise ConnectionLostError(f"{self.machine.name}: ssh to {self._destination} does not answer")
             time.sleep(0.02)
 
-    def _why(self) -> str:
+    def _error_with_cure(self) -> str:
         """Return ssh's error text with the cure for that error."""
-        said = " ".join(self._errors.read_text(errors="replace").split()) if self._errors.exists() else ""
+        message = " ".join(self._errors.read_text(errors="replace").split()) if self._errors.exists() else ""
         login = shlex.join(["ssh", *(["-p", str(self.machine.port)] if self.machine.port else []), self._destination])
-        cure = next((cure for mark, cure in _CURES if mark in said), "try `{login}`")
-        what = said or f"ssh ended with code {self._master.poll()}"
-        return f"{self.machine.name}: no connection to {self._destination}: {what}: {cure.format(login=login)}"
+        cure = next((cure for mark, cure in _CURES if mark in message), "try `{login}`")
+        error = message or f"ssh ended with code {self._master.poll()}"
+        return f"{self.machine.name}: no connection to {self._destination}: {error}: {cure.format(login=login)}"
 
     def _become_root(self) -> None:
         """Find out whether commands need sudo. Raises FabricError where it wants a password."""
-        who = self.run(["id", "-u"], root=False)
-        if who.returncode != 0:
-            raise ConnectionLostError(f"{self.machine.name}: cannot run commands: {_last(who.stderr)}")
-        if who.stdout.strip() == b"0":
+        user_id = self.run(["id", "-u"], root=False)
+        if user_id.returncode != 0:
+            raise ConnectionLostError(f"{self.machine.name}: cannot run commands: {_last(user_id.stderr)}")
+        if user_id.stdout.strip() == b"0":
             return
-        tried = self.run(["sudo", "-n", "true"], root=False)
-        if tried.returncode != 0:
+        sudo = self.run(["sudo", "-n", "true"], root=False)
+        if sudo.returncode != 0:
             raise FabricError(
-                f"{self.machine.name}: {self._destination} cannot become root there ({_last(tried.stderr)}): log in "
+                f"{self.machine.name}: {self._destination} cannot become root there ({_last(sudo.stderr)}): log in "
                 "as root, or let the user run sudo without a password (NOPASSWD in sudoers)"
             )
         self._prefix = ("sudo", "-n")
 
     def command(self, argv: Sequence[str], *, terminal: bool = False, root: bool = True) -> list[str]:
-        there = shlex.join([*(self._prefix if root else ()), *argv])
-        return [*self._ssh("-o", "ControlMaster=no"), "-tt" if terminal else "-T", self._destination, "--", there]
+        remote_command = shlex.join([*(self._prefix if root else ()), *argv])
+        return [
+            *self._ssh("-o", "ControlMaster=no"),
+            "-tt" if terminal else "-T",
+            self._destination,
+            "--",
+            remote_command,
+        ]
 
     def forward(self, forwards: Forwards) -> None:
-        wanted: list[str] = []
-        for here, there in forwards.tcp.items():
-            wanted += ["-L", f"127.0.0.1:{here}:127.0.0.1:{there}"]
+        arguments: list[str] = []
+        for local_port, remote_port in forwards.tcp.items():
+            arguments += ["-L", f"127.0.0.1:{local_port}:127.0.0.1:{remote_port}"]
         for path, socket in forwards.inward.items():
-            wanted += ["-L", f"{path}:{socket}"]
+            arguments += ["-L", f"{path}:{socket}"]
         for socket, path in forwards.outward.items():
-            wanted += ["-R", f"{socket}:{path}"]
-        if not wanted:
+            arguments += ["-R", f"{socket}:{path}"]
+        if not arguments:
             return
-        asked = subprocess.run(
-            [*self._ssh(), "-O", "forward", *wanted, self._destination],
+        request = subprocess.run(
+            [*self._ssh(), "-O", "forward", *arguments, self._destination],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             timeout=RUN_S,
         )
-        if asked.returncode != 0:
+        if request.returncode != 0:
             raise FabricError(
-                f"{self.machine.name}: ssh does not forward our sockets ({_last(asked.stderr)}): its sshd_config needs "
-                "`AllowTcpForwarding yes` and `AllowStreamLocalForwarding yes`, which are the defaults"
+                f"{self.machine.name}: ssh does not forward our sockets ({_last(request.stderr)}): its "
+                "sshd_config needs `AllowTcpForwarding yes` and `AllowStreamLocalForwarding yes` (the defaults)"
             )
 
     def alive(self) -> bool:

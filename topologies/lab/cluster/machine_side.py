@@ -157,7 +157,7 @@ class IsUp(Request, tag="is_up"):
     interface: str
 
 
-class Look(Request, tag="look"):
+class LookAtPorts(Request, tag="look"):
     """All ports of links here at a glance: {ports: {interface: [up, received, sent]}}."""
 
 
@@ -198,7 +198,7 @@ class MachineSide:
         """Sends a line beside the answers, from any thread."""
         self._answering: object = None
         """Id of the request that is being answered."""
-        self._held: _Holding | None = None
+        self._holding: _Holding | None = None
         self._echo: Echo | None = None
         self.done = False
         # One row for each request class above: the op of a line selects type and handler.
@@ -217,7 +217,7 @@ class MachineSide:
             "set_up": (SetUp, self._set_up),
             "set_carrier": (SetCarrier, self._set_carrier),
             "is_up": (IsUp, self._is_up),
-            "look": (Look, self._look),
+            "look": (LookAtPorts, self._look_at_ports),
             "threads": (Threads, self._threads),
             "beat": (Beat, self._beat),
             "close": (Close, self._close_op),
@@ -228,10 +228,10 @@ class MachineSide:
         request: Message = {}
         try:
             request = decode_request(line)
-            found = self._ops.get(request["op"])
-            if found is None:
+            operation = self._ops.get(request["op"])
+            if operation is None:
                 raise JsonlError(f"no op {request['op']!r} (has: {', '.join(sorted(self._ops))})")
-            kind, method = found
+            kind, method = operation
             self._answering = request.get("id")
             return answer_to(request, method(parse(kind, request)))
         except _REFUSALS as error:
@@ -239,38 +239,38 @@ class MachineSide:
         finally:
             self._answering = None
 
-    def _tell_of_work(self) -> None:
+    def _report_work(self) -> None:
         """Say now and then that an answer is being worked on: the main thread uses CPU time, or tools do."""
         clock_number = time.pthread_getcpuclockid(cast(int, threading.main_thread().ident))
-        told_s = 0.0
+        reported_s = 0.0
         while True:
             time.sleep(WORK_S)
-            ended = resource.getrusage(resource.RUSAGE_CHILDREN)
-            used_s = time.clock_gettime(clock_number) + ended.ru_utime + ended.ru_stime
-            if (number := self._answering) is not None and used_s > told_s:
+            usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+            used_s = time.clock_gettime(clock_number) + usage.ru_utime + usage.ru_stime
+            if (number := self._answering) is not None and used_s > reported_s:
                 self.send({"id": number, "works": True})
-            told_s = used_s
+            reported_s = used_s
 
     def close(self) -> list[str]:
         """Remove everything that was made; returns what would not go."""
         if self._echo is not None:
             self._echo.close()
             self._echo = None
-        held, self._held = self._held, None
-        if held is None:
+        part, self._holding = self._holding, None
+        if part is None:
             return []
         errors = []
         processes.drain()
-        held.target.close()
-        for step in (held.processes.stop, held.network.stop_mininet, lambda: remove_run(held.run_dir.state)):
+        part.target.close()
+        for step in (part.processes.stop, part.network.stop_mininet, lambda: remove_run(part.run_dir.state)):
             try:
                 step()
             except FabricError as error:  # the next step still has to be done
                 errors.append(str(error))
-        held.network.close()
+        part.network.close()
         if not errors:
-            held.run_dir.remove_files()
-        held.run_dir.release()
+            part.run_dir.remove_files()
+        part.run_dir.release()
         return errors
 
     # ---- before the fabric ------------------------------------------------------------------------------
@@ -304,19 +304,19 @@ class MachineSide:
     # ---- the fabric -------------------------------------------------------------------------------------
 
     def _begin(self, request: BeginPart) -> Message:
-        if self._held is not None:
+        if self._holding is not None:
             raise JsonlError("begun already")
         preflight.check_root()
         preflight.check_tools()
         preflight.check_namespaces()
         plan = Plan.from_json(request.plan)
         self._go_on(request.offset_s)
-        threading.Thread(target=self._tell_of_work, name="work", daemon=True).start()
+        threading.Thread(target=self._report_work, name="work", daemon=True).start()
         run_dir = RunDir(request.run_dir)
         run_dir.acquire()
-        held = None
+        holding = None
         try:
-            removed = run_dir.clean_leftovers()
+            leftovers = run_dir.clean_leftovers()
             children = Processes(run_dir)
             ports = Ports(p4runtime=request.p4runtime, gnmi=request.gnmi, open_to_all=request.open_to_all)
             target = EmbeddedTarget(run_dir, children, ports, plan)
@@ -326,30 +326,30 @@ class MachineSide:
             run_dir.begin(request.token)
             run_dir.keep_data_in_memory()
             run_dir.write_json(run_dir.plan_file, plan.to_json())
-            held = self._held = _Holding(run_dir, children, target, network)
+            holding = self._holding = _Holding(run_dir, children, target, network)
             target.launch()
             network.make()
         except BaseException:
             # Before `held` is set, close() knows nothing of the run folder, and its lock would stay.
-            if held is None:
+            if holding is None:
                 run_dir.release()
             self.close()
             raise
         self._share()
-        return {"pids": network.pids, "removed": removed, "started": self._started([SWITCHD])}
+        return {"pids": network.pids, "removed": leftovers, "started": self._started_processes([SWITCHD])}
 
-    def _started(self, names: Iterable[str]) -> Message:
+    def _started_processes(self, names: Iterable[str]) -> Message:
         children = self._now.processes
         return {name: {"pid": children[name].pid, "log": str(children[name].log)} for name in names}
 
     def _share(self) -> None:
         """Sockets belong to whoever logged in: sshd makes and opens them in that name."""
-        who = os.environ.get("SUDO_UID")
-        if who is not None and self._held is not None:
-            folder = self._held.run_dir
+        user_id = os.environ.get("SUDO_UID")
+        if user_id is not None and self._holding is not None:
+            folder = self._holding.run_dir
             for path in (folder.agents, folder.data, folder.switchd_socket, *folder.agents.glob("*.sock")):
                 if path.exists():
-                    os.chown(path, int(who), -1)
+                    os.chown(path, int(user_id), -1)
 
     def _tunnels(self, request: AddTunnels) -> Message:
         tunnels = [Tunnel(tunnel.interface, tunnel.vni, tunnel.local, tunnel.remote) for tunnel in request.tunnels]
@@ -362,23 +362,23 @@ class MachineSide:
 
     def _switches(self, _request: StartSwitches) -> Message:
         self._now.target.launch()
-        return {"started": self._started([SWITCHD])}
+        return {"started": self._started_processes([SWITCHD])}
 
     def _agents(self, request: StartAgents) -> Message:
         self._now.network.start_agents(request.arguments, request.hosts)
-        return {"started": self._started(request.hosts)}
+        return {"started": self._started_processes(request.hosts)}
 
     def _parts_work(self, _request: PartsWork) -> Message:
         work = {child.name: child.work for child in self._now.processes}
         return {
             "work": {
                 name: {
-                    "cpu_s": one.cpu_seconds(),
-                    "is_ready": one.is_ready_to_run(),
-                    "log_bytes": one.log_bytes(),
-                    "last_line": one.last_line(),
+                    "cpu_s": part_work.cpu_seconds(),
+                    "is_ready": part_work.is_ready_to_run(),
+                    "log_bytes": part_work.log_bytes(),
+                    "last_line": part_work.last_line(),
                 }
-                for name, one in work.items()
+                for name, part_work in work.items()
             }
         }
 
@@ -395,18 +395,18 @@ class MachineSide:
     def _is_up(self, request: IsUp) -> Message:
         return {"up": self._now.network.is_up(request.interface)}
 
-    def _look(self, _request: Look) -> Message:
+    def _look_at_ports(self, _request: LookAtPorts) -> Message:
         return {"ports": self._now.network.link_states()}
 
     def _threads(self, _request: Threads) -> Message:
         return {"processes": {child.name: thread_seconds(child.pid) for child in self._now.processes}}
 
     def _beat(self, _request: Beat) -> Message:
-        if self._held is None:
+        if self._holding is None:
             return {"dead": {}}
         self._share()
-        dead = [child for child in self._held.processes if child.has_died]
-        return {"dead": {c.name: {"pid": c.pid, "how": c.how_it_ended(), "tail": c.tail()} for c in dead}}
+        dead_processes = [child for child in self._holding.processes if child.has_died]
+        return {"dead": {c.name: {"pid": c.pid, "how": c.how_it_ended(), "tail": c.tail()} for c in dead_processes}}
 
     def _close_op(self, _request: Close) -> Message:
         errors = self.close()
@@ -417,12 +417,12 @@ class MachineSide:
 
     @property
     def _now(self) -> _Holding:
-        if self._held is None:
+        if self._holding is None:
             raise JsonlError("no fabric here yet: `begin` first")
-        return self._held
+        return self._holding
 
 
-def _no_link(a: str, b: str, _up: bool) -> None:
+def _no_link(a: str, b: str, _is_up: bool) -> None:
     raise FabricError(f"link {a} {b}: cut it where the fabric was begun")
 
 
@@ -432,16 +432,16 @@ def serve(side: MachineSide, source: int, sink: int) -> None:
 
     def send(message: Message) -> None:
         with writing:
-            left = memoryview(encode(message))
-            while left:
-                left = left[os.write(sink, left) :]
+            remainder = memoryview(encode(message))
+            while remainder:
+                remainder = remainder[os.write(sink, remainder) :]
 
     side.send = send
     while not side.done:
-        ready, _, _ = select.select([source], [], [], SILENCE_S)
-        data = os.read(source, 1 << 16) if ready else b""
+        readable, _, _ = select.select([source], [], [], SILENCE_S)
+        data = os.read(source, 1 << 16) if readable else b""
         if not data:
-            print("the front process is gone" if ready else f"no word for {SILENCE_S:g} s", file=sys.stderr)
+            print("the front process is gone" if readable else f"no word for {SILENCE_S:g} s", file=sys.stderr)
             return
         for line in lines.feed(data):
             send(side.answer(line))

@@ -49,7 +49,7 @@ Result = TypeVar("Result")
 
 
 class ClusterNetwork(Network):
-    """See the module. `tell` gets a line for the user when a machine is lost."""
+    """See the module. `print_line` gets a line for the user when a machine is lost."""
 
     def __init__(
         self,
@@ -60,12 +60,12 @@ class ClusterNetwork(Network):
         target: ClusterTarget,
         wires: str,
         set_link: SetLink,
-        tell: Callable[[str], None] = lambda _text: None,
+        print_line: Callable[[str], None] = lambda _text: None,
     ) -> None:
         super().__init__(plan)
         self.placement, self.run_dir, self.target = placement, run_dir, target
         self._elsewhere = processes.elsewhere
-        self._wires, self._set_link, self._tell = wires, set_link, tell
+        self._wires, self._set_link, self._print_line = wires, set_link, print_line
         self.machines = {machine.name: RemoteMachine(machine, run_dir, self._lost) for machine in placement.machines}
         target.lost = lambda name: self.machines[name].lost
         target.launch_again = lambda name: self._start(self.machines[name], "switches")
@@ -77,8 +77,8 @@ class ClusterNetwork(Network):
             lower, upper = crossing.link.lower.interface, crossing.link.upper.interface
             self._far |= {lower: upper, upper: lower}
         self._vni: dict[tuple[str, str], int] = {}
-        self._brought = 0
-        self._told = threading.Lock()
+        self._copy_count = 0
+        self._print_lock = threading.Lock()
 
     # ---- making -----------------------------------------------------------------------------------------
 
@@ -92,12 +92,12 @@ class ClusterNetwork(Network):
         return not self.target.machine_of_port(port).is_local
 
     def make(self) -> None:
-        self._each(lambda one: one.open())
+        self._on_machines(lambda machine: machine.open())
         self._compare_sources()
         self._measure_underlay()
-        begun = self._each(self._begin)
+        answers_by_machine = self._on_machines(self._begin)
         self._forward()
-        pids = {host: pid for told in begun.values() for host, pid in told["pids"].items()}
+        pids = {host: pid for answer in answers_by_machine.values() for host, pid in answer["pids"].items()}
         net = self.mininet = FabricMininet(self._set_link)
         self._add_nodes(net, pids)
         for link in self.plan.links:
@@ -114,94 +114,96 @@ class ClusterNetwork(Network):
                 addr1=self.plan.mac(lower),
                 addr2=self.plan.mac(upper),
             )
-        self._each(lambda one: one.request("tunnels", tunnels=self._tunnels_of(one.name)))
+        self._on_machines(lambda machine: machine.request("tunnels", tunnels=self._tunnels_of(machine.name)))
         net.build()
 
-    def _each(
+    def _on_machines(
         self, job: Callable[[RemoteMachine], Result], machines: Iterable[RemoteMachine] | None = None
     ) -> dict[str, Result]:
         """The job on all machines at once, or on some; all are done when this returns. Raises the first error."""
-        chosen = list(self.machines.values() if machines is None else machines)
-        pool = ThreadPoolExecutor(len(chosen) or 1)
-        jobs = {one.name: pool.submit(job, one) for one in chosen}
+        members = list(self.machines.values() if machines is None else machines)
+        pool = ThreadPoolExecutor(len(members) or 1)
+        jobs = {machine.name: pool.submit(job, machine) for machine in members}
         try:
             wait(jobs.values())
         except BaseException:  # Ctrl-C: what is under way ends first, so that close() meets nobody at work
             wait(jobs.values(), timeout=ENDING_S)
             raise
         finally:
-            for one in chosen:
-                if not jobs[one.name].done():
-                    one.abort()
+            for machine in members:
+                if not jobs[machine.name].done():
+                    machine.abort()
             pool.shutdown()
-        return {name: one.result() for name, one in jobs.items()}
+        return {name: future.result() for name, future in jobs.items()}
 
     def _compare_sources(self) -> None:
         """Raises FabricError when machines have another version of mrc-testbed than this one."""
-        ours = sources_digest()
-        other = [machine for machine in self.machines.values() if machine.hello["digest"] != ours]
-        if other:
-            where = ", ".join(f"{one.name} ({one.machine.checkout})" for one in other)
+        digest = sources_digest()
+        different = [machine for machine in self.machines.values() if machine.hello["digest"] != digest]
+        if different:
+            names = ", ".join(f"{machine.name} ({machine.machine.checkout})" for machine in different)
             raise FabricError(
-                f"machine {where}: other files of mrc-testbed than here: bring them to the same commit "
+                f"machine {names}: other files of mrc-testbed than here: bring them to the same commit "
                 "(`git pull` there, or rsync the checkout)"
             )
 
     def _measure_underlay(self) -> None:
         """Round trips between machines that share links, with frames of full size. Raises FabricError."""
         frame = self.plan.frame_bytes()
-        pairs = {(one.host_machine.name, one.switch_machine.name) for one in self.placement.crossings}
+        pairs = {(link.host_machine.name, link.switch_machine.name) for link in self.placement.crossings}
         crossing = [self.machines[name] for name in sorted({name for pair in pairs for name in pair})]
-        self._each(lambda one: one.request("echo", address=self.address(one.machine)), crossing)
+        self._on_machines(lambda machine: machine.request("echo", address=self.address(machine.machine)), crossing)
 
-        def ask(one: RemoteMachine) -> list[dict[str, Any]]:
-            found = []
-            for other in sorted(b for a, b in pairs if a == one.name):
-                there = self.address(self.machines[other].machine)
-                told = one.request("probe", local=self.address(one.machine), remote=there, frame_bytes=frame)
-                found.append({"from": one.name, "to": other} | {key: told[key] for key in ROUND_TRIP})
-            return found
+        def measure(machine: RemoteMachine) -> list[dict[str, Any]]:
+            rows = []
+            for peer in sorted(b for a, b in pairs if a == machine.name):
+                peer_address = self.address(self.machines[peer].machine)
+                result = machine.request(
+                    "probe", local=self.address(machine.machine), remote=peer_address, frame_bytes=frame
+                )
+                rows.append({"from": machine.name, "to": peer} | {key: result[key] for key in ROUND_TRIP})
+            return rows
 
-        self.underlay = [row for rows in self._each(ask, crossing).values() for row in rows]
-        self._each(lambda one: one.request("echo_off"), crossing)
+        self.underlay = [row for rows in self._on_machines(measure, crossing).values() for row in rows]
+        self._on_machines(lambda machine: machine.request("echo_off"), crossing)
 
     def address(self, machine: Machine) -> str:
         """Address that carries a machine's tunnels. Raises FabricError."""
         return self.target.underlay_address(machine)
 
-    def _begin(self, one: RemoteMachine) -> dict[str, Any]:
-        ports = self.target.ports_of(one.name)
+    def _begin(self, machine: RemoteMachine) -> dict[str, Any]:
+        ports = self.target.ports_of(machine.name)
         return self._start(
-            one,
+            machine,
             "begin",
-            run_dir=str(one.run_dir),
+            run_dir=str(machine.run_dir),
             plan=self.plan.to_json(),
             wires=self._wires,
-            hosts=list(self.placement.hosts[one.name]),
-            switches=list(self.placement.switches[one.name]),
+            hosts=list(self.placement.hosts[machine.name]),
+            switches=list(self.placement.switches[machine.name]),
             p4runtime=ports.p4runtime,
             gnmi=ports.gnmi,
             open_to_all=ports.open_to_all,
             token=self.run_dir.read_token(),
-            offset_s=one.clock_offset_s,
+            offset_s=machine.clock_offset_s,
         )
 
     def _forward(self) -> None:
         """Bring all sockets here, and those of agents to where the others look for them."""
         for machine in self.machines.values():
-            there = RunDir(machine.run_dir)
-            here = self.placement.hosts[machine.name]
-            inward = {self.run_dir.agent_socket(host): str(there.agent_socket(host)) for host in here}
+            remote_dir = RunDir(machine.run_dir)
+            hosts = self.placement.hosts[machine.name]
+            inward = {self.run_dir.agent_socket(host): str(remote_dir.agent_socket(host)) for host in hosts}
             if not machine.machine.is_local:
                 folder = RunDir(machine.folder)
-                inward[folder.switchd_socket] = str(there.switchd_socket)
-                inward[folder.p4runtime_socket] = str(there.p4runtime_socket)
-                inward[folder.gnmi_socket] = str(there.gnmi_socket)
+                inward[folder.switchd_socket] = str(remote_dir.switchd_socket)
+                inward[folder.p4runtime_socket] = str(remote_dir.p4runtime_socket)
+                inward[folder.gnmi_socket] = str(remote_dir.gnmi_socket)
             ports = self.target.ports_of(machine.name)
             elsewhere = [
                 host.name for host in self.plan.hosts if self.placement.machine_of(host.name) is not machine.machine
             ]
-            outward = {str(there.agent_socket(host)): self.run_dir.agent_socket(host) for host in elsewhere}
+            outward = {str(remote_dir.agent_socket(host)): self.run_dir.agent_socket(host) for host in elsewhere}
             tcp = {ports.p4runtime: ports.p4runtime, ports.gnmi: ports.gnmi}
             machine.connection.forward(Forwards(tcp, inward, outward))
 
@@ -209,30 +211,30 @@ class ClusterNetwork(Network):
         token = self.run_dir.state.token
         interfaces = RemoteInterfaces(self.set_up, self.is_up)
         for host in self.plan.hosts:
-            one = self.machines[self.placement.machine_of(host.name).name]
+            machine = self.machines[self.placement.machine_of(host.name).name]
             # Commands on the host find the `mrc` of the machine's own Python first.
-            tools = str(Path(one.machine.python).parent)
+            tools = str(Path(machine.machine.python).parent)
             path = f"{tools}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-            environment = {"MRC_HOST": host.name, "MRC_RUN_DIR": str(one.run_dir), "PATH": path}
+            environment = {"MRC_HOST": host.name, "MRC_RUN_DIR": str(machine.run_dir), "PATH": path}
             self.hosts[host.name] = net.addHost(
                 host.name,
                 cls=RemoteFabricHost,
                 token=token,
                 devices=interfaces,
-                machine=one,
-                inside=pids[host.name],
+                machine=machine,
+                namespace_pid=pids[host.name],
                 environment=environment,
             )
         for device in self.plan.switches:
-            one = self.machines[self.placement.machine_of(device.name).name]
+            machine = self.machines[self.placement.machine_of(device.name).name]
             self.switches[device.name] = net.addSwitch(
                 device.name,
                 cls=RemoteFabricSwitch,
                 token=token,
                 devices=interfaces,
-                machine=one,
-                inside=0,
-                environment={"MRC_RUN_DIR": str(one.run_dir)},
+                machine=machine,
+                namespace_pid=0,
+                environment={"MRC_RUN_DIR": str(machine.run_dir)},
                 device=device,
                 target=self.target,
                 interfaces={port.number: port.interface for port in self.plan.ports(device.name)},
@@ -247,44 +249,48 @@ class ClusterNetwork(Network):
         ends = []
         for crossing in self.placement.crossings:
             lower, upper = crossing.link.lower.interface, crossing.link.upper.interface
-            below, above = crossing.host_machine, crossing.switch_machine
-            for interface, here, there in ((lower, below, above), (upper, above, below)):
-                if here.name == name:
+            host_machine, switch_machine = crossing.host_machine, crossing.switch_machine
+            for interface, local_machine, remote_machine in (
+                (lower, host_machine, switch_machine),
+                (upper, switch_machine, host_machine),
+            ):
+                if local_machine.name == name:
                     ends.append(
                         {
                             "interface": interface,
                             "vni": self._vni[lower, upper],
-                            "local": self.address(here),
-                            "remote": self.address(there),
+                            "local": self.address(local_machine),
+                            "remote": self.address(remote_machine),
                         }
                     )
         return ends
 
     def attach(self, switches: Collection[str] | None = None) -> None:
-        chosen = list(self.switches if switches is None else switches)
+        members = list(self.switches if switches is None else switches)
         by_machine: dict[str, list[str]] = {name: [] for name in self.machines}
-        for name in chosen:
+        for name in members:
             by_machine[self.placement.machine_of(name).name].append(name)
-        holding = [one for one in self.machines.values() if switches is None or by_machine[one.name]]
-        self._each(lambda one: one.request("attach", switches=by_machine[one.name]), holding)
-        for name in chosen:
+        holding = [machine for machine in self.machines.values() if switches is None or by_machine[machine.name]]
+        self._on_machines(lambda machine: machine.request("attach", switches=by_machine[machine.name]), holding)
+        for name in members:
             self.switches[name].start()
 
     def start_agents(self, arguments: Sequence[str], hosts: Collection[str] | None = None) -> dict[str, Probe]:
-        chosen = list(self.hosts if hosts is None else hosts)
+        members = list(self.hosts if hosts is None else hosts)
         by_machine: dict[str, list[str]] = defaultdict(list)
-        for name in chosen:
+        for name in members:
             by_machine[self.placement.machine_of(name).name].append(name)
         holding = [self.machines[name] for name in by_machine]
-        self._each(
-            lambda one: self._start(one, "agents", arguments=list(arguments), hosts=by_machine[one.name]), holding
+        self._on_machines(
+            lambda machine: self._start(machine, "agents", arguments=list(arguments), hosts=by_machine[machine.name]),
+            holding,
         )
-        return {name: answers(JsonlClient(self.run_dir.agent_socket(name), name=name), "status") for name in chosen}
+        return {name: answers(JsonlClient(self.run_dir.agent_socket(name), name=name), "status") for name in members}
 
-    def _start(self, one: RemoteMachine, op: str, **fields: Any) -> Message:
+    def _start(self, machine: RemoteMachine, op: str, **fields: Any) -> Message:
         """Make a machine start processes, and add them to the fabric's. Raises FabricError."""
-        answer = one.request(op, **fields)
-        self._elsewhere.update(one.begin_parts(answer["started"]))
+        answer = machine.request(op, **fields)
+        self._elsewhere.update(machine.begin_parts(answer["started"]))
         return answer
 
     # ---- links ------------------------------------------------------------------------------------------
@@ -293,25 +299,25 @@ class ClusterNetwork(Network):
         """The machine that has an interface."""
         return self.machines[self.placement.machine_of(self.port(interface).node).name]
 
-    def set_up(self, interface: str, up: bool) -> None:
+    def set_up(self, interface: str, is_up: bool) -> None:
         """Set an interface up or down and the far end's carrier with it; a lost machine is skipped."""
-        one = self.machine_of(interface)
-        if one.lost is None:
-            one.request("set_up", interfaces=[interface], up=up)
+        machine = self.machine_of(interface)
+        if machine.lost is None:
+            machine.request("set_up", interfaces=[interface], up=is_up)
         far = self._far.get(interface)
-        if far is not None and (other := self.machine_of(far)).lost is None:
-            other.request("set_carrier", interfaces=[far], on=up and one.lost is None)
+        if far is not None and (far_machine := self.machine_of(far)).lost is None:
+            far_machine.request("set_carrier", interfaces=[far], on=is_up and machine.lost is None)
 
     def is_up(self, interface: str) -> bool:
-        one = self.machine_of(interface)
-        return one.lost is None and bool(one.request("is_up", interface=interface)["up"])
+        machine = self.machine_of(interface)
+        return machine.lost is None and bool(machine.request("is_up", interface=interface)["up"])
 
     def link_states(self) -> dict[str, PortLook]:
-        found: dict[str, PortLook] = {}
+        ports: dict[str, PortLook] = {}
         for machine in self.machines.values():
             if machine.lost is None:
-                found |= {name: PortLook(*port) for name, port in machine.request("look")["ports"].items()}
-        return found
+                ports |= {name: PortLook(*port) for name, port in machine.request("look")["ports"].items()}
+        return ports
 
     # ---- files ------------------------------------------------------------------------------------------
 
@@ -319,36 +325,40 @@ class ClusterNetwork(Network):
         return RunDir(self._of_host(host).run_dir).data / name
 
     def bring(self, host: str, path: Path) -> Path:
-        one = self._of_host(host)
-        if one.machine.is_local:
+        machine = self._of_host(host)
+        if machine.machine.is_local:
             return path
-        self._brought += 1
-        there = self.path_for(host, f"{self._brought}-{path.name}")
+        self._copy_count += 1
+        remote_path = self.path_for(host, f"{self._copy_count}-{path.name}")
         with path.open("rb") as content:
-            command = one.connection.command(["sh", "-c", 'cat > "$0" || { rm -f "$0"; exit 1; }', str(there)])
-            done = subprocess.run(command, stdin=content, capture_output=True)
-        if done.returncode != 0:
-            one.request("beat")  # or it is gone
-            why = done.stderr.decode(errors="replace").strip() or f"exit code {done.returncode}"
-            raise FabricError(f"{path} cannot be brought to {host} on machine {one.name}: {why}")
-        return there
+            command = machine.connection.command(
+                ["sh", "-c", 'cat > "$0" || { rm -f "$0"; exit 1; }', str(remote_path)]
+            )
+            copy = subprocess.run(command, stdin=content, capture_output=True)
+        if copy.returncode != 0:
+            machine.request("beat")  # or it is gone
+            reason = copy.stderr.decode(errors="replace").strip() or f"exit code {copy.returncode}"
+            raise FabricError(f"{path} cannot be brought to {host} on machine {machine.name}: {reason}")
+        return remote_path
 
     def discard(self, host: str, path: Path) -> None:
-        one = self._of_host(host)
-        if one.machine.is_local:
+        machine = self._of_host(host)
+        if machine.machine.is_local:
             path.unlink(missing_ok=True)
-        elif one.lost is None:
+        elif machine.lost is None:
             with suppress(ConnectionLostError):  # the file goes with the machine's part
-                one.connection.run(["rm", "-f", "--", str(path)])
+                machine.connection.run(["rm", "-f", "--", str(path)])
 
     def read(self, host: str, path: Path) -> bytes:
-        one = self._of_host(host)
-        if one.machine.is_local:
+        machine = self._of_host(host)
+        if machine.machine.is_local:
             return path.read_bytes()
-        done = one.connection.run(["cat", "--", str(path)], limit_s=None)
-        if done.returncode != 0:
-            raise FabricError(f"{path} of {host} cannot be read on machine {one.name}: {done.stderr.decode().strip()}")
-        return done.stdout
+        result = machine.connection.run(["cat", "--", str(path)], limit_s=None)
+        if result.returncode != 0:
+            raise FabricError(
+                f"{path} of {host} cannot be read on machine {machine.name}: {result.stderr.decode().strip()}"
+            )
+        return result.stdout
 
     def describe(self) -> dict[str, Any]:
         return {
@@ -368,34 +378,39 @@ class ClusterNetwork(Network):
         }
 
     def threads_elsewhere(self) -> dict[str, ThreadSeconds]:
-        found: dict[str, ThreadSeconds] = {}
+        seconds_by_process: dict[str, ThreadSeconds] = {}
         for machine in self.machines.values():
             if machine.lost is None:
                 for name, threads in machine.request("threads")["processes"].items():
-                    there = name if name in self.hosts else f"{name} of {machine.name}"
-                    found[there] = {thread: (used, waited) for thread, (used, waited) in threads.items()}
-        return found
+                    full_name = name if name in self.hosts else f"{name} of {machine.name}"
+                    seconds_by_process[full_name] = {
+                        thread: (cpu_s, wait_s) for thread, (cpu_s, wait_s) in threads.items()
+                    }
+        return seconds_by_process
 
     def processors(self) -> int:
         return sum(machine.hello["processors"] for machine in self.machines.values())
 
     def node_locations(self) -> list[str]:
-        held = "; ".join(f"{name} has {self.placement.describe(name)}" for name in self.machines)
-        said = [f"{len(self.machines)} machines: {held}"]
+        locations = "; ".join(f"{name} has {self.placement.describe(name)}" for name in self.machines)
+        lines = [f"{len(self.machines)} machines: {locations}"]
         if self.underlay:
             trips = [row["median_s"] for row in self.underlay]
-            said.append(
+            lines.append(
                 f"the underlay's round trip was {min(trips) * 1e3:.3g} to {max(trips) * 1e3:.3g} ms at the start "
                 f"({self.underlay[0]['count']} datagrams of full size a pair, median), which round trips contain"
             )
-        return said
+        return lines
 
     def notes(self) -> list[str]:
-        apart = self._each(lambda one: one.clock_error_s(), [one for one in self.machines.values() if one.lost is None])
+        clock_errors = self._on_machines(
+            lambda machine: machine.clock_error_s(),
+            [machine for machine in self.machines.values() if machine.lost is None],
+        )
         return [
             *self.node_locations(),
-            f"times of different machines agree within {max(apart.values(), default=0.0) * 1e3:.2g} ms at the end: no "
-            "one-way delay is told across them; no Clustermapper probes links",
+            f"times of different machines agree within {max(clock_errors.values(), default=0.0) * 1e3:.2g} ms at the "
+            "end: no one-way delay is told across them; no Clustermapper probes links",
         ]
 
     def _of_host(self, host: str) -> RemoteMachine:
@@ -404,20 +419,20 @@ class ClusterNetwork(Network):
 
     # ---- loss and end -----------------------------------------------------------------------------------
 
-    def _lost(self, one: RemoteMachine, why: str) -> None:
+    def _lost(self, machine: RemoteMachine, reason: str) -> None:
         """A machine is gone: what it held is named, and links to it go dark."""
-        with self._told:
-            self._tell(f"machine {one.name} is lost, with {self.placement.describe(one.name)}: {why}")
+        with self._print_lock:
+            self._print_line(f"machine {machine.name} is lost, with {self.placement.describe(machine.name)}: {reason}")
         dark: dict[str, list[str]] = defaultdict(list)
         for interface, far in self._far.items():
-            if self.machine_of(interface) is one:
+            if self.machine_of(interface) is machine:
                 dark[self.machine_of(far).name].append(far)
         for name, interfaces in dark.items():
             if self.machines[name].lost is None:
                 try:
                     self.machines[name].request("set_carrier", interfaces=interfaces, on=False)
                 except FabricError as error:
-                    self._tell(str(error))
+                    self._print_line(str(error))
 
     @property
     def lost(self) -> list[RemoteMachine]:
@@ -425,10 +440,13 @@ class ClusterNetwork(Network):
         return [machine for machine in self.machines.values() if machine.lost is not None]
 
     def check_alive(self) -> None:
-        if gone := self.lost:
-            held = {one.name: self.placement.describe(one.name) for one in gone}
+        if lost_machines := self.lost:
+            locations = {machine.name: self.placement.describe(machine.name) for machine in lost_machines}
             raise FabricError(
-                "\n".join(f"machine {one.name} is lost, with {held[one.name]}: {one.lost}" for one in gone)
+                "\n".join(
+                    f"machine {machine.name} is lost, with {locations[machine.name]}: {machine.lost}"
+                    for machine in lost_machines
+                )
             )
 
     def stop_mininet(self) -> None:
@@ -440,27 +458,27 @@ class ClusterNetwork(Network):
         if net is not None:
             net.stop()
 
-        def close(one: RemoteMachine) -> str | None:
+        def close(machine: RemoteMachine) -> str | None:
             try:
-                one.close()
+                machine.close()
             except FabricError as error:
                 return str(error)
             return None
 
-        errors = [error for error in self._each(close).values() if error is not None]
-        for one in self.lost:
-            self._tell(self._clean(one))
+        errors = [error for error in self._on_machines(close).values() if error is not None]
+        for machine in self.lost:
+            self._print_line(self._clean(machine))
         if errors:
             raise FabricError("; ".join(errors))
 
-    def _clean(self, one: RemoteMachine) -> str:
+    def _clean(self, machine: RemoteMachine) -> str:
         """Clean up a lost machine's part; return the outcome in words."""
-        what = f"machine {one.name} ({self.placement.describe(one.name)})"
+        subject = f"machine {machine.name} ({self.placement.describe(machine.name)})"
         try:
-            told = one.clean(GONE_S)
+            outcome = machine.clean(GONE_S)
         except FabricError as error:
-            return f"{what} cannot be asked ({error}): if it is on, it removes its part by itself within 15 s"
-        return f"{what}: {told}"
+            return f"{subject} cannot be asked ({error}): if it is on, it removes its part by itself within 15 s"
+        return f"{subject}: {outcome}"
 
     def close(self) -> None:
         """All is closed with Mininet."""

@@ -31,9 +31,9 @@ class RemoteInterfaces:
     def __init__(self, set_up: Callable[[str, bool], None], is_up: Callable[[str], bool]) -> None:
         self._set_up, self.is_up = set_up, is_up
 
-    def set_flags(self, name: str, on: int = 0, off: int = 0) -> None:
+    def set_flags(self, name: str, on: int = 0, clear: int = 0) -> None:
         """Up or down: all that is ever changed from here."""
-        if (on | off) & IFF_UP:
+        if (on | clear) & IFF_UP:
             self._set_up(name, bool(on & IFF_UP))
 
     def close(self) -> None:
@@ -41,19 +41,19 @@ class RemoteInterfaces:
 
 
 class _OverSsh(RemoteMixin, LateShell):
-    """Shell and commands on another machine, in the namespace of the process `inside` there.
+    """Shell and commands on another machine, in the namespace of the process `namespace_pid` there.
 
-    `inside` 0: the machine's own namespace.
+    `namespace_pid` 0: the machine's own namespace.
     """
 
     def __init__(
-        self, name: str, *, machine: RemoteMachine, inside: int, environment: dict[str, str], **params: Any
+        self, name: str, *, machine: RemoteMachine, namespace_pid: int, environment: dict[str, str], **params: Any
     ) -> None:
-        self._machine, self._inside, self._environment = machine, inside, environment
-        where = machine.machine
+        self._machine, self._namespace_pid, self._environment = machine, namespace_pid, environment
+        server = machine.machine
         params["inNamespace"] = False  # Mininet's: its namespace exists already
-        super().__init__(name, server=where.name, user=where.user or "root", serverIP=where.address, **params)
-        self.pid = inside
+        super().__init__(name, server=server.name, user=server.user or "root", serverIP=server.address, **params)
+        self.pid = namespace_pid
 
     def startShell(self, mnopts: str | None = None) -> None:
         """Do nothing: the shell starts later.
@@ -67,7 +67,7 @@ class _OverSsh(RemoteMixin, LateShell):
         try:
             Node.startShell(self, "-c")
         finally:
-            self.pid = self._inside
+            self.pid = self._namespace_pid
         os.close(self.slave)  # type: ignore[has-type] # Mininet has no types; ssh has it: when that ends, whoever reads hears of it
         self.slave = os.open(os.devnull, os.O_RDONLY)
 
@@ -85,9 +85,9 @@ class _OverSsh(RemoteMixin, LateShell):
 
     def _popen(self, cmd: Sequence[str], sudo: bool = True, tt: bool = True, **params: Any) -> Any:  # noqa: ARG002
         """RemoteMixin's, over the machine's one connection."""
-        enter = ("mnexec", "-a", str(self._inside)) if self._inside else ()
-        given = [f"{key}={value}" for key, value in self._environment.items()]
-        command = self._machine.connection.command(["env", *given, *enter, *cmd], terminal=tt)
+        enter = ("mnexec", "-a", str(self._namespace_pid)) if self._namespace_pid else ()
+        variables = [f"{key}={value}" for key, value in self._environment.items()]
+        command = self._machine.connection.command(["env", *variables, *enter, *cmd], terminal=tt)
         params.pop("env", None)
         return processes.popen(command, self._token, start_new_session=True, **params)
 

@@ -155,17 +155,17 @@ class RemoteMachine:
         """
         self.folder.mkdir(parents=True, exist_ok=True)
         with connect(self.machine, self.folder, self._front.state.token, wait_s) as connection:
-            given = (f"MRC_RUN_DIR={self.run_dir}", f"PYTHONPATH={self.machine.checkout}")
-            until = time.monotonic() + CLEAN_S
+            environment = (f"MRC_RUN_DIR={self.run_dir}", f"PYTHONPATH={self.machine.checkout}")
+            deadline = time.monotonic() + CLEAN_S
             while True:
-                done = connection.run(["env", *given, self.machine.python, "-m", "mrc_testbed", "clean"])
-                if done.returncode == 0 or time.monotonic() > until:  # it may be removing its part itself just now
+                result = connection.run(["env", *environment, self.machine.python, "-m", "mrc_testbed", "clean"])
+                if result.returncode == 0 or time.monotonic() > deadline:  # it may be removing its part itself just now
                     break
                 time.sleep(0.5)
-        said = (done.stdout if done.returncode == 0 else done.stderr).decode(errors="replace").strip()
-        if done.returncode != 0:
-            raise FabricError(said or f"mrc clean ended with code {done.returncode}")
-        return said
+        text = (result.stdout if result.returncode == 0 else result.stderr).decode(errors="replace").strip()
+        if result.returncode != 0:
+            raise FabricError(text or f"mrc clean ended with code {result.returncode}")
+        return text
 
     def _hang_up(self) -> None:
         side, self._side = self._side, None
@@ -190,80 +190,80 @@ class RemoteMachine:
             if self.lost is not None:
                 raise ConnectionLostError(f"machine {self.name} is lost: {self.lost}")
             if self._closing.is_set() and op != "close":
-                raise ConnectionLostError(f"machine {self.name}: it is being closed")
+                raise ConnectionLostError(f"machine {self.name}: connection is closing")
             try:
-                answer = self._ask({"op": op, "id": next(self._numbers), **fields}, limit_s)
+                answer = self._exchange({"op": op, "id": next(self._numbers), **fields}, limit_s)
             except (OSError, JsonlError, ValueError) as error:
                 if isinstance(error, JsonlPeerError):
                     raise FabricError(f"machine {self.name}: {error.reason}") from error
-                self.lost = self._why(error)
+                self.lost = self._loss_reason(error)
         if self.lost is not None:
             if self.hello and not self._closing.is_set():
                 self._on_lost(self, self.lost)
             raise ConnectionLostError(f"machine {self.name} is lost: {self.lost}")
         return answer
 
-    def _ask(self, request: Message, limit_s: float) -> Message:
-        until = time.monotonic() + limit_s
+    def _exchange(self, request: Message, limit_s: float) -> Message:
+        deadline = time.monotonic() + limit_s
         side = self._side
         if side is None or side.stdin is None or side.stdout is None:
-            raise JsonlError("it is closed")
+            raise JsonlError("connection is closed")
         side.stdin.write(encode(request))
         side.stdin.flush()
         while True:
             while not self._waiting:
-                self._waiting += self._answers.feed(self._read(side, until))
+                self._waiting += self._answers.feed(self._read(side, deadline))
             answer = decode(self._waiting.pop(0))
             if answer.get("id") != request["id"]:
                 continue  # to a request that Ctrl-C ended
             if not answer.get("works"):
                 return answer_fields(answer, self.name)
-            until = time.monotonic() + limit_s
+            deadline = time.monotonic() + limit_s
 
     @staticmethod
-    def _read(side: subprocess.Popen[bytes], until: float) -> bytes:
+    def _read(side: subprocess.Popen[bytes], deadline: float) -> bytes:
         assert side.stdout is not None
-        ready, _, _ = select.select([side.stdout], [], [], max(0.0, until - time.monotonic()))
-        if not ready:
-            raise JsonlError("it does not answer")
+        readable, _, _ = select.select([side.stdout], [], [], max(0.0, deadline - time.monotonic()))
+        if not readable:
+            raise JsonlError("no answer")
         data = os.read(side.stdout.fileno(), 1 << 16)
         if not data:
             raise JsonlError("what ran there has ended")
         return data
 
-    def _why(self, error: Exception) -> str:
+    def _loss_reason(self, error: Exception) -> str:
         """The reason with the last words of its side, where it had any."""
         connection = self._connection
         reason = str(error) or type(error).__name__
         if connection is not None and not connection.alive():
             reason = "its ssh connection has ended"
         try:
-            said = self.log.read_text(errors="replace").splitlines()[-_TAIL_LINES:]
+            log_lines = self.log.read_text(errors="replace").splitlines()[-_TAIL_LINES:]
         except OSError:
-            said = []
-        return "; ".join([reason, *(line.strip() for line in said if line.strip())])
+            log_lines = []
+        return "; ".join([reason, *(line.strip() for line in log_lines if line.strip())])
 
     def _beat(self) -> None:
         """Tell it that we live, and hear which of its processes do not."""
         while not self._closing.wait(BEAT_S):
             try:
-                dead = self.request("beat")["dead"]
+                ends = self.request("beat")["dead"]
             except FabricError:
                 return
-            for name, end in dead.items():
+            for name, end in ends.items():
                 part = self.parts.get(name)
                 if part is not None and part.pid == end["pid"]:  # else it has been started again since
-                    part.ended(end["how"], end["tail"])
+                    part.record_end(end["how"], end["tail"])
 
     # ---- its processes ----------------------------------------------------------------------------------
 
-    def begin_parts(self, started: Mapping[str, Mapping[str, Any]]) -> dict[str, RemotePart]:
+    def begin_parts(self, processes: Mapping[str, Mapping[str, Any]]) -> dict[str, RemotePart]:
         """Note processes that it has started; returns them by the names that they have here."""
-        for name, process in started.items():
-            front_name, where = daemon_of(self.name) if name == SWITCHD else name, f" on machine {self.name}"
+        for name, process in processes.items():
+            front_name, location = daemon_of(self.name) if name == SWITCHD else name, f" on machine {self.name}"
             work = RemoteWork(name, self.work)
-            self.parts[name] = RemotePart(front_name, where, process["pid"], Path(process["log"]), work)
-        return {self.parts[name].name: self.parts[name] for name in started}
+            self.parts[name] = RemotePart(front_name, location, process["pid"], Path(process["log"]), work)
+        return {self.parts[name].name: self.parts[name] for name in processes}
 
     def work(self) -> Mapping[str, Mapping[str, Any]]:
         """Return the work of the machine's processes (machine_side.PartsWork), cached for LOOK_S.

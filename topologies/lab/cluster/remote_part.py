@@ -42,7 +42,7 @@ class RemoteWork:
 
 @dataclass
 class RemotePart(FabricProcess):
-    """Process on another machine; `ended` when its machine reports the end."""
+    """Process on another machine; `record_end` is called when its machine reports the end."""
 
     name: str
     machine_note: str
@@ -52,7 +52,7 @@ class RemotePart(FabricProcess):
     work_there: RemoteWork
     ready: bool = False
     ending: bool = False
-    how: str | None = None
+    end_text: str | None = None
     """Description of how the process ended; None: not ended."""
     words: tuple[str, ...] = ()
     """Last lines of its log, when it has ended, indented."""
@@ -63,21 +63,21 @@ class RemotePart(FabricProcess):
 
     @property
     def alive(self) -> bool:
-        return self.how is None
+        return self.end_text is None
 
     @property
     def work(self) -> PartWork:
         return self.work_there
 
     def how_it_ended(self) -> str:
-        return self.how or "is running"
+        return self.end_text or "is running"
 
     def tail(self, lines: int = TAIL_LINES) -> str:
-        if self.how is None:
+        if self.end_text is None:
             return f"  (on its machine; its last line: {self.work_there.last_line()})"
         return "\n".join(self.words[-lines:])
 
-    def ended(self, how: str, tail: str) -> None:
+    def record_end(self, end_text: str, tail: str) -> None:
         """Note its end."""
         self.words = tuple(tail.splitlines())
-        self.how = how
+        self.end_text = end_text

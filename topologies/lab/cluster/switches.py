@@ -45,7 +45,7 @@ class ClusterTarget(Target):
         """Machine of each daemon."""
         for daemon, name in self._daemons.items():
             self._targets[name].daemon = daemon
-        self._made: dict[str, FabricSwitch] = {}
+        self._started_switches: dict[str, FabricSwitch] = {}
         self.lost: Callable[[str], str | None] = lambda _name: None
         """Reason why a machine is lost, or None; ClusterNetwork sets the function."""
         self.launch_again: Callable[[str], object] = lambda _name: None
@@ -53,8 +53,8 @@ class ClusterTarget(Target):
 
     def ports_of(self, machine: str) -> Ports:
         """TCP ports of a machine, the same there and here."""
-        at = self._number[machine]
-        return replace(self.ports, p4runtime=self.ports.p4runtime + at, gnmi=self.ports.gnmi + at)
+        offset = self._number[machine]
+        return replace(self.ports, p4runtime=self.ports.p4runtime + offset, gnmi=self.ports.gnmi + offset)
 
     def machine_of_port(self, port: int) -> Machine:
         """The machine whose server a TCP port leads to. Raises KeyError."""
@@ -97,7 +97,7 @@ class ClusterTarget(Target):
 
     def start(self, switch: FabricSwitch) -> None:
         """Register a switch whose device its machine has made."""
-        self._made[switch.name] = switch
+        self._started_switches[switch.name] = switch
 
     def probes(self) -> dict[str, Probe]:
         return {}
@@ -120,11 +120,11 @@ class ClusterTarget(Target):
         machine = self._daemons[part]
         self.launch_again(machine)
         self.processes.wait_ready({part: self._answers(part)}, only_these=True)
-        return [switch for name, switch in self._made.items() if self.placement.machine_of(name).name == machine]
+        return [switch for name, switch in self._started_switches.items() if self.placement.machine_of(name).name == machine]
 
     def _require(self, name: str) -> None:
-        if (why := self.lost(name)) is not None:
-            raise TrafficError(f"machine {name} is lost: {why}")
+        if (reason := self.lost(name)) is not None:
+            raise TrafficError(f"machine {name} is lost: {reason}")
 
     def traffic(self) -> TrafficControl:
         parts = {name: target.traffic() for name, target in self._targets.items()}
@@ -137,17 +137,17 @@ class ClusterTarget(Target):
         by_machine: dict[str, list[str]] = {name: [] for name in self._targets}
         for interface in depths:
             by_machine[_machine_of(self.plan, self.placement, interface)].append(interface)
-        all_ = Counts({switch.name: SwitchCounts(False) for switch in self.plan.switches}, dict.fromkeys(depths))
+        counts = Counts({switch.name: SwitchCounts(False) for switch in self.plan.switches}, dict.fromkeys(depths))
         for name, target in self._targets.items():
             if not self.placement.switches[name] or self.lost(name) is not None:
                 continue
             try:
-                one = target.counts(cells, by_machine[name])
+                machine_counts = target.counts(cells, by_machine[name])
             except FabricError:
                 continue  # lost: check_alive() says so
-            all_.switches.update(one.switches)
-            all_.depths.update(one.depths)
-        return all_
+            counts.switches.update(machine_counts.switches)
+            counts.depths.update(machine_counts.depths)
+        return counts
 
     def close(self) -> None:
         for target in self._targets.values():
@@ -171,14 +171,14 @@ class ClusterTraffic(TrafficControl):
         for traffic in by_machine.values():
             traffic.gets_on = lambda: self.gets_on()
 
-    def lost(self, part: str, why: str) -> None:
+    def lost(self, part: str, reason: str) -> None:
         """Mark the daemon of one machine as lost; the other machines still answer."""
-        self._by_machine[self._daemons[part]].lost(part, why)
+        self._by_machine[self._daemons[part]].lost(part, reason)
 
     def on_restarted_part(self, part: str) -> None:
         self._by_machine[self._daemons[part]].on_restarted_part(part)
 
-    def _of(self, interface: str) -> TrafficControl:
+    def _traffic_of(self, interface: str) -> TrafficControl:
         """Raises TrafficError when its machine is lost."""
         name = _machine_of(self.plan, self._placement, interface)
         self._require(name)
@@ -200,14 +200,14 @@ class ClusterTraffic(TrafficControl):
 
     def read(self, interface: str) -> PortTraffic:
         self.port(interface)
-        return self._of(interface).read(interface)
+        return self._traffic_of(interface).read(interface)
 
     def on_switch_restart(self, switch: str) -> None:
         self._by_machine[self._placement.machine_of(switch).name].on_switch_restart(switch)
 
     def close(self) -> None:
-        for one in self._by_machine.values():
-            one.close()
+        for traffic in self._by_machine.values():
+            traffic.close()
 
 
 def _machine_of(plan: Plan, placement: Placement, interface: str) -> str:
@@ -225,15 +225,15 @@ def underlay_address(machine: Machine, machines: Sequence[Machine]) -> str:
     if machine.underlay is not None:
         return machine.underlay
     if machine.is_local:
-        others = [one for one in machines if not one.is_local]
-        return _source_towards(underlay_address(others[0], machines)) if others else LOOPBACK
+        remote_machines = [m for m in machines if not m.is_local]
+        return _source_towards(underlay_address(remote_machines[0], machines)) if remote_machines else LOOPBACK
     try:
-        found = socket.getaddrinfo(machine.address, VXLAN_PORT, type=socket.SOCK_DGRAM)
+        addresses = socket.getaddrinfo(machine.address, VXLAN_PORT, type=socket.SOCK_DGRAM)
     except OSError as error:
         raise FabricError(
             f"machine {machine.name}: {machine.address} is not known here ({error}): give its `underlay` address"
         ) from None
-    return str(found[0][4][0])
+    return str(addresses[0][4][0])
 
 
 def _source_towards(address: str) -> str:

@@ -58,9 +58,9 @@ class Echo:
     def close(self) -> None:
         """Stop answering, and free the port. Idempotent."""
         if self._thread.is_alive():
-            here = self._socket.getsockname()
-            with _udp(here[0]) as bell:
-                bell.sendto(b"", here[:2])
+            address = self._socket.getsockname()
+            with _udp(address[0]) as bell:
+                bell.sendto(b"", address[:2])
             self._thread.join(timeout=5.0)
         self._socket.close()
 
@@ -89,7 +89,7 @@ def probe(local: str, remote: str, frame_bytes: int) -> dict[str, Any]:
                     break
                 continue
             except OSError as error:
-                raise FabricError(_why(error, asking, local, remote, payload)) from None
+                raise FabricError(_send_error(error, asking, local, remote, payload)) from None
             times.append(time.perf_counter() - began)
     if not times:
         raise FabricError(
@@ -99,16 +99,16 @@ def probe(local: str, remote: str, frame_bytes: int) -> dict[str, Any]:
     return {"count": COUNT, "lost": COUNT - len(times), "min_s": min(times), "median_s": statistics.median(times)}
 
 
-def _why(error: OSError, asking: socket.socket, local: str, remote: str, payload: int) -> str:
+def _send_error(error: OSError, asking: socket.socket, local: str, remote: str, payload: int) -> str:
     if error.errno == errno.EMSGSIZE:
         six = asking.family == socket.AF_INET6
         mtu = asking.getsockopt(socket.IPPROTO_IPV6 if six else socket.IPPROTO_IP, _IPV6_MTU if six else _IP_MTU)
-        needed = payload + _headers(local)
+        needed_mtu = payload + _headers(local)
         room = mtu - _headers(local) - VXLAN_BYTES
         return (
-            f"the path from {local} to {remote} has an MTU of {mtu} and a frame in its tunnel needs {needed}: raise "
-            f"the MTU of the interfaces between (`ip link set dev DEV mtu {needed}`), or take packets whose frames "
-            f"have at most {room} bytes (`--pmtu 1024`)"
+            f"the path from {local} to {remote} has an MTU of {mtu} and a frame in its tunnel needs {needed_mtu}: "
+            f"raise the MTU of the interfaces between (`ip link set dev DEV mtu {needed_mtu}`), or take packets "
+            f"whose frames have at most {room} bytes (`--pmtu 1024`)"
         )
     if error.errno == errno.ECONNREFUSED:
         return f"{remote} refuses UDP port {VXLAN_PORT} from {local}: a firewall rejects it, or it is another machine"
@@ -130,9 +130,9 @@ def _version(address: str) -> int:
 def _udp(address: str) -> socket.socket:
     """A socket whose datagrams are never cut in pieces."""
     if _version(address) == 6:
-        made = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
-        made.setsockopt(socket.IPPROTO_IPV6, _IPV6_MTU_DISCOVER, _IP_PMTUDISC_DO)
-        return made
-    made = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    made.setsockopt(socket.IPPROTO_IP, _IP_MTU_DISCOVER, _IP_PMTUDISC_DO)
-    return made
+        udp_socket = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
+        udp_socket.setsockopt(socket.IPPROTO_IPV6, _IPV6_MTU_DISCOVER, _IP_PMTUDISC_DO)
+        return udp_socket
+    udp_socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    udp_socket.setsockopt(socket.IPPROTO_IP, _IP_MTU_DISCOVER, _IP_PMTUDISC_DO)
+    return udp_socket

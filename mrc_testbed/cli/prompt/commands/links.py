@@ -168,7 +168,7 @@ def link(session: CliSession, args: Args) -> str:
     else:
         fabric.inject.restore(a, b)
     if state == "up" and not fabric.link_is_up(fabric_link):
-        dark_switches = [n for n in fabric_link.ends if n in fabric.switches and not fabric.switches[n].powered]
+        dark_switches = [n for n in fabric_link.ends if n in fabric.switches and not fabric.switches[n].is_powered]
         return (
             f"{fabric_link.name} will be up when {' and '.join(dark_switches)} has power"
             if dark_switches
@@ -188,7 +188,7 @@ def power(session: CliSession, args: Args) -> str:
     if state not in ("on", "off"):
         raise CommandError(f"on or off, not {state!r}: power {name} on|off")
     switch(session.plan, name)
-    if session.fabric.switches[name].powered == (state == "on"):
+    if session.fabric.switches[name].is_powered == (state == "on"):
         return f"{name} is {state} already"
     session.fabric.inject.power(name, state == "on")
     return f"{name} is {state}"

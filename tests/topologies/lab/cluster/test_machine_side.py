@@ -127,7 +127,7 @@ def test_request__a_machine_that_says_that_it_works_is_waited_for(tmp_path, line
             if lines:  # they take far longer than the limit
                 assert machine.request("begin", limit_s=1.0) == {"answer": 42}
             else:
-                with pytest.raises(ConnectionLostError, match="machine a is lost: it does not answer"):
+                with pytest.raises(ConnectionLostError, match="machine a is lost: no answer"):
                     machine.request("begin", limit_s=1.0)
         finally:
             machine._side.kill()
@@ -138,7 +138,7 @@ def test_module__says_that_it_works_on_an_answer_that_takes_long(monkeypatch):
     side, sent = MachineSide(), queue.SimpleQueue()
     side.send = sent.put
     side._answering = 7
-    threading.Thread(target=side._tell_of_work, daemon=True).start()
+    threading.Thread(target=side._report_work, daemon=True).start()
     for _ in range(1000):  # the main thread, which answers
         sum(range(100_000))
         if not sent.empty():

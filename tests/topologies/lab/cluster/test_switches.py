@@ -5,11 +5,11 @@ import pytest
 from mrc_testbed.topologies.lab.cluster.switches import ClusterTraffic
 from mrc_testbed.topologies.lab.traffic_control import Setting, TrafficError
 from mrc_testbed.topologies.plan import Plan
-from mrc_testbed.topologies.servers import Machine, Servers, place
+from mrc_testbed.topologies.servers import Machine, Servers, place_nodes
 from tests.cli.prompt.session_doubles import Traffic
 
 PLAN = Plan(2, 2, 1, 1)
-PLACED = place(PLAN, Servers(machines=[Machine(name=name, address=f"{name}.example") for name in "ab"]))
+PLACED = place_nodes(PLAN, Servers(machines=[Machine(name=name, address=f"{name}.example") for name in "ab"]))
 
 
 def traffic_of(lost=()):
