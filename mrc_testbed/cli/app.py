@@ -1,4 +1,4 @@
-"""The `mrc` command. Each sub-command is thin: it parses, calls one function, prints, and sets the exit code."""
+"""The `mrc` command: each sub-command parses, calls one function, prints, and sets the exit code."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ if has_tools():
     app.add_typer(bench_app, name="bench")
 
 COMPILE_S = 120.0
-"""What `mrc compile` takes on two cores, a guess for the first time, seconds."""
+"""Duration of `mrc compile` on two cores, an estimate for the first time, seconds."""
 STAYS_OUTSIDE = ("demo", "up", "run", "compile", "doctor")
 """Commands that do not ask a running fabric: an ordinary user's others join that user's rootless one."""
 ADRIFT = "the folder in which it was begun was deleted: cd to one that exists, or give absolute paths and --out"
@@ -101,7 +101,10 @@ def _options(
 
 
 def expected_errors() -> tuple[type[Exception], ...]:
-    """Errors that are the user's or the machine's: shown as one message. Anything else is our bug and shows fully."""
+    """Errors of the user or the machine, shown as one message.
+
+    Any other exception is a bug and shows its traceback.
+    """
     from mrc_testbed.experiments.language.yaml_loader import ScenarioError
     from mrc_testbed.experiments.results import ResultsError
     from mrc_testbed.hosts.engine.errors import LocalError
@@ -225,7 +228,7 @@ def dash(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Tell the address of the running fabric's live view, begun by `dash` at its prompt or by `mrc up --dash`.
+    """Print the address of the live view that `dash` at the prompt or `mrc up --dash` started.
 
     With a folder of results, write the same page for each finished run, with a slider for the time: one file, which
     needs no server.
@@ -265,7 +268,7 @@ def clean(servers: ServersFile = None) -> None:
 
 
 def _clean_machines(machines: Servers) -> None:
-    """On each of them; what was on this one is gone already. Exit code 1 when one could not be cleaned."""
+    """Clean up on each machine of the file after this one. Exit code 1 when one could not be cleaned."""
     import tempfile
 
     from mrc_testbed.ipc.rundir import FabricError, RunDir
@@ -293,7 +296,7 @@ def compile_(
     force: Annotated[bool, typer.Option("--again", help="Also when there is a build of these files.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Compile the engine and the virtual fabric, once (about two minutes of CPU): runs are several times faster then.
+    """Compile the engine and the virtual fabric, once, for several times faster runs (two minutes of CPU).
 
     Everything works without. The build is kept in the cache and used as long as the files are those it was made from;
     MRC_COMPILED=0 runs the Python files whatever was built.
@@ -404,7 +407,7 @@ def pcap(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Write the packets of any port to a capture file, until Ctrl-C, while `mrc up` runs in another terminal.
+    """Write the packets of any port to a capture file until Ctrl-C, beside `mrc up` in another terminal.
 
     With --explain each packet gets a comment, which Wireshark shows above its headers and tshark as `frame.comment`; a
     file that was captured before is read, without root, and written once more with comments.
@@ -489,7 +492,7 @@ def simtest(
     keep_going: Annotated[bool, typer.Option("--keep-going", help="Do not stop after 20 failures.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Run random schedules on the engines in virtual time and check every invariant all the time (no root)."""
+    """Run random schedules on the engines in virtual time and check every invariant (no root)."""
     from mrc_testbed.simulator.simtest import command
 
     raise typer.Exit(command.simtest(seeds, first, seed, replay, jobs, keep_going, as_json))
@@ -506,7 +509,9 @@ def fuzz(
             help="`wire`, `scapy`, `frame`, `jsonl`, `endpoints`, or `p4`.",
         ),
     ],
-    programs: Annotated[list[Path] | None, typer.Argument(help="`p4`: these programs, not random ones.")] = None,
+    programs: Annotated[
+        list[Path] | None, typer.Argument(help="For `p4`: programs to use in place of random ones.")
+    ] = None,
     runs: Annotated[int, typer.Option("--runs", min=1, help="Inputs at most; of `p4`, programs.")] = 1_000_000,
     seconds: Annotated[int, typer.Option("--seconds", min=1, help="Seconds at most.")] = 60,
     seed: Annotated[int, typer.Option("--seed", min=1, help="Seed of the fuzzer; of `p4`, the first program's.")] = 1,
@@ -515,7 +520,10 @@ def fuzz(
     ),
     as_json: Json = False,
 ) -> None:
-    """Throw bytes at decoders and live endpoints, or random P4 programs at the embedded switch and BMv2 (no root)."""
+    """Fuzz decoders and live endpoints with bytes, or the embedded switch and BMv2 with P4 programs.
+
+    No root.
+    """
     from mrc_testbed.simulator.simtest import command
 
     if target == "p4":
@@ -551,7 +559,7 @@ def _is_adrift() -> bool:
 
 
 def main() -> None:
-    """Entry point of the console script: expected errors become one line and exit code 1; Ctrl-C becomes 130."""
+    """Run the console script: expected errors become one line and exit code 1; Ctrl-C becomes 130."""
     encode_all()
     try:
         app(prog_name="mrc")

@@ -1,4 +1,4 @@
-"""What Tab offers after `mrc` in a shell: names of scenarios and programs, and of the running fabric's nodes and ports.
+"""Completions of `mrc` in a shell: scenarios, programs, and the running fabric's nodes and ports.
 
 A Tab must come at once and never print a traceback: nothing here talks to a process or imports what only commands need
 (lists that stand elsewhere stand here again, and a test compares them). What cannot be read offers nothing.

@@ -1,4 +1,4 @@
-"""Options of links (`--rate 10M --delay 1.25ms`), and the plan that they make; of `mrc up` and of the Python API.
+"""Options of links (`--rate 10M --delay 1.25ms`) and their plan, for `mrc up` and the Python API.
 
 Said for both tiers, or for one: NIC-T0 (`host`) or T0-T1 (`fabric`). Defaults follow §11.4: 10 Mb/s, a path
 MTU of 1024, and delays that make the base RTT 10 ms. Without any rate: no delays, a path MTU of 4096, as fast as the
@@ -60,7 +60,7 @@ class LinkOptions:
     ] = None
 
     def plan(self, planes: int, racks: int, spines: int, hosts_per_rack: int) -> Plan:
-        """Raises UsageError for what cannot be read, PlanError for what cannot be."""
+        """Return the plan. Raises UsageError for invalid options, PlanError for a fabric that cannot be."""
         from mrc_testbed.topologies.plan import LinkSpeed, Mode, Plan, link_speeds
 
         mode = Mode.from_name(self.mode)
@@ -71,6 +71,7 @@ class LinkOptions:
         delays = [_delay(tier or self.delay) for tier in (self.host_delay, self.fabric_delay)]
         hops = [0, 1, 1, 0] if racks > 1 else [0, 0]
         spare_s = 0.0
+        # Links without a given delay share what is left of the default base RTT.
         if limited and any(delays[tier] is None for tier in hops):
             bare = [LinkSpeed(rates[tier], delays[tier] or 0.0) for tier in hops]
             default_count = sum(delays[tier] is None for tier in hops)

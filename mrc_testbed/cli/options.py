@@ -94,7 +94,7 @@ Executor = Annotated[
         "--executor",
         rich_help_panel=CLUSTER,
         autocompletion=offer.one_of(*offer.EXECUTORS),
-        help="Who makes virtual runs: processes here (`local`), a `slurm` or `ray` cluster, or processes of submitit "
+        help="Executor of virtual runs: processes here (`local`), a `slurm` or `ray` cluster, or processes of submitit "
         "(`submitit-local`).",
     ),
 ]
@@ -139,7 +139,10 @@ class LabChoice:
     rootless: Rootless = False
 
     def lab_options(self, **command_fields: Any) -> LabOptions:
-        """Check them; `more`: fields that only this command has. Raises UsageError, ServersError and FabricError."""
+        """Check the options; `more`: fields that only this command has.
+
+        Raises UsageError, ServersError and FabricError.
+        """
         from mrc_testbed.topologies.lab.options import LabOptions
 
         if self.servers is not None and self.rootless:
@@ -198,6 +201,7 @@ def expand_options(command: Callable[..., None]) -> Callable[..., None]:
             parameters.append(parameter)
             continue
         hints = get_type_hints(group, localns={"typer": typer, "offer": offer}, include_extras=True)
+        # The default of the group parameter, if it has one, gives the defaults of its options.
         names = [field.name for field in fields(group)]
         defaults = group() if parameter.default is parameter.empty else parameter.default
         groups[parameter.name] = group, names
@@ -218,7 +222,7 @@ def expand_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 CLUSTER_PMTU = 1024
-"""Path MTU of what has no option for it: its frames pass the 1,500 bytes of ordinary networks within a tunnel."""
+"""Path MTU of commands without such an option: its frames pass 1,500 bytes within a tunnel."""
 
 
 def read_servers(file: Path | None) -> Servers | None:
@@ -229,7 +233,10 @@ def read_servers(file: Path | None) -> Servers | None:
 
 
 def require_root(command: str, cure: str = "") -> None:
-    """Require root: namespaces, veth pairs and raw sockets need it. `other`: a cure beside sudo. Raises UsageError."""
+    """Require root: namespaces, veth pairs and raw sockets need it. Raises UsageError.
+
+    `other`: a cure beside sudo.
+    """
     if os.geteuid() != 0:
         raise UsageError(f"{command} needs root (network namespaces, raw sockets): run it with sudo{cure}")
 

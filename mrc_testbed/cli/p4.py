@@ -35,8 +35,10 @@ def _source(text: str) -> Path:
     """A program as it is typed: a path, or the name of one that comes with mrc-testbed (`srv6`)."""
     from mrc_testbed.files.package import P4_PROGRAMS
 
-    packaged = P4_PROGRAMS / f"{text}.p4"
-    return packaged if not Path(text).exists() and "/" not in text and packaged.is_file() else Path(text)
+    packaged_program = P4_PROGRAMS / f"{text}.p4"
+    return (
+        packaged_program if not Path(text).exists() and "/" not in text and packaged_program.is_file() else Path(text)
+    )
 
 
 Program = Annotated[
@@ -76,7 +78,7 @@ def check(
     werror: Errors = False,
     wdisable: NoWarn = None,
 ) -> None:
-    """Check programs: a line `file:line:column: error: message` for each mistake; exit code 1 when there is one.
+    """Check programs: print `file:line:column: error: message` for each mistake; exit code 1 with one.
 
     Warnings, `file:line:column: warning: message [kind]`, go to stderr, and with --Werror to stdout as errors.
     """
@@ -171,7 +173,7 @@ def trace(
     define: Define = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Show one packet's way: parser states, each table with key, hit and action, changed fields, why it was dropped."""
+    """Show one packet's way: parser states, tables with key and action, changed fields, reason of a drop."""
     from mrc_testbed.switch.device.device import P4Device
     from mrc_testbed.switch.device.entities import TableError
     from mrc_testbed.switch.tools.stf import StfError, read_script

@@ -1,4 +1,4 @@
-"""`mrc shell SWITCH`: p4runtime-shell on a switch of the running fabric, from the environment made for it."""
+"""`mrc shell SWITCH`: p4runtime-shell on a switch of the running fabric, in its own environment."""
 
 from __future__ import annotations
 

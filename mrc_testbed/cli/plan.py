@@ -44,7 +44,10 @@ def plan(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
-    """What a fabric takes: switches, links, EVs, uSIDs, table entries; and what a failure costs, beside one plane."""
+    """Print the parts of a fabric and the cost of a failure.
+
+    Parts: switches, links, EVs, uSIDs, table entries. Cost: beside one plane.
+    """
     from mrc_testbed.topologies import infragraph_file
 
     size = _fabric_size(nics, radix, rate, planes, (racks, spines, hosts_per_rack), from_file)
@@ -93,7 +96,7 @@ def _fabric_size(
 
 
 class MachineFit(TypedDict):
-    """What of a fabric this machine can run. Too large for packets is not too large for the fluid model."""
+    """Limits of this machine for a fabric. Too large for packets is not too large for the fluid model."""
 
     live: bool
     virtual: bool
@@ -107,7 +110,7 @@ class MachineFit(TypedDict):
 
 
 def on_this_machine(size: FabricSize) -> MachineFit:
-    """Whether it fits a live fabric, and what a second of it costs in virtual time when all NICs send what they can.
+    """Return whether a fabric fits live, and the cost of a virtual second with all NICs sending.
 
     The testbed's own fabrics have a T1 for each uplink.
     """
@@ -188,6 +191,7 @@ def _show(size: FabricSize, fit: MachineFit) -> None:
         single_share = "" if failure.single_plane is None else _share(failure.single_plane)
         blast.add_row(failure.failed_part, f"{failure.nics:,}", _share(failure.of_nic), uplinks, single_share)
     out.print(blast)
+    # The comparison is left out where the switches have too few ports for three tiers.
     single = size.single_plane()
     if single is not None:
         shares = f"{single['switch_share']:.2f} of its switches and {single['optics_share']:.2f} of its optics"

@@ -80,7 +80,7 @@ RULES = (
 
 @dataclass(frozen=True)
 class RunRequest(LabChoice, ExecutorChoice):
-    """What `mrc run` was asked for."""
+    """Options of one `mrc run`."""
 
     files: Annotated[
         list[str] | None,
@@ -133,7 +133,7 @@ class RunRequest(LabChoice, ExecutorChoice):
         Path | None,
         typer.Option(
             "--resume",
-            help="Go on with the results of the same files there (in the place of --out): what is whole is kept; "
+            help="Folder with results of the same files to complete (in place of --out); whole results are kept; "
             "virtual only.",
         ),
     ] = None

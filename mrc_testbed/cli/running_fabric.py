@@ -14,7 +14,7 @@ from mrc_testbed.topologies.plan import Link
 
 
 class RunningFabric:
-    """What mrc_testbed.topologies.lab.fabric.Fabric offers to words that read."""
+    """Part of mrc_testbed.topologies.lab.fabric.Fabric for words that only read."""
 
     def __init__(self, path: Path) -> None:
         self._fabric = LiveFabric(path)

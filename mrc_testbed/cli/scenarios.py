@@ -1,4 +1,4 @@
-"""`mrc run`, `mrc scenario ...`, `mrc compare` for cli/app.py; experiments/command.py carries them out."""
+"""`mrc run`, `mrc scenario ...`, `mrc compare` for cli/app.py, by experiments/command.py."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ Files = Annotated[
 
 
 def run(request: RunRequest) -> None:
-    """Run scenarios, live in Mininet or in virtual time, and judge them; exit code 0 when every rule held, else 1."""
+    """Run scenarios, live in Mininet or in virtual time, and judge them; exit code 0 if all rules held."""
     from mrc_testbed.experiments import command
 
     request.check()
@@ -87,7 +87,7 @@ def show_trace(
     size_scale: SizeScale = 1.0,
     as_json: Json = False,
 ) -> None:
-    """A trace for `mrc run --trace`, checked: ranks, tasks, collectives, bytes, its time without a network."""
+    """Check a trace for `mrc run --trace`: ranks, tasks, collectives, bytes, its time without a network."""
     from mrc_testbed.experiments.traces import command
 
     raise typer.Exit(command.show(trace, replay_options(1, compute_scale, size_scale, groups, "packed"), as_json))
@@ -130,14 +130,14 @@ def study(
     ] = None,
     resume: Annotated[
         Path | None,
-        typer.Option("--resume", help="Go on with the results there, of the same file: what is whole is kept."),
+        typer.Option("--resume", help="Folder with results of the same file to complete; whole results are kept."),
     ] = None,
     estimate: Annotated[bool, typer.Option("--estimate", help="Only say how many runs it has, and how long.")] = False,
     jobs: Annotated[int, typer.Option("--jobs", min=1, help="Runs side by side on this machine.")] = CPUS,
     executor: ExecutorChoice,
     as_json: Json = False,
 ) -> None:
-    """A scenario over seeds and parameters in virtual time: confidence intervals, as many seeds as they need."""
+    """Run a scenario over seeds and parameters in virtual time, as many seeds as the intervals need."""
     from mrc_testbed.experiments.study import command
 
     options = executor.executor_options()
@@ -153,7 +153,7 @@ def merge(
     out: Annotated[Path, typer.Option("--out", help="Folder of all of them together; a new one.")],
     as_json: Json = False,
 ) -> None:
-    """Results of several folders as one: the same scenarios on other machines or with other seeds, parts of a study."""
+    """Merge results of folders: the same scenarios elsewhere or with other seeds, or parts of a study."""
     from mrc_testbed.experiments import merge as merging
 
     raise typer.Exit(merging.run(folders, out, as_json))
@@ -189,7 +189,7 @@ def report(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Make a self-contained page with pictures for each scenario's results, and an index for a set of them.
+    """Make a self-contained page with pictures for each scenario's results, and an index of a set.
 
     Or give the results to other tools: a Parquet file, or nccl-tests' JSON.
     """
@@ -197,7 +197,7 @@ def report(
 
     if sum((summary, as_json, parquet is not None, nccl_tests is not None)) > 1:
         raise UsageError("--summary, --parquet, --nccl-tests and --json exclude each other: give one of them")
-    # `results/*` of a shell also has the index that this command wrote there.
+    # A shell's `results/*` also has the index that this command wrote there.
     folders = [folder for folder in folders if folder.name != "index.html" or not folder.is_file()] or folders
     if summary:
         from mrc_testbed.experiments.report.summary import summary as summary_text

@@ -1,4 +1,4 @@
-"""Read-only CLI commands, also available from the shell: `mrc links`, `mrc evs h0 h2`, `mrc trace ...`.
+"""Read-only CLI commands in the shell: `mrc links`, `mrc evs h0 h2`, `mrc trace ...`.
 
 They ask the processes of the fabric that `mrc up` runs in another terminal, through its run folder, and print what the
 word would (docs/cli.md). Words that change something belong to the process that has to undo it, and are not here.
@@ -128,7 +128,7 @@ def queues(
 def counters(
     switch: Annotated[str | None, typer.Argument(autocompletion=offer.switches)] = None, as_json: Json = False
 ) -> None:
-    """What the P4 programs of the running fabric counted, by port and by reason."""
+    """Show the counters of the running fabric's P4 programs, by port and by reason."""
     raise typer.Exit(run_word("counters", [switch] if switch else [], as_json))
 
 

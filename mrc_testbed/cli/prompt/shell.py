@@ -56,8 +56,9 @@ def run_cli(
     open_page: OpenPage | None = None,
     commands: Sequence[str] = (),
 ) -> int:
-    """Run commands until `exit` or the end of the input; returns how many failed. `open_page`: as of CliSession;
-    `begin`: commands before the first one that is read.
+    """Run commands until `exit` or the end of the input, and return how many failed.
+
+    `open_page`: as of CliSession; `begin`: commands before the first one that is read.
     """
     cli = FabricCLI(fabric, stdin or sys.stdin, stdout or sys.stdout, open_page)
     cli.run_session(commands)
@@ -82,12 +83,12 @@ class FabricCLI(CLI):
         self.locals["fabric"] = fabric
 
     def run(self) -> None:
-        """Do nothing at the end of Mininet's constructor, which calls this; `converse` begins the conversation."""
+        """Do nothing at the end of Mininet's constructor, which calls this; `converse` runs the commands."""
         if self._is_started:
             super().run()
 
     def run_session(self, commands: Sequence[str] = ()) -> None:
-        """Read and run commands until the end of the input, after those given."""
+        """Run the given commands, then read and run commands until the end of the input."""
         interactive = self.session.is_terminal = self.isatty()
         self.use_rawinput = interactive and self.stdin is sys.stdin
         self.prompt = CLI.prompt if interactive else ""
@@ -137,7 +138,7 @@ class FabricCLI(CLI):
             self._print_dead_parts()
 
     def _print_dead_parts(self) -> None:
-        """What a word shows may be old, or wrong, without a part that is dead."""
+        """Warn that a word's output may be old, or wrong, while a part is dead."""
         for part in self.fabric.parts.dead_parts:
             self.print_text(self.session.style.fold(f"dead: {part.cause}: {part.loses}; {part.cure}", hang=6))
 
@@ -172,7 +173,7 @@ class FabricCLI(CLI):
         return None
 
     def _fail_unexpectedly(self, line: str, error: Exception) -> None:
-        """Tell a full disk by file and cure, and anything else as a fault of ours, with its traceback in a log."""
+        """Report a full disk by file and cure, other exceptions as an internal fault with a log."""
         if isinstance(error, OSError) and error.errno in DISK_FULL_ERRNOS:
             self.fail(f"{error.filename or 'the disk'}: {error.strerror}: make room there, or write elsewhere")
             return
@@ -233,8 +234,10 @@ class FabricCLI(CLI):
             self.print_text(f" {style.paint(group, 'head')}")
             for word in words:
                 self.print_text(style.fold(f"  {word.name:<12} {word.summary}", hang=13))
-        excluded = {*WORDS, "EOF", "help", *UNAVAILABLE}
-        self.print_text(style.fold("Mininet's: " + " ".join(c for c in self._commands() if c not in excluded), hang=11))
+        hidden_words = {*WORDS, "EOF", "help", *UNAVAILABLE}
+        self.print_text(
+            style.fold("Mininet's: " + " ".join(c for c in self._commands() if c not in hidden_words), hang=11)
+        )
         self.print_text(style.fold("A command in a node:  h0 mrc-ping h2    h0 ip link    p1-t0-0 ip link", hang=22))
 
     def _commands(self) -> list[str]:
@@ -256,7 +259,7 @@ class FabricCLI(CLI):
         return _files(text)
 
     def completedefault(self, text: str, line: str, begin: int, _end: int) -> list[str]:
-        """Of a command in a node, our tools; after it, as after Mininet's words, the nodes."""
+        """Complete a command in a node: our tools first; after them, as after Mininet's words, the nodes."""
         words = line[:begin].split()
         return _starting(text, TOOLS_IN_HOSTS if len(words) == 1 and words[0] in self.mn else self.mn)
 

@@ -120,7 +120,9 @@ class ClusterTarget(Target):
         machine = self._daemons[part]
         self.launch_again(machine)
         self.processes.wait_ready({part: self._answers(part)}, only_these=True)
-        return [switch for name, switch in self._started_switches.items() if self.placement.machine_of(name).name == machine]
+        return [
+            switch for name, switch in self._started_switches.items() if self.placement.machine_of(name).name == machine
+        ]
 
     def _require(self, name: str) -> None:
         if (reason := self.lost(name)) is not None:

@@ -1,4 +1,4 @@
-"""Commands of the CLI, by subject; each takes a CliSession and arguments and returns text, so tests need no terminal.
+"""Commands of the CLI, by subject: each takes a CliSession and arguments and returns text.
 
     base.py       what a word is, arguments, completion
     links.py      link, links, power                           inject.py   rate, delay, loss, corrupt, ..., heal

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 Args = Sequence[str]
 OFF_VALUES = ("off", "none", "0", "0%")
-"""What takes a loss, a corruption, a rate or a delay away."""
+"""Word that removes a loss, a corruption, a rate or a delay."""
 
 
 class CommandError(Exception):
@@ -42,14 +42,19 @@ class BackgroundTransfers(Protocol):
         ...
 
     def progress(self) -> list[dict[str, Any]]:
-        """The latest ones, also those that ended: label, bytes, bytes_done, state (`running`, `done`, `failed`)."""
+        """Return the latest transfers, also ended ones: label, bytes, bytes_done, state.
+
+        The state is `running`, `done` or `failed`.
+        """
         ...
 
 
 @dataclass
 class CliSession:
-    """Session of a CLI: the fabric, the output stream and its style. `open_page`: starts the live view of a session and
-    returns its address; None: this program has none. `notices`: None where nobody waits at a prompt.
+    """Session of a CLI: the fabric, the output stream and its style.
+
+    `open_page`: starts the live view of a session and returns its address; None: this program has none. `notices`: None
+    without a user at a prompt.
     """
 
     fabric: Fabric
@@ -174,7 +179,7 @@ def two_hosts(session: CliSession, args: Args, usage: str) -> tuple[str, str]:
 
 
 def take_link(plan: Plan, args: Args, usage: str) -> tuple[Link, str | None, Args]:
-    """(link, sender, what follows): `A B ...` is a link, `A-eth1 ...` one end of it, which then is the sender.
+    """Return (link, sender, other arguments): `A B ...` is a link, `A-eth1 ...` its end that sends.
 
     Also takes `A,B` and `A:B`. Raises CommandError.
     """

@@ -15,11 +15,11 @@ from mrc_testbed.ipc.rpc import JsonlClient
 CLASSES = ("control", "data")
 LOOKS = {"ok": "good", "lossy": "warn", "down": "bad", "unknown": "dim"}
 PROBE_S = 0.02
-"""What a round of probes takes, a guess, seconds."""
+"""Duration of a round of probes, an estimate, seconds."""
 NAMED_MAX = 6
 """Switches of a verdict, or hosts of a row, that are named one by one."""
 OVERLOADED_S = 0.2
-"""A burst during which the prober woke up this late says more about the machine than about links, seconds."""
+"""Lateness of the prober, seconds, from which a burst says more about the machine than about links."""
 
 
 @dataclass(frozen=True)

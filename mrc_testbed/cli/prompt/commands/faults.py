@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from mrc_testbed.topologies.lab.fabric import Fabric
 
 SETTLE_S = 2.0
-"""How long a difference has to last before `routes` tells it, seconds."""
+"""Time a difference has to last before `routes` reports it, seconds."""
 CHOICES = ("active", "all")
 SWITCH = ("on", "off")
 BEFORE_S = 0.05
-"""A fault seen this long before its injection began was told by something else, seconds (clocks are one)."""
+"""Time, seconds: a fault seen earlier than that before its injection has another cause (same clock)."""
 
 
 def _shown_words(_fabric: Fabric, _words: list[str]) -> Iterable[str]:
@@ -55,6 +55,7 @@ def faults(session: CliSession, args: Args) -> Answer:
     all_faults, problems = answer["faults"], answer.get("problems", [])
     now = time.monotonic()
     shown_faults = [fault for fault in all_faults if _is_shown(fault, choice, now)]
+    # A fabric of another process has no log of injections here.
     past = list(session.fabric.inject.log) if hasattr(session.fabric, "inject") else []
     injections = [injection for _, change, injection in past if change == "begin"]
     rows = []
@@ -168,7 +169,7 @@ def routes(session: CliSession, args: Args) -> str:
 
 @command("check", SHOW, reads=True)
 def check(session: CliSession, args: Args) -> Answer:
-    """Probe every link in both classes, now, and say what is bad (the pre-job check; `mrc check` in a shell).
+    """Probe every link in both classes now, and print bad ones (pre-job check; `mrc check` in a shell).
 
     check
     check 200                     200 probes of each link and class (50)
@@ -198,7 +199,7 @@ def notices(session: CliSession, args: Args) -> str:
     """
     receiver = session.notices
     if receiver is None:
-        raise CommandError("there is nobody to tell here: notices belong to the prompt of `mrc up`")
+        raise CommandError("no notices here: use the prompt of `mrc up`")
     if choices := arguments(args, "notices [on|off]", 0, 1):
         if choices[0] not in SWITCH:
             raise CommandError(f"on or off, not {choices[0]!r}: notices [on|off]")

@@ -1,4 +1,4 @@
-"""Commands that inject and heal faults: rate, delay, loss, corrupt, oneway, blackhole, flap, reboot, injected, heal.
+"""Commands for faults: rate, delay, loss, corrupt, oneway, blackhole, flap, reboot, injected, heal.
 
 Those that a scenario knows as well are kinds of `faults`, done by `topologies/lab/fault_target.py`. `fabric.inject`
 (topologies/lab/fault_injection.py) remembers each fault and how to undo it.

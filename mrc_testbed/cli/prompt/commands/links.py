@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from mrc_testbed.topologies.lab.wires import PortLook
 
 USE_S = 0.25
-"""How long `links` watches the packets go by, seconds."""
+"""Time that `links` counts packets, seconds."""
 
 
 @command("links", SHOW, complete=node_names, reads=True)
@@ -87,7 +87,7 @@ def _row(fabric: Fabric, link: Link, use: tuple[float, float] | None) -> dict[st
 
 
 def _direction(fabric: Fabric, link: Link, sender: str) -> tuple[float | None, float, Cable | None]:
-    """Rate (None: no limit), delay and cable (None: not told) of what one end sends: the plan's, or what was set."""
+    """Return rate (None: no limit), delay and cable (None: not given) of one end, as planned or set."""
     interface, direction = directions_of(fabric.plan, link, sender)
     speed = fabric.plan.speed(link)
     rate, delay_s = speed.rate_bps, speed.delay_s

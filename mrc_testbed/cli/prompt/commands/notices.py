@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from mrc_testbed.topologies.lab.fabric import Fabric
 
 RETRY_S = 1.0
-"""How long after a controller that does not answer, or has gone, it is asked again, seconds."""
+"""Pause before a controller that does not answer, or has gone, is asked again, seconds."""
 WAITING_MAX = 200
 """Notices that wait for a terminal which is taken; older ones are dropped."""
 
@@ -35,7 +35,7 @@ class _Terminal(Enum):
     COMMAND = "free"
     """A command of ours runs: a line is printed at once."""
     PROMPT = "prompt"
-    """Somebody types: the line editor makes room."""
+    """Return whether the user is typing: the line editor makes room."""
     PROGRAM = "taken"
     """Another program has it: lines wait."""
 
@@ -247,8 +247,10 @@ class FaultFollower:
         self._watch: Any = None
         self._known_faults = KnownFaults("kind", "location")  # figures in the text change all the time
         self._problems: dict[tuple[int, float], bool] = {}
-        """Problems that were told, and whether they last: by number and time of their begin (a restarted controller
-        counts anew)."""
+        """Reported problems, and whether they last, by number and time of begin.
+
+        A restarted controller counts anew.
+        """
         self._thread = threading.Thread(target=self._run, name="faults", daemon=True)
         self._thread.start()
 

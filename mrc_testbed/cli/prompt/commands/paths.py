@@ -1,4 +1,4 @@
-"""Commands about the paths between two hosts: evs, ping, pingall and others of Mininet that need addresses."""
+"""Commands about the paths between two hosts: evs, ping, pingall and others that need addresses."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from mrc_testbed.topologies.plan import path_label, turning_point
 LOOKS = {"good": "good", "skip": "warn", "assumed_bad": "bad", "denied": "bad", "unknown": "dim"}
 PROBE_WAIT_S = 1.0
 PAIR_S = 0.1
-"""What probing the paths of a pair takes, a guess, seconds."""
+"""Duration of probing the paths of a pair, an estimate, seconds."""
 EVS_PROBES, EVS_INTERVAL_S = 3, 0.02
 """Probes of each path that `evs` sends: one that is lost by chance does not make a path dead."""
 
@@ -141,7 +141,7 @@ def pingall(session: CliSession, _args: Args) -> str:
 
 @command("pingallfull", SEND)
 def pingallfull(session: CliSession, _args: Args) -> str:
-    """As pingall, with the RTT over the fastest and the slowest path.
+    """Ping all pairs like pingall, and show the RTT over the fastest and the slowest path.
 
     pingallfull
     """
@@ -213,7 +213,7 @@ def _host_cell(style: Style, name: str, probes: list[dict[str, Any]], times: boo
 
 @command("denylist", SHOW, reads=True)
 def denylist(session: CliSession, args: Args) -> Answer:
-    """What every host is told to avoid, by whom, and which EVs that takes away.
+    """Show the denylist of every host: causes, and the EVs that it takes away.
 
     denylist
     """

@@ -56,6 +56,7 @@ def queues(session: CliSession, args: Args) -> Answer:
         try:
             port = traffic.read(name)
         except FabricError as error:
+            # Of several ports the others are still worth showing.
             if len(ports) == 1:
                 raise
             unread.append(str(error))
@@ -100,7 +101,7 @@ def _queue_row(name: str, port_rate: int | None, queue: Queue) -> list[Cell]:
 
 @command("counters", SHOW, complete=switch_names, reads=True)
 def counters(session: CliSession, args: Args) -> Answer:
-    """What the switches' P4 programs counted: packets by port, marked, trimmed, dropped and why.
+    """Show the counters of the switches' P4 programs: packets by port, marked, trimmed, dropped and why.
 
     counters                      all switches, one line each
     counters p0-t0-0              every port of one

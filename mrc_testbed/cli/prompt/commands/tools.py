@@ -39,11 +39,11 @@ if TYPE_CHECKING:
 TOOLS = {"bw": "write_bw", "lat": "write_lat", "ping": "ping", "stat": "stat"}
 """Word -> module of mrc_testbed.hosts.tools."""
 IPERF_DEPTH = "16"
-"""Writes of 64 KiB that `iperf` has in flight: a MiB fills any path here, and drains in a second on slow links."""
+"""Writes of 64 KiB in flight for `iperf`: a MiB fills any path here, and drains in 1 s on slow links."""
 IPERF_S = 5
-"""How long `iperf` measures, seconds."""
+"""Duration of `iperf`, seconds."""
 CAPTURE_S = 5
-"""How long `capture` captures when not told otherwise, seconds."""
+"""Default duration of `capture`, seconds."""
 
 
 @command("ping", SEND, complete=two_hosts_then("-c", "-i", "-W", "-v", "--json"))
@@ -183,7 +183,7 @@ def trace(session: CliSession, args: Args) -> None:
 
 @command("dash", INSPECT)
 def dash(session: CliSession, args: Args) -> str:
-    """Open the live view: a page that draws the fabric, tells what happens, and cuts and heals what is clicked.
+    """Open the live view: a page that draws the fabric, shows events, and cuts and heals on a click.
 
     dash
 
@@ -191,7 +191,7 @@ def dash(session: CliSession, args: Args) -> str:
     """
     arguments(args, "dash", 0)
     if session.open_page is None:
-        raise CommandError("there is no live view here: it belongs to `mrc up`")
+        raise CommandError("no live view here: use the prompt of `mrc up`")
     return session.open_page(session)
 
 
@@ -255,7 +255,7 @@ def run(
     env: dict[str, str] | None = None,
     success_codes: tuple[int, ...] = (0, EXIT_INTERRUPTED),
 ) -> None:
-    """Run one of our commands and copy its output to `out` as it comes. Raises CommandError when it failed."""
+    """Run one of the `mrc` commands and copy its output to `out` as it comes. Raises CommandError."""
     process = processes.popen(
         argv,
         session.fabric.run_dir.state.token,
@@ -281,7 +281,10 @@ def run(
 
 
 def _copy(process: subprocess.Popen[Any], out: IO[str]) -> int:
-    """Copy the output of a process until it ends; its exit code. In a session of its own, it gets our Ctrl-C once."""
+    """Copy the output of a process until it ends, and return its exit code.
+
+    In a session of its own, the process gets our Ctrl-C once.
+    """
     while True:
         try:
             for line in process.stdout or ():

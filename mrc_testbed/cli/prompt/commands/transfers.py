@@ -1,4 +1,4 @@
-"""Commands that send files: send, wait; and the transfers they began, each followed by a thread that reports on it."""
+"""Commands that send files: send, wait; and the transfers, each followed by a thread that reports."""
 
 from __future__ import annotations
 
@@ -81,7 +81,10 @@ class Transfers:
         self._failed = 0
 
     def start(self, args: Args) -> None:
-        """`send HOST HOST [SIZE|FILE] [RATE] [--rocev2]`. Raises CommandError; refusals of the agent as JsonlError."""
+        """Start `send HOST HOST [SIZE|FILE] [RATE] [--rocev2]`.
+
+        Raises CommandError; refusals of the agent as JsonlError.
+        """
         usage = "send HOST HOST [SIZE|FILE] [RATE] [--rocev2], as in: send h0 h2 64M 40M"
         transport = next((name for name in TRANSPORTS if f"--{name}" in args), None)
         args = [text for text in args if text not in [f"--{name}" for name in TRANSPORTS]]
@@ -117,7 +120,10 @@ class Transfers:
         return failed
 
     def progress(self) -> list[dict[str, Any]]:
-        """The latest ones, also those that ended: label, bytes, bytes_done, state (`running`, `done`, `failed`)."""
+        """Return the latest transfers, also ended ones: label, bytes, bytes_done, state.
+
+        The state is `running`, `done` or `failed`.
+        """
         return [follower.to_json() for follower in list(self._followers)]
 
     def close(self) -> None:
@@ -197,7 +203,7 @@ class _Follower:
         self.state = "running"
         """`running`, `done` or `failed`."""
         self.remote_path: Path | None = None
-        """Where the bytes are, once they have arrived."""
+        """Description of the destination of the bytes, once they have arrived."""
 
     def to_json(self) -> dict[str, Any]:
         return {"label": self.label, "bytes": self.size, "bytes_done": self.bytes_done, "state": self.state}
