@@ -172,7 +172,7 @@ def test_death_on_another_machine__is_told_with_its_machine_and_cured(watched):
     watched.restart = lambda name: watched.processes.elsewhere.update({name: part(13)})
     watched.watch.cures = True
     watched.watch.start()
-    watched.processes.elsewhere["h7"].ended("was killed by SIGKILL", "  one\n  two\n  three\n  four")
+    watched.processes.elsewhere["h7"].record_end("was killed by SIGKILL", "  one\n  two\n  three\n  four")
     text = watched.told()
     assert text.startswith("h7 (pid 12 on machine b) was killed by SIGKILL: no h7 any more; ") and BEING_STARTED in text
     assert text.endswith("end of its log /run/there/h7.log:\n  two\n  three\n  four")

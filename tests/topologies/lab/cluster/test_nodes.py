@@ -12,7 +12,7 @@ from mrc_testbed.topologies.lab.netdev import IFF_NOARP, IFF_UP
 
 @pytest.mark.parametrize(
     ("flags", "calls"),
-    [({"on": IFF_UP}, [("eth0", True)]), ({"off": IFF_UP}, [("eth0", False)]), ({"on": IFF_NOARP}, [])],
+    [({"on": IFF_UP}, [("eth0", True)]), ({"clear": IFF_UP}, [("eth0", False)]), ({"on": IFF_NOARP}, [])],
 )
 def test_remote_interfaces__only_up_and_down_go_to_the_machine(flags, calls):
     requests = []
