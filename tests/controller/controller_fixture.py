@@ -98,10 +98,10 @@ class Rig:
         options += ["--control", str(self.run_dir / "switchd.sock"), "--config", str(self.run_dir / "devices.json")]
         line = self._start("mrc_testbed.switch.server", *options).readline()
         assert line.startswith("ready "), self.log("mrc_testbed.switch.server")
-        told = self.daemon.request("devices")
-        address, gnmi = f"127.0.0.1:{told['p4runtime_port']}", f"127.0.0.1:{told['gnmi_port']}"
-        places = {s.name: {"address": address, "device_id": s.device_id, "gnmi": gnmi} for s in self.plan.switches}
-        (self.run_dir / "switches.json").write_text(json.dumps(places))
+        answer = self.daemon.request("devices")
+        address, gnmi = f"127.0.0.1:{answer['p4runtime_port']}", f"127.0.0.1:{answer['gnmi_port']}"
+        addresses = {s.name: {"address": address, "device_id": s.device_id, "gnmi": gnmi} for s in self.plan.switches}
+        (self.run_dir / "switches.json").write_text(json.dumps(addresses))
 
     def start_controller(self, *options: str) -> None:
         """Start the controller; return when it is ready."""
@@ -148,13 +148,13 @@ class Rig:
 def wait_for(watch: EventStream, event: str, **fields: object) -> dict:
     """Return the next event of that kind with those fields."""
     deadline = time.monotonic() + PATIENCE_S
-    passed = []
-    while (left := deadline - time.monotonic()) > 0:
-        told = watch.get(left)
-        if told is None:
+    skipped_events = []
+    while (remaining_s := deadline - time.monotonic()) > 0:
+        message = watch.get(remaining_s)
+        if message is None:
             break
-        flat = {**told, **told.get("fault", {})}
-        if told["event"] == event and all(flat.get(k) == v for k, v in fields.items()):
-            return told
-        passed.append(told)
-    raise AssertionError(f"no {event} {fields} in {passed}")
+        flat = {**message, **message.get("fault", {})}
+        if message["event"] == event and all(flat.get(k) == v for k, v in fields.items()):
+            return message
+        skipped_events.append(message)
+    raise AssertionError(f"no {event} {fields} in {skipped_events}")

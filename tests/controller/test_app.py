@@ -42,17 +42,17 @@ def test_start__pushes_reads_back_and_is_ready(rig):
     assert status["ready"] is True
     assert (status["program"], status["plan"]) == ("srv6", PLAN.to_json())
     for switch in PLAN.switches:
-        one = status["switches"][switch.name]
-        assert (one["connected"], one["pipeline"], one["verified"]) == (True, True, True)
-        assert one["entries_written"] == written(switch.name)
-        assert one["entries"] == written(switch.name) + 1  # the default action of `trimming` is the program's own
-        assert (one["writes_after_start"], one["restarts"]) == (0, 0)
+        row = status["switches"][switch.name]
+        assert (row["connected"], row["pipeline"], row["verified"]) == (True, True, True)
+        assert row["entries_written"] == written(switch.name)
+        assert row["entries"] == written(switch.name) + 1  # the default action of `trimming` is the program's own
+        assert (row["writes_after_start"], row["restarts"]) == (0, 0)
     assert len({s["digest"] for s in status["switches"].values()}) == len(PLAN.switches)
     assert status["writes_after_start"] == 0
 
-    told = rig.controller.request("verify", entries=True)
-    assert (told["unchanged_since_start"], told["differences"]) == (True, [])
-    lines = told["switches"]["p0-t1-1"]["lines"]
+    verification = rig.controller.request("verify", entries=True)
+    assert (verification["unchanged_since_start"], verification["differences"]) == (True, [])
+    lines = verification["switches"]["p0-t1-1"]["lines"]
     assert [line for line in lines if "usid" in line] == [
         "my_usid locator_usid=0xfcbbbb001001 shift()",
         "my_usid locator_usid=0xfcbbbb00e000 shift_and_forward(port=1)",
@@ -79,16 +79,16 @@ def test_restart__switch_is_written_again_and_the_fault_names_it(rig):
         rig.daemon.request("power", name="p0-t1-0", on=False)
         fault = wait_for(watch, "fault", change="raised", location="p0-t1-0")["fault"]
         assert (fault["kind"], fault["text"]) == ("T1", "T1 p0-t1-0 (P4Runtime stream lost)")
-        told = rig.controller.request("verify")
-        assert told["unchanged_since_start"] is False
-        assert [line.split(" ")[0] for line in told["differences"]] == ["p0-t1-0"]
+        verification = rig.controller.request("verify")
+        assert verification["unchanged_since_start"] is False
+        assert [line.split(" ")[0] for line in verification["differences"]] == ["p0-t1-0"]
 
         rig.daemon.request("power", name="p0-t1-0", on=True)
         wait_for(watch, "switch", switch="p0-t1-0", state="verified", reason="restarted, written again")
         wait_for(watch, "fault", change="cleared", location="p0-t1-0")
-    one = rig.switch("p0-t1-0")
-    assert (one["restarts"], one["reconnects"], one["pipeline_loads"]) == (1, 1, 2)
-    assert one["writes_after_start_by_reason"] == {"restart": written("p0-t1-0")}
+    row = rig.switch("p0-t1-0")
+    assert (row["restarts"], row["reconnects"], row["pipeline_loads"]) == (1, 1, 2)
+    assert row["writes_after_start_by_reason"] == {"restart": written("p0-t1-0")}
     assert rig.controller.request("status")["writes_after_start"] == written("p0-t1-0")
     assert rig.controller.request("verify")["unchanged_since_start"] is True
     assert [f["state"] for f in rig.controller.request("faults")["faults"]] == ["cleared"]
@@ -128,15 +128,15 @@ def test_another_controller__is_waited_for_and_its_changes_are_found_and_undone(
 
         async def intrude():
             async with Intruder(rig, "p0-t0-0") as intruder:
-                wrong = {"locator_usid": 0xFCBBBB001000}
-                entry = intruder.catalog.table_entry("usid_next", wrong, "forward", {"port": 9})
+                match = {"locator_usid": 0xFCBBBB001000}
+                entry = intruder.catalog.table_entry("usid_next", match, "forward", {"port": 9})
                 await intruder.write(p4r.Update.MODIFY, entry)
                 await asyncio.to_thread(wait_for, watch, "switch", switch="p0-t0-0", state="backup")
                 return await asyncio.to_thread(rig.controller.request, "verify")
 
-        told = asyncio.run(intrude())
-        assert told["unchanged_since_start"] is False
-        assert told["differences"] == [
+        reply = asyncio.run(intrude())
+        assert reply["unchanged_since_start"] is False
+        assert reply["differences"] == [
             "p0-t0-0: usid_next locator_usid=0xfcbbbb001000 is forward(port=9) (plan: forward(port=2))"
         ]
         wait_for(watch, "switch", switch="p0-t0-0", state="verified")
@@ -147,11 +147,11 @@ def test_another_controller__is_waited_for_and_its_changes_are_found_and_undone(
 def test_refused_program__ends_the_start_with_the_switch_and_its_reason(rig):
     (rig.run_dir / "program" / "config.p4").write_bytes(b"table { nonsense")
     command = [sys.executable, "-m", "mrc_testbed.controller", "--run-dir", str(rig.run_dir)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, cwd=ROOT, check=False)
-    assert (done.returncode, done.stdout) == (1, "")
-    assert "controller: a switch refuses what it was sent:" in done.stderr
-    assert "p0-t0-0 (127.0.0.1:" in done.stderr and "load the program: INVALID_ARGUMENT" in done.stderr
-    assert "Traceback" not in done.stderr
+    result = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, cwd=ROOT, check=False)
+    assert (result.returncode, result.stdout) == (1, "")
+    assert "controller: a switch refuses what it was sent:" in result.stderr
+    assert "p0-t0-0 (127.0.0.1:" in result.stderr and "load the program: INVALID_ARGUMENT" in result.stderr
+    assert "Traceback" not in result.stderr
 
 
 def test_northbound__unknown_op_lists_the_ops(rig):
@@ -163,9 +163,9 @@ def test_northbound__unknown_op_lists_the_ops(rig):
 def test_second_controller__of_a_run_folder_is_refused(rig):
     rig.start_controller()
     command = [sys.executable, "-m", "mrc_testbed.controller", "--run-dir", str(rig.run_dir)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, cwd=ROOT, check=False)
-    assert done.returncode == 1
-    assert "another controller runs in this run folder" in done.stderr
+    result = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, cwd=ROOT, check=False)
+    assert result.returncode == 1
+    assert "another controller runs in this run folder" in result.stderr
     assert rig.controller.request("status")["ready"] is True
 
 
@@ -173,9 +173,9 @@ def test_spray__members_groups_and_seed(tmp_path):
     with Rig(tmp_path, PLAN, program="spray") as rig:
         rig.start_daemon()
         rig.start_controller()
-        told = rig.controller.request("verify", entries=True)
-        assert (told["unchanged_since_start"], told["differences"]) == (True, [])
-        lines = told["switches"]["p0-t0-1"]["lines"]
+        verification = rig.controller.request("verify", entries=True)
+        assert (verification["unchanged_since_start"], verification["differences"]) == (True, [])
+        lines = verification["switches"]["p0-t0-1"]["lines"]
         assert [line for line in lines if line.startswith(("route", "uplink", "ev_uplinks"))] == [
             "ev_uplinks uplink=0x00000000 use_uplink(port=2)",
             "ev_uplinks uplink=0x00000001 use_uplink(port=3)",
@@ -198,14 +198,14 @@ def test_primary__who_takes_a_switch_is_told_and_the_controller_goes_on(rig):
 
     async def intrude(watch):
         async with Intruder(rig, "p0-t1-0"):
-            told = wait_for(watch, "problem", change="begun")["problem"]
-            assert (told["kind"], told["about"]) == ("not primary", "p0-t1-0")
-            assert "election id 11" in told["cause"] and "not kept as planned" in told["effect"]
+            problem = wait_for(watch, "problem", change="begun")["problem"]
+            assert (problem["kind"], problem["about"]) == ("not primary", "p0-t1-0")
+            assert "election id 11" in problem["cause"] and "not kept as planned" in problem["effect"]
             answer = rig.controller.request("faults")
-            assert (answer["active"], [p["number"] for p in answer["problems"]]) == (0, [told["number"]])
+            assert (answer["active"], [p["number"] for p in answer["problems"]]) == (0, [problem["number"]])
             assert [p["about"] for p in rig.controller.request("status")["problems"]] == ["p0-t1-0"]
-            with rig.controller.watch(events="problem") as late:
-                assert wait_for(late, "problem", change="begun")["problem"]["about"] == "p0-t1-0"
+            with rig.controller.watch(events="problem") as second_watch:
+                assert wait_for(second_watch, "problem", change="begun")["problem"]["about"] == "p0-t1-0"
 
     with rig.controller.watch(events="problem") as watch:
         asyncio.run(intrude(watch))
@@ -232,8 +232,11 @@ def test_ports__cut_restore_and_power_become_faults(tmp_path):
             fault = wait_for(watch, "fault", change="raised")["fault"]
             assert (fault["kind"], fault["location"]) == ("link", "p0-t0-0 p0-t1-0")
             rig.run("ip", "link", "set", "p0-t0-0-eth2", "up")
-            cleared = wait_for(watch, "fault", change="cleared")["fault"]
-            assert {one for s in cleared["evidence"] for one in s["about"]} == {"p0-t0-0-eth2", "p0-t1-0-eth1"}
+            cleared_fault = wait_for(watch, "fault", change="cleared")["fault"]
+            assert {subject for s in cleared_fault["evidence"] for subject in s["about"]} == {
+                "p0-t0-0-eth2",
+                "p0-t1-0-eth1",
+            }
 
             rig.run("ip", "link", "set", "h1-eth0", "down")
             fault = wait_for(watch, "fault", change="raised")["fault"]
@@ -245,9 +248,9 @@ def test_ports__cut_restore_and_power_become_faults(tmp_path):
             wait_for(watch, "fault", location="p0-t1-1", text="T1 p0-t1-1 (P4Runtime stream lost, all 2 links down)")
             rig.daemon.request("power", name="p0-t1-1", on=True)
             wait_for(watch, "fault", change="cleared", location="p0-t1-1")
-        told = rig.controller.request("faults")
-        assert told["active"] == 0
-        assert [f["location"] for f in told["faults"]] == ["p0-t0-0 p0-t1-0", "h1 p0-t0-1", "p0-t1-1"]
+        answer = rig.controller.request("faults")
+        assert answer["active"] == 0
+        assert [f["location"] for f in answer["faults"]] == ["p0-t0-0 p0-t1-0", "h1 p0-t0-1", "p0-t1-1"]
         status = rig.controller.request("status")
         by_reason = {n: s["writes_after_start_by_reason"] for n, s in status["switches"].items()}
         assert by_reason == {n: {"restart": written(n)} if n == "p0-t1-1" else {} for n in by_reason}
@@ -269,14 +272,16 @@ def test_spray__a_downlink_cut_prunes_the_other_racks_and_restores_them(tmp_path
         with_cables(rig, plan)
         rig.start_daemon(ports=True)
         rig.start_controller()
-        before = rig.controller.request("verify", entries=True)
+        first_reading = rig.controller.request("verify", entries=True)
         with rig.controller.watch() as watch:
             rig.run("ip", "link", "set", "p0-t1-0-eth2", "down")  # T1 0 cannot reach rack 1 any more
             wait_for(watch, "live", switch="p0-t0-0", reason="prune", entries=3)
-            told = rig.controller.request("verify", entries=True)
-            assert (told["unchanged_since_start"], told["differences"]) == (True, [])
-            new = set(told["switches"]["p0-t0-0"]["lines"]) - set(before["switches"]["p0-t0-0"]["lines"])
-            assert new == {
+            second_reading = rig.controller.request("verify", entries=True)
+            assert (second_reading["unchanged_since_start"], second_reading["differences"]) == (True, [])
+            new_lines = set(second_reading["switches"]["p0-t0-0"]["lines"]) - set(
+                first_reading["switches"]["p0-t0-0"]["lines"]
+            )
+            assert new_lines == {
                 "route dst_addr=fd00:0:1::/48 spray(uplink_group=3)",
                 "uplink_selector group 3: member 3 weight 1 watch 3",
                 "uplinks uplink_group=3 group(3)",
@@ -287,8 +292,10 @@ def test_spray__a_downlink_cut_prunes_the_other_racks_and_restores_them(tmp_path
         with rig.controller.watch() as watch:
             rig.run("ip", "link", "set", "p0-t1-0-eth2", "up")
             wait_for(watch, "live", switch="p0-t0-0", reason="restore", entries=3)
-        after = rig.controller.request("verify", entries=True)
-        assert [s["lines"] for s in after["switches"].values()] == [s["lines"] for s in before["switches"].values()]
+        third_reading = rig.controller.request("verify", entries=True)
+        assert [s["lines"] for s in third_reading["switches"].values()] == [
+            s["lines"] for s in first_reading["switches"].values()
+        ]
         assert rig.controller.request("status")["writes_after_start"] == 0
 
 
@@ -302,8 +309,8 @@ def test_spray__a_slow_control_plane_takes_its_time_and_keeps_its_word_over_a_re
         rig.start_controller(*slow)
         with rig.controller.watch() as watch:
             rig.run("ip", "link", "set", "p0-t1-0-eth2", "down")
-            seen = wait_for(watch, "port", interface="p0-t1-0-eth2", status="DOWN")["t"]
-            assert wait_for(watch, "live", switch="p0-t0-0", reason="prune")["t"] - seen >= 0.4
+            seen_at = wait_for(watch, "port", interface="p0-t1-0-eth2", status="DOWN")["t"]
+            assert wait_for(watch, "live", switch="p0-t0-0", reason="prune")["t"] - seen_at >= 0.4
         rig.kill_controller()
         rig.start_controller(*slow)
         assert rig.controller.request("verify")["differences"] == []

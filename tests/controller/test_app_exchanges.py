@@ -73,15 +73,15 @@ async def story(fabric):
     fabric.changed()
     await asyncio.sleep(5.0)
     await fabric.stop()
-    told = fabric.controller.problems.all_problems()
+    problems = fabric.controller.problems.all_problems()
     await fabric.start(denylist="all")
     await asyncio.sleep(SETTLED_S)
-    told += fabric.controller.problems.all_problems()
-    heard = sum(event == "digest" for event, _t, _fields in fabric.told)
+    problems += fabric.controller.problems.all_problems()
+    digest_count = sum(event == "digest" for event, _t, _fields in fabric.told)
     unread = sum(len(switch.unacknowledged) for switch in fabric.switches.values())
-    if heard < REPORTS - 1 or unread > 1:  # the one that has a fate
-        return [f"{heard} of {REPORTS} reports of a dead next hop were heard, {unread} never acknowledged"]
-    return [problem.text for problem in told if problem.kind is ProblemKind.INTERNAL]
+    if digest_count < REPORTS - 1 or unread > 1:  # the one that has a fate
+        return [f"{digest_count} of {REPORTS} reports of a dead next hop were heard, {unread} never acknowledged"]
+    return [problem.text for problem in problems if problem.kind is ProblemKind.INTERNAL]
 
 
 def play(line_number=None, message_number=None, fate=None):
@@ -95,9 +95,9 @@ def play(line_number=None, message_number=None, fate=None):
         fabric.lines.fate = lambda line: fate if line.number == line_number else Fate()
         fabric.fate = lambda number, _kind: fate if number == message_number else Fate()
         (folder / "log").mkdir()
-        wrong = await story(fabric) + fabric.differences()
+        errors = await story(fabric) + fabric.differences()
         await fabric.stop()
-        return wrong, [line_kind(line) for line in fabric.lines.lines], fabric.messages
+        return errors, [line_kind(line) for line in fabric.lines.lines], fabric.messages
 
     state = random.getstate()
     random.seed(1)  # of the pauses between attempts: the same messages in every story
@@ -113,8 +113,8 @@ def play(line_number=None, message_number=None, fate=None):
 @cache
 def kinds():
     """Numbers of the messages of each kind; `line` or `grpc` and the kind is the key."""
-    wrong, lines, messages = play()
-    assert wrong == []
+    errors, lines, messages = play()
+    assert errors == []
     out = defaultdict(list)
     for medium, names in (("line", lines), ("grpc", messages)):
         for number, name in enumerate(names):
@@ -175,16 +175,16 @@ def campaign(arguments=None):
     end = len(stories) if options.count is None else min(len(stories), options.first + options.count)
     logging.disable(logging.CRITICAL)
     failed, began = 0, time.monotonic()
-    for at in range(options.first, end):
-        exchange, number, fate = stories[at]
-        if wrong := wrong_with(exchange, number, fate):
+    for index in range(options.first, end):
+        exchange, number, fate = stories[index]
+        if errors := wrong_with(exchange, number, fate):
             failed += 1
-            print(f"story {at}: {' '.join(exchange)}, number {number}, {fate}: {'; '.join(wrong[:3])}", flush=True)
-        if (at + 1) % 10 == 0:
+            print(f"story {index}: {' '.join(exchange)}, number {number}, {fate}: {'; '.join(errors[:3])}", flush=True)
+        if (index + 1) % 10 == 0:
             seconds = time.monotonic() - began
-            print(f"{at + 1} of {len(stories)} stories, {failed} wrong, {seconds:.0f} s", flush=True)
-    played = max(0, end - options.first)
-    print(f"{played} stories with one message lost, doubled or late, from {options.first}: {failed} ended wrong")
+            print(f"{index + 1} of {len(stories)} stories, {failed} wrong, {seconds:.0f} s", flush=True)
+    played_count = max(0, end - options.first)
+    print(f"{played_count} stories with one message lost, doubled or late, from {options.first}: {failed} ended wrong")
     return 1 if failed else 0
 
 

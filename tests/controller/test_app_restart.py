@@ -45,13 +45,13 @@ def test_killed_while_provisioning__the_next_one_writes_only_the_rest(tmp_path, 
         rig.start_controller()
         status = rig.controller.request("status")
         assert status["ready"] and rig.controller.request("verify")["differences"] == []
-        written = [s["entries_written"] for s in status["switches"].values()]
+        write_counts = [s["entries_written"] for s in status["switches"].values()]
         loads = [s["pipeline_loads"] for s in status["switches"].values()]
-        assert written.count(0) >= least and loads.count(0) >= least
+        assert write_counts.count(0) >= least and loads.count(0) >= least
         rig.stop_controller()
         rig.start_controller()
-        again = rig.controller.request("status")["switches"].values()
-        assert {(s["entries_written"], s["pipeline_loads"]) for s in again} == {(0, 0)}
+        later_rows = rig.controller.request("status")["switches"].values()
+        assert {(s["entries_written"], s["pipeline_loads"]) for s in later_rows} == {(0, 0)}
 
 
 def test_killed_in_a_fault__it_is_still_the_same_fault(tmp_path):
@@ -60,12 +60,12 @@ def test_killed_in_a_fault__it_is_still_the_same_fault(tmp_path):
         rig.start_controller()
         with rig.controller.watch() as watch:
             rig.daemon.request("power", name="p0-t1-0", on=False)
-            told = wait_for(watch, "fault", change="raised", location="p0-t1-0")["fault"]
+            raised_fault = wait_for(watch, "fault", change="raised", location="p0-t1-0")["fault"]
         rig.kill_controller()
         rig.start_controller()  # ready without the switch that is known to be lost
         with rig.controller.watch() as watch:
             fault = wait_for(watch, "fault", location="p0-t1-0", state="active")["fault"]
-            assert (fault["number"], fault["first_seen"]) == (told["number"], told["first_seen"])
+            assert (fault["number"], fault["first_seen"]) == (raised_fault["number"], raised_fault["first_seen"])
             rig.daemon.request("power", name="p0-t1-0", on=True)
             wait_for(watch, "fault", change="cleared", number=1)
         assert [f["number"] for f in rig.controller.request("faults")["faults"]] == [1]
@@ -116,8 +116,8 @@ def test_killed_in_a_fault__what_changed_meanwhile_is_reconciled(tmp_path):
         rig.start_controller()
         with rig.controller.watch() as watch:
             wait_for(watch, "fault", change="cleared", location="p0-t0-0 p0-t1-0")
-        known = rig.controller.request("faults")["faults"]
-        assert [(f["number"], f["location"], f["state"]) for f in known] == [
+        faults = rig.controller.request("faults")["faults"]
+        assert [(f["number"], f["location"], f["state"]) for f in faults] == [
             (1, "p0-t0-0 p0-t1-0", "cleared"),
             (2, "p0-t0-1 p0-t1-1", "active"),
             (3, "h1 p0-t0-1", "active"),
@@ -134,13 +134,13 @@ def test_two_controllers__the_second_waits_for_the_first_and_finds_nothing_to_wr
         for name in ("plan.json", "switches.json"):
             shutil.copy(tmp_path / "a" / name, tmp_path / "b" / name)
         shutil.copytree(tmp_path / "a" / "program", tmp_path / "b" / "program")
-        other = Rig(tmp_path / "b", PLAN)
+        second_rig = Rig(tmp_path / "b", PLAN)
         try:
-            out = other.begin_controller()
+            out = second_rig.begin_controller()
 
             def is_waiting():
                 try:
-                    switches = other.controller.request("status")["switches"].values()
+                    switches = second_rig.controller.request("status")["switches"].values()
                 except JsonlError:
                     return False
                 return all("another controller uses election id 10" in s["reason"] for s in switches)
@@ -148,8 +148,8 @@ def test_two_controllers__the_second_waits_for_the_first_and_finds_nothing_to_wr
             wait_until(is_waiting, "the second controller does not see the first")
             assert rig.controller.request("status")["ready"] is True
             rig.stop_controller()
-            assert out.readline() == "ready\n", other.log("controller")
-            written = [s["entries_written"] for s in other.controller.request("status")["switches"].values()]
-            assert written == [0] * len(PLAN.switches)
+            assert out.readline() == "ready\n", second_rig.log("controller")
+            write_counts = [s["entries_written"] for s in second_rig.controller.request("status")["switches"].values()]
+            assert write_counts == [0] * len(PLAN.switches)
         finally:
-            other.__exit__()
+            second_rig.__exit__()

@@ -19,10 +19,10 @@ PLAN = Plan(planes=1, racks=2, spines=1, hosts_per_rack=1)
 @pytest.fixture
 def run_dir(tmp_path, srv6):
     (tmp_path / "plan.json").write_text(json.dumps(PLAN.to_json()))
-    places = {
+    addresses = {
         s.name: {"address": "127.0.0.1:9559", "device_id": s.device_id, "gnmi": "127.0.0.1:9339"} for s in PLAN.switches
     }
-    (tmp_path / "switches.json").write_text(json.dumps(places))
+    (tmp_path / "switches.json").write_text(json.dumps(addresses))
     (tmp_path / "program").mkdir()
     (tmp_path / "program" / "p4info.txtpb").write_text(text_format.MessageToString(srv6.schema.p4info))
     (tmp_path / "program" / "config.p4").write_bytes(b"config")
@@ -95,11 +95,11 @@ def test_inputs__wrong_place_of_a_switch(run_dir, fields, message):
 
 def test_inputs__switches_of_another_plan(run_dir):
     path = run_dir / "switches.json"
-    places = json.loads(path.read_text())
-    path.write_text(json.dumps(places | {"p7-t0-0": places["p0-t0-0"]}))
+    addresses = json.loads(path.read_text())
+    path.write_text(json.dumps(addresses | {"p7-t0-0": addresses["p0-t0-0"]}))
     with pytest.raises(InputError, match="p7-t0-0 not in the plan"):
         read_inputs(run_dir)
-    path.write_text(json.dumps({"p0-t0-0": places["p0-t0-0"]}))
+    path.write_text(json.dumps({"p0-t0-0": addresses["p0-t0-0"]}))
     with pytest.raises(InputError, match="no entry for p0-t0-1, p0-t1-0, which the plan"):
         read_inputs(run_dir)
 

@@ -54,17 +54,17 @@ def test_denylist__told_to_all_agents_and_lifted(tmp_path):
         changes = []
         denylist = DenylistPolicy(plan, source, lambda: changes.append(list(denylist.entries)))
         denylist.policy = "all"
-        async with Peer(tmp_path / "agents" / "h0.sock", {"denylist": {}}) as one, running(denylist):
+        async with Peer(tmp_path / "agents" / "h0.sock", {"denylist": {}}) as peer, running(denylist):
             faults.port("p0-t0-0-eth2", "DOWN", source="gnmi x", now=1.0)
             faults.on_timer(2.0)
             denylist.follow(faults.active())
             await denylist.wait_settled()
             assert denylist.to_json()["agents"]["h0"] == "ok"
             assert "No such file" in denylist.to_json()["agents"]["h1"]
-            assert one.asked[-1]["entries"][0]["name"] == "h1 p0-t0-0"
+            assert peer.asked[-1]["entries"][0]["name"] == "h1 p0-t0-0"
             faults.port("p0-t0-0-eth2", "UP", source="gnmi x", now=3.0)
             denylist.follow(faults.active())
             await denylist.wait_settled()
-            assert one.asked[-1]["entries"] == [] and len(changes) == 2
+            assert peer.asked[-1]["entries"] == [] and len(changes) == 2
 
     asyncio.run(story())

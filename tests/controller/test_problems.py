@@ -88,7 +88,7 @@ def test_a_problem_of_a_switch_lasts_until_it_is_over(problems, told):
     assert told == [("begun", "p0-t1-0"), ("begun", "p0-t1-1"), ("over", "p0-t1-0")]
     assert [p.subject for p in problems.active()] == ["p0-t1-1"]
     first, second = problems.all_problems()
-    assert first.cause == "still no answer" and first.over >= first.last_seen and second.over is None
+    assert first.cause == "still no answer" and first.end_time >= first.last_seen and second.end_time is None
 
 
 def test_those_that_are_over_are_kept_up_to_a_number(problems):

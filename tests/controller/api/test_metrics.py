@@ -26,17 +26,17 @@ def test_names__follow_the_conventions():
 
 def test_dashboard__asks_for_what_there_is():
     board = json.loads((ROOT / "examples/monitoring/grafana-dashboard.json").read_text())
-    asked = [target["expr"] for panel in board["panels"] for target in panel["targets"]]
-    assert len(asked) > 10
-    for expression in asked:
+    expressions = [target["expr"] for panel in board["panels"] for target in panel["targets"]]
+    assert len(expressions) > 10
+    for expression in expressions:
         (name,) = set(re.findall(r"mrc_\w+", expression))
         assert name in LABELS, expression
-        by = re.search(r"by \(([^)]*)\)", expression)
-        assert set(re.split(r",\s*", by[1]) if by else ()) <= LABELS[name], expression
+        grouping = re.search(r"by \(([^)]*)\)", expression)
+        assert set(re.split(r",\s*", grouping[1]) if grouping else ()) <= LABELS[name], expression
         assert set(re.findall(r"(\w+)[!=]~?\"", expression)) <= LABELS[name], expression
         assert name.endswith("_total") is ("rate(" in expression), expression
-    used = {name for expression in asked for name in re.findall(r"mrc_\w+", expression)}
-    assert len(used) >= 11
+    used_names = {name for expression in expressions for name in re.findall(r"mrc_\w+", expression)}
+    assert len(used_names) >= 11
 
 
 def test_scrape__of_switches_without_hosts(tmp_path):
@@ -46,13 +46,15 @@ def test_scrape__of_switches_without_hosts(tmp_path):
         rig.start_controller()
         kind, text = scrape(rig.controller)
         assert kind.startswith("text/plain; version=0.0.4")
-        found = {family.name: family for family in text_string_to_metric_families(text)}
+        families = {family.name: family for family in text_string_to_metric_families(text)}
     names = {family.name.removesuffix("_total") for family in FAMILIES}
-    assert set(found) <= names
-    assert {sample.labels["switch"]: sample.value for sample in found["mrc_switch_verified"].samples} == {
+    assert set(families) <= names
+    assert {sample.labels["switch"]: sample.value for sample in families["mrc_switch_verified"].samples} == {
         switch.name: 1.0 for switch in Plan(2, 2, 2, 1).switches
     }
-    silent = {sample.labels["what"]: sample.value for sample in found["mrc_scrape_silent"].samples}
-    assert silent == {"switches": 8.0, "hosts": 2.0}
-    assert [sample.value for sample in found["mrc_switch_marked_packets"].samples] == [0.0] * 8, "P4 counters are told"
-    assert found["mrc_switch_marked_packets"].type == "counter" and found["mrc_switch_verified"].type == "gauge"
+    silent_counts = {sample.labels["what"]: sample.value for sample in families["mrc_scrape_silent"].samples}
+    assert silent_counts == {"switches": 8.0, "hosts": 2.0}
+    assert [sample.value for sample in families["mrc_switch_marked_packets"].samples] == [0.0] * 8, (
+        "P4 counters are told"
+    )
+    assert families["mrc_switch_marked_packets"].type == "counter" and families["mrc_switch_verified"].type == "gauge"

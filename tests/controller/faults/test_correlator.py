@@ -48,8 +48,8 @@ class Story:
 
     def _note(self):
         for change, fault in self.faults.changes():
-            into = f" into {fault.merged_into}" if fault.merged_into else ""
-            self.log.append(f"{self.now:g} {change} {fault.number}{into}: {fault.text}")
+            merge_note = f" into {fault.merged_into}" if fault.merged_into else ""
+            self.log.append(f"{self.now:g} {change} {fault.number}{merge_note}: {fault.text}")
 
     @property
     def active(self):
@@ -125,8 +125,8 @@ def test_link__nic_port_is_seen_from_the_t0_alone():
 
 def test_link__a_second_cut_is_a_second_fault():
     story = Story()
-    for at in (0.0, 10.0):
-        story.at(at)
+    for time in (0.0, 10.0):
+        story.at(time)
         story.down("p0-t0-0-eth3")
         story.up("p0-t0-0-eth3")
     assert [f.number for f in story.faults.all_faults()] == [1, 2]

@@ -45,25 +45,25 @@ def test_each_plane_has_a_fault_of_its_own__named_exactly_and_nothing_else(fabri
     inject.one_way_cut("p1-t1-1", "p1-t0-0")
     inject.cut("p2-t0-1", "p2-t1-0")
     inject.blackhole("p3-t1-0")
-    wanted = [
+    expected_lines = [
         ("blackhole", "p3-t1-0"),
         ("link", "p2-t0-1 p2-t1-0"),
         ("lossy link", "p0-t0-0 -> p0-t1-1"),
         ("lossy link", "p1-t1-1 -> p1-t0-0"),
     ]
-    until(lambda: active(fabric) == wanted)
+    until(lambda: active(fabric) == expected_lines)
     inject.heal()
     until(lambda: not active(fabric))
-    listed = fabric.controller.request("faults")["faults"]
-    assert sorted(one["location"] for one in listed) == [
+    faults = fabric.controller.request("faults")["faults"]
+    assert sorted(fault["location"] for fault in faults) == [
         "p0-t0-0 p0-t1-1",
         "p1-t0-0 p1-t1-1",
         "p2-t0-1 p2-t1-0",
         "p3-t1-0",
     ]
-    replayed = replay_faults(fabric.run_dir.path / "log" / "observations.jsonl")
-    cleared = [change.fault["location"] for change in replayed.changes if change.change == "cleared"]
-    assert sorted(cleared) == sorted(one["location"] for one in listed)
+    replay = replay_faults(fabric.run_dir.path / "log" / "observations.jsonl")
+    cleared_locations = [change.fault["location"] for change in replay.changes if change.change == "cleared"]
+    assert sorted(cleared_locations) == sorted(fault["location"] for fault in faults)
 
 
 def test_a_t0_that_forwards_nothing_and_a_t1_that_nothing_reaches(fabric):
@@ -72,11 +72,11 @@ def test_a_t0_that_forwards_nothing_and_a_t1_that_nothing_reaches(fabric):
     inject.blackhole("p0-t0-1")
     inject.one_way_cut("p1-t0-0", "p1-t1-0")
     inject.one_way_cut("p1-t0-1", "p1-t1-0")
-    wanted = [
+    expected_lines = [
         ("blackhole", "p0-t0-1"),
         ("lossy link", "p1-t0-0 -> p1-t1-0"),
         ("lossy link", "p1-t0-1 -> p1-t1-0"),
     ]
-    until(lambda: active(fabric) == wanted)
+    until(lambda: active(fabric) == expected_lines)
     inject.heal()
     until(lambda: not active(fabric))

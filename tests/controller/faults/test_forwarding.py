@@ -22,8 +22,8 @@ def verdicts(*rounds):
 
 
 def test_all_well():
-    told = verdicts((1.0, 0, 0, 0, 0), (2.0, 10, 10, 10, 0), (3.0, 20, 20, 20, 0))
-    assert told == {
+    results = verdicts((1.0, 0, 0, 0, 0), (2.0, 10, 10, 10, 0), (3.0, 20, 20, 20, 0))
+    assert results == {
         ("p0-t0-0 -> p0-t1-0", True): 2.05,
         ("p0-t1-0 -> p0-t0-0", True): 2.0,
         ("p0-t0-0", True): 2.0,
@@ -32,25 +32,25 @@ def test_all_well():
 
 
 def test_a_wire_that_loses_everything_is_no_black_hole():
-    told = verdicts((1.0, 50, 50, 50, 0), (2.0, 60, 50, 50, 0), (3.0, 70, 50, 50, 0))
-    assert told[("p0-t0-0 -> p0-t1-0", False)] == 2.0
-    assert ("p0-t1-0", False) not in told
+    results = verdicts((1.0, 50, 50, 50, 0), (2.0, 60, 50, 50, 0), (3.0, 70, 50, 50, 0))
+    assert results[("p0-t0-0 -> p0-t1-0", False)] == 2.0
+    assert ("p0-t1-0", False) not in results
 
 
 def test_a_black_hole_receives():
-    told = verdicts((1.0, 50, 50, 50, 0), (2.0, 60, 60, 50, 0), (3.0, 70, 70, 50, 0))
-    assert told[("p0-t1-0", False)] == 2.05
-    assert ("p0-t0-0 -> p0-t1-0", True) in told
+    results = verdicts((1.0, 50, 50, 50, 0), (2.0, 60, 60, 50, 0), (3.0, 70, 70, 50, 0))
+    assert results[("p0-t1-0", False)] == 2.05
+    assert ("p0-t0-0 -> p0-t1-0", True) in results
 
 
 def test_a_switch_that_drops_for_a_reason_is_no_black_hole():
-    told = verdicts((1.0, 50, 50, 50, 0), (2.0, 60, 60, 50, 10), (3.0, 70, 70, 50, 20))
-    assert ("p0-t1-0", True) in told
+    results = verdicts((1.0, 50, 50, 50, 0), (2.0, 60, 60, 50, 10), (3.0, 70, 70, 50, 20))
+    assert ("p0-t1-0", True) in results
 
 
 def test_a_lossy_wire_delivers():
-    told = verdicts((1.0, 0, 0, 0, 0), (2.0, 40, 4, 4, 0), (3.0, 80, 8, 8, 0))
-    assert ("p0-t0-0 -> p0-t1-0", True) in told
+    results = verdicts((1.0, 0, 0, 0, 0), (2.0, 40, 4, 4, 0), (3.0, 80, 8, 8, 0))
+    assert ("p0-t0-0 -> p0-t1-0", True) in results
 
 
 def test_what_was_sent_a_moment_ago_may_still_come():
@@ -67,8 +67,8 @@ def test_two_readings_are_not_enough_and_a_third_at_once_is_none():
 
 
 def test_a_switch_that_counts_anew_has_no_past():
-    told = verdicts((1.0, 50, 50, 50, 0), (2.0, 60, 60, 3, 0), (3.0, 70, 70, 3, 0))
-    assert not any(about == "p0-t1-0" for about, _ in told)
+    results = verdicts((1.0, 50, 50, 50, 0), (2.0, 60, 60, 3, 0), (3.0, 70, 70, 3, 0))
+    assert not any(subject == "p0-t1-0" for subject, _ in results)
 
 
 def test_a_switch_that_answers_no_more_accuses_nobody():
@@ -79,7 +79,7 @@ def test_a_switch_that_answers_no_more_accuses_nobody():
     for t in (2.0, 3.0, 4.0):
         forwarding.read(T1, Reading(t, {DOWN: 30}, {}))
     assert not any(
-        about == "p0-t0-0 -> p0-t1-0" for about in (verdict.subject_name for verdict in forwarding.verdicts(0))
+        subject == "p0-t0-0 -> p0-t1-0" for subject in (verdict.subject_name for verdict in forwarding.verdicts(0))
     )
 
 
@@ -102,8 +102,8 @@ def read_alone(*readings):
 
 def test_a_neighbour_that_was_never_read_has_no_verdict():
     """`sender[-0:]` was the whole list: the comparison of 3 readings with none ended the controller."""
-    told = read_alone(*(Reading(t, {}, {UP: 10 * n}) for n, t in enumerate((1.0, 2.0, 3.0))))
-    assert told == {("p0-t0-0", True)}
+    results = read_alone(*(Reading(t, {}, {UP: 10 * n}) for n, t in enumerate((1.0, 2.0, 3.0))))
+    assert results == {("p0-t0-0", True)}
 
 
 @pytest.mark.parametrize("often", range(READINGS_MIN))
@@ -129,12 +129,12 @@ def test_a_program_that_counts_nothing_is_no_black_hole():
 
 
 def test_a_port_that_is_counted_only_now_has_not_received_all_at_once():
-    told = read_alone(
+    results = read_alone(
         Reading(1.0, {}, {UP: 5}),
         Reading(2.0, {UP: 1000}, {UP: 5}),
         Reading(3.0, {UP: 1000}, {UP: 5}),
     )
-    assert told == set()
+    assert results == set()
 
 
 def test_a_port_that_was_made_again_has_no_past():

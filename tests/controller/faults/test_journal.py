@@ -42,8 +42,8 @@ def test_journal__last_word_on_every_fault(tmp_path):
 
 def test_journal__ready_policy_and_reaction_are_remembered(tmp_path):
     write(tmp_path, ready=True, policy="lossy", reacted=["p0-t0-1 p0-t1-0"])
-    told = read(tmp_path)
-    assert (told.was_ready, told.denylist_policy, told.avoided_names) == (True, "lossy", ["p0-t0-1 p0-t1-0"])
+    content = read(tmp_path)
+    assert (content.was_ready, content.denylist_policy, content.avoided_names) == (True, "lossy", ["p0-t0-1 p0-t1-0"])
     write(tmp_path, reacted=[])
     assert read(tmp_path).avoided_names == []
 
@@ -110,18 +110,18 @@ def test_journal__of_another_boot_is_forgotten(tmp_path):
 
 def test_journal__long_ones_are_compacted_and_stay_locked(tmp_path, monkeypatch):
     monkeypatch.setattr(journal_module, "COMPACT_BYTES", 2000)
-    many = [("updated", {"number": n % 3, "n": n}) for n in range(200)]
-    write(tmp_path, *many, ready=True, policy="all", reacted=["a"])
-    before = os.path.getsize(RunFiles(tmp_path).fault_journal)
+    updates = [("updated", {"number": n % 3, "n": n}) for n in range(200)]
+    write(tmp_path, *updates, ready=True, policy="all", reacted=["a"])
+    previous_size = os.path.getsize(RunFiles(tmp_path).fault_journal)
     journal = Journal.open(tmp_path)
-    assert os.path.getsize(RunFiles(tmp_path).fault_journal) < before / 4
+    assert os.path.getsize(RunFiles(tmp_path).fault_journal) < previous_size / 4
     with pytest.raises(JsonlError):
         Journal.open(tmp_path)
     journal.record_fault("raised", {"number": 7}, 1.0)
     journal.close()
-    remembered = read(tmp_path)
-    assert [f["number"] for f in remembered.faults] == [0, 1, 2, 7]
-    assert (remembered.was_ready, remembered.denylist_policy, remembered.avoided_names) == (True, "all", ["a"])
+    content = read(tmp_path)
+    assert [f["number"] for f in content.faults] == [0, 1, 2, 7]
+    assert (content.was_ready, content.denylist_policy, content.avoided_names) == (True, "all", ["a"])
 
 
 def test_journal__where_there_can_be_none(tmp_path):
@@ -145,9 +145,9 @@ def with_faults():
 
 
 def back(faults, now=10.0):
-    again = FaultCorrelator(Plan())
-    again.restore(json.loads(json.dumps([f.to_json() for f in faults.all_faults()])), now, 4.0)
-    return again
+    restored_list = FaultCorrelator(Plan())
+    restored_list.restore(json.loads(json.dumps([f.to_json() for f in faults.all_faults()])), now, 4.0)
+    return restored_list
 
 
 def test_restore__the_same_list_word_for_word():
@@ -156,35 +156,39 @@ def test_restore__the_same_list_word_for_word():
 
 
 def test_restore__seen_again_it_goes_on_with_its_number():
-    again = back(with_faults())
-    again.port("p0-t0-0-eth3", "DOWN", source=GNMI, now=10.5)
-    again.on_timer(11.0)
-    again.on_timer(20.0)
-    (fault,) = again.active()
+    restored_list = back(with_faults())
+    restored_list.port("p0-t0-0-eth3", "DOWN", source=GNMI, now=10.5)
+    restored_list.on_timer(11.0)
+    restored_list.on_timer(20.0)
+    (fault,) = restored_list.active()
     assert (fault.number, fault.first_seen) == (1, 1.0)
     (evidence,) = fault.evidence()
     assert (evidence["first_seen"], evidence["last_seen"], evidence["count"]) == (1.0, 10.5, 2)
 
 
 def test_restore__not_seen_it_is_over_in_time():
-    again = back(with_faults())
-    again.on_timer(13.0)
-    assert len(again.active()) == 1
-    again.on_timer(14.1)
-    assert again.active() == [] and [f.number for f in again.all_faults()] == [1, 2]
-    assert [(change, f.number) for change, f in again.changes()] == [("cleared", 1)]
+    restored_list = back(with_faults())
+    restored_list.on_timer(13.0)
+    assert len(restored_list.active()) == 1
+    restored_list.on_timer(14.1)
+    assert restored_list.active() == [] and [f.number for f in restored_list.all_faults()] == [1, 2]
+    assert [(change, f.number) for change, f in restored_list.changes()] == [("cleared", 1)]
 
 
 def test_restore__new_ones_count_on():
-    again = back(with_faults())
-    again.port("p2-t0-0-eth3", "DOWN", source=GNMI, now=11.0)
-    again.on_timer(11.2)
-    assert [f.number for f in again.active()] == [1, 3]
+    restored_list = back(with_faults())
+    restored_list.port("p2-t0-0-eth3", "DOWN", source=GNMI, now=11.0)
+    restored_list.on_timer(11.2)
+    assert [f.number for f in restored_list.active()] == [1, 3]
 
 
 @pytest.mark.parametrize("record", [{}, {"number": "x"}, {"number": 1, "location": "p9-t9-9"}, {"alternatives": 7}])
 def test_restore__records_of_nothing_known_are_passed_over(record):
     faults = FaultCorrelator(Plan())
-    good = with_faults().all_faults()[0].to_json()
-    faults.restore([record, {**good, "location": "p9-t0-0 p9-t1-0"}, {**good, "how": "odd"}, good], 5.0, 1.0)
+    valid_record = with_faults().all_faults()[0].to_json()
+    faults.restore(
+        [record, {**valid_record, "location": "p9-t0-0 p9-t1-0"}, {**valid_record, "how": "odd"}, valid_record],
+        5.0,
+        1.0,
+    )
     assert [f.number for f in faults.all_faults()] == [1]

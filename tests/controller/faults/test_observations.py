@@ -70,9 +70,9 @@ def kept(tmp_path, **options):
 
 def test_replay__the_same_changes_at_the_same_times(tmp_path):
     path, changes = kept(tmp_path)
-    told = []
-    replay_file(path, lambda now, change, fault: told.append((now, change, fault.text)))
-    assert told == changes
+    changes_seen = []
+    replay_file(path, lambda now, change, fault: changes_seen.append((now, change, fault.text)))
+    assert changes_seen == changes
     assert [change for _, change, _ in changes if change != "updated"] == ["raised", "cleared"]
 
 
@@ -81,18 +81,18 @@ def test_replay__a_list_with_waits_of_its_own_is_rung_although_the_file_rings_no
     observations = Observations(path)
     calls = [call for call in observations.calls if call[0] != "on_timer"]
     assert len(calls) < len(observations.calls)
-    told = []
-    replay(PLAN, calls, lambda now, change, fault: told.append((now, change, fault.text)), late_s=0.0)
-    assert [one[1:] for one in told] == [one[1:] for one in changes]
+    changes_seen = []
+    replay(PLAN, calls, lambda now, change, fault: changes_seen.append((now, change, fault.text)), late_s=0.0)
+    assert [change[1:] for change in changes_seen] == [change[1:] for change in changes]
 
 
 def test_recorder__every_method_that_tells_something_is_heard():
-    told = []
-    faults = FaultCorrelator(PLAN, tap=lambda name, arguments: told.append((name, arguments["now"])))
+    calls = []
+    faults = FaultCorrelator(PLAN, tap=lambda name, arguments: calls.append((name, arguments["now"])))
     cut_and_healed(faults, [])
     faults.restore([], now=7.0, confirm_s=1.0)
     faults.confirm_by(9.0, now=8.0)
-    assert {name for name, _ in told} == set(OBSERVATIONS)
+    assert {name for name, _ in calls} == set(OBSERVATIONS)
 
 
 def test_recorder__a_file_grown_too_long_begins_anew_with_what_holds(tmp_path):
@@ -105,8 +105,8 @@ def test_recorder__a_file_grown_too_long_begins_anew_with_what_holds(tmp_path):
     recorder.close()
     assert (tmp_path / EARLIER).exists()
     assert (tmp_path / FILE).stat().st_size < 4000
-    replayed = replay_file(tmp_path / FILE)
-    assert [fault.text for fault in replayed.active()] == ["T0-T1 link p0-t0-0 p0-t1-1 down"]
+    replay = replay_file(tmp_path / FILE)
+    assert [fault.text for fault in replay.active()] == ["T0-T1 link p0-t0-0 p0-t1-1 down"]
 
 
 def test_recorder__what_was_withdrawn_is_not_told_again(tmp_path):
@@ -169,12 +169,12 @@ def test_replay__a_file_that_is_none_is_refused_with_its_line(tmp_path, lines, r
 
 def test_command__tells_the_changes_and_the_end(tmp_path):
     path, _ = kept(tmp_path)
-    shown = CliRunner().invoke(app, ["faults", "--replay", str(path)])
-    assert shown.exit_code == 0, shown.output
-    assert "0.000 s  raised     1: T0-T1 link p0-t0-0 p0-t1-1 down" in shown.output
-    assert shown.output.endswith("0 active in the end, 3 changes\n")
+    result = CliRunner().invoke(app, ["faults", "--replay", str(path)])
+    assert result.exit_code == 0, result.output
+    assert "0.000 s  raised     1: T0-T1 link p0-t0-0 p0-t1-1 down" in result.output
+    assert result.output.endswith("0 active in the end, 3 changes\n")
     data = json.loads(CliRunner().invoke(app, ["faults", "--replay", str(path), "--json"]).output)
-    assert [one["change"] for one in data["changes"]] == ["raised", "updated", "cleared"]
+    assert [change["change"] for change in data["changes"]] == ["raised", "updated", "cleared"]
     assert data["active"] == []
 
 

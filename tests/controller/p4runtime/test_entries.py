@@ -195,35 +195,40 @@ def test_compare__equal_is_nothing_to_do(srv6):
 
 def test_watch_ports__that_pi_does_not_tell_are_those_that_were_written(spray):
     """Every member comes back with the port of the last; nothing but that is taken for what was written."""
-    wanted = spray.group("uplink_selector", 1, {3: 3, 4: 4, 5: 5})
-    other = spray.member("uplink_selector", 3, "use_uplink", {"port": 3})
-    told = spray.group("uplink_selector", 1, {3: 5, 4: 5, 5: 5})
-    assert compare([wanted], [told]) and with_watch_ports([other, told], [wanted]) == [other, wanted]
-    for wrong in (
+    written_group = spray.group("uplink_selector", 1, {3: 3, 4: 4, 5: 5})
+    member = spray.member("uplink_selector", 3, "use_uplink", {"port": 3})
+    read_group = spray.group("uplink_selector", 1, {3: 5, 4: 5, 5: 5})
+    assert compare([written_group], [read_group]) and with_watch_ports([member, read_group], [written_group]) == [
+        member,
+        written_group,
+    ]
+    for foreign_group in (
         spray.group("uplink_selector", 1, {3: 9, 4: 9, 5: 9}),
         spray.group("uplink_selector", 1, {3: 3, 4: 5, 5: 5}),
         spray.group("uplink_selector", 1, {3: 4, 4: 4}),
         spray.group("uplink_selector", 2, {3: 5, 4: 5, 5: 5}),
     ):
-        assert with_watch_ports([wrong], [wanted]) == [wrong]
+        assert with_watch_ports([foreign_group], [written_group]) == [foreign_group]
     fewer = spray.group("uplink_selector", 1, {3: 3, 4: 4})
-    assert with_watch_ports([told], [fewer, wanted]) == [wanted], "what was written before, or what is about to be"
+    assert with_watch_ports([read_group], [fewer, written_group]) == [written_group], (
+        "what was written before, or what is about to be"
+    )
 
 
 def test_updates__members_before_groups_before_tables_and_back(spray):
-    new = [
+    new_entries = [
         spray.group_entry("uplinks", {"uplink_group": 1}, 1),
         spray.group("uplink_selector", 1, {3: 3}),
         spray.table_entry("hash_seed", None, "set_hash_seed", {"seed": 1}),
         spray.member("uplink_selector", 3, "use_uplink", {"port": 3}),
     ]
-    old = [
+    old_entries = [
         spray.member("uplink_selector", 7, "use_uplink", {"port": 7}),
         spray.group("uplink_selector", 2, {7: 7}),
         spray.group_entry("uplinks", {"uplink_group": 2}, 2),
         spray.table_entry("hash_seed", None, "set_hash_seed", {"seed": 0}),
     ]
-    assert shown(updates_for(compare(new, old)), spray) == [
+    assert shown(updates_for(compare(new_entries, old_entries)), spray) == [
         "DELETE uplinks uplink_group=2 group(2)",
         "INSERT uplink_selector member 3: use_uplink(port=3)",
         "INSERT uplink_selector group 1: member 3 weight 1 watch 3",
@@ -241,16 +246,16 @@ def test_updates__a_default_entry_is_always_there(spray):
 
 
 def test_digest__of_the_set(srv6):
-    one, two = next_hop(srv6, 1), next_hop(srv6, 2)
-    assert digest([one, two]) == digest([two, one]) != digest([one])
+    first, second = next_hop(srv6, 1), next_hop(srv6, 2)
+    assert digest([first, second]) == digest([second, first]) != digest([first])
     assert len(digest([])) == 16
 
 
 def test_wildcards__every_table_and_profile_and_the_defaults_we_set(spray, srv6):
     seed = spray.table_entry("hash_seed", None, "set_hash_seed", {"seed": 1})
-    asked = spray.wildcards([seed])
+    entities = spray.wildcards([seed])
     tables = len(spray.schema.tables)
-    kinds = [e.WhichOneof("entity") for e in asked]
+    kinds = [e.WhichOneof("entity") for e in entities]
     assert kinds == ["table_entry"] * (tables + 1) + ["action_profile_member", "action_profile_group"]
-    assert [e.table_entry.is_default_action for e in asked[: tables + 1]] == [False] * tables + [True]
+    assert [e.table_entry.is_default_action for e in entities[: tables + 1]] == [False] * tables + [True]
     assert len(srv6.wildcards([])) == len(srv6.schema.tables)

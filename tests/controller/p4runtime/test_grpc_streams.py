@@ -110,23 +110,23 @@ def hidden(monkeypatch):
     return counts
 
 
-def codes(hidden, ask):
+def codes(hidden, run_stream):
     """Return the ends of `ask()`, called until enough statuses were hidden."""
-    ended = Counter()
+    ends = Counter()
 
     async def story():
         while hidden["hidden"] < HIDDEN_MIN:
-            ended[await ask()] += 1
+            ends[await run_stream()] += 1
 
     asyncio.run(story())
-    return set(ended)
+    return set(ends)
 
 
 @pytest.mark.parametrize("code", [grpc.StatusCode.UNAUTHENTICATED, UNAVAILABLE, grpc.StatusCode.INTERNAL])
 def test_p4runtime__a_stream_refused_at_once_tells_its_status(serve, hidden, code):
     address = serve(code)
 
-    async def ask():
+    async def run_stream():
         async with StatusKeepingP4Client(address, wait_for_ready=False) as client:
             try:
                 await client.send(p4r.StreamMessageRequest())
@@ -134,38 +134,38 @@ def test_p4runtime__a_stream_refused_at_once_tells_its_status(serve, hidden, cod
             except P4ClientError as error:
                 return error.code, error.message
 
-    assert codes(hidden, ask) == {(GRPCStatusCode.from_status_code(code), "refused at once")}
+    assert codes(hidden, run_stream) == {(GRPCStatusCode.from_status_code(code), "refused at once")}
 
 
 def test_p4runtime__a_stream_ended_in_order_is_an_end_and_no_error(serve, hidden):
     address = serve(OK)
 
-    async def ask():
+    async def run_stream():
         async with StatusKeepingP4Client(address, wait_for_ready=False) as client:
             await client.send(p4r.StreamMessageRequest())
             with pytest.raises(RuntimeError, match="EOF"):
                 await client.receive()
         return OK
 
-    assert codes(hidden, ask) == {OK}
+    assert codes(hidden, run_stream) == {OK}
 
 
 @pytest.mark.parametrize(("code", "says"), [(UNAVAILABLE, "UNAVAILABLE: refused at once"), (OK, "ended the stream")])
 def test_session__of_a_switch_that_restarts_is_tried_again(serve, hidden, srv6, code, says):
     target = SwitchAddress(Plan().switches[0], serve(code), 1, None, ())
 
-    async def ask():
+    async def run_stream():
         with pytest.raises(SwitchError, match=says) as caught:
             await P4RuntimeSession.open(target, srv6)
         return caught.value.retry
 
-    assert codes(hidden, ask) == {True}
+    assert codes(hidden, run_stream) == {True}
 
 
 def test_gnmi__a_subscription_refused_at_once_tells_its_status(serve, hidden):
     address = serve(grpc.StatusCode.UNAUTHENTICATED)
 
-    async def ask():
+    async def run_stream():
         async with StatusKeepingGNMIClient(address) as client:
             subscription = client.subscribe()
             subscription.on_change(GNMIPath("interfaces"))
@@ -174,7 +174,7 @@ def test_gnmi__a_subscription_refused_at_once_tells_its_status(serve, hidden):
                     pass
             return caught.value.code
 
-    assert codes(hidden, ask) == {GRPCStatusCode.UNAUTHENTICATED}
+    assert codes(hidden, run_stream) == {GRPCStatusCode.UNAUTHENTICATED}
 
 
 class EndsUnder:

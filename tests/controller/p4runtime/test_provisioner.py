@@ -32,7 +32,7 @@ class SwitchInMemory:
 
     async def write(self, updates):
         for update in updates:
-            self.entries.append(next(one for one in self.known if one.entity == update.entity))
+            self.entries.append(next(entry for entry in self.known if entry.entity == update.entity))
 
     async def subscribe_digests(self):
         pass
@@ -41,15 +41,15 @@ class SwitchInMemory:
 @pytest.mark.parametrize("begins_with", [0, 1])
 def test_writes__a_port_that_comes_back_meanwhile_is_no_write_of_a_restart(srv6, begins_with):
     """A live test found this: its switch got its two ports back one after the other: one entry too many."""
-    dead = PlaneFailures(down_links=frozenset(link for link in PLAN.links if SWITCH.name in link.ends))
-    live = live_entries(PLAN, "srv6", SWITCH, srv6, dead)
-    assert len(live) == 2
+    failures = PlaneFailures(down_links=frozenset(link for link in PLAN.links if SWITCH.name in link.ends))
+    entries = live_entries(PLAN, "srv6", SWITCH, srv6, failures)
+    assert len(entries) == 2
     target = SwitchAddress(SWITCH, "127.0.0.1:1", 1, None, ())
     provisioner = SwitchProvisioner(target, srv6, lambda _: None)
     provisioner.status.start_digest = "of the first verification"
-    provisioner.want_live(live)
-    switch = SwitchInMemory(srv6, live[:begins_with], lambda: provisioner.want_live(live[:1]))
-    switch.known = live
+    provisioner.want_live(entries)
+    switch = SwitchInMemory(srv6, entries[:begins_with], lambda: provisioner.want_live(entries[:1]))
+    switch.known = entries
     asyncio.run(provisioner._bring_in_line(switch))
     assert provisioner.status.writes_after_start == {}
     assert provisioner.status.live_writes == {"dead port": 2 - begins_with}

@@ -37,10 +37,10 @@ def test_no_rate__classes_but_no_thresholds(srv6, spray):
 
 def test_scaled__each_port_by_its_role(srv6):
     plan = Plan.scaled()
-    found = lines(discipline_entries(plan, plan.switch("p0-t0-0"), srv6))[len(CLASSES) :]
-    assert [line.split()[1] for line in found] == [f"egress_port={n}" for n in (1, 2, 3, 4)]
-    assert ["last_hop=1" in line for line in found] == [True, True, False, False]
-    assert all("last_hop_ecn=0" in line for line in found)
+    text_lines = lines(discipline_entries(plan, plan.switch("p0-t0-0"), srv6))[len(CLASSES) :]
+    assert [line.split()[1] for line in text_lines] == [f"egress_port={n}" for n in (1, 2, 3, 4)]
+    assert ["last_hop=1" in line for line in text_lines] == [True, True, False, False]
+    assert all("last_hop_ecn=0" in line for line in text_lines)
 
 
 def test_thresholds__the_slope_reaches_one_at_the_end_of_the_ramp(srv6):
@@ -53,9 +53,9 @@ def test_thresholds__the_slope_reaches_one_at_the_end_of_the_ramp(srv6):
 
 
 def test_operator__signals_off_and_more_room_for_retransmissions(srv6):
-    off = str(threshold_entry(srv6, 3, FABRIC, Discipline(ecn=False, trimming=False, last_hop_ecn=True)))
-    assert "ecn_max=0x00000" in off and " trim_at=0x00000, retx_trim_at=0x00000" in off
-    assert "drop_at=0x00024" in off and "last_hop_ecn=1" in off
+    entry_text = str(threshold_entry(srv6, 3, FABRIC, Discipline(ecn=False, trimming=False, last_hop_ecn=True)))
+    assert "ecn_max=0x00000" in entry_text and " trim_at=0x00000, retx_trim_at=0x00000" in entry_text
+    assert "drop_at=0x00024" in entry_text and "last_hop_ecn=1" in entry_text
     assert "retx_trim_at=0x00012" in str(threshold_entry(srv6, 3, FABRIC, Discipline(retransmission_share=1.5)))
     assert "retx_trim_at=0x00024" in str(threshold_entry(srv6, 3, FABRIC, Discipline(retransmission_share=9)))
 
@@ -95,13 +95,13 @@ def test_operator__what_makes_no_sense_is_refused(wrong, message):
 def test_operator__other_depths_by_role():
     plan = Plan.scaled()
     t0 = plan.switch("p0-t0-0")
-    up, down = (plan.thresholds(t0, port) for port in (3, 1))
-    same = [depths_of(plan, t0, port, Discipline(ecn=False)) for port in (3, 1)]
-    assert same == [up, down]
+    uplink, downlink = (plan.thresholds(t0, port) for port in (3, 1))
+    defaults = [depths_of(plan, t0, port, Discipline(ecn=False)) for port in (3, 1)]
+    assert defaults == [uplink, downlink]
     want = Discipline.from_json({"trim_at": 2.0, "trim_last_hop": 2.5, "drop_at": 5})
-    found = [depths_of(plan, t0, port, want) for port in (3, 1)]
-    assert [(one.ecn_min, one.trim_at, one.drop_at) for one in found] == [(2, 21, 54), (2, 27, 54)]
-    assert depths_of(plan, t0, 1, Discipline(trim_at=2.0)) == down
+    depths = [depths_of(plan, t0, port, want) for port in (3, 1)]
+    assert [(depth.ecn_min, depth.trim_at, depth.drop_at) for depth in depths] == [(2, 21, 54), (2, 27, 54)]
+    assert depths_of(plan, t0, 1, Discipline(trim_at=2.0)) == downlink
     assert depths_of(Plan(), t0, 1, want) is None
     assert Discipline.from_json(want.to_json()) == want
 

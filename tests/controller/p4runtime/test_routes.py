@@ -11,8 +11,8 @@ SHARED = ("traffic_class ", "trimming ", "queue_thresholds ")
 
 def lines(program, plan, switch, catalog):
     """Return the entries that only this program has; test_qos.py tests the shared ones."""
-    found = [str(entry) for entry in entries_of(program, plan, plan.switch(switch), catalog)]
-    return [line for line in found if not line.startswith(SHARED)]
+    entries = [str(entry) for entry in entries_of(program, plan, plan.switch(switch), catalog)]
+    return [line for line in entries if not line.startswith(SHARED)]
 
 
 def test_srv6__t0(srv6):

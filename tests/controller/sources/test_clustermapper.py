@@ -41,24 +41,26 @@ def fields_of(event):
 
 
 def mapper_of(tmp_path, faults):
-    told = []
-    return ClustermapperSource(tmp_path, faults, told.append, lambda: faults.changes()), told
+    events = []
+    return ClustermapperSource(tmp_path, faults, events.append, lambda: faults.changes()), events
 
 
 def test_mapper__snapshot_events_and_counts_reach_the_list(tmp_path):
     async def story():
         faults = FaultCorrelator(PLAN)
-        source, told = mapper_of(tmp_path, faults)
+        source, events = mapper_of(tmp_path, faults)
         rows = [probe("h0", "p0-t0-0", "down", sent=60, lost=20), probe("h1", "p0-t0-0", "ok", sent=60)]
         snapshot = [probe("h0", "p0-t0-0", "ok"), probe("h0", "p0-t1-0", "ok"), probe("h1", "p0-t0-0", "ok")]
         answers = {"targets": {"targets": rows, "loops": []}}
         async with Peer(tmp_path / "mapper.sock", answers, snapshot) as peer, running(source):
-            await until(lambda: len(told) == 3)
+            await until(lambda: len(events) == 3)
             assert source.states == dict.fromkeys(("h0 p0-t0-0", "h0 p0-t1-0", "h1 p0-t0-0"), "ok")
             assert not faults.has_path_symptoms
             peer.server.publish("probe", **fields_of(probe("h0", "p0-t0-0", "down")))
             await until(lambda: faults.has_path_symptoms)
-            await until(lambda: any(one["op"] == "targets" for one in peer.asked), "it did not look at the others")
+            await until(
+                lambda: any(message["op"] == "targets" for message in peer.asked), "it did not look at the others"
+            )
             assert source.to_json() == {"connected": True, "reason": "following", "paths": 3, "bad": 1}
 
     asyncio.run(story())
@@ -100,8 +102,8 @@ def test_mapper__a_loop_that_is_sent_for_two_links_is_two_paths(tmp_path):
     loops = [{**probe("h0", t1, "ok"), "kind": "loop", "walk": walk} for t1 in ("p0-t1-0", "p0-t1-1")]
     for second in range(4):
         rows = [
-            {**loop, "sent": before + 10 * second, "lost": (before + 10 * second) // 5}
-            for loop, before in zip(loops, (10, 300), strict=True)
+            {**loop, "sent": sent + 10 * second, "lost": (sent + 10 * second) // 5}
+            for loop, sent in zip(loops, (10, 300), strict=True)
         ]
         for row in rows if second == 0 else ():
             source.take(row, 2.0)
@@ -114,12 +116,12 @@ def test_mapper__a_loop_that_is_sent_for_two_links_is_two_paths(tmp_path):
 
 def test_mapper__comes_back_after_it_went(tmp_path):
     async def story():
-        source, told = mapper_of(tmp_path, FaultCorrelator(PLAN))
+        source, events = mapper_of(tmp_path, FaultCorrelator(PLAN))
         async with running(source):
             for _ in range(2):
                 async with Peer(tmp_path / "mapper.sock", {}, [probe("h0", "p0-t0-0", "ok")]):
                     await until(lambda: source.connected)
                 await until(lambda: not source.connected)
-        assert (len(told) == 2 and "ended" in source.to_json()["reason"]) or source.to_json()["reason"]
+        assert (len(events) == 2 and "ended" in source.to_json()["reason"]) or source.to_json()["reason"]
 
     asyncio.run(story())

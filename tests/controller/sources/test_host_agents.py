@@ -17,14 +17,14 @@ def ev_row(ev, state, acked=10, lost=0):
 
 
 def agents_of(tmp_path, faults):
-    told = []
-    return HostAgentSource(tmp_path, PLAN, faults, told.append, lambda: None), told
+    events = []
+    return HostAgentSource(tmp_path, PLAN, faults, events.append, lambda: None), events
 
 
 def test_agents__a_bad_ev_is_a_dead_path_until_its_last_accuser_is_content(tmp_path):
     async def story():
         faults = FaultCorrelator(PLAN)
-        source, told = agents_of(tmp_path, faults)
+        source, events = agents_of(tmp_path, faults)
         health = {"peers": [{"peer": "h2", "evs": [ev_row(0, "assumed_bad"), ev_row(1, "good")]}]}
         async with Peer(tmp_path / "agents" / "h0.sock", {"health": lambda _: health}) as peer, running(source):
             await until(lambda: source._subscriptions["h0"].connected)
@@ -33,12 +33,12 @@ def test_agents__a_bad_ev_is_a_dead_path_until_its_last_accuser_is_content(tmp_p
                 peer.server.publish("ev", qpn=qpn, old="good", new="assumed_bad", **event)
             await until(lambda: faults.has_path_symptoms)
             peer.server.publish("ev", qpn=1, old="assumed_bad", new="good", **event)
-            await until(lambda: len(told) == 3)
+            await until(lambda: len(events) == 3)
             assert faults.has_path_symptoms and source.to_json()["bad"] == 1
             health["peers"][0]["evs"][0] = ev_row(0, "good", acked=12)
             peer.server.publish("ev", qpn=2, old="assumed_bad", new="good", **event)
             await until(lambda: not faults.has_path_symptoms)
-            assert told[0] == {
+            assert events[0] == {
                 "host": "h0",
                 "peer": "h2",
                 "ev": 0,
@@ -46,7 +46,7 @@ def test_agents__a_bad_ev_is_a_dead_path_until_its_last_accuser_is_content(tmp_p
                 "new": "assumed_bad",
                 "plane": 0,
                 "cause": event["cause"],
-                "t": told[0]["t"],
+                "t": events[0]["t"],
             }
 
     asyncio.run(story())
