@@ -381,41 +381,36 @@ class DeviceTables:
                 raise TableError("ALREADY_EXISTS", f"{value_set.name}: a member is given twice")
             # The first entry read is the default entry, which is no member.
             previous = self._read_table(value_set, None, None, 0)[1:]
-            for old_entry in previous:
-                key, aux = self._state.schema.encode_match(value_set, old_entry)
-                self._state.lib.rt_entry_write(
-                    self._state.handle,
-                    native.DELETE,
-                    value_set.index,
-                    key,
-                    aux,
-                    old_entry.priority,
-                    native.KIND_NONE,
-                    0,
-                    b"",
-                    None,
-                )
-            # Insertion follows deletion because a full set has no room for both lists.
-            for key, aux in keys:
-                error = self._state.lib.rt_entry_write(
-                    self._state.handle,
-                    native.INSERT,
-                    value_set.index,
-                    key,
-                    aux,
-                    priority,
-                    native.KIND_NONE,
-                    0,
-                    b"",
-                    None,
-                )
-                check(error, value_set.name, "member", f"has room for {value_set.size} members")
+            previous_keys = [self._state.schema.encode_match(value_set, old_entry) for old_entry in previous]
+            # Deletion precedes insertion because a full set has no room for both lists.
+            for key in previous_keys:
+                self._write_member(native.DELETE, value_set, key)
+            inserted_keys = []
+            try:
+                for key in keys:
+                    self._write_member(native.INSERT, value_set, key)
+                    inserted_keys.append(key)
+            except TableError:
+                # The previous members fitted before, so they fit again once the new ones are deleted.
+                for key in inserted_keys:
+                    self._write_member(native.DELETE, value_set, key)
+                for key in previous_keys:
+                    self._write_member(native.INSERT, value_set, key)
+                raise
             self._state.on_undo(
                 partial(
                     self.write_value_set,
                     ValueSetMembers(value_set.id, tuple(old_entry.match for old_entry in previous)),
                 )
             )
+
+    def _write_member(self, op: int, value_set: TableSchema, key: tuple[bytes, bytes]) -> None:
+        """Insert or delete one member of a value set. RESOURCE_EXHAUSTED."""
+        priority = 1 if value_set.needs_priority else 0
+        error = self._state.lib.rt_entry_write(
+            self._state.handle, op, value_set.index, *key, priority, native.KIND_NONE, 0, b"", None
+        )
+        check(error, value_set.name, "member", f"has room for {value_set.size} members")
 
     def read_value_set(self, value_set_id: int) -> ValueSetMembers:
         """Return the members of a value set. INVALID_ARGUMENT."""

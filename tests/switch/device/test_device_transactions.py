@@ -30,6 +30,7 @@ from mrc_testbed.switch.device.entities import (
     TableError,
     ValueSetMembers,
 )
+from mrc_testbed.switch.device.tables import DeviceTables
 from tests.switch.compiled_programs import bench_of
 from tests.switch.mini_program import (
     BY_ACL,
@@ -169,6 +170,34 @@ def test_a_hit_and_a_meter__come_back_as_they_were(device: P4Device) -> None:
     assert bench.device.read_direct_meter(default) == MeterConfig(1, 1, 1, 1)
     assert all(config is None for _, config in bench.device.read_meter(bench.info.meters[0].preamble.id))
     assert bench.send(1, b"\3\1\0")[0][1][2] == 2
+
+
+def test_write_value_set__memory_that_ends_midway_leaves_the_previous_members(monkeypatch):
+    """Test a failure of the second insertion: once the set lost its members, because their deletion came first."""
+    bench = bench_of("subparsers")
+    value_set = next(iter(bench.device.schema.value_sets.values()))
+
+    def members(*values: int) -> ValueSetMembers:
+        field = value_set.fields[0]
+        return ValueSetMembers(
+            value_set.id, tuple((FieldMatch(field.id, bytes([value]), kind=field.match),) for value in values)
+        )
+
+    bench.device.write_value_set(members(5))
+    write_member = DeviceTables._write_member
+    inserted_keys = []
+
+    def fail_second_insertion(tables, op, schema, key):
+        if op == native.INSERT:
+            inserted_keys.append(key)
+            if len(inserted_keys) == 2:
+                raise TableError("RESOURCE_EXHAUSTED", "out of memory")
+        write_member(tables, op, schema, key)
+
+    monkeypatch.setattr(DeviceTables, "_write_member", fail_second_insertion)
+    with pytest.raises(TableError, match="out of memory"):
+        bench.device.write_value_set(members(6, 7))
+    assert bench.device.read_value_set(value_set.id) == members(5)
 
 
 def test_one_shot_sets_and_value_sets__come_back(device: P4Device) -> None:
