@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cache
@@ -231,7 +232,8 @@ def form(p4_type: Type) -> Any:
 
 @cache
 def _tuple_record(tuple_type: Tuple) -> Record:
-    name = f"tuple_{_tuple_record.cache_info().misses}"
+    # The name depends on the type alone: the emitted C, which is a key of the cache, is the same in each process.
+    name = f"tuple_{hashlib.sha256(str(tuple_type).encode()).hexdigest()[:12]}"
     decl = SimpleNamespace(location=NOWHERE, fields=[], annotation=lambda _: None)
     return Record(name, "struct", {f"f{index}": item_type for index, item_type in enumerate(tuple_type.items)}, decl)
 
