@@ -85,9 +85,9 @@ BESIDE = (
     "http://localhost/v1/denylist",
     "mrc dash",
     "mrc faults --replay /run/mrc-testbed/log/observations.jsonl",
-    "mrc pcap p1-t0-0-eth3 --seconds 6 --out t0.pcap",
-    "mrc pcap h0 --seconds 6 --out h0.pcapng",
-    "mrc pcap h0 --explain --seconds 6 --out told.pcapng",
+    "mrc pcap p1-t0-0-eth3 --duration 6 --out t0.pcap",
+    "mrc pcap h0 --duration 6 --out h0.pcapng",
+    "mrc pcap h0 --explain --duration 6 --out told.pcapng",
 )
 """Run beside a fabric that is up, in a shell, while a transfer crosses it."""
 READ = (
@@ -154,8 +154,8 @@ TOOLS = (
 )
 """Commands that run in h0, at the prompt of the fabric without rates."""
 ELSEWHERE = {
-    "tests/tools/campaigns/test_p4_fuzz.py": ("mrc fuzz p4 --runs 1000 --seconds 3600", "mrc fuzz p4 a.p4 b.p4"),
-    "tests/tools/campaigns/test_virtual_faults.py": ("mrc bench faults --virtual --sets 10000 --keep DIR",),
+    "tests/tools/campaigns/test_p4_fuzz.py": ("mrc fuzz p4 --runs 1000 --duration 3600", "mrc fuzz p4 a.p4 b.p4"),
+    "tests/tools/campaigns/test_virtual_faults.py": ("mrc bench faults --virtual --sets 10000 --out DIR",),
     "tests/native_build/test_modules_both_forms.py": ("mrc compile",),
     "tests/controller/faults/test_observations.py": (
         "mrc faults --replay RESULTS/runs/without.observations.jsonl --json",
@@ -174,7 +174,7 @@ ELSEWHERE = {
         "mrc run --trace examples/traces/ring-step.goal --iterations 5",
     ),
     "tests/simulator/simtest/test_fuzz.py": (
-        "mrc fuzz wire --runs 2000000 --seconds 600",
+        "mrc fuzz wire --runs 2000000 --duration 600",
         "python tests/fuzz/harness.py endpoints -atheris_runs=100000",
     ),
     "tests/hosts/dissector/test_install.py": ("mrc pcap --install-dissector",),
@@ -236,14 +236,14 @@ NOT_RUN = {
         "mrc run scenarios/*.yaml --seed 1 --out results/live-1",
         "mrc run e15 --virtual --scale paper --out results/paper",
         "mrc run e15 --virtual --scale paper --resume results/paper",
-        "mrc bench faults --loop 100",
+        "mrc bench faults --singles 100",
         "mrc bench faults --virtual --sets 10000 --seed 100",
         "mrc bench faults --virtual --sets 3000 --seed 300",
     ),
     "the record of a campaign at an older commit, or one of hours": (
-        "mrc simtest --seeds 200000 --first 1000000 --keep-going --json > report.json",
-        "mrc simtest --seeds 200000 --first 80000000 --jobs 1 --keep-going --json",
-        "mrc simtest --seeds 200000 --first 1000000 --jobs 2 --keep-going --json",
+        "mrc simtest --seeds 200000 --first-seed 1000000 --keep-going --json > report.json",
+        "mrc simtest --seeds 200000 --first-seed 80000000 --jobs 1 --keep-going --json",
+        "mrc simtest --seeds 200000 --first-seed 1000000 --jobs 2 --keep-going --json",
         "mrc fuzz ...",
         "git grep -c '' REVISION -- '*.py' '*.c' '*.h' '*.p4' '*.lark' '*.lua' ':!tests' |",
     ),
@@ -390,7 +390,7 @@ def script_beside(run_dir: Path) -> str:
         if line.startswith("curl -sN"):  # a stream of events: it ends when we do
             others.append(f"timeout 1 {line}; [ $? = 124 ] || echo FAILED {number}")
         elif line.startswith("mrc pcap"):
-            capture = line.replace("mrc", shlex.join(MRC), 1).replace("--seconds 6", "--seconds 60")
+            capture = line.replace("mrc", shlex.join(MRC), 1).replace("--duration 6", "--duration 60")
             lines.append(f"{{ (echo $BASHPID >> captures; exec {capture}) || echo FAILED {number}; }} &")
         else:
             others.append(f"{line} || echo FAILED {number}")

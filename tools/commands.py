@@ -26,7 +26,7 @@ from mrc_testbed.console.terminal import console
 from mrc_testbed.errors import UsageError
 
 bench_app = typer.Typer(
-    help="Benchmarks: ratios measured side by side in one run.",
+    help="Measure ratios side by side in one run.",
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -60,7 +60,7 @@ def _end(result: dict[str, Any], as_json: bool, *, met: bool = True) -> NoReturn
 
 @bench_app.command("switch")
 def bench_switch(as_json: Json = False) -> None:
-    """CPU microseconds per packet and hop: the embedded switch beside a bare AF_PACKET forwarder in C."""
+    """Measure CPU microseconds per packet and hop: the embedded switch beside an AF_PACKET forwarder in C."""
     from tools.bench import switch
 
     require_root("bench")
@@ -85,7 +85,7 @@ def bench_mrc(
         typer.Option("--pmtu", help="Path MTU: payload bytes of a packet. Default: 4096, or 1024 at a rate."),
     ] = None,
     rate: Annotated[
-        str | None, typer.Option("--rate", help="Measure it over links of that rate too, e.g. 10M bits/s.")
+        str | None, typer.Option("--rate", help="Rate of links to measure beside unlimited ones, e.g. 10M (bits/s).")
     ] = None,
     nic: Nic = "fast",
     wires: BenchWires = None,
@@ -124,10 +124,12 @@ def bench_cluster(
     shape: SizeOptions,
     size: Annotated[str, typer.Option("--size", help="Bytes of a transfer.")] = "64M",
     pmtu: Annotated[int, typer.Option("--pmtu", help="Path MTU: payload bytes of a packet.")] = CLUSTER_PMTU,
-    rounds: Annotated[int, typer.Option("--rounds", min=1, max=20, help="Transfers on one machine, and on all.")] = 3,
+    rounds: Annotated[
+        int, typer.Option("--rounds", min=1, max=20, help="Number of transfers on one machine, and on all.")
+    ] = 3,
     as_json: Json = False,
 ) -> None:
-    """Packets/s and CPU of a transfer on several machines beside the same on this one."""
+    """Measure packets/s and CPU of a transfer on several machines beside the same on this one."""
     from mrc_testbed.topologies.plan import Plan
     from mrc_testbed.topologies.servers import read
     from tools.bench import cluster
@@ -157,10 +159,10 @@ def bench_spray(
         str,
         typer.Option("--mode", autocompletion=offer.one_of(*offer.MODES[2:]), help="switch-spray, ecmp or flow-ecmp."),
     ] = "switch-spray",
-    rounds: Annotated[int, typer.Option("--rounds", min=1, help="Cuts with the controller.")] = 10,
+    rounds: Annotated[int, typer.Option("--rounds", min=1, help="Number of cuts with the controller.")] = 10,
     as_json: Json = False,
 ) -> None:
-    """A T1-T0 downlink is cut: how long are packets lost, with the controller and without it?"""
+    """Measure the loss of packets after the cut of a T1-T0 downlink, with the controller and without it."""
     from tools.bench import spray
 
     require_root("bench")
@@ -170,40 +172,41 @@ def bench_spray(
 
 @bench_app.command(
     "faults",
-    epilog="Examples: `mrc bench faults --loop 100` · `mrc bench faults --kinds blackhole` · "
-    "`mrc bench faults --virtual --sets 10000 --keep wrong`",
+    epilog="Examples: `mrc bench faults --singles 100` · `mrc bench faults --kinds blackhole` · "
+    "`mrc bench faults --virtual --sets 10000 --out wrong`",
 )
 @expand_options
 def bench_faults(
     *,
     shape: SizeOptions,
-    loop: Annotated[int, typer.Option("--loop", min=0, help="Single faults.")] = 100,
-    pairs: Annotated[int, typer.Option("--pairs", min=0, help="Pairs of simultaneous faults.")] = 10,
+    loop: Annotated[int, typer.Option("--singles", min=0, help="Number of single faults.")] = 100,
+    pairs: Annotated[int, typer.Option("--pairs", min=0, help="Number of pairs of simultaneous faults.")] = 10,
     kinds: Annotated[
         str | None,
         typer.Option(
             "--kinds",
             autocompletion=offer.several_of(*offer.FAULT_KINDS),
-            help="Kinds, with commas between. Default: all.",
+            help="Kinds, separated by commas (default: all).",
         ),
     ] = None,
-    seed: Annotated[int, typer.Option("--seed", help="Seed of the places.")] = 1,
-    scaled: Annotated[bool, typer.Option("--scaled", help="Links of 10 Mb/s and a base RTT of 10 ms.")] = False,
+    seed: Annotated[int, typer.Option("--seed", help="Seed of the links and nodes.")] = 1,
+    scaled: Annotated[bool, typer.Option("--scaled", help="Use links of 10 Mb/s and a base RTT of 10 ms.")] = False,
     virtual: Annotated[
-        bool, typer.Option("--virtual", help="Random sets of faults in virtual time, on fabrics of several sizes.")
+        bool,
+        typer.Option("--virtual", help="Inject random sets of faults in virtual time, on fabrics of several sizes."),
     ] = False,
-    sets: Annotated[int, typer.Option("--sets", min=1, help="With --virtual: how many.")] = 1000,
-    jobs: Annotated[int, typer.Option("--jobs", min=1, max=64, help="With --virtual: processes.")] = 1,
+    sets: Annotated[int, typer.Option("--sets", min=1, help="Number of sets with --virtual.")] = 1000,
+    jobs: Annotated[int, typer.Option("--jobs", min=1, max=64, help="Processes with --virtual.")] = 1,
     keep: Annotated[
         Path | None,
-        typer.Option("--keep", help="With --virtual: folder for the observations of sets that are not named rightly."),
+        typer.Option("--out", help="Folder for the observations of sets that --virtual finds misnamed."),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Faults of every kind at random places: does the controller name them, how soon, by which source?
+    """Inject faults of every kind on random links and nodes; report when and by which source each is found.
 
-    With --virtual no fabric is needed: one to four causes at a time, the observations late, reordered, some of them
-    lost; told is how many sets are named exactly, left open with the truth among the candidates, missed, or wrong.
+    With --virtual no fabric is needed: one to four causes at a time, with observations late, reordered or lost. The
+    report counts the sets named exactly, left open with the true cause among the candidates, missed, or wrong.
     """
     if virtual:
         from tools.campaigns import virtual_faults
@@ -228,21 +231,21 @@ def bench_faults(
     "`mrc bench fluid --calibrate --json` · `mrc bench fluid --detect --figure detect.png`",
 )
 def bench_fluid(
-    seeds: Annotated[int, typer.Option("--seeds", min=1, help="Runs of each fabric.")] = 3,
+    seeds: Annotated[int, typer.Option("--seeds", min=1, help="Number of seeds of each fabric.")] = 3,
     calibrate: Annotated[
-        bool, typer.Option("--calibrate", help="Measure what the model takes from the packet simulator instead.")
+        bool, typer.Option("--calibrate", help="Measure the constants that the model takes from the packet simulator.")
     ] = False,
     fabric: Annotated[
         list[str] | None,
-        typer.Option("--fabric", help="Planes, racks, spines, hosts a rack, such as 4x8x8x8; several times for more."),
+        typer.Option("--fabric", help="Planes, racks, spines, hosts of a rack, such as 4x8x8x8; repeatable."),
     ] = None,
     detect: Annotated[
-        bool, typer.Option("--detect", help="How soon a dead link is known, and used again, by probes, instead.")
+        bool, typer.Option("--detect", help="Measure how soon probes detect a dead link, and its return.")
     ] = False,
-    figure: Annotated[Path | None, typer.Option("--figure", help="With --detect: draw it into this file.")] = None,
+    figure: Annotated[Path | None, typer.Option("--figure", help="File for the picture of --detect.")] = None,
     as_json: Json = False,
 ) -> None:
-    """The fluid model beside the packet simulator, metric by metric, and a start of 131,072 NICs in it."""
+    """Measure the fluid model beside the packet simulator, and its start with 131,072 NICs."""
     from tools.campaigns import fluid
 
     if figure is not None and not detect:
@@ -271,13 +274,15 @@ def bench_transport(as_json: Json = False) -> None:
     "`mrc bench virtual --hosts 64,512 --json`",
 )
 def bench_virtual(
-    hosts: Annotated[str, typer.Option("--hosts", help="Sizes, with commas between; 4 to 1024.")] = "8,64,512",
+    hosts: Annotated[
+        str, typer.Option("--hosts", help="Numbers of hosts, separated by commas; 4 to 1024.")
+    ] = "8,64,512",
     packets: Annotated[
         int, typer.Option("--packets", min=1, max=100_000_000, help="Data packets of each run, of all hosts together.")
     ] = 65_536,
-    wire: Annotated[bool, typer.Option("--wire", help="Packets travel as bytes, through the codec.")] = False,
+    wire: Annotated[bool, typer.Option("--wire", help="Send packets as bytes, through the codec.")] = False,
     profile: Annotated[
-        bool, typer.Option("--profile", help="Afterwards, where the Python form spends its time (cProfile).")
+        bool, typer.Option("--profile", help="Print a profile of the Python form afterwards (cProfile).")
     ] = False,
     as_json: Json = False,
 ) -> None:
@@ -285,7 +290,7 @@ def bench_virtual(
 
     Needs no root.
 
-    Exit code 1 when the compiled and the interpreted form do not end in the same state.
+    Exit code 1 when the compiled and the interpreted form end in different states.
     """
     from tools.bench import virtual
 
@@ -299,11 +304,11 @@ def bench_virtual(
 def bench_provision(
     *,
     shape: SizeOptions = SWITCHES_64,
-    rounds: Annotated[int, typer.Option("--rounds", min=1, help="How often.")] = 3,
+    rounds: Annotated[int, typer.Option("--rounds", min=1, help="Number of rounds.")] = 3,
     wires: BenchWires = None,
     as_json: Json = False,
 ) -> None:
-    """Time from nothing to provisioned switches, 64 of them unless told otherwise, step by step."""
+    """Measure the time from nothing to provisioned switches (64 by default), step by step."""
     from mrc_testbed.topologies.plan import Plan
     from tools.bench import provision
 
@@ -316,21 +321,21 @@ def bench_provision(
 
 @bench_app.command("incast", epilog="Examples: `mrc bench incast` · `mrc bench incast --rate 10M --rtt 0.01`")
 def bench_incast(
-    rate: Annotated[str, typer.Option("--rate", help="Of every link, bits/s.")] = "5M",
+    rate: Annotated[str, typer.Option("--rate", help="Rate of every link, bits/s.")] = "5M",
     rtt: Annotated[float, typer.Option("--rtt", min=0.001, max=10, help="Base round trip, seconds.")] = 0.02,
-    seconds: Annotated[float, typer.Option("--seconds", min=1, max=600, help="Of each measurement.")] = 4.0,
-    senders: Annotated[int, typer.Option("--senders", min=2, max=30, help="Hosts that send to one.")] = 7,
+    seconds: Annotated[float, typer.Option("--duration", min=1, max=600, help="Seconds of each measurement.")] = 4.0,
+    senders: Annotated[int, typer.Option("--senders", min=2, max=30, help="Number of sending hosts.")] = 7,
     variants: Annotated[
         str | None,
         typer.Option(
             "--variants",
             autocompletion=offer.several_of(*offer.INCAST_VARIANTS),
-            help="With commas between. Default: all.",
+            help="Variants, separated by commas (default: all).",
         ),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Seven to one on live P4 switches, and a victim beside it; again without ECN, trimming, both."""
+    """Measure an incast of seven hosts and its victim on live switches; again without ECN, trimming, both."""
     from tools.bench import incast
 
     chosen_variants = _names("variant", variants, incast.VARIANTS)

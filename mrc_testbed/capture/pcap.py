@@ -65,7 +65,9 @@ class CaptureResult:
     def __str__(self) -> str:
         ports = self.ports[0] if len(self.ports) == 1 else f"{len(self.ports)} ports"
         text = f"{self.packets} packets of {ports} ({self.received} received, {self.sent} sent) in {self.path}"
-        return text + (f"; {self.lost} more were lost: the reader was too slow (try --snap 128)" if self.lost else "")
+        return text + (
+            f"; {self.lost} more were lost: the reader was too slow (try --snaplen 128)" if self.lost else ""
+        )
 
     def to_json(self) -> dict[str, Any]:
         return dict(vars(self))

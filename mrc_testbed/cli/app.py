@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     name="mrc",
-    help="MRC (Multipath Reliable Connection) on P4 switches, on this machine: spray, cut links, watch it heal.",
+    help="MRC (Multipath Reliable Connection) on P4 switches on this machine: spray, cut links, watch it heal.",
     no_args_is_help=True,
     epilog="Exit codes: " + " · ".join(f"**{code}** {meaning}" for code, meaning in EXIT_CODES.items()),
     rich_markup_mode="markdown",
@@ -177,7 +177,7 @@ def bring_up(
         typer.Option(
             "--denylist",
             autocompletion=offer.one_of(*offer.POLICIES),
-            help="Faults that take EVs out on the hosts: off, lossy or all.",
+            help="Faults that withdraw EVs on the hosts: off, lossy or all.",
         ),
     ] = "off",
     react_after: Annotated[
@@ -185,20 +185,22 @@ def bring_up(
         typer.Option(
             "--react-after",
             autocompletion=offer.one_of(*offer.REACTIONS),
-            help="ecmp, flow-ecmp, switch-spray: seconds until switches avoid what a failure cut off; now, or never.",
+            help="Seconds until switches avoid a failed link (ecmp, flow-ecmp, switch-spray); `now` or `never`.",
         ),
     ] = "now",
     lab: LabChoice,
     nic: Nic = "fast",
-    dash: Annotated[bool, typer.Option("--dash", help="Open the live view, as the word `dash` does.")] = False,
+    dash: Annotated[
+        bool, typer.Option("--dash", help="Open the live view, as the command `dash` does at the prompt.")
+    ] = False,
     open_: Annotated[
-        bool, typer.Option("--open", help="Let every user of this machine use the TCP ports, without the run's token.")
+        bool, typer.Option("--open", help="Open the TCP ports to every user of this machine, without the run's token.")
     ] = False,
     tls: Annotated[
-        bool, typer.Option("--tls", help="TCP ports speak TLS, with a certificate in the run folder.")
+        bool, typer.Option("--tls", help="Serve the TCP ports over TLS, with a certificate in the run folder.")
     ] = False,
 ) -> None:
-    """Bring the fabric up and open the Mininet CLI with MRC words; everything is removed on exit."""
+    """Bring the fabric up and open the Mininet CLI with MRC's commands; the exit removes everything."""
     from contextlib import closing
 
     from mrc_testbed.cli.prompt.shell import run_cli
@@ -224,13 +226,13 @@ def bring_up(
 @app.command("dash", epilog="Examples: `mrc dash` · `firefox $(mrc dash)` · `mrc dash results/e10` · `mrc dash --json`")
 def dash(
     results: Annotated[
-        Path | None, typer.Argument(metavar="DIR", help="Folder of results: make the page of each of its runs instead.")
+        Path | None, typer.Argument(metavar="DIR", help="Folder of results: write the page of each of its runs.")
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Print the address of the live view that `dash` at the prompt or `mrc up --dash` started.
+    """Print the address of the live view that `dash` at the prompt or `mrc up --dash` has started.
 
-    With a folder of results, write the same page for each finished run, with a slider for the time: one file, which
+    With a folder of results, write the same page for each finished run, with a slider for the time: one file that
     needs no server.
     """
     if results is not None:
@@ -247,9 +249,9 @@ def dash(
 
 @app.command(epilog="Examples: `mrc clean` · `mrc clean --servers servers.yaml`")
 def clean(servers: ServersFile = None) -> None:
-    """Remove what a killed run left behind: only what its run folder recorded as made by us.
+    """Remove the leftovers of a killed run: interfaces, processes and files that its run folder records.
 
-    With --servers, on each of those machines too.
+    With --servers, clean each of those machines too.
     """
     from mrc_testbed.ipc.rundir import RunDir, default_run_dir
 
@@ -290,16 +292,16 @@ def _clean_machines(machines: Servers) -> None:
 
 
 @app.command(
-    "compile", epilog="Examples: `mrc compile` · `mrc compile --again` · then `mrc --version` says `engine compiled`"
+    "compile", epilog="Examples: `mrc compile` · `mrc compile --force` · then `mrc --version` says `engine compiled`"
 )
 def compile_(
-    force: Annotated[bool, typer.Option("--again", help="Also when there is a build of these files.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Compile even when a build of these files exists.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Compile the engine and the virtual fabric, once, for several times faster runs (two minutes of CPU).
+    """Compile the engine and the virtual fabric once (two minutes of CPU): runs are several times faster.
 
-    Everything works without. The build is kept in the cache and used as long as the files are those it was made from;
-    MRC_COMPILED=0 runs the Python files whatever was built.
+    Everything works without a build. The cache keeps a build and uses it until its source files change;
+    MRC_COMPILED=0 runs the Python files.
     """
     import time
 
@@ -328,9 +330,9 @@ def compile_(
 
 @app.command(epilog="Examples: `mrc doctor` · `mrc doctor --json` · `mrc doctor --servers servers.yaml`")
 def doctor(servers: ServersFile = None, as_json: Json = False) -> None:
-    """Check what this machine has for the testbed, and print the cure for what it lacks.
+    """Check this machine for the testbed's needs, and print the cure of each missing one.
 
-    With --servers, what each of those machines has, and the network between them.
+    With --servers, check each of those machines and the network between them.
     """
     from mrc_testbed.doctor import doctor as checks
 
@@ -366,7 +368,7 @@ def shell(
 
 
 @app.command(
-    epilog="Examples: `mrc pcap p1-t0-0-eth3` · `mrc pcap h0 --seconds 5` · `mrc pcap h0 --out - | tshark -r -` · "
+    epilog="Examples: `mrc pcap p1-t0-0-eth3` · `mrc pcap h0 --duration 5` · `mrc pcap h0 --out - | tshark -r -` · "
     "`mrc pcap h0 --explain` · `mrc pcap h0.pcapng --explain --plan plan.json` · `mrc pcap --install-dissector`"
 )
 def pcap(
@@ -378,8 +380,12 @@ def pcap(
             help="Interface, switch or host of the running fabric; a finished capture with --explain.",
         ),
     ] = None,
-    count: Annotated[int | None, typer.Option("--count", min=1, help="End after this many packets.")] = None,
-    seconds: Annotated[float | None, typer.Option("--seconds", min=0.01, help="End after this long.")] = None,
+    count: Annotated[
+        int | None, typer.Option("--count", min=1, help="Number of packets after which the capture ends.")
+    ] = None,
+    seconds: Annotated[
+        float | None, typer.Option("--duration", min=0.01, help="Seconds after which the capture ends.")
+    ] = None,
     out: Annotated[
         str | None,
         typer.Option(
@@ -387,34 +393,34 @@ def pcap(
         ),
     ] = None,
     snap: Annotated[
-        int | None, typer.Option("--snap", min=64, max=1 << 18, help="Bytes to keep of each packet (default: all).")
+        int | None, typer.Option("--snaplen", min=64, max=1 << 18, help="Bytes stored of each packet (default: all).")
     ] = None,
     explain: Annotated[
         bool,
         typer.Option(
-            "--explain", help="Comment each packet (pcapng): EV, path, mark, trim, what it is sent again for, queue."
+            "--explain", help="Comment each packet (pcapng): EV, path, mark, trim, reason of a retransmission, queue."
         ),
     ] = False,
     plan: Annotated[
         Path | None,
-        typer.Option("--plan", help="plan.json of the fabric that FILE is of. Default: that of the running one."),
+        typer.Option("--plan", help="plan.json of the fabric where FILE was captured (default: the running fabric's)."),
     ] = None,
     install_dissector: Annotated[
         bool, typer.Option("--install-dissector", help="Copy the dissector to your Wireshark's plugin folder.")
     ] = False,
     uninstall_dissector: Annotated[
-        bool, typer.Option("--uninstall-dissector", help="Remove it from there again.")
+        bool, typer.Option("--uninstall-dissector", help="Remove the dissector from Wireshark's plugin folder.")
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Write the packets of any port to a capture file until Ctrl-C, beside `mrc up` in another terminal.
+    """Capture the packets of a port of the running fabric into a file, until Ctrl-C.
 
-    With --explain each packet gets a comment, which Wireshark shows above its headers and tshark as `frame.comment`; a
-    file that was captured before is read, without root, and written once more with comments.
+    With --explain each packet gets a comment, which Wireshark shows above its headers and tshark as `frame.comment`. A
+    finished capture is read without root and written again with comments.
     """
     if as_json and out == "-":
         raise UsageError("--json and --out - both want standard output: give --out a file")
-    options = {"--count": count, "--seconds": seconds, "--snap": snap, "--out": out, "--plan": plan}
+    options = {"--count": count, "--duration": seconds, "--snaplen": snap, "--out": out, "--plan": plan}
     if install_dissector or uninstall_dissector:
         _refuse(
             "--install-dissector and --uninstall-dissector stand alone",
@@ -467,8 +473,8 @@ def _capture(target: str | None, options: dict[str, Any], explain: bool) -> Any:
         default_run_dir(),
         out=out,
         count=options["--count"],
-        seconds=options["--seconds"],
-        snap=options["--snap"] or SNAP_BYTES,
+        seconds=options["--duration"],
+        snap=options["--snaplen"] or SNAP_BYTES,
         explain=explain,
         on_ready=report_start,
     )
@@ -484,10 +490,12 @@ def _refuse(rule: str, options: dict[str, Any]) -> None:
     epilog="Examples: `mrc simtest --seeds 20000` · `mrc simtest --seed 93` · `mrc simtest --replay small.json`"
 )
 def simtest(
-    seeds: Annotated[int, typer.Option("--seeds", min=1, help="How many schedules.")] = 2000,
-    first: Annotated[int, typer.Option("--first", min=0, help="First seed.")] = 0,
-    seed: Annotated[int | None, typer.Option("--seed", help="One schedule, told in detail and shrunk.")] = None,
-    replay: Annotated[Path | None, typer.Option("--replay", help="A schedule from a file, told in detail.")] = None,
+    seeds: Annotated[int, typer.Option("--seeds", min=1, help="Number of schedules.")] = 2000,
+    first: Annotated[int, typer.Option("--first-seed", min=0, help="First seed.")] = 0,
+    seed: Annotated[
+        int | None, typer.Option("--seed", help="Run one schedule, in detail, and shrink it when it fails.")
+    ] = None,
+    replay: Annotated[Path | None, typer.Option("--replay", help="Run a schedule from a file, in detail.")] = None,
     jobs: Annotated[int, typer.Option("--jobs", min=1, max=64, help="Processes.")] = 2,
     keep_going: Annotated[bool, typer.Option("--keep-going", help="Do not stop after 20 failures.")] = False,
     as_json: Json = False,
@@ -499,7 +507,7 @@ def simtest(
 
 
 @app.command(
-    epilog="Examples: `mrc fuzz wire --runs 1000000` · `mrc fuzz endpoints --seconds 60` · `mrc fuzz p4 --runs 100`"
+    epilog="Examples: `mrc fuzz wire --runs 1000000` · `mrc fuzz endpoints --duration 60` · `mrc fuzz p4 --runs 100`"
 )
 def fuzz(
     target: Annotated[
@@ -509,21 +517,18 @@ def fuzz(
             help="`wire`, `scapy`, `frame`, `jsonl`, `endpoints`, or `p4`.",
         ),
     ],
-    programs: Annotated[
-        list[Path] | None, typer.Argument(help="For `p4`: programs to use in place of random ones.")
-    ] = None,
-    runs: Annotated[int, typer.Option("--runs", min=1, help="Inputs at most; of `p4`, programs.")] = 1_000_000,
-    seconds: Annotated[int, typer.Option("--seconds", min=1, help="Seconds at most.")] = 60,
+    programs: Annotated[list[Path] | None, typer.Argument(help="Programs of `p4` in place of random ones.")] = None,
+    runs: Annotated[
+        int, typer.Option("--runs", min=1, help="Greatest number of inputs; of `p4`, of programs.")
+    ] = 1_000_000,
+    seconds: Annotated[int, typer.Option("--duration", min=1, help="Greatest duration in seconds.")] = 60,
     seed: Annotated[int, typer.Option("--seed", min=1, help="Seed of the fuzzer; of `p4`, the first program's.")] = 1,
-    out: Annotated[Path, typer.Option("--out", help="`p4`: where programs with a difference are kept.")] = Path(
+    out: Annotated[Path, typer.Option("--out", help="Folder for the programs of `p4` that show a difference.")] = Path(
         "fuzz-p4"
     ),
     as_json: Json = False,
 ) -> None:
-    """Fuzz decoders and live endpoints with bytes, or the embedded switch and BMv2 with P4 programs.
-
-    No root.
-    """
+    """Fuzz decoders and endpoints with bytes, or the embedded switch and BMv2 with P4 programs (no root)."""
     from mrc_testbed.simulator.simtest import command
 
     if target == "p4":
@@ -543,7 +548,7 @@ def fuzz(
     add_help_option=False,
 )
 def run_controller(context: typer.Context) -> None:
-    """Run the fabric controller by itself, on the fabric of a run folder (`mrc controller --help`)."""
+    """Run the fabric controller alone, on the fabric of a run folder (`mrc controller --help`)."""
     from mrc_testbed.controller.__main__ import main as controller_main
 
     raise typer.Exit(controller_main(context.args))

@@ -46,7 +46,7 @@ Target = Annotated[
     typer.Option(
         "--target",
         autocompletion=offer.one_of(*offer.TARGETS),
-        help="Live switch: `embedded` (ours) or `bmv2` (simple_switch_grpc on PATH).",
+        help="Live switch: `embedded` (default) or `bmv2` (simple_switch_grpc on PATH).",
     ),
 ]
 Nic = Annotated[
@@ -62,8 +62,7 @@ Wires = Annotated[
     typer.Option(
         "--wires",
         autocompletion=offer.one_of(*offer.WIRES),
-        help="Links between live switches: `virtual` (inside the daemon, no interfaces; default) or `veth` "
-        "(interfaces, for tcpdump and ip; all that bmv2 has).",
+        help="Links between live switches: `virtual` (in memory) or `veth` (interfaces; bmv2 needs them).",
     ),
 ]
 ServersFile = Annotated[
@@ -83,10 +82,11 @@ Groups = Annotated[
 ]
 ComputeScale = Annotated[
     float,
-    typer.Option("--compute-scale", rich_help_panel=TRACES, min=0.0, help="Factor on the times that a trace computes."),
+    typer.Option("--compute-scale", rich_help_panel=TRACES, min=0.0, help="Factor on the compute times of a trace."),
 ]
 SizeScale = Annotated[
-    float, typer.Option("--size-scale", rich_help_panel=TRACES, min=0.0, help="Factor on the sizes that a trace sends.")
+    float,
+    typer.Option("--size-scale", rich_help_panel=TRACES, min=0.0, help="Factor on the sizes of a trace's messages."),
 ]
 Executor = Annotated[
     str,
@@ -94,8 +94,7 @@ Executor = Annotated[
         "--executor",
         rich_help_panel=CLUSTER,
         autocompletion=offer.one_of(*offer.EXECUTORS),
-        help="Executor of virtual runs: processes here (`local`), a `slurm` or `ray` cluster, or processes of submitit "
-        "(`submitit-local`).",
+        help="Executor of virtual runs: this machine (`local`), a `slurm` or `ray` cluster, `submitit-local`.",
     ),
 ]
 SlurmParameters = Annotated[
@@ -113,7 +112,7 @@ TaskTime = Annotated[
         "--task-time",
         rich_help_panel=CLUSTER,
         metavar="TIME",
-        help="Short runs are put together into tasks of at least so long, as estimated.",
+        help="Least estimated duration of a task: shorter runs share one.",
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout; progress on stderr.")]

@@ -59,12 +59,12 @@ Programs = Annotated[
         help="P4 programs: paths, or names of ours.",
     ),
 ]
-Include = Annotated[list[Path] | None, typer.Option("-I", "--include", help="Folder for #include; may be repeated.")]
-Define = Annotated[list[str] | None, typer.Option("-D", "--define", help="Macro NAME or NAME=VALUE; may be repeated.")]
+Include = Annotated[list[Path] | None, typer.Option("-I", "--include", help="Folder for #include; repeatable.")]
+Define = Annotated[list[str] | None, typer.Option("-D", "--define", help="Macro NAME or NAME=VALUE; repeatable.")]
 
-Errors = Annotated[bool, typer.Option("--Werror", "--werror", help="Warnings are errors.")]
+Errors = Annotated[bool, typer.Option("--Werror", "--werror", help="Treat warnings as errors.")]
 NoWarn = Annotated[
-    list[str] | None, typer.Option("--Wdisable", metavar="KIND", help="Leave out warnings of a kind; may be repeated.")
+    list[str] | None, typer.Option("--Wdisable", metavar="KIND", help="Suppress warnings of a kind; repeatable.")
 ]
 
 FAILED = 1
@@ -78,7 +78,7 @@ def check(
     werror: Errors = False,
     wdisable: NoWarn = None,
 ) -> None:
-    """Check programs: print `file:line:column: error: message` for each mistake; exit code 1 with one.
+    """Check programs: a line `file:line:column: error: message` for each mistake; then exit code 1.
 
     Warnings, `file:line:column: warning: message [kind]`, go to stderr, and with --Werror to stdout as errors.
     """
@@ -101,7 +101,9 @@ def check(
 @app.command(epilog="Example: `mrc p4 compile p4src/srv6.p4 -o build` writes srv6.p4info.txtpb, srv6.c, srv6.config.p4")
 def compile(
     program: Program,
-    output: Annotated[Path, typer.Option("-o", "--output", help="Folder for the results (made if need be).")] = Path(),
+    output: Annotated[
+        Path, typer.Option("-o", "--out", help="Folder for the results (created when missing).")
+    ] = Path(),
     include: Include = None,
     define: Define = None,
     werror: Errors = False,
@@ -109,7 +111,7 @@ def compile(
 ) -> None:
     """Compile a program: P4Info (text), the generated C, and the device config that P4Runtime takes.
 
-    Warnings are printed as by `mrc p4 check`; with --Werror nothing is written then.
+    Warnings are printed as by `mrc p4 check`; with --Werror a warning stops the command before it writes.
     """
     from google.protobuf import text_format
 
@@ -137,7 +139,7 @@ def run_stf(
     cases: Annotated[list[Path], typer.Argument(help="STF scripts.", metavar="CASE.stf...")],
     include: Include = None,
     define: Define = None,
-    seed: Annotated[int, typer.Option("--seed", help="Of the program's random().")] = 0,
+    seed: Annotated[int, typer.Option("--seed", help="Seed of the program's random().")] = 0,
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Print failures only.")] = False,
 ) -> None:
     """Run STF scripts against a program in memory, each on a fresh switch; exit code 1 when one fails."""
@@ -166,14 +168,14 @@ def run_stf(
 @app.command(epilog="Example: `mrc p4 trace basic.p4 1 ffffffffffff0200000000010800 --stf entries.stf`")
 def trace(
     program: Program,
-    port: Annotated[int, typer.Argument(help="Port the packet comes in at.")],
+    port: Annotated[int, typer.Argument(help="Ingress port.")],
     data: Annotated[str, typer.Argument(help="The packet in hexadecimal.", metavar="HEX")],
     stf: Annotated[Path | None, typer.Option("--stf", help="STF script to run first: entries, registers.")] = None,
     include: Include = None,
     define: Define = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Show one packet's way: parser states, tables with key and action, changed fields, reason of a drop."""
+    """Trace a packet: parser states, tables with key, hit and action, changed fields, reason of a drop."""
     from mrc_testbed.switch.device.device import P4Device
     from mrc_testbed.switch.device.entities import TableError
     from mrc_testbed.switch.tools.stf import StfError, read_script
@@ -200,12 +202,19 @@ def trace(
 @app.command(epilog="Examples: `mrc p4 graph p4src/srv6.p4 -o srv6.svg`; `mrc p4 graph x.p4 --control MyIngress`")
 def graph(
     program: Program,
-    parser: Annotated[bool, typer.Option("--parser", help="Only the parser, with its sub-parsers.")] = False,
-    control: Annotated[str | None, typer.Option("--control", help="Only this control: ingress, or its name.")] = None,
-    form: Annotated[
-        str | None, typer.Option("--format", help="svg or dot; else by -o's ending, else svg.", metavar="svg|dot")
+    parser: Annotated[bool, typer.Option("--parser", help="Draw only the parser, with its sub-parsers.")] = False,
+    control: Annotated[
+        str | None, typer.Option("--control", help="Draw only this control: ingress, or its name.")
     ] = None,
-    output: Annotated[Path | None, typer.Option("-o", "--output", help="File to write; else it is printed.")] = None,
+    form: Annotated[
+        str | None,
+        typer.Option(
+            "--format", help="Format: svg or dot (default: by the suffix of --out, else svg).", metavar="svg|dot"
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--out", help="File to write (default: standard output).")
+    ] = None,
     include: Include = None,
     define: Define = None,
 ) -> None:

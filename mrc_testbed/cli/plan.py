@@ -37,17 +37,15 @@ def plan(
         int | None, typer.Option("--hosts-per-rack", help="NICs of each T0, with --racks.")
     ] = None,
     from_file: Annotated[
-        Path | None, typer.Option("--from", help="An InfraGraph file (YAML, JSON) instead: planes of two tiers.")
+        Path | None,
+        typer.Option("--from", help="InfraGraph file (YAML, JSON) in place of the numbers: planes of two tiers."),
     ] = None,
     infragraph: Annotated[
         Path | None, typer.Option("--infragraph", help="Write the fabric as InfraGraph: YAML, or JSON for *.json.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
-    """Print the parts of a fabric and the cost of a failure.
-
-    Parts: switches, links, EVs, uSIDs, table entries. Cost: beside one plane.
-    """
+    """Plan a fabric: switches, links, EVs, uSIDs, table entries, and a failure's cost, beside one plane."""
     from mrc_testbed.topologies import infragraph_file
 
     size = _fabric_size(nics, radix, rate, planes, (racks, spines, hosts_per_rack), from_file)

@@ -100,7 +100,7 @@ class RunRequest(LabChoice, ExecutorChoice):
     ] = None
     groups: Groups = None
     iterations: Annotated[
-        int, typer.Option("--iterations", rich_help_panel=TRACES, min=1, max=100, help="Times a trace is replayed.")
+        int, typer.Option("--iterations", rich_help_panel=TRACES, min=1, max=100, help="Number of replays of a trace.")
     ] = 1
     compute_scale: ComputeScale = 1.0
     size_scale: SizeScale = 1.0
@@ -113,32 +113,33 @@ class RunRequest(LabChoice, ExecutorChoice):
             help="Ranks of a trace rack by rack (packed), one of each rack in turn (spread), or random.",
         ),
     ] = PLACEMENTS[0]
-    virtual: Annotated[bool, typer.Option("--virtual", help="In virtual time: no root, exact, repeatable.")] = False
+    virtual: Annotated[bool, typer.Option("--virtual", help="Run in virtual time: no root, exact, repeatable.")] = False
     fluid: Annotated[
-        bool, typer.Option("--fluid", help="On the fluid model: rates instead of packets, fabrics of any size.")
+        bool, typer.Option("--fluid", help="Run on the fluid model: rates instead of packets, fabrics of any size.")
     ] = False
-    seed: Annotated[int | None, typer.Option("--seed", help="Instead of the scenario's.")] = None
-    repeat: Annotated[int | None, typer.Option("--repeat", min=1, help="Times each run; seeds count up.")] = None
+    seed: Annotated[int | None, typer.Option("--seed", help="Seed in place of the scenario's.")] = None
+    repeat: Annotated[int | None, typer.Option("--repeat", min=1, help="Repeats of each run; seeds count up.")] = None
     out: Annotated[Path | None, typer.Option("--out", help="Folder of the results (default: results/NAME-TIME).")] = (
         None
     )
-    jobs: Annotated[int, typer.Option("--jobs", min=1, help="Virtual runs side by side (default: CPUs).")] = CPUS
+    jobs: Annotated[int, typer.Option("--jobs", min=1, help="Virtual runs side by side (default: number of CPUs).")] = (
+        CPUS
+    )
     scale: Annotated[
         str | None,
         typer.Option(
-            "--scale", autocompletion=offer.one_of("paper"), help="A scale of the file, such as `paper`; not live."
+            "--scale", autocompletion=offer.one_of("paper"), help="Scale of the file, such as `paper`; not live."
         ),
     ] = None
     resume: Annotated[
         Path | None,
         typer.Option(
             "--resume",
-            help="Folder with results of the same files to complete (in place of --out); whole results are kept; "
-            "virtual only.",
+            help="Folder of earlier results of the same files to complete, in place of --out; virtual only.",
         ),
     ] = None
     dash: Annotated[
-        bool, typer.Option("--dash", help="With the live view: a page that draws the fabric while it runs; live only.")
+        bool, typer.Option("--dash", help="Open the live view: a page that draws the fabric during the run; live only.")
     ] = False
     as_json: Json = False
 

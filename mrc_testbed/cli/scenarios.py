@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from mrc_testbed.experiments.live.live_run import LiveRunner
 
 scenario_app = typer.Typer(
-    help="Scenario files: check, list, look into.",
+    help="Check, list and show scenario files.",
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -41,7 +41,7 @@ Files = Annotated[
 
 
 def run(request: RunRequest) -> None:
-    """Run scenarios, live in Mininet or in virtual time, and judge them; exit code 0 if all rules held."""
+    """Run scenarios, live or in virtual time, and judge them; exit code 0 when every rule held, else 1."""
     from mrc_testbed.experiments import command
 
     request.check()
@@ -95,7 +95,7 @@ def show_trace(
 
 @scenario_app.command(epilog="Example: `mrc scenario validate scenarios/*.yaml`")
 def validate(files: Files, as_json: Json = False) -> None:
-    """Read scenario files and say what is wrong with them, line by line."""
+    """Check scenario files and print each mistake with its line."""
     from mrc_testbed.experiments import command
 
     raise typer.Exit(command.validate(files, as_json))
@@ -103,7 +103,7 @@ def validate(files: Files, as_json: Json = False) -> None:
 
 @scenario_app.command("list")
 def list_(as_json: Json = False) -> None:
-    """The scenarios that come with the testbed."""
+    """List the scenarios that come with the testbed."""
     from mrc_testbed.experiments import command
 
     raise typer.Exit(command.listing(as_json))
@@ -114,7 +114,7 @@ def show(
     name: Annotated[str, typer.Argument(autocompletion=offer.scenarios, help="Scenario file or name.")],
     as_json: Json = False,
 ) -> None:
-    """A scenario as it will be run: its runs, its faults with all random choices resolved, its rules."""
+    """Show a scenario as it runs: its runs, its faults with all random choices resolved, its rules."""
     from mrc_testbed.experiments import command
 
     raise typer.Exit(command.show(name, as_json))
@@ -130,14 +130,18 @@ def study(
     ] = None,
     resume: Annotated[
         Path | None,
-        typer.Option("--resume", help="Folder with results of the same file to complete; whole results are kept."),
+        typer.Option(
+            "--resume", help="Folder of earlier results of the same file to complete: finished runs are kept."
+        ),
     ] = None,
-    estimate: Annotated[bool, typer.Option("--estimate", help="Only say how many runs it has, and how long.")] = False,
+    estimate: Annotated[
+        bool, typer.Option("--estimate", help="Print the number and the duration of the runs, and run nothing.")
+    ] = False,
     jobs: Annotated[int, typer.Option("--jobs", min=1, help="Runs side by side on this machine.")] = CPUS,
     executor: ExecutorChoice,
     as_json: Json = False,
 ) -> None:
-    """Run a scenario over seeds and parameters in virtual time, as many seeds as the intervals need."""
+    """Run a scenario over seeds and parameters in virtual time until its confidence intervals suffice."""
     from mrc_testbed.experiments.study import command
 
     options = executor.executor_options()
@@ -150,10 +154,10 @@ def merge(
     folders: Annotated[
         list[Path], typer.Argument(metavar="DIR...", help="Folders of results, or folders that hold several.")
     ],
-    out: Annotated[Path, typer.Option("--out", help="Folder of all of them together; a new one.")],
+    out: Annotated[Path, typer.Option("--out", help="New folder for the merged results.")],
     as_json: Json = False,
 ) -> None:
-    """Merge results of folders: the same scenarios elsewhere or with other seeds, or parts of a study."""
+    """Merge results: the same scenarios from other machines or with other seeds, or parts of a study."""
     from mrc_testbed.experiments import merge as merging
 
     raise typer.Exit(merging.run(folders, out, as_json))
@@ -164,7 +168,7 @@ def compare(
     b: Annotated[Path, typer.Argument(help="Folder of results to compare with it.")],
     as_json: Json = False,
 ) -> None:
-    """Metrics of two result folders side by side: two seeds, two commits, live and virtual."""
+    """Compare the metrics of two result folders: two seeds, two commits, live and virtual."""
     from mrc_testbed.experiments import command
 
     raise typer.Exit(command.compare(a, b, as_json))
@@ -172,7 +176,7 @@ def compare(
 
 def report(
     folders: Annotated[
-        list[Path], typer.Argument(metavar="DIR...", help="Folder of results, or one that holds several.")
+        list[Path], typer.Argument(metavar="DIR...", help="Folder of results, or a folder of such folders.")
     ],
     summary: Annotated[
         bool, typer.Option("--summary", help="Sets side by side as Markdown, instead of pages.")
@@ -189,7 +193,7 @@ def report(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Make a self-contained page with pictures for each scenario's results, and an index of a set.
+    """Make a self-contained page with pictures for each scenario's results, and an index for a set.
 
     Or give the results to other tools: a Parquet file, or nccl-tests' JSON.
     """

@@ -22,7 +22,7 @@ from mrc_testbed.errors import UsageError
 if TYPE_CHECKING:
     from mrc_testbed.topologies.plan import Link, Plan
 
-Host = Annotated[str, typer.Argument(autocompletion=offer.hosts)]
+Host = Annotated[str, typer.Argument(autocompletion=offer.hosts, help="Host of the running fabric, e.g. h0.")]
 Json = Annotated[bool, typer.Option("--json", help="Print data instead of a table.")]
 
 
@@ -56,10 +56,10 @@ def _link(plan: Plan, name: str) -> Link:
 
 
 def check(
-    probes: Annotated[int, typer.Argument(metavar="[PROBES]", min=1, help="Of each link, host and class.")] = 50,
+    probes: Annotated[int, typer.Argument(metavar="[PROBES]", min=1, help="Probes of each link, host and class.")] = 50,
     as_json: Json = False,
 ) -> None:
-    """Pre-job check of the running fabric: probe every link in both classes; exit code 1 when one is bad."""
+    """Probe every link of the running fabric in both classes before a job; exit code 1 when one is bad."""
     from mrc_testbed.cli.prompt.commands.check import PROBE_S, check_fabric
     from mrc_testbed.cli.running_fabric import RunningFabric
     from mrc_testbed.console.terminal import Style
@@ -74,26 +74,33 @@ def check(
 
 
 def links(
-    node: Annotated[str | None, typer.Argument(autocompletion=offer.nodes, help="Of one node only.")] = None,
+    node: Annotated[
+        str | None, typer.Argument(autocompletion=offer.nodes, help="Node whose links are shown (default: all).")
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """State, rate, delay, loss and use of the running fabric's links."""
+    """Show state, rate, delay, loss and use of the running fabric's links."""
     raise typer.Exit(run_word("links", [node] if node else [], as_json))
 
 
 def faults(
     choice: Annotated[
-        str | None, typer.Argument(metavar="[active|all]", autocompletion=offer.one_of("active", "all"))
+        str | None,
+        typer.Argument(
+            metavar="[active|all]",
+            autocompletion=offer.one_of("active", "all"),
+            help="`active`: present faults only; `all`: every fault since the start (default: the last minute's).",
+        ),
     ] = None,
     replay: Annotated[
         Path | None,
-        typer.Option("--replay", help="What a controller was told, from its log/observations.jsonl; needs no fabric."),
+        typer.Option("--replay", help="Observations of a controller (its log/observations.jsonl); needs no fabric."),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Faults that the running fabric's controller knows: what, since when, seen by whom.
+    """Show the faults that the running fabric's controller knows: root cause, time, observers.
 
-    With --replay: what the controller of this tree makes of a kept run, change by change, in virtual time.
+    With --replay, show the diagnosis of a stored run by this version's controller, change by change, in virtual time.
     """
     if replay is None:
         raise typer.Exit(run_word("faults", [choice] if choice else [], as_json))
@@ -111,22 +118,31 @@ def faults(
 
 
 def evs(source: Host, destination: Host, as_json: Json = False) -> None:
-    """Every path between two hosts of the running fabric: address, state, RTT, loss."""
+    """Show every path between two hosts of the running fabric: address, state, RTT, loss."""
     raise typer.Exit(run_word("evs", [source, destination], as_json))
 
 
 def queues(
     target: Annotated[
-        str | None, typer.Argument(metavar="[SWITCH|PORT]", autocompletion=offer.switches_and_ports)
+        str | None,
+        typer.Argument(
+            metavar="[SWITCH|PORT]",
+            autocompletion=offer.switches_and_ports,
+            help="Switch or port whose queues are shown (default: all).",
+        ),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Queues of the running fabric's switch ports: limits, what waits, what was dropped."""
+    """Show the queues of the running fabric's switch ports: limits, waiting and dropped packets."""
     raise typer.Exit(run_word("queues", [target] if target else [], as_json))
 
 
 def counters(
-    switch: Annotated[str | None, typer.Argument(autocompletion=offer.switches)] = None, as_json: Json = False
+    switch: Annotated[
+        str | None,
+        typer.Argument(autocompletion=offer.switches, help="Switch whose counters are shown (default: all)."),
+    ] = None,
+    as_json: Json = False,
 ) -> None:
     """Show the counters of the running fabric's P4 programs, by port and by reason."""
     raise typer.Exit(run_word("counters", [switch] if switch else [], as_json))
@@ -138,10 +154,10 @@ def trace(
     ev: Annotated[
         str, typer.Argument(autocompletion=offer.evs, help="EV such as 0x0101, or PLANE/UPLINK such as 1/1.")
     ],
-    full: Annotated[bool, typer.Option("--full", help="Every step of the program in each switch.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="Show every step of the program in each switch.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Follow one packet through the running fabric: each switch's decision, by the tables it has now."""
+    """Follow one packet through the running fabric: each switch's decision by its present tables."""
     from mrc_testbed.capture import trace as tracing
     from mrc_testbed.ipc.rundir import default_run_dir
 

@@ -455,7 +455,7 @@ def _problems_at_scales(path: Path) -> list[Any]:
 
 
 def listing(as_json: bool) -> int:
-    """Print the scenarios that come with the testbed."""
+    """List the scenarios that come with the testbed."""
     rows = []
     for path in _with_progress(sorted(SCENARIOS.glob("*.yaml"), key=_order), "list"):
         try:

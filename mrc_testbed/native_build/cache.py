@@ -159,14 +159,14 @@ def _load(folder: Path) -> EngineForm:
         python = f"{sys.executable} -m pip install {REQUIRED_MODULE}"
         return _not_used(f"{folder} needs {REQUIRED_MODULE}, which this environment lacks: {python}")
     if reason := ownership.refusal(folder.parent) or ownership.refusal(folder):
-        return _not_used(f"a build that another user could have made is not loaded: {reason}; then mrc compile --again")
+        return _not_used(f"a build that another user could have made is not loaded: {reason}; then mrc compile --force")
     finder = CompiledFinder(folder)
     if path := next((path for path in finder.files() if not os.access(path, os.R_OK)), None):
-        return _not_used(f"{path} is missing or cannot be read: mrc compile --again")
+        return _not_used(f"{path} is missing or cannot be read: mrc compile --force")
     sys.meta_path.insert(0, finder)
     try:
         importlib.import_module(LIBRARY)
     except ImportError as error:
         sys.meta_path.remove(finder)
-        return _not_used(f"{folder} cannot be loaded ({error}): mrc compile --again")
+        return _not_used(f"{folder} cannot be loaded ({error}): mrc compile --force")
     return EngineForm(True, str(folder))

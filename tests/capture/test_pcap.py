@@ -221,7 +221,7 @@ def test_mrc_pcap__packets_of_a_live_fabric(tmp_path):
                 interface,
                 "--out",
                 str(tmp_path / name),
-                "--snap",
+                "--snaplen",
                 "256",
             ]
             argv += ["--explain"] if name.endswith(".pcapng") else []

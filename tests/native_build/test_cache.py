@@ -61,7 +61,7 @@ def test_state__a_build_that_cannot_be_loaded_costs_nothing_but_speed(tmp_path):
     made_build(tmp_path)
     (active, why, file), said = ask(tmp_path)
     assert not active
-    assert "cannot be loaded" in why and "--again" in why
+    assert "cannot be loaded" in why and "--force" in why
     assert file.endswith("config.py")
     assert said == f"mrc: running the engine in Python: {why}\n"
 
@@ -71,7 +71,7 @@ def test_state__a_build_without_one_of_its_files_is_not_used(tmp_path):
     file.unlink()
     (active, why, _), _ = ask(tmp_path)
     assert not active
-    assert why == f"{file} is missing or cannot be read: mrc compile --again"
+    assert why == f"{file} is missing or cannot be read: mrc compile --force"
 
 
 def test_state__a_build_is_not_used_where_its_package_is_not_installed(tmp_path):

@@ -367,7 +367,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tools.campaigns.p4_fuzz", description=__doc__.splitlines()[0])
     parser.add_argument("--runs", type=int, default=1000, help="programs at most")
     parser.add_argument("--seed", type=int, default=1, help="the first program's")
-    parser.add_argument("--seconds", type=float, default=3600, help="seconds at most")
+    parser.add_argument("--duration", type=float, default=3600, help="seconds at most")
     parser.add_argument("--out", type=Path, default=Path("fuzz-p4"), help="where findings are kept")
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
     parser.add_argument("programs", nargs="*", type=Path, help="these instead of random ones")

@@ -1,7 +1,7 @@
 """Content of a frame, as far as it was captured: EV, ports, PSN, marks and headers behind the BTH.
 
-Lenient, unlike the codec: captures are cut short (`--snap`) and hold trimmed and broken packets. No field is checked,
-lengths least of all; what does not fit into the bytes that are there is left out.
+The reader is lenient, unlike the codec: captures hold packets that are cut short (`--snaplen`), trimmed or broken. No
+field is checked, lengths least of all; a field beyond the captured bytes is left out.
 """
 
 from __future__ import annotations

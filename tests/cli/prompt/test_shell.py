@@ -117,7 +117,7 @@ def test_bug__is_one_line_with_the_traceback_in_a_log(cli, fabric, tmp_path):
         ("deny p1-t0-0 p1", "p1-t1-0 p1-t1-1"),
         ("deny --host h0 p1-t1", "p1-t1-0 p1-t1-1"),
         ("allow --h", "--host"),
-        ("capture h0 --s", "--seconds --snap"),
+        ("capture h0 --s", "--snaplen"),
         ("help li", "link links"),
         ("help wo", ""),
         ("switch p1-t1-0 st", "start stop"),

@@ -128,7 +128,7 @@ def iperf(session: CliSession, args: Args) -> str:
 
 
 def _capture_complete(fabric: Fabric, words: list[str]) -> Iterable[str]:
-    return ("--count", "--seconds", "--snap", "--out", "--explain") if words else nodes_and_ports(fabric, words)
+    return ("--count", "--duration", "--snaplen", "--out", "--explain") if words else nodes_and_ports(fabric, words)
 
 
 @command("capture", INSPECT, complete=_capture_complete)
@@ -137,12 +137,12 @@ def capture(session: CliSession, args: Args) -> None:
 
     capture p1-t0-0-eth3          five seconds to p1-t0-0-eth3.pcap
     capture h0 --count 1000       the next 1000 packets of all its ports to h0.pcapng
-    capture h0-eth2 --seconds 60 --snap 128 --out long.pcap
+    capture h0-eth2 --duration 60 --snaplen 128 --out long.pcap
     capture p1-t0-0 --explain     with a comment on each packet
     """
-    if not {"-h", "--help", "--count", "--seconds"} & {text.partition("=")[0] for text in args}:
+    if not {"-h", "--help", "--count", "--duration"} & {text.partition("=")[0] for text in args}:
         usage = "capture PORT|NODE [OPTIONS], as in: capture p1-t0-0-eth3 --count 100 (`capture --help` shows all)"
-        args = [*arguments(args, usage, 1, 99), "--seconds", str(CAPTURE_S)]
+        args = [*arguments(args, usage, 1, 99), "--duration", str(CAPTURE_S)]
     _mrc(session, "capture", ["pcap", *args])
 
 
