@@ -40,6 +40,8 @@ from mrc_testbed.hosts.agent.turns import Turns
 from mrc_testbed.hosts.engine.config import Config, ConfigError
 from mrc_testbed.hosts.engine.endpoint import Endpoint
 from mrc_testbed.hosts.engine.events import Event
+from mrc_testbed.hosts.ip.gateway import IpGateway
+from mrc_testbed.hosts.ip.tun import TunError
 from mrc_testbed.hosts.nic import KINDS, open_nic
 from mrc_testbed.hosts.nic.base import Nic, NicError
 from mrc_testbed.hosts.nic.netlink import LinkState
@@ -100,6 +102,7 @@ class Agent:
             raise
         self.regions = Regions(self.endpoint)
         self.connections = Connections(plan, self.host, self.endpoint, self._files.agent_socket, time.monotonic)
+        self.ip = self._ip_gateway(seed)
         self._operations = rpc_table(
             self.endpoint,
             config,
@@ -110,7 +113,26 @@ class Agent:
             data_dir=self._files.data / host_name,
             publish=self.publish,
             stop=stop,
+            ip_state=self._ip_state,
         )
+
+    def _ip_gateway(self, seed: int) -> IpGateway | None:
+        """Return the gateway for ordinary IP packets; None, with a warning in the log, where there can be none."""
+        nic = self.nic
+        if not nic.carries_ip:
+            log.info("no IP over the fabric: a %s NIC carries MRC alone", nic.kind)
+            return None
+        try:
+            rng = random.Random(seed)
+            gateway = IpGateway(self.connections, self.endpoint, self.ports, self.config, self._loop, rng)
+        except TunError as error:
+            log.warning("no IP over the fabric: %s", error)
+            return None
+        nic.receive_ip(gateway.receive)
+        return gateway
+
+    def _ip_state(self) -> dict[str, Any] | None:
+        return None if self.ip is None else self.ip.to_json()
 
     async def start(self) -> None:
         """Answer requests and move packets from now on. Raises JsonlError when the socket cannot be had."""
@@ -145,6 +167,8 @@ class Agent:
             for interface, state in self.ports.links.poll():
                 self._on_link(interface, state)
         self._selector.rest_s = self.ports.rest_s
+        if self.ip is not None and self.ip.waiting:
+            self.ip.send(self.ports.nic)
         due = self._turns.turn(self.ports.nic)
         return 0.0 if news else due
 
@@ -164,6 +188,8 @@ class Agent:
         except NicError as error:
             log.error("%s", error)
         self.endpoint.on_port(plane, state.up, time.monotonic())
+        if self.ip is not None:
+            self.ip.on_ports_changed()
         log.info("%s: %s", interface, "up" if state.up else "down")
         news = {"plane": plane, "interface": interface, "up": state.up, "admin_up": state.admin_up}
         self.publish("port", lambda: news)
@@ -181,6 +207,8 @@ class Agent:
         if self._server is not None:
             await self._server.close()
         self._loop.remove_reader(self.ports.links)
+        if self.ip is not None:
+            self.ip.close()
         self.regions.close()
         self.ports.close()
 

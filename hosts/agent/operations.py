@@ -22,6 +22,7 @@ from mrc_testbed.hosts.engine.config import Config, ConfigError
 from mrc_testbed.hosts.engine.endpoint import Endpoint
 from mrc_testbed.hosts.engine.errors import LocalError, PeerError
 from mrc_testbed.hosts.traffic.file_transfer import Publish
+from mrc_testbed.ipc.framing import Message
 from mrc_testbed.ipc.rpc_table import RpcTable
 from mrc_testbed.topologies.plan import PlanError
 
@@ -40,6 +41,7 @@ def rpc_table(
     data_dir: Path,
     publish: Publish,
     stop: Callable[[], None],
+    ip_state: Callable[[], Message | None],
 ) -> RpcTable:
     """Return the table of all services of one agent.
 
@@ -50,7 +52,7 @@ def rpc_table(
     local = LocalEnd(connections, regions, config.qp.pmtu_bytes, lambda: ports.rates, ports.is_up)
     transfers = TransferService(connections, config.qp.pmtu_bytes, publish=publish, report_bug=table.report_bug)
     for service in (
-        AdminService(endpoint, config, ports, connections, regions, transfers=transfers, stop=stop),
+        AdminService(endpoint, config, ports, connections, regions, transfers=transfers, stop=stop, ip_state=ip_state),
         PathService(connections, loop.time),
         MemoryService(regions, sessions, data_dir),
         QpService(connections, regions, sessions, loop.time),

@@ -213,6 +213,10 @@ class Endpoint:
             raise LocalError(f"no plane {plane}. Known: 0 to {self.planes - 1}")
         return self._peers.probe_ev(self._peers.get(peer), ev, plane, now, timeout_s)
 
+    def peer_ports(self, peer: str) -> int:
+        """Return the ports of a peer that are up, as far as known: bit p for plane p."""
+        return self._peers.get(peer).ports
+
     # ---- network and clock ------------------------------------------------------------------------------
 
     def receive(self, packet: PacketRecord, plane: int, peer: str, now: float) -> None:

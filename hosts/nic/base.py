@@ -16,13 +16,14 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 from mrc_testbed.hosts.engine.config import KEYS, Config
 from mrc_testbed.hosts.engine.errors import WireError
 from mrc_testbed.hosts.engine.wire.packets import PacketRecord
+from mrc_testbed.hosts.nic.ip_packet import IpPacket
 from mrc_testbed.hosts.nic.netlink import LinkState
 from mrc_testbed.topologies.plan import Host, Plan, Port
 
@@ -42,7 +43,8 @@ _NUMBER = re.compile(r"0x[0-9a-f]+|\d+")
 
 Received = tuple[int, str, PacketRecord]
 """Received packet: (plane, peer host, record)."""
-Outgoing = tuple[int, str, PacketRecord]
+AnyPacket: TypeAlias = PacketRecord | IpPacket
+Outgoing = tuple[int, str, AnyPacket]
 """Packet to send: (plane, peer host, record)."""
 
 
@@ -97,12 +99,15 @@ class Nic(ABC):
     """The ports of one host. Construction opens them; raises NicError when one cannot be."""
 
     kind: str
+    carries_ip = False
+    """Whether the NIC sends and receives IpPacket records too."""
 
     def __init__(self, plan: Plan, host: Host) -> None:
         self.plan = plan
         self.host = host
         self.ports: dict[int, Port] = {p: plan.host_port(host, p) for p in range(plan.planes)}
         self._counters: dict[int, PortCounters] = {p: PortCounters() for p in self.ports}
+        self._ip_receiver: Callable[[str, bytes], None] | None = None
 
     @property
     def counters(self) -> dict[int, PortCounters]:
@@ -114,10 +119,10 @@ class Nic(ABC):
         """Return the descriptor of each plane, readable when a frame waits; new when a port is opened again."""
 
     @abstractmethod
-    def send(self, plane: int, peer: str, packet: PacketRecord) -> None:
+    def send(self, plane: int, peer: str, packet: AnyPacket) -> None:
         """Queue a packet for a port. A packet that cannot be sent counts in `tx_dropped` and is lost."""
 
-    def send_many(self, packets: list[Outgoing]) -> None:
+    def send_many(self, packets: Sequence[Outgoing]) -> None:
         """Queue several packets, in their order at each port."""
         for plane, peer, packet in packets:
             self.send(plane, peer, packet)
@@ -133,6 +138,10 @@ class Nic(ABC):
     @abstractmethod
     def link_changed(self, plane: int, state: LinkState) -> bool:
         """Take a link event of a port; return whether `filenos` changed (the interface was created anew)."""
+
+    def receive_ip(self, receiver: Callable[[str, bytes], None]) -> None:
+        """Hand carried IP packets to `receiver` (sending host, packet); without it they are dropped and counted."""
+        self._ip_receiver = receiver
 
     @property
     def backlog(self) -> int:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from struct import Struct
+from typing import NamedTuple
 
 from mrc_testbed.hosts.engine.errors import WireError
 from mrc_testbed.hosts.engine.wire.codec import Addressing
@@ -70,10 +71,20 @@ class Encapsulation:
         return self.ethernet + first_word + tail
 
 
+class InnerPacket(NamedTuple):
+    """Packet of a frame, from its inner IPv6 header on, and fields of the outer header; None in modes without one."""
+
+    peer: str
+    """Sending host."""
+    data: bytes | memoryview
+    traffic_class: int | None
+    label: int | None
+
+
 class Decapsulation:
     """Decapsulation of frames that arrive at a local port, and its refusals (§8.1, last line)."""
 
-    __slots__ = ("_codec", "_plane", "open", "own_address", "own_usid", "peers")
+    __slots__ = ("_codec", "_plane", "own_address", "own_usid", "peers", "unwrap")
 
     def __init__(self, plan: Plan, host: Host, plane: int, codec: AnyCodec) -> None:
         outer = plan.mode.outer_header
@@ -83,15 +94,20 @@ class Decapsulation:
         self.peers = {plan.address(h, plane).packed: h.name for h in plan.hosts}
         self._plane = plane
         self._codec = codec
-        self.open: Callable[[bytes | memoryview], tuple[str, PacketRecord]] = (
-            self._open_outer if outer else self._open_plain
-        )
-        """Function from a frame to (sending host, record).
+        self.unwrap: Callable[[bytes | memoryview], InnerPacket] = self._unwrap_outer if outer else self._unwrap_plain
+        """Function from a frame to the packet in it. Raises WireError for every frame that is not for this port."""
 
-        Raises WireError for every frame that is not for this port, whole and valid.
-        """
+    def open(self, frame: bytes | memoryview) -> tuple[str, PacketRecord]:
+        """Return (sending host, record) of a frame; WireError unless it is for this port, whole and valid."""
+        packet = self.unwrap(frame)
+        return packet.peer, self.decode(packet)
 
-    def _open_outer(self, frame: bytes | memoryview) -> tuple[str, PacketRecord]:
+    def decode(self, packet: InnerPacket) -> PacketRecord:
+        """Return the record of an MRC packet. Raises WireError."""
+        record: PacketRecord = self._codec.decode(packet.data, self._plane, packet.traffic_class, packet.label)
+        return record
+
+    def _unwrap_outer(self, frame: bytes | memoryview) -> InnerPacket:
         if len(frame) < ENCAPSULATION_BYTES + IPV6_BYTES:
             raise WireError("shorter than its headers")
         ethertype, word, length, next_header, outer_da = _OUTER.unpack_from(frame)
@@ -107,9 +123,9 @@ class Decapsulation:
         if len(inner) < IPV6_BYTES:
             raise WireError("shorter than its headers")
         peer = self._peer(*_ENDS.unpack_from(inner))
-        return peer, self._codec.decode(inner, self._plane, word >> 20 & 0xFF, word & 0xFFFFF)
+        return InnerPacket(peer, inner, word >> 20 & 0xFF, word & 0xFFFFF)
 
-    def _open_plain(self, frame: bytes | memoryview) -> tuple[str, PacketRecord]:
+    def _unwrap_plain(self, frame: bytes | memoryview) -> InnerPacket:
         if len(frame) < ETHERNET_BYTES + IPV6_BYTES:
             raise WireError("shorter than its headers")
         ethertype, word, length, source, destination = _PLAIN.unpack_from(frame)
@@ -117,8 +133,7 @@ class Decapsulation:
             raise WireError("not ours: no IPv6")
         peer = self._peer(source, destination)
         # What follows the announced length is padding that Ethernet asks for.
-        packet = frame[ETHERNET_BYTES : ETHERNET_BYTES + IPV6_BYTES + length]
-        return peer, self._codec.decode(packet, self._plane, None)
+        return InnerPacket(peer, frame[ETHERNET_BYTES : ETHERNET_BYTES + IPV6_BYTES + length], None, None)
 
     def _peer(self, source: bytes, destination: bytes) -> str:
         if destination != self.own_address:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import socket
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from types import ModuleType
 from typing import Any
@@ -20,7 +20,6 @@ from typing import Any
 from mrc_testbed.hosts.engine.config import Config
 from mrc_testbed.hosts.engine.errors import WireError
 from mrc_testbed.hosts.engine.wire.codec import UDP_PORTS, Codec
-from mrc_testbed.hosts.engine.wire.packets import PacketRecord
 from mrc_testbed.hosts.engine.wire.wire_variants import in_dialect, outer_words, speaks_dialect
 from mrc_testbed.hosts.nic.base import (
     ENCAPSULATION_BYTES,
@@ -28,6 +27,7 @@ from mrc_testbed.hosts.nic.base import (
     INNER_OVERHEAD,
     NO_LIMIT,
     SRH_ROOM,
+    AnyPacket,
     Nic,
     Outgoing,
     PortCounters,
@@ -35,7 +35,8 @@ from mrc_testbed.hosts.nic.base import (
     check_config,
     drop_reason,
 )
-from mrc_testbed.hosts.nic.encapsulation import Decapsulation, Encapsulation
+from mrc_testbed.hosts.nic.encapsulation import Decapsulation, Encapsulation, InnerPacket
+from mrc_testbed.hosts.nic.ip_packet import IP_MTU, IP_OVERHEAD, IpPacket, carried_packet, carries_ip, encode_ip
 from mrc_testbed.hosts.nic.native import native
 from mrc_testbed.hosts.nic.netlink import LinkState
 from mrc_testbed.hosts.nic.port import RETRY, RxRing, bind, clear_error, explain, open_socket
@@ -80,6 +81,7 @@ class FastNic(Nic):
     """
 
     kind = "fast"
+    carries_ip = True
 
     def __init__(self, plan: Plan, host: Host, config: Config, module: ModuleType | str | None = "auto") -> None:
         super().__init__(plan, host)
@@ -89,7 +91,9 @@ class FastNic(Nic):
         self._outer_word = outer_words(self._codec)
         if speaks_dialect(config):
             self._module = None  # the compiled half writes and reads the default bytes alone
-        self._frame_bytes = ENCAPSULATION_BYTES + SRH_ROOM + INNER_OVERHEAD + config.qp.pmtu_bytes
+        self._frame_bytes = (
+            ENCAPSULATION_BYTES + SRH_ROOM + max(INNER_OVERHEAD + config.qp.pmtu_bytes, IP_OVERHEAD + IP_MTU)
+        )
         self._encapsulations: dict[tuple[int, str], Encapsulation] = {}
         self._routes: dict[tuple[int, str], Any] = {}
         """Encapsulations of the compiled half, by plane and peer."""
@@ -173,7 +177,7 @@ class FastNic(Nic):
             self.add_route(plane, peer, Encapsulation(self.plan, self.host, self.plan.host(peer), plane))
         return self._routes.get((plane, peer))
 
-    def send_many(self, packets: list[Outgoing]) -> None:
+    def send_many(self, packets: Sequence[Outgoing]) -> None:
         if self._module is None or len(packets) == 1:
             super().send_many(packets)
             return
@@ -197,7 +201,7 @@ class FastNic(Nic):
             return 0
         return sum(1 << plane for plane, port in self._open_ports.items() if port.backlog)
 
-    def send(self, plane: int, peer: str, packet: PacketRecord) -> None:
+    def send(self, plane: int, peer: str, packet: AnyPacket) -> None:
         route = self._routes.get((plane, peer)) or self._route(plane, peer)
         port = self._open_ports[plane]
         if route is not None and not port.backlog:
@@ -210,9 +214,12 @@ class FastNic(Nic):
                 return
         self._send_in_python(port, plane, peer, packet)
 
-    def _send_in_python(self, port: _Port, plane: int, peer: str, packet: PacketRecord) -> None:
+    def _send_in_python(self, port: _Port, plane: int, peer: str, packet: AnyPacket) -> None:
         encapsulation = self._encapsulations[plane, peer]
-        frame = self._codec.encode(packet, encapsulation.addressing)
+        if type(packet) is IpPacket:
+            frame = encode_ip(packet, encapsulation.addressing, self._config.wire.ev_layout)
+        else:
+            frame = self._codec.encode(packet, encapsulation.addressing)
         header = frame.header
         size = frame.size
         first_word = header[:4] if self._outer_word is None else self._outer_word(header, packet.ev)
@@ -284,18 +291,29 @@ class FastNic(Nic):
 
         A `frame` of None was longer than a slot.
         """
-        counters = self._counters[plane]
+        counters, decapsulation = self._counters[plane], self._decapsulations[plane]
         if frame is None:
             counters.rx_dropped["longer than the path MTU allows"] += 1
             return None
         try:
-            peer, packet = self._decapsulations[plane].open(frame)
+            inner = decapsulation.unwrap(frame)
+            if carries_ip(inner.data):
+                self._take_ip(inner)
+                packet = None
+            else:
+                packet = decapsulation.decode(inner)
         except WireError as error:
             counters.rx_dropped[drop_reason(error)] += 1
             return None
         counters.rx_packets += 1
         counters.rx_bytes += len(frame)
-        return plane, peer, packet
+        return None if packet is None else (plane, inner.peer, packet)
+
+    def _take_ip(self, inner: InnerPacket) -> None:
+        """Hand a carried IP packet to its receiver. Raises WireError."""
+        if self._ip_receiver is None:
+            raise WireError("not ours: IP, and no interface for it")
+        self._ip_receiver(inner.peer, carried_packet(inner.data))
 
     # ---- ports ------------------------------------------------------------------------------------------
 

@@ -28,7 +28,6 @@ from mrc_testbed.hosts.engine.wire.packets import (
     EndpointResponse,
     Nack,
     Opcode,
-    PacketRecord,
     ReliabilityProbe,
     Sack,
     TransportAck,
@@ -38,11 +37,13 @@ from mrc_testbed.hosts.nic.base import (
     ENCAPSULATION_BYTES,
     ETHERNET_BYTES,
     NO_LIMIT,
+    AnyPacket,
     Nic,
     Outgoing,
     PortCounters,
     Received,
 )
+from mrc_testbed.hosts.nic.ip_packet import IP_OVERHEAD, IpPacket
 from mrc_testbed.hosts.nic.netlink import LinkState
 
 DATA_RING = 2
@@ -70,16 +71,18 @@ _CONTROL_BYTES: dict[type, int] = {
     kind: _INNER + sum(layout.size for layout in CONTROL_HEADERS[opcode]) for kind, opcode in _CONTROL_OPCODES.items()
 } | {RcAck: _INNER + 4, Cnp: _INNER + 16}
 
-Item = tuple[str, PacketRecord]
+Item = tuple[str, AnyPacket]
 """Queued packet: (peer, record)."""
 
 
-def inner_bytes(packet: PacketRecord) -> int:
+def inner_bytes(packet: AnyPacket) -> int:
     """Return the bytes of a record from IPv6 header to iCRC, which is a write's nominal size (§6.2)."""
     if type(packet) is Write:
         return write_size(packet.opcode, len(packet.payload), packet.timestamp is not None)
     if type(packet) is RcWrite:
         return packet.size
+    if type(packet) is IpPacket:
+        return IP_OVERHEAD + len(packet.payload)
     return _CONTROL_BYTES[type(packet)]
 
 
@@ -192,7 +195,7 @@ class PacedNic(Nic):
         self, nic: Nic, rates: Mapping[int, float], dscp_control: int, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self.nic = nic
-        self.kind = nic.kind
+        self.kind, self.carries_ip = nic.kind, nic.carries_ip
         self.plan, self.host, self.ports = nic.plan, nic.host, nic.ports
         self._clock, self._dscp_control = clock, dscp_control
         self._encapsulation_bytes = ENCAPSULATION_BYTES if nic.plan.mode.outer_header else ETHERNET_BYTES
@@ -245,7 +248,7 @@ class PacedNic(Nic):
 
     # ---- out --------------------------------------------------------------------------------------------
 
-    def send(self, plane: int, peer: str, packet: PacketRecord) -> None:
+    def send(self, plane: int, peer: str, packet: AnyPacket) -> None:
         port = self._paced_ports.get(plane)
         if port is None:
             self.nic.send(plane, peer, packet)
@@ -303,6 +306,9 @@ class PacedNic(Nic):
     @property
     def counters(self) -> dict[int, PortCounters]:
         return self.nic.counters
+
+    def receive_ip(self, receiver: Callable[[str, bytes], None]) -> None:
+        self.nic.receive_ip(receiver)
 
     @property
     def backlog(self) -> int:

@@ -42,6 +42,7 @@ from mrc_testbed.hosts.nic.base import (
     HOP_LIMIT,
     INNER_OVERHEAD,
     SRH_ROOM,
+    AnyPacket,
     Nic,
     NicError,
     Received,
@@ -49,6 +50,7 @@ from mrc_testbed.hosts.nic.base import (
     drop_reason,
 )
 from mrc_testbed.hosts.nic.encapsulation import Decapsulation
+from mrc_testbed.hosts.nic.ip_packet import IpPacket
 from mrc_testbed.hosts.nic.netlink import LinkState
 from mrc_testbed.hosts.nic.port import bind, clear_error, explain, open_socket
 from mrc_testbed.hosts.scapy.codec import ScapyCodec
@@ -124,7 +126,8 @@ class ScapyNic(Nic):
 
     # ---- out --------------------------------------------------------------------------------------------
 
-    def send(self, plane: int, peer: str, packet: PacketRecord) -> None:
+    def send(self, plane: int, peer: str, packet: AnyPacket) -> None:
+        assert not isinstance(packet, IpPacket), "carries_ip is false"
         peer_host = self.plan.host(peer)
         frame = self._run_hooks(self.wrap(plane, peer_host, packet), "send", plane)
         counters = self.counters[plane]

@@ -236,9 +236,16 @@ class LocalNetwork(Network):
         else:
             self._devices = NetDevices()
         net = self.mininet = FabricMininet(self._set_link)
+        hosts_file = self._write_hosts_file()
         for name in self.part.hosts:
-            run_dir = str(self.run_dir.path)
-            self.hosts[name] = net.addHost(name, cls=FabricHost, token=state.token, run_dir=run_dir)
+            self.hosts[name] = net.addHost(
+                name,
+                cls=FabricHost,
+                token=state.token,
+                run_dir=str(self.run_dir.path),
+                ip=str(self.plan.ip_interfaces(self.plan.host(name))[0].ip),
+                hosts_file=str(hosts_file),
+            )
         for name in self.part.switches:
             self.switches[name] = net.addSwitch(
                 name,
@@ -258,6 +265,22 @@ class LocalNetwork(Network):
         if self.target.cables is not None:
             self._watch = cables.CableWatch(self.target.cables, self._on_pulled, self._report)
         net.build()
+
+    def _write_hosts_file(self) -> Path:
+        """Write the /etc/hosts of the fabric's hosts, which has the machine's own lines too; return its path.
+
+        A name means the IPv4 address, as Mininet's users expect and servers that listen on 0.0.0.0 need; `h0-ip6` is
+        the other address of h0.
+        """
+        lines = []
+        for host in self.plan.hosts:
+            ip4, ip6 = self.plan.ip_interfaces(host)
+            lines += [f"{ip4.ip} {host.name}", f"{ip6.ip} {host.name}-ip6"]
+        machine_file = Path("/etc/hosts")
+        machine_text = machine_file.read_text() if machine_file.exists() else "127.0.0.1 localhost\n"
+        path = self.run_dir.path / "hosts"
+        path.write_text("\n".join((*lines, machine_text)))
+        return path
 
     @property
     def pids(self) -> dict[str, int]:

@@ -154,9 +154,11 @@ class FabricHost(FabricNode, Host):
     """A host in its own network namespace, with one interface for each plane.
 
     Its commands know where they are: MRC_HOST is its name, MRC_RUN_DIR the run folder, and the tools are on PATH.
+    `hosts_file` replaces /etc/hosts for them; `ip` is the IPv4 address of the host.
     """
 
-    def __init__(self, name: str, *, run_dir: str, **params: Any) -> None:
+    def __init__(self, name: str, *, run_dir: str, ip: str, hosts_file: str, **params: Any) -> None:
+        self._ip = ip
         scripts = sysconfig.get_path("scripts")
         self._environment = {
             "MRC_HOST": name,
@@ -164,6 +166,12 @@ class FabricHost(FabricNode, Host):
             "PATH": os.pathsep.join([scripts, os.environ.get("PATH", os.defpath)]),
         }
         super().__init__(name, **params)
+        # The shell's own mount namespace: no other process of the machine sees these names.
+        self.cmd("mount", "--bind", hosts_file, "/etc/hosts")
+
+    def IP(self, intf: Any = None) -> str:  # noqa: ARG002 - Mininet's signature
+        """Return the IPv4 address of the host, whatever the interface: its agent serves it on all planes."""
+        return self._ip
 
     def _popen(self, cmd: list[str], **params: Any) -> Any:
         given = params.pop("env", None) or os.environ

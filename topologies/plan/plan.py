@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
-from ipaddress import IPv6Address
+from ipaddress import IPv4Interface, IPv4Network, IPv6Address, IPv6Interface, IPv6Network
 from itertools import pairwise
 from typing import Any, Literal, TypeAlias
 
@@ -41,6 +41,9 @@ CPU_PORT = 510
 """Port of packet-in and packet-out on both targets (511 is v1model's drop port)."""
 DEVICE_MTU = 9216
 """MTU of every fabric interface, bytes (docs/architecture.md)."""
+
+IP4_NETWORK, IP6_NETWORK = IPv4Network("10.64.0.0/10"), IPv6Network("fd01::/64")
+"""Prefixes of the addresses that ordinary programs on the hosts use (`Plan.ip_interfaces`)."""
 
 LIMITS = {
     "planes": (1, 16, "an EV and a uSID carry the plane in one nibble (§8.3)"),
@@ -378,6 +381,16 @@ class Plan:
     def address(self, host: Host, plane: int) -> IPv6Address:
         """Inner IPv6 address of a host's port: fd00:{plane}:{rack}:{downlink}::1."""
         return IPv6Address(0xFD00 << 112 | plane << 96 | host.rack << 80 | host.downlink << 64 | 1)
+
+    def ip_interfaces(self, host: Host) -> tuple[IPv4Interface, IPv6Interface]:
+        """Return the addresses that a host's ordinary programs use, with their prefixes (hosts/ip/gateway.py).
+
+        The host's number + 1 in IP4_NETWORK and IP6_NETWORK, which have room for every host of the largest plan.
+        """
+        return (
+            IPv4Interface((IP4_NETWORK[host.number + 1], IP4_NETWORK.prefixlen)),
+            IPv6Interface((IP6_NETWORK[host.number + 1], IP6_NETWORK.prefixlen)),
+        )
 
     @staticmethod
     def place_of_address(packed: bytes) -> tuple[int, int, int] | None:

@@ -45,7 +45,10 @@ class AgentShutdownRequest(Request, tag="shutdown"):
 
 
 class AdminService:
-    """RPC service for the agent itself. `transfers`: those the agent remembers; `stop` ends the agent."""
+    """RPC service for the agent itself. `transfers`: those the agent remembers; `stop` ends the agent.
+
+    `ip_state` returns the state of IP over the fabric, None without it.
+    """
 
     def __init__(
         self,
@@ -57,10 +60,11 @@ class AdminService:
         *,
         transfers: Iterable[Transfer],
         stop: Callable[[], None],
+        ip_state: Callable[[], Message | None],
     ) -> None:
         self._endpoint, self._config, self._ports = endpoint, config, ports
         self._connections, self._regions, self._transfers = connections, regions, transfers
-        self._stop = stop
+        self._stop, self._ip_state = stop, ip_state
         self._host = connections.host.name
         self._started_at = time.monotonic()
 
@@ -86,7 +90,8 @@ class AdminService:
     def status(self, _request: AgentStatusRequest, _call: RpcCall) -> Message:
         """Answer ports with counters, CPU seconds and memory of this process, regions, QPs and transfers.
 
-        `unclaimed`: packets for QPs that do not exist here or belong to another host.
+        `unclaimed`: packets for QPs that do not exist here or belong to another host; `ip`: IP over the
+        fabric, or null.
         """
         ports = self._ports.status_json()
         usage = resource.getrusage(resource.RUSAGE_SELF)
@@ -105,6 +110,7 @@ class AdminService:
             "regions": [region.to_json() for region in self._regions],
             "qps": [connection.to_json(self._connections.uplink(connection)) for connection in self._connections],
             "transfers": [transfer.to_json() for transfer in self._transfers],
+            "ip": self._ip_state(),
         }
 
     @rpc(NicRateRequest)

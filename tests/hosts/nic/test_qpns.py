@@ -30,6 +30,10 @@ def run(code: bytes, frame: bytes) -> bool:
             if x + k + 4 > len(frame):
                 return False
             a = int.from_bytes(frame[x + k : x + k + 4], "big")
+        elif opcode == 0x48:
+            if x + k + 2 > len(frame):
+                return False
+            a = int.from_bytes(frame[x + k : x + k + 2], "big")
         elif opcode == 0x01:
             x = k
         elif opcode == 0x07:

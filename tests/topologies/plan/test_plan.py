@@ -86,6 +86,15 @@ def test_any_plan__interfaces_and_macs_are_unique_and_fit(plan):
         assert plan.link_of_interface(link.lower.interface) == plan.link_of_interface(link.upper.interface) == link
 
 
+@pytest.mark.parametrize("plan", [DEFAULT, Plan(1, 1, 1, 2), Plan(2, 90, 2, 90)])
+def test_ip_interfaces__are_unique_and_inside_their_networks(plan):
+    hosts = plan.hosts if len(plan.hosts) < 500 else (*plan.hosts[:100], *plan.hosts[-100:])
+    interfaces = [interface for host in hosts for interface in plan.ip_interfaces(host)]
+    assert len({interface.ip for interface in interfaces}) == 2 * len(hosts)
+    for interface in interfaces:
+        assert interface.ip not in (interface.network.network_address, interface.network.broadcast_address)
+
+
 def test_evs__one_a_path_between_racks_and_one_a_plane_inside():
     h0, h1, h2 = (DEFAULT.host(n) for n in ("h0", "h1", "h2"))
     assert DEFAULT.evs(h0, h2) == (0x000, 0x001, 0x100, 0x101, 0x200, 0x201, 0x300, 0x301)
