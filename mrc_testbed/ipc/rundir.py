@@ -46,6 +46,7 @@ _CONTROLLER_FILES = ("controller.json", "faults.jsonl")
 """Address and fault journal of the controller (controller/)."""
 _JSON_FILES = ("plan.json", "switches.json", "discipline.json", "devices.json", "state.json", "hosts.json")
 _DASH_FILE = "dash.json"
+_NAMES_FILE = "etc-hosts"
 _FOLDERS = ("agents", "program", "data", "tls")
 _MACHINES = "machines"
 _SYS_NET = Path("/sys/class/net")
@@ -149,6 +150,11 @@ class RunFiles:
     def hosts_file(self) -> Path:
         """Host -> pid of a process in its network namespace."""
         return self.path / "hosts.json"
+
+    @property
+    def names_file(self) -> Path:
+        """The /etc/hosts that processes of the hosts see."""
+        return self.path / _NAMES_FILE
 
     @property
     def devices_file(self) -> Path:
@@ -405,7 +411,7 @@ class RunDir(RunFiles):
         """Remove what a run put here, by name; `log/` and the lock stay."""
         for name in (*_FOLDERS, _MACHINES):
             _remove_tree(self.path / name)
-        file_names = (*_JSON_FILES, *_CONTROLLER_FILES, _DASH_FILE, _TOKEN_FILE)
+        file_names = (*_JSON_FILES, *_CONTROLLER_FILES, _DASH_FILE, _TOKEN_FILE, _NAMES_FILE)
         for name in (
             *_SOCKETS,
             *(f"{name}{UNHEARD}" for name in _SOCKETS),

@@ -236,7 +236,7 @@ class LocalNetwork(Network):
         else:
             self._devices = NetDevices()
         net = self.mininet = FabricMininet(self._set_link)
-        hosts_file = self._write_hosts_file()
+        names_file = self._write_names_file()
         for name in self.part.hosts:
             self.hosts[name] = net.addHost(
                 name,
@@ -244,7 +244,7 @@ class LocalNetwork(Network):
                 token=state.token,
                 run_dir=str(self.run_dir.path),
                 ip=str(self.plan.ip_interfaces(self.plan.host(name))[0].ip),
-                hosts_file=str(hosts_file),
+                names_file=str(names_file),
             )
         for name in self.part.switches:
             self.switches[name] = net.addSwitch(
@@ -266,7 +266,7 @@ class LocalNetwork(Network):
             self._watch = cables.CableWatch(self.target.cables, self._on_pulled, self._report)
         net.build()
 
-    def _write_hosts_file(self) -> Path:
+    def _write_names_file(self) -> Path:
         """Write the /etc/hosts of the fabric's hosts, which has the machine's own lines too; return its path.
 
         A name means the IPv4 address, as Mininet's users expect and servers that listen on 0.0.0.0 need; `h0-ip6` is
@@ -278,7 +278,7 @@ class LocalNetwork(Network):
             lines += [f"{ip4.ip} {host.name}", f"{ip6.ip} {host.name}-ip6"]
         machine_file = Path("/etc/hosts")
         machine_text = machine_file.read_text() if machine_file.exists() else "127.0.0.1 localhost\n"
-        path = self.run_dir.path / "hosts"
+        path = self.run_dir.names_file
         path.write_text("\n".join((*lines, machine_text)))
         return path
 

@@ -154,10 +154,10 @@ class FabricHost(FabricNode, Host):
     """A host in its own network namespace, with one interface for each plane.
 
     Its commands know where they are: MRC_HOST is its name, MRC_RUN_DIR the run folder, and the tools are on PATH.
-    `hosts_file` replaces /etc/hosts for them; `ip` is the IPv4 address of the host.
+    `names_file` replaces /etc/hosts for them; `ip` is the IPv4 address of the host.
     """
 
-    def __init__(self, name: str, *, run_dir: str, ip: str, hosts_file: str, **params: Any) -> None:
+    def __init__(self, name: str, *, run_dir: str, ip: str, names_file: str, **params: Any) -> None:
         self._ip = ip
         scripts = sysconfig.get_path("scripts")
         self._environment = {
@@ -167,7 +167,7 @@ class FabricHost(FabricNode, Host):
         }
         super().__init__(name, **params)
         # The shell's own mount namespace: no other process of the machine sees these names.
-        self.cmd("mount", "--bind", hosts_file, "/etc/hosts")
+        self.cmd("mount", "--bind", names_file, "/etc/hosts")
 
     def IP(self, intf: Any = None) -> str:  # noqa: ARG002 - Mininet's signature
         """Return the IPv4 address of the host, whatever the interface: its agent serves it on all planes."""
