@@ -495,7 +495,21 @@ local function stack_of(opcode, has_timestamp)
     return stack
 end
 
+-- IP packets of ordinary programs: Generic UDP Encapsulation, variant 1 (docs/ip-over-the-fabric.md).
+local GUE_PORT = 6080
+local carried = { [4] = Dissector.get("ip"), [6] = Dissector.get("ipv6") }
+
+local function carried_packet(tvb, pinfo, tree)
+    local dissector = carried[rshift(tvb(0, 1):uint(), 4)]
+    local root = tree:add(mrc, tvb(), "IP over the fabric, no MRC")
+    add_ev(root, tvb, pinfo, tostring(pinfo.net_dst):find(":", 1, true) ~= nil)
+    return dissector and hand_on(dissector, tvb, pinfo, tree) or tvb:len()
+end
+
 function mrc.dissector(tvb, pinfo, tree)
+    if pinfo.dst_port == GUE_PORT and tvb:len() > 0 then
+        return carried_packet(tvb, pinfo, tree)
+    end
     local opcode = tvb:len() > 0 and tvb(0, 1):uint() or -1
     if not is_ours[pinfo.dst_port] or not OPCODES[opcode] then
         local other = previous[is_ours[pinfo.dst_port] and PORTS[1] or pinfo.match_uint]
@@ -612,9 +626,9 @@ DissectorTable.get("ip.proto"):add(41, usid)
 -- Wireshark asks the lower of both ports first, and an EV may be any: 514 (plane 2, uplink 2) would be syslog. So we take
 -- every lower port that has a dissector as well, and hand on what is not sent to ours.
 local udp_ports = DissectorTable.get("udp.port")
-for port = 0, PORTS[#PORTS] do
+for port = 0, GUE_PORT do
     previous[port] = udp_ports:get_dissector(port)
-    if previous[port] or is_ours[port] then
+    if previous[port] or is_ours[port] or port == GUE_PORT then
         udp_ports:add(port, mrc)
     end
 end

@@ -37,6 +37,11 @@ class IpHeader:
     """Key of the flow: version, protocol, addresses, ports or identifier."""
 
     @property
+    def protocol(self) -> int:
+        """IP protocol number (IPv6: first next header)."""
+        return self.flow[1]
+
+    @property
     def is_multicast(self) -> bool:
         """Whether the destination is a group (224.0.0.0/3 with the broadcast address, ff00::/8)."""
         return self.destination[0] >= (0xE0 if len(self.destination) == 4 else 0xFF)

@@ -14,14 +14,18 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import dataclass, field
+from ipaddress import ip_address
 
 from mrc_testbed.capture.explain.packet_facts import PacketFacts, facts_of
 from mrc_testbed.hosts.clustermapper.packets import UDP_PORT as SELF_PROBE_PORT
 from mrc_testbed.hosts.engine.rocev2.rc_packets import RcOpcode, RcSyndrome
 from mrc_testbed.hosts.engine.wire.packets import ENDPOINT_QPN, EndpointOp, NackReason, Opcode, Syndrome, Verdict
+from mrc_testbed.hosts.ip.flows import NotIpError, read_header
 from mrc_testbed.topologies.plan import ROLE_DOWNLINK, ROLE_T0, ROLE_T1, Plan, PlanError, ev_plane, ev_uplink
 
 PREFIX = "MRC: "
+IP_PROTOCOLS = {1: "ICMP", 6: "TCP", 17: "UDP", 58: "ICMPv6", 132: "SCTP"}
+"""Names of protocols in carried IP packets."""
 """Begin of every comment of ours: to filter by, and to replace it when a file is explained again."""
 PACKETS_KEPT = 1 << 17
 """Packets that are remembered, the last ones: about 150 MB."""
@@ -133,6 +137,9 @@ class Explainer:
         return facts.usids is not None if self._plan is None else self._plan.mode.ev_is_path
 
     def _foreign_packet(self, facts: PacketFacts) -> str:
+        if facts.carried:
+            self.ours += 1
+            return f"{self._way(facts)}; {_carried_packet(facts.carried)}"
         if facts.udp_port != SELF_PROBE_PORT or facts.usids is None:
             return "no packet of MRC"
         self.known_count += 1
@@ -324,6 +331,17 @@ def _ms(later: _Sight, earlier: _Sight) -> str:
 def _signed(value: int) -> int:
     """An int16 of two's complement."""
     return value - (value >> 15 << 16)
+
+
+def _carried_packet(packet: bytes) -> str:
+    """Return the ends and the protocol of an IP packet of an ordinary program."""
+    try:
+        header = read_header(packet)
+    except NotIpError as error:
+        return f"IP over the fabric: {error}"
+    source, destination = ip_address(header.source), ip_address(header.destination)
+    name = IP_PROTOCOLS.get(header.protocol, f"protocol {header.protocol}")
+    return f"IP over the fabric, no MRC: {name} {source} > {destination}"
 
 
 def _ev(ev: int) -> str:

@@ -13,6 +13,7 @@ from mrc_testbed.hosts.engine.rocev2.rc_packets import RC_WRITES, RcOpcode
 from mrc_testbed.hosts.engine.wire.codec import PROTOCOL_UDP, UDP_PORTS, fields_to_ev
 from mrc_testbed.hosts.engine.wire.headers import AETH, BTH, CONTROL_HEADERS, ETHERNET, IPV4, IPV6, UDP
 from mrc_testbed.hosts.engine.wire.packets import ECN_CE, WRITE_OPCODES, Opcode
+from mrc_testbed.hosts.nic.ip_packet import GUE_PORT
 from mrc_testbed.topologies.plan import LOCATOR, usids_of
 
 ETHERTYPE_IPV4, ETHERTYPE_IPV6 = 0x0800, 0x86DD
@@ -42,6 +43,8 @@ class PacketFacts:
     """None: no packet of MRC or of the RoCEv2 baseline."""
     udp_port: int = 0
     """Destination port; 0 without UDP."""
+    carried: bytes = b""
+    """IP packet of an ordinary program (hosts/nic/ip_packet.py)."""
     dest_qp: int = 0
     psn: int = 0
     retransmitted: bool = False
@@ -115,10 +118,13 @@ def _ipv4(facts: PacketFacts, frame: bytes, offset: int) -> None:
 def _udp(facts: PacketFacts, frame: bytes, offset: int, flow_label: int) -> None:
     udp = UDP.unpack(frame, offset)
     facts.udp_port = udp["dport"]
-    if udp["dport"] not in UDP_PORTS:
+    if udp["dport"] not in (*UDP_PORTS, GUE_PORT):
         return
     facts.ev = fields_to_ev(udp["sport"], flow_label, _CONFIG.wire.ev_layout)
     offset += UDP.size
+    if udp["dport"] == GUE_PORT:
+        facts.carried = frame[offset:]
+        return
     bth = BTH.unpack(frame, offset)
     opcode = _MRC.get(bth["opcode"]) or _RC.get(bth["opcode"])
     if opcode is None:

@@ -25,9 +25,12 @@ from mrc_testbed.hosts.engine.wire.packets import (
     Verdict,
     Write,
 )
+from mrc_testbed.hosts.nic.ip_packet import IpPacket
 from mrc_testbed.topologies.plan import Mode, Plan
 from tests.capture.explain.made_frames import PLAN, a_write, made_frame
 from tests.hosts.engine.engine_pair import Pair, lose_first
+from tests.hosts.ip.test_flows import ip4
+from tests.hosts.nic.test_ip_packet import wire_frame
 
 EV = 0x0101
 RETRANSMISSION = re.compile(r"retransmission of frame (\d+), ([\d.]+) ms before by EV (0x[0-9a-f]{4})")
@@ -227,6 +230,16 @@ def test_self_probe_and_foreign_packets():
         "MRC: Clustermapper's self-probe of h0; still to go: p1-t0-0, p1-t1-1, p1-t0-1, NIC 0"
     ]
     assert comments_of(b"", bytes(60), bytes(12) + b"\x08\x06" + bytes(46)) == ["MRC: no packet of MRC"] * 3
+
+
+def test_carried_ip_packet__path_protocol_and_its_own_addresses():
+    plan = Plan(2, 2, 2, 2)
+    frame = wire_frame(plan, IpPacket(EV, ip4(), dscp=0))
+    assert told(frame, plan=plan) == [
+        "MRC: h0 > h2 by EV 0x0101: p1-t0-0, p1-t1-1, p1-t0-1; IP over the fabric, no MRC: TCP 10.64.0.1 > 10.64.0.3"
+    ]
+    damaged = wire_frame(plan, IpPacket(EV, b"\x45", dscp=0))
+    assert told(damaged, plan=plan)[0].endswith("; IP over the fabric: shorter than its IPv4 header")
 
 
 def test_cut_short__says_what_is_left():

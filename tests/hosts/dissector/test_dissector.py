@@ -36,7 +36,10 @@ from mrc_testbed.hosts.engine.wire.packets import (
     Write,
 )
 from mrc_testbed.hosts.nic.encapsulation import Encapsulation
+from mrc_testbed.hosts.nic.ip_packet import IpPacket
 from mrc_testbed.topologies.plan import Plan
+from tests.hosts.ip.test_flows import ip4
+from tests.hosts.nic.test_ip_packet import wire_frame
 from tests.repository import ROOT
 
 needs_tshark = pytest.mark.skipif(
@@ -276,6 +279,16 @@ def test_ev_layout_h_and_port_4971(tmp_path):
 
 
 @needs_tshark
+@needs_tshark
+def test_carried_ip_packet__inner_headers_and_ev_whatever_port_the_ev_looks_like(rows):
+    """Test EVs that are the ports of other protocols (514 is syslog, 5060 SIP): the lower port is asked first."""
+    plan = Plan()
+    frames = [wire_frame(plan, IpPacket(ev, ip4(), dscp=0)) for ev in (0x0101, 514, 5060, 40000)]
+    for row, ev in zip(rows(frames, "mrc.ev", "ip.dst", "tcp.dstport"), (0x0101, 514, 5060, 40000), strict=True):
+        assert [int(value, 0) for value in row["mrc.ev"]] == [ev]
+        assert row["ip.dst"] == ["10.64.0.3"] and row["tcp.dstport"] == ["80"]
+
+
 def test_icrc__wrong_is_told(rows):
     damaged_frame = bytearray(ethernet(WIRE["A"]))
     damaged_frame[-1] ^= 1

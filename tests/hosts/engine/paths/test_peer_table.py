@@ -112,6 +112,13 @@ def test_port_of_the_peer_up__what_waits_for_another_leaves_by_it() -> None:
     assert sent(a, [0, 9]) == [(1, "b", 5), (1, "b", 6)]
 
 
+def test_peer_ports__are_all_until_the_peer_reports_one_down() -> None:
+    a = host()
+    assert a.peer_ports("b") == peer_table.ALL_PORTS
+    says(a, "b", 5, 0b01, 1)
+    assert a.peer_ports("b") & 0b11 == 0b01
+
+
 def test_no_way_known__waits_for_one_and_holds_up_nobody() -> None:
     """The only port that b says is up is one on which it was never heard, and no QP names an EV."""
     a = host()
