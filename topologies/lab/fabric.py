@@ -253,8 +253,6 @@ class Fabric:
         probes: dict[str, processes.Probe] = {}
         if self.lab.controller or self.lab.agents:
             self._progress("starting controller and host agents")
-        if self.lab.has_mapper:
-            self.run_dir.write_json(self.run_dir.hosts_file, {name: host.pid for name, host in self.hosts.items()})
         if self.lab.controller:
             self.spawn_controller()
             probes[CONTROLLER] = answers(self.controller, "status", ready_field="ready")
@@ -267,6 +265,8 @@ class Fabric:
         return probes
 
     def _spawn_mapper(self, *options: str) -> dict[str, processes.Probe]:
+        pids = {name: host.namespace_pid for name, host in self.hosts.items()}
+        self.run_dir.write_json(self.run_dir.hosts_file, pids)
         self.processes.spawn_module(
             MAPPER, "mrc_testbed.hosts.clustermapper", *options, "--run-dir", str(self.run_dir.path)
         )

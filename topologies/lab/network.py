@@ -285,7 +285,7 @@ class LocalNetwork(Network):
     @property
     def pids(self) -> dict[str, int]:
         """A process in the namespace of each host."""
-        return {name: host.pid for name, host in self.hosts.items()}
+        return {name: host.namespace_pid for name, host in self.hosts.items()}
 
     def _veth_end(self, port: Port, pids: Mapping[str, int]) -> VethEnd:
         return VethEnd(port.interface, self.plan.mac(port), pids.get(port.node))

@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import os
 import resource
+import select
 import signal
 import sysconfig
 from collections.abc import Callable
@@ -30,6 +31,12 @@ from mrc_testbed.topologies.lab.netdev import IFF_UP, NodeInterfaces, in_namespa
 from mrc_testbed.topologies.lab.wires import WiredDevices
 
 OPEN_FILES = 16384
+SHELL_CHECK_MS = 200
+"""Time between two looks at a shell whose command is silent."""
+
+
+class ShellEndedError(FabricError):
+    """End of the shell of a node in the middle of a command."""
 
 
 class FabricIntf(Intf):
@@ -107,6 +114,46 @@ class FabricNode(Node):
     def config(self, **_params: Any) -> dict[str, Any]:
         return {}
 
+    # ---- a shell that ends: `h1 exit`, `kill -9 $$`, `mn -c` elsewhere -------------------------------------
+
+    def revive(self) -> bool:
+        """Start a new shell where the old one was if that has ended; return whether it had."""
+        if self.shell is None or self.shell.poll() is None:
+            return False
+        self.waiting = False
+        self.cleanup()
+        self._restart_shell()
+        return True
+
+    def _restart_shell(self) -> None:
+        self.startShell()
+
+    @property
+    def namespace_pid(self) -> int:
+        """A process in the node's namespaces: its shell, a new one if need be."""
+        self.revive()
+        return int(self.pid)
+
+    def sendCmd(self, *args: Any, **kwargs: Any) -> None:
+        self.revive()
+        super().sendCmd(*args, **kwargs)
+
+    def monitor(self, timeoutms: int | None = None, findPid: bool = True) -> str:
+        """Return output of the command that runs. Raises ShellEndedError when the shell ends instead.
+
+        The end is asked for before each read: a terminal that has hung up may keep its reader waiting, and jobs that
+        the shell left behind keep the terminal open.
+        """
+        wait_ms = SHELL_CHECK_MS if timeoutms is None else timeoutms
+        while True:
+            events = self.waitReadable(wait_ms)
+            if self.revive():
+                raise ShellEndedError(f"{self.name}: the shell has ended; a new one has begun")
+            if self.readbuf or any(event & select.POLLIN for _, event in events or ()):
+                return str(super().monitor(0, findPid))
+            if timeoutms is not None:
+                return ""
+
     def terminate(self) -> None:
         """End the shell and its jobs. SIGKILL: nobody waits for a command somebody left running."""
         if self.shell and self.shell.poll() is None:
@@ -132,6 +179,9 @@ class LateShell(Node):
 
     def _start_shell(self) -> None:
         Node.startShell(self)
+
+    def _restart_shell(self) -> None:
+        self._start_shell()
 
     def sendCmd(self, *args: Any, **kwargs: Any) -> None:
         self._wake()
@@ -159,6 +209,8 @@ class FabricHost(FabricNode, Host):
 
     def __init__(self, name: str, *, run_dir: str, ip: str, names_file: str, **params: Any) -> None:
         self._ip = ip
+        self._enter: list[str] = []
+        """Words before a command that bring it into the host's namespaces."""
         scripts = sysconfig.get_path("scripts")
         self._environment = {
             "MRC_HOST": name,
@@ -166,8 +218,20 @@ class FabricHost(FabricNode, Host):
             "PATH": os.pathsep.join([scripts, os.environ.get("PATH", os.defpath)]),
         }
         super().__init__(name, **params)
+        self._namespaces = [
+            os.open(f"/proc/{self.pid}/ns/{kind}", os.O_RDONLY | os.O_CLOEXEC) for kind in ("net", "mnt")
+        ]
         # The shell's own mount namespace: no other process of the machine sees these names.
         self.cmd("mount", "--bind", names_file, "/etc/hosts")
+
+    def _restart_shell(self) -> None:
+        net, mount = (f"/proc/{os.getpid()}/fd/{number}" for number in self._namespaces)
+        self._enter = ["nsenter", f"--net={net}", f"--mount={mount}"]
+        self.inNamespace = False  # Mininet would make new ones
+        try:
+            self.startShell()
+        finally:
+            self.inNamespace, self._enter = True, []
 
     def IP(self, intf: Any = None) -> str:  # noqa: ARG002 - Mininet's signature
         """Return the IPv4 address of the host, whatever the interface: its agent serves it on all planes."""
@@ -175,10 +239,13 @@ class FabricHost(FabricNode, Host):
 
     def _popen(self, cmd: list[str], **params: Any) -> Any:
         given = params.pop("env", None) or os.environ
-        return super()._popen(cmd, env={**given, **self._environment}, **params)
+        return super()._popen([*self._enter, *cmd], env={**given, **self._environment}, **params)
 
     def terminate(self) -> None:
         self.devices.close()
+        for number in self._namespaces:
+            os.close(number)
+        self._namespaces = []
         super().terminate()
 
 

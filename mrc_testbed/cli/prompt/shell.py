@@ -37,7 +37,6 @@ from mrc_testbed.topologies.lab.fabric import Fabric
 from mrc_testbed.topologies.plan import PlanError
 
 UNAVAILABLE = {
-    "iperfudp": "there is no UDP between hosts, only MRC: `bw h0 h2` has options",
     "dpctl": "switches here speak P4Runtime, not OpenFlow: see `p4sh SWITCH`, `routes` and `counters`",
 }
 """Mininet's commands that mean nothing in this fabric, and what to use."""
@@ -124,7 +123,10 @@ class FabricCLI(CLI):
 
     def do_word(self, word: CliCommand, line: str) -> None:
         """Run one of our commands and print its result. Raises EXPECTED."""
-        args = line.split()
+        try:
+            args = shlex.split(line)
+        except ValueError as error:
+            raise CommandError(f"{word.name} {line}: {str(error).lower()}: close the quotes") from None
         wants_json = word.reads and "--json" in args
         if wants_json:
             args.remove("--json")
@@ -195,8 +197,11 @@ class FabricCLI(CLI):
                 raise CommandError(f"usage: {first} COMMAND, as in: {first} ip link")
             if not self.isatty():  # piped input is ours: a command that reads gets the end of its input
                 command = f"eval {shlex.quote(command)} </dev/null"
-            self.mn[first].sendCmd(command)
-            self.waitForNode(self.mn[first])
+            node = self.mn[first]
+            if node.revive():
+                self.print_text(f"{first}: its shell had ended; a new one has begun")
+            node.sendCmd(command)
+            self.waitForNode(node)
             return
         close = get_close_matches(first, [*self._commands(), *self.mn], n=3, cutoff=0.5)
         hint = f" (did you mean: {', '.join(close)}?)" if close else ""

@@ -154,6 +154,27 @@ def test_mininet__own_api_works(fabric):
     assert net["h0"].cmd("echo $((6 * 7))").strip() == "42"
 
 
+@pytest.mark.parametrize("command", ["exit", "kill -9 $$", "sleep 60 & exit"])
+def test_host_shell__that_ends_is_reported_and_started_again_in_the_same_namespaces(fabric, command):
+    """Test what once hung the session for ever: its command never ended, and SIGTERM waited for it."""
+    h0 = fabric.hosts["h0"]
+    names, links = h0.cmd("cat /etc/hosts"), links_in(fabric, "h0")
+    with pytest.raises(FabricError, match="h0: the shell has ended; a new one has begun"):
+        h0.cmd(command)
+    assert h0.cmd("echo here").strip() == "here" and h0.cmd("cat /etc/hosts") == names
+    assert links_in(fabric, "h0") == links
+    os.kill(h0.pid, signal.SIGKILL)
+    h0.shell.wait()
+    assert h0.cmd("echo again").strip() == "again"  # it ended between two commands
+
+
+def test_switch_shell__that_ends_is_started_again(fabric):
+    switch = fabric.switches["p0-t0-0"]
+    with pytest.raises(FabricError, match="p0-t0-0: the shell has ended"):
+        switch.cmd("exit")
+    assert switch.cmd("echo here").strip() == "here"
+
+
 def test_switch_shell__starts_with_its_first_command_and_not_after_the_end(tmp_path):
     with bare_fabric(tmp_path / "run") as fabric:
         node, other = fabric.switches["p0-t0-0"], fabric.switches["p0-t0-1"]
