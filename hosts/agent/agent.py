@@ -117,7 +117,7 @@ class Agent:
         )
 
     def _ip_gateway(self, seed: int) -> IpGateway | None:
-        """Return the gateway for ordinary IP packets; None, with a warning in the log, where there can be none."""
+        """Return the gateway for ordinary IP packets; None and a line in the log where none is possible."""
         nic = self.nic
         if not nic.carries_ip:
             log.info("no IP over the fabric: a %s NIC carries MRC alone", nic.kind)

@@ -1,4 +1,6 @@
-"""Flows of ordinary IP packets, each on one EV as long as that EV is good. No socket and no clock: times are given.
+"""Flows of ordinary IP packets, each on one EV as long as that EV is good.
+
+No socket and no clock: times are arguments.
 
 A flow is what ECMP hashes: addresses, protocol and ports; of ICMP echo its identifier; of a fragment the addresses
 alone, so that all fragments of a packet take one path. Packets of a flow stay in order while its EV is good.
@@ -54,25 +56,25 @@ def read_header(packet: bytes) -> IpHeader:
         header_length = (packet[0] & 15) * 4
         if len(packet) < 20 or not 20 <= header_length <= len(packet):
             raise NotIpError("shorter than its IPv4 header")
-        protocol, addresses, rest = packet[9], packet[12:20], packet[header_length:]
+        protocol, addresses, payload = packet[9], packet[12:20], packet[header_length:]
         is_fragment = int.from_bytes(packet[6:8], "big") & 0x3FFF != 0
     elif version == 6:
         if len(packet) < 40:
             raise NotIpError("shorter than its IPv6 header")
         # Behind extension headers no ports are looked for: such packets are rare, and one path for them is right.
-        protocol, addresses, rest, is_fragment = packet[6], packet[8:40], packet[40:], False
+        protocol, addresses, payload, is_fragment = packet[6], packet[8:40], packet[40:], False
     else:
         raise NotIpError(f"IP version {version}")
     half = len(addresses) // 2
-    entropy = b"" if is_fragment else _entropy(protocol, rest)
+    entropy = b"" if is_fragment else _entropy(protocol, payload)
     return IpHeader(addresses[:half], addresses[half:], bytes((version, protocol)) + addresses + entropy)
 
 
-def _entropy(protocol: int, rest: bytes) -> bytes:
+def _entropy(protocol: int, payload: bytes) -> bytes:
     """Return the bytes after the IP header that tell flows between two hosts apart."""
     if protocol in _PORTS_AT:
-        return rest[: _PORTS_AT[protocol]]
-    return rest[4:6] if protocol in (_ICMP, _ICMPV6) else b""
+        return payload[: _PORTS_AT[protocol]]
+    return payload[4:6] if protocol in (_ICMP, _ICMPV6) else b""
 
 
 @dataclass(slots=True)
@@ -90,8 +92,8 @@ class FlowTable:
     def __init__(self, good_paths: Callable[[str], Collection[Path]], rng: Random) -> None:
         self._good_paths, self._rng = good_paths, rng
         self._flows: OrderedDict[bytes, Flow] = OrderedDict()
-        """By key, the one used last at the end."""
-        self.moved = 0
+        """Flows by key, the one used last at the end."""
+        self.move_count = 0
         """Moves of a flow whose EV was withdrawn."""
 
     def __len__(self) -> int:
@@ -108,7 +110,7 @@ class FlowTable:
         if not good_paths:
             return None
         path = self._rng.choice(sorted(good_paths))
-        self.moved += flow is not None
+        self.move_count += flow is not None
         self._flows[key] = Flow(peer, path, now)
         self._flows.move_to_end(key)
         self._forget(now)
@@ -121,11 +123,11 @@ class FlowTable:
                 return
             del self._flows[key]
 
-    def paths_in_use(self, since: float) -> set[tuple[str, Path]]:
-        """Return (peer, path) of the flows with a packet since that time."""
+    def paths_in_use(self, start: float) -> set[tuple[str, Path]]:
+        """Return (peer, path) of the flows with a packet from `start` on."""
         paths = set()
         for flow in reversed(self._flows.values()):
-            if flow.used_at < since:
+            if flow.used_at < start:
                 break
             paths.add((flow.peer, flow.path))
         return paths

@@ -1,8 +1,9 @@
-"""IP packets between a host's kernel and the fabric: one TUN interface, an EV per flow (docs/ip-over-the-fabric.md).
+"""IP packets between a host's kernel and the fabric: one TUN interface, an EV per flow.
 
-A packet that a program sends comes from the TUN interface, gets the path of its flow (flows.py), and leaves through the
-NIC in the fabric's own way: in srv6 mode behind an outer uSID address, in the others to the peer's address. What comes
-in goes to the kernel. Nothing here is MRC: no PSN, no retransmission, no congestion control but that of TCP.
+A packet that a program sends comes from the TUN interface, gets the path of its flow (flows.py), and leaves through
+the NIC in the fabric's own way: in srv6 mode behind an outer uSID address, in the others to the peer's address. A
+packet from the fabric goes to the kernel. None of it is MRC: no PSN, no retransmission, no congestion control but
+TCP's own (docs/ip-over-the-fabric.md).
 
 A flow moves when its path is withdrawn: by the state of the ports here and at the peer, by the denylist and the QPs to
 the peer (Connections.health), or by probes without an answer (path_probes.py). While a port has a rate, its packets
@@ -45,7 +46,7 @@ log = logging.getLogger("mrc_testbed.hosts.agent")
 
 
 @dataclass(slots=True)
-class _GoodPaths:
+class GoodPathList:
     """Good paths to one peer, and when the list was made."""
 
     paths: frozenset[Path]
@@ -77,7 +78,7 @@ class IpGateway:
             for interface in plan.ip_interfaces(other)
         }
         self._timeout_s = max(PROBE_RTTS * plan.base_rtt_s(), PROBE_MIN_S)
-        self._good: dict[str, _GoodPaths] = {}
+        self._lists: dict[str, GoodPathList] = {}
         self._flows = FlowTable(self._good_paths, rng)
         self._probes = PathProbes(self._send_probe, self._timeout_s)
         self._is_probing = False
@@ -164,21 +165,21 @@ class IpGateway:
 
     def on_ports_changed(self) -> None:
         """Forget which paths are good: a port went up or down."""
-        self._good.clear()
+        self._lists.clear()
 
     def _good_paths(self, peer: str) -> frozenset[Path]:
         now = self._loop.time()
-        good = self._good.get(peer)
-        if good is None or now - good.made_at >= REFRESH_S:
+        path_list = self._lists.get(peer)
+        if path_list is None or now - path_list.made_at >= REFRESH_S:
             (health,) = self._connections.health(peer)
             withdrawn = self._probes.withdrawn(peer)
             peer_ports = self._endpoint.peer_ports(peer)
             planes = {plane for plane in self._queues if self._ports.is_up(plane) and peer_ports >> plane & 1}
             paths = [(row["ev"], row["plane"]) for row in health["evs"] if row["state"] not in _BAD_STATES]
-            good = self._good[peer] = _GoodPaths(
+            path_list = self._lists[peer] = GoodPathList(
                 frozenset(path for path in paths if path[1] in planes and path not in withdrawn), now
             )
-        return good.paths
+        return path_list.paths
 
     def _probe(self) -> None:
         """Send the probes that are due, as long as flows are active."""
@@ -195,10 +196,10 @@ class IpGateway:
         )
 
     def _on_probe_result(self, peer: str, path: Path, answered: bool) -> None:
-        before = self._probes.withdrawn(peer)
+        withdrawn_before = self._probes.withdrawn(peer)
         self._probes.on_result(peer, path, answered)
-        if self._probes.withdrawn(peer) != before:
-            self._good.pop(peer, None)
+        if self._probes.withdrawn(peer) != withdrawn_before:
+            self._lists.pop(peer, None)
             log.info("IP to %s: EV 0x%04x %s", peer, path[0], "answers again" if answered else "does not answer")
 
     # ---- state ------------------------------------------------------------------------------------------
@@ -213,7 +214,7 @@ class IpGateway:
             "received": self.received,
             "dropped": dict(self.dropped),
             "flows": len(self._flows),
-            "moved": self._flows.moved,
+            "moved": self._flows.move_count,
         }
 
     def close(self) -> None:

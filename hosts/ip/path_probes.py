@@ -1,4 +1,6 @@
-"""Probes of the paths that IP flows use, because no acknowledgement tells of a loss there. Pure: times are given.
+"""Probes of the paths that IP flows use, because no acknowledgement reports a loss there.
+
+No socket and no clock: times are arguments.
 
 A path in use is probed once in `interval_s`; after MISSES_MAX probes in a row without an answer it is withdrawn, and
 probed further until one is answered. EV probes are those of §6.10, which need no QP.
@@ -24,7 +26,7 @@ class ProbedPath:
     misses: int = 0
 
     @property
-    def withdrawn(self) -> bool:
+    def is_withdrawn(self) -> bool:
         return self.misses >= MISSES_MAX
 
 
@@ -37,23 +39,23 @@ class PathProbes:
 
     def withdrawn(self, peer: str) -> set[Path]:
         """Return the paths to a peer that do not answer."""
-        return {path for (name, path), probed in self._paths.items() if name == peer and probed.withdrawn}
+        return {path for (name, path), state in self._paths.items() if name == peer and state.is_withdrawn}
 
     def on_timer(self, in_use: Iterable[tuple[str, Path]], now: float) -> bool:
         """Send the probes that are due; return whether any path is to be probed further."""
         in_use = set(in_use)
         for key in in_use:
             self._paths.setdefault(key, ProbedPath(now))
-        for key in [key for key, probed in self._paths.items() if key not in in_use and not probed.withdrawn]:
+        for key in [key for key, state in self._paths.items() if key not in in_use and not state.is_withdrawn]:
             del self._paths[key]
-        for (peer, path), probed in self._paths.items():
-            if probed.due_at <= now:
-                probed.due_at = now + self._interval_s * (RETRY_INTERVALS if probed.withdrawn else 1)
+        for (peer, path), state in self._paths.items():
+            if state.due_at <= now:
+                state.due_at = now + self._interval_s * (RETRY_INTERVALS if state.is_withdrawn else 1)
                 self._send(peer, path)
         return bool(self._paths)
 
     def on_result(self, peer: str, path: Path, answered: bool) -> None:
-        """Note whether a probe was answered; a late result of a path that is no longer probed changes nothing."""
-        probed = self._paths.get((peer, path))
-        if probed is not None:
-            probed.misses = 0 if answered else probed.misses + 1
+        """Note whether a probe was answered; ignore a late result of a path that is no longer probed."""
+        state = self._paths.get((peer, path))
+        if state is not None:
+            state.misses = 0 if answered else state.misses + 1

@@ -1,4 +1,7 @@
-"""TUN interface of a host: the kernel's IP packets in and out of its agent. Needs /dev/net/tun and CAP_NET_ADMIN."""
+"""TUN interface of a host: the kernel's IP packets in and out of its agent.
+
+Needs /dev/net/tun and CAP_NET_ADMIN.
+"""
 
 from __future__ import annotations
 

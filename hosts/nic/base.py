@@ -140,7 +140,7 @@ class Nic(ABC):
         """Take a link event of a port; return whether `filenos` changed (the interface was created anew)."""
 
     def receive_ip(self, receiver: Callable[[str, bytes], None]) -> None:
-        """Hand carried IP packets to `receiver` (sending host, packet); without it they are dropped and counted."""
+        """Hand carried IP packets to `receiver` (sending host, packet); without one, drop and count them."""
         self._ip_receiver = receiver
 
     @property

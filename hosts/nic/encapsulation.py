@@ -72,7 +72,10 @@ class Encapsulation:
 
 
 class InnerPacket(NamedTuple):
-    """Packet of a frame, from its inner IPv6 header on, and fields of the outer header; None in modes without one."""
+    """Packet of a frame from its inner IPv6 header on, with fields of the outer header.
+
+    None: the mode has no outer header.
+    """
 
     peer: str
     """Sending host."""
@@ -95,7 +98,7 @@ class Decapsulation:
         self._plane = plane
         self._codec = codec
         self.unwrap: Callable[[bytes | memoryview], InnerPacket] = self._unwrap_outer if outer else self._unwrap_plain
-        """Function from a frame to the packet in it. Raises WireError for every frame that is not for this port."""
+        """Function from a frame to its packet. Raises WireError for a frame that is not for this port."""
 
     def open(self, frame: bytes | memoryview) -> tuple[str, PacketRecord]:
         """Return (sending host, record) of a frame; WireError unless it is for this port, whole and valid."""

@@ -1,4 +1,4 @@
-"""IP packets of ordinary programs between two ports of a plane: no MRC, only carried beside it (hosts/ip/gateway.py).
+"""IP packets of ordinary programs between two ports of a plane, beside MRC (hosts/ip/gateway.py).
 
 ::
 
@@ -29,7 +29,7 @@ _UDP, _HOP_LIMIT = 17, 64
 
 @dataclass(slots=True)
 class IpPacket:
-    """A carried packet. `payload`: the IP packet; `dscp`: class in the fabric, not the carried packet's own."""
+    """Carried IP packet, the `payload`, with its EV and its class in the fabric (not the packet's own)."""
 
     ev: int
     payload: bytes
@@ -55,7 +55,7 @@ _GUE_PORT_BYTES = GUE_PORT.to_bytes(2, "big")
 
 
 def carried_packet(inner: bytes | memoryview) -> bytes:
-    """Return the IP packet in a packet for GUE_PORT. Raises WireError for lengths that contradict each other."""
+    """Return the IP packet in a packet for GUE_PORT. Raises WireError for contradicting lengths."""
     length, udp_length = _LENGTHS.unpack_from(inner)
     if udp_length != length or not 8 < length <= len(inner) - 40:
         raise WireError("IP over the fabric: wrong length")

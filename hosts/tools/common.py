@@ -106,7 +106,7 @@ def find_measuring_host(tool: str, run_dir: str | None, source: str | None) -> M
     name = source or this_host(plan)
     if name is None:
         raise ToolError(
-            f"from which host? Inside one it is known (`h0 {tool} ...` at the prompt of `mrc up`); "
+            f"no host given: inside one it is known (`h0 {tool} ...` at the prompt of `mrc up`); "
             f"here say --from HOST (has: {plan.hosts[0].name} ... {plan.hosts[-1].name})"
         )
     try:

@@ -187,7 +187,7 @@ def receive_info(sock: socket.socket) -> Any:
     while not line.endswith(b"\n"):
         byte = sock.recv(1)  # so that nothing behind the line is taken
         if not byte:
-            raise PeerError("the other end closed the connection before it told its QP")
+            raise PeerError("the peer closed the connection before it sent its QP")
         line += byte
         if len(line) > MAX_INFO_BYTES:
             raise PeerError(f"the other end sent more than {MAX_INFO_BYTES} bytes without a line end")
@@ -213,7 +213,7 @@ def connect_over(sock: socket.socket, qp: QueuePair, mr: MemoryRegion | None = N
     bring_up(qp, local_end, peer_end, **profiles)
     send_info(sock, {"ready": True})
     if receive_info(sock) != {"ready": True}:
-        raise PeerError("the other end did not say that it is ready")
+        raise PeerError("the peer did not report that its QP is ready")
     return peer_end
 
 

@@ -190,7 +190,7 @@ class VirtualDriver(Driver):
             if driver is not self and (gid == name or gid in driver.gids()):
                 return name
         peer_names = [f"{n} ({d.gids()[0]})" for n, d in self.wire.drivers.items() if d is not self]
-        raise LocalError(f"nobody on the wire has the address {gid!r} (has: {', '.join(peer_names) or 'none'})")
+        raise LocalError(f"no host on the wire has the address {gid!r} (has: {', '.join(peer_names) or 'none'})")
 
     def addressing(self, target: VirtualDriver) -> Addressing:
         """Inner addresses of frames to `target`."""

@@ -57,7 +57,7 @@ def device_like(name: str, switch_entry: dict[str, Any], fallback_program: str, 
         _fill(device, entities)
     except (RpcError, TableError) as error:
         device.close()
-        raise UsageError(f"{name}: what it holds does not fit its program: {error}") from error
+        raise UsageError(f"{name}: the stored entries do not fit the program: {error}") from error
     return device
 
 

@@ -311,7 +311,8 @@ def compile_(
 
     if (fabric := RunFiles()).has_run:
         raise UsageError(
-            f"a fabric is up ({fabric.state_file}): its times would suffer; compile when it is down (or `mrc clean`)"
+            f"a fabric is up ({fabric.state_file}): compiling would spoil its times. "
+            "Cure: end the fabric, or run `mrc clean`"
         )
     start = time.monotonic()
     lines = console(stderr=as_json)

@@ -105,7 +105,7 @@ def faults(
     if replay is None:
         raise typer.Exit(run_word("faults", [choice] if choice else [], as_json))
     if choice is not None:
-        raise UsageError(f"--replay tells every change of its file: leave out {choice!r}")
+        raise UsageError(f"--replay prints every change of its file: leave out {choice!r}")
     from mrc_testbed.capture.replay import replay_faults
     from mrc_testbed.console.terminal import Style
 

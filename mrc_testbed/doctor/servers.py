@@ -110,13 +110,13 @@ def _clock(machine: RemoteMachine, connection: MachineConnection) -> Check:
     )
 
 
-def _own_doctor(one: RemoteMachine, connection: MachineConnection) -> Iterator[Check]:
+def _own_doctor(remote_machine: RemoteMachine, connection: MachineConnection) -> Iterator[Check]:
     """Yield the findings of `mrc doctor` on a machine."""
-    machine = one.machine
+    machine = remote_machine.machine
     command = [
         "env",
         f"PYTHONPATH={machine.checkout}",
-        f"MRC_RUN_DIR={one.run_dir}",
+        f"MRC_RUN_DIR={remote_machine.run_dir}",
         machine.python,
         "-m",
         "mrc_testbed",
@@ -129,15 +129,19 @@ def _own_doctor(one: RemoteMachine, connection: MachineConnection) -> Iterator[C
         error_lines = process.stderr.decode(errors="replace").strip().splitlines() if process is not None else []
         cure = f"`make setup` there; then it is `{machine.python} -m mrc_testbed doctor`"
         yield Check(
-            f"{one.name}: doctor", False, f"mrc doctor there: {error_lines[-1] if error_lines else error}", cure
+            f"{remote_machine.name}: doctor",
+            False,
+            f"mrc doctor there: {error_lines[-1] if error_lines else error}",
+            cure,
         )
         return
+    # Leftovers and root are matters of this machine's user there, not of the machine.
     lacking = [row for row in rows if not row["ok"] and row["name"] not in ("leftovers", "root")]
     for row in lacking:
         if row["needed"]:
-            yield Check(f"{one.name}: {row['name']}", False, row["found"], row["cure"])
+            yield Check(f"{remote_machine.name}: {row['name']}", False, row["found"], row["cure"])
     needed_count = sum(row["needed"] for row in rows)
-    yield Check(f"{one.name}: doctor", True, f"{len(rows)} checks there, {needed_count} of them needed")
+    yield Check(f"{remote_machine.name}: doctor", True, f"{len(rows)} checks there, {needed_count} of them needed")
 
 
 def _vxlan(machine: RemoteMachine, connection: MachineConnection) -> Check:

@@ -156,7 +156,7 @@ class VirtualFabric:
         return Wires(self.plan, self.srv6, self.config_of(self.plan.hosts[0].name))
 
     def config_of(self, host: str) -> Config:
-        """Return the engine configuration of a host, without `ev_fifo` where switches spray (EVs keep no order)."""
+        """Return the engine configuration of a host, without `ev_fifo` where switches spray."""
         host_config = self._configs.get(host)
         if host_config is None:
             config = self._config

@@ -110,7 +110,7 @@ class HostNetwork(Protocol):
 
 
 class VirtualHost:
-    """Host with its engine `endpoint`; `events`: all its events in order (with `keep_events` of the fabric)."""
+    """Host with its engine `endpoint`; `events`: all of them in order, if the fabric keeps them."""
 
     def __init__(self, fabric: HostNetwork, host: Host, endpoint: Endpoint) -> None:
         self._queue = fabric.queue

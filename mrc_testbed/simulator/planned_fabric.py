@@ -63,7 +63,7 @@ def _line(speed: LinkSpeed) -> Line:
 
 
 def queue_profile(plan: Plan, limits: Thresholds | None) -> QueueProfile:
-    """Return the thresholds of one port in bytes; without limits, a queue that never marks, trims or drops."""
+    """Return the thresholds of one port in bytes; without limits, those of a queue that never drops."""
     if limits is None:
         return UNLIMITED_QUEUES
     frame = plan.frame_bytes()

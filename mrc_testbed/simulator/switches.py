@@ -262,7 +262,7 @@ ALIASES: Final[dict[str, str]] = {"stev": "structured", "random": "switch-spray"
 
 
 def find_mode(mode: str | Chooser) -> tuple[str, Any]:
-    """Return (name, function) of a mode given by name or as a function. Raises ValueError listing the names."""
+    """Return (name, function) of a mode, given as either. Raises ValueError that lists the names."""
     if callable(mode):
         return getattr(mode, "__name__", "custom"), mode
     name = ALIASES.get(mode, mode)

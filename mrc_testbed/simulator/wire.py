@@ -177,7 +177,7 @@ class Wires:
         return sender[0].name, self._codec(host).decode(packet, plane)
 
     def read_fields(self, frame: WireFrame) -> None:
-        """Read again the fields that switches use: class, ECN, and without SRv6 the destination and the EV."""
+        """Decode the fields that switches use: class, ECN, without SRv6 also destination and EV."""
         data = frame.data
         traffic_class = (data[IP] << 4 | data[IP + 1] >> 4) & 0xFF
         dscp, frame.ect = traffic_class >> 2, traffic_class & 3 != ECN_NOT_ECT

@@ -180,7 +180,7 @@ def test_run_trace__at_the_command_line(tmp_path):
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        (["--trace", "cut.goal"], "cut.goal:2: ends within a rank: is it cut off?"),
+        (["--trace", "cut.goal"], "cut.goal:2: the file ends within a rank"),
         (["--trace", "nowhere"], "nowhere: no such file or folder"),
         (["--trace", str(GOAL), "e10"], "--trace makes its own scenario"),
         (["--trace", str(GOAL), "--placement", "left"], "give one of packed, spread, random"),

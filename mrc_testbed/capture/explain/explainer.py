@@ -137,9 +137,9 @@ class Explainer:
         return facts.usids is not None if self._plan is None else self._plan.mode.ev_is_path
 
     def _foreign_packet(self, facts: PacketFacts) -> str:
-        if facts.carried:
-            self.ours += 1
-            return f"{self._way(facts)}; {_carried_packet(facts.carried)}"
+        if facts.carried_packet:
+            self.known_count += 1
+            return f"{self._way(facts)}; {_carried_packet(facts.carried_packet)}"
         if facts.udp_port != SELF_PROBE_PORT or facts.usids is None:
             return "no packet of MRC"
         self.known_count += 1

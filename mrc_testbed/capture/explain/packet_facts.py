@@ -43,7 +43,7 @@ class PacketFacts:
     """None: no packet of MRC or of the RoCEv2 baseline."""
     udp_port: int = 0
     """Destination port; 0 without UDP."""
-    carried: bytes = b""
+    carried_packet: bytes = b""
     """IP packet of an ordinary program (hosts/nic/ip_packet.py)."""
     dest_qp: int = 0
     psn: int = 0
@@ -123,7 +123,7 @@ def _udp(facts: PacketFacts, frame: bytes, offset: int, flow_label: int) -> None
     facts.ev = fields_to_ev(udp["sport"], flow_label, _CONFIG.wire.ev_layout)
     offset += UDP.size
     if udp["dport"] == GUE_PORT:
-        facts.carried = frame[offset:]
+        facts.carried_packet = frame[offset:]
         return
     bth = BTH.unpack(frame, offset)
     opcode = _MRC.get(bth["opcode"]) or _RC.get(bth["opcode"])

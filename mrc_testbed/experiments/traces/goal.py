@@ -78,7 +78,7 @@ def read_goal(path: Path) -> Program:
         else:
             _take(path, number, text, now)
     if now is not None:
-        raise TraceError(path, "ends within a rank: is it cut off? A rank ends with `}`", last)
+        raise TraceError(path, "the file ends within a rank. Cure: complete it; a rank ends with `}`", last)
     if count is None:
         raise TraceError(path, f"no num_ranks: not a GOAL schedule in text form ({KNOWN_LINES})")
     if missing_ranks := sorted(set(range(count)) - set(ranks)):

@@ -235,11 +235,11 @@ def test_self_probe_and_foreign_packets():
 def test_carried_ip_packet__path_protocol_and_its_own_addresses():
     plan = Plan(2, 2, 2, 2)
     frame = wire_frame(plan, IpPacket(EV, ip4(), dscp=0))
-    assert told(frame, plan=plan) == [
+    assert comments_of(frame, plan=plan) == [
         "MRC: h0 > h2 by EV 0x0101: p1-t0-0, p1-t1-1, p1-t0-1; IP over the fabric, no MRC: TCP 10.64.0.1 > 10.64.0.3"
     ]
     damaged = wire_frame(plan, IpPacket(EV, b"\x45", dscp=0))
-    assert told(damaged, plan=plan)[0].endswith("; IP over the fabric: shorter than its IPv4 header")
+    assert comments_of(damaged, plan=plan)[0].endswith("; IP over the fabric: shorter than its IPv4 header")
 
 
 def test_cut_short__says_what_is_left():

@@ -61,7 +61,7 @@ BAD_SCHEDULES = {
     ":1: rank 0: num_ranks comes first": "rank 0 {\n}\n",
     ":4: rank 0: stands twice": "num_ranks 2\nrank 0 {\n}\nrank 0 {\n}\n",
     "rank 1 is not there": "num_ranks 2\nrank 0 {\n}\n",
-    "ends within a rank: is it cut off": "num_ranks 2\nrank 0 {\nl1: calc 5\n",
+    "the file ends within a rank": "num_ranks 2\nrank 0 {\nl1: calc 5\n",
     ":3: 'l1: put 4b to 1' is no line of GOAL": "num_ranks 2\nrank 0 {\nl1: put 4b to 1\n}\n",
     ":3: no task is labelled l1 above": "num_ranks 2\nrank 0 {\nl1 requires l2\n}\n",
     ":4: label l1 stands twice": "num_ranks 2\nrank 0 {\nl1: calc 1\nl1: calc 1\n}\n",

@@ -66,12 +66,12 @@ def test_flow__keeps_its_path_while_it_is_good_and_moves_once_when_it_is_withdra
     good = {"h2": {A, B}}
     table = FlowTable(good.__getitem__, Random(1))
     path = table.path(b"flow", "h2", 0.0)
-    assert {table.path(b"flow", "h2", time) for time in (1.0, 2.0, 3.0)} == {path} and table.moved == 0
+    assert {table.path(b"flow", "h2", time) for time in (1.0, 2.0, 3.0)} == {path} and table.move_count == 0
     good["h2"] = {A, B} - {path}
     (other_path,) = good["h2"]
-    assert table.path(b"flow", "h2", 4.0) == other_path and table.moved == 1
+    assert table.path(b"flow", "h2", 4.0) == other_path and table.move_count == 1
     good["h2"] = {A, B}
-    assert table.path(b"flow", "h2", 5.0) == other_path and table.moved == 1
+    assert table.path(b"flow", "h2", 5.0) == other_path and table.move_count == 1
     good["h2"] = set()
     assert table.path(b"flow", "h2", 6.0) is None
     good["h2"] = {A, B}
@@ -82,7 +82,7 @@ def test_flows__spread_over_all_good_paths():
     table = FlowTable(lambda _peer: [A, B], Random(1))
     paths = [table.path(bytes((number,)), "h2", 0.0) for number in range(100)]
     assert 30 < paths.count(A) < 70
-    assert table.paths_in_use(since=0.0) == {("h2", A), ("h2", B)}
+    assert table.paths_in_use(start=0.0) == {("h2", A), ("h2", B)}
 
 
 def test_flows__the_idle_and_the_excess_are_forgotten(monkeypatch):
@@ -91,6 +91,6 @@ def test_flows__the_idle_and_the_excess_are_forgotten(monkeypatch):
     for number in range(5):
         table.path(bytes((number,)), "h2", float(number))
     assert len(table) == 3
-    assert table.paths_in_use(since=4.5) == set()
+    assert table.paths_in_use(start=4.5) == set()
     table.path(b"new", "h3", 4.0 + flows.IDLE_S)
-    assert len(table) == 1 and table.paths_in_use(since=5.0) == {("h3", A)}
+    assert len(table) == 1 and table.paths_in_use(start=5.0) == {("h3", A)}

@@ -106,7 +106,7 @@ def test_errors__no_fabric_is_one_line_with_the_cure(tool, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("argv", "host", "message"),
     [
-        (["h2"], None, "from which host? Inside one it is known"),
+        (["h2"], None, "no host given: inside one it is known"),
         (["h2"], "h9", "no host 'h9' (has: h0, h1, h2, h3)"),
         (["h9"], "h0", "no host 'h9' (has: h0, h1, h2, h3)"),
         (["h0"], "h0", "h0 is this host: give another one as peer (has: h1, h2, h3)"),

@@ -67,7 +67,7 @@ def test_modify__an_attribute_in_the_wrong_place():
         ({"path_mtu": 4096}, "this device has at most 256"),
         ({"dest_qp_num": 2}, "must be 3 to 16777215"),
         ({"rq_psn": 1 << 24}, "must be 0 to 16777215"),
-        ({"ah_attr": AddressVector("fd00:9::9")}, "nobody on the wire has the address"),
+        ({"ah_attr": AddressVector("fd00:9::9")}, "no host on the wire has the address"),
         ({"mpr_dest": 256}, "must be 1 to 255"),
         ({"max_wimm_dest": 0}, "must be 1 to 32767"),
         ({"cur_qp_state": RTS}, "cur_qp_state is RTS, but the QP is in INIT"),

@@ -38,7 +38,7 @@ def test_ep_op__nonsense_is_refused_whole():
     control = VerbsPair(connect=False).a.device.controller
     for request, words in [
         (EpRequest(70000, "b", 0, 1), "req_id = 70000: must be 0 to 65535"),
-        (EpRequest(1, "c", 0, 1), "nobody on the wire has the address 'c'"),
+        (EpRequest(1, "c", 0, 1), "no host on the wire has the address 'c'"),
         (EpRequest(1, "b", 0, 3), "no port 3: ports are 1 to 2"),
         (EpRequest(1, "b", 1 << 32, 1), "ev = 4294967296: must be 0 to 4294967295"),
         (EpRequest(1, "b", 0, 1, timeout_ns=0), "must be 1 to 60000000000"),
