@@ -3,9 +3,10 @@
 The recipe (mrc-protocol §11.4) has the paper's times x 10**3, and so have the defaults of Config and RcConfig that are
 times. A clock of 0.001 takes them back: timers of 65 us, not 67 ms, on fabrics of 10 us. One of 5.6 goes with 56 ms.
 
-Changed: keys in seconds, except those the recipe computes from the links' round trip (`simulator.profiles.scaled_profiles`), and the two
-exponents named `timeout`, which go down by the nearest whole number of halvings (0.001 is 2**-10 within 2.4 %). Not
-changed: counts, shares, windows, rates, and SETTLE_S, which follows the round trip.
+Changed: keys in seconds, except those the recipe computes from the links' round trip
+(`simulator.profiles.scaled_profiles`), and the two exponents named `timeout`, which go down by the nearest whole number
+of halvings (0.001 is 2**-10 within 2.4 %). Not changed: counts, shares, windows, rates, and SETTLE_S, which follows the
+round trip.
 """
 
 from __future__ import annotations
