@@ -6,7 +6,8 @@ Differences from Mininet's own classes, which remain their base, so that its CLI
 
 * interfaces are created by netdev.create_links, all at once, before the `Link` objects that stand for them;
 * shells carry the run's token and die with the front process;
-* nothing is configured by Mininet: a fabric interface has no kernel address, only our packets travel on it;
+* nothing is configured by Mininet: a cable has no kernel address; a host's address is on `fabric0`, which its agent
+  serves over all cables (hosts/ip/gateway.py);
 * interfaces are removed together by the fabric, not link by link.
 """
 
@@ -64,7 +65,7 @@ class FabricIntf(Intf):
         return bool(self.node.devices.is_up(self.name))
 
     def updateIP(self) -> None:
-        """Find none: the kernel has no address here, and a node's name in a command of the CLI stays a name."""
+        """Find none: a cable has no kernel address, and a node's name in a command stays a name (/etc/hosts has it)."""
 
     def updateMAC(self) -> str | None:
         mac: str | None = self.mac

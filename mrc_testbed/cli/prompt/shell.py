@@ -1,9 +1,9 @@
 """Mininet's CLI with MRC commands: `link p1-t0-0 p1-t1-1 down`, `evs h0 h2`, `send h0 h2 64M`, `help`.
 
 The words are in cli/prompt/commands/; this is the conversation: reading, completion, help, errors. Mininet's own
-commands keep working, `pingall` and `iperf` with MRC packets, since fabric interfaces have no kernel addresses. A
-mistake costs one line on the screen, never the session. Commands may also come from a pipe or a file; then there is no
-prompt, and `run_cli` returns how many failed.
+commands keep working, `pingall` and `iperf` with MRC packets over every path. A mistake costs one line on the screen,
+never the session. Commands may also come from a pipe or a file; then there is no prompt, and `run_cli` returns how many
+failed.
 """
 
 from __future__ import annotations
