@@ -89,7 +89,7 @@ class Front:
 
     def begin_load(self) -> None:
         """Begin a transfer; the last one may have died with its host."""
-        self.terminal.say("send h0 h1 4M", PROMPT)
+        self.terminal.enter("send h0 h1 4M", PROMPT)
 
     def kill(self, part: str, word: str, row: Row) -> None:
         """Kill one part and record the consequences."""
@@ -141,9 +141,9 @@ class Front:
         self.terminal.raw = ""
         for _ in range(3):
             try:
-                self.terminal.say("wait", PROMPT)
-                self.terminal.say("send h0 h1 64K", PROMPT)
-                if "arrived bit for bit" in self.terminal.raw + self.terminal.say("wait", PROMPT):
+                self.terminal.enter("wait", PROMPT)
+                self.terminal.enter("send h0 h1 64K", PROMPT)
+                if "arrived bit for bit" in self.terminal.raw + self.terminal.enter("wait", PROMPT):
                     return True
             except AssertionError as error:
                 row.faults.append(f"send: {str(error)[:400]}")

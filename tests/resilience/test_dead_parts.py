@@ -35,7 +35,7 @@ def test_prompt__tells_a_death_answers_meanwhile_and_has_the_part_back(front, pa
 
 
 def test_prompt__cuts_rates_and_switched_off_switches_survive_the_switches_restart(front):
-    send_line = front.terminal.say
+    send_line = front.terminal.enter
     for line in ("link p0-t0-0 p0-t1-0 down", "rate p1-t0-0 p1-t1-0 5M", "power p1-t1-1 off"):
         send_line(line)
     time.sleep(RELAPSE_S)

@@ -16,5 +16,5 @@ def fabric(tmp_path):
 
 @pytest.fixture
 def cli(fabric):
-    with open(os.devnull) as nothing:
-        yield FabricCLI(fabric, nothing, io.StringIO())
+    with open(os.devnull) as no_input:
+        yield FabricCLI(fabric, no_input, io.StringIO())

@@ -27,10 +27,10 @@ class Client:
 
     def __init__(self, **answers):
         self.answers = answers
-        self.asked = []
+        self.requests = []
 
     def request(self, op, **fields):
-        self.asked.append((op, fields))
+        self.requests.append((op, fields))
         return self.answers[op]
 
 
@@ -89,8 +89,8 @@ class StandInFabric:
     def discard(self, host, path):
         path.unlink(missing_ok=True)
 
-    def set_interfaces(self, names, up):
-        (self.cut.difference_update if up else self.cut.update)(names)
+    def set_interfaces(self, interfaces, is_up):
+        (self.cut.difference_update if is_up else self.cut.update)(interfaces)
         return 1.0
 
     def link_is_up(self, link):
@@ -106,7 +106,7 @@ class StandInFabric:
         return self.agents[host]
 
 
-def said(cli, line):
+def output_of(cli, line):
     """Return the output of one command."""
     cli.stdout.seek(0)
     cli.stdout.truncate()

@@ -47,32 +47,32 @@ class Terminal:
         """Return the output up to the match of `pattern`, without colours; keep the output after it."""
         deadline = time.monotonic() + seconds
         while True:
-            shown = COLOUR.sub("", self.raw)
-            if found := re.search(pattern, shown):
-                self.raw = shown[found.end() :]
-                return shown[: found.end()]
-            left = deadline - time.monotonic()
-            assert left > 0, f"no {pattern!r} in:\n{shown}"
-            if select.select([self.master], [], [], min(left, 1.0))[0]:
+            text = COLOUR.sub("", self.raw)
+            if match := re.search(pattern, text):
+                self.raw = text[match.end() :]
+                return text[: match.end()]
+            wait_s = deadline - time.monotonic()
+            assert wait_s > 0, f"no {pattern!r} in:\n{text}"
+            if select.select([self.master], [], [], min(wait_s, 1.0))[0]:
                 try:
                     self.raw += os.read(self.master, 1 << 16).decode(errors="replace")
                 except OSError:
-                    pytest.fail(f"it ended, and no {pattern!r} in:\n{shown}")
+                    pytest.fail(f"it ended, and no {pattern!r} in:\n{text}")
 
-    def say(self, line, pattern=PROMPT):
+    def enter(self, line, pattern=PROMPT):
         """Type a line; return the output up to the prompt, without the line itself.
 
         Output from before the line comes first: a notice stands above the prompt, which is then shown again.
         """
         self.type(line + "\n")
-        before = self.expect(re.escape(line) + "\n").removesuffix(line + "\n").replace(PROMPT, "")
-        return before + self.expect(pattern)
+        earlier_output = self.expect(re.escape(line) + "\n").removesuffix(line + "\n").replace(PROMPT, "")
+        return earlier_output + self.expect(pattern)
 
     def data(self, line, says=""):
         """Type a line that answers with a JSON object; return it. Notices may stand before and after it."""
-        shown = self.say(line)
-        assert says in shown, shown
-        return json.loads(re.search(r"^\{.*?^\}", shown, re.DOTALL | re.MULTILINE)[0])
+        output = self.enter(line)
+        assert says in output, output
+        return json.loads(re.search(r"^\{.*?^\}", output, re.DOTALL | re.MULTILINE)[0])
 
     def close(self):
         if self.process.poll() is None:

@@ -9,7 +9,7 @@ import re
 import pytest
 
 from mrc_testbed.cli.prompt.commands import WORDS, Style
-from tests.cli.prompt.session_doubles import Client, said
+from tests.cli.prompt.session_doubles import Client, output_of
 from tests.repository import ROOT
 
 
@@ -77,14 +77,14 @@ from tests.repository import ROOT
     ],
 )
 def test_mistakes__are_one_line_that_helps(cli, line, answer):
-    shown = said(cli, line)
+    shown = output_of(cli, line)
     assert answer in shown and shown.startswith("*** ") and "\n" not in shown
 
 
 def test_bug__is_one_line_with_the_traceback_in_a_log(cli, fabric, tmp_path):
     fabric.agents["h0"] = Client(health={})
     assert re.fullmatch(
-        r"\*\*\* internal error in 'evs': KeyError: 'peers' \(traceback in .*/cli.log\)", said(cli, "evs h0 h2")
+        r"\*\*\* internal error in 'evs': KeyError: 'peers' \(traceback in .*/cli.log\)", output_of(cli, "evs h0 h2")
     )
     assert "Traceback" in (tmp_path / "cli.log").read_text()
     assert cli.failures == 1
@@ -139,10 +139,10 @@ def test_completion__offers_what_fits(cli, line, offers):
 
 
 def test_help__every_word_has_an_example(cli):
-    overview = said(cli, "help")
+    overview = output_of(cli, "help")
     for word in WORDS.values():
         assert (f"  {word.name} " in overview) == bool(word.group)
-        assert re.search(rf"^{word.name}\b", said(cli, f"help {word.name}"), re.MULTILINE)
+        assert re.search(rf"^{word.name}\b", output_of(cli, f"help {word.name}"), re.MULTILINE)
         assert len(word.summary) < 110
     for name in [
         "nodes",
@@ -159,7 +159,7 @@ def test_help__every_word_has_an_example(cli):
         "dpctl",
         "switch",
     ]:
-        assert said(cli, f"help {name}")
+        assert output_of(cli, f"help {name}")
 
 
 def test_docs__tell_every_word():
@@ -169,7 +169,7 @@ def test_docs__tell_every_word():
 
 def test_source__does_the_commands_in_a_file(cli, fabric, tmp_path):
     (tmp_path / "cut").write_text("# cut both\nlink p0-t0-0 p0-t1-0 down\n\nlink p0-t0-0 p0-t1-1 down # second\n")
-    assert said(cli, f"source {tmp_path / 'cut'}") == "p0-t0-0 p0-t1-0 is down\np0-t0-0 p0-t1-1 is down"
+    assert output_of(cli, f"source {tmp_path / 'cut'}") == "p0-t0-0 p0-t1-0 is down\np0-t0-0 p0-t1-1 is down"
 
 
 def test_colours__only_on_a_terminal(fabric, cli, monkeypatch):
@@ -182,7 +182,7 @@ def test_colours__only_on_a_terminal(fabric, cli, monkeypatch):
     assert Style.for_stream(Terminal()).colour and not Style.for_stream(io.StringIO()).colour
     monkeypatch.setenv("NO_COLOR", "1")
     assert not Style.for_stream(Terminal()).colour
-    said(cli, "link p0-t0-0 p0-t1-0 down")
-    assert "\033" not in said(cli, "links p0-t1-0")
+    output_of(cli, "link p0-t0-0 p0-t1-0 down")
+    assert "\033" not in output_of(cli, "links p0-t1-0")
     cli.session.style = Style(True)
-    assert "\033[1;31mDOWN\033[0m " in said(cli, "links p0-t1-0")
+    assert "\033[1;31mDOWN\033[0m " in output_of(cli, "links p0-t1-0")

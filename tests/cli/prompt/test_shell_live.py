@@ -49,20 +49,20 @@ def terminal(run_dir):
         front.close()
 
 
-def mrc(run_dir, *given):
+def mrc(run_dir, *words):
     """Run an `mrc` command in a second terminal."""
     env = {**os.environ, "MRC_RUN_DIR": str(run_dir), "PYTHONPATH": str(ROOT)}
-    argv = [sys.executable, "-m", "mrc_testbed", *given]
+    argv = [sys.executable, "-m", "mrc_testbed", *words]
     return subprocess.run(argv, env=env, cwd=ROOT, capture_output=True, text=True, timeout=60)
 
 
 def wait_for(terminal, line, pattern, seconds=20.0):
     """Repeat a line until its output shows `pattern`; return the output."""
     end = time.monotonic() + seconds
-    while not re.search(pattern, shown := terminal.say(line)):
-        assert time.monotonic() < end, shown
+    while not re.search(pattern, output := terminal.enter(line)):
+        assert time.monotonic() < end, output
         time.sleep(0.2)
-    return shown
+    return output
 
 
 def test_terminal__what_is_told_between_two_commands_is_not_lost():
@@ -70,20 +70,20 @@ def test_terminal__what_is_told_between_two_commands_is_not_lost():
     terminal = Terminal.__new__(Terminal)
     terminal.raw = "\rsend 1 (h0 to h1): arrived bit for bit\r\nmininet> wait\r\nmininet> "
     terminal.type = lambda text: None
-    assert terminal.say("wait") == "send 1 (h0 to h1): arrived bit for bit\nmininet> "
+    assert terminal.enter("wait") == "send 1 (h0 to h1): arrived bit for bit\nmininet> "
 
 
 def test_completion__fills_in_and_the_word_works(terminal):
     terminal.type("link p1-t0-0 p1-t1-1 do\t")
     terminal.type("\n")
-    shown = terminal.expect(PROMPT)
-    assert "p1-t0-0 p1-t1-1 is down" in shown
-    if "fault 1" not in shown:  # it is told as it happens, before the prompt is back or above it
+    output = terminal.expect(PROMPT)
+    assert "p1-t0-0 p1-t1-1 is down" in output
+    if "fault 1" not in output:  # it is told as it happens, before the prompt is back or above it
         terminal.expect(r"fault 1: T0-T1 link p1-t0-0 p1-t1-1 down \(seen by .*\)\n")
-    assert "DOWN" in terminal.say("links p1-t1-1")
-    shown = wait_for(terminal, "faults", r"active .*link p1-t0-0 p1-t1-1 down")
-    assert re.search(r"gnmi.* +\d+ ms\n", shown)
-    assert "p1-t0-0 p1-t1-1 is up" in terminal.say("link p1-t0-0 p1-t1-1 up")
+    assert "DOWN" in terminal.enter("links p1-t1-1")
+    output = wait_for(terminal, "faults", r"active .*link p1-t0-0 p1-t1-1 down")
+    assert re.search(r"gnmi.* +\d+ ms\n", output)
+    assert "p1-t0-0 p1-t1-1 is up" in terminal.enter("link p1-t0-0 p1-t1-1 up")
 
 
 def test_colours__at_a_terminal(terminal):
@@ -97,10 +97,10 @@ def test_colours__at_a_terminal(terminal):
 
 def test_send_and_evs(terminal):
     for line in ("send h0 h1 1M", "send h0 h1 200K --rocev2"):
-        shown = terminal.say(line) + terminal.say("wait")  # it may have arrived before the first prompt is back
-        assert "begun" in shown and "arrived bit for bit" in shown, shown
-    shown = terminal.say("evs h0 h1")
-    assert re.search(r"^0x0101 +1/1 +fcbb:bb00:2100:1101:2101:3100::  (good|skip)\*? ", shown, re.MULTILINE), shown
+        output = terminal.enter(line) + terminal.enter("wait")  # it may have arrived before the first prompt is back
+        assert "begun" in output and "arrived bit for bit" in output, output
+    output = terminal.enter("evs h0 h1")
+    assert re.search(r"^0x0101 +1/1 +fcbb:bb00:2100:1101:2101:3100::  (good|skip)\*? ", output, re.MULTILINE), output
     assert terminal.data("evs h0 h1 --json")["peer"] == "h1"
 
 
@@ -112,30 +112,30 @@ def test_break_and_heal(terminal):
         ("blackhole p0-t1-1", "blackhole on p0-t1-1"),
         ("flap h1 p1-t0-1 200ms x2", "flap on h1 p1-t0-1: every 0.2 s, 2 times"),
     ]:
-        assert says in terminal.say(line)
-    row = next(line for line in terminal.say("links p1-t1-0").splitlines() if "p1-t0-0" in line)
+        assert says in terminal.enter(line)
+    row = next(line for line in terminal.enter("links p1-t1-0").splitlines() if "p1-t0-0" in line)
     assert "5 Mb/s" in row and "5 ms" in row
-    shown = terminal.say("check 20")
-    assert "suspect: p0-t1-1" in shown and re.search(r"p0-t0-0 p0-t1-0 +lossy", shown) and "*** " in shown
+    output = terminal.enter("check 20")
+    assert "suspect: p0-t1-1" in output and re.search(r"p0-t0-0 p0-t1-0 +lossy", output) and "*** " in output
     wait_for(terminal, "faults", r"p0-t1-1 .*blackhole")
-    assert "4 undone" in wait_for(terminal, "injected", "^(?!.*flap)") + terminal.say("heal")
+    assert "4 undone" in wait_for(terminal, "injected", "^(?!.*flap)") + terminal.enter("heal")
     wait_for(terminal, "check 20", "all well")
 
 
 VERDICT_S = 10.0
-"""A loss that only a timer told, which is what a busy machine sees, blames its path when probes have asked after it."""
+"""Time in which probes blame the path of a loss that a timer alone told of, as on a busy machine."""
 
 
-def bad_evs(terminal, source, destination, dead):
+def bad_evs(terminal, source, destination, ways):
     """Return the EVs that a QP holds for broken.
 
-    All of them are among those of `dead`, which are all that probes miss.
+    All of them are among those of `ways`, which are all that probes miss.
     """
     rows = terminal.data(f"evs {source} {destination} --json")["evs"]
-    missed = {row["ev"]: "back" if row["probes"]["out"] else "out" for row in rows if not row["probes"]["back"]}
-    bad = {row["ev"] for row in rows if row["state"] not in ("good", "skip")}
-    assert missed == dead and bad <= {ev for ev, way in dead.items() if way == "out"}, rows
-    return bad
+    missed_ways = {row["ev"]: "back" if row["probes"]["out"] else "out" for row in rows if not row["probes"]["back"]}
+    broken_evs = {row["ev"] for row in rows if row["state"] not in ("good", "skip")}
+    assert missed_ways == ways and broken_evs <= {ev for ev, way in ways.items() if way == "out"}, rows
+    return broken_evs
 
 
 def dead_ways(terminal, source, destination):
@@ -149,7 +149,7 @@ def dead_ways(terminal, source, destination):
 
 
 @pytest.mark.parametrize(
-    "line, there, back, pingall",
+    "line, h0_ways, h1_ways, pingall",
     [
         ("oneway p1-t0-0 p1-t1-1", {0x0101: "out"}, {0x0101: "back"}, ("h0 -> h1(3/4)", "h1 -> h0(back 3/4)")),
         ("oneway p1-t1-1 p1-t0-0", {0x0101: "back"}, {0x0101: "out"}, ("h0 -> h1(back 3/4)", "h1 -> h0(3/4)")),
@@ -158,56 +158,58 @@ def dead_ways(terminal, source, destination):
         ("link p1-t0-0 p1-t1-0 down", {0x0100: "out"}, {0x0100: "out"}, ("h0 -> h1(3/4)", "h1 -> h0(3/4)")),
     ],
 )
-def test_one_fault__is_told_by_direction(terminal, line, there, back, pingall):
+def test_one_fault__is_told_by_direction(terminal, line, h0_ways, h1_ways, pingall):
     """`ping`, `pingall` and `evs` say exactly the broken thing, and its direction, and nothing else."""
     for plane in (0, 1):
-        terminal.say(f"delay h0 p{plane}-t0-0 5ms")
-    terminal.say(line)
+        terminal.enter(f"delay h0 p{plane}-t0-0 5ms")
+    terminal.enter(line)
     try:
-        assert dead_ways(terminal, "h0", "h1") == there
-        assert dead_ways(terminal, "h1", "h0") == back
-        shown = terminal.say("pingall")
-        assert all(row in shown for row in pingall), shown
-        shown = terminal.say("evs h0 h1")  # QPs that have sent nothing since know nothing of it; probes do
-        assert re.findall(r"(0x\w+) .* (out|back) lost", shown) == [(f"0x{ev:04x}", way) for ev, way in there.items()]
-        for source, destination, dead in (("h0", "h1", there), ("h1", "h0", back)):
-            terminal.say(f"send {source} {destination} 300K")
-            assert "arrived bit for bit" in terminal.say("wait")
-            blamed = {ev for ev, way in dead.items() if way == "out"}
+        assert dead_ways(terminal, "h0", "h1") == h0_ways
+        assert dead_ways(terminal, "h1", "h0") == h1_ways
+        output = terminal.enter("pingall")
+        assert all(row in output for row in pingall), output
+        output = terminal.enter("evs h0 h1")  # QPs that have sent nothing since know nothing of it; probes do
+        assert re.findall(r"(0x\w+) .* (out|back) lost", output) == [
+            (f"0x{ev:04x}", way) for ev, way in h0_ways.items()
+        ]
+        for source, destination, ways in (("h0", "h1", h0_ways), ("h1", "h0", h1_ways)):
+            terminal.enter(f"send {source} {destination} 300K")
+            assert "arrived bit for bit" in terminal.enter("wait")
+            out_evs = {ev for ev, way in ways.items() if way == "out"}
             end = time.monotonic() + VERDICT_S
-            while bad_evs(terminal, source, destination, dead) != blamed:
-                assert time.monotonic() < end, terminal.say(f"evs {source} {destination}")
+            while bad_evs(terminal, source, destination, ways) != out_evs:
+                assert time.monotonic() < end, terminal.enter(f"evs {source} {destination}")
     finally:
-        terminal.say("heal")
+        terminal.enter("heal")
     wait_for(terminal, "pingall", r"0% dropped \(8/8 received\)\n")
     for pair in ("h0 h1", "h1 h0"):  # probes bring the EV back before the next fault
         wait_for(terminal, f"evs {pair}", r"(?s)\A(?!.*assumed_bad)")
 
 
 def test_reboot__comes_back_with_its_tables(terminal):
-    assert "p1-t1-0 was off for" in terminal.say("reboot p1-t1-0")
+    assert "p1-t1-0 was off for" in terminal.enter("reboot p1-t1-0")
     wait_for(terminal, "routes", "unchanged since the start")
 
 
 def test_trace__arrives_or_says_where_it_ends(terminal):
-    shown = terminal.say("trace h0 h1 1/1")
-    assert re.search(r"usid_next \[locator_usid=0xfcbbbb001101\] hit: forward\(port=3\)", shown)
-    assert "arrives at h1-eth1 of h1 from h0, EV 0x0101" in shown
-    terminal.say("blackhole p1-t1-1")
-    shown = terminal.say("trace h0 h1 1/1")
-    assert "ends on the cable p1-t0-0 p1-t1-1" in shown and "loses everything (injected)" in shown
-    assert "***" not in shown
-    terminal.say("heal")
-    assert "EV 0x0777 is none of h0 to h1" in terminal.say("trace h0 h1 0x0777")
+    output = terminal.enter("trace h0 h1 1/1")
+    assert re.search(r"usid_next \[locator_usid=0xfcbbbb001101\] hit: forward\(port=3\)", output)
+    assert "arrives at h1-eth1 of h1 from h0, EV 0x0101" in output
+    terminal.enter("blackhole p1-t1-1")
+    output = terminal.enter("trace h0 h1 1/1")
+    assert "ends on the cable p1-t0-0 p1-t1-1" in output and "loses everything (injected)" in output
+    assert "***" not in output
+    terminal.enter("heal")
+    assert "EV 0x0777 is none of h0 to h1" in terminal.enter("trace h0 h1 0x0777")
 
 
 def test_minenets_own__and_commands_in_nodes(terminal):
-    assert "h0 h1 p0-t0-0" in terminal.say("nodes")
-    assert "*** Results: 0% dropped (8/8 received)" in terminal.say("pingall")
-    assert "h1-eth1" in terminal.say("h1 ls /sys/class/net")
-    assert re.search(r"Results: \['[\d.]+ Mbits/sec'\]", terminal.say("iperf h0 h1"))
-    assert "queues hold or dropped packets" in terminal.say("queues")
-    assert "*** no command or node 'lnk'" in terminal.say("lnk h0")
+    assert "h0 h1 p0-t0-0" in terminal.enter("nodes")
+    assert "*** Results: 0% dropped (8/8 received)" in terminal.enter("pingall")
+    assert "h1-eth1" in terminal.enter("h1 ls /sys/class/net")
+    assert re.search(r"Results: \['[\d.]+ Mbits/sec'\]", terminal.enter("iperf h0 h1"))
+    assert "queues hold or dropped packets" in terminal.enter("queues")
+    assert "*** no command or node 'lnk'" in terminal.enter("lnk h0")
 
 
 def test_ctrl_c__ends_a_tool_and_not_the_session(terminal):
@@ -220,18 +222,18 @@ def test_ctrl_c__ends_a_tool_and_not_the_session(terminal):
 
 
 def test_second_terminal__asks_the_same_fabric(terminal, run_dir):
-    shown = mrc(run_dir, "links", "p0-t0-0")
-    assert shown.stdout.endswith("3 of 3 links are up\n") and "\x1b" not in shown.stdout
-    done = mrc(run_dir, "check", "20", "--json")
-    assert done.returncode == 0 and json.loads(done.stdout)["ok"]
-    terminal.say("link h0 p0-t0-0 down")
-    done = mrc(run_dir, "check", "20")
-    assert done.returncode == 1 and "1 down, 2 could not be probed of 12 links" in done.stdout, done
+    links = mrc(run_dir, "links", "p0-t0-0")
+    assert links.stdout.endswith("3 of 3 links are up\n") and "\x1b" not in links.stdout
+    check = mrc(run_dir, "check", "20", "--json")
+    assert check.returncode == 0 and json.loads(check.stdout)["ok"]
+    terminal.enter("link h0 p0-t0-0 down")
+    check = mrc(run_dir, "check", "20")
+    assert check.returncode == 1 and "1 down, 2 could not be probed of 12 links" in check.stdout, check
     way = json.loads(mrc(run_dir, "trace", "h0", "h1", "0x0000", "--json").stdout)
     assert way["arrived"] is False and way["end"] == "ends at h0: its port h0-eth0 is down, nothing is sent"
     assert mrc(run_dir, "faults").returncode == 0
     assert mrc(run_dir, "evs", "h0", "h9").stderr == "mrc: error: no host 'h9' (has: h0 ... h1)\n"
-    terminal.say("heal")
+    terminal.enter("heal")
 
 
 def test_end__removes_everything(terminal, run_dir):

@@ -21,7 +21,7 @@ from tests.hosts.tools.tool_results import RESULT, status
 PLAN = Plan.scaled(planes=16, racks=2, spines=2, hosts_per_rack=12)
 EVS = [ev for ev, _ in PLAN.ev_planes(PLAN.host("h10"), PLAN.host("h20"))]
 LINK = "p15-t0-1 p15-t1-1"
-MANY = 123_456_789
+BIG_COUNT = 123_456_789
 
 
 def an_ev(ev):
@@ -35,7 +35,7 @@ def an_ev(ev):
         "active": True,
         "address": "fcbb:bb00:2f00:1f01:2f01:3b00::",
         "rtt_s": None,
-        "sent": MANY,
+        "sent": BIG_COUNT,
         "lost": 12345,
         "acked": 0,
         "denied_by": ["cli", "controller p15-t0-1 p15-t1-1"],
@@ -64,14 +64,16 @@ def a_fault(number):
 
 
 def counters():
-    def cell(port, **more):
-        return {"port": port, "interface": f"p15-t0-1-eth{port}", "packets": MANY, "bytes": MANY, **more}
+    def cell(port, **fields):
+        return {"port": port, "interface": f"p15-t0-1-eth{port}", "packets": BIG_COUNT, "bytes": BIG_COUNT, **fields}
 
-    ports = [{"interface": f"p15-t0-1-eth{n}", "port": n, "in_pkts": MANY} for n in range(1, 15)]
-    drops = [cell(n, reason=why) for n in range(1, 15) for why in ("NO_ROUTE", "DEAD_NEXT_HOP 14", "HOP_LIMIT", "TTL")]
-    trims = [cell(n, reason=why) for n in range(1, 15) for why in ("trimmed", "trimmed last hop")]
-    each = {key: [cell(n) for n in range(1, 15)] for key in ("forwarded", "marked")}
-    return {"ports": ports, "counters": {**each, "drops": drops, "trimmed": trims}}
+    ports = [{"interface": f"p15-t0-1-eth{n}", "port": n, "in_pkts": BIG_COUNT} for n in range(1, 15)]
+    drops = [
+        cell(n, reason=reason) for n in range(1, 15) for reason in ("NO_ROUTE", "DEAD_NEXT_HOP 14", "HOP_LIMIT", "TTL")
+    ]
+    trims = [cell(n, reason=reason) for n in range(1, 15) for reason in ("trimmed", "trimmed last hop")]
+    tables = {key: [cell(n) for n in range(1, 15)] for key in ("forwarded", "marked")}
+    return {"ports": ports, "counters": {**tables, "drops": drops, "trimmed": trims}}
 
 
 def burst():
@@ -99,15 +101,15 @@ def cli(tmp_path, monkeypatch):
     monkeypatch.setattr(links, "USE_S", 0.0)
     monkeypatch.setattr(paths, "sweep", lambda *_: [a_probe(ev) for ev in EVS])
     fabric = StandInFabric(tmp_path, PLAN)
-    fabric.link_states = lambda: {link.upper.interface: PortLook(True, MANY, MANY) for link in PLAN.links}
+    fabric.link_states = lambda: {link.upper.interface: PortLook(True, BIG_COUNT, BIG_COUNT) for link in PLAN.links}
     entries = [{"scope": "link", "name": LINK, "cause": "controller: " + a_fault(1)["text"]}]
     health = {"mode": "srv6", "peers": [{"peer": "h20", "qps": 128, "evs": [an_ev(ev) for ev in EVS]}]}
     agent = Client(health=health, denylist={"entries": entries, "denied": {"h20": EVS}, "changed": 3})
     fabric.agents = {host.name: agent for host in PLAN.hosts}
     fabric.controller = Client(faults={"faults": [a_fault(n) for n in (9, 10)]}, counters=counters())
     fabric.mapper = Client(probe_all=burst())
-    with open(os.devnull) as nothing:
-        cli = FabricCLI(fabric, nothing, io.StringIO())
+    with open(os.devnull) as no_input:
+        cli = FabricCLI(fabric, no_input, io.StringIO())
         for line in (f"loss {LINK} 12.5%", f"delay {LINK} 123.456ms", f"flap {LINK} 20s x12", "blackhole p15-t1-0"):
             cli.onecmd(line)
         yield cli
@@ -124,7 +126,7 @@ def cli(tmp_path, monkeypatch):
         ("check", ["h23", "suspect:", "docs/telemetry.md", "p15-t1-1,", "59"]),
         ("queues p15-t0-1", ["p15-t0-1-eth14"]),
         ("counters", ["p15-t1-1", "DEAD_NEXT_HOP", "NO_ROUTE"]),
-        ("counters p15-t0-1", ["p15-t0-1-eth14", "HOP_LIMIT", str(MANY)]),
+        ("counters p15-t0-1", ["p15-t0-1-eth14", "HOP_LIMIT", str(BIG_COUNT)]),
         ("injected", ["blackhole", "p15-t0-1"]),
         ("pingall", ["h23", "->"]),
         ("pingallfull", ["h23"]),
@@ -135,19 +137,19 @@ def test_words__fit_100_columns_and_say_it_all(cli, line, shows):
     cli.stdout.seek(0)
     cli.stdout.truncate()
     cli.onecmd(line)
-    told = cli.stdout.getvalue()
-    assert max(map(len, told.splitlines())) <= 100, max(told.splitlines(), key=len)
-    assert "…" not in told and "internal error" not in told
-    assert not [word for word in shows if word not in re.split(r"[ \n]+", told)]
+    output = cli.stdout.getvalue()
+    assert max(map(len, output.splitlines())) <= 100, max(output.splitlines(), key=len)
+    assert "…" not in output and "internal error" not in output
+    assert not [word for word in shows if word not in re.split(r"[ \n]+", output)]
 
 
 def test_words__help_of_each_fits(cli):
     cli.stdout = out = io.StringIO()
     for word in WORDS:
         cli.onecmd(f"help {word}")
-    told = out.getvalue()
-    assert not [line for line in told.splitlines() if len(line) > 100]
-    assert " ".join(told.split()) == " ".join(" ".join(word.help for word in WORDS.values()).split())
+    output = out.getvalue()
+    assert not [line for line in output.splitlines() if len(line) > 100]
+    assert " ".join(output.split()) == " ".join(" ".join(word.help for word in WORDS.values()).split())
 
 
 def test_tools__fit_100_columns_on_sixteen_planes():
@@ -155,8 +157,9 @@ def test_tools__fit_100_columns_on_sixteen_planes():
     reports = ping.reports_for(PLAN, h10, h20, [(ev, ev >> 8) for ev in EVS])
     for n, (ev, report) in enumerate(reports.items()):
         report.count({**a_probe(ev), "rtt_s": 0.09876} if n % 2 else a_probe(ev))
-    seen = stat.sample(status(1e6, MANY))
-    seen["qps"][0] |= {
+    # Each field has its longest value: a line that is too long shows only then.
+    sample = stat.sample(status(1e6, BIG_COUNT))
+    sample["qps"][0] |= {
         "error": "retry budget spent: " + "the peer does not answer " * 5,
         "transport": "rocev2",
         "ev_states": {"good": 10, "skip": 7, "assumed_bad": 9, "denied": 6},
@@ -164,7 +167,7 @@ def test_tools__fit_100_columns_on_sixteen_planes():
     }
     texts = [
         ping.report(list(reports.values()), Style()),
-        stat.text(stat.add_rates(seen, None), evs=True, plan=PLAN, style=Style()),
+        stat.text(stat.add_rates(sample, None), evs=True, plan=PLAN, style=Style()),
         write_bw.row({**RESULT, "plane_bps": [12345.6e6] * 16}),
         write_bw.COLUMNS,
         write_bw.interval_row(

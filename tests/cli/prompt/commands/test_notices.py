@@ -104,17 +104,17 @@ class Prompt(Terminal):
 
 @pytest.fixture(scope="module")
 def prompt(tmp_path_factory):
-    one = Prompt(tmp_path_factory.mktemp("p"))
-    yield one
-    one.close()
+    terminal = Prompt(tmp_path_factory.mktemp("p"))
+    yield terminal
+    terminal.close()
 
 
 def test_half_a_line__survives_a_notice_and_then_runs(prompt):
     prompt.type("links p1-t1")
     prompt.expect("links p1-t1")
     prompt.happens(a_fault())
-    shown = prompt.expect(r"fault 1: .*\n" + PROMPT + r"links p1-t1$")
-    assert shown.splitlines()[-2].endswith("fault 1: T0-T1 link p1-t0-0 p1-t1-1 down (seen by gnmi, mapper)")
+    output = prompt.expect(r"fault 1: .*\n" + PROMPT + r"links p1-t1$")
+    assert output.splitlines()[-2].endswith("fault 1: T0-T1 link p1-t0-0 p1-t1-1 down (seen by gnmi, mapper)")
     prompt.type("-0\n")
     assert "2 of 2 links are up" in prompt.expect(PROMPT)
 
@@ -137,39 +137,39 @@ def test_screen__has_the_notice_on_a_line_of_its_own(prompt):
     prompt.happens(a_fault(2))
     while "seen by" not in prompt.raw:
         prompt.raw += os.read(prompt.master, 1 << 16).decode()
-    before = prompt.raw.partition("fault 2: ")[0]
-    assert "\x1b[A" in before and before.rstrip("\r").endswith("\x1b[K") and "links" not in before
+    erasure = prompt.raw.partition("fault 2: ")[0]
+    assert "\x1b[A" in erasure and erasure.rstrip("\r").endswith("\x1b[K") and "links" not in erasure
     prompt.type("\x15\n")  # Ctrl-U
     prompt.expect(PROMPT)
 
 
-def handled(prompt):
+def handled_events(prompt):
     """Events that the prompt has been told and has looked at, by whatever tests ran before."""
-    found = re.search(r"^\d+$", prompt.say("py fabric.events.handled"), re.MULTILINE)
-    return int(found[0]) if found else 0  # Mininet's `py` prints no zero
+    match = re.search(r"^\d+$", prompt.enter("py fabric.events.handled"), re.MULTILINE)
+    return int(match[0]) if match else 0  # Mininet's `py` prints no zero
 
 
 def test_off__is_silent_until_on(prompt):
-    assert "notices are off" in prompt.say("notices off")
-    before = handled(prompt)
+    assert "notices are off" in prompt.enter("notices off")
+    count = handled_events(prompt)
     prompt.happens(a_fault(3))
-    while handled(prompt) == before:
+    while handled_events(prompt) == count:
         pass
-    assert "notices are off" in prompt.say("notices")
-    assert "notices are on" in prompt.say("notices on")
+    assert "notices are off" in prompt.enter("notices")
+    assert "notices are on" in prompt.enter("notices on")
     prompt.happens(a_fault(4))
-    shown = prompt.expect(r"fault 4: .*\n")
-    assert "fault 3" not in shown
-    assert "*** on or off, not 'of'" in prompt.say("notices of")
+    output = prompt.expect(r"fault 4: .*\n")
+    assert "fault 3" not in output
+    assert "*** on or off, not 'of'" in prompt.enter("notices of")
 
 
 def test_ctrl_c__at_the_prompt_leaves_notices_working(prompt):
-    for typed in ("", "half a line", ""):
-        prompt.type(typed)
-        prompt.expect(typed)
+    for line in ("", "half a line", ""):
+        prompt.type(line)
+        prompt.expect(line)
         prompt.type("\x03")
-        shown = prompt.expect("\nInterrupt\n")
-        assert "ignored" not in shown and "Traceback" not in shown
+        output = prompt.expect("\nInterrupt\n")
+        assert "ignored" not in output and "Traceback" not in output
         prompt.expect(PROMPT)
     prompt.happens(a_fault(5))
     prompt.expect(r"fault 5: .*\n")
@@ -185,11 +185,11 @@ def test_sigint__while_the_editor_calls_python_is_not_lost(tmp_path):
     prompt.close()
 
 
-@pytest.mark.parametrize("within", [False, True])
+@pytest.mark.parametrize("in_editor", [False, True])
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_to_end__at_the_prompt_ends_it(tmp_path, number, within):
-    prompt = Prompt(tmp_path, *([number] if within else []))
-    if not within:
+def test_a_signal_to_end__at_the_prompt_ends_it(tmp_path, number, in_editor):
+    prompt = Prompt(tmp_path, *([number] if in_editor else []))
+    if not in_editor:
         prompt.process.send_signal(number)
     assert prompt.process.wait(timeout=60) == 128 + number
     prompt.close()
@@ -200,16 +200,16 @@ def test_a_signal_to_end__at_the_prompt_ends_it(tmp_path, number, within):
 
 def test_notices__wait_while_another_program_has_the_terminal():
     out = io.StringIO()
-    told = Notices(out)
-    told.notify("one")
-    with told.hold():
-        told.notify("two")
+    printer = Notices(out)
+    printer.notify("one")
+    with printer.hold():
+        printer.notify("two")
         assert out.getvalue() == "one\n"
     assert out.getvalue() == "one\ntwo\n"
-    told.reading()
-    told.notify("three")
+    printer.reading()
+    printer.notify("three")
     assert out.getvalue() == "one\ntwo\n"  # no line editor that makes room: it comes before the next command
-    told.running()
+    printer.running()
     assert out.getvalue() == "one\ntwo\nthree\n"
 
 
@@ -218,7 +218,7 @@ class Controller:
 
     def __init__(self, *events):
         self.events = list(events)
-        self.told = threading.Event()
+        self.end = threading.Event()
 
     def watch(self, events):
         assert events == "fault,problem"
@@ -229,7 +229,7 @@ class Controller:
 
     def get(self, timeout_s):
         if not self.events:
-            self.told.set()
+            self.end.set()
             return None
         event = self.events.pop(0)
         if event is None:
@@ -248,15 +248,15 @@ class Controller:
 
 def test_follower__tells_changes_once_and_survives_a_restart(monkeypatch):
     monkeypatch.setattr(notices, "RETRY_S", 0.01)
-    changed = a_fault(kind="T1", location="p1-t1-1", text="T1 p1-t1-1 down")
+    moved_fault = a_fault(kind="T1", location="p1-t1-1", text="T1 p1-t1-1 down")
     figures = a_fault(kind="T1", location="p1-t1-1", text="T1 p1-t1-1 down, 3 flaps")
     controller = Controller(
-        a_fault(), a_fault(), None, a_fault(), changed, figures, a_fault(2, state="merged", into=[1])
+        a_fault(), a_fault(), None, a_fault(), moved_fault, figures, a_fault(2, state="merged", into=[1])
     )
     lines = []
     fabric = type("Fabric", (), {"controller": controller})()
     follower = FaultFollower(fabric, lines.append)
-    assert controller.told.wait(30)
+    assert controller.end.wait(30)
     follower.close()
     assert lines == [
         "fault 1: T0-T1 link p1-t0-0 p1-t1-1 down (seen by gnmi, mapper)",
@@ -265,13 +265,13 @@ def test_follower__tells_changes_once_and_survives_a_restart(monkeypatch):
     ]
 
 
-def a_problem(change="begun", number=1, over=None):
+def a_problem(change="begun", number=1, end=None):
     problem = {
         "number": number,
         "kind": "not primary",
         "about": "p0-t1-0",
         "began": 2.0,
-        "over": over,
+        "over": end,
         "text": "not primary: p0-t1-0: another controller is primary; its tables are not kept",
     }
     return {"event": "problem", "change": change, "problem": problem}
@@ -279,10 +279,10 @@ def a_problem(change="begun", number=1, over=None):
 
 def test_follower__tells_problems_of_the_controller_once_and_their_end(monkeypatch):
     monkeypatch.setattr(notices, "RETRY_S", 0.01)
-    controller = Controller(a_problem(), None, a_problem(), a_problem("over", over=5.0), a_problem("begun", 2))
+    controller = Controller(a_problem(), None, a_problem(), a_problem("over", end=5.0), a_problem("begun", 2))
     lines = []
     follower = FaultFollower(type("Fabric", (), {"controller": controller})(), lines.append)
-    assert controller.told.wait(30)
+    assert controller.end.wait(30)
     follower.close()
-    begun = "controller: not primary: p0-t1-0: another controller is primary; its tables are not kept"
-    assert lines == [begun, "controller: over after 3.0 s: not primary: p0-t1-0", begun]
+    begin_line = "controller: not primary: p0-t1-0: another controller is primary; its tables are not kept"
+    assert lines == [begin_line, "controller: over after 3.0 s: not primary: p0-t1-0", begin_line]

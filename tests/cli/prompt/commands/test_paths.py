@@ -3,7 +3,7 @@
 import json
 
 from mrc_testbed.cli.prompt.commands import paths
-from tests.cli.prompt.session_doubles import DEFAULT, Client, said
+from tests.cli.prompt.session_doubles import DEFAULT, Client, output_of
 
 
 def an_ev(ev, **fields):
@@ -23,12 +23,14 @@ def an_ev(ev, **fields):
     return {**row, **fields}
 
 
-def probed(monkeypatch, results):
+def fake_probes(monkeypatch, results):
     """Make the three probes of each EV end as `results` says, by EV."""
 
     def sweep(session, source, destination, count, interval_s):
         return [
-            {**a_probe(*one), "ev": ev} for ev, result in results.items() for one in (*result, *result[-1:] * 2)[:count]
+            {**a_probe(*probe), "ev": ev}
+            for ev, result in results.items()
+            for probe in (*result, *result[-1:] * 2)[:count]
         ]
 
     monkeypatch.setattr(paths, "sweep", sweep)
@@ -40,8 +42,8 @@ def test_evs__a_line_for_each_path(cli, fabric, monkeypatch):
     peers = [{"peer": "h2", "qps": 1, "evs": [an_ev(0), lost, denied]}]
     fabric.agents["h0"] = Client(health={"mode": "srv6", "peers": peers})
     address = "fcbb:bb00:2000:1000:2001:3000::"
-    probed(monkeypatch, {0: [(0.0105,), (0.0101,)], 0x101: [(None, False)], 0x200: [(None,)]})
-    first, *lines = said(cli, "evs h0 h2").splitlines()
+    fake_probes(monkeypatch, {0: [(0.0105,), (0.0101,)], 0x101: [(None, False)], 0x200: [(None,)]})
+    first, *lines = output_of(cli, "evs h0 h2").splitlines()
     assert first == "h0 to h2: 3 paths, mode srv6, 1 QP"
     assert [line.split() for line in lines] == [
         ["EV", "path", "uSID", "address", "state", "sent", "lost", "loss", "now", "through"],
@@ -51,33 +53,33 @@ def test_evs__a_line_for_each_path(cli, fabric, monkeypatch):
         ["p2-t1-0"],
     ]
     assert len({line.index(" fcbb") for line in lines[1:4]}) == 1  # aligned
-    assert fabric.agents["h0"].asked == [("health", {"peer": "h2"})]
-    first, second, _ = json.loads(said(cli, "evs h0 h2 --json"))["evs"]
+    assert fabric.agents["h0"].requests == [("health", {"peer": "h2"})]
+    first, second, _ = json.loads(output_of(cli, "evs h0 h2 --json"))["evs"]
     assert second["lost"] == 3 and first["probes"] == {"sent": 3, "out": 3, "back": 3, "rtt_s": 0.0101}
     for results, says in (([(0.01,), (None, False)], "out 1/3"), ([(0.01,), (0.01,), (None,)], "back 2/3")):
-        probed(monkeypatch, {0: results, 0x101: results, 0x200: results})
-        assert said(cli, "evs h0 h2").count(says) == 3
+        fake_probes(monkeypatch, {0: results, 0x101: results, 0x200: results})
+        assert output_of(cli, "evs h0 h2").count(says) == 3
 
 
 def test_evs__of_modes_without_an_outer_header_have_no_address_column(cli, fabric, monkeypatch):
-    probed(monkeypatch, {0xDEADBEEF: [(0.01,)]})
-    one = an_ev(0xDEADBEEF, address=None, uplink=None)
-    fabric.agents["h0"] = Client(health={"mode": "ecmp", "peers": [{"peer": "h2", "qps": 0, "evs": [one]}]})
-    first, heads, _ = said(cli, "evs h0 h2").splitlines()
+    fake_probes(monkeypatch, {0xDEADBEEF: [(0.01,)]})
+    row = an_ev(0xDEADBEEF, address=None, uplink=None)
+    fabric.agents["h0"] = Client(health={"mode": "ecmp", "peers": [{"peer": "h2", "qps": 0, "evs": [row]}]})
+    first, heads, _ = output_of(cli, "evs h0 h2").splitlines()
     assert first.endswith("no QP now (`send h0 h2 16M` makes one)") and "address" not in heads
 
 
 def test_deny_and_allow__on_every_host_or_one(cli, fabric):
     answer = {"entries": [{"scope": "t1", "name": "p1-t1-0", "cause": "cli"}], "denied": {"h2": [256]}, "changed": 2}
     fabric.agents = {h.name: Client(deny=answer, allow=answer, denylist=answer) for h in DEFAULT.hosts}
-    assert said(cli, "deny p1-t1-0") == "p1-t1-0 is denied on 4 hosts: 8 EVs of QPs changed"
-    assert fabric.agents["h0"].asked == [
+    assert output_of(cli, "deny p1-t1-0") == "p1-t1-0 is denied on 4 hosts: 8 EVs of QPs changed"
+    assert fabric.agents["h0"].requests == [
         ("deny", {"entries": [{"scope": "t1", "name": "p1-t1-0", "cause": "cli"}]}),
     ]
-    assert said(cli, "deny --host h1 h3 p1-t0-1") == "h3 p1-t0-1 is denied on h1: 2 EVs of QPs changed"
-    assert fabric.agents["h1"].asked[-1][1]["entries"][0]["scope"] == "nic-plane"
-    assert said(cli, "denylist").splitlines()[1].split() == ["h0", "t1", "p1-t1-0", "cli", "1"]
-    assert said(cli, "allow").startswith("no host has a denylist entry any more")
+    assert output_of(cli, "deny --host h1 h3 p1-t0-1") == "h3 p1-t0-1 is denied on h1: 2 EVs of QPs changed"
+    assert fabric.agents["h1"].requests[-1][1]["entries"][0]["scope"] == "nic-plane"
+    assert output_of(cli, "denylist").splitlines()[1].split() == ["h0", "t1", "p1-t1-0", "cli", "1"]
+    assert output_of(cli, "allow").startswith("no host has a denylist entry any more")
 
 
 def a_probe(rtt_s, out=True):
@@ -97,7 +99,7 @@ def test_pingall__every_path_of_every_pair(cli, fabric, monkeypatch):
         return [a_probe(0.001)] * 7 + [last.get((source, destination), a_probe(0.002))]
 
     monkeypatch.setattr(paths, "sweep", sweep)
-    assert said(cli, "pingall").splitlines() == [
+    assert output_of(cli, "pingall").splitlines() == [
         "*** Ping: testing reachability over every path",
         "h0 -> h1 h2(7/8) X",
         "h1 -> h0 h2 X",
@@ -105,7 +107,7 @@ def test_pingall__every_path_of_every_pair(cli, fabric, monkeypatch):
         "h3 -> h0(7/8 back 6/7) h1 h2",
         "*** Results: 27% dropped (70/96 received); 2 answered another way, their own way back is lost",
     ]
-    assert said(cli, "pingpairfull").splitlines()[1:3] == [
+    assert output_of(cli, "pingpairfull").splitlines()[1:3] == [
         "h0 -> h2(7/8)(1 ms..1 ms)",
         "h2 -> h0(back 7/8)(1 ms..1 ms)",
     ]

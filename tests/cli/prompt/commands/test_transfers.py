@@ -9,7 +9,7 @@ import pytest
 
 from mrc_testbed.cli.prompt.commands.transfers import _size
 from mrc_testbed.ipc.rpc import JsonlError
-from tests.cli.prompt.session_doubles import said
+from tests.cli.prompt.session_doubles import output_of
 
 
 class Agent:
@@ -43,6 +43,7 @@ def event(name, **fields):
 
 def test_send__says_how_it_goes_and_removes_its_random_files(cli, fabric, tmp_path):
     (tmp_path / "arrived").write_bytes(b"x")
+    # Events of other transfers, and progress of less than a line, say nothing.
     fabric.agents["h0"] = agent = Agent(
         {"event": "lost", "t": 1.0, "qpn": 1},
         event("transfer", state="sending"),
@@ -59,7 +60,7 @@ def test_send__says_how_it_goes_and_removes_its_random_files(cli, fabric, tmp_pa
             counters={"lost": 3, "retransmitted": 4},
         ),
     )
-    out = said(cli, "send h0 h2 100000 40M") + "\n"
+    out = output_of(cli, "send h0 h2 100000 40M") + "\n"
     cli.onecmd("wait")
     out = cli.stdout.getvalue()
     assert [re.sub(r" after .* s", "", line.partition("): ")[2]) for line in out.splitlines()] == [
@@ -77,15 +78,15 @@ def test_send__says_how_it_goes_and_removes_its_random_files(cli, fabric, tmp_pa
     assert cli.failures == 0
 
 
-@pytest.mark.parametrize("refused", [False, True])
-def test_send__the_users_file_is_brought_to_the_senders_machine_and_the_copy_removed(cli, fabric, tmp_path, refused):
+@pytest.mark.parametrize("is_refused", [False, True])
+def test_send__the_users_file_is_brought_to_the_senders_machine_and_the_copy_removed(cli, fabric, tmp_path, is_refused):
     (tmp_path / "model.bin").write_bytes(bytes(1000))
     brought = tmp_path / "h0-copy"
     fabric.bring = lambda host, path: Path(shutil.copy(path, brought))
     agent = fabric.agents["h0"] = Agent(event("transfer", state="failed", error="retry budget spent"))
-    if refused:
+    if is_refused:
         agent.request = lambda op, **fields: agent.sent.update(fields) or fabric.agent("nobody")
-    said(cli, f"send h0 h2 {tmp_path / 'model.bin'}")
+    output_of(cli, f"send h0 h2 {tmp_path / 'model.bin'}")
     cli.onecmd("wait")
     assert agent.sent["path"] == str(brought)
     assert (tmp_path / "model.bin").exists() and not brought.exists()
@@ -94,7 +95,7 @@ def test_send__the_users_file_is_brought_to_the_senders_machine_and_the_copy_rem
 def test_send__failure_is_counted_at_wait_and_the_users_file_stays(cli, fabric, tmp_path):
     (tmp_path / "model.bin").write_bytes(bytes(1000))
     fabric.agents["h0"] = Agent(event("transfer", state="failed", error="retry budget spent"))
-    said(cli, f"send h0 h2 {tmp_path / 'model.bin'}")
+    output_of(cli, f"send h0 h2 {tmp_path / 'model.bin'}")
     cli.onecmd("wait")
     assert "failed after" in cli.stdout.getvalue() and "retry budget spent" in cli.stdout.getvalue()
     assert "*** 1 of the transfers failed" in cli.stdout.getvalue()
