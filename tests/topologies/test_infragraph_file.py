@@ -24,19 +24,19 @@ SIZES = {
 
 
 @pytest.mark.parametrize("name", ["fabric.yaml", "fabric.json"])
-@pytest.mark.parametrize("what", SIZES)
-def test_read__gives_what_was_written(tmp_path: Path, what: str, name: str) -> None:
-    size = SIZES[what]
+@pytest.mark.parametrize("size_name", SIZES)
+def test_read__gives_what_was_written(tmp_path: Path, size_name: str, name: str) -> None:
+    size = SIZES[size_name]
     write(size, tmp_path / name)
-    found = read(tmp_path / name)
+    read_size = read(tmp_path / name)
     counts = ("planes", "t0s", "uplinks", "t1s", "nics_per_t0", "nics", "nic_bps", "links", "switches")
-    assert {key: getattr(found, key) for key in counts} == {key: getattr(size, key) for key in counts}
+    assert {key: getattr(read_size, key) for key in counts} == {key: getattr(size, key) for key in counts}
 
 
-@pytest.mark.parametrize("what", SIZES)
-def test_write__is_what_the_library_of_infragraph_takes(tmp_path: Path, what: str) -> None:
+@pytest.mark.parametrize("size_name", SIZES)
+def test_write__is_what_the_library_of_infragraph_takes(tmp_path: Path, size_name: str) -> None:
     service = pytest.importorskip("infragraph.infragraph_service", reason="the extra `infragraph` has it")
-    size = SIZES[what]
+    size = SIZES[size_name]
     write(size, tmp_path / "fabric.yaml")
     judge = service.InfraGraphService()
     judge.set_graph((tmp_path / "fabric.yaml").read_text())
@@ -45,8 +45,8 @@ def test_write__is_what_the_library_of_infragraph_takes(tmp_path: Path, what: st
     ports = size.planes * (size.t0s * (size.nics_per_t0 + size.uplinks) + size.t0s * size.uplinks)
     assert kinds.count("xpu") == size.nics and kinds.count("nic") == size.nics * size.planes
     assert kinds.count("switch") == size.switches and kinds.count("port") == ports
-    inside = size.nics * size.planes + ports
-    assert graph.number_of_edges() == inside + size.links
+    inner_edges = size.nics * size.planes + ports
+    assert graph.number_of_edges() == inner_edges + size.links
 
 
 def test_read__takes_a_fat_tree_that_the_library_made(tmp_path: Path) -> None:
@@ -58,30 +58,30 @@ def test_read__takes_a_fat_tree_that_the_library_made(tmp_path: Path) -> None:
     host["components"][1]["count"] = 1
     from infragraph import Device
 
-    made = ClosFatTreeFabric(Switch(8), Device().deserialize(json.dumps(host)), 2, [100, 100])
+    fabric = ClosFatTreeFabric(Switch(8), Device().deserialize(json.dumps(host)), 2, [100, 100])
     path = tmp_path / "fat-tree.yaml"
-    path.write_text(made.serialize(encoding="yaml"))
-    found = read(path)
-    assert (found.planes, found.t0s, found.t1s, found.uplinks, found.nics, found.nic_bps) == (1, 8, 4, 4, 32, 100e9)
+    path.write_text(fabric.serialize(encoding="yaml"))
+    size = read(path)
+    assert (size.planes, size.t0s, size.t1s, size.uplinks, size.nics, size.nic_bps) == (1, 8, 4, 4, 32, 100e9)
 
 
 def tree_of(size: FabricSize) -> dict[str, Any]:
     """Return a copy that may be changed."""
-    copied: dict[str, Any] = json.loads(json.dumps(infrastructure(size)))
-    return copied
+    tree: dict[str, Any] = json.loads(json.dumps(infrastructure(size)))
+    return tree
 
 
 def spoilt(*keys: Any, value: Any) -> dict[str, Any]:
     tree = tree_of(SIZES["by parts"])
-    at: Any = tree
+    node: Any = tree
     for key in keys[:-1]:
-        at = at[key]
-    at[keys[-1]] = value
+        node = node[key]
+    node[keys[-1]] = value
     return tree
 
 
 @pytest.mark.parametrize(
-    ("tree", "said"),
+    ("tree", "error"),
     [
         ([], "no InfraGraph Infrastructure"),
         ({"devices": 3, "instances": [], "edges": []}, "`devices` is no list"),
@@ -99,15 +99,15 @@ def spoilt(*keys: Any, value: Any) -> dict[str, Any]:
         (spoilt("links", 0, "physical", "bandwidth", "gigabits_per_second", value="fast"), "all links need one"),
     ],
 )
-def test_read__names_what_does_not_fit(tmp_path: Path, tree: Any, said: str) -> None:
+def test_read__names_what_does_not_fit(tmp_path: Path, tree: Any, error: str) -> None:
     path = tmp_path / "fabric.json"
     path.write_text(json.dumps(tree))
-    if not said:  # another port of the same host: planes are told by switches
+    if not error:  # another port of the same host: planes are told by switches
         assert read(path).planes == 4
         return
     with pytest.raises(UsageError) as caught:
         read(path)
-    assert said in str(caught.value) and str(path) in str(caught.value)
+    assert error in str(caught.value) and str(path) in str(caught.value)
 
 
 def test_read__planes_that_differ(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ def test_papers_fabric__has_the_papers_figures():
     """mrc-protocol §11, capacity facts."""
     size = FabricSize.for_nics(131072, radix=512, planes=8, nic_bps=800e9)
     assert (size.t0s, size.uplinks, size.nics_per_t0, size.port_bps) == (512, 256, 256, 100e9)
-    blast = {one.failed_part: one for one in size.blast()}
+    blast = {loss.failed_part: loss for loss in size.blast()}
     link = blast["T0-T1 link"]
     assert (round(100 * link.of_uplinks, 1), round(100 * link.single_plane)) == (0.4, 3)
     assert blast["NIC port or its link"].of_nic == 0.125
@@ -58,20 +58,20 @@ def test_t1s__have_as_many_links_to_every_t0():
 def test_one_rack__has_one_tier():
     size = FabricSize.for_nics(30, radix=64, planes=4, nic_bps=800e9)
     assert (size.t0s, size.t1s, size.uplinks, size.to_json()["tiers"]) == (1, 0, 0, 1)
-    assert [one.failed_part for one in size.blast()] == ["NIC port or its link", "T0", "plane"]
+    assert [loss.failed_part for loss in size.blast()] == ["NIC port or its link", "T0", "plane"]
 
 
 @pytest.mark.parametrize(
-    ("given", "text"),
+    ("options", "text"),
     [
         ({"nics": 131073, "radix": 512}, "hold 131072 at most"),
         ({"nics": 8, "radix": 7}, "give an even number"),
         ({"nics": 0, "radix": 8}, "--nics 0: 1 or more"),
     ],
 )
-def test_what_cannot_be__is_told(given, text):
+def test_what_cannot_be__is_told(options, text):
     with pytest.raises(UsageError, match=text):
-        FabricSize.for_nics(**given, planes=8, nic_bps=800e9)
+        FabricSize.for_nics(**options, planes=8, nic_bps=800e9)
 
 
 def test_estimate__of_packets_is_what_a_run_sends(tmp_path):
@@ -87,12 +87,12 @@ def test_estimate__of_packets_is_what_a_run_sends(tmp_path):
 
 
 def test_fluid__takes_what_is_too_large_for_packets():
-    large = on_this_machine(FabricSize.for_nics(131072, radix=512, planes=8, nic_bps=800e9))
-    assert (large["live"], large["virtual"], large["fluid"]) == (False, False, True)
-    assert large["fluid_bytes"] < 8e9
-    assert large["cpu_s_per_virtual_second"] is None
-    small = on_this_machine(FabricSize.for_parts(planes=4, t0s=2, uplinks=2, nics_per_t0=2, nic_bps=40e6))
-    assert small["live"] and small["virtual"] and small["cpu_s_per_virtual_second"] > 0
+    large_estimate = on_this_machine(FabricSize.for_nics(131072, radix=512, planes=8, nic_bps=800e9))
+    assert (large_estimate["live"], large_estimate["virtual"], large_estimate["fluid"]) == (False, False, True)
+    assert large_estimate["fluid_bytes"] < 8e9
+    assert large_estimate["cpu_s_per_virtual_second"] is None
+    small_estimate = on_this_machine(FabricSize.for_parts(planes=4, t0s=2, uplinks=2, nics_per_t0=2, nic_bps=40e6))
+    assert small_estimate["live"] and small_estimate["virtual"] and small_estimate["cpu_s_per_virtual_second"] > 0
 
 
 def test_other_way_round__parts_given_nics_out():
@@ -109,20 +109,22 @@ def mrc(*words: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_command__shows_tables_and_json():
-    shown = mrc("--nics", "131072", "--radix", "512", "--rate", "800G").stdout
-    assert "T0 513 of 1,024" in shown and "0.60 of its" in shown and max(map(len, shown.splitlines())) <= 100
-    told = json.loads(mrc("--planes", "4", "--racks", "2", "--spines", "2", "--hosts-per-rack", "2", "--json").stdout)
-    assert (told["switches"], told["here"]["live"]) == (16, True)
-    refused = mrc("--nics", "5", "--racks", "2")
-    assert refused.returncode == 1 and "give --nics and --radix, or --racks" in refused.stderr
+    table = mrc("--nics", "131072", "--radix", "512", "--rate", "800G").stdout
+    assert "T0 513 of 1,024" in table and "0.60 of its" in table and max(map(len, table.splitlines())) <= 100
+    estimate = json.loads(
+        mrc("--planes", "4", "--racks", "2", "--spines", "2", "--hosts-per-rack", "2", "--json").stdout
+    )
+    assert (estimate["switches"], estimate["here"]["live"]) == (16, True)
+    refusal = mrc("--nics", "5", "--racks", "2")
+    assert refusal.returncode == 1 and "give --nics and --radix, or --racks" in refusal.stderr
 
 
 def test_command__writes_a_file_and_reads_it(tmp_path):
     file = str(tmp_path / "fabric.json")
-    written = mrc("--nics", "64", "--radix", "16", "--planes", "2", "--infragraph", file, "--json")
-    read = mrc("--from", file, "--json")
-    assert written.returncode == read.returncode == 0
-    ours, theirs = json.loads(written.stdout), json.loads(read.stdout)
-    assert ours["switches"] == theirs["switches"] == 2 * (8 + 4) and ours["links"] == theirs["links"]
-    refused = mrc("--from", file, "--nics", "3")
-    assert refused.returncode == 1 and "give --from, or the fabric by other options" in refused.stderr
+    export = mrc("--nics", "64", "--radix", "16", "--planes", "2", "--infragraph", file, "--json")
+    reload = mrc("--from", file, "--json")
+    assert export.returncode == reload.returncode == 0
+    size, reloaded_size = json.loads(export.stdout), json.loads(reload.stdout)
+    assert size["switches"] == reloaded_size["switches"] == 2 * (8 + 4) and size["links"] == reloaded_size["links"]
+    refusal = mrc("--from", file, "--nics", "3")
+    assert refusal.returncode == 1 and "give --from, or the fabric by other options" in refusal.stderr

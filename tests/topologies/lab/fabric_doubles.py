@@ -50,7 +50,7 @@ class BareTarget(targets.EmbeddedTarget):
 class SilentThrift(ThriftTraffic):
     """Thrift without a server: every setting is taken, and nothing waits anywhere."""
 
-    def _ask(self, *_call):
+    def _service_call(self, *_call):
         return 0
 
 
@@ -59,20 +59,20 @@ class CabledTarget(BareTarget):
 
     name = "cabled"
 
-    def __init__(self, *given):
-        super().__init__(*given)
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
         self.cables = Cables(self.plan)
 
     def traffic(self):
         return SilentThrift(self.plan, lambda _id: ("127.0.0.1", 1), self.cables)
 
 
-def bare_fabric(run_dir, plan=None, cabled=False, progress=None, **options):
+def bare_fabric(run_dir, plan=None, has_cables=False, progress=None, **options):
     """Return a Fabric of BareTarget, which only this fabric knows; default: 2 planes of 2 + 2 switches."""
     options = {"agents": False, "controller": False, "compile_program": None, **options}
-    target = CabledTarget if cabled else BareTarget
-    known = patch.dict(WIRES_OF, {target.name: (VETH,)}), patch.dict(lab_fabric.TARGETS, {target.name: target})
-    with known[0], known[1]:
+    target = CabledTarget if has_cables else BareTarget
+    patches = patch.dict(WIRES_OF, {target.name: (VETH,)}), patch.dict(lab_fabric.TARGETS, {target.name: target})
+    with patches[0], patches[1]:
         lab = LabOptions(target=target.name, **options)
         return lab_fabric.Fabric(plan or Plan(2, 2, 2, 1), lab, run_dir, progress=progress)
 

@@ -45,8 +45,8 @@ def nothing_is_left(run_dir):
 
     Of the folder only lock and logs are left.
     """
-    ours = {p.interface for k in PLAN.links for p in (k.lower, k.upper)}
-    assert ours.isdisjoint(os.listdir("/sys/class/net"))
+    interfaces = {p.interface for k in PLAN.links for p in (k.lower, k.upper)}
+    assert interfaces.isdisjoint(os.listdir("/sys/class/net"))
     assert {path.name for path in Path(run_dir).iterdir()} <= {"lock", "log"}
     assert (Path(run_dir) / "lock").read_text() == ""
     assert f" {run_dir}/" not in Path("/proc/self/mountinfo").read_text()
@@ -54,8 +54,8 @@ def nothing_is_left(run_dir):
 
 @pytest.fixture
 def fabric(tmp_path):
-    with bare_fabric(tmp_path / "run") as up:
-        yield up
+    with bare_fabric(tmp_path / "run") as running_fabric:
+        yield running_fabric
     nothing_is_left(tmp_path / "run")
 
 
@@ -69,10 +69,10 @@ def test_interfaces__as_the_plan_says(fabric):
     everywhere = {**links_in(fabric), **links_in(fabric, "h0"), **links_in(fabric, "h1")}
     for link in PLAN.links:
         for port in (link.lower, link.upper):
-            found = everywhere[port.interface]
-            assert found["mtu"] == 9216 and found["address"] == PLAN.mac(port)
-            assert {"UP", "NOARP", "LOWER_UP"} <= set(found["flags"])
-            assert found["group"] == str(fabric.run_dir.state.group)
+            interface = everywhere[port.interface]
+            assert interface["mtu"] == 9216 and interface["address"] == PLAN.mac(port)
+            assert {"UP", "NOARP", "LOWER_UP"} <= set(interface["flags"])
+            assert interface["group"] == str(fabric.run_dir.state.group)
     assert sorted(links_in(fabric, "h0")) == ["h0-eth0", "h0-eth1", "lo"]
     for name in ("p0-t0-0-eth1", "p1-t1-1-eth2"):
         assert Path(f"/proc/sys/net/ipv6/conf/{name}/disable_ipv6").read_text() == "1\n"
@@ -82,8 +82,8 @@ def test_interfaces__as_the_plan_says(fabric):
 
 
 def test_offloads__are_off_at_both_ends(fabric):
-    for where, name in (([], "p0-t0-0-eth1"), (["mnexec", "-a", str(fabric.hosts["h0"].pid)], "h0-eth0")):
-        text = subprocess.run([*where, "ethtool", "-k", name], capture_output=True, text=True, check=True).stdout
+    for prefix, name in (([], "p0-t0-0-eth1"), (["mnexec", "-a", str(fabric.hosts["h0"].pid)], "h0-eth0")):
+        text = subprocess.run([*prefix, "ethtool", "-k", name], capture_output=True, text=True, check=True).stdout
         states = dict(line.strip().split(": ", 1) for line in text.splitlines()[1:])
         for feature in ("rx-checksumming", "tx-checksumming", "generic-segmentation-offload"):
             assert states[feature].startswith("off")
@@ -110,8 +110,8 @@ def test_link__down_at_both_ends_and_up_again(fabric):
     link = PLAN.link("p1-t0-0", "p1-t1-1")
     fabric.link("p1-t1-1", "p1-t0-0", is_up=False)
     assert not fabric.link_is_up(link)
-    shown = links_in(fabric)
-    assert all("UP" not in shown[p.interface]["flags"] for p in (link.lower, link.upper))
+    interfaces = links_in(fabric)
+    assert all("UP" not in interfaces[p.interface]["flags"] for p in (link.lower, link.upper))
     assert [k["link"] for k in fabric.status()["links"] if not k["up"]] == ["p1-t0-0 p1-t1-1"]
     fabric.link("p1-t0-0", "p1-t1-1", is_up=True)
     assert fabric.link_is_up(link)
@@ -177,10 +177,10 @@ def test_switch_shell__that_ends_is_started_again(fabric):
 
 def test_switch_shell__starts_with_its_first_command_and_not_after_the_end(tmp_path):
     with bare_fabric(tmp_path / "run") as fabric:
-        node, other = fabric.switches["p0-t0-0"], fabric.switches["p0-t0-1"]
+        node, second_node = fabric.switches["p0-t0-0"], fabric.switches["p0-t0-1"]
         assert node.shell is None
         assert node.cmd("echo here").strip() == "here" and node.shell is not None
-        assert other.popen("true").wait() == 0
+        assert second_node.popen("true").wait() == 0
         assert fabric.switches["p1-t1-1"].shell is None
     nothing_is_left(tmp_path / "run")
     assert node.cmd("echo nobody") is None and node.shell is None
@@ -256,7 +256,7 @@ class Front:
         self.process = subprocess.Popen(command, text=True, **pipes)
         self.steps = []
 
-    def until(self, step):
+    def read_until(self, step):
         for line in self.process.stdout:
             self.steps.append(line.strip())
             if self.steps[-1] == step:
@@ -275,38 +275,38 @@ class Front:
 def run_dir(tmp_path):
     """A run folder; what a failed test leaves in it is removed."""
     yield tmp_path / "run"
-    with RunDir(tmp_path / "run") as held:
-        held.clean_leftovers()
+    with RunDir(tmp_path / "run") as folder:
+        folder.clean_leftovers()
 
 
 @pytest.mark.parametrize("number, code", [(signal.SIGINT, -signal.SIGINT), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
 @pytest.mark.parametrize("step", ["making the network", "compiling", "starting switches", "fabric is up"])
 def test_signal__at_any_step_leaves_nothing(run_dir, step, number, code):
-    front = Front(run_dir, step).until("waiting")
+    front = Front(run_dir, step).read_until("waiting")
     assert front.end(number) == code
     nothing_is_left(run_dir)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_signal__the_second_one_ends_a_slow_removal_at_once_and_the_next_start_works(run_dir, number):
-    front = Front(run_dir, "removing").until("up")
+    front = Front(run_dir, "removing").read_until("up")
     front.process.send_signal(number)
-    front.until("removing")
+    front.read_until("removing")
     front.process.send_signal(number)
     assert front.process.wait(timeout=30) == 128 + number
     assert front.process.stderr.read().strip() == (
         "mrc: ended at once; the next start, or `mrc clean`, removes what is left of the fabric"
     )
-    second = Front(run_dir).until("up")
+    second = Front(run_dir).read_until("up")
     assert any("of a killed run" in step for step in second.steps)
     assert second.end() == 0
     nothing_is_left(run_dir)
 
 
 def test_signal__the_first_one_during_a_removal_is_answered_and_the_second_ends_it(run_dir):
-    front = Front(run_dir, "removing").until("up")
+    front = Front(run_dir, "removing").read_until("up")
     front.process.stdin.close()
-    front.until("removing")
+    front.read_until("removing")
     front.process.send_signal(signal.SIGINT)
     assert "once more ends at once" in front.process.stderr.readline()
     assert front.process.poll() is None
@@ -315,15 +315,15 @@ def test_signal__the_first_one_during_a_removal_is_answered_and_the_second_ends_
 
 
 def test_kill_9__the_next_start_cleans(run_dir):
-    front = Front(run_dir).until("up")
+    front = Front(run_dir).read_until("up")
     state = json.loads((run_dir / "state.json").read_text())
     assert front.end(signal.SIGKILL) == -signal.SIGKILL
     assert rundir.interfaces_of_group(state["group"]), "T0-T1 links outlive a killed front process"
     marked = procfs.with_environment(f"MRC_FABRIC={state['token']}")
     assert "sleep 1000" in [procfs.command(pid) for pid in marked], "so do jobs in hosts"
-    left = [run_dir / "data"] if memory.obstacle() is None else []
-    assert memory.mounted_folders(f"mrc-{state['token']}") == left, "and the memory for files"
-    second = Front(run_dir).until("up")
+    mounts = [run_dir / "data"] if memory.obstacle() is None else []
+    assert memory.mounted_folders(f"mrc-{state['token']}") == mounts, "and the memory for files"
+    second = Front(run_dir).read_until("up")
     assert any("of a killed run" in step for step in second.steps)
     assert rundir.interfaces_of_group(state["group"]) == []
     assert procfs.with_environment(f"MRC_FABRIC={state['token']}") == []
@@ -332,11 +332,11 @@ def test_kill_9__the_next_start_cleans(run_dir):
 
 
 def test_spawn_controller__starts_one_when_none_runs():
-    started = []
+    names = []
 
     class Children(dict):
         def spawn_module(self, name, *_):
-            started.append(name)
+            names.append(name)
 
     children, run_dir = Children(), SimpleNamespace(path=Path("/run"))
     fabric = SimpleNamespace(
@@ -350,4 +350,4 @@ def test_spawn_controller__starts_one_when_none_runs():
     Fabric.spawn_controller(fabric)
     children[CONTROLLER].alive = False
     Fabric.spawn_controller(fabric)
-    assert started == [CONTROLLER, CONTROLLER]
+    assert names == [CONTROLLER, CONTROLLER]

@@ -26,7 +26,7 @@ NIC = PLAN.link("h0", "p1-t0-0")
 
 @pytest.fixture(scope="module")
 def fabric(tmp_path_factory):
-    with bare_fabric(tmp_path_factory.mktemp("cabled") / "run", PLAN, cabled=True) as fabric:
+    with bare_fabric(tmp_path_factory.mktemp("cabled") / "run", PLAN, has_cables=True) as fabric:
         yield fabric
         group = fabric.run_dir.state.group
         assert len(interfaces_of_group(group)) == len(fabric.run_dir.state.interfaces)
@@ -34,7 +34,7 @@ def fabric(tmp_path_factory):
 
 
 @pytest.fixture(autouse=True)
-def healed(fabric):
+def heal_after_test(fabric):
     yield
     fabric.inject.heal()
     assert all(fabric.link_is_up(link) for link in PLAN.links)
@@ -52,7 +52,9 @@ def _ports(switch: str) -> list[str]:
 @pytest.mark.parametrize("link", [UPLINK, NIC], ids=lambda link: link.name)
 def test_cut_and_restored(fabric, link):
     fabric.link(link.upper.node, link.lower.node, is_up=False)
-    assert [one.name for one in PLAN.links if not fabric.link_is_up(one)] == [link.name] and admin_up(fabric)
+    assert [candidate.name for candidate in PLAN.links if not fabric.link_is_up(candidate)] == [link.name] and admin_up(
+        fabric
+    )
     fabric.link(link.upper.node, link.lower.node, is_up=True)
     assert fabric.link_is_up(link)
     fabric.link_port(link.upper.node, link.upper.interface, is_up=False)
@@ -71,16 +73,16 @@ def test_power__takes_the_carrier_of_neighbours_and_leaves_cut_links_cut(fabric)
 
 
 def test_losses__are_settings_of_the_cable(fabric):
-    one = fabric.inject.one_way_cut("p0-t0-0", "p0-t1-0")
+    fault = fabric.inject.one_way_cut("p0-t0-0", "p0-t1-0")
     assert fabric.traffic.read("p0-t0-0-eth2").output.loss == 1.0
-    fabric.inject.undo(one)
+    fabric.inject.undo(fault)
     assert fabric.traffic.read("p0-t0-0-eth2").output.loss == 0.0
     fabric.inject.loss("p0-t0-0", "p0-t1-0", 0.25)
     assert fabric.traffic.read("p0-t1-0-eth1").output.loss == fabric.traffic.read("p0-t0-0-eth2").output.loss == 0.25
 
 
 def test_by_hand__in_the_cli_it_says_what_happened_and_how_to_go_on(fabric, tmp_path):
-    told, failed = commands(
+    output, failed = commands(
         fabric,
         tmp_path,
         "p0-t0-0 ip link set p0-t0-0-eth2 down",
@@ -90,9 +92,9 @@ def test_by_hand__in_the_cli_it_says_what_happened_and_how_to_go_on(fabric, tmp_
         "py str(fabric.link_is_up(fabric.plan.link('p0-t0-0', 'p0-t1-0')))",
     )
     assert not failed
-    assert "p0-t0-0-eth2 was set down by hand. BMv2 would hear nothing" in told
-    assert "`link p0-t0-0 p0-t1-0 up` joins it" in told
-    assert [line for line in told.splitlines() if line in ("True", "False")] == ["False", "True"] and admin_up(fabric)
+    assert "p0-t0-0-eth2 was set down by hand. BMv2 would hear nothing" in output
+    assert "`link p0-t0-0 p0-t1-0 up` joins it" in output
+    assert [line for line in output.splitlines() if line in ("True", "False")] == ["False", "True"] and admin_up(fabric)
 
 
 def test_by_hand__a_nic_set_down_takes_the_carrier_of_its_switch_port(fabric):

@@ -28,9 +28,9 @@ def live_fabric(run_dir, *, wires="virtual", ports=PORTS):
 
 @pytest.fixture(scope="module", params=WIRES)
 def fabric(request, tmp_path_factory):
-    with live_fabric(tmp_path_factory.mktemp("live") / "run", wires=request.param) as up:
-        yield up
-    assert procfs.with_environment(up.run_dir.state.variable) == []
+    with live_fabric(tmp_path_factory.mktemp("live") / "run", wires=request.param) as running_fabric:
+        yield running_fabric
+    assert procfs.with_environment(running_fabric.run_dir.state.variable) == []
 
 
 def test_devices__one_for_each_switch_with_its_ports(fabric):
@@ -68,13 +68,13 @@ def test_power__stops_the_device_itself(fabric):
 
 def test_link__either_end_cuts_it_and_no_interface_is_left_of_a_wire(fabric):
     link = PLAN.link("p0-t0-0", "p0-t1-0")
-    others = [one for one in PLAN.links if one != link]
+    other_links = [candidate for candidate in PLAN.links if candidate != link]
     for node in link.ends:
         fabric.link_port(node, link.end(node).interface, is_up=False)
-        assert not fabric.link_is_up(link) and all(map(fabric.link_is_up, others))
+        assert not fabric.link_is_up(link) and all(map(fabric.link_is_up, other_links))
         assert [fabric.mininet[end].intfs[link.end(end).number].status() for end in link.ends] == ["DOWN", "DOWN"]
-        told = fabric.mininet[node].intfs[link.end(node).number].ifconfig()
-        assert told.startswith(f"{link.end(node).interface}: end of a wire") == (fabric.wires == "virtual")
+        status = fabric.mininet[node].intfs[link.end(node).number].ifconfig()
+        assert status.startswith(f"{link.end(node).interface}: end of a wire") == (fabric.wires == "virtual")
         fabric.link_port(node, link.end(node).number, is_up=True)
         assert fabric.link_is_up(link)
     assert os.path.exists("/sys/class/net/p0-t0-0-eth1"), "a host is there"
@@ -83,7 +83,7 @@ def test_link__either_end_cuts_it_and_no_interface_is_left_of_a_wire(fabric):
 
 
 def test_cli__piped_commands(fabric, tmp_path):
-    said, failures = commands(
+    output, failures = commands(
         fabric,
         tmp_path,
         "link p1-t0-0 p1-t1-0 down",
@@ -98,7 +98,7 @@ def test_cli__piped_commands(fabric, tmp_path):
         "nodes",
         "xyzzy",
     )
-    lines = said.splitlines()
+    lines = output.splitlines()
     assert lines[0] == "p1-t0-0 p1-t1-0 is down" and any(
         line.split()[:4] == ["1", "p1-t0-0", "p1-t1-0", "DOWN"] for line in lines
     )

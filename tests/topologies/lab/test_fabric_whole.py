@@ -19,9 +19,9 @@ PLAN = Plan(2, 2, 1, 1)
 
 def test_whole_fabric__a_transfer_around_a_cut_link_from_the_cli(tmp_path):
     ports = Ports(p4runtime=29557, gnmi=29337)
-    with Fabric(PLAN, LabOptions(ports=ports), tmp_path / "run") as whole:
-        said, failures = commands(
-            whole,
+    with Fabric(PLAN, LabOptions(ports=ports), tmp_path / "run") as fabric:
+        output, failures = commands(
+            fabric,
             tmp_path,
             "link p1-t0-0 p1-t1-0 down",
             "send h0 h1 1M",
@@ -30,9 +30,9 @@ def test_whole_fabric__a_transfer_around_a_cut_link_from_the_cli(tmp_path):
             "link p1-t0-0 p1-t1-0 up",
             "routes",
         )
-        assert whole.controller.request("status")["ready"]
-        left = [path for path in whole.run_dir.data.rglob("*") if path.is_file()]
-    assert failures == 0 and "arrived bit for bit" in said, said
-    assert re.search(r"^0x0000 +0/0 +fcbb:bb00:2000:1000:2001:3000::  (good|skip)\* ", said, re.MULTILINE), said
-    assert "tables of 6 switches read back: unchanged since the start" in said
-    assert left == [], "random files of `send` are removed"
+        assert fabric.controller.request("status")["ready"]
+        remaining_files = [path for path in fabric.run_dir.data.rglob("*") if path.is_file()]
+    assert failures == 0 and "arrived bit for bit" in output, output
+    assert re.search(r"^0x0000 +0/0 +fcbb:bb00:2000:1000:2001:3000::  (good|skip)\* ", output, re.MULTILINE), output
+    assert "tables of 6 switches read back: unchanged since the start" in output
+    assert remaining_files == [], "random files of `send` are removed"

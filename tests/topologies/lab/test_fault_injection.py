@@ -1,4 +1,4 @@
-"""Injected faults and their undo, on a stand-in fabric that remembers which interfaces are up and what is set."""
+"""Injected faults and their undo, on a stand-in fabric that remembers its interfaces and settings."""
 
 import random
 import threading
@@ -20,7 +20,7 @@ class MemoryTraffic(TrafficControl):
 
     def __init__(self, plan):
         super().__init__(plan)
-        self.held, self.refuse = {}, False
+        self.values, self.refuse = {}, False
         self.apply_plan()
 
     def _apply(self, settings):
@@ -28,9 +28,9 @@ class MemoryTraffic(TrafficControl):
             raise TrafficError("refused")
         for setting in settings:
             key = (setting.interface, setting.figure, setting.priority, setting.direction)
-            self.held[key] = setting.value
+            self.values[key] = setting.value
             if not setting.value:
-                del self.held[key]
+                del self.values[key]
 
     def read(self, interface):
         return PortTraffic(interface)
@@ -53,13 +53,13 @@ class StandIn:
         self.refuse = False
         self.inject = Injector(self)
 
-    def set_interfaces(self, interfaces, up):
-        at = time.monotonic()
+    def set_interfaces(self, interfaces, is_up):
+        changed_at = time.monotonic()
         if self.refuse:
             raise FabricError("no such interface")
-        self.changes += [(name, up) for name in interfaces]
-        (self.cut.difference_update if up else self.cut.update)(interfaces)
-        return at
+        self.changes += [(name, is_up) for name in interfaces]
+        (self.cut.difference_update if is_up else self.cut.update)(interfaces)
+        return changed_at
 
     def set_nic_rate(self, host, plane, rate_bps):
         if rate_bps == self.plan.host_link.rate_bps:
@@ -72,8 +72,8 @@ class StandIn:
         return time.monotonic()
 
     def state(self):
-        off = {name for name, node in self.switches.items() if not node.is_powered}
-        return dict(self.traffic.held), set(self.cut), off, dict(self.nics)
+        dark_switches = {name for name, node in self.switches.items() if not node.is_powered}
+        return dict(self.traffic.values), set(self.cut), dark_switches, dict(self.nics)
 
 
 @pytest.fixture
@@ -85,7 +85,7 @@ CLEAN = StandIn().state()
 
 
 def kinds(fabric):
-    return [one.kind for one in fabric.inject.active]
+    return [fault.kind for fault in fabric.inject.active]
 
 
 # ---- each fault and its undo ------------------------------------------------------------------------------------
@@ -106,33 +106,33 @@ FAULTS = {
 
 @pytest.mark.parametrize("kind", FAULTS)
 def test_fault__changes_something_is_listed_and_leaves_no_trace(fabric, kind):
-    one = FAULTS[kind](fabric.inject)
+    fault = FAULTS[kind](fabric.inject)
     if kind == "flap":
         while not fabric.cut:
             time.sleep(0.001)
     assert kinds(fabric) == [kind] and fabric.state() != CLEAN
-    assert one.location in str(one) and one.to_json()["kind"] == kind and one.ended_at is None
-    fabric.inject.undo(one)
-    assert fabric.state() == CLEAN and kinds(fabric) == [] and one.ended_at >= one.began_at
-    fabric.inject.undo(one.number)  # again: nothing
-    assert [(what, past.kind) for _, what, past in fabric.inject.log] == [("begin", kind), ("end", kind)]
+    assert fault.location in str(fault) and fault.to_json()["kind"] == kind and fault.ended_at is None
+    fabric.inject.undo(fault)
+    assert fabric.state() == CLEAN and kinds(fabric) == [] and fault.ended_at >= fault.began_at
+    fabric.inject.undo(fault.number)  # again: nothing
+    assert [(event, past.kind) for _, event, past in fabric.inject.log] == [("begin", kind), ("end", kind)]
 
 
 def test_settings__say_what_the_fault_is(fabric):
-    held, inject = fabric.traffic.held, fabric.inject
+    values, inject = fabric.traffic.values, fabric.inject
     inject.loss("p0-t0-0", "p0-t1-1", 0.01, sender="p0-t1-1", seed=5)
-    assert held["p0-t1-1-eth1", "loss-ppm", None, "output"] == 10_000
-    assert held["p0-t1-1-eth1", "seed", None, "output"] == 5
-    assert not any(name == "p0-t0-0-eth3" and figure == "loss-ppm" for name, figure, _, _ in held)
+    assert values["p0-t1-1-eth1", "loss-ppm", None, "output"] == 10_000
+    assert values["p0-t1-1-eth1", "seed", None, "output"] == 5
+    assert not any(name == "p0-t0-0-eth3" and figure == "loss-ppm" for name, figure, _, _ in values)
     inject.one_way_cut("h0", "p1-t0-0")
-    assert held["p1-t0-0-eth1", "loss-ppm", None, "input"] == 1_000_000
+    assert values["p1-t0-0-eth1", "loss-ppm", None, "input"] == 1_000_000
     inject.delay("h0", "p1-t0-0", 0.007)
-    assert [held["p1-t0-0-eth1", "delay-us", None, way] for way in ("input", "output")] == [7000, 7000]
+    assert [values["p1-t0-0-eth1", "delay-us", None, way] for way in ("input", "output")] == [7000, 7000]
     inject.rate("h0", "p1-t0-0", 1e6)
-    assert held["p1-t0-0-eth1", "rate-bps", None, None] == 1_000_000 and fabric.nics == {("h0", 1): 1e6}
+    assert values["p1-t0-0-eth1", "rate-bps", None, None] == 1_000_000 and fabric.nics == {("h0", 1): 1e6}
     inject.blackhole("p0-t1-0")
-    assert [held[f"p0-t1-0-eth{n}", "loss-ppm", None, "input"] for n in (1, 2)] == [1_000_000] * 2
-    assert [str(one).split(maxsplit=1)[1] for one in inject.active] == [
+    assert [values[f"p0-t1-0-eth{n}", "loss-ppm", None, "input"] for n in (1, 2)] == [1_000_000] * 2
+    assert [str(fault).split(maxsplit=1)[1] for fault in inject.active] == [
         "loss         p0-t0-0 p0-t1-1        1 % from p0-t1-1",
         "one_way_cut  h0 p1-t0-0             from h0",
         "delay        h0 p1-t0-0             7 ms",
@@ -143,13 +143,13 @@ def test_settings__say_what_the_fault_is(fabric):
 
 def test_rate__on_an_unlimited_link_brings_depths_with_it():
     fabric = StandIn(Plan(2, 2, 2, 1, fabric_link=LinkSpeed(None, 0.01)))
-    before = fabric.state()
-    one = fabric.inject.rate("p0-t0-0", "p0-t1-1", 10e6, sender="p0-t0-0")
+    first_state = fabric.state()
+    fault = fabric.inject.rate("p0-t0-0", "p0-t1-1", 10e6, sender="p0-t0-0")
     limits = fabric.plan.thresholds_at(10e6, last_hop=False)
-    assert fabric.traffic.held["p0-t0-0-eth3", "max-packets", 0, None] == limits.data_limit
-    assert not any(key[:2] == ("p0-t1-1-eth1", "rate-bps") for key in fabric.traffic.held)
-    fabric.inject.undo(one)
-    assert fabric.state() == before
+    assert fabric.traffic.values["p0-t0-0-eth3", "max-packets", 0, None] == limits.data_limit
+    assert not any(key[:2] == ("p0-t1-1-eth1", "rate-bps") for key in fabric.traffic.values)
+    fabric.inject.undo(fault)
+    assert fabric.state() == first_state
 
 
 def test_rate__of_a_host_alone_touches_no_switch_and_the_latest_holds(fabric):
@@ -169,28 +169,28 @@ def test_overlapping_losses__the_latest_holds_and_the_older_comes_back(fabric):
     port = ("p0-t0-0-eth2", "loss-ppm", None, "output")
     older = fabric.inject.loss("p0-t0-0", "p0-t1-0", 0.1, sender="p0-t0-0")
     newer = fabric.inject.loss("p0-t0-0", "p0-t1-0", 0.5, sender="p0-t0-0")
-    assert fabric.traffic.held[port] == 500_000
+    assert fabric.traffic.values[port] == 500_000
     fabric.inject.undo(newer)
-    assert fabric.traffic.held[port] == 100_000
+    assert fabric.traffic.values[port] == 100_000
     newer = fabric.inject.loss("p0-t0-0", "p0-t1-0", 0.7, sender="p0-t0-0")
     fabric.inject.undo(older)
-    assert fabric.traffic.held[port] == 700_000
+    assert fabric.traffic.values[port] == 700_000
     fabric.inject.undo(newer)
     assert fabric.state() == CLEAN
 
 
 def test_two_cuts_of_a_link__it_comes_up_after_the_second_undo(fabric):
-    one, two = fabric.inject.cut("h0", "p0-t0-0"), fabric.inject.cut_port("h0", "p0-t0-0")
-    fabric.inject.undo(one)
+    first, second = fabric.inject.cut("h0", "p0-t0-0"), fabric.inject.cut_port("h0", "p0-t0-0")
+    fabric.inject.undo(first)
     assert fabric.cut == {"h0-eth0"}
-    fabric.inject.undo(two)
+    fabric.inject.undo(second)
     assert not fabric.cut
 
 
 def test_restore__ends_all_that_holds_a_link_down(fabric):
     fabric.inject.cut("h0", "p0-t0-0"), fabric.inject.one_way_cut("h0", "p0-t0-0"), fabric.inject.cut("h1", "p0-t0-1")
     fabric.inject.flap("h0", "p0-t0-0", 3600)
-    assert [one.kind for one in fabric.inject.restore("p0-t0-0", "h0")] == ["cut", "one_way_cut", "flap"]
+    assert [fault.kind for fault in fabric.inject.restore("p0-t0-0", "h0")] == ["cut", "one_way_cut", "flap"]
     assert fabric.cut == {"h1-eth0", "p0-t0-1-eth1"} and kinds(fabric) == ["cut"]
 
 
@@ -208,41 +208,41 @@ def test_power__twice_off_once_on(fabric):
 
 
 def test_reboot__is_over_when_it_returns(fabric):
-    seen = []
-    fabric.power = lambda switch, on: (seen.append((switch, on)), StandIn.power(fabric, switch, on))
-    one = fabric.inject.reboot("p0-t1-0", off_s=0.001)
-    assert seen == [("p0-t1-0", False), ("p0-t1-0", True)] and one.ended_at >= one.began_at and kinds(fabric) == []
+    calls = []
+    fabric.power = lambda switch, on: (calls.append((switch, on)), StandIn.power(fabric, switch, on))
+    fault = fabric.inject.reboot("p0-t1-0", off_s=0.001)
+    assert calls == [("p0-t1-0", False), ("p0-t1-0", True)] and fault.ended_at >= fault.began_at and kinds(fabric) == []
 
 
 def test_flap__goes_down_and_up_so_many_times_and_ends_by_itself(fabric):
-    one = fabric.inject.flap("h0", "p0-t0-0", 0.01, times=3)
-    one.thread.join(timeout=10)
+    fault = fabric.inject.flap("h0", "p0-t0-0", 0.01, times=3)
+    fault.thread.join(timeout=10)
     assert (
         fabric.changes == [("h0-eth0", False), ("p0-t0-0-eth1", False), ("h0-eth0", True), ("p0-t0-0-eth1", True)] * 3
     )
-    assert kinds(fabric) == [] and one.ended_at is not None and one.error is None
+    assert kinds(fabric) == [] and fault.ended_at is not None and fault.error is None
 
 
 def test_flap__does_not_raise_a_link_that_is_cut(fabric):
     fabric.inject.cut("h0", "p0-t0-0")
-    one = fabric.inject.flap("h0", "p0-t0-0", 0.01, times=2)
-    one.thread.join(timeout=10)
-    assert fabric.cut == {"h0-eth0", "p0-t0-0-eth1"} and not any(up for _, up in fabric.changes)
+    fault = fabric.inject.flap("h0", "p0-t0-0", 0.01, times=2)
+    fault.thread.join(timeout=10)
+    assert fabric.cut == {"h0-eth0", "p0-t0-0-eth1"} and not any(is_up for _, is_up in fabric.changes)
 
 
 def test_flap__that_fails_says_why_and_ends(fabric):
-    one = fabric.inject.flap("h0", "p0-t0-0", 0.01)
+    fault = fabric.inject.flap("h0", "p0-t0-0", 0.01)
     fabric.refuse = True
-    one.thread.join(timeout=10)
-    assert one.error == "no such interface" and kinds(fabric) == []
+    fault.thread.join(timeout=10)
+    assert fault.error == "no such interface" and kinds(fabric) == []
 
 
 def test_stop__ends_flaps_and_touches_nothing(fabric):
-    one = fabric.inject.flap("h0", "p0-t0-0", 3600)
+    fault = fabric.inject.flap("h0", "p0-t0-0", 3600)
     while not fabric.cut:
         time.sleep(0.001)
     fabric.inject.stop()
-    assert not one.thread.is_alive() and fabric.cut
+    assert not fault.thread.is_alive() and fabric.cut
 
 
 # ---- heal and failures ---------------------------------------------------------------------------------------------
@@ -293,9 +293,9 @@ def test_many_threads__leave_a_whole_fabric(fabric):
                 make = rng.choice(
                     [fabric.inject.cut, fabric.inject.one_way_cut, lambda a, b: fabric.inject.delay(a, b, 0.1)]
                 )
-                one = make(a, b)
+                fault = make(a, b)
                 if rng.random() < 0.8:
-                    fabric.inject.undo(one)
+                    fabric.inject.undo(fault)
         except Exception as error:
             errors.append(error)
 
@@ -310,7 +310,7 @@ def test_many_threads__leave_a_whole_fabric(fabric):
 
 
 @pytest.mark.parametrize(
-    "ask, error",
+    "attempt, error",
     [
         (lambda i: i.cut("p0-t0-0", "p0-t1-9"), "no node 'p0-t1-9' (did you mean p0-t1-"),
         (lambda i: i.cut("p0-t0-0", "p1-t1-1"), "no link between p0-t0-0 and p1-t1-1"),
@@ -328,9 +328,9 @@ def test_many_threads__leave_a_whole_fabric(fabric):
         (lambda i: i.undo(7), "no fault 7 (active: none is active)"),
     ],
 )
-def test_what_makes_no_sense__is_refused_and_changes_nothing(fabric, ask, error):
+def test_what_makes_no_sense__is_refused_and_changes_nothing(fabric, attempt, error):
     with pytest.raises((InjectError, PlanError, TrafficError)) as caught:
-        ask(fabric.inject)
+        attempt(fabric.inject)
     assert error in str(caught.value)
     assert fabric.state() == CLEAN and kinds(fabric) == []
 

@@ -72,5 +72,5 @@ def test_options__that_cannot_be(options, error):
 
 def test_import__needs_nothing_of_a_live_fabric():
     code = "import sys, mrc_testbed.topologies.lab.options; print(*{name.partition('.')[0] for name in sys.modules})"
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert not {"mininet", "grpc", "finsy", "pyroute2", "pydantic"} & set(done.stdout.split())
+    result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert not {"mininet", "grpc", "finsy", "pyroute2", "pydantic"} & set(result.stdout.split())

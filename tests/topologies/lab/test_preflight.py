@@ -61,12 +61,12 @@ def test_namespaces__a_chroot_that_hosts_would_leave_is_refused(tmp_path):
         exec chroot . sh -c 'cd /inside && exec "$@"' sh {}
     """
     trial = " ".join(f"'{word}'" for word in preflight.NAMESPACE_TRIAL)
-    done = subprocess.run(
+    result = subprocess.run(
         ["unshare", "--mount", "bash", "-ec", script.format(trial), "bash", str(tmp_path)],
         capture_output=True,
         text=True,
     )
-    assert done.returncode != 0 and "/inside: No such file or directory" in done.stderr
+    assert result.returncode != 0 and "/inside: No such file or directory" in result.stderr
 
 
 def test_mininet__changes_no_sysctl_of_the_machine(monkeypatch):
@@ -75,8 +75,8 @@ def test_mininet__changes_no_sysctl_of_the_machine(monkeypatch):
 
     from mrc_testbed.topologies.lab.nodes import FabricMininet
 
-    called = []
-    monkeypatch.setattr(net, "fixLimits", lambda: called.append("sysctl"))
+    calls = []
+    monkeypatch.setattr(net, "fixLimits", lambda: calls.append("sysctl"))
     monkeypatch.setattr(net.Mininet, "inited", False)
     FabricMininet(lambda *_: None)
-    assert called == []
+    assert calls == []

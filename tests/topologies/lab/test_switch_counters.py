@@ -48,26 +48,28 @@ def test_p4runtime__sums_over_ports_and_none_for_what_there_is_not(tmp_path):
         rig.stop_controller()
         waiting = {"p0-t0-1-eth1": 3}
         counting = P4RuntimeCounts(PLAN, RunDir(tmp_path), Cables(PLAN), waiting.__getitem__)
-        place = json.loads((tmp_path / "switches.json").read_text())["p0-t0-1"]
+        switch_entry = json.loads((tmp_path / "switches.json").read_text())["p0-t0-1"]
         info = text_format.Parse((tmp_path / "program" / "p4info.txtpb").read_text(), p4i.P4Info())
         by_name = {counter.preamble.name.rpartition(".")[2]: counter.preamble.id for counter in info.counters}
         count(
-            place["address"], place["device_id"], by_name["trimmed"], {1: 4, 2: 5, 3: 100, 513: 7}
+            switch_entry["address"], switch_entry["device_id"], by_name["trimmed"], {1: 4, 2: 5, 3: 100, 513: 7}
         )  # it has ports 1 and 2
         rig.daemon.request("power", name="p0-t1-0", on=False)
-        told = counting.read(CELLS, ["p0-t0-1-eth1"])
-        asked = ["p0-t0-0", "p0-t0-1"]
-        came = dict.fromkeys(asked, 30)
+        counts = counting.read(CELLS, ["p0-t0-1-eth1"])
+        switches = ["p0-t0-0", "p0-t0-1"]
+        came = dict.fromkeys(switches, 30)
         counting._cables = SimpleNamespace(came_to=lambda switch: came.get(switch, 0))
-        count(place["address"], place["device_id"], by_name["forwarded"], {1: 9, 2: 7, 510: 1, 9: 50})
-        count(place["address"], place["device_id"], by_name["drops"], {(10 << 9) + 1: 3, (10 << 9) + 7: 50})
+        count(switch_entry["address"], switch_entry["device_id"], by_name["forwarded"], {1: 9, 2: 7, 510: 1, 9: 50})
+        count(
+            switch_entry["address"], switch_entry["device_id"], by_name["drops"], {(10 << 9) + 1: 3, (10 << 9) + 7: 50}
+        )
         lost = counting.lost_inside({"p0-t0-1": 4})
         counting.close()
         assert lost == {"p0-t0-0": 30, "p0-t0-1": 30 - 4 - 9 - 7 - 1 - 3}
-        none = {"marked": [0], "trimmed": [0, 0], "nothing of ours": None}
-        assert told.switches == {
-            "p0-t0-0": SwitchCounts(True, none, lost=0),
-            "p0-t0-1": SwitchCounts(True, {**none, "trimmed": [9, 7]}, lost=0),
+        zeros = {"marked": [0], "trimmed": [0, 0], "nothing of ours": None}
+        assert counts.switches == {
+            "p0-t0-0": SwitchCounts(True, zeros, lost=0),
+            "p0-t0-1": SwitchCounts(True, {**zeros, "trimmed": [9, 7]}, lost=0),
             "p0-t1-0": SwitchCounts(False),
         }
-        assert told.depths == {"p0-t0-1-eth1": 3 * PLAN.frame_bytes()}
+        assert counts.depths == {"p0-t0-1-eth1": 3 * PLAN.frame_bytes()}

@@ -1,4 +1,4 @@
-"""Rates, delays and faults on real embedded switches of a running fabric, measured by self-probes of a raw socket."""
+"""Rates, delays and faults on embedded switches of a running fabric, measured by self-probes."""
 
 import os
 import socket
@@ -21,7 +21,7 @@ pytestmark = [
 
 PLAN = Plan(1, 2, 2, 1, host_link=LinkSpeed(8e6, 0.005), fabric_link=LinkSpeed(8e6, 0.010), pmtu_bytes=1024)
 PORTS = Ports(19559, 19339)
-UP, DOWN = "p0-t0-0-eth2", "p0-t1-0-eth1"
+UPLINK_PORT, DOWNLINK_PORT = "p0-t0-0-eth2", "p0-t1-0-eth1"
 """Frames that T0 0 sends to T1 0, and those that sends back."""
 
 
@@ -33,7 +33,7 @@ def fabric(request, tmp_path_factory):
 
 
 @pytest.fixture(autouse=True)
-def healed(fabric):
+def heal_after_test(fabric):
     yield
     fabric.inject.heal()
     deadline = time.monotonic() + 20
@@ -51,9 +51,9 @@ class Prober:
 
     @staticmethod
     def _open():
-        made = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(0x86DD))
-        made.bind(("h0-eth0", 0))
-        return made
+        raw_socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(0x86DD))
+        raw_socket.bind(("h0-eth0", 0))
+        return raw_socket
 
     def frame(self, number):
         body = struct.pack("!HHHHI", 9, 9, 8 + self.payload, 0, number) + bytes(self.payload - 4)
@@ -62,58 +62,61 @@ class Prober:
 
     def round(self, count, gap_s=0.0, wait_s=1.0):
         """Send frames `gap_s` apart; return {number: seconds it was away} of those that came back."""
-        sent, back = {}, {}
+        sent, round_trips = {}, {}
         for number in range(count):
             sent[number] = time.monotonic()
             self.socket.send(self.frame(number))
-            self._take(sent, back, gap_s)
+            self._take(sent, round_trips, gap_s)
         deadline = time.monotonic() + wait_s
-        while len(back) < count and (left := deadline - time.monotonic()) > 0:
-            self._take(sent, back, left, stop_at=count)
-        return back
+        while len(round_trips) < count and (remaining_s := deadline - time.monotonic()) > 0:
+            self._take(sent, round_trips, remaining_s, stop_at=count)
+        return round_trips
 
-    def _take(self, sent, back, for_s, stop_at=1 << 30):
+    def _take(self, sent, round_trips, for_s, stop_at=1 << 30):
         deadline = time.monotonic() + for_s
-        while len(back) < stop_at and (left := deadline - time.monotonic()) > 0:
-            self.socket.settimeout(left)
+        while len(round_trips) < stop_at and (remaining_s := deadline - time.monotonic()) > 0:
+            self.socket.settimeout(remaining_s)
             try:
-                data, where = self.socket.recvfrom(2048)
+                data, sender = self.socket.recvfrom(2048)
             except TimeoutError:
                 return
-            if where[2] == socket.PACKET_OUTGOING or len(data) < 66:
+            if sender[2] == socket.PACKET_OUTGOING or len(data) < 66:
                 continue
             number = int.from_bytes(data[62:66], "big")
             if number in sent:
-                back[number] = time.monotonic() - sent[number]
+                round_trips[number] = time.monotonic() - sent[number]
 
 
 def test_start__applies_what_the_plan_says(fabric):
     for switch in PLAN.switches:
         for port in PLAN.ports(switch.name):
-            found, limits = fabric.traffic.read(port.interface), PLAN.thresholds(switch, port.number)
+            traffic, limits = fabric.traffic.read(port.interface), PLAN.thresholds(switch, port.number)
             nic = switch.tier == 0 and port.number == 1
-            assert found.rate_bps == 8_000_000 and found.output.delay_s == (0.005 if nic else 0.010)
-            assert found.input.delay_s == (0.005 if nic else 0.0)
-            assert found.queues[0].max_packets == limits.data_limit
-            assert found.queues[7].max_packets == limits.control_depth
+            assert traffic.rate_bps == 8_000_000 and traffic.output.delay_s == (0.005 if nic else 0.010)
+            assert traffic.input.delay_s == (0.005 if nic else 0.0)
+            assert traffic.queues[0].max_packets == limits.data_limit
+            assert traffic.queues[7].max_packets == limits.control_depth
 
 
 def test_counts__of_all_switches__cables_that_lose_and_switches_without_power(fabric):
-    before = fabric.target.counts({"marked": [0]}, [UP])
-    assert set(before.switches) == {s.name for s in PLAN.switches} and before.depths == {UP: 0}
-    assert before.switches["p0-t0-0"].cells == {"marked": [0]} and len(before.switches["p0-t0-0"].queue_drops) == 8
+    old_counts = fabric.target.counts({"marked": [0]}, [UPLINK_PORT])
+    assert set(old_counts.switches) == {s.name for s in PLAN.switches} and old_counts.depths == {UPLINK_PORT: 0}
+    assert (
+        old_counts.switches["p0-t0-0"].cells == {"marked": [0]} and len(old_counts.switches["p0-t0-0"].queue_drops) == 8
+    )
     fabric.inject.loss("p0-t0-0", "p0-t1-0", 1.0, sender="p0-t0-0")
     assert Prober(fabric).round(5, gap_s=0.01, wait_s=0.1) == {}
     fabric.power("p0-t1-1", False)
-    after = fabric.target.counts({"marked": [0]}, [UP])
+    new_counts = fabric.target.counts({"marked": [0]}, [UPLINK_PORT])
     fabric.power("p0-t1-1", True)
-    assert after.switches["p0-t0-0"].lost - before.switches["p0-t0-0"].lost >= 5
-    assert after.switches["p0-t1-1"].on is False and after.switches["p0-t1-0"].on
+    assert new_counts.switches["p0-t0-0"].lost - old_counts.switches["p0-t0-0"].lost >= 5
+    assert new_counts.switches["p0-t1-1"].on is False and new_counts.switches["p0-t1-0"].on
 
 
 def test_probe__is_away_as_long_as_rates_and_delays_say(fabric):
-    """The way to the T0, to the T1 and back takes 2 x (5 + 10) ms, and 200 bytes at 8 Mb/s by three switches: 0.6
-    ms.
+    """Test the way to the T0, to the T1 and back.
+
+    It takes 2 x (5 + 10) ms, and 200 bytes at 8 Mb/s by three switches take 0.6 ms.
     """
     times = sorted(Prober(fabric).round(20, gap_s=0.01).values())
     assert len(times) == 20 and times[0] >= 0.0306
@@ -129,30 +132,30 @@ def test_rate__spaces_packets_out(fabric):
     At 1 Mb/s each takes 8 ms on the wire, so the last is 39 x 8 ms behind.
     """
     fabric.inject.rate("p0-t0-0", "p0-t1-0", 1e6, sender="p0-t0-0")
-    fabric.traffic.set_depth(UP)
-    before = fabric.traffic.queues(UP)
-    back = Prober(fabric, size=1000).round(40, wait_s=3.0)
-    assert len(back) == 40 and back[39] - back[0] >= 0.3
-    after = fabric.traffic.queues(UP)
-    sent = sum(queue.transmit_pkts for queue in after) - sum(queue.transmit_pkts for queue in before)
+    fabric.traffic.set_depth(UPLINK_PORT)
+    old_queues = fabric.traffic.queues(UPLINK_PORT)
+    round_trips = Prober(fabric, size=1000).round(40, wait_s=3.0)
+    assert len(round_trips) == 40 and round_trips[39] - round_trips[0] >= 0.3
+    new_queues = fabric.traffic.queues(UPLINK_PORT)
+    sent = sum(queue.transmit_pkts for queue in new_queues) - sum(queue.transmit_pkts for queue in old_queues)
     assert sent == 40
 
 
 def test_depth__drops_what_does_not_fit_and_counts_it(fabric):
     fabric.inject.rate("p0-t0-0", "p0-t1-0", 1e5, sender="p0-t0-0")
     for priority in range(8):
-        fabric.traffic.set_depth(UP, 5, priority=priority)
-    back = Prober(fabric, size=1000).round(30, wait_s=1.5)
-    assert len(back) <= 8  # five that waited, and those that left meanwhile
-    dropped = sum(queue.dropped_pkts for queue in fabric.traffic.queues(UP))
-    assert dropped == 30 - len(back)
+        fabric.traffic.set_depth(UPLINK_PORT, 5, priority=priority)
+    round_trips = Prober(fabric, size=1000).round(30, wait_s=1.5)
+    assert len(round_trips) <= 8  # five that waited, and those that left meanwhile
+    dropped = sum(queue.dropped_pkts for queue in fabric.traffic.queues(UPLINK_PORT))
+    assert dropped == 30 - len(round_trips)
 
 
 def test_loss__by_pattern_takes_exactly_those(fabric):
     fabric.inject.loss("p0-t0-0", "p0-t1-0", pattern="0001", sender="p0-t0-0")
-    back = Prober(fabric).round(40, gap_s=0.002)
-    assert sorted(back) == [n for n in range(40) if n % 4 != 3]
-    assert fabric.traffic.read(UP).output.lost_pkts >= 10
+    round_trips = Prober(fabric).round(40, gap_s=0.002)
+    assert sorted(round_trips) == [n for n in range(40) if n % 4 != 3]
+    assert fabric.traffic.read(UPLINK_PORT).output.lost_pkts >= 10
     fabric.inject.heal()
     assert len(Prober(fabric).round(20, gap_s=0.002)) == 20
 
@@ -164,17 +167,17 @@ def test_corruption__flips_a_bit_of_every_packet(fabric):
     """
     fabric.inject.corrupt("p0-t0-0", "p0-t1-0", pattern="1", sender="p0-t0-0")
     Prober(fabric).round(10, gap_s=0.002, wait_s=0.2)
-    assert fabric.traffic.read(UP).output.corrupted_pkts == 10
+    assert fabric.traffic.read(UPLINK_PORT).output.corrupted_pkts == 10
 
 
 def test_one_way_cut__takes_one_direction_and_leaves_ports_up(fabric):
-    one = fabric.inject.one_way_cut("p0-t1-0", "p0-t0-0")
+    fault = fabric.inject.one_way_cut("p0-t1-0", "p0-t0-0")
     assert Prober(fabric).round(5, wait_s=0.2) == {}
     assert fabric.link_is_up(PLAN.link("p0-t1-0", "p0-t0-0"))
-    lost = fabric.traffic.read(DOWN).output.lost_pkts
+    lost = fabric.traffic.read(DOWNLINK_PORT).output.lost_pkts
     assert lost >= 5
     assert len(Prober(fabric, uplink=1).round(5)) == 5
-    fabric.inject.undo(one)
+    fabric.inject.undo(fault)
     assert len(Prober(fabric).round(5)) == 5
 
 
@@ -190,15 +193,15 @@ def test_blackhole__ports_stay_up_and_p4runtime_answers(fabric):
 
 def test_power__settings_survive_it_and_the_controller_provisions_again(fabric):
     fabric.inject.loss("p0-t0-0", "p0-t1-0", 0.5)
-    before = fabric.traffic.read(DOWN)
+    old_traffic = fabric.traffic.read(DOWNLINK_PORT)
     fabric.inject.reboot("p0-t1-0", off_s=0.2)
-    after = fabric.traffic.read(DOWN)
-    assert (after.rate_bps, after.output.delay_s, after.output.loss) == (
-        before.rate_bps,
-        before.output.delay_s,
-        before.output.loss,
+    new_traffic = fabric.traffic.read(DOWNLINK_PORT)
+    assert (new_traffic.rate_bps, new_traffic.output.delay_s, new_traffic.output.loss) == (
+        old_traffic.rate_bps,
+        old_traffic.output.delay_s,
+        old_traffic.output.loss,
     )
-    assert [queue.max_packets for queue in after.queues] == [queue.max_packets for queue in before.queues]
+    assert [queue.max_packets for queue in new_traffic.queues] == [queue.max_packets for queue in old_traffic.queues]
     fabric.inject.heal()
     deadline = time.monotonic() + 20
     while not Prober(fabric).round(3, wait_s=0.2) and time.monotonic() < deadline:
@@ -208,5 +211,5 @@ def test_power__settings_survive_it_and_the_controller_provisions_again(fabric):
 
 def test_what_the_switch_refuses__is_told_with_its_words(fabric):
     with pytest.raises(TrafficError, match=r"gNMI Set at unix:.*/gnmi.sock: .*rate-bps"):
-        fabric.traffic.set_rate(UP, 9e12)
-    assert fabric.traffic.read(UP).rate_bps == 8_000_000
+        fabric.traffic.set_rate(UPLINK_PORT, 9e12)
+    assert fabric.traffic.read(UPLINK_PORT).rate_bps == 8_000_000

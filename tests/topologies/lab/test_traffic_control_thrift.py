@@ -62,16 +62,17 @@ def thrift_server():
     Buffered, binary, multiplexed by service name.
     """
     idl = load_fp(io.StringIO(SERVER_IDL), "test_simple_switch_thrift")
-    switch, multiplexed = SimpleSwitch(), TMultiplexedProcessor()
-    multiplexed.register_processor("simple_switch", TProcessor(idl.SimpleSwitch, switch))
-    multiplexed.register_processor("standard", TProcessor(idl.Standard, switch))
+    switch, processor = SimpleSwitch(), TMultiplexedProcessor()
+    processor.register_processor("simple_switch", TProcessor(idl.SimpleSwitch, switch))
+    processor.register_processor("standard", TProcessor(idl.Standard, switch))
     socket = TServerSocket("127.0.0.1", 0)
     socket.listen()
     server = TThreadedServer(
-        multiplexed, socket, itrans_factory=TBufferedTransportFactory(), iprot_factory=TBinaryProtocolFactory()
+        processor, socket, itrans_factory=TBufferedTransportFactory(), iprot_factory=TBinaryProtocolFactory()
     )
     server.daemon = True
 
+    # Not the server's own loop, which logs an error when closing the socket ends its accept().
     def serve():
         while not server.closed:
             try:
@@ -135,8 +136,8 @@ def test_thrift__depths_in_packets(bmv2):
 def test_thrift__what_waits_is_in_the_programs_register(bmv2):
     switch, control = bmv2
     switch.waiting = {2: 5}
-    told = control.read("p0-t0-0-eth2").queues
-    assert (told[0].depth_packets, told[0].depth_bytes, told[7].depth_packets) == (5, 5 * 1166, 0)
+    queues = control.read("p0-t0-0-eth2").queues
+    assert (queues[0].depth_packets, queues[0].depth_bytes, queues[7].depth_packets) == (5, 5 * 1166, 0)
     assert control.depth_packets("p0-t0-0-eth1") == 0
     with pytest.raises(TrafficError, match="no switch port"):
         control.depth_packets("h0-eth0")
@@ -158,12 +159,12 @@ def test_thrift__a_black_hole_has_queues_without_room(bmv2):
 
 def test_thrift__what_bmv2_cannot_do_is_said_and_nothing_is_done(bmv2):
     switch, control = bmv2
-    for ask, what in [
+    for attempt, error in [
         (lambda: control.set_delay("p0-t0-0-eth1", 0.001), "BMv2 cannot delay packets; it can limit rates"),
         (lambda: control.set_depth("p0-t0-0-eth1", 5, size=9000), "cannot limit a queue in bytes"),
     ]:
-        with pytest.raises(TrafficError, match=what):
-            ask()
+        with pytest.raises(TrafficError, match=error):
+            attempt()
     assert switch.rates == switch.depths == {}
     assert control.apply_plan() == [
         "BMv2 cannot delay packets; it can limit rates in packets/s and queue depths in packets, its cables can lose "
@@ -187,14 +188,14 @@ def test_thrift__plan_without_delays_is_applied_whole(bmv2):
     control.apply(plan_settings(plan, plan.ports("p0-t0-0")))
     assert [switch.rates[port, 0] for port in (1, 2)] == [1072, 2144]
     assert switch.depths[1, 0] == plan.thresholds("p0-t0-0", 1).data_limit
-    before = (dict(switch.rates), dict(switch.depths))
+    old_settings = (dict(switch.rates), dict(switch.depths))
     switch.rates.clear(), switch.depths.clear()
     control.on_switch_restart("p0-t0-0")
-    assert (switch.rates, switch.depths) == before
+    assert (switch.rates, switch.depths) == old_settings
     control.set_rate("p0-t0-0-eth1", 1e6)
     assert switch.rates[1, 3] == 107 and "p0-t0-0-eth1" in control.touched_interfaces
     control.reset()
-    assert (switch.rates, switch.depths) == before and not control.touched_interfaces
+    assert (switch.rates, switch.depths) == old_settings and not control.touched_interfaces
 
 
 def test_thrift__a_switch_that_refuses_or_is_not_there_is_named(bmv2):
@@ -209,7 +210,7 @@ def test_thrift__a_switch_that_refuses_or_is_not_there_is_named(bmv2):
 
 
 @pytest.mark.parametrize(
-    "ask, error",
+    "attempt, error",
     [
         (lambda c: c.set_rate("p0-t0-0-eth9", 1e6), "no switch port 'p0-t0-0-eth9' (did you mean p0-t0-0-eth"),
         (lambda c: c.set_rate("h0-eth0", 1e6), "no switch port 'h0-eth0'"),
@@ -224,11 +225,11 @@ def test_thrift__a_switch_that_refuses_or_is_not_there_is_named(bmv2):
         (lambda c: c.set_delay("p0-t0-0-eth1", float("nan")), "delay_s = nan: give 0 to 60"),
     ],
 )
-def test_any_control__refuses_by_name(ask, error):
+def test_any_control__refuses_by_name(attempt, error):
     class Recorder(ThriftTraffic):
         def _call(self, *call):
             raise AssertionError(f"reached the switch: {call}")
 
     with pytest.raises(TrafficError) as caught:
-        ask(Recorder(PLAN, lambda _id: ("127.0.0.1", 1), Cables(PLAN)))
+        attempt(Recorder(PLAN, lambda _id: ("127.0.0.1", 1), Cables(PLAN)))
     assert error in str(caught.value)

@@ -80,8 +80,8 @@ def test_use__of_a_wire_is_counted_by_the_daemon(tmp_path):
     def check(daemon, control, _wires):
         daemon.loop.send(daemon.registry.with_name("p0-t1-0").device, LINK.upper.number, bytes(100))
         assert _use(lambda: link_states([LINK], states_of(control)))[LINK.upper.interface] == (0.0, 0.0)
-        found = link_states([LINK], states_of(control))
-        assert found == {LINK.upper.interface: PortLook(True, 0, 100)}
+        states = link_states([LINK], states_of(control))
+        assert states == {LINK.upper.interface: PortLook(True, 0, 100)}
 
     with_daemon(tmp_path, check)
 
@@ -98,8 +98,8 @@ def test_wire_reader__frames_cut_to_size_with_their_length(tmp_path):
             got = []
             while len(got) < 3:
                 got += reader.read(2)
-            assert [(one.frame, one.length) for one in got] == [(frame[:64], len(frame))] * 3
-            assert [one.at_ns for one in got] == sorted(one.at_ns for one in got)
+            assert [(packet.frame, packet.length) for packet in got] == [(frame[:64], len(frame))] * 3
+            assert [packet.at_ns for packet in got] == sorted(packet.at_ns for packet in got)
             assert reader.count_lost() == 0 and reader.count_lost() == 0
             while not reader.gone():
                 assert list(reader.read()) == []

@@ -62,23 +62,23 @@ def test_no_rate__no_thresholds():
 def test_thresholds__keep_their_order_whatever_the_speed(rate, delay, pmtu, mode, last_hop):
     speed = LinkSpeed(rate, delay)
     plan = Plan(mode=mode, host_link=speed, fabric_link=speed, pmtu_bytes=pmtu)
-    found = plan.thresholds("p0-t0-0", 1 if last_hop else 3)
-    assert 0 < found.ecn_min < found.ecn_max < found.trim_at < found.drop_at < found.data_limit
-    assert found.control_depth >= 8 and found.last_hop is last_hop
-    assert found == plan.thresholds_at(rate, last_hop=last_hop)
+    thresholds = plan.thresholds("p0-t0-0", 1 if last_hop else 3)
+    assert 0 < thresholds.ecn_min < thresholds.ecn_max < thresholds.trim_at < thresholds.drop_at < thresholds.data_limit
+    assert thresholds.control_depth >= 8 and thresholds.last_hop is last_hop
+    assert thresholds == plan.thresholds_at(rate, last_hop=last_hop)
     packets = plan.bdp_bytes() / plan.frame_bytes()
     if packets > 20:
-        assert found.trim_at / packets == pytest.approx(1.5 if last_hop else 1.0, rel=0.05)
-        assert found.drop_at / packets == pytest.approx(3.0, rel=0.05)
+        assert thresholds.trim_at / packets == pytest.approx(1.5 if last_hop else 1.0, rel=0.05)
+        assert thresholds.drop_at / packets == pytest.approx(3.0, rel=0.05)
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.floats(1e6, 1e11), st.sampled_from(link_speeds.PATH_MTUS), st.sampled_from(list(Mode)), st.integers(1, 3))
 def test_scaled__gives_the_round_trip_asked_for_or_says_why_not(rate, pmtu, mode, racks):
-    with may_raise(PlanError) as refused:
+    with may_raise(PlanError) as errors:
         plan = Plan.scaled(2, racks, 2, 2, mode=mode, rate_bps=rate, pmtu_bytes=pmtu)
-    if refused:
-        assert "is not possible: serialising a packet of" in str(refused[0])
+    if errors:
+        assert "is not possible: serialising a packet of" in str(errors[0])
         return
     assert plan.base_rtt_s() == pytest.approx(0.010)
     assert plan.host_link == plan.fabric_link
@@ -90,10 +90,10 @@ def test_sizes__are_those_of_the_engines_codec():
     from mrc_testbed.simulator.host import INNER_BYTES
 
     for pmtu in link_speeds.PATH_MTUS:
-        whole = write_size(Opcode.WRITE_MIDDLE, pmtu, True)
-        assert link_speeds.frame_bytes(pmtu, Mode.ECMP) == whole + 14
-        assert link_speeds.frame_bytes(pmtu, Mode.SRV6) == whole + 54
-    assert INNER_BYTES[Sack] == link_speeds.SACK_BYTES and 14 + whole - pmtu - 4 == link_speeds.TRIM_BYTES
+        packet_bytes = write_size(Opcode.WRITE_MIDDLE, pmtu, True)
+        assert link_speeds.frame_bytes(pmtu, Mode.ECMP) == packet_bytes + 14
+        assert link_speeds.frame_bytes(pmtu, Mode.SRV6) == packet_bytes + 54
+    assert INNER_BYTES[Sack] == link_speeds.SACK_BYTES and 14 + packet_bytes - pmtu - 4 == link_speeds.TRIM_BYTES
 
 
 def test_impossible_speeds__are_refused_by_name():

@@ -19,14 +19,14 @@ DIMENSIONS = st.tuples(st.integers(1, 8), st.integers(1, 4), st.integers(1, 5), 
 
 def walk_adjacencies(plan, usids, source, plane):
     """Follow a uA list from a host's T0 as switches would; return the nodes on the way."""
-    here, route = plan.t0_name(plane, source.rack), []
+    node, route = plan.t0_name(plane, source.rack), []
     for usid in usids:
-        route.append(here)
-        switch = plan.switch(here)
+        route.append(node)
+        switch = plan.switch(node)
         port = dict(plan.srv6_routes(switch).adjacencies)[usid]
-        link = plan.link_of_port(here, port)
-        (here,) = link.ends - {here}
-    return [*route, here]
+        link = plan.link_of_port(node, port)
+        (node,) = link.ends - {node}
+    return [*route, node]
 
 
 def test_modes__name_program_and_choice():
@@ -54,19 +54,19 @@ def test_ev_planes__distinct_seeded_and_balanced_in_every_mode(size, mode, seed)
     assert len({ev for ev, _ in pairs}) == len(pairs)
     assert all(0 <= ev < 1 << 32 and 0 <= plane < plan.planes for ev, plane in pairs)
     uplinks = plan.spines if source.rack != destination.rack else 1
-    each = {"srv6": uplinks, "stev": uplinks, "switch-spray": 1, "ecmp": 4 * uplinks if uplinks > 1 else 1}
+    evs_per_plane = {"srv6": uplinks, "stev": uplinks, "switch-spray": 1, "ecmp": 4 * uplinks if uplinks > 1 else 1}
     if mode is Mode.FLOW_ECMP:
         assert len(pairs) == 1
     else:
         planes = [plane for _, plane in pairs]
-        assert [planes.count(p) for p in range(plan.planes)] == [each[mode.value]] * plan.planes
+        assert [planes.count(p) for p in range(plan.planes)] == [evs_per_plane[mode.value]] * plan.planes
     for ev, plane in pairs:
         path = plan.path(source, destination, ev, plane)
         assert path.nodes[1] == plan.t0_name(plane, source.rack) and path.links[-1].lower.node == destination.name
         assert path.exact or (len(path.links) == 2 and len(path.choices) == plan.spines)
     first = plan.path(source, destination, *pairs[0])
-    through = plan.evs_through(source, destination, first.links[0], seed=seed)
-    assert through == tuple(ev for ev, plane in pairs if plane == pairs[0][1])
+    first_link_evs = plan.evs_through(source, destination, first.links[0], seed=seed)
+    assert first_link_evs == tuple(ev for ev, plane in pairs if plane == pairs[0][1])
 
 
 def test_ecmp__other_seeds_draw_other_evs():
@@ -102,11 +102,11 @@ def test_adjacencies__lead_where_the_plain_list_leads(size):
                 continue
             template = plan.adjacency_template(source, destination)
             for ev in plan.evs(source, destination):
-                *through, end = usids_of(template.address(ev))
+                *usids, end = usids_of(template.address(ev))
                 path = plan.path(source, destination, ev)
-                assert walk_adjacencies(plan, through, source, ev_plane(ev)) == list(path.nodes[1:])
+                assert walk_adjacencies(plan, usids, source, ev_plane(ev)) == list(path.nodes[1:])
                 assert carrier(end) == plan.nic_address(destination, ev_plane(ev))
-                assert plan.walk(path.nodes, adjacencies=True) == (*through, end)
+                assert plan.walk(path.nodes, adjacencies=True) == (*usids, end)
                 assert plan.walk(path.nodes) == usids_of(plan.template(source, destination).address(ev))
 
 
@@ -117,9 +117,9 @@ def test_adjacencies__every_port_once_and_no_neighbours_usid(size):
     for switch in plan.switches:
         routes = plan.srv6_routes(switch)
         assert sorted(port for _, port in routes.adjacencies) == [p.number for p in plan.ports(switch.name)]
-        own = [one for one, _ in routes.adjacencies]
-        assert len(set(own)) == len(own) and not set(own) & {one for one, _ in routes.next_hops}
-        assert all(one >= 0xE000 for one in own)  # what RFC 9800 leaves to each switch
+        own_usids = [usid for usid, _ in routes.adjacencies]
+        assert len(set(own_usids)) == len(own_usids) and not set(own_usids) & {usid for usid, _ in routes.next_hops}
+        assert all(usid >= 0xE000 for usid in own_usids)  # what RFC 9800 leaves to each switch
 
 
 def test_worked_example__of_adjacencies():
@@ -134,26 +134,29 @@ def test_long_walk__goes_on_in_an_srh():
     tour = ["h0", "p0-t0-0", "p0-t1-0", "p0-t0-1", "p0-t1-1", "p0-t0-0", "p0-t1-0", "p0-t0-1", "h2"]
     usids = plan.walk(tour)
     assert [f"{usid:04x}" for usid in usids] == ["2000", "1000", "2001", "1001", "2000", "1000", "2001", "3000"]
-    made = segment_list(usids)
-    assert str(IPv6Address(made.destination)) == "fcbb:bb00:2000:1000:2001:1001:2000:1000"
-    assert [str(IPv6Address(one)) for one in made.srh] == ["fcbb:bb00:2001:3000::"]
-    assert made.usids == usids
-    three = segment_list(usids, per_carrier=3)
-    assert [str(IPv6Address(one)) for one in three.srh] == ["fcbb:bb00:2001:3000::", "fcbb:bb00:1001:2000:1000::"]
+    segments = segment_list(usids)
+    assert str(IPv6Address(segments.destination)) == "fcbb:bb00:2000:1000:2001:1001:2000:1000"
+    assert [str(IPv6Address(address)) for address in segments.srh] == ["fcbb:bb00:2001:3000::"]
+    assert segments.usids == usids
+    short_segments = segment_list(usids, per_carrier=3)
+    assert [str(IPv6Address(address)) for address in short_segments.srh] == [
+        "fcbb:bb00:2001:3000::",
+        "fcbb:bb00:1001:2000:1000::",
+    ]
     assert segment_list(usids[:6]).srh == ()
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.integers(1, 0xFFFF), min_size=1, max_size=60), st.integers(1, 6))
 def test_segment_list__keeps_every_usid_in_order(usids, per_carrier):
-    made = segment_list(usids, per_carrier)
-    assert made.usids == tuple(usids)
-    assert (made.destination, *reversed(made.srh)) == made.carriers
-    assert len(made.carriers) == -(-len(usids) // per_carrier)
+    segments = segment_list(usids, per_carrier)
+    assert segments.usids == tuple(usids)
+    assert (segments.destination, *reversed(segments.srh)) == segments.carriers
+    assert len(segments.carriers) == -(-len(usids) // per_carrier)
 
 
 @pytest.mark.parametrize(
-    "ask, error",
+    "attempt, error",
     [
         (lambda p: segment_list([]), "one uSID at least"),
         (lambda p: segment_list([1, 0]), "none of them is 0"),
@@ -165,9 +168,9 @@ def test_segment_list__keeps_every_usid_in_order(usids, per_carrier):
         (lambda p: p.link_of_port("p0-t0-0", 9), "no port 9 on p0-t0-0 (has: 1, 2, 3, 4)"),
     ],
 )
-def test_lists_that_cannot_be__are_refused(ask, error):
+def test_lists_that_cannot_be__are_refused(attempt, error):
     with pytest.raises(PlanError) as caught:
-        ask(Plan())
+        attempt(Plan())
     assert error in str(caught.value)
 
 
@@ -205,5 +208,5 @@ def test_json__what_is_no_plan_is_refused_by_name(data, error):
 
 
 def test_json__a_plan_of_before_modes_is_still_read():
-    old = Plan.from_json({"planes": 2, "racks": 2, "spines": 2, "hosts_per_rack": 1})
-    assert old == Plan(2, 2, 2, 1) and old.mode is Mode.SRV6 and not old.limited
+    plan = Plan.from_json({"planes": 2, "racks": 2, "spines": 2, "hosts_per_rack": 1})
+    assert plan == Plan(2, 2, 2, 1) and plan.mode is Mode.SRV6 and not plan.limited

@@ -11,12 +11,12 @@ SIZES = (3, 4, 5, 2)
 
 
 @pytest.fixture
-def both() -> tuple[Plan, Outline]:
+def fabrics() -> tuple[Plan, Outline]:
     return Plan(*SIZES), Outline(*SIZES)
 
 
-def test_things__as_of_the_plan_in_the_same_order(both):
-    plan, outline = both
+def test_things__as_of_the_plan_in_the_same_order(fabrics):
+    plan, outline = fabrics
     assert tuple(outline.hosts) == plan.hosts
     assert tuple(outline.switches) == plan.switches
     assert tuple(outline.links) == plan.links
@@ -25,37 +25,37 @@ def test_things__as_of_the_plan_in_the_same_order(both):
 
 @pytest.mark.parametrize("tier", [None, "nic", "fabric"])
 @pytest.mark.parametrize("plane", [None, 1])
-def test_links_of__as_of_the_plan(both, tier, plane):
-    plan, outline = both
+def test_links_of__as_of_the_plan(fabrics, tier, plane):
+    plan, outline = fabrics
     assert list(outline.links_of(tier, plane)) == list(plan.links_of(tier, plane))
     assert list(outline.links_of("nic", plane, "h3")) == list(plan.links_of("nic", plane, "h3"))
 
 
-def test_names__as_of_the_plan(both):
-    plan, outline = both
+def test_names__as_of_the_plan(fabrics):
+    plan, outline = fabrics
     for link in plan.links:
         assert outline.link(*link.name.split()) == outline.link(*link.name.split()[::-1]) == link
     assert outline.host("h7") == plan.host("h7")
     assert outline.switch("p2-t1-4") == plan.switch("p2-t1-4")
 
 
-def test_draws__the_same_dice_give_the_same_links(both):
+def test_draws__the_same_dice_give_the_same_links(fabrics):
     draw = Random(random="fabric-links", share=0.1)
-    first, second = (draw.draw(draw.links(one), random.Random(5)) for one in both)
+    first, second = (draw.draw(draw.links(fabric), random.Random(5)) for fabric in fabrics)
     assert first == second and len(first) == 6
 
 
 @pytest.mark.parametrize("names", [("h0", "p0-t0-1"), ("p0-t0-0", "p1-t1-0"), ("p0-t0-0", "p0-t0-1")])
-def test_no_such_link(both, names):
-    for one in both:
+def test_no_such_link(fabrics, names):
+    for fabric in fabrics:
         with pytest.raises(PlanError, match="no link between"):
-            one.link(*names)
+            fabric.link(*names)
 
 
 @pytest.mark.parametrize("name", ["h8", "p0-t0-4", "p3-t1-0", "nonsense"])
-def test_no_such_node(both, name):
+def test_no_such_node(fabrics, name):
     with pytest.raises(PlanError, match=r"no (host|switch)"):
-        both[1].switch(name) if not name.startswith("h") else both[1].host(name)
+        fabrics[1].switch(name) if not name.startswith("h") else fabrics[1].host(name)
 
 
 def test_two_million_links__without_making_them():

@@ -30,7 +30,7 @@ def test_worked_example__of_section_8_3():
     path = plan.path(source, destination, ev)
     assert path.nodes == ("h12", "p3-t0-1", "p3-t1-5", "p3-t0-2", "h35")
     after_each_hop = [carrier(0x1305, 0x2302, 0x330B), carrier(0x2302, 0x330B), carrier(0x330B)]
-    assert [address(one) for one in after_each_hop] == [
+    assert [address(carrier_address) for carrier_address in after_each_hop] == [
         "fcbb:bb00:1305:2302:330b::",
         "fcbb:bb00:2302:330b::",
         "fcbb:bb00:330b::",
@@ -39,7 +39,7 @@ def test_worked_example__of_section_8_3():
 
 
 def test_routes__walk_every_path_of_the_default_fabric():
-    """Following the uN tables hop by hop from every EV's address reaches the destination over the path's links."""
+    """Follow the uN tables hop by hop from every EV's address to the destination, over the path's links."""
     routes = {s.name: DEFAULT.srv6_routes(s) for s in DEFAULT.switches}
     for source in DEFAULT.hosts:
         for destination in DEFAULT.hosts:
@@ -139,7 +139,7 @@ def test_longest_names__are_named_when_they_do_not_fit():
 
 
 @pytest.mark.parametrize(
-    "ask, error",
+    "attempt, error",
     [
         (lambda p: p.host("h4"), "no host 'h4' (has: h0, h1, h2, h3)"),
         (lambda p: p.switch("h0"), "no switch 'h0' (has: p0-t0-0 ... p3-t1-1)"),
@@ -154,9 +154,9 @@ def test_longest_names__are_named_when_they_do_not_fit():
         (lambda p: Plan(racks=1, hosts_per_rack=1).first_remote_host("h0"), "only one host"),
     ],
 )
-def test_what_does_not_exist__is_answered_with_what_does(ask, error):
+def test_what_does_not_exist__is_answered_with_what_does(attempt, error):
     with pytest.raises(PlanError) as caught:
-        ask(DEFAULT)
+        attempt(DEFAULT)
     assert error in str(caught.value)
 
 

@@ -21,7 +21,7 @@ def test_place__planes_whole_hosts_in_runs_and_only_nic_links_cross():
     assert placement.describe("a") == "planes 0, 1 (8 switches), hosts h0 to h1"
     assert placement.describe("b") == "plane 2 (4 switches), host h2"
     hosts = {host.name for host in plan.hosts}
-    assert all(one.link.lower.node in hosts for one in placement.crossings)
+    assert all(crossing.link.lower.node in hosts for crossing in placement.crossings)
     assert len(placement.crossings) == 2 * 2 + 3 + 3  # h0 and h1 to planes 2 and 3, h2 and h3 to those not theirs
 
 
@@ -38,13 +38,13 @@ def test_place__planes_of_the_file_and_what_cannot_be():
 def test_place__every_node_is_on_one_machine_and_loads_are_even(planes, racks, hosts, machines):
     plan = Plan(planes, racks, 2, hosts)
     placement = place_nodes(plan, servers_of(machines))
-    names = [node for held in (placement.hosts, placement.switches) for nodes in held.values() for node in nodes]
+    names = [node for shares in (placement.hosts, placement.switches) for nodes in shares.values() for node in nodes]
     assert sorted(names) == sorted([*(h.name for h in plan.hosts), *(s.name for s in plan.switches)])
-    for held in (placement.planes, placement.hosts):
-        counts = [len(one) for one in held.values()]
+    for shares in (placement.planes, placement.hosts):
+        counts = [len(share) for share in shares.values()]
         assert max(counts) - min(counts) <= 1
     assert all(
         placement.machine_of(link.lower.node) is placement.machine_of(link.upper.node)
         for link in plan.links
-        if link not in [one.link for one in placement.crossings]
+        if link not in [crossing.link for crossing in placement.crossings]
     )

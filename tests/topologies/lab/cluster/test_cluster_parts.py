@@ -43,8 +43,8 @@ expect:
 
 @pytest.fixture(scope="module")
 def rig(tmp_path_factory):
-    with ClusterRig(tmp_path_factory.mktemp("rig"), 2) as made:
-        yield made
+    with ClusterRig(tmp_path_factory.mktemp("rig"), 2) as cluster:
+        yield cluster
 
 
 def parts_on(rig, machine):
@@ -100,15 +100,15 @@ def test_run__fails_with_the_part_that_died_on_another_machine_as_its_cause(rig,
         stderr=subprocess.STDOUT,
     )
     pid = kill_at_work(rig, files, part, front)
-    shown = " ".join(front.communicate(timeout=LIMIT_S)[0].split())
-    assert front.returncode == 1 and "FAILED" in shown, shown
+    output = " ".join(front.communicate(timeout=LIMIT_S)[0].split())
+    assert front.returncode == 1 and "FAILED" in output, output
     (path,) = (tmp_path / "out" / "runs").glob("*.json")
     outcome = json.loads(path.read_text())
-    assert [(died["name"], died["pid"], died["how"]) for died in outcome["dead_parts"]] == [
+    assert [(death["name"], death["pid"], death["how"]) for death in outcome["dead_parts"]] == [
         (part, pid, "was killed by SIGKILL")
     ]
     assert outcome["finished"] is False and 0 < outcome["dead_parts"][0]["t"] < 600
-    assert f"{part} (pid {pid}" in shown
+    assert f"{part} (pid {pid}" in output
 
 
 SENDING_TICKS = 10
@@ -123,25 +123,25 @@ def ticks_of_h0(rig):
 
 def kill_at_work(rig, files, part, front):
     """Kill a part once the controller is ready and h0 sends; its pid."""
-    before = None
+    first_ticks = None
     while front.poll() is None:
         time.sleep(0.05)
         try:
             if "ready" not in (files.logs / "controller.log").read_text():
                 continue
-            here = json.loads(files.state_file.read_text())["processes"]
-            used = ticks_of_h0(rig)
+            front_processes = json.loads(files.state_file.read_text())["processes"]
+            ticks = ticks_of_h0(rig)
         except (OSError, ValueError, KeyError, subprocess.CalledProcessError):
             continue
-        before = used if before is None else before
-        if used - before < SENDING_TICKS:
+        first_ticks = ticks if first_ticks is None else first_ticks
+        if ticks - first_ticks < SENDING_TICKS:
             continue
         for machine in rig.names:
             if (pid := parts_on(rig, machine).get(part)) is not None:
                 rig.run(machine, "kill", "-9", str(pid))
                 return pid
-        os.kill(here[part]["pid"], 9)
-        return here[part]["pid"]
+        os.kill(front_processes[part]["pid"], 9)
+        return front_processes[part]["pid"]
     raise AssertionError(front.communicate(timeout=LIMIT_S)[0])
 
 
@@ -149,9 +149,9 @@ def kill_at_work(rig, files, part, front):
 def front(rig, tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MRC_RUN_DIR", str(tmp_path_factory.mktemp("r")))
-        made = ClusterFront(rig)
-        yield made
-        assert made.end()
+        cluster_front = ClusterFront(rig)
+        yield cluster_front
+        assert cluster_front.end()
 
 
 @pytest.mark.parametrize("part", PARTS)
@@ -167,6 +167,6 @@ def test_prompt__says_where_it_died_its_last_words_and_what_is_lost(front):
     time.sleep(RELAPSE_S)
     pid = front.pids()["switchd of b"]
     front.end_parts({"switchd of b": pid})
-    shown = " ".join(front.terminal.expect("log/switchd.log:", LIMIT_S).split())
-    assert f"switchd of b (pid {pid} on machine b) was killed by SIGKILL: no switch of plane 1 forwards;" in shown
+    output = " ".join(front.terminal.expect("log/switchd.log:", LIMIT_S).split())
+    assert f"switchd of b (pid {pid} on machine b) was killed by SIGKILL: no switch of plane 1 forwards;" in output
     front.terminal.expect("switchd of b runs again", LIMIT_S)

@@ -19,12 +19,12 @@ from mrc_testbed.topologies.lab.cluster.sources import sources_digest
 from mrc_testbed.topologies.servers import Machine
 
 
-def ask(side, **request):
+def send_request(side, **request):
     return side.answer(json.dumps({"id": 7, **request}).encode())
 
 
 @pytest.mark.parametrize(
-    ("line", "why"),
+    ("line", "error"),
     [
         (b"\xff{", "not "),
         (b"[]", "object"),
@@ -40,17 +40,17 @@ def ask(side, **request):
         (b'{"op": "look", "id": 1, "more": 2}', "no field 'more'"),
     ],
 )
-def test_answer__refuses_what_is_no_request(line, why):
-    told = MachineSide().answer(line)
-    assert told["ok"] is False and why in told["error"]
+def test_answer__refuses_what_is_no_request(line, error):
+    answer = MachineSide().answer(line)
+    assert answer["ok"] is False and error in answer["error"]
 
 
 def test_answer__who_it_is():
     side = MachineSide()
-    told = ask(side, op="hello")
-    assert told["ok"] and told["id"] == 7 and told["digest"] == sources_digest()
-    assert ask(side, op="clock")["t"] > 0 and ask(side, op="beat")["dead"] == {}
-    assert ask(side, op="close")["ok"] and side.done
+    answer = send_request(side, op="hello")
+    assert answer["ok"] and answer["id"] == 7 and answer["digest"] == sources_digest()
+    assert send_request(side, op="clock")["t"] > 0 and send_request(side, op="beat")["dead"] == {}
+    assert send_request(side, op="close")["ok"] and side.done
 
 
 def test_serve__answers_in_order_and_ends_with_its_input():
@@ -72,25 +72,25 @@ def test_serve__answers_in_order_and_ends_with_its_input():
 
 
 def test_module__says_why_it_ends():
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-m", "mrc_testbed.topologies.lab.cluster.machine_side"],
         input=b"",
         capture_output=True,
         timeout=60,
     )
-    assert (done.returncode, done.stdout) == (0, b"") and b"front process is gone" in done.stderr
+    assert (result.returncode, result.stdout) == (0, b"") and b"front process is gone" in result.stderr
 
 
 def test_machine__no_way_there_is_told_with_a_cure(tmp_path):
     front = RunDir(tmp_path)
     front.logs.mkdir()
     machine = Machine(name="a", address="127.0.0.1", port=1)
-    one = RemoteMachine(machine, front, lambda _one, _why: None)
+    remote = RemoteMachine(machine, front, lambda _machine, _reason: None)
     with pytest.raises(
         ConnectionLostError, match=r"a: no connection to 127.0.0.1: .*Connection refused: no sshd listens there"
     ):
-        one.open()
-    one.close()
+        remote.open()
+    remote.close()
 
 
 def test_machine__no_ssh_here_is_told_with_a_cure(tmp_path, monkeypatch):
@@ -99,10 +99,10 @@ def test_machine__no_ssh_here_is_told_with_a_cure(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     front = RunDir(tmp_path)
     front.logs.mkdir()
-    one = RemoteMachine(Machine(name="a", address="127.0.0.1"), front, lambda _one, _why: None)
+    remote = RemoteMachine(Machine(name="a", address="127.0.0.1"), front, lambda _machine, _reason: None)
     with pytest.raises(ConnectionLostError, match=r"install ssh here \(`apt-get install openssh-client`\)"):
-        one.open()
-    one.close()
+        remote.open()
+    remote.close()
 
 
 SIDE = """
@@ -120,7 +120,7 @@ for line in sys.stdin:
 def test_request__a_machine_that_says_that_it_works_is_waited_for(tmp_path, lines):
     front = RunDir(tmp_path)
     front.logs.mkdir()
-    machine = RemoteMachine(Machine(name="a", address="local"), front, lambda _machine, _why: None)
+    machine = RemoteMachine(Machine(name="a", address="local"), front, lambda _machine, _reason: None)
     command = [sys.executable, "-c", SIDE, str(lines)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as machine._side:
         try:

@@ -9,7 +9,7 @@ from mrc_testbed.topologies.servers import Machine, Servers, place_nodes
 from tests.cli.prompt.session_doubles import Traffic
 
 PLAN = Plan(2, 2, 1, 1)
-PLACED = place_nodes(PLAN, Servers(machines=[Machine(name=name, address=f"{name}.example") for name in "ab"]))
+PLACEMENT = place_nodes(PLAN, Servers(machines=[Machine(name=name, address=f"{name}.example") for name in "ab"]))
 
 
 def traffic_of(lost=()):
@@ -18,7 +18,7 @@ def traffic_of(lost=()):
             raise TrafficError(f"machine {name} is lost: its ssh connection has ended")
 
     parts = {name: Traffic(PLAN) for name in "ab"}
-    return ClusterTraffic(PLAN, PLACED, parts, require, {"switchd of a": "a", "switchd of b": "b"}), parts
+    return ClusterTraffic(PLAN, PLACEMENT, parts, require, {"switchd of a": "a", "switchd of b": "b"}), parts
 
 
 RATE_BPS = 5_000_000
