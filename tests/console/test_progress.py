@@ -21,52 +21,54 @@ def cache(tmp_path, monkeypatch):
     return tmp_path / "cache" / "durations.json"
 
 
-def begun(*given):
-    rest = _Estimate(*given)
-    rest.begin(100.0)
-    return rest
+def begin_estimate(*arguments):
+    estimate = _Estimate(*arguments)
+    estimate.begin(100.0)
+    return estimate
 
 
 def test_rest__by_the_part_that_is_done_whatever_else_is_known():
-    rest = begun({"size": 1.0, "total_s": 500.0, "steps": []}, 900.0, 1.0)
-    rest.share = 0.25
-    assert rest.left_s(110.0) == 30.0 and rest.text(110.0) == "0:10, about 0:30 left"
-    rest.share = 1.0
-    assert rest.text(140.0) == "0:40, nearly done"
+    estimate = begin_estimate({"size": 1.0, "total_s": 500.0, "steps": []}, 900.0, 1.0)
+    estimate.share = 0.25
+    assert estimate.left_s(110.0) == 30.0 and estimate.text(110.0) == "0:10, about 0:30 left"
+    estimate.share = 1.0
+    assert estimate.text(140.0) == "0:40, nearly done"
 
 
 def test_rest__by_the_last_time_step_by_step():
-    rest = begun({"size": 16.0, "total_s": 10.0, "steps": [("starting", 2.0), ("waiting for #", 6.0)]}, None, 16.0)
-    assert rest.left_s(101.0) == 9.0
-    rest.step("starting", 101.0)  # a second sooner than the last time
-    assert rest.left_s(101.0) == 8.0
-    rest.step("waiting for 12", 107.0)  # a second later
-    assert rest.left_s(107.0) == 4.0 and rest.left_s(200.0) == 0.0
-    rest.step("none that was there", 108.0)
-    assert rest.left_s(108.0) == 3.0
+    estimate = begin_estimate(
+        {"size": 16.0, "total_s": 10.0, "steps": [("starting", 2.0), ("waiting for #", 6.0)]}, None, 16.0
+    )
+    assert estimate.left_s(101.0) == 9.0
+    estimate.step("starting", 101.0)  # a second sooner than the last time
+    assert estimate.left_s(101.0) == 8.0
+    estimate.step("waiting for 12", 107.0)  # a second later
+    assert estimate.left_s(107.0) == 4.0 and estimate.left_s(200.0) == 0.0
+    estimate.step("none that was there", 108.0)
+    assert estimate.left_s(108.0) == 3.0
 
 
 def test_rest__grows_with_the_size():
-    assert begun({"size": 16.0, "total_s": 4.0, "steps": []}, None, 64.0).left_s(100.0) == 16.0
+    assert begin_estimate({"size": 16.0, "total_s": 4.0, "steps": []}, None, 64.0).left_s(100.0) == 16.0
 
 
 def test_rest__the_first_time_is_a_guess_or_unknown():
-    assert begun(None, 75.0, 1.0).text(100.0) == "0:00, about 1:15 left"
-    assert begun(None, None, 1.0).text(100.0) == "0:00, how long it takes is known the next time"
+    assert begin_estimate(None, 75.0, 1.0).text(100.0) == "0:00, about 1:15 left"
+    assert begin_estimate(None, None, 1.0).text(100.0) == "0:00, how long it takes is known the next time"
 
 
-ANY = st.floats(allow_nan=True, allow_infinity=True)
+ALL_FLOATS = st.floats(allow_nan=True, allow_infinity=True)
 TIMES = st.floats(0, 1e6)
 
 
-@given(done=ANY, passed=ANY)
-def test_left_by_share__is_never_negative_and_known_for_what_is_begun(done, passed):
-    left = left_by_share(passed, done)
-    assert left is None or left >= 0
-    if 1e-9 < done < 1 and 0 <= passed < 1e6:
-        assert left is not None
-    if done >= 1 and 0 <= passed < 1e6 and done < float("inf"):
-        assert left == 0
+@given(share=ALL_FLOATS, elapsed_s=ALL_FLOATS)
+def test_left_by_share__is_never_negative_and_known_for_what_is_begun(share, elapsed_s):
+    left_s = left_by_share(elapsed_s, share)
+    assert left_s is None or left_s >= 0
+    if 1e-9 < share < 1 and 0 <= elapsed_s < 1e6:
+        assert left_s is not None
+    if share >= 1 and 0 <= elapsed_s < 1e6 and share < float("inf"):
+        assert left_s == 0
 
 
 @given(
@@ -80,27 +82,27 @@ def test_left_by_share__is_never_negative_and_known_for_what_is_begun(done, pass
     ),
     guess=st.none() | TIMES,
     size=st.floats(1e-3, 1e4),
-    share=st.none() | ANY,
-    said=st.lists(st.tuples(st.sampled_from("abcd"), TIMES)),
+    share=st.none() | ALL_FLOATS,
+    steps=st.lists(st.tuples(st.sampled_from("abcd"), TIMES)),
     now=st.floats(-1e3, 1e6),
 )
-def test_rest__tells_no_negative_time_whatever_it_remembers_and_is_told(last, guess, size, share, said, now):
-    rest = _Estimate(last, guess, size)
-    rest.begin(0.0)
-    for name, at in said:
-        rest.step(name, at)
-    rest.share = share
-    left = rest.left_s(now)
-    assert left is None or left >= 0
-    assert "-" not in rest.text(now)
+def test_rest__tells_no_negative_time_whatever_it_remembers_and_is_told(last, guess, size, share, steps, now):
+    estimate = _Estimate(last, guess, size)
+    estimate.begin(0.0)
+    for name, time in steps:
+        estimate.step(name, time)
+    estimate.share = share
+    left_s = estimate.left_s(now)
+    assert left_s is None or left_s >= 0
+    assert "-" not in estimate.text(now)
 
 
 def test_rest__before_it_begins_and_beyond_its_end():
-    rest = begun(None, 10.0, 1.0)
-    rest.share = -0.02  # the work begins in a moment
-    assert rest.text(100.0) == "0:00, about 0:10 left" and rest.text(99.0) == "0:00, about 0:11 left"
-    rest.share = 1.2
-    assert rest.text(130.0) == "0:30, nearly done"
+    estimate = begin_estimate(None, 10.0, 1.0)
+    estimate.share = -0.02  # the work begins in a moment
+    assert estimate.text(100.0) == "0:00, about 0:10 left" and estimate.text(99.0) == "0:00, about 0:11 left"
+    estimate.share = 1.2
+    assert estimate.text(130.0) == "0:30, nearly done"
 
 
 def test_memory__is_read_back_and_survives_what_it_cannot_read(cache):
@@ -108,7 +110,7 @@ def test_memory__is_read_back_and_survives_what_it_cannot_read(cache):
     _remember("up", {"size": 16, "total_s": 3.5, "steps": [["a #", 1.0]]})
     _remember("down", {"size": 16, "total_s": 1.5, "steps": []})
     assert _last("up") == {"size": 16.0, "total_s": 3.5, "steps": [("a #", 1.0)]}
-    for broken in (
+    for bad_text in (
         "[",
         "[]",
         '{"up": 3}',
@@ -116,7 +118,7 @@ def test_memory__is_read_back_and_survives_what_it_cannot_read(cache):
         '{"up": {"size": 1, "total_s": NaN, "steps": []}}',
         '{"up": {"size": 1, "total_s": 1, "steps": [["a", -3]]}}',
     ):
-        cache.write_text(broken)
+        cache.write_text(bad_text)
         assert _last("up") is None
     cache.unlink()
     cache.mkdir()
@@ -138,19 +140,19 @@ def test_pipe__has_the_lines_of_the_steps_alone():
 
 def test_terminal__tells_step_and_rest_and_leaves_nothing(monkeypatch):
     monkeypatch.setattr(module, "AFTER_S", 0.0)
-    drawn = threading.Event()
+    is_drawn = threading.Event()
     rest_text = _Estimate.text
-    monkeypatch.setattr(_Estimate, "text", lambda self, now: (drawn.set(), rest_text(self, now))[1])
+    monkeypatch.setattr(_Estimate, "text", lambda self, now: (is_drawn.set(), rest_text(self, now))[1])
     out = io.StringIO()
     console = Console(file=out, force_terminal=True, width=100, color_system=None)
     with Progress(console, "up", guess_s=90.0, text="making the network") as progress:
-        assert drawn.wait(30)
+        assert is_drawn.wait(30)
         with Progress(console, "inner") as inner:
             inner.step("starting switches")
         progress.share(0.0)
-    shown = out.getvalue()
-    assert "making the network" in shown and "left" in shown and "starting switches" in shown
-    assert shown.endswith("\x1b[?25h\r\x1b[1A\x1b[2K") and not module._on_screen
+    output = out.getvalue()
+    assert "making the network" in output and "left" in output and "starting switches" in output
+    assert output.endswith("\x1b[?25h\r\x1b[1A\x1b[2K") and not module._on_screen
 
 
 def test_failure__is_not_remembered(cache, monkeypatch):

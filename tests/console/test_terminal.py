@@ -33,8 +33,8 @@ def test_table__wraps_the_widest_cell_between_words_and_breaks_none():
     assert len(lines) == 3 and max(map(len, lines)) <= 100
     assert lines[1].startswith("p15-t0-15-eth16  fcbb:bb00:2000:1000:2001:3000::  loses everything while")
     assert lines[2].startswith(" " * 50 + "loses everything")
-    whole = re.sub(r" +", " ", " ".join(lines[1:]))
-    assert all(word in whole.split() for word in " ".join(row).split())
+    wrapped_row = re.sub(r" +", " ", " ".join(lines[1:]))
+    assert all(word in wrapped_row.split() for word in " ".join(row).split())
 
 
 def test_table__puts_the_last_columns_below_before_it_breaks_a_word():
@@ -51,9 +51,9 @@ def test_table__puts_the_last_columns_below_before_it_breaks_a_word():
 
 
 def test_table__colours_do_not_count():
-    plain = table(Style(), ("state",), [[("DOWN", "bad")]])
-    coloured = table(Style(True), ("state",), [[("DOWN", "bad")]])
-    assert re.sub(r"\x1b\[[0-9;]*m", "", coloured) == plain == "state\nDOWN"
+    plain_table = table(Style(), ("state",), [[("DOWN", "bad")]])
+    coloured_table = table(Style(True), ("state",), [[("DOWN", "bad")]])
+    assert re.sub(r"\x1b\[[0-9;]*m", "", coloured_table) == plain_table == "state\nDOWN"
 
 
 @given(CELLS, st.integers(40, 100))

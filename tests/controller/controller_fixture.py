@@ -1,4 +1,6 @@
-"""A real daemon and a real controller as subprocesses, on loopback ports of their own, in a run folder of their own.
+"""A real daemon and a real controller as subprocesses, with ports and a run folder of their own.
+
+The ports are on the loopback interface.
 
 `namespace=True` puts both into a private network namespace, so that interfaces can have the names of a plan without
 meeting a fabric's. The Unix sockets are in the run folder and reached from outside.

@@ -72,12 +72,12 @@ class Stream:
 
     def __init__(self, fabric, name, serve):
         self._fabric, self._name, self._serve = fabric, name, serve
-        self._queue, self.over = asyncio.Queue(), False
+        self._queue, self.has_ended = asyncio.Queue(), False
         self._free_at = self._served_at = 0.0
         """Times before which nothing arrives, at the client and at the server: a stream keeps its order."""
 
     async def write(self, message):
-        if self.over:
+        if self.has_ended:
             raise rpc_error(grpc.StatusCode.UNAVAILABLE, "the stream has ended")
         fate = self._fabric.fate_of_message(f"{self._name} request {_kind_of(message)}")
         if not fate.copies:
@@ -90,13 +90,13 @@ class Stream:
                 self._arrive(message)
 
     def _arrive(self, message):
-        if not self.over:
+        if not self.has_ended:
             self._serve(self, message)
 
     def _break(self):
         self._queue.put_nowait(rpc_error(grpc.StatusCode.UNAVAILABLE, "Connection reset by peer"))
 
-    def tell(self, item):
+    def send(self, item):
         fate = Fate()
         if not isinstance(item, BaseException) and item is not grpc.aio.EOF:
             fate = self._fabric.fate_of_message(f"{self._name} {_kind_of(item)}")
@@ -113,20 +113,20 @@ class Stream:
     async def read(self):
         item = await self._queue.get()
         if isinstance(item, BaseException) or item is grpc.aio.EOF:
-            self.over = True
+            self.has_ended = True
             self._queue.put_nowait(item)  # whoever reads again gets the same
         if isinstance(item, BaseException):
             raise item
         return item
 
     def done(self):
-        return self.over
+        return self.has_ended
 
     def add_done_callback(self, _callback):
         """No write here hides the status that it calls for."""
 
     def cancel(self):
-        self.over = True
+        self.has_ended = True
         self._queue.put_nowait(asyncio.CancelledError())
 
 
@@ -150,7 +150,7 @@ class SwitchInFabric:
         self.fabric, self.switch, self.name = fabric, switch, switch.name
         self.is_on, self.is_stopped, self.is_black_hole, self.counts_are_refused = True, False, False, False
         self.late_s = 0.0
-        self.late = []
+        self.waiting_tasks = []
         """Messages that wait until the switch goes on."""
         self.lost_answers = 0
         """Requests that are served next and not answered."""
@@ -168,7 +168,7 @@ class SwitchInFabric:
 
     def _no_digests(self):
         """Return the digests as the server of ours sends them, none configured."""
-        self.unacknowledged = set()
+        self.unacknowledged_ids = set()
         """Ids of lists that were sent and not acknowledged."""
         return Digests(self.fabric.catalog.schema.p4info, self._send_digests, self.fabric.loop)
 
@@ -180,14 +180,14 @@ class SwitchInFabric:
         self.fabric.count_traffic()
         self.is_on = on
         for stream in self.streams:
-            stream.tell(rpc_error(grpc.StatusCode.UNAVAILABLE, "Socket closed"))
+            stream.send(rpc_error(grpc.StatusCode.UNAVAILABLE, "Socket closed"))
         self._forget()
         self.forwarded.clear(), self.drops.clear()
         self.intruder = 0
 
-    def stop(self, stopped):
-        self.is_stopped = stopped
-        if not stopped:
+    def stop(self, is_stopped):
+        self.is_stopped = is_stopped
+        if not is_stopped:
             self.go_on.set()
             self.go_on = asyncio.Event()
 
@@ -209,13 +209,13 @@ class SwitchInFabric:
 
     def break_streams(self, orderly):
         for stream in self.streams:
-            stream.tell(grpc.aio.EOF if orderly else rpc_error(grpc.StatusCode.UNAVAILABLE, "Connection reset"))
+            stream.send(grpc.aio.EOF if orderly else rpc_error(grpc.StatusCode.UNAVAILABLE, "Connection reset"))
         self.streams, self.bids = [], {}
 
     @property
     def primary(self):
-        best = max([*self.bids.values(), self.intruder], default=0)
-        return best if best and best >= self.highest else 0
+        highest_bid = max([*self.bids.values(), self.intruder], default=0)
+        return highest_bid if highest_bid and highest_bid >= self.highest else 0
 
     def _tell_primary(self):
         primary = self.primary
@@ -223,18 +223,18 @@ class SwitchInFabric:
             code = rpc_code.OK if bid == primary else rpc_code.ALREADY_EXISTS if primary else rpc_code.NOT_FOUND
             update = p4r.MasterArbitrationUpdate(election_id=U128.encode(primary or self.highest))
             update.status.code = code
-            stream.tell(p4r.StreamMessageResponse(arbitration=update))
+            stream.send(p4r.StreamMessageResponse(arbitration=update))
 
     def serve_stream(self, stream, message):
         if not self.is_on:
-            stream.tell(rpc_error(grpc.StatusCode.UNAVAILABLE, "Connection refused"))
+            stream.send(rpc_error(grpc.StatusCode.UNAVAILABLE, "Connection refused"))
         elif self.is_stopped:
-            self.late.append(asyncio.ensure_future(self._later(stream, message)))
+            self.waiting_tasks.append(asyncio.ensure_future(self._later(stream, message)))
         elif message.HasField("arbitration"):
             bid = U128.decode(message.arbitration.election_id)
             if stream not in self.streams:
                 self.streams.append(stream)
-            self.bids = {s: b for s, b in self.bids.items() if not s.over}
+            self.bids = {s: b for s, b in self.bids.items() if not s.has_ended}
             self.bids[stream] = bid
             self.highest = max(self.highest, bid)
             self._tell_primary()
@@ -246,11 +246,11 @@ class SwitchInFabric:
         self.serve_stream(stream, message)
 
     def _send_digests(self, message):
-        primaries = [stream for stream, bid in self.bids.items() if bid == self.primary and not stream.over]
+        primaries = [stream for stream, bid in self.bids.items() if bid == self.primary and not stream.has_ended]
         for stream in primaries:
-            stream.tell(message)
+            stream.send(message)
         if primaries:
-            self.unacknowledged.add(message.digest.list_id)
+            self.unacknowledged_ids.add(message.digest.list_id)
         return bool(primaries)
 
     def report(self, egress_port):
@@ -262,7 +262,7 @@ class SwitchInFabric:
 
     def _acknowledge(self, stream, ack):
         if self.bids.get(stream) == self.primary:
-            self.unacknowledged.discard(ack.list_id)
+            self.unacknowledged_ids.discard(ack.list_id)
             self.digests.acknowledge(ack)
 
     # ---- requests
@@ -275,20 +275,20 @@ class SwitchInFabric:
 
     async def _serve(self, handler, message):
         name = f"p4runtime {type(message).__name__}"
-        request, answered = (self.fabric.fate_of_message(f"{name}{end}") for end in ("", " answer"))
-        await asyncio.sleep(0.001 + self.late_s + request.late_s)
+        request_fate, answer_fate = (self.fabric.fate_of_message(f"{name}{end}") for end in ("", " answer"))
+        await asyncio.sleep(0.001 + self.late_s + request_fate.late_s)
         while self.is_stopped:
             await self.go_on.wait()
         if not self.is_on:
             raise rpc_error(grpc.StatusCode.UNAVAILABLE, "failed to connect to all addresses")
-        if not request.copies:
+        if not request_fate.copies:
             await asyncio.Event().wait()
         answer = handler(message)
-        if request.copies == 2:
+        if request_fate.copies == 2:
             with contextlib.suppress(grpc.RpcError):
                 handler(message)
-        await asyncio.sleep(answered.late_s)
-        if self.lost_answers or not answered.copies:
+        await asyncio.sleep(answer_fate.late_s)
+        if self.lost_answers or not answer_fate.copies:
             self.lost_answers = max(0, self.lost_answers - 1)
             await asyncio.Event().wait()
         return answer
@@ -361,13 +361,13 @@ class SwitchInFabric:
                 answer.entities.extend(e for e in self.entities.values() if _is_of(e, entity, kind))
         return answer
 
-    def _cells(self, wanted):
+    def _cells(self, counter_entry):
         self.fabric.count_traffic()
-        name = self.fabric.counters.get(wanted.counter_id, "")
+        name = self.fabric.counters.get(counter_entry.counter_id, "")
         counts = {"forwarded": self.forwarded, "drops": self.drops}.get(name, Counter())
-        if wanted.HasField("index"):
-            entry = p4r.CounterEntry(counter_id=wanted.counter_id, index=wanted.index)
-            entry.data.packet_count = counts[wanted.index.index]
+        if counter_entry.HasField("index"):
+            entry = p4r.CounterEntry(counter_id=counter_entry.counter_id, index=counter_entry.index)
+            entry.data.packet_count = counts[counter_entry.index.index]
             yield p4r.Entity(counter_entry=entry)
 
 
@@ -381,13 +381,13 @@ def _key(entity):
     return f"{kind} {part.action_profile_id} {number}"
 
 
-def _is_of(entity, wanted, kind):
+def _is_of(entity, request_entity, kind):
     if entity.WhichOneof("entity") != kind:
         return False
-    part, asked = getattr(entity, kind), getattr(wanted, kind)
+    part, request_part = getattr(entity, kind), getattr(request_entity, kind)
     if kind == "table_entry":
-        return part.table_id == asked.table_id and part.is_default_action == asked.is_default_action
-    return part.action_profile_id == asked.action_profile_id
+        return part.table_id == request_part.table_id and part.is_default_action == request_part.is_default_action
+    return part.action_profile_id == request_part.action_profile_id
 
 
 class P4Stub:
@@ -430,16 +430,16 @@ class GnmiInFabric:
         if self.is_stopped:
             return
         if not self.is_on:
-            stream.tell(rpc_error(grpc.StatusCode.UNAVAILABLE, "Connection refused"))
+            stream.send(rpc_error(grpc.StatusCode.UNAVAILABLE, "Connection refused"))
             return
         if self.ends_before_sync:
             self.ends_before_sync -= 1
-            stream.tell(grpc.aio.EOF)
+            stream.send(grpc.aio.EOF)
             return
         self.streams.append(stream)
         for interface in self.status:
-            self._tell(stream, interface)
-        stream.tell(gnmi.SubscribeResponse(sync_response=True))
+            self._send_status(stream, interface)
+        stream.send(gnmi.SubscribeResponse(sync_response=True))
 
     def power(self, on):
         self.is_on = on
@@ -448,35 +448,35 @@ class GnmiInFabric:
 
     def end(self, orderly):
         for stream in self.streams:
-            stream.tell(grpc.aio.EOF if orderly else rpc_error(grpc.StatusCode.UNAVAILABLE, "Socket closed"))
+            stream.send(grpc.aio.EOF if orderly else rpc_error(grpc.StatusCode.UNAVAILABLE, "Socket closed"))
         self.streams = []
 
     def set(self, interface, status):
         if self.status.get(interface) != status:
             self.status[interface] = status
-            self.say(interface)
+            self.announce(interface)
 
-    def say(self, interface):
+    def announce(self, interface):
         """Tell of a port again."""
         for stream in self.streams:
             for _ in range(2 if self.doubles else 1):
-                self._tell(stream, interface)
+                self._send_status(stream, interface)
 
     def strange(self, elements, value):
         """Send an update on an unknown port."""
         update = gnmi.Update(path=_path(elements), val=value)
         for stream in self.streams:
-            stream.tell(gnmi.SubscribeResponse(update=gnmi.Notification(update=[update])))
+            stream.send(gnmi.SubscribeResponse(update=gnmi.Notification(update=[update])))
 
-    def _tell(self, stream, interface):
+    def _send_status(self, stream, interface):
         path = _path(("interfaces", ("interface", interface), "state", "oper-status"))
         update = gnmi.Update(path=path, val=gnmi.TypedValue(string_val=self.status[interface]))
-        stream.tell(gnmi.SubscribeResponse(update=gnmi.Notification(update=[update])))
+        stream.send(gnmi.SubscribeResponse(update=gnmi.Notification(update=[update])))
 
     async def get(self, request):
-        asked, answered = (self.fabric.fate_of_message(f"gnmi Get{end}") for end in ("", " answer"))
-        await asyncio.sleep(0.001 + asked.late_s + answered.late_s)
-        while self.is_stopped or not asked.copies or not answered.copies:
+        request_fate, answer_fate = (self.fabric.fate_of_message(f"gnmi Get{end}") for end in ("", " answer"))
+        await asyncio.sleep(0.001 + request_fate.late_s + answer_fate.late_s)
+        while self.is_stopped or not request_fate.copies or not answer_fate.copies:
             await asyncio.sleep(1.0)
         if not self.is_on:
             raise rpc_error(grpc.StatusCode.UNAVAILABLE, "Connection refused")
@@ -522,7 +522,13 @@ class AgentInFabric:
         self.refuses = False
         self.paths = [
             SimpleNamespace(
-                peer=peer, ev=ev, trace=fabric.segmenter.data(host, peer, ev), state="good", sent=0, lost=0, at=0.0
+                peer=peer,
+                ev=ev,
+                trace=fabric.segmenter.data(host, peer, ev),
+                state="good",
+                sent=0,
+                lost=0,
+                counted_at=0.0,
             )
             for peer in fabric.plan.hosts
             if peer != host
@@ -534,7 +540,7 @@ class AgentInFabric:
         self.denylist = []
         self.server = self.fabric.lines.listen(self.host.name, self._serve)
         for path in self.paths:
-            path.state, path.sent, path.lost, path.at = "good", 0, 0, self.fabric.now
+            path.state, path.sent, path.lost, path.counted_at = "good", 0, 0, self.fabric.now
 
     def _serve(self, request, _call):
         if self.refuses:
@@ -564,22 +570,22 @@ class AgentInFabric:
         return [{"peer": peer, "evs": evs} for peer, evs in rows.items()]
 
     def count(self, path):
-        packets, path.at = int((self.fabric.now - path.at) * PROBES_S), self.fabric.now
+        packets, path.counted_at = int((self.fabric.now - path.counted_at) * PROBES_S), self.fabric.now
         path.sent += packets
         path.lost += packets if self.fabric.is_dead(path.trace) else 0
 
-    def look(self):
+    def update_states(self):
         for path in self.paths:
             self.count(path)
             state = "assumed_bad" if self.fabric.is_dead(path.trace) else "good"
             if state != path.state:
-                old, path.state = path.state, state
+                old_state, path.state = path.state, state
                 self.server.publish(
                     "ev",
                     t=self.fabric.now,
                     peer=path.peer.name,
                     ev=path.ev,
-                    old=old,
+                    old=old_state,
                     new=state,
                     qpn=17,
                     plane=path.trace.plane,
@@ -601,7 +607,7 @@ class MapperInFabric:
         self.health = [TargetHealth(Rules()) for _ in self.targets]
         for health in self.health:
             health.state = TargetState.OK
-        self.at = self.fabric.now
+        self.counted_at = self.fabric.now
         self.server = self.fabric.lines.listen("mapper", self._serve, lambda _request: self.snapshot())
 
     def snapshot(self):
@@ -621,8 +627,8 @@ class MapperInFabric:
         raise JsonlError(f"no op {request['op']!r}")
 
     def count(self):
-        packets = int((self.fabric.now - self.at) * PROBES_S)
-        self.at += packets / PROBES_S
+        packets = int((self.fabric.now - self.counted_at) * PROBES_S)
+        self.counted_at += packets / PROBES_S
         for health, walk in zip(self.health, self.walks, strict=True):
             health.sent += packets
             if self.fabric.is_dead(walk):
@@ -630,13 +636,13 @@ class MapperInFabric:
             elif packets:
                 health.back_at = self.fabric.now
 
-    def look(self):
+    def update_states(self):
         self.count()
         for target, health, walk in zip(self.targets, self.health, self.walks, strict=True):
             state = TargetState.DOWN if self.fabric.is_dead(walk) else TargetState.OK
             if state is not health.state:
-                old, health.state, health.since = health.state, state, self.fabric.now
-                self.server.publish("probe", t=self.fabric.now, **target_json(target, health), old=old.value)
+                old_state, health.state, health.began_at = health.state, state, self.fabric.now
+                self.server.publish("probe", t=self.fabric.now, **target_json(target, health), old=old_state.value)
 
 
 # ---- all of it ----------------------------------------------------------------------------------------------
@@ -651,13 +657,13 @@ class FabricInMemory:
         self.segmenter = PathSegmenter(plan)
         self.counters = {info.id: info.name.rpartition(".")[2] for info in catalog.schema.counters}
         self.lines = LinesInMemory(keeps_lines=keeps_lines)
-        self.down, self.dead_arcs = set(), set()
+        self.down_links, self.dead_arcs = set(), set()
         self.switches = {switch.name: SwitchInFabric(self, switch) for switch in plan.switches}
         self.gnmi = GnmiInFabric(self)
         self.agents = {host.name: AgentInFabric(self, host) for host in plan.hosts}
         self.mapper = MapperInFabric(self)
         self.controller = None
-        self.told = []
+        self.events = []
         self.messages = []
         """Kinds of the gRPC messages so far, in order."""
         self.fate = lambda _number, _kind: Fate()
@@ -680,18 +686,18 @@ class FabricInMemory:
             return True
         return any(not (s := self.switches[name]).is_on or s.is_black_hole for name in trace.switches)
 
-    def changed(self):
+    def apply_changes(self):
         """Pass on a fault or repair: ports report at once, hosts soon."""
         self.count_traffic()
-        self.dead_arcs |= {arc for link in self.down for arc in self.segmenter.arcs(link)}
+        self.dead_arcs |= {arc for link in self.down_links for arc in self.segmenter.arcs(link)}
         self._passing = self._counters_of_passing()
         self._ports()
-        self.loop.call_later(0.05, self._hosts_look)
-        self.loop.call_later(VERDICT_S, self.mapper.look)
+        self.loop.call_later(0.05, self._update_hosts)
+        self.loop.call_later(VERDICT_S, self.mapper.update_states)
 
-    def _hosts_look(self):
+    def _update_hosts(self):
         for agent in self.agents.values():
-            agent.look()
+            agent.update_states()
 
     def _ports(self):
         for link in self.plan.links:
@@ -699,26 +705,26 @@ class FabricInMemory:
             is_off = any(name in self.switches and not self.switches[name].is_on for name in ends)
             for port in (link.lower, link.upper):
                 if port.node in self.switches:
-                    self.gnmi.set(port.interface, "DOWN" if link in self.down or is_off else "UP")
+                    self.gnmi.set(port.interface, "DOWN" if link in self.down_links or is_off else "UP")
 
-    def set_link(self, link, up):
-        (self.down.discard if up else self.down.add)(link)
-        if up:
+    def set_link(self, link, is_up):
+        (self.down_links.discard if is_up else self.down_links.add)(link)
+        if is_up:
             self.dead_arcs -= set(self.segmenter.arcs(link))
-        self.changed()
+        self.apply_changes()
 
     def set_arc(self, arc, works):
         (self.dead_arcs.discard if works else self.dead_arcs.add)(arc)
-        self.changed()
+        self.apply_changes()
 
     def _all_walks(self):
         """(arc, sender, receiver, number of the sender's port, interface of the receiver) along each walk."""
         walks = [*self.mapper.walks, *(path.trace for agent in self.agents.values() for path in agent.paths)]
         numbers = {p.interface: p.number for s in self.plan.switches for p in self.plan.ports(s.name)}
         peers = {
-            here.interface: there.interface
+            port.interface: peer_port.interface
             for link in self.plan.links
-            for here, there in ((link.lower, link.upper), (link.upper, link.lower))
+            for port, peer_port in ((link.lower, link.upper), (link.upper, link.lower))
         }
         return [[(arc, *self.segmenter.ends(arc), numbers.get(arc), peers[arc]) for arc in walk.arcs] for walk in walks]
 
@@ -763,9 +769,9 @@ class FabricInMemory:
         )
         config = ControllerConfig(self.folder, self.program, self.plan, self.catalog, targets)
         self.controller = FabricController(config, **options)
-        self.controller.on_event = lambda event, t, **fields: self.told.append((event, t, fields))
-        self._opened = self.controller.open_run_folder()
-        self._opened.__enter__()
+        self.controller.on_event = lambda event, t, **fields: self.events.append((event, t, fields))
+        self._folder_context = self.controller.open_run_folder()
+        self._folder_context.__enter__()
         self.running = self.loop.create_task(self.controller.run(60.0))
 
     async def stop(self):
@@ -777,10 +783,10 @@ class FabricInMemory:
             self.close_journal()
 
     def close_journal(self):
-        self._opened.__exit__(None, None, None)
+        self._folder_context.__exit__(None, None, None)
 
     @property
-    def ended(self):
+    def has_ended(self):
         return self.running.done()
 
     def differences(self):
@@ -792,9 +798,9 @@ class FabricInMemory:
             switch = self.switches[name]
             if provisioner.status.state.value != "verified":
                 out.append(f"{name} is {provisioner.status.state.value}: {provisioner.status.reason}")
-            wanted = {_key(entry.entity): entry.entity for entry in provisioner.target.entries}
-            if wanted != switch.entities:
-                out.append(f"{name} holds {len(switch.entities)} entries and not the plan's {len(wanted)}")
+            plan_entities = {_key(entry.entity): entry.entity for entry in provisioner.target.entries}
+            if plan_entities != switch.entities:
+                out.append(f"{name} holds {len(switch.entities)} entries and not the plan's {len(plan_entities)}")
         for host, agent in self.agents.items():
             if agent.denylist != controller.denylist.entries:
                 out.append(f"{host} has the denylist {agent.denylist} and not {controller.denylist.entries}")
@@ -805,7 +811,10 @@ class FabricInMemory:
 
 @contextlib.contextmanager
 def in_memory(loop):
-    """Let finsy, our RPC and the clock be those of the loop's fabric (`fabric.loop is loop`), found by address."""
+    """Let finsy, our RPC and the clock be those of the loop's fabric, found by address.
+
+    `fabric.loop is loop`.
+    """
     holder = SimpleNamespace(fabric=None)
 
     def p4_stub(channel):

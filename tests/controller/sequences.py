@@ -62,11 +62,11 @@ catalog = cache(catalog_of)
 
 @dataclass(frozen=True)
 class Step:
-    """Something that happens `after_s` the step before; `which` and `number` choose among what there is."""
+    """Something that happens `after_s` the step before; `choice` and `number` choose among what there is."""
 
     after_s: float
-    what: str
-    which: int = 0
+    name: str
+    choice: int = 0
     number: float = 0.0
 
 
@@ -86,12 +86,13 @@ def draw(seed: int) -> Sequence:
     if program == "spray":
         options.append(("react_after_s", rng.choice((0.0, 0.4, 3.0))))
     steps = []
-    calm = rng.choice((0.05, 0.5, 3.0))
+    mean_pause_s = rng.choice((0.05, 0.5, 3.0))
     names = sorted(STEPS)
     if rng.random() < 0.5:
         names = rng.sample(names, 6)
     for _ in range(rng.randint(5, 40)):
-        steps.append(Step(round(rng.expovariate(1 / calm), 3), rng.choice(names), rng.randrange(1000), rng.random()))
+        pause_s = round(rng.expovariate(1 / mean_pause_s), 3)
+        steps.append(Step(pause_s, rng.choice(names), rng.randrange(1000), rng.random()))
     return Sequence(seed, rng.choice(FABRICS), program, tuple(options), tuple(steps))
 
 
@@ -100,7 +101,7 @@ def draw(seed: int) -> Sequence:
 
 def _pick(items, step):
     items = list(items)
-    return items[step.which % len(items)]
+    return items[step.choice % len(items)]
 
 
 def _switch(fabric, step):
@@ -118,17 +119,17 @@ def _core_arc(fabric, step):
 
 async def _power(fabric, step, on):
     _switch(fabric, step).power(on)
-    fabric.changed()
+    fabric.apply_changes()
 
 
 async def _black_hole(fabric, step):
     switch = _switch(fabric, step)
     switch.is_black_hole = not switch.is_black_hole
-    fabric.changed()
+    fabric.apply_changes()
 
 
-async def _toggle(thing, name):
-    setattr(thing, name, not getattr(thing, name))
+async def _toggle(target, name):
+    setattr(target, name, not getattr(target, name))
 
 
 async def _restart_controller(fabric, step):
@@ -156,11 +157,11 @@ async def _stop_process(fabric, step, name):
         fabric.lines.go_on(name) if name in fabric.lines.stopped else fabric.lines.stop(name)
 
 
-async def _mapper(fabric, begins):
-    if begins and "mapper" not in fabric.lines.servers:
+async def _mapper(fabric, is_running):
+    if is_running and "mapper" not in fabric.lines.servers:
         fabric.mapper.begin()
-        fabric.mapper.look()
-    elif not begins:
+        fabric.mapper.update_states()
+    elif not is_running:
         fabric.lines.kill("mapper")
 
 
@@ -202,7 +203,7 @@ async def _strange_port(fabric, step):
     fabric.gnmi.strange(("interfaces",), gnmi.TypedValue(json_ietf_val=b"[[["))
     fabric.gnmi.strange((), gnmi.TypedValue(uint_val=3))
     if interface in fabric.gnmi.status:
-        fabric.gnmi.say(interface)
+        fabric.gnmi.announce(interface)
 
 
 async def _unknown_port_status(fabric, step):
@@ -212,7 +213,7 @@ async def _unknown_port_status(fabric, step):
 async def _lines(fabric, step):
     """Let lines of events from now on be lost, doubled, late or out of order, or all is well."""
     kind = int(step.number * 5)
-    rng = random.Random(step.which)
+    rng = random.Random(step.choice)
 
     def fate(line):
         if kind == 0 or (line.message.get("event") is None and kind != 4):
@@ -258,11 +259,11 @@ async def _digest(fabric, step):
         [3, {}],
         [],
     ][int(step.number * 5)]
-    provisioner.on_digest(provisioner, ("next_hop_report", "other")[step.which % 2], data)
+    provisioner.on_digest(provisioner, ("next_hop_report", "other")[step.choice % 2], data)
 
 
-async def _set(thing, name, value):
-    setattr(thing, name, value)
+async def _set(target, name, value):
+    setattr(target, name, value)
 
 
 STEPS = {
@@ -275,7 +276,7 @@ STEPS = {
     "switch on": lambda f, s: _power(f, s, True),
     "black hole": _black_hole,
     "switch stops or goes on": lambda f, s: _aside(_switch(f, s).stop, not _switch(f, s).is_stopped),
-    "switch is late": lambda f, s: _set(_switch(f, s), "late_s", 12 * s.number if s.which % 2 else 0.0),
+    "switch is late": lambda f, s: _set(_switch(f, s), "late_s", 12 * s.number if s.choice % 2 else 0.0),
     "switch loses answers": lambda f, s: _set(_switch(f, s), "lost_answers", 1 + int(3 * s.number)),
     "switch refuses writes": lambda f, s: _set(_switch(f, s), "refused_writes", 1 + int(3 * s.number)),
     "switch refuses counters": lambda f, s: _toggle(_switch(f, s), "counts_are_refused"),
@@ -284,7 +285,7 @@ STEPS = {
     "another controller spoils": lambda f, s: _aside(_switch(f, s).spoil),
     "another controller leaves": lambda f, s: _aside(_switch(f, s).leave),
     "gnmi ends": lambda f, s: _aside(f.gnmi.end, s.number < 0.5),
-    "gnmi ends before sync": lambda f, s: _both(
+    "gnmi ends before sync": lambda f, s: _run_in_order(
         _set(f.gnmi, "ends_before_sync", 1 + int(3 * s.number)), _aside(f.gnmi.end, True)
     ),
     "gnmi off": lambda f, s: _aside(f.gnmi.power, False),
@@ -316,13 +317,13 @@ async def _aside(method, *arguments):
     method(*arguments)
 
 
-async def _both(one, other):
-    await one
-    await other
+async def _run_in_order(first, second):
+    await first
+    await second
 
 
 async def _flap(fabric, step):
-    for _ in range(2 + step.which % 3):
+    for _ in range(2 + step.choice % 3):
         fabric.set_link(_link(fabric, step), False)
         await asyncio.sleep(step.number)
         fabric.set_link(_link(fabric, step), True)
@@ -332,7 +333,7 @@ async def _flap(fabric, step):
 def restore(fabric):
     """Mend all."""
     fabric.lines.fate = lambda _line: Fate()
-    fabric.down.clear(), fabric.dead_arcs.clear()
+    fabric.down_links.clear(), fabric.dead_arcs.clear()
     for switch in fabric.switches.values():
         switch.late_s, switch.lost_answers, switch.refused_writes = 0.0, 0, 0
         switch.is_black_hole = switch.counts_are_refused = False
@@ -350,19 +351,19 @@ def restore(fabric):
     fabric.lines.go_on("mapper")
     if "mapper" not in fabric.lines.servers:
         fabric.mapper.begin()
-    fabric.changed()
+    fabric.apply_changes()
 
 
 # ---- one sequence -------------------------------------------------------------------------------------------
 
 
-async def _until(holds, limit_s, calm_s=0.0):
+async def _wait_until(condition, limit_s, calm_s=0.0):
     """Wait until it holds at each look for `calm_s`, at most `limit_s`."""
     loop = asyncio.get_running_loop()
-    since, end = None, loop.time() + limit_s
-    while loop.time() < end and (since is None or loop.time() - since < calm_s):
+    true_from, end = None, loop.time() + limit_s
+    while loop.time() < end and (true_from is None or loop.time() - true_from < calm_s):
         await asyncio.sleep(LOOK_S)
-        since = (loop.time() if since is None else since) if holds() else None
+        true_from = (loop.time() if true_from is None else true_from) if condition() else None
 
 
 async def _play(sequence: Sequence, folder: Path, holder) -> list[str]:
@@ -373,38 +374,38 @@ async def _play(sequence: Sequence, folder: Path, holder) -> list[str]:
     asyncio.get_running_loop().set_exception_handler(lambda _loop, context: failures.append(f"loop: {context}"))
     (folder / "log").mkdir(exist_ok=True)
     await fabric.start(**dict(sequence.options))
-    await _until(lambda: fabric.controller.ready, READY_S)
+    await _wait_until(lambda: fabric.controller.ready, READY_S)
     await asyncio.sleep(AFTER_READY_S)
     if not fabric.controller.began:
         failures.append("the controller was never ready")
-    ended: list[str] = []
+    internal_errors: list[str] = []
 
     def internal(controller):
         return [p.text for p in controller.problems.all_problems() if p.kind.name == "INTERNAL"]
 
     for step in sequence.steps:
         await asyncio.sleep(step.after_s)
-        if fabric.ended:
+        if fabric.has_ended:
             break
         controller = fabric.controller
-        await STEPS[step.what](fabric, step)
+        await STEPS[step.name](fabric, step)
         if fabric.controller is not controller:
-            ended += internal(controller)
+            internal_errors += internal(controller)
     restore(fabric)
     if not fabric.controller.ready:
         await asyncio.wait({fabric.running}, timeout=DEADLINE_S)
-    if fabric.ended:  # it gave up to begin on a fabric that is broken, and says so; somebody starts it again
+    if fabric.has_ended:  # it gave up to begin on a fabric that is broken, and says so; somebody starts it again
         if not isinstance(fabric.running.exception(), NotReady):
             failures.append(f"the controller ended: {fabric.running.exception()!r}")
         fabric.close_journal()
-        ended += internal(fabric.controller)
+        internal_errors += internal(fabric.controller)
         await fabric.start(**dict(sequence.options))
     if sequence.seed % 10:
-        await _until(lambda: fabric.ended or not fabric.differences(), SETTLED_S, CALM_S)
+        await _wait_until(lambda: fabric.has_ended or not fabric.differences(), SETTLED_S, CALM_S)
     else:
         await asyncio.sleep(SETTLED_S)
-    failures += ended + internal(fabric.controller)
-    if fabric.ended:
+    failures += internal_errors + internal(fabric.controller)
+    if fabric.has_ended:
         failures.append(f"the controller ended: {fabric.running.exception()!r}")
     else:
         failures += [d for d in fabric.differences() if d not in failures]
@@ -439,14 +440,14 @@ def shrink(sequence: Sequence) -> Sequence:
     """
     size = max(1, len(sequence.steps) // 2)
     while size:
-        at = 0
-        while at < len(sequence.steps):
-            steps = sequence.steps[:at] + sequence.steps[at + size :]
+        start = 0
+        while start < len(sequence.steps):
+            steps = sequence.steps[:start] + sequence.steps[start + size :]
             fewer = Sequence(sequence.seed, sequence.fabric, sequence.program, sequence.options, steps)
             if run_sequence(fewer):
                 sequence = fewer
             else:
-                at += size
+                start += size
         size //= 2
     return sequence
 
@@ -465,19 +466,19 @@ def main(arguments: list[str] | None = None) -> int:
     for program in ("srv6", "spray"):
         catalog(program)
     began, seeds = time.monotonic(), range(options.seed, options.seed + options.sequences)
-    chunks = [seeds[at : at + CHUNK] for at in range(0, len(seeds), CHUNK)]
+    chunks = [seeds[start : start + CHUNK] for start in range(0, len(seeds), CHUNK)]
     failed: list[tuple[int, list[str]]] = []
     with ProcessPoolExecutor(options.jobs) as pool:
-        for number, some in enumerate(pool.map(_run_some, chunks), 1):
-            failed += some
-            for seed, failures in some:
+        for number, chunk_failures in enumerate(pool.map(_run_some, chunks), 1):
+            failed += chunk_failures
+            for seed, failures in chunk_failures:
                 print(f"sequence {seed}: {'; '.join(failures[:4])}", flush=True)
             if number % 10 == 0:
                 print(f"{min(number * CHUNK, len(seeds))} sequences, {len(failed)} failed", flush=True)
     if failed and not options.no_shrink:
         for seed, _ in failed[:3]:
-            small = shrink(draw(seed))
-            print(f"shrunk: {small}\n    {run_sequence(small)}")
+            shrunk_sequence = shrink(draw(seed))
+            print(f"shrunk: {shrunk_sequence}\n    {run_sequence(shrunk_sequence)}")
     print(f"{len(seeds)} sequences from seed {options.seed}: {len(failed)} failed, {time.monotonic() - began:.0f} s")
     return 1 if failed else 0
 

@@ -27,7 +27,7 @@ def rig(tmp_path):
 CODEPOINTS = DEFAULT.codepoints
 
 
-def written(name: str) -> int:
+def entry_count_of(name: str) -> int:
     """Entries that a switch of PLAN needs beyond what its program begins with.
 
     Own uSID, uAs, neighbours, classes.
@@ -44,8 +44,10 @@ def test_start__pushes_reads_back_and_is_ready(rig):
     for switch in PLAN.switches:
         row = status["switches"][switch.name]
         assert (row["connected"], row["pipeline"], row["verified"]) == (True, True, True)
-        assert row["entries_written"] == written(switch.name)
-        assert row["entries"] == written(switch.name) + 1  # the default action of `trimming` is the program's own
+        assert row["entries_written"] == entry_count_of(switch.name)
+        assert (
+            row["entries"] == entry_count_of(switch.name) + 1
+        )  # the default action of `trimming` is the program's own
         assert (row["writes_after_start"], row["restarts"]) == (0, 0)
     assert len({s["digest"] for s in status["switches"].values()}) == len(PLAN.switches)
     assert status["writes_after_start"] == 0
@@ -88,8 +90,8 @@ def test_restart__switch_is_written_again_and_the_fault_names_it(rig):
         wait_for(watch, "fault", change="cleared", location="p0-t1-0")
     row = rig.switch("p0-t1-0")
     assert (row["restarts"], row["reconnects"], row["pipeline_loads"]) == (1, 1, 2)
-    assert row["writes_after_start_by_reason"] == {"restart": written("p0-t1-0")}
-    assert rig.controller.request("status")["writes_after_start"] == written("p0-t1-0")
+    assert row["writes_after_start_by_reason"] == {"restart": entry_count_of("p0-t1-0")}
+    assert rig.controller.request("status")["writes_after_start"] == entry_count_of("p0-t1-0")
     assert rig.controller.request("verify")["unchanged_since_start"] is True
     assert [f["state"] for f in rig.controller.request("faults")["faults"]] == ["cleared"]
 
@@ -227,6 +229,7 @@ def test_ports__cut_restore_and_power_become_faults(tmp_path):
         status = rig.controller.request("status")
         assert [w["interfaces"] for w in status["ports"]] == [sum(len(PLAN.ports(s.name)) for s in PLAN.switches)]
         assert rig.controller.request("faults") == {"faults": [], "active": 0, "problems": []}
+        # One fault at a time, each mended before the next, so that none can be taken for part of another.
         with rig.controller.watch() as watch:
             rig.run("ip", "link", "set", "p0-t0-0-eth2", "down")
             fault = wait_for(watch, "fault", change="raised")["fault"]
@@ -253,7 +256,7 @@ def test_ports__cut_restore_and_power_become_faults(tmp_path):
         assert [f["location"] for f in answer["faults"]] == ["p0-t0-0 p0-t1-0", "h1 p0-t0-1", "p0-t1-1"]
         status = rig.controller.request("status")
         by_reason = {n: s["writes_after_start_by_reason"] for n, s in status["switches"].items()}
-        assert by_reason == {n: {"restart": written(n)} if n == "p0-t1-1" else {} for n in by_reason}
+        assert by_reason == {n: {"restart": entry_count_of(n)} if n == "p0-t1-1" else {} for n in by_reason}
 
 
 def with_cables(rig, plan):

@@ -34,7 +34,7 @@ from tests.lines_in_memory import Fate
 
 PLAN = Plan(1, 2, 2, 1)
 LATE_S = 7.0
-"""Later than every time after which somebody asks again, and earlier than the end of a request of gRPC."""
+"""Delay longer than every pause before a repeated question, and shorter than a request of gRPC."""
 SETTLED_S = 60.0
 REPORTS = 3
 FATES = {"lost": Fate(copies=0), "doubled": Fate(copies=2), "late": Fate(late_s=LATE_S)}
@@ -61,32 +61,33 @@ async def story(fabric):
     await asyncio.sleep(12.0)
     hole = fabric.switches["p0-t1-0"]
     hole.is_black_hole = True
-    fabric.changed()
+    fabric.apply_changes()
     await asyncio.sleep(12.0)
     hole.is_black_hole = False
-    fabric.changed()
+    fabric.apply_changes()
     await asyncio.sleep(12.0)
     hole.power(False)
-    fabric.changed()
+    fabric.apply_changes()
     await asyncio.sleep(3.0)
     hole.power(True)
-    fabric.changed()
+    fabric.apply_changes()
     await asyncio.sleep(5.0)
     await fabric.stop()
     problems = fabric.controller.problems.all_problems()
     await fabric.start(denylist="all")
     await asyncio.sleep(SETTLED_S)
     problems += fabric.controller.problems.all_problems()
-    digest_count = sum(event == "digest" for event, _t, _fields in fabric.told)
-    unread = sum(len(switch.unacknowledged) for switch in fabric.switches.values())
+    digest_count = sum(event == "digest" for event, _t, _fields in fabric.events)
+    unread = sum(len(switch.unacknowledged_ids) for switch in fabric.switches.values())
     if digest_count < REPORTS - 1 or unread > 1:  # the one that has a fate
         return [f"{digest_count} of {REPORTS} reports of a dead next hop were heard, {unread} never acknowledged"]
     return [problem.text for problem in problems if problem.kind is ProblemKind.INTERNAL]
 
 
 def play(line_number=None, message_number=None, fate=None):
-    """Return (what is wrong in the end; kinds of all lines; kinds of all gRPC messages) of a story in which one has
-    a fate.
+    """Play a story in which one message has a fate.
+
+    Return (errors left in the end, kinds of all lines, kinds of all gRPC messages).
     """
     folder, loop = Path(tempfile.mkdtemp(prefix="mrc-exchange-")), JumpingLoop()
 

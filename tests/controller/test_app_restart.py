@@ -12,42 +12,42 @@ from tests.controller.controller_fixture import PATIENCE_S, Rig, wait_for
 from tests.controller.test_app import with_cables
 
 PLAN = Plan(planes=1, racks=2, spines=2, hosts_per_rack=1)
-BIG = Plan(planes=2, racks=4, spines=4, hosts_per_rack=1)
+LARGE_PLAN = Plan(planes=2, racks=4, spines=4, hosts_per_rack=1)
 
 
-def wait_until(true, what):
+def wait_until(condition, message):
     deadline = time.monotonic() + PATIENCE_S
-    while not true():
-        assert time.monotonic() < deadline, what
+    while not condition():
+        assert time.monotonic() < deadline, message
         time.sleep(0.01)
 
 
-def some_but_not_all(rig, least):
-    """`least` switches are verified, others are not yet."""
+def some_but_not_all(rig, count_min):
+    """`count_min` switches are verified, others are not yet."""
 
-    def true():
+    def are_enough_verified():
         try:
             switches = rig.controller.request("status")["switches"].values()
         except JsonlError:
             return False
-        return sum(s["verified"] for s in switches) >= least
+        return sum(s["verified"] for s in switches) >= count_min
 
-    return true
+    return are_enough_verified
 
 
-@pytest.mark.parametrize("least", [1, 6])
-def test_killed_while_provisioning__the_next_one_writes_only_the_rest(tmp_path, least):
-    with Rig(tmp_path, BIG) as rig:
+@pytest.mark.parametrize("count_min", [1, 6])
+def test_killed_while_provisioning__the_next_one_writes_only_the_rest(tmp_path, count_min):
+    with Rig(tmp_path, LARGE_PLAN) as rig:
         rig.start_daemon()
         rig.begin_controller()
-        wait_until(some_but_not_all(rig, least), "no switch was provisioned")
+        wait_until(some_but_not_all(rig, count_min), "no switch was provisioned")
         rig.kill_controller()
         rig.start_controller()
         status = rig.controller.request("status")
         assert status["ready"] and rig.controller.request("verify")["differences"] == []
         write_counts = [s["entries_written"] for s in status["switches"].values()]
         loads = [s["pipeline_loads"] for s in status["switches"].values()]
-        assert write_counts.count(0) >= least and loads.count(0) >= least
+        assert write_counts.count(0) >= count_min and loads.count(0) >= count_min
         rig.stop_controller()
         rig.start_controller()
         later_rows = rig.controller.request("status")["switches"].values()
@@ -134,6 +134,7 @@ def test_two_controllers__the_second_waits_for_the_first_and_finds_nothing_to_wr
         for name in ("plan.json", "switches.json"):
             shutil.copy(tmp_path / "a" / name, tmp_path / "b" / name)
         shutil.copytree(tmp_path / "a" / "program", tmp_path / "b" / "program")
+        # The second run folder has no daemon of its own: its switches.json names those of the first.
         second_rig = Rig(tmp_path / "b", PLAN)
         try:
             out = second_rig.begin_controller()

@@ -8,19 +8,19 @@ import pytest
 from mrc_testbed.controller.faults import forwarding
 from tests.controller.sequences import STEPS, Sequence, Step, draw, run_sequence, shrink
 
-FEW = 16
+SEQUENCE_COUNT = 16
 """Sequences of the normal run.
 
 `python -m tests.controller.sequences --sequences 10000` is the long one.
 """
 
 
-@pytest.mark.parametrize("seed", range(FEW))
+@pytest.mark.parametrize("seed", range(SEQUENCE_COUNT))
 def test_a_random_sequence_ends_as_it_began(seed):
     assert run_sequence(draw(seed)) == []
 
 
-FOUND = {
+PAST_FAILURES = {
     "entries of a write whose answer was lost stayed on the switch": Sequence(
         0,
         (1, 2, 2, 1),
@@ -109,9 +109,9 @@ FOUND = {
 }
 
 
-@pytest.mark.parametrize("name", FOUND)
+@pytest.mark.parametrize("name", PAST_FAILURES)
 def test_a_sequence_that_went_wrong(name):
-    assert run_sequence(FOUND[name]) == []
+    assert run_sequence(PAST_FAILURES[name]) == []
 
 
 @pytest.mark.parametrize("program", ["srv6", "spray"])
@@ -121,16 +121,16 @@ def test_an_exception_in_a_reaction_is_seen(monkeypatch, program):
     A reaction that raises fails it, and one step is left of many.
     """
 
-    def broken(*_arguments, **_fields):
+    def raise_error(*_arguments, **_fields):
         raise ZeroDivisionError
 
-    monkeypatch.setattr(forwarding.Forwarding, "read", broken)
+    monkeypatch.setattr(forwarding.Forwarding, "read", raise_error)
     steps = (Step(1.0, "link down", 0), Step(1.0, "link up", 0), Step(0.5, "black hole", 2), Step(4.0, "policy", 0))
     sequence = Sequence(0, (1, 2, 2, 1), program, (), steps)
     failures = run_sequence(sequence)
     assert failures and all("counters of" in text and "ZeroDivisionError" in text for text in failures)
-    assert [step.what for step in shrink(sequence).steps] == ["black hole", "policy"]  # the last one gives it time
+    assert [step.name for step in shrink(sequence).steps] == ["black hole", "policy"]  # the last one gives it time
 
 
 def test_every_step_is_drawn():
-    assert {step.what for seed in range(200) for step in draw(seed).steps} == set(STEPS)
+    assert {step.name for seed in range(200) for step in draw(seed).steps} == set(STEPS)

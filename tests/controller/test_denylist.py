@@ -11,11 +11,11 @@ from tests.controller.sources.peers import Peer, running
 PLAN = Plan(planes=1, racks=3, spines=2, hosts_per_rack=2)
 
 
-def active(*interfaces, silent=()):
+def active(*interfaces, silent_probes=()):
     faults = FaultCorrelator(PLAN)
     for interface in interfaces:
         faults.port(interface, "DOWN", source="gnmi x", now=1.0)
-    for host, t1 in silent:
+    for host, t1 in silent_probes:
         trace = faults.segmenter.t1_probe(host, 0, t1)
         faults.path(f"{host} {t1}", trace, "down", source="mapper", now=1.0)
         for t0_host in ("h0", "h1", "h2", "h4"):
@@ -27,7 +27,7 @@ def active(*interfaces, silent=()):
 
 
 def test_policy__what_is_denied_by_which():
-    faults = active("p0-t0-1-eth3", silent=[("h0", "p0-t1-1")])
+    faults = active("p0-t0-1-eth3", silent_probes=[("h0", "p0-t1-1")])
     plan = Plan(planes=2, racks=3, spines=2, hosts_per_rack=2)
     assert entries_for(plan, "off", faults) == []
     assert [(e["scope"], e["name"]) for e in entries_for(plan, "lossy", faults)] == [("link", "p0-t0-0 p0-t1-1")]
@@ -61,10 +61,10 @@ def test_denylist__told_to_all_agents_and_lifted(tmp_path):
             await denylist.wait_settled()
             assert denylist.to_json()["agents"]["h0"] == "ok"
             assert "No such file" in denylist.to_json()["agents"]["h1"]
-            assert peer.asked[-1]["entries"][0]["name"] == "h1 p0-t0-0"
+            assert peer.requests[-1]["entries"][0]["name"] == "h1 p0-t0-0"
             faults.port("p0-t0-0-eth2", "UP", source="gnmi x", now=3.0)
             denylist.follow(faults.active())
             await denylist.wait_settled()
-            assert peer.asked[-1]["entries"] == [] and len(changes) == 2
+            assert peer.requests[-1]["entries"] == [] and len(changes) == 2
 
     asyncio.run(story())

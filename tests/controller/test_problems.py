@@ -12,25 +12,25 @@ from mrc_testbed.controller.problems import AGAIN_S, KEEP_OVER, ProblemKind, Pro
 
 
 @pytest.fixture
-def told():
+def changes():
     return []
 
 
 @pytest.fixture
-def problems(told):
-    return Problems("/run/x/log/controller.log", lambda change, problem: told.append((change, problem.subject)))
+def problems(changes):
+    return Problems("/run/x/log/controller.log", lambda change, problem: changes.append((change, problem.subject)))
 
 
 def fail(text="no"):
     raise LookupError(text)
 
 
-def test_guarded__an_exception_is_told_with_its_place_and_log_and_goes_no_further(problems, told, caplog):
+def test_guarded__an_exception_is_told_with_its_place_and_log_and_goes_no_further(problems, changes, caplog):
     with caplog.at_level(logging.ERROR):
         problems.guard("timer", fail)("p0-t0-0")
         problems.guard("timer", fail)("p0-t0-1")
     (problem,) = problems.active()
-    assert told == [("begun", "timer")] and problem.times == problems.count == 2
+    assert changes == [("begun", "timer")] and problem.times == problems.count == 2
     assert problem.kind is ProblemKind.INTERNAL
     assert problem.cause.startswith("LookupError at test_problems.py:") and problem.cause.endswith(": p0-t0-1")
     assert "/run/x/log/controller.log" in problem.text and problem.end_time is None
@@ -78,14 +78,14 @@ def test_keep__a_cancelled_task_stays_so(problems):
     assert problems.all_problems() == []
 
 
-def test_a_problem_of_a_switch_lasts_until_it_is_over(problems, told):
+def test_a_problem_of_a_switch_lasts_until_it_is_over(problems, changes):
     problems.begin(ProblemKind.UNREAD, "p0-t1-0", "no answer", "counters are not read")
     problems.begin(ProblemKind.UNREAD, "p0-t1-0", "still no answer", "counters are not read")
     problems.begin(ProblemKind.UNREAD, "p0-t1-1", "no answer", "counters are not read")
     problems.end(ProblemKind.NOT_PRIMARY, "p0-t1-0")
     problems.end(ProblemKind.UNREAD, "p0-t1-0")
     problems.end(ProblemKind.UNREAD, "p0-t1-0")
-    assert told == [("begun", "p0-t1-0"), ("begun", "p0-t1-1"), ("over", "p0-t1-0")]
+    assert changes == [("begun", "p0-t1-0"), ("begun", "p0-t1-1"), ("over", "p0-t1-0")]
     assert [p.subject for p in problems.active()] == ["p0-t1-1"]
     first, second = problems.all_problems()
     assert first.cause == "still no answer" and first.end_time >= first.last_seen and second.end_time is None

@@ -11,7 +11,7 @@ from mrc_testbed.demo.view import DemoView
 from mrc_testbed.topologies.plan import Plan
 
 PLAN = Plan()
-LATE = "ready to run and without a CPU: h0 31 % of the time: other work keeps the machine busy"
+LATE_NOTE = "ready to run and without a CPU: h0 31 % of the time: other work keeps the machine busy"
 
 
 def a_report(machine) -> DemoReport:
@@ -25,25 +25,25 @@ def a_report(machine) -> DemoReport:
     return DemoReport(plan_demo(PLAN), 1.0, cuts=[recorder.story(cut)], machine=machine)
 
 
-def shown(report: DemoReport) -> str:
+def output_of(report: DemoReport) -> str:
     console = Console(file=StringIO(), width=200)
     DemoView(console, report.plan).report(report)
     return console.file.getvalue()
 
 
 def test_report__a_busy_machine_is_told():
-    needed = "the fabric took 1.3 of 2 CPUs; h0 waited for one 31 % of the time, the others less"
-    report = a_report({"cpus": 2, "used": 1.3, "waited": {"h0": 0.31}, "needed": needed, "notes": [LATE]})
-    assert f"CPU: {needed}\n" in shown(report) and f"note  {LATE}\n" in shown(report)
+    cpu_text = "the fabric took 1.3 of 2 CPUs; h0 waited for one 31 % of the time, the others less"
+    report = a_report({"cpus": 2, "used": 1.3, "waited": {"h0": 0.31}, "needed": cpu_text, "notes": [LATE_NOTE]})
+    assert f"CPU: {cpu_text}\n" in output_of(report) and f"note  {LATE_NOTE}\n" in output_of(report)
     assert report.to_json()["machine"] == report.machine
 
 
 def test_report__the_cut_is_an_interval_and_what_was_out_before_is_told_apart():
     report = a_report({"cpus": 2, "used": 0.3, "waited": {}, "needed": "little", "notes": []})
     rows = {
-        line.split("│")[1].strip(): line.split("│")[2].strip() for line in shown(report).splitlines() if "│" in line
+        line.split("│")[1].strip(): line.split("│")[2].strip() for line in output_of(report).splitlines() if "│" in line
     }
     assert rows["down within"] == "+80 ms" and rows["EVs withdrawn"] == "+20 ms (2, 1 before)"
     (cut,) = report.to_json()["cuts"]
     assert (cut["down_within_s"], cut["evs_withdrawn_after_s"], cut["evs_out_before"]) == (0.08, 0.02, ["0x0200"])
-    assert "note" not in shown(report)
+    assert "note" not in output_of(report)

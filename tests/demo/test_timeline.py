@@ -118,16 +118,16 @@ def test_recorder__a_slow_command_is_an_interval():
 
 def test_progress__dip_and_return():
     progress = TransferProgress()
-    done, t = 0, 0.0
+    byte_count, t = 0, 0.0
     while t < 6.0:
         rate = 20e6 if 2.0 <= t < 3.0 else 80e6
-        progress.add(t, done)
-        done += int(rate / 8 * 0.01)
+        progress.add(t, byte_count)
+        byte_count += int(rate / 8 * 0.01)
         t += 0.01
-    before, lowest, back = progress.dip(2.0, 6.0)
-    assert before == pytest.approx(80e6, rel=0.02)
+    rate_before, lowest, recovery_time = progress.dip(2.0, 6.0)
+    assert rate_before == pytest.approx(80e6, rel=0.02)
     assert lowest == pytest.approx(20e6, rel=0.02)
-    assert 2.8 <= back <= 3.1
+    assert 2.8 <= recovery_time <= 3.1
 
 
 def test_progress__rate_that_never_returns_has_no_time():

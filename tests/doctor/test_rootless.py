@@ -22,9 +22,9 @@ MRC = [sys.executable, "-m", "mrc_testbed"]
 @pytest.mark.parametrize("name", rootless.SYSCTLS)
 def test_cause__a_sysctl_that_forbids_it_comes_with_its_cure(name):
     forbids, allows = rootless.SYSCTLS[name]
-    dotted = name.replace("/", ".")
-    told = rootless.cause("unshare failed", {name: forbids}, "docker")
-    assert told == f"{dotted} is {forbids} (unshare failed): as root, `sysctl -w {dotted}={allows}`"
+    dotted_name = name.replace("/", ".")
+    cause = rootless.cause("unshare failed", {name: forbids}, "docker")
+    assert cause == f"{dotted_name} is {forbids} (unshare failed): as root, `sysctl -w {dotted_name}={allows}`"
 
 
 def test_cause__a_container_or_the_kernel_when_no_sysctl_does():
@@ -48,19 +48,19 @@ def test_container_kind__by_what_its_engine_leaves(tmp_path, monkeypatch):
 @pytest.mark.skipif(rootless.obstacle() is not None, reason=f"no user namespaces here: {rootless.obstacle()}")
 def test_enter__where_the_kernel_forbids_it_says_why():
     """A namespace in which there may be no further ones: `user.*` sysctls are each namespace's own."""
-    refused = 'echo 0 > /proc/sys/user/max_user_namespaces; exec "$@"'
-    done = subprocess.run(
-        ["unshare", "--user", "--map-root-user", "sh", "-c", refused, "sh", *MRC, "demo", "--rootless"],
+    script = 'echo 0 > /proc/sys/user/max_user_namespaces; exec "$@"'
+    process = subprocess.run(
+        ["unshare", "--user", "--map-root-user", "sh", "-c", script, "sh", *MRC, "demo", "--rootless"],
         capture_output=True,
         text=True,
         timeout=60,
     )
-    assert done.returncode == 1 and done.stdout == ""
+    assert process.returncode == 1 and process.stdout == ""
     assert re.fullmatch(
         r"mrc: error: demo --rootless: user\.max_user_namespaces is 0 \(unshare: .*\): as root, "
         r"`sysctl -w user\.max_user_namespaces=15000`\n",
-        done.stderr,
-    ), done.stderr
+        process.stderr,
+    ), process.stderr
 
 
 def test_run_dir__of_a_user_is_where_that_users_fabric_is(tmp_path, monkeypatch):
@@ -80,41 +80,42 @@ def test_run_dir__of_a_user_is_where_that_users_fabric_is(tmp_path, monkeypatch)
 def test_up__of_an_ordinary_user_and_what_other_terminals_see():
     with tempfile.TemporaryDirectory(prefix="rootless-", dir="/tmp") as folder:
         home = Path(folder)
-        up = as_nobody(
+        process = as_nobody(
             [*MRC, "up", "--rootless", "--planes", "2", "--hosts-per-rack", "1"], home, stdin=subprocess.PIPE
         )
-        assert up.stdin is not None and up.stdout is not None
+        assert process.stdin is not None and process.stdout is not None
 
-        def typed(line: str) -> None:
-            assert up.stdin is not None
-            up.stdin.write(f"{line}\n")
-            up.stdin.flush()
+        # The fabric is driven through a pipe, as by a user at the prompt.
+        def enter(line: str) -> None:
+            assert process.stdin is not None
+            process.stdin.write(f"{line}\n")
+            process.stdin.flush()
 
-        def told(wanted: str) -> str:
-            assert up.stdout is not None
-            for line in up.stdout:
-                if wanted in line:
+        def wait_for_line(text: str) -> str:
+            assert process.stdout is not None
+            for line in process.stdout:
+                if text in line:
                     return line
-            raise AssertionError(f"no {wanted!r}: {up.stderr.read() if up.stderr else ''}")
+            raise AssertionError(f"no {text!r}: {process.stderr.read() if process.stderr else ''}")
 
-        def elsewhere(*command: str) -> str:
+        def run_elsewhere(*command: str) -> str:
             out, err = as_nobody([*MRC, *command], home).communicate(timeout=60)
             assert err == ""
             return out
 
         try:
-            typed("send h0 h1 4M")
-            assert "begun" in told("send 1")
-            typed("dash")
-            url = told("live view: ").removeprefix("live view: ").strip()
-            typed("sh cat /proc/sys/kernel/hostname /proc/self/uid_map")
-            assert told("65534").split() == ["0", "65534", "1"]
-            told("arrived bit for bit")
-            assert elsewhere("links", "h0").endswith("2 of 2 links are up\n")
-            assert elsewhere("dash") == f"{url}\n"
+            enter("send h0 h1 4M")
+            assert "begun" in wait_for_line("send 1")
+            enter("dash")
+            url = wait_for_line("live view: ").removeprefix("live view: ").strip()
+            enter("sh cat /proc/sys/kernel/hostname /proc/self/uid_map")
+            assert wait_for_line("65534").split() == ["0", "65534", "1"]
+            wait_for_line("arrived bit for bit")
+            assert run_elsewhere("links", "h0").endswith("2 of 2 links are up\n")
+            assert run_elsewhere("dash") == f"{url}\n"
             with urllib.request.build_opener(urllib.request.HTTPCookieProcessor()).open(url, timeout=10) as page:
                 assert b"/dash.js" in page.read()
         finally:
-            up.communicate("exit\n", timeout=60)
-        assert up.returncode == 0
+            process.communicate("exit\n", timeout=60)
+        assert process.returncode == 0
         assert not (home / "run" / "mrc-testbed" / "state.json").exists()

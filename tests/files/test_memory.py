@@ -21,10 +21,10 @@ def machine(root, available="1000 kB", group="0::/", **limits):
     (root / "proc" / "self").mkdir(parents=True)
     (root / "proc" / "meminfo").write_text(f"MemTotal:  9999999 kB\nMemAvailable: {available}\n")
     (root / "proc" / "self" / "cgroup").write_text(f"{group}\n")
-    for name, (most, current) in limits.items():
+    for name, (limit, current) in limits.items():
         folder = root / "sys" / "fs" / "cgroup" / name.replace("__", "/")
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / "memory.max").write_text(f"{most}\n")
+        (folder / "memory.max").write_text(f"{limit}\n")
         (folder / "memory.current").write_text(f"{current}\n")
     return root
 
@@ -32,10 +32,10 @@ def machine(root, available="1000 kB", group="0::/", **limits):
 def test_free_memory__what_the_kernel_says_or_a_control_group_leaves(tmp_path):
     assert memory.free_memory(machine(tmp_path / "bare")) == 1000 * 1024
     assert memory.free_memory(machine(tmp_path / "old", group="4:memory:/x")) == 1000 * 1024
-    own = machine(tmp_path / "own", group="0::/a/b", a=(500_000, 100_000), a__b=("max", 5))
-    assert memory.free_memory(own) == 400_000
-    full = machine(tmp_path / "full", group="0::/a", a=(500_000, 600_000))
-    assert memory.free_memory(full) == 0
+    own_group = machine(tmp_path / "own", group="0::/a/b", a=(500_000, 100_000), a__b=("max", 5))
+    assert memory.free_memory(own_group) == 400_000
+    full_group = machine(tmp_path / "full", group="0::/a", a=(500_000, 600_000))
+    assert memory.free_memory(full_group) == 0
     assert memory.free_memory() > 0
 
 
@@ -55,7 +55,7 @@ def test_keep_data_in_memory__on_disk_where_it_cannot_be(tmp_path, monkeypatch):
     assert not run_dir.data.exists()
 
 
-class TestMounted:
+class TestMountedFolder:
     pytestmark = root
 
     @pytest.fixture
@@ -96,10 +96,10 @@ class TestMounted:
             (run_dir.data / "file").write_bytes(bytes(1000))
             assert json.loads(run_dir.state_file.read_text())["token"] in run_dir.state.memory
             assert os.statvfs(run_dir.data).f_blocks * os.statvfs(run_dir.data).f_frsize <= memory.free_memory()
-        with RunDir(tmp_path / "run") as again:
-            assert again.clean_leftovers() == [f"files in memory at {run_dir.data}"]
+        with RunDir(tmp_path / "run") as later_run:
+            assert later_run.clean_leftovers() == [f"files in memory at {run_dir.data}"]
             assert not run_dir.data.exists() and memory.mounted_folders(run_dir.state.memory) == []
-            assert again.clean_leftovers() == []
+            assert later_run.clean_leftovers() == []
 
     def test_run__leaves_files_on_disk_when_asked(self, tmp_path, monkeypatch):
         monkeypatch.setenv(IN_MEMORY_VARIABLE, "0")

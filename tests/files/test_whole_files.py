@@ -19,10 +19,10 @@ def test_write_output__keeps_what_was_there_when_the_disk_fails(tmp_path, monkey
     path = tmp_path / "a"
     path.write_bytes(b"before")
 
-    def full(_descriptor: int) -> None:
+    def raise_disk_full(_descriptor: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(os, "fsync", full)
+    monkeypatch.setattr(os, "fsync", raise_disk_full)
     with pytest.raises(OSError, match=r"No space left on device: .*a'"):
         write_output(path, b"after")
     assert path.read_bytes() == b"before" and os.listdir(tmp_path) == ["a"]
@@ -63,7 +63,7 @@ def test_a_growing_file__has_what_was_flushed_and_no_part_of_the_rest(tmp_path):
 
 
 PRODUCT = ("controller", "hosts", "mrc_testbed", "topologies")
-OTHERS = {
+OTHER_WRITERS = {
     "mrc_testbed/native_build/build.py": "a lock, and a copy of the sources in a temporary folder",
     "mrc_testbed/native_build/mypyc_setup.py": "in a temporary folder",
     "controller/faults/observations.py": "a log",
@@ -82,7 +82,10 @@ OTHERS = {
     "topologies/lab/cluster/remote_machine.py": "a log",
     "topologies/lab/netdev.py": "/proc",
 }
-"""Files of the product that write in another way, and why that leaves no half file where a whole one is expected."""
+"""Files of the product that write in another way, and why.
+
+None of them leaves a half file where a whole one is expected.
+"""
 WRITERS = ("write_text", "write_bytes", "savefig", "copyfile", "copytree", "tofile", "NamedTemporaryFile")
 
 
@@ -93,7 +96,9 @@ def writes(tree: ast.Module) -> Iterator[int]:
             continue
         name = getattr(call.func, "attr", getattr(call.func, "id", ""))
         modes = [
-            one.value for one in [*call.args, *(key.value for key in call.keywords)] if isinstance(one, ast.Constant)
+            argument.value
+            for argument in [*call.args, *(key.value for key in call.keywords)]
+            if isinstance(argument, ast.Constant)
         ]
         opens = name == "open" and any(
             isinstance(mode, str) and set(mode) <= set("wxab+tr") and set(mode) & set("wxa+") for mode in modes
@@ -103,8 +108,10 @@ def writes(tree: ast.Module) -> Iterator[int]:
 
 
 def test_files_of_the_product__are_written_by_whole_files_alone():
-    found = {}
+    lines_by_file = {}
     for path in (path for package in PRODUCT for path in (ROOT / package).rglob("*.py")):
         if lines := list(writes(ast.parse(path.read_text(encoding="utf-8")))):
-            found[str(path.relative_to(ROOT))] = lines
-    assert set(found) == set(OTHERS), {name: found.get(name) for name in set(found) ^ set(OTHERS)}
+            lines_by_file[str(path.relative_to(ROOT))] = lines
+    assert set(lines_by_file) == set(OTHER_WRITERS), {
+        name: lines_by_file.get(name) for name in set(lines_by_file) ^ set(OTHER_WRITERS)
+    }

@@ -137,13 +137,13 @@ def test_another_qp_and_a_new_one_with_the_same_numbers__are_no_retransmissions(
 
 def test_two_ports_of_a_switch__the_same_packet_marked_and_trimmed_in_between():
     explainer = Explainer(PLAN)
-    unmarked, marked = made_frame(a_write(7)), made_frame(a_write(7, ecn=3))
-    trimmed = made_frame(a_write(8, dscp=12))[: PLAN.trim_bytes]
-    explainer.comment(unmarked, at_ns=0, interface="p1-t0-0-eth1", direction=INBOUND)
-    comment = explainer.comment(marked, at_ns=4_100_000, interface="p1-t0-0-eth4", direction=OUTBOUND)
+    plain_frame, marked_frame = made_frame(a_write(7)), made_frame(a_write(7, ecn=3))
+    trimmed_frame = made_frame(a_write(8, dscp=12))[: PLAN.trim_bytes]
+    explainer.comment(plain_frame, at_ns=0, interface="p1-t0-0-eth1", direction=INBOUND)
+    comment = explainer.comment(marked_frame, at_ns=4_100_000, interface="p1-t0-0-eth4", direction=OUTBOUND)
     assert comment.endswith("; the same packet as frame 1 on p1-t0-0-eth1, 4.100 ms before; marked (CE) in p1-t0-0")
     explainer.comment(made_frame(a_write(8)), at_ns=5_000_000, interface="p1-t0-0-eth1", direction=INBOUND)
-    comment = explainer.comment(trimmed, at_ns=6_000_000, interface="p1-t0-0-eth4", direction=OUTBOUND)
+    comment = explainer.comment(trimmed_frame, at_ns=6_000_000, interface="p1-t0-0-eth4", direction=OUTBOUND)
     assert comment.endswith("; the same packet as frame 3 on p1-t0-0-eth1, 1.000 ms before; trimmed in p1-t0-0")
 
 

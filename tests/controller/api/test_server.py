@@ -23,12 +23,12 @@ from mrc_testbed.ipc.rundir import RunFiles
 from mrc_testbed.topologies.lab.targets import make_certificate
 
 
-class Served:
+class ServerThread:
     """A server in a thread of its own. `publish` may be called from any thread."""
 
     def __init__(self, run_dir, token=None, tls=None):
         self.run_dir = run_dir
-        self.asked = []
+        self.requests = []
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
@@ -43,8 +43,8 @@ class Served:
         self.server = ApiServer(routes, lambda: [event_of("fault", 1.0, {"first": True})], token)
         self.run(self.server.start(run_dir, 0, tls))
 
-    def run(self, what):
-        return asyncio.run_coroutine_threadsafe(what, self._loop).result(10)
+    def run(self, coroutine):
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(10)
 
     def publish(self, event, **fields):
         self._loop.call_soon_threadsafe(lambda: self.server.publish(event, 2.0, **fields))
@@ -56,11 +56,11 @@ class Served:
         self._loop.close()
 
     def _take(self, fields):
-        self.asked.append(fields)
+        self.requests.append(fields)
         return {"got": fields}
 
     async def _refuse(self, fields):
-        raise Refusal(409, "it is not to be had", "ask for another")
+        raise Refusal(409, "links are out of reach", "ask for another")
 
     def _break(self, fields):
         raise KeyError("bug")
@@ -71,20 +71,20 @@ class Served:
 
 
 @pytest.fixture
-def served(tmp_path):
-    one = Served(tmp_path)
-    yield one
-    one.close()
+def server_thread(tmp_path):
+    thread = ServerThread(tmp_path)
+    yield thread
+    thread.close()
 
 
 @pytest.fixture
-def client(served):
-    return Northbound(served.run_dir, timeout_s=10.0)
+def client(server_thread):
+    return Northbound(server_thread.run_dir, timeout_s=10.0)
 
 
-def raw(served, request):
+def raw(server_thread, request):
     """Return the answer to a request as it stands: (status, JSON or text)."""
-    host, port = served.server.url[len("http://") :].split(":")
+    host, port = server_thread.server.url[len("http://") :].split(":")
     with socket.create_connection((host, int(port)), timeout=10) as connection:
         connection.sendall(request)
         answer = b""
@@ -98,23 +98,23 @@ def raw(served, request):
         return status, body
 
 
-def test_request__query_path_and_body_become_fields(served, client):
+def test_request__query_path_and_body_become_fields(server_thread, client):
     assert client.request("status") == {"got": {}}
     assert client.request("fault", number=7) == {"got": {"number": "7"}}
     assert client.request("verify", entries=True) == {"got": {"entries": True}}
     assert client.request("status", **{"from": "h0 & co"}) == {"got": {"from": "h0 & co"}}
-    assert served.asked[2] == {"entries": True}
+    assert server_thread.requests[2] == {"entries": True}
 
 
-def test_request__refusals_are_json_with_cause_and_cure(served, client):
-    with pytest.raises(JsonlPeerError, match="controller: links: it is not to be had: ask for another") as caught:
+def test_request__refusals_are_json_with_cause_and_cure(server_thread, client):
+    with pytest.raises(JsonlPeerError, match="controller: links: links are out of reach: ask for another") as caught:
         client.request("links")
-    assert caught.value.reason == "it is not to be had"
+    assert caught.value.reason == "links are out of reach"
     with pytest.raises(JsonlPeerError, match="internal error: KeyError: 'bug'"):
         client.request("switches")
-    assert raw(served, b"GET /v1/links HTTP/1.0\r\nHost: localhost\r\n\r\n") == (
+    assert raw(server_thread, b"GET /v1/links HTTP/1.0\r\nHost: localhost\r\n\r\n") == (
         409,
-        {"error": "it is not to be had", "cure": "ask for another"},
+        {"error": "links are out of reach", "cure": "ask for another"},
     )
 
 
@@ -132,8 +132,8 @@ def test_request__unknown_op_lists_all(client):
 def test_client__without_a_controller_says_so(tmp_path):
     with pytest.raises(JsonlError, match=r"controller: status: nobody listens: .*controller.sock is missing"):
         Northbound(tmp_path).request("status")
-    with socket.socket(socket.AF_UNIX) as dead:
-        dead.bind(str(RunFiles(tmp_path).controller_socket))
+    with socket.socket(socket.AF_UNIX) as dead_socket:
+        dead_socket.bind(str(RunFiles(tmp_path).controller_socket))
     with pytest.raises(JsonlError, match="nobody listens at its address any more"):
         Northbound(tmp_path).request("status")
     with pytest.raises(JsonlError, match=r"socket path .* use a shorter run folder"):
@@ -141,42 +141,45 @@ def test_client__without_a_controller_says_so(tmp_path):
 
 
 def test_address_file_and_socket__go_with_the_server(tmp_path):
-    files, served = RunFiles(tmp_path), Served(tmp_path)
-    assert json.loads(files.controller_file.read_text())["url"] == served.server.url
+    files, server_thread = RunFiles(tmp_path), ServerThread(tmp_path)
+    assert json.loads(files.controller_file.read_text())["url"] == server_thread.server.url
     assert stat.S_IMODE(files.controller_socket.stat().st_mode) == 0o600
-    served.close()
+    server_thread.close()
     assert not files.controller_file.exists() and not files.controller_socket.exists()
 
 
 def test_socket_of_a_successor__stays_when_the_server_goes(tmp_path):
-    files, served = RunFiles(tmp_path), Served(tmp_path)
+    files, server_thread = RunFiles(tmp_path), ServerThread(tmp_path)
     files.controller_socket.unlink()
     files.controller_socket.write_text("")
-    served.close()
+    server_thread.close()
     assert files.controller_socket.exists()
 
 
 def test_port_that_is_taken__leaves_neither_socket_nor_address(tmp_path):
     server = ApiServer([], list)
-    with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(JsonlError, match="give --http another port"):
-        asyncio.run(server.start(tmp_path, taken.getsockname()[1]))
+    with (
+        socket.create_server(("127.0.0.1", 0)) as listener,
+        pytest.raises(JsonlError, match="give --http another port"),
+    ):
+        asyncio.run(server.start(tmp_path, listener.getsockname()[1]))
     assert not list(tmp_path.iterdir())
 
 
 def test_token__is_wanted_by_tcp_and_not_by_the_socket(tmp_path):
-    served = Served(tmp_path, token="secret")
+    server_thread = ServerThread(tmp_path, token="secret")
     try:
-        ask = "GET /v1/status HTTP/1.0\r\nHost: localhost\r\n"
+        head = "GET /v1/status HTTP/1.0\r\nHost: localhost\r\n"
         for header in ("", "Authorization: Bearer other\r\n", "Authorization: secret\r\n"):
-            status, answer = raw(served, f"{ask}{header}\r\n".encode())
+            status, answer = raw(server_thread, f"{head}{header}\r\n".encode())
             assert status == 401 and "--unix-socket" in answer["cure"]
-        assert served.asked == []
-        assert raw(served, f"{ask}Authorization: Bearer secret\r\n\r\n".encode())[0] == 200
+        assert server_thread.requests == []
+        assert raw(server_thread, f"{head}Authorization: Bearer secret\r\n\r\n".encode())[0] == 200
         assert Northbound(tmp_path).request("status") == {"got": {}}
         with Northbound(tmp_path).watch() as watch:
             assert watch.get(5)["first"] is True
     finally:
-        served.close()
+        server_thread.close()
 
 
 def test_tls__refuses_plain_text_and_wants_the_token_still(tmp_path):
@@ -184,15 +187,15 @@ def test_tls__refuses_plain_text_and_wants_the_token_still(tmp_path):
     make_certificate(certificate, key)
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     tls.load_cert_chain(certificate, key)
-    served = Served(tmp_path, token="secret", tls=tls)
+    server_thread = ServerThread(tmp_path, token="secret", tls=tls)
     try:
-        assert served.server.url.startswith("https://127.0.0.1:")
+        assert server_thread.server.url.startswith("https://127.0.0.1:")
         request = b"GET /v1/status HTTP/1.0\r\nHost: localhost\r\nAuthorization: Bearer secret\r\n\r\n"
-        host, port = served.server.url[len("https://") :].split(":")
+        host, port = server_thread.server.url[len("https://") :].split(":")
         with socket.create_connection((host, int(port)), timeout=10) as plain, contextlib.suppress(ConnectionError):
             plain.sendall(request)
             assert not plain.recv(1 << 16).startswith(b"HTTP")
-        assert served.asked == []
+        assert server_thread.requests == []
         for headers, status in (({}, 401), ({"Authorization": "Bearer secret"}, 200)):
             trusting = ssl.create_default_context(cafile=str(certificate))
             with contextlib.closing(http.client.HTTPSConnection(host, int(port), context=trusting)) as connection:
@@ -200,21 +203,23 @@ def test_tls__refuses_plain_text_and_wants_the_token_still(tmp_path):
                 assert connection.getresponse().status == status
         assert Northbound(tmp_path).request("status") == {"got": {}}
     finally:
-        served.close()
+        server_thread.close()
 
 
 @pytest.mark.parametrize("host", ["evil.example", "evil.example:80", "127.0.0.1.evil.example", "", "169.254.0.1"])
-def test_guard__a_host_that_is_not_loopback_is_refused(served, host):
-    status, answer = raw(served, f"GET /v1/status HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode())
-    assert status in (400, 403) and served.asked == []
+def test_guard__a_host_that_is_not_loopback_is_refused(server_thread, host):
+    status, answer = raw(
+        server_thread, f"GET /v1/status HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode()
+    )
+    assert status in (400, 403) and server_thread.requests == []
     if status == 403:
         assert "is not loopback" in answer["error"]
 
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "localhost:9340", "[::1]:80", "LOCALHOST"])
-def test_guard__loopback_by_any_name_is_served(served, host):
+def test_guard__loopback_by_any_name_is_served(server_thread, host):
     request = f"GET /v1/status HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"
-    assert raw(served, request.encode())[0] == 200
+    assert raw(server_thread, request.encode())[0] == 200
 
 
 @pytest.mark.parametrize(
@@ -229,38 +234,38 @@ def test_guard__loopback_by_any_name_is_served(served, host):
         ("Content-Type: application/json\r\nOrigin: http://localhost\r\n", 200),
     ],
 )
-def test_guard__posts_of_other_pages_do_nothing(served, headers, status):
+def test_guard__posts_of_other_pages_do_nothing(server_thread, headers, status):
     request = (
         f"POST /v1/verify HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{headers}Content-Length: 2\r\n\r\n{{}}"
     )
-    assert raw(served, request.encode())[0] == status
-    assert bool(served.asked) is (status == 200)
+    assert raw(server_thread, request.encode())[0] == status
+    assert bool(server_thread.requests) is (status == 200)
 
 
 @pytest.mark.parametrize("body", [b"{", b"[]", b"7", b"null", b"[" * 60_000, b"\xff\xfe", b'{"a":' * 10_000])
-def test_post__a_body_that_is_no_object_is_refused(served, body):
+def test_post__a_body_that_is_no_object_is_refused(server_thread, body):
     head = "POST /v1/verify HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/json\r\n"
-    status, answer = raw(served, f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+    status, answer = raw(server_thread, f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
     assert status == 400 and answer["error"] and answer["cure"]
 
 
-def test_post__too_long_a_body_is_refused(served):
+def test_post__too_long_a_body_is_refused(server_thread):
     body = b'"' + b"x" * MAX_BODY_BYTES + b'"'
     head = "POST /v1/verify HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/json\r\n"
-    assert raw(served, f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)[0] == 413
+    assert raw(server_thread, f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)[0] == 413
 
 
 @pytest.mark.parametrize(
     ("line", "status"), [("GET /", 404), ("GET /v1/nothing", 404), ("DELETE /v1/status", 405), ("POST /v1/status", 405)]
 )
-def test_paths__unknown_ones_list_what_there_is(served, line, status):
-    got, answer = raw(served, f"{line} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
+def test_paths__unknown_ones_list_what_there_is(server_thread, line, status):
+    got, answer = raw(server_thread, f"{line} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
     assert got == status and "GET /v1/events" in answer["cure"]
 
 
 @pytest.mark.parametrize("garbage", [b"", b"\0" * 100, b"GET\r\n\r\n", b"x" * 100_000, b"GET / HTTP/9.9\r\n\r\n"])
-def test_garbage__hurts_nobody_else(served, client, garbage):
-    host, port = served.server.url[len("http://") :].split(":")
+def test_garbage__hurts_nobody_else(server_thread, client, garbage):
+    host, port = server_thread.server.url[len("http://") :].split(":")
     with socket.create_connection((host, int(port)), timeout=10) as connection:
         connection.sendall(garbage)
         connection.shutdown(socket.SHUT_WR)
@@ -273,34 +278,34 @@ def test_garbage__hurts_nobody_else(served, client, garbage):
 # ---- events -------------------------------------------------------------------------------------------------
 
 
-def test_events__snapshot_first_then_all(served, client):
+def test_events__snapshot_first_then_all(server_thread, client):
     with client.watch() as watch:
         assert watch.get(5) == {"event": "fault", "t": 1.0, "first": True}
-        served.publish("port", interface="x", status="UP")
-        served.publish("fault", n=1)
+        server_thread.publish("port", interface="x", status="UP")
+        server_thread.publish("fault", n=1)
         assert watch.get(5) == {"event": "port", "t": 2.0, "interface": "x", "status": "UP"}
         assert watch.get(5)["n"] == 1
         assert watch.get(0.01) is None
         assert watch.fileno() >= 0
 
 
-def test_events__narrowed_to_some(served, client):
+def test_events__narrowed_to_some(server_thread, client):
     with client.watch(events="port,switch") as watch:
-        served.publish("fault", n=1)
-        served.publish("port", n=2)
+        server_thread.publish("fault", n=1)
+        server_thread.publish("port", n=2)
         assert watch.get(5)["n"] == 2
 
 
-def test_events__a_watcher_that_leaves_or_sleeps_disturbs_nobody(served, client, monkeypatch):
+def test_events__a_watcher_that_leaves_or_sleeps_disturbs_nobody(server_thread, client, monkeypatch):
     monkeypatch.setattr(server_module, "MAX_BACKLOG", 50)
     sleeper, leaver = client.watch(), client.watch()
     leaver.close()
     with client.watch() as watch:
         for number in range(3000):
-            served.publish("port", n=number, pad="x" * 4000)
+            server_thread.publish("port", n=number, pad="x" * 4000)
             while number % 20 == 0 and watch.get(5).get("n") != number:
                 pass  # this one reads all there is, however long the server takes
-        served.publish("switch", last=True)
+        server_thread.publish("switch", last=True)
         while (event := watch.get(5)) is not None and event["event"] != "switch":
             pass
         assert event["last"] is True
@@ -310,9 +315,9 @@ def test_events__a_watcher_that_leaves_or_sleeps_disturbs_nobody(served, client,
 
 
 def test_events__end_with_the_server(tmp_path):
-    served = Served(tmp_path)
+    server_thread = ServerThread(tmp_path)
     watch = Northbound(tmp_path).watch()
-    served.close()
+    server_thread.close()
     assert [event["event"] for event in watch] == ["fault"]
     with pytest.raises(JsonlError):
         watch.get(1)
@@ -322,11 +327,11 @@ def test_events__end_with_the_server(tmp_path):
 
 def test_events__half_of_one_is_none(tmp_path):
     """The stream breaks within an event: it is lost, and what comes is an error."""
-    whole = b'HTTP/1.0 200 OK\r\n\r\nevent: port\ndata: {"event":"port","n":1}\n\nevent: port\ndata: {"event":"po'
+    stream_data = b'HTTP/1.0 200 OK\r\n\r\nevent: port\ndata: {"event":"port","n":1}\n\nevent: port\ndata: {"event":"po'
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(RunFiles(tmp_path).controller_socket))
         listener.listen()
-        threading.Thread(target=_answer, args=(listener, whole), daemon=True).start()
+        threading.Thread(target=_answer, args=(listener, stream_data), daemon=True).start()
         with Northbound(tmp_path).watch() as watch:
             assert watch.get(5) == {"event": "port", "n": 1}
             with pytest.raises(JsonlError, match="the controller closed the connection"):
@@ -340,9 +345,9 @@ def _answer(listener, data):
     connection.close()
 
 
-def test_events__other_clients_read_them_too(served):
+def test_events__other_clients_read_them_too(server_thread):
     """Events are read as a browser or curl does: HTTP/1.1, chunked."""
-    host, port = served.server.url[len("http://") :].split(":")
+    host, port = server_thread.server.url[len("http://") :].split(":")
     connection = http.client.HTTPConnection(host, int(port), timeout=10)
     connection.request("GET", "/v1/events")
     answer = connection.getresponse()

@@ -42,12 +42,12 @@ class World:
         self.states = dict.fromkeys(self.probes, "ok")
         self.counts = dict.fromkeys(self.probes, (0, 0))
         for probe in self.probes:
-            self.tell(probe, "ok", self.now)
+            self.report_state(probe, "ok", self.now)
         self.run(2.0)
 
-    def tell(self, about, state, since):
-        self.states[about] = state
-        self.faults.path(about, self.probes[about], state, source=MAPPER, now=self.now, t=since)
+    def report_state(self, path_name, state, start_time):
+        self.states[path_name] = state
+        self.faults.path(path_name, self.probes[path_name], state, source=MAPPER, now=self.now, t=start_time)
         self.note()
 
     def note(self):
@@ -56,40 +56,40 @@ class World:
 
     def run(self, seconds, step=0.05):
         """Let time pass: probes see a change after 0.5 s, counts are read every `count_every`."""
-        until, broken_at = self.now + seconds, self.now
-        while self.now < until:
+        end_time, broken_at = self.now + seconds, self.now
+        while self.now < end_time:
             self.now += step
             while (due := self.faults.next_timer()) is not None and due <= self.now:
                 self.faults.on_timer(due)
                 self.note()
-            for about, trace in self.probes.items():
+            for path_name, trace in self.probes.items():
                 is_dead = not self.dark.isdisjoint(trace.parts)
-                state = self.states[about]
+                state = self.states[path_name]
                 if is_dead and state == "ok" and self.now - broken_at > 0.3 + self.random.random() * 0.3:
-                    self.tell(about, "down", broken_at + self.random.random() * 0.1)
+                    self.report_state(path_name, "down", broken_at + self.random.random() * 0.1)
                 elif not is_dead and state == "down" and self.now - broken_at > 0.3 + self.random.random() * 0.3:
-                    self.tell(about, "ok", self.now)
+                    self.report_state(path_name, "ok", self.now)
             if round(self.now / step) % round(self.count_every / step) == 0:
                 self.count()
         self.note()
 
     def count(self):
-        for about, trace in self.probes.items():
-            kept = float(self.dark.isdisjoint(trace.parts))
+        for path_name, trace in self.probes.items():
+            arriving_share = float(self.dark.isdisjoint(trace.parts))
             for part, share in self.losing.items():
-                kept *= (1 - share) ** trace.parts.count(part)
-            lost = sum(self.random.random() > kept for _ in range(5))
-            sent, before = self.counts[about]
-            self.counts[about] = (sent + 5, before + lost)
-            self.through_at[about] = self.now if lost < 5 else self.through_at.get(about)
-            through = {"through_at": self.through_at[about]}
-            self.faults.counts(about, trace, sent + 5, before + lost, source=MAPPER, now=self.now, **through)
+                arriving_share *= (1 - share) ** trace.parts.count(part)
+            lost = sum(self.random.random() > arriving_share for _ in range(5))
+            sent, lost_before = self.counts[path_name]
+            self.counts[path_name] = (sent + 5, lost_before + lost)
+            self.through_at[path_name] = self.now if lost < 5 else self.through_at.get(path_name)
+            times = {"now": self.now, "through_at": self.through_at[path_name]}
+            self.faults.counts(path_name, trace, sent + 5, lost_before + lost, source=MAPPER, **times)
 
-    def complain(self, least=2):
+    def complain(self, lost_min=2):
         """Let the probers report a path as lossy."""
-        for about, (_, lost) in self.counts.items():
-            if lost >= least and self.states[about] == "ok":
-                self.tell(about, "lossy", self.now - 3)
+        for path_name, (_, lost) in self.counts.items():
+            if lost >= lost_min and self.states[path_name] == "ok":
+                self.report_state(path_name, "lossy", self.now - 3)
 
     def break_link(self, link):
         self.dark = {link.lower.interface, link.upper.interface}
@@ -104,10 +104,10 @@ def both_ways(link, share):
 
 
 DEFAULT = {"planes": 1, "racks": 2, "spines": 2, "hosts_per_rack": 2}
-BIG = {"planes": 1, "racks": 3, "spines": 3, "hosts_per_rack": 3}
+LARGE_FABRIC = {"planes": 1, "racks": 3, "spines": 3, "hosts_per_rack": 3}
 
 
-@pytest.mark.parametrize("dimensions", [DEFAULT, BIG])
+@pytest.mark.parametrize("dimensions", [DEFAULT, LARGE_FABRIC])
 def test_silent__every_link_and_switch_is_named_and_cleared_alone(dimensions):
     plan = Plan(**dimensions)
     for cause in (*plan.links, *plan.switches):
@@ -118,8 +118,8 @@ def test_silent__every_link_and_switch_is_named_and_cleared_alone(dimensions):
         assert world.active == [(cause.name, kind)], world.log
         world.dark = set()
         world.run(3.0)
-        told = [line for line in world.log if not line.startswith("updated")]
-        assert told == [f"raised {cause.name} ({kind})", f"cleared {cause.name} ({kind})"]
+        changes = [line for line in world.log if not line.startswith("updated")]
+        assert changes == [f"raised {cause.name} ({kind})", f"cleared {cause.name} ({kind})"]
 
 
 @pytest.mark.parametrize("end", ["lower", "upper"])
@@ -141,34 +141,35 @@ def test_silent__loops_tell_the_direction(ends):
     link = world.plan.link("p0-t0-1", "p0-t1-0")
     a, k = link.lower.node, link.upper.node
     for walk in (("h2", a, k, "p0-t0-0", "p0-t1-1", a, "h2"), ("h2", a, "p0-t1-1", "p0-t0-0", k, a, "h2")):
-        about = " ".join(walk)
-        world.probes[about] = world.faults.segmenter.from_nodes(walk)
-        world.states[about], world.counts[about] = "ok", (0, 0)
+        path_name = " ".join(walk)
+        world.probes[path_name] = world.faults.segmenter.from_nodes(walk)
+        world.states[path_name], world.counts[path_name] = "ok", (0, 0)
     world.dark = {
         port.interface for end, port in (("lower", link.lower), ("upper", link.upper)) if ends in (end, "both")
     }
     world.run(4.0)
     (fault,) = world.faults.active()
-    wanted = {"lower": f"{a} -> {k}", "upper": f"{k} -> {a}", "both": "both"}[ends]
-    assert fault.direction == fault.to_json()["direction"] == wanted
-    again = FaultCorrelator(world.plan)
-    again.restore([fault.to_json()], now=0.0, confirm_s=1.0)
-    assert [(f.direction, f.arcs) for f in again.active()] == [(wanted, fault.arcs)]
+    direction = {"lower": f"{a} -> {k}", "upper": f"{k} -> {a}", "both": "both"}[ends]
+    assert fault.direction == fault.to_json()["direction"] == direction
+    restored_faults = FaultCorrelator(world.plan)
+    restored_faults.restore([fault.to_json()], now=0.0, confirm_s=1.0)
+    assert [(f.direction, f.arcs) for f in restored_faults.active()] == [(direction, fault.arcs)]
 
 
 def test_silent__evs_tell_the_direction_of_a_nic_link():
     """Packets of others to the host still arrive on that plane; what it sends itself does not."""
     world = World(**DEFAULT)
     plan, faults = world.plan, world.faults
-    out, back = (
-        faults.segmenter.data(plan.host(one), plan.host(other), 0) for one, other in (("h0", "h2"), ("h2", "h0"))
+    outward, backward = (
+        faults.segmenter.data(plan.host(sender), plan.host(receiver), 0)
+        for sender, receiver in (("h0", "h2"), ("h2", "h0"))
     )
     world.dark = {"h0-eth0"}
     world.run(0.5)
-    faults.path("h0 h2 0x0000", out, "down", source=EV, now=world.now)
+    faults.path("h0 h2 0x0000", outward, "down", source=EV, now=world.now)
     for _ in range(10):
         world.run(0.5)
-        faults.path("h2 h0 0x0000", back, "ok", source=EV, now=world.now)
+        faults.path("h2 h0 0x0000", backward, "ok", source=EV, now=world.now)
     assert [(f.location, f.direction) for f in faults.active()] == [("h0 p0-t0-0", "h0 -> p0-t0-0")]
 
 
@@ -204,18 +205,19 @@ def test_silent__evidence_that_comes_later_narrows_it():
 
 
 def test_silent__two_at_once_are_two():
-    plan = Plan(**BIG)
+    plan = Plan(**LARGE_FABRIC)
     chooser = Random(5)
     for seed in range(12):
-        one, other = chooser.sample([*plan.links], 2)
-        world = World(**BIG, seed=seed)
-        world.dark = {p.interface for k in (one, other) for p in (k.lower, k.upper)}
+        first_link, second_link = chooser.sample([*plan.links], 2)
+        world = World(**LARGE_FABRIC, seed=seed)
+        world.dark = {p.interface for k in (first_link, second_link) for p in (k.lower, k.upper)}
         world.run(4.0)
-        told = world.active
-        certain = {name for name, kind in told if kind != "unclear"}
-        assert certain <= {one.name, other.name}, (one.name, other.name, world.log)
-        unclear = [name for name, kind in told if kind == "unclear"]
-        assert {one.name, other.name} - certain <= {n for text in unclear for n in text.split(" or ")}, told
+        active_faults = world.active
+        certain = {name for name, kind in active_faults if kind != "unclear"}
+        assert certain <= {first_link.name, second_link.name}, (first_link.name, second_link.name, world.log)
+        unclear = [name for name, kind in active_faults if kind == "unclear"]
+        alternatives = {name for text in unclear for name in text.split(" or ")}
+        assert {first_link.name, second_link.name} - certain <= alternatives, active_faults
 
 
 @pytest.mark.parametrize("count_every", [0.5, 1.0, 1.5])
@@ -226,8 +228,8 @@ def test_silent__three_dead_uplinks_are_not_their_t0(count_every):
     world.count_every = count_every
     world.dark = {port.interface for link in links for port in (link.lower, link.upper)}
     world.run(4.0)
-    named = [line for line in world.log if not line.startswith("updated")]
-    assert sorted(named) == [f"raised {link.name} (lossy link)" for link in links]
+    changes = [line for line in world.log if not line.startswith("updated")]
+    assert sorted(changes) == [f"raised {link.name} (lossy link)" for link in links]
 
 
 def test_silent__a_witness_who_never_speaks_is_not_waited_for():
@@ -252,7 +254,7 @@ def test_silent__a_port_that_is_down_explains_the_dead_paths():
     world.run(3.0)
     assert world.active == [(link.name, "link")]
     (fault,) = world.faults.active()
-    assert [one["source"] for one in fault.evidence()] == ["gnmi x", MAPPER]
+    assert [record["source"] for record in fault.evidence()] == ["gnmi x", MAPPER]
     assert fault.evidence()[1]["after_s"] > 0.3
     for port in (link.lower, link.upper):
         world.faults.port(port.interface, "UP", source="gnmi x", now=world.now)
@@ -294,9 +296,9 @@ def test_lossy__loops_tell_the_direction(end):
     a, k = link.lower.node, link.upper.node
     for host in ("h2", "h3"):
         for walk in ((host, a, k, "p0-t0-0", "p0-t1-1", a, host), (host, a, "p0-t1-1", "p0-t0-0", k, a, host)):
-            about = " ".join(walk)
-            world.probes[about] = world.faults.segmenter.from_nodes(walk)
-            world.states[about], world.counts[about] = "ok", (0, 0)
+            path_name = " ".join(walk)
+            world.probes[path_name] = world.faults.segmenter.from_nodes(walk)
+            world.states[path_name], world.counts[path_name] = "ok", (0, 0)
     world.losing = {getattr(link, end).interface: 0.2}
     for _ in range(12):
         world.run(1.0)
@@ -305,24 +307,24 @@ def test_lossy__loops_tell_the_direction(end):
     assert (fault.location, fault.direction) == (link.name, f"{a} -> {k}" if end == "lower" else f"{k} -> {a}")
 
 
-OUT, BACK = "p0-t0-0 -> p0-t1-0", "p0-t1-0 -> p0-t0-0"
+T0_TO_T1, T1_TO_T0 = "p0-t0-0 -> p0-t1-0", "p0-t1-0 -> p0-t0-0"
 
 
-def directions(*, there, out, back, rest=75):
+def directions(*, round_trip, outward, backward, uplink_count=75):
     """Return the finding on p0-t0-0 p0-t1-0 from (sent, lost) of probes and of loops.
 
-    `there`: probes there and back over the link; `out` and `back`: loops that cross it outwards and backwards;
-    `rest`: number of probes, none of them lost, over links of the other T1 that the loops cross.
+    `round_trip`: probes there and back over the link; `outward` and `backward`: loops that cross it that way only;
+    `uplink_count`: number of probes, none of them lost, over links of the other T1 that the loops cross.
     """
     segmenter = PathSegmenter(Plan(planes=1, racks=2, spines=2, hosts_per_rack=1))
     trials = {
-        "there": (there, "h0 p0-t0-0 p0-t1-0 p0-t0-0 h0"),
-        "out": (out, "h0 p0-t0-0 p0-t1-0 p0-t0-1 p0-t1-1 p0-t0-0 h0"),
-        "back": (back, "h0 p0-t0-0 p0-t1-1 p0-t0-1 p0-t1-0 p0-t0-0 h0"),
+        "round trip": (round_trip, "h0 p0-t0-0 p0-t1-0 p0-t0-0 h0"),
+        "outward": (outward, "h0 p0-t0-0 p0-t1-0 p0-t0-1 p0-t1-1 p0-t0-0 h0"),
+        "backward": (backward, "h0 p0-t0-0 p0-t1-1 p0-t0-1 p0-t1-0 p0-t0-0 h0"),
         "nic": ((75, 0), "h0 p0-t0-0 h0"),
-        "uplink": ((rest, 0), "h0 p0-t0-0 p0-t1-1 p0-t0-0 h0"),
+        "uplink": ((uplink_count, 0), "h0 p0-t0-0 p0-t1-1 p0-t0-0 h0"),
         "far 0": ((75, 0), "h1 p0-t0-1 p0-t1-0 p0-t0-1 h1"),
-        "far 1": ((rest, 0), "h1 p0-t0-1 p0-t1-1 p0-t0-1 h1"),
+        "far 1": ((uplink_count, 0), "h1 p0-t0-1 p0-t1-1 p0-t0-1 h1"),
     }
     trials = {
         key: PathSample(segmenter.from_nodes(tuple(walk.split())), *counts) for key, (counts, walk) in trials.items()
@@ -333,10 +335,10 @@ def directions(*, there, out, back, rest=75):
 
 
 def test_lossy__the_direction_is_told_when_enough_packets_tell_it():
-    assert directions(there=(75, 30), out=(75, 30), back=(75, 0)) == {OUT}
-    assert directions(there=(75, 30), out=(75, 0), back=(75, 30)) == {BACK}
-    assert directions(there=(75, 48), out=(75, 30), back=(75, 30)) == {OUT, BACK}
-    assert directions(there=(75, 30), out=(9, 3), back=(9, 0)) == set()
+    assert directions(round_trip=(75, 30), outward=(75, 30), backward=(75, 0)) == {T0_TO_T1}
+    assert directions(round_trip=(75, 30), outward=(75, 0), backward=(75, 30)) == {T1_TO_T0}
+    assert directions(round_trip=(75, 48), outward=(75, 30), backward=(75, 30)) == {T0_TO_T1, T1_TO_T0}
+    assert directions(round_trip=(75, 30), outward=(9, 3), backward=(9, 0)) == set()
 
 
 def test_lossy__what_crosses_a_link_twice_has_two_chances_to_lose():
@@ -344,20 +346,23 @@ def test_lossy__what_crosses_a_link_twice_has_two_chances_to_lose():
 
     That speaks for both ways, whatever a few loops backwards did not lose.
     """
-    assert directions(there=(75, 33), out=(73, 14), back=(30, 0)) == set()
-    assert directions(there=(75, 20), out=(73, 20), back=(50, 0)) == {OUT}
+    assert directions(round_trip=(75, 33), outward=(73, 14), backward=(30, 0)) == set()
+    assert directions(round_trip=(75, 20), outward=(73, 20), backward=(50, 0)) == {T0_TO_T1}
 
 
 def test_lossy__a_loop_that_loses_elsewhere_maybe_tells_no_direction():
     """One way loses, and so do other links on the way of both loops, over which nobody else sends."""
-    assert directions(there=(75, 30), out=(75, 30), back=(75, 20), rest=75) == {OUT, BACK}
-    assert directions(there=(75, 30), out=(75, 30), back=(75, 20), rest=0) == set()
-    assert directions(there=(75, 30), out=(75, 30), back=(75, 0), rest=0) == {OUT}  # what comes back lost nowhere
+    assert directions(round_trip=(75, 30), outward=(75, 30), backward=(75, 20), uplink_count=75) == {T0_TO_T1, T1_TO_T0}
+    assert directions(round_trip=(75, 30), outward=(75, 30), backward=(75, 20), uplink_count=0) == set()
+    # What comes back lost nowhere.
+    assert directions(round_trip=(75, 30), outward=(75, 30), backward=(75, 0), uplink_count=0) == {T0_TO_T1}
 
 
 def test_lossy__what_another_cause_explains_accuses_nobody():
-    """Two NICs lose. The loops of one of them over the T0 of the other lose what they lose at their own end, and are no
-    evidence against that T0 or its uplinks; nor is it told for both which it is, NIC link or T0.
+    """Test two NICs that lose, and the loops of one of them over the T0 of the other.
+
+    The loops lose what they lose at their own end, and are no evidence against that T0 or its uplinks; nor is it told
+    for both which it is, NIC link or T0.
     """
     segmenter = PathSegmenter(Plan(planes=1, racks=3, spines=2, hosts_per_rack=1))
     a, b, c, s, t = "p0-t0-0", "p0-t0-1", "p0-t0-2", "p0-t1-0", "p0-t1-1"
@@ -381,23 +386,25 @@ def test_lossy__what_another_cause_explains_accuses_nobody():
         for walk, lost in walks.items()
         for n in range(2 if walk.count("t0") == 3 else 1)  # loops are sent for the links of both T1s
     }
-    findings, unexplained = explain_losses(segmenter, trials, [key for key, trial in trials.items() if trial.lost])
+    findings, unexplained_paths = explain_losses(
+        segmenter, trials, [key for key, trial in trials.items() if trial.lost]
+    )
     names = [sorted(cause.name for cause in finding.causes) for finding in findings]
-    assert sorted(names) == [[f"h1 {b}", b], [f"h2 {c}", c]] and not unexplained
+    assert sorted(names) == [[f"h1 {b}", b], [f"h2 {c}", c]] and not unexplained_paths
 
 
 def test_lossy__odd_losses_everywhere_are_no_fault():
     for seed in range(10):
-        world = World(**BIG, seed=seed)
+        world = World(**LARGE_FABRIC, seed=seed)
         world.losing = {part: 0.0003 for trace in world.probes.values() for part in trace.parts}
         world.run(8.0)
-        world.complain(least=1)
+        world.complain(lost_min=1)
         world.run(8.0)
         assert world.log == []
 
 
 def test_lossy__one_bad_path_does_not_accuse_what_the_others_cross_unharmed():
-    """An EV that loses half its packets, for reasons of its own, beside many that lose nothing over the same T0."""
+    """Test an EV that loses half its packets, beside many that lose nothing over the same T0."""
     world = World(**DEFAULT)
     plan, faults = world.plan, world.faults
     trace = faults.segmenter.data(plan.host("h0"), plan.host("h2"), 0x0000)
@@ -426,11 +433,11 @@ class Evs:
             for ev in self.plan.evs(a, b)
         }
 
-    def bad(self, *names):
+    def report_bad(self, *names):
         for name in names:
             self.faults.path(name, self.paths[name], "down", source=EV, now=self.now, t=self.now - 0.02)
 
-    def good(self, *names):
+    def report_good(self, *names):
         for name in names:
             self.faults.path(name, self.paths[name], "ok", source=EV, now=self.now, t=self.now)
 
@@ -438,11 +445,11 @@ class Evs:
         return [name for name, trace in self.paths.items() if part in trace.parts]
 
     def run(self, seconds):
-        until = self.now + seconds
-        while (due := self.faults.next_timer()) is not None and due <= until:
+        end_time = self.now + seconds
+        while (due := self.faults.next_timer()) is not None and due <= end_time:
             self.now = max(due, self.now)
             self.faults.on_timer(self.now)
-        self.now = until
+        self.now = end_time
 
     @property
     def active(self):
@@ -451,31 +458,31 @@ class Evs:
 
 def test_evs__intersection_of_the_bad_minus_what_the_good_prove():
     evs = Evs(**{**DEFAULT, "racks": 3})
-    dead = evs.crossing("p0-t0-0-eth3")  # from T0 0 up to T1 0
-    evs.bad(*dead)
+    dead_evs = evs.crossing("p0-t0-0-eth3")  # from T0 0 up to T1 0
+    evs.report_bad(*dead_evs)
     evs.run(0.3)
-    evs.good(*(name for name in evs.paths if name not in dead))
+    evs.report_good(*(name for name in evs.paths if name not in dead_evs))
     evs.run(2.0)
     assert evs.active == [("p0-t0-0 p0-t1-0", "lossy link")]
 
 
 def test_evs__one_bad_ev_leaves_a_choice_and_says_so():
     evs = Evs(**DEFAULT)
-    evs.bad("h0 h2 0x0000")
+    evs.report_bad("h0 h2 0x0000")
     evs.run(0.3)
-    evs.good("h0 h2 0x0001")  # the other T1: clears NICs and T0s
+    evs.report_good("h0 h2 0x0001")  # the other T1: clears NICs and T0s
     evs.run(4.0)
     assert evs.active == [("p0-t1-0 or p0-t0-0 p0-t1-0 or p0-t0-1 p0-t1-0", "unclear")]
-    evs.good("h1 h3 0x0000")  # the same way from end to end, for others: nothing of it is dead
+    evs.report_good("h1 h3 0x0000")  # the same way from end to end, for others: nothing of it is dead
     evs.run(1.0)
     assert evs.active == []
 
 
 def test_evs__one_that_recovers_soon_was_no_fault():
     evs = Evs(**DEFAULT)
-    evs.bad("h0 h2 0x0000")
+    evs.report_bad("h0 h2 0x0000")
     evs.run(0.7)
-    evs.good("h0 h2 0x0000")
+    evs.report_good("h0 h2 0x0000")
     evs.run(5.0)
     assert evs.active == [] and evs.faults.all_faults() == []
 
@@ -484,9 +491,9 @@ def test_evs__a_first_guess_that_a_prober_corrects_becomes_part_of_what_it_was()
     """Three dead uplinks at one end are one dead NIC link to the only flow there, until the prober tells."""
     evs = Evs(planes=1, racks=4, spines=4, hosts_per_rack=2)
     segmenter = evs.faults.segmenter
-    evs.bad("h4 h6 0x0000", "h4 h6 0x0001", "h4 h6 0x0002")
+    evs.report_bad("h4 h6 0x0000", "h4 h6 0x0001", "h4 h6 0x0002")
     evs.run(0.3)
-    evs.good("h5 h0 0x0000", "h0 h6 0x0003", "h0 h7 0x0003")
+    evs.report_good("h5 h0 0x0000", "h0 h6 0x0003", "h0 h7 0x0003")
     evs.run(2.0)
     assert evs.active == [("h4 p0-t0-2", "lossy link")]
     for host in ("h4", "h6", "h7"):
@@ -505,14 +512,14 @@ def test_evs__of_a_cut_link_do_not_outlive_it_as_another_fault():
     evs = Evs(**DEFAULT)
     evs.faults.port("p0-t0-0-eth3", "DOWN", source="gnmi x", now=evs.now)
     evs.run(0.5)
-    dead = evs.crossing("p0-t0-0-eth3")
-    evs.bad(*dead)
+    dead_evs = evs.crossing("p0-t0-0-eth3")
+    evs.report_bad(*dead_evs)
     evs.run(2.0)
     evs.faults.port("p0-t0-0-eth3", "UP", source="gnmi x", now=evs.now)
-    evs.bad("h1 h3 0x0000")  # told late
+    evs.report_bad("h1 h3 0x0000")  # told late
     evs.run(4.0)
     assert evs.active == []
-    evs.good(*dead)
+    evs.report_good(*dead_evs)
     evs.run(20.0)
     assert evs.active == [] and len(evs.faults.all_faults()) == 1
 
@@ -520,11 +527,11 @@ def test_evs__of_a_cut_link_do_not_outlive_it_as_another_fault():
 def test_evs__still_bad_long_after_the_port_came_back_are_a_fault():
     evs = Evs(**{**DEFAULT, "racks": 3})
     evs.faults.port("p0-t0-0-eth3", "DOWN", source="gnmi x", now=evs.now)
-    dead = evs.crossing("p0-t0-0-eth3")
-    evs.bad(*dead)
+    dead_evs = evs.crossing("p0-t0-0-eth3")
+    evs.report_bad(*dead_evs)
     evs.run(2.0)
     evs.faults.port("p0-t0-0-eth3", "UP", source="gnmi x", now=evs.now)
-    evs.good(*(name for name in evs.paths if name not in dead))
+    evs.report_good(*(name for name in evs.paths if name not in dead_evs))
     evs.run(20.0)
     assert evs.active == [("p0-t0-0 p0-t1-0", "lossy link")]
     assert len(evs.faults.all_faults()) == 2
@@ -570,11 +577,14 @@ def test_silent__dead_for_a_moment_is_held_as_lossy():
 
 
 def test_full_queue__what_evs_lose_there_is_no_fault():
-    """Incast without trimming: every path to one host loses packets at its T0's port, and none of them is broken."""
+    """Test incast without trimming.
+
+    Every path to one host loses packets at its T0's port, and none of them is broken.
+    """
     evs = Evs(**DEFAULT)
     victim = [name for name in evs.paths if name.split()[1] == "h0"]
     for second in range(8):
-        evs.bad(*victim)
+        evs.report_bad(*victim)
         evs.faults.full_queue("p0-t0-0-eth1", now=evs.now)
         evs.run(1.0)
         for name in victim:
@@ -586,10 +596,10 @@ def test_full_queue__what_evs_lose_there_is_no_fault():
 
 def test_full_queue__elsewhere_excuses_nothing():
     evs = Evs(**{**DEFAULT, "racks": 3})
-    dead = evs.crossing("p0-t0-0-eth3")
-    evs.bad(*dead)
+    dead_evs = evs.crossing("p0-t0-0-eth3")
+    evs.report_bad(*dead_evs)
     evs.faults.full_queue("p0-t0-2-eth1", now=evs.now)
     evs.run(0.3)
-    evs.good(*(name for name in evs.paths if name not in dead))
+    evs.report_good(*(name for name in evs.paths if name not in dead_evs))
     evs.run(2.0)
     assert evs.active == [("p0-t0-0 p0-t1-0", "lossy link")]

@@ -20,13 +20,13 @@ PLAN = Plan(4, 2, 2, 2)
 def fabric(tmp_path_factory):
     ports = Ports(p4runtime=19769, gnmi=19549)
     with Fabric(PLAN, LabOptions(ports=ports), tmp_path_factory.mktemp("d")) as fabric:
-        until(lambda: fabric.mapper.request("status")["states"] == {"ok": 48})
-        until(lambda: fabric.controller.request("status")["sources"]["mapper"]["paths"] == 48)
+        wait_until(lambda: fabric.mapper.request("status")["states"] == {"ok": 48})
+        wait_until(lambda: fabric.controller.request("status")["sources"]["mapper"]["paths"] == 48)
         yield fabric
         fabric.inject.heal()
 
 
-def until(condition, seconds=30.0):
+def wait_until(condition, seconds=30.0):
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "did not come true in time"
@@ -51,9 +51,9 @@ def test_each_plane_has_a_fault_of_its_own__named_exactly_and_nothing_else(fabri
         ("lossy link", "p0-t0-0 -> p0-t1-1"),
         ("lossy link", "p1-t1-1 -> p1-t0-0"),
     ]
-    until(lambda: active(fabric) == expected_lines)
+    wait_until(lambda: active(fabric) == expected_lines)
     inject.heal()
-    until(lambda: not active(fabric))
+    wait_until(lambda: not active(fabric))
     faults = fabric.controller.request("faults")["faults"]
     assert sorted(fault["location"] for fault in faults) == [
         "p0-t0-0 p0-t1-1",
@@ -77,6 +77,6 @@ def test_a_t0_that_forwards_nothing_and_a_t1_that_nothing_reaches(fabric):
         ("lossy link", "p1-t0-0 -> p1-t1-0"),
         ("lossy link", "p1-t0-1 -> p1-t1-0"),
     ]
-    until(lambda: active(fabric) == expected_lines)
+    wait_until(lambda: active(fabric) == expected_lines)
     inject.heal()
-    until(lambda: not active(fabric))
+    wait_until(lambda: not active(fabric))

@@ -8,16 +8,19 @@ from mrc_testbed.topologies.plan import Plan
 
 PLAN = Plan(1, 2, 2, 1)
 T0, T1 = PLAN.switch("p0-t0-0"), PLAN.switch("p0-t1-0")
-UP, DOWN = "p0-t0-0-eth2", "p0-t1-0-eth1"
+UPLINK, DOWNLINK = "p0-t0-0-eth2", "p0-t1-0-eth1"
 """Ports at both ends of p0-t0-0 p0-t1-0."""
 
 
 def verdicts(*rounds):
-    """Rounds of (t, sent by the T0 to the T1, received by the T1, forwarded by the T1 to the T0, dropped by it)."""
+    """Return {(subject, works): t} after rounds of counters.
+
+    A round: (t, sent by the T0 to the T1, received by the T1, forwarded by the T1 to the T0, dropped by the T1).
+    """
     forwarding = Forwarding(PathSegmenter(PLAN))
     for t, sent, received, forwarded, dropped in rounds:
-        forwarding.read(T0, Reading(t, {UP: forwarded}, {UP: sent}))
-        forwarding.read(T1, Reading(t + 0.05, {DOWN: received}, {DOWN: forwarded}, dropped))
+        forwarding.read(T0, Reading(t, {UPLINK: forwarded}, {UPLINK: sent}))
+        forwarding.read(T1, Reading(t + 0.05, {DOWNLINK: received}, {DOWNLINK: forwarded}, dropped))
     return {(verdict.subject_name, verdict.works): verdict.t for verdict in forwarding.verdicts(0)}
 
 
@@ -75,9 +78,9 @@ def test_a_switch_that_answers_no_more_accuses_nobody():
     """The sender's last reading is old; what it sent then arrived before the receiver's first one."""
     forwarding = Forwarding(PathSegmenter(PLAN))
     for t, sent in ((1.0, 10), (2.0, 20), (3.0, 30)):
-        forwarding.read(T0, Reading(t, {}, {UP: sent}))
+        forwarding.read(T0, Reading(t, {}, {UPLINK: sent}))
     for t in (2.0, 3.0, 4.0):
-        forwarding.read(T1, Reading(t, {DOWN: 30}, {}))
+        forwarding.read(T1, Reading(t, {DOWNLINK: 30}, {}))
     assert not any(
         subject == "p0-t0-0 -> p0-t1-0" for subject in (verdict.subject_name for verdict in forwarding.verdicts(0))
     )
@@ -102,7 +105,7 @@ def read_alone(*readings):
 
 def test_a_neighbour_that_was_never_read_has_no_verdict():
     """`sender[-0:]` was the whole list: the comparison of 3 readings with none ended the controller."""
-    results = read_alone(*(Reading(t, {}, {UP: 10 * n}) for n, t in enumerate((1.0, 2.0, 3.0))))
+    results = read_alone(*(Reading(t, {}, {UPLINK: 10 * n}) for n, t in enumerate((1.0, 2.0, 3.0))))
     assert results == {("p0-t0-0", True)}
 
 
@@ -110,29 +113,29 @@ def test_a_neighbour_that_was_never_read_has_no_verdict():
 def test_a_neighbour_that_was_read_less_often_is_compared_as_far_as_it_was(often):
     forwarding = Forwarding(PathSegmenter(PLAN))
     for n in range(HISTORY):
-        forwarding.read(T0, Reading(1.0 + n, {}, {UP: 10 * n}))
+        forwarding.read(T0, Reading(1.0 + n, {}, {UPLINK: 10 * n}))
         if n < often:
-            forwarding.read(T1, Reading(1.05 + n, {DOWN: 0}, {DOWN: 0}))
+            forwarding.read(T1, Reading(1.05 + n, {DOWNLINK: 0}, {DOWNLINK: 0}))
     assert not any(verdict.subject_name != "p0-t0-0" for verdict in forwarding.verdicts(0))
 
 
 def test_a_port_that_was_not_counted_has_not_received_nothing():
     forwarding = Forwarding(PathSegmenter(PLAN))
     for t, packets in ((1.0, 50), (2.0, 60), (3.0, 70)):
-        forwarding.read(T0, Reading(t, {UP: 0}, {UP: packets}))
-        forwarding.read(T1, Reading(t + 0.05, {}, {DOWN: 0}))
+        forwarding.read(T0, Reading(t, {UPLINK: 0}, {UPLINK: packets}))
+        forwarding.read(T1, Reading(t + 0.05, {}, {DOWNLINK: 0}))
     assert {(verdict.subject_name, verdict.works) for verdict in forwarding.verdicts(0)} == {("p0-t0-0", True)}
 
 
 def test_a_program_that_counts_nothing_is_no_black_hole():
-    assert read_alone(*(Reading(t, {UP: 100 * t}, {}) for t in (1, 2, 3))) == set()
+    assert read_alone(*(Reading(t, {UPLINK: 100 * t}, {}) for t in (1, 2, 3))) == set()
 
 
 def test_a_port_that_is_counted_only_now_has_not_received_all_at_once():
     results = read_alone(
-        Reading(1.0, {}, {UP: 5}),
-        Reading(2.0, {UP: 1000}, {UP: 5}),
-        Reading(3.0, {UP: 1000}, {UP: 5}),
+        Reading(1.0, {}, {UPLINK: 5}),
+        Reading(2.0, {UPLINK: 1000}, {UPLINK: 5}),
+        Reading(3.0, {UPLINK: 1000}, {UPLINK: 5}),
     )
     assert results == set()
 
@@ -140,6 +143,6 @@ def test_a_port_that_is_counted_only_now_has_not_received_all_at_once():
 def test_a_port_that_was_made_again_has_no_past():
     forwarding = Forwarding(PathSegmenter(PLAN))
     for t, sent, received in ((1.0, 50, 60), (2.0, 56, 0), (3.0, 59, 58), (4.0, 62, 60)):
-        forwarding.read(T0, Reading(t, {UP: 0}, {UP: sent}))
-        forwarding.read(T1, Reading(t + 0.05, {DOWN: received}, {DOWN: 0}))
+        forwarding.read(T0, Reading(t, {UPLINK: 0}, {UPLINK: sent}))
+        forwarding.read(T1, Reading(t + 0.05, {DOWNLINK: received}, {DOWNLINK: 0}))
     assert not any("->" in verdict.subject_name for verdict in forwarding.verdicts(0))

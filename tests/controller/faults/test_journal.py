@@ -15,16 +15,16 @@ from mrc_testbed.ipc.rundir import RunFiles
 from mrc_testbed.topologies.plan import Plan
 
 
-def write(tmp_path, *faults, ready=False, policy=None, reacted=None):
+def write(tmp_path, *faults, is_ready=False, policy=None, avoided_names=None):
     journal = Journal.open(tmp_path)
     for change, fault in faults:
         journal.record_fault(change, fault, 1.0)
-    if ready:
+    if is_ready:
         journal.record_ready(2.0)
     if policy:
         journal.record_policy(policy)
-    if reacted is not None:
-        journal.record_reaction(reacted)
+    if avoided_names is not None:
+        journal.record_reaction(avoided_names)
     journal.close()
 
 
@@ -41,10 +41,10 @@ def test_journal__last_word_on_every_fault(tmp_path):
 
 
 def test_journal__ready_policy_and_reaction_are_remembered(tmp_path):
-    write(tmp_path, ready=True, policy="lossy", reacted=["p0-t0-1 p0-t1-0"])
+    write(tmp_path, is_ready=True, policy="lossy", avoided_names=["p0-t0-1 p0-t1-0"])
     content = read(tmp_path)
     assert (content.was_ready, content.denylist_policy, content.avoided_names) == (True, "lossy", ["p0-t0-1 p0-t1-0"])
-    write(tmp_path, reacted=[])
+    write(tmp_path, avoided_names=[])
     assert read(tmp_path).avoided_names == []
 
 
@@ -101,7 +101,7 @@ def test_journal__one_controller_at_a_time(tmp_path):
 
 
 def test_journal__of_another_boot_is_forgotten(tmp_path):
-    write(tmp_path, ("raised", {"number": 1}), ready=True)
+    write(tmp_path, ("raised", {"number": 1}), is_ready=True)
     path = RunFiles(tmp_path).fault_journal
     lines = path.read_text().splitlines()
     path.write_text("\n".join(['{"kind":"boot","id":"another"}', *lines[1:]]) + "\n")
@@ -111,7 +111,7 @@ def test_journal__of_another_boot_is_forgotten(tmp_path):
 def test_journal__long_ones_are_compacted_and_stay_locked(tmp_path, monkeypatch):
     monkeypatch.setattr(journal_module, "COMPACT_BYTES", 2000)
     updates = [("updated", {"number": n % 3, "n": n}) for n in range(200)]
-    write(tmp_path, *updates, ready=True, policy="all", reacted=["a"])
+    write(tmp_path, *updates, is_ready=True, policy="all", avoided_names=["a"])
     previous_size = os.path.getsize(RunFiles(tmp_path).fault_journal)
     journal = Journal.open(tmp_path)
     assert os.path.getsize(RunFiles(tmp_path).fault_journal) < previous_size / 4
@@ -144,7 +144,7 @@ def with_faults():
     return faults
 
 
-def back(faults, now=10.0):
+def reload_faults(faults, now=10.0):
     restored_list = FaultCorrelator(Plan())
     restored_list.restore(json.loads(json.dumps([f.to_json() for f in faults.all_faults()])), now, 4.0)
     return restored_list
@@ -152,11 +152,11 @@ def back(faults, now=10.0):
 
 def test_restore__the_same_list_word_for_word():
     faults = with_faults()
-    assert [f.to_json() for f in back(faults).all_faults()] == [f.to_json() for f in faults.all_faults()]
+    assert [f.to_json() for f in reload_faults(faults).all_faults()] == [f.to_json() for f in faults.all_faults()]
 
 
 def test_restore__seen_again_it_goes_on_with_its_number():
-    restored_list = back(with_faults())
+    restored_list = reload_faults(with_faults())
     restored_list.port("p0-t0-0-eth3", "DOWN", source=GNMI, now=10.5)
     restored_list.on_timer(11.0)
     restored_list.on_timer(20.0)
@@ -167,7 +167,7 @@ def test_restore__seen_again_it_goes_on_with_its_number():
 
 
 def test_restore__not_seen_it_is_over_in_time():
-    restored_list = back(with_faults())
+    restored_list = reload_faults(with_faults())
     restored_list.on_timer(13.0)
     assert len(restored_list.active()) == 1
     restored_list.on_timer(14.1)
@@ -176,7 +176,7 @@ def test_restore__not_seen_it_is_over_in_time():
 
 
 def test_restore__new_ones_count_on():
-    restored_list = back(with_faults())
+    restored_list = reload_faults(with_faults())
     restored_list.port("p2-t0-0-eth3", "DOWN", source=GNMI, now=11.0)
     restored_list.on_timer(11.2)
     assert [f.number for f in restored_list.active()] == [1, 3]

@@ -34,11 +34,12 @@ def cut_and_healed(faults, changes):
     def note(now):
         changes.extend((now, change, fault.text) for change, fault in faults.changes())
 
-    def ring(until):
-        while (due := faults.next_timer()) is not None and due <= until:
+    def ring(end_time):
+        while (due := faults.next_timer()) is not None and due <= end_time:
             faults.on_timer(due)
             note(due)
 
+    # Every method that is recorded is called, but for `restore` and `confirm_by`.
     plan, segmenter = faults.plan, faults.segmenter
     ev = segmenter.data(plan.host("h0"), plan.host("h2"), 0x0001)
     probe = segmenter.t1_probe("h0", 0, "p0-t1-1")
@@ -60,7 +61,7 @@ def cut_and_healed(faults, changes):
     ring(60.0)
 
 
-def kept(tmp_path, **options):
+def record_story(tmp_path, **options):
     recorder = ObservationRecorder(tmp_path / "log", PLAN, **options)
     changes = []
     cut_and_healed(FaultCorrelator(PLAN, tap=recorder), changes)
@@ -69,7 +70,7 @@ def kept(tmp_path, **options):
 
 
 def test_replay__the_same_changes_at_the_same_times(tmp_path):
-    path, changes = kept(tmp_path)
+    path, changes = record_story(tmp_path)
     changes_seen = []
     replay_file(path, lambda now, change, fault: changes_seen.append((now, change, fault.text)))
     assert changes_seen == changes
@@ -77,7 +78,7 @@ def test_replay__the_same_changes_at_the_same_times(tmp_path):
 
 
 def test_replay__a_list_with_waits_of_its_own_is_rung_although_the_file_rings_no_timer(tmp_path):
-    path, changes = kept(tmp_path)
+    path, changes = record_story(tmp_path)
     observations = Observations(path)
     calls = [call for call in observations.calls if call[0] != "on_timer"]
     assert len(calls) < len(observations.calls)
@@ -168,7 +169,7 @@ def test_replay__a_file_that_is_none_is_refused_with_its_line(tmp_path, lines, r
 
 
 def test_command__tells_the_changes_and_the_end(tmp_path):
-    path, _ = kept(tmp_path)
+    path, _ = record_story(tmp_path)
     result = CliRunner().invoke(app, ["faults", "--replay", str(path)])
     assert result.exit_code == 0, result.output
     assert "0.000 s  raised     1: T0-T1 link p0-t0-0 p0-t1-1 down" in result.output

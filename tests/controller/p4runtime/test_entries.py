@@ -25,7 +25,7 @@ def next_hop(catalog, usid=0xFCBBBB001301, port=3):
     return catalog.table_entry("usid_next", {"locator_usid": usid}, "forward", {"port": port})
 
 
-def shown(updates, catalog):
+def descriptions(updates, catalog):
     return [f"{p4r.Update.Type.Name(u.type)} {catalog.describe(u.entity)}" for u in updates]
 
 
@@ -59,7 +59,10 @@ def test_text__lpm_default_and_groups(spray):
 
 
 def test_group__keeps_its_max_size_when_members_go(spray):
-    """A MODIFY that changed it would be refused (P4Runtime specification, "Action Profile Group Programming")."""
+    """Test that the maximal size stays: a MODIFY that changed it would be refused.
+
+    P4Runtime specification, "Action Profile Group Programming".
+    """
     sizes = {
         spray.group("uplink_selector", 1, dict.fromkeys(ports, 1)).entity.action_profile_group.max_size
         for ports in ([], [4], [3, 4])
@@ -181,7 +184,7 @@ def test_compare__missing_wrong_and_too_much(srv6):
         "usid_next locator_usid=0x000000000002 is forward(port=9) (plan: forward(port=2))",
         "usid_next locator_usid=0x000000000003 forward(port=3) is not in the plan",
     ]
-    assert shown(updates_for(differences), srv6) == [
+    assert descriptions(updates_for(differences), srv6) == [
         "DELETE usid_next locator_usid=0x000000000003 forward(port=3)",
         "INSERT usid_next locator_usid=0x000000000001 forward(port=1)",
         "MODIFY usid_next locator_usid=0x000000000002 forward(port=2)",
@@ -228,7 +231,7 @@ def test_updates__members_before_groups_before_tables_and_back(spray):
         spray.group_entry("uplinks", {"uplink_group": 2}, 2),
         spray.table_entry("hash_seed", None, "set_hash_seed", {"seed": 0}),
     ]
-    assert shown(updates_for(compare(new_entries, old_entries)), spray) == [
+    assert descriptions(updates_for(compare(new_entries, old_entries)), spray) == [
         "DELETE uplinks uplink_group=2 group(2)",
         "INSERT uplink_selector member 3: use_uplink(port=3)",
         "INSERT uplink_selector group 1: member 3 weight 1 watch 3",

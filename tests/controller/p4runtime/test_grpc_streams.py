@@ -77,7 +77,7 @@ def serve():
 
 
 @pytest.fixture
-def hidden(monkeypatch):
+def write_counts(monkeypatch):
     """Count the writes that grpc answers with its placeholder.
 
     Each third is not held back, the others ever longer.
@@ -86,36 +86,37 @@ def hidden(monkeypatch):
     write = StatusKeepingStream.write
     serialize = grpc._common.serialize
 
-    def late(message, serializer):
+    # The delay lets the refusal of the stream overtake the write: only then does grpc hide the status.
+    def serialize_late(message, serializer):
         counts["writes"] += 1
         time.sleep(counts["writes"] % 3 * 0.002 * (1 + counts["writes"] // 60))
         return serialize(message, serializer)
 
-    async def counted(self, message):
+    async def count_writes(self, message):
         call = self._call
         plain = call.write
 
-        async def seen(message):
+        async def write_and_count(message):
             try:
                 await plain(message)
             except grpc.aio.AioRpcError as error:
                 counts["hidden"] += (error.code(), error.details()) == PLACEHOLDER
                 raise
 
-        call.write = seen
+        call.write = write_and_count
         await write(self, message)
 
-    monkeypatch.setattr(_common, "serialize", late)
-    monkeypatch.setattr(StatusKeepingStream, "write", counted)
+    monkeypatch.setattr(_common, "serialize", serialize_late)
+    monkeypatch.setattr(StatusKeepingStream, "write", count_writes)
     return counts
 
 
-def codes(hidden, run_stream):
+def codes(write_counts, run_stream):
     """Return the ends of `ask()`, called until enough statuses were hidden."""
     ends = Counter()
 
     async def story():
-        while hidden["hidden"] < HIDDEN_MIN:
+        while write_counts["hidden"] < HIDDEN_MIN:
             ends[await run_stream()] += 1
 
     asyncio.run(story())
@@ -123,7 +124,7 @@ def codes(hidden, run_stream):
 
 
 @pytest.mark.parametrize("code", [grpc.StatusCode.UNAUTHENTICATED, UNAVAILABLE, grpc.StatusCode.INTERNAL])
-def test_p4runtime__a_stream_refused_at_once_tells_its_status(serve, hidden, code):
+def test_p4runtime__a_stream_refused_at_once_tells_its_status(serve, write_counts, code):
     address = serve(code)
 
     async def run_stream():
@@ -134,10 +135,10 @@ def test_p4runtime__a_stream_refused_at_once_tells_its_status(serve, hidden, cod
             except P4ClientError as error:
                 return error.code, error.message
 
-    assert codes(hidden, run_stream) == {(GRPCStatusCode.from_status_code(code), "refused at once")}
+    assert codes(write_counts, run_stream) == {(GRPCStatusCode.from_status_code(code), "refused at once")}
 
 
-def test_p4runtime__a_stream_ended_in_order_is_an_end_and_no_error(serve, hidden):
+def test_p4runtime__a_stream_ended_in_order_is_an_end_and_no_error(serve, write_counts):
     address = serve(OK)
 
     async def run_stream():
@@ -147,11 +148,11 @@ def test_p4runtime__a_stream_ended_in_order_is_an_end_and_no_error(serve, hidden
                 await client.receive()
         return OK
 
-    assert codes(hidden, run_stream) == {OK}
+    assert codes(write_counts, run_stream) == {OK}
 
 
 @pytest.mark.parametrize(("code", "says"), [(UNAVAILABLE, "UNAVAILABLE: refused at once"), (OK, "ended the stream")])
-def test_session__of_a_switch_that_restarts_is_tried_again(serve, hidden, srv6, code, says):
+def test_session__of_a_switch_that_restarts_is_tried_again(serve, write_counts, srv6, code, says):
     target = SwitchAddress(Plan().switches[0], serve(code), 1, None, ())
 
     async def run_stream():
@@ -159,10 +160,10 @@ def test_session__of_a_switch_that_restarts_is_tried_again(serve, hidden, srv6, 
             await P4RuntimeSession.open(target, srv6)
         return caught.value.retry
 
-    assert codes(hidden, run_stream) == {True}
+    assert codes(write_counts, run_stream) == {True}
 
 
-def test_gnmi__a_subscription_refused_at_once_tells_its_status(serve, hidden):
+def test_gnmi__a_subscription_refused_at_once_tells_its_status(serve, write_counts):
     address = serve(grpc.StatusCode.UNAUTHENTICATED)
 
     async def run_stream():
@@ -174,25 +175,25 @@ def test_gnmi__a_subscription_refused_at_once_tells_its_status(serve, hidden):
                     pass
             return caught.value.code
 
-    assert codes(hidden, run_stream) == {GRPCStatusCode.UNAUTHENTICATED}
+    assert codes(write_counts, run_stream) == {GRPCStatusCode.UNAUTHENTICATED}
 
 
 class EndsUnder:
     """A call whose write fails before or after its status is there, and keeps the placeholder in between."""
 
     def __init__(self, *statuses):
-        self.statuses, self.told, self.callbacks = list(statuses), None, []
+        self.statuses, self.status, self.callbacks = list(statuses), None, []
 
     def add_done_callback(self, callback):
         self.callbacks.append(callback)
 
     def done(self):
-        return self.told is not None
+        return self.status is not None
 
     cancel = done
 
     def end(self, status):
-        self.told = status
+        self.status = status
         callbacks, self.callbacks = self.callbacks, []
         for callback in callbacks:
             callback(self)
@@ -205,13 +206,13 @@ class EndsUnder:
                 asyncio.get_running_loop().call_later(0.01 * (delay + 1), self.end, status)
         for status in later if first != PLACEHOLDER else ():
             self.end(status)
-        raise grpc.aio.AioRpcError(self.told[0], grpc.aio.Metadata(), grpc.aio.Metadata(), self.told[1])
+        raise grpc.aio.AioRpcError(self.status[0], grpc.aio.Metadata(), grpc.aio.Metadata(), self.status[1])
 
     async def code(self):
-        return self.told[0]
+        return self.status[0]
 
     async def details(self):
-        return self.told[1]
+        return self.status[1]
 
     async def initial_metadata(self):
         return grpc.aio.Metadata()

@@ -32,7 +32,7 @@ class SwitchInMemory:
 
     async def write(self, updates):
         for update in updates:
-            self.entries.append(next(entry for entry in self.known if entry.entity == update.entity))
+            self.entries.append(next(entry for entry in self.known_entries if entry.entity == update.entity))
 
     async def subscribe_digests(self):
         pass
@@ -49,7 +49,7 @@ def test_writes__a_port_that_comes_back_meanwhile_is_no_write_of_a_restart(srv6,
     provisioner.status.start_digest = "of the first verification"
     provisioner.want_live(entries)
     switch = SwitchInMemory(srv6, entries[:begins_with], lambda: provisioner.want_live(entries[:1]))
-    switch.known = entries
+    switch.known_entries = entries
     asyncio.run(provisioner._bring_in_line(switch))
     assert provisioner.status.writes_after_start == {}
     assert provisioner.status.live_writes == {"dead port": 2 - begins_with}

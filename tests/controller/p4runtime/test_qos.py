@@ -72,7 +72,7 @@ def test_trimmed__own_class_and_codepoints(spray):
 
 
 @pytest.mark.parametrize(
-    ("wrong", "message"),
+    ("bad_data", "message"),
     [
         ({"trimmed": 4}, "distinct"),
         ({"control": 64}, "6 bits"),
@@ -87,9 +87,9 @@ def test_trimmed__own_class_and_codepoints(spray):
         ([], "wants an object"),
     ],
 )
-def test_operator__what_makes_no_sense_is_refused(wrong, message):
+def test_operator__what_makes_no_sense_is_refused(bad_data, message):
     with pytest.raises(InputError, match=message):
-        Discipline.from_json(wrong)
+        Discipline.from_json(bad_data)
 
 
 def test_operator__other_depths_by_role():

@@ -6,13 +6,13 @@ from mrc_testbed.controller.errors import InputError
 from mrc_testbed.controller.p4runtime.routes import entries_of, hash_seed, recognise
 from mrc_testbed.topologies.plan import Plan
 
-SHARED = ("traffic_class ", "trimming ", "queue_thresholds ")
+SHARED_PREFIXES = ("traffic_class ", "trimming ", "queue_thresholds ")
 
 
 def lines(program, plan, switch, catalog):
     """Return the entries that only this program has; test_qos.py tests the shared ones."""
     entries = [str(entry) for entry in entries_of(program, plan, plan.switch(switch), catalog)]
-    return [line for line in entries if not line.startswith(SHARED)]
+    return [line for line in entries if not line.startswith(SHARED_PREFIXES)]
 
 
 def test_srv6__t0(srv6):

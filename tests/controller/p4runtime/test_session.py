@@ -14,15 +14,15 @@ class ClosingClient:
     """Client like finsy's over gRPC: a request that is on its way when the channel closes is cancelled."""
 
     def __init__(self):
-        self.closed = asyncio.Event()
+        self.closing = asyncio.Event()
 
     async def request_iter(self, request):
-        await self.closed.wait()
+        await self.closing.wait()
         raise asyncio.CancelledError
         yield
 
     async def close(self):
-        self.closed.set()
+        self.closing.set()
 
 
 def session_of(catalog):
@@ -32,12 +32,12 @@ def session_of(catalog):
     return session
 
 
-@pytest.mark.parametrize("what", ["read", "read_counters", "read_cells"])
-def test_close__a_request_on_its_way_is_an_error_that_passes_and_no_cancellation(srv6, what):
+@pytest.mark.parametrize("method", ["read", "read_counters", "read_cells"])
+def test_close__a_request_on_its_way_is_an_error_that_passes_and_no_cancellation(srv6, method):
     async def story():
         session = session_of(srv6)
-        arguments = {"read_cells": ("drops", [1]), "read_counters": ([1],)}.get(what, ())
-        request = asyncio.create_task(getattr(session, what)(*arguments))
+        arguments = {"read_cells": ("drops", [1]), "read_counters": ([1],)}.get(method, ())
+        request = asyncio.create_task(getattr(session, method)(*arguments))
         await asyncio.sleep(0)
         await session.close()
         with pytest.raises(SwitchError, match="the connection was closed meanwhile") as caught:

@@ -7,10 +7,10 @@ from mrc_testbed.ipc.rpc import JsonlError, RpcServer
 
 
 class Peer:
-    """A server whose answers are given; `asked` is what it was asked."""
+    """A server whose answers are given; `requests` is what it was asked."""
 
     def __init__(self, path, answers, snapshot=()):
-        self.path, self.answers, self.asked = path, answers, []
+        self.path, self.answers, self.requests = path, answers, []
         self._snapshot = list(snapshot)
         self.server = None
 
@@ -23,7 +23,7 @@ class Peer:
         await self.server.close()
 
     def _answer(self, request, connection):
-        self.asked.append(request)
+        self.requests.append(request)
         answer = self.answers.get(request["op"])
         if answer is None:
             raise JsonlError(f"no op {request['op']!r}")
@@ -41,9 +41,9 @@ async def running(*sources):
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def until(true, what="it did not come about"):
+async def wait_until(condition, message="it did not come about"):
     for _ in range(1000):
-        if true():
+        if condition():
             return
         await asyncio.sleep(0.01)
-    raise AssertionError(what)
+    raise AssertionError(message)

@@ -10,7 +10,7 @@ import pytest
 from mrc_testbed.controller.faults.correlator import FaultCorrelator
 from mrc_testbed.controller.sources.clustermapper import ClustermapperSource
 from mrc_testbed.topologies.plan import Plan
-from tests.controller.sources.peers import Peer, running, until
+from tests.controller.sources.peers import Peer, running, wait_until
 
 PLAN = Plan(planes=1, racks=3, spines=2, hosts_per_rack=2)
 
@@ -53,13 +53,13 @@ def test_mapper__snapshot_events_and_counts_reach_the_list(tmp_path):
         snapshot = [probe("h0", "p0-t0-0", "ok"), probe("h0", "p0-t1-0", "ok"), probe("h1", "p0-t0-0", "ok")]
         answers = {"targets": {"targets": rows, "loops": []}}
         async with Peer(tmp_path / "mapper.sock", answers, snapshot) as peer, running(source):
-            await until(lambda: len(events) == 3)
+            await wait_until(lambda: len(events) == 3)
             assert source.states == dict.fromkeys(("h0 p0-t0-0", "h0 p0-t1-0", "h1 p0-t0-0"), "ok")
             assert not faults.has_path_symptoms
             peer.server.publish("probe", **fields_of(probe("h0", "p0-t0-0", "down")))
-            await until(lambda: faults.has_path_symptoms)
-            await until(
-                lambda: any(message["op"] == "targets" for message in peer.asked), "it did not look at the others"
+            await wait_until(lambda: faults.has_path_symptoms)
+            await wait_until(
+                lambda: any(message["op"] == "targets" for message in peer.requests), "it did not look at the others"
             )
             assert source.to_json() == {"connected": True, "reason": "following", "paths": 3, "bad": 1}
 
@@ -86,7 +86,7 @@ def test_mapper__events_of_another_world_are_passed_over(tmp_path, nonsense):
         source, _ = mapper_of(tmp_path, faults)
         first = {**probe("h0", "p0-t0-0", "ok"), **nonsense}
         async with Peer(tmp_path / "mapper.sock", {}, [first, probe("h1", "p0-t0-0", "ok")]), running(source):
-            await until(lambda: "h1 p0-t0-0" in source.states)
+            await wait_until(lambda: "h1 p0-t0-0" in source.states)
 
     asyncio.run(story())
 
@@ -120,8 +120,8 @@ def test_mapper__comes_back_after_it_went(tmp_path):
         async with running(source):
             for _ in range(2):
                 async with Peer(tmp_path / "mapper.sock", {}, [probe("h0", "p0-t0-0", "ok")]):
-                    await until(lambda: source.connected)
-                await until(lambda: not source.connected)
+                    await wait_until(lambda: source.connected)
+                await wait_until(lambda: not source.connected)
         assert (len(events) == 2 and "ended" in source.to_json()["reason"]) or source.to_json()["reason"]
 
     asyncio.run(story())
