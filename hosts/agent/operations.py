@@ -41,11 +41,12 @@ def rpc_table(
     data_dir: Path,
     publish: Publish,
     stop: Callable[[], None],
-    ip_state: Callable[[], Message | None],
+    ip_state: Callable[[], Message | None] = lambda: None,
 ) -> RpcTable:
     """Return the table of all services of one agent.
 
-    `publish` sends an event to every watcher, `stop` ends the agent.
+    `publish` sends an event to every watcher, `stop` ends the agent, and `ip_state`
+    returns the state of IP over the fabric.
     """
     table = RpcTable(refusals=REFUSALS, log_file=f"log/{connections.host.name}.log")
     sessions = ClientSessions(connections, regions)
