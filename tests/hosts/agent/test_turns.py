@@ -181,7 +181,7 @@ def test_agent__link_news_come_first_and_ask_for_another_turn(news):
     agent = Agent.__new__(Agent)
     links = SimpleNamespace(poll=lambda: [("h0-eth1", "down")])
     agent.ports = SimpleNamespace(nic=Port(), rest_s=0.001, links=links)
-    agent._selector = SimpleNamespace(rest_s=0.0)
+    agent._selector, agent.ip = SimpleNamespace(rest_s=0.0), None
     agent._turns = Turns(Engine(None), print)
     agent._link_news, agent._on_link = news, lambda *change: changes.append(change)
     assert agent.turn() == (0.0 if news else None)
