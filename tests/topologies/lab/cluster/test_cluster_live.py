@@ -247,11 +247,11 @@ def test_link__carriers_between_machines_and_ssh_that_dies_is_named_and_the_part
         link = fabric.plan.link("h0", "p3-t0-0")
         far = fabric.network
         fabric.link_port("h0", link.lower.interface, is_up=False)
-        assert not far.is_up(link.upper.interface) and not fabric.link_states()[link.upper.interface].up
+        assert not far.is_up(link.upper.interface) and not fabric.link_states()[link.upper.interface].is_up
         carrier = rig.run("c", "cat", f"/sys/class/net/{link.upper.interface}/carrier").strip()
         assert carrier == "0"
         fabric.link_port("h0", link.lower.interface, is_up=True)
-        assert fabric.link_is_up(link) and fabric.link_states()[link.upper.interface].up
+        assert fabric.link_is_up(link) and fabric.link_states()[link.upper.interface].is_up
         status = fabric.status()
         assert [machine["name"] for machine in status["machines"]] == ["a", "b", "c"] and len(status["underlay"]) == 6
         rig.run("b", "pkill", "-9", "-f", "root@notty")
