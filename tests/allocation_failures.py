@@ -1,4 +1,7 @@
-"""Allocations of Python fail one by one, as SQLite's tests do it, while a call of an extension module runs."""
+"""Allocations of Python that fail one by one while a call of an extension module runs.
+
+SQLite's tests do the same.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +11,13 @@ from typing import Any
 import pytest
 
 
-def results_without_memory(call: Callable[[], Any], most: int = 60) -> Iterator[Any]:
-    """Yield the result of `call` while its n-th allocation fails, for n = 1 to `most`.
+def results_without_memory(call: Callable[[], Any], count: int = 60) -> Iterator[Any]:
+    """Yield the result of `call` while its n-th allocation fails, for n = 1 to `count`.
 
     MemoryError stands for a refusal. Skips the test where Python has no `_testcapi`.
     """
     hooks = pytest.importorskip("_testcapi", reason="this Python has no _testcapi, which makes allocations fail")
-    for number in range(most):
+    for number in range(count):
         hooks.set_nomemory(number, number + 1)
         try:
             result = call()

@@ -16,18 +16,18 @@ def wait_until_up(*names: str) -> None:
     end = time.monotonic() + WAIT_S
     for name in names:
         while True:
-            shown = subprocess.run(
+            output = subprocess.run(
                 ["ip", "-o", "link", "show", "dev", name], check=True, capture_output=True, text=True
             ).stdout
-            if " state UP " in shown and " qdisc noop " not in shown:
+            if " state UP " in output and " qdisc noop " not in output:
                 break
-            assert time.monotonic() < end, f"{name} does not come up: {shown}"
+            assert time.monotonic() < end, f"{name} does not come up: {output}"
             time.sleep(0.002)
 
 
-def wait_until(holds: Callable[[], bool], what: str) -> None:
-    """Wait until `holds()`; fails with `what` after WAIT_S."""
+def wait_until(holds: Callable[[], bool], description: str) -> None:
+    """Wait until `holds()`; fails with `description` after WAIT_S."""
     end = time.monotonic() + WAIT_S
     while not holds():
-        assert time.monotonic() < end, f"never: {what}"
+        assert time.monotonic() < end, f"never: {description}"
         time.sleep(0.002)

@@ -76,8 +76,8 @@ class RigMachine:
     @property
     def init(self) -> int:
         """Pid of its first process, as the rest of this machine sees it."""
-        found = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
-        return int(found[0])
+        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
+        return int(children[0])
 
 
 class ClusterRig:
@@ -110,11 +110,11 @@ class ClusterRig:
         for number, name in enumerate(self.names):
             self._boot(name, f"{NETWORK}.{11 + number}")
         key = (self.folder / "host_key.pub").read_text().split()[:2]
-        known = "".join(f"{one.address} {' '.join(key)}\n" for one in self.machines.values())
-        (self.folder / "known_hosts").write_text(known)
+        known_hosts = "".join(f"{machine.address} {' '.join(key)}\n" for machine in self.machines.values())
+        (self.folder / "known_hosts").write_text(known_hosts)
         self._write_servers()
-        for one in self.machines.values():
-            _await(lambda one=one: _accepts(one.address), f"sshd of machine {one.name}")
+        for machine in self.machines.values():
+            _await(lambda machine=machine: _accepts(machine.address), f"sshd of machine {machine.name}")
         return self
 
     def _boot(self, name: str, address: str) -> None:
@@ -133,19 +133,33 @@ class ClusterRig:
             start_new_session=True,
             preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGTERM}),
         )
-        one = self.machines[name] = RigMachine(name, address, process)
-        _await(lambda: _has_own_network(one), f"machine {name}")
-        outside = f"{BRIDGE}-{name}"
-        _run("ip", "link", "add", outside, "mtu", str(self.mtu), "type", "veth", "peer", "eth0", "netns", str(one.init))
-        _run("ip", "link", "set", outside, "master", BRIDGE, "up")
+        machine = self.machines[name] = RigMachine(name, address, process)
+        # A cable's end can be put into the machine only once its namespace is there.
+        _await(lambda: _has_own_network(machine), f"machine {name}")
+        bridge_end = f"{BRIDGE}-{name}"
+        _run(
+            "ip",
+            "link",
+            "add",
+            bridge_end,
+            "mtu",
+            str(self.mtu),
+            "type",
+            "veth",
+            "peer",
+            "eth0",
+            "netns",
+            str(machine.init),
+        )
+        _run("ip", "link", "set", bridge_end, "master", BRIDGE, "up")
 
     def _write_servers(self, extra: str = "") -> None:
-        key, known = self.folder / "client_key", self.folder / "known_hosts"
+        key, known_hosts = self.folder / "client_key", self.folder / "known_hosts"
         rows = "".join(
             f"  - {{name: {machine.name}, address: {machine.address}}}\n" for machine in self.machines.values()
         )
         self.servers_file.write_text(
-            f"user: root\nidentity: {key}\nssh_options: [UserKnownHostsFile={known}]\n{extra}machines:\n{rows}"
+            f"user: root\nidentity: {key}\nssh_options: [UserKnownHostsFile={known_hosts}]\n{extra}machines:\n{rows}"
         )
 
     def run(self, name: str, *command: str) -> str:
@@ -159,9 +173,9 @@ class ClusterRig:
 
     def kill(self, name: str) -> None:
         """End everything on a machine at once, as when its power fails."""
-        one = self.machines.pop(name)
-        os.kill(one.init, signal.SIGKILL)
-        one.process.wait()
+        machine = self.machines.pop(name)
+        os.kill(machine.init, signal.SIGKILL)
+        machine.process.wait()
         subprocess.run(["ip", "link", "del", f"{BRIDGE}-{name}"], capture_output=True)
 
     def close(self) -> None:
@@ -171,29 +185,29 @@ class ClusterRig:
 
 
 def _remove_links() -> None:
-    found = subprocess.run(["ip", "-j", "link"], capture_output=True, text=True, check=True)
-    for name in (row["ifname"] for row in json.loads(found.stdout)):
+    process = subprocess.run(["ip", "-j", "link"], capture_output=True, text=True, check=True)
+    for name in (row["ifname"] for row in json.loads(process.stdout)):
         if name.startswith(BRIDGE):
             subprocess.run(["ip", "link", "del", name], capture_output=True)
 
 
 def _run(*command: str) -> None:
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode:
-        raise RuntimeError(f"{' '.join(command)}: {done.stderr.strip()}")
+    process = subprocess.run(command, capture_output=True, text=True)
+    if process.returncode:
+        raise RuntimeError(f"{' '.join(command)}: {process.stderr.strip()}")
 
 
-def _await(true, what: str, limit_s: float = 20.0) -> None:
-    until = time.monotonic() + limit_s
-    while not true():
-        if time.monotonic() > until:
-            raise RuntimeError(f"{what} does not come up")
+def _await(condition, subject: str, limit_s: float = 20.0) -> None:
+    deadline = time.monotonic() + limit_s
+    while not condition():
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"{subject} does not come up")
         time.sleep(0.02)
 
 
-def _has_own_network(one: RigMachine) -> bool:
+def _has_own_network(machine: RigMachine) -> bool:
     try:
-        return os.readlink(f"/proc/{one.init}/ns/net") != os.readlink("/proc/self/ns/net")
+        return os.readlink(f"/proc/{machine.init}/ns/net") != os.readlink("/proc/self/ns/net")
     except (OSError, IndexError):
         return False
 
@@ -211,11 +225,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("count", type=int, nargs="?", default=3)
     parser.add_argument("--folder", type=Path, help="where its keys and the servers file go (default: a temporary one)")
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
-    folder = given.folder or Path(tempfile.mkdtemp(prefix="mrc-rig-"))
+    folder = arguments.folder or Path(tempfile.mkdtemp(prefix="mrc-rig-"))
     folder.mkdir(parents=True, exist_ok=True)
-    with ClusterRig(folder, given.count) as rig:
+    with ClusterRig(folder, arguments.count) as rig:
         print(rig.servers_file, flush=True)
         signal.sigwait({signal.SIGINT, signal.SIGTERM})
 

@@ -1,4 +1,6 @@
-"""Clients of a fabric's doors, as their makers have them: `door_clients.py FOLDER CLIENT...` prints who got in.
+"""Clients of a fabric's doors, as their makers have them.
+
+`door_clients.py FOLDER CLIENT...` prints who got in.
 
 finsy and pygnmi describe gNMI under one name, so that a process can have one of them.
 
@@ -71,7 +73,7 @@ def with_tls(shown: bool) -> GRPCCredentialsTLS:
     )
 
 
-def ask(path: str, *, shown: bool = False, body: bytes | None = None, tls: bool = False) -> None:
+def call_api(path: str, *, shown: bool = False, body: bytes | None = None, tls: bool = False) -> None:
     headers = {"Authorization": f"Bearer {token()}"} if shown else {}
     address = f"{'https' if tls else 'http'}://{API}{path}"
     request = urllib.request.Request(address, body, {**headers, "Content-Type": "application/json"})
@@ -98,23 +100,23 @@ CLIENTS = {
         ("127.0.0.1", 9339), path_cert=str(R / "tls" / "cert.pem"), token=token()
     ),
     "API by its socket": lambda: Northbound(R).request("status"),
-    "API by TCP": lambda: ask("/v1/status"),
-    "API by TCP with token": lambda: ask("/v1/status", shown=True),
-    "API by TLS": lambda: ask("/v1/status", tls=True),
-    "API by TLS with token": lambda: ask("/v1/status", shown=True, tls=True),
-    "metrics": lambda: ask("/metrics"),
-    "API shutdown": lambda: ask("/v1/shutdown", body=b"{}"),
+    "API by TCP": lambda: call_api("/v1/status"),
+    "API by TCP with token": lambda: call_api("/v1/status", shown=True),
+    "API by TLS": lambda: call_api("/v1/status", tls=True),
+    "API by TLS with token": lambda: call_api("/v1/status", shown=True, tls=True),
+    "metrics": lambda: call_api("/metrics"),
+    "API shutdown": lambda: call_api("/v1/shutdown", body=b"{}"),
     "run folder": lambda: (R / "state.json").read_text(),
 }
 """Ways in. `API shutdown` comes last of those that ask the controller."""
 
 if __name__ == "__main__":
     chosen = sys.argv[2:] or list(CLIENTS)
-    entered = {}
+    answers = {}
     for name in chosen:
         try:
             CLIENTS[name]()
-            entered[name] = "in"
+            answers[name] = "in"
         except Exception as error:  # each client raises its own; what it says is compared
-            entered[name] = f"{type(error).__name__}: {error}"
-    print(json.dumps(entered))
+            answers[name] = f"{type(error).__name__}: {error}"
+    print(json.dumps(answers))

@@ -12,11 +12,11 @@ class _JumpingSelector(selectors.DefaultSelector):
         self.now = 0.0
 
     def select(self, timeout=None):
-        ready = super().select(0)
-        if not ready:
+        events = super().select(0)
+        if not events:
             assert timeout is not None, "nothing will ever happen"
             self.now += max(0.0, timeout)
-        return ready
+        return events
 
 
 class JumpingLoop(asyncio.SelectorEventLoop):

@@ -24,7 +24,10 @@ DELAY_S = 0.001
 
 @dataclass(frozen=True)
 class Line:
-    """One line on its way. `number` counts all lines of a network, `server` is the one that it is to or of."""
+    """One line on its way.
+
+    `number` counts all lines of a network, `server` is the end that is no client.
+    """
 
     number: int
     server: str
@@ -98,16 +101,16 @@ class _Wire(asyncio.Transport):
         loop = asyncio.get_running_loop()
         fate = self._network.fate_of(self.name, to_server, line)
         for _ in range(fate.copies):
-            at = loop.time() + DELAY_S + fate.late_s
+            arrival_s = loop.time() + DELAY_S + fate.late_s
             if fate.in_order:
-                at = self._free_at[to_server] = max(at, self._free_at[to_server])
-            loop.call_at(at, self._arrive, line, to_server)
+                arrival_s = self._free_at[to_server] = max(arrival_s, self._free_at[to_server])
+            loop.call_at(arrival_s, self._arrive, line, to_server)
 
     def _arrive(self, line: bytes, to_server: bool) -> None:
         if not self._open:
             return
-        if self.name in self._network.stopped:
-            self._network.stopped[self.name].append((self, line, to_server))
+        if self.name in self._network.held_lines:
+            self._network.held_lines[self.name].append((self, line, to_server))
         elif to_server:
             self._server.serve_line(self.peer.connection, line.rstrip(b"\n"))
         else:
@@ -121,7 +124,7 @@ class LinesInMemory:
     fate: Callable[[Line], Fate] = lambda _line: Fate()
     servers: dict[str, RpcServer] = field(default_factory=dict)
     wires: set[_Wire] = field(default_factory=set)
-    stopped: dict[str, list[tuple[_Wire, bytes, bool]]] = field(default_factory=dict)
+    held_lines: dict[str, list[tuple[_Wire, bytes, bool]]] = field(default_factory=dict)
     """Lines that wait for servers which are stopped, by name."""
     lines: list[Line] = field(default_factory=list)
     keeps_lines: bool = True
@@ -134,16 +137,16 @@ class LinesInMemory:
     def kill(self, name: str) -> None:
         """End a server and its connections."""
         self.servers.pop(name, None)
-        self.stopped.pop(name, None)
+        self.held_lines.pop(name, None)
         for wire in [wire for wire in self.wires if wire.name == name]:
             wire.cut()
 
     def stop(self, name: str) -> None:
         """Stop the server as SIGSTOP does: connections stay and nothing is answered."""
-        self.stopped.setdefault(name, [])
+        self.held_lines.setdefault(name, [])
 
     def go_on(self, name: str) -> None:
-        for wire, line, to_server in self.stopped.pop(name, []):
+        for wire, line, to_server in self.held_lines.pop(name, []):
             wire._arrive(line, to_server)
 
     async def connect(

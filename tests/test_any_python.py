@@ -31,11 +31,13 @@ def interpreter(minor: int) -> str | None:
     A shim of pyenv may stand for an interpreter that is not installed.
     """
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
-    found = [shutil.which(f"python3.{minor}"), *sorted(map(str, pyenv.glob(f"versions/3.{minor}.*/bin/python")))]
-    for one in filter(None, found):
-        asked = subprocess.run([one, "-c", "import sys; print(sys.version_info[1])"], capture_output=True, text=True)
-        if asked.returncode == 0 and asked.stdout.strip() == str(minor):
-            return one
+    candidates = [shutil.which(f"python3.{minor}"), *sorted(map(str, pyenv.glob(f"versions/3.{minor}.*/bin/python")))]
+    for candidate in filter(None, candidates):
+        process = subprocess.run(
+            [candidate, "-c", "import sys; print(sys.version_info[1])"], capture_output=True, text=True
+        )
+        if process.returncode == 0 and process.stdout.strip() == str(minor):
+            return candidate
     return None
 
 
@@ -46,16 +48,16 @@ def python(request):
 
 def test_sources__parse_without_a_warning(python):
     files = [str(path) for folder in (*CODE, "examples", "tests") for path in sorted((ROOT / folder).rglob("*.py"))]
-    done = subprocess.run(
+    process = subprocess.run(
         [python, "-W", "error", "-c", PARSE], input="\n".join(files), capture_output=True, text=True, timeout=120
     )
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (process.returncode, process.stderr) == (0, "")
 
 
 @pytest.mark.parametrize("name", ["write", "write_imm_events", "ev_profiles"])
 def test_examples__run_on_the_standard_library(python, name):
     env = {"PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1", "PATH": os.environ["PATH"]}
-    done = subprocess.run(
+    process = subprocess.run(
         [python, str(ROOT / f"examples/{name}.py")], cwd=ROOT, env=env, capture_output=True, text=True, timeout=120
     )
-    assert done.returncode == 0 and done.stdout.endswith("ok\n"), done.stderr
+    assert process.returncode == 0 and process.stdout.endswith("ok\n"), process.stderr

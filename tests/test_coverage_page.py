@@ -20,21 +20,21 @@ def source(file: str) -> Path:
     if "/" in file:
         return ROOT / file
     folder = ROOT / ("tests/hosts" if file.startswith("test_") else "hosts/engine")
-    found = sorted(folder.rglob(file))
-    return found[0] if len(found) == 1 else folder / file
+    paths = sorted(folder.rglob(file))
+    return paths[0] if len(paths) == 1 else folder / file
 
 
 def test_page__names_files_and_functions_that_exist() -> None:
-    found = REFERENCE.findall(PAGE)
-    assert len(found) > 200
-    missing = []
-    for file, name in found:
+    references = REFERENCE.findall(PAGE)
+    assert len(references) > 200
+    bad_references = []
+    for file, name in references:
         path = source(file)
         text = path.read_text() if path.is_file() else ""
         for part in name.split("."):
             if not re.search(rf"^\s*((async )?def|class) {part}\b|^\s*{part}\b( =|:)", text, re.MULTILINE):
-                missing.append(f"{file}: {name}")
-    assert missing == []
+                bad_references.append(f"{file}: {name}")
+    assert bad_references == []
 
 
 def test_page__each_rule_has_a_place_and_a_test() -> None:
@@ -49,8 +49,8 @@ def test_page__each_rule_has_a_place_and_a_test() -> None:
 
 
 def test_page__knows_every_key_and_no_other() -> None:
-    named = set(re.findall(r"`Config\.([\w.]+)`", PAGE))
-    assert FIELDS - named == set() and named - FIELDS == set()
+    page_keys = set(re.findall(r"`Config\.([\w.]+)`", PAGE))
+    assert FIELDS - page_keys == set() and page_keys - FIELDS == set()
 
 
 def test_page__has_all_44_open_points_each_with_a_key_and_a_test() -> None:
@@ -60,19 +60,19 @@ def test_page__has_all_44_open_points_each_with_a_key_and_a_test() -> None:
     for number, keys, tests in rows:
         names = re.findall(r"`Config\.([\w.]+)`", keys)
         assert names and set(names) <= FIELDS and REFERENCE.search(tests), number
-        said = [name for name in names if number in row_numbers(doc_of(text, name.partition(".")[2]))]
-        assert said, f"no text of {', '.join(names)} in Config names row {number}"
+        explained_names = [name for name in names if number in row_numbers(doc_of(text, name.partition(".")[2]))]
+        assert explained_names, f"no text of {', '.join(names)} in Config names row {number}"
 
 
 def doc_of(source: str, key: str) -> str:
     """Return the text below a field of a group of Config, or of the next field that has one."""
-    found = re.search(rf"^    {key}: .*?$\n(?:    \w+: .*\n)*    \"\"\"(.*?)\"\"\"", source, re.MULTILINE | re.DOTALL)
-    return found.group(1) if found else ""
+    match = re.search(rf"^    {key}: .*?$\n(?:    \w+: .*\n)*    \"\"\"(.*?)\"\"\"", source, re.MULTILINE | re.DOTALL)
+    return match.group(1) if match else ""
 
 
 def row_numbers(text: str) -> set[str]:
     """Return the rows of §12 that a text names."""
-    return {n for found in re.findall(r"§12\s+rows? (\d+(?: and \d+)?)", text) for n in found.split(" and ")}
+    return {n for numbers in re.findall(r"§12\s+rows? (\d+(?: and \d+)?)", text) for n in numbers.split(" and ")}
 
 
 def test_choices__every_key_with_variants_has_its_default_among_them() -> None:

@@ -34,15 +34,15 @@ def run(*command, cwd, **environment):
 def distributions(tmp_path_factory):
     """Folder with the wheel and the sdist, which is what the wheel is made from."""
     folder = tmp_path_factory.mktemp("dist")
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-m", "build", "--outdir", str(folder), str(ROOT)], capture_output=True, text=True
     )
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    assert process.returncode == 0, process.stdout[-2000:] + process.stderr[-2000:]
     return folder
 
 
 @pytest.fixture(scope="module")
-def installed(distributions, tmp_path_factory):
+def bin_dir(distributions, tmp_path_factory):
     """`bin` of an environment that has the wheel, with the extra `compile`, and nothing else."""
     folder = tmp_path_factory.mktemp("environment")
     subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
@@ -70,7 +70,7 @@ def test_wheel__has_one_name_and_all_data(distributions):
 
 
 @pytest.mark.parametrize(
-    "command, shown",
+    "command, pattern",
     [
         ("mrc --version", r"mrc-testbed \d"),
         ("mrc p4 check srv6 spray", ""),
@@ -79,23 +79,25 @@ def test_wheel__has_one_name_and_all_data(distributions):
         ("mrc compile", "compiled-"),
     ],
 )
-def test_wheel__works_beside_folders_of_its_names(installed, elsewhere, command, shown):
+def test_wheel__works_beside_folders_of_its_names(bin_dir, elsewhere, command, pattern):
     program, *arguments = command.split()
-    done = run(installed / program, *arguments, cwd=elsewhere)
-    assert done.returncode == 0 and re.search(shown, done.stdout + done.stderr), done.stdout + done.stderr
+    process = run(bin_dir / program, *arguments, cwd=elsewhere)
+    assert process.returncode == 0 and re.search(pattern, process.stdout + process.stderr), (
+        process.stdout + process.stderr
+    )
 
 
 @pytest.mark.parametrize(
     "command, package, extra",
     [("mrc up", "mininet", "live"), ("mrc report results", "matplotlib", "plots"), ("mrc dash", "aiohttp", "live")],
 )
-def test_wheel__names_the_extra_of_what_is_missing(installed, elsewhere, command, package, extra):
+def test_wheel__names_the_extra_of_what_is_missing(bin_dir, elsewhere, command, package, extra):
     if "report" in command:
-        assert run(installed / "mrc", "run", "e10", "--fluid", "--seed", "1", cwd=elsewhere).returncode == 0
+        assert run(bin_dir / "mrc", "run", "e10", "--fluid", "--seed", "1", cwd=elsewhere).returncode == 0
     program, *arguments = command.split()
-    done = run(installed / program, *arguments, cwd=elsewhere)
-    assert done.returncode == 1 and "Traceback" not in done.stderr
-    assert f"{package}, which is not installed: pip install 'mrc-testbed[{extra}]'" in done.stderr
+    process = run(bin_dir / program, *arguments, cwd=elsewhere)
+    assert process.returncode == 1 and "Traceback" not in process.stderr
+    assert f"{package}, which is not installed: pip install 'mrc-testbed[{extra}]'" in process.stderr
 
 
 def test_sdist__has_what_its_tests_need(distributions, tmp_path):
@@ -105,16 +107,16 @@ def test_sdist__has_what_its_tests_need(distributions, tmp_path):
     [tree] = tmp_path.glob("mrc_testbed-*")
     tests = ("tests/hosts/engine/wire", "tests/topologies/plan", "tests/faults", "tests/console")
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "not root and not build", *tests]
-    done = run(*command, cwd=tree, PYTHONPATH=str(tree))
-    assert done.returncode == 0, done.stdout[-3000:]
-    assert int(re.search(r"(\d+) passed", done.stdout)[1]) > 100
+    process = run(*command, cwd=tree, PYTHONPATH=str(tree))
+    assert process.returncode == 0, process.stdout[-3000:]
+    assert int(re.search(r"(\d+) passed", process.stdout)[1]) > 100
 
 
 def test_extras__are_those_of_pyproject():
     text = (ROOT / "pyproject.toml").read_text()
-    declared = dict(
+    packages_by_extra = dict(
         re.findall(r"^(\w[\w-]*) = \[(.*?)\]", text.partition("[project.optional-dependencies]")[2], re.M | re.S)
     )
     other_names = {"prometheus_client": "prometheus-client"}
     for module, extra in EXTRAS.items():
-        assert f'"{other_names.get(module, module)}>=' in declared[extra], module
+        assert f'"{other_names.get(module, module)}>=' in packages_by_extra[extra], module

@@ -40,20 +40,20 @@ only_all = pytest.mark.skipif(os.environ.get("MRC_EXAMPLES") != "all", reason="t
 # ---- what the pages show ------------------------------------------------------------------------------------
 
 PROGRAMS = "sudo|mrc|mrc-[a-z-]+|make|git|docker|vagrant|curl|prometheus|python|source|tshark|scripts/\\S+|pip|apt-get"
-SHOWN = re.compile(
+COMMAND_LINE = re.compile(
     rf"^(?:    |\$ )((?:\$ |mininet> |\.venv/bin/|[A-Z_]+=|(?:{PROGRAMS}) ).*|make)$|^\$ (.*)$", re.MULTILINE
 )
 
 
-def shown(page: Path) -> list[str]:
+def commands_of(page: Path) -> list[str]:
     """Return the commands on lines of their own, without prompt, `sudo`, folder and trailing remark."""
-    found = []
-    for one in SHOWN.finditer(re.sub(r"\\\n *", " ", page.read_text())):
-        line = re.split(r"\s{3,}(?!-)|\s+# ", (one[1] or one[2]).removeprefix("$ "))[0]
-        found.append(
+    commands = []
+    for match in COMMAND_LINE.finditer(re.sub(r"\\\n *", " ", page.read_text())):
+        line = re.split(r"\s{3,}(?!-)|\s+# ", (match[1] or match[2]).removeprefix("$ "))[0]
+        commands.append(
             " ".join(line.replace(".venv/bin/p", "p").replace(".venv/bin/m", "m").replace("sudo ", "").split())
         )
-    return found
+    return commands
 
 
 QUICK = (
@@ -72,7 +72,7 @@ QUICK = (
     "mrc run e2 e3 e10 e11 --fluid",
 )
 """Run after the tutorial's, in its folder."""
-BESIDE = (
+IN_SHELL = (
     'URL=$(python3 -c \'import json; print(json.load(open("/run/mrc-testbed/controller.json"))["url"])\')',
     'curl -s -H "Authorization: Bearer $(cat /run/mrc-testbed/token)" $URL/v1/status',
     "API=/run/mrc-testbed/controller.sock",
@@ -101,7 +101,7 @@ READ = (
     "-Y 'frame.comment contains \"retransmission of frame\"'",
 )
 """Read what was captured then."""
-LONG = (
+LONG_WITHOUT_ROOT = (
     "mrc run e7 --virtual",
     "MRC_COMPILED=0 mrc run e7 --virtual",
     "mrc run headline-link --virtual --out results/link",
@@ -253,14 +253,14 @@ NOT_RUN = {
 
 
 def test_commands__are_all_run_or_there_is_a_reason():
-    groups = [QUICK, BESIDE, READ, LONG, LONG_LIVE, TOOLS, *ELSEWHERE.values(), *NOT_RUN.values()]
-    known = [command for group in groups for command in group]
-    assert sorted(known) == sorted(set(known))
-    found = {command for page in PAGES for command in shown(page)}
+    groups = [QUICK, IN_SHELL, READ, LONG_WITHOUT_ROOT, LONG_LIVE, TOOLS, *ELSEWHERE.values(), *NOT_RUN.values()]
+    listed_commands = [command for group in groups for command in group]
+    assert sorted(listed_commands) == sorted(set(listed_commands))
+    page_commands = {command for page in PAGES for command in commands_of(page)}
     of_tutorial = {command.removeprefix("sudo ").replace(".venv/bin/", "") for command in COMMANDS}
-    at_prompt = {command for command in found if command.startswith("mininet> ")}
-    assert found - at_prompt - of_tutorial - set(known) == set(), "run them, or say why not"
-    assert set(known) - found == set(), "no page has them any more"
+    at_prompt = {command for command in page_commands if command.startswith("mininet> ")}
+    assert page_commands - at_prompt - of_tutorial - set(listed_commands) == set(), "run them, or say why not"
+    assert set(listed_commands) - page_commands == set(), "no page has them any more"
     assert [name for name in ELSEWHERE if not (ROOT / name).is_file()] == []
 
 
@@ -272,13 +272,13 @@ def test_page__has_both_kinds_of_commands():
 @pytest.mark.parametrize("page", [str(path.relative_to(ROOT)) for path in PAGES])
 def test_commands__of_every_page_exist_with_their_options(page):
     """`mrc WORD --option` as README and its pages give them: the word is there, and so is each option."""
-    known = get_command(app).commands
+    commands = get_command(app).commands
     lines = re.findall(r"^    .*?\bmrc (\w.*)$|`mrc (\w[^`]*)`", (ROOT / page).read_text(), re.MULTILINE)
-    for line in (indented or quoted for indented, quoted in lines):
+    for line in (block_line or span for block_line, span in lines):
         words = line.split("   ")[0].split(" && ")[0].split()
-        found = re.sub(r"[^\w-].*", "", words[0])
-        assert found in known, line
-        command = known[found]
+        name = re.sub(r"[^\w-].*", "", words[0])
+        assert name in commands, line
+        command = commands[name]
         for word in words[1:]:
             if word in getattr(command, "commands", {}):
                 command = command.commands[word]
@@ -289,7 +289,7 @@ def test_commands__of_every_page_exist_with_their_options(page):
 # ---- running them -------------------------------------------------------------------------------------------
 
 
-def bash(command: str, folder: Path, seconds: float = 120, **given) -> subprocess.CompletedProcess[str]:
+def bash(command: str, folder: Path, seconds: float = 120, **options) -> subprocess.CompletedProcess[str]:
     """Return a command of a page for this checkout's interpreter, whatever environment it lives in.
 
     It must succeed.
@@ -299,18 +299,18 @@ def bash(command: str, folder: Path, seconds: float = 120, **given) -> subproces
     bin_dir = Path(sys.executable).parent
     env["PATH"] = f"{bin_dir}:{env['PATH']}"
     command = re.sub(r"(^|= ?\d* |&& )mrc ", rf"\1{shlex.join(MRC)} ", command.replace(".venv/bin/", ""))
-    done = subprocess.run(
+    process = subprocess.run(
         ["bash", "-o", "pipefail", "-c", command],
         cwd=folder,
         env=env,
         capture_output=True,
         text=True,
         timeout=seconds,
-        **given,
+        **options,
     )
-    assert done.returncode == 0, (command, done.stdout[-3000:], done.stderr[-3000:])
-    assert "Traceback" not in done.stdout + done.stderr, (command, done.stdout, done.stderr)
-    return done
+    assert process.returncode == 0, (command, process.stdout[-3000:], process.stderr[-3000:])
+    assert "Traceback" not in process.stdout + process.stderr, (command, process.stdout, process.stderr)
+    return process
 
 
 @pytest.fixture(scope="module")
@@ -322,43 +322,43 @@ def tutorial(tmp_path_factory):
 
 
 def test_tutorial__without_root(tutorial):
-    folder, said = tutorial
+    folder, output = tutorial
     assert (folder / "results/mine/report.html").stat().st_size > 10_000
-    expected = re.search(r"^    passed  mine.*\n.*$", PAGE, re.MULTILINE)[0]
-    assert " ".join(expected.split()) in " ".join(said.split())
+    passed_line = re.search(r"^    passed  mine.*\n.*$", PAGE, re.MULTILINE)[0]
+    assert " ".join(passed_line.split()) in " ".join(output.split())
 
 
 def test_quick_ones__after_the_tutorial(tutorial):
     folder, _ = tutorial
-    said = {}
+    outputs = {}
     for command in QUICK:
         if command.startswith("mrc compare"):
             for name in "ab":
                 shutil.copytree(folder / "results/mine", folder / "results" / name)
-        said[command] = bash(command, folder).stdout
-    assert all(said[command] for command in QUICK)
-    assert "e10" in said["mrc scenario list"] and "no invariant was violated" in said["mrc simtest --seed 93"]
+        outputs[command] = bash(command, folder).stdout
+    assert all(outputs[command] for command in QUICK)
+    assert "e10" in outputs["mrc scenario list"] and "no invariant was violated" in outputs["mrc simtest --seed 93"]
 
 
 OWN_PACE = ("wait", "heal", "exit", "iperf", "pingpairfull", "send h0 h2 64M", "links p1-t1")
 """Words that others would wait for (`pingall` and tests/cli/prompt/test_shell_live.py do what Mininet's do), and a
 line that is half typed.
 """
-FOUND = re.compile(r"\*\*\* (Ping:|Results:|\d+ (down|lossy))")
+FINDING = re.compile(r"\*\*\* (Ping:|Results:|\d+ (down|lossy))")
 """Words that find what is broken say so with stars."""
 
 
 def captures_begun(folder: Path) -> str:
-    """Return a shell command that waits until every capture of BESIDE holds packets, for at most 30 s."""
-    files = [folder / command.rpartition("--out ")[2] for command in BESIDE if command.startswith("mrc pcap")]
-    begun = " && ".join(f"[ -s {file} ]" for file in files)
-    return f"for i in $(seq 300); do {{ {begun}; }} && break; sleep 0.1; done"
+    """Return a shell command that waits until every capture of IN_SHELL holds packets, for at most 30 s."""
+    files = [folder / command.rpartition("--out ")[2] for command in IN_SHELL if command.startswith("mrc pcap")]
+    condition = " && ".join(f"[ -s {file} ]" for file in files)
+    return f"for i in $(seq 300); do {{ {condition}; }} && break; sleep 0.1; done"
 
 
 def read_capture(folder: Path, command: str) -> subprocess.CompletedProcess[str]:
     """Run a command of READ, without what comes after a pipe."""
-    _, _, asked = command.partition(" -r ")
-    file, *options = shlex.split(asked.partition(" | ")[0])
+    _, _, arguments = command.partition(" -r ")
+    file, *options = shlex.split(arguments.partition(" | ")[0])
     return tshark(folder / file, *options)
 
 
@@ -369,8 +369,8 @@ def wait_for_packets(folder: Path) -> None:
     """
     copies = folder / "so_far"
     copies.mkdir()
-    until = time.monotonic() + 120.0
-    while time.monotonic() < until:
+    deadline = time.monotonic() + 120.0
+    while time.monotonic() < deadline:
         for capture in folder.glob("*.pcap*"):
             shutil.copy(capture, copies)
         if all(read_capture(copies, command).stdout for command in READ):
@@ -378,39 +378,48 @@ def wait_for_packets(folder: Path) -> None:
 
 
 def script_beside(run_dir: Path) -> str:
-    """Return BESIDE as a shell script, which prints FAILED for a command that fails.
+    """Return IN_SHELL as a shell script, which prints FAILED for a command that fails.
 
     Captures begin first, and go on until somebody ends the processes in `captures`. All else waits for a file
     `sending`.
     """
     lines = ["set -o pipefail", f"cd {run_dir.parent}", f'mrc() {{ {shlex.join(MRC)} "$@"; }}']
-    others = []
-    for number, command in sorted(enumerate(BESIDE), key=lambda one: not one[1].startswith("mrc pcap")):
+    later_lines = []
+    for number, command in sorted(
+        enumerate(IN_SHELL), key=lambda numbered_command: not numbered_command[1].startswith("mrc pcap")
+    ):
         line = command.replace(FABRIC, str(run_dir))
         if line.startswith("curl -sN"):  # a stream of events: it ends when we do
-            others.append(f"timeout 1 {line}; [ $? = 124 ] || echo FAILED {number}")
+            later_lines.append(f"timeout 1 {line}; [ $? = 124 ] || echo FAILED {number}")
         elif line.startswith("mrc pcap"):
             capture = line.replace("mrc", shlex.join(MRC), 1).replace("--duration 6", "--duration 60")
             lines.append(f"{{ (echo $BASHPID >> captures; exec {capture}) || echo FAILED {number}; }} &")
         else:
-            others.append(f"{line} || echo FAILED {number}")
-    return "\n".join([*lines, "until [ -e sending ]; do sleep 0.1; done", *others, "wait", "echo END"])
+            later_lines.append(f"{line} || echo FAILED {number}")
+    return "\n".join([*lines, "until [ -e sending ]; do sleep 0.1; done", *later_lines, "wait", "echo END"])
 
 
 @needs_root
 @pytest.mark.root
 def test_tutorial__then_all_words_and_what_is_asked_from_beside(tmp_path):
     """All words in one go through a pipe, with pauses where a reader would read; one fabric for all pages."""
-    run_dir, said = tmp_path / "run", tmp_path / "beside.log"
+    run_dir, log = tmp_path / "run", tmp_path / "beside.log"
     (tmp_path / "beside.sh").write_text(script_beside(run_dir))
-    words = [one.removeprefix("mininet> ") for page in PAGES for one in shown(page) if one.startswith("mininet> ")]
-    words = [one for one in dict.fromkeys(words) if one not in WORDS and one not in OWN_PACE]
+    words = [
+        prompt_line.removeprefix("mininet> ")
+        for page in PAGES
+        for prompt_line in commands_of(page)
+        if prompt_line.startswith("mininet> ")
+    ]
+    words = [
+        prompt_line for prompt_line in dict.fromkeys(words) if prompt_line not in WORDS and prompt_line not in OWN_PACE
+    ]
     script = []
     for word in WORDS[: WORDS.index("exit")]:
         script += [word, "sh sleep 2"] if word.startswith(("send ", "link ", "heal")) else [word]
     script += [
         "dash",
-        f"sh bash {tmp_path}/beside.sh > {said} 2>&1 &",
+        f"sh bash {tmp_path}/beside.sh > {log} 2>&1 &",
         f"sh {captures_begun(tmp_path)}",
         "loss p1-t0-0 p1-t1-1 50%",  # lasts, where a cut may fall beside the transfer or lose no packet of it
         "send h0 h2 32M 8M",  # half a minute, and no capture too fast for its reader
@@ -418,10 +427,10 @@ def test_tutorial__then_all_words_and_what_is_asked_from_beside(tmp_path):
     ]
     wait = f"from tests.test_documents import *; wait_for_packets(Path({str(tmp_path)!r}))"
     script += [f"sh {shlex.join([sys.executable, '-c', wait])}", "link p1-t0-0 p1-t1-1 down"]
-    script += [f"sh kill $(cat {tmp_path}/captures)", f"sh until grep -q END {said}; do sleep 0.1; done"]
+    script += [f"sh kill $(cat {tmp_path}/captures)", f"sh until grep -q END {log}; do sleep 0.1; done"]
     script += ["sh echo THE OTHERS", *words, "heal", "exit"]
     env = {**os.environ, "PYTHONPATH": str(ROOT), "MRC_RUN_DIR": str(run_dir), "NO_COLOR": "1"}
-    done = subprocess.run(
+    process = subprocess.run(
         [*MRC, *shlex.split(COMMANDS[0])[2:]],
         cwd=tmp_path,
         env=env,
@@ -430,27 +439,29 @@ def test_tutorial__then_all_words_and_what_is_asked_from_beside(tmp_path):
         text=True,
         timeout=300,
     )
-    out = done.stdout + done.stderr
-    tutorials, _, others = done.stdout.partition("THE OTHERS")
+    out = process.stdout + process.stderr
+    tutorials, _, other_output = process.stdout.partition("THE OTHERS")
     assert "0x0101" in tutorials and "assumed_bad" in tutorials, out
     assert re.search(r"active .*T0-T1 link p1-t0-0 p1-t1-1 down", tutorials), out
     assert "arrived bit for bit" in tutorials and "1 undone" in tutorials, out
     assert "no command or node" not in out and "Traceback" not in out, out
-    mistakes = [line for line in others.splitlines() if line.startswith("*** ") and "exit code 1" not in line]
-    assert [line for line in mistakes if not FOUND.match(line)] == [], out
-    assert "DEAD_NEXT_HOP" in others and "blackhole on p2-t1-0" in others and "spine.pcap" in others, out
-    beside = said.read_text()
-    assert "FAILED" not in beside and beside.endswith("END\n") and 'mrc_evs{plane="' in beside, beside
+    mistakes = [line for line in other_output.splitlines() if line.startswith("*** ") and "exit code 1" not in line]
+    assert [line for line in mistakes if not FINDING.match(line)] == [], out
+    assert (
+        "DEAD_NEXT_HOP" in other_output and "blackhole on p2-t1-0" in other_output and "spine.pcap" in other_output
+    ), out
+    log_text = log.read_text()
+    assert "FAILED" not in log_text and log_text.endswith("END\n") and 'mrc_evs{plane="' in log_text, log_text
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        for command, done in zip(READ, pool.map(partial(read_capture, tmp_path), READ), strict=True):
-            assert done.returncode == 0 and done.stdout, (command, done.stderr)
+        for command, process in zip(READ, pool.map(partial(read_capture, tmp_path), READ), strict=True):
+            assert process.returncode == 0 and process.stdout, (command, process.stderr)
 
 
 @only_all
 def test_long_ones(tmp_path):
     (tmp_path / "mine.yaml").write_text(SCENARIO)
-    for command in LONG:
+    for command in LONG_WITHOUT_ROOT:
         if "--out " in command:
             shutil.rmtree(tmp_path / command.rpartition("--out ")[2], ignore_errors=True)
         bash(command, tmp_path, seconds=1200)
@@ -464,6 +475,8 @@ def test_long_ones__live(command, tmp_path, monkeypatch):
     monkeypatch.setenv("MRC_RUN_DIR", str(tmp_path / "run"))
     (tmp_path / "model.bin").write_bytes(os.urandom(8 << 20))
     tools = [f"h0 {tool}" for tool in TOOLS] if command.endswith("--rate none") else ["send h0 h2 1M", "wait"]
-    said = bash(command, tmp_path, seconds=1200, input="\n".join([*tools, "exit"]) + "\n").stdout
+    output = bash(command, tmp_path, seconds=1200, input="\n".join([*tools, "exit"]) + "\n").stdout
     if command.startswith("mrc up"):
-        assert "*** " not in said and ("arrived bit for bit" in said or said.count("BW average") == len(TOOLS)), said
+        assert "*** " not in output and ("arrived bit for bit" in output or output.count("BW average") == len(TOOLS)), (
+            output
+        )

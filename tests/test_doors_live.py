@@ -41,7 +41,7 @@ OF_OWNER = {"P4Runtime by its socket", "gNMI by its socket", "pygnmi by its sock
 BY_ANYBODY = {"P4Runtime by TCP", "gNMI by TCP", "API by TCP", "metrics"}
 
 
-class Up:
+class RunningFabric:
     """`mrc up` at a prompt that the test types at."""
 
     def __init__(self, folder: Path, *options: str) -> None:
@@ -55,29 +55,29 @@ class Up:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
         )
-        self.said = ""
+        self.output = ""
 
-    def __enter__(self) -> Up:
-        self.until("sh echo begun", "begun\n")
+    def __enter__(self) -> RunningFabric:
+        self.type_line("sh echo begun", "begun\n")
         return self
 
-    def until(self, line: str, wanted: str) -> str:
-        """Type a line; what the prompt says until `wanted` is in it."""
+    def type_line(self, line: str, ending: str) -> str:
+        """Type a line; what the prompt says until `ending` is in it."""
         self.process.stdin.write(f"{line}\n")
         self.process.stdin.flush()
-        said = ""
-        for one in self.process.stdout:
-            said += one
-            if wanted in one:
-                self.said += said
-                return said
-        raise AssertionError(said)
+        answer = ""
+        for output_line in self.process.stdout:
+            answer += output_line
+            if ending in output_line:
+                self.output += answer
+                return answer
+        raise AssertionError(answer)
 
     def __exit__(self, *exc: object) -> None:
-        self.said += self.process.communicate("exit\n", timeout=90)[0]
+        self.output += self.process.communicate("exit\n", timeout=90)[0]
 
 
-ALL = (
+ALL_DOORS = (
     *OF_OWNER,
     *WITH_TOKEN_BY_TLS,
     *BY_ANYBODY,
@@ -99,14 +99,14 @@ def calls(names: Iterable[str]) -> list[list[str]]:
 
 def tried_by_owner(folder: Path) -> dict[str, str]:
     answers: dict[str, str] = {}
-    for names in calls(name for name in ALL if name != "API shutdown"):
+    for names in calls(name for name in ALL_DOORS if name != "API shutdown"):
         command = [sys.executable, CLIENTS, str(folder), *names]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
-        answers |= json.loads(done.stdout.splitlines()[-1])
+        process = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+        answers |= json.loads(process.stdout.splitlines()[-1])
     return answers
 
 
-def tried_by_nobody(home: Path, folder: Path, names: Iterable[str] = ALL) -> dict[str, str]:
+def tried_by_nobody(home: Path, folder: Path, names: Iterable[str] = ALL_DOORS) -> dict[str, str]:
     answers: dict[str, str] = {}
     for group in calls(names):
         out, err = as_nobody([sys.executable, CLIENTS, str(folder), *group], home).communicate(timeout=180)
@@ -115,7 +115,7 @@ def tried_by_nobody(home: Path, folder: Path, names: Iterable[str] = ALL) -> dic
     return answers
 
 
-def entered(answers: dict[str, str]) -> set[str]:
+def open_doors(answers: dict[str, str]) -> set[str]:
     """Doors that were open; the others refused in words, and did not hang or break."""
     for name, answer in answers.items():
         assert answer == "in" or any(word in answer for word in REFUSALS), (name, answer)
@@ -130,16 +130,16 @@ def home(tmp_path_factory):
 
 
 def test_doors__are_open_to_the_owner_and_shut_to_another_user(home, tmp_path):
-    with Up(tmp_path / "run") as up:
-        assert entered(tried_by_nobody(home, up.folder)) == set()
-        assert entered(tried_by_owner(up.folder)) >= OF_OWNER
-        assert entered(tried_by_owner(up.folder)) & BY_ANYBODY == set()
-        assert "0 active" in up.until("faults", "active")
+    with RunningFabric(tmp_path / "run") as fabric:
+        assert open_doors(tried_by_nobody(home, fabric.folder)) == set()
+        assert open_doors(tried_by_owner(fabric.folder)) >= OF_OWNER
+        assert open_doors(tried_by_owner(fabric.folder)) & BY_ANYBODY == set()
+        assert "0 active" in fabric.type_line("faults", "active")
 
 
 def test_garbage__on_every_port_leaves_the_prompt_clean_and_the_fabric_whole(tmp_path):
-    with Up(tmp_path / "run", "--dash") as up:
-        page = json.loads((up.folder / "dash.json").read_text())["url"]
+    with RunningFabric(tmp_path / "run", "--dash") as fabric:
+        page = json.loads((fabric.folder / "dash.json").read_text())["url"]
         ports = [9559, 9339, 9340, int(page.split(":")[2].split("/")[0])]
         rubbish = (
             os.urandom(300),
@@ -152,22 +152,22 @@ def test_garbage__on_every_port_leaves_the_prompt_clean_and_the_fabric_whole(tmp
             for number in range(150):
                 with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
                     connection.sendall(rubbish[number % len(rubbish)])
-        up.until("sh echo after", "after\n")
-        assert entered(tried_by_owner(up.folder)) >= OF_OWNER
-        assert "0 active" in up.until("faults", "active")
-    assert "Traceback" not in up.said and "Error handling" not in up.said
-    assert "Traceback" not in (up.folder / "log" / "controller.log").read_text()
+        fabric.type_line("sh echo after", "after\n")
+        assert open_doors(tried_by_owner(fabric.folder)) >= OF_OWNER
+        assert "0 active" in fabric.type_line("faults", "active")
+    assert "Traceback" not in fabric.output and "Error handling" not in fabric.output
+    assert "Traceback" not in (fabric.folder / "log" / "controller.log").read_text()
 
 
 def test_tls__takes_who_trusts_the_certificate_and_shows_the_token(home, tmp_path):
-    with Up(tmp_path / "run", "--tls") as up:
-        assert entered(tried_by_owner(up.folder)) == OF_OWNER | WITH_TOKEN_BY_TLS
-        assert entered(tried_by_nobody(home, up.folder)) == set()
+    with RunningFabric(tmp_path / "run", "--tls") as fabric:
+        assert open_doors(tried_by_owner(fabric.folder)) == OF_OWNER | WITH_TOKEN_BY_TLS
+        assert open_doors(tried_by_nobody(home, fabric.folder)) == set()
 
 
 def test_open__is_for_everybody(home, tmp_path):
-    with Up(tmp_path / "run", "--open") as up:
-        assert entered(tried_by_nobody(home, up.folder, (*BY_ANYBODY, "run folder"))) == BY_ANYBODY
+    with RunningFabric(tmp_path / "run", "--open") as fabric:
+        assert open_doors(tried_by_nobody(home, fabric.folder, (*BY_ANYBODY, "run folder"))) == BY_ANYBODY
 
 
 def test_example_of_prometheus__shows_the_token():

@@ -13,8 +13,8 @@ import pytest
 
 from tests.repository import ROOT
 
-LIVE = {"live_write.py"}
-EXPECTED = {
+LIVE_EXAMPLES = {"live_write.py"}
+EXPECTED_OUTPUTS = {
     "write.py": "wr_id 1: IBV_WC_SUCCESS, 100000 bytes",
     "write_imm_events.py": "EV 0x102 of port 2: ASSUMED_BAD",
     "ev_profiles.py": "EV 0x203: no answer",
@@ -23,12 +23,12 @@ EXPECTED = {
 
 
 def test_examples__are_all_tested():
-    assert {path.name for path in (ROOT / "examples").glob("*.py")} == set(EXPECTED) | LIVE
+    assert {path.name for path in (ROOT / "examples").glob("*.py")} == set(EXPECTED_OUTPUTS) | LIVE_EXAMPLES
 
 
-@pytest.mark.parametrize("name", EXPECTED)
+@pytest.mark.parametrize("name", EXPECTED_OUTPUTS)
 def test_example__runs_and_says_what_it_should(name):
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, str(ROOT / "examples" / name)],
         cwd=ROOT,
         capture_output=True,
@@ -36,8 +36,8 @@ def test_example__runs_and_says_what_it_should(name):
         timeout=120,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
     )
-    assert done.returncode == 0, done.stderr
-    assert EXPECTED[name] in done.stdout and done.stdout.endswith("ok\n")
+    assert process.returncode == 0, process.stderr
+    assert EXPECTED_OUTPUTS[name] in process.stdout and process.stdout.endswith("ok\n")
 
 
 def test_notebook__shows_the_failure_when_it_runs_and_is_kept_without_output(tmp_path, monkeypatch):
@@ -50,11 +50,11 @@ def test_notebook__shows_the_failure_when_it_runs_and_is_kept_without_output(tmp
     cells = [cell for cell in book.cells if cell.cell_type == "code"]
     assert not any(cell.outputs or cell.execution_count for cell in cells)
     nbclient.NotebookClient(book, timeout=120, resources={"metadata": {"path": str(ROOT)}}).execute()
-    shown = [output for cell in cells for output in cell.outputs if output.output_type != "stream"]
+    outputs = [output for cell in cells for output in cell.outputs if output.output_type != "stream"]
     text = "".join(output.text for cell in cells for output in cell.outputs if output.get("name") == "stdout")
     assert "EV 0x0101 assumed_bad" in text and "plane 2 at h2 is up" in text
-    assert [output.data.get("text/plain", "")[:15] for output in shown][1] == "TransferResult("
-    assert sum("image/png" in output.data for output in shown) == 2
+    assert [output.data.get("text/plain", "")[:15] for output in outputs][1] == "TransferResult("
+    assert sum("image/png" in output.data for output in outputs) == 2
 
 
 def test_example__repeats_bit_for_bit():

@@ -152,33 +152,37 @@ def module_of(path: Path) -> str:
 @cache
 def modules() -> dict[str, Path]:
     """Return every module outside of tests, by its dotted name."""
-    found = [path for folder in CODE for path in sorted((ROOT / folder).rglob("*.py"))]
-    return {module_of(path): path for path in found}
+    paths = [path for folder in CODE for path in sorted((ROOT / folder).rglob("*.py"))]
+    return {module_of(path): path for path in paths}
 
 
 def circles() -> list[set[str]]:
     """Return the strongly connected components of more than one module (Tarjan)."""
-    known = modules()
-    graph = {name: {to for _, to in imports_of(path) if to in known and to != name} for name, path in known.items()}
+    paths = modules()
+    graph = {
+        name: {target for _, target in imports_of(path) if target in paths and target != name}
+        for name, path in paths.items()
+    }
     index: dict[str, int] = {}
     low: dict[str, int] = {}
     stack: list[str] = []
     out: list[set[str]] = []
 
-    def visit(one: str) -> None:
-        index[one] = low[one] = len(index)
-        stack.append(one)
-        for to in sorted(graph[one]):
-            if to not in index:
-                visit(to)
-                low[one] = min(low[one], low[to])
-            elif to in stack:
-                low[one] = min(low[one], index[to])
-        if low[one] == index[one]:
-            at = stack.index(one)
-            if len(stack) - at > 1:
-                out.append(set(stack[at:]))
-            del stack[at:]
+    # Value of `low`: the first module, by order of visit, that a module's subtree reaches back to.
+    def visit(module: str) -> None:
+        index[module] = low[module] = len(index)
+        stack.append(module)
+        for target in sorted(graph[module]):
+            if target not in index:
+                visit(target)
+                low[module] = min(low[module], low[target])
+            elif target in stack:
+                low[module] = min(low[module], index[target])
+        if low[module] == index[module]:
+            start = stack.index(module)
+            if len(stack) - start > 1:
+                out.append(set(stack[start:]))
+            del stack[start:]
 
     for name in sorted(graph):
         if name not in index:
@@ -193,12 +197,14 @@ def imports_in_circles() -> list[str]:
 
 def names_twice() -> list[str]:
     """Return the public class names that stand in more than one place."""
-    places = defaultdict(list)
+    locations_by_name = defaultdict(list)
     for path in modules().values():
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                places[node.name].append(f"{path.relative_to(ROOT)}:{node.lineno}")
-    return sorted(f"{name}: {', '.join(where)}" for name, where in places.items() if len(where) > 1)
+                locations_by_name[node.name].append(f"{path.relative_to(ROOT)}:{node.lineno}")
+    return sorted(
+        f"{name}: {', '.join(locations)}" for name, locations in locations_by_name.items() if len(locations) > 1
+    )
 
 
 def packages_with_packages() -> set[str]:
@@ -209,9 +215,9 @@ def loose_modules() -> list[str]:
     """Return the modules in the top of a package that are not its face, and faces that are not there."""
     out = [f"{package}: has packages, and no face" for package in packages_with_packages() - FACES.keys()]
     for package, face in FACES.items():
-        here = {path.stem for path in ROOT.joinpath(*package.split(".")).glob("*.py")} - {"__init__"}
-        out += [f"{package}.{name}: not its face" for name in here - face]
-        out += [f"{package}.{name}: its face, and not there" for name in face - here]
+        module_names = {path.stem for path in ROOT.joinpath(*package.split(".")).glob("*.py")} - {"__init__"}
+        out += [f"{package}.{name}: not its face" for name in module_names - face]
+        out += [f"{package}.{name}: its face, and not there" for name in face - module_names]
     return sorted(out)
 
 
@@ -219,7 +225,7 @@ def loose_modules() -> list[str]:
 
 IGNORE = re.compile(r"#\s*type:\s*ignore(?P<code>\[[\w, -]+\])?|#\s*(?:mypy|pyright):")
 NOQA = re.compile(r"#\s*(?:ruff:\s*|flake8:\s*)?noqa(?P<code>:\s*[A-Z]+\d+)?")
-UNCHECKED = re.compile(
+LAX_SETTING = re.compile(
     r'^(ignore_errors *= *true|warn_unused_ignores *= *false|disable_error_code *= *(\[\s*)?").*',
     re.MULTILINE,
 )
@@ -232,30 +238,32 @@ def ignores_unchecked(name: str, text: str, typed: bool) -> list[str]:
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type != tokenize.COMMENT:
             continue
-        where = f"{name}:{token.start[0]}: {token.string}"
-        if found := IGNORE.search(token.string):
-            out += [where] * (not found["code"] or not typed)
-        elif found := NOQA.search(token.string):
-            out += [where] * (not found["code"])
+        location = f"{name}:{token.start[0]}: {token.string}"
+        if ignore := IGNORE.search(token.string):
+            out += [location] * (not ignore["code"] or not typed)
+        elif ignore := NOQA.search(token.string):
+            out += [location] * (not ignore["code"])
     return out
 
 
 def unchecked_ignores() -> list[str]:
-    """Ignores of types outside what mypy reads or without their code, of style without theirs, and settings like them.
+    """Return ignores of types outside what mypy reads, ignores without a code, and settings like them.
 
     mypy's strict mode fails on an ignore that is not needed, ruff's RUF100 on such a noqa.
     """
     checked = re.search(r"^\[tool\.mypy\]\nfiles = (\[.*\])$", SETTINGS, re.MULTILINE)
-    typed = set(ast.literal_eval(checked[1])) if checked else set()
-    typed |= {path.name for path in (ROOT / PACKAGE).iterdir() if path.is_symlink() and PACKAGE in typed}
-    out = [f"pyproject.toml: {found[0].strip()}" for found in UNCHECKED.finditer(SETTINGS)]
+    typed_folders = set(ast.literal_eval(checked[1])) if checked else set()
+    typed_folders |= {
+        path.name for path in (ROOT / PACKAGE).iterdir() if path.is_symlink() and PACKAGE in typed_folders
+    }
+    out = [f"pyproject.toml: {setting[0].strip()}" for setting in LAX_SETTING.finditer(SETTINGS)]
     if not re.search(r"^strict = true$", SETTINGS, re.MULTILINE):
         out.append("pyproject.toml: mypy is not strict")
     if not re.search(r"^select = \[.*\"RUF\"", SETTINGS, re.MULTILINE) or '"RUF100"' in SETTINGS:
         out.append("pyproject.toml: ruff lets a noqa pass that is not needed")
     for folder in (*CODE, "tests", "examples"):
         for path in sorted((ROOT / folder).rglob("*.py")):
-            out += ignores_unchecked(str(path.relative_to(ROOT)), path.read_text(), folder in typed)
+            out += ignores_unchecked(str(path.relative_to(ROOT)), path.read_text(), folder in typed_folders)
     return out
 
 
@@ -295,7 +303,10 @@ MOST_TABLES = 60
 
 
 def unformatted_code_of(name: str, text: str) -> list[str]:
-    """Return the places of `fmt: skip` outside a table, which is a collection that a module or class assigns."""
+    """Return the places of `fmt: skip` outside a table.
+
+    A table is a collection that a module or class assigns.
+    """
     tables: set[int] = set()
     module = ast.parse(text)
     for body in (module.body, *(node.body for node in module.body if isinstance(node, ast.ClassDef))):
@@ -320,7 +331,7 @@ def marked_lines() -> dict[str, str]:
 
 
 def unformatted_code() -> list[str]:
-    return [place for name, text in marked_lines().items() for place in unformatted_code_of(name, text)]
+    return [location for name, text in marked_lines().items() for location in unformatted_code_of(name, text)]
 
 
 # ---- names that a rename made equal ---------------------------------------------------------------------------------
@@ -328,22 +339,22 @@ def unformatted_code() -> list[str]:
 
 def merged_names_of(name: str, text: str) -> list[str]:
     """Return comparisons of a value with itself, and targets that bind one name twice."""
-    places = []
+    locations = []
     for node in ast.walk(ast.parse(text)):
         match node:
             case ast.Compare(left=ast.Name() | ast.Attribute() | ast.Subscript() as left, comparators=values):
                 if any(ast.dump(value) == ast.dump(left) for value in values):
-                    places.append(f"{name}:{node.lineno}: {ast.unparse(node)}")
+                    locations.append(f"{name}:{node.lineno}: {ast.unparse(node)}")
             case ast.Tuple(elts=elements, ctx=ast.Store()):
                 targets = [part.id for part in elements if isinstance(part, ast.Name) and part.id != "_"]
                 if len(set(targets)) < len(targets):
-                    places.append(f"{name}:{node.lineno}: {ast.unparse(node)}")
-    return places
+                    locations.append(f"{name}:{node.lineno}: {ast.unparse(node)}")
+    return locations
 
 
 def merged_names() -> list[str]:
     paths = [path for folder in (*CODE, "tests", "examples") for path in sorted((ROOT / folder).rglob("*.py"))]
-    return [place for path in paths for place in merged_names_of(str(path.relative_to(ROOT)), path.read_text())]
+    return [location for path in paths for location in merged_names_of(str(path.relative_to(ROOT)), path.read_text())]
 
 
 # ---- the eight numbers -----------------------------------------------------------------------------------------------
@@ -367,44 +378,44 @@ def test_house__has_no(rule):
 
 
 def test_ignores_unchecked__without_a_code_or_a_checker():
-    good = "a = 1  # type: ignore[assignment]\nb = '# noqa'  # noqa: E501 - a reason\n"
-    assert ignores_unchecked("a.py", good, typed=True) == []
-    assert ignores_unchecked("a.py", good, typed=False) == ["a.py:1: # type: ignore[assignment]"]
-    for bad in ("# type: ignore", "# noqa", "# ruff: noqa", "# mypy: ignore-errors", "# pyright: basic"):
-        assert ignores_unchecked("a.py", f"a = 1\n{bad}\n", typed=True) == [f"a.py:2: {bad}"]
+    valid_code = "a = 1  # type: ignore[assignment]\nb = '# noqa'  # noqa: E501 - a reason\n"
+    assert ignores_unchecked("a.py", valid_code, typed=True) == []
+    assert ignores_unchecked("a.py", valid_code, typed=False) == ["a.py:1: # type: ignore[assignment]"]
+    for comment in ("# type: ignore", "# noqa", "# ruff: noqa", "# mypy: ignore-errors", "# pyright: basic"):
+        assert ignores_unchecked("a.py", f"a = 1\n{comment}\n", typed=True) == [f"a.py:2: {comment}"]
     settings = "ignore_errors = false\nwarn_unused_ignores = true\ndisable_error_code = []\n"
-    assert not UNCHECKED.search(settings)
-    assert UNCHECKED.search("[x]\nignore_errors = true\n") and UNCHECKED.search('disable_error_code = ["misc"]')
+    assert not LAX_SETTING.search(settings)
+    assert LAX_SETTING.search("[x]\nignore_errors = true\n") and LAX_SETTING.search('disable_error_code = ["misc"]')
 
 
 def test_dotted_patches__are_seen_and_those_of_an_object_are_not():
-    good = 'monkeypatch.setattr(qp, "MTU", 1)\nmock.patch.object(qp, "MTU", 1)\nsetattr(qp, name, 1)\n'
-    assert dotted_patches_of("a.py", good) == []
-    for bad in ('monkeypatch.setattr("a.qp.MTU", 1)', 'mock.patch("a.qp.MTU")', 'patch("a.qp")'):
-        assert len(dotted_patches_of("a.py", bad)) == 1
+    valid_code = 'monkeypatch.setattr(qp, "MTU", 1)\nmock.patch.object(qp, "MTU", 1)\nsetattr(qp, name, 1)\n'
+    assert dotted_patches_of("a.py", valid_code) == []
+    for call in ('monkeypatch.setattr("a.qp.MTU", 1)', 'mock.patch("a.qp.MTU")', 'patch("a.qp")'):
+        assert len(dotted_patches_of("a.py", call)) == 1
 
 
 def test_unformatted_code__is_seen_and_tables_are_not():
     assert unformatted_code_of("a.py", "ROWS = [\n    (1,  2),\n]  # fmt: skip\n") == []
-    for bad in ("f(1,  2)  # fmt: skip\n", "def f():\n    return [\n        1\n    ]  # fmt: skip\n", "# fmt: off\n"):
-        assert len(unformatted_code_of("a.py", bad)) == 1
+    for code in ("f(1,  2)  # fmt: skip\n", "def f():\n    return [\n        1\n    ]  # fmt: skip\n", "# fmt: off\n"):
+        assert len(unformatted_code_of("a.py", code)) == 1
     assert sum(len(re.findall(r"# fmt: (?:skip|off)\n", text)) for text in marked_lines().values()) <= MOST_TABLES
 
 
 def test_merged_names__are_seen_and_calls_compared_twice_are_not():
-    good = "assert run() == run()\na, _, _ = x\na is b\n"
-    assert merged_names_of("a.py", good) == []
-    for bad in ("a.name == a.name", "a is not a", "for a, a in pairs: pass", "a, a = pairs", "[a for a, a in pairs]"):
-        assert len(merged_names_of("a.py", bad)) == 1
+    valid_code = "assert run() == run()\na, _, _ = x\na is b\n"
+    assert merged_names_of("a.py", valid_code) == []
+    for code in ("a.name == a.name", "a is not a", "for a, a in pairs: pass", "a, a = pairs", "[a for a, a in pairs]"):
+        assert len(merged_names_of("a.py", code)) == 1
 
 
 def main() -> int:
     """Print the eight numbers, each with its places; exit code 1 unless all are 0."""
     total = 0
     for rule, find in RULES.items():
-        found = find()
-        total += len(found)
-        print(f"{len(found):4}  {rule}", *(f"        {place}" for place in found), sep="\n")
+        problems = find()
+        total += len(problems)
+        print(f"{len(problems):4}  {rule}", *(f"        {problem}" for problem in problems), sep="\n")
     return 1 if total else 0
 
 

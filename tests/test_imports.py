@@ -88,20 +88,20 @@ def imports_of(path: Path, root: Path = ROOT) -> list[tuple[int, str]]:
         if isinstance(node, ast.Import):
             out += [(node.lineno, alias.name) for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
-            above = package[: len(package) - node.level + 1] if node.level else ()
-            base = ".".join([*above, *([node.module] if node.module else [])])
+            parents = package[: len(package) - node.level + 1] if node.level else ()
+            base = ".".join([*parents, *([node.module] if node.module else [])])
             for alias in node.names:
-                whole = root.joinpath(*base.split("."), alias.name)
-                is_module = whole.with_suffix(".py").exists() or (whole / "__init__.py").exists()
+                candidate = root.joinpath(*base.split("."), alias.name)
+                is_module = candidate.with_suffix(".py").exists() or (candidate / "__init__.py").exists()
                 out.append((node.lineno, f"{base}.{alias.name}" if is_module else base))
     return out
 
 
-def is_in(module: str, allowed: tuple[str, ...]) -> bool:
-    return any(module == one or module.startswith(f"{one}.") for one in allowed)
+def is_in(module: str, packages: tuple[str, ...]) -> bool:
+    return any(module == package or module.startswith(f"{package}.") for package in packages)
 
 
-def broken(folder: Path, wrong) -> list[str]:
+def forbidden_imports(folder: Path, is_forbidden) -> list[str]:
     folder = folder.resolve()
     files = sorted(folder.rglob("*.py")) if folder.is_dir() else [folder]
     assert files, f"{folder} has no Python files: has it moved?"
@@ -109,31 +109,34 @@ def broken(folder: Path, wrong) -> list[str]:
         f"{path.relative_to(ROOT)}:{line}: imports {module}"
         for path in files
         for line, module in imports_of(path)
-        if wrong(module)
+        if is_forbidden(module)
     ]
 
 
 @pytest.mark.parametrize("room", MAY_IMPORT)
 def test_room__imports_only_what_it_may(room):
-    inner = tuple(f"{PACKAGE}.{other}" for other in MAY_IMPORT if other.startswith(f"{room}."))
-    allowed = tuple(f"{PACKAGE}.{other}" for other in (room, *MAY_IMPORT[room]))
+    inner = tuple(f"{PACKAGE}.{name}" for name in MAY_IMPORT if name.startswith(f"{room}."))
+    allowed_packages = tuple(f"{PACKAGE}.{name}" for name in (room, *MAY_IMPORT[room]))
 
-    def wrong(module):
-        return module.split(".")[0] in (PACKAGE, "tests") and not is_in(module, allowed)
+    def is_forbidden(module):
+        return module.split(".")[0] in (PACKAGE, "tests") and not is_in(module, allowed_packages)
 
-    found = broken(folder_of(room), wrong)
-    assert [line for line in found if not (inner and is_in(_module_at(line), inner))] == []
+    lines = forbidden_imports(folder_of(room), is_forbidden)
+    assert [line for line in lines if not (inner and is_in(_module_at(line), inner))] == []
 
 
 def _module_at(line: str) -> str:
-    """Return the module of the file that a line of broken() names."""
+    """Return the module of the file that a line of forbidden_imports() names."""
     path = Path(line.partition(":")[0]).with_suffix("")
     return ".".join(path.parts if path.parts[0] == PACKAGE else (PACKAGE, *path.parts))
 
 
 def test_tools__are_imported_by_the_command_alone():
     importing = [
-        line for folder in CODE if folder != "tools" for line in broken(ROOT / folder, lambda m: is_in(m, ("tools",)))
+        line
+        for folder in CODE
+        if folder != "tools"
+        for line in forbidden_imports(ROOT / folder, lambda m: is_in(m, ("tools",)))
     ]
     assert {line.partition(":")[0] for line in importing} == {"mrc_testbed/cli/app.py"}
 
@@ -147,10 +150,15 @@ def test_every_room_has_its_row():
 @pytest.mark.parametrize("room", [room for rooms in EXPERIMENTS for room in rooms])
 def test_experiments__a_scenario_goes_down_only(room):
     step = next(number for number, rooms in enumerate(EXPERIMENTS) if room in rooms)
-    above = (room, *(name for rooms in EXPERIMENTS[:step] for name in rooms))
-    allowed = tuple(f"{PACKAGE}.experiments.{name}" for name in above)
-    ours = (f"{PACKAGE}.experiments",)
-    assert broken(folder_of(f"experiments.{room}"), lambda m: is_in(m, ours) and not is_in(m, allowed)) == []
+    earlier_rooms = (room, *(name for rooms in EXPERIMENTS[:step] for name in rooms))
+    allowed_packages = tuple(f"{PACKAGE}.experiments.{name}" for name in earlier_rooms)
+    experiments = (f"{PACKAGE}.experiments",)
+    assert (
+        forbidden_imports(
+            folder_of(f"experiments.{room}"), lambda m: is_in(m, experiments) and not is_in(m, allowed_packages)
+        )
+        == []
+    )
 
 
 def test_experiments__every_room_has_its_step():
@@ -168,31 +176,31 @@ def test_page__has_the_same_arrows():
 
 
 def test_engine__needs_only_the_standard_library():
-    def wrong(module):
+    def is_forbidden(module):
         return module.split(".")[0] not in sys.stdlib_module_names and not is_in(
             module, ("mrc_testbed.hosts.engine", "mrc_testbed.native_build")
         )
 
-    assert broken(ROOT / "hosts" / "engine", wrong) == []
+    assert forbidden_imports(ROOT / "hosts" / "engine", is_forbidden) == []
 
 
 def test_engine__has_no_clock_socket_thread_or_randomness_of_its_own():
-    banned = ("time", "socket", "select", "selectors", "threading", "asyncio", "subprocess", "secrets")
-    assert broken(ROOT / "hosts" / "engine", lambda m: is_in(m, banned)) == []
+    banned_modules = ("time", "socket", "select", "selectors", "threading", "asyncio", "subprocess", "secrets")
+    assert forbidden_imports(ROOT / "hosts" / "engine", lambda m: is_in(m, banned_modules)) == []
 
 
 @pytest.mark.parametrize("folder", ["topologies/plan", "hosts/engine"])
 def test_leaves__need_only_the_standard_library(folder):
     """Everybody imports these; they must stay light."""
-    assert broken(ROOT / folder, lambda m: m.split(".")[0] not in (*sys.stdlib_module_names, PACKAGE)) == []
+    assert forbidden_imports(ROOT / folder, lambda m: m.split(".")[0] not in (*sys.stdlib_module_names, PACKAGE)) == []
 
 
 @pytest.mark.parametrize(
     "name", ["ipc.rpc", "ipc.framing", "console.units", "errors", "ipc.agent_client", "ipc.controller_client"]
 )
 def test_ipc__what_hosts_and_tools_load_is_light(name):
-    found = [module for _, module in imports_of(folder_of(name)) if not is_in(module, (PACKAGE,))]
-    assert [module for module in found if module.split(".")[0] not in sys.stdlib_module_names] == []
+    modules = [module for _, module in imports_of(folder_of(name)) if not is_in(module, (PACKAGE,))]
+    assert [module for module in modules if module.split(".")[0] not in sys.stdlib_module_names] == []
 
 
 def test_imports_of__sees_every_form(tmp_path):

@@ -37,14 +37,14 @@ def vagrant(tmp_path, *arguments: str, **variables: str) -> subprocess.Completed
 
 def test_vagrantfile__is_valid(tmp_path):
     """The file is checked without a provider: there is none where these tests run."""
-    done = vagrant(tmp_path, "validate", "--ignore-provider", MRC_RELEASE="debian-13", MRC_BMV2="no")
-    assert done.returncode == 0 and done.stdout.endswith("Vagrantfile validated successfully.\n"), done.stderr
+    process = vagrant(tmp_path, "validate", "--ignore-provider", MRC_RELEASE="debian-13", MRC_BMV2="no")
+    assert process.returncode == 0 and process.stdout.endswith("Vagrantfile validated successfully.\n"), process.stderr
 
 
 def test_vagrantfile__a_release_it_does_not_have_is_refused_with_those_it_has(tmp_path):
-    done = vagrant(tmp_path, "validate", "--ignore-provider", MRC_RELEASE="debian-9")
-    assert done.returncode == 1
-    assert done.stderr.strip() == f"Vagrantfile: no release debian-9 (has: {', '.join(RELEASES)})"
+    process = vagrant(tmp_path, "validate", "--ignore-provider", MRC_RELEASE="debian-9")
+    assert process.returncode == 1
+    assert process.stderr.strip() == f"Vagrantfile: no release debian-9 (has: {', '.join(RELEASES)})"
 
 
 def test_vagrantfile__boots_the_releases_that_doctor_knows():

@@ -27,12 +27,12 @@ def matrix(tmp_path, version: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_matrix__an_interpreter_that_answers_for_another_version_is_not_found(tmp_path):
-    done = matrix(tmp_path, "3.99")
-    assert done.returncode == 1 and done.stdout == "matrix: Python 3.99 not found\n"
+    process = matrix(tmp_path, "3.99")
+    assert process.returncode == 1 and process.stdout == "matrix: Python 3.99 not found\n"
 
 
 @pytest.mark.skipif(sys.version_info >= (3, 15), reason="not a supported version")
 def test_matrix__an_environment_that_cannot_be_made_has_failed(tmp_path):
     version = f"{sys.version_info[0]}.{sys.version_info[1]}"
-    done = matrix(tmp_path, version)
-    assert done.returncode == 1 and f"matrix: Python {version} FAILED: its packages" in done.stdout
+    process = matrix(tmp_path, version)
+    assert process.returncode == 1 and f"matrix: Python {version} FAILED: its packages" in process.stdout

@@ -1,5 +1,6 @@
-"""Tests are named by sources: `hosts/engine/qp.py` has `tests/hosts/engine/test_qp.py` and ones with a theme behind it.
+"""Test that each file of tests has the name of a source.
 
+`hosts/engine/qp.py` has `tests/hosts/engine/test_qp.py`, and files with a theme behind that name.
 The package's name stands for `__init__` and `__main__`, and for tests of a package as a whole.
 """
 
@@ -13,8 +14,8 @@ from tests.repository import ROOT
 from tests.test_imports import CODE, PACKAGE
 
 LIST = ROOT / "tests" / "sources_without_a_test.txt"
-LONG = 150
-WHOLE = (Path(), Path("resilience"))
+LONG_SOURCE_LINES = 150
+FOLDERS_WITHOUT_SOURCES = (Path(), Path("resilience"))
 """Folders of tests of the repository and of whole fabrics, which no source names."""
 
 
@@ -53,20 +54,29 @@ def source_name(test: Path) -> str | None:
 
 
 def test_names__each_test_stands_in_the_folder_of_its_source_and_has_its_name():
-    assert [str(test) for test in paths_of_tests() if test.parent not in WHOLE and source_name(test) is None] == []
+    assert [
+        str(test)
+        for test in paths_of_tests()
+        if test.parent not in FOLDERS_WITHOUT_SOURCES and source_name(test) is None
+    ] == []
 
 
 def test_sources__long_ones_have_a_test_of_their_name_or_are_listed():
-    tested = {(test.parent, source_name(test)) for test in paths_of_tests()}
-    untested = {
+    sources_of_tests = {(test.parent, source_name(test)) for test in paths_of_tests()}
+    untested_sources = {
         str(source.relative_to(ROOT))
         for source in sources()
-        if len(source.read_text().splitlines()) > LONG and (folder_of(source), name_of(source)) not in tested
+        if len(source.read_text().splitlines()) > LONG_SOURCE_LINES
+        and (folder_of(source), name_of(source)) not in sources_of_tests
     }
-    listed = LIST.read_text().split()
-    assert listed == sorted(set(listed))
-    assert untested - set(listed) == set(), f"over {LONG} lines and without a test of their name: add one"
-    assert set(listed) - untested == set(), f"have a test now, are short or gone: take them off {LIST.name}"
+    listed_sources = LIST.read_text().split()
+    assert listed_sources == sorted(set(listed_sources))
+    assert untested_sources - set(listed_sources) == set(), (
+        f"over {LONG_SOURCE_LINES} lines and without a test of their name: add one"
+    )
+    assert set(listed_sources) - untested_sources == set(), (
+        f"have a test now, are short or gone: take them off {LIST.name}"
+    )
 
 
 def test_source_name__is_the_longest_that_fits_and_of_the_same_folder():

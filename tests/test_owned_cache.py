@@ -52,8 +52,8 @@ def folder(tmp_path, monkeypatch):
 def test_compiled_build__is_not_loaded(folder, unsafe, monkeypatch, capsys):
     monkeypatch.delenv("MRC_COMPILED", raising=False)
     monkeypatch.setattr(builds, "_state", None)
-    made = folder / builds.build_dir().name
-    made.mkdir()
+    build_folder = folder / builds.build_dir().name
+    build_folder.mkdir()
     unsafe(folder)
     form = builds.use()
     assert not form.active and "another user could have made" in form.reason and "\n" not in form.reason
@@ -98,5 +98,5 @@ def test_what_is_written__is_not_written_there(folder, unsafe, tmp_path):
     unsafe(folder)
     progress._remember("up", {"size": 1, "total_s": 1.0, "steps": []})
     with pytest.raises(BuildError, match="another user could change"):
-        compiled_build.build(lambda _said: None)
+        compiled_build.build(lambda _message: None)
     assert precious.read_text() == "precious"

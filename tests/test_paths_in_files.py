@@ -54,16 +54,16 @@ WORDS = {
 """Keys of words and names, by part: none is ever a path, whatever it looks like."""
 
 
-def parts_of(kind: Any, known: dict[type[BaseModel], None]) -> None:
+def parts_of(kind: Any, parts: dict[type[BaseModel], None]) -> None:
     """Add a part of a file, and all that can be in it."""
     if isinstance(kind, type) and issubclass(kind, BaseModel):
-        if kind not in known:
-            known[kind] = None
+        if kind not in parts:
+            parts[kind] = None
             for field in kind.model_fields.values():
-                parts_of(field.annotation, known)
+                parts_of(field.annotation, parts)
     elif not isinstance(kind, str):
         for argument in get_args(kind):
-            parts_of(argument, known)
+            parts_of(argument, parts)
 
 
 def takes_text(kind: Any) -> bool:
@@ -97,32 +97,35 @@ Keys = tuple[str | int, ...]
 def texts_in(value: Any, keys: Keys = ()) -> Iterator[Keys]:
     """Return where the texts are in what JSON or YAML gave."""
     if isinstance(value, dict | list):
-        for key, inside in value.items() if isinstance(value, dict) else enumerate(value):
-            yield from texts_in(inside, (*keys, key))
+        for key, element in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from texts_in(element, (*keys, key))
     elif isinstance(value, str):
         yield keys
 
 
 def names_in(value: Any, keys: Keys = ()) -> Iterator[Keys]:
-    """Return where the keys of mappings are, whose names could become names of files, as those of variants do."""
+    """Return where the keys of mappings are.
+
+    Their names could become names of files, as those of variants do.
+    """
     if isinstance(value, dict | list):
-        for key, inside in value.items() if isinstance(value, dict) else enumerate(value):
+        for key, element in value.items() if isinstance(value, dict) else enumerate(value):
             if isinstance(value, dict):
                 yield (*keys, key)
-            yield from names_in(inside, (*keys, key))
+            yield from names_in(element, (*keys, key))
 
 
 def with_text(value: Any, keys: Keys, text: str, *, name: bool = False) -> Any:
     """Return a copy with another text, or another name of a key, in one place."""
-    changed = copy.deepcopy(value)
-    at = changed
+    new_value = copy.deepcopy(value)
+    container = new_value
     for key in keys[:-1]:
-        at = at[key]
+        container = container[key]
     if name:
-        at[text] = at.pop(keys[-1])
+        container[text] = container.pop(keys[-1])
     else:
-        at[keys[-1]] = text
-    return changed
+        container[keys[-1]] = text
+    return new_value
 
 
 def state(folder: Path, out: Path) -> dict[str, bytes | None]:
@@ -136,10 +139,10 @@ def state(folder: Path, out: Path) -> dict[str, bytes | None]:
 
 def mrc(*words: object) -> int:
     """Return the exit code of a command; any error that is no line for the user is raised."""
-    done = CliRunner().invoke(app, [str(word) for word in words])
-    if done.exception is not None and not isinstance(done.exception, (SystemExit, *expected_errors())):
-        raise done.exception
-    return done.exit_code
+    result = CliRunner().invoke(app, [str(word) for word in words])
+    if result.exception is not None and not isinstance(result.exception, (SystemExit, *expected_errors())):
+        raise result.exception
+    return result.exit_code
 
 
 @pytest.fixture
@@ -174,7 +177,7 @@ figures: [{metric: busbw.sum, x: kind, title: a figure}]
 """
 
 
-def dumped(raw: Any, path: Path) -> Path:
+def dump_yaml(raw: Any, path: Path) -> Path:
     with path.open("w") as file:
         YAML(typ="safe").dump(raw, file)
     return path
@@ -185,22 +188,22 @@ def test_scenario__whose_texts_are_paths_writes_in_its_results_alone(deep, numbe
     """All texts, and names of keys, that together may be anything are run and reported."""
     monkeypatch.chdir(deep)
     text, hostile = ways_out(deep)[number], YAML(typ="safe").load(SCENARIO)
-    before, accepted = state(deep.parents[2], deep), []
+    state_before, accepted_keys = state(deep.parents[2], deep), []
     file = deep / "hostile.yaml"
     for keys, name in [*((keys, False) for keys in texts_in(hostile)), *((keys, True) for keys in names_in(hostile))]:
         with contextlib.suppress(ScenarioError, KeyError):  # KeyError: what was above it has another name by now
-            tried = with_text(hostile, keys, text, name=name)
-            plan_runs(read(dumped(tried, file)), "virtual")
-            hostile = tried
-            accepted.append(".".join(map(str, keys)))
-    assert {"title", "paper.figure", "figures.0.title", "variants.roce"} <= set(accepted)
-    dumped(hostile, file)
+            candidate = with_text(hostile, keys, text, name=name)
+            plan_runs(read(dump_yaml(candidate, file)), "virtual")
+            hostile = candidate
+            accepted_keys.append(".".join(map(str, keys)))
+    assert {"title", "paper.figure", "figures.0.title", "variants.roce"} <= set(accepted_keys)
+    dump_yaml(hostile, file)
     mrc("run", file, "--virtual", "--jobs", "1", "--out", "out")
     assert (deep / "out" / "runs").is_dir()
     assert mrc("report", "out") == 0
     mrc("report", "out", "--nccl-tests", "out/nccl")
     mrc("dash", "out")
-    assert state(deep.parents[2], deep) == before
+    assert state(deep.parents[2], deep) == state_before
     assert {path.name for path in deep.iterdir()} == {"hostile.yaml", "link", "out"}
 
 
@@ -212,9 +215,9 @@ def results(tmp_path_factory):
     return base / "out"
 
 
-def sealed(text: bytes, old: bytes) -> bytes:
+def with_seal(text: bytes, old_seal: bytes) -> bytes:
     """Return a run's file with a content of somebody else, and a seal that fits."""
-    seal = json.loads(old[:-1])
+    seal = json.loads(old_seal[:-1])
     seal["sha256"]["json"] = hashlib.sha256(text).hexdigest()
     return text[:-1] + b', "seal": ' + json.dumps(seal).encode() + b"}"
 
@@ -228,12 +231,12 @@ def in_run(folder: Path, change: typing.Callable[[Any], Any]) -> None:
     """Change a run, with a seal and a line of the manifest that fit."""
     path = min((folder / "runs").glob("*.json"))
     text, _, seal = path.read_bytes().rpartition(b', "seal": ')
-    made = json.dumps(change(json.loads(text + b"}"))).encode()
-    path.write_bytes(sealed(made, seal))
+    content = json.dumps(change(json.loads(text + b"}"))).encode()
+    path.write_bytes(with_seal(content, seal))
     manifest = json.loads((folder / "manifest.json").read_text())
     for run in manifest["runs"]:
         if run["file"] == f"runs/{path.name}":
-            run["sha256"]["json"] = hashlib.sha256(made).hexdigest()
+            run["sha256"]["json"] = hashlib.sha256(content).hexdigest()
     (folder / "manifest.json").write_text(json.dumps(manifest))
 
 
@@ -249,18 +252,18 @@ def test_results__whose_texts_are_paths_write_in_what_is_named_alone(results, de
     shutil.copytree(results, folder)
     raw: list[Any] = []
     put(folder, lambda value: raw.append(value) or value)
-    before, accepted, kinds = state(deep.parents[2], deep), [], set()
+    state_before, accepted_keys, kinds = state(deep.parents[2], deep), [], set()
     for keys in texts_in(raw[0]):
         if (kind := tuple(key for key in keys if not isinstance(key, int))) in kinds or "machine" in kind:
             continue  # one of each list
         kinds.add(kind)
         put(folder, lambda _, keys=keys: with_text(raw[0], keys, text))
         if mrc("report", "in", "--summary") == 0:
-            accepted.append(keys)
-    assert len(accepted) > 3
+            accepted_keys.append(keys)
+    assert len(accepted_keys) > 3
 
     def all_at_once(value: Any) -> Any:
-        for keys in accepted:
+        for keys in accepted_keys:
             value = with_text(value, keys, text)
         return value
 
@@ -274,7 +277,7 @@ def test_results__whose_texts_are_paths_write_in_what_is_named_alone(results, de
         ("run", results.parent / "short.yaml", "--virtual", "--resume", "in/one"),
     ):
         mrc(*words)
-    assert state(deep.parents[2], deep) == before
+    assert state(deep.parents[2], deep) == state_before
     assert {path.name for path in deep.iterdir()} <= {"link", "in", "out"}
 
 
@@ -283,9 +286,9 @@ def test_report__of_a_folder_that_has_a_link_to_another_writes_nothing_there(res
     elsewhere = shutil.copytree(results, deep.parents[2] / "mine")
     shutil.copytree(results, deep / "in" / "one")
     (deep / "in" / "two").symlink_to(elsewhere)
-    before = state(elsewhere, deep)
+    state_before = state(elsewhere, deep)
     assert mrc("report", "in") == 0
-    assert (deep / "in" / "one" / "report.html").exists() and state(elsewhere, deep) == before
+    assert (deep / "in" / "one" / "report.html").exists() and state(elsewhere, deep) == state_before
     assert mrc("report", "in/two") == 0 and (elsewhere / "report.html").exists(), "its own name names it"
 
 
@@ -296,14 +299,14 @@ def test_topology_file__whose_texts_are_paths_is_read_alone(deep, number, monkey
     size = ("--planes", 2, "--racks", 2, "--spines", 1, "--hosts-per-rack", 1)
     assert mrc("plan", *size, "--infragraph", "fabric.json") == 0
     raw = json.loads((deep / "fabric.json").read_text())
-    before, kinds = state(deep.parents[2], deep), {}
+    state_before, kinds = state(deep.parents[2], deep), {}
     for keys in texts_in(raw):
         kinds.setdefault(tuple(key for key in keys if not isinstance(key, int)), keys)  # one of each list
     for keys in kinds.values():
         (deep / "hostile.json").write_text(json.dumps(with_text(raw, keys, text)))
         mrc("plan", "--from", "hostile.json", "--json")
     assert len(kinds) > 5
-    assert state(deep.parents[2], deep) == before
+    assert state(deep.parents[2], deep) == state_before
     assert {path.name for path in deep.iterdir()} == {"link", "fabric.json", "hostile.json"}
 
 
@@ -320,18 +323,18 @@ def test_trace__may_be_anywhere_and_its_words_lead_nowhere(deep, number, monkeyp
         "fabric": {"planes": 2, "racks": 2, "spines": 1, "hosts_per_rack": 2},
         "workload": [{"trace": text, "name": "job", "groups": "groups.json", "compute_scale": 0.001}],
     }
-    before = state(deep.parents[2], deep)
+    state_before = state(deep.parents[2], deep)
     for trace in (text, "hostile.goal"):
-        file = dumped(with_text(raw, ("workload", 0, "trace"), trace), deep / "trace.yaml")
+        file = dump_yaml(with_text(raw, ("workload", 0, "trace"), trace), deep / "trace.yaml")
         mrc("run", file, "--virtual", "--jobs", "1", "--out", "out")
-    assert state(deep.parents[2], deep) == before
+    assert state(deep.parents[2], deep) == state_before
     assert {path.name for path in deep.iterdir()} <= {"link", "hostile.goal", "groups.json", "trace.yaml", "out"}
 
 
 @pytest.mark.parametrize("path", ["../new", "a/../../new", "link/new", "..", ".", ""])
 def test_received_file__with_a_relative_path_stays_in_the_hosts_folder(deep, path):
     service = MemoryService(Regions(None), None, deep)
-    before = state(deep.parents[2], deep)
+    state_before = state(deep.parents[2], deep)
     with pytest.raises(Exception, match=r"leaves|is a folder"):
         service.receive_file(ReceiveFileRequest(path=path, length=4096), None)
-    assert state(deep.parents[2], deep) == before and {one.name for one in deep.iterdir()} == {"link"}
+    assert state(deep.parents[2], deep) == state_before and {entry.name for entry in deep.iterdir()} == {"link"}

@@ -36,12 +36,12 @@ DISTRIBUTIONS = {
     "debian": ("Debian", "sid", "main", "debian-archive-keyring"),
     "ubuntu": ("Ubuntu", "gutsy", "main,universe", "ubuntu-keyring (Debian 12: ubuntu-archive-keyring)"),
 }
-"""Origin of its packages, debootstrap's script for suites it does not know, components, package of its keyring."""
+"""Origin of the packages, debootstrap's script for other suites, components, package of the keyring."""
 
-ASKED = os.environ.get("MRC_RELEASES", "")
+REQUESTED_RELEASES = os.environ.get("MRC_RELEASES", "")
 NETWORK = ("http_proxy", "https_proxy", "no_proxy", "PIP_CERT", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE")
 """Settings for reaching the world hold for the root as well; those that name a file have it copied."""
-TESTED = "/root/mrc-testbed"
+CHECKOUT = "/root/mrc-testbed"
 
 ENTER = """
 set -e
@@ -67,7 +67,9 @@ A chroot would not do: who enters a host's namespaces leaves a chroot.
 pytestmark = [
     pytest.mark.root,
     pytest.mark.timeout(1800),
-    pytest.mark.skipif(not ASKED, reason="takes minutes a release: MRC_RELEASES=all or names, " + ", ".join(SUITES)),
+    pytest.mark.skipif(
+        not REQUESTED_RELEASES, reason="takes minutes a release: MRC_RELEASES=all or names, " + ", ".join(SUITES)
+    ),
 ]
 
 
@@ -77,8 +79,8 @@ def test_suites__are_those_of_the_releases_we_know():
 
 def mirror_of(origin: str) -> str:
     """Return where this machine has that distribution's packages from; empty when it is of another one."""
-    wanted = ["apt-get", "indextargets", "--format", "$(ORIGIN) $(LABEL) $(REPO_URI)", "Created-By: Packages"]
-    lines = subprocess.run(wanted, capture_output=True, text=True, check=True).stdout.splitlines()
+    command = ["apt-get", "indextargets", "--format", "$(ORIGIN) $(LABEL) $(REPO_URI)", "Created-By: Packages"]
+    lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
     return next((line.split()[2] for line in lines if line.split()[:2] == [origin, origin]), "")
 
 
@@ -99,8 +101,8 @@ def base_of(name: str) -> Path:
     archive.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f"{name}-", dir=archive.parent) as folder:
         root = Path(folder) / "root"
-        known = Path(f"/usr/share/debootstrap/scripts/{SUITES[name]}")
-        done = subprocess.run(
+        suite_script = Path(f"/usr/share/debootstrap/scripts/{SUITES[name]}")
+        process = subprocess.run(
             [
                 "debootstrap",
                 "--variant=minbase",
@@ -109,18 +111,19 @@ def base_of(name: str) -> Path:
                 SUITES[name],
                 root,
                 mirror_of(origin),
-                known if known.exists() else known.with_name(script),
+                suite_script if suite_script.exists() else suite_script.with_name(script),
             ],
             capture_output=True,
             text=True,
             env=os.environ | {"LC_ALL": "C.UTF-8"},
         )
-        if "Failed getting release file" in done.stdout + done.stderr:
-            pytest.skip(f"no mirror of {name} can be reached from here: {done.stderr.splitlines()[-1]}")
-        assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
-        new = archive.with_suffix(".new")
-        subprocess.run(["tar", "--create", "--numeric-owner", "-C", root, "-f", new, "."], check=True)
-        new.replace(archive)
+        if "Failed getting release file" in process.stdout + process.stderr:
+            pytest.skip(f"no mirror of {name} can be reached from here: {process.stderr.splitlines()[-1]}")
+        assert process.returncode == 0, process.stdout[-2000:] + process.stderr[-2000:]
+        # A tar that was cut short must not pass for the root of a later run.
+        new_archive = archive.with_suffix(".new")
+        subprocess.run(["tar", "--create", "--numeric-owner", "-C", root, "-f", new_archive, "."], check=True)
+        new_archive.replace(archive)
     return archive
 
 
@@ -152,22 +155,22 @@ class Release:
         It uses the machine's network or one of its own.
         """
         namespaces = ["--mount", "--pid", "--fork", "--kill-child", "--ipc", *(["--net"] if own_network else [])]
-        up = "ip link set lo up; " if own_network else ""
-        done = subprocess.run(
-            ["unshare", *namespaces, "bash", "-c", ENTER, "enter", self.root, "bash", "-ec", up + script],
+        loopback_up = "ip link set lo up; " if own_network else ""
+        process = subprocess.run(
+            ["unshare", *namespaces, "bash", "-c", ENTER, "enter", self.root, "bash", "-ec", loopback_up + script],
             env=self.environment,
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
         )
-        assert done.returncode == 0, f"{script}:\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
-        return done
+        assert process.returncode == 0, f"{script}:\n{process.stdout[-4000:]}\n{process.stderr[-4000:]}"
+        return process
 
 
 @pytest.fixture(scope="module", params=SUITES)
 def release(request) -> Iterator[Release]:
-    if ASKED != "all" and request.param not in ASKED.split(","):
-        pytest.skip(f"MRC_RELEASES={ASKED}")
+    if REQUESTED_RELEASES != "all" and request.param not in REQUESTED_RELEASES.split(","):
+        pytest.skip(f"MRC_RELEASES={REQUESTED_RELEASES}")
     archive = base_of(request.param)
     with tempfile.TemporaryDirectory(prefix=f"{request.param}-", dir=archive.parent) as folder:
         subprocess.run(["tar", "--extract", "--numeric-owner", "-p", "-C", folder, "-f", archive], check=True)
@@ -178,18 +181,18 @@ def release(request) -> Iterator[Release]:
 
 def test_provision__then_a_fabric_with_packets(release):
     """One test a release, in the order of its life: what fails first is what to look at."""
-    told = release.run(f"/src/scripts/provision --into {TESTED}").stderr
-    assert told.endswith(f"provision: ready: cd {TESTED} && make demo\n"), told
-    assert release.run(f"{TESTED}/scripts/setup --quiet").stderr == ""  # nothing is left to do
+    log = release.run(f"/src/scripts/provision --into {CHECKOUT}").stderr
+    assert log.endswith(f"provision: ready: cd {CHECKOUT} && make demo\n"), log
+    assert release.run(f"{CHECKOUT}/scripts/setup --quiet").stderr == ""  # nothing is left to do
 
-    mrc = f"cd {TESTED} && .venv/bin/mrc"
+    mrc = f"cd {CHECKOUT} && .venv/bin/mrc"
     assert release.run(f"{mrc} --version").stdout.startswith("mrc-testbed ")
     checks = {check["name"]: check for check in json.loads(release.run(f"{mrc} doctor --json").stdout)}
     assert checks["release"]["ok"], checks["release"]
     assert "  ok    " in release.run(f"{mrc} run e7 --virtual").stdout
 
-    small = "--planes 2 --hosts-per-rack 1 --json"
-    demo = release.run(f"cd {TESTED} && make -s demo ARGS='{small}'", own_network=True)
+    size_options = "--planes 2 --hosts-per-rack 1 --json"
+    demo = release.run(f"cd {CHECKOUT} && make -s demo ARGS='{size_options}'", own_network=True)
     assert json.loads(demo.stdout)["passed"]
 
 

@@ -35,25 +35,25 @@ def lib(script: str, **options) -> subprocess.Popen[str]:
 
 def on_a_terminal(script: str) -> str:
     """Return a terminal's content, 80 columns wide, after a script that has sourced scripts/lib.sh."""
-    front, back = pty.openpty()
+    front, terminal = pty.openpty()
     script = f"stty cols 80; program=test; . scripts/lib.sh; {script}"
-    with subprocess.Popen(["bash", "-c", script], cwd=ROOT, stdin=back, stderr=back):
-        os.close(back)
-        told = b""
+    with subprocess.Popen(["bash", "-c", script], cwd=ROOT, stdin=terminal, stderr=terminal):
+        os.close(terminal)
+        output = b""
         try:
-            while some := os.read(front, 4096):
-                told += some
+            while chunk := os.read(front, 4096):
+                output += chunk
         except OSError:  # Linux ends a pty so
             pass
     os.close(front)
-    return told.decode()
+    return output.decode()
 
 
 @pytest.mark.skipif(shutil.which("shellcheck") is None, reason="no shellcheck here (Debian's package `shellcheck`)")
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_scripts__shellcheck_finds_nothing(name):
-    done = subprocess.run(["shellcheck", "-x", f"scripts/{name}"], cwd=ROOT, capture_output=True, text=True)
-    assert (done.returncode, done.stdout) == (0, "")
+    process = subprocess.run(["shellcheck", "-x", f"scripts/{name}"], cwd=ROOT, capture_output=True, text=True)
+    assert (process.returncode, process.stdout) == (0, "")
 
 
 def test_scripts__all_are_looked_at():
@@ -62,19 +62,19 @@ def test_scripts__all_are_looked_at():
 
 @pytest.mark.skipif(Path(sys.prefix) != ROOT / ".venv", reason="these tests run in another environment than .venv")
 def test_setup__with_nothing_to_do_is_silent():
-    done = subprocess.run([ROOT / "scripts" / "setup", "--quiet"], capture_output=True, text=True, timeout=60)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    process = subprocess.run([ROOT / "scripts" / "setup", "--quiet"], capture_output=True, text=True, timeout=60)
+    assert (process.returncode, process.stdout, process.stderr) == (0, "", "")
 
 
 def test_setup__an_option_it_does_not_have():
-    done = subprocess.run([ROOT / "scripts" / "setup", "--fast"], capture_output=True, text=True, timeout=60)
-    assert done.returncode == 1 and done.stderr == "setup: error: no option --fast (has: --quiet, --tests)\n"
+    process = subprocess.run([ROOT / "scripts" / "setup", "--fast"], capture_output=True, text=True, timeout=60)
+    assert process.returncode == 1 and process.stderr == "setup: error: no option --fast (has: --quiet, --tests)\n"
 
 
 def test_steps__a_line_each_where_there_is_no_terminal():
     with lib("steps=2; begin_step one; begun=-5; tell_progress 1 2; end_step; begin_step two; end_step") as process:
-        told, _ = process.communicate(timeout=20)
-    assert re.sub(r"in \d+ s", "in N s", told).splitlines() == [
+        output, _ = process.communicate(timeout=20)
+    assert re.sub(r"in \d+ s", "in N s", output).splitlines() == [
         "test: 1 of 2: one",
         "test: 1 of 2: one: done in N s",
         "test: 2 of 2: two",
@@ -83,15 +83,15 @@ def test_steps__a_line_each_where_there_is_no_terminal():
 
 
 def test_steps__a_terminal_has_one_line_that_tells_the_share_done():
-    told = on_a_terminal("begin_step one; begun=-30; tell_progress 3 4; tell_progress 3 4; end_step")
-    assert re.search(r"\rtest: 1 of 1: one, 3\d s, 75 %\x1b\[K", told)
-    assert told.count("75 %") == 1  # the same again is not written again
-    assert told.count("\n") == 1
+    output = on_a_terminal("begin_step one; begun=-30; tell_progress 3 4; tell_progress 3 4; end_step")
+    assert re.search(r"\rtest: 1 of 1: one, 3\d s, 75 %\x1b\[K", output)
+    assert output.count("75 %") == 1  # the same again is not written again
+    assert output.count("\n") == 1
 
 
 def test_steps__a_line_is_never_wider_than_the_terminal():
-    told = on_a_terminal(f"begin_step {'long' * 50}")
-    assert len(told.strip("\r").removesuffix("\x1b[K")) == 79
+    output = on_a_terminal(f"begin_step {'long' * 50}")
+    assert len(output.strip("\r").removesuffix("\x1b[K")) == 79
 
 
 def test_follow__output_is_kept_and_a_failure_is_one():
@@ -108,8 +108,8 @@ def test_follow__ctrl_c_ends_it_with_a_word():
     with lib(script) as process:
         assert process.stdout is not None and process.stdout.readline() == "begun\n"
         os.killpg(process.pid, signal.SIGINT)
-        told, _ = process.communicate(timeout=20)
-    assert process.returncode == 130 and told == "test: interrupted; the next run begins where this one stopped\n"
+        output, _ = process.communicate(timeout=20)
+    assert process.returncode == 130 and output == "test: interrupted; the next run begins where this one stopped\n"
 
 
 @pytest.fixture
@@ -130,7 +130,7 @@ def apt(tmp_path):
     return os.environ | {"APT_CONFIG": str(config), "PATH": f"{tmp_path}/bin:{os.environ['PATH']}"}
 
 
-def held(path: Path) -> int:
+def take_lock(path: Path) -> int:
     """Return the descriptor of a lock as apt takes it; closing it lets it go."""
     lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o640)
     fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -139,30 +139,30 @@ def held(path: Path) -> int:
 
 @pytest.mark.parametrize("command, file", [("update", "state/lists/lock"), ("install -y", "state/lock-frontend")])
 def test_apt__waits_for_whoever_holds_a_lock(tmp_path, apt, command, file):
-    lock = held(tmp_path / file)
+    lock = take_lock(tmp_path / file)
     with lib(f"begin_step packages; apt_get count_apt {command} && echo updated", env=apt) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "test: 1 of 1: packages\n"
         waits = process.stdout.readline()
         os.close(lock)
-        told, _ = process.communicate(timeout=60)
+        output, _ = process.communicate(timeout=60)
     name = Path(f"/proc/{os.getpid()}/comm").read_text().strip()
     assert waits == f"test: waiting for process {os.getpid()} ({name}), which holds {tmp_path}/{file}\n"
-    assert (process.returncode, told) == (0, "updated\n")
+    assert (process.returncode, output) == (0, "updated\n")
 
 
 def test_apt__does_not_wait_for_ever(tmp_path, apt):
-    lock = held(tmp_path / "state/lists/lock")
+    lock = take_lock(tmp_path / "state/lists/lock")
     with lib("install_packages nothing", env=apt | {"APT_PATIENCE_S": "0"}) as process:
-        told, _ = process.communicate(timeout=60)
+        output, _ = process.communicate(timeout=60)
     os.close(lock)
-    assert process.returncode == 1 and f"process {os.getpid()}" in told and "still has not ended" in told
-    assert told.endswith(
+    assert process.returncode == 1 and f"process {os.getpid()}" in output and "still has not ended" in output
+    assert output.endswith(
         "test: error: apt-get could not install nothing (its last lines are above); is a package source reachable?\n"
     )
 
 
 def test_apt__a_package_that_does_not_exist_is_an_error_with_what_apt_said(apt):
     with lib("install_packages no-such-package", env=apt) as process:
-        told, _ = process.communicate(timeout=60)
-    assert process.returncode == 1 and "E: Unable to locate package no-such-package" in told
+        output, _ = process.communicate(timeout=60)
+    assert process.returncode == 1 and "E: Unable to locate package no-such-package" in output

@@ -1,4 +1,7 @@
-"""A command as an ordinary user of this machine, also where interpreter or checkout lie below a closed home (/root)."""
+"""A command as an ordinary user of this machine.
+
+Interpreter and checkout may lie below a closed home (/root).
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,8 @@ from pathlib import Path
 
 from tests.repository import ROOT
 
-NOBODY = 65534
-CACHE = Path(f"/var/tmp/mrc-testbed-tests-{NOBODY}")
+NOBODY_ID = 65534
+CACHE = Path(f"/var/tmp/mrc-testbed-tests-{NOBODY_ID}")
 """Compiled programs of that user, who cannot read ours.
 
 Kept, so that only the first run compiles them.
@@ -44,15 +47,16 @@ def as_nobody(command: list[str], home: Path, **options) -> subprocess.Popen[str
 
     Needs root.
     """
-    needed = {Path(sys.base_prefix), Path(sys.prefix), ROOT}
-    closed = {parent for path in needed for parent in path.parents if not parent.stat().st_mode & 0o001}
-    top = min(closed, key=lambda path: len(path.parts), default=None)
-    within = sorted(str(path) for path in needed if top in path.parents)
-    outer = [path for path in within if not any(path.startswith(f"{other}/") for other in within)]
+    needed_folders = {Path(sys.base_prefix), Path(sys.prefix), ROOT}
+    closed_folders = {parent for path in needed_folders for parent in path.parents if not parent.stat().st_mode & 0o001}
+    # Folders that others cannot enter are hidden, and what the command needs of them is mounted there again.
+    top = min(closed_folders, key=lambda path: len(path.parts), default=None)
+    inner = sorted(str(path) for path in needed_folders if top in path.parents)
+    outer = [path for path in inner if not any(path.startswith(f"{ancestor}/") for ancestor in inner)]
     for folder in (home, home / "kept", home / "run", CACHE):
         folder.mkdir(mode=0o700, exist_ok=True)
-        assert not folder.is_symlink() and folder.stat().st_uid in (0, NOBODY), f"{folder}: another user made it"
-        os.chown(folder, NOBODY, NOBODY, follow_symlinks=False)
+        assert not folder.is_symlink() and folder.stat().st_uid in (0, NOBODY_ID), f"{folder}: another user made it"
+        os.chown(folder, NOBODY_ID, NOBODY_ID, follow_symlinks=False)
     env = {
         "PATH": os.environ["PATH"],
         "HOME": str(home),
@@ -70,7 +74,7 @@ def as_nobody(command: list[str], home: Path, **options) -> subprocess.Popen[str
             ENTER,
             "enter",
             str(home / "kept"),
-            str(NOBODY),
+            str(NOBODY_ID),
             str(top or ""),
             " ".join(outer),
             *command,

@@ -154,7 +154,7 @@ async def _agent_begins(fabric, step):
 
 async def _stop_process(fabric, step, name):
     if name in fabric.lines.servers:
-        fabric.lines.go_on(name) if name in fabric.lines.stopped else fabric.lines.stop(name)
+        fabric.lines.go_on(name) if name in fabric.lines.held_lines else fabric.lines.stop(name)
 
 
 async def _mapper(fabric, is_running):

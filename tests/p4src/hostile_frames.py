@@ -69,9 +69,9 @@ def mutate(rng: random.Random, frame: bytes) -> bytes:
         case _:
             data = bytearray(frame)
             for _ in range(rng.randrange(1, 5)):
-                at = rng.randrange(min(len(data), 180))
-                data[at] = rng.choice(
-                    (0, 1, 2, 4, 8, 41, 43, 17, 255, rng.randrange(256), data[at] ^ 1 << rng.randrange(8))
+                index = rng.randrange(min(len(data), 180))
+                data[index] = rng.choice(
+                    (0, 1, 2, 4, 8, 41, 43, 17, 255, rng.randrange(256), data[index] ^ 1 << rng.randrange(8))
                 )
             return bytes(data)
 

@@ -1,4 +1,7 @@
-"""A switch of a plan in memory, with the entries the controller would write, and the frames its hosts would send."""
+"""A switch of a plan in memory.
+
+With the entries that the controller would write, and the frames that its hosts would send.
+"""
 
 from __future__ import annotations
 
@@ -28,20 +31,20 @@ SECOND = 1000 * MS
 
 
 @cache
-def compiled(program: str) -> CompiledProgram:
+def compiled_program(program: str) -> CompiledProgram:
     return compile_program(P4SRC / f"{program}.p4")
 
 
 @cache
 def catalog(program: str) -> Catalog:
-    return Catalog(P4Schema(compiled(program).p4info, b"config"))
+    return Catalog(P4Schema(compiled_program(program).p4info, b"config"))
 
 
 class PlannedSwitch:
     """Use its `device` for packets; counters and registers go by their names here."""
 
     def __init__(self, plan: Plan, name: str, want: Discipline | None = DEFAULT, *, seed: int = 1) -> None:
-        program = compiled(plan.mode.program)
+        program = compiled_program(plan.mode.program)
         self.info = program.p4info
         self.catalog = catalog(plan.mode.program)
         self.device = P4Device(1, name, seed=seed)

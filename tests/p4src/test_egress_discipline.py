@@ -35,7 +35,7 @@ from tests.p4src.plan_switch import (
 PLAN = Plan.scaled()
 PLAIN = Plan.scaled(mode="stev")
 T0 = "p0-t0-0"
-DOWN, UP = 1, 3
+DOWNLINK, UPLINK = 1, 3
 """Ports of T0: to h0, and uplink 0."""
 FRAME = len(Conversation(PLAN, "h0", "h2").data())
 DEPTHS = Thresholds(ecn_min=2, ecn_max=9, trim_at=12, drop_at=36, last_hop=False, control_depth=90)
@@ -45,8 +45,10 @@ def t0(plan: Plan = PLAN, want: Discipline | None = None, **depths: object) -> P
     """Return a T0 whose uplink 0 has DEPTHS, or what `depths` says."""
     want = want or Discipline()
     switch = PlannedSwitch(plan, T0, want)
-    known = {name: getattr(DEPTHS, name) for name in Thresholds.__slots__}
-    switch.write(threshold_entry(switch.catalog, UP, Thresholds(**{**known, **depths}), want), replace=True)
+    default_depths = {name: getattr(DEPTHS, name) for name in Thresholds.__slots__}
+    switch.write(
+        threshold_entry(switch.catalog, UPLINK, Thresholds(**{**default_depths, **depths}), want), replace=True
+    )
     return switch
 
 
@@ -59,32 +61,32 @@ def arrivals(switch: PlannedSwitch, until_ns: int) -> list[bytes]:
 
 def test_no_entries__one_class_and_no_signal():
     switch = PlannedSwitch(PLAN, T0, want=None)
-    switch.slow_down(UP, 1000)
+    switch.slow_down(UPLINK, 1000)
     talk = Conversation(PLAN, "h0", "h2")
     sent = [talk.data(n) for n in range(60)] + [talk.sack()]
     end = switch.offer(1, sent, start_ns=0, gap_ns=1000)
     out = arrivals(switch, end + SECOND)
     assert [len(frame) for frame in out] == [len(frame) for frame in sent]  # in order, whole
     assert {ecn_of(frame) for frame in out[:-1]} == {ECT0}
-    assert (switch.counts("marked"), switch.counts("trimmed"), switch.drops(), switch.depth(UP)) == ({}, {}, {}, 0)
+    assert (switch.counts("marked"), switch.counts("trimmed"), switch.drops(), switch.depth(UPLINK)) == ({}, {}, {}, 0)
 
 
 def test_control__overtakes_data_and_is_neither_marked_nor_trimmed():
     switch, talk = t0(), Conversation(PLAN, "h0", "h2")
-    switch.slow_down(UP, 100)
+    switch.slow_down(UPLINK, 100)
     sent = [talk.data(n) for n in range(8)] + [talk.sack(99)]
     end = switch.offer(1, sent, start_ns=0, gap_ns=1000)
     out = [dscp_of(frame) for frame in arrivals(switch, end + SECOND)]
     assert out == [TRIMMABLE, CONTROL] + [TRIMMABLE] * 7
-    many = [talk.sack(n) for n in range(70)]
-    end = switch.offer(1, many, start_ns=2 * SECOND, gap_ns=1000)
+    sacks = [talk.sack(n) for n in range(70)]
+    end = switch.offer(1, sacks, start_ns=2 * SECOND, gap_ns=1000)
     assert [dscp_of(frame) for frame in arrivals(switch, end + SECOND)] == [CONTROL] * 70
     assert (switch.counts("trimmed"), switch.drops()) == ({}, {})
 
 
 def test_middle_class__trimmed_between_control_and_data():
     switch, talk = t0(want=Discipline(trimmed_priority=3)), Conversation(PLAN, "h0", "h2")
-    switch.slow_down(UP, 100)
+    switch.slow_down(UPLINK, 100)
     sent = [talk.data(n) for n in range(14)] + [talk.sack()]
     end = switch.offer(1, sent, start_ns=0, gap_ns=1000)
     order = [dscp_of(frame) for frame in arrivals(switch, end + SECOND)]
@@ -94,13 +96,13 @@ def test_middle_class__trimmed_between_control_and_data():
 def test_codepoints__are_the_operators():
     want = Discipline(trimmable=20, trimmed=21, trimmed_lasthop=22, control=23)
     switch, talk = t0(want=want), Conversation(PLAN, "h0", "h2")
-    switch.set_depth(UP, 12)
+    switch.set_depth(UPLINK, 12)
     assert dscp_of(switch.device.process(1, talk.data(dscp=20))[0][1]) == 21
     assert dscp_of(switch.device.process(1, talk.data(dscp=TRIMMABLE))[0][1]) == TRIMMABLE  # no entry: NO_TRIM
-    switch.set_depth(DOWN, 1000)
-    back = Conversation(PLAN, "h2", "h0")
-    arriving = _after_t1(back.data(dscp=20))
-    assert dscp_of(switch.device.process(UP, arriving)[0][1]) == 22
+    switch.set_depth(DOWNLINK, 1000)
+    reply = Conversation(PLAN, "h2", "h0")
+    arriving = _after_t1(reply.data(dscp=20))
+    assert dscp_of(switch.device.process(UPLINK, arriving)[0][1]) == 22
 
 
 def _after_t1(frame: bytes, hops: int = 2) -> bytes:
@@ -118,36 +120,36 @@ def test_offered_three_times_the_rate__one_third_whole_two_thirds_trimmed_none_l
     """
     switch, talk = t0(), Conversation(PLAN, "h0", "h2")
     traffic = switch.device.traffic
-    traffic.set(UP, traffic.get(UP).with_queue(0, rate_pps=500))
+    traffic.set(UPLINK, traffic.get(UPLINK).with_queue(0, rate_pps=500))
     seconds = 4
     end = switch.offer(1, [talk.data(n) for n in range(1500 * seconds)], start_ns=0, gap_ns=SECOND // 1500)
     got: Counter[int] = Counter(dscp_of(frame) for frame in arrivals(switch, end))
     assert got[TRIMMABLE] == pytest.approx(500 * seconds, abs=2)
     got += Counter(dscp_of(frame) for frame in arrivals(switch, end + SECOND))
     assert got[TRIMMABLE] + got[TRIMMED] == 1500 * seconds
-    assert switch.counts("trimmed") == {UP: got[TRIMMED]}
-    assert (switch.drops(), switch.depth(UP)) == ({}, 0)
+    assert switch.counts("trimmed") == {UPLINK: got[TRIMMED]}
+    assert (switch.drops(), switch.depth(UPLINK)) == ({}, 0)
 
 
 def test_depth__follows_the_queue_and_ends_at_0():
     switch, talk = t0(), Conversation(PLAN, "h0", "h2")
-    switch.slow_down(UP, 1000)
+    switch.slow_down(UPLINK, 1000)
     switch.offer(1, [talk.data(n) for n in range(10)], start_ns=0, gap_ns=1)
     switch.device.advance(100)
-    assert switch.depth(UP) == 9  # one is on the wire
-    seen = []
-    for at in range(1, 12):
-        switch.device.advance(at * MS + 1)
-        seen.append(switch.depth(UP))
-    assert seen == [8, 7, 6, 5, 4, 3, 2, 1, 0, 0, 0]
+    assert switch.depth(UPLINK) == 9  # one is on the wire
+    queue_depths = []
+    for time_ms in range(1, 12):
+        switch.device.advance(time_ms * MS + 1)
+        queue_depths.append(switch.depth(UPLINK))
+    assert queue_depths == [8, 7, 6, 5, 4, 3, 2, 1, 0, 0, 0]
 
 
 def test_depth__a_control_packet_does_not_correct_it():
     switch, talk = t0(), Conversation(PLAN, "h0", "h2")
-    switch.slow_down(UP, 1000)
+    switch.slow_down(UPLINK, 1000)
     switch.offer(1, [talk.data(n) for n in range(6)] + [talk.sack()], start_ns=0, gap_ns=1)
     switch.device.advance(MS + 1)  # the SACK has left
-    assert switch.depth(UP) == 5
+    assert switch.depth(UPLINK) == 5
 
 
 @pytest.mark.parametrize("stuck", [12, 35, 36, 1000])
@@ -155,27 +157,27 @@ def test_depth__that_nothing_corrects_is_given_up_after_a_second(stuck):
     """Say the port was taken away with its queue: the count stays, and would keep everybody out."""
     switch, talk = t0(), Conversation(PLAN, "h0", "h2")
     switch.device.inject(1, talk.data(), 0)
-    switch.set_depth(UP, stuck)
+    switch.set_depth(UPLINK, stuck)
     switch.offer(1, [talk.data(n) for n in range(100)], start_ns=SECOND // 100, gap_ns=SECOND // 100)
     out = [dscp_of(frame) for frame in arrivals(switch, 2 * SECOND)]
     assert out == [TRIMMABLE] + [TRIMMED] * 99 + [TRIMMABLE]
-    assert switch.depth(UP) == 0
+    assert switch.depth(UPLINK) == 0
 
 
 @pytest.mark.parametrize("stamp", [True, False])
-@pytest.mark.parametrize(("plan", "kept"), [(PLAN, 138), (PLAIN, 98)], ids=["srv6", "no outer header"])
-def test_trimmed__is_cut_behind_its_headers_and_nothing_else_changes(plan, kept, stamp):
+@pytest.mark.parametrize(("plan", "cut_size"), [(PLAN, 138), (PLAIN, 98)], ids=["srv6", "no outer header"])
+def test_trimmed__is_cut_behind_its_headers_and_nothing_else_changes(plan, cut_size, stamp):
     switch, talk = t0(plan), Conversation(plan, "h0", "h2")
     sent = talk.data(5, stamp=stamp, ecn=CE)
-    whole = switch.device.process(1, sent)
-    switch.set_depth(UP, 12)
+    whole_frames = switch.device.process(1, sent)
+    switch.set_depth(UPLINK, 12)
     ((port, frame),) = switch.device.process(1, sent)
-    assert [(UP, len(sent))] == [(number, len(one)) for number, one in whole]
-    assert (port, len(frame), dscp_of(frame), ecn_of(frame)) == (UP, kept, TRIMMED, CE)
-    other = bytearray(whole[0][1][:kept])
-    other[14:16] = frame[14:16]
-    assert frame == bytes(other)
-    assert switch.counts("trimmed") == {UP: 1}
+    assert [(UPLINK, len(sent))] == [(number, len(whole_frame)) for number, whole_frame in whole_frames]
+    assert (port, len(frame), dscp_of(frame), ecn_of(frame)) == (UPLINK, cut_size, TRIMMED, CE)
+    head = bytearray(whole_frames[0][1][:cut_size])
+    head[14:16] = frame[14:16]
+    assert frame == bytes(head)
+    assert switch.counts("trimmed") == {UPLINK: 1}
 
 
 @pytest.mark.parametrize(("plan", "mode"), [(PLAN, "srv6"), (PLAIN, "stev")])
@@ -207,7 +209,7 @@ def _at_destination(plan: Plan, frame: bytes) -> bytes:
 def test_trimmed__is_never_trimmed_again_nor_marked_anew():
     talk = Conversation(PLAN, "h0", "h2")
     first, last = t0(), PlannedSwitch(PLAN, "p0-t0-1")
-    first.set_depth(UP, 12)
+    first.set_depth(UPLINK, 12)
     ((_, frame),) = first.device.process(1, talk.data())
     last.set_depth(1, 10_000)
     arriving = frame[:42] + frame[44:54] + bytes(2) + frame[54:]  # the T1's uSID is spent
@@ -218,7 +220,7 @@ def test_trimmed__is_never_trimmed_again_nor_marked_anew():
 
 def test_trimmed__ipv4_inside_keeps_its_headers():
     switch, talk = t0(), Conversation(PLAN, "h0", "h2")
-    switch.set_depth(UP, 12)
+    switch.set_depth(UPLINK, 12)
     ((_, frame),) = switch.device.process(1, talk.ipv4_inside())
     assert len(frame) == 98 + 20
 
@@ -228,7 +230,7 @@ def test_short__what_the_cut_would_not_shorten_waits_with_the_others(extra, trim
     """§4.3, but between trim_at and drop_at there is still room for it."""
     switch, talk = t0(), Conversation(PLAN, "h0", "h2")
     frame = talk.data()[: 138 + extra]
-    switch.set_depth(UP, 12)
+    switch.set_depth(UPLINK, 12)
     ((_, out),) = switch.device.process(1, frame)
     assert (dscp_of(out) == TRIMMED) is trimmed
     assert len(out) == min(138, len(frame))
@@ -238,7 +240,7 @@ def test_retransmissions__have_a_threshold_of_their_own():
     switch, talk = t0(want=Discipline(retransmission_share=2.0)), Conversation(PLAN, "h0", "h2")
 
     def sent_at(depth: int, dscp: int) -> int:
-        switch.set_depth(UP, depth)
+        switch.set_depth(UPLINK, depth)
         return dscp_of(switch.device.process(1, talk.data(dscp=dscp))[0][1])
 
     assert sent_at(11, TRIMMABLE) == TRIMMABLE
@@ -253,23 +255,23 @@ def test_retransmissions__have_a_threshold_of_their_own():
 def test_full__what_may_not_be_trimmed_is_dropped_and_counted_by_egress_port():
     switch, talk = t0(), Conversation(PLAN, "h0", "h2")
     for depth, frame in ((35, talk.data(dscp=NO_TRIM)), (35, talk.data()[:138])):
-        switch.set_depth(UP, depth)
+        switch.set_depth(UPLINK, depth)
         assert len(switch.device.process(1, frame)) == 1
     for frame in (talk.data(dscp=NO_TRIM), talk.data()[:138]):
-        switch.set_depth(UP, 36)
+        switch.set_depth(UPLINK, 36)
         assert switch.device.process(1, frame) == []
-    assert switch.drops() == {(NOT_TRIMMABLE, UP): 2}
+    assert switch.drops() == {(NOT_TRIMMABLE, UPLINK): 2}
     assert dscp_of(switch.device.process(1, talk.data())[0][1]) == TRIMMED  # trimmable: never dropped
     assert len(switch.device.process(1, talk.sack())) == 1
 
 
 def test_trimming_off__data_is_dropped_at_its_limit_and_counted():
     switch, talk = t0(want=Discipline(trimming=False)), Conversation(PLAN, "h0", "h2")
-    switch.slow_down(UP, 100)
+    switch.slow_down(UPLINK, 100)
     end = switch.offer(1, [talk.data(n) for n in range(60)], start_ns=0, gap_ns=1000)
     out = arrivals(switch, end + SECOND)
     assert len(out) == 37  # one on the wire and 36 in the queue
-    assert switch.drops() == {(QUEUE, UP): 23}
+    assert switch.drops() == {(QUEUE, UPLINK): 23}
     assert all(dscp_of(frame) == TRIMMABLE for frame in out)
 
 
@@ -277,11 +279,11 @@ def test_trimming_off__data_is_dropped_at_its_limit_and_counted():
 
 
 def standing(
-    switch: PlannedSwitch, depth: int, count: int, *, port: int = UP, frame: bytes | None = None
+    switch: PlannedSwitch, depth: int, count: int, *, port: int = UPLINK, frame: bytes | None = None
 ) -> list[bytes]:
     """`count` frames leave the port while exactly `depth` others wait behind each."""
     frame = frame or Conversation(PLAN, "h0", "h2").data()
-    ingress = 1 if port == UP else UP
+    ingress = 1 if port == UPLINK else UPLINK
     switch.slow_down(port, 100)
     switch.offer(ingress, [frame] * (depth + 1), start_ns=0, gap_ns=1)
     switch.offer(ingress, [frame] * count, start_ns=9 * MS, gap_ns=10 * MS)
@@ -294,7 +296,7 @@ def test_step__marks_all_from_its_depth_on(depth, marked):
     switch = t0(ecn_min=5, ecn_max=5)
     out = standing(switch, depth, 40)
     assert {ecn_of(frame) for frame in out} == {CE if marked else ECT0}
-    assert (UP in switch.counts("marked")) is marked
+    assert (UPLINK in switch.counts("marked")) is marked
 
 
 @pytest.mark.parametrize("depth", [1, 2, 3, 5, 8, 9, 11])
@@ -302,33 +304,33 @@ def test_ramp__marks_with_the_probability_of_the_depth(depth):
     switch = t0()
     count = 1500
     share = sum(ecn_of(frame) == CE for frame in standing(switch, depth, count)) / count
-    expected = min(1.0, max(0.0, (depth - 2) / 7))
-    assert share == pytest.approx(expected, abs=4 * (expected * (1 - expected) / count) ** 0.5 + 1e-9)
+    probability = min(1.0, max(0.0, (depth - 2) / 7))
+    assert share == pytest.approx(probability, abs=4 * (probability * (1 - probability) / count) ** 0.5 + 1e-9)
 
 
 def test_marks__only_on_ect_and_never_on_control():
     talk = Conversation(PLAN, "h0", "h2")
     for ecn in (0, CE):
         switch = t0(ecn_min=1, ecn_max=1)
-        assert {ecn_of(one) for one in standing(switch, 4, 10, frame=talk.data(ecn=ecn))} == {ecn}
+        assert {ecn_of(frame) for frame in standing(switch, 4, 10, frame=talk.data(ecn=ecn))} == {ecn}
         assert switch.counts("marked") == {}
     switch = t0(ecn_min=1, ecn_max=1)
-    assert {ecn_of(one) for one in standing(switch, 4, 10, frame=talk.sack())} == {0}
+    assert {ecn_of(frame) for frame in standing(switch, 4, 10, frame=talk.sack())} == {0}
     switch = t0(ecn_min=1, ecn_max=1)
-    assert {ecn_of(one) for one in standing(switch, 4, 10, frame=talk.data(ecn=1))} == {CE}
+    assert {ecn_of(frame) for frame in standing(switch, 4, 10, frame=talk.data(ecn=1))} == {CE}
 
 
-@pytest.mark.parametrize(("allowed", "expected"), [(False, ECT0), (True, CE)])
-def test_last_hop__marks_only_when_the_entry_says_so(allowed, expected):
-    switch = PlannedSwitch(PLAN, T0, Discipline(last_hop_ecn=allowed))
+@pytest.mark.parametrize(("last_hop_ecn", "ecn"), [(False, ECT0), (True, CE)])
+def test_last_hop__marks_only_when_the_entry_says_so(last_hop_ecn, ecn):
+    switch = PlannedSwitch(PLAN, T0, Discipline(last_hop_ecn=last_hop_ecn))
     frame = _after_t1(Conversation(PLAN, "h2", "h0").data())
-    out = standing(switch, 12, 20, port=DOWN, frame=frame)
-    assert {ecn_of(one) for one in out} == {expected}
+    out = standing(switch, 12, 20, port=DOWNLINK, frame=frame)
+    assert {ecn_of(marked_frame) for marked_frame in out} == {ecn}
 
 
 def test_ecn_off__a_standing_queue_marks_nothing():
     switch = t0(want=Discipline(ecn=False))
-    assert {ecn_of(one) for one in standing(switch, 11, 20)} == {ECT0}
+    assert {ecn_of(frame) for frame in standing(switch, 11, 20)} == {ECT0}
 
 
 def test_plan__thresholds_of_every_port_are_in_order():

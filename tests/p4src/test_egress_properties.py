@@ -31,7 +31,7 @@ from tests.p4src.plan_switch import (
 
 PLANS = {mode: Plan.scaled(mode=mode) for mode in ("srv6", "stev")}
 CUT = {"srv6": 138, "stev": 98}
-DOWN = 1
+DOWNLINK = 1
 DATA = (NO_TRIM, TRIMMABLE, TRIMMABLE_RETX)
 
 
@@ -62,9 +62,9 @@ def last_hop(mode: str, want: Discipline) -> PlannedSwitch:
     """Return the T0 of the destination, its downlink to h2 at the plan's rate."""
     plan = PLANS[mode]
     switch = PlannedSwitch(plan, "p0-t0-1", want)
-    rate = plan.speed(plan.link_of_port("p0-t0-1", DOWN)).rate_bps
+    rate = plan.speed(plan.link_of_port("p0-t0-1", DOWNLINK)).rate_bps
     assert rate
-    switch.device.traffic.set(DOWN, replace(switch.device.traffic.get(DOWN), rate_bps=round(rate)))
+    switch.device.traffic.set(DOWNLINK, replace(switch.device.traffic.get(DOWNLINK), rate_bps=round(rate)))
     return switch
 
 
@@ -86,13 +86,13 @@ def test_any_load__nothing_is_lost_silently_and_headers_stay_true(offers, mode, 
         frame = arriving(talk, mode, psn, offer)
         switch.device.inject(3, frame, now)
         sent.append(frame)
-    out = [frame for _, port, frame in switch.device.advance(now + 10 * SECOND) if port == DOWN]
+    out = [frame for _, port, frame in switch.device.advance(now + 10 * SECOND) if port == DOWNLINK]
 
-    seen = set()
+    arrived_psns = set()
     for frame in out:
         record = talk.received(frame)  # every check of the receiver; trimmed ones are read through TSETH
-        assert isinstance(record, Write) and record.psn not in seen
-        seen.add(record.psn)
+        assert isinstance(record, Write) and record.psn not in arrived_psns
+        arrived_psns.add(record.psn)
         offer, original = offers[record.psn], sent[record.psn]
         assert frame[16:20] == original[16:20]  # flow label and payload length
         assert record.timestamp == record.psn
@@ -106,16 +106,18 @@ def test_any_load__nothing_is_lost_silently_and_headers_stay_true(offers, mode, 
             assert ecn_of(frame) == offer.ecn or (
                 last_hop_ecn and offer.dscp != CONTROL and offer.ecn != 0 and ecn_of(frame) == CE
             )
-    lost = [offers[psn] for psn in range(len(sent)) if psn not in seen]
+    lost = [offers[psn] for psn in range(len(sent)) if psn not in arrived_psns]
     drops = switch.drops()
     assert sum(drops.values()) == len(lost)
-    assert all(one.dscp != CONTROL for one in lost)
+    assert all(lost_offer.dscp != CONTROL for lost_offer in lost)
     if trimming:
-        full = [one for one in lost if one.dscp != NO_TRIM]
-        assert all(one.payload <= 36 for one in full)  # a short packet that no cut would shorten
-        assert set(drops) <= {(NOT_TRIMMABLE, DOWN)}
-    assert switch.depth(DOWN) == 0
-    state = switch.device.traffic.state(DOWN)
+        trimmable_offers = [lost_offer for lost_offer in lost if lost_offer.dscp != NO_TRIM]
+        assert all(
+            lost_offer.payload <= 36 for lost_offer in trimmable_offers
+        )  # a short packet that no cut would shorten
+        assert set(drops) <= {(NOT_TRIMMABLE, DOWNLINK)}
+    assert switch.depth(DOWNLINK) == 0
+    state = switch.device.traffic.state(DOWNLINK)
     assert all(queue.dropped_pkts == 0 for queue in state.queues)
 
 
@@ -137,12 +139,12 @@ def test_any_codepoint__is_trimmed_only_when_it_is_trimmable_and_once(dscp, ecn,
     was_cut = len(frame) < len(sent)
     assert was_cut == (dscp in (TRIMMABLE, TRIMMABLE_RETX) and depth >= 11 and len(sent) > 138)
     assert dscp_of(frame) == (TRIMMED if was_cut else dscp)
-    again = second.device.process(1, frame)
+    second_out = second.device.process(1, frame)
     if dscp_of(frame) in (TRIMMED, TRIMMED_LASTHOP, CONTROL):
-        ((_, other),) = again
-        assert (len(other), dscp_of(other)) == (len(frame), dscp_of(frame))
+        ((_, second_frame),) = second_out
+        assert (len(second_frame), dscp_of(second_frame)) == (len(frame), dscp_of(frame))
     else:
-        assert again == [] or dscp_of(again[0][1]) == TRIMMED
+        assert second_out == [] or dscp_of(second_out[0][1]) == TRIMMED
 
 
 _PAIR: list[PlannedSwitch] = []
@@ -163,10 +165,10 @@ def test_incast__last_hop_trims_and_loses_nothing(senders):
     talks = [Conversation(plan, f"h{n}", "h8") for n in range(senders)]
     gap = plan.frame_bytes() * 8 * 100  # ns at 10 Mb/s
     count = 200
-    for at in range(count):
+    for psn in range(count):
         for ingress, talk in enumerate(talks):
-            frame = arriving(talk, "srv6", at, Offer(TRIMMABLE, 1024, ECT0, 0))
-            switch.device.inject(9 + ingress, frame, at * gap + ingress)
+            frame = arriving(talk, "srv6", psn, Offer(TRIMMABLE, 1024, ECT0, 0))
+            switch.device.inject(9 + ingress, frame, psn * gap + ingress)
     out = [frame for _, _, frame in switch.device.advance(count * gap + SECOND)]
     trimmed = [frame for frame in out if dscp_of(frame) == TRIMMED_LASTHOP]
     assert len(out) == senders * count

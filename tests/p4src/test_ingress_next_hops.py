@@ -14,9 +14,9 @@ PLAN = Plan()
 
 
 def reports(switch: PlannedSwitch) -> list[dict[str, int]]:
-    found = next(digest for digest in switch.info.digests if digest.preamble.name == "next_hop_report")
+    report_digest = next(digest for digest in switch.info.digests if digest.preamble.name == "next_hop_report")
     return [
-        flatten(found.type_spec, switch.info, p4_data(found.type_spec, switch.info, digest.data))
+        flatten(report_digest.type_spec, switch.info, p4_data(report_digest.type_spec, switch.info, digest.data))
         for digest in switch.device.digests()
     ]
 
@@ -52,8 +52,8 @@ def test_dead_port__drops_counts_and_reports_until_it_is_taken_back(mode):
     switch.write(dead_port_entry(switch.catalog, 3))
     assert switch.device.process(1, talk.data()) == []
     assert switch.drops() == {(DEAD_NEXT_HOP, 3): 1}
-    (told,) = reports(switch)
-    assert (told["reason"], told["ingress_port"], told["egress_port"]) == (DEAD_NEXT_HOP, 1, 3)
+    (report,) = reports(switch)
+    assert (report["reason"], report["ingress_port"], report["egress_port"]) == (DEAD_NEXT_HOP, 1, 3)
     assert [port for port, _ in switch.device.process(1, Conversation(plan, "h0", "h2", ev=1).data())] == [4]
     for entry in list(switch.device.read()):
         if switch.device.schema.tables[entry.table_id].name.endswith("dead_ports"):
@@ -78,8 +78,10 @@ def test_each_reason_and_port__has_a_clock_of_its_own():
         switch.device.process(ingress, toward(PLAN, carrier(0x2000, 0x1055)))
         for ev in (0, 1):
             switch.device.process(ingress, Conversation(PLAN, "h0", "h2", ev=ev).data())
-    told = [(report["reason"], report["ingress_port"], report["egress_port"]) for report in reports(switch)]
-    assert told == [
+    reasons_and_ports = [
+        (report["reason"], report["ingress_port"], report["egress_port"]) for report in reports(switch)
+    ]
+    assert reasons_and_ports == [
         (UNKNOWN_USID, 1, 0),
         (DEAD_NEXT_HOP, 1, 3),
         (DEAD_NEXT_HOP, 1, 4),
@@ -90,6 +92,6 @@ def test_each_reason_and_port__has_a_clock_of_its_own():
 def test_other_reasons__are_not_reported():
     switch = PlannedSwitch(PLAN, "p0-t0-0")
     frame = Conversation(PLAN, "h0", "h2").data()
-    for wrong in (frame[:53], frame[:21] + b"\1" + frame[22:], toward(PLAN, carrier(0x2001, 0x1000)), b""):
-        assert switch.device.process(1, wrong) == []
+    for bad_frame in (frame[:53], frame[:21] + b"\1" + frame[22:], toward(PLAN, carrier(0x2001, 0x1000)), b""):
+        assert switch.device.process(1, bad_frame) == []
     assert reports(switch) == []

@@ -19,8 +19,8 @@ def sanitizer() -> str | None:
     """Return the path of gcc's libasan.so; None where it is not installed."""
     if shutil.which("gcc") is None:
         return None
-    found = subprocess.run(["gcc", "-print-file-name=libasan.so"], capture_output=True, text=True, check=True)
-    path = found.stdout.strip()
+    answer = subprocess.run(["gcc", "-print-file-name=libasan.so"], capture_output=True, text=True, check=True)
+    path = answer.stdout.strip()
     return path if os.path.isabs(path) and os.path.exists(path) else None
 
 
@@ -29,7 +29,7 @@ def test_sanitizers__find_nothing(mode, tmp_path):
     library = sanitizer()
     if library is None:
         pytest.skip("needs gcc's libasan")
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, str(SCRIPT), mode, str(FRAMES), "1"],
         env={**os.environ, "LD_PRELOAD": library, "ASAN_OPTIONS": "detect_leaks=0"},
         capture_output=True,
@@ -37,5 +37,5 @@ def test_sanitizers__find_nothing(mode, tmp_path):
         timeout=280 + FRAMES / 200,
         check=False,
     )
-    assert done.returncode == 0, done.stderr[-4000:]
-    assert done.stdout.startswith(f"{FRAMES} in, ")
+    assert process.returncode == 0, process.stderr[-4000:]
+    assert process.stdout.startswith(f"{FRAMES} in, ")

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from mrc_testbed.topologies.plan import Plan, carrier, segment_list
 from tests.p4src.plan_switch import BAD_SRH, Conversation, PlannedSwitch
 
-MALFORMED, WRONG_USID, UNKNOWN_USID, NO_UPLINK = 1, 4, 5, 7
+MALFORMED_FRAME, WRONG_USID, UNKNOWN_USID, NO_UPLINK = 1, 4, 5, 7
 PLAN = Plan(planes=2, racks=4, spines=4, hosts_per_rack=2)
 LOCATOR = bytes.fromhex("fcbbbb00")
 
@@ -27,7 +27,7 @@ def with_srh(
     frame: bytes,
     segments: tuple[int, ...],
     *,
-    left: int | None = None,
+    segments_left: int | None = None,
     kind: int = 4,
     last: int | None = None,
     ext_len: int | None = None,
@@ -43,7 +43,7 @@ def with_srh(
             frame[20],
             2 * count if ext_len is None else ext_len,
             kind,
-            count if left is None else left,
+            count if segments_left is None else segments_left,
             (count - 1 if last is None else last) & 0xFF,
             0,
             0,
@@ -101,7 +101,7 @@ def test_adjacency__of_another_plane_or_beyond_the_ports_is_dropped():
 
 # ---- SRH ----------------------------------------------------------------------------------------------------------
 
-LONG = ["h0", "p0-t0-0", "p0-t1-0", "p0-t0-1", "p0-t1-1", "p0-t0-2", "p0-t1-2", "p0-t0-3", "h7"]
+LONG_WALK = ["h0", "p0-t0-0", "p0-t1-0", "p0-t0-1", "p0-t1-1", "p0-t0-2", "p0-t1-2", "p0-t0-3", "h7"]
 """A tour of seven switches: more uSIDs than a carrier holds."""
 
 
@@ -109,46 +109,46 @@ LONG = ["h0", "p0-t0-0", "p0-t1-0", "p0-t0-1", "p0-t1-1", "p0-t0-2", "p0-t1-2", 
 @pytest.mark.parametrize("per_carrier", [2, 3, 4, 6])
 def test_segments__a_long_walk_goes_on_in_the_next_carrier(per_carrier, adjacencies):
     talk = Conversation(PLAN, "h0", "h7")
-    usids = PLAN.walk(LONG, adjacencies=adjacencies)
-    listed = segment_list(usids, per_carrier)
-    sent = with_srh(with_destination(talk.data(9), listed.destination), listed.srh)
-    ports, frame = walk(sent, LONG[1:-1], 1)
+    usids = PLAN.walk(LONG_WALK, adjacencies=adjacencies)
+    carriers = segment_list(usids, per_carrier)
+    sent = with_srh(with_destination(talk.data(9), carriers.destination), carriers.srh)
+    ports, frame = walk(sent, LONG_WALK[1:-1], 1)
     assert ports == [3, 2, 4, 3, 5, 4, 2]
     assert frame[57] == 0  # segments left
     assert talk.received(frame).psn == 9  # the NIC takes the used-up SRH off
-    assert frame[62 : 62 + 16 * len(listed.srh)] == sent[62 : 62 + 16 * len(listed.srh)]  # the list is as it was
+    assert frame[62 : 62 + 16 * len(carriers.srh)] == sent[62 : 62 + 16 * len(carriers.srh)]  # the list is as it was
 
 
 def test_segments__switches_in_the_middle_of_a_carrier_do_not_look():
     """A routing header of any kind passes where the carrier is not spent."""
     switch, talk = PlannedSwitch(PLAN, "p0-t0-0"), Conversation(PLAN, "h0", "h7")
-    for wrong in ({"kind": 2}, {"ext_len": 99}, {"left": 200}, {"last": 7}):
-        sent = with_srh(talk.data(), (carrier(0x1000),), **wrong)
+    for header_fields in ({"kind": 2}, {"ext_len": 99}, {"segments_left": 200}, {"last": 7}):
+        sent = with_srh(talk.data(), (carrier(0x1000),), **header_fields)
         ((port, frame),) = switch.device.process(1, sent)
         assert (port, len(frame)) == (3, len(sent))
     assert switch.drops() == {}
 
 
 @pytest.mark.parametrize(
-    ("wrong", "reason"),
+    ("header_fields", "reason"),
     [
         ({"kind": 2}, BAD_SRH),
         ({"kind": 0}, BAD_SRH),
-        ({"left": 3}, BAD_SRH),
-        ({"left": 255}, BAD_SRH),
+        ({"segments_left": 3}, BAD_SRH),
+        ({"segments_left": 255}, BAD_SRH),
         ({"last": 0}, BAD_SRH),
         ({"last": 2}, BAD_SRH),
         ({"ext_len": 5, "tail": bytes(8)}, BAD_SRH),
         ({"ext_len": 0}, BAD_SRH),
         ({"ext_len": 255}, BAD_SRH),
-        ({"left": 0}, UNKNOWN_USID),
-        ({"left": 0, "kind": 2}, UNKNOWN_USID),
+        ({"segments_left": 0}, UNKNOWN_USID),
+        ({"segments_left": 0, "kind": 2}, UNKNOWN_USID),
     ],
 )
-def test_segments__hostile_headers_end_where_they_would_be_read(wrong, reason):
+def test_segments__hostile_headers_end_where_they_would_be_read(header_fields, reason):
     switch, talk = PlannedSwitch(PLAN, "p0-t0-0"), Conversation(PLAN, "h0", "h7")
     spent = with_destination(talk.data(), carrier(0x2000))
-    sent = with_srh(spent, (carrier(0x2003, 0x3001), carrier(0x1000, 0x2001)), **wrong)
+    sent = with_srh(spent, (carrier(0x2003, 0x3001), carrier(0x1000, 0x2001)), **header_fields)
     assert switch.device.process(1, sent) == []
     assert switch.drops() == {(reason, 1): 1}
 
@@ -166,9 +166,9 @@ def test_segments__five_are_too_many():
 def test_segments__a_carrier_with_a_hole_is_not_spent():
     """0x0000 ends a list; what stands behind it makes no path, with an SRH or without."""
     switch, talk = PlannedSwitch(PLAN, "p0-t0-0"), Conversation(PLAN, "h0", "h7")
-    holed = with_destination(talk.data(), carrier(0x2000) | 0x1001)
-    assert switch.device.process(1, with_srh(holed, (carrier(0x1000),))) == []
-    assert switch.device.process(1, holed) == []
+    frame_with_hole = with_destination(talk.data(), carrier(0x2000) | 0x1001)
+    assert switch.device.process(1, with_srh(frame_with_hole, (carrier(0x1000),))) == []
+    assert switch.device.process(1, frame_with_hole) == []
     assert switch.drops() == {(UNKNOWN_USID, 1): 2}
 
 
@@ -185,14 +185,14 @@ def test_segments__the_next_carrier_must_begin_at_a_neighbour():
 def test_segments__any_bytes_for_a_header_are_survived(data):
     """A packet comes out once, shifted by this switch or by its SRH, or is counted."""
     switch = _shared_switch()
-    before = switch.device.stats().dropped_ingress
+    dropped_before = switch.device.stats().dropped_ingress
     talk = Conversation(PLAN, "h0", "h7")
     spent = with_destination(talk.data(payload=64), carrier(0x2000))
     junk = data.draw(st.binary(max_size=120))
     frame = spent[:20] + b"\x2b" + spent[21:54] + junk
     out = switch.device.process(1, frame)
-    assert len(out) + switch.device.stats().dropped_ingress - before == 1
-    assert all(len(one) == len(frame) for _, one in out)
+    assert len(out) + switch.device.stats().dropped_ingress - dropped_before == 1
+    assert all(len(sent_frame) == len(frame) for _, sent_frame in out)
 
 
 _SWITCHES: list[PlannedSwitch] = []
@@ -218,10 +218,10 @@ def test_cut__keeps_the_segment_list():
 # ---- without an outer header --------------------------------------------------------------------------------------
 
 
-def uplinks(mode: str, evs: list[int], *, seed: int = 1, down: tuple[int, ...] = ()) -> list[int]:
+def uplinks(mode: str, evs: list[int], *, seed: int = 1, dead_ports: tuple[int, ...] = ()) -> list[int]:
     plan = Plan(planes=2, racks=4, spines=4, hosts_per_rack=2, mode=mode)
     switch = PlannedSwitch(plan, "p0-t0-0", seed=seed)
-    for port in down:
+    for port in dead_ports:
         switch.device.set_port_up(port, False)
     frames = {ev: Conversation(plan, "h0", "h7", ev=ev).data(payload=64) for ev in set(evs)}
     return [port for ev in evs for port, _ in switch.device.process(1, frames[ev])]
@@ -240,7 +240,7 @@ def test_structured__an_uplink_that_is_not_there_is_counted():
 
 def test_structured__a_dead_uplink_is_no_reason_for_another():
     """The host chose; it is to learn that its path is dead."""
-    assert uplinks("stev", [1] * 3, down=(4,)) == [4] * 3
+    assert uplinks("stev", [1] * 3, dead_ports=(4,)) == [4] * 3
 
 
 def test_hash__one_ev_one_uplink_and_evs_spread():
@@ -252,7 +252,7 @@ def test_lottery__packets_of_one_ev_spread_evenly_over_living_uplinks():
     counts = Counter(uplinks("switch-spray", [0] * 1200))
     assert sorted(counts) == [3, 4, 5, 6]
     assert all(count == pytest.approx(300, abs=75) for count in counts.values())
-    assert sorted(Counter(uplinks("switch-spray", [0] * 200, down=(3, 6)))) == [4, 5]
+    assert sorted(Counter(uplinks("switch-spray", [0] * 200, dead_ports=(3, 6)))) == [4, 5]
 
 
 def test_lottery__equal_seeds_draw_alike():

@@ -1,4 +1,7 @@
-"""p4src/README.md names everything a controller can write or read, and reasons have one number everywhere."""
+"""Test that p4src/README.md names everything a controller can write or read.
+
+And that reasons have one number everywhere.
+"""
 
 from __future__ import annotations
 
@@ -7,30 +10,30 @@ import re
 import pytest
 
 from mrc_testbed.controller.p4runtime.counters import REASONS
-from tests.p4src.plan_switch import P4SRC, compiled
+from tests.p4src.plan_switch import P4SRC, compiled_program
 
 PAGE = (P4SRC / "README.md").read_text()
-QUOTED = " ".join(re.findall(r"`([^`]+)`", PAGE))
+QUOTED_WORDS = " ".join(re.findall(r"`([^`]+)`", PAGE))
 
 
 @pytest.mark.parametrize("program", ["srv6", "spray"])
 def test_page__names_tables_actions_counters_registers_and_digests(program):
-    info = compiled(program).p4info
+    info = compiled_program(program).p4info
     in_tables = {ref.id for table in info.tables for ref in table.action_refs}
     actions = [
         action for action in info.actions if action.preamble.id in in_tables
     ]  # the others only the program calls
     groups = (info.tables, actions, info.counters, info.registers, info.digests, info.action_profiles)
-    names = [one.preamble.alias for group in groups for one in group if one.preamble.alias != "NoAction"]
-    assert [name for name in names if not re.search(rf"\b{name}\b", QUOTED)] == []
+    names = [element.preamble.alias for group in groups for element in group if element.preamble.alias != "NoAction"]
+    assert [name for name in names if not re.search(rf"\b{name}\b", QUOTED_WORDS)] == []
 
 
 @pytest.mark.parametrize("program", ["srv6", "spray"])
 def test_page__names_keys_and_parameters(program):
-    info = compiled(program).p4info
+    info = compiled_program(program).p4info
     keys = [field.name for table in info.tables for field in table.match_fields]
     params = [param.name for action in info.actions for param in action.params]
-    assert [name for name in {*keys, *params} if not re.search(rf"\b{name}\b", QUOTED)] == []
+    assert [name for name in {*keys, *params} if not re.search(rf"\b{name}\b", QUOTED_WORDS)] == []
 
 
 def test_reasons__have_one_number_in_program_page_and_controller():

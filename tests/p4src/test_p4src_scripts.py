@@ -8,14 +8,14 @@ import pytest
 
 from mrc_testbed.switch.tools.stf import read_script
 from mrc_testbed.switch.tools.stf_run import run_script
-from tests.p4src.plan_switch import compiled
+from tests.p4src.plan_switch import compiled_program
 
 SCRIPTS = sorted(Path(__file__).parent.glob("*.stf"))
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
 def test_script(script):
-    report = run_script(compiled(script.stem.partition("_")[0]), read_script(script))
+    report = run_script(compiled_program(script.stem.partition("_")[0]), read_script(script))
     assert report.passed, report.text()
     assert report.checks > 2
 

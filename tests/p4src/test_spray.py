@@ -10,20 +10,20 @@ from tests.switch.compiled_programs import Bench, compile_named
 
 NO_ROUTE, NO_UPLINK, HOP_LIMIT = 6, 7, 3
 ETHERNET = bytes.fromhex("020000000002 020000000001 86dd")
-HERE, THERE = 0xFD000000000000000000000000000001, 0xFD000000000100000000000000000001
+LOCAL_ADDRESS, REMOTE_ADDRESS = 0xFD000000000000000000000000000001, 0xFD000000000100000000000000000001
 UPLINKS = [3, 4, 5, 6]
 
 
-def frame(ev: int, to: int = THERE, hop_limit: int = 64) -> bytes:
+def frame(ev: int, destination: int = REMOTE_ADDRESS, hop_limit: int = 64) -> bytes:
     """Return a frame in EV layout L (§1.4): low half in the source port, high half in the flow label."""
     head = (6 << 28 | ev >> 16).to_bytes(4, "big") + bytes.fromhex("001811") + bytes([hop_limit])
     udp = (ev & 0xFFFF).to_bytes(2, "big") + bytes.fromhex("12b700180000")
-    return ETHERNET + head + HERE.to_bytes(16, "big") + to.to_bytes(16, "big") + udp + bytes(16)
+    return ETHERNET + head + LOCAL_ADDRESS.to_bytes(16, "big") + destination.to_bytes(16, "big") + udp + bytes(16)
 
 
 def switch(seed: int = 0) -> Bench:
     bench = Bench(compile_named("spray"))
-    bench.add("route", ((HERE, 128),), "forward", port=1)
+    bench.add("route", ((LOCAL_ADDRESS, 128),), "forward", port=1)
     bench.add("route", ((0xFD000000 << 96, 32),), "spray", uplink_group=1)
     bench.add("uplinks", (1,), bench.group("uplink_selector", 1, UPLINKS, "use_uplink"))
     if seed:
@@ -37,7 +37,7 @@ def choices(bench: Bench, evs: range) -> list[int]:
 
 def test_down__longest_prefix_wins():
     bench = switch()
-    assert bench.send(3, frame(5, HERE)) == [(1, frame(5, HERE, 63))]
+    assert bench.send(3, frame(5, LOCAL_ADDRESS)) == [(1, frame(5, LOCAL_ADDRESS, 63))]
 
 
 def test_up__evs_spread_over_all_uplinks_and_each_keeps_its_own():
@@ -57,10 +57,10 @@ def test_up__both_halves_of_the_ev_count(shift):
 
 def test_seed__flows_of_one_uplink_spread_again_elsewhere():
     """Two switches with different seeds do not polarise: what one sends one way, the other spreads."""
-    here, there = switch(seed=1), switch(seed=0x5EED)
+    first_switch, second_switch = switch(seed=1), switch(seed=0x5EED)
     evs = range(0, 2000)
-    same_way = [ev for ev, port in zip(evs, choices(here, evs), strict=False) if port == UPLINKS[0]]
-    counts = Counter(there.send(1, frame(ev))[0][0] for ev in same_way)
+    same_way = [ev for ev, port in zip(evs, choices(first_switch, evs), strict=False) if port == UPLINKS[0]]
+    counts = Counter(second_switch.send(1, frame(ev))[0][0] for ev in same_way)
     assert sorted(counts) == UPLINKS and min(counts.values()) > len(same_way) / 8
 
 

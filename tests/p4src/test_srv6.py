@@ -7,7 +7,7 @@ import pytest
 from tests.switch.compiled_programs import Bench, compile_named
 
 LOCATOR = 0xFCBBBB00
-MALFORMED, NOT_IPV6, HOP_LIMIT, WRONG_USID, UNKNOWN_USID = 1, 2, 3, 4, 5
+MALFORMED_FRAME, NOT_IPV6, HOP_LIMIT, WRONG_USID, UNKNOWN_USID = 1, 2, 3, 4, 5
 ETHERNET = bytes.fromhex("020000000002 020000000001 86dd")
 SOURCE = bytes.fromhex("fd000003000100000000000000000001")
 INNER = bytes.fromhex("6120000100401140") + SOURCE + bytes.fromhex("fd00000300020000000000000000000b")
@@ -27,9 +27,9 @@ def frame(*usids: int, hop_limit: int = 64) -> bytes:
     return ETHERNET + outer + INNER + UDP + BTH + PAYLOAD
 
 
-def switch(own: int, hops: dict[int, int]) -> Bench:
+def switch(own_usid: int, hops: dict[int, int]) -> Bench:
     bench = Bench(compile_named("srv6"))
-    bench.add("my_usid", (LOCATOR << 16 | own,), "shift")
+    bench.add("my_usid", (LOCATOR << 16 | own_usid,), "shift")
     for usid, port in hops.items():
         bench.add("usid_next", (LOCATOR << 16 | usid,), "forward", port=port)
     return bench
@@ -67,11 +67,11 @@ def test_full_carrier__six_usids_shift(t0):
         (frame(0x2301, 0x1305, hop_limit=1), HOP_LIMIT),
         (frame(0x2301, 0x1305, hop_limit=0), HOP_LIMIT),
         (ETHERNET[:12] + b"\x08\x06" + bytes(46), NOT_IPV6),
-        (frame(0x2301, 0x1305)[:13], MALFORMED),
-        (frame(0x2301, 0x1305)[:53], MALFORMED),
-        (frame(0x2301, 0x1305)[:93], MALFORMED),
-        (frame(0x2301, 0x1305)[:113], MALFORMED),
-        (b"", MALFORMED),
+        (frame(0x2301, 0x1305)[:13], MALFORMED_FRAME),
+        (frame(0x2301, 0x1305)[:53], MALFORMED_FRAME),
+        (frame(0x2301, 0x1305)[:93], MALFORMED_FRAME),
+        (frame(0x2301, 0x1305)[:113], MALFORMED_FRAME),
+        (b"", MALFORMED_FRAME),
     ],
 )
 def test_drop__counted_once_by_reason_and_port(t0, sent, reason):
@@ -92,18 +92,18 @@ def test_forwarded__counted_by_egress_port_with_bytes(t0):
 @pytest.mark.parametrize("port", [4791, 4971])
 def test_both_udp_ports__parse_as_bth(t0, port):
     """§1.3: a frame that ends within the BTH is malformed for both ports, and only for these."""
-    short = frame(0x2301, 0x1305)[:110]
-    assert t0.send(1, short.replace(b"\x12\xb7", port.to_bytes(2, "big"))) == []
-    assert t0.count("drops", MALFORMED << 9 | 1) == 1
-    assert t0.send(1, short.replace(b"\x12\xb7", b"\x12\xb8"))[0][0] == 7
+    short_frame = frame(0x2301, 0x1305)[:110]
+    assert t0.send(1, short_frame.replace(b"\x12\xb7", port.to_bytes(2, "big"))) == []
+    assert t0.count("drops", MALFORMED_FRAME << 9 | 1) == 1
+    assert t0.send(1, short_frame.replace(b"\x12\xb7", b"\x12\xb8"))[0][0] == 7
 
 
 def test_plain_ipv6__forwarded_on_its_usid_alone(t0):
     """A carrier without an inner header (a self-probe, say) takes the same way."""
     outer = bytes.fromhex("6000000000081140") + SOURCE
     sent = ETHERNET + outer + address(0x2301, 0x3300) + bytes.fromhex("1000200000080000")
-    expected = ETHERNET + outer[:7] + b"\x3f" + outer[8:] + address(0x3300) + bytes.fromhex("1000200000080000")
-    assert t0.send(1, sent) == [(1, expected)]
+    forwarded_frame = ETHERNET + outer[:7] + b"\x3f" + outer[8:] + address(0x3300) + bytes.fromhex("1000200000080000")
+    assert t0.send(1, sent) == [(1, forwarded_frame)]
 
 
 def test_packet_out__leaves_as_given(t0):

@@ -1,4 +1,7 @@
-"""The ratchet of the words: each rule with a text that counts and one that does not, and counts that only fall."""
+"""The ratchet of the words: each rule with a text that counts and one that does not.
+
+And counts that only fall.
+"""
 
 from __future__ import annotations
 
@@ -116,8 +119,8 @@ def test_parameters__more_than_eight_count_without_self():
 
 
 def test_ratchet__no_count_of_the_tree_is_higher_than_its_stored_value():
-    stored = json.loads(plain_words.COUNTS.read_text())
-    assert plain_words.rises(stored, plain_words.counts_of(plain_words.read_tree())) == []
+    stored_counts = json.loads(plain_words.COUNTS.read_text())
+    assert plain_words.rises(stored_counts, plain_words.counts_of(plain_words.read_tree())) == []
 
 
 def test_rises__name_package_and_count():

@@ -25,7 +25,7 @@ def test_ratios__of_medians_several_over_one():
 
 
 def test_table__side_by_side():
-    said = table({"rounds": ROUNDS, "machines": ["a", "b", "c"], "ratios": _ratios(ROUNDS)}).splitlines()
-    assert said[1].split() == ["one", "machine", "45,000", "10.0", "8.0", "4.0"]
-    assert said[2].split() == ["3", "machines", "45,000", "13.0", "8.0", "8.0"]
-    assert said[3].split() == ["ratio", "1.00", "1.30", "1.00", "2.00"]
+    lines = table({"rounds": ROUNDS, "machines": ["a", "b", "c"], "ratios": _ratios(ROUNDS)}).splitlines()
+    assert lines[1].split() == ["one", "machine", "45,000", "10.0", "8.0", "4.0"]
+    assert lines[2].split() == ["3", "machines", "45,000", "13.0", "8.0", "8.0"]
+    assert lines[3].split() == ["ratio", "1.00", "1.30", "1.00", "2.00"]

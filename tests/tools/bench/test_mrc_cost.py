@@ -23,13 +23,15 @@ def test_packets_per_s():
 
 @pytest.mark.parametrize(("virtual_us", "met"), [(12.0, True), (14.0, False)])
 def test_compare__medians_of_the_switches_by_kind_of_link(virtual_us, met):
-    def one(wires, us):
+    def round_of(wires, us):
         return {"wires": wires, "cpu_us_per_packet": {"switches": us}, "goodput_bps": 1e8}
 
-    rounds = [one("veth", us) for us in (26.0, 90.0, 20.0)] + [one("virtual", us) for us in (virtual_us, 1.0, 90.0)]
-    compared = _compare(rounds)
-    assert compared["share"] == round(virtual_us / 26.0, 3) and compared["met"] is met
-    assert compared["switches_us"] == {"veth": [26.0, 90.0, 20.0], "virtual": [virtual_us, 1.0, 90.0]}
+    rounds = [round_of("veth", us) for us in (26.0, 90.0, 20.0)] + [
+        round_of("virtual", us) for us in (virtual_us, 1.0, 90.0)
+    ]
+    comparison = _compare(rounds)
+    assert comparison["share"] == round(virtual_us / 26.0, 3) and comparison["met"] is met
+    assert comparison["switches_us"] == {"veth": [26.0, 90.0, 20.0], "virtual": [virtual_us, 1.0, 90.0]}
 
 
 def test_sha256_us__grows_with_the_size():
@@ -37,10 +39,10 @@ def test_sha256_us__grows_with_the_size():
 
 
 def test_wakeups__of_all_threads_counts_each_sleep():
-    before = wakeups(os.getpid())
+    count_before = wakeups(os.getpid())
     for _ in range(10):
         time.sleep(0.001)
-    assert wakeups(os.getpid()) >= before + 10
+    assert wakeups(os.getpid()) >= count_before + 10
 
 
 def test_data_frame_bytes__as_the_engine_sends_them():
@@ -51,9 +53,9 @@ class TestOnACable:
     pytestmark = root
 
     def test_endpoint__both_sides_count_the_same_transfer(self):
-        measured = endpoint.measure(2000, 1024)
-        assert set(measured) == {"requestor", "responder"}
-        for side in measured.values():
+        sides = endpoint.measure(2000, 1024)
+        assert set(sides) == {"requestor", "responder"}
+        for side in sides.values():
             assert side["packets"] >= 2000 and side["retransmitted"] == 0
             assert 0 < side["sacks_per_packet"] < 1
             assert side["user_us"] + side["system_us"] > 0
@@ -76,7 +78,7 @@ def test_floor__the_file_counts_at_the_responder_alone():
 
 
 def test_middle__of_the_transfers_without_hashes_and_one_that_differs_is_told():
-    def one(us, equal=True, sha256_equal=None):
+    def transfer(us, equal=True, sha256_equal=None):
         return {
             "cpu_us_per_packet": {"requestor": us},
             "cpu_us_per_packet_total": us,
@@ -85,15 +87,15 @@ def test_middle__of_the_transfers_without_hashes_and_one_that_differs_is_told():
             "sha256_equal": sha256_equal,
         }
 
-    found = middle(one(20.0, sha256_equal=True), [one(9.0), one(7.0), one(30.0, equal=False)])
-    assert found["cpu_us_per_packet"] == {"requestor": 9.0} and not found["bytes_equal"]
-    assert found["transfers"] == [{"requestor": us} for us in (9.0, 7.0, 30.0)]
-    assert found["with_sha256"] == {
+    summary = middle(transfer(20.0, sha256_equal=True), [transfer(9.0), transfer(7.0), transfer(30.0, equal=False)])
+    assert summary["cpu_us_per_packet"] == {"requestor": 9.0} and not summary["bytes_equal"]
+    assert summary["transfers"] == [{"requestor": us} for us in (9.0, 7.0, 30.0)]
+    assert summary["with_sha256"] == {
         "cpu_us_per_packet": {"requestor": 20.0},
         "goodput_bps": 1e9,
         "sha256_equal": True,
     }
-    assert "sha256_equal" not in found and middle(one(1.0), [one(2.0)])["bytes_equal"]
+    assert "sha256_equal" not in summary and middle(transfer(1.0), [transfer(2.0)])["bytes_equal"]
 
 
 def test_equal__every_byte_and_the_length(tmp_path):

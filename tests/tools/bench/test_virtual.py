@@ -37,13 +37,13 @@ def run_of(digest: str = "d", cpu_s: float = 2.0, packets: int = 1000) -> dict[s
     }
 
 
-def bench(monkeypatch: pytest.MonkeyPatch, compiled: dict[str, Any] | None, python: dict[str, Any]) -> Any:
+def bench(monkeypatch: pytest.MonkeyPatch, compiled_run: dict[str, Any] | None, python: dict[str, Any]) -> Any:
     """Return (result, what was printed) of a bench over 8 and 64 hosts whose runs are given."""
 
     def child(form: bool, *words: str) -> dict[str, Any] | None:
         if words == ("--form",):
-            return {"active": compiled is not None, "why": "not built yet: mrc compile"}
-        return compiled if form else python
+            return {"active": compiled_run is not None, "why": "not built yet: mrc compile"}
+        return compiled_run if form else python
 
     monkeypatch.setattr(virtual, "_child", child)
     monkeypatch.setattr(virtual, "loop_cpu_s", lambda _events, _depth: 0.01)
@@ -92,9 +92,9 @@ class TestRuns:
 
     def test_run__in_processes_of_their_own(self):
         runner = CliRunner()
-        done = runner.invoke(app, ["bench", "virtual", "--hosts", "4", "--packets", "64", "--profile", "--json"])
-        assert done.exit_code == 0, done.output
-        result = json.loads(done.stdout)
+        cli_result = runner.invoke(app, ["bench", "virtual", "--hosts", "4", "--packets", "64", "--profile", "--json"])
+        assert cli_result.exit_code == 0, cli_result.output
+        result = json.loads(cli_result.stdout)
         (size,) = result["sizes"]
         assert size["python"]["packets"] == 64 and not size["python"]["active"]
         assert size["c_cpu_s"] > 0 or result["c_missing"]
@@ -120,8 +120,8 @@ class TestVerdicts:
     def test_run__the_cheapest_of_the_compiled_runs_counts(self, monkeypatch):
         costs = iter([0.5, 0.8, 0.6, 0.4])
         monkeypatch.setattr(virtual, "_child", lambda _form, *_words: run_of(cpu_s=next(costs)))
-        chased = iter([14.0, 14.5, 40.0, 20.0])
-        monkeypatch.setattr(virtual, "chase_ns", lambda _megabytes: next(chased))
+        chase_times = iter([14.0, 14.5, 40.0, 20.0])
+        monkeypatch.setattr(virtual, "chase_ns", lambda _megabytes: next(chase_times))
         sizes = [{"compiled": run_of(cpu_s=0.7), "python": run_of(), "hosts": 8, "rounds_cpu_s": []}]
         result = {"sizes": sizes, "chase_mb": 24, "chase_ns": []}
         virtual._repeat_compiled(result, 1000, (), Mock())
@@ -131,15 +131,17 @@ class TestVerdicts:
         assert sizes[0]["rounds_cpu_s"] == [0.7, 0.5, 0.8, 0.6, 0.4]
         assert virtual.compare(sizes[0])["faster"] == pytest.approx(5.0)
 
-    @pytest.mark.parametrize(("chased", "rounds"), [([90.0, 14.0, 41.0, 20.0, 14.0, 80.0, 15.0], 8), ([90.0] * 19, 20)])
-    def test_run__while_others_use_the_caches_more_compiled_runs_are_made(self, monkeypatch, chased, rounds):
+    @pytest.mark.parametrize(
+        ("chase_times", "rounds"), [([90.0, 14.0, 41.0, 20.0, 14.0, 80.0, 15.0], 8), ([90.0] * 19, 20)]
+    )
+    def test_run__while_others_use_the_caches_more_compiled_runs_are_made(self, monkeypatch, chase_times, rounds):
         monkeypatch.setattr(virtual, "_child", lambda _form, *_words: run_of())
-        left = iter(chased)
-        monkeypatch.setattr(virtual, "chase_ns", lambda _megabytes: next(left))
+        times = iter(chase_times)
+        monkeypatch.setattr(virtual, "chase_ns", lambda _megabytes: next(times))
         sizes = [{"compiled": run_of(), "python": run_of(), "hosts": hosts, "rounds_cpu_s": []} for hosts in (8, 64)]
         result = {"sizes": sizes, "chase_mb": 24, "chase_ns": []}
         virtual._repeat_compiled(result, 1000, (), Mock())
-        assert result["chase_ns"] == chased and [len(size["rounds_cpu_s"]) for size in sizes] == [rounds, rounds]
+        assert result["chase_ns"] == chase_times and [len(size["rounds_cpu_s"]) for size in sizes] == [rounds, rounds]
 
     def test_run__compiled_runs_that_differ_are_an_error(self, monkeypatch):
         monkeypatch.setattr(virtual, "_child", lambda _form, *_words: run_of("b"))

@@ -47,7 +47,7 @@ def first_line(source: Path) -> str:
 
 
 @pytest.mark.skipif(bool(missing_tools()), reason=f"not on PATH: {' and '.join(missing_tools())}")
-@pytest.mark.parametrize(("source", "path"), SCRIPTS, ids=lambda one: one.stem)
+@pytest.mark.parametrize(("source", "path"), SCRIPTS, ids=lambda path: path.stem)
 def test_both_switches_send_the_same(source, path, tmp_path):
     script = read_script(path)
     line = first_line(source)
@@ -57,16 +57,16 @@ def test_both_switches_send_the_same(source, path, tmp_path):
         pytest.skip(line.removeprefix(NOT_FOR_BMV2))
     if reason := CHANCE.get(source.stem) or LIMITS.get(path.stem) or limit(script):
         pytest.skip(reason)
-    theirs = on_bmv2(P4cProgram.compile(source, tmp_path), script, tmp_path)
-    ours = on_ours(compile_program(source), script)
-    for port in sorted({*ours.frames, *theirs.frames}):
-        have, want = (one.frames.get(port, []) for one in (ours, theirs))
-        for number, (mine, other) in enumerate(zip(have, want, strict=False), 1):
-            found = difference(other.hex(), True, mine)
-            assert not found, f"frame {number} of port {port}, expected is BMv2's: {found}"
+    bmv2_run = on_bmv2(P4cProgram.compile(source, tmp_path), script, tmp_path)
+    embedded_run = on_ours(compile_program(source), script)
+    for port in sorted({*embedded_run.frames, *bmv2_run.frames}):
+        have, want = (switch_run.frames.get(port, []) for switch_run in (embedded_run, bmv2_run))
+        for number, (frame, bmv2_frame) in enumerate(zip(have, want, strict=False), 1):
+            mismatch = difference(bmv2_frame.hex(), True, frame)
+            assert not mismatch, f"frame {number} of port {port}, expected is BMv2's: {mismatch}"
         assert len(have) == len(want), f"port {port}: {len(have)} frames of ours, {len(want)} of BMv2"
-    assert [one for one in ours.digests if one[0] in theirs.digest_names] == theirs.digests
-    assert ours.failures == theirs.failures
+    assert [digest for digest in embedded_run.digests if digest[0] in bmv2_run.digest_names] == bmv2_run.digests
+    assert embedded_run.failures == bmv2_run.failures
 
 
 # ---- what can be tested without BMv2
@@ -86,29 +86,30 @@ def test_scripts__what_bmv2_cannot_do_is_said_by_name():
 
 def test_scripts__our_side_of_the_comparison():
     script = read_script(P4_FOLDER.parent / "stf" / "digests.stf")
-    done = on_ours(compile_program(P4_FOLDER / "digests.p4"), script)
-    assert not done.failures
-    assert [name for name, _ in done.digests] == ["learn_t", "whole_t"]
-    assert done.digests[1][1] == {"data.$valid$": 1, "data.op": 3, "data.a": 0x123, "at": 77} | done.digests[1][1]
-    expected = [one for one in script if one.word == "expect"]
-    assert len(done.frames[1]) == len(expected)
-    assert not any(difference(e.fields["digits"], True, f) for e, f in zip(expected, done.frames[1], strict=True))
+    run = on_ours(compile_program(P4_FOLDER / "digests.p4"), script)
+    assert not run.failures
+    assert [name for name, _ in run.digests] == ["learn_t", "whole_t"]
+    assert run.digests[1][1] == {"data.$valid$": 1, "data.op": 3, "data.a": 0x123, "at": 77} | run.digests[1][1]
+    expects = [command for command in script if command.word == "expect"]
+    assert len(run.frames[1]) == len(expects)
+    assert not any(difference(e.fields["digits"], True, f) for e, f in zip(expects, run.frames[1], strict=True))
 
 
 def test_digests__pi_knows_those_of_bits():
-    compiled = compile_program(P4_FOLDER / "digests.p4")
-    known = bmv2.known_to_pi(compiled.p4info)
-    assert (len(compiled.p4info.digests), [digest.preamble.name for digest in known.digests]) == (
+    p4_program = compile_program(P4_FOLDER / "digests.p4")
+    pi_info = bmv2.known_to_pi(p4_program.p4info)
+    assert (len(p4_program.p4info.digests), [digest.preamble.name for digest in pi_info.digests]) == (
         3,
         ["digest_0"],
     )  # not: bool, header
-    assert known.tables == compiled.p4info.tables
+    assert pi_info.tables == p4_program.p4info.tables
     bits = bmv2.known_to_pi(compile_program(P4_FOLDER / "long.p4").p4info)
     assert [digest.preamble.name for digest in bits.digests] == ["seen_t"]
 
 
 def test_commands():
     folder = Path("/f")
+    # Word by word: whoever starts BMv2 by hand copies these lines.
     assert Bmv2(folder, 3).command("127.0.0.1:9559", "127.0.0.1:9560", 9090) == [
         "simple_switch_grpc",
         "--no-p4",
@@ -156,7 +157,7 @@ def test_compile__says_what_p4c_says(tmp_path, monkeypatch):
 def test_start__a_switch_that_ends_at_once_says_why(tmp_path, monkeypatch):
     program(tmp_path, monkeypatch, "simple_switch_grpc", "echo 'Cannot bind'; exit 1")
     with pytest.raises(bmv2.GoneError, match="did not start: Cannot bind"), Bmv2(tmp_path):
-        raise AssertionError("it did start")
+        raise AssertionError("the switch did start")
 
 
 @pytest.fixture
@@ -182,14 +183,14 @@ def test_entries__over_p4runtime(daemon):
     with grpc.insecure_channel(daemon if ":" in daemon else f"127.0.0.1:{daemon}") as channel:
         device = RemoteDevice(channel)
         for name in ("tables", "copies", "meters", "semantics"):
-            compiled = compile_program(P4_FOLDER / f"{name}.p4")
-            device.load(P4cProgram(name, compiled.p4info, compiled.config))
-            direct = {direct_counter.direct_table_id for direct_counter in compiled.p4info.direct_counters}
-            run = StfRun(device, compiled)
+            p4_program = compile_program(P4_FOLDER / f"{name}.p4")
+            device.load(P4cProgram(name, p4_program.p4info, p4_program.config))
+            direct = {direct_counter.direct_table_id for direct_counter in p4_program.p4info.direct_counters}
+            run = StfRun(device, p4_program)
             for command in read_script(P4_FOLDER.parent / "stf" / f"{name}.stf"):
                 if command.word not in ("packet", "expect", "no_packet", "check_counter", *LEFT_OUT, *NOT_ON_BMV2):
                     run.command(command)
-            for counter in compiled.p4info.counters:
+            for counter in p4_program.p4info.counters:
                 assert device.read_counter(counter.preamble.id, 0)[0][1].packets == 0
             for entry in run.handles.values():
                 if entry.table_id in direct:
@@ -198,28 +199,31 @@ def test_entries__over_p4runtime(daemon):
 
 
 class Echo(grpc.GenericRpcHandler):
-    """p4.bm.DataplaneInterface of a switch that sends each packet twice out of the next port, if that is up."""
+    """A p4.bm.DataplaneInterface of a switch that sends each packet twice.
+
+    Both leave by the next port, if that is up.
+    """
 
     def __init__(self):
         self.packet, self.status = bmv2.dataplane_messages()
-        self.down = set()
+        self.down_ports = set()
 
     def service(self, handler):
         if handler.method == bmv2.SERVICE + "PacketStream":
             return grpc.stream_stream_rpc_method_handler(
-                self.stream, self.packet.FromString, lambda one: one.SerializeToString()
+                self.stream, self.packet.FromString, lambda message: message.SerializeToString()
             )
         if handler.method == bmv2.SERVICE + "SetPortOperStatus":
-            return grpc.unary_unary_rpc_method_handler(self.set_status, self.status.FromString, lambda one: one)
+            return grpc.unary_unary_rpc_method_handler(self.set_status, self.status.FromString, lambda message: message)
         return None
 
     def stream(self, requests, context):
         for request in requests:
-            if request.device_id == 1 and request.port + 1 not in self.down:
+            if request.device_id == 1 and request.port + 1 not in self.down_ports:
                 yield from [self.packet(device_id=1, port=request.port + 1, packet=request.packet)] * 2
 
     def set_status(self, request, context):
-        (self.down.add if request.oper_status == bmv2.PORT_DOWN else self.down.discard)(request.port)
+        (self.down_ports.add if request.oper_status == bmv2.PORT_DOWN else self.down_ports.discard)(request.port)
         return b""
 
 
@@ -246,8 +250,8 @@ def test_packets__in_and_out_of_a_switch(daemon):
 def test_entries__an_error_says_which(daemon):
     with grpc.insecure_channel(daemon if ":" in daemon else f"127.0.0.1:{daemon}") as control:
         device = RemoteDevice(control)
-        compiled = compile_program(P4_FOLDER / "tables.p4")
-        device.load(P4cProgram("tables", compiled.p4info, compiled.config))
+        p4_program = compile_program(P4_FOLDER / "tables.p4")
+        device.load(P4cProgram("tables", p4_program.p4info, p4_program.config))
         with pytest.raises(Bmv2Error, match=r"no meter with id 77.* MODIFY"):
             device.write_meter(77, 0, bmv2.MeterConfig(1, 1, 1, 1))
         device.close()

@@ -27,9 +27,9 @@ from tools.campaigns.p4_random import RandomProgram
 
 
 def test_programs__are_the_same_for_the_same_seed():
-    one, other = RandomProgram(7), RandomProgram(7)
-    assert (one.program, one.script) == (other.program, other.script)
-    assert one.program != RandomProgram(8).program
+    first, second = RandomProgram(7), RandomProgram(7)
+    assert (first.program, first.script) == (second.program, second.script)
+    assert first.program != RandomProgram(8).program
 
 
 def test_programs__compile_here_and_their_entries_and_packets_fit(tmp_path):
@@ -37,18 +37,18 @@ def test_programs__compile_here_and_their_entries_and_packets_fit(tmp_path):
     pair = Pair(tmp_path)
     for case in islice(random_cases(1, tmp_path), 2):
         commands = case.commands()
-        seen = pair._run_embedded(case, commands)
-        assert len(seen.frames) == sum(command.word == "packet" for command in commands) == p4_fuzz.PACKETS
-        assert {port for ports in seen.frames for port in ports} <= {1, 2, 3, 4, 5, 6, 7, 9, 10}
-        assert any(seen.frames)
+        run = pair._run_embedded(case, commands)
+        assert len(run.frames) == sum(command.word == "packet" for command in commands) == p4_fuzz.PACKETS
+        assert {port for ports in run.frames for port in ports} <= {1, 2, 3, 4, 5, 6, 7, 9, 10}
+        assert any(run.frames)
 
 
 def test_difference__says_the_first():
-    same = ObservedRun([{1: [b"\1"]}, {}], {"c": [(0, 0)]})
-    assert difference(same, ObservedRun([{1: [b"\1"]}, {}], {"c": [(0, 0)]})) == ""
-    assert difference(same, ObservedRun([{1: [b"\1"]}, {2: [b"\3"]}])) == "packet 2, port 2: ours -; BMv2's 03"
+    our_run = ObservedRun([{1: [b"\1"]}, {}], {"c": [(0, 0)]})
+    assert difference(our_run, ObservedRun([{1: [b"\1"]}, {}], {"c": [(0, 0)]})) == ""
+    assert difference(our_run, ObservedRun([{1: [b"\1"]}, {2: [b"\3"]}])) == "packet 2, port 2: ours -; BMv2's 03"
     assert (
-        difference(same, ObservedRun([{1: [b"\1"]}, {}], {"c": [(8, 1)]}))
+        difference(our_run, ObservedRun([{1: [b"\1"]}, {}], {"c": [(8, 1)]}))
         == "c(0): (bytes, packets) ours (0, 0), BMv2's (8, 1)"
     )
 
@@ -68,8 +68,8 @@ def test_campaign__counts_keeps_and_stops(tmp_path, monkeypatch):
     assert not report.passed
     assert "4 programs, 6 packets" in report.text()
     assert json.loads(json.dumps(report.to_json()))["programs"] == 4
-    kept = {one.name: one.read_text() for one in (tmp_path / "out" / "n2").iterdir()}
-    assert kept == {
+    kept_texts = {path.name: path.read_text() for path in (tmp_path / "out" / "n2").iterdir()}
+    assert kept_texts == {
         "program.p4": "a program",
         "script.stf": "packet 1 00\n",
         "why.txt": "packet 1\n",
@@ -82,13 +82,13 @@ def test_samples__their_own_entries_and_packets_of_all_kinds(tmp_path):
     (tmp_path / "a.p4").write_text("a program")
     (tmp_path / "a.stf").write_text("# words\nadd t k:1 f()\npacket 0 00 11 22 33\nexpect 1 00\n")
     (tmp_path / "b.p4").write_text("random(x, 1, 2);")
-    (one,) = sample_cases([tmp_path / "a.p4", tmp_path / "b.p4"], 1)
-    rows = one.script.splitlines()
+    (sample,) = sample_cases([tmp_path / "a.p4", tmp_path / "b.p4"], 1)
+    rows = sample.script.splitlines()
     assert rows[0] == "add t k:1 f()"
     assert len(rows) == 1 + p4_fuzz.PACKETS
     assert len({len(row) for row in rows[1:]}) > 3
-    assert parse_script(one.script)
-    assert [one.script] == [sample_case.script for sample_case in sample_cases([tmp_path / "a.p4"], 1)]
+    assert parse_script(sample.script)
+    assert [sample.script] == [sample_case.script for sample_case in sample_cases([tmp_path / "a.p4"], 1)]
 
 
 def test_judge__each_side_may_refuse(tmp_path, monkeypatch):
@@ -97,11 +97,11 @@ def test_judge__each_side_may_refuse(tmp_path, monkeypatch):
     pair = Pair(tmp_path)
 
     def refuse(self: Pair, *_: object) -> ObservedRun:
-        raise bmv2.RefusedError("p4c refuses x.p4: it is nonsense")
+        raise bmv2.RefusedError("p4c refuses x.p4: nonsense")
 
     monkeypatch.setattr(Pair, "_run_bmv2", refuse)
-    both = pair.judge(FuzzCase("x", source, "packet 1 00\n"))
-    assert (both.kind, "x.p4:1" in both.reason, "nonsense" in both.reason) == ("both", True, True)
+    verdict = pair.judge(FuzzCase("x", source, "packet 1 00\n"))
+    assert (verdict.kind, "x.p4:1" in verdict.reason, "nonsense" in verdict.reason) == ("both", True, True)
     monkeypatch.setattr(Pair, "_run_bmv2", lambda *_: ObservedRun())
     assert pair.judge(FuzzCase("x", source, "packet 1 00\n")).kind == "ours"
     monkeypatch.setattr(Pair, "_run_embedded", lambda *_: ObservedRun())
@@ -118,7 +118,7 @@ def test_fuzz__without_bmv2_says_what_is_missing(monkeypatch: pytest.MonkeyPatch
 
 def test_theirs__a_program_refused_after_others_is_tried_again_by_a_fresh_bmv2(monkeypatch, tmp_path):
     """Remains of one program must not count against all that follow."""
-    made: list[object] = []
+    switches: list[object] = []
 
     class Stuck:
         """Takes a program or two, and then none."""
@@ -126,7 +126,7 @@ def test_theirs__a_program_refused_after_others_is_tried_again_by_a_fresh_bmv2(m
         is_alive = True
 
         def __init__(self, _folder):
-            made.append(self)
+            switches.append(self)
             self.loads = 0
 
         def start(self):
@@ -140,13 +140,14 @@ def test_theirs__a_program_refused_after_others_is_tried_again_by_a_fresh_bmv2(m
             if program == "bad" or self.loads > 2:
                 raise bmv2.Bmv2Error("Error in first phase of device update")
 
+    # Stuck stands for BMv2 and p4c is left out: the number of starts is all that counts here.
     monkeypatch.setattr(p4_fuzz, "Bmv2", Stuck)
     monkeypatch.setattr(p4_fuzz.P4cProgram, "compile", staticmethod(lambda source, _folder: source))
     monkeypatch.setattr(Pair, "_run", staticmethod(lambda *_: ObservedRun()))
     pair = Pair(tmp_path)
     for _ in range(3):
         pair._run_bmv2(FuzzCase("x", "good", ""), [])
-    assert (len(made), pair.restarts) == (2, 1)
+    assert (len(switches), pair.restarts) == (2, 1)
     with pytest.raises(bmv2.Bmv2Error, match="first phase"):
         pair._run_bmv2(FuzzCase("x", "bad", ""), [])
-    assert (len(made), pair.restarts) == (3, 2)
+    assert (len(switches), pair.restarts) == (3, 2)

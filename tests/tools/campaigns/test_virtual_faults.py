@@ -29,18 +29,18 @@ LINK = PLAN.link("p0-t0-0", "p0-t1-1")
 NEIGHBOUR = PLAN.link("p0-t0-0", "p0-t1-0")
 
 
-def world(*broken, make=FaultCorrelator, seed=1):
-    out = World(PLAN, list(broken), seed, make)
+def world(*causes, make=FaultCorrelator, seed=1):
+    out = World(PLAN, list(causes), seed, make)
     out.run()
     return out
 
 
-def cut(link, at=3.0):
-    return InjectedCause("link down", link, at, frozenset((link.lower.interface, link.upper.interface)))
+def cut(link, start_s=3.0):
+    return InjectedCause("link down", link, start_s, frozenset((link.lower.interface, link.upper.interface)))
 
 
-def one_way(arc, link=LINK, at=3.0):
-    return InjectedCause("one-way cut", link, at, frozenset({arc}))
+def one_way(arc, link=LINK, start_s=3.0):
+    return InjectedCause("one-way cut", link, start_s, frozenset({arc}))
 
 
 # ---- the correlator -----------------------------------------------------------------------------------------
@@ -133,11 +133,11 @@ def test_random_sets__those_that_were_once_named_wrongly_or_missed(seed, number)
 
 @pytest.mark.parametrize("end", ["lower", "upper"])
 def test_one_way_cut__is_named_as_that_direction(end):
-    here, there = (LINK.lower, LINK.upper) if end == "lower" else (LINK.upper, LINK.lower)
-    story = world(one_way(here.interface))
+    near_end, far_end = (LINK.lower, LINK.upper) if end == "lower" else (LINK.upper, LINK.lower)
+    story = world(one_way(near_end.interface))
     (fault,) = story.faults.active()
-    assert fault.direction == f"{here.node} -> {there.node}"
-    assert fault.text == f"T0-T1 link {here.node} -> {there.node} loses everything while its ports are up"
+    assert fault.direction == f"{near_end.node} -> {far_end.node}"
+    assert fault.text == f"T0-T1 link {near_end.node} -> {far_end.node} loses everything while its ports are up"
     assert (fault.kind, fault.location) == ("lossy link", LINK.name)
 
 
@@ -147,14 +147,16 @@ def test_black_hole__is_the_switch(switch):
     assert (fault.kind, fault.location, fault.direction) == ("blackhole", switch, None)
 
 
-@pytest.mark.parametrize("into", [True, False])
-def test_all_ways_into_or_out_of_a_t1__are_those_links_and_not_the_t1(into):
+@pytest.mark.parametrize("is_inbound", [True, False])
+def test_all_ways_into_or_out_of_a_t1__are_those_links_and_not_the_t1(is_inbound):
     """No probe tells this from a black hole: what arrives at the T1's ports, and what it forwards, does."""
     links = [link for link in PLAN.links if "p0-t1-1" in link.ends]
-    story = world(*(one_way((k.lower if into else k.upper).interface, k) for k in links))
+    story = world(*(one_way((k.lower if is_inbound else k.upper).interface, k) for k in links))
     assert judge(story).false_reports == ()
-    told = sorted(fault.direction for fault in story.faults.active())
-    assert told == sorted(f"{k.lower.node} -> p0-t1-1" if into else f"p0-t1-1 -> {k.lower.node}" for k in links)
+    directions = sorted(fault.direction for fault in story.faults.active())
+    assert directions == sorted(
+        f"{k.lower.node} -> p0-t1-1" if is_inbound else f"p0-t1-1 -> {k.lower.node}" for k in links
+    )
 
 
 def test_both_nics_of_a_rack__are_not_their_t0():
@@ -169,12 +171,12 @@ def test_both_nics_of_a_rack__are_not_their_t0():
 class NextDoor(FaultCorrelator):
     """Takes a port for the one beside it."""
 
-    def port(self, interface, status, **told):
+    def port(self, interface, status, **details):
         node = next(
             node for node in self.plan.switches if interface in [p.interface for p in self.plan.ports(node.name)]
         )
         ports = [port.interface for port in self.plan.ports(node.name)]
-        super().port(ports[ports.index(interface) - 1], status, **told)
+        super().port(ports[ports.index(interface) - 1], status, **details)
 
 
 class Mute(FaultCorrelator):
@@ -204,13 +206,13 @@ class Backwards(FaultCorrelator):
         return super().changes()
 
 
-@pytest.mark.parametrize("broken", [NextDoor, Mute, Hasty, Backwards])
-def test_judgement__a_broken_correlator_is_caught(broken):
-    if broken is Mute:
-        assert run_sets(7, range(8), broken).sets == {RESULT_MISSED: 8}
+@pytest.mark.parametrize("correlator", [NextDoor, Mute, Hasty, Backwards])
+def test_judgement__a_broken_correlator_is_caught(correlator):
+    if correlator is Mute:
+        assert run_sets(7, range(8), correlator).sets == {RESULT_MISSED: 8}
         return
-    seed, sets = (1, ONCE_WRONG) if broken is Hasty else (7, range(24))
-    assert any(run_sets(seed, [number], broken).sets[RESULT_WRONG] for number in sets)
+    seed, sets = (1, ONCE_WRONG) if correlator is Hasty else (7, range(24))
+    assert any(run_sets(seed, [number], correlator).sets[RESULT_WRONG] for number in sets)
 
 
 def test_judgement__the_place_has_to_be_right():
@@ -249,8 +251,8 @@ def test_judgement__one_of_two_is_missed():
 
 
 def test_judgement__what_lies_behind_another_fault_is_not_asked_for():
-    dead = InjectedCause("switch dead", PLAN.switch("p0-t0-0"), 3.0)
-    verdict = judge(world(dead, one_way(LINK.lower.interface, at=4.0)))
+    dead_switch = InjectedCause("switch dead", PLAN.switch("p0-t0-0"), 3.0)
+    verdict = judge(world(dead_switch, one_way(LINK.lower.interface, start_s=4.0)))
     assert (verdict.result, verdict.seen_count, verdict.exact_count) == (RESULT_EXACT, 1, 1)
 
 
@@ -279,15 +281,17 @@ def test_random_set__one_to_four_causes_of_every_kind():
 def test_keep__a_set_replayed_ends_as_it_did(tmp_path):
     story = world_of(7, 3)
     story.run()
-    told = []
-    replay_file(keep(7, 3, tmp_path), lambda now, change, fault: told.append((change, fault.text)))
+    changes = []
+    replay_file(keep(7, 3, tmp_path), lambda now, change, fault: changes.append((change, fault.text)))
     active = [fault.text for fault in story.faults.active()]
-    assert active and all(any(text == known for _, known in told) for text in active)
+    assert active and all(any(text == fault_text for _, fault_text in changes) for text in active)
 
 
 def test_command__prints_what_became_of_the_sets(tmp_path):
-    shown = CliRunner().invoke(app, ["bench", "faults", "--virtual", "--sets", "4", "--json", "--keep", str(tmp_path)])
-    assert shown.exit_code == 0, shown.output
-    result = json.loads(shown.stdout)
+    cli_result = CliRunner().invoke(
+        app, ["bench", "faults", "--virtual", "--sets", "4", "--json", "--keep", str(tmp_path)]
+    )
+    assert cli_result.exit_code == 0, cli_result.output
+    result = json.loads(cli_result.stdout)
     assert sum(result["sets"].values()) == result["drawn"] == 4
     assert result["passed"] and result["causes"]["exact"] > 0

@@ -31,16 +31,18 @@ class Page(HTMLParser):
 
     def __init__(self, path: Path) -> None:
         super().__init__()
-        self.ids, self.links, self.fetched = set(), [], []
+        self.ids, self.links, self.resources = set(), [], []
         self.feed(path.read_text())
 
     def handle_starttag(self, tag, attrs):
-        given = dict(attrs)
-        self.ids.add(given.get("id") or given.get("name"))
-        if tag == "a" and given.get("href"):
-            self.links.append(given["href"])
-        elif tag in ("img", "script", "link", "iframe") and (found := given.get("src") or given.get("href")):
-            self.fetched.append(found)
+        attributes = dict(attrs)
+        self.ids.add(attributes.get("id") or attributes.get("name"))
+        if tag == "a" and attributes.get("href"):
+            self.links.append(attributes["href"])
+        elif tag in ("img", "script", "link", "iframe") and (
+            address := attributes.get("src") or attributes.get("href")
+        ):
+            self.resources.append(address)
 
 
 @pytest.fixture(scope="module")
@@ -50,8 +52,8 @@ def site(tmp_path_factory):
     folder = tmp_path_factory.mktemp("site")
     command = [sys.executable, "-m", "mkdocs", "build", "--site-dir", str(folder)]
     env = {**os.environ, "NO_MKDOCS_2_WARNING": "1", "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0 and "WARNING" not in done.stderr, done.stderr
+    process = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=120)
+    assert process.returncode == 0 and "WARNING" not in process.stderr, process.stderr
     return folder
 
 
@@ -62,11 +64,11 @@ def pages(site):
 
 def test_links__all_lead_somewhere_in_the_site(site, pages):
     assert len(pages) > 45
-    dead = []
+    dead_links = []
     for path, page in pages.items():
         if path.name == "404.html":  # its links are those of a server's top folder
             continue
-        for link in page.links + page.fetched:
+        for link in page.links + page.resources:
             parts = urlsplit(link)
             if parts.scheme:
                 continue
@@ -75,12 +77,12 @@ def test_links__all_lead_somewhere_in_the_site(site, pages):
                 target = target / "index.html"
             anchored = not parts.fragment or target not in pages or unquote(parts.fragment) in pages[target].ids
             if not target.is_file() or not anchored:
-                dead.append(f"{path.relative_to(site)}: {link}")
-    assert dead == []
+                dead_links.append(f"{path.relative_to(site)}: {link}")
+    assert dead_links == []
 
 
 def test_pages__fetch_nothing_from_elsewhere(pages):
-    assert [one for page in pages.values() for one in page.fetched if re.match(r"\w+://|//", one)] == []
+    assert [address for page in pages.values() for address in page.resources if re.match(r"\w+://|//", address)] == []
 
 
 def test_reference__has_every_command_word_key_and_metric():
@@ -88,8 +90,8 @@ def test_reference__has_every_command_word_key_and_metric():
 
     def walk(command, words):
         yield " ".join(words)
-        for name, below in getattr(command, "commands", {}).items():
-            yield from walk(below, [*words, name])
+        for name, subcommand in getattr(command, "commands", {}).items():
+            yield from walk(subcommand, [*words, name])
 
     from typer.main import get_command
 
@@ -105,8 +107,8 @@ def test_reference__has_every_command_word_key_and_metric():
 
 
 def test_fields__have_the_text_below_them():
-    found = {key: (kind, default, said) for key, kind, default, said in fields_of(model.Measure)}
-    assert found["every"] == ("Seconds", "0.1", "Interval of the time series.")
+    fields = {key: (kind, default, text) for key, kind, default, text in fields_of(model.Measure)}
+    assert fields["every"] == ("Seconds", "0.1", "Interval of the time series.")
     assert {key: default for key, _, default, _ in fields_of(model.Span)} == {"from": "needed", "to": "needed"}
 
 
@@ -117,12 +119,12 @@ def test_browser__searches_without_a_server(site):
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=BROWSER, args=["--no-sandbox"])
         page = browser.new_page()
-        asked = []
-        page.on("request", lambda request: asked.append(request.url))
+        requested_urls = []
+        page.on("request", lambda request: requested_urls.append(request.url))
         page.goto((site / "index.html").as_uri())
         page.click("[data-md-component=search-query]")
         page.keyboard.type("assumed bad")
         page.wait_for_selector(".md-search-result__item")
         assert page.locator(".md-search-result__item").count() >= 5
         browser.close()
-    assert {urlsplit(url).scheme for url in asked} <= {"file", "data", "blob"}
+    assert {urlsplit(url).scheme for url in requested_urls} <= {"file", "data", "blob"}
