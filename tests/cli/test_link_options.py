@@ -7,8 +7,8 @@ from mrc_testbed.errors import UsageError
 from mrc_testbed.topologies.plan import LinkSpeed, Mode, Plan, PlanError
 
 
-def plan(racks=2, **said):
-    return LinkOptions(**said).plan(4, racks, 2, 2)
+def plan(racks=2, **options):
+    return LinkOptions(**options).plan(4, racks, 2, 2)
 
 
 def test_nothing_said__is_annex_c():
@@ -24,19 +24,19 @@ def test_no_rate__is_as_fast_as_the_machine():
 
 
 def test_what_is_said__holds_and_the_rest_makes_10_ms():
-    made = plan(rate="100M", delay="250us")
-    assert made.host_link == made.fabric_link == LinkSpeed(100e6, 0.00025) and made.pmtu_bytes == 1024
-    made = plan(fabric_rate="20M", host_delay="0.5ms")
-    assert made.host_link == LinkSpeed(10e6, 0.0005) and made.fabric_link.rate_bps == 20e6
-    assert made.base_rtt_s() == pytest.approx(0.01)
-    made = plan(rate="none", fabric_rate="10M")
-    assert made.host_link.rate_bps is None and made.fabric_link.rate_bps == 10e6
-    assert made.base_rtt_s() == pytest.approx(0.01)
+    link_plan = plan(rate="100M", delay="250us")
+    assert link_plan.host_link == link_plan.fabric_link == LinkSpeed(100e6, 0.00025) and link_plan.pmtu_bytes == 1024
+    link_plan = plan(fabric_rate="20M", host_delay="0.5ms")
+    assert link_plan.host_link == LinkSpeed(10e6, 0.0005) and link_plan.fabric_link.rate_bps == 20e6
+    assert link_plan.base_rtt_s() == pytest.approx(0.01)
+    link_plan = plan(rate="none", fabric_rate="10M")
+    assert link_plan.host_link.rate_bps is None and link_plan.fabric_link.rate_bps == 10e6
+    assert link_plan.base_rtt_s() == pytest.approx(0.01)
     assert plan(rate="100M", delay="0").base_rtt_s() == pytest.approx(4 * 1320 * 8 / 100e6)
 
 
 @pytest.mark.parametrize(
-    "said, kind, error",
+    "options, kind, error",
     [
         ({"rate": "fast"}, UsageError, "rate 'fast': give bits/s, such as 500K, 10M or 1G, or `none` for no limit"),
         ({"host_rate": "10Q"}, UsageError, "no unit 'Q'"),
@@ -49,7 +49,7 @@ def test_what_is_said__holds_and_the_rest_makes_10_ms():
         ({"delay": "2min"}, PlanError, "delay_s = 120.0"),
     ],
 )
-def test_what_cannot_be__is_said(said, kind, error):
+def test_what_cannot_be__is_said(options, kind, error):
     with pytest.raises(kind) as caught:
-        plan(**said)
+        plan(**options)
     assert error in str(caught.value)

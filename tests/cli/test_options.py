@@ -1,4 +1,4 @@
-"""Groups of options: a dataclass as one parameter of a command, and the fabric's options that come of it."""
+"""Groups of options: a dataclass as one parameter of a command, and the fabric's options from it."""
 
 import os
 from dataclasses import fields
@@ -14,24 +14,24 @@ from mrc_testbed.topologies.lab.options import LabOptions
 THREE = SizeOptions(racks=3)
 
 
-def command_of(seen):
+def command_of(calls):
     app = typer.Typer()
 
     @app.command()
     @expand_options
     def show(word: str, *, size: SizeOptions = THREE, lab: LabChoice, loud: bool = False) -> None:
         """Show them."""
-        seen.append((word, size, lab, loud))
+        calls.append((word, size, lab, loud))
 
     return app
 
 
 def test_expand_options__every_field_is_an_option_with_its_default():
-    seen = []
-    assert CliRunner().invoke(command_of(seen), ["a"]).exit_code == 0
+    calls = []
+    assert CliRunner().invoke(command_of(calls), ["a"]).exit_code == 0
     words = ["a", "--planes", "8", "--wires", "veth", "--rootless", "--loud"]
-    assert CliRunner().invoke(command_of(seen), words).exit_code == 0
-    assert seen == [
+    assert CliRunner().invoke(command_of(calls), words).exit_code == 0
+    assert calls == [
         ("a", SizeOptions(4, 3, 2, 2), LabChoice(), False),
         ("a", SizeOptions(8, 3, 2, 2), LabChoice(wires="veth", rootless=True), True),
     ]

@@ -16,12 +16,12 @@ from mrc_testbed.cli.run_request import RULES, RunRequest
 from mrc_testbed.errors import UsageError
 from tests.repository import ROOT
 
-WHERE = {"live": {}, "rootless": {"rootless": True}, "virtual": {"virtual": True}, "fluid": {"fluid": True}}
+EXECUTION = {"live": {}, "rootless": {"rootless": True}, "virtual": {"virtual": True}, "fluid": {"fluid": True}}
 SOURCE = {"files": {"files": ["e7"]}, "trace": {"trace": Path("step.goal")}}
 RESULTS = {"new": {}, "resumed": {"resume": Path("results")}}
 RUNS = {
-    f"{where} {source} {results}": {**WHERE[where], **SOURCE[source], **RESULTS[results]}
-    for where, source, results in itertools.product(WHERE, SOURCE, RESULTS)
+    f"{execution} {source} {results}": {**EXECUTION[execution], **SOURCE[source], **RESULTS[results]}
+    for execution, source, results in itertools.product(EXECUTION, SOURCE, RESULTS)
 }
 """Every kind of run."""
 VALUES = {
@@ -81,9 +81,9 @@ def test_rule__is_short_and_never_broken_by_a_default(rule):
 )
 def test_run__every_rule_at_the_command_line(words, option, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    done = CliRunner().invoke(app, ["run", *words])
+    result = CliRunner().invoke(app, ["run", *words])
     (text,) = (rule.text for rule in RULES if rule.option == option)
-    assert isinstance(done.exception, UsageError) and str(done.exception) == text
+    assert isinstance(result.exception, UsageError) and str(result.exception) == text
     assert list(tmp_path.iterdir()) == []
 
 

@@ -16,12 +16,16 @@ def place_and_key(server):
     return address, key
 
 
-def ask(server, path, *, key=None, host=None, method="GET", body=None, headers=None):
+def request(server, path, *, key=None, host=None, method="GET", body=None, headers=None):
     """Return (status, text, headers) of a request, by default with the server's own key and Host."""
-    address, own = place_and_key(server)
+    address, server_key = place_and_key(server)
     port = int(address.rpartition(":")[2])
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
-    fields = {"Host": host or address, "Cookie": f"mrc-dash-{port}={own if key is None else key}", **(headers or {})}
+    fields = {
+        "Host": host or address,
+        "Cookie": f"mrc-dash-{port}={server_key if key is None else key}",
+        **(headers or {}),
+    }
     connection.request(method, path, body=body, headers=fields)
     answer = connection.getresponse()
     text = answer.read().decode()
@@ -33,7 +37,7 @@ def command(server, line, **headers):
     address, _ = place_and_key(server)
     fields = {"Origin": f"http://{address}", COMMAND_HEADER: "1", "Content-Type": "application/json", **headers}
     fields = {name: value for name, value in fields.items() if value is not None}
-    status, text, _ = ask(server, "/command", method="POST", body=json.dumps({"command": line}), headers=fields)
+    status, text, _ = request(server, "/command", method="POST", body=json.dumps({"command": line}), headers=fields)
     return status, json.loads(text)
 
 
@@ -58,12 +62,12 @@ class Watching:
             name, _, value = line.partition(": ")
             fields[name] = value
 
-    def until(self, wanted):
-        """Return the id of the first event whose data satisfies `wanted`."""
+    def wait_for(self, condition):
+        """Return the id of the first event whose data satisfies `condition`."""
         ends = time.monotonic() + WAIT_S
         while time.monotonic() < ends:
             _, number, data = self.next()
-            if wanted(data):
+            if condition(data):
                 return number
         raise AssertionError("the stream never told")
 

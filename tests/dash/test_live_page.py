@@ -42,10 +42,10 @@ def test_address__that_cannot_be_read(run_dir):
 
 
 def test_view__that_ends_by_an_error_is_told_and_begins_again(run_dir, monkeypatch):
-    told = queue.SimpleQueue()
+    notices = queue.SimpleQueue()
     (run_dir / "log").mkdir(exist_ok=True)
     fabric = StandInFabric(run_dir)
-    fabric.notice, fabric.run_dir.path = told.put, run_dir
+    fabric.notice, fabric.run_dir.path = notices.put, run_dir
     transfers = SimpleNamespace(progress=list)
     server = DashServer(CliSession(fabric, io.StringIO(), transfers=transfers), port=0)
 
@@ -55,8 +55,8 @@ def test_view__that_ends_by_an_error_is_told_and_begins_again(run_dir, monkeypat
     with monkeypatch.context() as patch:
         patch.setattr(server_module._Stream, "look_on", fails)
         server.start()
-        assert told.get(timeout=60) == "the live view has ended (KeyError: 'h9'). Cure: type `dash`"
+        assert notices.get(timeout=60) == "the live view has ended (KeyError: 'h9'). Cure: type `dash`"
     monkeypatch.setattr(server_module._Stream, "look_on", lambda _self: asyncio.sleep(60))
     assert server.start().startswith("http://127.0.0.1:")
     server.close()
-    assert told.empty()
+    assert notices.empty()

@@ -45,39 +45,40 @@ class Quiet:
 
     def on_end(self, run, outcome): ...
 
-    def on_stop(self, kept, folder): ...
+    def on_stop(self, kept_count, folder): ...
 
 
 def test_run__is_watched_and_left_alone(tmp_path, monkeypatch):
     monkeypatch.setenv("MRC_RUN_DIR", str(tmp_path / "run"))
     (tmp_path / "two.yaml").write_text(SCENARIO)
-    said, seen, refused = [], set(), []
-    wanted = {"flow:h0-h1", "all_reduce ring", CUT}
-    pages = RunPages(said.append)
+    lines, labels, answers = [], set(), []
+    # Each of them has a part of the page: a stream, a collective, a link that is cut.
+    names = {"flow:h0-h1", "all_reduce ring", CUT}
+    pages = RunPages(lines.append)
 
-    def look(server):
+    def read_stream(server):
         watching = Watching(server)
-        while not wanted <= seen:
+        while not names <= labels:
             _, _, data = watching.next()
-            seen.update(label for label, one in data.get("transfers", {}).items() if one["bytes_done"])
-            seen.update(one["where"] for one in data.get("injected", {}).values() if one)
+            labels.update(label for label, transfer in data.get("transfers", {}).items() if transfer["bytes_done"])
+            labels.update(injection["where"] for injection in data.get("injected", {}).values() if injection)
 
     @contextmanager
-    def watched(fabric, work_done):
+    def watcher(fabric, work_done):
         with pages(fabric, work_done):
-            server = SimpleNamespace(url=said[0].removeprefix("live view: "))
-            refused.append(command(server, f"link {CUT} down"))
-            looking = threading.Thread(target=look, args=(server,), daemon=True)
-            looking.start()
+            server = SimpleNamespace(url=lines[0].removeprefix("live view: "))
+            answers.append(command(server, f"link {CUT} down"))
+            reader = threading.Thread(target=read_stream, args=(server,), daemon=True)
+            reader.start()
             yield
-            looking.join(WAIT_S)
+            reader.join(WAIT_S)
 
-    planned = plan_runs(read(tmp_path / "two.yaml"), "live")
-    report = run_scenario(planned, Quiet(), out=tmp_path / "out", live_runner=LiveRunner(watcher=watched))
+    runs = plan_runs(read(tmp_path / "two.yaml"), "live")
+    report = run_scenario(runs, Quiet(), out=tmp_path / "out", live_runner=LiveRunner(watcher=watcher))
     ((_, outcome),) = report.runs
-    assert outcome.finished and len(said) == 1
-    assert wanted <= seen
-    ((status, answer),) = refused
+    assert outcome.finished and len(lines) == 1
+    assert names <= labels
+    ((status, answer),) = answers
     assert status == 409 and "while a scenario runs" in answer["error"]
     rates = outcome.series.link_bps[CUT]
     assert len(rates) == len(outcome.series.times_s) and max(max(rate) for rate in rates if rate) > 100_000

@@ -43,7 +43,7 @@ class Quiet:
 
     def on_end(self, run, outcome): ...
 
-    def on_stop(self, kept, folder): ...
+    def on_stop(self, kept_count, folder): ...
 
 
 @pytest.fixture(scope="module")
@@ -61,23 +61,21 @@ def page(results):
 
 
 def data_of(path):
-    (inside,) = re.findall(
-        r'<script type="application/json" id="recording">(.*?)</script>', path.read_text(), re.DOTALL
-    )
-    return json.loads(inside)
+    (text,) = re.findall(r'<script type="application/json" id="recording">(.*?)</script>', path.read_text(), re.DOTALL)
+    return json.loads(text)
 
 
 def test_page__has_what_the_run_recorded(page):
     data = data_of(page)
     assert data["title"] == "small: One link & </script> two writers"
-    assert [(one["where"], one["effect"], one["from"], one["to"]) for one in data["faults"]] == [
+    assert [(fault["where"], fault["effect"], fault["from"], fault["to"]) for fault in data["faults"]] == [
         ([CUT], "down", 1.0, 2.0),
         (["p0-t1-0"], "off", 3.0, 5.0),
     ]
     assert len(data["times_s"]) == 40 and len(data["plan"]["planes"]) == 2
-    away, _ = data["links"][CUT]
-    assert max(away[:9]) > 1e6 and max(away[12:20]) == 0 and len(away) == 40, "nothing passes a link that is cut"
-    (lost,) = (one for one in data["pairs"]["h0 h1"] if one["ev"] == 0x0101)
+    up_bps, _ = data["links"][CUT]
+    assert max(up_bps[:9]) > 1e6 and max(up_bps[12:20]) == 0 and len(up_bps) == 40, "nothing passes a link that is cut"
+    (lost,) = (path for path in data["pairs"]["h0 h1"] if path["ev"] == 0x0101)
     assert lost["path"] == ["h0", "p1-t0-0", "p1-t1-1", "p1-t0-1", "h1"] and lost["address"].startswith("fcbb:")
     assert [state for _, state in lost["states"]][:3] == ["good", "assumed_bad", "good"]
     assert any("EV 0x0101 assumed_bad" in line["text"] for line in data["log"])
@@ -85,13 +83,15 @@ def test_page__has_what_the_run_recorded(page):
 
 
 def test_page__of_an_older_run_says_what_it_lacks(results, tmp_path):
-    old = tmp_path / "old"
-    shutil.copytree(results, old)
-    (run,), manifest = Results.open(old)[1], json.loads((old / "manifest.json").read_text())
+    old_results = tmp_path / "old"
+    shutil.copytree(results, old_results)
+    (run,), manifest = Results.open(old_results)[1], json.loads((old_results / "manifest.json").read_text())
     run.series.link_bps = {}
-    manifest["runs"] = [RunStore.for_runs(old / "runs", [run.name]).write(run, manifest["runs"][0]["load"]).entry()]
-    (old / "manifest.json").write_text(json.dumps(manifest))
-    (path,) = write_pages(old)
+    manifest["runs"] = [
+        RunStore.for_runs(old_results / "runs", [run.name]).write(run, manifest["runs"][0]["load"]).entry()
+    ]
+    (old_results / "manifest.json").write_text(json.dumps(manifest))
+    (path,) = write_pages(old_results)
     assert data_of(path)["links"] == {}
 
 
@@ -132,14 +132,14 @@ def browser_tab(page, **options):
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=BROWSER, args=["--no-sandbox"])
         tab = browser.new_page(**options)
-        asked, wrong = [], []
-        tab.on("request", lambda request: asked.append(request.url))
-        tab.on("pageerror", lambda error: wrong.append(str(error)))
-        tab.on("console", lambda message: wrong.append(message.text))
+        urls, problems = [], []
+        tab.on("request", lambda request: urls.append(request.url))
+        tab.on("pageerror", lambda error: problems.append(str(error)))
+        tab.on("console", lambda message: problems.append(message.text))
         tab.goto(page.as_uri())
         yield tab, expect
         browser.close()
-    assert wrong == [] and asked == [page.as_uri()]
+    assert problems == [] and urls == [page.as_uri()]
 
 
 @needs_browser
@@ -151,7 +151,7 @@ def test_browser__draws_curves_that_zoom_together_and_choose_a_time(page):
             return dots.reduce((sum, value, nth) => sum + (nth % 4 === 3 && value > 0), 0); }"""
         assert tab.locator("#curves canvas").first.evaluate(ink) > 2000, "lines and axes, not an empty canvas"
         plots = "[...curves.charts.values()].map(({plot}) => [plot.scales.x.min, plot.scales.x.max])"
-        whole = tab.evaluate(plots)
+        full_ranges = tab.evaluate(plots)
         box = tab.locator("#curves .u-over").first.bounding_box()
         middle = box["y"] + box["height"] / 2
         tab.mouse.click(box["x"] + box["width"] / 2, middle)
@@ -161,10 +161,10 @@ def test_browser__draws_curves_that_zoom_together_and_choose_a_time(page):
         tab.mouse.down()
         tab.mouse.move(box["x"] + box["width"] / 2, middle, steps=4)
         tab.mouse.up()
-        zoomed = tab.evaluate(plots)
-        assert all(0.8 < low < 1.3 and 1.8 < high < 2.3 for low, high in zoomed), "all charts, not one"
+        zoomed_ranges = tab.evaluate(plots)
+        assert all(0.8 < low < 1.3 and 1.8 < high < 2.3 for low, high in zoomed_ranges), "all charts, not one"
         tab.mouse.dblclick(box["x"] + box["width"] / 4, middle)
-        assert tab.evaluate(plots) == whole
+        assert tab.evaluate(plots) == full_ranges
 
 
 @needs_browser

@@ -13,7 +13,7 @@ STATES = st.fixed_dictionaries(
 )
 
 
-def applied(state, news):
+def apply_changes(state, news):
     """Return the state with the changes applied, as the page does it."""
     for part, entries in news.items():
         for key, value in entries.items():
@@ -25,10 +25,10 @@ def applied(state, news):
 
 
 @given(STATES, STATES)
-def test_difference__leads_from_one_state_to_the_other(before, after):
-    news = difference(before, after)
+def test_difference__leads_from_one_state_to_the_other(first, second):
+    news = difference(first, second)
     assert all(news.values()), "no part without a change"
-    assert applied({part: dict(entries) for part, entries in before.items()}, news) == after
+    assert apply_changes({part: dict(entries) for part, entries in first.items()}, news) == second
 
 
 def test_difference__of_the_same_is_nothing():

@@ -67,15 +67,15 @@ def test_build__interrupted_killed_and_raced_leaves_one_that_works(tmp_path):
         assert not list(tmp_path.glob("compiled-*/")), "a part of a build looks like a whole one"
     assert list(tmp_path.glob(".compiled-*")), "nothing was killed: the test shows nothing"
 
-    both = [start(tmp_path), start(tmp_path)]
-    said = [one.communicate(timeout=280)[0] for one in both]
-    assert [one.returncode for one in both] == [0, 0], said
-    assert sorted("waiting for it" in text for text in said) == [False, True], said
-    assert sum("reading 1 files" in text for text in said) == 1, "both compiled"
+    builds = [start(tmp_path), start(tmp_path)]
+    outputs = [build.communicate(timeout=280)[0] for build in builds]
+    assert [build.returncode for build in builds] == [0, 0], outputs
+    assert sorted("waiting for it" in text for text in outputs) == [False, True], outputs
+    assert sum("reading 1 files" in text for text in outputs) == 1, "both compiled"
     assert not list(tmp_path.glob(".compiled-*")), "what the killed one left is still there"
 
-    again = start(tmp_path)
-    assert "progress:" not in again.communicate(timeout=60)[0]
+    repetition = start(tmp_path)
+    assert "progress:" not in repetition.communicate(timeout=60)[0]
     active, file, psn = start(tmp_path, USE).communicate(timeout=60)[0].split()
     assert active == "True"
     assert file.startswith(str(tmp_path))
@@ -104,8 +104,8 @@ def test_remove_builds__keeps_ours_and_those_used_last(tmp_path, monkeypatch):
         os.utime(folder, (time.time() + number,) * 2)
     cache.build_dir().mkdir()
     cache.remove_builds(3)
-    left = sorted(path.name for path in tmp_path.glob(f"{cache.PREFIX}*"))
-    assert left == sorted([f"{cache.PREFIX}{3:020}", f"{cache.PREFIX}{4:020}", cache.build_dir().name])
+    names = sorted(path.name for path in tmp_path.glob(f"{cache.PREFIX}*"))
+    assert names == sorted([f"{cache.PREFIX}{3:020}", f"{cache.PREFIX}{4:020}", cache.build_dir().name])
 
 
 def test_acyclic__is_marked_in_front_of_decorators_and_no_line_moves():
@@ -126,11 +126,11 @@ def test_acyclic__is_marked_in_front_of_decorators_and_no_line_moves():
             "",
         ]
     )
-    made = building.for_mypyc(source, ("A", "AB")).split("\n")
-    assert made[0].endswith("; from mypy_extensions import i16, i32, mypyc_attr")
-    assert len(made) == len(source.split("\n"))
-    assert [i for i, line in enumerate(made) if line == "@mypyc_attr(acyclic=True)"] == [2, 9]
-    assert [made[3], made[10]] == ["@dataclass(", "class AB:"]
+    lines = building.for_mypyc(source, ("A", "AB")).split("\n")
+    assert lines[0].endswith("; from mypy_extensions import i16, i32, mypyc_attr")
+    assert len(lines) == len(source.split("\n"))
+    assert [i for i, line in enumerate(lines) if line == "@mypyc_attr(acyclic=True)"] == [2, 9]
+    assert [lines[3], lines[10]] == ["@dataclass(", "class AB:"]
     with pytest.raises(BuildError, match="no class Gone"):
         building.for_mypyc(source, ("Gone",))
 
@@ -141,11 +141,11 @@ def test_acyclic__objects_without_the_collectors_header_never_enter_the_trashcan
         "a___{0}_dealloc(a___{0}Object *self)\n{{\n{1}    CPy_TRASHCAN_BEGIN(self, a___{0}_dealloc)\n    free(self);\n"
     )
     dealloc += "    CPy_TRASHCAN_END(self)\n    done: ;\n}}\n\n"
-    collected = dealloc.format("Flow", "    PyObject_GC_UnTrack(self);\n")
-    made = without_trashcan(collected + dealloc.format("Frame", "") + collected)
-    assert made.count("TRASHCAN_BEGIN") == made.count("TRASHCAN_END") == 2
-    assert made.startswith(collected) and made.endswith(collected)
-    assert "a___Frame_dealloc(a___FrameObject *self)\n{\n    free(self);\n    done: ;\n}\n" in made
+    collectable = dealloc.format("Flow", "    PyObject_GC_UnTrack(self);\n")
+    c_code = without_trashcan(collectable + dealloc.format("Frame", "") + collectable)
+    assert c_code.count("TRASHCAN_BEGIN") == c_code.count("TRASHCAN_END") == 2
+    assert c_code.startswith(collectable) and c_code.endswith(collectable)
+    assert "a___Frame_dealloc(a___FrameObject *self)\n{\n    free(self);\n    done: ;\n}\n" in c_code
     with pytest.raises(ValueError, match="outside of a dealloc"):
         without_trashcan("void clear(void)\n{\n    CPy_TRASHCAN_BEGIN(self, x)\n}\n")
 
@@ -170,15 +170,15 @@ def test_narrow__replaces_the_type_in_its_class_alone():
             "",
         ]
     )
-    made = building.for_mypyc(source, narrow={"A": {"port": "i16"}}).split("\n")
-    assert made[4:9] == ["    size: int", "    port: i16", "", "class B:", "    port: int"]
-    for wrong, told in (
+    lines = building.for_mypyc(source, narrow={"A": {"port": "i16"}}).split("\n")
+    assert lines[4:9] == ["    size: int", "    port: i16", "", "class B:", "    port: int"]
+    for wrong_types, message in (
         ({"A": {"plane": "i16"}}, "plane: int"),
         ({"B": {"size": "i16"}}, "size: int"),
         ({"C": {}}, "C"),
     ):
-        with pytest.raises(BuildError, match=told):
-            building.for_mypyc(source, narrow=wrong)
+        with pytest.raises(BuildError, match=message):
+            building.for_mypyc(source, narrow=wrong_types)
 
 
 @pytest.mark.parametrize("name", NARROW)

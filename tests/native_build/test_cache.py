@@ -11,7 +11,7 @@ from mrc_testbed.files.package import PACKAGE
 from mrc_testbed.native_build import cache, modules
 from tests.repository import ROOT
 
-ASK = """
+PROGRAM = """
 import json
 import mrc_testbed.hosts.engine.config as config
 from mrc_testbed import native_build
@@ -20,18 +20,18 @@ print(json.dumps([form.active, form.reason, config.__file__]))
 """
 
 
-def ask(cache_dir, before="", **environment):
+def form_and_stderr(cache_dir, prelude="", **environment):
     """Return the form of the engine in a process of its own, and what that says on stderr."""
     env = {name: value for name, value in os.environ.items() if name != "MRC_COMPILED"}
     env |= {"MRC_CACHE_DIR": str(cache_dir), "PYTHONPATH": str(ROOT), **environment}
-    done = subprocess.run(
-        [sys.executable, "-c", before + ASK], env=env, capture_output=True, text=True, check=True, cwd="/"
+    result = subprocess.run(
+        [sys.executable, "-c", prelude + PROGRAM], env=env, capture_output=True, text=True, check=True, cwd="/"
     )
-    return json.loads(done.stdout), done.stderr
+    return json.loads(result.stdout), result.stderr
 
 
 def form(cache_dir, **environment):
-    return ask(cache_dir, **environment)[0]
+    return form_and_stderr(cache_dir, **environment)[0]
 
 
 def made_build(cache_dir):
@@ -44,45 +44,45 @@ def made_build(cache_dir):
 
 
 def test_state__without_a_build_is_python_and_says_how_to_get_one(tmp_path):
-    active, why, file = form(tmp_path)
+    active, reason, file = form(tmp_path)
     assert not active
-    assert "mrc compile" in why
+    assert "mrc compile" in reason
     assert file.endswith("config.py")
 
 
 def test_state__a_build_of_other_sources_is_not_used(tmp_path):
     (tmp_path / "compiled-0123456789abcdef0123").mkdir()
-    active, why, _ = form(tmp_path)
+    active, reason, _ = form(tmp_path)
     assert not active
-    assert "other sources" in why
+    assert "other sources" in reason
 
 
 def test_state__a_build_that_cannot_be_loaded_costs_nothing_but_speed(tmp_path):
     made_build(tmp_path)
-    (active, why, file), said = ask(tmp_path)
+    (active, reason, file), stderr = form_and_stderr(tmp_path)
     assert not active
-    assert "cannot be loaded" in why and "--force" in why
+    assert "cannot be loaded" in reason and "--force" in reason
     assert file.endswith("config.py")
-    assert said == f"mrc: running the engine in Python: {why}\n"
+    assert stderr == f"mrc: running the engine in Python: {reason}\n"
 
 
 def test_state__a_build_without_one_of_its_files_is_not_used(tmp_path):
     file = next(reversed([*cache.CompiledFinder(made_build(tmp_path)).files()]))
     file.unlink()
-    (active, why, _), _ = ask(tmp_path)
+    (active, reason, _), _ = form_and_stderr(tmp_path)
     assert not active
-    assert why == f"{file} is missing or cannot be read: mrc compile --force"
+    assert reason == f"{file} is missing or cannot be read: mrc compile --force"
 
 
 def test_state__a_build_is_not_used_where_its_package_is_not_installed(tmp_path):
     """The cache is shared by environments; one that has no mypy need not have mypy's extensions."""
     made_build(tmp_path)
     lacking = "import sys; sys.modules['mypy_extensions'] = None\n"
-    (active, why, file), said = ask(tmp_path, lacking)
+    (active, reason, file), stderr = form_and_stderr(tmp_path, lacking)
     assert not active
-    assert why.endswith(f"which this environment lacks: {sys.executable} -m pip install mypy_extensions")
+    assert reason.endswith(f"which this environment lacks: {sys.executable} -m pip install mypy_extensions")
     assert file.endswith("config.py")
-    assert said.count("\n") == 1 and why in said
+    assert stderr.count("\n") == 1 and reason in stderr
 
 
 def test_state__a_cache_that_may_not_be_read_is_told_and_gone_without(tmp_path):
@@ -91,23 +91,23 @@ def test_state__a_cache_that_may_not_be_read_is_told_and_gone_without(tmp_path):
     A file in the folder's place is as unreadable to root.
     """
     (tmp_path / "file").write_text("")
-    (active, why, file), said = ask(tmp_path / "file")
+    (active, reason, file), stderr = form_and_stderr(tmp_path / "file")
     assert not active
-    assert why == f"{tmp_path / 'file'} cannot be read (Not a directory): set MRC_CACHE_DIR to a folder of yours"
+    assert reason == f"{tmp_path / 'file'} cannot be read (Not a directory): set MRC_CACHE_DIR to a folder of yours"
     assert file.endswith("config.py")
-    assert said.count("\n") == 1 and why in said
+    assert stderr.count("\n") == 1 and reason in stderr
 
 
 def test_state__a_closed_stderr_hears_nothing_and_stdout_no_more_than_the_answer(tmp_path):
     (tmp_path / "file").write_text("")
-    (active, *_), said = ask(tmp_path / "file", "import os, sys; sys.stderr = None\n")
-    assert not active and not said
+    (active, *_), stderr = form_and_stderr(tmp_path / "file", "import os, sys; sys.stderr = None\n")
+    assert not active and not stderr
 
 
 def test_state__a_user_whom_no_list_knows_goes_without_a_cache():
     homeless = "import os, pwd; del os.environ['HOME'], os.environ['MRC_CACHE_DIR']; pwd.getpwuid = {}.__getitem__\n"
-    (active, why, _), said = ask("/nowhere", homeless, HOME="/")
-    assert not active and why == "not built yet: mrc compile" and not said
+    (active, reason, _), stderr = form_and_stderr("/nowhere", homeless, HOME="/")
+    assert not active and reason == "not built yet: mrc compile" and not stderr
 
 
 def test_state__the_variable_switches_it_off(tmp_path):
@@ -124,13 +124,13 @@ def test_digest__changes_with_every_file_that_the_machine_code_relies_on(tmp_pat
     monkeypatch.setattr(cache, "ROOT", tmp_path)
     cache.digest.cache_clear()
     try:
-        before = cache.digest()
+        old_digest = cache.digest()
         for name in ("hosts/engine/requestor.py", "topologies/plan/plan.py", "simulator/ports.py"):
             with (tmp_path / name).open("a") as file:
                 file.write("# another\n")
             cache.digest.cache_clear()
-            assert cache.digest() != before, name
-            before = cache.digest()
+            assert cache.digest() != old_digest, name
+            old_digest = cache.digest()
     finally:
         cache.digest.cache_clear()
 
@@ -148,7 +148,7 @@ def test_packages__choose_the_form_before_they_import(package):
     Else the first ones would be Python.
     """
     lines = (PACKAGE / package / "__init__.py").read_text().splitlines()
-    ours = [
+    import_lines = [
         n for n, line in enumerate(lines) if line.startswith(("from mrc_testbed.hosts.", "from mrc_testbed.simulator."))
     ]
-    assert lines.index("use()") < min(ours, default=len(lines))
+    assert lines.index("use()") < min(import_lines, default=len(lines))

@@ -140,9 +140,9 @@ print(json.dumps([paced.__file__.endswith(".py"), left, port.frames, port.late_f
 def run(command, **environment):
     env = {name: value for name, value in os.environ.items() if name != "MRC_COMPILED"}
     env |= {"PYTHONPATH": str(ROOT), **environment}
-    done = subprocess.run([sys.executable, *command], env=env, capture_output=True, text=True, check=False, cwd=ROOT)
-    assert done.returncode == 0, done.stderr[-3000:]
-    return done.stdout
+    result = subprocess.run([sys.executable, *command], env=env, capture_output=True, text=True, check=False, cwd=ROOT)
+    assert result.returncode == 0, result.stderr[-3000:]
+    return result.stdout
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -151,11 +151,11 @@ def built():
 
 
 def test_traces__are_the_same_event_by_event():
-    compiled, python = json.loads(run(["-c", TRACES])), json.loads(run(["-c", TRACES], MRC_COMPILED="0"))
-    assert (compiled.pop("active"), python.pop("active")) == (True, False)
+    native, python = json.loads(run(["-c", TRACES])), json.loads(run(["-c", TRACES], MRC_COMPILED="0"))
+    assert (native.pop("active"), python.pop("active")) == (True, False)
     for name, digests in python.items():
         assert digests[2] > 500, f"{name}: hardly anything happened"
-        assert compiled[name] == digests, name
+        assert native[name] == digests, name
 
 
 def test_objects__of_which_there_are_thousands_begin_where_a_line_of_the_cache_does():
@@ -171,15 +171,15 @@ def test_objects__of_which_there_are_thousands_begin_where_a_line_of_the_cache_d
 
 def test_parts_of_frames__are_found_where_machine_code_keeps_them():
     """The CPU fetches packets and payloads before they are looked at (VirtualFabric._note_parts)."""
-    for form, found in (("1", True), ("0", False)):
-        assert json.loads(run(["-c", PARTS], MRC_COMPILED=form)) == [found, found, False]
+    for form, is_found in (("1", True), ("0", False)):
+        assert json.loads(run(["-c", PARTS], MRC_COMPILED=form)) == [is_found, is_found, False]
 
 
 def test_ports__frames_leave_at_the_same_times_with_the_same_bytes():
-    compiled, python = json.loads(run(["-c", PORTS])), json.loads(run(["-c", PORTS], MRC_COMPILED="0"))
-    assert (compiled.pop(0), python.pop(0)) == (False, True)
-    assert compiled == python
-    assert len({str(one) for one in python[0][-500:]}) > 5, "hardly any reason to drop a frame came up"
+    native, python = json.loads(run(["-c", PORTS])), json.loads(run(["-c", PORTS], MRC_COMPILED="0"))
+    assert (native.pop(0), python.pop(0)) == (False, True)
+    assert native == python
+    assert len({str(entry) for entry in python[0][-500:]}) > 5, "hardly any reason to drop a frame came up"
 
 
 @pytest.mark.parametrize("module", ["nic/test_native.py", "agent/test_turn_selector.py"])
@@ -201,12 +201,12 @@ def test_agents__carry_files_at_full_speed_and_at_a_rate():
 
 def test_simtest__finds_the_same_in_both_forms():
     """Every kind of schedule, with all faults: statistics down to the number of events."""
-    found = []
+    reports = []
     for form in ("", "0"):
         report = json.loads(run(["-m", "mrc_testbed", "simtest", "--seeds", "600", "--json"], MRC_COMPILED=form))
-        found.append({key: value for key, value in report.items() if key not in ("wall_s", "cpu_s")})
-    assert found[0] == found[1]
-    assert found[0]["passed"]
+        reports.append({key: value for key, value in report.items() if key not in ("wall_s", "cpu_s")})
+    assert reports[0] == reports[1]
+    assert reports[0]["passed"]
 
 
 @pytest.mark.parametrize("target", ["wire", "frame"])
@@ -219,20 +219,20 @@ def test_scenario__has_the_same_results_to_the_digit(tmp_path):
     for form in ("", "0"):
         folder = tmp_path / f"form{form}"
         run(["-m", "mrc_testbed", "run", "e5", "--virtual", "--out", str(folder)], MRC_COMPILED=form)
-    python, compiled = tmp_path / "form0", tmp_path / "form"
+    python, native = tmp_path / "form0", tmp_path / "form"
     files = [path.relative_to(python) for path in python.rglob("*.json") if path.name != "manifest.json"]
     assert files
     for file in files:
-        assert without_load(python / file) == without_load(compiled / file), file
+        assert without_load(python / file) == without_load(native / file), file
 
 
 def without_load(path):
     """A run's file and the digests in its seal, but how busy the machine was."""
-    whole = json.loads(path.read_bytes())
-    if "seal" in whole:
-        assert whole["seal"].pop("load")
-        assert set(whole["seal"]["sha256"]) >= {"json", "csv"}
-    return whole
+    content = json.loads(path.read_bytes())
+    if "seal" in content:
+        assert content["seal"].pop("load")
+        assert set(content["seal"]["sha256"]) >= {"json", "csv"}
+    return content
 
 
 def test_version_and_doctor__say_which_form_runs():

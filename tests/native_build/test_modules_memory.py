@@ -75,7 +75,7 @@ for number in range(200):
 nested = None
 print("lived")
 """
-"""Frames that are freed at the end of a long chain, and at every depth of other objects that are freed nested."""
+"""Frames that are freed at the end of a long chain, and at every depth of nested objects."""
 
 DEEP_QUEUE = """
 title: A run that ends with a deep queue
@@ -91,11 +91,13 @@ expect: []
 
 
 def run(arguments, environment):
-    inherited = {name: value for name, value in os.environ.items() if name != "MRC_COMPILED"}
-    env = {**inherited, "PYTHONPATH": str(ROOT), **environment}
-    done = subprocess.run([sys.executable, *arguments], env=env, capture_output=True, text=True, check=False, cwd=ROOT)
-    assert done.returncode == 0, done.stdout[-1000:] + done.stderr[-4000:]
-    return done.stdout
+    variables = {name: value for name, value in os.environ.items() if name != "MRC_COMPILED"}
+    env = {**variables, "PYTHONPATH": str(ROOT), **environment}
+    result = subprocess.run(
+        [sys.executable, *arguments], env=env, capture_output=True, text=True, check=False, cwd=ROOT
+    )
+    assert result.returncode == 0, result.stdout[-1000:] + result.stderr[-4000:]
+    return result.stdout
 
 
 @pytest.fixture(scope="module", params=GUARDS)
