@@ -66,16 +66,16 @@ def test_tab__in_a_shell(shell, run_dir):
 
     Nothing when none runs.
     """
-    for typed, made in [("mrc run headline-jo", "bs"), ("mrc pcap p7-t1-3-e", "th")]:
-        shell.type(f"{typed}\t")
-        shell.expect(re.escape(typed) + "\x07?" + made, 20)
+    for line, completion_text in [("mrc run headline-jo", "bs"), ("mrc pcap p7-t1-3-e", "th")]:
+        shell.type(f"{line}\t")
+        shell.expect(re.escape(line) + "\x07?" + completion_text, 20)
         shell.type("\x15")  # Ctrl-U
     (run_dir / "plan.json").unlink()
     shell.type("mrc links p7-t\t; echo do''ne\n")
     assert not re.search("p7-t1|Traceback", shell.expect("done", 20).partition("p7-t")[2])
 
 
-def offered(line, monkeypatch, capfd):
+def offers_for(line, monkeypatch, capfd):
     """Return the completions that `mrc` offers bash, in this process."""
     from mrc_testbed.cli import app
 
@@ -109,7 +109,7 @@ def offered(line, monkeypatch, capfd):
     ],
 )
 def test_words__of_each_kind(line, offers, run_dir, monkeypatch, capfd):
-    assert [one for one in offered(line, monkeypatch, capfd) if one] == offers
+    assert [offer for offer in offers_for(line, monkeypatch, capfd) if offer] == offers
 
 
 @pytest.mark.parametrize("plan", [None, "[", "{}", '{"planes": "x"}'])
@@ -118,8 +118,8 @@ def test_plan__missing_or_broken_offers_nothing(line, plan, tmp_path, monkeypatc
     monkeypatch.setenv("MRC_RUN_DIR", str(tmp_path))
     if plan is not None:
         (tmp_path / "plan.json").write_text(plan)
-    shown = offered(line, monkeypatch, capfd)
-    assert plan == "{}" or shown in ([], [""])
+    offers = offers_for(line, monkeypatch, capfd)
+    assert plan == "{}" or offers in ([], [""])
 
 
 def test_lists__are_those_of_the_code():
@@ -148,7 +148,7 @@ def test_completion__imports_the_plan_at_most():
         "c.scenarios('e'); c.nodes('p');"
         "print(*{name.removeprefix('mrc_testbed.') for name in sys.modules})"
     )
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
-    loaded = set(done.stdout.split())
-    assert not {"aiohttp", "grpc", "mininet", "scapy", "hosts", "experiments", "controller", "numpy"} & loaded
-    assert "topologies.plan" in loaded and "topologies.lab" not in loaded
+    result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    modules = set(result.stdout.split())
+    assert not {"aiohttp", "grpc", "mininet", "scapy", "hosts", "experiments", "controller", "numpy"} & modules
+    assert "topologies.plan" in modules and "topologies.lab" not in modules
