@@ -44,7 +44,7 @@ BenchWires = Annotated[
 
 
 def _names(noun: str, text: str | None, known_names: Collection[str]) -> list[str]:
-    """Names of an option `--WHATs` with commas between; all of `known_names` by default. Raises UsageError."""
+    """Return the names of an option `--WHATs`; all of `known_names` by default. Raises UsageError."""
     names = [name.strip() for name in text.split(",")] if text else list(known_names)
     if unknown := [name for name in names if name not in known_names]:
         raise UsageError(f"--{noun}s: no {noun} {unknown[0]!r} (has: {', '.join(known_names)})")
@@ -203,7 +203,7 @@ def bench_faults(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Inject faults of every kind on random links and nodes; report when and by which source each is found.
+    """Inject faults of every kind on random links and nodes; report when and by whom each is found.
 
     With --virtual no fabric is needed: one to four causes at a time, with observations late, reordered or lost. The
     report counts the sets named exactly, left open with the true cause among the candidates, missed, or wrong.

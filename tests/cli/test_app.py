@@ -22,7 +22,7 @@ from mrc_testbed.topologies.plan import LinkSpeed, Plan
 from tests.repository import ROOT
 
 
-def started(*arguments, **environment):
+def run_process(*arguments, **environment):
     """Return `mrc` as a process of its own, which takes most of a second to start.
 
     Tests of words and options take mrc().
@@ -47,18 +47,18 @@ def mrc(monkeypatch, capfd, tmp_path):
 
     def run(*arguments):
         monkeypatch.setattr(sys, "argv", ["mrc", *arguments])
-        with pytest.raises(SystemExit) as ended:
+        with pytest.raises(SystemExit) as end:
             app.main()
         out, err = capfd.readouterr()
-        return subprocess.CompletedProcess(arguments, ended.value.code or 0, out, err)
+        return subprocess.CompletedProcess(arguments, end.value.code or 0, out, err)
 
     return run
 
 
 def test_process__says_one_line_and_exits_with_1(tmp_path):
-    done = started("demo", "--planes", "17", MRC_RUN_DIR=str(tmp_path / "run"))
-    assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.startswith("mrc: error: planes = 17: must be 1 to 16") and done.stderr.count("\n") == 1
+    result = run_process("demo", "--planes", "17", MRC_RUN_DIR=str(tmp_path / "run"))
+    assert (result.returncode, result.stdout) == (1, "")
+    assert result.stderr.startswith("mrc: error: planes = 17: must be 1 to 16") and result.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize(
@@ -78,24 +78,24 @@ def test_process__says_one_line_and_exits_with_1(tmp_path):
     ],
 )
 def test_demo__bad_input_is_one_line(arguments, words, mrc, tmp_path):
-    done = mrc("demo", *arguments)
-    assert done.returncode == 1
-    assert words in done.stderr and len(done.stderr.splitlines()) == 1
+    result = mrc("demo", *arguments)
+    assert result.returncode == 1
+    assert words in result.stderr and len(result.stderr.splitlines()) == 1
     assert not (tmp_path / "run" / "state.json").exists()
 
 
 def test_up__a_control_plane_that_is_neither_now_nor_never_nor_seconds(mrc):
-    done = mrc("up", "--react-after", "soon")
-    assert done.returncode == 1 and "--react-after 'soon': wants `now`, `never` or seconds" in done.stderr
+    result = mrc("up", "--react-after", "soon")
+    assert result.returncode == 1 and "--react-after 'soon': wants `now`, `never` or seconds" in result.stderr
 
 
 @pytest.mark.parametrize("command", [("up",), ("demo",), ("run", "e7")])
 def test_wires__virtual_ones_cannot_join_bmv2_switches(command, mrc, tmp_path):
     if command[0] == "run" and os.geteuid():
         pytest.skip("a live run asks for root first")
-    done = mrc(*command, "--target", "bmv2", "--wires", "virtual")
-    assert done.returncode == 1 and len(done.stderr.splitlines()) == 1
-    assert "use --wires veth, or --target embedded" in done.stderr
+    result = mrc(*command, "--target", "bmv2", "--wires", "virtual")
+    assert result.returncode == 1 and len(result.stderr.splitlines()) == 1
+    assert "use --wires veth, or --target embedded" in result.stderr
     assert not (tmp_path / "run" / "state.json").exists()
 
 
@@ -109,14 +109,14 @@ def test_wires__virtual_ones_cannot_join_bmv2_switches(command, mrc, tmp_path):
     ],
 )
 def test_wires__that_do_not_exist(command, words, mrc):
-    done = mrc(*command)
-    assert done.returncode == 1 and words in done.stderr
+    result = mrc(*command)
+    assert result.returncode == 1 and words in result.stderr
 
 
 @pytest.mark.parametrize("command", ["demo", "up", "clean", "bench", "doctor", "shell"])
 def test_help__every_command_has_it(command, mrc):
-    done = mrc(command, "--help")
-    assert done.returncode == 0 and "Usage: mrc" in done.stdout
+    result = mrc(command, "--help")
+    assert result.returncode == 0 and "Usage: mrc" in result.stdout
 
 
 @pytest.mark.parametrize(
@@ -125,8 +125,8 @@ def test_help__every_command_has_it(command, mrc):
 )
 def test_output__to_a_pipe_fits_100_columns(command, mrc, monkeypatch):
     monkeypatch.delenv("COLUMNS", raising=False)
-    done = mrc(*command)
-    assert done.returncode == 0 and max(map(len, done.stdout.splitlines())) <= 100 and "…" not in done.stdout
+    result = mrc(*command)
+    assert result.returncode == 0 and max(map(len, result.stdout.splitlines())) <= 100 and "…" not in result.stdout
     if command[1] == "show":
         monkeypatch.setenv("COLUMNS", "72")
         assert max(map(len, mrc(*command).stdout.splitlines())) <= 72
@@ -139,10 +139,10 @@ def test_require_root__says_sudo(monkeypatch):
 
 
 def test_doctor__json_and_exit_code():
-    done = started("doctor", "--json")
-    checks = json.loads(done.stdout)
+    result = run_process("doctor", "--json")
+    checks = json.loads(result.stdout)
     assert {"root", "gcc", "AF_PACKET"} <= {check["name"] for check in checks}
-    assert (done.returncode == 0) == all(check["ok"] for check in checks if check["needed"])
+    assert (result.returncode == 0) == all(check["ok"] for check in checks if check["needed"])
 
 
 def test_doctor__lacking_what_is_needed_is_not_healthy():
@@ -201,16 +201,16 @@ def test_parse__sizes_and_rates():
     assert options.parse_size("64M") == 64 << 20
     assert options.parse_rate("40M") == 40e6
     assert options.parse_rate(None) is None
-    for bad in ("", "M", "-1", "0", "nan", "1e99", "12X"):
+    for text in ("", "M", "-1", "0", "nan", "1e99", "12X"):
         with pytest.raises(UsageError):
-            options.parse_size(bad)
+            options.parse_size(text)
 
 
 def test_links_to_cut__are_on_the_way_and_in_different_planes():
     for plan in (Plan(), Plan(2, 3, 2, 1), Plan(3, 2, 1, 1)):
         fabric_link, nic_link = links_to_cut(plan, "h0", plan.first_remote_host("h0").name)
-        here, there = plan.host("h0"), plan.first_remote_host("h0")
-        assert plan.evs_through(here, there, fabric_link) and plan.evs_through(here, there, nic_link)
+        host, remote_host = plan.host("h0"), plan.first_remote_host("h0")
+        assert plan.evs_through(host, remote_host, fabric_link) and plan.evs_through(host, remote_host, nic_link)
         assert fabric_link.plane != nic_link.plane
 
 
@@ -245,8 +245,8 @@ def test_program__bmv2_without_p4c_names_the_cure(tmp_path, monkeypatch):
 def test_links__of_a_bmv2_fabric_from_another_terminal_claim_neither_delay_nor_loss(tmp_path, monkeypatch, capsys):
     plan = Plan(1, 2, 1, 1, fabric_link=LinkSpeed(delay_s=0.01))
     (tmp_path / "plan.json").write_text(json.dumps(plan.to_json()))
-    places = {s.name: {"address": "127.0.0.1:1", "device_id": s.device_id, "gnmi": None} for s in plan.switches}
-    (tmp_path / "switches.json").write_text(json.dumps(places))
+    addresses = {s.name: {"address": "127.0.0.1:1", "device_id": s.device_id, "gnmi": None} for s in plan.switches}
+    (tmp_path / "switches.json").write_text(json.dumps(addresses))
     monkeypatch.setenv("MRC_RUN_DIR", str(tmp_path))
     assert show.run_word("links", [], as_json=True) == 0
     for row in json.loads(capsys.readouterr().out):
@@ -259,13 +259,13 @@ def test_p4__takes_a_path_or_the_name_of_a_program_of_ours(mrc, tmp_path, monkey
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.p4").write_text("control c() { apply { x = 1; } }\n")
     assert mrc("p4", "check", "srv6").returncode == 0
-    broken = mrc("p4", "check", "mine.p4", "srv7")
-    assert broken.returncode == 1 and "mine.p4:1:" in broken.stdout and "srv7: no such file" in broken.stdout
+    result = mrc("p4", "check", "mine.p4", "srv7")
+    assert result.returncode == 1 and "mine.p4:1:" in result.stdout and "srv7: no such file" in result.stdout
 
 
 def test_run__refuses_wires_in_virtual_time(mrc):
-    refused = mrc("run", "e7", "--virtual", "--wires", "veth")
-    assert refused.returncode != 0 and "--wires is for live runs" in refused.stderr
+    result = mrc("run", "e7", "--virtual", "--wires", "veth")
+    assert result.returncode != 0 and "--wires is for live runs" in result.stderr
 
 
 HELP_OF_ALL = """
@@ -293,21 +293,21 @@ def test_help__of_every_command_loads_nothing_that_only_commands_need():
 
     The fabric's modules alone take as long as all the rest.
     """
-    done = subprocess.run([sys.executable, "-c", HELP_OF_ALL], capture_output=True, text=True, check=True)
-    loaded, asked = map(set, map(str.split, done.stdout.splitlines()))
+    result = subprocess.run([sys.executable, "-c", HELP_OF_ALL], capture_output=True, text=True, check=True)
+    before_help, after_help = map(set, map(str.split, result.stdout.splitlines()))
     heavy = {"aiohttp", "controller", "experiments", "finsy", "grpc", "hosts", "matplotlib", "mininet", "numpy"}
     heavy |= {"scapy", "simulator", "switch.compiler", "switch.device", "switch.server", "topologies"}
-    assert not heavy & asked
-    assert "pydantic" not in loaded  # typer itself takes it to read options, and nothing before
+    assert not heavy & after_help
+    assert "pydantic" not in before_help  # typer itself takes it to read options, and nothing before
 
 
 def test_exit_codes__are_the_same_in_help_and_documents():
-    said = (
+    table = (
         (ROOT / "docs" / "commands.md").read_text(encoding="utf-8").partition("## Exit codes")[2].partition("\n## ")[0]
     )
-    assert dict(re.findall(r"^\| (\d+) \| (.+) \|$", said, re.MULTILINE)) == {
+    assert dict(re.findall(r"^\| (\d+) \| (.+) \|$", table, re.MULTILINE)) == {
         str(code): meaning for code, meaning in EXIT_CODES.items()
     }
-    helped = " ".join(CliRunner().invoke(app.app, ["--help"], env={"COLUMNS": "400", "TERM": "dumb"}).output.split())
+    help_text = " ".join(CliRunner().invoke(app.app, ["--help"], env={"COLUMNS": "400", "TERM": "dumb"}).output.split())
     for code, meaning in EXIT_CODES.items():
-        assert f"{code} {meaning.replace('`', '')}" in helped
+        assert f"{code} {meaning.replace('`', '')}" in help_text

@@ -95,14 +95,14 @@ def folder(tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize(("words", "moment", "kept"), MOMENTS)
-def test_an_interrupted_command_ends_once_in_a_line(folder, tmp_path, words, moment, kept):
+@pytest.mark.parametrize(("words", "moment", "results_text"), MOMENTS)
+def test_an_interrupted_command_ends_once_in_a_line(folder, tmp_path, words, moment, results_text):
     env = os.environ | {
         "PYTHONPATH": f"{folder / 'first'}:{ROOT}",
         "INTERRUPT_AT": moment,
         "MRC_CACHE_DIR": str(tmp_path / "cache"),
     }
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-m", "mrc_testbed", *words.split()],
         cwd=folder,
         env=env,
@@ -111,18 +111,18 @@ def test_an_interrupted_command_ends_once_in_a_line(folder, tmp_path, words, mom
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
     )
-    assert done.returncode == EXIT_INTERRUPTED and "Traceback" not in done.stdout, done.stdout
-    assert done.stdout.count(INTERRUPTION) == 1 and kept in done.stdout
-    left = list(folder.rglob("*.part"))
-    assert not list(tmp_path.rglob(".compiled-*")) and (not left or ";" in moment), left
+    assert result.returncode == EXIT_INTERRUPTED and "Traceback" not in result.stdout, result.stdout
+    assert result.stdout.count(INTERRUPTION) == 1 and results_text in result.stdout
+    part_files = list(folder.rglob("*.part"))
+    assert not list(tmp_path.rglob(".compiled-*")) and (not part_files or ";" in moment), part_files
     assert not words.startswith("merge") or not (folder / "out").exists()
-    subprocess.run(["rm", "-r", "-f", folder / "out", *left], check=True)
+    subprocess.run(["rm", "-r", "-f", folder / "out", *part_files], check=True)
 
 
 @pytest.mark.parametrize("tool", TOOLS)
 def test_a_tool_that_is_interrupted_while_it_is_imported_ends_in_a_line(folder, tool):
     env = os.environ | {"PYTHONPATH": f"{folder / 'first'}:{ROOT}", "INTERRUPT_AT": "import,typer,1"}
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", f"from mrc_testbed.hosts.tools.scripts import {tool}; {tool}()", "h0"],
         env=env,
         start_new_session=True,
@@ -130,7 +130,7 @@ def test_a_tool_that_is_interrupted_while_it_is_imported_ends_in_a_line(folder, 
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
     )
-    assert (done.returncode, done.stdout) == (EXIT_INTERRUPTED, f"mrc-{tool.replace('_', '-')}: interrupted\n")
+    assert (result.returncode, result.stdout) == (EXIT_INTERRUPTED, f"mrc-{tool.replace('_', '-')}: interrupted\n")
 
 
 def test_every_console_script__begins_where_ctrl_c_is_caught():
@@ -140,5 +140,5 @@ def test_every_console_script__begins_where_ctrl_c_is_caught():
     assert modules == {"mrc_testbed.__main__", "mrc_testbed.hosts.tools.scripts"}
     for module in modules:  # nothing is imported before `begin` but errors and signals
         tree = ast.parse((ROOT / f"{module.replace('.', '/')}.py").read_text(encoding="utf-8"))
-        imported = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
-        assert imported <= {"__future__", "mrc_testbed.console.command_line", "mrc_testbed.errors"}
+        imports = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+        assert imports <= {"__future__", "mrc_testbed.console.command_line", "mrc_testbed.errors"}

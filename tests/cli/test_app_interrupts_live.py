@@ -15,11 +15,12 @@ from tests.cli.test_app_interrupts import INTERRUPTER, ROOT, SCENARIO
 pytestmark = [pytest.mark.root, pytest.mark.skipif(os.geteuid() != 0, reason="a live fabric needs root")]
 
 SHAPE = "--planes 2 --racks {racks} --spines 1 --hosts-per-rack 1"
-UP, DEMO, RUN = "up " + SHAPE.format(racks=1), "demo " + SHAPE.format(racks=2), "run a.yaml --out out"
+UP_COMMAND, DEMO, RUN = "up " + SHAPE.format(racks=1), "demo " + SHAPE.format(racks=2), "run a.yaml --out out"
 MOMENTS = [
-    (UP, "subprocess.Popen,,1"), (UP, "subprocess.Popen,mrc_testbed.switch.server,1"),
-    (UP, "subprocess.Popen,mrc_testbed.hosts.agent,1"),
-    (UP, "socket.connect,switchd.sock,1"), (UP, "socket.connect,h0.sock,1"), (UP, "os.remove,,1"),
+    (UP_COMMAND, "subprocess.Popen,,1"), (UP_COMMAND, "subprocess.Popen,mrc_testbed.switch.server,1"),
+    (UP_COMMAND, "subprocess.Popen,mrc_testbed.hosts.agent,1"),
+    (UP_COMMAND, "socket.connect,switchd.sock,1"), (UP_COMMAND, "socket.connect,h0.sock,1"),
+    (UP_COMMAND, "os.remove,,1"),
     (DEMO, "socket.connect,h1.sock,1"), (RUN, "socket.connect,switchd.sock,1"), (RUN, "socket.connect,h1.sock,1"),
 ]  # fmt: skip
 """A command and the call of its front process at which Ctrl-C comes.
@@ -35,7 +36,7 @@ def mrc(tmp_path):
     (tmp_path / "first" / "sitecustomize.py").write_text(INTERRUPTER)
     (tmp_path / "a.yaml").write_text(SCENARIO)
 
-    def started(words, moment="none,,1", run_dir=tmp_path / "run"):
+    def run(words, moment="none,,1", run_dir=tmp_path / "run"):
         env = os.environ | {
             "PYTHONPATH": f"{tmp_path / 'first'}:{ROOT}",
             "INTERRUPT_AT": moment,
@@ -52,10 +53,10 @@ def mrc(tmp_path):
             stderr=subprocess.STDOUT,
         )
 
-    return started
+    return run
 
 
-def left(run_dir):
+def leftovers(run_dir):
     """Return a fabric's leftovers: interfaces, processes, and files beside the lock and the logs."""
     links = {name for name in os.listdir("/sys/class/net") if name.startswith(("p0-", "p1-", "h0", "h1"))}
     files = set(os.listdir(run_dir)) - {"lock", "log"} if run_dir.exists() else set()
@@ -64,10 +65,10 @@ def left(run_dir):
 
 @pytest.mark.parametrize(("words", "moment"), MOMENTS)
 def test_ctrl_c__while_a_fabric_is_set_up_leaves_nothing(mrc, tmp_path, words, moment):
-    done = mrc(words, moment)
-    assert done.returncode == EXIT_INTERRUPTED and "Traceback" not in done.stdout, done.stdout
-    assert done.stdout.count(INTERRUPTION) == 1 and not (tmp_path / "out").exists()
-    assert left(tmp_path / "run") == (set(), [], set())
+    result = mrc(words, moment)
+    assert result.returncode == EXIT_INTERRUPTED and "Traceback" not in result.stdout, result.stdout
+    assert result.stdout.count(INTERRUPTION) == 1 and not (tmp_path / "out").exists()
+    assert leftovers(tmp_path / "run") == (set(), [], set())
 
 
 def test_up__in_a_run_folder_of_any_size_tells_file_and_cure_and_leaves_nothing(mrc, tmp_path):
@@ -77,13 +78,13 @@ def test_up__in_a_run_folder_of_any_size_tells_file_and_cure_and_leaves_nothing(
         disk.mkdir()
         subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={pages * 4}k", "tmpfs", disk], check=True)
         try:
-            done = mrc(UP, run_dir=disk / "run")
-            assert "Traceback" not in done.stdout, done.stdout
-            links, processes, _ = left(disk / "run")
-            assert (links, processes) == (set(), []), done.stdout
+            result = mrc(UP_COMMAND, run_dir=disk / "run")
+            assert "Traceback" not in result.stdout, result.stdout
+            links, processes, _ = leftovers(disk / "run")
+            assert (links, processes) == (set(), []), result.stdout
         finally:
             subprocess.run(["umount", disk], check=True)
-        if done.returncode:
-            assert "make room there" in done.stdout and str(disk) in done.stdout, done.stdout
-        ends.append(done.returncode)
+        if result.returncode:
+            assert "make room there" in result.stdout and str(disk) in result.stdout, result.stdout
+        ends.append(result.returncode)
     assert EXIT_UNWRITTEN in ends and ends[-1] == 0 and set(ends) <= {0, 1, EXIT_UNWRITTEN}

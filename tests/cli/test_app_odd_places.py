@@ -82,7 +82,7 @@ for place in json.loads(sys.argv[1]):
 
 
 @dataclass
-class Place:
+class Surroundings:
     """Unusual place of a command, and the exit codes by command that differ from 0."""
 
     code: int = 0
@@ -94,7 +94,7 @@ class Place:
 
 
 @dataclass
-class OwnStart(Place):
+class OwnStart(Surroundings):
     """A place that Python has to start in."""
 
     shell: str = 'exec "$@"'
@@ -104,7 +104,7 @@ class OwnStart(Place):
 
 
 @dataclass
-class SharedStart(Place):
+class SharedStart(Surroundings):
     """A place that another start of Python makes no odder.
 
     An environment, or standard streams that are missing.
@@ -116,11 +116,13 @@ class SharedStart(Place):
     """Limit of files that are open, which has a listing of all scenarios; 0: none."""
 
 
-OWN = ("MRC_CACHE_DIR", "XDG_CACHE_HOME")
+CACHE_VARIABLES = ("MRC_CACHE_DIR", "XDG_CACHE_HOME")
 DRAWS = ("report", "p4")
 STARTS = {
     "no HOME, no TERM, no standard input, spaces in paths": OwnStart(
-        shell='mkdir -p "a b/c d" && cd "a b/c d" && exec "$@" <&-', without=("HOME", "TERM", *OWN), draws=DRAWS
+        shell='mkdir -p "a b/c d" && cd "a b/c d" && exec "$@" <&-',
+        without=("HOME", "TERM", *CACHE_VARIABLES),
+        draws=DRAWS,
     ),
     "HOME that is a file, C locale, no temporary folder, odd time zone, no docstrings, deleted folder": OwnStart(
         shell='mkdir gone && cd gone && rmdir ../gone && exec "$@"',
@@ -135,7 +137,7 @@ STARTS = {
             "TZ": "Nowhere/Odd:99",
             "PYTHONOPTIMIZE": "2",
         },
-        without=OWN,
+        without=CACHE_VARIABLES,
         draws=DRAWS,
     ),
     "reader of the output gone": OwnStart(reader_gone=True, code=1, draws=("report",)),
@@ -145,7 +147,7 @@ STARTS = {
 
 Each costs a start of Python and all commands.
 """
-SHARED = {
+SHARED_STARTS = {
     "no standard output, 40 open files": SharedStart(streams=("/dev/null", None, "SAID"), open_files=40),
     "none of the three": SharedStart(streams=(None, None, None)),
     "no standard error": SharedStart(streams=("/dev/null", "SAID", None)),
@@ -157,35 +159,37 @@ TOO_LONG = "y" * 256
 """Longer than a name of a file may be."""
 
 
-def commands(place: Place, folder: Path, made: str) -> dict[str, list[str]]:
-    """Return the words of each command, by its name; `made` are results that are there."""
+def commands(surroundings: Surroundings, folder: Path, results: str) -> dict[str, list[str]]:
+    """Return the words of each command, by its name; `results` are results that are there."""
     run = ["run", str(folder / "a.yaml"), "--virtual"]
-    listing = {"list": ["scenario", "list"]} if isinstance(place, SharedStart) and place.open_files else {}
-    here = {"run here": run} if "run here" in place.codes else {}
-    drawing = {"report": ["report", made], "p4": ["p4", "check", str(ROOT / "p4src" / "srv6.p4")]}
+    listing = (
+        {"list": ["scenario", "list"]} if isinstance(surroundings, SharedStart) and surroundings.open_files else {}
+    )
+    run_here = {"run here": run} if "run here" in surroundings.codes else {}
+    drawing = {"report": ["report", results], "p4": ["p4", "check", str(ROOT / "p4src" / "srv6.p4")]}
     return (
         listing
-        | here
-        | {name: words for name, words in drawing.items() if name in place.draws}
+        | run_here
+        | {name: words for name, words in drawing.items() if name in surroundings.draws}
         | {
             # e15's text has letters that a C locale lacks
             "version": ["--version"],
             "help": ["--help"],
-            "show": ["scenario", "show", "e15" if place.env.get("LC_ALL") == "C" else "e7"],
+            "show": ["scenario", "show", "e15" if surroundings.env.get("LC_ALL") == "C" else "e7"],
             "run": [*run, "--out", str(folder / "with space" / "results")],
-            "compare": ["compare", made, made],
+            "compare": ["compare", results, results],
         }
     )
 
 
-def check(place: Place, folder: Path, words: dict[str, list[str]]) -> None:
+def check(surroundings: Surroundings, folder: Path, words: dict[str, list[str]]) -> None:
     """Hold what a place wrote into its folder against what it should."""
     log = folder / "log"
     assert not log.exists(), log.read_text()
-    said = (folder / "said").read_text(errors="replace")
-    assert "Traceback" not in said and "Exception ignored" not in said, said
+    output = (folder / "said").read_text(errors="replace")
+    assert "Traceback" not in output and "Exception ignored" not in output, output
     codes = json.loads((folder / "codes").read_text())
-    assert codes == dict.fromkeys(words, place.code) | place.codes, said
+    assert codes == dict.fromkeys(words, surroundings.code) | surroundings.codes, output
 
 
 @pytest.fixture(scope="module")
@@ -205,52 +209,52 @@ def results(tmp_path_factory):
 @pytest.fixture(scope="module")
 def shared_start(results, tmp_path_factory):
     """Folder of each place of a shared start, and its commands: one interpreter has gone through all."""
-    begun, order = {}, []
-    for number, (name, place) in enumerate(SHARED.items()):
+    starts, order = {}, []
+    for number, (name, surroundings) in enumerate(SHARED_STARTS.items()):
         folder = tmp_path_factory.mktemp(f"place{number}")
         (folder / "a.yaml").write_text(SCENARIO)
         (folder / "said").touch()
-        begun[name] = folder, commands(place, folder, str(results))
-        streams = [str(folder / "said") if file == "SAID" else file for file in place.streams]
-        env = place.env | {"CODES": str(folder / "codes"), "TRACEBACKS": str(folder / "log")}
+        starts[name] = folder, commands(surroundings, folder, str(results))
+        streams = [str(folder / "said") if file == "SAID" else file for file in surroundings.streams]
+        env = surroundings.env | {"CODES": str(folder / "codes"), "TRACEBACKS": str(folder / "log")}
         order.append(
             {
                 "folder": str(folder),
                 "env": env,
                 "streams": streams,
-                "open_files": place.open_files,
-                "commands": begun[name][1],
+                "open_files": surroundings.open_files,
+                "commands": starts[name][1],
             }
         )
     command = [sys.executable, "-c", MANY_PLACES, json.dumps(order)]
     subprocess.run(command, env=os.environ | {"PYTHONPATH": str(ROOT)}, check=True)
-    return begun
+    return starts
 
 
-@pytest.mark.parametrize("name", SHARED)
+@pytest.mark.parametrize("name", SHARED_STARTS)
 def test_commands__with_odd_streams_or_environment_end_without_a_traceback(name, shared_start):
-    check(SHARED[name], *shared_start[name])
+    check(SHARED_STARTS[name], *shared_start[name])
 
 
 @pytest.mark.parametrize("name", STARTS)
 def test_commands__in_an_odd_place_end_without_a_traceback(name, results, tmp_path):
-    place = STARTS[name]
+    surroundings = STARTS[name]
     (tmp_path / "a.yaml").write_text(SCENARIO)
     env = os.environ | {"PYTHONPATH": str(ROOT), "CODES": str(tmp_path / "codes"), "TRACEBACKS": str(tmp_path / "log")}
-    env = {key: value for key, value in (env | place.env).items() if key not in place.without}
-    words = commands(place, tmp_path, str(results))
+    env = {key: value for key, value in (env | surroundings.env).items() if key not in surroundings.without}
+    words = commands(surroundings, tmp_path, str(results))
     reader, unread = os.pipe()
     os.close(reader)
     with os.fdopen(unread, "wb") as pipe, open(tmp_path / "said", "wb") as file:
         subprocess.run(
-            ["sh", "-c", place.shell, "sh", sys.executable, "-c", ONE_PLACE, json.dumps(words)],
+            ["sh", "-c", surroundings.shell, "sh", sys.executable, "-c", ONE_PLACE, json.dumps(words)],
             cwd=tmp_path,
             env=env,
-            stdout=pipe if place.reader_gone else file,
+            stdout=pipe if surroundings.reader_gone else file,
             stderr=file,
             check=True,
         )
-    check(place, tmp_path, words)
+    check(surroundings, tmp_path, words)
 
 
 @pytest.mark.parametrize("words", ["run a.yaml --virtual --out LONG", "report LONG", "merge LONG --out new"])
@@ -259,8 +263,8 @@ def test_a_path_that_cannot_be__is_told_in_a_line(results, tmp_path, monkeypatch
     monkeypatch.setattr(sys, "argv", ["mrc", *words.replace("LONG", TOO_LONG).split()])
     with pytest.raises(SystemExit) as end:
         app.main()
-    said = capsys.readouterr().err.strip()
-    assert end.value.code == 1 and said.startswith("mrc: error: ") and said.count("\n") == 0
+    output = capsys.readouterr().err.strip()
+    assert end.value.code == 1 and output.startswith("mrc: error: ") and output.count("\n") == 0
 
 
 @pytest.mark.root
@@ -272,15 +276,15 @@ def test_commands__of_a_user_whose_home_is_somebody_elses_end_in_a_line(tmp_path
         import os, sys
         os.environ["HOME"] = {str(home)!r}
         del os.environ["MRC_CACHE_DIR"], os.environ["XDG_RUNTIME_DIR"]
-        sys.argv = ["-c", {json.dumps(commands(Place(draws=DRAWS), Path("/nonexistent"), "/nonexistent"))!r}]
+        sys.argv = ["-c", {json.dumps(commands(Surroundings(draws=DRAWS), Path("/nonexistent"), "/nonexistent"))!r}]
     """
     with tempfile.TemporaryDirectory(prefix="mrc-odd-", dir="/tmp") as folder:
         Path(folder).chmod(0o777)
-        told = f'os.environ.update(CODES="{folder}/codes", TRACEBACKS="{folder}/log")'
-        asked = as_nobody(
-            [sys.executable, "-c", f"{textwrap.dedent(script)}\n{told}\n{ONE_PLACE}"], Path(folder) / "home"
+        setting = f'os.environ.update(CODES="{folder}/codes", TRACEBACKS="{folder}/log")'
+        process = as_nobody(
+            [sys.executable, "-c", f"{textwrap.dedent(script)}\n{setting}\n{ONE_PLACE}"], Path(folder) / "home"
         )
-        out, err = asked.communicate(timeout=120)
+        out, err = process.communicate(timeout=120)
         assert not (Path(folder) / "log").exists(), (Path(folder) / "log").read_text()
         assert "Traceback" not in out + err and "Exception ignored" not in out + err, out + err
         codes = json.loads((Path(folder) / "codes").read_text())

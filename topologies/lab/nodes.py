@@ -65,7 +65,7 @@ class FabricIntf(Intf):
         return bool(self.node.devices.is_up(self.name))
 
     def updateIP(self) -> None:
-        """Find none: a cable has no kernel address, and a node's name in a command stays a name (/etc/hosts has it)."""
+        """Find none: a cable has no kernel address, and a node's name in a command stays a name."""
 
     def updateMAC(self) -> str | None:
         mac: str | None = self.mac

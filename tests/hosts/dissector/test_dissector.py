@@ -281,7 +281,7 @@ def test_ev_layout_h_and_port_4971(tmp_path):
 @needs_tshark
 @needs_tshark
 def test_carried_ip_packet__inner_headers_and_ev_whatever_port_the_ev_looks_like(rows):
-    """Test EVs that are the ports of other protocols (514 is syslog, 5060 SIP): the lower port is asked first."""
+    """Test EVs that are ports of other protocols (514: syslog, 5060: SIP): the lower port is asked first."""
     plan = Plan()
     frames = [wire_frame(plan, IpPacket(ev, ip4(), dscp=0)) for ev in (0x0101, 514, 5060, 40000)]
     for row, ev in zip(rows(frames, "mrc.ev", "ip.dst", "tcp.dstport"), (0x0101, 514, 5060, 40000), strict=True):

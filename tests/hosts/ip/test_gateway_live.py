@@ -1,4 +1,4 @@
-"""Tests of ordinary programs on a live fabric: names, TCP both ways, and what a cut and a black hole cost."""
+"""Tests of ordinary programs on a live fabric: names, TCP both ways, flows that move."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_names__are_those_of_the_fabric_in_its_hosts_and_nowhere_else(fabric):
 
 
 def echo(fabric: Fabric, count: int, change_after: int, change: Callable[[], object]) -> list[int]:
-    """Send `count` datagrams to h1, which returns them; call `change` after some; return the numbers that came."""
+    """Send `count` datagrams to h1 and back; call `change` after some; return the numbers that came."""
     is_over = threading.Event()
     server = in_namespace(fabric.hosts["h1"].pid, lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
     client = in_namespace(fabric.hosts["h0"].pid, lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM))

@@ -1,4 +1,4 @@
-"""Tests of carried IP packets: encapsulation in both modes, the kernel's filter, the paced size, hostile lengths."""
+"""Tests of carried IP packets: encapsulation, the kernel's filter, the paced size, hostile lengths."""
 
 from __future__ import annotations
 

@@ -173,7 +173,7 @@ def test_a_hit_and_a_meter__come_back_as_they_were(device: P4Device) -> None:
 
 
 def test_write_value_set__memory_that_ends_midway_leaves_the_previous_members(monkeypatch):
-    """Test a failure of the second insertion: once the set lost its members, because their deletion came first."""
+    """Test a failure of the second insertion: once the set lost its members, deleted before."""
     bench = bench_of("subparsers")
     value_set = next(iter(bench.device.schema.value_sets.values()))
 

@@ -7,7 +7,7 @@ from mrc_testbed.switch.compiler.sema.types import Bits, Tuple
 
 
 def test_form__struct_of_a_tuple_has_a_name_that_depends_on_its_type_alone():
-    """Test the name in two processes' orders: once it was a number by first use, so cached C had two texts."""
+    """Test the name in two orders of use: once it was a number by first use, so cached C had two texts."""
     pair, triple = Tuple((Bits(8), Bits(16))), Tuple((Bits(8), Bits(16), Bits(8)))
     names = []
     for order in ((pair, triple), (triple, pair)):
