@@ -34,18 +34,18 @@ MESSAGES, ITERATIONS = 16, 30
 
 
 @dataclass
-class Judged:
+class Judgement:
     """A scenario's text, whether its verdict is `passed`, and what the engines told of failures."""
 
     text: str
     passed: bool
-    died: int
+    failures: int
     unfinished: bool
 
     @property
     def right(self) -> bool:
         """Whether the verdict agrees with the engines' own events."""
-        return self.passed == (not self.died and not self.unfinished)
+        return self.passed == (not self.failures and not self.unfinished)
 
 
 def scenario(seed: int) -> str:
@@ -81,20 +81,20 @@ def engine_failures(patch: pytest.MonkeyPatch) -> Iterator[list[Event]]:
     failures: list[Event] = []
     events = Endpoint.events
 
-    def watched(self: Endpoint) -> list[Event]:
-        taken = events(self)
-        for event in taken:
+    def watch_events(self: Endpoint) -> list[Event]:
+        new_events = events(self)
+        for event in new_events:
             failed = isinstance(event, Completion) and event.status is not Status.SUCCESS
             if failed or isinstance(event, QpError):
                 failures.append(event)
-        return taken
+        return new_events
 
     with patch.context() as context:
-        context.setattr(Endpoint, "events", watched)
+        context.setattr(Endpoint, "events", watch_events)
         yield failures
 
 
-def judged(seed: int, folder: Path) -> Judged:
+def judge_seed(seed: int, folder: Path) -> Judgement:
     """Run the scenario of a seed in virtual time."""
     path = folder / "scenario.yaml"
     path.write_text(scenario(seed))
@@ -104,31 +104,35 @@ def judged(seed: int, folder: Path) -> Judged:
     verdicts = judge(run.scenario, [("run", {}, Measurement(outcome, run))], ("virtual",))
     iterations = sum(len(collective.iterations) for collective in outcome.collectives)
     short = any(flow.completed < MESSAGES for flow in outcome.flows if flow.work != "job")
-    return Judged(
+    return Judgement(
         path.read_text(), all(verdict.passed for verdict in verdicts), len(failures), iterations < ITERATIONS or short
     )
 
 
-def wrong_verdicts(first: int, count: int) -> tuple[list[tuple[int, Judged]], int]:
+def wrong_verdicts(first: int, count: int) -> tuple[list[tuple[int, Judgement]], int]:
     """Return (seed and result of each wrong verdict, runs in which something died)."""
-    wrong, died = [], 0
+    mistakes, deadly_runs = [], 0
     with TemporaryDirectory() as folder:
         for seed in range(first, first + count):
-            result = judged(seed, Path(folder))
-            died += bool(result.died)
+            result = judge_seed(seed, Path(folder))
+            deadly_runs += bool(result.failures)
             if not result.right:
-                wrong.append((seed, result))
-    return wrong, died
+                mistakes.append((seed, result))
+    return mistakes, deadly_runs
 
 
 def main() -> int:
     """Run the seeds that the command line names, and print what is wrong."""
     count, first = int(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 0
-    wrong, died = wrong_verdicts(first, count)
-    for seed, result in wrong:
-        print(f"seed {seed}: passed {result.passed}, {result.died} died, unfinished {result.unfinished}\n{result.text}")
-    print(f"{count} runs, something died in {died}, {len(wrong)} verdicts are wrong")
-    return 1 if wrong else 0
+    mistakes, deadly_runs = wrong_verdicts(first, count)
+    for seed, result in mistakes:
+        print(
+            f"seed {seed}: passed {result.passed}, {result.failures} died, unfinished {result.unfinished}",
+            result.text,
+            sep="\n",
+        )
+    print(f"{count} runs, something died in {deadly_runs}, {len(mistakes)} verdicts are wrong")
+    return 1 if mistakes else 0
 
 
 if __name__ == "__main__":

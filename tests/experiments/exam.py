@@ -1,6 +1,7 @@
-"""An outcome written by hand in which every metric has another value than any other, than 0, and than its last part.
+"""An outcome by hand in which no two metrics have the same value.
 
-So a metric that is taken wrongly, or from another workload, has another value than EXPECTED says.
+No value is 0 or that of its last part alone either. So a metric that is taken wrongly, or from another workload, has
+another value than EXPECTED_VALUES says.
 """
 
 from __future__ import annotations
@@ -41,24 +42,26 @@ A_EV, B_EV, C_EV = "0x0000", "0x0000", "0x0101"
 
 def _flow(work: str, source: str, target: str, number: int) -> FlowOutcome:
     """Return a flow whose counters come from its number, so that no two are alike."""
-    made = FlowOutcome(work, source, target, 1, 1000, started_s=0.25 * number, finished_s=9.0 + 0.07 * number**2)
-    made.sent, made.lost, made.lost_worst_qp = 1000 * number + 3, 100 * number + 1, 40 - 3 * number
-    made.retransmitted, made.timeouts, made.failed = 110 * number + 2, 7 * number + 1, 2 * number + 1
-    made.damaged, made.reorder_max, made.completed = 3 * number + 1, 60 - 7 * number, 10
-    made.received_bytes = 1000
-    made.latencies_s = [0.001 * number * one for one in range(200, 0, -1)]
-    return made
+    flow = FlowOutcome(work, source, target, 1, 1000, started_s=0.25 * number, finished_s=9.0 + 0.07 * number**2)
+    flow.sent, flow.lost, flow.lost_worst_qp = 1000 * number + 3, 100 * number + 1, 40 - 3 * number
+    flow.retransmitted, flow.timeouts, flow.failed = 110 * number + 2, 7 * number + 1, 2 * number + 1
+    flow.damaged, flow.reorder_max, flow.completed = 3 * number + 1, 60 - 7 * number, 10
+    flow.received_bytes = 1000
+    flow.latencies_s = [0.001 * number * step for step in range(200, 0, -1)]
+    return flow
 
 
 def _collective(work: str, ranks: list[str], size: int, times: list[float], slowest: int) -> CollectiveOutcome:
     """Return the iterations end to end; the rank of that number is the slowest of all but the last two."""
-    made = CollectiveOutcome(work, "all_reduce", ranks, size, 4 / 3)
-    at = 0.0
+    collective = CollectiveOutcome(work, "all_reduce", ranks, size, 4 / 3)
+    start_s = 0.0
     for number, seconds in enumerate(times):
         rank = ranks[slowest] if number < len(times) - 2 else ranks[0]
-        made.iterations.append(Iteration(number, at, at + seconds, rank, number % 3, 0.1 + number / 1000 + size / 1e6))
-        at += seconds
-    return made
+        collective.iterations.append(
+            Iteration(number, start_s, start_s + seconds, rank, number % 3, 0.1 + number / 1000 + size / 1e6)
+        )
+        start_s += seconds
+    return collective
 
 
 def _slower(times: list[float], since_s: float) -> list[float]:
@@ -71,16 +74,16 @@ def _slower(times: list[float], since_s: float) -> list[float]:
 
 def outcome() -> Outcome:
     """Make the exam's run."""
-    made = Outcome("exam", "run", {}, "virtual", 1, 0, "srv6", 4000.0, duration_s=10.0, series=Series(1.0))
+    exam_outcome = Outcome("exam", "run", {}, "virtual", 1, 0, "srv6", 4000.0, duration_s=10.0, series=Series(1.0))
     ends = [("a", "h0", "h2"), ("a", "h1", "h2"), ("b", "h3", "h0"), ("c", "h1", "h3")]
-    made.flows = [_flow(*flow, number + 1) for number, flow in enumerate(ends)]
+    exam_outcome.flows = [_flow(*flow, number + 1) for number, flow in enumerate(ends)]
     spread = [0.02 + 0.0002 * (37 * number % 200) for number in range(200)]
-    made.collectives = [
+    exam_outcome.collectives = [
         _collective("job", ["h0", "h1", "h2"], 3000, _slower(spread, 4.0), 1),  # slowed
         _collective("task", ["h3", "h2", "h1"], 5000, [*[0.04] * 120, 0.09, *[0.04] * 60], 2),  # slowed once
         _collective("task", ["h3", "h2", "h1"], 7000, [0.05] * 150, 2),  # never
     ]
-    series = made.series
+    series = exam_outcome.series
     series.times_s = [float(second + 1) for second in range(SECONDS)]
     series.received_bps = {name: [float(rate) for rate in rates] for name, rates in RATES.items()}
     series.lost = [0, 1, 0, 2, 30, 20, 5, 0, 0, 3]
@@ -90,20 +93,24 @@ def outcome() -> Outcome:
         "b:h3-h0": [{B_EV: 5, C_EV: 5}] * 9 + [{B_EV: 10}],
         "c:h1-h3": [{C_EV: 9, A_EV: 6}] * 9 + [{A_EV: 8}],
     }
-    made.event(4.0, "fault", number=0, action="cut", undo=None, text="cut")
+    exam_outcome.event(4.0, "fault", number=0, action="cut", undo=None, text="cut")
     for t, ev in ((4.25, 1), (4.5, 2), (5.5, 1)):
-        made.event(t, "ev", host="h0", qpn=1, peer="h2", ev=ev, plane=0, old="good", new="assumed_bad", cause="lost")
-    made.event(4.75, "replaced", host="h0", qpn=1, ev=1, by=3, plane=0)
-    made.event(4.8, "control", text="tables changed")
-    made.event(4.9, "control", text="tables changed")
-    made.event(6.0, "fault", number=1, action="cut", undo=0, text="end of cut")
+        exam_outcome.event(
+            t, "ev", host="h0", qpn=1, peer="h2", ev=ev, plane=0, old="good", new="assumed_bad", cause="lost"
+        )
+    exam_outcome.event(4.75, "replaced", host="h0", qpn=1, ev=1, by=3, plane=0)
+    exam_outcome.event(4.8, "control", text="tables changed")
+    exam_outcome.event(4.9, "control", text="tables changed")
+    exam_outcome.event(6.0, "fault", number=1, action="cut", undo=0, text="end of cut")
     for t, ev in ((6.3, 1), (6.85, 2)):
-        made.event(t, "ev", host="h0", qpn=1, peer="h2", ev=ev, plane=0, old="assumed_bad", new="good", cause="probes")
-    made.event(6.9, "ev", host="h0", qpn=1, peer="h2", ev=3, plane=0, old="good", new="skip", cause="mark")
+        exam_outcome.event(
+            t, "ev", host="h0", qpn=1, peer="h2", ev=ev, plane=0, old="assumed_bad", new="good", cause="probes"
+        )
+    exam_outcome.event(6.9, "ev", host="h0", qpn=1, peer="h2", ev=3, plane=0, old="good", new="skip", cause="mark")
     for number in range(6):
-        made.event(7.0 + number / 10, "qp_error", host="h0", qpn=number, peer="h2", text="died", work="a")
-    made.evs_bad, made.evs_denied = 0, 8
-    made.counters = {
+        exam_outcome.event(7.0 + number / 10, "qp_error", host="h0", qpn=number, peer="h2", text="died", work="a")
+    exam_outcome.evs_bad, exam_outcome.evs_denied = 0, 8
+    exam_outcome.counters = {
         "marked": 211,
         "trimmed": 223,
         "trimmed_last_hop": 227,
@@ -115,7 +122,7 @@ def outcome() -> Outcome:
         "table_writes": 257,
         "peak_queue_bytes": {"p0-t0-0-eth1": 119, "p0-t0-1-eth1": 101},
     }
-    return made
+    return exam_outcome
 
 
 def measurement(folder: Path) -> Measurement:
@@ -125,7 +132,7 @@ def measurement(folder: Path) -> Measurement:
     return Measurement(outcome(), resolve(run))
 
 
-EXPECTED = {
+EXPECTED_VALUES = {
     "rate.total": 1585.0, "rate.a": 1124.0, "rate.a.min": 414.0, "rate.a.max": 710.0, "jain.a": 0.935146914,
     "loss.total": 6.1, "outage.total": 1.0, "outage.a": 2.0, "dip.total": 0.798101812, "dip.a": 0.896551724,
     "recover.total": 2.0, "time": 10.0, "time.a": 9.03, "algbw.job": 516314.091072, "busbw.job": 688418.788096,
@@ -141,7 +148,7 @@ EXPECTED = {
     "table_writes": 257.0,
 }  # fmt: skip
 """Every metric of METRICS for one workload or port, from the numbers above."""
-TWO_SWAPS = [{"t": t, "what": "replaced", "ev": 1, "by": by, "plane": 0} for t, by in ((4.7, None), (4.8, 3))]
+TWO_SWAPS = [{"t": t, "what": "replaced", "ev": 1, "by": spare, "plane": 0} for t, spare in ((4.7, None), (4.8, 3))]
 LAST_PARTS = {"evs.swapped_in_plane": (0.0, {"events": TWO_SWAPS})}
 """Metrics whose last part is the whole in the exam.
 

@@ -21,12 +21,12 @@ from mrc_testbed.experiments.metrics.repeats import base_name, spread_text
 from mrc_testbed.experiments.results import rerun_command
 from mrc_testbed.experiments.runner import plan_runs, run_scenario
 from mrc_testbed.topologies.lab.options import LabOptions
-from tests.experiments.report.small_results import SMALL, Quiet
+from tests.experiments.report.small_results import SMALL_SCENARIO, Quiet
 
 invoke = CliRunner().invoke
 
 
-def write(tmp_path: Path, text: str = SMALL, name: str = "small.yaml") -> Path:
+def write(tmp_path: Path, text: str = SMALL_SCENARIO, name: str = "small.yaml") -> Path:
     path = tmp_path / name
     path.write_text(text)
     return path
@@ -38,7 +38,7 @@ def lines_of(tmp_path, text: str, **keys) -> list[str]:
 
 
 def test_a_failure_tells_expected_seen_and_events_in_80_columns(tmp_path):
-    lines = lines_of(tmp_path, SMALL)
+    lines = lines_of(tmp_path, SMALL_SCENARIO)
     assert max(map(len, lines)) <= 80
     start = lines.index("  NOT   lost at most 0")
     assert lines[start + 1 : start + 5] == [
@@ -52,7 +52,7 @@ def test_a_failure_tells_expected_seen_and_events_in_80_columns(tmp_path):
 
 
 def test_a_rule_that_no_run_is_for_tells_which_there_are(tmp_path):
-    text = SMALL.replace("{metric: lost, at_most: 0", "{metric: lost, at_most: 9, where: {link: 9M}").replace(
+    text = SMALL_SCENARIO.replace("{metric: lost, at_most: 0", "{metric: lost, at_most: 9, where: {link: 9M}").replace(
         "figures:", "sweep: {link: [5M, 6M]}\nfigures:"
     )
     lines = "\n".join(lines_of(tmp_path, text.replace("rate: 5M", "rate: $link")))
@@ -143,7 +143,7 @@ def sides(tmp_path_factory) -> Path:
     """a: as it is; b: another seed and rate, a rule that holds, one metric more."""
     base = tmp_path_factory.mktemp("sides")
     run_scenario(plan_runs(read(write(base)), "virtual"), Quiet(), out=base / "a")
-    text = SMALL.replace("rate: 5M", "rate: 6M").replace("lost, at_most: 0", "lost, at_most: 1000")
+    text = SMALL_SCENARIO.replace("rate: 5M", "rate: 6M").replace("lost, at_most: 0", "lost, at_most: 1000")
     run_scenario(plan_runs(read(write(base, text)), "virtual", seed=5), Quiet(), out=base / "b")
     return base
 

@@ -32,7 +32,7 @@ from mrc_testbed.topologies.lab.fault_target import LiveFaultTarget
 from mrc_testbed.topologies.plan import Plan
 
 PLAN = Plan(2, 2, 2, 1)
-LINK, BACK = ("p0-t0-0", "p0-t1-0"), ("p0-t1-0", "p0-t0-0")
+LINK, LINK_BACK = ("p0-t0-0", "p0-t1-0"), ("p0-t1-0", "p0-t0-0")
 VERBS = [name for name in vars(FaultTarget) if not name.startswith("_")]
 
 
@@ -40,37 +40,37 @@ class Listener:
     """A FaultTarget that notes what it is told; a hold is the note."""
 
     def __init__(self, waits=False):
-        self.said, self.waits = [], waits
+        self.notes, self.waits = [], waits
 
     def __getattr__(self, verb):
         assert verb in VERBS
 
-        def note(*given, **named):
-            signature(getattr(FaultTarget, verb)).bind(self, *given, **named)
+        def note(*arguments, **options):
+            signature(getattr(FaultTarget, verb)).bind(self, *arguments, **options)
             if verb == "later":
-                self.said.append(f"after {given[0]:g} s")
-                delayed = Delayed(given[1])
+                self.notes.append(f"after {arguments[0]:g} s")
+                delayed = Delayed(arguments[1])
                 if not self.waits:
                     delayed()
                 return delayed
             if verb == "undo":
-                self.said += [f"undo {one}" for one in given[0]]
+                self.notes += [f"undo {hold}" for hold in arguments[0]]
                 return None
             words = [
                 verb,
-                *map(words_of, given),
-                *(f"{key}={value}" for key, value in named.items() if value is not None),
+                *map(words_of, arguments),
+                *(f"{key}={value}" for key, value in options.items() if value is not None),
             ]
-            self.said.append(" ".join(words))
-            return [self.said[-1]]
+            self.notes.append(" ".join(words))
+            return [self.notes[-1]]
 
         return note
 
 
-def words_of(what) -> str:
-    if not isinstance(what, PacketChoice):
-        return str(what)
-    figures = {name: getattr(what, name) for name in what.__slots__}
+def words_of(argument) -> str:
+    if not isinstance(argument, PacketChoice):
+        return str(argument)
+    figures = {name: getattr(argument, name) for name in argument.__slots__}
     return " ".join(f"{name}={value}" for name, value in figures.items() if value is not None)
 
 
@@ -147,8 +147,8 @@ CASES = {
 }
 
 
-def resolved(kind: str, said, seed=1) -> InjectedFault:
-    value = TypeAdapter(KINDS[kind].value_type).validate_python(said)
+def resolve_fault(kind: str, text, seed=1) -> InjectedFault:
+    value = TypeAdapter(KINDS[kind].value_type).validate_python(text)
     assert list(KINDS[kind].check(value, PLAN)) == []
     return KINDS[kind].resolve(value, PLAN, random.Random(seed))
 
@@ -159,20 +159,20 @@ def test_every_kind_has_its_case():
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_kind__says_and_does_what_its_file_asks(kind):
-    said, words, done, undone = CASES[kind]
-    fault, target, held = resolved(kind, said), Listener(), FaultHolds()
+    text, words, begin_notes, end_notes = CASES[kind]
+    fault, target, holds = resolve_fault(kind, text), Listener(), FaultHolds()
     assert type(fault) is KINDS[kind] and str(fault) == words
-    fault.begin(target, held, 7)
-    assert target.said == done
-    assert KINDS[kind].lasts is (undone is not None)
-    if undone is not None:
-        target.said.clear()
-        fault.end(target, held)
-        assert target.said == undone
+    fault.begin(target, holds, 7)
+    assert target.notes == begin_notes
+    assert KINDS[kind].lasts is (end_notes is not None)
+    if end_notes is not None:
+        target.notes.clear()
+        fault.end(target, holds)
+        assert target.notes == end_notes
 
 
 @pytest.mark.parametrize(
-    ("kind", "said", "where", "text"),
+    ("kind", "text", "keys", "message"),
     [
         ("cut", "p0-t0-0 p1-t1-0", (), "no link between p0-t0-0 and p1-t1-0"),
         ("flap", {"link": "p0-t0-0 p0-t1-9"}, ("link",), "no node 'p0-t1-9'"),
@@ -183,29 +183,29 @@ def test_kind__says_and_does_what_its_file_asks(kind):
         ("drain", 2, (), "no plane 2 (has: 0 to 1)"),
     ],
 )
-def test_check__names_what_does_not_exist(kind, said, where, text):
-    value = TypeAdapter(KINDS[kind].value_type).validate_python(said)
-    (found,) = KINDS[kind].check(value, PLAN)
-    assert found[0] == where and found[1].startswith(text)
+def test_check__names_what_does_not_exist(kind, text, keys, message):
+    value = TypeAdapter(KINDS[kind].value_type).validate_python(text)
+    (problem,) = KINDS[kind].check(value, PLAN)
+    assert problem[0] == keys and problem[1].startswith(message)
 
 
 def test_draws__follow_the_dice_and_stay_inside_what_was_asked():
-    asked = {"random": "fabric-links", "count": 3, "plane": 1}
-    first, again = (resolved("cut", asked, seed=4) for _ in range(2))
-    assert first == again and len(first.targets) == 3
-    assert all(a.startswith("p1-t0") and b.startswith("p1-t1") for a, b in first.targets)
-    ways = {resolved("one_way", {"random": "links", "count": 1}, seed).targets[0][0][:2] for seed in range(20)}
+    draw = {"random": "fabric-links", "count": 3, "plane": 1}
+    fault, redrawn_fault = (resolve_fault("cut", draw, seed=4) for _ in range(2))
+    assert fault == redrawn_fault and len(fault.targets) == 3
+    assert all(a.startswith("p1-t0") and b.startswith("p1-t1") for a, b in fault.targets)
+    ways = {resolve_fault("one_way", {"random": "links", "count": 1}, seed).targets[0][0][:2] for seed in range(20)}
     assert {"h0", "p0"} <= ways  # also from the upper end
-    assert len(resolved("reboot", {"random": "t1", "share": "50%"}).targets) == 2
-    assert resolved("cut", {"random": "nic-links", "count": 9, "host": "h0"}).targets != ()
-    assert resolved("blackhole", {"random": "switches", "count": 0}).targets == ()
+    assert len(resolve_fault("reboot", {"random": "t1", "share": "50%"}).targets) == 2
+    assert resolve_fault("cut", {"random": "nic-links", "count": 9, "host": "h0"}).targets != ()
+    assert resolve_fault("blackhole", {"random": "switches", "count": 0}).targets == ()
 
 
 @pytest.mark.parametrize("target", [VirtualFaultTarget, LiveFaultTarget])
 @pytest.mark.parametrize("verb", VERBS)
 def test_targets__have_every_verb(target, verb):
-    wanted = signature(getattr(FaultTarget, verb)).parameters
-    assert list(signature(getattr(target, verb)).parameters) == list(wanted)
+    parameters = signature(getattr(FaultTarget, verb)).parameters
+    assert list(signature(getattr(target, verb)).parameters) == list(parameters)
 
 
 VIRTUAL = {
@@ -230,35 +230,35 @@ VIRTUAL = {
 
 @pytest.mark.parametrize("kind", VIRTUAL_KINDS)
 def test_virtual_kind__says_and_does_what_is_asked(kind):
-    fault, words, done = VIRTUAL[kind]
+    fault, words, notes = VIRTUAL[kind]
     target = Listener()
     fault.begin(target, FaultHolds(), 7)
-    assert (type(fault), str(fault), target.said) == (VIRTUAL_KINDS[kind], words, done)
+    assert (type(fault), str(fault), target.notes) == (VIRTUAL_KINDS[kind], words, notes)
 
 
 def test_drain__that_ends_before_its_links_were_cut_cuts_none():
-    target, held, fault = Listener(waits=True), FaultHolds(), DrainFault(plane=1)
-    fault.begin(target, held, 0)
-    fault.end(target, held)
-    assert target.said == ["deny_plane 1 True", f"after {DRAIN_S:g} s", "deny_plane 1 False"]
-    held.delayed()
-    assert target.said[-1] == "deny_plane 1 False"
+    target, holds, fault = Listener(waits=True), FaultHolds(), DrainFault(plane=1)
+    fault.begin(target, holds, 0)
+    fault.end(target, holds)
+    assert target.notes == ["deny_plane 1 True", f"after {DRAIN_S:g} s", "deny_plane 1 False"]
+    holds.delayed()
+    assert target.notes[-1] == "deny_plane 1 False"
 
 
 def test_delayed__happens_once_or_never():
-    done = []
-    delayed = Delayed(lambda: done.append(1))
+    calls = []
+    delayed = Delayed(lambda: calls.append(1))
     delayed()
     delayed()
-    assert done == [1] and not delayed.call_off()
-    late = Delayed(lambda: done.append(2))
-    assert late.call_off() and late.call_off()
-    late()
-    assert done == [1]
+    assert calls == [1] and not delayed.call_off()
+    cancelled_call = Delayed(lambda: calls.append(2))
+    assert cancelled_call.call_off() and cancelled_call.call_off()
+    cancelled_call()
+    assert calls == [1]
 
 
 FIGURES = [
-    *(resolved(kind, said) for kind, (said, *_) in CASES.items()), *(fault for fault, *_ in VIRTUAL.values()),
+    *(resolve_fault(kind, text) for kind, (text, *_) in CASES.items()), *(fault for fault, *_ in VIRTUAL.values()),
     LineFault.on("a b", jitter=0.1, in_order=False), StallFault.on("h0", order=(1, 0)),
     LossFault.on("a b", packets=(1, 5)),
 ]  # fmt: skip
@@ -284,7 +284,7 @@ def test_fault_from_json__says_what_is_wrong(data, says):
 
 
 @pytest.mark.parametrize(
-    "wrong",
+    "figures",
     [
         {},
         {"rate": 0.1, "pattern": "01"},
@@ -295,9 +295,9 @@ def test_fault_from_json__says_what_is_wrong(data, says):
         {"rate": 0.1, "often": True},
     ],
 )
-def test_figures__that_choose_nothing_are_refused(wrong):
+def test_figures__that_choose_nothing_are_refused(figures):
     with pytest.raises(FaultError):
-        LossFault.on("a b", **wrong)
+        LossFault.on("a b", **figures)
 
 
 def test_on__names_links_and_nodes():

@@ -10,17 +10,17 @@ from pathlib import Path
 import pytest
 
 from mrc_testbed.experiments.backend.outcome import Outcome
-from tests.experiments.dead_ranks import judged, wrong_verdicts
+from tests.experiments.dead_ranks import judge_seed, wrong_verdicts
 
 SEEDS = 12
 
 
 def test_dead_ranks__every_verdict_agrees_with_the_engines() -> None:
-    wrong, died = wrong_verdicts(0, SEEDS)
-    assert not wrong, wrong[0]
-    assert 0 < died < SEEDS, "some die and some do not"
+    mistakes, deadly_runs = wrong_verdicts(0, SEEDS)
+    assert not mistakes, mistakes[0]
+    assert 0 < deadly_runs < SEEDS, "some die and some do not"
 
 
 def test_dead_ranks__a_verdict_that_sees_no_failure_is_caught(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(Outcome, "fail", lambda *arguments: None)
-    assert any(not judged(seed, tmp_path).right for seed in range(SEEDS))
+    assert any(not judge_seed(seed, tmp_path).right for seed in range(SEEDS))

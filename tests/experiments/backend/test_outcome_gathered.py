@@ -1,4 +1,6 @@
-"""Metrics that are one number of an outcome are gathered from all ports, hosts, QPs, looks and changes of tables.
+"""Tests of metrics that are one number of an outcome: gathered from all of its parts.
+
+Parts are ports, hosts, QPs, looks and changes of tables.
 
 Mutants take the last part alone, and must give another number; test_metric_values_mutants.py has all other mutants.
 """
@@ -27,12 +29,12 @@ from mrc_testbed.topologies.lab.switch_counters import Counts, SwitchCounts
 from mrc_testbed.topologies.plan import Plan
 from tests.experiments import exam
 
-VIRTUAL = {
+VIRTUAL_VALUES = {
     "marked": 111.0, "trimmed": 222.0, "trimmed.last_hop": 202.0, "dropped.queue": 1443.0, "pauses": 777.0,
     "pauses.longest": 0.9, "storms": 888.0, "corrupted": 66.0, "evs.denied": 4.0, "evs.bad": 5.0,
     "queue.last-hop.max": 91.0, "table_writes": 3.0,
 }  # fmt: skip
-LIVE = {
+LIVE_VALUES = {
     "marked": 33.0, "trimmed": 99.0, "trimmed.last_hop": 66.0, "dropped.queue": 132.0, "corrupted": 66.0,
     "evs.denied": 4.0, "evs.bad": 5.0, "queue.last-hop.max": 90.0, "table_writes": 444.0,
 }  # fmt: skip
@@ -53,8 +55,8 @@ def measurement(outcome, folder):
     return Measurement(outcome, resolve(run))
 
 
-def blank(where):
-    return Outcome("exam", "run", {}, where, 1, 0, "srv6", 1.0, series=Series(1.0))
+def blank(backend):
+    return Outcome("exam", "run", {}, backend, 1, 0, "srv6", 1.0, series=Series(1.0))
 
 
 # ---- virtual ------------------------------------------------------------------------------------------------
@@ -87,13 +89,13 @@ def table_writes(part):
     control.plan = fabric.plan
     control.attach(fabric)
     counts = [0]
-    for at, name in enumerate(("p0-t0-0 p0-t1-0", "p0-t0-1 p0-t1-1"), 1):
-        fabric.schedule(float(at), CutFault.on(name), until_s=None if at == 2 else 1.5)
-        fabric.run_until(at + 0.1)
+    for second, name in enumerate(("p0-t0-0 p0-t1-0", "p0-t0-1 p0-t1-1"), 1):
+        fabric.schedule(float(second), CutFault.on(name), until_s=None if second == 2 else 1.5)
+        fabric.run_until(second + 0.1)
         control.links_changed()
-        fabric.run_until(at + 0.2)
+        fabric.run_until(second + 0.2)
         counts.append(control.table_writes)
-    return sum(part([after - before for before, after in pairwise(counts)]))
+    return sum(part([later - earlier for earlier, later in pairwise(counts)]))
 
 
 def gathered_virtual(monkeypatch, part):
@@ -128,17 +130,17 @@ def gathered_live(part):
     totals = SwitchTotals()
     totals.update(counts(0))
     for factor in (1, 3):
-        whole = counts(factor)
-        totals.update(Counts(dict(part(list(whole.switches.items()))), {}) if part is last else whole)
+        all_counts = counts(factor)
+        totals.update(Counts(dict(part(list(all_counts.switches.items()))), {}) if part is last else all_counts)
     run.sampler = SimpleNamespace(switch_totals=totals)
     ports = {str(number): {"rx_dropped": {"iCRC": count, "ring full": 9}} for number, count in enumerate((40, 10, 6))}
     answers = {"h0": {"ports": {"0": {"rx_dropped": {"iCRC": 10}}}}, "h1": {"ports": dict(part(list(ports.items())))}}
-    run.work = SimpleNamespace(ask_all=lambda _op, _known: dict(part(list(answers.items()))))
+    run.work = SimpleNamespace(ask_all=lambda _op, _hosts: dict(part(list(answers.items()))))
     switches = {name: {"live_writes": {"prune": count, "restore": count}} for name, count in (("a", 200), ("b", 20))}
     status = {"writes_after_start": 4 if part is every else 0, "switches": dict(part(list(switches.items())))}
     run.fabric = SimpleNamespace(controller=SimpleNamespace(request=lambda _op: status))
     depths = {"p0-t0-0-eth1": [3, 90, None, 4], "p0-t0-1-eth1": [1, 2, 7]}
-    run.outcome.series.queues = {port: part(seen) for port, seen in part(list(depths.items()))}
+    run.outcome.series.queues = {port: part(port_depths) for port, port_depths in part(list(depths.items()))}
     run._count()
     qps = [{"evs": [[0, 0, state, 0] for state in states]} for states in STATES]
     answer = {"sources": {"flow": {"qps": part(qps)}}, "ranks": {}}
@@ -146,13 +148,13 @@ def gathered_live(part):
     return run.outcome
 
 
-@pytest.mark.parametrize("name", VIRTUAL)
+@pytest.mark.parametrize("name", VIRTUAL_VALUES)
 def test_virtual(tmp_path, monkeypatch, name):
-    assert measurement(gathered_virtual(monkeypatch, every), tmp_path).value(name) == VIRTUAL[name]
-    assert measurement(gathered_virtual(monkeypatch, last), tmp_path).value(name) != VIRTUAL[name]
+    assert measurement(gathered_virtual(monkeypatch, every), tmp_path).value(name) == VIRTUAL_VALUES[name]
+    assert measurement(gathered_virtual(monkeypatch, last), tmp_path).value(name) != VIRTUAL_VALUES[name]
 
 
-@pytest.mark.parametrize("name", LIVE)
+@pytest.mark.parametrize("name", LIVE_VALUES)
 def test_live(tmp_path, name):
-    assert measurement(gathered_live(every), tmp_path).value(name) == LIVE[name]
-    assert measurement(gathered_live(last), tmp_path).value(name) != LIVE[name]
+    assert measurement(gathered_live(every), tmp_path).value(name) == LIVE_VALUES[name]
+    assert measurement(gathered_live(last), tmp_path).value(name) != LIVE_VALUES[name]

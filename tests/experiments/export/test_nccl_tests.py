@@ -43,14 +43,14 @@ ROW = {
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory) -> Path:
+def results_dir(tmp_path_factory) -> Path:
     return make(tmp_path_factory.mktemp("made") / "sizes", SIZES)
 
 
 @pytest.fixture
-def documents(made, tmp_path):
+def documents(results_dir, tmp_path):
     """Documents by kind."""
-    files = write_nccl_tests([made], tmp_path / "nccl", [])
+    files = write_nccl_tests([results_dir], tmp_path / "nccl", [])
     assert [file.name for file in files] == [
         "out-all_reduce_tree.json",
         "out-reduce_scatter.json",
@@ -61,13 +61,13 @@ def documents(made, tmp_path):
 
 
 def test_a_run_that_failed_is_an_error_and_in_no_average(tmp_path):
-    dead = "duration: 6s\nfaults: [{at: 1s, cut: [[h3, p0-t0-1], [h3, p1-t0-1]]}]\n"
-    once = "fabric: {planes: 2, racks: 2, spines: 1, hosts_per_rack: 2}\nmeasure: {every: 1s, evs: false}\n"
-    work = "title: dead\nworkload: [{collective: all_reduce, name: ring, size: 32K, iterations: 1000}]\n"
-    (file,) = write_nccl_tests([make(tmp_path / "dead", work + once + dead)], tmp_path / "nccl", [])
-    told = json.loads(file.read_text())
-    assert told["average_bus_bandwidth"] == {"bandwidth": None, "okay": "false"}
-    assert len(told["errors"]) == 1 and "rank 3's QP to h0 died at " in told["errors"][0]
+    fault_text = "duration: 6s\nfaults: [{at: 1s, cut: [[h3, p0-t0-1], [h3, p1-t0-1]]}]\n"
+    fabric_text = "fabric: {planes: 2, racks: 2, spines: 1, hosts_per_rack: 2}\nmeasure: {every: 1s, evs: false}\n"
+    work_text = "title: dead\nworkload: [{collective: all_reduce, name: ring, size: 32K, iterations: 1000}]\n"
+    (file,) = write_nccl_tests([make(tmp_path / "dead", work_text + fabric_text + fault_text)], tmp_path / "nccl", [])
+    document = json.loads(file.read_text())
+    assert document["average_bus_bandwidth"] == {"bandwidth": None, "okay": "false"}
+    assert len(document["errors"]) == 1 and "rank 3's QP to h0 died at " in document["errors"][0]
 
 
 def test_document__has_the_shape(documents):
@@ -95,62 +95,62 @@ def test_document__has_the_shape(documents):
         ("send_recv", "none", 4096, 1),
     ],
 )
-def test_rows__are_in_the_units_of_nccl_tests(made, documents, kind, redop, count, factor):
+def test_rows__are_in_the_units_of_nccl_tests(results_dir, documents, kind, redop, count, factor):
     first, second = documents[kind]["results"]
     assert (first["size"], first["count"], first["redop"]) == (16384, count, redop)
     assert (second["size"], second["count"]) == (32768, 2 * count)
-    metrics = {one.name: one.metrics for one in Results.open(made)[1]}
+    metrics = {outcome.name: outcome.metrics for outcome in Results.open(results_dir)[1]}
     for row in (first, second):
-        placed, mine = row["out_of_place"], metrics[row["experiment_name"]]
-        assert placed["alg_bw"] * 8e9 == pytest.approx(mine["algbw.ring"])
-        assert placed["bus_bw"] * 8e9 == pytest.approx(mine["busbw.ring"])
-        assert placed["bus_bw"] == pytest.approx(placed["alg_bw"] * factor)
-        assert placed["alg_bw"] == pytest.approx(row["size"] / placed["time"] / 1e3)  # bytes a us are MB/s
+        timing, run_metrics = row["out_of_place"], metrics[row["experiment_name"]]
+        assert timing["alg_bw"] * 8e9 == pytest.approx(run_metrics["algbw.ring"])
+        assert timing["bus_bw"] * 8e9 == pytest.approx(run_metrics["busbw.ring"])
+        assert timing["bus_bw"] == pytest.approx(timing["alg_bw"] * factor)
+        assert timing["alg_bw"] == pytest.approx(row["size"] / timing["time"] / 1e3)  # bytes a us are MB/s
     mean = documents[kind]["average_bus_bandwidth"]["bandwidth"]
     assert mean == pytest.approx((first["out_of_place"]["bus_bw"] + second["out_of_place"]["bus_bw"]) / 2)
 
 
-def test_iterations__one_by_one(made, documents):
-    runs = {one.name: one for one in Results.open(made)[1]}
+def test_iterations__one_by_one(results_dir, documents):
+    runs = {outcome.name: outcome for outcome in Results.open(results_dir)[1]}
     for row in documents["reduce_scatter"]["results"]:
-        told = row["out_of_place_per_iter"]
+        iteration_times = row["out_of_place_per_iter"]
         times = [
             1e6 * (iteration.finished_s - iteration.started_s)
             for iteration in runs[row["experiment_name"]].collectives[0].iterations
         ]
-        assert told["times_us"] == times and len(times) == 4
-        ordered = sorted(times)
-        assert [told[key] for key in ("min_us", "p50_us", "p95_us", "p99_us", "max_us")] == [
-            ordered[0],
-            ordered[2],
-            ordered[3],
-            ordered[3],
-            ordered[3],
+        assert iteration_times["times_us"] == times and len(times) == 4
+        sorted_times = sorted(times)
+        assert [iteration_times[key] for key in ("min_us", "p50_us", "p95_us", "p99_us", "max_us")] == [
+            sorted_times[0],
+            sorted_times[2],
+            sorted_times[3],
+            sorted_times[3],
+            sorted_times[3],
         ]
-        assert told["avg_us"] == pytest.approx(row["out_of_place"]["time"])
-        assert told["cv_pct"] == pytest.approx(100 * told["stdev_us"] / told["avg_us"])
+        assert iteration_times["avg_us"] == pytest.approx(row["out_of_place"]["time"])
+        assert iteration_times["cv_pct"] == pytest.approx(100 * iteration_times["stdev_us"] / iteration_times["avg_us"])
 
 
-def test_wrong_elements__are_told(made, tmp_path):
-    (path,) = [path for path in (made / "runs").glob("*send_recv*32K.json")]
-    run = next(one for one in Results.open(made)[1] if path.stem == file_name(one.name))
+def test_wrong_elements__are_told(results_dir, tmp_path):
+    (path,) = [path for path in (results_dir / "runs").glob("*send_recv*32K.json")]
+    run = next(outcome for outcome in Results.open(results_dir)[1] if path.stem == file_name(outcome.name))
     run.collectives[0].iterations[1].wrong = 5
-    other = tmp_path / "wrong"
-    (other / "runs").mkdir(parents=True)
-    manifest = json.loads((made / "manifest.json").read_text())
+    folder = tmp_path / "wrong"
+    (folder / "runs").mkdir(parents=True)
+    manifest = json.loads((results_dir / "manifest.json").read_text())
     manifest["runs"] = [
-        RunStore.for_runs(other / "runs", manifest["planned"]).write(run, manifest["runs"][0]["load"]).entry()
+        RunStore.for_runs(folder / "runs", manifest["planned"]).write(run, manifest["runs"][0]["load"]).entry()
     ]
-    (other / "manifest.json").write_text(json.dumps(manifest))
-    (file,) = write_nccl_tests([other], tmp_path, [])
-    told = json.loads(file.read_text())
-    assert told["results"][0]["out_of_place"]["nwrong"] == 5.0
-    assert told["out_of_bounds"] == {"count": 1, "okay": "false"}
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    (file,) = write_nccl_tests([folder], tmp_path, [])
+    document = json.loads(file.read_text())
+    assert document["results"][0]["out_of_place"]["nwrong"] == 5.0
+    assert document["out_of_bounds"] == {"count": 1, "okay": "false"}
 
 
-def test_two_folders_of_one_name__do_not_overwrite_each_other(made, tmp_path):
-    shutil.copytree(made, tmp_path / "a" / "out")
-    files = write_nccl_tests([made, tmp_path / "a"], tmp_path / "nccl", [])
+def test_two_folders_of_one_name__do_not_overwrite_each_other(results_dir, tmp_path):
+    shutil.copytree(results_dir, tmp_path / "a" / "out")
+    files = write_nccl_tests([results_dir, tmp_path / "a"], tmp_path / "nccl", [])
     assert len(set(files)) == 8 and "out-send_recv-2.json" in {file.name for file in files}
 
 

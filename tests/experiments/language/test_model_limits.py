@@ -78,22 +78,22 @@ def scenario_of(path: str, value: str) -> str:
     """Return a small scenario with one key set."""
     parts: dict = {"fabric": {"planes": "2", "racks": "2", "spines": "2", "hosts_per_rack": "1"}, "duration": "1ms"}
     parts["workload"] = {"stream": "h0 h1", "name": "flow"}
-    *above, key = path.split(".")
+    *sections, key = path.split(".")
     part = parts
-    for name in above:
+    for name in sections:
         part = part.setdefault(name, {})
     part[key] = value
     if "pfc" in path:
         parts["queues"]["trim"] = "false"
     return "title: extremes\n" + "".join(
-        f"{name}: {f'[{shown(part)}]' if name == 'workload' else shown(part)}\n" for name, part in parts.items()
+        f"{name}: {f'[{flow_text(part)}]' if name == 'workload' else flow_text(part)}\n" for name, part in parts.items()
     )
 
 
-def shown(part: dict | str) -> str:
+def flow_text(part: dict | str) -> str:
     if isinstance(part, str):
         return part
-    return "{" + ", ".join(f"{key}: {shown(value)}" for key, value in part.items()) + "}"
+    return "{" + ", ".join(f"{key}: {flow_text(value)}" for key, value in part.items()) + "}"
 
 
 def refusal(tmp_path, text: str) -> str:
@@ -112,8 +112,8 @@ def refusal(tmp_path, text: str) -> str:
 def test_numbers__at_their_extremes_are_taken_or_refused_at_their_line(tmp_path, path):
     for value in EXTREMES:
         text = scenario_of(path, value)
-        said = refusal(tmp_path, text)
-        assert not said or "line " in said, (value, said)
+        message = refusal(tmp_path, text)
+        assert not message or "line " in message, (value, message)
 
 
 LIMITS = {
@@ -145,8 +145,8 @@ LIMITS = {
 def test_limits_of_the_engine__are_told_at_the_key_they_come_from(tmp_path, name):
     parts, words = LIMITS[name]
     size = ", bytes: 0" if not parts else ""
-    said = refusal(tmp_path, f"title: limits\n{parts}workload: [{{stream: h0 h2{size}}}]\nduration: 1ms\n")
-    assert words in said
+    message = refusal(tmp_path, f"title: limits\n{parts}workload: [{{stream: h0 h2{size}}}]\nduration: 1ms\n")
+    assert words in message
 
 
 def test_limits_of_the_engine__taken_with_a_clock_that_fits(tmp_path):

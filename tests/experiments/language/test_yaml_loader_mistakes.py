@@ -11,7 +11,7 @@ from mrc_testbed.experiments.language.yaml_loader import ScenarioError, read
 from mrc_testbed.experiments.runner import plan_runs
 from tests.refusals import may_raise
 
-GOOD = """\
+VALID_TEXT = """\
 title: one link
 fabric: {planes: 2, racks: 2, spines: 2, hosts_per_rack: 2}
 workload:
@@ -177,28 +177,28 @@ MISTAKES = {
 def problems_of(tmp_path, text: str) -> ScenarioError:
     path = tmp_path / "mine.yaml"
     path.write_text(text)
-    for where, target in (("virtual", "embedded"), ("live", "embedded"), ("live", "bmv2")):
+    for backend, target in (("virtual", "embedded"), ("live", "embedded"), ("live", "bmv2")):
         with may_raise(ScenarioError) as caught:
-            plan_runs(read(path), where, target=target)
+            plan_runs(read(path), backend, target=target)
         if caught:
             return caught[0]
     pytest.fail("no mistake was found")
 
 
 def test_the_file_without_a_mistake_is_good(tmp_path):
-    (tmp_path / "mine.yaml").write_text(GOOD)
+    (tmp_path / "mine.yaml").write_text(VALID_TEXT)
     (run,) = plan_runs(read(tmp_path / "mine.yaml"), "virtual").runs
     assert run.scenario.name == "mine"
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_mistake_is_told_with_line_cause_and_cure(tmp_path, mistake):
-    old, new, line, says = MISTAKES[mistake]
-    assert GOOD.count(old) >= 1
-    error = problems_of(tmp_path, GOOD.replace(old, new, 1))
-    found = [(problem.line, problem.text) for problem in error.problems]
-    assert any(says in str(problem) for problem in error.problems), found
-    assert line in [number for number, _ in found], found
+    old_text, new_text, line, says = MISTAKES[mistake]
+    assert VALID_TEXT.count(old_text) >= 1
+    error = problems_of(tmp_path, VALID_TEXT.replace(old_text, new_text, 1))
+    problem_lines = [(problem.line, problem.text) for problem in error.problems]
+    assert any(says in str(problem) for problem in error.problems), problem_lines
+    assert line in [number for number, _ in problem_lines], problem_lines
     assert str(tmp_path / "mine.yaml") in str(error)
 
 

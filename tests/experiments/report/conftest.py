@@ -10,6 +10,6 @@ from tests.experiments.report.small_results import make
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory) -> Path:
-    """Results of SMALL, twice with different seeds."""
+def results_dir(tmp_path_factory) -> Path:
+    """Results of SMALL_SCENARIO, twice with different seeds."""
     return make(tmp_path_factory.mktemp("made") / "a", repeat=2)

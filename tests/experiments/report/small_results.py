@@ -9,7 +9,7 @@ from pathlib import Path
 from mrc_testbed.experiments.language.yaml_loader import read
 from mrc_testbed.experiments.runner import plan_runs, run_scenario
 
-SMALL = """\
+SMALL_SCENARIO = """\
 title: one link of <two> planes
 paper:
   id: E8
@@ -46,11 +46,11 @@ class Quiet:
     def on_end(self, run, outcome):
         pass
 
-    def on_stop(self, kept, folder):
+    def on_stop(self, kept_count, folder):
         pass
 
 
-def make(folder: Path, text: str = SMALL, **keys) -> Path:
+def make(folder: Path, text: str = SMALL_SCENARIO, **keys) -> Path:
     folder.mkdir(parents=True)
     (folder / "small.yaml").write_text(text)
     out = folder / "out"
@@ -58,16 +58,16 @@ def make(folder: Path, text: str = SMALL, **keys) -> Path:
     return out
 
 
-def changed(made: Path, to: Path, **keys) -> Path:
+def changed_copy(source_dir: Path, target_dir: Path, **keys) -> Path:
     """Return a copy of results with other words in the manifest."""
-    shutil.copytree(made, to)
-    manifest = json.loads((to / "manifest.json").read_text())
+    shutil.copytree(source_dir, target_dir)
+    manifest = json.loads((target_dir / "manifest.json").read_text())
     manifest.update(keys)
-    (to / "manifest.json").write_text(json.dumps(manifest))
-    return to
+    (target_dir / "manifest.json").write_text(json.dumps(manifest))
+    return target_dir
 
 
-PLACES = """\
+RULES_SCENARIO = """\
 title: rules of places and scales
 fabric: {planes: 2, racks: 2, spines: 1, hosts_per_rack: 1}
 links: {rate: 5M}

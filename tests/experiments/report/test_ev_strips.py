@@ -14,11 +14,11 @@ from mrc_testbed.experiments.report import ev_strips
 from mrc_testbed.experiments.report.page import measured_runs
 from mrc_testbed.experiments.runner import plan_runs
 from mrc_testbed.experiments.virtual.virtual_run import VirtualRunner
-from tests.experiments.report.small_results import PLACES
+from tests.experiments.report.small_results import RULES_SCENARIO
 
 
-def test_every_path_of_a_flow_has_its_states(made):
-    _, runs = measured_runs(made)
+def test_every_path_of_a_flow_has_its_states(results_dir):
+    _, runs = measured_runs(results_dir)
     lanes = ev_strips.lanes(runs[0][2])
     assert [(lane.plane, lane.t1) for lane in lanes] == [(p, f"p{p}-t1-{k}") for p in (0, 1) for k in (0, 1)]
     assert [[state for _, _, state in lane.spans] for lane in lanes] == [["good", "assumed_bad"], *[["good"]] * 3]
@@ -76,15 +76,15 @@ def port(t: float, is_up: bool, peer: str | None = None, host: str = "h0") -> di
         ),
     ],
 )
-def test_a_lane_is_what_its_ev_and_ports_were(made, events, state, spans):
-    assert lane_of(made, events, state) == spans
+def test_a_lane_is_what_its_ev_and_ports_were(results_dir, events, state, spans):
+    assert lane_of(results_dir, events, state) == spans
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_lanes__in_every_mode(tmp_path, mode):
     """Once the page of a run in stev mode ended with `EV 0x0001 names no path`."""
     path = tmp_path / "mine.yaml"
-    path.write_text(PLACES.replace("spines: 1", "spines: 2") + f"mode: {mode}\n")
+    path.write_text(RULES_SCENARIO.replace("spines: 1", "spines: 2") + f"mode: {mode}\n")
     plan = plan_runs(read(path), "virtual").runs[0]
     lanes = ev_strips.lanes(Measurement(VirtualRunner().run(plan), plan))
     switches = {lane.t1 for lane in lanes}
@@ -95,8 +95,8 @@ def test_lanes__in_every_mode(tmp_path, mode):
         assert switches == (every_t1 if mode == "srv6" else {"p0-t1-*", "p1-t1-*"})
 
 
-def test_an_hour_of_changes_makes_no_huge_picture(made):
-    _, runs = measured_runs(made)
+def test_an_hour_of_changes_makes_no_huge_picture(results_dir):
+    _, runs = measured_runs(results_dir)
     outcome = Outcome("s", "run", {}, "virtual", 1, 0, "srv6", 1e6, duration_s=3600.0, series=Series(5.0))
     turns = [("good", "assumed_bad"), ("assumed_bad", "good")]
     outcome.events = [state_change(n / 4, *turns[n % 2]) for n in range(14_000)]

@@ -30,6 +30,7 @@ def test_faults_last_until_what_ends_them():
         fault(13, 12, "heal", "True"),
         fault(15, 13, "cut", "c d"),
     ]
+    # An undo ends one fault; power_on, restore, start and heal end those of their target; a flap ends itself
     assert fault_bars(Measurement(outcome, None)) == {
         "silent a b": [(0.0, 13)],
         "cut c d": [(1, 3), (15, 20.0)],

@@ -7,12 +7,16 @@ from typing import get_args
 from mrc_testbed.experiments.language.model import Figure
 from mrc_testbed.experiments.report import canvas, figures, pictures
 from mrc_testbed.experiments.report.page import measured_runs
-from tests.experiments.report.small_results import SMALL, make
+from tests.experiments.report.small_results import SMALL_SCENARIO, make
 
 
 def test_a_figure_may_show_some_of_the_runs(tmp_path):
     figures_text = "figures:\n  - {kind: bars, metric: time, x: depth, where: {variant: b, depth: last}}\n"
-    text = SMALL[: SMALL.index("figures:")] + "variants: {a: {}, b: {}}\nsweep: {depth: [1, 2]}\n" + figures_text
+    text = (
+        SMALL_SCENARIO[: SMALL_SCENARIO.index("figures:")]
+        + "variants: {a: {}, b: {}}\nsweep: {depth: [1, 2]}\n"
+        + figures_text
+    )
     folder = make(tmp_path / "some", text.replace("depth: 2}", "depth: $depth}"), repeat=2)
     _, runs = measured_runs(folder)
     (only,) = (figure for figure in figures.asked_for(runs[0][2].plan.scenario, runs) if figure.name == "figure1")

@@ -9,7 +9,7 @@ from mrc_testbed.experiments.report.page import measured_runs
 
 
 @pytest.mark.parametrize(
-    ("value", "theirs", "words"),
+    ("value", "paper_value", "words"),
     [
         (0.874, 0.873, "as in the paper, within 2 %"),
         (0.75, 1.0, "25 % less than in the paper"),
@@ -21,12 +21,12 @@ from mrc_testbed.experiments.report.page import measured_runs
         (2.0, 0.0, "the paper has 0, here it is 2"),
     ],
 )
-def test_distances_in_words(value, theirs, words):
-    assert paper_reference.ratio_distance(value, theirs) == words
+def test_distances_in_words(value, paper_value, words):
+    assert paper_reference.ratio_distance(value, paper_value) == words
 
 
-def test_lines_of_the_paper_find_their_runs(made):
-    _, runs = measured_runs(made)
+def test_lines_of_the_paper_find_their_runs(results_dir):
+    _, runs = measured_runs(results_dir)
     scenario = runs[0][2].plan.scenario.model_copy(deep=True)
     scenario.paper.series = {
         "paper, MRC": [(0, 1)],
@@ -34,8 +34,11 @@ def test_lines_of_the_paper_find_their_runs(made):
         "paper": [(0, 1)],
         "paper (b)": [(0, 1)],
     }
-    found = {label: mine for label, _, mine in paper_reference.lines_of(scenario, ["mrc", "dcqcn-1", "dcqcn-8", "a"])}
-    assert found == {
+    names_by_label = {
+        label: run_names
+        for label, _, run_names in paper_reference.lines_of(scenario, ["mrc", "dcqcn-1", "dcqcn-8", "a"])
+    }
+    assert names_by_label == {
         "paper, MRC": ["mrc"],
         "paper, DCQCN 1 QP": ["dcqcn-1"],
         "paper": ["mrc", "dcqcn-1", "dcqcn-8", "a"],

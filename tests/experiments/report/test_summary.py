@@ -6,15 +6,15 @@ import re
 import shutil
 
 from mrc_testbed.experiments.report.summary import summary
-from tests.experiments.report.small_results import changed, make
+from tests.experiments.report.small_results import changed_copy, make
 
 
-def test_a_summary_merges_seeds_and_sets_live_beside_virtual(made, tmp_path):
-    changed(made, tmp_path / "v1" / "small")
-    other = make(tmp_path / "work", seed=7)
+def test_a_summary_merges_seeds_and_sets_live_beside_virtual(results_dir, tmp_path):
+    changed_copy(results_dir, tmp_path / "v1" / "small")
+    reseeded_dir = make(tmp_path / "work", seed=7)
     (tmp_path / "v2").mkdir()
-    shutil.move(other, tmp_path / "v2" / "small")
-    changed(made, tmp_path / "live" / "small", where="live", target="embedded")
+    shutil.move(reseeded_dir, tmp_path / "v2" / "small")
+    changed_copy(results_dir, tmp_path / "live" / "small", where="live", target="embedded")
     text = summary([tmp_path / "v1", tmp_path / "v2", tmp_path / "live"])
     assert "| scenario | virtual | live | what did not hold |" in text
     assert "**virtual**: 2 results, 3 runs; seeds 1, 2, 7" in text and "--virtual --repeat 2`" in text

@@ -31,14 +31,14 @@ faults: [{at: 2s, cut: h0 p0-t0-0, for: 0.5s}, {at: 1s, cut: h1 p1-t0-1}]
 """
 
 
-def resolved(folder: Path, text: str = TEXT, where: str = "virtual"):
+def planned_runs(folder: Path, text: str = TEXT, backend: str = "virtual"):
     path = folder / "mine.yaml"
     path.write_text(text)
-    return plan_runs(read(path), where).runs
+    return plan_runs(read(path), backend).runs
 
 
 def test_resolve__every_default_is_filled_in(tmp_path):
-    (plan,) = resolved(tmp_path)
+    (plan,) = planned_runs(tmp_path)
     assert (plan.fabric.mode, plan.fabric.pmtu_bytes) == (Mode.STEV, 1024)
     assert (plan.fabric.host_link.rate_bps, plan.fabric.fabric_link.rate_bps) == (8e6, 4e6)
     assert (plan.fabric.fabric_link.delay_s, plan.lines.fabric.delay_s) == (1e-3, 1e-3)
@@ -52,7 +52,7 @@ def test_resolve__every_default_is_filled_in(tmp_path):
 
 
 def test_resolve__work_and_faults_in_their_order(tmp_path):
-    (plan,) = resolved(tmp_path)
+    (plan,) = planned_runs(tmp_path)
     work = plan.work()
     assert work.names == ("flow", "other", "job")
     assert [flow.work for flow in work.flows] == ["flow", "other"]
@@ -61,22 +61,22 @@ def test_resolve__work_and_faults_in_their_order(tmp_path):
 
 
 def test_resolve__repeats_differ_in_their_seeds_alone(tmp_path):
-    one, other = resolved(tmp_path, TEXT + "repeat: 2\nseed: 5\n")
-    assert (one.seed, one.name, other.seed, other.name) == (5, "#1", 6, "#2")
-    assert one.fabric is other.fabric
+    first_run, second_run = planned_runs(tmp_path, TEXT + "repeat: 2\nseed: 5\n")
+    assert (first_run.seed, first_run.name, second_run.seed, second_run.name) == (5, "#1", 6, "#2")
+    assert first_run.fabric is second_run.fabric
 
 
 def test_resolve__mistakes_of_all_runs_with_their_lines(tmp_path):
     text = TEXT.replace("h0 h1, name", "$from h1, name") + "sweep: {from: [h0, h8, h9]}\n"
     with pytest.raises(ScenarioError) as caught:
-        resolved(tmp_path, text)
+        planned_runs(tmp_path, text)
     assert {problem.line for problem in caught.value.problems} == {6}
     assert {name for name in ("h8", "h9") if name in str(caught.value)} == {"h8", "h9"}
 
 
 def test_resolve__a_rate_that_no_plan_takes_has_a_line_and_a_cure(tmp_path):
     with pytest.raises(ScenarioError, match=r"line 3: links: rate_bps = .*: give 1000 to 1e\+12") as caught:
-        resolved(tmp_path, TEXT.replace("rate: 4M", "rate: 8000G"))
+        planned_runs(tmp_path, TEXT.replace("rate: 4M", "rate: 8000G"))
     assert len(caught.value.problems) == 1
 
 
@@ -86,19 +86,19 @@ def test_resolve__a_large_fabric_is_an_outline(tmp_path):
         .replace("hosts_per_rack: 1", "hosts_per_rack: 4")
         .replace("p1-t0-1}", "p1-t0-0}")
     )
-    (plan,) = resolved(tmp_path, text, "fluid")
+    (plan,) = planned_runs(tmp_path, text, "fluid")
     assert isinstance(plan.fabric, Outline)
     assert (plan.fabric.mode, len(plan.fabric.hosts)) == (Mode.STEV, 1200)
 
 
 def test_run_plan__is_the_same_in_another_process(tmp_path):
     """Once a Config that had been pickled refused its own defaults when something else was changed."""
-    (plan,) = resolved(tmp_path)
-    there = pickle.loads(pickle.dumps(plan))
-    assert there == plan
-    own = plan.work().flows[1].transport
-    assert there.config_for(own) == plan.config_for(own) != plan.engine
-    assert there.config_for(plan.transport) is None
+    (plan,) = planned_runs(tmp_path)
+    copied_plan = pickle.loads(pickle.dumps(plan))
+    assert copied_plan == plan
+    transport = plan.work().flows[1].transport
+    assert copied_plan.config_for(transport) == plan.config_for(transport) != plan.engine
+    assert copied_plan.config_for(plan.transport) is None
 
 
 def test_resolve__trusts_a_run_without_its_document(tmp_path):
@@ -110,12 +110,12 @@ def test_resolve__trusts_a_run_without_its_document(tmp_path):
 
 # ---- nobody below knows the document --------------------------------------------------------------------------
 
-BELOW = ("backend", "virtual", "fluid", "live", "metrics", "report")
+LOWER_ROOMS = ("backend", "virtual", "fluid", "live", "metrics", "report")
 FOR_VERDICTS = {"name", "title", "paper", "expect", "bounds", "figures", "model_copy", "sweep"}
 """Fields of a Scenario that are read below resolve: titles, rules and figures."""
 
 
-@pytest.mark.parametrize("room", BELOW)
+@pytest.mark.parametrize("room", LOWER_ROOMS)
 def test_rooms_below_resolve__read_titles_and_rules_alone(room):
     read_there = set()
     for path in sorted((ROOT / "mrc_testbed/experiments" / room).glob("*.py")):

@@ -14,12 +14,12 @@ from mrc_testbed.experiments.study.plan import plan_study
 from tests.experiments.study.test_command import SCENARIO, STUDY, write_study
 
 
-def planned(folder: Path, study: str = STUDY, scenario: str = SCENARIO):
+def planned_study(folder: Path, study: str = STUDY, scenario: str = SCENARIO):
     return plan_study(write_study(folder, study, scenario), lambda name: find([name])[0])
 
 
 def test_plan__has_the_studys_values_above_all_of_the_files(tmp_path):
-    plan = planned(tmp_path)
+    plan = planned_study(tmp_path)
     assert [point.name for point in plan.points] == [
         "mrc loss=0% fabric.planes=1",
         "mrc loss=0% fabric.planes=2",
@@ -34,11 +34,11 @@ def test_plan__has_the_studys_values_above_all_of_the_files(tmp_path):
 
 def test_plan__without_parameters_is_the_scenarios_own_sweep(tmp_path):
     text = "title: x\nscenario: flow.yaml\nmetrics: [{metric: time}]\n"
-    assert [point.name for point in planned(tmp_path, text).points] == ["mrc loss=2%", "rocev2 loss=2%"]
+    assert [point.name for point in planned_study(tmp_path, text).points] == ["mrc loss=2%", "rocev2 loss=2%"]
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "says"),
+    ("old_text", "new_text", "says"),
     [
         ("title: a study", "titel: a study", "line 1: titel: no key 'titel' here (did you mean title?)"),
         ("scenario: flow.yaml", "scenario: flaw", "no scenario 'flaw': give a file, or one of"),
@@ -83,30 +83,30 @@ def test_plan__without_parameters_is_the_scenarios_own_sweep(tmp_path):
         ("metric: lost", "metric: rate.flow", "line 11: metrics.1.metric: duplicate metric rate.flow"),
     ],
 )
-def test_mistakes__have_their_line(tmp_path, old, new, says):
-    assert old in STUDY
+def test_mistakes__have_their_line(tmp_path, old_text, new_text, says):
+    assert old_text in STUDY
     with pytest.raises((ScenarioError, UsageError)) as error:
-        planned(tmp_path, STUDY.replace(old, new))
+        planned_study(tmp_path, STUDY.replace(old_text, new_text))
     assert says in str(error.value), str(error.value)
 
 
 def test_mistakes__of_figures_have_their_line(tmp_path):
     text = STUDY + "figures:\n  - {metric: rate.flow, x: los}\n  - {metric: tim, x: loss}\n"
     with pytest.raises(ScenarioError) as error:
-        planned(tmp_path, text)
+        planned_study(tmp_path, text)
     assert "line 13: figures.0.x: no parameter 'los' (did you mean loss?)" in str(error.value)
     assert "line 14: figures.1.metric: no metric 'tim' among the study's" in str(error.value)
 
 
 def test_mistakes__of_the_scenario_are_told_with_its_name(tmp_path):
     with pytest.raises(ScenarioError, match=r"flow\.yaml: line 5: .*no host"):
-        planned(tmp_path, scenario=SCENARIO.replace("h0 h1", "h0 h9"))
+        planned_study(tmp_path, scenario=SCENARIO.replace("h0 h1", "h0 h9"))
 
 
 def test_too_many_runs__are_refused(tmp_path):
     text = STUDY.replace("0%, 10%", ", ".join(f"{n / 10}%" for n in range(52))).replace("max: 6", "max: 1000")
     with pytest.raises(ScenarioError, match="line 8: seeds: 104 points with up to 1000 seeds are 104,000 runs: at"):
-        planned(tmp_path, text)
+        planned_study(tmp_path, text)
 
 
 @pytest.mark.parametrize("path", sorted(STUDIES.glob("*.yaml")), ids=lambda path: path.stem)

@@ -16,57 +16,59 @@ NARROW = MetricGoal(StudyMetric(metric="time"), "s", Bound(0.05, is_share=True))
 VALUES = [1.0 + 0.3 * Random(9).gauss(0, 1) * (-1) ** n / (n + 1) for n in range(40)]
 
 
-def point(*goals: MetricGoal, least: int = 4, most: int = 20, step: int | None = 3) -> PointProgress:
-    seeds = Seeds(min=least, max=most, step=step)
+def point(*goals: MetricGoal, seeds_min: int = 4, seeds_max: int = 20, step: int | None = 3) -> PointProgress:
+    seeds = Seeds(min=seeds_min, max=seeds_max, step=step)
     return PointProgress(SimpleNamespace(study=SimpleNamespace(seeds=seeds), goals=list(goals)), Point(0, {}))
 
 
 def carried_out(progress: PointProgress, order: Random | None, values: list[float | None]) -> tuple[int, list[int]]:
     """Seeds it was decided with, and those that were made, in their order."""
-    made: list[int] = []
+    made_seeds: list[int] = []
     while not progress.decide():
-        todo = progress.missing_seeds()
+        missing_seeds = progress.missing_seeds()
         if order:
-            order.shuffle(todo)
-        for seed in todo:
-            made.append(seed)
+            order.shuffle(missing_seeds)
+        for seed in missing_seeds:
+            made_seeds.append(seed)
             progress.take(seed, SeedValues({"time": values[seed]}))
             progress.decide()
-    return progress.seeds_needed, made
+    return progress.seeds_needed, made_seeds
 
 
 def test_point__stops_at_the_first_look_that_is_narrow():
-    asked, made = carried_out(point(NARROW), None, VALUES)
+    seed_count, made_seeds = carried_out(point(NARROW), None, VALUES)
     by_hand = next(
         n
         for n in range(4, 20, 3)
         if t_interval(VALUES[:n], 0.95).half_width <= 0.05 * t_interval(VALUES[:n], 0.95).estimate
     )
-    assert asked == by_hand and made == list(range(asked)) and 4 < asked < 20
+    assert seed_count == by_hand and made_seeds == list(range(seed_count)) and 4 < seed_count < 20
 
 
 @pytest.mark.parametrize("seed", range(10))
 def test_point__is_decided_alike_in_every_order_without_a_run_too_many(seed):
-    asked, made = carried_out(point(NARROW), Random(seed), VALUES)
-    assert asked == carried_out(point(NARROW), None, VALUES)[0]
-    assert sorted(made) == list(range(asked))
+    seed_count, made_seeds = carried_out(point(NARROW), Random(seed), VALUES)
+    assert seed_count == carried_out(point(NARROW), None, VALUES)[0]
+    assert sorted(made_seeds) == list(range(seed_count))
 
 
-@pytest.mark.parametrize("known", [[], [0, 1, 2], [5], [0, 1, 2, 3, 6, 9], list(range(30))])
-def test_point__goes_on_with_what_there_is_to_the_same_end(known):
+@pytest.mark.parametrize("known_seeds", [[], [0, 1, 2], [5], [0, 1, 2, 3, 6, 9], list(range(30))])
+def test_point__goes_on_with_what_there_is_to_the_same_end(known_seeds):
     progress = point(NARROW)
-    for seed in known:
+    for seed in known_seeds:
         progress.take(seed, SeedValues({"time": VALUES[seed]}))
-    asked, made = carried_out(progress, None, VALUES)
-    assert asked == carried_out(point(NARROW), None, VALUES)[0]
-    assert not set(made) & set(known)
+    seed_count, made_seeds = carried_out(progress, None, VALUES)
+    assert seed_count == carried_out(point(NARROW), None, VALUES)[0]
+    assert not set(made_seeds) & set(known_seeds)
 
 
 def test_point__that_is_never_narrow_ends_at_the_most():
     wild = [(-1.0) ** n * 10 for n in range(40)]
     progress = point(NARROW)
     assert carried_out(progress, None, wild)[0] == 20 and not progress.is_narrow
-    assert carried_out(point(NARROW, most=21, step=6), None, wild)[0] == 21  # the last step is as long as it may be
+    assert (
+        carried_out(point(NARROW, seeds_max=21, step=6), None, wild)[0] == 21
+    )  # the last step is as long as it may be
 
 
 def test_point__without_a_bound_has_all_seeds():
@@ -74,8 +76,8 @@ def test_point__without_a_bound_has_all_seeds():
 
 
 def test_point__waits_for_all_of_its_bounds():
-    other = MetricGoal(StudyMetric(metric="lost"), "packets", Bound(0.5, is_share=False))
-    progress = point(NARROW, other)
+    loss_goal = MetricGoal(StudyMetric(metric="lost"), "packets", Bound(0.5, is_share=False))
+    progress = point(NARROW, loss_goal)
     while not progress.decide():
         for seed in progress.missing_seeds():
             progress.take(seed, SeedValues({"time": 1.0, "lost": float(seed % 2)}))
