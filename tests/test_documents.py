@@ -341,8 +341,9 @@ def test_quick_ones__after_the_tutorial(tutorial):
 
 
 OWN_PACE = ("wait", "heal", "exit", "iperf", "pingpairfull", "send h0 h2 64M", "links p1-t1")
-"""Words that others would wait for (`pingall` and tests/cli/prompt/test_shell_live.py do what Mininet's do), and a
-line that is half typed.
+"""Words that make later commands wait, and a line that is half typed.
+
+`pingall` and tests/cli/prompt/test_shell_live.py do what Mininet's words do.
 """
 FINDING = re.compile(r"\*\*\* (Ping:|Results:|\d+ (down|lossy))")
 """Words that find what is broken say so with stars."""

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 from mrc_testbed.cli.app import app
 from mrc_testbed.experiments.results import Results, ResultsError, read_manifest
 from mrc_testbed.files.file_names import is_plain, read_regular
-from tests.experiments.test_merge import SHORT, file, made
+from tests.experiments.test_merge import SCENARIO, file, make_results
 
 NAMES = {
     "up": "../../elsewhere", "absolute": "/tmp/elsewhere", "parent": "..", "here": ".", "none": "", "zero": "a\0b",
@@ -24,7 +24,7 @@ def files_below(folder):
 @pytest.fixture(scope="module")
 def result_folders(tmp_path_factory):
     base = tmp_path_factory.mktemp("hostile")
-    return [made(file(base, SHORT, name), base / "in" / name, 1, 1) for name in ("short", "other")]
+    return [make_results(file(base, SCENARIO, name), base / "in" / name, 1, 1) for name in ("short", "other")]
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def copies(result_folders, tmp_path):
     return tmp_path / "in"
 
 
-def changed(folder, **values):
+def change_manifest(folder, **values):
     path = folder / "manifest.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | values))
 
@@ -45,7 +45,7 @@ def changed(folder, **values):
 @pytest.mark.parametrize("key", ["scenario", "study"])
 @pytest.mark.parametrize("words", [("merge",), ("report",), ("report", "--summary")], ids=" ".join)
 def test_names__of_a_manifest_that_lead_elsewhere_are_refused(copies, tmp_path, key, name, words):
-    changed(copies / "short", **{key: name if key == "scenario" else {"study": name}})
+    change_manifest(copies / "short", **{key: name if key == "scenario" else {"study": name}})
     files_before = files_below(tmp_path)
     out = ["--out", str(tmp_path / "deep" / "er" / "merged")] if words == ("merge",) else []
     folder = copies if words == ("merge",) else copies / "short"

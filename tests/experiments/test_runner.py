@@ -34,7 +34,7 @@ from mrc_testbed.experiments.resolve.run_plan import resolve
 from mrc_testbed.experiments.runner import plan_runs, run_scenario
 from mrc_testbed.experiments.virtual.virtual_run import VirtualRunner
 
-SMALL = """\
+SCENARIO = """\
 title: one link of two planes
 fabric: {planes: 2, racks: 2, spines: 2, hosts_per_rack: 1}
 links: {rate: 5M}
@@ -64,17 +64,17 @@ class Quiet:
     def on_end(self, run, outcome):
         pass
 
-    def on_stop(self, kept, folder):
+    def on_stop(self, kept_count, folder):
         pass
 
 
-def document(tmp_path: Path, text: str = SMALL):
+def document(tmp_path: Path, text: str = SCENARIO):
     path = tmp_path / "small.yaml"
     path.write_text(text)
     return read(path)
 
 
-def outcome_of(tmp_path: Path, text: str = SMALL, seed: int | None = None):
+def outcome_of(tmp_path: Path, text: str = SCENARIO, seed: int | None = None):
     (run,) = plan_runs(document(tmp_path, text), "virtual", seed=seed).runs
     return run, VirtualRunner().run(run)
 
@@ -89,7 +89,7 @@ def test_same_seed_same_bytes(tmp_path):
 
 
 def test_side_by_side_gives_the_same(tmp_path):
-    run_set = plan_runs(document(tmp_path, SMALL + "repeat: 2\n"), "virtual")
+    run_set = plan_runs(document(tmp_path, SCENARIO + "repeat: 2\n"), "virtual")
     lone_report = run_scenario(run_set, Quiet())
     with WorkerPool(2) as crew:
         shared_report = run_scenario(run_set, Quiet(), news_queue=crew.hand_in(run_set.runs))
@@ -98,7 +98,7 @@ def test_side_by_side_gives_the_same(tmp_path):
 
 
 def test_a_crew_may_be_ahead_of_the_scenarios_it_works_for(tmp_path):
-    file = document(tmp_path, SMALL + "variants: {one: {}, two: {links: {rate: 6M}}}\n")
+    file = document(tmp_path, SCENARIO + "variants: {one: {}, two: {links: {rate: 6M}}}\n")
     run_sets = [plan_runs(file, "virtual", seed=seed) for seed in (1, 2)]
     with WorkerPool(2) as crew:
         queues = [crew.hand_in(run_set.runs) for run_set in run_sets]
@@ -134,8 +134,8 @@ def test_errors_in_other_processes_come_back_with_their_traceback(tmp_path):
 )
 def test_a_run_whose_process_dies__is_told_with_whose_fault_it_is(tmp_path, monkeypatch, number, words):
     monkeypatch.setenv("MRC_CACHE_DIR", str(tmp_path / "cache"))
-    run_set = plan_runs(document(tmp_path, SMALL.replace("duration: 1.5s", "duration: 5000s")), "virtual")
-    next_run_set = plan_runs(document(tmp_path, SMALL), "virtual")
+    run_set = plan_runs(document(tmp_path, SCENARIO.replace("duration: 1.5s", "duration: 5000s")), "virtual")
+    next_run_set = plan_runs(document(tmp_path, SCENARIO), "virtual")
     with WorkerPool(1) as crew:
         news_queue = crew.hand_in(run_set.runs)
         while not isinstance(news_queue.get()[1], RunProgress):
@@ -210,7 +210,7 @@ def test_queues_of_one_plane_are_no_losses():
 
 def test_a_fault_comes_at_its_share_of_the_work(tmp_path):
     text = (
-        SMALL.replace("depth: 2}", "depth: 2, bytes: 256K}")
+        SCENARIO.replace("depth: 2}", "depth: 2, bytes: 256K}")
         .replace("duration: 1.5s\n", "")
         .replace("at: 0.5s", "at: 50%")
     )
@@ -222,14 +222,14 @@ def test_a_fault_comes_at_its_share_of_the_work(tmp_path):
 
 
 def test_overlapping_cuts_end_with_the_last(tmp_path):
-    text = SMALL.replace("for: 0.3s}", "for: 0.6s}\n  - {at: 0.6s, cut: p0-t0-0 p0-t1-0, for: 0.1s}")
+    text = SCENARIO.replace("for: 0.3s}", "for: 0.6s}\n  - {at: 0.6s, cut: p0-t0-0 p0-t1-0, for: 0.1s}")
     _, outcome = outcome_of(tmp_path, text.replace("duration: 1.5s", "duration: 2.5s"))
     return_times = [e["t"] for e in outcome.events if e["what"] == "ev" and e["new"] == "good"]
     assert min(return_times) > 1.1
 
 
 def test_random_targets_follow_the_seed(tmp_path):
-    text = SMALL.replace("cut: p0-t0-0 p0-t1-0", "cut: {random: fabric-links, count: 2}")
+    text = SCENARIO.replace("cut: p0-t0-0 p0-t1-0", "cut: {random: fabric-links, count: 2}")
     targets = []
     for seed in (1, 1, 2, 3):
         (run,) = plan_runs(document(tmp_path, text), "virtual", seed=seed).runs
@@ -238,9 +238,9 @@ def test_random_targets_follow_the_seed(tmp_path):
     assert len(set(targets)) > 1
 
 
-@pytest.mark.parametrize("none", ["count: 0", "share: 0%"])
-def test_no_random_target_is_no_fault(tmp_path, none):
-    text = SMALL.replace("cut: p0-t0-0 p0-t1-0", f"cut: {{random: links, {none}}}")
+@pytest.mark.parametrize("empty_draw", ["count: 0", "share: 0%"])
+def test_no_random_target_is_no_fault(tmp_path, empty_draw):
+    text = SCENARIO.replace("cut: p0-t0-0 p0-t1-0", f"cut: {{random: links, {empty_draw}}}")
     run, outcome = outcome_of(tmp_path, text)
     assert [step.targets for step in run.steps()] == [(), ()]
     assert Measurement(outcome, run).value("lost") == 0
@@ -248,7 +248,7 @@ def test_no_random_target_is_no_fault(tmp_path, none):
 
 def test_live_runs_may_have_values_of_their_own(tmp_path):
     text = (
-        SMALL
+        SCENARIO
         + """
 sweep: {size: [64K, 1M, 4M], spare: [a, b]}
 live: {links: {rate: 4M}, sweep: {size: [32K, 128K]}}
@@ -258,20 +258,20 @@ variants: {mrc: {}, fat: {links: {rate: 40M}, live: {links: {rate: 8M}}}}
     text = text.replace(
         "expect:", "expect:\n  - {metric: lost, at_most: 0, where: {size: last}, compared_to: {size: first}}"
     )
-    runs = {where: expand(document(tmp_path, text), where) for where in ("virtual", "live")}
+    runs = {backend: expand(document(tmp_path, text), backend) for backend in ("virtual", "live")}
     assert [run.label["size"] for run in runs["live"]] == ["32K", "32K", "128K", "128K"] * 2
     assert len(runs["virtual"]) == 12
-    rates = {(where, run.label["variant"]): run.scenario.links.rate for where in runs for run in runs[where]}
+    rates = {(backend, run.label["variant"]): run.scenario.links.rate for backend in runs for run in runs[backend]}
     assert rates["live", "mrc"] == 4e6 and rates["live", "fat"] == 8e6 and rates["virtual", "fat"] == 40e6
-    for where, ends in (("virtual", ("64K", "4M")), ("live", ("32K", "128K"))):
-        rule = runs[where][0].scenario.expect[0]
+    for backend, ends in (("virtual", ("64K", "4M")), ("live", ("32K", "128K"))):
+        rule = runs[backend][0].scenario.expect[0]
         assert (rule.compared_to["size"], rule.where["size"]) == ends
 
 
 def test_a_network_that_reacts_gets_its_plane_back(tmp_path):
-    text = SMALL.replace("cut: p0-t0-0 p0-t1-0, for: 0.3s", "cut: p0-t0-1 p0-t1-0").replace("duration: 1.5s\n", "") + (
-        "mode: switch-spray\nduration: 3s\nvariants: {never: {}, soon: {control_plane: {react_after: 100ms}}}\n"
-    )
+    text = SCENARIO.replace("cut: p0-t0-0 p0-t1-0, for: 0.3s", "cut: p0-t0-1 p0-t1-0").replace(
+        "duration: 1.5s\n", ""
+    ) + ("mode: switch-spray\nduration: 3s\nvariants: {never: {}, soon: {control_plane: {react_after: 100ms}}}\n")
     bad_ev_counts = {}
     for run in plan_runs(document(tmp_path, text), "virtual").runs:
         measurement = Measurement(VirtualRunner().run(run), run)
@@ -281,7 +281,7 @@ def test_a_network_that_reacts_gets_its_plane_back(tmp_path):
 
 
 def test_a_denylist_before_the_start_spares_all_losses(tmp_path):
-    text = SMALL.replace("at: 0.5s, cut: p0-t0-0 p0-t1-0, for: 0.3s", "at: 0s, silent: p0-t0-0 p0-t1-0") + (
+    text = SCENARIO.replace("at: 0.5s, cut: p0-t0-0 p0-t1-0, for: 0.3s", "at: 0s, silent: p0-t0-0 p0-t1-0") + (
         "variants: {off: {}, all: {control_plane: {denylist: all}}}\n"
     )
     lost = {
@@ -305,7 +305,7 @@ def test_every_metric_is_computed(tmp_path):
 
 
 def test_a_rule_that_does_not_hold_is_told_with_its_events(tmp_path):
-    text = SMALL.replace("{metric: qp_errors, at_most: 0}", "{metric: lost, at_most: 0, why: there is a cut}")
+    text = SCENARIO.replace("{metric: qp_errors, at_most: 0}", "{metric: lost, at_most: 0, why: there is a cut}")
     failed_report = run_scenario(plan_runs(document(tmp_path, text), "virtual"), Quiet())
     (failed_verdict,) = [verdict for verdict in failed_report.verdicts if not verdict.passed]
     assert not failed_report.passed
@@ -329,12 +329,12 @@ def test_results_and_report(tmp_path):
     text = (out / "report.html").read_text()
     assert page.passed and text.count("<svg") >= 4 and not re.search(r"(src|href)=\"[^#d]", text)
     assert {p.suffix for p in (out / "figures").iterdir()} == {".svg", ".png"}
-    (again,) = report(out)
-    assert again.passed
+    (second_page,) = report(out)
+    assert second_page.passed
 
 
 def test_runs_with_names_alike_have_files_of_their_own(tmp_path):
-    text = SMALL.replace("duration: 1.5s", "duration: 100ms").replace("at: 0.5s", "at: 0.05s")
+    text = SCENARIO.replace("duration: 1.5s", "duration: 100ms").replace("at: 0.5s", "at: 0.05s")
     run_scenario(
         plan_runs(document(tmp_path, text + "variants: {a+b: {}, a b: {}}\n"), "virtual"), Quiet(), out=tmp_path / "out"
     )
@@ -351,7 +351,7 @@ def test_the_command_line_tells_by_its_exit_code(tmp_path):
     assert run(app, ["run", path, "--virtual", "--seed", "2", "--out", str(tmp_path / "b")]).exit_code == 0
     comparison = run(app, ["compare", str(tmp_path / "a"), str(tmp_path / "b"), "--json"])
     assert comparison.exit_code == 0 and len(json.loads(comparison.stdout)["rows"]) > 20
-    document(tmp_path, SMALL.replace("qp_errors, at_most: 0", "sent, at_most: 0"))
+    document(tmp_path, SCENARIO.replace("qp_errors, at_most: 0", "sent, at_most: 0"))
     assert run(app, ["run", path, "--virtual", "--out", str(tmp_path / "c")]).exit_code == 1
     document(tmp_path, "titel: x")
     assert run(app, ["run", path, "--virtual"]).exit_code == 2
@@ -362,9 +362,9 @@ def test_the_command_line_tells_by_its_exit_code(tmp_path):
 
 
 @pytest.mark.parametrize("path", sorted(SCENARIOS.glob("*.yaml")), ids=lambda path: path.stem)
-@pytest.mark.parametrize("where", ["virtual", "live"])
-def test_scenario_is_good(path, where):
-    runs = plan_runs(read(path), where).runs
+@pytest.mark.parametrize("backend", ["virtual", "live"])
+def test_scenario_is_good(path, backend):
+    runs = plan_runs(read(path), backend).runs
     scenario = runs[0].scenario
     assert scenario.expect and scenario.figures
     assert path.read_text().startswith("# ")

@@ -104,8 +104,8 @@ def test_trace__is_found_beside_its_scenario_and_replayed(tmp_path):
 def test_chakra__is_replayed(tmp_path):
     nodes = [
         node(1, "COMP_NODE", micros=20_000),
-        node(2, "COMM_COLL_NODE", after=[1], comm_type="ALL_REDUCE", comm_size=65536),
-        node(3, "COMM_COLL_NODE", after=[2], comm_type="BROADCAST", comm_size=8192),
+        node(2, "COMM_COLL_NODE", data=[1], comm_type="ALL_REDUCE", comm_size=65536),
+        node(3, "COMM_COLL_NODE", data=[2], comm_type="BROADCAST", comm_size=8192),
     ]
     write(tmp_path, [nodes] * 4)
     measured_run = measurement(scenario(tmp_path, "{trace: job.0.et, name: job, iterations: 2}"))
@@ -167,8 +167,8 @@ def test_run_trace__at_the_command_line(tmp_path):
     result = mrc(tmp_path, "run", "--trace", str(GOAL), "--virtual", "--iterations", "4", "--compute-scale", "0.5")
     assert result.returncode == 0 and "job: 4 iterations of" in result.stdout and "without computing" in result.stdout
     assert (tmp_path / "results/trace-ring-step.yaml").is_file()
-    again = mrc(tmp_path, "scenario", "show", "results/trace-ring-step.yaml", "--json")
-    assert "largest write 128 KiB = 128 packets" in json.loads(again.stdout)["sizes"][0]
+    show_result = mrc(tmp_path, "scenario", "show", "results/trace-ring-step.yaml", "--json")
+    assert "largest write 128 KiB = 128 packets" in json.loads(show_result.stdout)["sizes"][0]
     scenario_file = tmp_path / "results/trace-ring-step.yaml"
     scenario_file.write_text("# mine")
     assert mrc(tmp_path, "run", "--trace", str(GOAL), "--virtual").returncode == 0
@@ -196,7 +196,7 @@ def test_run_trace__that_cannot_be_gets_one_line_and_leaves_nothing(tmp_path, wo
     assert not (tmp_path / "results").exists()
 
 
-LIVE = """
+LIVE_SCENARIO = """
 title: a training job, a GOAL trace, a Chakra trace and a skewed all-to-all at once
 fabric: {{planes: 2, racks: 2, spines: 2, hosts_per_rack: 2}}
 links: {{rate: 4M, rtt: 20ms}}
@@ -218,7 +218,7 @@ expect:
 @pytest.mark.root
 def test_live__runs_all_of_them_at_once_around_a_cut(tmp_path):
     write(tmp_path, [[node(1, "COMM_COLL_NODE", comm_type="ALL_GATHER", comm_size=32768)]] * 4)
-    (tmp_path / "live.yaml").write_text(LIVE.format(goal=GOAL))
+    (tmp_path / "live.yaml").write_text(LIVE_SCENARIO.format(goal=GOAL))
     result = mrc(tmp_path, "run", "live.yaml", "--json", "--out", "out", seconds=200)
     assert result.returncode == 0, result.stdout[-3000:] + result.stderr[-3000:]
     (run,) = (tmp_path / "out/runs").glob("*.json")

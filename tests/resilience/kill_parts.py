@@ -1,4 +1,4 @@
-"""Campaign: `kill -9` of each kind of part of `mrc up` under load, again and again, with somebody at the prompt.
+"""Campaign: `kill -9` of each kind of part of `mrc up` under load, with a user at the prompt.
 
     python -m tests.resilience.kill_parts --kills 50          # root; about 12 s a kill
     python -m tests.resilience.kill_parts --kills 5 --parts switchd h1 --seed 7
@@ -38,20 +38,20 @@ class Row:
 
     part: str
     kills: int = 0
-    told: int = 0
+    reports: int = 0
     hung: int = 0
-    restarted: int = 0
-    served: int = 0
+    restarts: int = 0
+    services: int = 0
     latest_told_s: float = 0.0
     latest_back_s: float = 0.0
     faults: list[str] = field(default_factory=list)
 
     @property
     def is_good(self) -> bool:
-        return self.told == self.restarted == self.served == self.kills and not self.hung
+        return self.reports == self.restarts == self.services == self.kills and not self.hung
 
     def __str__(self) -> str:
-        counts = f"{self.told:>5} {self.restarted:>10} {self.served:>7} {self.hung:>5}"
+        counts = f"{self.reports:>5} {self.restarts:>10} {self.services:>7} {self.hung:>5}"
         return f"{self.part:<12} {self.kills:>5} {counts} {self.latest_told_s:>10.2f} {self.latest_back_s:>10.2f}"
 
 
@@ -83,7 +83,7 @@ class Front:
         for pid in pids.values():
             os.kill(pid, signal.SIGKILL)
 
-    def where(self, name: str) -> str:
+    def machine_suffix(self, name: str) -> str:
         """Return the suffix by which the prompt names a part's machine."""
         return ""
 
@@ -95,46 +95,52 @@ class Front:
         """Kill one part and record the consequences."""
         row.kills += 1
         pids = {name: pid for name, pid in self.pids().items() if part in (name, "all")}
-        at = time.monotonic()
+        kill_time = time.monotonic()
         self.end_parts(pids)
-        shown = self._until(
-            {name: rf"{name} \(pid {pid}{self.where(name)}\) was killed by SIGKILL" for name, pid in pids.items()}, at
+        report_times = self._delays_until(
+            {
+                name: rf"{name} \(pid {pid}{self.machine_suffix(name)}\) was killed by SIGKILL"
+                for name, pid in pids.items()
+            },
+            kill_time,
         )
-        row.told += len(shown) == len(pids)
-        row.latest_told_s = max(row.latest_told_s, *shown.values(), 0.0)
+        row.reports += len(report_times) == len(pids)
+        row.latest_told_s = max(row.latest_told_s, *report_times.values(), 0.0)
         try:
             self.terminal.type(word + "\n")
             self._word_answers()
         except AssertionError as error:
             row.hung += 1
             row.faults.append(f"{word}: {str(error)[:400]}")
-        back = self._until({name: rf"{name} runs again \(pid \d+{self.where(name)}\)" for name in pids}, at)
-        row.restarted += len(back) == len(pids)
-        row.latest_back_s = max(row.latest_back_s, *back.values(), 0.0)
-        row.served += self._serves(row)
+        restart_times = self._delays_until(
+            {name: rf"{name} runs again \(pid \d+{self.machine_suffix(name)}\)" for name in pids}, kill_time
+        )
+        row.restarts += len(restart_times) == len(pids)
+        row.latest_back_s = max(row.latest_back_s, *restart_times.values(), 0.0)
+        row.services += self._serves(row)
 
-    def _until(self, patterns: dict[str, str], at: float) -> dict[str, float]:
-        """Return the seconds after `at` at which each pattern was shown; those that never were are left out."""
-        shown: dict[str, float] = {}
-        seen = ""
+    def _delays_until(self, patterns: dict[str, str], start: float) -> dict[str, float]:
+        """Return the seconds after `start` at which each pattern was shown, without patterns never shown."""
+        delays: dict[str, float] = {}
+        output = ""
         try:
-            while len(shown) < len(patterns):
-                left = [pattern for name, pattern in patterns.items() if name not in shown]
-                seen += self.terminal.expect("|".join(left), BACK_LIMIT_S)
+            while len(delays) < len(patterns):
+                open_patterns = [pattern for name, pattern in patterns.items() if name not in delays]
+                output += self.terminal.expect("|".join(open_patterns), BACK_LIMIT_S)
                 for name, pattern in patterns.items():
-                    if name not in shown and re.search(pattern, seen):
-                        shown[name] = time.monotonic() - at
+                    if name not in delays and re.search(pattern, output):
+                        delays[name] = time.monotonic() - start
         except AssertionError:
             pass
-        self.terminal.raw = seen + self.terminal.raw  # others look for what came meanwhile
-        return shown
+        self.terminal.raw = output + self.terminal.raw  # others look for what came meanwhile
+        return delays
 
     def _word_answers(self) -> None:
         """Check that the prompt answers a second, empty line: so the command before it has ended."""
         marker = f"py 'answered', {random.random()}"
         self.terminal.type(marker + "\n")
-        shown = self.terminal.expect(re.escape(f"('answered', {marker.split()[-1]})"), WORD_LIMIT_S)
-        self.terminal.raw = shown + self.terminal.raw  # the part may have come back before the word's answer
+        output = self.terminal.expect(re.escape(f"('answered', {marker.split()[-1]})"), WORD_LIMIT_S)
+        self.terminal.raw = output + self.terminal.raw  # the part may have come back before the word's answer
 
     def _serves(self, row: Row) -> bool:
         """Return whether a new transfer arrives; while switches and controller settle, the first may fail."""
@@ -183,14 +189,14 @@ def main() -> int:
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
-    rows, ended = campaign(tuple(options.parts), options.kills, options.seed)
+    rows, is_ended_well = campaign(tuple(options.parts), options.kills, options.seed)
     print(HEAD)
     for row in rows:
         print(row)
         for fault in row.faults:
             print(f"    {fault}")
-    print("exit: ended well" if ended else "exit: did NOT end")
-    return 0 if ended and all(row.is_good for row in rows) else 1
+    print("exit: ended well" if is_ended_well else "exit: did NOT end")
+    return 0 if is_ended_well and all(row.is_good for row in rows) else 1
 
 
 if __name__ == "__main__":

@@ -41,7 +41,7 @@ def test_prompt__cuts_rates_and_switched_off_switches_survive_the_switches_resta
     time.sleep(RELAPSE_S)
     row = Row("switchd")
     front.kill("switchd", "links", row)
-    assert (row.told, row.restarted, row.hung) == (1, 1, 0), row.faults
+    assert (row.reports, row.restarts, row.hung) == (1, 1, 0), row.faults
     links = send_line("links")
     assert re.search(r"p0-t0-0 p0-t1-0 +DOWN", links) and re.search(r"p1-t0-0 p1-t1-0 +up +5 Mb/s", links), links
     assert len(re.findall("DOWN", links)) == 3, links

@@ -62,7 +62,7 @@ def begin(folder: Path, name: str, duration: str) -> subprocess.Popen[str]:
     )
 
 
-def recorded(folder: Path) -> RunState:
+def run_state(folder: Path) -> RunState:
     return RunState(**json.loads((folder / "run" / "state.json").read_text()))
 
 
@@ -80,9 +80,10 @@ def test_run__killed_and_interrupted(tmp_path):
         pytest.skip("needs root: network namespaces and raw sockets (run `make resilience`)")
     (tmp_path / "run").mkdir()
     socket = RunDir(tmp_path / "run").agent_socket("h1")
+    # The socket of the last host appears when all links are up: before, a kill would leave less
     killed_run = begin(tmp_path, "killed", "60s")
     wait_for(socket.exists, killed_run)
-    state = recorded(tmp_path)
+    state = run_state(tmp_path)
     os.killpg(killed_run.pid, signal.SIGKILL)
     killed_run.wait(LIMIT_S)
     assert interfaces_of_group(state.group), "T0-T1 links outlive a killed run"
@@ -96,7 +97,7 @@ def test_run__killed_and_interrupted(tmp_path):
     socket.unlink(missing_ok=True)
     interrupted_run = begin(tmp_path, "interrupted", "60s")
     wait_for(socket.exists, interrupted_run)
-    state = recorded(tmp_path)
+    state = run_state(tmp_path)
     os.killpg(interrupted_run.pid, signal.SIGINT)
     output = interrupted_run.communicate(timeout=LIMIT_S)[0]
     assert (

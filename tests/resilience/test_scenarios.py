@@ -26,7 +26,7 @@ from mrc_testbed.topologies.lab.options import LabOptions
 
 QUICK = ("e10", "x-drain")
 """Always run: a dead T0, and a plane taken out for maintenance."""
-ALL = os.environ.get("MRC_SCENARIOS") == "all"
+RUNS_ALL = os.environ.get("MRC_SCENARIOS") == "all"
 """Set by `make resilience`."""
 SEED = int(os.environ["MRC_SEED"]) if os.environ.get("MRC_SEED") else None
 """Instead of the files' seeds."""
@@ -37,19 +37,19 @@ ATTEMPTS = 3
 
 
 class Quiet:
-    """Told how it goes, and tells nobody."""
+    """Listener to a run that reports nothing."""
 
-    def begins(self, runs) -> None: ...
+    def on_start(self, runs) -> None: ...
 
-    def progress(self, run, share, now) -> None: ...
+    def on_progress(self, run, share, now) -> None: ...
 
-    def ends(self, run, outcome) -> None: ...
+    def on_end(self, run, outcome) -> None: ...
 
-    def stops(self, kept, folder) -> None: ...
+    def on_stop(self, kept_count, folder) -> None: ...
 
 
 def names() -> list[str]:
-    return sorted(path.stem for path in SCENARIOS.glob("*.yaml") if ALL or path.stem in QUICK)
+    return sorted(path.stem for path in SCENARIOS.glob("*.yaml") if RUNS_ALL or path.stem in QUICK)
 
 
 @pytest.fixture(autouse=True)

@@ -48,8 +48,8 @@ def test_reboot__state_is_lost_and_written_again(transfer, fabric, faults):
     running_transfer = transfer()
     running_transfer.reach(0.1)
     switch_before = fabric.controller.request("status")["switches"]["p1-t1-1"]
-    gone = fabric.inject.reboot("p1-t1-1", off_s=0.5)
-    assert gone.ended_at - gone.began_at >= 0.5
+    outage = fabric.inject.reboot("p1-t1-1", off_s=0.5)
+    assert outage.ended_at - outage.began_at >= 0.5
 
     def is_back() -> bool:
         now = fabric.controller.request("status")["switches"]["p1-t1-1"]

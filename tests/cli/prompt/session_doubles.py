@@ -102,7 +102,7 @@ class StandInFabric:
 
     def agent(self, host):
         if host not in self.agents:
-            raise JsonlError(f"{host}: nobody listens")
+            raise JsonlError(f"{host}: no agent listens")
         return self.agents[host]
 
 

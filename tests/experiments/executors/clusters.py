@@ -28,17 +28,17 @@ def has(module: str) -> bool:
 
 
 def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
 
 
-def wait_for(command: list[str], wanted: str, what: str, logs: Path | None = None) -> None:
-    until = time.monotonic() + START_S
-    while wanted not in subprocess.run(command, capture_output=True, text=True).stdout:
-        if time.monotonic() > until:
+def wait_for(command: list[str], text: str, name: str, logs: Path | None = None) -> None:
+    deadline = time.monotonic() + START_S
+    while text not in subprocess.run(command, capture_output=True, text=True).stdout:
+        if time.monotonic() > deadline:
             last = "\n".join(path.read_text()[-1500:] for path in sorted(logs.glob("*.log"))) if logs else ""
-            pytest.fail(f"{what} did not come up in {START_S:.0f} s\n{last}")
+            pytest.fail(f"{name} did not come up in {START_S:.0f} s\n{last}")
         time.sleep(0.2)
 
 
@@ -47,9 +47,9 @@ def without_slurm() -> str:
     if not has("submitit"):
         return "`make test` installs the extra `slurm` (submitit)"
     path = f"{os.environ['PATH']}:/usr/sbin:/sbin"
-    missing = [name for name in SLURM_PROGRAMS if shutil.which(name, path=path) is None]
-    if missing:
-        return f"no {', '.join(missing)}: apt-get install slurmctld slurmd slurm-client munge (CI does it)"
+    missing_programs = [name for name in SLURM_PROGRAMS if shutil.which(name, path=path) is None]
+    if missing_programs:
+        return f"no {', '.join(missing_programs)}: apt-get install slurmctld slurmd slurm-client munge (CI does it)"
     return "" if os.geteuid() == 0 else "needs root: slurmd runs tasks as their users"
 
 
@@ -110,7 +110,7 @@ def slurm(folder: Path) -> Iterator[None]:
     ]
     commands = [munge, ["slurmctld", "-D", "-c"], ["slurmd", "-D"]]
     daemons = []
-    before = os.environ.get("SLURM_CONF")
+    conf_before = os.environ.get("SLURM_CONF")
     os.environ["SLURM_CONF"] = env["SLURM_CONF"]
     try:
         for command in commands:
@@ -130,10 +130,10 @@ def slurm(folder: Path) -> Iterator[None]:
             except subprocess.TimeoutExpired:
                 daemon.kill()
                 daemon.wait()
-        if before is None:
+        if conf_before is None:
             del os.environ["SLURM_CONF"]
         else:
-            os.environ["SLURM_CONF"] = before
+            os.environ["SLURM_CONF"] = conf_before
 
 
 WITHOUT_RAY = "the extra `ray` is not installed (240 MB): MRC_RAY=1 make test installs it"
@@ -143,22 +143,22 @@ WITHOUT_RAY = "the extra `ray` is not installed (240 MB): MRC_RAY=1 make test in
 def ray_cluster(folder: Path) -> Iterator[list[subprocess.Popen]]:
     """Run a Ray head and another node, of one CPU each, on loopback; yield the processes of both."""
     port, nodes = free_port(), []
-    short = Path(f"/tmp/mrc-ray-{os.getpid()}")  # its sockets have long names, and 107 bytes are the limit
-    common = [
+    temp_dir = Path(f"/tmp/mrc-ray-{os.getpid()}")  # its sockets have long names, and 107 bytes are the limit
+    node_options = [
         "--node-ip-address=127.0.0.1",
         "--num-cpus=1",
         "--object-store-memory=80000000",
         "--block",
         "--disable-usage-stats",
     ]
-    head = ["--head", f"--port={port}", "--include-dashboard=false", f"--temp-dir={short}"]
+    head = ["--head", f"--port={port}", "--include-dashboard=false", f"--temp-dir={temp_dir}"]
     ray = [sys.executable, "-m", "ray.scripts.scripts"]
-    before = os.environ.get("RAY_ADDRESS")
+    address_before = os.environ.get("RAY_ADDRESS")
     os.environ["RAY_ADDRESS"] = f"127.0.0.1:{port}"
     try:
-        for mine in (head, [f"--address=127.0.0.1:{port}"]):
+        for role_options in (head, [f"--address=127.0.0.1:{port}"]):
             with (folder / f"ray-{len(nodes)}.log").open("wb") as log:
-                nodes.append(subprocess.Popen([*ray, "start", *mine, *common], stdout=log, stderr=log))
+                nodes.append(subprocess.Popen([*ray, "start", *role_options, *node_options], stdout=log, stderr=log))
             wait_for([*ray, "status"], f"/{len(nodes)}.0 CPU", f"node {len(nodes)} of Ray", folder)
         yield nodes
     finally:
@@ -170,8 +170,8 @@ def ray_cluster(folder: Path) -> Iterator[list[subprocess.Popen]]:
             except subprocess.TimeoutExpired:
                 node.kill()
                 node.wait()
-        if before is None:
+        if address_before is None:
             del os.environ["RAY_ADDRESS"]
         else:
-            os.environ["RAY_ADDRESS"] = before
-        shutil.rmtree(short, ignore_errors=True)
+            os.environ["RAY_ADDRESS"] = address_before
+        shutil.rmtree(temp_dir, ignore_errors=True)

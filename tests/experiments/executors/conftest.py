@@ -10,9 +10,9 @@ from tests.experiments.executors.killed_study import digest, files
 
 
 @pytest.fixture(scope="module")
-def expected(tmp_path_factory) -> str:
+def study_digest(tmp_path_factory) -> str:
     """Digest of the study made in one go, by one process."""
     folder = tmp_path_factory.mktemp("expected")
-    done = CliRunner().invoke(app, ["study", str(files(folder)), "--jobs", "1", "--out", str(folder / "out")])
-    assert done.exit_code == 0, done.output
+    result = CliRunner().invoke(app, ["study", str(files(folder)), "--jobs", "1", "--out", str(folder / "out")])
+    assert result.exit_code == 0, result.output
     return digest(folder / "out")

@@ -52,18 +52,18 @@ def files(folder: Path) -> Path:
 
 
 def mrc(*words: object) -> subprocess.Popen:
-    said = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-    return subprocess.Popen([sys.executable, "-m", "mrc_testbed", *map(str, words)], start_new_session=True, **said)
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    return subprocess.Popen([sys.executable, "-m", "mrc_testbed", *map(str, words)], start_new_session=True, **pipes)
 
 
-def whole(out: Path) -> int:
+def count_results(out: Path) -> int:
     return len(list(out.glob("runs/*.json")))
 
 
 def digest(out: Path, runs: int = RUNS) -> str:
     manifest = json.loads((out / "manifest.json").read_text())
-    assert manifest["complete"] and len(manifest["runs"]) == whole(out) == runs
-    assert len({one["name"] for one in manifest["runs"]}) == runs
+    assert manifest["complete"] and len(manifest["runs"]) == count_results(out) == runs
+    assert len({run["name"] for run in manifest["runs"]}) == runs
     return manifest["digest"]
 
 
@@ -71,42 +71,44 @@ def killed_twice(tmp_path: Path, executor: str) -> str:
     """Kill the study's command with a quarter, then with half of its runs made; return its digest."""
     out, study = tmp_path / "out", files(tmp_path)
     for goal in (RUNS // 4, RUNS // 2):
-        where = ["--resume", out] if out.exists() else ["--out", out]
-        command = mrc("study", study, "--executor", executor, "--task-time", "1s", *where)
-        while command.poll() is None and whole(out) < goal:
+        folder_options = ["--resume", out] if out.exists() else ["--out", out]
+        command = mrc("study", study, "--executor", executor, "--task-time", "1s", *folder_options)
+        while command.poll() is None and count_results(out) < goal:
             time.sleep(0.01)
         command.send_signal(signal.SIGKILL)
-        said = command.communicate()[0]
-        assert command.returncode == -signal.SIGKILL, said
+        output = command.communicate()[0]
+        assert command.returncode == -signal.SIGKILL, output
         assert json.loads((out / "manifest.json").read_text())["complete"] is False
-    there = whole(out)
+    count_before = count_results(out)
     command = mrc("study", study, "--executor", executor, "--task-time", "1s", "--resume", out)
-    said = command.communicate()[0]
-    assert command.returncode == 0, said
-    assert f"study: {there} of" in said or whole(out) >= there  # tasks that were left may have made more meanwhile
+    output = command.communicate()[0]
+    assert command.returncode == 0, output
+    assert (
+        f"study: {count_before} of" in output or count_results(out) >= count_before
+    )  # tasks that were left may have made more meanwhile
     assert not (out / "tasks").exists() and not list(out.rglob("*.part"))
     return digest(out)
 
 
-def planned(tmp_path: Path, text: str = SCENARIO):
+def planned_runs(tmp_path: Path, text: str = SCENARIO):
     (tmp_path / "flow.yaml").write_text(text)
     return plan_runs(read(tmp_path / "flow.yaml"), "virtual", repeat=4)
 
 
-def news(begun, count: int, timeout_s: float = 120.0) -> list:
+def news(news_queue, count: int, timeout_s: float = 120.0) -> list:
     """Return the first news of `count` runs."""
     out: list = []
     while len(out) < count:
         try:
-            number, one = begun.get(timeout=timeout_s)
+            number, outcome = news_queue.get(timeout=timeout_s)
         except Empty:
             pytest.fail(f"{len(out)} of {count} runs came")
-        if not isinstance(one, RunProgress):
-            out.append((number, one))
+        if not isinstance(outcome, RunProgress):
+            out.append((number, outcome))
     return out
 
 
-def refused(*words: str) -> str:
-    done = CliRunner().invoke(app, list(words))
-    assert done.exit_code != 0
-    return str(done.exception) if isinstance(done.exception, UsageError) else done.output
+def refusal(*words: str) -> str:
+    result = CliRunner().invoke(app, list(words))
+    assert result.exit_code != 0
+    return str(result.exception) if isinstance(result.exception, UsageError) else result.output

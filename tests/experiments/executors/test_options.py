@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tests.experiments.executors.killed_study import files, refused
+from tests.experiments.executors.killed_study import files, refusal
 
 
 @pytest.mark.parametrize(
@@ -30,7 +30,7 @@ from tests.experiments.executors.killed_study import files, refused
 )
 def test_mistakes__are_told_with_what_would_do(monkeypatch, words, says):
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    assert says in refused(*words)
+    assert says in refusal(*words)
 
 
 @pytest.mark.parametrize(
@@ -44,5 +44,5 @@ def test_mistakes__are_told_with_what_would_do(monkeypatch, words, says):
 def test_what_is_not_installed__is_told_with_the_command(tmp_path, monkeypatch, executor, module, cure):
     monkeypatch.setitem(sys.modules, module, None)  # as Python has it for a module that cannot be imported
     files(tmp_path)
-    said = refused("study", str(tmp_path / "study.yaml"), "--executor", executor, "--out", str(tmp_path / "out"))
-    assert cure in said and not (tmp_path / "out").exists()
+    message = refusal("study", str(tmp_path / "study.yaml"), "--executor", executor, "--out", str(tmp_path / "out"))
+    assert cure in message and not (tmp_path / "out").exists()

@@ -26,17 +26,17 @@ def test_packs__are_as_many_as_there_is_work_for(given_s, tasks):
 
 
 @given(costs, st.floats(0.1, 100.0), st.integers(1, 20))
-def test_packs__hold_each_run_once_and_are_long_enough(each, least_s, most):
-    found = packs(each, least_s, most)
-    assert sorted(number for pack in found for number in pack) == list(range(len(each)))
-    assert len(found) <= most + sum(cost >= sum(each) / most for cost in each)
-    if len(found) > 1:
-        assert all(sum(each[number] for number in pack) >= least_s * 0.999 for pack in found)
+def test_packs__hold_each_run_once_and_are_long_enough(run_costs, least_s, tasks_max):
+    run_packs = packs(run_costs, least_s, tasks_max)
+    assert sorted(number for pack in run_packs for number in pack) == list(range(len(run_costs)))
+    assert len(run_packs) <= tasks_max + sum(cost >= sum(run_costs) / tasks_max for cost in run_costs)
+    if len(run_packs) > 1:
+        assert all(sum(run_costs[number] for number in pack) >= least_s * 0.999 for pack in run_packs)
 
 
 @given(costs, st.integers(1, 8))
-def test_side_by_side__shares_the_work(each, count):
-    found = side_by_side(each, count)
-    assert sorted(number for pack in found for number in pack) == list(range(len(each)))
-    loads = [sum(each[number] for number in pack) for pack in found]
-    assert len(found) <= count and max(loads) - min(loads) <= max(each) + 1e-9
+def test_side_by_side__shares_the_work(run_costs, count):
+    run_packs = side_by_side(run_costs, count)
+    assert sorted(number for pack in run_packs for number in pack) == list(range(len(run_costs)))
+    loads = [sum(run_costs[number] for number in pack) for pack in run_packs]
+    assert len(run_packs) <= count and max(loads) - min(loads) <= max(run_costs) + 1e-9

@@ -13,7 +13,7 @@ from tests.experiments.executors.clusters import (
     has,
     ray_cluster,
 )
-from tests.experiments.executors.killed_study import STUDY, digest, files, killed_twice, mrc, refused, whole
+from tests.experiments.executors.killed_study import STUDY, count_results, digest, files, killed_twice, mrc, refusal
 
 
 def in_one_go(folder: Path) -> Path:
@@ -24,23 +24,23 @@ def in_one_go(folder: Path) -> Path:
 
 
 @pytest.mark.skipif(not has("ray"), reason=WITHOUT_RAY)
-def test_ray__killed_twice_a_node_lost_and_resumed_is_the_same(tmp_path, expected):
+def test_ray__killed_twice_a_node_lost_and_resumed_is_the_same(tmp_path, study_digest):
     with ray_cluster(tmp_path) as nodes:
-        assert killed_twice(tmp_path, "ray") == expected
-        other, out = tmp_path / "other", tmp_path / "other" / "out"
-        study = in_one_go(other)
+        assert killed_twice(tmp_path, "ray") == study_digest
+        folder, out = tmp_path / "other", tmp_path / "other" / "out"
+        study = in_one_go(folder)
         command = mrc("study", study, "--executor", "ray", "--task-time", "0.5s", "--out", out)
-        while command.poll() is None and not whole(out):
+        while command.poll() is None and not count_results(out):
             time.sleep(0.02)
         nodes[1].terminate()
-        said = command.communicate()[0]
-        assert command.returncode == 0 and digest(out) == expected, said
+        output = command.communicate()[0]
+        assert command.returncode == 0 and digest(out) == study_digest, output
 
 
 @pytest.mark.skipif(not has("ray"), reason=WITHOUT_RAY)
 def test_no_ray_cluster__is_told_with_how_to_start_one(tmp_path, monkeypatch):
     monkeypatch.setenv("RAY_ADDRESS", f"127.0.0.1:{free_port()}")
     files(tmp_path)
-    said = refused("study", str(tmp_path / "study.yaml"), "--executor", "ray", "--out", str(tmp_path / "out"))
-    assert "--executor ray: no cluster (no process listens at 127.0.0.1:" in said and "ray start --head" in said
+    message = refusal("study", str(tmp_path / "study.yaml"), "--executor", "ray", "--out", str(tmp_path / "out"))
+    assert "--executor ray: no cluster (no process listens at 127.0.0.1:" in message and "ray start --head" in message
     assert not (tmp_path / "out").exists()

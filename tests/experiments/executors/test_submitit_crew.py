@@ -28,14 +28,14 @@ from tests.experiments.executors.killed_study import (
     RUNS,
     SCENARIO,
     STUDY,
+    count_results,
     digest,
     files,
     killed_twice,
     mrc,
     news,
-    planned,
-    refused,
-    whole,
+    planned_runs,
+    refusal,
 )
 from tests.experiments.report.small_results import Quiet
 
@@ -51,36 +51,40 @@ def long_ones(folder: Path) -> Path:
 
 
 @needs_submitit
-def test_submitit__killed_twice_and_resumed_is_the_same(tmp_path, expected):
-    assert killed_twice(tmp_path, "submitit-local") == expected
+def test_submitit__killed_twice_and_resumed_is_the_same(tmp_path, study_digest):
+    assert killed_twice(tmp_path, "submitit-local") == study_digest
 
 
 @needs_submitit
 def test_submitit__a_task_that_is_killed_loses_runs_by_name_and_resume_makes_them(tmp_path):
     from mrc_testbed.experiments.executors.submitit_crew import SubmititCrew
 
-    one, out = planned(tmp_path), tmp_path / "out"
-    expected = run_scenario(one, Quiet(), out=tmp_path / "whole").digest
-    prepared = Checkpoint.create(one, out)
+    run_set, out = planned_runs(tmp_path), tmp_path / "out"
+    whole_digest = run_scenario(run_set, Quiet(), out=tmp_path / "whole").digest
+    checkpoint = Checkpoint.create(run_set, out)
     with SubmititCrew(ExecutorOptions("submitit-local"), jobs=1) as crew:
-        begun = crew.hand_in(one.runs, store=prepared.results.store)
+        news_queue = crew.hand_in(run_set.runs, store=checkpoint.results.store)
         controller = psutil.Process(int(crew._tasks[0].job.job_id))
-        while whole(out) < 2:
+        while count_results(out) < 2:
             time.sleep(0.01)
         for process in [*controller.children(recursive=True), controller]:
             process.kill()
         with pytest.raises(UsageError) as error:
-            run_scenario(one, Quiet(), news_queue=begun, checkpoint=prepared)
-    kept = whole(out)
-    assert 2 <= kept < len(one.runs)
-    assert f"{len(one.runs) - kept} run(s) were lost (" in str(error.value) and "loss=2% #4" in str(error.value)
+            run_scenario(run_set, Quiet(), news_queue=news_queue, checkpoint=checkpoint)
+    kept_count = count_results(out)
+    assert 2 <= kept_count < len(run_set.runs)
+    assert f"{len(run_set.runs) - kept_count} run(s) were lost (" in str(error.value) and "loss=2% #4" in str(
+        error.value
+    )
     assert "ended without a result" in str(error.value) and "--resume makes what is missing" in str(error.value)
     assert (out / "tasks").is_dir()  # what the task said
-    again = Checkpoint.resume(one, out)
-    assert len(again.runs_to_make(one)) == len(one.runs) - kept
+    resumed_checkpoint = Checkpoint.resume(run_set, out)
+    assert len(resumed_checkpoint.runs_to_make(run_set)) == len(run_set.runs) - kept_count
     with SubmititCrew(ExecutorOptions("submitit-local"), jobs=2) as crew:
-        begun = crew.hand_in(again.runs_to_make(one), store=again.results.store)
-        assert run_scenario(one, Quiet(), news_queue=begun, checkpoint=again).digest == expected
+        news_queue = crew.hand_in(resumed_checkpoint.runs_to_make(run_set), store=resumed_checkpoint.results.store)
+        assert (
+            run_scenario(run_set, Quiet(), news_queue=news_queue, checkpoint=resumed_checkpoint).digest == whole_digest
+        )
 
 
 @needs_submitit
@@ -89,13 +93,13 @@ def test_submitit__a_run_that_fails_comes_back_with_its_traceback(tmp_path):
 
     from mrc_testbed.experiments.executors.submitit_crew import SubmititCrew
 
-    one = planned(tmp_path)
-    bad = replace(one.runs[0], scenario=one.runs[0].scenario.model_copy(update={"workload": None}))
-    prepared = Checkpoint.create(one, tmp_path / "out")
+    run_set = planned_runs(tmp_path)
+    broken_run = replace(run_set.runs[0], scenario=run_set.runs[0].scenario.model_copy(update={"workload": None}))
+    checkpoint = Checkpoint.create(run_set, tmp_path / "out")
     with SubmititCrew(ExecutorOptions("submitit-local"), jobs=1) as crew:
-        ((_, error),) = news(crew.hand_in([bad], store=prepared.results.store), 1)
+        ((_, error),) = news(crew.hand_in([broken_run], store=checkpoint.results.store), 1)
     assert isinstance(error, TypeError) and "virtual_run.py" in str(error.__cause__)
-    prepared.results.stop()
+    checkpoint.results.stop()
 
 
 @needs_submitit
@@ -103,73 +107,79 @@ def test_submitit__ctrl_c_ends_its_tasks_and_keeps_what_is_whole(tmp_path):
     out, study = tmp_path / "out", files(tmp_path)
     (tmp_path / "flow.yaml").write_text(SCENARIO.replace("400ms", "4s"))
     command = mrc("study", study, "--executor", "submitit-local", "--jobs", "2", "--out", out)
-    while command.poll() is None and whole(out) < 2:
+    while command.poll() is None and count_results(out) < 2:
         time.sleep(0.02)
     tasks = [
-        one for one in psutil.process_iter(["cmdline"]) if str(out / "tasks") in " ".join(one.info["cmdline"] or [])
+        process
+        for process in psutil.process_iter(["cmdline"])
+        if str(out / "tasks") in " ".join(process.info["cmdline"] or [])
     ]
     os.killpg(command.pid, signal.SIGINT)  # as a terminal does
-    said = command.communicate()[0]
-    assert command.returncode == 130 and "Traceback" not in said, said
-    assert "the same command with --resume" in said and tasks
+    output = command.communicate()[0]
+    assert command.returncode == 130 and "Traceback" not in output, output
+    assert "the same command with --resume" in output and tasks
     psutil.wait_procs(tasks, timeout=60)
     assert not [task for task in tasks if task.is_running() and task.status() != psutil.STATUS_ZOMBIE]
-    kept = whole(out)
-    assert 2 <= kept < RUNS and not json.loads((out / "manifest.json").read_text())["complete"]
+    kept_count = count_results(out)
+    assert 2 <= kept_count < RUNS and not json.loads((out / "manifest.json").read_text())["complete"]
 
 
 @needs_submitit
 def test_submitit__tasks_of_a_command_that_was_killed_stop_when_another_takes_over(tmp_path):
     from mrc_testbed.experiments.executors.task import OWNER, RunTask, run_task, tasks_folder
 
-    one = planned(tmp_path)
-    store = Checkpoint.create(one, tmp_path / "out").results.store
+    run_set = planned_runs(tmp_path)
+    store = Checkpoint.create(run_set, tmp_path / "out").results.store
     tasks_folder(store).mkdir()
     (tasks_folder(store) / OWNER).write_text("the one that resumed")
-    assert run_task(RunTask(one.runs, store, "the one that was killed")) == {}
+    assert run_task(RunTask(run_set.runs, store, "the one that was killed")) == {}
     assert store.written_names() == set()
-    assert run_task(RunTask(one.runs[:2], store, "the one that resumed")) == {}
-    assert store.written_names() == {run.name for run in one.runs[:2]}
+    assert run_task(RunTask(run_set.runs[:2], store, "the one that resumed")) == {}
+    assert store.written_names() == {run.name for run in run_set.runs[:2]}
 
 
 @pytest.mark.root
 @pytest.mark.skipif(bool(without_slurm()), reason=without_slurm())
-def test_slurm__killed_twice_a_task_cancelled_and_resumed_is_the_same(tmp_path, expected):
+def test_slurm__killed_twice_a_task_cancelled_and_resumed_is_the_same(tmp_path, study_digest):
     with slurm(tmp_path / "slurm"):
-        assert killed_twice(tmp_path, "slurm") == expected
-        other, out = tmp_path / "other", tmp_path / "other" / "out"
-        long_ones(other)
-        command = mrc("study", other / "study.yaml", "--executor", "slurm", "--out", out)
-        while command.poll() is None and not whole(out):
+        assert killed_twice(tmp_path, "slurm") == study_digest
+        folder, out = tmp_path / "other", tmp_path / "other" / "out"
+        long_ones(folder)
+        command = mrc("study", folder / "study.yaml", "--executor", "slurm", "--out", out)
+        while command.poll() is None and not count_results(out):
             time.sleep(0.02)
         queue = ["squeue", "--noheader", "--array", "--format=%i %j"]
         (task,) = [line.split() for line in subprocess.check_output(queue, text=True).splitlines()]
         assert task[1].startswith("mrc-")
         subprocess.run(["scancel", "--signal=KILL", "--full", task[0]], check=True)  # as a node that dies
-        said = command.communicate()[0]
-        assert command.returncode == 1 and "run(s) were lost (" in said and "--resume makes what is missing" in said, (
-            said
-        )
-        command = mrc("study", other / "study.yaml", "--executor", "slurm", "--resume", out)
+        output = command.communicate()[0]
+        assert (
+            command.returncode == 1 and "run(s) were lost (" in output and "--resume makes what is missing" in output
+        ), output
+        command = mrc("study", folder / "study.yaml", "--executor", "slurm", "--resume", out)
         assert command.wait() == 0
-        assert mrc("study", other / "study.yaml", "--out", other / "local").wait() == 0
-        assert digest(out, runs=12) == digest(other / "local", runs=12)
-        stopped = long_ones(tmp_path / "stopped")
-        command = mrc("study", stopped, "--executor", "slurm", "--out", stopped.parent / "out")
-        while command.poll() is None and not whole(stopped.parent / "out"):
+        assert mrc("study", folder / "study.yaml", "--out", folder / "local").wait() == 0
+        assert digest(out, runs=12) == digest(folder / "local", runs=12)
+        stopped_study = long_ones(tmp_path / "stopped")
+        command = mrc("study", stopped_study, "--executor", "slurm", "--out", stopped_study.parent / "out")
+        while command.poll() is None and not count_results(stopped_study.parent / "out"):
             time.sleep(0.02)
         os.killpg(command.pid, signal.SIGINT)
-        said = command.communicate()[0]
-        assert command.returncode == 130 and "the same command with --resume" in said and "Traceback" not in said, said
+        output = command.communicate()[0]
+        assert command.returncode == 130 and "the same command with --resume" in output and "Traceback" not in output, (
+            output
+        )
         wait_for(["sh", "-c", "squeue --noheader | wc -l"], "0", "an empty queue")
-        refused = mrc("study", other / "study.yaml", "--executor", "slurm", "--slurm", "partition=nowhere")
-        assert "slurm took no task: " in (said := refused.communicate()[0]) and "invalid partition" in said, said
+        refused_command = mrc("study", folder / "study.yaml", "--executor", "slurm", "--slurm", "partition=nowhere")
+        assert (
+            "slurm took no task: " in (output := refused_command.communicate()[0]) and "invalid partition" in output
+        ), output
 
 
 @needs_submitit
 def test_no_slurm__is_told_before_anything_is_made(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     files(tmp_path)
-    said = refused("study", str(tmp_path / "study.yaml"), "--executor", "slurm", "--out", str(tmp_path / "out"))
-    assert "no sbatch, squeue, scancel, sinfo, srun on PATH: run where sbatch works" in said
+    message = refusal("study", str(tmp_path / "study.yaml"), "--executor", "slurm", "--out", str(tmp_path / "out"))
+    assert "no sbatch, squeue, scancel, sinfo, srun on PATH: run where sbatch works" in message
     assert not (tmp_path / "out").exists()

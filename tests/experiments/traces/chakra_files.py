@@ -18,26 +18,26 @@ def varint(value: int) -> bytes:
     return bytes([*out, value])
 
 
-def framed(*messages: Any) -> bytes:
+def frame_messages(*messages: Any) -> bytes:
     return b"".join(varint(len(data)) + data for data in (message.SerializeToString() for message in messages))
 
 
-def node(number: int, kind: str, *, after=(), control=(), micros=0, name="", inputs="", **attributes: Any) -> Any:
+def node(number: int, kind: str, *, data=(), control=(), micros=0, name="", inputs="", **attributes: Any) -> Any:
     """Return a node; attributes that are texts, booleans or numbers. `comm_type` may be a name."""
-    made = MESSAGES["Node"](id=number, name=name or kind, type=NUMBERS[kind], duration_micros=micros)
-    made.data_deps.extend(after)
-    made.ctrl_deps.extend(control)
-    made.inputs.values = inputs
+    message = MESSAGES["Node"](id=number, name=name or kind, type=NUMBERS[kind], duration_micros=micros)
+    message.data_deps.extend(data)
+    message.ctrl_deps.extend(control)
+    message.inputs.values = inputs
     for key, value in attributes.items():
         value = COLLECTIVES.index(value) if key == "comm_type" and isinstance(value, str) else value
-        which = {str: "string_val", bool: "bool_val", int: "int64_val"}[type(value)]
-        setattr(made.attr.add(name=key), which, value)
-    return made
+        field = {str: "string_val", bool: "bool_val", int: "int64_val"}[type(value)]
+        setattr(message.attr.add(name=key), field, value)
+    return message
 
 
 def write(folder: Path, ranks: list[list[Any]], name: str = "job") -> Path:
     """Write one file a rank; return the first of them."""
     for rank, nodes in enumerate(ranks):
-        data = framed(MESSAGES["GlobalMetadata"](version="0.0.4"), *nodes)
+        data = frame_messages(MESSAGES["GlobalMetadata"](version="0.0.4"), *nodes)
         (folder / f"{name}.{rank}.et").write_bytes(data)
     return folder / f"{name}.0.et"

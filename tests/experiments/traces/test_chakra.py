@@ -15,7 +15,7 @@ from mrc_testbed.experiments.traces.errors import TraceError
 from mrc_testbed.experiments.traces.read import read_trace
 from mrc_testbed.hosts.traffic.program import Compute, JoinCollective, ReceiveMessage, SendMessage
 from mrc_testbed.hosts.traffic.program_check import check
-from tests.experiments.traces.chakra_files import NUMBERS, framed, node, write
+from tests.experiments.traces.chakra_files import NUMBERS, frame_messages, node, write
 
 RANKS = 4
 GENERATOR = shutil.which("chakra_generator")
@@ -25,9 +25,9 @@ def test_training_trace__becomes_a_program(tmp_path):
     def rank(number: int):
         return [
             node(1, "COMP_NODE", micros=500, is_cpu_op=False),
-            node(2, "COMM_COLL_NODE", after=[1], comm_type="ALL_REDUCE", comm_size=1 << 20, is_cpu_op=False),
+            node(2, "COMM_COLL_NODE", data=[1], comm_type="ALL_REDUCE", comm_size=1 << 20, is_cpu_op=False),
             node(3, "COMP_NODE", micros=20, control=[1], is_cpu_op=True),
-            node(4, "MEM_LOAD_NODE", after=[2]),
+            node(4, "MEM_LOAD_NODE", data=[2]),
         ]
 
     program = read_trace(write(tmp_path, [rank(r) for r in range(RANKS)]))
@@ -67,7 +67,7 @@ def test_messages__meet_their_halves(tmp_path):
 def test_collective__that_is_made_of_messages(tmp_path, kind, ranks, root):
     nodes = [
         node(1, "COMM_COLL_NODE", comm_type=kind, comm_size=4000, root_rank=root),
-        node(2, "COMP_NODE", after=[1], micros=5),
+        node(2, "COMP_NODE", data=[1], micros=5),
     ]
     program = read_trace(write(tmp_path, [nodes] * ranks))
     ideal = check(program)
@@ -110,11 +110,11 @@ BAD_TRACES = {
     "has comm_type 12 ": [reduce_node(comm_type=12)],
     "has comm_size -1: 0 to": [reduce_node(comm_size=-1)],
     "has comm_size 4611686018427387904": [reduce_node(comm_size=1 << 62)],
-    "waits for node 9, which is not there": [node(1, "COMP_NODE", after=[9])],
+    "waits for node 9, which is not there": [node(1, "COMP_NODE", data=[9])],
     "two nodes have the id 1": [node(1, "COMP_NODE"), node(1, "COMP_NODE")],
     "needs the number comm_dst": [node(1, "COMM_SEND_NODE", comm_size=4)],
     "without a receiver": [node(1, "COMM_SEND_NODE", comm_size=4, comm_dst=1)],
-    "a circle of 2 tasks": [node(1, "COMP_NODE", after=[2]), node(2, "COMP_NODE", after=[1])],
+    "a circle of 2 tasks": [node(1, "COMP_NODE", data=[2]), node(2, "COMP_NODE", data=[1])],
     "has root_rank 7": [reduce_node(comm_type="BROADCAST", root_rank=7)],
 }
 
@@ -146,7 +146,7 @@ def test_file__that_is_missing_or_strange_gets_one_line(tmp_path):
     (tmp_path / "job.1.et").write_bytes(b"")
     with pytest.raises(TraceError, match="empty"):
         read_trace(path)
-    (tmp_path / "job.1.et").write_bytes(framed() + b"\x02ab" + b"\xff" * 9)
+    (tmp_path / "job.1.et").write_bytes(frame_messages() + b"\x02ab" + b"\xff" * 9)
     with pytest.raises(TraceError, match="no message of a Chakra trace"):
         read_trace(path)
     write(tmp_path, [[reduce_node()]] * 2, name="other")
@@ -167,7 +167,7 @@ def test_gigabyte_of_junk__is_refused_at_once(tmp_path):
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_any_bytes__are_a_program_or_a_trace_error(tmp_path, data):
-    path = write(tmp_path, [[reduce_node(), node(2, "COMP_NODE", after=[1], micros=3)]] * 2)
+    path = write(tmp_path, [[reduce_node(), node(2, "COMP_NODE", data=[1], micros=3)]] * 2)
     content = path.read_bytes()
     offset = data.draw(st.integers(0, len(content)))
     path.write_bytes(

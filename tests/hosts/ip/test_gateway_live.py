@@ -82,6 +82,7 @@ def echo(fabric: Fabric, count: int, change_after: int, change: Callable[[], obj
     server.bind((address(fabric, "h1", 4), PORT))
     client.connect((address(fabric, "h1", 4), PORT))
 
+    # The server's time limit ends its thread, whatever was lost on the way.
     def serve() -> None:
         while not is_over.is_set():
             try:

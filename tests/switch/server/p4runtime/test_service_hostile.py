@@ -40,8 +40,8 @@ def _mini(monkeypatch):
 
 def seeds() -> dict[str, bytes]:
     """Return a well-formed message for each RPC."""
-    # One update per kind of table, so that mutations reach each decoder
     write = p4r.WriteRequest(device_id=1, election_id=U128.encode(1))
+    # One update per kind of table, so that mutations reach each decoder
     for table_id in (BY_MAC, BY_ACL, BY_HASH):
         entry = p4r.TableEntry(table_id=table_id, priority=3)
         entry.match.add(field_id=1).ternary.value = b"\1\2"

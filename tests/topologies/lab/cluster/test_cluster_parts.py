@@ -74,7 +74,7 @@ class ClusterFront(Front):
         elsewhere = {n: pid for machine in self.rig.names for n, pid in parts_on(self.rig, machine).items()}
         return super().pids() | elsewhere
 
-    def where(self, name):
+    def machine_suffix(self, name):
         machine = self.machines().get(name)
         return f" on machine {machine}" if machine else ""
 
