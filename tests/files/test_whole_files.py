@@ -81,6 +81,7 @@ OTHER_WRITERS = {
     "topologies/lab/cluster/connection.py": "a log",
     "topologies/lab/cluster/remote_machine.py": "a log",
     "topologies/lab/netdev.py": "/proc",
+    "hosts/ip/tun.py": "/proc",
 }
 """Files of the product that write in another way, and why.
 

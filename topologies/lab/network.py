@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from mrc_testbed.files.whole_files import write_whole
 from mrc_testbed.ipc.processes import Probe, Processes
 from mrc_testbed.ipc.procfs import ThreadSeconds
 from mrc_testbed.ipc.rpc import JsonlClient
@@ -279,7 +280,7 @@ class LocalNetwork(Network):
         machine_file = Path("/etc/hosts")
         machine_text = machine_file.read_text() if machine_file.exists() else "127.0.0.1 localhost\n"
         path = self.run_dir.names_file
-        path.write_text("\n".join((*lines, machine_text)))
+        write_whole(path, "\n".join((*lines, machine_text)).encode())
         return path
 
     @property
