@@ -78,7 +78,7 @@ def _entropy(protocol: int, payload: bytes) -> bytes:
 
 
 @dataclass(slots=True)
-class Flow:
+class IpFlow:
     """Flow to one peer. `used_at`: time of its last packet."""
 
     peer: str
@@ -91,7 +91,7 @@ class FlowTable:
 
     def __init__(self, good_paths: Callable[[str], Collection[Path]], rng: Random) -> None:
         self._good_paths, self._rng = good_paths, rng
-        self._flows: OrderedDict[bytes, Flow] = OrderedDict()
+        self._flows: OrderedDict[bytes, IpFlow] = OrderedDict()
         """Flows by key, the one used last at the end."""
         self.move_count = 0
         """Moves of a flow whose EV was withdrawn."""
@@ -111,7 +111,7 @@ class FlowTable:
             return None
         path = self._rng.choice(sorted(good_paths))
         self.move_count += flow is not None
-        self._flows[key] = Flow(peer, path, now)
+        self._flows[key] = IpFlow(peer, path, now)
         self._flows.move_to_end(key)
         self._forget(now)
         return path

@@ -25,7 +25,7 @@ from mrc_testbed.hosts.engine.config import Config
 from mrc_testbed.hosts.engine.endpoint import Endpoint
 from mrc_testbed.hosts.ip.flows import FlowTable, NotIpError, Path, read_header
 from mrc_testbed.hosts.ip.path_probes import PathProbes
-from mrc_testbed.hosts.ip.tun import INTERFACE, Tun
+from mrc_testbed.hosts.ip.tun import INTERFACE, Tun, TunError
 from mrc_testbed.hosts.nic.base import Nic
 from mrc_testbed.hosts.nic.ip_packet import IP_MTU, IpPacket
 
@@ -95,7 +95,12 @@ class IpGateway:
 
     def _on_readable(self) -> None:
         for _ in range(READ_BATCH):
-            packet = self._tun.read()
+            try:
+                packet = self._tun.read()
+            except TunError as error:  # a descriptor without an interface stays readable for ever
+                log.warning("IP over the fabric ends: %s", error)
+                self.close()
+                break
             if packet is None:
                 break
             self._queue(packet)
@@ -205,9 +210,9 @@ class IpGateway:
     # ---- state ------------------------------------------------------------------------------------------
 
     def to_json(self) -> dict[str, Any]:
-        """Return interface, addresses, and the counts of packets, flows and moves of flows."""
+        """Return interface (null once deleted), addresses, counts of packets, flows and moves of flows."""
         return {
-            "interface": INTERFACE,
+            "interface": INTERFACE if self._tun.fileno() >= 0 else None,
             "addresses": [str(address) for address in self._interfaces if address.version in self._tun.families],
             "mtu": IP_MTU,
             "sent": self.sent,

@@ -33,7 +33,8 @@ class Tun:
         try:
             self._descriptor = os.open(_DEVICE, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
         except OSError as error:
-            cure = f"mkdir -p /dev/net && mknod {_DEVICE} c 10 200" if isinstance(error, FileNotFoundError) else "root"
+            is_missing = isinstance(error, FileNotFoundError)
+            cure = f"mkdir -p /dev/net && mknod {_DEVICE} c 10 200" if is_missing else "run as root (CAP_NET_ADMIN)"
             raise TunError(f"{_DEVICE}: {error.strerror}. Cure: {cure}") from error
         try:
             request = struct.pack("16sH22x", INTERFACE.encode(), _IFF_TUN | _IFF_NO_PI)
@@ -67,11 +68,16 @@ class Tun:
         return self._descriptor
 
     def read(self) -> bytes | None:
-        """Return the next packet from the kernel; None: none waits."""
+        """Return the next packet from the kernel; None: none waits.
+
+        Raises TunError when the interface has gone.
+        """
         try:
             return os.read(self._descriptor, 1 << 16)
         except BlockingIOError:
             return None
+        except OSError as error:
+            raise TunError(f"{INTERFACE}: {error.strerror}. Cure: bring the fabric up again") from error
 
     def write(self, packet: bytes) -> bool:
         """Give a packet to the kernel; return whether the kernel took it."""

@@ -247,6 +247,8 @@ class LocalNetwork(Network):
                 ip=str(self.plan.ip_interfaces(self.plan.host(name))[0].ip),
                 names_file=str(names_file),
             )
+        if refusals := sorted({host.names_error for host in self.hosts.values() if host.names_error}):
+            self._report(f"hosts do not know each other's names: {refusals[0]}. Cure: allow mounts, or use addresses")
         for name in self.part.switches:
             self.switches[name] = net.addSwitch(
                 name,

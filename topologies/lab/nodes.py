@@ -223,7 +223,8 @@ class FabricHost(FabricNode, Host):
             os.open(f"/proc/{self.pid}/ns/{kind}", os.O_RDONLY | os.O_CLOEXEC) for kind in ("net", "mnt")
         ]
         # The shell's own mount namespace: no other process of the machine sees these names.
-        self.cmd("mount", "--bind", names_file, "/etc/hosts")
+        self.names_error = str(self.cmd("mount", "--bind", names_file, "/etc/hosts")).strip()
+        """Refusal of the mount, which leaves the host without the names of the others; empty: they are there."""
 
     def _restart_shell(self) -> None:
         net, mount = (f"/proc/{os.getpid()}/fd/{number}" for number in self._namespaces)

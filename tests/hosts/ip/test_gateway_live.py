@@ -140,3 +140,15 @@ def test_state__counts_packets_and_flows_and_foreign_addresses(fabric):
     assert state["interface"] == INTERFACE and state["flows"] >= 1
     assert state["dropped"]["no host has the address"] == before["dropped"].get("no host has the address", 0) + 1
     assert state["sent"] > before["sent"]
+
+
+def test_interface_deleted__by_a_user_ends_ip_and_nothing_else(fabric):
+    """Test what would keep an agent busy: a descriptor without an interface is readable for ever."""
+    assert ip_state(fabric, "h1")["interface"] == INTERFACE
+    fabric.hosts["h1"].cmd(f"ip link delete {INTERFACE}")
+    cpu_s = fabric.agent("h1").request("status")["cpu_s"]
+    for _ in range(20):
+        fabric.agent("h1").request("hello")
+        fabric.hosts["h1"].cmd("sleep 0.05")
+    assert ip_state(fabric, "h1")["interface"] is None
+    assert fabric.agent("h1").request("status")["cpu_s"] - cpu_s < 0.5, "busy with a descriptor without an interface"

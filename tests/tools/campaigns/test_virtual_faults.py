@@ -289,7 +289,7 @@ def test_keep__a_set_replayed_ends_as_it_did(tmp_path):
 
 def test_command__prints_what_became_of_the_sets(tmp_path):
     cli_result = CliRunner().invoke(
-        app, ["bench", "faults", "--virtual", "--sets", "4", "--json", "--keep", str(tmp_path)]
+        app, ["bench", "faults", "--virtual", "--sets", "4", "--json", "--out", str(tmp_path)]
     )
     assert cli_result.exit_code == 0, cli_result.output
     result = json.loads(cli_result.stdout)
