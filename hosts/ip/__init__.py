@@ -1,1 +1,1 @@
-"""IP over the fabric: ordinary programs of a host (ping, iperf3, ssh) use the planes beside MRC."""
+"""IP over the fabric: ordinary programs of a host (ping, iperf3) use the planes beside MRC."""

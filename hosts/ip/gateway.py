@@ -72,10 +72,10 @@ class IpGateway:
         self._interfaces = plan.ip_interfaces(host)
         self._own_addresses = {interface.ip.packed for interface in self._interfaces}
         self._peers = {
-            interface.ip.packed: other.name
-            for other in plan.hosts
-            if other != host
-            for interface in plan.ip_interfaces(other)
+            interface.ip.packed: peer.name
+            for peer in plan.hosts
+            if peer != host
+            for interface in plan.ip_interfaces(peer)
         }
         self._timeout_s = max(PROBE_RTTS * plan.base_rtt_s(), PROBE_MIN_S)
         self._lists: dict[str, GoodPathList] = {}
