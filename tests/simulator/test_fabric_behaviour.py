@@ -50,7 +50,7 @@ def test_very_lossy_plane__is_not_spared():
     fabric.apply(LossFault.on("p2-t0-1 h1", rate=0.4, direction="one_way"))
     fabric.run_until(1.5)
     assert active_by_plane(flow)[2] == 0
-    bad_evs = [e for e in fabric.host("h0").events if isinstance(e, EvChanged) and e.new.name == "ASSUMED_BAD"]
+    bad_evs = [e for e in fabric.host("h0").events if isinstance(e, EvChanged) and e.new_state.name == "ASSUMED_BAD"]
     assert {e.plane for e in bad_evs} == {2}
 
 

@@ -191,7 +191,7 @@ class Schedule:
         """Return the schedule of a to_json() record. Raises ScheduleError."""
         keys = {f.name for f in fields(cls)}
         if not isinstance(data, dict) or not set(data) <= keys:
-            raise ScheduleError(f"unknown key, or no mapping: a schedule. Known keys: {', '.join(sorted(keys))}")
+            raise ScheduleError(f"a schedule is a mapping of known keys alone. Known keys: {', '.join(sorted(keys))}")
         try:
             posts = [Post(**post) for post in data.get("posts", ())]
             faults = [SimFault(**fault) for fault in data.get("faults", ())]

@@ -33,7 +33,7 @@ def test_schedule__goes_through_json() -> None:
         ({"posts": [{"at": 0, "qp": 9, "side": 0, "size": 1}]}, "does not exist"),
         ({"posts": [{"size": 1}]}, "missing"),
         ({"faults": [{"kind": "destroy", "where": "h0", "at": 0, "until": 0, "value": 9}]}, "does not exist"),
-        ({"extra": 1}, "has the keys"),
+        ({"extra": 1}, "Known keys: buggify"),
     ],
 )
 def test_schedule__says_what_is_wrong_in_a_file(changes: dict[str, Any], reason: str) -> None:
