@@ -6,14 +6,14 @@ with what it has learned. Attributes travel over the management network (mrc-pro
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mrc_testbed.hosts.agent.denylist import Denylist
 from mrc_testbed.hosts.agent.engine_defaults import baseline_config
-from mrc_testbed.hosts.agent.path_health import PathHealth, uplink_of
+from mrc_testbed.hosts.agent.path_health import PathHealth, ports_down, shown_state, uplink_of
 from mrc_testbed.hosts.engine.config import Config
 from mrc_testbed.hosts.engine.endpoint import TRANSPORTS
 from mrc_testbed.hosts.engine.events import Completion, Event, EvProbeResult, WriteImmReceived
@@ -61,9 +61,15 @@ class Connection:
         counters = self.qp.counters.by_name()
         return {"sent": sum(counters["plane_packets"]), **counters}
 
-    def to_json(self, uplink: Callable[[int], int | None]) -> dict[str, Any]:
-        """Return the QP for `status`; `uplink(ev)`: T0 uplink of an EV, None where it names none."""
-        evs = [{**ev, "uplink": uplink(ev["ev"])} for ev in self.qp.ev_states()]
+    def to_json(self, uplink: Callable[[int], int | None], dead_planes: Collection[int]) -> dict[str, Any]:
+        """Return the QP for `status`.
+
+        `uplink(ev)`: T0 uplink of an EV, None where it names none. `dead_planes`: those with a port down.
+        """
+        evs = [
+            {**ev, "uplink": uplink(ev["ev"]), "state": shown_state(ev["state"], ev["plane"] in dead_planes)}
+            for ev in self.qp.ev_states()
+        ]
         return {
             "qpn": self.qp.qpn,
             "remote_qpn": self.remote_qpn,
@@ -285,8 +291,19 @@ class Connections:
         out = []
         for name in names:
             qps = [connection.qp.ev_states() for connection in self._path_judging() if connection.peer == name]
-            out.append(self._health.report(self.plan.host(name), qps, self.denylist.denied))
+            out.append(self._health.report(self.plan.host(name), qps, self.denylist.denied, self._ports_down(name)))
         return out
+
+    def _ports_down(self, peer: str) -> dict[int, list[str]]:
+        """NIC ports that are down here or, as far as known, at the peer, by plane."""
+        endpoint = self._endpoint
+        return ports_down(self.plan, self.host, self.plan.host(peer), endpoint.local_ports, endpoint.peer_ports(peer))
+
+    def to_json(self) -> list[dict[str, Any]]:
+        """Return all QPs for `status`."""
+        return [
+            connection.to_json(self.uplink(connection), self._ports_down(connection.peer).keys()) for connection in self
+        ]
 
     # ---- with the other agent -----------------------------------------------------------------------------
 

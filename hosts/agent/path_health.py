@@ -7,8 +7,10 @@
         "uplink": 1,                      null where no uplink is taken (inside a rack) or the EV names none (ecmp)
         "address": "fcbb:bb00:2100:...",  outer destination; null in modes without an outer header
         "path": ["h0", "p1-t0-0", "p1-t1-1", "p1-t0-1", "h2"],
-        "state": "good",                  worst of the QPs': denied, assumed_bad, skip, good; unknown without a QP
-        "active": true,                   in the rotation of a QP
+        "state": "good",                  worst of the QPs': denied, assumed_bad, skip, good; unknown without a QP;
+                                          port_down: a port at either end is down, so no QP uses the EV
+        "ports_down": [],                 NIC ports of this plane that are down, as far as the host knows
+        "active": true,                   in the rotation of a QP, and in use
         "rtt_s": 0.0101,                  smoothed (gain 1/8), mean of the QPs; else what the last probe took; or null
         "sent": 812, "acked": 790, "lost": 1, "marked": 3, "trimmed": 0,       packets since the agent started
         "probes_answered": 3,
@@ -22,7 +24,7 @@ SACKs with SKIP_ONCE, `trimmed` trims before the last hop; each of both makes th
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from ipaddress import IPv6Address
 from typing import Any
 
@@ -31,6 +33,8 @@ from mrc_testbed.topologies.plan import Host, Plan, ev_uplink
 
 COUNTS = ("sent", "acked", "lost", "marked", "trimmed", "probes_answered")
 _SEVERITY = {"denied": 4, "assumed_bad": 3, "skip": 2, "good": 1, "unknown": 0}
+PORT_DOWN = "port_down"
+"""State of an EV whose plane has a port down at either end; only `denied` is shown before it."""
 
 
 class _Tally:
@@ -84,8 +88,12 @@ class PathHealth:
         peer: Host,
         qps: list[list[dict[str, Any]]],
         denied: Callable[[Host, Iterable[tuple[int, int]]], dict[int, list[str]]],
+        ports_down: Mapping[int, list[str]],
     ) -> dict[str, Any]:
-        """Return the health of the paths to one peer; `qps`: the EV states of each of its QPs."""
+        """Return the health of the paths to one peer.
+
+        `qps`: the EV states of each of its QPs. `ports_down`: NIC ports that are down at either end, by plane.
+        """
         plan, tallies = self._plan, self._closed_tallies.get(peer.name, {})
         states_of_ev: dict[int, list[dict[str, Any]]] = {}
         planes: dict[int, int] = {}
@@ -97,14 +105,16 @@ class PathHealth:
                 states_of_ev.setdefault(state["ev"], []).append(state)
         denied_by = denied(peer, planes.items())
         evs = [
-            self._row(peer, ev, plane, states_of_ev.get(ev, []), tallies.get(ev), denied_by.get(ev, []))
+            self._row(peer, ev, plane, states_of_ev.get(ev, []), tallies.get(ev))
+            | _usability(states_of_ev.get(ev, []), denied_by.get(ev, []), ports_down.get(plane, []))
             for ev, plane in sorted(planes.items(), key=lambda pair: (pair[1], pair[0]))
         ]
         return {"peer": peer.name, "qps": len(qps), "evs": evs}
 
     def _row(
-        self, peer: Host, ev: int, plane: int, states: list[dict[str, Any]], tally: _Tally | None, denied_by: list[str]
+        self, peer: Host, ev: int, plane: int, states: list[dict[str, Any]], tally: _Tally | None
     ) -> dict[str, Any]:
+        """Return what is counted and measured of one EV, and its path."""
         plan = self._plan
         counts = {key: sum(state_json[key] for state_json in states) for key in COUNTS}
         rtts = [state_json["srtt_s"] for state_json in states if state_json["srtt_s"] is not None]
@@ -113,21 +123,46 @@ class PathHealth:
             for key in COUNTS:
                 counts[key] += tally.counts[key]
             rtt_s = tally.rtt_s if rtt_s is None else rtt_s
-        state = max((state_json["state"] for state_json in states), key=_SEVERITY.__getitem__, default="unknown")
-        if denied_by and not states:
-            state = "denied"
         return {
             "ev": ev,
             "plane": plane,
             "uplink": uplink_of(plan, self._host, peer, ev),
             "address": address_of(plan, self._host, peer, ev),
             "path": list(plan.path(self._host, peer, ev, plane).nodes),
-            "state": state,
-            "active": any(state_json["active"] for state_json in states),
             "rtt_s": rtt_s,
             **counts,
-            "denied_by": denied_by,
         }
+
+
+def _usability(states: list[dict[str, Any]], denied_by: list[str], ports_down: list[str]) -> dict[str, Any]:
+    """Return the state of an EV over all QPs, and what keeps packets off it."""
+    state = max((state_json["state"] for state_json in states), key=_SEVERITY.__getitem__, default="unknown")
+    if denied_by and not states:
+        state = "denied"
+    return {
+        "state": shown_state(state, bool(ports_down)),
+        "active": not ports_down and any(state_json["active"] for state_json in states),
+        "ports_down": ports_down,
+        "denied_by": denied_by,
+    }
+
+
+def shown_state(state: str, port_is_down: bool) -> str:
+    """Return the state of an EV for people: a QP that is idle keeps calling an EV good whose port is down."""
+    return PORT_DOWN if port_is_down and state != "denied" else state
+
+
+def ports_down(plan: Plan, host: Host, peer: Host, local_ports: int, peer_ports: int) -> dict[int, list[str]]:
+    """Return the NIC ports of two hosts that are down, by plane; bit p of a mask: the port of plane p is up."""
+    ports = {
+        plane: [
+            plan.host_port(end, plane).interface
+            for end, mask in ((host, local_ports), (peer, peer_ports))
+            if not mask >> plane & 1
+        ]
+        for plane in range(plan.planes)
+    }
+    return {plane: names for plane, names in ports.items() if names}
 
 
 def uplink_of(plan: Plan, host: Host, peer: Host, ev: int) -> int | None:

@@ -213,9 +213,14 @@ class Endpoint:
             raise LocalError(f"no plane {plane}. Known: 0 to {self.planes - 1}")
         return self._peers.probe_ev(self._peers.get(peer), ev, plane, now, timeout_s)
 
+    @property
+    def local_ports(self) -> int:
+        """Return our ports that are up: bit p for plane p."""
+        return self._peers.local_ports
+
     def peer_ports(self, peer: str) -> int:
         """Return the ports of a peer that are up, as far as known: bit p for plane p."""
-        return self._peers.get(peer).ports
+        return self._peers.ports_of(peer)
 
     # ---- network and clock ------------------------------------------------------------------------------
 

@@ -48,7 +48,10 @@ class PathState:
     path: tuple[str, ...]
     """Nodes from host to host."""
     state: str
-    """`good`, `skip`, `assumed_bad`, `denied`: the worst that a QP holds of it; `unknown` without a QP."""
+    """`good`, `skip`, `assumed_bad`, `denied`: the worst that a QP holds of it; `unknown` without a QP.
+
+    `port_down`: a NIC port of its plane is down at either end.
+    """
     active: bool
     """Whether the path is in the rotation of a QP."""
     rtt_s: float | None

@@ -21,7 +21,7 @@ from mrc_testbed.faults import FaultTarget
 from mrc_testbed.hosts.agent.denylist import Denylist
 from mrc_testbed.hosts.agent.engine_defaults import baseline_config
 from mrc_testbed.hosts.agent.event_json import event_json, event_name
-from mrc_testbed.hosts.agent.path_health import PathHealth
+from mrc_testbed.hosts.agent.path_health import PathHealth, ports_down
 from mrc_testbed.hosts.engine.events import Completion, EvChanged, Event, PlaneChanged, QpError, Status
 from mrc_testbed.hosts.engine.qp import EngineQpState, EngineQueuePair
 from mrc_testbed.hosts.traffic.file_transfer import MAX_OUTSTANDING, PROGRESS_S, Pacer
@@ -154,7 +154,9 @@ class VirtualBackend:
             if (transfer.order.source, transfer.order.destination, transfer.order.transport)
             == (source, destination, "mrc")
         ]
-        report = self._health[source].report(self.plan.host(destination), qp_evs, self._denylists[source].denied)
+        hosts, endpoint = (self.plan.host(source), self.plan.host(destination)), self.fabric.hosts[source].endpoint
+        dead_ports = ports_down(self.plan, *hosts, endpoint.local_ports, endpoint.peer_ports(destination))
+        report = self._health[source].report(hosts[1], qp_evs, self._denylists[source].denied, dead_ports)
         rows: list[dict[str, Any]] = report["evs"]
         return rows
 

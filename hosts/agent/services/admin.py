@@ -108,7 +108,7 @@ class AdminService:
             "ports": ports,
             "unclaimed": self._endpoint.unclaimed_packets,
             "regions": [region.to_json() for region in self._regions],
-            "qps": [connection.to_json(self._connections.uplink(connection)) for connection in self._connections],
+            "qps": self._connections.to_json(),
             "transfers": [transfer.to_json() for transfer in self._transfers],
             "ip": self._ip_state(),
         }

@@ -16,6 +16,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
+from mrc_testbed.hosts.agent.connections import QpUseError
 from mrc_testbed.hosts.agent.path_health import uplink_of
 from mrc_testbed.hosts.agent.services.local_end import LocalEnd
 from mrc_testbed.hosts.engine.events import EvProbeResult
@@ -24,14 +25,20 @@ from mrc_testbed.ipc.rpc import Message, ServerConnection, event_of
 from mrc_testbed.ipc.service import wait_until
 
 MAX_COUNT = 1 << 20
+MAX_EVS = 1 << 16
+EvPlane = tuple[Annotated[int, Meta(ge=0, le=0xFFFFFFFF)], Annotated[int, Meta(ge=0, le=31)]]
 SPREAD = 0.5
 """Share of the interval over which the probes of a round leave."""
 
 
 class EvSweepRequest(Request, tag="ev_sweep"):
-    """Probe in `count` rounds (0: until stopped), `interval_s` apart, waiting `wait_s` for each answer."""
+    """Probe in `count` rounds (0: until stopped), `interval_s` apart, waiting `wait_s` for each answer.
+
+    `evs`: [EV, plane] of each path to probe; None: those that a new QP would have.
+    """
 
     peer: str
+    evs: Annotated[list[EvPlane], Meta(min_length=1, max_length=MAX_EVS)] | None = None
     count: Annotated[int, Meta(ge=0, le=MAX_COUNT)] = 4
     interval_s: Annotated[float, Meta(ge=0.001, le=3600)] = 0.2
     wait_s: Annotated[float, Meta(ge=0.001, le=60)] = 1.0
@@ -44,7 +51,10 @@ class EvPing:
         self._local, self._client = local, client
         self.peer = local.connections.peer_host(request.peer)
         self.count, self.interval_s, self.wait_s = request.count, request.interval_s, request.wait_s
-        self._evs = local.connections.plan.ev_planes(local.connections.host, self.peer)
+        plan = local.connections.plan
+        self._evs = request.evs or plan.ev_planes(local.connections.host, self.peer)
+        if unknown := [plane for _, plane in self._evs if plane >= plan.planes]:
+            raise QpUseError(f"evs: no plane {unknown[0]} (has: 0 to {plan.planes - 1})")
         self._waiting: set[int] = set()
         self._news = asyncio.Event()
         self._stopped = False

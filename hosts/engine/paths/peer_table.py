@@ -227,6 +227,11 @@ class PeerTable:
             peer = self._by_name[name] = Peer(name, len(self._by_name), self._planes, self._rng)
         return peer
 
+    def ports_of(self, name: str) -> int:
+        """Return the ports of a peer that are up, as far as known: all, of one we know nothing of."""
+        peer = self._by_name.get(name)
+        return ALL_PORTS if peer is None else peer.ports
+
     def _time(self, peer: Peer) -> None:
         """Update the deadline of a peer one of whose times has changed."""
         due = peer.update_at

@@ -308,8 +308,9 @@ async function readPaths() {
     if (from !== byId("from").value || to !== byId("to").value) return;
     evs = told.evs;
     const good = evs.filter((one) => one.state === "good").length;
-    said.textContent = told.qps ? `${evs.length} paths, ${good} good; click one to light it up`
-      : `${evs.length} paths; their state is known once something is sent`;
+    const dead = evs.filter((one) => one.state === "port_down").length;
+    said.textContent = `${evs.length} paths` + (dead ? `, ${dead} dead: a port is down` : "")
+      + (told.qps ? `, ${good} good; click one to light it up` : "; their state is known once something is sent");
   } catch (error) {
     evs = [];
     said.textContent = `${from} does not tell: ${error.message}`;
@@ -329,7 +330,8 @@ function showPaths() {
     const row = make("div", {class: "plane-paths"}, byId("paths"));
     make("span", {text: `plane ${plane}`}, row);
     for (const one of mine) {
-      const title = `EV 0x${one.ev.toString(16).padStart(4, "0")} ${one.state}: ${one.path.join(" ")}`
+      const ports = one.ports_down && one.ports_down.length ? ` (${one.ports_down.join(", ")})` : "";
+      const title = `EV 0x${one.ev.toString(16).padStart(4, "0")} ${one.state}${ports}: ${one.path.join(" ")}`
         + (one.address ? `, to ${one.address}` : "") + `; ${counted(one)}`;
       const button = make("button", {class: `ev ${one.state}`, title, "aria-label": title, "data-ev": one.ev,
         "aria-pressed": String(one.ev === kept.ev)}, row);

@@ -27,12 +27,14 @@ from mrc_testbed.faults.places import denylist_entry
 from mrc_testbed.ipc.rpc import JsonlClient, JsonlError, Watch
 from mrc_testbed.topologies.plan import path_label, turning_point
 
-LOOKS = {"good": "good", "skip": "warn", "assumed_bad": "bad", "denied": "bad", "unknown": "dim"}
+LOOKS = {"good": "good", "skip": "warn", "assumed_bad": "bad", "port_down": "bad", "denied": "bad", "unknown": "dim"}
 PROBE_WAIT_S = 1.0
 PAIR_S = 0.1
 """Duration of probing the paths of a pair, an estimate, seconds."""
 EVS_PROBES, EVS_INTERVAL_S = 3, 0.02
 """Probes of each path that `evs` sends: one that is lost by chance does not make a path dead."""
+EV_SPACING_S = 0.001
+"""Least time, seconds, for the probes of one EV: with many QPs of random EVs the links would overflow."""
 
 
 @command("evs", SHOW, complete=two_hosts_then(), reads=True)
@@ -43,7 +45,8 @@ def evs(session: CliSession, args: Args) -> Answer:
     evs h0 h2 --json
 
     path: PLANE/UPLINK, as `trace` takes it. state: the worst that a QP of the first host holds of it (good, skip,
-    assumed_bad, denied), `unknown` without a QP; `*`: in the rotation of a QP, which learns of a fault when it sends.
+    assumed_bad, denied), `unknown` without a QP; `h2-eth0 down`: dead, as that port of a NIC is down. `*`: in the
+    rotation of a QP, which learns of other faults when it sends.
     sent and lost: packets since the fabric is up. now: three probes; the round trip, or `out lost`, `back lost` (it
     arrived, and its answer took another way). through: the T1 that the path turns at, or the T0 inside a rack.
     """
@@ -53,7 +56,8 @@ def evs(session: CliSession, args: Args) -> Answer:
     (peer,) = answer["peers"]
     digits = 4 if all(path["ev"] < 1 << 16 for path in peer["evs"]) else 8
     probes: dict[int, list[dict[str, Any]]] = {path["ev"]: [] for path in peer["evs"]}
-    for probe in sweep(session, source, destination, EVS_PROBES, EVS_INTERVAL_S):
+    evs = [(path["ev"], path["plane"]) for path in peer["evs"]]
+    for probe in sweep(session, source, destination, EVS_PROBES, max(EVS_INTERVAL_S, len(evs) * EV_SPACING_S), evs):
         probes[probe["ev"]].append(probe)
     for path in peer["evs"]:
         path["probes"] = _probe_tally(probes[path["ev"]])
@@ -89,12 +93,13 @@ def _ev_row(path: dict[str, Any], digits: int) -> list[Cell]:
     state, sent, lost = path["state"], path["sent"], path["lost"]
     mark = "*" if path["active"] else ""
     causes = f" by {', '.join(path['denied_by'])}" if path["denied_by"] else ""
+    shown_state = f"{', '.join(path['ports_down'])} down" if state == "port_down" else f"{state}{mark}{causes}"
     loss = f"{100 * lost / sent:.1f}%" if sent else "-"
     return [
         f"0x{path['ev']:0{digits}x}",
         path_label(path["plane"], path["uplink"]),
         path["address"] or "-",
-        (f"{state}{mark}{causes}", LOOKS.get(state, "")),
+        (shown_state, LOOKS.get(state, "")),
         str(sent),
         (str(lost), "bad" if lost else ""),
         loss,
@@ -107,12 +112,20 @@ def _ev_row(path: dict[str, Any], digits: int) -> list[Cell]:
 
 
 def sweep(
-    session: CliSession, source: str, destination: str, count: int, interval_s: float
+    session: CliSession,
+    source: str,
+    destination: str,
+    count: int,
+    interval_s: float,
+    evs: list[tuple[int, int]] | None = None,
 ) -> Iterator[dict[str, Any]]:
-    """`probe` events of an EV sweep of a host's agent, until it ends. Raises JsonlError, CommandError."""
+    """`probe` events of an EV sweep of a host's agent, until it ends. Raises JsonlError, CommandError.
+
+    `evs`: (EV, plane) of the paths; None: those of a new QP.
+    """
     client = JsonlClient(session.fabric.run_dir.agent_socket(source), name=source)
     try:
-        client.request("ev_sweep", peer=destination, count=count, interval_s=interval_s, wait_s=PROBE_WAIT_S)
+        client.request("ev_sweep", peer=destination, evs=evs, count=count, interval_s=interval_s, wait_s=PROBE_WAIT_S)
         watch = Watch(client)
         while True:
             event = watch.get(PROBE_WAIT_S + count * interval_s + 10.0)

@@ -18,6 +18,7 @@ def an_ev(ev, **fields):
         "rtt_s": 0.0101,
         "sent": 200,
         "lost": 0,
+        "ports_down": [],
         "denied_by": [],
     }
     return {**row, **fields}
@@ -26,10 +27,11 @@ def an_ev(ev, **fields):
 def fake_probes(monkeypatch, results):
     """Make the three probes of each EV end as `results` says, by EV."""
 
-    def sweep(session, source, destination, count, interval_s):
+    def sweep(session, source, destination, count, interval_s, evs):
         return [
             {**a_probe(*probe), "ev": ev}
             for ev, result in results.items()
+            if (ev, ev >> 8) in evs
             for probe in (*result, *result[-1:] * 2)[:count]
         ]
 
@@ -63,10 +65,25 @@ def test_evs__a_line_for_each_path(cli, fabric, monkeypatch):
 
 def test_evs__of_modes_without_an_outer_header_have_no_address_column(cli, fabric, monkeypatch):
     fake_probes(monkeypatch, {0xDEADBEEF: [(0.01,)]})
-    row = an_ev(0xDEADBEEF, address=None, uplink=None)
+    row = an_ev(0xDEADBEEF, plane=0xDEADBE, address=None, uplink=None)
     fabric.agents["h0"] = Client(health={"mode": "ecmp", "peers": [{"peer": "h2", "qps": 0, "evs": [row]}]})
     first, heads, _ = output_of(cli, "evs h0 h2").splitlines()
     assert first.endswith("no QP now (`send h0 h2 16M` makes one)") and "address" not in heads
+
+
+def test_evs__probes_those_evs_that_it_shows(cli, fabric, monkeypatch):
+    """In ecmp and flow-ecmp the EVs of a QP are its own, not those that a sweep draws by itself."""
+    fake_probes(monkeypatch, {ev: [(0.01,)] for ev in (0x7, 0x101, 0x103)})
+    peers = [{"peer": "h2", "qps": 2, "evs": [an_ev(0x103), an_ev(0x7)]}]
+    fabric.agents["h0"] = Client(health={"mode": "ecmp", "peers": peers})
+    assert [line.split()[0] for line in output_of(cli, "evs h0 h2").splitlines()[2:]] == ["0x0103", "0x0007"]
+
+
+def test_evs__a_dead_port_is_named_instead_of_what_an_idle_qp_holds(cli, fabric, monkeypatch):
+    fake_probes(monkeypatch, {0: [(None, False)]})
+    row = an_ev(0, state="port_down", active=False, ports_down=["h2-eth0"])
+    fabric.agents["h0"] = Client(health={"mode": "srv6", "peers": [{"peer": "h2", "qps": 1, "evs": [row]}]})
+    assert "::  h2-eth0 down   200     0  0.0%  out lost  p0-t1-0" in output_of(cli, "evs h0 h2")
 
 
 def test_deny_and_allow__on_every_host_or_one(cli, fabric):
