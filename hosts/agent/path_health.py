@@ -153,7 +153,10 @@ def shown_state(state: str, port_is_down: bool) -> str:
 
 
 def ports_down(plan: Plan, host: Host, peer: Host, local_ports: int, peer_ports: int) -> dict[int, list[str]]:
-    """Return the NIC ports of two hosts that are down, by plane; bit p of a mask: the port of plane p is up."""
+    """Return the NIC ports of two hosts that are down, by plane.
+
+    Bit p of a mask of ports: the port of plane p is up.
+    """
     ports = {
         plane: [
             plan.host_port(end, plane).interface

@@ -10,6 +10,7 @@ from contextlib import closing, contextmanager
 from typing import Any
 
 from mrc_testbed.cli.prompt.commands import CliSession, CommandError
+from mrc_testbed.cli.prompt.commands.base import ShowProgress
 from mrc_testbed.dash.server import DashServer
 from mrc_testbed.errors import UsageError
 from mrc_testbed.ipc.rundir import RunFiles
@@ -64,7 +65,9 @@ class _ScenarioWork:
     def start(self, args: Sequence[str]) -> None:
         raise CommandError(f"send {' '.join(args)}: refused while a scenario runs. Cure: add a flow to its file")
 
-    def wait(self) -> int:
+    def wait(self, show: ShowProgress | None = None) -> int:
+        if show is not None:
+            show(self.progress())
         return 0
 
 

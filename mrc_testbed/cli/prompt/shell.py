@@ -27,6 +27,7 @@ from mininet.cli import CLI
 from mininet.log import lg
 
 from mrc_testbed.cli.prompt.commands import WORDS, Answer, CliCommand, CliSession, CommandError, Transfers
+from mrc_testbed.cli.prompt.commands.links import OTHER_NAMES, cure_of
 from mrc_testbed.cli.prompt.commands.notices import FaultFollower, Notices
 from mrc_testbed.console.terminal import Style, fold_for, width_of
 from mrc_testbed.console.units import UnitError
@@ -203,6 +204,8 @@ class FabricCLI(CLI):
             node.sendCmd(command)
             self.waitForNode(node)
             return
+        if first in OTHER_NAMES:
+            raise CommandError(f"no command {first!r}. Cure: {cure_of(self.session, first, (command or '').split())}")
         close = get_close_matches(first, [*self._commands(), *self.mn], n=3, cutoff=0.5)
         hint = f" (did you mean: {', '.join(close)}?)" if close else ""
         self.fail(f"no command or node {first!r}{hint}; `help` lists what there is")

@@ -9,8 +9,12 @@ import re
 import pytest
 
 from mrc_testbed.cli.prompt.commands import WORDS, Style
+from mrc_testbed.cli.prompt.commands.links import OTHER_NAMES
 from tests.cli.prompt.session_doubles import Client, output_of
 from tests.repository import ROOT
+
+PROGRAMS = ("stat", "capture", "pcap")
+"""Words whose names are checked by the program that they start."""
 
 
 @pytest.mark.parametrize(
@@ -20,7 +24,23 @@ from tests.repository import ROOT
         ("link p1-t0-9 p1-t1-0 down", "no node 'p1-t0-9' (did you mean p1-t0-1, p1-t0-0"),
         ("link h0 h1 down", "no link between h0 and h1 (h0 is linked to: p0-t0-0, p1-t0-0, p2-t0-0, p3-t0-0)"),
         ("link h0 p0-t0-0 sideways", "up or down, not 'sideways'"),
-        ("links x y", "usage: links [NODE]"),
+        ("links h0 y", "unexpected 'y': usage: links [NODE]"),
+        ("pingall h0", "unexpected 'h0': usage: pingall"),
+        ("link p1-t0-0", "; after `link p1-t0-0`: h0, h1, p1-t1-0, p1-t1-1"),
+        ("link p1-t0-0 p1-t1-1", "; after `link p1-t0-0 p1-t1-1`: up, down"),
+        ("link h0 p1", "; no 'p1' (has: p0-t0-0, p1-t0-0, p2-t0-0, p3-t0-0)"),
+        ("power p1-t1", "; no 'p1-t1' (did you mean p1-t1-1, p1-t1-0, p1-t0-1? has: p0-t0-0, p0-t0-1,"),
+        ("cut", "no command 'cut'. Cure: `link NODE NODE down` for a link, `power SWITCH off` for a switch"),
+        ("cut p1-t0-0 p1-t1-1", "Cure: `link p1-t0-0 p1-t1-1 down`"),
+        ("down h0", "Cure: `link h0 NODE down` (NODE: p0-t0-0, p1-t0-0, p2-t0-0, p3-t0-0)"),
+        (
+            "down p1-t1-0",
+            "Cure: `power p1-t1-0 off`, or for one link `link p1-t1-0 NODE down` (NODE: p1-t0-0, p1-t0-1)",
+        ),
+        ("cut p1-t0-0 p1-t1-7", "no node 'p1-t1-7' (did you mean p1-t1-1,"),
+        ("restore p1-t0-0 p1-t1-1", "Cure: `link p1-t0-0 p1-t1-1 up`"),
+        ("restore", "`heal` for all that is injected"),
+        ("cut h0 h1", "no link between h0 and h1 (h0 is linked to: p0-t0-0,"),
         ("lnik h0 p0-t0-0 down", "no command or node 'lnik' (did you mean: link"),
         ("p1-t0-7 ip link", "no command or node 'p1-t0-7' (did you mean: p1-t0-1"),
         ("power h0 off", "no switch 'h0'"),
@@ -28,9 +48,9 @@ from tests.repository import ROOT
         ("power", "usage: power SWITCH on|off"),
         ("switch p0-t0-0 explode", "start or stop, not 'explode'"),
         ("evs h0", "usage: evs HOST HOST, as in: evs h0 h2"),
-        ("evs h0 p0-t0-0", "no host 'p0-t0-0' (has: h0 ... h3)"),
+        ("evs h0 p0-t0-0", "no host 'p0-t0-0' (has: h0, h1, h2, h3)"),
         ("evs h0 h0", "give two hosts: evs HOST HOST"),
-        ("faults soon", "no choice 'soon' (has active ... all)"),
+        ("faults soon", "no choice 'soon' (has: active, all)"),
         ("rate p0-t0-0 p0-t1-1", "usage: rate LINK RATE|off, as in: rate p0-t0-0 p0-t1-1 5M"),
         ("rate p0-t0-0", "p0-t0-0 has several links: usage: rate LINK RATE|off"),
         ("rate p0-t0-0 p0-t1-1 fast", "rate 'fast': give bits/s, such as 500K, 10M or 1G"),
@@ -38,7 +58,7 @@ from tests.repository import ROOT
         ("delay p0-t0-0 p0-t1-1 5parsecs", "time '5parsecs': no unit 'parsecs'"),
         ("loss p0-t0-0 p0-t1-1 200%", "share '200%': must be 0 to 1, or 0% to 100%"),
         ("loss p0-t0-0 p1-t1-1 1%", "no link between p0-t0-0 and p1-t1-1"),
-        ("loss p0-t0-7-eth3 1%", "no node 'p0-t0-7-eth3' (did you mean"),
+        ("loss p0-t0-7-eth3 1%", "no node or port 'p0-t0-7-eth3' (did you mean p0-t0-1-eth3"),
         ("corrupt", "usage: corrupt LINK SHARE|PATTERN|off"),
         ("oneway p0-t0-0 p0-t1-1 maybe", "usage: oneway SENDER RECEIVER [off]"),
         ("blackhole h0", "no switch 'h0'"),
@@ -48,11 +68,11 @@ from tests.repository import ROOT
         ("flap p0-t0-0-eth3 2s", "a flap takes the whole link"),
         ("reboot", "usage: reboot SWITCH [TIME]"),
         ("reboot p0-t1-0 soon", "time 'soon': give seconds"),
-        ("heal all", "usage: heal"),
+        ("heal all", "heal takes no name, it undoes everything: 'all'. Cure: `heal`; nothing is injected now"),
         ("queues p0-t0-9", "no switch or port 'p0-t0-9' (did you mean"),
         ("counters h0", "no switch 'h0'"),
         ("check many", "'many' is no number of probes"),
-        ("deny p0-t9-0", "no switch 'p0-t9-0'"),
+        ("deny p0-t9-0", "no switch 'p0-t9-0' (did you mean p0-t1-0, p0-t0-0, p3-t1-0? has:"),
         ("allow --host h9 p0-t1-0", "no host 'h9'"),
         ("trace h0 h2", "usage: trace HOST HOST EV [--full], as in: trace h0 h2 0x0101"),
         ("trace h0 h0 1", "give two hosts"),
@@ -77,8 +97,34 @@ from tests.repository import ROOT
     ],
 )
 def test_mistakes__are_one_line_that_helps(cli, line, answer):
-    shown = output_of(cli, line)
-    assert answer in shown and shown.startswith("*** ") and "\n" not in shown
+    output = output_of(cli, line)
+    assert answer in output and output.startswith("*** ") and "\n" not in output
+
+
+def test_heal__with_a_name_says_what_undoes_each_fault(cli):
+    lines = {
+        "link p1-t0-0 p1-t1-1 down": "`link p1-t0-0 p1-t1-1 up`",
+        "power p0-t1-0 off": "`power p0-t1-0 on`",
+        "oneway p2-t0-0 p2-t1-1": "`link p2-t0-0 p2-t1-1 up`",
+        "loss h0 p0-t0-0 1%": "`loss h0 p0-t0-0 off`",
+        "blackhole p3-t1-0": "`blackhole p3-t1-0 off`",
+    }
+    for line in lines:
+        output_of(cli, line)
+    output = output_of(cli, "heal p1-t0-0")
+    assert output.endswith(f"Cure: `heal`, for a single fault {' or '.join(lines.values())}")
+    for undoing in lines.values():
+        assert not output_of(cli, undoing.strip("`")).startswith("***")
+    assert output_of(cli, "injected") == "nothing is injected"
+
+
+@pytest.mark.parametrize("word", [*OTHER_NAMES, *(word.name for word in WORDS.values() if word.name not in PROGRAMS)])
+def test_wrong_names__are_no_internal_error(cli, word):
+    """Every word with names that do not exist, from one to five of them."""
+    for count in range(1, 6):
+        output = output_of(cli, f"{word} {' '.join(['zz9-x'] * count)}")
+        assert output.startswith("*** ") and "internal error" not in output, output
+        assert "zz9-x" in output or "usage" in output, output
 
 
 def test_bug__is_one_line_with_the_traceback_in_a_log(cli, fabric, tmp_path):

@@ -232,7 +232,7 @@ def test_second_terminal__asks_the_same_fabric(terminal, run_dir):
     way = json.loads(mrc(run_dir, "trace", "h0", "h1", "0x0000", "--json").stdout)
     assert way["arrived"] is False and way["end"] == "ends at h0: its port h0-eth0 is down, nothing is sent"
     assert mrc(run_dir, "faults").returncode == 0
-    assert mrc(run_dir, "evs", "h0", "h9").stderr == "mrc: error: no host 'h9' (has: h0 ... h1)\n"
+    assert mrc(run_dir, "evs", "h0", "h9").stderr == "mrc: error: no host 'h9' (has: h0, h1)\n"
     terminal.enter("heal")
 
 

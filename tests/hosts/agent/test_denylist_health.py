@@ -15,11 +15,9 @@ from mrc_testbed.hosts.agent.agent import Agent
 from mrc_testbed.hosts.agent.connections import Connections
 from mrc_testbed.hosts.agent.denylist import Denylist
 from mrc_testbed.hosts.agent.event_json import event_json, event_name
-from mrc_testbed.hosts.agent.path_health import PathHealth
 from mrc_testbed.hosts.engine.endpoint import Endpoint
 from mrc_testbed.hosts.engine.events import EvChanged, Event
 from mrc_testbed.hosts.engine.paths.ev_state import EvState
-from mrc_testbed.hosts.engine.wire.packets import EndpointOp, EndpointRequest
 from mrc_testbed.ipc.requests import RequestError
 from mrc_testbed.ipc.rpc import JsonlClient, JsonlError, RpcServer
 from mrc_testbed.topologies.plan import Plan
@@ -173,51 +171,6 @@ def test_health__lists_every_path_with_or_without_a_qp(tmp_path):
     (peer_health,) = rig.connections.health(None)
     assert [row["state"] for row in peer_health["evs"]] == ["good", "good", "good", "denied"]
     assert peer_health["evs"][3]["denied_by"] == ["p1-t0-0 p1-t1-1"]
-
-
-def row(**changes) -> dict:
-    counts = dict.fromkeys(("sent", "acked", "lost", "marked", "trimmed", "probes_answered"), 0)
-    return {"ev": 0x101, "plane": 1, "state": "good", "active": True, "srtt_s": None, **counts, **changes}
-
-
-def test_health__sums_qps_takes_the_worst_state_and_remembers_those_gone():
-    health = PathHealth(PLAN, H0)
-    health.keep_counts("h2", [row(sent=5, lost=1, srtt_s=0.02)])
-
-    def reported_row(*qps):
-        (ev_row,) = [
-            r for r in health.report(H2, [[q] for q in qps], lambda peer, evs: {}, {})["evs"] if r["ev"] == 0x101
-        ]
-        return ev_row["state"], ev_row["sent"], ev_row["lost"], ev_row["rtt_s"]
-
-    assert reported_row() == ("unknown", 5, 1, 0.02)
-    assert reported_row(row(sent=1)) == ("good", 6, 1, 0.02)
-    assert reported_row(row(sent=1, srtt_s=0.01), row(sent=2, state="skip", srtt_s=0.03)) == ("skip", 8, 1, 0.02)
-    assert reported_row(row(state="denied"), row(state="assumed_bad"))[0] == "denied"
-
-
-def test_health__a_port_that_is_down_at_either_end_makes_its_evs_dead(tmp_path):
-    """An idle QP holds them for good as long as it sends nothing."""
-    rig = Rig(tmp_path)
-
-    def states():
-        rows = rig.connections.health("h2")[0]["evs"]
-        assert [row["active"] for row in rows] == [row["state"] == "good" for row in rows]
-        return [(row["state"], row["ports_down"]) for row in rows]
-
-    rig.endpoint.on_port(0, False, 1.0)
-    assert states() == [("port_down", ["h0-eth0"])] * 2 + [("unknown", [])] * 2
-    connection = rig.connect()
-    assert states() == [("port_down", ["h0-eth0"])] * 2 + [("good", [])] * 2
-    (qp,) = rig.connections.to_json()
-    assert [ev["state"] for ev in qp["evs"]] == ["port_down"] * 2 + ["good"] * 2
-    update = EndpointRequest(2, 0x100, 1, 46, 0, 1, EndpointOp.PORT_STATUS_UPDATE, 0b01)
-    rig.endpoint.receive(update, 1, "h2", 2.0)
-    rig.set({"scope": "t1", "plane": 1, "t1": 1})
-    both = [("port_down", ["h0-eth0"])] * 2 + [("port_down", ["h2-eth1"]), ("denied", ["h2-eth1"])]
-    assert [(state, ports) for state, ports in states()] == both and connection.peer == "h2"
-    rig.endpoint.on_port(0, True, 3.0)
-    assert [state for state, _ in states()] == ["good", "good", "port_down", "denied"]
 
 
 def test_health__random_evs_belong_to_their_qp(tmp_path):

@@ -23,12 +23,22 @@ if TYPE_CHECKING:
     from mrc_testbed.topologies.lab.fabric import Fabric
 
 Args = Sequence[str]
+ShowProgress = Callable[[list[dict[str, Any]]], None]
+"""Takes what `BackgroundTransfers.progress` returns."""
 OFF_VALUES = ("off", "none", "0", "0%")
 """Word that removes a loss, a corruption, a rate or a delay."""
 
 
+LISTED_MAX = 24
+"""Names that an error lists one by one."""
+
+
 class CommandError(Exception):
     """Wrong use of a command; the text says what would be right."""
+
+
+class ArgumentCountError(CommandError):
+    """Wrong number of arguments; `CliCommand.run` adds which names may follow."""
 
 
 class BackgroundTransfers(Protocol):
@@ -37,12 +47,12 @@ class BackgroundTransfers(Protocol):
     def start(self, args: Args) -> None:
         """Begin a transfer, with the arguments of `send`. Raises CommandError."""
 
-    def wait(self) -> int:
-        """Wait for all; the number that failed since the last call."""
+    def wait(self, show: ShowProgress | None = None) -> int:
+        """Wait for all; return the number that failed since the last call. `show` gets the progress."""
         ...
 
     def progress(self) -> list[dict[str, Any]]:
-        """Return the latest transfers, also ended ones: label, bytes, bytes_done, state.
+        """Return the latest transfers, also ended ones: label, name, from, to, bytes, bytes_done, state.
 
         The state is `running`, `done` or `failed`.
         """
@@ -100,15 +110,33 @@ class CliCommand:
 
     name: str
     group: str
-    run: Run
+    function: Run
     complete: Complete
     """(fabric, words before) -> what may come next."""
     reads: bool
     """Takes `--json`."""
 
+    def run(self, session: CliSession, args: Args) -> str | Answer | None:
+        """Run it. Raises CommandError that lists what exists, PlanError, UnitError, FabricError, JsonlError."""
+        try:
+            return self.function(session, args)
+        except ArgumentCountError as error:
+            raise CommandError(f"{error}{self._next_names(session.fabric, list(args))}") from None
+
+    def _next_names(self, fabric: Fabric, args: list[str]) -> str:
+        """Part of an error: names that may follow, or stand in the place of the first wrong argument."""
+        names = {*fabric.plan.node_names, *interfaces(fabric)}
+        for position, argument in enumerate(args):
+            choices = list(self.complete(fabric, args[:position]))
+            # Only names have a complete list; sizes, rates and files may be others than those that Tab offers.
+            if choices and names.issuperset(choices) and argument not in names:
+                return f"; no {argument!r} ({alternatives(argument, choices)})"
+        choices = [choice for choice in self.complete(fabric, args) if not choice.startswith("-")]
+        return f"; after `{' '.join([self.name, *args])}`: {name_list(choices)}" if choices else ""
+
     @property
     def help(self) -> str:
-        return inspect.getdoc(self.run) or self.name
+        return inspect.getdoc(self.function) or self.name
 
     @property
     def summary(self) -> str:
@@ -138,10 +166,25 @@ def command(name: str, group: str, *, complete: Complete | None = None, reads: b
 
 
 def arguments(args: Args, usage: str, low: int, high: int | None = None) -> Args:
-    """`given` when its number is right. Raises CommandError."""
-    if not low <= len(args) <= (low if high is None else high):
-        raise CommandError(f"usage: {usage}")
+    """`args` when their number is right. Raises ArgumentCountError."""
+    high = low if high is None else high
+    if len(args) > high:
+        raise CommandError(f"unexpected {' '.join(args[high:])!r}: usage: {usage}")
+    if len(args) < low:
+        raise ArgumentCountError(f"usage: {usage}")
     return args
+
+
+def name_list(names: Sequence[str]) -> str:
+    """Names for an error: all, or the first ones and how many more there are."""
+    text = ", ".join(names[:LISTED_MAX])
+    return f"{text} and {len(names) - LISTED_MAX} more" if len(names) > LISTED_MAX else text
+
+
+def alternatives(name: str, names: Sequence[str]) -> str:
+    """Part of an error about an unknown name: the names that look like it, then the list."""
+    close = get_close_matches(name, names, n=3)
+    return (f"did you mean {', '.join(close)}? " if close else "") + f"has: {name_list(names)}"
 
 
 def known_node(plan: Plan, name: str) -> str:
@@ -151,9 +194,7 @@ def known_node(plan: Plan, name: str) -> str:
 
 def host(plan: Plan, name: str) -> str:
     """`name` when it is a host. Raises CommandError."""
-    if name not in {host.name for host in plan.hosts}:
-        raise CommandError(f"no host {name!r} (has: {plan.hosts[0].name} ... {plan.hosts[-1].name})")
-    return name
+    return one_of(name, [host.name for host in plan.hosts], "host")
 
 
 def switch(plan: Plan, name: str) -> str:
@@ -165,9 +206,7 @@ def one_of(name: str, names: Sequence[str], kind: str) -> str:
     """`name` when it is one of those. Raises CommandError with the names that look like it."""
     if name in names:
         return name
-    close = get_close_matches(name, names, n=3)
-    hint = f"did you mean {', '.join(close)}?" if close else f"has {names[0]} ... {names[-1]}"
-    raise CommandError(f"no {kind} {name!r} ({hint})")
+    raise CommandError(f"no {kind} {name!r} ({alternatives(name, names)})")
 
 
 def two_hosts(session: CliSession, args: Args, usage: str) -> tuple[str, str]:
@@ -184,7 +223,7 @@ def take_link(plan: Plan, args: Args, usage: str) -> tuple[Link, str | None, Arg
     Also takes `A,B` and `A:B`. Raises CommandError.
     """
     if not args:
-        raise CommandError(f"usage: {usage}")
+        raise ArgumentCountError(f"usage: {usage}")
     first, following = args[0], list(args[1:])
     for mark in (",", ":"):
         if mark in first:
@@ -194,9 +233,11 @@ def take_link(plan: Plan, args: Args, usage: str) -> tuple[Link, str | None, Arg
     if first in ends:
         link, sender = ends[first]
         return link, sender, following
-    known_first = known_node(plan, first)
+    known_first = (
+        one_of(first, [*plan.node_names, *ends], "node or port") if "-eth" in first else known_node(plan, first)
+    )
     if not following:
-        raise CommandError(f"{first} has several links: usage: {usage}")
+        raise ArgumentCountError(f"{first} has several links: usage: {usage}")
     return plan.link(known_first, known_node(plan, following[0])), None, following[1:]
 
 

@@ -180,7 +180,7 @@ def oneway(session: CliSession, args: Args) -> str:
     if not values:
         return injection_text(start(session, OneWayFault(((sender, receiver),))))
     if values[0].lower() not in OFF_VALUES:
-        raise CommandError(f"usage: {usage}")
+        raise CommandError(f"{values[0]!r} is not `off`: usage: {usage}")
     injections = [
         injection
         for injection in session.fabric.inject.active
@@ -198,12 +198,13 @@ def blackhole(session: CliSession, args: Args) -> str:
     blackhole p1-t1-0
     blackhole p1-t1-0 off
     """
-    name, *values = arguments(args, "blackhole SWITCH [off], as in: blackhole p1-t1-0", 1, 2)
+    usage = "blackhole SWITCH [off], as in: blackhole p1-t1-0"
+    name, *values = arguments(args, usage, 1, 2)
     switch(session.plan, name)
     if not values:
         return injection_text(start(session, BlackholeFault((name,))))
     if values[0].lower() not in OFF_VALUES:
-        raise CommandError("usage: blackhole SWITCH [off], as in: blackhole p1-t1-0")
+        raise CommandError(f"{values[0]!r} is not `off`: usage: {usage}")
     injections = [
         injection
         for injection in session.fabric.inject.active
@@ -281,13 +282,25 @@ def heal(session: CliSession, args: Args) -> str:
 
     heal
     """
-    arguments(args, "heal", 0)
+    if args:
+        undoing = [f"`{_undoing_line(injection)}`" for injection in session.fabric.inject.active]
+        single_cures = f", for a single fault {' or '.join(undoing)}" if undoing else "; nothing is injected now"
+        raise CommandError(f"heal takes no name, it undoes everything: {' '.join(args)!r}. Cure: `heal`{single_cures}")
     injections = session.fabric.inject.heal()
     if not injections:
         return "nothing was injected; links, switches and queues are as planned"
     return "\n".join(
         [*(f"healed: {injection_text(injection)}" for injection in injections), f"{len(injections)} undone"]
     )
+
+
+def _undoing_line(injection: Injection) -> str:
+    """Command that ends one injected fault."""
+    if injection.kind == "power":
+        return f"power {injection.location} on"
+    if injection.kind in ("cut", "cut_port", "one_way_cut", "flap"):
+        return f"link {injection.location} up"
+    return f"{injection.kind} {injection.location} off"
 
 
 def _ends(link: Link) -> tuple[str, str]:

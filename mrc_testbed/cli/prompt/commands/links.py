@@ -17,6 +17,8 @@ from mrc_testbed.cli.prompt.commands.base import (
     command,
     known_node,
     link_then,
+    name_list,
+    neighbours,
     node_names,
     switch,
     switch_then,
@@ -175,6 +177,28 @@ def link(session: CliSession, args: Args) -> str:
             else f"{fabric_link.name} has no carrier"
         )
     return f"{fabric_link.name} is {state}"
+
+
+OTHER_NAMES = {
+    **dict.fromkeys(("cut", "down", "break", "fail", "unplug", "disconnect", "off", "stop", "kill"), "down"),
+    **dict.fromkeys(("restore", "up", "repair", "fix", "plug", "connect", "on", "start", "undo"), "up"),
+}
+"""Names under which people look for `link` and `power`, and the state that they mean."""
+
+
+def cure_of(session: CliSession, name: str, args: Args) -> str:
+    """The commands that do what one of OTHER_NAMES says. Raises CommandError, PlanError for unknown nodes."""
+    state, plan = OTHER_NAMES[name], session.plan
+    power_state = "on" if state == "up" else "off"
+    nodes = [known_node(plan, argument) for argument in args[:2]]
+    if len(nodes) == 2:
+        return f"`link {plan.link(nodes[0], nodes[1]).name} {state}`"
+    if nodes:
+        link_line = f"`link {nodes[0]} NODE {state}` (NODE: {name_list(neighbours(plan, nodes[0]))})"
+        is_switch = nodes[0] in {switch.name for switch in plan.switches}
+        return f"`power {nodes[0]} {power_state}`, or for one link {link_line}" if is_switch else link_line
+    heal_line = ", `heal` for all that is injected" if state == "up" else ""
+    return f"`link NODE NODE {state}` for a link, `power SWITCH {power_state}` for a switch{heal_line}"
 
 
 @command("power", BREAK, complete=switch_then("on", "off"))

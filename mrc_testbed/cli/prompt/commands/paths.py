@@ -17,6 +17,8 @@ from mrc_testbed.cli.prompt.commands.base import (
     command,
     denylist_target,
     host,
+    known_node,
+    switch,
     two_hosts,
     two_hosts_then,
 )
@@ -141,7 +143,7 @@ def sweep(
 
 
 @command("pingall", SEND)
-def pingall(session: CliSession, _args: Args) -> str:
+def pingall(session: CliSession, args: Args) -> str:
     """Probe every path between all pairs of hosts once, as Mininet's pingall does with its one path.
 
     pingall
@@ -149,34 +151,38 @@ def pingall(session: CliSession, _args: Args) -> str:
     A host that all paths lead to and come back from is named. `h2(7/8)`: probes arrive on 7 of 8 paths; `X`: on none;
     `h2(back 7/8)`: they arrive on all 8, and the answers come back on 7 of them; `h2(7/8 back 6/7)`: both.
     """
+    arguments(args, "pingall", 0)
     return _ping_pairs(session, [host.name for host in session.plan.hosts], times=False)
 
 
 @command("pingallfull", SEND)
-def pingallfull(session: CliSession, _args: Args) -> str:
+def pingallfull(session: CliSession, args: Args) -> str:
     """Ping all pairs like pingall, and show the RTT over the fastest and the slowest path.
 
     pingallfull
     """
+    arguments(args, "pingallfull", 0)
     return _ping_pairs(session, [host.name for host in session.plan.hosts], times=True)
 
 
 @command("pingpair", SEND)
-def pingpair(session: CliSession, _args: Args) -> str:
+def pingpair(session: CliSession, args: Args) -> str:
     """pingall between the first host and the first one in another rack.
 
     pingpair
     """
+    arguments(args, "pingpair", 0)
     first = session.plan.hosts[0].name
     return _ping_pairs(session, [first, session.plan.first_remote_host(first).name], times=False)
 
 
 @command("pingpairfull", SEND)
-def pingpairfull(session: CliSession, _args: Args) -> str:
+def pingpairfull(session: CliSession, args: Args) -> str:
     """pingpair with RTTs.
 
     pingpairfull
     """
+    arguments(args, "pingpairfull", 0)
     first = session.plan.hosts[0].name
     return _ping_pairs(session, [first, session.plan.first_remote_host(first).name], times=True)
 
@@ -276,6 +282,7 @@ def _change_denylist(session: CliSession, args: Args, op: str) -> str:
         ev_counts = [session.fabric.agent(name).request("denylist", entries=[])["changed"] for name in names]
         return f"no host has a denylist entry any more ({sum(ev_counts)} EVs of QPs changed)"
     ends = arguments(targets, f"{op} SWITCH, or {op} NODE NODE: {op} p1-t1-0", 1, 2)
+    ends = [switch(session.plan, *ends)] if len(ends) == 1 else [known_node(session.plan, name) for name in ends]
     entry = denylist_entry(session.plan, *ends)
     if op == "deny":
         entry["cause"] = "cli"

@@ -7,6 +7,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,11 +16,13 @@ from mrc_testbed.cli.prompt.commands.base import (
     Args,
     CliSession,
     CommandError,
+    ShowProgress,
     arguments,
     command,
     host,
     two_hosts_then,
 )
+from mrc_testbed.console.progress import Progress
 from mrc_testbed.console.units import UnitError
 from mrc_testbed.console.units import rate as rate_of
 from mrc_testbed.console.units import size as size_of
@@ -36,6 +39,12 @@ PROGRESS_STEP = 0.25
 FOLLOWERS_MAX = 50
 """Transfers that are remembered."""
 TRANSPORTS = ("mrc", "rocev2")
+WAIT_S = 10.0
+"""Duration of `wait`, an estimate for the first time, seconds."""
+WAIT_PERIOD_S = 0.25
+"""Time between two looks at the transfers that are waited for, seconds."""
+SHOWN_MAX = 4
+"""Transfers that `wait` names one by one."""
 
 
 @command("send", SEND, complete=two_hosts_then("64M", "--rocev2"))
@@ -53,15 +62,49 @@ def send(session: CliSession, args: Args) -> None:
 
 
 @command("wait", SEND)
-def wait(session: CliSession, args: Args) -> None:
-    """Wait until every transfer begun with `send` has ended.
+def wait(session: CliSession, args: Args) -> str | None:
+    """Wait until every transfer begun with `send` has ended, and show how far each one is.
 
     wait
     """
     arguments(args, "wait", 0)
     assert session.transfers is not None
-    if failed := session.transfers.wait():
+    running = running_transfers(session.transfers.progress())
+    if not running and not (failed := session.transfers.wait()):
+        return "no transfer is running"
+    if running:
+        print(f"waiting for {waiting_text(running)}", file=session.out, flush=True)
+        size = sum(transfer["bytes"] for transfer in running)
+        with session.progress("wait", WAIT_S, size) as progress:
+            failed = session.transfers.wait(partial(_show_waiting, progress, size))
+    if failed:
         raise CommandError(f"{failed} of the transfers failed")
+    return None
+
+
+def running_transfers(transfers: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the records of `BackgroundTransfers.progress` that have not ended."""
+    return [transfer for transfer in transfers if transfer["state"] == "running"]
+
+
+def waiting_text(running: list[dict[str, Any]]) -> str:
+    """Text on running transfers: number, ends and the share that has arrived of each."""
+    texts = [
+        f"{transfer['name']} ({transfer['from']} to {transfer['to']}): {_share_done(transfer):.0%}"
+        for transfer in running[:SHOWN_MAX]
+    ]
+    return ", ".join(texts) + (f" and {len(running) - SHOWN_MAX} more" if len(running) > SHOWN_MAX else "")
+
+
+def _share_done(transfer: dict[str, Any]) -> float:
+    return float(transfer["bytes_done"] / transfer["bytes"]) if transfer["bytes"] else 0.0
+
+
+def _show_waiting(progress: Progress, size: int, transfers: list[dict[str, Any]]) -> None:
+    """Update the line at the terminal; `size`: bytes of all transfers that ran when the wait began."""
+    if running := running_transfers(transfers):
+        rest_bytes = sum(transfer["bytes"] - transfer["bytes_done"] for transfer in running)
+        progress.share(1 - rest_bytes / size if size else 0.0, f"waiting for {waiting_text(running)}")
 
 
 class Transfers:
@@ -108,19 +151,22 @@ class Transfers:
                 path.unlink(missing_ok=True)
             raise
 
-    def wait(self) -> int:
-        """Wait for all; returns the number that failed since the last call."""
+    def wait(self, show: ShowProgress | None = None) -> int:
+        """Wait for all; return the number that failed since the last call. `show` gets the progress."""
         self._is_waited_for = True
         try:
             for thread in list(self._running):
-                thread.join()
+                while thread.is_alive():
+                    thread.join(WAIT_PERIOD_S)
+                    if show is not None:
+                        show(self.progress())
         finally:
             self._is_waited_for = False
         failed, self._failed = self._failed, 0
         return failed
 
     def progress(self) -> list[dict[str, Any]]:
-        """Return the latest transfers, also ended ones: label, bytes, bytes_done, state.
+        """Return the latest transfers, also ended ones: label, name, from, to, bytes, bytes_done, state.
 
         The state is `running`, `done` or `failed`.
         """
@@ -169,9 +215,12 @@ class Transfers:
                 self._fabric.discard(source, sent_path)
             raise
         transport_text = f", {transport}" if transport else ""
-        label = f"send {self._count} ({source} to {destination}, {path.stat().st_size:,} bytes{transport_text})"
+        size = path.stat().st_size
+        name = f"send {self._count}"
+        label = f"{name} ({source} to {destination}, {size:,} bytes{transport_text})"
         self._print_text(f"{label}: begun")
-        follower = _Follower(label, transfer, path.stat().st_size, watch, self._report)
+        ends = {"name": name, "from": source, "to": destination}
+        follower = _Follower(label, ends, transfer, size, watch, self._report)
         self._followers.append(follower)
 
         def run() -> None:
@@ -194,8 +243,16 @@ class Transfers:
 class _Follower:
     """Report on one transfer, from its agent's events."""
 
-    def __init__(self, label: str, transfer: int, size: int, watch: Watch, report: Callable[[str], None]) -> None:
-        self.label, self.transfer, self.size = label, transfer, size
+    def __init__(
+        self,
+        label: str,
+        ends: dict[str, str],
+        transfer: int,
+        size: int,
+        watch: Watch,
+        report: Callable[[str], None],
+    ) -> None:
+        self.label, self.ends, self.transfer, self.size = label, ends, transfer, size
         self.watch, self.report = watch, report
         self.began = time.monotonic()
         self.next_share = PROGRESS_STEP
@@ -206,7 +263,13 @@ class _Follower:
         """Description of the destination of the bytes, once they have arrived."""
 
     def to_json(self) -> dict[str, Any]:
-        return {"label": self.label, "bytes": self.size, "bytes_done": self.bytes_done, "state": self.state}
+        return {
+            "label": self.label,
+            **self.ends,
+            "bytes": self.size,
+            "bytes_done": self.bytes_done,
+            "state": self.state,
+        }
 
     def run(self) -> bool:
         """Follow the transfer until it ends or the watch is closed; whether the bytes arrived."""

@@ -72,7 +72,7 @@ def test_evs__of_modes_without_an_outer_header_have_no_address_column(cli, fabri
 
 
 def test_evs__probes_those_evs_that_it_shows(cli, fabric, monkeypatch):
-    """In ecmp and flow-ecmp the EVs of a QP are its own, not those that a sweep draws by itself."""
+    """The EVs of a QP in ecmp and flow-ecmp are its own, not those that a sweep draws by itself."""
     fake_probes(monkeypatch, {ev: [(0.01,)] for ev in (0x7, 0x101, 0x103)})
     peers = [{"peer": "h2", "qps": 2, "evs": [an_ev(0x103), an_ev(0x7)]}]
     fabric.agents["h0"] = Client(health={"mode": "ecmp", "peers": peers})

@@ -3,11 +3,13 @@
 import os
 import re
 import shutil
+import threading
+import time
 from pathlib import Path
 
 import pytest
 
-from mrc_testbed.cli.prompt.commands.transfers import _size
+from mrc_testbed.cli.prompt.commands.transfers import _size, running_transfers, waiting_text
 from mrc_testbed.ipc.rpc import JsonlError
 from tests.cli.prompt.session_doubles import output_of
 
@@ -61,7 +63,7 @@ def test_send__says_how_it_goes_and_removes_its_random_files(cli, fabric, tmp_pa
         ),
     )
     out = output_of(cli, "send h0 h2 100000 40M") + "\n"
-    cli.onecmd("wait")
+    cli.transfers.wait()
     out = cli.stdout.getvalue()
     assert [re.sub(r" after .* s", "", line.partition("): ")[2]) for line in out.splitlines()] == [
         "begun",
@@ -76,6 +78,40 @@ def test_send__says_how_it_goes_and_removes_its_random_files(cli, fabric, tmp_pa
     )
     assert sorted(p.name for p in tmp_path.iterdir()) == []
     assert cli.failures == 0
+
+
+def test_wait__shows_what_it_waits_for(cli, fabric, tmp_path):
+    """The output names the transfers that run, with the share that has arrived, or says that none runs."""
+    assert output_of(cli, "wait") == "no transfer is running"
+    end_event = threading.Event()
+
+    class SlowAgent(Agent):
+        def get(self):
+            if len(self.events) == 1:
+                end_event.wait()
+            return super().get()
+
+    end = event("transfer", state="failed", error="retry budget spent")
+    fabric.agents["h0"] = SlowAgent(event("progress", bytes_done=250), end)
+    (tmp_path / "model.bin").write_bytes(bytes(1000))
+    output_of(cli, f"send h0 h2 {tmp_path / 'model.bin'}")
+    while cli.transfers.progress()[0]["bytes_done"] == 0:
+        time.sleep(0.01)
+    texts = []
+
+    def show(transfers):
+        texts.append(waiting_text(running_transfers(transfers)))
+        end_event.set()
+
+    assert cli.transfers.wait(show) == 1 and texts[0] == "send 1 (h0 to h2): 25%"
+
+
+def test_wait__of_many_transfers_is_one_short_line():
+    transfers = [
+        {"name": f"send {n}", "from": "h0", "to": "h1", "bytes": 100, "bytes_done": n, "state": "running"}
+        for n in range(1, 10)
+    ]
+    assert waiting_text(transfers).endswith(", send 4 (h0 to h1): 4% and 5 more")
 
 
 @pytest.mark.parametrize("is_refused", [False, True])
