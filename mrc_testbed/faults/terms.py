@@ -5,27 +5,38 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from difflib import get_close_matches
+from math import inf
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from mrc_testbed.console import units
 
+SIZE_MAX, TIME_MAX_S = 1 << 50, 1e8
+"""Largest size and time (three years) of a file; a run with more would not end."""
 
-def _read_with(read: Callable[[object], Any]) -> BeforeValidator:
+
+def _read_with(read: Callable[[object], Any], limit: float = inf, limit_text: str = "") -> BeforeValidator:
     def validate(value: object) -> Any:
         try:
-            return read(value)
+            quantity = read(value)
         except units.UnitError as error:
             raise ValueError(str(error)) from None
+        except OverflowError:
+            raise ValueError(f"{value!r} is too much: give at most {limit_text}") from None
+        if quantity > limit:
+            raise ValueError(f"{value!r} is too much: give at most {limit_text}")
+        return quantity
 
     return BeforeValidator(validate)
 
 
-Rate = Annotated[float, _read_with(units.rate)]
-Size = Annotated[int, _read_with(units.size)]
-Seconds = Annotated[float, _read_with(units.seconds)]
+Rate = Annotated[float, _read_with(units.rate), Field(gt=0)]
+Size = Annotated[int, _read_with(units.size, SIZE_MAX, "2**50 bytes")]
+SomeSize = Annotated[Size, Field(ge=1)]
+Seconds = Annotated[float, _read_with(units.seconds, TIME_MAX_S, "1e8 seconds")]
+SomeSeconds = Annotated[Seconds, Field(gt=0)]
 Share = Annotated[float, _read_with(units.share)]
 
 
@@ -46,7 +57,7 @@ def suggestion(value: object, known: Iterable[str]) -> str:
 class Part(BaseModel):
     """Base of all parts of a file: unknown keys are errors that tell the known ones."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
     @classmethod
     def keys(cls) -> list[str]:

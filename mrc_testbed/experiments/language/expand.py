@@ -34,6 +34,8 @@ ENVIRONMENTS = ("virtual", "live", "bmv2")
 """Keys of settings for one environment, at the top of a file and in a variant."""
 RUNS_MAX = 2000
 """Runs of one scenario; more is a mistake in a sweep."""
+SWEPT_MAX = 1e15
+"""Largest number of a range of values."""
 ONLY_AT_TOP = (
     "variants",
     "sweep",
@@ -289,10 +291,14 @@ def _range(document: Document, loc: Loc, definition: dict[str, Any]) -> Iterator
             if not texts or "factor" in definition
             else units.size(definition["step"])
         )
-    except (units.UnitError, TypeError, ValueError) as error:
-        raise _error(document, loc, f"{error}; a range has numbers or sizes") from None
+    except (units.UnitError, TypeError, ValueError, KeyError, OverflowError) as error:
+        text = f"{error.args[0]}: no value" if isinstance(error, KeyError) else error
+        raise _error(document, loc, f"{text}; a range has numbers or sizes") from None
+    if not all(abs(number) <= SWEPT_MAX for number in (low, high, increment)):
+        raise _error(document, loc, f"from {low:g} to {high:g} by {increment:g}: give numbers up to {SWEPT_MAX:g}")
     if low > high or increment <= (1 if "factor" in definition else 0) or (low <= 0 and "factor" in definition):
         raise _error(document, loc, "a range goes up: from <= to, step > 0, factor > 1 (and from > 0)")
+    # A sweep with too many values is found before its runs are planned.
     value, count = low, 0
     while value <= high * (1 + 1e-9):
         yield int(value) if value == int(value) else value

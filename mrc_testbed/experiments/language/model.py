@@ -23,12 +23,14 @@ from pydantic import (
 
 from mrc_testbed.console import units
 from mrc_testbed.faults import KINDS
-from mrc_testbed.faults.terms import Part, Rate, Seconds, Share, Size
+from mrc_testbed.faults.terms import TIME_MAX_S, Part, Rate, Seconds, Share, Size, SomeSeconds, SomeSize
 
 OWN_SCALE = "own"
 """Name, in rules, of a file as it is without one of its scales."""
 PROGRAM_ITERATIONS_MAX, PROGRAM_WARM_UP_MAX = 100, 20
 """Most steps of a program; a rank may be that far ahead of another, 127 at most (collective_rank.py)."""
+POISSON_FAULTS_MAX = 10_000
+"""Most faults that one line may draw, on average."""
 DEPTH_MAX = 1e6
 """Deepest queue that a file can ask for, in BDPs: no buffer is so deep."""
 Depth = Annotated[float, Field(ge=0, le=DEPTH_MAX)]
@@ -52,7 +54,10 @@ def _instant(value: object) -> Instant:
     try:
         if isinstance(value, str) and value.strip().endswith("%"):
             return Instant(share=units.share(value))
-        return Instant(seconds=units.seconds(value))
+        instant = Instant(seconds=units.seconds(value))
+        if instant.seconds is not None and instant.seconds > TIME_MAX_S:
+            raise ValueError(f"{value!r} is too much: give at most 1e8 seconds")
+        return instant
     except units.UnitError as error:
         raise ValueError(f"{error}; or a share of the work, such as 40%") from None
 
@@ -98,7 +103,7 @@ class LinksPart(Part):
 
     rate: Rate = 10e6
     """Rate of all links."""
-    rtt: Seconds = 0.010
+    rtt: SomeSeconds = 0.010
     """Round trip of the unloaded fabric over a T1."""
     host: Tier = Tier()
     """NIC-T0 links, where they differ."""
@@ -203,9 +208,9 @@ class Stream(Work):
 
     stream: Pair
     """Sender and receiver."""
-    bytes: Annotated[Size, Field(ge=1)] | None = None
+    bytes: SomeSize | None = None
     """Bytes to send; None: until `stop` or the end of the run."""
-    message: Size = 1 << 18
+    message: SomeSize = 1 << 18
     """Size of each write."""
     depth: int = Field(2, ge=1, le=1024)
     """Writes outstanding at a time."""
@@ -222,9 +227,9 @@ class Permutation(Work):
 
     permutation: Literal["all"] | tuple[list[str], list[str]]
     """`all` hosts, or lists of senders and receivers of equal length."""
-    bytes: Annotated[Size, Field(ge=1)] | None = None
+    bytes: SomeSize | None = None
     """Bytes of each flow; None: until `stop` or the end of the run."""
-    message: Size = 1 << 18
+    message: SomeSize = 1 << 18
     """Size of each write."""
     depth: int = Field(2, ge=1, le=1024)
     """Writes outstanding at a time."""
@@ -239,9 +244,9 @@ class Incast(Work):
     """The receiver."""
     sources: list[str]
     """The senders."""
-    bytes: Annotated[Size, Field(ge=1)] | None = None
+    bytes: SomeSize | None = None
     """Bytes of each sender; None: until `stop` or the end of the run."""
-    message: Size = 1 << 18
+    message: SomeSize = 1 << 18
     """Size of each write."""
     depth: int = Field(2, ge=1, le=1024)
     """Writes outstanding at a time."""
@@ -279,7 +284,7 @@ class Collective(RankWork):
         "all_reduce_hierarchical",
     ]
     """Kind of collective."""
-    size: Size = 1 << 20
+    size: SomeSize = 1 << 20
     """Bytes of each rank."""
     experts: int = Field(0, ge=0, le=4096)
     """all_to_allv: experts, expert e at rank e modulo ranks; 0: one a rank."""
@@ -404,6 +409,12 @@ class Poisson(Part):
     stop: Seconds
     """Time of the last possible fault."""
 
+    @model_validator(mode="after")
+    def _check_count(self) -> Poisson:
+        if (count := self.rate * (self.stop - self.start)) > POISSON_FAULTS_MAX:
+            raise ValueError(f"{count:.3g} faults on average: at most {POISSON_FAULTS_MAX}; give a lower rate")
+        return self
+
 
 class FaultLine(Part):
     """One line of `faults` without its actions: time (`at` or `poisson`) and duration."""
@@ -451,7 +462,7 @@ else:
 class Measure(Part):
     """Measurements beside the rates of all flows."""
 
-    every: Seconds = 0.1
+    every: SomeSeconds = 0.1
     """Interval of the time series."""
     queues: list[str] = []
     """Interfaces whose queue depth is recorded; `last-hop` = the T0 downlinks of all targets."""
@@ -548,7 +559,7 @@ class Expect(Rule):
     """Start of the part that is judged; None: of the run."""
     stop: Moment | None = Field(None, alias="to")
     """End of the part that is judged; None: of the run."""
-    each: Seconds | None = None
+    each: SomeSeconds | None = None
     """Length of the intervals that are judged one by one; None: the part as a whole."""
     compared_to: dict[str, Any] | None = None
     """Values of the run from which `of` is taken instead."""
@@ -667,9 +678,9 @@ class Scenario(Part):
     """Transport of all workloads."""
     workload: list[AnyWork] = Field(min_length=1)
     """Traffic of the run."""
-    duration: Seconds | None = None
+    duration: SomeSeconds | None = None
     """The run ends here; None: when all work is done."""
-    limit: Seconds = 600.0
+    limit: SomeSeconds = 600.0
     """Longest run; a run that reaches this has failed."""
     faults: list[ScenarioFault] = []
     """Faults and repairs, in the order of time."""

@@ -190,5 +190,7 @@ def _words(error: Any) -> str:
             return f"a workload has one of the keys {', '.join(WORK_KINDS)}; got {', '.join(keys) or 'no mapping'}"
         case "literal_error":
             return f"must be one of {error['ctx']['expected'].replace(' or ', ', ')}{value_text}"
+        case "greater_than":
+            return f"must be more than {error['ctx']['gt']:g}{value_text}"
         case _:
             return f"{error['msg'][0].lower()}{error['msg'][1:]}{value_text}"

@@ -28,11 +28,11 @@ from mrc_testbed.experiments.language.model import (
 from mrc_testbed.experiments.language.yaml_loader import Document, ScenarioError
 from mrc_testbed.experiments.resolve.fault_schedule import FaultStep, steps
 from mrc_testbed.experiments.resolve.flows import PlannedWork, planned_work
-from mrc_testbed.experiments.resolve.recipe import engine_settings, queue_settings, tier_queues
+from mrc_testbed.experiments.resolve.recipe import engine_settings, queue_settings, tier_queues, tier_speed
 from mrc_testbed.experiments.resolve.validate import check, dimensions_of, work_names
 from mrc_testbed.hosts.engine.config import Config
 from mrc_testbed.simulator.profiles import Line, LinkProfile, QueueProfile, frame_bytes, scaled_profiles
-from mrc_testbed.topologies.plan import LinkSpeed, Mode, Plan, PlanError
+from mrc_testbed.topologies.plan import Mode, Plan, PlanError
 from mrc_testbed.topologies.plan.link_speeds import scaled_speed
 
 
@@ -118,7 +118,9 @@ def resolve(run: Run, document: Document | None = None, *, outlined: bool = Fals
     With the document of the run, names and values are checked: raises ScenarioError with every mistake, its line and
     the cure. Without it, the run must have been checked before; raises PlanError or ProfileError otherwise.
     """
-    if document is not None and (problems := check(document, run.scenario, outlined=outlined)):
+    if document is not None and (
+        problems := check(document, run.scenario, outlined=outlined, live="live" in run.environments)
+    ):
         raise ScenarioError(document.path, problems)
     try:
         return _fill_defaults(run)
@@ -183,14 +185,8 @@ def _fabric(scenario: Scenario) -> Plan:
         dimensions_of(scenario),
         mode=mode,
         pmtu_bytes=pmtu,
-        host_link=_speed(base, links.host),
-        fabric_link=_speed(base, links.fabric),
-    )
-
-
-def _speed(base: LinkSpeed, tier: Tier) -> LinkSpeed:
-    return LinkSpeed(
-        base.rate_bps if tier.rate is None else tier.rate, base.delay_s if tier.delay is None else tier.delay
+        host_link=tier_speed(base, links.host),
+        fabric_link=tier_speed(base, links.fabric),
     )
 
 

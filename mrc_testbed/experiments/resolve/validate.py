@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from mrc_testbed.console.units import show_seconds
+from mrc_testbed.console.units import show_rate, show_seconds
 from mrc_testbed.experiments.language.metric_names import all_names, find
 from mrc_testbed.experiments.language.model import (
     OWN_SCALE,
@@ -30,7 +30,7 @@ from mrc_testbed.experiments.language.model import (
 from mrc_testbed.experiments.language.yaml_loader import Document, Loc, Problem
 from mrc_testbed.experiments.resolve.engine_clock import FROM_LINKS, config_times, rc_times
 from mrc_testbed.experiments.resolve.placement import jobs_of, placements
-from mrc_testbed.experiments.resolve.recipe import tier_queues
+from mrc_testbed.experiments.resolve.recipe import tier_queues, tier_speed
 from mrc_testbed.experiments.traces.errors import TraceError
 from mrc_testbed.experiments.traces.read import trace_of
 from mrc_testbed.faults import KINDS
@@ -43,12 +43,18 @@ from mrc_testbed.hosts.traffic.collectives import CollectiveError
 from mrc_testbed.hosts.traffic.mailbox_collectives import AllToAll
 from mrc_testbed.hosts.traffic.tree_collectives import AllReduceHierarchical, members_of
 from mrc_testbed.simulator.profiles import ProfileError, engine_keys, scaled_profiles
-from mrc_testbed.topologies.plan import Outline, Plan, PlanError
+from mrc_testbed.topologies.plan import Mode, Outline, Plan, PlanError
+from mrc_testbed.topologies.plan.link_speeds import round_trip_s, scaled_speed
 
 RECIPE_RTT_S = 0.010
 """Round trip that the engines' default timers are made for, seconds; a clock of 1."""
 TIMER_RTTS_MAX = 100.0
 """Longest retry timer, in round trips: the recipe's is 6.7, and losses that wait longer are no result."""
+PROBE_TIMER_RTTS = 1.5
+"""Probes' timer over the retry timer, as the recipe has them."""
+CLOCK_MIN = 1e-3
+SAMPLES_MAX = 1e6
+"""Most intervals of a run's series."""
 MODES_WITH_PATHS = ("srv6", "stev")
 """Modes in which an EV names a path, so that it can be pinned or denied."""
 
@@ -93,24 +99,30 @@ def _default_name(work: Any) -> str:
     raise TypeError(work)
 
 
-def check(document: Document, scenario: Scenario, *, outlined: bool = False) -> list[Problem]:
-    """Return the problems of one scenario. `outlined`: its fabric may be larger than a plan can be."""
+def check(document: Document, scenario: Scenario, *, outlined: bool = False, live: bool = False) -> list[Problem]:
+    """Return the problems of one scenario, `live` or in virtual time.
+
+    `outlined`: its fabric may be larger than a plan can be.
+    """
     part = scenario.fabric
     try:
         sizes = part.planes, part.racks, part.spines, part.hosts_per_rack
         plan = dimensions_of(scenario) if outlined else Plan(*sizes)
     except PlanError as error:
         return [document.problem(("fabric",), str(error))]
-    return [document.problem(loc, text) for loc, text in _problems(scenario, plan)]
+    return [document.problem(loc, text) for loc, text in _problems(scenario, plan, live=live)]
 
 
-def _problems(scenario: Scenario, plan: Plan) -> Iterator[tuple[Loc, str]]:
+def _problems(scenario: Scenario, plan: Plan, *, live: bool) -> Iterator[tuple[Loc, str]]:
     yield from _workload(scenario, plan)
     yield from _transport(("transport",), scenario.transport)
-    yield from _links(scenario)
+    yield from _links(scenario, live=live)
     for index, fault in enumerate(scenario.faults):
         yield from _fault(("faults", index), fault, scenario, plan)
     yield from _expectations(scenario, plan)
+    if scenario.duration is not None and (count := scenario.duration / scenario.measure.every) > SAMPLES_MAX:
+        text = f"{count:.3g} intervals in {scenario.duration:g}s: at most {SAMPLES_MAX:g}; give a longer one"
+        yield ("measure", "every"), text
     if scenario.duration is None and any(_endless(work) for work in scenario.workload):
         yield ("workload",), "a workload without bytes never ends: give the scenario a duration, or the workload bytes"
 
@@ -239,7 +251,7 @@ def _transport(loc: Loc, transport: Transport) -> Iterator[tuple[Loc, str]]:
         )
 
 
-def _links(scenario: Scenario) -> Iterator[tuple[Loc, str]]:
+def _links(scenario: Scenario, *, live: bool) -> Iterator[tuple[Loc, str]]:
     """Yield mistakes in the recipe's values for links and clocks, each at the key that it comes from."""
     links, planes = scenario.links, scenario.fabric.planes
     rates: dict[Loc, float] = {("links", "rate"): links.rate}
@@ -259,7 +271,10 @@ def _links(scenario: Scenario) -> Iterator[tuple[Loc, str]]:
         if work.transport is not None
     ]
     for loc, transport in transports:
-        yield from _derived_keys(loc, transport, scenario)
+        mistakes = [*_derived_keys(loc, transport, scenario)]
+        yield from mistakes
+        if (*loc, "clock") not in (key_loc for key_loc, _ in mistakes):
+            yield from _unfit_timers(loc, transport, scenario, live=live)
     try:
         scaled_profiles(planes, rate_bps=links.rate, rtt_s=links.rtt, pmtu_bytes=scenario.transport.pmtu)
     except ProfileError as error:
@@ -280,7 +295,6 @@ def _derived_keys(loc: Loc, transport: Transport, scenario: Scenario) -> Iterato
     """Yield derived engine keys that are out of range, and timers that do not fit the round trip."""
     links = scenario.links
     keys = engine_keys(scenario.fabric.planes, rate_bps=links.rate, rtt_s=links.rtt, pmtu_bytes=transport.pmtu)
-    timers = config_times(transport.clock) if transport.kind == "mrc" else rc_times(transport.clock)
     sources: dict[str, tuple[Loc, float]] = {key: (("links", "rtt"), links.rtt) for key in FROM_LINKS}
     sources["link_rate_bps"] = ("links", "rate"), links.rate
     by_rtt = "rtt" in links.model_fields_set and "rate" not in links.model_fields_set
@@ -299,20 +313,58 @@ def _derived_keys(loc: Loc, transport: Transport, scenario: Scenario) -> Iterato
         low, high = limit.low / value * source, limit.high / value * source
         if key == "timeout":  # an exponent
             low, high = (2.0 ** (exponent - KEYS[key].default) for exponent in (limit.low, limit.high))
-        error = f"{key} = {value}: {limit}"
-        yield key_loc, f"{source:g} makes {error}; give {low:.3g} to {high:.3g}, or {key} in transport.config"
-    if (*loc, "clock") in reported_locs or "timeout" in transport.config:
-        return
-    timer = {"timeout": timers["timeout"]} if timers else {}
-    waits = Config.of(**timer).loss.base_timeout_s if transport.kind == "mrc" else RcConfig(**timer).timeout_s
-    if waits > TIMER_RTTS_MAX * links.rtt:
-        key_loc = (*loc, "clock") if "clock" in transport.model_fields_set else ("links", "rtt")
-        clock = max(1e-3, links.rtt / RECIPE_RTT_S)
+        # A source shows its unit, as the file has it: a clock and a rate have none or another than a time.
+        show = {"rtt": show_seconds, "rate": show_rate}.get(str(key_loc[-1]), "{:.4g}".format)
         yield (
             key_loc,
-            f"the retry timer is {show_seconds(waits)}, {waits / links.rtt:.0f} round trips of "
-            f"{show_seconds(links.rtt)}: give transport: {{clock: {clock:.3g}}}, or timeout in transport.config",
+            f"{show(source)} makes {key} = {value:.3g}: {limit}; give {show(low)} to {show(high)}, "
+            f"or {key} in transport.config",
         )
+
+
+def _unfit_timers(loc: Loc, transport: Transport, scenario: Scenario, *, live: bool) -> Iterator[tuple[Loc, str]]:
+    """Yield the first timer that is shorter than the round trip, or far longer than the recipe's.
+
+    A timer that the file itself sets is the file's choice. Live fabrics have no clock: their timers may be short.
+    """
+    round_trip = _longest_round_trip(scenario)
+    timers = config_times(transport.clock) if transport.kind == "mrc" else rc_times(transport.clock)
+    if transport.kind == "mrc":
+        config = Config.of(**timers)
+        candidates = [("timeout", "retry", config.loss.base_timeout_s)]
+        candidates += [("probe_timeout_s", "probe", config.to_json()["probe_timeout_s"])]
+    else:
+        candidates = [("timeout", "retry", RcConfig(**timers).timeout_s)]
+    for key, name, timer_s in candidates:
+        trips = timer_s / round_trip
+        most_trips = TIMER_RTTS_MAX * PROBE_TIMER_RTTS if key == "probe_timeout_s" else TIMER_RTTS_MAX
+        least_trips = 0.0 if live else 1.0
+        if key in transport.config or least_trips <= trips <= most_trips:
+            continue
+        key_loc: Loc = ("links", "rtt")
+        if "clock" in transport.model_fields_set:
+            key_loc = (*loc, "clock")
+        elif round_trip > 2 * scenario.links.rtt:  # delays or rates of single tiers made it
+            key_loc = ("links",)
+        clock = max(CLOCK_MIN, round_trip / RECIPE_RTT_S)
+        cure = f"give transport: {{clock: {clock:.3g}}} (virtual time alone), or {key} in transport.config"
+        yield (
+            key_loc,
+            f"the {name} timer is {show_seconds(timer_s)}, {trips:.{0 if trips > 10 else 2}f} round trips of "
+            f"{show_seconds(round_trip)}: {cure}",
+        )
+        return
+
+
+def _longest_round_trip(scenario: Scenario) -> float:
+    """Return the unloaded round trip over a T1, seconds: of `links.rtt`, or longer by what its tiers have."""
+    links, pmtu, mode = scenario.links, scenario.transport.pmtu, Mode(scenario.mode)
+    try:
+        base = scaled_speed(links.rate, links.rtt, pmtu, mode)
+        host, fabric = tier_speed(base, links.host), tier_speed(base, links.fabric)
+    except PlanError:
+        return links.rtt  # the plan of the fabric reports it
+    return max(links.rtt, round_trip_s([host, fabric, fabric, host], pmtu, mode))
 
 
 def _fault(loc: Loc, fault: ScenarioFault, scenario: Scenario, plan: Plan) -> Iterator[tuple[Loc, str]]:
