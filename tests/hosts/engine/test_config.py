@@ -82,6 +82,12 @@ def test_config__every_key_has_a_limit_that_its_default_keeps():
         key.check(key.default)
 
 
+def test_range__is_that_of_numbers_and_none_of_words():
+    ranges = {name: key.range for name, key in KEYS.items()}
+    assert ranges["timeout"].low <= KEYS["timeout"].default <= ranges["timeout"].high
+    assert ranges["flow_control"] is None
+
+
 def test_config__other_dscps_that_differ_are_taken_and_what_alone_works_is_the_default():
     assert Config.of(dscp_control=47).dscp.control == 47
     only = {name: limit for name, key in KEYS.items() for limit in key.limits if isinstance(limit, Only)}

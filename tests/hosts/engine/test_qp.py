@@ -6,6 +6,7 @@ States, refusals, and what it shows of itself before and after connect().
 from __future__ import annotations
 
 from dataclasses import replace
+from random import Random
 
 import pytest
 
@@ -101,6 +102,48 @@ def test_set_up__only_before_the_first_post():
     pair.write(b"x" * 300)
     with pytest.raises(LocalError, match="before the first post"):
         pair.a.qp.begin_sending(5, 128, pair.config)
+
+
+@pytest.mark.parametrize("pair_type", [Pair, RcPair])
+def test_set_up__in_two_steps_sends_from_the_second_ones_psn(pair_type):
+    pair = pair_type()
+    first_psn = (pair.a.qp.first_psn + 7) & 0xFFFFFF
+    pair.a.qp.begin_sending(first_psn, 128, pair.config)
+    pair.write(b"x" * 300)
+    pair.flush()
+    assert [line.packet.psn for line in pair.log if line.source == "a"] == [first_psn, (first_psn + 1) & 0xFFFFFF]
+
+
+def test_limit_access__writes_go_to_that_memory_alone():
+    """Registrations of the endpoint are not reached, whatever R_Key a packet names."""
+
+    class Window:
+        def __init__(self, memory: Memory):
+            self._memory = memory
+            self.check, self.write = memory.check, memory.write
+
+    pair = Pair()
+    receiver = pair.b.endpoint.create_qp()
+    own_memory, buffer = Memory(Random(3)), bytearray(300)
+    region = own_memory.register(buffer)
+    receiver.limit_access(Window(own_memory))
+    sender = pair.a.endpoint.create_qp()
+    sender.connect("b", receiver.attributes(region), EVS, 0.0)
+    receiver.connect("a", sender.attributes(), EVS, 0.0)
+    sender.post_write(b"x" * 300, region.va, region.rkey, now=0.0)
+    pair.run(1.0)
+    assert bytes(buffer) == b"x" * 300
+    sender.post_write(b"y", pair.region.va, pair.region.rkey, now=pair.now)
+    pair.run(1.0)
+    assert sender.error and not any(pair.memory)
+
+
+def test_destroy__of_a_qp_that_nobody_connected():
+    local_endpoint = Endpoint("a", planes=2, seed=1)
+    qp = local_endpoint.create_qp()
+    local_endpoint.destroy_qp(qp.qpn)
+    with pytest.raises(LocalError, match=r"no QP .* \(has: none\)"):
+        local_endpoint.qp(qp.qpn)
 
 
 @pytest.mark.parametrize(
