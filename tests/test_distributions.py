@@ -17,7 +17,7 @@ import pytest
 from mrc_testbed.errors import EXTRAS
 from tests.repository import ROOT
 
-pytestmark = pytest.mark.build
+pytestmark = [pytest.mark.build, pytest.mark.alone]  # packages are installed from a registry
 
 
 def run(*command, cwd, **environment):

@@ -17,7 +17,7 @@ import pytest
 
 from tests.repository import ROOT
 
-SCRIPTS = ("install-bmv2", "lib.sh", "matrix", "provision", "setup", "uv.sh")
+SCRIPTS = ("install-bmv2", "isolated-python", "lib.sh", "matrix", "provision", "setup", "uv.sh")
 
 
 def lib(script: str, **options) -> subprocess.Popen[str]:

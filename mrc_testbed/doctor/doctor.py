@@ -41,6 +41,7 @@ def checks() -> Iterator[Check]:
         _namespaces,
         _packet_socket,
         _tools,
+        _host_programs,
         _packages,
         _headers,
         _engine,
@@ -175,6 +176,13 @@ def _tools() -> Iterator[Check]:
     for tool, cure in TOOLS.items():
         path = shutil.which(tool, path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin")
         yield Check(tool, path is not None, path or "not on PATH", cure)
+
+
+def _host_programs() -> Iterator[Check]:
+    for tool, package in {"ping": "iputils-ping", "iperf3": "iperf3"}.items():
+        path = shutil.which(tool)
+        cure = f"apt-get install {package}: hosts of the fabric run it (`h0 {tool} ...` at the prompt)"
+        yield Check(tool, path is not None, path or "not on PATH", cure, needed=False)
 
 
 def _packages() -> Iterator[Check]:

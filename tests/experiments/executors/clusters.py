@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import gettempdir
 
 import pytest
 
@@ -89,8 +90,10 @@ def slurm(folder: Path) -> Iterator[None]:
     for name in ("state", "spool", "log"):
         (folder / name).mkdir()
     os.chmod(folder, 0o755)  # munge refuses a socket that others cannot reach
-    for parent in folder.parents[:3]:
-        os.chmod(parent, os.stat(parent).st_mode | 0o055)
+    temporary = Path(gettempdir())
+    for parent in folder.parents:
+        if temporary in parent.parents:
+            os.chmod(parent, os.stat(parent).st_mode | 0o055)
     (folder / "munge.key").write_bytes(os.urandom(1024))
     (folder / "munge.key").chmod(0o400)
     host = socket.gethostname().split(".")[0]
