@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from mrc_testbed.cli import completion as offer
+from mrc_testbed.cli.p4_run import run_program
 from mrc_testbed.console.progress import Progress
 from mrc_testbed.console.terminal import console
 from mrc_testbed.errors import DISK_FULL_ERRNOS, EXIT_UNWRITTEN
@@ -68,6 +69,12 @@ NoWarn = Annotated[
 ]
 
 FAILED = 1
+
+app.command(
+    "run",
+    epilog="Examples: `mrc p4 run my.p4 --entries s1-runtime.json` · `mrc p4 run basic.p4 --topology topology.json` · "
+    "`mrc p4 run my.p4 --open`, for controllers of others",
+)(run_program)
 
 
 @app.command(epilog="Examples: `mrc p4 check mine.p4` · `mrc p4 check srv6 spray`, the two that come with mrc-testbed")

@@ -95,6 +95,25 @@ def value_of(value: gnmi.TypedValue) -> Any:
     return content
 
 
+def set_request(settings: Iterable[Setting]) -> gnmi.SetRequest:
+    """Return the Set that makes settings."""
+    request = gnmi.SetRequest()
+    for setting in settings:
+        value = setting.value
+        typed_value = gnmi.TypedValue(string_val=value) if isinstance(value, str) else gnmi.TypedValue(uint_val=value)
+        request.update.append(gnmi.Update(path=path_of(setting.interface, leaf_of(setting)), val=typed_value))
+    return request
+
+
+def set_settings(address: str, settings: Iterable[Setting]) -> None:
+    """Make settings at a server whose switches are of no plan. Raises TrafficError."""
+    with grpc.insecure_channel(address, [("grpc.enable_http_proxy", 0)]) as channel:
+        try:
+            gnmi_grpc.gNMIStub(channel).Set(set_request(settings), timeout=TIMEOUT_S, wait_for_ready=True)
+        except grpc.RpcError as error:
+            raise TrafficError(f"gNMI Set at {address}: {error.details()}") from None
+
+
 class GnmiTraffic(TrafficControl):
     """`address`: host:port of the server that speaks for all switches of the plan."""
 
@@ -107,14 +126,7 @@ class GnmiTraffic(TrafficControl):
     def _apply(self, settings: list[Setting]) -> None:
         """One Set, which the switches do as a whole or not at all; more than one only beyond UPDATES_PER_SET."""
         for start in range(0, len(settings), UPDATES_PER_SET):
-            request = gnmi.SetRequest()
-            for setting in settings[start : start + UPDATES_PER_SET]:
-                value = setting.value
-                typed_value = (
-                    gnmi.TypedValue(string_val=value) if isinstance(value, str) else gnmi.TypedValue(uint_val=value)
-                )
-                request.update.append(gnmi.Update(path=path_of(setting.interface, leaf_of(setting)), val=typed_value))
-            self._call("Set", request)
+            self._call("Set", set_request(settings[start : start + UPDATES_PER_SET]))
 
     def on_switch_restart(self, switch: str) -> None:
         """Set nothing: settings belong to the port and its cable, and survive the device.

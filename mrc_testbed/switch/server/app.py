@@ -123,6 +123,7 @@ class Daemon:
             credentials,
             unix=p4runtime.socket,
             token=token,
+            last_port=p4runtime.last_port,
         )
         self._servers.append(server)
         server, self.gnmi_port = await start_server(

@@ -286,8 +286,8 @@ class Registry:
     def _check_new(self, name: str, device_id: int, ports: dict[int, str]) -> None:
         if not name or len(name) > 64 or not name.isprintable():
             raise ChassisError(f"name {name!r}: want 1 to 64 printable characters")
-        if not 1 <= device_id < 1 << 32:
-            raise ChassisError(f"{name}: device_id {device_id}: want 1 to 2**32 - 1")
+        if not 0 <= device_id < 1 << 32:
+            raise ChassisError(f"{name}: device_id {device_id}: want 0 to 2**32 - 1")
         if name in self._by_name:
             raise ChassisError(f"{name}: the name is taken by another device (remove_device removes that)")
         if device_id in self._by_id:

@@ -53,6 +53,8 @@ class ListenAddress(NamedTuple):
     """Empty: no TCP."""
     port: int
     socket: Path | None = None
+    last_port: int = 0
+    """Last of several ports on which the same server listens; 0: `port` alone."""
 
 
 class _Admission:
@@ -145,7 +147,8 @@ def parse_address(text: str, subject: str) -> ListenAddress:
 
     `127.0.0.1:9559`, `[::1]:9559`, `:9559` (loopback) or `unix:/run/switchd/p4runtime.sock`.
 
-    `HOST:PORT,unix:PATH` has both. Raises AddressError.
+    `HOST:PORT,unix:PATH` has both, `HOST:50051-50053` three ports: clients that expect a server for each switch. Raises
+    AddressError.
     """
     tcp, mark, path = text.partition(UNIX)
     unix = Path(path) if mark else None
@@ -153,13 +156,14 @@ def parse_address(text: str, subject: str) -> ListenAddress:
         raise AddressError(f"{subject}: {text!r} has no absolute path (want unix:PATH as in unix:/run/p4runtime.sock)")
     if unix is not None and not tcp:
         return ListenAddress("", 0, unix)
-    match = re.fullmatch(r"(?:\[([0-9a-fA-F:.]+)\]|([^\[\]:]*)):(\d{1,5})", tcp.removesuffix(",") if unix else tcp)
-    if match is None or int(match[3]) > 65535 or (unix is not None and not tcp.endswith(",")):
+    match = re.fullmatch(r"(?:\[([0-9a-fA-F:.]+)\]|([^\[\]:]*)):(\d{1,5})(?:-(\d{1,5}))?", tcp.removesuffix(",") if unix else tcp)
+    ports = [int(port) for port in match.groups()[2:] if port] if match else []
+    if match is None or ports[-1] > 65535 or ports != sorted(ports) or (unix is not None and not tcp.endswith(",")):
         raise AddressError(
             f"{subject}: {text!r} is no address (want HOST:PORT as in 127.0.0.1:9559 or [::1]:9559, unix:PATH, or both "
             "with a comma between)"
         )
-    return ListenAddress(match[1] or match[2] or "127.0.0.1", int(match[3]), unix)
+    return ListenAddress(match[1] or match[2] or "127.0.0.1", ports[0], unix, ports[1] if len(ports) > 1 else 0)
 
 
 def read_token(path: Path | None) -> str | None:
@@ -299,17 +303,19 @@ async def start_server(
     *,
     unix: Path | None = None,
     token: str | None = None,
+    last_port: int = 0,
 ) -> tuple[grpc.aio.Server, int]:
     """Start a server with each of `services` added; return it and its port.
 
     The port is useful when 0 was requested.
 
     `credentials`: TLS, for TCP; None: plain text. An empty `host`: no TCP. `unix`: a socket beside it. `token`: of
-    clients by TCP. Raises AddressError. SO_REUSEPORT, gRPC's default, is off: with it a second
+    clients by TCP. `last_port`: of several, of which the first is returned. Raises AddressError. SO_REUSEPORT, gRPC's default, is off: with it a second
     daemon would take half of the connections of the first and nobody would know.
     """
-    if host:
-        check_free(host, port, subject)
+    tcp_ports = range(port, max(port, last_port) + 1)
+    for tcp_port in tcp_ports if host else ():
+        check_free(host, tcp_port, subject)
     server = grpc.aio.server(
         interceptors=[_Guarding(token)],
         options=[
@@ -325,10 +331,13 @@ async def start_server(
     if not host:
         await server.start()
         return server, 0
-    try:
-        address = _join(host, port)
-        bound = server.add_secure_port(address, credentials) if credentials else server.add_insecure_port(address)
-    except RuntimeError as error:
-        raise AddressError(f"{subject}: cannot listen on {_join(host, port)}: {error}{_held_by(port)}") from None
+    bound_ports = []
+    for tcp_port in tcp_ports:
+        address = _join(host, tcp_port)
+        try:
+            bound = server.add_secure_port(address, credentials) if credentials else server.add_insecure_port(address)
+        except RuntimeError as error:
+            raise AddressError(f"{subject}: cannot listen on {address}: {error}{_held_by(tcp_port)}") from None
+        bound_ports.append(bound)
     await server.start()
-    return server, bound
+    return server, bound_ports[0]

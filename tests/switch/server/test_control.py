@@ -103,7 +103,7 @@ BAD_REQUESTS = {
     b'{"op": "add_device", "name": "s1", "device_id": 2}': "taken by another device",
     b'{"op": "add_device", "name": "s2", "device_id": 1}': "device_id 1 is that of s1",
     b'{"op": "add_device", "name": "s2", "device_id": "2"}': "no number",
-    b'{"op": "add_device", "name": "s2", "device_id": 0}': "want 1 to",
+    b'{"op": "add_device", "name": "s2", "device_id": -1}': "want 0 to",
     b'{"op": "add_device", "name": "s2", "device_id": 2, "ports": {"510": "a"}}': "CPU port",
     b'{"op": "add_device", "name": "s2", "device_id": 2, "ports": {"-1": "a"}}': "want {",
     b'{"op": "add_device", "name": "s2", "device_id": 2, "ports": {"1": "abcdefghijklmnop"}}': "1 to 15",

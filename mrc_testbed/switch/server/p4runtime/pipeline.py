@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
+import re
 from collections import OrderedDict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
@@ -85,11 +86,12 @@ def _compile(config: bytes) -> CompiledProgram:
 
 async def build_pipeline(compiler: Compiler, config: p4r.ForwardingPipelineConfig) -> Pipeline:
     """Compiles a config and holds its P4Info against ours. Raises RpcError INVALID_ARGUMENT."""
-    if not config.p4_device_config:
+    source = device_data(config.p4_device_config)
+    if not source:
         raise RpcError(rpc_code.INVALID_ARGUMENT, "p4_device_config is empty: this target takes preprocessed P4 source")
     if not config.HasField("p4info"):
         raise RpcError(rpc_code.INVALID_ARGUMENT, "the config has no p4info")
-    program = await compiler.compile(config.p4_device_config)
+    program = await compiler.compile(source)
     difference = first_difference(config.p4info, program.p4info)
     if difference is not None:
         raise RpcError(
@@ -97,6 +99,19 @@ async def build_pipeline(compiler: Compiler, config: p4r.ForwardingPipelineConfi
             f"the P4Info is not that of p4_device_config: {difference} (compile both from the same source)",
         )
     return Pipeline(config, program)
+
+
+WRAPPED = re.compile(rb"(?:\x08[\x00\x01])?\x1a([\x80-\xff]{0,4}[\x00-\x7f])")
+"""Beginning of a P4DeviceConfig message (p4.tmp): `reassign`, then the length of `device_data`."""
+
+
+def device_data(config: bytes) -> bytes:
+    """Return the program of a device config, which clients made for BMv2 wrap in a P4DeviceConfig message."""
+    match = WRAPPED.match(config)
+    if match is None:
+        return config
+    length = sum((digit & 0x7F) << (7 * index) for index, digit in enumerate(match[1]))
+    return config[match.end() :] if len(config) - match.end() == length else config
 
 
 _ArrayKind = Literal["counters", "meters", "registers"]

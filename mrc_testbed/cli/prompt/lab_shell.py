@@ -1,0 +1,133 @@
+"""Mininet's CLI over a P4 lab, with the words `reload`, `entries` and `load`: the prompt of `mrc p4 run`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import IO, Any
+
+from mininet.cli import CLI
+from mininet.log import lg
+
+from mrc_testbed.errors import UsageError
+from mrc_testbed.ipc.rpc import JsonlError
+from mrc_testbed.ipc.rundir import FabricError
+from mrc_testbed.topologies.p4lab.lab import P4Lab
+
+EXPECTED = (FabricError, UsageError, JsonlError)
+"""Errors of the user or the lab: shown, and the session goes on."""
+
+
+class LabCLI(CLI):
+    """Mininet's CLI over a running lab; a mistake costs a line, never the session."""
+
+    def __init__(self, lab: P4Lab, stdin: IO[str] | None = None, stdout: IO[str] | None = None) -> None:
+        self.lab, self.failures, self._is_started = lab, 0, False
+        super().__init__(lab.mininet, stdin=stdin or sys.stdin, stdout=stdout or sys.stdout)
+        self.locals["lab"] = lab
+
+    def run(self) -> None:
+        """Do nothing at the end of Mininet's constructor, which calls this; `run_session` runs the commands."""
+        if self._is_started:
+            super().run()
+
+    def run_session(self) -> int:
+        """Read and run commands until `exit` or the end of the input; return how many failed."""
+        self.use_rawinput = self.isatty() and self.stdin is sys.stdin
+        self.prompt = CLI.prompt if self.isatty() else ""
+        old_streams = [(handler, handler.setStream(self.stdout)) for handler in lg.handlers]
+        self._is_started = True
+        try:
+            self.run()
+        finally:
+            for handler, stream in old_streams:
+                if stream is not None:
+                    handler.setStream(stream)
+        return self.failures
+
+    def print_text(self, text: str) -> None:
+        """Print a text on the session's output."""
+        print(text, file=self.stdout, flush=True)
+
+    def onecmd(self, line: str) -> Any:
+        """Run one command line; a mistake is reported, and the session goes on."""
+        try:
+            return super().onecmd(line)
+        except EXPECTED as error:
+            self.failures += 1
+            self.print_text(f"*** {error}")
+        return None
+
+    def default(self, line: str) -> None:
+        """Run a command in a node (`h1 ping h2`); anything else is a mistake."""
+        name, _, command = line.strip().partition(" ")
+        if name not in self.mn:
+            self.failures += 1
+            self.print_text(f"*** no command or node {name!r}; `help` lists what there is")
+            return
+        if not command.strip():
+            self.failures += 1
+            self.print_text(f"*** usage: {name} COMMAND, as in: {name} ip addr")
+            return
+        node = self.mn[name]
+        node.sendCmd(command if self.isatty() else f"eval {_quoted(command)} </dev/null")
+        self.waitForNode(node)
+
+    def waitForNode(self, node: Any) -> None:
+        """Show what a command in a node prints; at a terminal it also gets what is typed."""
+        if self.isatty():
+            super().waitForNode(node)
+            return
+        while node.waiting:
+            self.stdout.write(node.monitor())
+        self.stdout.flush()
+
+    # ---- words ------------------------------------------------------------------------------------------
+
+    def do_reload(self, line: str) -> None:
+        """Compile the programs again and swap them under traffic; entries that fit stay: `reload [FILE.p4] [SWITCH...]`.
+
+        A program with mistakes changes nothing. A switch goes from one packet to the next to the new program.
+        """
+        words = line.split()
+        sources = [word for word in words if word.endswith(".p4")]
+        if len(sources) > 1:
+            raise UsageError(f"reload {line}: two programs. Cure: `reload FILE.p4 SWITCH...` for each")
+        switches = tuple(word for word in words if not word.endswith(".p4"))
+        for reload in self.lab.reload(Path(sources[0]) if sources else None, switches):
+            self.print_text(reload.text())
+
+    def do_entries(self, line: str) -> None:
+        """List the entries of a switch, or of all: `entries [SWITCH]`."""
+        for name in line.split() or [switch.name for switch in self.lab.topology.switches]:
+            lines = self.lab.entry_lines(name)
+            self.print_text(f"{name}: {self.lab.source(name).name}, {len(lines)} entries")
+            for text in lines:
+                self.print_text(f"  {text}")
+
+    def do_load(self, line: str) -> None:
+        """Write the entries of a file to a switch: `load s1 s1-runtime.json`."""
+        words = line.split()
+        if len(words) != 2:
+            raise UsageError("usage: load SWITCH FILE.json, as in: load s1 s1-runtime.json")
+        count = self.lab.load_entries(words[0], Path(words[1]))
+        self.print_text(f"{words[0]}: {count} entries written")
+
+    def _node_names(self) -> list[str]:
+        return [switch.name for switch in self.lab.topology.switches]
+
+    def complete_reload(self, text: str, *_arguments: Any) -> list[str]:
+        """Offer switches and P4 files."""
+        return [name for name in (*self._node_names(), *map(str, Path().glob("*.p4"))) if name.startswith(text)]
+
+    def complete_entries(self, text: str, *_arguments: Any) -> list[str]:
+        """Offer switches."""
+        return [name for name in self._node_names() if name.startswith(text)]
+
+    complete_load = complete_entries
+
+
+def _quoted(command: str) -> str:
+    import shlex
+
+    return shlex.quote(command)

@@ -1,0 +1,239 @@
+"""P4Runtime client for one switch: load a program, write entries, swap the program and keep what fits.
+
+It speaks in a role of its own, so that it is primary beside whatever controller is: neither disturbs the other.
+"""
+
+from __future__ import annotations
+
+import queue
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import grpc
+from finsy.proto import p4r, p4r_grpc, rpc_code, rpc_status
+
+from mrc_testbed.ipc.rundir import FabricError
+from mrc_testbed.switch.compiler import CompiledProgram, P4Error, compile_program
+from mrc_testbed.topologies.lab.p4_program import ProgramError
+from mrc_testbed.topologies.p4lab.entries import ProgramNames
+
+ROLE = "mrc-lab"
+ELECTION_ID = 1
+TIMEOUT_S = 60.0
+"""Bound of a request, which may compile a program, seconds."""
+BATCH = 200
+"""Updates of one Write: their errors must fit gRPC's metadata."""
+DETAILS = "grpc-status-details-bin"
+Action = p4r.SetForwardingPipelineConfigRequest.Action
+
+
+class SwitchError(FabricError):
+    """A switch refused a request, or did not answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reload:
+    """Result of a swap of the program of one switch."""
+
+    switch: str
+    program: str
+    kept: int
+    """Entries that the new program has too."""
+    refused: tuple[str, ...]
+    """Entries that it has not, each with the reason."""
+    has_counts: bool
+    """Whether counters and registers went on."""
+    duration_s: float
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "switch": self.switch,
+            "program": self.program,
+            "kept": self.kept,
+            "refused": list(self.refused),
+            "counters_kept": self.has_counts,
+            "duration_s": round(self.duration_s, 3),
+        }
+
+    def text(self) -> str:
+        """Describe the swap in a line, and each lost entry in another."""
+        counts = "" if self.has_counts else "; counters and registers began anew"
+        lost = f", {len(self.refused)} do not fit" if self.refused else ""
+        lines = [f"{self.switch}: runs {self.program}; {self.kept} entries kept{lost}{counts} ({self.duration_s:.2f} s)"]
+        return "\n".join([*lines, *(f"  gone: {text}" for text in self.refused)])
+
+
+def compiled(path: Path) -> CompiledProgram:
+    """Compile a program. Raises ProgramError with file:line:column lines."""
+    if not path.is_file():
+        raise ProgramError(f"no P4 program {path}. Cure: give the path of a .p4 file")
+    try:
+        return compile_program(path)
+    except P4Error as error:
+        raise ProgramError("\n".join(error.lines())) from None
+
+
+class SwitchClient:
+    """Connection to one switch, as a context manager. All methods raise SwitchError."""
+
+    def __init__(self, name: str, address: str, device_id: int) -> None:
+        self.name, self.address, self.device_id = name, address, device_id
+        self._channel = grpc.insecure_channel(
+            address, [("grpc.enable_http_proxy", 0), ("grpc.max_receive_message_length", 64 << 20)]
+        )
+        self._stub = p4r_grpc.P4RuntimeStub(self._channel)
+        self._requests: queue.SimpleQueue[p4r.StreamMessageRequest | None] = queue.SimpleQueue()
+        self._stream: Any = None
+
+    def __enter__(self) -> SwitchClient:
+        request = p4r.StreamMessageRequest()
+        request.arbitration.device_id = self.device_id
+        request.arbitration.role.name = ROLE
+        request.arbitration.election_id.low = ELECTION_ID
+        self._requests.put(request)
+        try:
+            self._stream = self._stub.StreamChannel(iter(self._requests.get, None), wait_for_ready=True)
+            for answer in self._stream:  # kept: without it the stream would end
+                if answer.HasField("arbitration"):
+                    break
+        except grpc.RpcError as error:
+            self._channel.close()
+            raise self._error("arbitration", error) from None
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._requests.put(None)
+        self._channel.close()
+
+    def load(self, program: CompiledProgram, action: int = Action.VERIFY_AND_COMMIT) -> None:
+        """Load a program; by default the switch forgets its entries."""
+        request = p4r.SetForwardingPipelineConfigRequest(
+            device_id=self.device_id, role=ROLE, election_id=p4r.Uint128(low=ELECTION_ID), action=action
+        )
+        if action != Action.COMMIT:
+            request.config.p4info.CopyFrom(program.p4info)
+            request.config.p4_device_config = program.config
+        try:
+            self._stub.SetForwardingPipelineConfig(request, timeout=TIMEOUT_S)
+        except grpc.RpcError as error:
+            raise self._error("load the program", error) from None
+
+    def write(self, updates: Sequence[p4r.Update]) -> list[str | None]:
+        """Write updates in their order; return the reason of each that was refused."""
+        reasons: list[str | None] = []
+        for start in range(0, len(updates), BATCH):
+            batch = updates[start : start + BATCH]
+            request = p4r.WriteRequest(
+                device_id=self.device_id, role=ROLE, election_id=p4r.Uint128(low=ELECTION_ID), updates=batch
+            )
+            try:
+                self._stub.Write(request, timeout=TIMEOUT_S)
+                reasons += [None] * len(batch)
+            except grpc.RpcError as error:
+                batch_reasons = _reasons(error)
+                if len(batch_reasons) != len(batch):
+                    raise self._error("write", error) from None
+                reasons += batch_reasons
+        return reasons
+
+    def read(self, program: CompiledProgram) -> list[p4r.Entity]:
+        """Return everything that was written: profiles, groups, replication, entries, changed default actions."""
+        entities = [
+            p4r.Entity(action_profile_member=p4r.ActionProfileMember()),
+            p4r.Entity(action_profile_group=p4r.ActionProfileGroup()),
+            p4r.Entity(packet_replication_engine_entry=_wildcard(multicast_group_entry=p4r.MulticastGroupEntry())),
+            p4r.Entity(packet_replication_engine_entry=_wildcard(clone_session_entry=p4r.CloneSessionEntry())),
+            p4r.Entity(table_entry=p4r.TableEntry()),
+        ]
+        defaults = [table for table in program.p4info.tables if not table.const_default_action_id]
+        entities += [
+            p4r.Entity(table_entry=p4r.TableEntry(table_id=table.preamble.id, is_default_action=True))
+            for table in defaults
+        ]
+        constant_ids = {table.preamble.id for table in program.p4info.tables if table.is_const_table}
+        initial = {table.preamble.id: _initial_default(table) for table in defaults}
+        out = []
+        for entity in self._read(entities):
+            entry = entity.table_entry if entity.HasField("table_entry") else None
+            if entry is not None and (entry.table_id in constant_ids or entry.is_const):
+                continue
+            if entry is not None and entry.is_default_action and entry.action.action == initial[entry.table_id]:
+                continue
+            out.append(entity)
+        return out
+
+    def _read(self, entities: list[p4r.Entity]) -> Iterator[p4r.Entity]:
+        request = p4r.ReadRequest(device_id=self.device_id, role=ROLE, entities=entities)
+        try:
+            for answer in self._stub.Read(request, timeout=TIMEOUT_S):
+                yield from answer.entities
+        except grpc.RpcError as error:
+            raise self._error("read", error) from None
+
+    def swap(self, old: CompiledProgram, new: CompiledProgram) -> Reload:
+        """Run another program from one packet to the next, with all entries that fit it."""
+        begin = time.monotonic()
+        entities = self.read(old)
+        refused: list[str] = []
+        try:
+            self.load(new, Action.RECONCILE_AND_COMMIT)
+            has_counts = True
+        except SwitchError:  # an entry does not fit: they are written one by one to a second device, which then runs
+            has_counts = False
+            self.load(new, Action.VERIFY_AND_SAVE)
+            updates = [p4r.Update(type=_write_kind(entity), entity=entity) for entity in entities]
+            names = ProgramNames(old.p4info)
+            reasons = self.write(updates)
+            self.load(new, Action.COMMIT)
+            refused = [
+                f"{names.entry_text(entity)}: {reason}"
+                for entity, reason in zip(entities, reasons, strict=True)
+                if reason is not None and "ALREADY_EXISTS" not in reason
+            ]
+        duration_s = time.monotonic() - begin
+        return Reload(self.name, new.name, len(entities) - len(refused), tuple(refused), has_counts, duration_s)
+
+    def _error(self, request: str, error: grpc.RpcError) -> SwitchError:
+        reasons = "; ".join(reason for reason in _reasons(error) if reason) or error.details()
+        return SwitchError(f"{self.name}: {request}: {reasons}")
+
+
+def _wildcard(**entry: Any) -> p4r.PacketReplicationEngineEntry:
+    return p4r.PacketReplicationEngineEntry(**entry)
+
+
+def _initial_default(table: Any) -> p4r.Action:
+    """Return the default action that a program gives a table, as a read of it shows it."""
+    initial = table.initial_default_action
+    action = p4r.Action(action_id=initial.action_id)
+    for argument in initial.arguments:
+        action.params.add(param_id=argument.param_id, value=argument.value.lstrip(b"\0") or b"\0")
+    return action
+
+
+def _write_kind(entity: p4r.Entity) -> int:
+    is_default = entity.HasField("table_entry") and entity.table_entry.is_default_action
+    return p4r.Update.MODIFY if is_default else p4r.Update.INSERT
+
+
+def _reasons(error: grpc.RpcError) -> list[str | None]:
+    """Return the reason of each update of a batch, from the details of an error; empty without details."""
+    metadata = dict(error.trailing_metadata() or ())
+    if DETAILS not in metadata:
+        return []
+    status = rpc_status.Status.FromString(metadata[DETAILS])
+    out: list[str | None] = []
+    for detail in status.details:
+        update_error = p4r.Error()
+        detail.Unpack(update_error)
+        code = update_error.canonical_code
+        if code == rpc_code.OK:
+            out.append(None)
+        else:
+            prefix = "ALREADY_EXISTS: " if code == rpc_code.ALREADY_EXISTS else ""
+            out.append(f"{prefix}{update_error.message}")
+    return out
