@@ -24,7 +24,7 @@ from typing import Any
 
 from mininet.link import Intf, Link
 from mininet.net import Mininet
-from mininet.node import Host, Node
+from mininet.node import Host, Node, Switch
 
 from mrc_testbed.ipc import processes
 from mrc_testbed.ipc.rundir import FabricError
@@ -249,6 +249,21 @@ class FabricHost(FabricNode, Host):
             os.close(number)
         self._namespaces = []
         super().terminate()
+
+
+class LabSwitchNode(LateShell, FabricNode, Switch):
+    """A switch of the lab: a device of the daemon, in the root namespace."""
+
+    def __init__(self, name: str, **params: Any) -> None:
+        params.pop("inNamespace", None)
+        FabricNode.__init__(self, name, inNamespace=False, **params)
+        self.dpid, self.opts, self.listenPort, self.controlIntf = "0", "", None, None
+
+    def start(self, _controllers: object = ()) -> None:
+        """Start nothing: the lab makes the device."""
+
+    def stop(self, deleteIntfs: bool = True) -> None:
+        """Leave the device to the lab."""
 
 
 class FabricMininet(Mininet):

@@ -5,5 +5,5 @@
     switch.py     P4Runtime client: load a program, write entries, swap the program and keep what fits
     lab.py        the lab itself, in Mininet
 
-It is no MRC fabric: no plan, controller or agents. Cables, nodes, run folder and switch daemon are those of topologies/lab.
+It is no MRC fabric: no plan, controller or agents. Nodes, run folder and switch daemon are those of topologies/lab.
 """

@@ -105,7 +105,7 @@ class ProgramNames:
         kinds = {field.match_type for field in table.match_fields}
         needs_priority = bool(kinds & {p4i.MatchField.TERNARY, p4i.MatchField.RANGE, p4i.MatchField.OPTIONAL})
         if needs_priority and not entry.priority and not entry.is_default_action:
-            raise _EntryError(f"{record['table']}: its keys need a priority. Cure: add \"priority\": 1 (greater wins)")
+            raise _EntryError(f'{record["table"]}: its keys need a priority. Cure: add "priority": 1 (greater wins)')
         if "action_set" in record:
             entry.action.action_profile_action_set.CopyFrom(self._action_set(table, record["action_set"]))
         else:
@@ -139,22 +139,24 @@ class ProgramNames:
                 raise _EntryError(f"{table.preamble.name}: no key {name!r}{_hint(name, fields)}")
             out.append(_field_match(field, value))
         exact_names = [name for name, field in fields.items() if field.match_type == p4i.MatchField.EXACT]
-        if record and (missing := [name for name in exact_names if name not in record]):
-            raise _EntryError(f"{table.preamble.name}: exact key {missing[0]} has no value. Cure: give it one")
+        if record and (absent_names := [name for name in exact_names if name not in record]):
+            raise _EntryError(f"{table.preamble.name}: exact key {absent_names[0]} has no value. Cure: give it one")
         return out
 
     def _action(self, table: p4i.Table, record: dict[str, Any]) -> p4r.Action:
         ids = {reference.id for reference in table.action_refs}
-        allowed = [action for action in self.info.actions if action.preamble.id in ids]
-        action = _find(allowed, record.get("action_name"), f"action of {table.preamble.name}")
+        actions = [action for action in self.info.actions if action.preamble.id in ids]
+        action = _find(actions, record.get("action_name"), f"action of {table.preamble.name}")
         values = record.get("action_params") or {}
         if not isinstance(values, dict):
             raise _EntryError(f"action_params = {values!r}: wants an object")
         params = {param.name: param for param in action.params}
-        if unknown := [name for name in values if name not in params]:
-            raise _EntryError(f"{action.preamble.name}: no parameter {unknown[0]!r}{_hint(unknown[0], params)}")
-        if missing := [name for name in params if name not in values]:
-            raise _EntryError(f"{action.preamble.name}: parameter {missing[0]} has no value. Cure: give it one")
+        if unknown_names := [name for name in values if name not in params]:
+            raise _EntryError(
+                f"{action.preamble.name}: no parameter {unknown_names[0]!r}{_hint(unknown_names[0], params)}"
+            )
+        if absent_names := [name for name in params if name not in values]:
+            raise _EntryError(f"{action.preamble.name}: parameter {absent_names[0]} has no value. Cure: give it one")
         out = p4r.Action(action_id=action.preamble.id)
         for name, param in params.items():
             out.params.add(param_id=param.id, value=_bytes_of(values[name], param.bitwidth, name))
@@ -174,6 +176,18 @@ class ProgramNames:
         keys = [_match_text(fields.get(match.field_id), match) for match in entry.match]
         key_text = "default" if entry.is_default_action else " ".join(keys) or "any"
         return f"{name} {key_text} -> {self._action_text(entry)}"
+
+    def lack(self, entity: p4r.Entity, info: p4i.P4Info) -> str | None:
+        """Tell what of a table entry another program lacks: its table or action; None: nothing of these."""
+        if not entity.HasField("table_entry"):
+            return None
+        entry = entity.table_entry
+        if entry.table_id not in {table.preamble.id for table in info.tables}:
+            return f"the new program has no table {self._tables[entry.table_id].preamble.name}"
+        action_id = entry.action.action.action_id
+        if action_id and action_id not in {action.preamble.id for action in info.actions}:
+            return f"the new program has no action {self._actions[action_id].preamble.name}"
+        return None
 
     def _action_text(self, entry: p4r.TableEntry) -> str:
         if entry.action.HasField("action_profile_action_set"):
@@ -252,7 +266,11 @@ def _number(value: Any, name: str) -> int:
     if MAC.fullmatch(value):
         return int(value.replace(":", ""), 16)
     try:
-        return int(value, 0) if value[:2].lower() in ("0x", "0b") or value.isdecimal() else int(ipaddress.ip_address(value))
+        return (
+            int(value, 0)
+            if value[:2].lower() in ("0x", "0b") or value.isdecimal()
+            else int(ipaddress.ip_address(value))
+        )
     except ValueError:
         raise _EntryError(
             f"{name} = {value!r}: wants a number or an address, as 7, 0x1f, 10.0.1.1, 08:00:00:00:01:11"

@@ -1,8 +1,8 @@
-"""A P4 lab in Mininet: switches of one daemon, hosts with Linux's own stack, programs and entries loaded.
+"""A P4 lab in Mininet: switches of one daemon, hosts with Linux's own stack, programs loaded.
 
 ::
 
-    with P4Lab(pair_topology(), LabPrograms(Path("my.p4"))) as lab:
+    with P4Lab(pair_topology(), LabPrograms(program)) as lab:
         lab.mininet.pingAll()
         lab.reload()
 
@@ -16,10 +16,8 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from finsy.proto import p4r
-from mininet.node import Switch
 
 from mrc_testbed.files.whole_files import write_whole
 from mrc_testbed.ipc.processes import Processes
@@ -30,12 +28,12 @@ from mrc_testbed.switch.compiler import CompiledProgram
 from mrc_testbed.switch.device.native import build_ahead
 from mrc_testbed.topologies.lab import netdev, preflight
 from mrc_testbed.topologies.lab.netdev import IFF_UP, NetDevices, VethEnd
-from mrc_testbed.topologies.lab.nodes import FabricHost, FabricMininet, FabricNode, LateShell
+from mrc_testbed.topologies.lab.nodes import FabricHost, FabricMininet, LabSwitchNode
 from mrc_testbed.topologies.lab.targets import SWITCHD, answers, unix_address
 from mrc_testbed.topologies.lab.traffic_control import Setting
 from mrc_testbed.topologies.lab.traffic_control_gnmi import set_settings
 from mrc_testbed.topologies.p4lab.entries import read_entries
-from mrc_testbed.topologies.p4lab.switch import Reload, SwitchClient, SwitchError, compiled
+from mrc_testbed.topologies.p4lab.switch import LabSwitchError, Reload, SwitchClient, compile_file
 from mrc_testbed.topologies.p4lab.topology import LabEnd, LabHost, LabSwitch, LabTopology
 
 HOST_INTERFACE = "eth0"
@@ -58,21 +56,6 @@ class LabPrograms:
     first_port: int = FIRST_PORT
     open_to_all: bool = False
     """Any user of the machine may connect by TCP, without the run's token (docs/security.md)."""
-
-
-class LabSwitchNode(LateShell, FabricNode, Switch):
-    """A switch of the lab: a device of the daemon, in the root namespace."""
-
-    def __init__(self, name: str, **params: Any) -> None:
-        params.pop("inNamespace", None)
-        FabricNode.__init__(self, name, inNamespace=False, **params)
-        self.dpid, self.opts, self.listenPort, self.controlIntf = "0", "", None, None
-
-    def start(self, _controllers: object = ()) -> None:
-        """Start nothing: the lab makes the device."""
-
-    def stop(self, deleteIntfs: bool = True) -> None:
-        """Leave the device to the lab."""
 
 
 class P4Lab:
@@ -100,7 +83,7 @@ class P4Lab:
         self._control = JsonlClient(self.run_dir.switchd_socket, name=SWITCHD)
         self._stack = ExitStack()
         self._sources = {switch.name: self._source_of(switch) for switch in topology.switches}
-        self._compiled: dict[str, CompiledProgram] = {}
+        self._loaded_programs: dict[str, CompiledProgram] = {}
 
     def _source_of(self, switch: LabSwitch) -> Path:
         source = switch.program or self.programs.program
@@ -127,8 +110,9 @@ class P4Lab:
         preflight.check_tools()
         preflight.check_namespaces()
         self._progress("compiling")
-        build_ahead()
+        build_ahead()  # the daemon's runtime, while the programs are compiled
         programs, updates = self._read_programs()
+        # From here on things are made, which `close` removes in the opposite order.
         self._stack.enter_context(terminating())
         self._stack.enter_context(self.run_dir)
         if leftovers := self.run_dir.clean_leftovers():
@@ -173,7 +157,7 @@ class P4Lab:
 
     def _read_programs(self) -> tuple[dict[str, CompiledProgram], dict[str, list[p4r.Update]]]:
         """Compile all programs and read all entries. Raises UsageError."""
-        by_source = {source: compiled(source) for source in dict.fromkeys(self._sources.values())}
+        by_source = {source: compile_file(source) for source in dict.fromkeys(self._sources.values())}
         programs = {name: by_source[source] for name, source in self._sources.items()}
         updates: dict[str, list[p4r.Update]] = {}
         for switch in self.topology.switches:
@@ -185,7 +169,7 @@ class P4Lab:
         """Load a program and its entries into a switch."""
         with self.client(name) as client:
             client.load(program)
-            self._compiled[name] = program
+            self._loaded_programs[name] = program
             self._write(name, client, updates)
 
     def _write(self, name: str, client: SwitchClient, updates: list[p4r.Update]) -> None:
@@ -193,11 +177,11 @@ class P4Lab:
             f"entry {index}: {reason}" for index, reason in enumerate(client.write(updates)) if reason is not None
         ]
         if reasons:
-            raise SwitchError("\n".join(f"{name}: {reason}" for reason in reasons))
+            raise LabSwitchError("\n".join(f"{name}: {reason}" for reason in reasons))
 
     def load_entries(self, switch: str, path: Path) -> int:
-        """Write the entries of a file to a switch; return their number. Raises UsageError, SwitchError."""
-        updates = read_entries(path, self._compiled[self.switch(switch).name].p4info)
+        """Write the entries of a file to a switch; return their number. Raises UsageError, LabSwitchError."""
+        updates = read_entries(path, self._loaded_programs[self.switch(switch).name].p4info)
         with self.client(switch) as client:
             self._write(switch, client, updates)
         return len(updates)
@@ -210,19 +194,19 @@ class P4Lab:
         """
         names = switches or tuple(self._sources)
         sources = {self.switch(name).name: source or self._sources[name] for name in names}
-        by_source = {path: compiled(path) for path in dict.fromkeys(sources.values())}
+        by_source = {path: compile_file(path) for path in dict.fromkeys(sources.values())}
         reloads = []
         for name, path in sources.items():
             with self.client(name) as client:
-                reloads.append(client.swap(self._compiled[name], by_source[path]))
-            self._compiled[name], self._sources[name] = by_source[path], path
+                reloads.append(client.swap(self._loaded_programs[name], by_source[path]))
+            self._loaded_programs[name], self._sources[name] = by_source[path], path
         return reloads
 
     def entry_lines(self, switch: str) -> list[str]:
         """Describe what was written to a switch, a line for each entry."""
         from mrc_testbed.topologies.p4lab.entries import ProgramNames
 
-        program = self._compiled[self.switch(switch).name]
+        program = self._loaded_programs[self.switch(switch).name]
         names = ProgramNames(program.p4info)
         with self.client(switch) as client:
             return [names.entry_text(entity) for entity in client.read(program)]

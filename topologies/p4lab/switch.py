@@ -8,7 +8,7 @@ from __future__ import annotations
 import queue
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -31,7 +31,7 @@ DETAILS = "grpc-status-details-bin"
 Action = p4r.SetForwardingPipelineConfigRequest.Action
 
 
-class SwitchError(FabricError):
+class LabSwitchError(FabricError):
     """A switch refused a request, or did not answer."""
 
 
@@ -41,9 +41,9 @@ class Reload:
 
     switch: str
     program: str
-    kept: int
+    kept_count: int
     """Entries that the new program has too."""
-    refused: tuple[str, ...]
+    refusals: tuple[str, ...]
     """Entries that it has not, each with the reason."""
     has_counts: bool
     """Whether counters and registers went on."""
@@ -53,8 +53,8 @@ class Reload:
         return {
             "switch": self.switch,
             "program": self.program,
-            "kept": self.kept,
-            "refused": list(self.refused),
+            "kept": self.kept_count,
+            "refused": list(self.refusals),
             "counters_kept": self.has_counts,
             "duration_s": round(self.duration_s, 3),
         }
@@ -62,12 +62,15 @@ class Reload:
     def text(self) -> str:
         """Describe the swap in a line, and each lost entry in another."""
         counts = "" if self.has_counts else "; counters and registers began anew"
-        lost = f", {len(self.refused)} do not fit" if self.refused else ""
-        lines = [f"{self.switch}: runs {self.program}; {self.kept} entries kept{lost}{counts} ({self.duration_s:.2f} s)"]
-        return "\n".join([*lines, *(f"  gone: {text}" for text in self.refused)])
+        lost = f", {len(self.refusals)} do not fit" if self.refusals else ""
+        lines = [
+            f"{self.switch}: runs {self.program} after {self.duration_s:.2f} s; "
+            f"{self.kept_count} entries kept{lost}{counts}"
+        ]
+        return "\n".join([*lines, *(f"  gone: {text}" for text in self.refusals)])
 
 
-def compiled(path: Path) -> CompiledProgram:
+def compile_file(path: Path) -> CompiledProgram:
     """Compile a program. Raises ProgramError with file:line:column lines."""
     if not path.is_file():
         raise ProgramError(f"no P4 program {path}. Cure: give the path of a .p4 file")
@@ -78,7 +81,7 @@ def compiled(path: Path) -> CompiledProgram:
 
 
 class SwitchClient:
-    """Connection to one switch, as a context manager. All methods raise SwitchError."""
+    """Connection to one switch, as a context manager. All methods raise LabSwitchError."""
 
     def __init__(self, name: str, address: str, device_id: int) -> None:
         self.name, self.address, self.device_id = name, address, device_id
@@ -105,11 +108,13 @@ class SwitchClient:
             raise self._error("arbitration", error) from None
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._requests.put(None)
         self._channel.close()
 
-    def load(self, program: CompiledProgram, action: int = Action.VERIFY_AND_COMMIT) -> None:
+    def load(self, program: CompiledProgram, action: Action.ValueType = Action.VERIFY_AND_COMMIT) -> None:
         """Load a program; by default the switch forgets its entries."""
         request = p4r.SetForwardingPipelineConfigRequest(
             device_id=self.device_id, role=ROLE, election_id=p4r.Uint128(low=ELECTION_ID), action=action
@@ -174,32 +179,37 @@ class SwitchClient:
         except grpc.RpcError as error:
             raise self._error("read", error) from None
 
-    def swap(self, old: CompiledProgram, new: CompiledProgram) -> Reload:
+    def swap(self, old_program: CompiledProgram, new_program: CompiledProgram) -> Reload:
         """Run another program from one packet to the next, with all entries that fit it."""
         begin = time.monotonic()
-        entities = self.read(old)
-        refused: list[str] = []
+        entities = self.read(old_program)
+        refusals: list[str] = []
         try:
-            self.load(new, Action.RECONCILE_AND_COMMIT)
+            self.load(new_program, Action.RECONCILE_AND_COMMIT)
             has_counts = True
-        except SwitchError:  # an entry does not fit: they are written one by one to a second device, which then runs
+        except LabSwitchError:  # an entry does not fit: they are written one by one to a second device, which then runs
             has_counts = False
-            self.load(new, Action.VERIFY_AND_SAVE)
+            self.load(new_program, Action.VERIFY_AND_SAVE)
             updates = [p4r.Update(type=_write_kind(entity), entity=entity) for entity in entities]
-            names = ProgramNames(old.p4info)
-            reasons = self.write(updates)
-            self.load(new, Action.COMMIT)
-            refused = [
+            names = ProgramNames(old_program.p4info)
+            reasons = [names.lack(entity, new_program.p4info) for entity in entities]
+            fitting = [update for update, reason in zip(updates, reasons, strict=True) if reason is None]
+            answers = iter(self.write(fitting))
+            reasons = [next(answers) if reason is None else reason for reason in reasons]
+            self.load(new_program, Action.COMMIT)
+            refusals = [
                 f"{names.entry_text(entity)}: {reason}"
                 for entity, reason in zip(entities, reasons, strict=True)
                 if reason is not None and "ALREADY_EXISTS" not in reason
             ]
         duration_s = time.monotonic() - begin
-        return Reload(self.name, new.name, len(entities) - len(refused), tuple(refused), has_counts, duration_s)
+        return Reload(
+            self.name, new_program.name, len(entities) - len(refusals), tuple(refusals), has_counts, duration_s
+        )
 
-    def _error(self, request: str, error: grpc.RpcError) -> SwitchError:
+    def _error(self, request: str, error: grpc.RpcError) -> LabSwitchError:
         reasons = "; ".join(reason for reason in _reasons(error) if reason) or error.details()
-        return SwitchError(f"{self.name}: {request}: {reasons}")
+        return LabSwitchError(f"{self.name}: {request}: {reasons}")
 
 
 def _wildcard(**entry: Any) -> p4r.PacketReplicationEngineEntry:
@@ -215,14 +225,14 @@ def _initial_default(table: Any) -> p4r.Action:
     return action
 
 
-def _write_kind(entity: p4r.Entity) -> int:
+def _write_kind(entity: p4r.Entity) -> p4r.Update.Type.ValueType:
     is_default = entity.HasField("table_entry") and entity.table_entry.is_default_action
     return p4r.Update.MODIFY if is_default else p4r.Update.INSERT
 
 
 def _reasons(error: grpc.RpcError) -> list[str | None]:
     """Return the reason of each update of a batch, from the details of an error; empty without details."""
-    metadata = dict(error.trailing_metadata() or ())
+    metadata: dict[str, Any] = dict(error.trailing_metadata() or ())  # type: ignore[arg-type]
     if DETAILS not in metadata:
         return []
     status = rpc_status.Status.FromString(metadata[DETAILS])

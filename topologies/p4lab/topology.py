@@ -1,4 +1,4 @@
-"""Topology of a P4 lab: hosts, switches and links between their ports, as the P4 tutorials' topology.json has them."""
+"""Topology of a P4 lab: hosts, switches, links; the form is the P4 tutorials' topology.json."""
 
 from __future__ import annotations
 
@@ -146,9 +146,7 @@ class _Reader:
             return LabTopology((), (), ())
         host_records, switch_records = self._objects(data, "hosts"), self._objects(data, "switches")
         hosts = [self._host(name, record) for name, record in host_records.items()]
-        switches = [
-            self._switch(name, number, record) for number, (name, record) in enumerate(switch_records.items())
-        ]
+        switches = [self._switch(name, number, record) for number, (name, record) in enumerate(switch_records.items())]
         if not switches:
             self.mistakes.append('switches: there is none. Cure: name one, as in "switches": {"s1": {}}')
         links = [self._link(index, record, host_records, switch_records) for index, record in self._links(data)]
@@ -267,5 +265,5 @@ class _Reader:
         for host in topology.hosts:
             if LabEnd(host.name) not in counts:
                 self.mistakes.append(f'links: host {host.name} has none. Cure: add ["{host.name}", "s1-p1"]')
-        doubled = set(host.name for host in topology.hosts) & set(switch.name for switch in topology.switches)
-        self.mistakes += [f"{name} is a host and a switch. Cure: rename one of them" for name in sorted(doubled)]
+        shared_names = set(host.name for host in topology.hosts) & set(switch.name for switch in topology.switches)
+        self.mistakes += [f"{name} is a host and a switch. Cure: rename one of them" for name in sorted(shared_names)]

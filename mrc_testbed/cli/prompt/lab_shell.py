@@ -1,9 +1,10 @@
-"""Mininet's CLI over a P4 lab, with the words `reload`, `entries` and `load`: the prompt of `mrc p4 run`."""
+"""Prompt of `mrc p4 run`: Mininet's CLI with the words `reload`, `entries` and `load`."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
+from shlex import quote
 from typing import IO, Any
 
 from mininet.cli import CLI
@@ -14,7 +15,7 @@ from mrc_testbed.ipc.rpc import JsonlError
 from mrc_testbed.ipc.rundir import FabricError
 from mrc_testbed.topologies.p4lab.lab import P4Lab
 
-EXPECTED = (FabricError, UsageError, JsonlError)
+USER_ERRORS = (FabricError, UsageError, JsonlError)
 """Errors of the user or the lab: shown, and the session goes on."""
 
 
@@ -32,7 +33,7 @@ class LabCLI(CLI):
             super().run()
 
     def run_session(self) -> int:
-        """Read and run commands until `exit` or the end of the input; return how many failed."""
+        """Run commands until `exit` or the end of the input; return the number of those that failed."""
         self.use_rawinput = self.isatty() and self.stdin is sys.stdin
         self.prompt = CLI.prompt if self.isatty() else ""
         old_streams = [(handler, handler.setStream(self.stdout)) for handler in lg.handlers]
@@ -53,7 +54,7 @@ class LabCLI(CLI):
         """Run one command line; a mistake is reported, and the session goes on."""
         try:
             return super().onecmd(line)
-        except EXPECTED as error:
+        except USER_ERRORS as error:
             self.failures += 1
             self.print_text(f"*** {error}")
         return None
@@ -70,7 +71,7 @@ class LabCLI(CLI):
             self.print_text(f"*** usage: {name} COMMAND, as in: {name} ip addr")
             return
         node = self.mn[name]
-        node.sendCmd(command if self.isatty() else f"eval {_quoted(command)} </dev/null")
+        node.sendCmd(command if self.isatty() else f"eval {quote(command)} </dev/null")
         self.waitForNode(node)
 
     def waitForNode(self, node: Any) -> None:
@@ -85,8 +86,9 @@ class LabCLI(CLI):
     # ---- words ------------------------------------------------------------------------------------------
 
     def do_reload(self, line: str) -> None:
-        """Compile the programs again and swap them under traffic; entries that fit stay: `reload [FILE.p4] [SWITCH...]`.
+        """Compile the programs again and swap them under traffic: `reload [FILE.p4] [SWITCH...]`.
 
+        Entries that fit stay, and those that do not are listed.
         A program with mistakes changes nothing. A switch goes from one packet to the next to the new program.
         """
         words = line.split()
@@ -125,9 +127,3 @@ class LabCLI(CLI):
         return [name for name in self._node_names() if name.startswith(text)]
 
     complete_load = complete_entries
-
-
-def _quoted(command: str) -> str:
-    import shlex
-
-    return shlex.quote(command)

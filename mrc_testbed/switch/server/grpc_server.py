@@ -156,7 +156,9 @@ def parse_address(text: str, subject: str) -> ListenAddress:
         raise AddressError(f"{subject}: {text!r} has no absolute path (want unix:PATH as in unix:/run/p4runtime.sock)")
     if unix is not None and not tcp:
         return ListenAddress("", 0, unix)
-    match = re.fullmatch(r"(?:\[([0-9a-fA-F:.]+)\]|([^\[\]:]*)):(\d{1,5})(?:-(\d{1,5}))?", tcp.removesuffix(",") if unix else tcp)
+    match = re.fullmatch(
+        r"(?:\[([0-9a-fA-F:.]+)\]|([^\[\]:]*)):(\d{1,5})(?:-(\d{1,5}))?", tcp.removesuffix(",") if unix else tcp
+    )
     ports = [int(port) for port in match.groups()[2:] if port] if match else []
     if match is None or ports[-1] > 65535 or ports != sorted(ports) or (unix is not None and not tcp.endswith(",")):
         raise AddressError(
@@ -310,8 +312,8 @@ async def start_server(
     The port is useful when 0 was requested.
 
     `credentials`: TLS, for TCP; None: plain text. An empty `host`: no TCP. `unix`: a socket beside it. `token`: of
-    clients by TCP. `last_port`: of several, of which the first is returned. Raises AddressError. SO_REUSEPORT, gRPC's default, is off: with it a second
-    daemon would take half of the connections of the first and nobody would know.
+    clients by TCP. `last_port`: of several, of which the first is returned. Raises AddressError. SO_REUSEPORT, gRPC's
+    default, is off: with it a second daemon would take half of the connections of the first and nobody would know.
     """
     tcp_ports = range(port, max(port, last_port) + 1)
     for tcp_port in tcp_ports if host else ():
@@ -331,7 +333,7 @@ async def start_server(
     if not host:
         await server.start()
         return server, 0
-    bound_ports = []
+    bound_ports = []  # where port 0 was wanted, the port that the machine chose
     for tcp_port in tcp_ports:
         address = _join(host, tcp_port)
         try:

@@ -101,13 +101,13 @@ async def build_pipeline(compiler: Compiler, config: p4r.ForwardingPipelineConfi
     return Pipeline(config, program)
 
 
-WRAPPED = re.compile(rb"(?:\x08[\x00\x01])?\x1a([\x80-\xff]{0,4}[\x00-\x7f])")
+WRAPPER = re.compile(rb"(?:\x08[\x00\x01])?\x1a([\x80-\xff]{0,4}[\x00-\x7f])")
 """Beginning of a P4DeviceConfig message (p4.tmp): `reassign`, then the length of `device_data`."""
 
 
 def device_data(config: bytes) -> bytes:
     """Return the program of a device config, which clients made for BMv2 wrap in a P4DeviceConfig message."""
-    match = WRAPPED.match(config)
+    match = WRAPPER.match(config)
     if match is None:
         return config
     length = sum((digit & 0x7F) << (7 * index) for index, digit in enumerate(match[1]))
