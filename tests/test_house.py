@@ -41,7 +41,7 @@ FACES = {
         "scenarios",
         "show",
     },
-    "mrc_testbed.cli.prompt": {"shell"},
+    "mrc_testbed.cli.prompt": {"lab_shell", "shell"},
     "mrc_testbed.controller": {"__main__", "app", "config", "denylist", "errors", "problems", "reconvergence"},
     "mrc_testbed.experiments": {"command", "compare", "console_summary", "merge", "results", "run_store", "runner"},
     "mrc_testbed.hosts": set(),
