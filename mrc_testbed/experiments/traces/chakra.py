@@ -1,4 +1,4 @@
-"""MLCommons Chakra execution traces: one file per rank, `NAME.RANK.et`, of length-prefixed messages.
+"""MLCommons Chakra execution traces: a file per rank, of length-prefixed messages (`NAME.RANK.et`) or of JSON.
 
 COMP nodes take their `duration_micros` (those on a CPU on a lane of their own); memory, storage and metadata nodes take
 theirs, mostly none. COMM_COLL nodes join a collective of their process group, COMM_SEND and COMM_RECV nodes are
@@ -9,19 +9,22 @@ lists them, else they are all ranks whose trace names the group; without a name 
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from google.protobuf.json_format import ParseDict, ParseError
 from google.protobuf.message import DecodeError
 
 from mrc_testbed.experiments.traces.chakra_schema import COLLECTIVES, MESSAGES, NODE_TYPES
 from mrc_testbed.experiments.traces.errors import TraceError
 from mrc_testbed.experiments.traces.expansion import EXPANDED_KINDS, Expansion, expand
+from mrc_testbed.experiments.traces.recognition import kind_of
 from mrc_testbed.hosts.traffic.program import (
     AnyTask,
     Compute,
@@ -35,6 +38,8 @@ from mrc_testbed.hosts.traffic.program_script import TASKS_MAX
 
 MESSAGE_MAX = 16 << 20
 """Most bytes of a node."""
+JSON_MAX, JSON_GAP_MAX = 256 << 20, 1024
+"""Most bytes of a file of JSON, and of blanks between two of its objects."""
 RANKS_MAX = 4096
 SIZE_MAX = 1 << 50
 MICROSECOND = 1e-6
@@ -48,6 +53,8 @@ KINDS = {
 }
 """Chakra's name of a collective -> the testbed's; a barrier is an all-reduce of one element per rank."""
 CPU_LANE, DEVICE_LANE = 1, 0
+_Data = bytes | dict[str, Any]
+"""A message as it stands in a file."""
 
 
 @dataclass(slots=True)
@@ -69,11 +76,12 @@ class _Trace:
 
 
 def read_chakra(path: Path, groups: Path | None = None) -> Program:
-    """Return the program of a folder of .et files, or of all files of one job. Raises TraceError.
+    """Return the program of a folder of .et or .json files, or of all files of one job. Raises TraceError.
 
     `path`: the folder, or one file of the job; `groups`: JSON file with the ranks of each process group.
     """
-    traces = [_read(file, rank) for rank, file in enumerate(_files(path))]
+    as_json = kind_of(path) == "chakra json"
+    traces = [_read(file, rank, as_json=as_json) for rank, file in enumerate(_files(path, groups))]
     members = _Groups(traces, groups)
     order = {
         group: index for index, group in enumerate(sorted({members.ranks_of(t, n) for t in traces for n in _joins(t)}))
@@ -81,23 +89,24 @@ def read_chakra(path: Path, groups: Path | None = None) -> Program:
     return Program(path.stem.partition(".")[0], tuple(_tasks(trace, members, order) for trace in traces))
 
 
-def _files(path: Path) -> list[Path]:
-    """Return the file of each rank, by rank. Raises TraceError."""
+def _files(path: Path, groups: Path | None) -> list[Path]:
+    """Return the file of each rank, by rank; a file of groups beside them is none. Raises TraceError."""
     if path.is_dir():
-        files = sorted(path.glob("*.et"))
+        ending = ".et" if any(path.glob("*.et")) else ".json"
+        files = sorted(file for file in path.glob(f"*{ending}") if groups is None or not file.samefile(groups))
         jobs = sorted({_job(file) for file in files})
         if len(jobs) > 1:
             raise TraceError(path, f"traces of several jobs ({', '.join(jobs[:4])}, ...): name a file of one of them")
     else:
-        files = [file for file in path.parent.glob("*.et") if _job(file) == _job(path)]
+        files = [file for file in path.parent.glob(f"*{path.suffix}") if _job(file) == _job(path)]
     ranks: dict[int, Path] = {}
     for rank_file in files:
-        number = re.fullmatch(r"(?:.*\.)?(\d{1,6})\.et", rank_file.name)
+        number = re.fullmatch(r"(?:.*\.)?(\d{1,6})\.\w+", rank_file.name)
         if number is None:
-            raise TraceError(rank_file, "the name of a rank's file is NAME.RANK.et")
+            raise TraceError(rank_file, "the name of a rank's file is NAME.RANK.et or NAME.RANK.json")
         ranks[int(number[1])] = rank_file
     if len(ranks) < 2:
-        raise TraceError(path, f"{len(ranks)} files of ranks (NAME.RANK.et): a job has two ranks or more")
+        raise TraceError(path, f"{len(ranks)} files of ranks (NAME.RANK.et or .json): a job has two ranks or more")
     if len(ranks) > RANKS_MAX:
         raise TraceError(path, f"{len(ranks)} ranks: at most {RANKS_MAX}")
     if missing_ranks := sorted(set(range(max(ranks) + 1)) - set(ranks)):
@@ -108,26 +117,27 @@ def _files(path: Path) -> list[Path]:
 
 
 def _job(path: Path) -> str:
-    """Return NAME of NAME.RANK.et."""
+    """Return NAME of NAME.RANK.et or NAME.RANK.json."""
     return path.name.rpartition(".")[0].rpartition(".")[0]
 
 
 # ---- a file -------------------------------------------------------------------------------------------------
 
 
-def _read(path: Path, rank: int) -> _Trace:
+def _read(path: Path, rank: int, *, as_json: bool = False) -> _Trace:
     trace = _Trace(path, rank)
     ids: set[int] = set()
     try:
         with path.open("rb") as file:
             # The first message is the file's metadata, all others are nodes.
-            for number, data in enumerate(_messages(path, file)):
+            read: Callable[[Path, BinaryIO], Iterator[_Data]] = _json_messages if as_json else _messages
+            for number, data in enumerate(read(path, file)):
                 try:
                     if number == 0:
-                        MESSAGES["GlobalMetadata"].FromString(data)
+                        _message_of("GlobalMetadata", data)
                         continue
-                    node = MESSAGES["Node"].FromString(data)
-                except DecodeError as error:
+                    node = _message_of("Node", data)
+                except (DecodeError, ParseError) as error:
                     subject = "GlobalMetadata" if number == 0 else f"node {number}"
                     raise TraceError(path, f"{subject} is no message of a Chakra trace: {error}") from None
                 if len(trace.nodes) >= TASKS_MAX:
@@ -175,6 +185,40 @@ def _messages(path: Path, file: BinaryIO) -> Iterator[bytes]:
         yield data
 
 
+def _json_messages(path: Path, file: BinaryIO) -> Iterator[dict[str, Any]]:
+    """Yield the JSON objects of a file, one after the other, as protobuf's MessageToJson writes them."""
+    decoder, start = json.JSONDecoder(), 0
+    try:
+        text = file.read(JSON_MAX + 1).decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise TraceError(path, "not UTF-8 text: not a Chakra trace as JSON") from None
+    if len(text) > JSON_MAX:
+        raise TraceError(path, f"more than {JSON_MAX} bytes: give the .et file that it was made of")
+    while start < len(text):
+        try:
+            data, start = decoder.raw_decode(text, start)
+        except (ValueError, RecursionError):
+            line = text.count("\n", 0, start) + 1
+            raise TraceError(path, "no JSON object, or cut off: not a Chakra trace as JSON", line) from None
+        if not isinstance(data, dict):
+            raise TraceError(path, f"{data!r:.40} is no node", text.count("\n", 0, start) + 1)
+        yield data
+        start += len(text[start : start + JSON_GAP_MAX]) - len(text[start : start + JSON_GAP_MAX].lstrip())
+
+
+def _message_of(name: str, data: _Data) -> Any:
+    """Return a message of its bytes, or of its JSON. Raises DecodeError, ParseError."""
+    if isinstance(data, bytes):
+        return MESSAGES[name].FromString(data)
+    numbers = {type_name: number for number, type_name in NODE_TYPES.items()}
+    kind = data.get("type")
+    return ParseDict(
+        data | ({"type": numbers.get(kind, 0)} if isinstance(kind, str) else {}),
+        MESSAGES[name](),
+        ignore_unknown_fields=True,
+    )
+
+
 def _node(path: Path, node: Any) -> _Node:
     kind = NODE_TYPES.get(node.type)
     if kind is None:
@@ -184,6 +228,9 @@ def _node(path: Path, node: Any) -> _Node:
         attribute.name: getattr(attribute, kind_name)
         for attribute in node.attr
         if (kind_name := attribute.WhichOneof("value"))
+    }
+    values |= {
+        attribute.name: list(attribute.bool_list.values) for attribute in node.attr if attribute.bool_list.values
     }
     dependencies = list(dict.fromkeys([*node.ctrl_deps, *node.data_deps]))
     return _Node(
@@ -209,13 +256,26 @@ class _Groups:
         for trace in traces:
             for node in trace.nodes:
                 if node.kind == "METADATA_NODE" and "process_group" in node.name:
-                    self._trace_groups |= _parse_trace_groups(node.inputs, len(traces))
+                    groups = _parse_trace_groups(node.inputs, len(traces))
+                    if groups is None and file is None:
+                        raise _node_error(
+                            trace, node, f"lists process groups as {node.inputs:.60}: not readable; give --groups FILE"
+                        )
+                    self._trace_groups |= groups or {}
                 elif node.kind == "COMM_COLL_NODE":
                     self._ranks_by_group[str(node.attributes.get("pg_name", ""))].add(trace.rank)
 
     def ranks_of(self, trace: _Trace, node: _Node) -> tuple[int, ...]:
         """Return the ranks of the node's group, ascending. Raises TraceError."""
         name = str(node.attributes.get("pg_name", ""))
+        dimensions = node.attributes.get("involved_dim")
+        if not name and isinstance(dimensions, list) and not all(dimensions):
+            raise _node_error(
+                trace,
+                node,
+                f"has involved_dim {list(map(int, dimensions))}, of a topology that the trace does not have: give its "
+                "nodes a pg_name, and --groups FILE",
+            )
         if not name:
             return self._all_ranks
         ranks = self._file_groups.get(name) or self._trace_groups.get(name) or tuple(sorted(self._ranks_by_group[name]))
@@ -239,16 +299,20 @@ def _read_groups(file: Path, ranks: int) -> dict[str, tuple[int, ...]]:
     return groups
 
 
-def _parse_trace_groups(text: str, ranks: int) -> dict[str, tuple[int, ...]]:
-    """Return the process groups that PyTorch's metadata node lists; {} for any other node.
+def _parse_trace_groups(text: str, ranks: int) -> dict[str, tuple[int, ...]] | None:
+    """Return the process groups that PyTorch's metadata node lists; None for other text.
 
-    An empty list of ranks means all ranks.
+    An empty list of ranks means all ranks. Chakra's converter writes str() of a list with one text, which is the JSON.
     """
+    if not text:
+        return {}
     try:
+        if text.startswith(("['", '["')):
+            (text,) = ast.literal_eval(text)
         data = json.loads(text)
         groups = {str(entry["pg_name"]): tuple(sorted(map(int, entry.get("ranks") or range(ranks)))) for entry in data}
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        return {}
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError, SyntaxError, MemoryError):
+        return None
     return {name: group for name, group in groups.items() if group and group[0] >= 0 and group[-1] < ranks}
 
 

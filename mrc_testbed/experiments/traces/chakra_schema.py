@@ -22,7 +22,12 @@ _VALUES = {
 }  # fmt: skip
 """Values of an attribute: field number and type."""
 _MESSAGES: dict[str, dict[str, tuple[int, Any, bool]]] = {
-    "AttributeProto": {"name": (1, _Field.TYPE_STRING, False), **{k: (n, t, False) for k, (n, t) in _VALUES.items()}},
+    "AttributeProto": {
+        "name": (1, _Field.TYPE_STRING, False),
+        **{k: (n, t, False) for k, (n, t) in _VALUES.items()},
+        "bool_list": (28, "BoolList", False),
+    },
+    "BoolList": {"values": (1, _Field.TYPE_BOOL, True)},
     "IOInfo": {"values": (1, _Field.TYPE_STRING, False)},
     "GlobalMetadata": {"version": (1, _Field.TYPE_STRING, False)},
     "Node": {

@@ -99,13 +99,15 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
                 if len(raw) > LINE_MAX:
                     raise TraceError(path, f"a line of more than {LINE_MAX} bytes: not a GOAL schedule", number)
                 try:
-                    text = raw.decode("ascii")
+                    text = raw.decode("utf-8-sig" if number == 1 else "utf-8")
                 except UnicodeDecodeError:
                     raise TraceError(
                         path, "not text: give the text that a binary GOAL file (txt2bin) was made from", number
                     ) from None
                 text, in_comment = _without_comments(text, in_comment)
-                if text := text.strip():
+                if (text := text.strip()) and not text.isascii():
+                    raise TraceError(path, f"{_quote(text)}: GOAL is ASCII outside of comments", number)
+                if text:
                     yield number, text
     except OSError as error:
         raise TraceError(path, f"cannot be read: {error.strerror}") from None

@@ -1,7 +1,7 @@
 """A trace file or folder as a Program, checked: `read_trace(path)`.
 
-A folder, or a name that ends in `.et`, is a Chakra trace with one file per rank; any other file is GOAL text. The first
-mistake of an invalid trace is the text of a TraceError, one line with the file.
+The content says of what kind it is (recognition.py): Chakra with one file per rank, or GOAL text. The first mistake of
+an invalid trace is the text of a TraceError, one line with the file.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from mrc_testbed.experiments.language.model import TraceWork
 from mrc_testbed.experiments.traces.chakra import read_chakra
 from mrc_testbed.experiments.traces.errors import TraceError
 from mrc_testbed.experiments.traces.goal import read_goal
+from mrc_testbed.experiments.traces.recognition import kind_of
 from mrc_testbed.hosts.traffic.program import (
     Compute,
     JoinCollective,
@@ -35,8 +36,9 @@ def read_trace(
 
     `compute_scale` and `size_scale` multiply times and sizes. Raises TraceError, with the mistake in one line.
     """
-    folder = path if path.is_dir() else path.parent if path.suffix == ".et" else None
-    files = [path, *([groups] if groups else []), *(sorted(folder.glob("*.et")) if folder else [])]
+    folder, ending = (path, "") if path.is_dir() else (path.parent, path.suffix)
+    rank_files = [file for file in sorted(folder.glob(f"*.[0-9]*{ending}")) if file.suffix in (".et", ".json")]
+    files = [path, *([groups] if groups else []), *rank_files]
     file_states = tuple((str(file), file.stat().st_mtime_ns, file.stat().st_size) for file in files if file.exists())
     return _read(path, groups, compute_scale, size_scale, file_states)
 
@@ -61,7 +63,7 @@ def _read(
 ) -> Program:
     if not path.exists():
         raise TraceError(path, "no such file or folder: give a GOAL file, a folder of .et files or one of them")
-    program = read_chakra(path, groups) if path.is_dir() or path.suffix == ".et" else read_goal(path)
+    program = read_goal(path) if kind_of(path) == "goal" else read_chakra(path, groups)
     scaled_ranks = [
         tuple(_scale_task(task, compute_scale, size_scale) for task in rank.tasks) for rank in program.ranks
     ]

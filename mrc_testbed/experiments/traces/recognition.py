@@ -1,0 +1,99 @@
+"""Kind of a trace by its content: GOAL, Chakra, Chakra as JSON, or the foreign kind that it looks like.
+
+    kind_of(path)        # "goal", "chakra" or "chakra json"; raises TraceError with the name of a foreign kind
+
+A folder has the kind of its files.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Literal
+
+from mrc_testbed.experiments.traces.errors import TraceError
+
+Kind = Literal["goal", "chakra", "chakra json"]
+HEAD_BYTES = 1 << 16
+"""Bytes at the beginning of a file that tell its kind."""
+READABLE = "give a GOAL schedule, or a folder of Chakra traces (NAME.RANK.et or NAME.RANK.json)"
+CONVERTERS = "make Chakra traces of it (chakra_trace_link, then chakra_converter PyTorch)"
+
+FOREIGN: tuple[tuple[str, Callable[[bytes], object], str], ...] = (
+    ("a compressed file (gzip)", re.compile(rb"\x1f\x8b").match, "unpack it with gunzip first"),
+    ("a compressed file (zstd)", re.compile(rb"\x28\xb5\x2f\xfd").match, "unpack it with unzstd first"),
+    ("an archive (zip)", re.compile(rb"PK\x03\x04").match, "unpack it with unzip first"),
+    (
+        "a capture of packets",
+        re.compile(rb"\xd4\xc3\xb2\xa1|\xa1\xb2\xc3\xd4|\x0a\x0d\x0d\x0a").match,
+        "see `mrc pcap`",
+    ),
+    (
+        "a PyTorch profiler's trace (Kineto)",
+        re.compile(rb'\s*[\[{].*"(traceEvents|ph)"\s*:', re.DOTALL).match,
+        CONVERTERS,
+    ),
+    ("a PyTorch execution trace", re.compile(rb'\s*\{.*"schema"\s*:\s*"1\.\d', re.DOTALL).match, CONVERTERS),
+    (
+        "a workload of ASTRA-sim 1.0 or SimAI",
+        re.compile(rb"\s*(MICRO|DATA|MODEL|HYBRID_\w+|TRANSFORMER\w*|DLRM\w*)\b[^\n]*\r?\n\s*\d+\s*\r?\n").match,
+        "make Chakra traces of it (chakra_converter Text)",
+    ),
+    (
+        "a connection matrix of htsim",
+        re.compile(rb"\s*Nodes\s+\d+\s+Connections\s+\d+").match,
+        "write a scenario with a `stream` for each connection",
+    ),
+    ("a scenario file", re.compile(rb"(.*\n)?(title|fabric|workload)\s*:", re.DOTALL).match, "run it without --trace"),
+)
+"""Foreign kinds: the name, the beginning of a file, the cure."""
+_CHAKRA_JSON = re.compile(rb'\s*\{\s*("version"\s*:[^{}]*\}\s*\{|"id"\s*:|"version"\s*:[^{}]*\}\s*$)', re.DOTALL)
+_GOAL = re.compile(rb"(^|\n)\s*num_ranks\b")
+_BOM = b"\xef\xbb\xbf"
+
+
+def kind_of(path: Path) -> Kind:
+    """Return the kind of a trace, of a folder that of its files. Raises TraceError."""
+    if not path.is_dir():
+        return _kind_of_file(path)
+    files = sorted(file for file in path.iterdir() if file.is_file())
+    # Traces under their usual names go before other files of the folder, such as a file of groups.
+    named_files = [file for file in files if re.fullmatch(r"(.*\.)?\d{1,6}\.(et|json)", file.name)]
+    if not named_files:
+        present = ", ".join(file.name for file in files[:4]) or "nothing"
+        raise TraceError(path, f"no files of ranks (NAME.RANK.et or NAME.RANK.json) in it, but {present}: {READABLE}")
+    kind = _kind_of_file(named_files[0])
+    if kind == "goal":
+        raise TraceError(path, f"{named_files[0].name} is a GOAL schedule, of all ranks in one file: give the file")
+    return kind
+
+
+def _kind_of_file(path: Path) -> Kind:
+    try:
+        with path.open("rb") as file:
+            head = file.read(HEAD_BYTES).removeprefix(_BOM)
+    except OSError as error:
+        raise TraceError(path, f"cannot be read: {error.strerror}") from None
+    if _GOAL.search(head):
+        return "goal"
+    if _CHAKRA_JSON.match(head):
+        return "chakra json"
+    for name, matches, cure in FOREIGN:
+        if matches(head):
+            raise TraceError(path, f"looks like {name}, which is not read here: {cure}")
+    if head.lstrip()[:1] in (b"{", b"["):
+        raise TraceError(path, f"looks like JSON, but not of a trace: {READABLE}")
+    # Binary data, or a name that says so: Chakra's reader tells what is wrong with it.
+    is_rank_file = path.suffix == ".et" or (re.search(r"\.\d+\.\w+$", path.name) and not _is_text(head))
+    return "chakra" if is_rank_file else "goal"
+
+
+def _is_text(head: bytes) -> bool:
+    if b"\0" in head:
+        return False
+    try:
+        head.decode()
+    except UnicodeDecodeError as error:
+        return error.start >= len(head) - 3  # cut within a character
+    return True
