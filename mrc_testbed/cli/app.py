@@ -12,14 +12,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mrc_testbed.cli import completion as offer
+from mrc_testbed.cli.fabrics import add_to as add_fabric_commands
 from mrc_testbed.cli.link_options import LinkOptions
 from mrc_testbed.cli.options import (
     CLUSTER_PMTU,
+    FabricName,
     Json,
     LabChoice,
     Nic,
     ServersFile,
     SizeOptions,
+    asked_folder,
     expand_options,
     parse_rate,
     read_servers,
@@ -29,6 +32,7 @@ from mrc_testbed.cli.p4 import app as p4_app
 from mrc_testbed.cli.plan import add_commands as add_plan_command
 from mrc_testbed.cli.scenarios import add_commands as add_scenario_commands
 from mrc_testbed.cli.show import add_to as add_asking_commands
+from mrc_testbed.cli.words import add_to as add_words
 from mrc_testbed.console.progress import Progress
 from mrc_testbed.console.terminal import console, encode_all
 from mrc_testbed.errors import (
@@ -46,7 +50,7 @@ from mrc_testbed.errors import (
 from mrc_testbed.files.package import has_tools
 
 if TYPE_CHECKING:
-    from mrc_testbed.topologies.servers import Servers
+    pass
 
 app = typer.Typer(
     name="mrc",
@@ -61,6 +65,8 @@ app.add_typer(p4_app, name="p4")
 add_scenario_commands(app)
 add_plan_command(app)
 add_asking_commands(app)
+add_fabric_commands(app)
+add_words(app)
 
 IN_CHECKOUT = "its programs are in no package: run it from a checkout of mrc-testbed (git clone, make setup)"
 if has_tools():
@@ -70,8 +76,6 @@ if has_tools():
 
 COMPILE_S = 120.0
 """Duration of `mrc compile` on two cores, an estimate for the first time, seconds."""
-STAYS_OUTSIDE = ("demo", "up", "run", "compile", "doctor")
-"""Commands that do not ask a running fabric: an ordinary user's others join that user's rootless one."""
 ADRIFT = "the folder in which it was begun was deleted: cd to one that exists, or give absolute paths and --out"
 
 
@@ -88,16 +92,11 @@ def _tell_version(wanted: bool) -> None:
 
 @app.callback()
 def _options(
-    context: typer.Context,
-    version: Annotated[  # noqa: ARG001 # its callback does it
+    version: Annotated[  # its callback does it
         bool, typer.Option("--version", callback=_tell_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
     """Options of `mrc` itself."""
-    if os.geteuid() != 0 and context.invoked_subcommand not in STAYS_OUTSIDE:
-        from mrc_testbed.doctor.rootless import join
-
-        join()
 
 
 def expected_errors() -> tuple[type[Exception], ...]:
@@ -165,7 +164,8 @@ def demo(
     "up",
     epilog="Examples: `mrc up` · `mrc up --mode ecmp` · `mrc up --rate 100M --delay 250us` · `mrc up --rate none` · "
     "`mrc up --fabric-rate 20M --planes 8 --spines 4` · `mrc up --wires veth` · `mrc up --dash` · "
-    "`mrc up --servers servers.yaml` · then, at the prompt: `link p1-t0-0 p1-t1-1 down` · `send h0 h2 64M` · `help`",
+    "`mrc up --servers servers.yaml` · `mrc up -d --name b` · "
+    "then, at the prompt: `link p1-t0-0 p1-t1-1 down` · `send h0 h2 64M` · `help`",
 )
 @expand_options
 def bring_up(
@@ -199,11 +199,21 @@ def bring_up(
     tls: Annotated[
         bool, typer.Option("--tls", help="Serve the TCP ports over TLS, with a certificate in the run folder.")
     ] = False,
+    name: Annotated[
+        str | None,
+        typer.Option("--name", help="Name of the fabric (`mrc ls`); default: mrc, or mrc2 where that is up."),
+    ] = None,
+    detach: Annotated[
+        bool, typer.Option("--detach", "-d", help="Return once the fabric is up; `mrc attach` opens its prompt.")
+    ] = False,
 ) -> None:
     """Bring the fabric up and open the Mininet CLI with MRC's commands; the exit removes everything."""
     from contextlib import closing
 
+    from mrc_testbed.cli.detached import go_behind
+    from mrc_testbed.cli.fabrics import folder_for, print_where
     from mrc_testbed.cli.prompt.shell import run_cli
+    from mrc_testbed.cli.prompt.word_server import serve_words
     from mrc_testbed.controller.reconvergence import seconds_of
     from mrc_testbed.dash.live_page import LivePage
     from mrc_testbed.topologies.lab.open_fabric import open_fabric
@@ -217,10 +227,14 @@ def bring_up(
     ports = Ports(open_to_all=open_, tls=tls)
     options = lab.lab_options(nic=nic, denylist=denylist, react_after_s=react_after_s, ports=ports)
     lab.take_root("up", page=True)
-    with open_fabric(plan, options, console()) as fabric:
+    folder = folder_for(name)
+    let_go = go_behind() if detach else None
+    with open_fabric(plan, options, console(), folder) as fabric:
         print(fabric.plan.describe_links())
+        print_where(fabric, detached=detach)
         with closing(LivePage()) as page:
-            run_cli(fabric, open_page=page.open, commands=("dash",) if dash else ())
+            commands = ("dash",) if dash else ()
+            run_cli(fabric, open_page=page.open, commands=commands, let_go=let_go, serve=serve_words)
 
 
 @app.command("dash", epilog="Examples: `mrc dash` · `firefox $(mrc dash)` · `mrc dash results/e10` · `mrc dash --json`")
@@ -228,6 +242,7 @@ def dash(
     results: Annotated[
         Path | None, typer.Argument(metavar="DIR", help="Folder of results: write the page of each of its runs.")
     ] = None,
+    fabric: FabricName = None,
     as_json: Json = False,
 ) -> None:
     """Print the address of the live view that `dash` at the prompt or `mrc up --dash` has started.
@@ -243,52 +258,8 @@ def dash(
         return
     from mrc_testbed.dash.live_page import address
 
-    url = address()
+    url = address(asked_folder(fabric))
     print(json.dumps({"url": url}) if as_json else url)
-
-
-@app.command(epilog="Examples: `mrc clean` · `mrc clean --servers servers.yaml`")
-def clean(servers: ServersFile = None) -> None:
-    """Remove the leftovers of a killed run: interfaces, processes and files that its run folder records.
-
-    With --servers, clean each of those machines too.
-    """
-    from mrc_testbed.ipc.rundir import RunDir, default_run_dir
-
-    machines = read_servers(servers)
-    if machines is None:
-        require_root("clean")
-    folder = default_run_dir()
-    if folder.exists():
-        with RunDir(folder) as run_dir:
-            leftovers = run_dir.clean_leftovers()
-        print(f"clean: removed {', '.join(leftovers)}" if leftovers else "clean: nothing was left behind")
-    else:
-        print(f"clean: nothing to do ({folder} does not exist)")
-    if machines is not None:
-        _clean_machines(machines)
-
-
-def _clean_machines(machines: Servers) -> None:
-    """Clean up on each machine of the file after this one. Exit code 1 when one could not be cleaned."""
-    import tempfile
-
-    from mrc_testbed.ipc.rundir import FabricError, RunDir
-    from mrc_testbed.topologies.lab.cluster.remote_machine import RemoteMachine
-
-    failed = False
-    with tempfile.TemporaryDirectory(prefix="mrc-clean-") as sockets:
-        for machine in machines.machines:
-            if machine.is_local:
-                continue
-            try:
-                report = RemoteMachine(machine, RunDir(sockets), lambda _part, _reason: None).clean()
-                print(f"{machine.name}: {report}", flush=True)
-            except FabricError as error:
-                failed = True
-                print(f"{machine.name}: {error}", file=sys.stderr, flush=True)
-    if failed:
-        raise typer.Exit(1)
 
 
 @app.command(
@@ -305,14 +276,13 @@ def compile_(
     """
     import time
 
-    from mrc_testbed.ipc.rundir import RunFiles
+    from mrc_testbed.ipc.fabrics import Fabrics
     from mrc_testbed.native_build.build import build
     from mrc_testbed.switch.system.cache_folder import BuildError, FullCacheError
 
-    if (fabric := RunFiles()).has_run:
+    if names := [record.name for record in Fabrics().records() if record.is_alive]:
         raise UsageError(
-            f"a fabric is up ({fabric.state_file}): compiling would spoil its times. "
-            "Cure: end the fabric, or run `mrc clean`"
+            f"a fabric is up ({', '.join(names)}): compiling would spoil its times. Cure: `mrc down {names[0]}`"
         )
     start = time.monotonic()
     lines = console(stderr=as_json)
@@ -361,11 +331,12 @@ def shell(
     switch: Annotated[
         str, typer.Argument(autocompletion=offer.switches, help="Switch of the running fabric, e.g. p1-t0-0.")
     ],
+    fabric: FabricName = None,
 ) -> None:
     """Open p4runtime-shell (in its own Python environment) on a switch of the running fabric, read-only."""
     from mrc_testbed.cli.p4runtime_shell import open_shell
 
-    raise typer.Exit(open_shell(switch))
+    raise typer.Exit(open_shell(switch, asked_folder(fabric)))
 
 
 @app.command(
@@ -412,6 +383,7 @@ def pcap(
     uninstall_dissector: Annotated[
         bool, typer.Option("--uninstall-dissector", help="Remove the dissector from Wireshark's plugin folder.")
     ] = False,
+    fabric: FabricName = None,
     as_json: Json = False,
 ) -> None:
     """Capture the packets of a port of the running fabric into a file, until Ctrl-C.
@@ -437,17 +409,16 @@ def pcap(
 
         print(install() if install_dissector else uninstall())
         return
-    result = _capture(target, options, explain)
+    result = _capture(target, options, explain, fabric)
     print(result, file=sys.stderr)
     if as_json:
         print(json.dumps(result.to_json(), indent=2))
 
 
-def _capture(target: str | None, options: dict[str, Any], explain: bool) -> Any:
+def _capture(target: str | None, options: dict[str, Any], explain: bool, fabric: str | None) -> Any:
     """The result of a capture, or of explaining a finished one."""
     from mrc_testbed.capture import pcap as capturing
     from mrc_testbed.capture.packet_files import SNAP_BYTES, is_capture_file
-    from mrc_testbed.ipc.rundir import default_run_dir
     from mrc_testbed.topologies.plan import Port
 
     if target is None:
@@ -462,8 +433,9 @@ def _capture(target: str | None, options: dict[str, Any], explain: bool) -> Any:
         )
         from mrc_testbed.capture.explain.explained_file import explain_file  # scapy comes with it, and takes its time
 
-        return explain_file(Path(target), default_run_dir(), out=out, plan=plan)
+        return explain_file(Path(target), asked_folder(fabric), out=out, plan=plan)
     _refuse("a running fabric has its own plan", {"--plan": plan})
+    folder = asked_folder(fabric)
     require_root("pcap")
 
     def report_start(ports: list[Port], path: str) -> None:
@@ -471,7 +443,7 @@ def _capture(target: str | None, options: dict[str, Any], explain: bool) -> Any:
 
     return capturing.capture(
         target,
-        default_run_dir(),
+        folder,
         out=out,
         count=options["--count"],
         seconds=options["--duration"],
@@ -551,6 +523,8 @@ def fuzz(
 def run_controller(context: typer.Context) -> None:
     """Run the fabric controller alone, on the fabric of a run folder (`mrc controller --help`)."""
     from mrc_testbed.controller.__main__ import main as controller_main
+
+    asked_folder(None)
 
     raise typer.Exit(controller_main(context.args))
 

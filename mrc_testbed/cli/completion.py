@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from mrc_testbed.topologies.plan import Plan
 
 Offer = Callable[[str], list[str]]
+FabricOffer = Callable[[typer.Context, str], list[str]]
+"""Offer that depends on the fabric which is asked."""
 TARGETS = ("embedded", "bmv2")
 WIRES = ("virtual", "veth")
 EXECUTORS = ("local", "slurm", "submitit-local", "ray")
@@ -81,23 +83,35 @@ def programs(incomplete: str) -> list[str]:
     return _starting(incomplete, (path.stem for path in sources))
 
 
-def of_fabric(names: Callable[[Plan], Iterable[str]]) -> Offer:
-    """Offers names of the running fabric; nothing when none runs."""
+def fabrics(incomplete: str) -> list[str]:
+    """Names of the fabrics of this machine."""
+    from mrc_testbed.ipc.fabrics import Fabrics
 
-    def offer(incomplete: str) -> list[str]:
-        plan = _plan()
+    try:
+        return _starting(incomplete, (record.name for record in Fabrics().records()))
+    except Exception:  # whatever is there: a Tab has nobody to tell
+        return []
+
+
+def of_fabric(names: Callable[[Plan], Iterable[str]]) -> FabricOffer:
+    """Offers names of the running fabric, or of that of --fabric; nothing when none runs."""
+
+    def offer(context: typer.Context, incomplete: str) -> list[str]:
+        plan = _plan(context)
         return [] if plan is None else _starting(incomplete, names(plan))
 
     return offer
 
 
-def _plan() -> Plan | None:
-    """The plan of the running fabric, or None."""
+def _plan(context: typer.Context) -> Plan | None:
+    """The plan of the running fabric that a command line asks, or None."""
+    from mrc_testbed.ipc.fabrics import Fabrics
     from mrc_testbed.ipc.rundir import RunFiles
     from mrc_testbed.topologies.plan import Plan
 
     try:
-        return Plan.from_json(RunFiles().read_plan())
+        folder = Fabrics().asked_folder(context.params.get("fabric"))
+        return Plan.from_json(RunFiles(folder).read_plan())
     except Exception:  # none runs, or whatever is there: a Tab has nobody to tell
         return None
 
@@ -129,7 +143,7 @@ def evs(context: typer.Context, incomplete: str) -> list[str]:
     """EVs between the two hosts that stand before, as PLANE/UPLINK."""
     from mrc_testbed.topologies.plan import ev_uplink
 
-    plan = _plan()
+    plan = _plan(context)
     if plan is None or not plan.mode.ev_is_path:
         return []
     try:

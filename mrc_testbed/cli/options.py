@@ -115,6 +115,15 @@ TaskTime = Annotated[
         help="Least estimated duration of a task: shorter runs share one.",
     ),
 ]
+FabricName = Annotated[
+    str | None,
+    typer.Option(
+        "--fabric",
+        metavar="NAME",
+        autocompletion=offer.fabrics,
+        help="Running fabric that is asked (`mrc ls`); default: the only one.",
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout; progress on stderr.")]
 
 
@@ -229,6 +238,21 @@ def read_servers(file: Path | None) -> Servers | None:
     from mrc_testbed.topologies.servers import read
 
     return None if file is None else read(file)
+
+
+def asked_folder(fabric: str | None) -> Path:
+    """Return the run folder of the running fabric that a command asks; its user's commands join a rootless one.
+
+    Raises FabricError that lists the names, when there are several and none was chosen.
+    """
+    from mrc_testbed.ipc.fabrics import Fabrics
+
+    folder = Fabrics().asked_folder(fabric)
+    if os.geteuid() != 0:
+        from mrc_testbed.doctor.rootless import join
+
+        join(folder)
+    return folder
 
 
 def require_root(command: str, cure: str = "") -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from mrc_testbed.errors import UsageError
 from mrc_testbed.files.package import PACKAGE
-from mrc_testbed.ipc.rundir import RunFiles, default_run_dir
+from mrc_testbed.ipc.rundir import RunFiles
 
 ENVIRONMENT = ".venv-p4runtime-shell"
 """Folder of the environment in a checkout, which scripts/setup makes."""
@@ -42,8 +42,8 @@ def command(switch: str, run_dir: Path) -> list[str]:
     ]
 
 
-def open_shell(switch: str) -> int:
+def open_shell(switch: str, run_dir: Path) -> int:
     """Run the shell until its user leaves; its exit code."""
-    argv = command(switch, default_run_dir())
+    argv = command(switch, run_dir)
     print(f"p4runtime-shell on {switch}, as a backup controller: reads work, writes are the controller's", flush=True)
     return subprocess.run(argv, stdin=sys.stdin, check=False).returncode

@@ -10,23 +10,21 @@ import json
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from mrc_testbed.cli import completion as offer
+from mrc_testbed.cli.options import FabricName, asked_folder
 from mrc_testbed.console.progress import Progress
 from mrc_testbed.console.terminal import console
 from mrc_testbed.errors import UsageError
-
-if TYPE_CHECKING:
-    from mrc_testbed.topologies.plan import Link, Plan
 
 Host = Annotated[str, typer.Argument(autocompletion=offer.hosts, help="Host of the running fabric, e.g. h0.")]
 Json = Annotated[bool, typer.Option("--json", help="Print data instead of a table.")]
 
 
-def run_word(name: str, args: Sequence[str], as_json: bool) -> int:
+def run_word(name: str, args: Sequence[str], as_json: bool, fabric_name: str | None) -> int:
     """Run a read-only command on the running fabric; returns the exit code, 1 when it found something bad.
 
     Raises UsageError and what words raise.
@@ -34,9 +32,8 @@ def run_word(name: str, args: Sequence[str], as_json: bool) -> int:
     from mrc_testbed.cli.prompt.commands import WORDS, Answer, CliSession, Style
     from mrc_testbed.cli.prompt.commands import CommandError as WordError
     from mrc_testbed.cli.running_fabric import RunningFabric
-    from mrc_testbed.ipc.rundir import default_run_dir
 
-    fabric = RunningFabric(default_run_dir())
+    fabric = RunningFabric(asked_folder(fabric_name))
     session = CliSession(fabric, sys.stdout, Style.for_stream(sys.stdout))  # type: ignore[arg-type]
     try:
         answer = WORDS[name].run(session, args)
@@ -49,25 +46,23 @@ def run_word(name: str, args: Sequence[str], as_json: bool) -> int:
     return 0
 
 
-def _link(plan: Plan, name: str) -> Link:
-    """The link called `LOWER UPPER`."""
-    lower, upper = name.split()
-    return plan.link(lower, upper)
-
-
 def check(
     probes: Annotated[int, typer.Argument(metavar="[PROBES]", min=1, help="Probes of each link, host and class.")] = 50,
+    fabric: FabricName = None,
     as_json: Json = False,
 ) -> None:
     """Probe every link of the running fabric in both classes before a job; exit code 1 when one is bad."""
     from mrc_testbed.cli.prompt.commands.check import PROBE_S, check_fabric
     from mrc_testbed.cli.running_fabric import RunningFabric
     from mrc_testbed.console.terminal import Style
-    from mrc_testbed.ipc.rundir import default_run_dir
 
-    fabric = RunningFabric(default_run_dir())
+    running_fabric = RunningFabric(asked_folder(fabric))
     with Progress(console(stderr=True), "check", guess_s=PROBE_S * probes, size=probes):
-        result = check_fabric(fabric.mapper, probes, lambda name: fabric.link_is_up(_link(fabric.plan, name)))
+        result = check_fabric(
+            running_fabric.mapper,
+            probes,
+            lambda name: running_fabric.link_is_up(running_fabric.plan.link_named(name)),
+        )
     style = Style.for_stream(sys.stdout)
     print(json.dumps(result.to_json(), indent=2) if as_json else style.fold(result.text(style)))
     raise typer.Exit(0 if result.ok else 1)
@@ -77,10 +72,11 @@ def links(
     node: Annotated[
         str | None, typer.Argument(autocompletion=offer.nodes, help="Node whose links are shown (default: all).")
     ] = None,
+    fabric: FabricName = None,
     as_json: Json = False,
 ) -> None:
     """Show state, rate, delay, loss and use of the running fabric's links."""
-    raise typer.Exit(run_word("links", [node] if node else [], as_json))
+    raise typer.Exit(run_word("links", [node] if node else [], as_json, fabric))
 
 
 def faults(
@@ -96,6 +92,7 @@ def faults(
         Path | None,
         typer.Option("--replay", help="Observations of a controller (its log/observations.jsonl); needs no fabric."),
     ] = None,
+    fabric: FabricName = None,
     as_json: Json = False,
 ) -> None:
     """Show the faults that the running fabric's controller knows: root cause, time, observers.
@@ -103,7 +100,7 @@ def faults(
     With --replay, show the diagnosis of a stored run by this version's controller, change by change, in virtual time.
     """
     if replay is None:
-        raise typer.Exit(run_word("faults", [choice] if choice else [], as_json))
+        raise typer.Exit(run_word("faults", [choice] if choice else [], as_json, fabric))
     if choice is not None:
         raise UsageError(f"--replay prints every change of its file: leave out {choice!r}")
     from mrc_testbed.capture.replay import replay_faults
@@ -117,9 +114,9 @@ def faults(
     )
 
 
-def evs(source: Host, destination: Host, as_json: Json = False) -> None:
+def evs(source: Host, destination: Host, fabric: FabricName = None, as_json: Json = False) -> None:
     """Show every path between two hosts of the running fabric: address, state, RTT, loss."""
-    raise typer.Exit(run_word("evs", [source, destination], as_json))
+    raise typer.Exit(run_word("evs", [source, destination], as_json, fabric))
 
 
 def queues(
@@ -131,10 +128,11 @@ def queues(
             help="Switch or port whose queues are shown (default: all).",
         ),
     ] = None,
+    fabric: FabricName = None,
     as_json: Json = False,
 ) -> None:
     """Show the queues of the running fabric's switch ports: limits, waiting and dropped packets."""
-    raise typer.Exit(run_word("queues", [target] if target else [], as_json))
+    raise typer.Exit(run_word("queues", [target] if target else [], as_json, fabric))
 
 
 def counters(
@@ -142,10 +140,11 @@ def counters(
         str | None,
         typer.Argument(autocompletion=offer.switches, help="Switch whose counters are shown (default: all)."),
     ] = None,
+    fabric: FabricName = None,
     as_json: Json = False,
 ) -> None:
     """Show the counters of the running fabric's P4 programs, by port and by reason."""
-    raise typer.Exit(run_word("counters", [switch] if switch else [], as_json))
+    raise typer.Exit(run_word("counters", [switch] if switch else [], as_json, fabric))
 
 
 def trace(
@@ -155,13 +154,13 @@ def trace(
         str, typer.Argument(autocompletion=offer.evs, help="EV such as 0x0101, or PLANE/UPLINK such as 1/1.")
     ],
     full: Annotated[bool, typer.Option("--full", help="Show every step of the program in each switch.")] = False,
+    fabric: FabricName = None,
     as_json: Json = False,
 ) -> None:
     """Follow one packet through the running fabric: each switch's decision by its present tables."""
     from mrc_testbed.capture import trace as tracing
-    from mrc_testbed.ipc.rundir import default_run_dir
 
-    raise typer.Exit(tracing.run(default_run_dir(), source, destination, ev, full=full, as_json=as_json))
+    raise typer.Exit(tracing.run(asked_folder(fabric), source, destination, ev, full=full, as_json=as_json))
 
 
 EPILOGS: dict[Callable[..., None], str] = {

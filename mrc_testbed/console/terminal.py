@@ -34,6 +34,8 @@ _ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
 
 def width_of(out: IO[str]) -> int:
     """Columns to fill on a stream."""
+    if isinstance(columns := getattr(out, "columns", None), int):  # a stream to a terminal elsewhere
+        return max(columns, WIDTH_MIN)
     columns_text = os.environ.get("COLUMNS", "")
     columns = int(columns_text) if columns_text.isdecimal() else 0
     if not columns and _is_terminal(out):

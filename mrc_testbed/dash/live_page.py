@@ -7,6 +7,7 @@ import json
 import secrets
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
+from pathlib import Path
 from typing import Any
 
 from mrc_testbed.cli.prompt.commands import CliSession, CommandError
@@ -71,13 +72,14 @@ class _ScenarioWork:
         return 0
 
 
-def address() -> str:
-    """Return the address of the running fabric's live view, with its key. Raises UsageError."""
-    path = RunFiles().dash_file
+def address(folder: Path) -> str:
+    """Return the address of the live view of a fabric by its run folder, with its key. Raises UsageError."""
+    files = RunFiles(folder)
+    path = files.dash_file
     try:
         return str(json.loads(path.read_text(encoding="ascii"))["url"])
     except FileNotFoundError:
-        has_fabric = RunFiles().has_run
+        has_fabric = files.has_run
         cure = "type `dash` at its prompt" if has_fabric else "start one with `mrc up --dash`"
         problem = "the running fabric has no live view" if has_fabric else "no fabric is running"
         raise UsageError(f"{problem}. Cure: {cure}") from None

@@ -23,6 +23,7 @@ from typing import NoReturn
 
 from mrc_testbed.errors import UsageError
 from mrc_testbed.ipc import procfs
+from mrc_testbed.ipc.fabrics import Fabrics
 from mrc_testbed.ipc.rundir import RunFiles, checked, default_run_dir, read_json, user_run_dir
 
 ROOTLESS_ENV = "MRC_ROOTLESS"
@@ -151,9 +152,12 @@ def listener() -> socket.socket | None:
     return None if number is None else socket.socket(fileno=os.dup(int(number)))
 
 
-def join() -> None:
-    """Become this command line inside this user's rootless fabric; return if none is up, or when inside."""
-    run = RunFiles(default_run_dir())
+def join(folder: Path) -> None:
+    """Become this command line inside the rootless fabric of a run folder.
+
+    Return if that is not up, or not a rootless one of this user, or when inside.
+    """
+    run = RunFiles(folder)
     try:
         state = read_json(run.state_file)
         pid = int(state["front_pid"])
@@ -166,7 +170,7 @@ def join() -> None:
         return
     command_line = ["nsenter", f"--target={pid}", "--user", "--net", "--mount", "--preserve-credentials"]
     command_line += ["env", f"--chdir={Path.cwd()}"]  # a mount namespace is entered at its root
-    _become([*command_line, *_this_command()], {ROOTLESS_ENV: "1", "MRC_RUN_DIR": str(run.path)})
+    _become([*command_line, *_this_command()], {ROOTLESS_ENV: "1", "MRC_RUN_DIR": str(Fabrics.base_of(folder))})
 
 
 def _this_command() -> list[str]:

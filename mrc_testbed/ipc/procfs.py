@@ -38,6 +38,14 @@ def start_time(pid: int) -> int | None:
     return int(fields[19])
 
 
+def is_zombie(pid: int) -> bool:
+    """Whether a process has ended, and its parent has not asked how."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return False
+
+
 def cpu_seconds(pid: int) -> float:
     """User and system time of a process and its threads so far, seconds. Raises OSError when it is gone."""
     fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()

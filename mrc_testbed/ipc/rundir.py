@@ -24,6 +24,7 @@ import secrets
 import shutil
 import stat
 import subprocess
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -40,7 +41,9 @@ DEFAULT_PATH = "/run/mrc-testbed"
 TOKEN_VARIABLE = "MRC_FABRIC"
 IN_MEMORY_VARIABLE = "MRC_DATA_IN_MEMORY"
 """`0`: files that hosts receive stay on the disk of the run folder."""
-_SOCKETS = ("switchd.sock", "mapper.sock", "p4runtime.sock", "gnmi.sock", "controller.sock")
+FABRICS_FOLDER = "fabrics"
+"""Folder, in the run folder of the first fabric, of the run folders of fabrics with other names (ipc/fabrics.py)."""
+_SOCKETS = ("switchd.sock", "mapper.sock", "p4runtime.sock", "gnmi.sock", "controller.sock", "prompt.sock")
 _TOKEN_FILE = "token"
 _CONTROLLER_FILES = ("controller.json", "faults.jsonl")
 """Address and fault journal of the controller (controller/)."""
@@ -67,8 +70,10 @@ def default_run_dir() -> Path:
     """
     if path := os.environ.get("MRC_RUN_DIR"):
         return checked(Path(path))
-    if os.geteuid() != 0 and checked(user_run_dir()).is_dir() and RunFiles(user_run_dir()).has_run:
-        return user_run_dir()
+    if os.geteuid() != 0 and checked(user_run_dir()).is_dir():
+        files = RunFiles(user_run_dir())
+        if files.has_run or (files.path / FABRICS_FOLDER).is_dir():
+            return files.path
     return checked(Path(DEFAULT_PATH))
 
 
@@ -112,6 +117,12 @@ class RunState:
     """Interfaces of the root namespace, written before they are created."""
     processes: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Name -> {pid, start: clock ticks since boot, command}."""
+    ports: dict[str, int] = field(default_factory=dict)
+    """Purpose -> TCP port on loopback, the first where there are several."""
+    began_at: float = field(default_factory=time.time)
+    """Begin of the run, wall clock, seconds."""
+    is_whole: bool = False
+    """Whether every part has answered."""
 
     @property
     def variable(self) -> str:
@@ -243,6 +254,11 @@ class RunFiles:
     @property
     def certificate_key(self) -> Path:
         return self.path / "tls" / "key.pem"
+
+    @property
+    def prompt_socket(self) -> Path:
+        """Words of the prompt for other shells, done by the front process (cli/prompt/word_server.py)."""
+        return self.path / "prompt.sock"
 
     @property
     def mapper_socket(self) -> Path:
@@ -442,7 +458,8 @@ class RunDir(RunFiles):
         self.path.chmod(0o700)
 
     def _check_is_ours(self) -> None:
-        if any(self.path.iterdir()) and not (self.path / "lock").exists():
+        names = {entry.name for entry in self.path.iterdir()} - {FABRICS_FOLDER}
+        if names and "lock" not in names:
             raise RunDirError(
                 f"{self.path} is not empty and no run folder of ours (no `lock` in it), and a run removes files: "
                 "set MRC_RUN_DIR to a new or empty folder"

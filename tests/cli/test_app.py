@@ -248,10 +248,10 @@ def test_links__of_a_bmv2_fabric_from_another_terminal_claim_neither_delay_nor_l
     addresses = {s.name: {"address": "127.0.0.1:1", "device_id": s.device_id, "gnmi": None} for s in plan.switches}
     (tmp_path / "switches.json").write_text(json.dumps(addresses))
     monkeypatch.setenv("MRC_RUN_DIR", str(tmp_path))
-    assert show.run_word("links", [], as_json=True) == 0
+    assert show.run_word("links", [], as_json=True, fabric_name=None) == 0
     for row in json.loads(capsys.readouterr().out):
         assert row["delay_s"] == [0, 0] and None in row["loss"]  # hosts send through the kernel: nothing to ask
-    assert show.run_word("links", ["p0-t1-0"], as_json=False) == 0
+    assert show.run_word("links", ["p0-t1-0"], as_json=False, fabric_name=None) == 0
     assert "?" in capsys.readouterr().out
 
 

@@ -144,8 +144,9 @@ def test_lists__are_those_of_the_code():
 def test_completion__imports_the_plan_at_most():
     """Imports are checked instead of the clock, for they make a Tab slow."""
     code = (
-        "import sys; from mrc_testbed.cli.app import app; from mrc_testbed.cli import completion as c;"
-        "c.scenarios('e'); c.nodes('p');"
+        "import sys; from types import SimpleNamespace; from mrc_testbed.cli.app import app;"
+        "from mrc_testbed.cli import completion as c;"
+        "c.scenarios('e'); c.nodes(SimpleNamespace(params={}), 'p');"
         "print(*{name.removeprefix('mrc_testbed.') for name in sys.modules})"
     )
     result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)

@@ -24,21 +24,21 @@ def run_dir(tmp_path, monkeypatch):
 
 def test_address__is_that_of_the_run_folder(run_dir):
     (run_dir / "dash.json").write_text(json.dumps({"url": "http://127.0.0.1:9341/?key=x", "pid": 1}))
-    assert address() == "http://127.0.0.1:9341/?key=x"
+    assert address(run_dir) == "http://127.0.0.1:9341/?key=x"
 
 
 def test_address__without_a_fabric_or_a_view_says_what_to_do(run_dir):
     with pytest.raises(UsageError, match=r"no fabric is running\. Cure: start one with `mrc up --dash`"):
-        address()
+        address(run_dir)
     (run_dir / "state.json").write_text("{}")
     with pytest.raises(UsageError, match=r"fabric has no live view\. Cure: type `dash` at its prompt"):
-        address()
+        address(run_dir)
 
 
 def test_address__that_cannot_be_read(run_dir):
     (run_dir / "dash.json").write_text("[1]")
     with pytest.raises(UsageError, match="cannot be read"):
-        address()
+        address(run_dir)
 
 
 def test_view__that_ends_by_an_error_is_told_and_begins_again(run_dir, monkeypatch):

@@ -168,6 +168,8 @@ class Fabric:
             self._claim()
             self._start()
             self.parts.start()
+            self.run_dir.state.is_whole = True
+            self.run_dir.save()
             self.start_s = time.monotonic() - began
             self._progress(f"fabric is up after {self.start_s:.1f} s: {self.plan}")
             for text in self.network.node_locations():
@@ -200,6 +202,8 @@ class Fabric:
             self._progress(f"removed {len(self.removed_leftovers)} leftovers of a killed run")
         self.network.check()
         self.run_dir.begin()
+        for number, purpose in sorted(self.target.tcp_ports().items(), reverse=True):
+            self.run_dir.state.ports[purpose] = number
         self.data_in_memory = self.run_dir.keep_data_in_memory()
         self.run_dir.write_json(self.run_dir.plan_file, self.plan.to_json())
         self.run_dir.write_json(self.run_dir.switches_file, self._switch_addresses())

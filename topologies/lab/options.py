@@ -6,7 +6,7 @@ Loads neither Mininet nor gRPC, so that a command can refuse what it was given b
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,6 +41,10 @@ class Ports:
     """Any user of the machine may use the ports; else they want the token of the run (docs/security.md)."""
     tls: bool = False
     """P4Runtime, gNMI and the controller's API speak TLS by TCP, with a certificate that the run makes."""
+
+    def shifted(self, step: int) -> Ports:
+        """Return the same ports with other numbers, each `step` above."""
+        return replace(self, p4runtime=self.p4runtime + step, gnmi=self.gnmi + step, thrift=self.thrift + step)
 
 
 @dataclass(frozen=True, slots=True)

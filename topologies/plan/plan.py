@@ -59,7 +59,8 @@ class Plan:
 
     `host_link`, `fabric_link`: speeds of NIC-T0 and T0-T1 links; by default as fast as the machine, and then there
     are no thresholds. `Plan.scaled` gives the speeds of §11.4. `pmtu_bytes`: path MTU of the hosts, which fixes what
-    a packet is in every depth. `mode` may be given by name.
+    a packet is in every depth. `mode` may be given by name. `interface_prefix`: begin of the names of the switches'
+    interfaces, by which fabrics beside each other on a machine keep apart.
     """
 
     planes: int = 4
@@ -70,6 +71,7 @@ class Plan:
     host_link: LinkSpeed = field(default=LinkSpeed(), kw_only=True)
     fabric_link: LinkSpeed = field(default=LinkSpeed(), kw_only=True)
     pmtu_bytes: int = field(default=4096, kw_only=True)
+    interface_prefix: str = field(default="", kw_only=True)
 
     def __post_init__(self) -> None:
         for key, (low, high, reason) in LIMITS.items():
@@ -84,6 +86,8 @@ class Plan:
         object.__setattr__(self, "mode", Mode.from_name(self.mode))
         if self.pmtu_bytes not in PATH_MTUS:
             raise PlanError(f"pmtu_bytes = {self.pmtu_bytes!r}: must be one of {', '.join(map(str, PATH_MTUS))}")
+        if not isinstance(self.interface_prefix, str) or not re.fullmatch("[0-9a-z]?", self.interface_prefix):
+            raise PlanError(f"interface_prefix = {self.interface_prefix!r}: a digit, a small letter, or nothing")
         longest_name = max(self._longest_interface_names(), key=len)
         if len(longest_name) > INTERFACE_NAME_MAX:
             raise PlanError(
@@ -93,8 +97,8 @@ class Plan:
 
     def _longest_interface_names(self) -> Iterator[str]:
         p, t0_ports = self.planes - 1, self.hosts_per_rack + self.spines
-        yield f"p{p}-t0-{self.racks - 1}-eth{t0_ports}"
-        yield f"p{p}-t1-{self.spines - 1}-eth{self.racks}"
+        yield f"{self.interface_prefix}p{p}-t0-{self.racks - 1}-eth{t0_ports}"
+        yield f"{self.interface_prefix}p{p}-t1-{self.spines - 1}-eth{self.racks}"
         yield f"h{self.racks * self.hosts_per_rack - 1}-eth{p}"
 
     @classmethod
@@ -194,7 +198,8 @@ class Plan:
         return Port(host.name, plane + 1, f"{host.name}-eth{plane}")
 
     def switch_port(self, switch: Switch, number: int) -> Port:
-        return Port(switch.name, number, f"{switch.name}-eth{number}")
+        """Port of a switch; its interface `p0-t0-0-eth3` may be in one namespace with those of other fabrics."""
+        return Port(switch.name, number, f"{self.interface_prefix}{switch.name}-eth{number}")
 
     def downlink_port(self, downlink: int) -> int:
         """Port number of a T0 towards the host with that downlink number."""
@@ -572,7 +577,9 @@ class Plan:
     # ---- to and from files ------------------------------------------------------------------------------
 
     def to_json(self) -> dict[str, Any]:
-        return {**asdict(self), "mode": self.mode.value}
+        """Return the plan as JSON; without a prefix of interfaces when it has none."""
+        data = {**asdict(self), "mode": self.mode.value}
+        return data if self.interface_prefix else {key: data[key] for key in data if key != "interface_prefix"}
 
     @classmethod
     def from_json(cls, data: Any) -> Plan:

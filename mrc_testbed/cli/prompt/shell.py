@@ -12,11 +12,12 @@ import glob
 import inspect
 import json
 import shlex
+import signal
 import sys
 import traceback
 from cmd import Cmd
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from difflib import get_close_matches
 from itertools import groupby
@@ -29,6 +30,7 @@ from mininet.log import lg
 from mrc_testbed.cli.prompt.commands import WORDS, Answer, CliCommand, CliSession, CommandError, Transfers
 from mrc_testbed.cli.prompt.commands.links import OTHER_NAMES, cure_of
 from mrc_testbed.cli.prompt.commands.notices import FaultFollower, Notices
+from mrc_testbed.cli.prompt.outputs import CallerStream, Outputs
 from mrc_testbed.console.terminal import Style, fold_for, width_of
 from mrc_testbed.console.units import UnitError
 from mrc_testbed.errors import DISK_FULL_ERRNOS
@@ -44,6 +46,7 @@ UNAVAILABLE = {
 TOOLS_IN_HOSTS = ("ip", "mrc-ping", "mrc-stat", "mrc-write-bw", "mrc-write-lat")
 """Commands that Tab offers after a node."""
 OpenPage = Callable[[CliSession], str]
+Serve = Callable[["FabricCLI"], AbstractContextManager[None]]
 USER_ERRORS = (FabricError, PlanError, JsonlError, CommandError, UnitError)
 """Errors that are the user's or the fabric's: one line. Anything else is our bug."""
 
@@ -55,13 +58,16 @@ def run_cli(
     stdout: IO[str] | None = None,
     open_page: OpenPage | None = None,
     commands: Sequence[str] = (),
+    let_go: Callable[[Path], None] | None = None,
+    serve: Serve | None = None,
 ) -> int:
     """Run commands until `exit` or the end of the input, and return how many failed.
 
-    `open_page`: as of CliSession; `begin`: commands before the first one that is read.
+    `open_page`: as of CliSession; `commands`: those before the first one that is read. `let_go`: reads none, and lets
+    go of the terminal for a log, until a signal ends the process. `serve`: does words of other shells meanwhile.
     """
     cli = FabricCLI(fabric, stdin or sys.stdin, stdout or sys.stdout, open_page)
-    cli.run_session(commands)
+    cli.run_session(commands, let_go, serve)
     return cli.failures
 
 
@@ -70,11 +76,22 @@ class FabricCLI(CLI):
 
     identchars = Cmd.identchars + "-"  # or `p1-t0-0 ip link` would be the command `p1`
 
-    def __init__(self, fabric: Fabric, stdin: IO[str], stdout: IO[str], open_page: OpenPage | None = None) -> None:
+    def __init__(
+        self,
+        fabric: Fabric,
+        stdin: IO[str],
+        stdout: IO[str],
+        open_page: OpenPage | None = None,
+        beside: FabricCLI | None = None,
+    ) -> None:
+        """`beside`: another prompt of this process, whose transfers and outputs this one has too."""
         self.fabric = fabric
         self.failures = 0
         self.notices = Notices(stdout)
-        self.transfers = Transfers(fabric, self.print_text, self.notices.notify)
+        self.outputs: Outputs = Outputs(stdout, self.notices.notify) if beside is None else beside.outputs
+        self.transfers: Transfers = (
+            Transfers(fabric, self.outputs.print_text, self.outputs.notify) if beside is None else beside.transfers
+        )
         self.session = CliSession(
             fabric, stdout, Style.for_stream(stdout), self.transfers, open_page=open_page, notices=self.notices
         )
@@ -87,32 +104,52 @@ class FabricCLI(CLI):
         if self._is_started:
             super().run()
 
-    def run_session(self, commands: Sequence[str] = ()) -> None:
-        """Run the given commands, then read and run commands until the end of the input."""
-        interactive = self.session.is_terminal = self.isatty()
+    def run_session(
+        self,
+        commands: Sequence[str] = (),
+        let_go: Callable[[Path], None] | None = None,
+        serve: Serve | None = None,
+    ) -> None:
+        """Run the given commands, then read and run commands until the end of the input; with `let_go` read none."""
+        interactive = self.session.is_terminal = self.isatty() and let_go is None
         self.use_rawinput = interactive and self.stdin is sys.stdin
-        self.prompt = CLI.prompt if interactive else ""
-        old_streams = [(handler, handler.setStream(self.stdout)) for handler in lg.handlers]  # it talks on stderr
+        self.prompt = self.prompt_text if interactive else ""
+        # Mininet's words talk on stderr, and are given by several people at the same time.
+        old_streams = [(handler, handler.setStream(CallerStream(self.outputs))) for handler in lg.handlers]
         try:
             if interactive:
-                self.print_text(f"{self.fabric.plan}. `help` lists the commands, `exit` ends and removes everything.")
+                self.print_text(self.welcome_text)
             self._is_started = True
-            self.fabric.notice = self.notices.notify
+            self.fabric.notice = self.outputs.notify
             self.fabric.parts.cures = True
             with ExitStack() as stack:
                 stack.callback(self.transfers.close)
-                if interactive:
+                if serve is not None:
+                    stack.enter_context(serve(self))
+                if interactive or let_go is not None:
                     stack.callback(FaultFollower(self.fabric, self.notices.notify).close)
                 if self.use_rawinput:
                     stack.enter_context(self.notices.editing())
                 for line in commands:
                     self.onecmd(line)
-                self.run()
+                if let_go is None:
+                    self.run()
+                else:
+                    let_go(self.fabric.run_dir.log("front"))
+                    while True:
+                        signal.pause()
         finally:
             self._is_started = False
             for handler, stream in old_streams:
                 if stream is not None:  # None: it was that stream already
                     handler.setStream(stream)
+
+    prompt_text = CLI.prompt
+
+    @property
+    def welcome_text(self) -> str:
+        """First line of a session at a terminal."""
+        return f"{self.fabric.plan}. `help` lists the commands, `exit` ends and removes everything."
 
     def print_text(self, text: str) -> None:
         """Print a text on the session's output; who reads it from a pipe gets each line whole."""

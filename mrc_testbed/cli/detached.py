@@ -1,0 +1,79 @@
+"""A front process in the background: what `mrc up -d` leaves behind.
+
+The command forks before it makes anything. The child, in a session of its own, brings the fabric up with its output at
+the terminal; once the fabric is whole it lets go of the terminal, and the parent returns. Until then every failure is
+shown, and the exit code is that of the child. A fork of a front process that has threads and children would be no
+front process: the children die with the thread that began them (ipc/processes.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+LetGo = Callable[[Path], None]
+WHOLE = b"1"
+HANDED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""Signals that the parent hands on to the child as long as it waits."""
+
+
+def go_behind() -> LetGo:
+    """Fork, and return in the child alone; the parent ends with SystemExit once the child lets go, or has ended.
+
+    The result ends the parent's waiting: output goes to the log that it is called with, input is empty from then on.
+    """
+    reader, writer = os.pipe()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    pid = os.fork()
+    if pid:
+        os.close(writer)
+        raise SystemExit(_wait(pid, reader))
+    os.close(reader)
+    os.setsid()
+    return lambda log: _let_go(log, writer)
+
+
+def _wait(pid: int, reader: int) -> int:
+    """Wait until the child is whole or has ended; the exit code."""
+    with _handing_on(pid):
+        if os.read(reader, 1) == WHOLE:
+            return 0
+        code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    return code if code >= 0 else 128 - code
+
+
+@contextlib.contextmanager
+def _handing_on(pid: int) -> Iterator[None]:
+    """Hand signals on to the child within: in a session of its own it gets none of the terminal's."""
+
+    def hand_on(number: int, _frame: FrameType | None) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+    old_handlers: dict[int, Any] = {number: signal.signal(number, hand_on) for number in HANDED_ON}
+    try:
+        yield
+    finally:
+        for number, handler in old_handlers.items():
+            signal.signal(number, handler)
+
+
+def _let_go(log: Path, writer: int) -> None:
+    sys.stdout.flush()
+    sys.stderr.flush()
+    out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
+    empty = os.open(os.devnull, os.O_RDONLY)
+    for source, descriptor in ((empty, 0), (out, 1), (out, 2)):
+        os.dup2(source, descriptor)
+    os.close(out)
+    os.close(empty)
+    os.chdir("/")  # or the user's folder could not be unmounted
+    os.write(writer, WHOLE)
+    os.close(writer)

@@ -1,0 +1,64 @@
+"""Programs in a node of a running fabric, from any terminal: `mrc exec h0 -- CMD`, and a shell without a command."""
+
+from __future__ import annotations
+
+import os
+import sysconfig
+from collections.abc import Sequence
+from pathlib import Path
+
+from mrc_testbed.cli.prompt.word_client import WordClient
+from mrc_testbed.errors import UsageError
+from mrc_testbed.ipc.framing import JsonlError
+from mrc_testbed.ipc.rundir import TOKEN_VARIABLE, FabricError, RunFiles, read_json
+from mrc_testbed.topologies.plan import Plan
+
+SHELL = ("bash",)
+IN_FOLDER = 'cd -- "$0" 2>/dev/null; exec "$@"'
+"""Script that runs its words where the user is: a mount namespace is entered at its root."""
+
+
+def node_words(folder: Path, node: str, words: Sequence[str]) -> list[str]:
+    """Return the words that run a program in a node of the fabric in a run folder; none: a shell.
+
+    The program carries the run's token, so it ends with the fabric. Raises FabricError, and PlanError for no such node.
+    """
+    files = RunFiles(folder)
+    plan = Plan.from_json(files.read_plan())
+    environment = [
+        f"MRC_RUN_DIR={folder}",
+        f"{TOKEN_VARIABLE}={read_json(files.state_file)['token']}",
+        f"PATH={os.pathsep.join([sysconfig.get_path('scripts'), os.environ.get('PATH', os.defpath)])}",
+    ]
+    if not words:
+        words = SHELL
+        # A user's own start file sets the prompt, so the name of the node is put before it afterwards, once.
+        environment.append(f"PROMPT_COMMAND=PS1='{node}:\\w# '; unset PROMPT_COMMAND")
+    if node not in {host.name for host in plan.hosts}:
+        plan.switch(node)
+        return ["env", *environment, *words]  # switches are in the namespace of the machine
+    pid = _pid_in(files, node)
+    command = ["nsenter", f"--target={pid}", "--net", "--mount", "--", "env", f"MRC_HOST={node}", *environment]
+    return [*command, "sh", "-c", IN_FOLDER, os.getcwd(), *words]
+
+
+def run_in_node(folder: Path, node: str, words: Sequence[str]) -> None:
+    """Become a program in a node. Raises UsageError when it cannot be started, FabricError, PlanError."""
+    command = node_words(folder, node, words)
+    try:
+        os.execvp(command[0], command)
+    except OSError as error:
+        raise UsageError(f"cannot run {command[0]}: {error.strerror}. Cure: apt-get install util-linux") from error
+
+
+def _pid_in(files: RunFiles, host: str) -> int:
+    """Return a process in the namespaces of a host: asked of the prompt, else as recorded. Raises FabricError."""
+    try:
+        return WordClient(files.path).host_pid(host)
+    except JsonlError as error:
+        raise FabricError(str(error)) from error
+    except FabricError:  # of `mrc run` or a program, which has no prompt
+        try:
+            return int(read_json(files.hosts_file)[host])
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise FabricError(f"no process is known in {host}. Cure: `mrc up`, whose hosts can be entered") from error
