@@ -228,6 +228,7 @@ def bring_up(
     options = lab.lab_options(nic=nic, denylist=denylist, react_after_s=react_after_s, ports=ports)
     lab.take_root("up", page=True)
     folder = folder_for(name)
+    # In the background only the child goes on from here.
     let_go = go_behind() if detach else None
     with open_fabric(plan, options, console(), folder) as fabric:
         print(fabric.plan.describe_links())

@@ -18,15 +18,16 @@ from types import FrameType
 from typing import Any
 
 LetGo = Callable[[Path], None]
-WHOLE = b"1"
+SIGN = b"1"
 HANDED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Signals that the parent hands on to the child as long as it waits."""
 
 
 def go_behind() -> LetGo:
-    """Fork, and return in the child alone; the parent ends with SystemExit once the child lets go, or has ended.
+    """Fork, and return in the child alone; the parent waits until the child lets go, or ends, and ends.
 
     The result ends the parent's waiting: output goes to the log that it is called with, input is empty from then on.
+    Raises SystemExit in the parent, with the exit code.
     """
     reader, writer = os.pipe()
     sys.stdout.flush()
@@ -43,7 +44,7 @@ def go_behind() -> LetGo:
 def _wait(pid: int, reader: int) -> int:
     """Wait until the child is whole or has ended; the exit code."""
     with _handing_on(pid):
-        if os.read(reader, 1) == WHOLE:
+        if os.read(reader, 1) == SIGN:
             return 0
         code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     return code if code >= 0 else 128 - code
@@ -75,5 +76,5 @@ def _let_go(log: Path, writer: int) -> None:
     os.close(out)
     os.close(empty)
     os.chdir("/")  # or the user's folder could not be unmounted
-    os.write(writer, WHOLE)
+    os.write(writer, SIGN)
     os.close(writer)

@@ -129,19 +129,19 @@ def take_down(
     if not records and not as_json:
         print("no fabric is up")
     lines = console(stderr=as_json)
-    ended = []
+    removals = []
     for record in records:
         with Progress(lines, "down", guess_s=DOWN_S, text=f"removing {record.name}"):
             leftovers = _end(record)
-        ended.append({"name": record.name, "state": record.condition, "removed": leftovers})
+        removals.append({"name": record.name, "state": record.condition, "removed": leftovers})
         if not as_json:
             print(f"{record.name} is down" + (f": removed {', '.join(leftovers)}" if leftovers else ""))
     if as_json:
-        print(json.dumps(ended, indent=2))
+        print(json.dumps(removals, indent=2))
 
 
 def _end(record: FabricRecord) -> list[str]:
-    """End the front process of a fabric, which removes everything; then what is left. Returns what was left.
+    """End the front process of a fabric, which removes everything, and remove what is left; return that.
 
     Raises FabricError when something will not go.
     """

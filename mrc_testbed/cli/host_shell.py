@@ -1,4 +1,4 @@
-"""Programs in a node of a running fabric, from any terminal: `mrc exec h0 -- CMD`, and a shell without a command."""
+"""Programs in a node of a running fabric, from any terminal: `mrc exec h0 -- CMD`; a shell for none."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def run_in_node(folder: Path, node: str, words: Sequence[str]) -> None:
 
 
 def _pid_in(files: RunFiles, host: str) -> int:
-    """Return a process in the namespaces of a host: asked of the prompt, else as recorded. Raises FabricError."""
+    """Return a process in the namespaces of a host, as the prompt says or as recorded. Raises FabricError."""
     try:
         return WordClient(files.path).host_pid(host)
     except JsonlError as error:

@@ -241,7 +241,7 @@ def read_servers(file: Path | None) -> Servers | None:
 
 
 def asked_folder(fabric: str | None) -> Path:
-    """Return the run folder of the running fabric that a command asks; its user's commands join a rootless one.
+    """Return the run folder of the running fabric that a command asks, and join it where it is rootless.
 
     Raises FabricError that lists the names, when there are several and none was chosen.
     """

@@ -18,7 +18,7 @@ from mrc_testbed.console.terminal import Style, width_of
 
 PANEL = "Words of the prompt"
 """Heading of these commands in `mrc --help`."""
-OUTSIDE = {
+SHELL_WORDS = {
     "link": ("Cut a cable or restore it.", "link p1-t0-0 p1-t1-1 down"),
     "power": ("Switch a switch off, where it loses its state, or on.", "power p1-t1-0 off"),
     "rate": ("Limit a link, in bits/s; `off` gives it the plan's rate again.", "rate p0-t0-0 p0-t1-1 5M"),
@@ -41,8 +41,8 @@ OUTSIDE = {
 """Word -> what it does, and an example."""
 
 
-def run_outside(name: str, args: list[str], fabric: str | None, as_json: bool) -> int:
-    """Have a word done by the front process of the running fabric; the exit code. Raises FabricError, JsonlError."""
+def give_word(name: str, args: list[str], fabric: str | None, as_json: bool) -> int:
+    """Give a word to the front process of the fabric; the exit code. Raises FabricError, JsonlError."""
     from mrc_testbed.cli.prompt.word_client import WordClient
 
     def print_failure(text: str) -> None:
@@ -66,15 +66,15 @@ def _command(name: str) -> Callable[..., None]:
         fabric: FabricName = None,
         as_json: Json = False,
     ) -> None:
-        raise typer.Exit(run_outside(name, args or [], fabric, as_json))
+        raise typer.Exit(give_word(name, args or [], fabric, as_json))
 
-    run.__doc__ = OUTSIDE[name][0]
+    run.__doc__ = SHELL_WORDS[name][0]
     return run
 
 
 def add_to(app: typer.Typer) -> None:
     """Give `mrc` these commands."""
-    for name, (_, example) in OUTSIDE.items():
+    for name, (_, example) in SHELL_WORDS.items():
         app.command(
             name,
             epilog=f"Example: `mrc {example}`, while `mrc up` runs; `help {name}` at its prompt shows more",

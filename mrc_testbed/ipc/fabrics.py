@@ -29,7 +29,6 @@ FIRST_NAME = "mrc"
 NAME_PATTERN = re.compile("[a-z][a-z0-9-]{0,15}")
 MRC_HOST = "MRC_HOST"
 """Variable with the name of the host that a process is in."""
-UP, STARTING, DEAD = "up", "starting", "dead"
 
 
 @dataclass(frozen=True)
@@ -52,8 +51,8 @@ class FabricRecord:
     def condition(self) -> str:
         """`up`, `starting` or `dead`."""
         if not self.is_alive:
-            return DEAD
-        return UP if self.state.is_whole else STARTING
+            return "dead"
+        return "up" if self.state.is_whole else "starting"
 
     def ports(self) -> dict[str, int]:
         """Purpose -> TCP port, those of the controller and the live view too."""

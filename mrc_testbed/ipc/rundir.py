@@ -42,7 +42,7 @@ TOKEN_VARIABLE = "MRC_FABRIC"
 IN_MEMORY_VARIABLE = "MRC_DATA_IN_MEMORY"
 """`0`: files that hosts receive stay on the disk of the run folder."""
 FABRICS_FOLDER = "fabrics"
-"""Folder, in the run folder of the first fabric, of the run folders of fabrics with other names (ipc/fabrics.py)."""
+"""Folder in the first fabric's run folder, for the run folders of those with names (ipc/fabrics.py)."""
 _SOCKETS = ("switchd.sock", "mapper.sock", "p4runtime.sock", "gnmi.sock", "controller.sock", "prompt.sock")
 _TOKEN_FILE = "token"
 _CONTROLLER_FILES = ("controller.json", "faults.jsonl")

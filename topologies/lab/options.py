@@ -42,9 +42,9 @@ class Ports:
     tls: bool = False
     """P4Runtime, gNMI and the controller's API speak TLS by TCP, with a certificate that the run makes."""
 
-    def shifted(self, step: int) -> Ports:
-        """Return the same ports with other numbers, each `step` above."""
-        return replace(self, p4runtime=self.p4runtime + step, gnmi=self.gnmi + step, thrift=self.thrift + step)
+    def with_offset(self, offset: int) -> Ports:
+        """Return the same ports with other numbers, each `offset` above."""
+        return replace(self, p4runtime=self.p4runtime + offset, gnmi=self.gnmi + offset, thrift=self.thrift + offset)
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,7 +50,7 @@ def take_slot(plan: Plan, lab: LabOptions, folder: Path) -> Iterator[tuple[Plan,
                 continue
             try:
                 slot_plan = replace(plan, interface_prefix=prefix)
-                slot_lab = replace(lab, ports=lab.ports.shifted(number * PORT_STEP))
+                slot_lab = replace(lab, ports=lab.ports.with_offset(number * PORT_STEP))
                 _check_free(slot_plan, slot_lab, folder)
             except PlanError as error:  # no longer name has room in Linux: the next slots are no better
                 refusal = refusal or FabricError(f"beside another fabric, {error}, or end the other one (`mrc down`)")

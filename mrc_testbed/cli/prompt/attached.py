@@ -20,9 +20,7 @@ from mrc_testbed.cli.prompt.shell import USER_ERRORS, FabricCLI
 from mrc_testbed.cli.prompt.word_client import WordClient
 from mrc_testbed.console.terminal import Style, width_of
 
-LOCAL_WORDS = frozenset(
-    ("ping", "mping", "bw", "lat", "stat", "iperf", "capture", "pcap", "trace", "p4sh", "notices")
-)  # fmt: skip
+LOCAL_WORDS = frozenset(("ping", "mping", "bw", "lat", "stat", "iperf", "capture", "pcap", "trace", "p4sh", "notices"))
 """Words that are programs of ours, or about this prompt: done here, at this terminal."""
 LOCAL_COMMANDS = frozenset(("help", "sh", "source", "exit", "quit", "EOF", "detach", "noecho", "time"))
 """Commands of the prompt itself; all others are the front process's."""
@@ -47,7 +45,7 @@ class AttachedCLI(FabricCLI):
         return f"{self._name}: {self.fabric.plan}. `help` lists the commands, `detach` or Ctrl-D leaves the fabric up."
 
     def attach(self) -> None:
-        """Read and run commands until the end of the input. Raises FabricError when the fabric is not up."""
+        """Run commands until the end of the input, and tell what happens. Raises FabricError."""
         with self._client.notices() as notices:
             threading.Thread(target=self._follow, args=(notices,), name="notices", daemon=True).start()
             self.run_session()

@@ -1,4 +1,4 @@
-"""Where texts of a front process go when several people give it words at the same time.
+"""Outputs of a front process to which several people give words at the same time.
 
 A text that a word prints goes to whoever gave the word, by the thread that runs it. What happens by itself goes to the
 prompt of the process, and to everyone who listens; during a `wait` also to whoever waits.
@@ -30,7 +30,7 @@ class Outputs:
 
     @contextlib.contextmanager
     def caller(self, stream: IO[str]) -> Iterator[None]:
-        """Texts of this thread's words go to a stream within."""
+        """Send texts of this thread's words to a stream within."""
         previous_stream = getattr(self._callers, "stream", None)
         self._callers.stream = stream
         try:
@@ -40,7 +40,7 @@ class Outputs:
 
     @contextlib.contextmanager
     def waiting(self, stream: IO[str], prompt: int) -> Iterator[None]:
-        """Somebody at a prompt (0: at none) waits within for what happens by itself."""
+        """Let somebody at a prompt (0: at none) wait within for what happens by itself."""
         with self._lock:
             self._waiting.append((stream, prompt))
         try:
@@ -51,7 +51,7 @@ class Outputs:
 
     @contextlib.contextmanager
     def listening(self, listener: Listener, prompt: int) -> Iterator[None]:
-        """A prompt gets what happens by itself within; its listener raises OSError once it has gone."""
+        """Tell a prompt what happens by itself within; its listener raises OSError once it has gone."""
         with self._lock:
             self._listeners.append((listener, prompt))
         try:
@@ -83,7 +83,7 @@ class Outputs:
 
 
 class CallerStream:
-    """A stream of the process that many words write to, such as Mininet's log: to each word's caller its own part."""
+    """Stream that many words write to, such as Mininet's log: to each word's caller its own part."""
 
     def __init__(self, outputs: Outputs) -> None:
         self._outputs = outputs

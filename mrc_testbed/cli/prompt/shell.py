@@ -82,15 +82,17 @@ class FabricCLI(CLI):
         stdin: IO[str],
         stdout: IO[str],
         open_page: OpenPage | None = None,
-        beside: FabricCLI | None = None,
+        colleague: FabricCLI | None = None,
     ) -> None:
-        """`beside`: another prompt of this process, whose transfers and outputs this one has too."""
+        """`colleague`: another prompt of this process, whose transfers and outputs this one has too."""
         self.fabric = fabric
         self.failures = 0
         self.notices = Notices(stdout)
-        self.outputs: Outputs = Outputs(stdout, self.notices.notify) if beside is None else beside.outputs
+        self.outputs: Outputs = Outputs(stdout, self.notices.notify) if colleague is None else colleague.outputs
         self.transfers: Transfers = (
-            Transfers(fabric, self.outputs.print_text, self.outputs.notify) if beside is None else beside.transfers
+            Transfers(fabric, self.outputs.print_text, self.outputs.notify)
+            if colleague is None
+            else colleague.transfers
         )
         self.session = CliSession(
             fabric, stdout, Style.for_stream(stdout), self.transfers, open_page=open_page, notices=self.notices
@@ -110,7 +112,7 @@ class FabricCLI(CLI):
         let_go: Callable[[Path], None] | None = None,
         serve: Serve | None = None,
     ) -> None:
-        """Run the given commands, then read and run commands until the end of the input; with `let_go` read none."""
+        """Run the given commands, then those of the input until its end; with `let_go` read none."""
         interactive = self.session.is_terminal = self.isatty() and let_go is None
         self.use_rawinput = interactive and self.stdin is sys.stdin
         self.prompt = self.prompt_text if interactive else ""

@@ -19,7 +19,7 @@ SENT_FILE = 3
 
 
 class WordClient:
-    """Client of the front process of the fabric in a run folder; `prompt`: number of the prompt it works for."""
+    """Client of the front process in a run folder; `prompt`: number of the prompt that it works for."""
 
     def __init__(self, folder: Path, prompt: int = 0) -> None:
         self._files = RunFiles(folder)
@@ -35,7 +35,7 @@ class WordClient:
         colour: bool = False,
         as_json: bool = False,
     ) -> int:
-        """Have a command line carried out; the number of failures. Raises FabricError, and JsonlError for a refusal."""
+        """Give a command line to the front process; the number of failures. Raises FabricError, JsonlError."""
         request = {"op": "line", "line": _with_whole_path(line), "json": as_json, "columns": columns, "colour": colour}
         with self._messages(request) as messages:
             for message in messages:
@@ -45,14 +45,14 @@ class WordClient:
                     on_failure(str(message["text"]))
                 else:
                     return int(answer_fields(message, line)["failures"])
-        raise self._ended()
+        raise self._end_error()
 
     def host_pid(self, host: str) -> int:
-        """Return the pid of a process in the namespaces of a host. Raises FabricError, and JsonlError for a refusal."""
+        """Return the pid of a process in the namespaces of a host. Raises FabricError, JsonlError."""
         with self._messages({"op": "host", "name": host}) as messages:
             for message in messages:
                 return int(answer_fields(message, host)["pid"])
-        raise self._ended()
+        raise self._end_error()
 
     @contextmanager
     def notices(self) -> Iterator[Iterator[str]]:
@@ -70,12 +70,12 @@ class WordClient:
                 connection.connect(str(path))
                 connection.sendall(encode({**request, "prompt": self._prompt}))
             except (FileNotFoundError, ConnectionError) as error:
-                raise self._absent() from error
+                raise self._absence_error() from error
             except PermissionError as error:
                 raise FabricError(f"{path}: the fabric belongs to another user. Cure: use sudo") from error
             yield _received(connection)
 
-    def _absent(self) -> FabricError:
+    def _absence_error(self) -> FabricError:
         name = Fabrics.name_of(self._files.path)
         if not self._files.has_run:
             return FabricError(f"no fabric is running in {self._files.path}. Cure: start one with `mrc up`")
@@ -84,12 +84,12 @@ class WordClient:
             f"`mrc up`. Cure: `mrc ls` says which"
         )
 
-    def _ended(self) -> FabricError:
+    def _end_error(self) -> FabricError:
         return FabricError(f"the fabric {Fabrics.name_of(self._files.path)} has ended. Cure: `mrc ls` lists what is up")
 
 
 def _with_whole_path(line: str) -> str:
-    """`send h0 h2 FILE` with the path of a file of this folder as the front process, in another folder, finds it."""
+    """`send h0 h2 FILE` with a path that the front process, which is in another folder, finds."""
     try:
         words = shlex.split(line)
     except ValueError:  # open quotes, which the front process refuses

@@ -1,4 +1,4 @@
-"""Words for other shells: the front process of a fabric does them, at its socket `prompt.sock`, and streams the output.
+"""Words for other shells: the front process of a fabric does them, at its socket `prompt.sock`.
 
 Who changes something has to be able to undo it, so faults, transfers and power are words of the process that holds the
 fabric. Its socket takes one request a connection, in the lines of ipc/framing.py, from root and the fabric's user:
@@ -103,7 +103,7 @@ def _read_request(connection: socket.socket) -> Message:
 
 
 def _answer(request: Message, connection: socket.socket, cli: FabricCLI) -> Message:
-    """Carry a request out; the fields of its answer. Raises JsonlError, and OSError once the peer has gone."""
+    """Carry a request out; the fields of its answer. Raises JsonlError; OSError once the peer has gone."""
     match request["op"]:
         case "line":
             return _run_line(request, connection, cli)
@@ -177,7 +177,7 @@ class RemoteCLI(FabricCLI):
         self.number = number
         self._stream = stream
         self._input = open(os.devnull, encoding="utf-8")  # noqa: SIM115 # closed by __exit__
-        super().__init__(cli.fabric, self._input, stream, cli.session.open_page, beside=cli)  # type: ignore[arg-type]
+        super().__init__(cli.fabric, self._input, stream, cli.session.open_page, colleague=cli)  # type: ignore[arg-type]
         self.session.style = style
 
     def __enter__(self) -> RemoteCLI:
