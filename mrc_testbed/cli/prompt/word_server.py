@@ -76,8 +76,8 @@ def _serve(connection: socket.socket, cli: FabricCLI) -> None:
     with connection, contextlib.suppress(OSError):
         request: Message = {}
         try:
-            _check_peer(connection)
             request = _read_request(connection)
+            _check_peer(connection)
             answer = answer_to(request, _answer(request, connection, cli))
         except OSError:
             raise
