@@ -274,7 +274,9 @@ def parse_size(text: str) -> int:
     return int(_positive(units.size, text, "size"))
 
 
-def replay_options(iterations: int, compute: float, size: float, groups: Path | None, placement: str) -> Replay:
+def replay_options(
+    iterations: int | None, compute: float, size: float, groups: Path | None, placement: str, **more_fields: Any
+) -> Replay:
     """Check how a trace is replayed. Raises UsageError."""
     from mrc_testbed.experiments.traces.command import Replay
 
@@ -283,7 +285,7 @@ def replay_options(iterations: int, compute: float, size: float, groups: Path | 
     for option, value in (("--compute-scale", compute), ("--size-scale", size)):
         if not 0 < value <= SCALE_MAX:
             raise UsageError(f"{option} {value:g}: above 0, at most {SCALE_MAX:g}")
-    return Replay(iterations, compute, size, groups, placement)
+    return Replay(iterations, compute, size, groups, placement, **more_fields)
 
 
 def _positive(read: Callable[[object], float], text: str, quantity: str) -> float:

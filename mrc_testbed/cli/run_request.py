@@ -73,7 +73,15 @@ RULES = (
     RunRule("FILE", (FILE_RUNS,), "--trace makes its own scenario; give it alone (a file may have `{trace: ...}`)"),
     *(
         RunRule(option, (TRACE_RUNS,), _OF_TRACE)
-        for option in ("--groups", "--iterations", "--compute-scale", "--size-scale", "--placement")
+        for option in (
+            "--groups",
+            "--iterations",
+            "--fault",
+            "--against",
+            "--compute-scale",
+            "--size-scale",
+            "--placement",
+        )
     ),
 )
 
@@ -100,8 +108,33 @@ class RunRequest(LabChoice, ExecutorChoice):
     ] = None
     groups: Groups = None
     iterations: Annotated[
-        int, typer.Option("--iterations", rich_help_panel=TRACES, min=1, max=100, help="Number of replays of a trace.")
-    ] = 1
+        int | None,
+        typer.Option(
+            "--iterations",
+            rich_help_panel=TRACES,
+            min=1,
+            max=100,
+            help="Number of replays of a trace (default: 1; with --fault, as many as last beyond it).",
+        ),
+    ] = None
+    fault: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--fault",
+            rich_help_panel=TRACES,
+            metavar="PHRASE",
+            help="Fault during a replay, in the words of the prompt: `cut p1-t0-0 p1-t1-1 at 3 s for 2 s`.",
+        ),
+    ] = None
+    against: Annotated[
+        str | None,
+        typer.Option(
+            "--against",
+            rich_help_panel=TRACES,
+            metavar="NAMES",
+            help="Baselines replayed beside MRC: rocev2, flow-ecmp, ecmp, stev, switch-spray, with commas between.",
+        ),
+    ] = None
     compute_scale: ComputeScale = 1.0
     size_scale: SizeScale = 1.0
     placement: Annotated[
@@ -146,7 +179,13 @@ class RunRequest(LabChoice, ExecutorChoice):
     @property
     def backend(self) -> str:
         """Back end of the runs: "live", "virtual" or "fluid"."""
-        return "fluid" if self.fluid else "virtual" if self.virtual else "live"
+        return "fluid" if self.fluid else "virtual" if self.virtual or self.falls_back else "live"
+
+    @property
+    def falls_back(self) -> bool:
+        """Whether a trace is replayed in virtual time because a live run has no root here."""
+        wants_live = self.rootless or self.servers is not None or self.wires is not None or self.dash
+        return self.trace is not None and not (self.virtual or self.fluid or wants_live) and os.geteuid() != 0
 
     @property
     def kinds(self) -> set[str]:
@@ -181,5 +220,13 @@ class RunRequest(LabChoice, ExecutorChoice):
         """The trace to replay, and how. Raises UsageError."""
         if self.trace is None:
             return None
-        options = replay_options(self.iterations, self.compute_scale, self.size_scale, self.groups, self.placement)
+        options = replay_options(
+            self.iterations,
+            self.compute_scale,
+            self.size_scale,
+            self.groups,
+            self.placement,
+            faults=tuple(self.fault or ()),
+            against=tuple(name.strip() for name in (self.against or "").split(",") if name.strip()),
+        )
         return self.trace, options

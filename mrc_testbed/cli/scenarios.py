@@ -45,6 +45,8 @@ def run(request: RunRequest) -> None:
     from mrc_testbed.experiments import command
 
     request.check()
+    if request.falls_back:
+        console(stderr=True).print("no root: in virtual time; sudo or --rootless makes it live", style="dim")
     replay, executor = request.replay(), request.executor_options()
     runner = _live_runner(request) if request.backend == "live" else None
     raise typer.Exit(
@@ -269,7 +271,9 @@ def add_commands(app: typer.Typer) -> None:
         epilog="Examples: `mrc run e10` · `mrc run scenarios/*.yaml --virtual` · `mrc run my.yaml --virtual` · "
         "`mrc run e15 --virtual --scale paper --out DIR` · `mrc run e15 --virtual --scale paper --resume DIR` · "
         "`mrc run scenarios/*.yaml --virtual --executor slurm --out DIR` · "
-        "`mrc run --trace step.goal --virtual --iterations 10` · `mrc run e2 --fluid`"
+        "`mrc run --trace step.goal --virtual --iterations 10` · "
+        "`mrc run --trace step.goal --fault 'cut p1-t0-0 p1-t1-1 at 3 s' --against rocev2,flow-ecmp` · "
+        "`mrc run e2 --fluid`"
     )(expand_options(run))
     app.command(
         epilog="Examples: `mrc study loss --out results/loss` · `mrc study my.yaml --estimate` · "

@@ -4,6 +4,7 @@ Every row of the table, alone, at the command line and in the document.
 """
 
 import itertools
+import os
 import re
 from pathlib import Path
 
@@ -27,7 +28,8 @@ RUNS = {
 VALUES = {
     "--virtual": True, "--rootless": True, "--servers": Path("servers.yaml"), "--wires": "veth", "--dash": True,
     "--scale": "paper", "--resume": Path("results"), "--executor": "slurm", "--out": Path("results"), "FILE": ["e7"],
-    "--groups": Path("groups.json"), "--iterations": 2, "--compute-scale": 2.0, "--size-scale": 2.0,
+    "--groups": Path("groups.json"), "--iterations": 2, "--fault": ["cut h0 p0-t0-0 at 1s"],
+    "--against": "ecmp", "--compute-scale": 2.0, "--size-scale": 2.0,
     "--placement": "random",
 }  # fmt: skip
 """A value for each option of the table that is not its default."""
@@ -74,6 +76,8 @@ def test_rule__is_short_and_never_broken_by_a_default(rule):
         (["e7", "--virtual", "--trace", "step.goal"], "FILE"),
         (["e7", "--virtual", "--groups", "groups.json"], "--groups"),
         (["e7", "--virtual", "--iterations", "2"], "--iterations"),
+        (["e7", "--virtual", "--fault", "cut h0 p0-t0-0 at 1s"], "--fault"),
+        (["e7", "--virtual", "--against", "ecmp"], "--against"),
         (["e7", "--virtual", "--compute-scale", "2"], "--compute-scale"),
         (["e7", "--virtual", "--size-scale", "2"], "--size-scale"),
         (["e7", "--virtual", "--placement", "random"], "--placement"),
@@ -85,6 +89,15 @@ def test_run__every_rule_at_the_command_line(words, option, tmp_path, monkeypatc
     (text,) = (rule.text for rule in RULES if rule.option == option)
     assert isinstance(result.exception, UsageError) and str(result.exception) == text
     assert list(tmp_path.iterdir()) == []
+
+
+def test_trace__without_root_is_replayed_in_virtual_time(monkeypatch):
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    assert RunRequest(trace=Path("step.goal")).backend == "virtual"
+    assert RunRequest(trace=Path("step.goal"), rootless=True).backend == "live"
+    assert RunRequest(files=["e7"]).backend == "live"
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    assert RunRequest(trace=Path("step.goal")).backend == "live"
 
 
 def test_run__of_nothing_says_what_to_give():

@@ -1,4 +1,6 @@
-"""MLCommons Chakra execution traces: a file per rank, of length-prefixed messages (`NAME.RANK.et`) or of JSON.
+"""MLCommons Chakra execution traces: one file per rank, `NAME.RANK.et`, or its JSON, `NAME.RANK.json`.
+
+An .et file has length-prefixed messages.
 
 COMP nodes take their `duration_micros` (those on a CPU on a lane of their own); memory, storage and metadata nodes take
 theirs, mostly none. COMM_COLL nodes join a collective of their process group, COMM_SEND and COMM_RECV nodes are

@@ -6,14 +6,20 @@ import json
 import re
 import sys
 from dataclasses import dataclass
+from math import ceil
 from pathlib import Path
 from typing import Any
 
-from mrc_testbed.console import terminal
+from mrc_testbed.console import terminal, units
 from mrc_testbed.console.units import show_size
+from mrc_testbed.errors import UsageError
+from mrc_testbed.experiments.language.fault_phrase import fault_line
+from mrc_testbed.experiments.language.model import MODES
 from mrc_testbed.experiments.traces.read import read_trace
+from mrc_testbed.faults.terms import suggestion
 from mrc_testbed.hosts.traffic.program import Compute, JoinCollective, Program
 from mrc_testbed.hosts.traffic.program_check import check
+from mrc_testbed.topologies.plan import Plan, PlanError
 
 PACKED_RACK = 4
 """Hosts of a rack when a trace has more ranks than two racks of them hold."""
@@ -24,43 +30,118 @@ RTT_S = 0.010
 PLANES = 4
 
 
+ITERATIONS_MAX = 100
+"""Most replays of a trace in a run."""
+BASELINES: dict[str, dict[str, Any]] = {
+    "rocev2": {
+        "mode": "flow-ecmp",
+        "queues": {"trim": False, "last_hop_ecn": True},
+        "transport": {"kind": "rocev2", "config": {"control": "dcqcn", "timeout": 18, "ev_choice": "random"}},
+    },
+    **{mode: {"mode": mode} for mode in MODES if mode != "srv6"},
+}
+"""Name of --against -> changes of its variant: RoCEv2 with DCQCN, or MRC in another mode."""
+
+
 @dataclass(frozen=True, slots=True)
 class Replay:
     """Options of a replay, as a user gives them."""
 
-    iterations: int = 1
+    iterations: int | None = None
+    """Number of replays; None: one, with faults as many as last beyond them."""
     compute_scale: float = 1.0
     size_scale: float = 1.0
     groups: Path | None = None
     placement: str = "packed"
+    faults: tuple[str, ...] = ()
+    """Phrases of faults (language/fault_phrase.py)."""
+    against: tuple[str, ...] = ()
+    """Names of BASELINES that are run beside MRC."""
 
 
 def scenario_of(trace: Path, replay: Replay, *, live: bool) -> tuple[str, str]:
-    """Return name and YAML of a scenario that replays a trace, one host per rank. Raises TraceError."""
+    """Return name and YAML of a scenario that replays a trace, one host per rank.
+
+    Raises TraceError, UsageError.
+    """
     program = read_trace(trace, groups=replay.groups, compute_scale=replay.compute_scale, size_scale=replay.size_scale)
     ranks = len(program.ranks)
     per_rack = max(1, min(PACKED_RACK, -(-ranks // 2)))
+    fabric = {"planes": PLANES, "racks": -(-ranks // per_rack), "spines": 2, "hosts_per_rack": per_rack}
+    faults = _faults(replay, fabric)
     rate = min(VIRTUAL_LINK_BPS, LIVE_BPS / PLANES / ranks) if live else VIRTUAL_LINK_BPS
     work: dict[str, Any] = {
         "trace": str(trace.resolve()),
         "name": "job",
-        "iterations": replay.iterations,
+        "iterations": replay.iterations or _iterations(faults, _step_s(program, rate)),
         "placement": replay.placement,
         "compute_scale": replay.compute_scale,
         "size_scale": replay.size_scale,
     }
     if replay.groups is not None:
         work["groups"] = str(replay.groups.resolve())
-    data = {
-        "title": f"{trace.name}, replayed",
-        "fabric": {"planes": PLANES, "racks": -(-ranks // per_rack), "spines": 2, "hosts_per_rack": per_rack},
+    against = f" over MRC, {', '.join(replay.against)}" if replay.against else ""
+    data: dict[str, Any] = {
+        "title": f"{trace.name}, replayed{against}{' under faults' if faults else ''}",
+        "fabric": fabric,
         "links": {"rate": round(rate), "rtt": RTT_S * VIRTUAL_LINK_BPS / rate},
         "workload": [work],
         "limit": 3600,
-        "figures": [{"kind": "iteration_cdf"}, {"kind": "rate_over_time", "metric": "rate.total"}],
+        "figures": [
+            {"kind": "iteration_cdf", "title": f"Step times{against}"},
+            {"kind": "rate_over_time", "metric": "rate.total"},
+        ],
     }
+    if faults:
+        data["faults"] = faults
+    if replay.against:
+        data["variants"] = {"mrc": {}} | {name: _baseline(name) for name in replay.against}
+        # A baseline may lose its connections to a fault: that is a result, and no failure of the comparison.
+        data["expect"] = [
+            {"failed": "job", "at_least": 0, "where": {"variant": name}, "why": "a baseline may die of a fault"}
+            for name in replay.against
+        ]
     name = re.sub(r"[^A-Za-z0-9_-]+", "-", program.name).strip("-") or "trace"
     return f"trace-{name}", json.dumps(data, indent=1)  # JSON is YAML
+
+
+def _faults(replay: Replay, fabric: dict[str, int]) -> list[dict[str, Any]]:
+    """Return lines of `faults` for the phrases. Raises UsageError."""
+    try:
+        plan = Plan(fabric["planes"], fabric["racks"], fabric["spines"], fabric["hosts_per_rack"])
+    except PlanError as error:
+        raise UsageError(f"--trace: a fabric for its ranks: {error}") from None
+    return [fault_line(phrase, plan) for phrase in replay.faults]
+
+
+def _baseline(name: str) -> dict[str, Any]:
+    if name not in BASELINES:
+        raise UsageError(f"--against {name}: no such baseline ({suggestion(name, BASELINES)})")
+    return BASELINES[name]
+
+
+def _step_s(program: Program, rate_bps: float) -> float:
+    """Return the least duration of a step: its computing, and its bytes at a host's full rate."""
+    ideal = check(program)
+    return ideal.seconds + 8 * ideal.sent_bytes / len(program.ranks) / (PLANES * rate_bps)
+
+
+def _iterations(faults: list[dict[str, Any]], step_s: float) -> int:
+    """Return the number of replays of a step that last until the faults are over, and half as long again.
+
+    Raises UsageError when that is more than a run may have.
+    """
+    timed_lines = [line for line in faults if not line["at"].endswith("%")]
+    if not timed_lines:
+        return 1 if not faults else 10
+    end_s = max(units.seconds(line["at"]) + units.seconds(line.get("for", 0)) for line in timed_lines)
+    count = ITERATIONS_MAX + 1 if step_s <= 0 else max(2, ceil(1.5 * end_s / step_s))
+    if count > ITERATIONS_MAX:
+        raise UsageError(
+            f"--fault: {ITERATIONS_MAX} steps of {units.show_seconds(step_s)} are over by then: "
+            "give an earlier fault, --iterations, or a larger --compute-scale"
+        )
+    return count
 
 
 def show(trace: Path, replay: Replay, as_json: bool) -> int:

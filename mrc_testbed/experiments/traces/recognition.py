@@ -1,4 +1,4 @@
-"""Kind of a trace by its content: GOAL, Chakra, Chakra as JSON, or the foreign kind that it looks like.
+"""Kind of a trace by its content: GOAL, Chakra, Chakra as JSON, or a foreign kind.
 
     kind_of(path)        # "goal", "chakra" or "chakra json"; raises TraceError with the name of a foreign kind
 
