@@ -8,6 +8,7 @@ from pathlib import Path
 
 from mrc_testbed.errors import UsageError
 from mrc_testbed.files.package import PACKAGE
+from mrc_testbed.ipc.rpc import JsonlClient
 from mrc_testbed.ipc.rundir import RunFiles
 
 ENVIRONMENT = ".venv-p4runtime-shell"
@@ -25,6 +26,8 @@ def command(switch: str, run_dir: Path) -> list[str]:
     switches = files.read_switches()
     if switch not in switches:
         raise UsageError(f"no switch {switch!r} in the running fabric (has: {', '.join(sorted(switches))})")
+    if _is_off(files, switch):
+        raise UsageError(f"{switch} is off and has no tables. Cure: `power {switch} on` at the prompt of `mrc up`")
     python = PACKAGE.parent / ENVIRONMENT / "bin" / "python"
     if not python.is_file():
         raise UsageError(f"{python} is not there: `make setup` in a checkout makes it")
@@ -40,6 +43,18 @@ def command(switch: str, run_dir: Path) -> list[str]:
         "--election-id",
         ELECTION_ID,
     ]
+
+
+def _is_off(files: RunFiles, switch: str) -> bool:
+    """Whether the daemon of the switches says so; the shell would wait for a switch that is off for ever."""
+    if not files.switchd_socket.exists():
+        return False
+    daemon = JsonlClient(files.switchd_socket, name="switchd")
+    try:
+        devices = daemon.request("devices")["devices"]
+    finally:
+        daemon.close()
+    return any(device["name"] == switch and not device["on"] for device in devices)
 
 
 def open_shell(switch: str, run_dir: Path) -> int:

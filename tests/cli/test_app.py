@@ -17,6 +17,7 @@ from mrc_testbed.cli import p4runtime_shell as shell
 from mrc_testbed.demo.plan import MIN_BYTES, links_to_cut
 from mrc_testbed.doctor import doctor
 from mrc_testbed.errors import EXIT_CODES, UsageError
+from mrc_testbed.ipc.rundir import RunFiles
 from mrc_testbed.topologies.lab.p4_program import ProgramError, compile_program, programs, source_of
 from mrc_testbed.topologies.plan import LinkSpeed, Plan
 from tests.repository import ROOT
@@ -195,6 +196,26 @@ def test_shell__names_the_switches(tmp_path):
     (tmp_path / "switches.json").write_text(json.dumps({"p0-t0-0": {"address": "127.0.0.1:9559", "device_id": 1}}))
     with pytest.raises(UsageError, match=r"no switch 'p9' .*has: p0-t0-0"):
         shell.command("p9", tmp_path)
+
+
+def test_shell__of_a_switch_that_is_off_says_the_cure_at_once(tmp_path, monkeypatch):
+    """The shell itself would wait for it for ever."""
+    (tmp_path / "switches.json").write_text(json.dumps({"p0-t0-0": {"address": "unix:/no", "device_id": 1}}))
+
+    class Daemon:
+        def __init__(self, _path, name):
+            assert name == "switchd"
+
+        def request(self, op):
+            return {op: [{"name": "p0-t0-0", "on": False}]}
+
+        def close(self):
+            pass
+
+    RunFiles(tmp_path).switchd_socket.touch()
+    monkeypatch.setattr(shell, "JsonlClient", Daemon)
+    with pytest.raises(UsageError, match=r"p0-t0-0 is off and has no tables\. Cure: `power p0-t0-0 on`"):
+        shell.command("p0-t0-0", tmp_path)
 
 
 def test_parse__sizes_and_rates():

@@ -45,6 +45,8 @@ UNAVAILABLE = {
 """Mininet's commands that mean nothing in this fabric, and what to use."""
 TOOLS_IN_HOSTS = ("ip", "mrc-ping", "mrc-stat", "mrc-write-bw", "mrc-write-lat")
 """Commands that Tab offers after a node."""
+PLAIN_OUTPUT = "TERM=dumb NO_COLOR=1 TTY_COMPATIBLE=0 "
+"""Environment of a node command whose output goes to a pipe or a file: no escape sequences."""
 OpenPage = Callable[[CliSession], str]
 Serve = Callable[["FabricCLI"], AbstractContextManager[None]]
 USER_ERRORS = (FabricError, PlanError, JsonlError, CommandError, UnitError)
@@ -196,7 +198,7 @@ class FabricCLI(CLI):
     def precmd(self, line: str) -> str:
         if self.use_rawinput:
             self.notices.running()
-        return str(super().precmd(line))
+        return without_comment(line)
 
     def postcmd(self, stop: Any, line: str) -> Any:
         if self.use_rawinput and not stop:
@@ -235,8 +237,12 @@ class FabricCLI(CLI):
         if first in self.mn:
             if not command:
                 raise CommandError(f"usage: {first} COMMAND, as in: {first} ip link")
-            if not self.isatty():  # piped input is ours: a command that reads gets the end of its input
-                command = f"eval {shlex.quote(command)} </dev/null"
+            # A node's shell has a terminal of its own, whatever ours is.
+            plain = "" if self.stdout.isatty() else f"{PLAIN_OUTPUT}COLUMNS={width_of(self.stdout)} "
+            # Piped input is ours: a command that reads gets the end of its input.
+            no_input = "" if self.isatty() else " </dev/null"
+            if plain or no_input:
+                command = f"{plain}eval {shlex.quote(command)}{no_input}"
             node = self.mn[first]
             if node.revive():
                 self.print_text(f"{first}: its shell had ended; a new one has begun")
@@ -256,8 +262,13 @@ class FabricCLI(CLI):
                 super().waitForNode(node)
             return
         try:
+            line_end = ""
             while node.waiting:
-                self.stdout.write(node.monitor())
+                # A node's terminal ends lines in CR LF, which may come in two parts.
+                text = (line_end + node.monitor()).replace("\r\n", "\n")
+                line_end = "\r" if text.endswith("\r") else ""
+                self.stdout.write(text.removesuffix(line_end) if line_end else text)
+            self.stdout.write(line_end)
         finally:
             if node.waiting:
                 node.sendInt()
@@ -347,6 +358,19 @@ _GROUPS = list(dict.fromkeys(word.group for word in WORDS.values() if word.group
 
 def _help_of(cli: FabricCLI, name: str) -> str:
     return inspect.getdoc(getattr(cli, f"do_{name}")) or f"{name}: one of Mininet's"
+
+
+def without_comment(line: str) -> str:
+    """Return a line without its comment: from a # on that begins a word outside quotes."""
+    quote = ""
+    for position, character in enumerate(line):
+        if quote:
+            quote = "" if character == quote else quote
+        elif character in "'\"":
+            quote = character
+        elif character == "#" and (position == 0 or line[position - 1].isspace()):
+            return line[:position]
+    return line
 
 
 def _starting(text: str, names: Any) -> list[str]:

@@ -10,6 +10,7 @@ import pytest
 
 from mrc_testbed.cli.prompt.commands import WORDS, Style
 from mrc_testbed.cli.prompt.commands.links import OTHER_NAMES
+from mrc_testbed.cli.prompt.shell import without_comment
 from tests.cli.prompt.session_doubles import Client, output_of
 from tests.repository import ROOT
 
@@ -125,6 +126,24 @@ def test_wrong_names__are_no_internal_error(cli, word):
         output = output_of(cli, f"{word} {' '.join(['zz9-x'] * count)}")
         assert output.startswith("*** ") and "internal error" not in output, output
         assert "zz9-x" in output or "usage" in output, output
+
+
+def test_p4sh__of_a_switch_that_is_off_says_the_cure_at_once(cli):
+    output_of(cli, "power p1-t0-0 off")
+    assert output_of(cli, "p4sh p1-t0-0") == "*** p1-t0-0 is off and has no tables. Cure: `power p1-t0-0 on`"
+
+
+@pytest.mark.parametrize(
+    "line, text",
+    [
+        ("h0 ls # all files", "h0 ls "),
+        ("# nothing", ""),
+        ('h0 echo "a # b" #c', 'h0 echo "a # b" '),
+        ("sh echo 'x#y' a#b", "sh echo 'x#y' a#b"),
+    ],
+)
+def test_comment__begins_outside_quotes(line, text):
+    assert without_comment(line) == text
 
 
 def test_bug__is_one_line_with_the_traceback_in_a_log(cli, fabric, tmp_path):

@@ -202,7 +202,9 @@ def p4sh(session: CliSession, args: Args) -> None:
     p4sh p1-t0-0
     """
     (name,) = arguments(args, "p4sh SWITCH, as in: p4sh p1-t0-0", 1)
-    _mrc(session, "p4sh", ["shell", switch(session.plan, name)], interactive=session.is_terminal)
+    if not session.fabric.switches[switch(session.plan, name)].is_powered:
+        raise CommandError(f"{name} is off and has no tables. Cure: `power {name} on`")
+    _mrc(session, "p4sh", ["shell", name], interactive=session.is_terminal)
 
 
 # ---- running --------------------------------------------------------------------------------------------------
