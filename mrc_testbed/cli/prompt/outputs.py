@@ -27,6 +27,8 @@ class Outputs:
         self._waiting: list[tuple[IO[str], int]] = []
         self._listeners: list[tuple[Listener, int]] = []
         self._lock = threading.Lock()
+        self.known_transfers: set[str] = set()
+        """Transfers whose end a `wait` of another shell has told."""
 
     @contextlib.contextmanager
     def caller(self, stream: IO[str]) -> Iterator[None]:

@@ -213,6 +213,12 @@ class RemoteCLI(FabricCLI):
         return out.getvalue().strip()
 
     def do_wait(self, line: str) -> None:
-        """Wait for transfers, and show how each ends."""
+        """Wait for transfers and show how each ends; in a shell also how those ended that no `wait` has told."""
+        for transfer in self.transfers.progress():
+            if transfer["outcome"] and transfer["name"] not in self.outputs.known_transfers and not self.number:
+                self.print_text(transfer["outcome"])
         with self.outputs.waiting(self.stdout, self.number):
             super().do_wait(line)
+        self.outputs.known_transfers.update(
+            transfer["name"] for transfer in self.transfers.progress() if transfer["outcome"]
+        )

@@ -73,15 +73,12 @@ def test_line__has_width_and_colours_of_its_readers_terminal(give, monkeypatch):
 
 
 def test_mininets_words__answer_whoever_gave_them(give, prompt):
-    with threading.Lock():
-        prompt.run_session(("py 6 * 7",))
+    prompt.run_session(("py 6 * 7",))
+    assert "42" in prompt.stdout.getvalue()
     assert give("help nonsense")[0] == 1
 
 
-def test_wait__tells_the_waiting_shell_how_transfers_end(give, prompt):
-    prompt.transfers = types.SimpleNamespace(
-        progress=lambda: [], wait=lambda show=None: prompt.outputs.print_text("send 1: arrived") or 0
-    )
+def test_wait__tells_the_waiting_shell_how_transfers_end(prompt):
     thread_output = io.StringIO()
     with prompt.outputs.waiting(thread_output, 0):
         thread = threading.Thread(target=prompt.outputs.print_text, args=("send 1: arrived",))
@@ -89,6 +86,15 @@ def test_wait__tells_the_waiting_shell_how_transfers_end(give, prompt):
         thread.join()
     assert thread_output.getvalue() == "send 1: arrived\n"
     assert prompt.stdout.getvalue().count("send 1: arrived") == 1  # and its own prompt
+
+
+def test_wait__tells_a_shell_once_how_earlier_transfers_ended(give, prompt):
+    transfer = {"name": "send 1", "state": "done", "outcome": "send 1: arrived", "bytes": 1, "bytes_done": 1}
+    prompt.transfers = types.SimpleNamespace(progress=lambda: [transfer], wait=lambda show=None: 0)
+    assert give("wait", prompt=7)[1] == "no transfer is running\n"  # that prompt got a notice
+    prompt.outputs.known_transfers.clear()
+    assert give("wait")[1] == "send 1: arrived\nno transfer is running\n"
+    assert give("wait")[1] == "no transfer is running\n"
 
 
 def test_notices__go_to_attached_prompts_but_not_to_the_one_that_did_it(give, prompt, tmp_path):

@@ -256,6 +256,8 @@ class _Follower:
         self.watch, self.report = watch, report
         self.began = time.monotonic()
         self.next_share = PROGRESS_STEP
+        self.outcome = ""
+        """Line about its end; empty until then."""
         self.bytes_done = 0
         self.state = "running"
         """`running`, `done` or `failed`."""
@@ -269,6 +271,7 @@ class _Follower:
             "bytes": self.size,
             "bytes_done": self.bytes_done,
             "state": self.state,
+            "outcome": self.outcome,
         }
 
     def run(self) -> bool:
@@ -297,16 +300,18 @@ class _Follower:
 
     def _report_end(self, event: dict[str, Any]) -> bool:
         if event["state"] == "failed":
-            self.report(f"{self.label}: failed after {event['t'] - self.began:.1f} s: {event['error']}")
+            self.outcome = f"{self.label}: failed after {event['t'] - self.began:.1f} s: {event['error']}"
+            self.report(self.outcome)
             return False
         self.remote_path = Path(event["remote_path"])
         self.bytes_done = self.size
         counters = event["counters"]
         rate = f", {event['goodput_bps'] / 1e6:.0f} Mb/s" if event["goodput_bps"] else ""
-        self.report(
+        self.outcome = (
             f"{self.label}: arrived bit for bit in {event['duration_s']:.2f} s{rate}; "
             f"{counters.get('lost', 0)} packets lost, {counters.get('retransmitted', 0)} retransmitted"
         )
+        self.report(self.outcome)
         return True
 
 

@@ -1,0 +1,77 @@
+"""Two fabrics side by side in the background: each is used, one is killed, the other one goes on."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from mrc_testbed.ipc import procfs
+from mrc_testbed.topologies.plan import Plan
+from tests.repository import ROOT
+
+pytestmark = [pytest.mark.root, pytest.mark.skipif(os.geteuid() != 0, reason="a live fabric needs root")]
+SHAPE = "--planes 2 --racks 2 --spines 1 --hosts-per-rack 1"
+NAMES = ("a", "b")
+
+
+@pytest.fixture
+def mrc(tmp_path):
+    """`mrc` with a run folder of its own; every fabric is down at the end."""
+    environment = {**os.environ, "MRC_RUN_DIR": str(tmp_path / "r"), "PYTHONPATH": str(ROOT)}
+
+    def run(words, code=0):
+        argv = [sys.executable, "-m", "mrc_testbed", *words.split()]
+        process = subprocess.run(argv, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+        assert process.returncode == code, process.stdout + process.stderr
+        return process.stdout + process.stderr
+
+    yield run
+    run("down --all")
+
+
+def interfaces():
+    """Return the interfaces of the machine that are none of its own."""
+    return {name for name in os.listdir("/sys/class/net") if "eth" in name and name.lstrip("2").startswith("p")}
+
+
+def test_two_fabrics__side_by_side(mrc, tmp_path):
+    for name in NAMES:
+        assert f"{name} is up: `mrc attach {name}`" in mrc(f"up -d --name {name} {SHAPE}")
+    rows = {row["name"]: row for row in json.loads(mrc("ls --json"))}
+    assert [rows[name]["state"] for name in NAMES] == ["up", "up"]
+    assert not {*rows["a"]["ports"].values()} & {*rows["b"]["ports"].values()}
+    assert "several fabrics are up: a, b" in mrc("links", code=1)
+
+    # A cut is of one fabric alone, a transfer runs in both, and a program finds the hosts of its own.
+    assert mrc("link p0-t0-0 p0-t1-0 down --fabric a") == "p0-t0-0 p0-t1-0 is down\n"
+    assert [mrc(f"injected --fabric {name}").count("cut") for name in NAMES] == [1, 0]
+    for name in NAMES:
+        assert "begun" in mrc(f"send h0 h1 256K --fabric {name}")
+        assert json.loads(mrc(f"wait --fabric {name} --json"))["transfers"][-1]["state"] == "done"
+        assert mrc(f"exec h0 --fabric {name} -- printenv MRC_HOST") == "h0\n"
+    assert "1 undone" in mrc("heal --fabric a")
+
+    # What a killed one left goes, and the other one stays.
+    pid = rows["a"]["pid"]
+    os.kill(pid, signal.SIGKILL)
+    while procfs.start_time(pid) is not None and not procfs.is_zombie(pid):
+        pass
+    assert {row["name"]: row["state"] for row in json.loads(mrc("ls --json"))} == {"a": "dead", "b": "up"}
+    out = mrc("clean")
+    assert "clean: removed" in out and "clean: b is up and stays" in out
+    plan = Plan(2, 2, 1, 1, interface_prefix="2")
+    assert interfaces() == {link.upper.interface for link in plan.links if link.lower.node.startswith("h")}
+    assert "b is down" in mrc("down")
+    assert interfaces() == set() and json.loads(mrc("ls --json")) == []
+
+
+def test_up__in_the_background_shows_why_it_failed(mrc, tmp_path):
+    assert "planes = 17: must be 1 to 16" in mrc("up -d --planes 17", code=1)
+    (tmp_path / "r").write_text("no folder")
+    assert "is no folder: remove it" in mrc("up -d", code=1)
+    (tmp_path / "r").unlink()
