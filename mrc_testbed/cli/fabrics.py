@@ -202,8 +202,9 @@ def clean(servers: ServersFile = None) -> None:
         if fabrics.base.exists():
             with RunDir(fabrics.base) as run_dir:
                 run_dir.clean_leftovers()
-            print("clean: nothing was left behind")
-        else:
+            if not records:
+                print("clean: nothing was left behind")
+        elif not records:
             print(f"clean: nothing to do ({fabrics.base} does not exist)")
     if machines is not None:
         _clean_machines(machines)

@@ -126,13 +126,16 @@ class Fabrics:
 
         Raises FabricError that lists the names when there are several, and names the cure when there is none.
         """
-        records = [record for record in self.records() if record.is_alive or dead]
+        all_records = self.records()
+        records = [record for record in all_records if record.is_alive or dead]
         names = ", ".join(record.name for record in records)
         if name is not None:
             self.folder(name)
             for record in records:
                 if record.name == name:
                     return record
+            if any(record.name == name for record in all_records):
+                raise FabricError(f"the fabric {name} is dead: its front process has gone. Cure: `mrc down {name}`")
             has = f"has: {names}" if records else "none is up"
             raise FabricError(f"no fabric {name!r} ({has}). Cure: `mrc ls` lists all, `mrc up --name {name}` starts it")
         if not records:

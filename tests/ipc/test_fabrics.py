@@ -76,8 +76,10 @@ def test_choose__the_only_living_one_by_default(fabrics):
     record(fabrics, "b")
     assert fabrics.choose().name == "b" and fabrics.choose("b").name == "b"
     assert fabrics.choose("mrc", dead=True).name == "mrc"
-    with pytest.raises(FabricError, match=r"no fabric 'mrc' \(has: b\). Cure: "):
+    with pytest.raises(FabricError, match=r"the fabric mrc is dead: .* Cure: `mrc down mrc`"):
         fabrics.choose("mrc")
+    with pytest.raises(FabricError, match=r"no fabric 'x' \(has: b\). Cure: "):
+        fabrics.choose("x")
     record(fabrics, "c", began_at=2.0)
     with pytest.raises(FabricError, match=r"several fabrics are up: b, c. Cure: name one, as in --fabric b"):
         fabrics.choose()
