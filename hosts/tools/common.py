@@ -23,8 +23,9 @@ import typer
 from mrc_testbed.console.terminal import encode_all
 from mrc_testbed.errors import EXIT_INTERRUPTED
 from mrc_testbed.ipc.agent_client import PEER_S
+from mrc_testbed.ipc.fabrics import Fabrics
 from mrc_testbed.ipc.rpc import JsonlClient, JsonlError, JsonlPeerError, Watch
-from mrc_testbed.ipc.rundir import DEFAULT_PATH, RunFiles
+from mrc_testbed.ipc.rundir import DEFAULT_PATH, FabricError, RunFiles
 from mrc_testbed.topologies.plan import Host, Plan, PlanError
 
 OK, FAILED, USAGE_ERROR = 0, 1, 2
@@ -116,8 +117,14 @@ def find_measuring_host(tool: str, run_dir: str | None, source: str | None) -> M
 
 
 def run_dir_of(option: str | None) -> Path:
-    """Return the run folder: --run-dir, else MRC_RUN_DIR, else the default; absolute."""
-    return RunFiles(option).path.absolute()
+    """Return the run folder: --run-dir, else that of the only running fabric; absolute. Raises ToolError."""
+    if option is not None:
+        return Path(option).absolute()
+    try:
+        return Fabrics().asked_folder(None).absolute()
+    except FabricError as error:
+        reason = str(error).partition(" Cure:")[0]
+        raise ToolError(f"{reason} Cure: --run-dir with the folder of one (`mrc ls --json`)") from error
 
 
 # ---- options ------------------------------------------------------------------------------------------------

@@ -525,7 +525,8 @@ def run_controller(context: typer.Context) -> None:
     """Run the fabric controller alone, on the fabric of a run folder (`mrc controller --help`)."""
     from mrc_testbed.controller.__main__ import main as controller_main
 
-    asked_folder(None)
+    if os.geteuid() != 0:  # a rootless fabric is joined
+        asked_folder(None)
 
     raise typer.Exit(controller_main(context.args))
 

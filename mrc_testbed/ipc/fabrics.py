@@ -29,6 +29,8 @@ FIRST_NAME = "mrc"
 NAME_PATTERN = re.compile("[a-z][a-z0-9-]{0,15}")
 MRC_HOST = "MRC_HOST"
 """Variable with the name of the host that a process is in."""
+OWN_FABRIC = "MRC_OWN_FABRIC"
+"""Variable of a program that a prompt starts: it asks the fabric of MRC_RUN_DIR, whatever others are up."""
 
 
 @dataclass(frozen=True)
@@ -147,9 +149,11 @@ class Fabrics:
     def asked_folder(self, name: str | None) -> Path:
         """Return the run folder of the fabric that a command asks.
 
-        By default the only living one; inside a host its own; where none is up the first one's, whose reader says so.
+        By default the only living one; inside a host or from a prompt its own; where none is up the first one's, whose reader says so.
         Raises FabricError as `choose` does.
         """
-        if name is None and (MRC_HOST in os.environ or not any(record.is_alive for record in self.records())):
+        if name is None and (
+            {MRC_HOST, OWN_FABRIC} & os.environ.keys() or not any(record.is_alive for record in self.records())
+        ):
             return self.base
         return self.choose(name).files.path

@@ -91,8 +91,12 @@ def test_asked_folder__inside_a_host_is_that_of_its_own_fabric(fabrics, tmp_path
     record(fabrics, "b")
     assert fabrics.asked_folder(None) == fabrics.folder("b")
     record(fabrics, "mrc")
-    monkeypatch.setenv("MRC_HOST", "h0")
-    assert fabrics.asked_folder(None) == tmp_path
+    for variable in ("MRC_HOST", "MRC_OWN_FABRIC"):
+        with monkeypatch.context() as patch:
+            patch.setenv(variable, "1")
+            assert fabrics.asked_folder(None) == tmp_path
+    with pytest.raises(FabricError, match="several fabrics are up"):
+        fabrics.asked_folder(None)
 
 
 def test_free_name__is_the_first_that_no_living_fabric_has(fabrics):

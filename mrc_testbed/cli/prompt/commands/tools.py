@@ -32,6 +32,7 @@ from mrc_testbed.cli.prompt.commands.base import (
 from mrc_testbed.errors import EXIT_INTERRUPTED, EXIT_NOT_ARRIVED
 from mrc_testbed.files.package import PACKAGE
 from mrc_testbed.ipc import processes
+from mrc_testbed.ipc.fabrics import OWN_FABRIC
 
 if TYPE_CHECKING:
     from mrc_testbed.topologies.lab.fabric import Fabric
@@ -237,7 +238,7 @@ def _mrc(
     success_codes: tuple[int, ...] = (0, EXIT_INTERRUPTED),
 ) -> None:
     """Run a sub-command of `mrc` on this fabric; `fine`: exit codes that are no failure."""
-    environment = {"MRC_RUN_DIR": str(session.fabric.run_dir.path), "PYTHONPATH": str(PACKAGE.parent)}
+    environment = {"MRC_RUN_DIR": str(session.fabric.run_dir.path), OWN_FABRIC: "1", "PYTHONPATH": str(PACKAGE.parent)}
     argv = [sys.executable, "-m", "mrc_testbed", *args]
     if interactive:
         with session.notices.hold() if session.notices else nullcontext():
