@@ -149,11 +149,10 @@ class Fabrics:
     def asked_folder(self, name: str | None) -> Path:
         """Return the run folder of the fabric that a command asks.
 
-        By default the only living one; inside a host or from a prompt its own; where none is up the first one's, whose reader says so.
-        Raises FabricError as `choose` does.
+        By default the only living one; inside a host or from a prompt its own. Where none is up the first one's, whose
+        reader says so. Raises FabricError as `choose` does.
         """
-        if name is None and (
-            {MRC_HOST, OWN_FABRIC} & os.environ.keys() or not any(record.is_alive for record in self.records())
-        ):
+        is_bound = bool({MRC_HOST, OWN_FABRIC} & os.environ.keys())
+        if name is None and (is_bound or not any(record.is_alive for record in self.records())):
             return self.base
         return self.choose(name).files.path
