@@ -30,7 +30,7 @@ NAME_PATTERN = re.compile("[a-z][a-z0-9-]{0,15}")
 MRC_HOST = "MRC_HOST"
 """Variable with the name of the host that a process is in."""
 OWN_FABRIC = "MRC_OWN_FABRIC"
-"""Variable of a program that a prompt starts: it asks the fabric of MRC_RUN_DIR, whatever others are up."""
+"""Variable of a program of a prompt, which asks the fabric of MRC_RUN_DIR, whatever else is up."""
 
 
 @dataclass(frozen=True)
