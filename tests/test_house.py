@@ -37,6 +37,7 @@ FACES = {
         "link_options",
         "options",
         "p4",
+        "json_schemas",
         "p4runtime_shell",
         "plan",
         "run_request",

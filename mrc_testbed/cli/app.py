@@ -516,6 +516,18 @@ def fuzz(
     raise typer.Exit(command.fuzz(target, runs, seconds, seed))
 
 
+@app.command("schema", epilog="Examples: `mrc schema` lists the names · `mrc schema evs` · `mrc schema p4 check`")
+def print_schema(
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[COMMAND]", help="Command whose `--json` is described.")
+    ] = None,
+) -> None:
+    """Print the JSON schema of the --json of a command; without a command, list those that have one."""
+    from mrc_testbed.cli.json_schemas import SCHEMAS, schema
+
+    print(json.dumps(schema(" ".join(names)), indent=2) if names else "\n".join(SCHEMAS))
+
+
 @app.command(
     "controller",
     context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []},

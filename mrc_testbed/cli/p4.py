@@ -8,22 +8,22 @@ import subprocess
 import sys
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
 from mrc_testbed.cli import completion as offer
-from mrc_testbed.cli.options import require_root
+from mrc_testbed.cli.options import Json, require_root
 from mrc_testbed.console.progress import Progress
 from mrc_testbed.console.terminal import console
 from mrc_testbed.errors import DISK_FULL_ERRNOS, EXIT_UNWRITTEN, UsageError
 from mrc_testbed.files.whole_files import write_output
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from mrc_testbed.switch.compiler import CompiledProgram
-    from mrc_testbed.switch.compiler.errors import P4Warning
+    from mrc_testbed.switch.compiler.errors import Location, P4Warning
     from mrc_testbed.topologies.p4lab.lab import P4Lab
 
 app = typer.Typer(
@@ -81,6 +81,7 @@ def check(
     define: Define = None,
     werror: Errors = False,
     wdisable: NoWarn = None,
+    as_json: Json = False,
 ) -> None:
     """Check programs: a line `file:line:column: error: message` for each mistake; then exit code 1.
 
@@ -91,15 +92,44 @@ def check(
 
     _known_kinds(wdisable)
     failed = False
+    results: list[dict[str, Any]] = []
     for program in programs:
+        # Lines for people are printed as they come, data at the end as a whole.
+        warnings: Sequence[P4Warning] = ()
+        errors: list[P4Error] = []
         try:
             warnings = check_program(program, include=include or (), defines=define or ())
         except P4Error as error:
             failed = True
-            print("\n".join(error.lines()))
-            continue
-        failed = _warn(warnings, werror, wdisable) or failed
+            errors = [error, *error.further_errors]
+            if not as_json:
+                print("\n".join(error.lines()))
+        if as_json:
+            warnings = [warning for warning in warnings if warning.kind not in (wdisable or ())]
+            failed = failed or (werror and bool(warnings))
+        else:
+            failed = _warn(warnings, werror, wdisable) or failed
+        results.append(
+            {
+                "program": str(program),
+                "ok": not errors and not (werror and warnings),
+                "errors": [{**_position(error.location), "message": error.message} for error in errors],
+                "warnings": [
+                    {**_position(warning.location), "message": warning.message, "kind": warning.kind}
+                    for warning in warnings
+                ],
+            }
+        )
+    if as_json:
+        print(json.dumps({"ok": not failed, "programs": results}, indent=2))
     raise typer.Exit(FAILED if failed else 0)
+
+
+def _position(location: Location | None) -> dict[str, Any]:
+    """Return file, line and column of a mistake, all null where it is not in the program."""
+    if location is None:
+        return {"file": None, "line": None, "column": None}
+    return {"file": location.file, "line": location.line, "column": location.column}
 
 
 @app.command(epilog="Example: `mrc p4 compile p4src/srv6.p4 -o build` writes srv6.p4info.txtpb, srv6.c, srv6.config.p4")
@@ -145,26 +175,44 @@ def run_stf(
     define: Define = None,
     seed: Annotated[int, typer.Option("--seed", help="Seed of the program's random().")] = 0,
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Print failures only.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Run STF scripts against a program in memory, each on a fresh switch; exit code 1 when one fails."""
     from mrc_testbed.switch.tools.stf import StfError, read_script
     from mrc_testbed.switch.tools.stf_run import run_script
 
     built = _compile_program(program, include, define)
-    failed = 0
+    results: list[dict[str, Any]] = []
+    # Each script is reported as it ends; data comes at the end as a whole.
     for case in cases:
+        report, error_text = None, None
         try:
             report = run_script(built, read_script(case), seed=seed)
         except StfError as error:
-            failed += 1
-            print(f"ERROR {case}\n{error}")
+            error_text = str(error)
+        results.append(
+            {
+                "script": str(case),
+                "passed": report is not None and report.passed,
+                "failures": [] if report is None else report.failures,
+                "error": error_text,
+                "packets_in": 0 if report is None else report.packets_in,
+                "packets_out": 0 if report is None else report.packets_out,
+                "checks": 0 if report is None else report.checks,
+            }
+        )
+        if as_json:
             continue
-        failed += not report.passed
-        if not report.passed:
+        if report is None:
+            print(f"ERROR {case}\n{error_text}")
+        elif not report.passed:
             print(f"FAIL {case}\n{report.text()}")
         elif not quiet:
             print(f"ok   {case} ({report.packets_in} packets in, {report.packets_out} out, {report.checks} checks)")
-    if failed:
+    failed = sum(not result["passed"] for result in results)
+    if as_json:
+        print(json.dumps({"program": str(program), "passed": not failed, "scripts": results}, indent=2))
+    elif failed:
         print(f"{failed} of {len(cases)} failed")
     raise typer.Exit(FAILED if failed else 0)
 
@@ -221,11 +269,12 @@ def graph(
     ] = None,
     include: Include = None,
     define: Define = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the boxes and edges in place of a drawing.")] = False,
 ) -> None:
     """Draw a program: parser states and transitions; each control with its tables, conditions and actions."""
     from mrc_testbed.switch.compiler import P4Error
     from mrc_testbed.switch.compiler.compiler import front
-    from mrc_testbed.switch.tools.graph import GraphError
+    from mrc_testbed.switch.tools.graph import GraphError, graph_json
     from mrc_testbed.switch.tools.graph import graph as draw
 
     form = form or ("dot" if output is not None and output.suffix in (".dot", ".gv") else "svg")
@@ -233,8 +282,15 @@ def graph(
         _stop(f"--format {form}: there is svg and dot")
     if parser and control:
         _stop("--parser and --control: give one of them")
+    if as_json and (output is not None or form == "dot"):
+        _stop("--json prints boxes and edges: leave out --format and --out")
+    only = "parser" if parser else control
     try:
-        text = draw(front(program, include=include or (), defines=define or ()), "parser" if parser else control)
+        elaborated_program = front(program, include=include or (), defines=define or ())
+        if as_json:
+            print(json.dumps(graph_json(elaborated_program, only), indent=2))
+            return
+        text = draw(elaborated_program, only)
     except P4Error as error:
         _stop("\n".join(error.lines()))
     except GraphError as error:

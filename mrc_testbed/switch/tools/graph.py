@@ -6,9 +6,10 @@ is called, a run of plain statements. Sub-controls are drawn where they are appl
 
 from __future__ import annotations
 
+import html
 import re
 import textwrap
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -70,6 +71,39 @@ def graph(program: ElaboratedProgram, only: str | None = None) -> str:
 
     Controls that do nothing are left out. Raises GraphError.
     """
+    return _drawing_of(program, only).text(program.name)
+
+
+def graph_json(program: ElaboratedProgram, only: str | None = None) -> dict[str, Any]:
+    """Return the boxes and edges of the drawing that `graph` makes. Raises GraphError."""
+    drawing = _drawing_of(program, only)
+    return {
+        "program": program.name,
+        "boxes": [box for group in drawing.groups for box in _boxes_json(group, [])],
+        "edges": [{"from": source, "to": target, "label": label} for source, target, label in drawing.edges],
+    }
+
+
+def _boxes_json(group: GraphGroup, titles: list[str]) -> Iterator[dict[str, Any]]:
+    """Boxes of a group and of the groups in it; `titles`: those of the groups around it."""
+    group_titles = [*titles, group.title]
+    for box in group.boxes:
+        text = "\n".join(box.lines) if box.kind == "code" else _plain(box.label)
+        location = str(box.location) if box.location else None
+        yield {"number": box.number, "kind": box.kind, "in": group_titles, "text": text, "where": location}
+    for inner_group in group.groups:
+        yield from _boxes_json(inner_group, group_titles)
+
+
+def _plain(label: str) -> str:
+    """Text of a label in DOT: quoted, or in its HTML."""
+    if not label.startswith("<"):
+        return label.removeprefix('"').removesuffix('"').replace("\\n", "\n").replace('\\"', '"')
+    text = re.sub(r"<br[^>]*/>|</tr>", "\n", label[1:-1])
+    return html.unescape(re.sub(r"<[^>]*>", "", text)).strip()
+
+
+def _drawing_of(program: ElaboratedProgram, only: str | None) -> _Drawing:
     drawing = _Drawing()
     if only is None:
         for part in PARTS:
@@ -79,7 +113,7 @@ def graph(program: ElaboratedProgram, only: str | None = None) -> str:
         drawing.part(program, only)
     else:
         drawing.instance(_find(program, only))
-    return drawing.text(program.name)
+    return drawing
 
 
 def program_part(program: ElaboratedProgram, part: str) -> ControlInstance:
