@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -120,6 +120,54 @@ def show(
     from mrc_testbed.experiments import command
 
     raise typer.Exit(command.show(name, as_json))
+
+
+@scenario_app.command(
+    "new", epilog="Examples: `mrc scenario new` · `mrc scenario new mine.yaml --work training --fault loss`"
+)
+def write_scenario(
+    *,
+    file: Annotated[Path, typer.Argument(help="File to write; an existing one stays.")] = Path("mine.yaml"),
+    work: Annotated[
+        str | None, typer.Option("--work", help="stream, incast, permutation, all_reduce or training.")
+    ] = None,
+    hosts: Annotated[int | None, typer.Option("--hosts", help="Hosts, half of them in each of two racks.")] = None,
+    fault: Annotated[
+        str | None, typer.Option("--fault", help="cut, loss, blackhole, power_off or none, a third into the run.")
+    ] = None,
+    seconds: Annotated[float | None, typer.Option("--seconds", help="Length of the run.")] = None,
+    against: Annotated[
+        str | None, typer.Option("--against", help="Baseline beside MRC: flow-ecmp, rocev2 or none.")
+    ] = None,
+) -> None:
+    """Write a commented scenario of five answers, which runs at once; options answer without a question."""
+    from mrc_testbed.experiments.language.new_scenario import BASELINES, FAULTS, WORKS, Answers, scenario_text
+    from mrc_testbed.files.whole_files import write_whole
+
+    if file.exists():
+        raise UsageError(f"{file}: exists already; give another name")
+    defaults = Answers()
+    questions: tuple[tuple[str, object, object], ...] = (
+        (f"What runs? ({', '.join(WORKS)})", work, defaults.work),
+        ("On how many hosts?", hosts, defaults.hosts),
+        (f"What breaks? ({', '.join(FAULTS)})", fault, defaults.fault),
+        ("How many seconds long?", seconds, defaults.seconds),
+        (f"Compared with what? ({', '.join(BASELINES)})", against, defaults.against),
+    )
+    # Without a terminal nobody can answer: the defaults do.
+    asks = sys.stdin.isatty()
+    values: list[Any] = [
+        option if option is not None else typer.prompt(text, default=default, err=True) if asks else default
+        for text, option, default in questions
+    ]
+    answers = Answers(*values)
+    try:
+        write_whole(file, scenario_text(answers).encode())
+    except OSError as error:
+        if error.errno in DISK_FULL_ERRNOS:  # with an exit code of its own
+            raise
+        raise UsageError(f"{file}: cannot be written: {error.strerror}; give another place") from None
+    print(f"{file}: written; run it: mrc run {file} --virtual")
 
 
 def study(
