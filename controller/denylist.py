@@ -58,10 +58,10 @@ def _leaves_a_plane(plan: Plan, entries: list[dict[str, Any]]) -> bool:
         t0 = plan.t0_name(plane, host.rack)
         if t0 in denied or f"{host.name} {t0}" in denied:
             return False
-        t1s = [plan.t1_name(plane, k) for k in range(plan.spines)]
+        t1s = [plan.t1_name(plane, k) for k in plan.uplinks(plane, host.rack)]
         return any(t1 not in denied and f"{t0} {t1}" not in denied for t1 in t1s)
 
-    return all(any(is_usable(host, plane) for plane in range(plan.planes)) for host in plan.hosts)
+    return all(any(is_usable(host, plane) for plane in plan.host_planes(host)) for host in plan.hosts)
 
 
 class DenylistPolicy:

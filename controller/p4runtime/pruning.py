@@ -34,10 +34,12 @@ class PlaneFailures:
 
 
 def reach(plan: Plan, plane: int, rack: int, failures: PlaneFailures) -> tuple[int, ...]:
-    """Return the numbers of a plane's T1s that reach the T0 of a rack."""
+    """Return the numbers of a plane's T1s that reach the T0 of a rack; none where the plane lacks that T0."""
+    if not plan.has_t0(plane, rack):
+        return ()
     t0 = plan.switch(plan.t0_name(plane, rack))
     out = []
-    for number in range(plan.spines):
+    for number in plan.uplinks(plane, rack):
         t1 = plan.switch(plan.t1_name(plane, number))
         link = plan.link(t0.name, t1.name)
         if link not in failures.down_links | failures.fresh_links and not failures.silent_causes & {link, t1}:
@@ -75,10 +77,10 @@ def _rack_group(
     plan: Plan, switch: Switch, rack: int, catalog: Catalog, t1_numbers: tuple[int, ...]
 ) -> list[NamedEntry]:
     """Return a group for a rack that not all T1s reach; without any T1 that does, the group of all stays."""
-    if not t1_numbers or len(t1_numbers) == plan.spines:
+    if not t1_numbers or len(t1_numbers) == len(plan.uplinks(switch.plane, rack)):
         return []
     group, ports = RACK_GROUPS + rack, [plan.uplink_port(number) for number in t1_numbers]
-    prefix = int(plan.spray_routes(plan.switch(plan.t1_name(switch.plane, 0))).down_routes[rack][0])
+    prefix = int(plan.rack_prefix(switch.plane, rack))
     return [
         catalog.group("uplink_selector", group, {port: port for port in ports}),
         catalog.group_entry("uplinks", {"uplink_group": group}, group),

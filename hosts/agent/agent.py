@@ -143,6 +143,8 @@ class Agent:
         for interface, state in self.ports.links.states.items():
             if not state.up:
                 self._on_link(interface, state)
+        for plane in set(range(self.plan.planes)) - set(self.nic.ports):  # an uneven fabric has no cable for it
+            self.endpoint.on_port(plane, False, time.monotonic())
         self.ports.choose_scheduler()
         self._selector.turn = self.turn
         log.info("%s: %s NIC, ready on %s", name, self.nic.kind, self._server.path)

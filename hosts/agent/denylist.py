@@ -90,7 +90,7 @@ def _number(value: int | None, key: str, count: int) -> int:
 def _link(plan: Plan, fields: EntryFields) -> Link:
     if name := fields.name:
         link = _named_link(plan, name)
-        if link.lower.node.startswith("h"):
+        if link.lower.node in {host.name for host in plan.hosts}:
             raise RequestError(f"{name!r} is a NIC's link: its scope is nic-plane")
         return link
     plane = _number(fields.plane, "plane", plan.planes)
@@ -122,7 +122,7 @@ def _switch(plan: Plan, fields: EntryFields, tier: int, number: int | None, coun
         return name
     plane = _number(fields.plane, "plane", plan.planes)
     number = _number(number, f"t{tier}", count)
-    return plan.t1_name(plane, number) if tier else plan.t0_name(plane, number)
+    return plan.switch(plan.t1_name(plane, number) if tier else plan.t0_name(plane, number)).name
 
 
 def _nic(plan: Plan, fields: EntryFields) -> Link:

@@ -7,7 +7,8 @@ mrc-protocol §11.4) congestion control is NSCC for the pipe that the plan descr
 
 from __future__ import annotations
 
-from math import ceil, log2
+from collections.abc import Iterable
+from math import ceil, inf, log2
 from typing import Any
 
 from mrc_testbed.hosts.engine.cc.ccprofile import NSCC
@@ -15,7 +16,7 @@ from mrc_testbed.hosts.engine.config import TIMEOUT_UNIT_S, Config
 from mrc_testbed.hosts.engine.rocev2.rc_config import RcConfig
 from mrc_testbed.hosts.engine.wire.codec import write_size
 from mrc_testbed.hosts.engine.wire.packets import Opcode
-from mrc_testbed.topologies.plan import Mode, Plan
+from mrc_testbed.topologies.plan import Link, Mode, Plan
 
 HOST_OVERHEAD_S = 0.001
 """Delay that two hosts add to the plan's base RTT: wake-ups and Python (measured, docs/congestion.md)."""
@@ -61,6 +62,9 @@ def pipe_rate_bps(plan: Plan) -> float:
 
     Nominal bytes exclude Ethernet and the outer header. Raises ValueError for a plan without rates.
     """
+    if plan.layout is not None:
+        rate = _uneven_rate_bps(plan)
+        return rate * write_size(Opcode.WRITE_MIDDLE, plan.pmtu_bytes, True) / plan.frame_bytes()
     rates = []
     if plan.host_link.rate_bps is not None:
         rates.append(plan.host_link.rate_bps)
@@ -71,7 +75,28 @@ def pipe_rate_bps(plan: Plan) -> float:
     return min(rates) * plan.planes * write_size(Opcode.WRITE_MIDDLE, plan.pmtu_bytes, True) / plan.frame_bytes()
 
 
+def _uneven_rate_bps(plan: Plan) -> float:
+    """Return what the best host can send on an uneven fabric: over each plane what its port and T0 uplinks take."""
+
+    def rate(links: Iterable[Link]) -> float:
+        rates = [plan.speed(link).rate_bps for link in links]
+        return inf if None in rates else sum(filter(None, rates))
+
+    best = 0.0
+    for host in plan.hosts:
+        port_rates = []
+        for plane in plan.host_planes(host):
+            t0 = plan.t0_name(plane, host.rack)
+            up = [plan.link(t0, plan.t1_name(plane, number)) for number in plan.uplinks(plane, host.rack)]
+            port_rates.append(min(rate([plan.link(host.name, t0)]), rate(up) if up else inf))
+        best = max(best, sum(port_rate for port_rate in port_rates if port_rate != inf))
+    if not best:
+        raise ValueError(f"{plan}: no host has a rate on its way")
+    return best
+
+
 def baseline_config(plan: Plan) -> RcConfig:
     """Return the parameters of a RoCEv2 QP: DCQCN at a port's rate where links have one, else a window."""
-    rate = plan.host_link.rate_bps or plan.fabric_link.rate_bps
+    own_rates = [plan.speed(link).rate_bps for link in plan.links_of("nic")] if plan.layout else []
+    rate = max(filter(None, own_rates), default=None) or plan.host_link.rate_bps or plan.fabric_link.rate_bps
     return RcConfig() if rate is None else RcConfig(control="dcqcn", line_rate_bps=rate, increase_bps=rate / 100)

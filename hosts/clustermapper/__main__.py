@@ -138,7 +138,7 @@ class Mapper:
             if host.name not in pids:
                 raise PortsError(f"hosts.json does not say where {host.name} lives")
             with network_namespace(pids[host.name]):
-                for plane in range(self.plan.planes):
+                for plane in self.plan.host_planes(host):
                     interface = self.plan.host_port(host, plane).interface
                     identity = PortIdentity.from_plan(self.plan, host.name, plane, srv6)
                     out[host.name, plane] = open_port(host.name, plane, interface, identity, code)

@@ -21,11 +21,12 @@ below it, so there are no T1 probes, and the T0-T1 links are watched by port sta
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from itertools import pairwise
 
-from mrc_testbed.topologies.plan import Link, Plan, Switch, make_ev, segment_list
+from mrc_testbed.topologies.plan import Host, Link, Plan, Switch, make_ev, segment_list
 
 COVER = 2
 """Hosts of a rack that probe one T1 of a plane."""
@@ -85,7 +86,7 @@ def targets_of(plan: Plan) -> tuple[ProbeTarget, ...]:
     out: list[ProbeTarget] = []
     for host in plan.hosts:
         to_t0, to_t1 = plan.t0_probe_template(host), plan.t1_probe_template(host)
-        for plane in range(plan.planes):
+        for plane in plan.host_planes(host):
             t0 = plan.t0_name(plane, host.rack)
             ev = make_ev(plane, 0)
             outer = to_t0.address(ev) if srv6 else None
@@ -93,7 +94,7 @@ def targets_of(plan: Plan) -> tuple[ProbeTarget, ...]:
             out.append(
                 ProbeTarget(len(out), host.name, plane, TargetKind.T0, t0, ev, plan.link(host.name, t0), outer, walk)
             )
-            for spine in spines_of(plan, host.downlink, plane) if srv6 else ():
+            for spine in spines_of(plan, host, plane) if srv6 else ():
                 t1, ev = plan.t1_name(plane, spine), make_ev(plane, spine)
                 link, walk = plan.link(t0, t1), (host.name, t0, t1, t0, host.name)
                 out.append(
@@ -117,10 +118,16 @@ def loops_of(plan: Plan, targets: tuple[ProbeTarget, ...]) -> tuple[ProbeTarget,
 def _loops_over(plan: Plan, switch: Switch, number: int) -> list[ProbeTarget]:
     """Return loops over a T0 from the first host of each of the next two racks, each over other T1s."""
     out: list[ProbeTarget] = []
-    for step in range(1, min(COVER, plan.racks - 1) + 1):
+    plane = switch.plane
+    for step in range(1, plan.racks):
         rack = (switch.number + step) % plan.racks
-        host, t0 = plan.hosts[rack * plan.hosts_per_rack], plan.t0_name(switch.plane, rack)
-        t1_out, t1_back = (plan.t1_name(switch.plane, (rack + k) % plan.spines) for k in range(2))
+        hosts = plan.hosts_of(plane, rack)
+        spines = [k for k in plan.uplinks(plane, rack) if k in plan.uplinks(plane, switch.number)]
+        # On an uneven plane a rack may have nobody who could send such a loop, or no two ways.
+        if len(out) == COVER or not hosts or len(spines) < 2:
+            continue
+        host, t0 = hosts[0], plan.t0_name(plane, rack)
+        t1_out, t1_back = (plan.t1_name(plane, spines[(rack + k) % len(spines)]) for k in range(2))
         walk = (host.name, t0, t1_out, switch.name, t1_back, t0, host.name)
         outer = segment_list(plan.walk(walk)).destination
         link, ev = plan.link(t1_out, switch.name), make_ev(switch.plane, 0)
@@ -135,12 +142,15 @@ def _loops(plan: Plan, target: ProbeTarget, number: int) -> list[ProbeTarget]:
     """Return both loops over the link of a T1's target for each way round; none with one rack or one T1."""
     host, t0, t1 = target.host, target.walk[1], target.switch
     source_host = plan.host(host)
-    racks = [plan.t0_name(target.plane, rack) for rack in range(plan.racks) if rack != source_host.rack]
-    spines = [name for k in range(plan.spines) if (name := plan.t1_name(target.plane, k)) != t1]
+    plane, number_of_t1 = target.plane, plan.switch(t1).number
+    racks = [rack for rack in plan.racks_of(plane, number_of_t1) if rack != source_host.rack]
+    spines = [k for k in plan.uplinks(plane, source_host.rack) if k != number_of_t1]
+    # On a full grid all of them; elsewhere those ways round that exist.
+    turns = [(turn % len(racks), (turn + turn // len(racks)) % len(spines)) for turn in _turns(source_host, racks, spines)]
+    ways = [(racks[i], spines[j]) for i, j in turns if plan.has_fabric_link(plane, racks[i], spines[j])]
     out: list[ProbeTarget] = []
-    for choice in range(min(LOOP_CHOICES, len(racks) * len(spines))):
-        turn = source_host.downlink + choice  # hosts of a rack begin with different ones
-        far, second_t1 = racks[turn % len(racks)], spines[(turn + turn // len(racks)) % len(spines)]
+    for choice, (rack, spine) in enumerate(ways[:LOOP_CHOICES]):
+        far, second_t1 = plan.t0_name(plane, rack), plan.t1_name(plane, spine)
         for t1_out, t1_back in ((t1, second_t1), (second_t1, t1)):
             walk = (host, t0, t1_out, far, t1_back, t0, host)
             outer = segment_list(plan.walk(walk)).destination
@@ -162,11 +172,18 @@ def _loops(plan: Plan, target: ProbeTarget, number: int) -> list[ProbeTarget]:
     return out
 
 
-def spines_of(plan: Plan, downlink: int, plane: int) -> tuple[int, ...]:
-    """T1 numbers that the host with this downlink number probes on a plane.
+def _turns(host: Host, racks: Sequence[int], spines: Sequence[int]) -> range:
+    """Turns of a host's loops, each another rack or T1; hosts of a rack begin with different ones."""
+    return range(host.downlink, host.downlink + len(racks) * len(spines))
+
+
+def spines_of(plan: Plan, host: Host, plane: int) -> tuple[int, ...]:
+    """T1 numbers that a host probes on a plane.
 
     The T1s of all planes are dealt out to COVER hosts each, one after the other, so that in a rack of many hosts nobody
     has more work than another.
     """
-    hosts, first_index = plan.hosts_per_rack, plane * plan.spines
-    return tuple(k for k in range(plan.spines) if (downlink - (first_index + k) * COVER) % hosts < COVER)
+    hosts, first_index = plan.hosts_of(plane, host.rack), plane * plan.spines
+    position = hosts.index(host)
+    uplinks = plan.uplinks(plane, host.rack)
+    return tuple(k for k in uplinks if (position - (first_index + k) * COVER) % len(hosts) < COVER)

@@ -17,9 +17,11 @@ KINDS = ("fast", "scapy")
 
 
 def open_nic(kind: str, plan: Plan, host: Host, config: Config, hooks: list[str] | None = None) -> Nic:
-    """Return a NIC of that kind with its ports open, paced at the plan's rate if any. Raises NicError."""
-    nic, rate = _open(kind, plan, host, config, hooks), plan.host_link.rate_bps
-    return nic if rate is None else PacedNic(nic, dict.fromkeys(nic.ports, rate), config.dscp.control)
+    """Return a NIC of that kind with its ports open, paced at the plan's rates if any. Raises NicError."""
+    nic = _open(kind, plan, host, config, hooks)
+    speeds = {plane: plan.speed(plan.link_of_interface(port.interface)) for plane, port in nic.ports.items()}
+    rates = {plane: speed.rate_bps for plane, speed in speeds.items() if speed.rate_bps is not None}
+    return PacedNic(nic, rates, config.dscp.control) if rates else nic
 
 
 def _open(kind: str, plan: Plan, host: Host, config: Config, hooks: list[str] | None) -> Nic:

@@ -105,7 +105,7 @@ class Nic(ABC):
     def __init__(self, plan: Plan, host: Host) -> None:
         self.plan = plan
         self.host = host
-        self.ports: dict[int, Port] = {p: plan.host_port(host, p) for p in range(plan.planes)}
+        self.ports: dict[int, Port] = {p: plan.host_port(host, p) for p in plan.host_planes(host)}
         self._counters: dict[int, PortCounters] = {p: PortCounters() for p in self.ports}
         self._ip_receiver: Callable[[str, bytes], None] | None = None
 

@@ -137,7 +137,7 @@ class FastNic(Nic):
                 if route_plane == plane:
                     port.c_port.add_route(peer, route)
         self._compiled_ports = tuple(
-            self._open_ports[p].c_port if p in self._open_ports else None for p in range(len(self.ports))
+            self._open_ports[p].c_port if p in self._open_ports else None for p in range(self.plan.planes)
         )
 
     def filenos(self) -> dict[int, int]:
@@ -151,7 +151,8 @@ class FastNic(Nic):
     def room(self) -> list[int] | None:
         if not self._waiting:
             return None
-        return [0 if self._open_ports[plane].backlog else NO_LIMIT for plane in self.ports]
+        free_planes = {plane for plane, port in self._open_ports.items() if not port.backlog}
+        return [NO_LIMIT if plane in free_planes else 0 for plane in range(self.plan.planes)]
 
     @property
     def is_compiled(self) -> bool:

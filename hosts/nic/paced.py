@@ -203,8 +203,8 @@ class PacedNic(Nic):
         self._paced_ports: dict[int, PacedPort] = {}
         self._wake_at = NEVER_S
         """Time before which no frame may leave."""
-        self._room = [NO_LIMIT] * len(self.ports)
-        self._control_room = [NO_LIMIT] * len(self.ports)
+        self._room = [NO_LIMIT if plane in self.ports else 0 for plane in range(nic.plan.planes)]
+        self._control_room = self._room.copy()
         """Copies of the ports' room by plane, kept because each turn reads them."""
         for plane, rate in rates.items():
             self.set_rate(plane, rate)

@@ -85,7 +85,7 @@ def find_host(plan: Plan) -> Host:
     Raises VerbsError when none or several are.
     """
     names = {name for _, name in socket.if_nameindex()}
-    hosts = [h for h in plan.hosts if all(plan.host_port(h, p).interface in names for p in range(plan.planes))]
+    hosts = [h for h in plan.hosts if all(plan.host_port(h, p).interface in names for p in plan.host_planes(h))]
     if len(hosts) != 1:
         host_names = ", ".join(h.name for h in hosts) or "no host"
         raise VerbsError(

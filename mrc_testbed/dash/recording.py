@@ -136,8 +136,7 @@ def recording(name: str, measurement: Measurement, manifest: dict[str, Any]) -> 
 
 
 def _rate(link: Link, plan: Plan) -> float:
-    nic = any(end.node in {host.name for host in plan.hosts} for end in (link.lower, link.upper))
-    return (plan.host_link if nic else plan.fabric_link).rate_bps or 0.0
+    return plan.speed(link).rate_bps or 0.0
 
 
 def thin(values: list[Any], step: int, *, add: bool = False, last: bool = False) -> list[Any]:

@@ -37,7 +37,7 @@ from mrc_testbed.simulator.ports import EgressPort, NicPort
 from mrc_testbed.simulator.profiles import ENDLESS_S, HostProfile, LinkProfile, PfcProfile, ProfileError, QueueProfile
 from mrc_testbed.simulator.switches import Chooser, VirtualSwitch, VirtualT0, VirtualT1, find_mode
 from mrc_testbed.simulator.trace import Tracer
-from mrc_testbed.topologies.plan import Plan, ev_plane
+from mrc_testbed.topologies.plan import Host, Plan, ev_plane
 from mrc_testbed.topologies.plan.link_speeds import ETHERNET_BYTES, OUTER_BYTES
 from mrc_testbed.topologies.plan.modes import ECMP_EVS_PER_UPLINK
 
@@ -54,6 +54,10 @@ TWO_DELAYS_FROM: Final = 128
 
 Smaller fabrics gain little, and published series have the order of 1.
 """
+
+
+def _ignore_delay(_delay_s: float) -> None:
+    """Ignore the delay of a port without a cable: events need not wait for it."""
 
 
 def usual_lookahead(plan: Plan) -> int:
@@ -208,6 +212,8 @@ class VirtualFabric:
             else:
                 self.switches[lower].uplinks.append(up_port)
                 self.switches[upper].racks.append(down_port)
+        if plan.layout is not None:
+            self._fill_holes()
         if self.queues.pfc is not None:
             self._pair_pauses(self.queues.pfc)
         for switch in self.switches.values():
@@ -216,6 +222,61 @@ class VirtualFabric:
             self._node_events[switch.name].keep_near([*switch.downlinks, *switch.uplinks, *switch.racks], False)
         for virtual_host in self.hosts.values():
             virtual_host.node_events.keep_near(virtual_host.ports, True)
+
+    def _fill_holes(self) -> None:
+        """Put a port that never comes up where an uneven fabric has no cable: nodes find their ports by number.
+
+        Nothing is sent there: no EV leads over such a port. Hosts learn that theirs are down.
+        """
+        plan = self.plan
+        for host in plan.hosts:
+            virtual_host, planes = self.hosts[host.name], plan.host_planes(host)
+            ports = dict(zip(planes, virtual_host.ports, strict=True))
+            for plane in range(plan.planes):
+                if plane not in ports:
+                    ports[plane] = self._dead_nic_port(virtual_host, plane)
+                    virtual_host.endpoint.on_port(plane, False, self.now)
+            virtual_host.ports[:] = [ports[plane] for plane in range(plan.planes)]
+        for node in plan.switches:
+            switch, plane, number = self.switches[node.name], node.plane, node.number
+            downlinks = [host.downlink for host in plan.hosts_of(plane, number)]
+            rows = (
+                ((switch.racks, plan.racks_of(plane, number), plan.racks),)
+                if node.tier
+                else (
+                    (switch.downlinks, downlinks, plan.hosts_per_rack),
+                    (switch.uplinks, plan.uplinks(plane, number), plan.spines),
+                )
+            )
+            for ports_of_kind, numbers, count in rows:
+                present = dict(zip(numbers, ports_of_kind, strict=True))
+                ports_of_kind[:] = [present.get(k) or self._dead_port(node.name, plane) for k in range(count)]
+
+    def _dead_port(self, node: str, plane: int) -> EgressPort:
+        """Return a switch's port without a cable."""
+        events, seed = self._node_events[node], f"{self.seed}/{node}-none"
+        port = EgressPort(f"{node}-none", node, "", plane, self.links.fabric, _ignore_delay, events, seed, (0, 0))
+        port.go_down(self.now)
+        return port
+
+    def _dead_nic_port(self, host: VirtualHost, plane: int) -> NicPort:
+        """Return a host's port without a cable."""
+        name, seed = f"{host.name}-none", f"{self.seed}/{host.name}-none"
+        port = NicPort(
+            name,
+            host.name,
+            "",
+            plane,
+            self.links.nic,
+            _ignore_delay,
+            self._node_events[host.name],
+            seed,
+            (0, 0),
+            ring_packets=self.host_profile.ring_packets,
+            on_room=host.on_room,
+        )
+        port.go_down(self.now)
+        return port
 
     def _note_parts(self) -> bool:
         """Name to the event queue the frame parts that hosts read; return whether it can fetch all."""
@@ -231,7 +292,7 @@ class VirtualFabric:
     ) -> EgressPort:
         host, to_host, pfc = self.hosts.get(node), neighbour in self.hosts, self.queues.pfc is not None
         config = self.config_of(neighbour if host is None else node)
-        line = self.links.nic if to_host or host is not None else self.links.fabric
+        line = self.links.between(node, neighbour, to_host or host is not None)
         node_events, tracer, seed = self._node_events[node], self.tracer, f"{self.seed}/{interface}"
         dscp: tuple[int, int] = config.dscp.trimmed, config.dscp.trimmed_lasthop
         port: EgressPort
@@ -320,6 +381,8 @@ class VirtualFabric:
     def evs(self, source: VirtualHost, target: VirtualHost) -> list[tuple[int, int]]:
         """Return (EV, plane) pairs for a QP: all paths of the plan; in ECMP mode random 32-bit values to hash."""
         plan = self.plan
+        if plan.layout is not None:
+            return self._uneven_evs(source.plan_host, target.plan_host)
         is_same_rack = source.plan_host.rack == target.plan_host.rack
         uplinks = range(1 if is_same_rack else plan.spines)
         if self.mode == "structured":
@@ -332,6 +395,23 @@ class VirtualFabric:
         plane_of_ev: dict[int, int] = {}
         while len(plane_of_ev) < evs_per_plane * plan.planes:
             plane_of_ev.setdefault(self.rng.getrandbits(32), len(plane_of_ev) % plan.planes)
+        return list(plane_of_ev.items())
+
+    def _uneven_evs(self, source: Host, target: Host) -> list[tuple[int, int]]:
+        """Return the pairs of `evs` where planes differ: plane by plane, of the paths that exist."""
+        plan = self.plan
+        uplinks = {plane: plan.uplinks_between(source, target, plane) for plane in range(plan.planes)}
+        if self.mode == "structured":
+            return [pair for plane, numbers in uplinks.items() for pair in self.structure.evs([plane], [numbers])]
+        if self.mode == "srv6" and self.widths != Srv6Format():
+            return [pair for plane, numbers in uplinks.items() for pair in self.widths.evs([plane], numbers)]
+        if self.mode != "ecmp":
+            return [(ev, ev_plane(ev)) for ev in plan.evs(source, target)]
+        plane_of_ev: dict[int, int] = {}
+        for plane, numbers in uplinks.items():
+            end = len(plane_of_ev) + ECMP_EVS_PER_UPLINK * len(numbers)
+            while len(plane_of_ev) < end:
+                plane_of_ev.setdefault(self.rng.getrandbits(32), plane)
         return list(plane_of_ev.items())
 
     def plane_of(self, ev: int) -> int:
@@ -531,7 +611,7 @@ class VirtualFabric:
             switch.set_blackhole(False)
         for (a, b), port in self._towards.items():
             port.clear_impairments()
-            port.set_line(self.links.nic if a in self.hosts or b in self.hosts else self.links.fabric)
+            port.set_line(self.links.between(a, b, a in self.hosts or b in self.hosts))
         for (a, b), port in list(self._towards.items()):
             if a < b:
                 self._settle([port, self._towards[b, a]])

@@ -54,8 +54,9 @@ class PlannedFabric(VirtualFabric):
 
 
 def link_profile(plan: Plan) -> LinkProfile:
-    """Return the lines of both tiers."""
-    return LinkProfile(nic=_line(plan.host_link), fabric=_line(plan.fabric_link))
+    """Return the lines of both tiers, and of links with a speed of their own."""
+    single = {name: _line(speed) for name, speed in plan.own_speeds.items()}
+    return LinkProfile(nic=_line(plan.host_link), fabric=_line(plan.fabric_link), single=single)
 
 
 def _line(speed: LinkSpeed) -> Line:

@@ -6,6 +6,7 @@ plane: port rate x unloaded round trip.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Any
@@ -48,12 +49,19 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class LinkProfile:
-    """Lines by tier; single links are changed with VirtualFabric.set_line."""
+    """Lines by tier, and of single links; VirtualFabric.set_line changes a link of a fabric that runs."""
 
     nic: Line = field(default_factory=Line)
     """Host <-> T0."""
     fabric: Line = field(default_factory=Line)
     """T0 <-> T1."""
+    single: Mapping[str, Line] = field(default_factory=dict)
+    """Links with a line of their own, by name (Link.name)."""
+
+    def between(self, a: str, b: str, is_nic: bool) -> Line:
+        """Return the line of the link between two nodes, in either order."""
+        line = self.nic if is_nic else self.fabric
+        return self.single.get(f"{a} {b}", self.single.get(f"{b} {a}", line)) if self.single else line
 
     @classmethod
     def uniform(cls, rate_bps: float, delay_s: float, jitter_s: float = 0.0) -> LinkProfile:

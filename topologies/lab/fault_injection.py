@@ -379,7 +379,9 @@ class Injector:
             self._fabric.traffic.apply(self._without(injection))
         for host, plane, _ in injection.nics:
             rates = [nic[2] for active in self._active.values() for nic in active.nics if nic[:2] == (host, plane)]
-            self._fabric.set_nic_rate(host, plane, rates[-1] if rates else self._fabric.plan.host_link.rate_bps)
+            plan = self._fabric.plan
+            link = plan.link_of_interface(plan.host_port(plan.host(host), plane).interface)
+            self._fabric.set_nic_rate(host, plane, rates[-1] if rates else plan.speed(link).rate_bps)
         if injection.switch is not None and not any(
             active.switch == injection.switch for active in self._active.values()
         ):

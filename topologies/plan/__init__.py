@@ -4,6 +4,7 @@
     model          what a fabric is made of, as records
     addressing     uSIDs, EVs and the addresses made of them
     modes          forwarding modes
+    layout         what an uneven fabric lacks of the grid, names and speeds of its own
     link_speeds    rates, delays and the queue thresholds that follow
     outline        the names of a fabric of any size, without addresses
 
@@ -25,6 +26,7 @@ from mrc_testbed.topologies.plan.addressing import (
     usid,
     usids_of,
 )
+from mrc_testbed.topologies.plan.layout import Layout, default_host, default_t0, default_t1, name_mistake
 from mrc_testbed.topologies.plan.link_speeds import LinkSpeed, Thresholds
 from mrc_testbed.topologies.plan.model import Host, Link, Port, Switch, SwitchRoutes, path_label, turning_point
 from mrc_testbed.topologies.plan.modes import Mode
@@ -41,6 +43,7 @@ __all__ = [
     "ROLE_T1",
     "USID_BITS",
     "Host",
+    "Layout",
     "Link",
     "LinkSpeed",
     "Mode",
@@ -53,9 +56,13 @@ __all__ = [
     "Thresholds",
     "Tier",
     "carrier",
+    "default_host",
+    "default_t0",
+    "default_t1",
     "ev_plane",
     "ev_uplink",
     "make_ev",
+    "name_mistake",
     "path_label",
     "segment_list",
     "turning_point",

@@ -71,26 +71,29 @@ _CHOICES = {
 }
 
 
-def ev_planes(mode: Mode, planes: int, uplinks: int, seed: str) -> tuple[tuple[int, int], ...]:
-    """(EV, plane) pairs of a QP over `uplinks` paths a plane (1 inside a rack).
+def ev_planes(mode: Mode, uplinks: tuple[tuple[int, ...], ...], seed: str) -> tuple[tuple[int, int], ...]:
+    """(EV, plane) pairs of a QP; `uplinks`: the paths of each plane, by T0 uplink ((0,) inside a rack).
 
-    srv6, stev: one a path, plane by plane. ecmp: random, all distinct, as many in each plane. switch-spray: one a
-    plane. flow-ecmp: a single one. Equal seeds give equal EVs.
+    srv6, stev: one a path, plane by plane. ecmp: random, all distinct, as many in each plane as its paths ask for.
+    switch-spray: one a plane. flow-ecmp: a single one. A plane without a path has none. Equal seeds give equal EVs.
     """
     if mode.ev_is_path:
-        return _path_evs(planes, uplinks)
-    if mode is Mode.SWITCH_SPRAY:
-        return tuple((make_ev(plane, 0), plane) for plane in range(planes))
+        return _path_evs(uplinks)
+    planes = [plane for plane, numbers in enumerate(uplinks) if numbers]
+    if mode is Mode.SWITCH_SPRAY or not planes:
+        return tuple((make_ev(plane, 0), plane) for plane in planes)
     rng = Random(f"{mode.value}/{seed}")
     if mode is Mode.FLOW_ECMP:
-        return ((rng.getrandbits(32), rng.randrange(planes)),)
+        return ((rng.getrandbits(32), planes[rng.randrange(len(planes))]),)
+    # A pair inside a rack has one way a plane, whichever EV; plane after plane in turn, as long as each wants more.
+    counts = [ECMP_EVS_PER_UPLINK * len(uplinks[plane]) if len(uplinks[plane]) > 1 else 1 for plane in planes]
+    order = [plane for turn in range(max(counts)) for plane, count in zip(planes, counts, strict=True) if turn < count]
     planes_by_ev: dict[int, int] = {}
-    ev_count = planes * (ECMP_EVS_PER_UPLINK * uplinks if uplinks > 1 else 1)
-    while len(planes_by_ev) < ev_count:
-        planes_by_ev.setdefault(rng.getrandbits(32), len(planes_by_ev) % planes)
+    while len(planes_by_ev) < len(order):
+        planes_by_ev.setdefault(rng.getrandbits(32), order[len(planes_by_ev)])
     return tuple(planes_by_ev.items())
 
 
 @lru_cache(maxsize=256)
-def _path_evs(planes: int, uplinks: int) -> tuple[tuple[int, int], ...]:
-    return tuple((make_ev(plane, uplink), plane) for plane in range(planes) for uplink in range(uplinks))
+def _path_evs(uplinks: tuple[tuple[int, ...], ...]) -> tuple[tuple[int, int], ...]:
+    return tuple((make_ev(plane, uplink), plane) for plane, numbers in enumerate(uplinks) for uplink in numbers)

@@ -8,11 +8,12 @@ Bit layouts are those of mrc-protocol §8.3, see topologies/plan/addressing.py.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
 from ipaddress import IPv4Interface, IPv4Network, IPv6Address, IPv6Interface, IPv6Network
-from itertools import pairwise
+from itertools import combinations, pairwise
 from typing import Any, Literal, TypeAlias
 
 from mrc_testbed.topologies.plan import addressing, link_speeds, modes
@@ -29,6 +30,7 @@ from mrc_testbed.topologies.plan.addressing import (
     ev_uplink,
     usid,
 )
+from mrc_testbed.topologies.plan.layout import Layout, default_host, default_t0, default_t1
 from mrc_testbed.topologies.plan.link_speeds import PATH_MTUS, LinkSpeed, Thresholds
 from mrc_testbed.topologies.plan.model import FabricPath, Host, Link, Port, SprayRoutes, Switch, SwitchRoutes
 from mrc_testbed.topologies.plan.modes import Mode
@@ -60,7 +62,8 @@ class Plan:
     `host_link`, `fabric_link`: speeds of NIC-T0 and T0-T1 links; by default as fast as the machine, and then there
     are no thresholds. `Plan.scaled` gives the speeds of §11.4. `pmtu_bytes`: path MTU of the hosts, which fixes what
     a packet is in every depth. `mode` may be given by name. `interface_prefix`: begin of the names of the switches'
-    interfaces, by which fabrics beside each other on a machine keep apart.
+    interfaces, by which fabrics beside each other on a machine keep apart. `layout`: what the fabric lacks of the grid
+    of these dimensions, names of its own, links of another speed; None: the full grid, as most fabrics are.
     """
 
     planes: int = 4
@@ -72,6 +75,7 @@ class Plan:
     fabric_link: LinkSpeed = field(default=LinkSpeed(), kw_only=True)
     pmtu_bytes: int = field(default=4096, kw_only=True)
     interface_prefix: str = field(default="", kw_only=True)
+    layout: Layout | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         for key, (low, high, reason) in LIMITS.items():
@@ -92,10 +96,44 @@ class Plan:
         if len(longest_name) > INTERFACE_NAME_MAX:
             raise PlanError(
                 f"interface {longest_name!r} would have {len(longest_name)} characters and Linux takes "
-                f"{INTERFACE_NAME_MAX}: use fewer planes, racks, spines or hosts per rack"
+                f"{INTERFACE_NAME_MAX}: use {'shorter names' if self.layout else 'fewer planes, racks, spines or hosts per rack'}"
             )
+        if self.layout is not None:
+            self._check_layout(self.layout)
+
+    def _check_layout(self, layout: Layout) -> None:
+        """Raise PlanError for parts that the grid does not have, and for hosts that could not reach each other."""
+        grid = replace(self, layout=None)
+        for name in (*layout.missing, *(link for link, _ in layout.speeds)):
+            if " " in name:
+                grid.link_named(name)
+            elif name not in grid._nodes:
+                raise PlanError(f"no node or link {name!r} in {grid}")
+        for name, _ in layout.names:
+            if name not in grid._nodes:
+                raise PlanError(f"no node {name!r} in {grid}")
+        counts = Counter([*(host.name for host in self.hosts), *(switch.name for switch in self.switches)])
+        if doubles := [name for name, count in counts.items() if count > 1]:
+            raise PlanError(f"name {doubles[0]!r} stands for two parts. Cure: give each its own")
+        if not self.hosts:
+            raise PlanError("no host is left. Cure: take fewer away")
+        for host in self.hosts:
+            if not self.host_planes(host):
+                raise PlanError(f"host {host.name} has no link. Cure: leave it a T0 in a plane, or take it away")
+        if not self.mode.ev_is_path and (holes := self._partial_links()):
+            raise PlanError(
+                f"link {holes[0]} is missing while both ends exist: switches of mode {self.mode} would send packets there. "
+                "Cure: mode srv6 or stev, or leave out a whole switch"
+            )
+        host_by_reach = {(host.rack, self.host_planes(host)): host for host in self.hosts}
+        for a, b in combinations(host_by_reach.values(), 2):
+            if not any(self.uplinks_between(a, b, plane) for plane in range(self.planes)):
+                raise PlanError(f"no path between {a.name} and {b.name}. Cure: a plane in which both have a T0 and a T1")
 
     def _longest_interface_names(self) -> Iterator[str]:
+        if self.layout is not None:
+            yield from (port.interface for link in self.links for port in (link.lower, link.upper))
+            return
         p, t0_ports = self.planes - 1, self.hosts_per_rack + self.spines
         yield f"{self.interface_prefix}p{p}-t0-{self.racks - 1}-eth{t0_ports}"
         yield f"{self.interface_prefix}p{p}-t1-{self.spines - 1}-eth{self.racks}"
@@ -130,19 +168,40 @@ class Plan:
 
     # ---- names ------------------------------------------------------------------------------------------
 
-    @staticmethod
-    def t0_name(plane: int, rack: int) -> str:
-        return f"p{plane}-t0-{rack}"
+    @cached_property
+    def _own_names(self) -> dict[str, str]:
+        return dict(self.layout.names) if self.layout else {}
 
-    @staticmethod
-    def t1_name(plane: int, number: int) -> str:
-        return f"p{plane}-t1-{number}"
+    @cached_property
+    def _missing(self) -> frozenset[str]:
+        """Grid names of nodes and links that this fabric lacks; links of a missing node need not be in it."""
+        return frozenset(self.layout.missing) if self.layout else frozenset()
+
+    def t0_name(self, plane: int, rack: int) -> str:
+        """Return the name of a T0, whether the fabric has it or not (`has_t0`)."""
+        name = default_t0(plane, rack)
+        return self._own_names.get(name, name) if self.layout else name
+
+    def t1_name(self, plane: int, number: int) -> str:
+        """Return the name of a T1, whether the fabric has it or not (`has_t1`)."""
+        name = default_t1(plane, number)
+        return self._own_names.get(name, name) if self.layout else name
+
+    def has_t0(self, plane: int, rack: int) -> bool:
+        """Return whether the fabric has that T0."""
+        return default_t0(plane, rack) not in self._missing
+
+    def has_t1(self, plane: int, number: int) -> bool:
+        """Return whether the fabric has that T1."""
+        return default_t1(plane, number) not in self._missing
 
     @cached_property
     def hosts(self) -> tuple[Host, ...]:
+        """All hosts; `number` is the grid's, so a missing host leaves a gap."""
         return tuple(
-            Host(f"h{n}", n, n // self.hosts_per_rack, n % self.hosts_per_rack)
+            Host(self._own_names.get(default_host(n), default_host(n)), n, *divmod(n, self.hosts_per_rack))
             for n in range(self.racks * self.hosts_per_rack)
+            if default_host(n) not in self._missing
         )
 
     @cached_property
@@ -151,10 +210,67 @@ class Plan:
         out: list[Switch] = []
         for plane in range(self.planes):
             for rack in range(self.racks):
-                out.append(Switch(self.t0_name(plane, rack), 0, plane, rack, len(out) + 1))
+                if self.has_t0(plane, rack):
+                    out.append(Switch(self.t0_name(plane, rack), 0, plane, rack, len(out) + 1))
             for number in range(self.spines):
-                out.append(Switch(self.t1_name(plane, number), 1, plane, number, len(out) + 1))
+                if self.has_t1(plane, number):
+                    out.append(Switch(self.t1_name(plane, number), 1, plane, number, len(out) + 1))
         return tuple(out)
+
+    # ---- what of the grid exists ------------------------------------------------------------------------
+
+    def has_nic_link(self, host: Host, plane: int) -> bool:
+        """Return whether a host has a cable to its T0 of a plane."""
+        t0 = default_t0(plane, host.rack)
+        return not self.layout or self._missing.isdisjoint((t0, f"{default_host(host.number)} {t0}"))
+
+    def has_fabric_link(self, plane: int, rack: int, number: int) -> bool:
+        """Return whether the T0 of a rack has a cable to T1 `number` of its plane."""
+        t0, t1 = default_t0(plane, rack), default_t1(plane, number)
+        return not self.layout or self._missing.isdisjoint((t0, t1, f"{t0} {t1}"))
+
+    def host_planes(self, host: Host) -> tuple[int, ...]:
+        """Return the planes on which a host has a port with a cable."""
+        return tuple(plane for plane in range(self.planes) if self.has_nic_link(host, plane))
+
+    def uplinks(self, plane: int, rack: int) -> tuple[int, ...]:
+        """Return the numbers of the T1s that the T0 of a rack is linked to."""
+        return tuple(number for number in range(self.spines) if self.has_fabric_link(plane, rack, number))
+
+    def racks_of(self, plane: int, number: int) -> tuple[int, ...]:
+        """Return the racks whose T0 is linked to T1 `number` of a plane."""
+        return tuple(rack for rack in range(self.racks) if self.has_fabric_link(plane, rack, number))
+
+    def hosts_of(self, plane: int, rack: int) -> tuple[Host, ...]:
+        """Return the hosts linked to the T0 of a rack."""
+        first = rack * self.hosts_per_rack
+        candidates = self.hosts if self.layout else self.hosts[first : first + self.hosts_per_rack]
+        return tuple(host for host in candidates if host.rack == rack and self.has_nic_link(host, plane))
+
+    def uplinks_between(self, source: Host, destination: Host, plane: int) -> tuple[int, ...]:
+        """Return the T0 uplinks by which a plane leads from one host to another.
+
+        Inside a rack (0,), for nothing is chosen; () where the plane has no path between them.
+        """
+        if self.layout and not (self.has_nic_link(source, plane) and self.has_nic_link(destination, plane)):
+            return ()
+        if source.rack == destination.rack:
+            return (0,)
+        if not self.layout:
+            return tuple(range(self.spines))
+        remote_uplinks = self.uplinks(plane, destination.rack)
+        return tuple(number for number in self.uplinks(plane, source.rack) if number in remote_uplinks)
+
+    def _partial_links(self) -> list[str]:
+        """T0-T1 links that are missing by themselves: both ends exist."""
+        return [
+            f"{self.t0_name(plane, rack)} {self.t1_name(plane, number)}"
+            for plane in range(self.planes)
+            for rack in range(self.racks)
+            for number in range(self.spines)
+            if self.has_t0(plane, rack) and self.has_t1(plane, number)
+            if not self.has_fabric_link(plane, rack, number)
+        ]
 
     @cached_property
     def _nodes(self) -> dict[str, Host | Switch]:
@@ -219,12 +335,16 @@ class Plan:
         out = []
         for plane in range(self.planes):
             for host in self.hosts:
+                if not self.has_nic_link(host, plane):
+                    continue
                 t0 = self.switch(self.t0_name(plane, host.rack))
                 upper = self.switch_port(t0, self.downlink_port(host.downlink))
                 out.append(Link(self.host_port(host, plane), upper, plane))
             for rack in range(self.racks):
+                if not self.has_t0(plane, rack):
+                    continue
                 t0 = self.switch(self.t0_name(plane, rack))
-                for number in range(self.spines):
+                for number in self.uplinks(plane, rack):
                     t1 = self.switch(self.t1_name(plane, number))
                     lower = self.switch_port(t0, self.uplink_port(number))
                     out.append(Link(lower, self.switch_port(t1, self.rack_port(rack)), plane))
@@ -306,25 +426,54 @@ class Plan:
     # ---- speeds and thresholds --------------------------------------------------------------------------
 
     def speed(self, link: Link) -> LinkSpeed:
-        """Return the speed of a link by its tier."""
+        """Return the speed of a link: its own, or that of its tier."""
+        if self.own_speeds and (own_speed := self.own_speeds.get(link.name)):
+            return own_speed
         return self.host_link if link.lower.node in self._host_names else self.fabric_link
 
     @cached_property
     def _host_names(self) -> frozenset[str]:
         return frozenset(host.name for host in self.hosts)
 
+    @cached_property
+    def own_speeds(self) -> dict[str, LinkSpeed]:
+        """Links whose speed is not that of their tier, by name."""
+        names = self._own_names
+        return {
+            " ".join(names.get(end, end) for end in link.split()): speed
+            for link, speed in (self.layout.speeds if self.layout else ())
+        }
+
     @property
     def limited(self) -> bool:
         """Whether any link has a rate."""
-        return self.host_link.rate_bps is not None or self.fabric_link.rate_bps is not None
+        tiers = (self.host_link, self.fabric_link, *self.own_speeds.values())
+        return any(speed.rate_bps is not None for speed in tiers)
 
-    def _speeds(self, source: Host | None, destination: Host | None) -> list[LinkSpeed]:
-        """Speeds of the links between two hosts; None: of the longest way in the fabric."""
+    @property
+    def delayed(self) -> bool:
+        """Whether any link has a delay."""
+        return any(speed.delay_s for speed in (self.host_link, self.fabric_link, *self.own_speeds.values()))
+
+    def _ways(self, source: Host | None, destination: Host | None) -> Iterator[list[LinkSpeed]]:
+        """Speeds of the links of each way between two hosts; None: of all that may be the longest of the fabric."""
+        if self.own_speeds:
+            yield from self._uneven_ways(source, destination)
+            return
         if source is not None and destination is not None:
             far = source.rack != destination.rack
         else:
             far = self.racks > 1
-        return [self.host_link, self.fabric_link, self.fabric_link, self.host_link] if far else [self.host_link] * 2
+        yield [self.host_link, self.fabric_link, self.fabric_link, self.host_link] if far else [self.host_link] * 2
+
+    def _uneven_ways(self, source: Host | None, destination: Host | None) -> Iterator[list[LinkSpeed]]:
+        """Ways where links have speeds of their own: every path of the pair, or of each pair of hosts."""
+        pairs = [(source, destination)] if source and destination else combinations(self.hosts, 2)
+        for a, b in pairs:
+            for plane in range(self.planes):
+                for number in self.uplinks_between(a, b, plane):
+                    nodes = self._nodes_of(a, b, plane, self.t1_name(plane, number))
+                    yield [self.speed(self.link(*ends)) for ends in pairwise(nodes)]
 
     def base_rtt_s(
         self, source: Host | None = None, destination: Host | None = None, pmtu_bytes: int | None = None
@@ -335,19 +484,34 @@ class Plan:
 
         Delays both ways and serialising at each link; 0 where the plan limits nothing. What hosts add is not in it.
         """
-        return link_speeds.round_trip_s(self._speeds(source, destination), pmtu_bytes or self.pmtu_bytes, self.mode)
+        ends = (source.name if source else None, destination.name if destination else None)
+        key = (*ends, pmtu_bytes or self.pmtu_bytes)
+        if (rtt_s := self._round_trips.get(key)) is None:
+            ways = self._ways(source, destination)
+            rtt_s = max((link_speeds.round_trip_s(way, key[2], self.mode) for way in ways), default=0.0)
+            self._round_trips[key] = rtt_s
+        return rtt_s
+
+    @cached_property
+    def _round_trips(self) -> dict[tuple[str | None, str | None, int], float]:
+        """Answers of base_rtt_s: with links of own speed it looks at every path, and is asked for every port."""
+        return {}
 
     def bdp_bytes(
         self, source: Host | None = None, destination: Host | None = None, pmtu_bytes: int | None = None
     ) -> float | None:
         """Bytes in flight that fill one plane between two hosts: lowest rate x base RTT. None without a rate."""
-        rates = [speed.rate_bps for speed in self._speeds(source, destination) if speed.rate_bps is not None]
+        ways = self._ways(source, destination)
+        rates = [speed.rate_bps for way in ways for speed in way if speed.rate_bps is not None]
         return min(rates) * self.base_rtt_s(source, destination, pmtu_bytes) / 8 if rates else None
 
     @property
     def nic_rate_bps(self) -> float | None:
-        """Rate of all ports of a host together; None without a limit."""
-        return None if self.host_link.rate_bps is None else self.host_link.rate_bps * self.planes
+        """Rate of all ports of a host together, of the fastest host; None without a limit."""
+        if not self.layout:
+            return None if self.host_link.rate_bps is None else self.host_link.rate_bps * self.planes
+        sums = [[self.speed(link).rate_bps for link in self.links_of("nic", host=host.name)] for host in self.hosts]
+        return max((sum(filter(None, rates)) for rates in sums if None not in rates), default=None)
 
     def thresholds(self, switch: Switch | str, port: int, pmtu_bytes: int | None = None) -> Thresholds | None:
         """Return the queue thresholds of a switch's egress port (§4.4).
@@ -407,7 +571,7 @@ class Plan:
 
     @cached_property
     def _hosts_by_address(self) -> dict[bytes, tuple[Host, int]]:
-        return {self.address(h, p).packed: (h, p) for h in self.hosts for p in range(self.planes)}
+        return {self.address(h, p).packed: (h, p) for h in self.hosts for p in self.host_planes(h)}
 
     def host_of_address(self, packed: bytes) -> tuple[Host, int] | None:
         """(host, plane) that owns a 16-byte address, or None: packets from the wire may carry anything."""
@@ -423,18 +587,16 @@ class Plan:
 
     # ---- EVs and paths ----------------------------------------------------------------------------------
 
-    def _uplinks(self, source: Host, destination: Host) -> int:
-        """Distinct paths a plane: inside a rack only the plane matters (§8.2)."""
-        return self.spines if source.rack != destination.rack else 1
-
     def ev_planes(self, source: Host, destination: Host, *, seed: int | str = 0) -> tuple[tuple[int, int], ...]:
         """(EV, plane) pairs of a QP in this plan's mode, see modes.ev_planes.
 
         `seed`: the modes with random EVs draw other ones for each; give the QP's number. In srv6 and stev mode they
-        are one a distinct path: planes x spines between racks, one a plane inside a rack.
+        are one a distinct path: planes x spines between racks, one a plane inside a rack. A path that an uneven fabric
+        lacks has none.
         """
         seed_text = f"{source.name}/{destination.name}/{seed}"
-        return modes.ev_planes(self.mode, self.planes, self._uplinks(source, destination), seed_text)
+        uplinks = tuple(self.uplinks_between(source, destination, plane) for plane in range(self.planes))
+        return modes.ev_planes(self.mode, uplinks, seed_text)
 
     def evs(self, source: Host, destination: Host, *, seed: int | str = 0) -> tuple[int, ...]:
         """The EVs of `ev_planes` alone; where the EV names its path, every EV that does."""
@@ -501,7 +663,7 @@ class Plan:
         far = source.rack != destination.rack
         if self.mode.ev_is_path:
             named_plane, uplink = ev_plane(ev), ev_uplink(ev)
-            known = named_plane < self.planes and uplink < self._uplinks(source, destination)
+            known = named_plane < self.planes and uplink in self.uplinks_between(source, destination, named_plane)
             if not known or plane not in (None, named_plane):
                 on = "" if plane is None else f" on plane {plane}"
                 raise PlanError(f"EV {ev:#06x} names no path from {source.name} to {destination.name}{on}")
@@ -512,7 +674,10 @@ class Plan:
             raise PlanError(
                 f"mode {self.mode}: EV {ev:#010x} does not say its plane: give one of 0 to {self.planes - 1}"
             )
-        choices = tuple(self.t1_name(plane, k) for k in range(self.spines)) if far else ()
+        uplinks = self.uplinks_between(source, destination, plane)
+        if not uplinks:
+            raise PlanError(f"no path from {source.name} to {destination.name} on plane {plane}")
+        choices = tuple(self.t1_name(plane, k) for k in uplinks) if far else ()
         if len(choices) == 1:
             return self._path(source, destination, ev, plane, choices[0], ())
         return self._path(source, destination, ev, plane, f"p{plane}-t1-*", choices)
@@ -520,12 +685,15 @@ class Plan:
     def _path(
         self, source: Host, destination: Host, ev: int, plane: int, t1: str, choices: tuple[str, ...]
     ) -> FabricPath:
-        nodes = [source.name, self.t0_name(plane, source.rack)]
-        if source.rack != destination.rack:
-            nodes += [t1, self.t0_name(plane, destination.rack)]
-        nodes.append(destination.name)
+        nodes = self._nodes_of(source, destination, plane, t1)
         sure = [(a, b) for a, b in pairwise(nodes) if not choices or t1 not in (a, b)]
         return FabricPath(ev, tuple(nodes), tuple(self.link(a, b, plane) for a, b in sure), choices)
+
+    def _nodes_of(self, source: Host, destination: Host, plane: int, t1: str) -> list[str]:
+        """Nodes of a way over a plane, from host to host."""
+        near, far = self.t0_name(plane, source.rack), self.t0_name(plane, destination.rack)
+        way = [near] if source.rack == destination.rack else [near, t1, far]
+        return [source.name, *way, destination.name]
 
     def evs_through(
         self, source: Host, destination: Host, node_or_link: str | Link, *, seed: int | str = 0
@@ -544,42 +712,47 @@ class Plan:
         """The uN table of a switch (§8.1): T0 to its T1s and NICs, T1 to its T0s; nothing crosses planes."""
         plane = switch.plane
         if switch.tier == 1:
-            hops = [(usid(ROLE_T0, plane, r), self.rack_port(r)) for r in range(self.racks)]
+            hops = [(usid(ROLE_T0, plane, r), self.rack_port(r)) for r in self.racks_of(plane, switch.number)]
         else:
-            hops = [(usid(ROLE_T1, plane, k), self.uplink_port(k)) for k in range(self.spines)]
-            hops += [(usid(ROLE_DOWNLINK, plane, d), self.downlink_port(d)) for d in range(self.hosts_per_rack)]
+            hops = [(usid(ROLE_T1, plane, k), self.uplink_port(k)) for k in self.uplinks(plane, switch.number)]
+            downlinks = [host.downlink for host in self.hosts_of(plane, switch.number)]
+            hops += [(usid(ROLE_DOWNLINK, plane, d), self.downlink_port(d)) for d in downlinks]
         return SwitchRoutes(switch.usid, tuple(hops), self.adjacencies(switch))
 
     def adjacencies(self, switch: Switch) -> tuple[tuple[int, int], ...]:
         """(uA uSID, egress port) of every port of a switch, downwards first."""
-        plane = switch.plane
-        port_count = self.racks if switch.tier else self.hosts_per_rack
-        to_port = self.rack_port if switch.tier else self.downlink_port
-        out = [(usid(ROLE_ADJACENCY_DOWN, plane, n), to_port(n)) for n in range(port_count)]
-        if not switch.tier:
-            out += [(usid(ROLE_ADJACENCY_UP, plane, k), self.uplink_port(k)) for k in range(self.spines)]
+        plane, number = switch.plane, switch.number
+        if switch.tier:
+            return tuple((usid(ROLE_ADJACENCY_DOWN, plane, r), self.rack_port(r)) for r in self.racks_of(plane, number))
+        downlinks = [host.downlink for host in self.hosts_of(plane, number)]
+        out = [(usid(ROLE_ADJACENCY_DOWN, plane, d), self.downlink_port(d)) for d in downlinks]
+        out += [(usid(ROLE_ADJACENCY_UP, plane, k), self.uplink_port(k)) for k in self.uplinks(plane, number)]
         return tuple(out)
 
     def spray_routes(self, switch: Switch) -> SprayRoutes:
         """The destination routes of a switch in ECMP and structured-EV modes."""
         plane = switch.plane
         if switch.tier == 1:
-            down_routes = tuple(
-                (IPv6Address(f"fd00:{plane:x}:{r:x}::"), 48, self.rack_port(r)) for r in range(self.racks)
-            )
+            racks = self.racks_of(plane, switch.number)
+            down_routes = tuple((self.rack_prefix(plane, rack), 48, self.rack_port(rack)) for rack in racks)
             return SprayRoutes(down_routes, (), ())
-        down_routes = tuple(
-            (self.address(h, plane), 128, self.downlink_port(h.downlink)) for h in self.hosts if h.rack == switch.number
-        )
-        uplinks = tuple(self.uplink_port(k) for k in range(self.spines))
+        hosts = self.hosts_of(plane, switch.number)
+        down_routes = tuple((self.address(host, plane), 128, self.downlink_port(host.downlink)) for host in hosts)
+        uplinks = tuple(self.uplink_port(k) for k in self.uplinks(plane, switch.number))
         return SprayRoutes(down_routes, ((IPv6Address(f"fd00:{plane:x}::"), 32),), uplinks)
+
+    @staticmethod
+    def rack_prefix(plane: int, rack: int) -> IPv6Address:
+        """Return the prefix, 48 bits long, of the inner addresses of a rack's hosts on a plane."""
+        return IPv6Address(f"fd00:{plane:x}:{rack:x}::")
 
     # ---- to and from files ------------------------------------------------------------------------------
 
     def to_json(self) -> dict[str, Any]:
-        """Return the plan as JSON; without a prefix of interfaces when it has none."""
-        data = {**asdict(self), "mode": self.mode.value}
-        return data if self.interface_prefix else {key: data[key] for key in data if key != "interface_prefix"}
+        """Return the plan as JSON, for `from_json`; without a layout or a prefix of interfaces when it has none."""
+        data = {**asdict(self), "mode": self.mode.value, "layout": self.layout and self.layout.to_json()}
+        defaults = ("layout", "interface_prefix")
+        return {key: value for key, value in data.items() if value or key not in defaults}
 
     @classmethod
     def from_json(cls, data: Any) -> Plan:
@@ -588,9 +761,14 @@ class Plan:
         if not isinstance(data, dict) or not set(data) <= set(keys):
             raise PlanError(f"a plan has the keys {', '.join(keys)}; got {data!r}")
         tiers = {key: LinkSpeed.from_json(key, data[key]) for key in ("host_link", "fabric_link") if key in data}
-        return cls(**{**data, **tiers})
+        layout = data.get("layout")
+        return cls(**{**data, **tiers, "layout": None if layout is None else Layout.from_json(layout)})
 
     def __str__(self) -> str:
+        if self.layout is not None:
+            planes = [[s.tier for s in self.switches if s.plane == plane] for plane in range(self.planes)]
+            sizes = ", ".join(f"{tiers.count(0)} T0 + {tiers.count(1)} T1" for tiers in planes)
+            return f"{self.planes} planes ({sizes}), {len(self.hosts)} hosts"
         return (
             f"{self.planes} planes x ({self.racks} T0 + {self.spines} T1), "
             f"{len(self.hosts)} hosts ({self.hosts_per_rack} a rack)"
@@ -598,12 +776,14 @@ class Plan:
 
     def describe_links(self) -> str:
         """Mode, speeds and what follows from them, in one line."""
-        if not self.limited and not self.host_link.delay_s and not self.fabric_link.delay_s:
+        if not self.limited and not self.delayed:
             return f"mode {self.mode}, links as fast as the machine"
         is_uniform = self.host_link == self.fabric_link
         links = (
             f"links {self.host_link}" if is_uniform else f"NIC links {self.host_link}; fabric links {self.fabric_link}"
         )
+        if self.own_speeds:
+            links += f", {len(self.own_speeds)} links of their own"
         rtt = f"base RTT {self.base_rtt_s() * 1e3:.4g} ms with a path MTU of {self.pmtu_bytes}"
         return f"mode {self.mode}, {links}; {rtt}"
 

@@ -21,7 +21,17 @@ from mrc_testbed.hosts.clustermapper.packets import UDP_PORT as SELF_PROBE_PORT
 from mrc_testbed.hosts.engine.rocev2.rc_packets import RcOpcode, RcSyndrome
 from mrc_testbed.hosts.engine.wire.packets import ENDPOINT_QPN, EndpointOp, NackReason, Opcode, Syndrome, Verdict
 from mrc_testbed.hosts.ip.flows import NotIpError, read_header
-from mrc_testbed.topologies.plan import ROLE_DOWNLINK, ROLE_T0, ROLE_T1, Plan, PlanError, ev_plane, ev_uplink
+from mrc_testbed.topologies.plan import (
+    ROLE_DOWNLINK,
+    ROLE_T0,
+    ROLE_T1,
+    Plan,
+    PlanError,
+    default_t0,
+    default_t1,
+    ev_plane,
+    ev_uplink,
+)
 
 PREFIX = "MRC: "
 IP_PROTOCOLS = {1: "ICMP", 6: "TCP", 17: "UDP", 58: "ICMPv6", 132: "SCTP"}
@@ -123,7 +133,7 @@ class Explainer:
         if source is None or destination is None:
             return "no path of this fabric"
         plane = source[0]
-        first, last = Plan.t0_name(plane, source[1]), Plan.t0_name(plane, destination[1])
+        first, last = self._t0(plane, source[1]), self._t0(plane, destination[1])
         if first == last:
             return first
         if not self._ev_is_path(facts):
@@ -131,7 +141,21 @@ class Explainer:
         uplink = ev_uplink(facts.ev)
         if ev_plane(facts.ev) != plane or facts.ev >> 16 or (self._plan and uplink >= self._plan.spines):
             return f"no path of plane {plane}"
-        return f"{first}, {Plan.t1_name(plane, uplink)}, {last}"
+        return f"{first}, {self._t1(plane, uplink)}, {last}"
+
+    def _node(self, usid: int) -> str:
+        role, plane, number = usid >> 12, usid >> 8 & 0xF, usid & 0xFF
+        if role == ROLE_T0:
+            return self._t0(plane, number)
+        if role == ROLE_T1:
+            return self._t1(plane, number)
+        return f"NIC {number}" if role == ROLE_DOWNLINK else f"uSID {usid:#06x}"
+
+    def _t0(self, plane: int, rack: int) -> str:
+        return self._plan.t0_name(plane, rack) if self._plan else default_t0(plane, rack)
+
+    def _t1(self, plane: int, number: int) -> str:
+        return self._plan.t1_name(plane, number) if self._plan else default_t1(plane, number)
 
     def _ev_is_path(self, facts: PacketFacts) -> bool:
         return facts.usids is not None if self._plan is None else self._plan.mode.ev_is_path
@@ -143,7 +167,7 @@ class Explainer:
         if facts.udp_port != SELF_PROBE_PORT or facts.usids is None:
             return "no packet of MRC"
         self.known_count += 1
-        left = ", ".join(map(_node, facts.usids)) or "nothing"
+        left = ", ".join(map(self._node, facts.usids)) or "nothing"
         return f"Clustermapper's self-probe of {self._host(facts.source)}; still to go: {left}"
 
     # ---- what it is -----------------------------------------------------------------------------------------
@@ -285,7 +309,7 @@ class Explainer:
         if facts.trimmed:
             destination = Plan.place_of_address(facts.destination)
             if facts.trimmed_at_last_hop and destination:
-                t0_name = Plan.t0_name(destination[0], destination[1])
+                t0_name = self._t0(destination[0], destination[1])
                 location = f"at the last hop: the queue of {t0_name} to the host was full"
             elif earlier and not earlier.trimmed:
                 location = _location_between(earlier, sight)
@@ -346,15 +370,6 @@ def _carried_packet(packet: bytes) -> str:
 
 def _ev(ev: int) -> str:
     return f"{ev:#06x}"
-
-
-def _node(usid: int) -> str:
-    role, plane, number = usid >> 12, usid >> 8 & 0xF, usid & 0xFF
-    if role == ROLE_T0:
-        return Plan.t0_name(plane, number)
-    if role == ROLE_T1:
-        return Plan.t1_name(plane, number)
-    return f"NIC {number}" if role == ROLE_DOWNLINK else f"uSID {usid:#06x}"
 
 
 def _name(

@@ -169,6 +169,8 @@ def _unsupported_settings(plan: RunPlan) -> Iterator[str]:
     lines, control, queues, transport = plan.lines, plan.control, plan.discipline, plan.transport
     if not plan.fabric.mode.ev_is_path:
         yield f"mode {plan.fabric.mode}: only srv6 and stev, where an EV names its path"
+    if plan.fabric.layout is not None:
+        yield "a fabric of a topology file that is no full grid: all planes alike, with default names and speeds"
     if plan.duration_s is None:
         yield "a run that lasts until its work is done: give a duration"
     if lines.nic != lines.fabric or lines.nic.rate_bps != plan.rate_bps or lines.nic.jitter_s:

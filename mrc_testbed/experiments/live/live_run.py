@@ -92,7 +92,7 @@ def unlike(plan: RunPlan, target: str = "embedded") -> list[str]:
     out = []
     if not TARGETS[target].can_delay:
         fabric = plan.fabric
-        if fabric.host_link.delay_s or fabric.fabric_link.delay_s:
+        if fabric.delayed:
             out.append(
                 f"{target} cannot delay packets, nor does it serialise a lone one: an idle round trip takes a few ms; "
                 f"hosts and queues are set for the {fabric.base_rtt_s() * 1e3:.3g} ms of a full pipe"
