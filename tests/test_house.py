@@ -44,6 +44,7 @@ FACES = {
         "running_fabric",
         "scenarios",
         "show",
+        "topology",
         "words",
     },
     "mrc_testbed.cli.prompt": {"attached", "lab_shell", "outputs", "shell", "word_client", "word_server"},

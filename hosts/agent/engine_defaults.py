@@ -76,23 +76,26 @@ def pipe_rate_bps(plan: Plan) -> float:
 
 
 def _uneven_rate_bps(plan: Plan) -> float:
-    """Return what the best host can send on an uneven fabric: over each plane what its port and T0 uplinks take."""
+    """Return the rate of the fastest host of an uneven fabric.
+
+    Each plane adds what the host's port and its T0's uplinks take.
+    """
 
     def rate(links: Iterable[Link]) -> float:
         rates = [plan.speed(link).rate_bps for link in links]
         return inf if None in rates else sum(filter(None, rates))
 
-    best = 0.0
+    top_rate = 0.0
     for host in plan.hosts:
         port_rates = []
         for plane in plan.host_planes(host):
             t0 = plan.t0_name(plane, host.rack)
-            up = [plan.link(t0, plan.t1_name(plane, number)) for number in plan.uplinks(plane, host.rack)]
-            port_rates.append(min(rate([plan.link(host.name, t0)]), rate(up) if up else inf))
-        best = max(best, sum(port_rate for port_rate in port_rates if port_rate != inf))
-    if not best:
+            uplinks = [plan.link(t0, plan.t1_name(plane, number)) for number in plan.uplinks(plane, host.rack)]
+            port_rates.append(min(rate([plan.link(host.name, t0)]), rate(uplinks) if uplinks else inf))
+        top_rate = max(top_rate, sum(port_rate for port_rate in port_rates if port_rate != inf))
+    if not top_rate:
         raise ValueError(f"{plan}: no host has a rate on its way")
-    return best
+    return top_rate
 
 
 def baseline_config(plan: Plan) -> RcConfig:

@@ -146,8 +146,7 @@ def _loops(plan: Plan, target: ProbeTarget, number: int) -> list[ProbeTarget]:
     racks = [rack for rack in plan.racks_of(plane, number_of_t1) if rack != source_host.rack]
     spines = [k for k in plan.uplinks(plane, source_host.rack) if k != number_of_t1]
     # On a full grid all of them; elsewhere those ways round that exist.
-    turns = [(turn % len(racks), (turn + turn // len(racks)) % len(spines)) for turn in _turns(source_host, racks, spines)]
-    ways = [(racks[i], spines[j]) for i, j in turns if plan.has_fabric_link(plane, racks[i], spines[j])]
+    ways = [way for way in _ways_round(source_host.downlink, racks, spines) if plan.has_fabric_link(plane, *way)]
     out: list[ProbeTarget] = []
     for choice, (rack, spine) in enumerate(ways[:LOOP_CHOICES]):
         far, second_t1 = plan.t0_name(plane, rack), plan.t1_name(plane, spine)
@@ -172,9 +171,10 @@ def _loops(plan: Plan, target: ProbeTarget, number: int) -> list[ProbeTarget]:
     return out
 
 
-def _turns(host: Host, racks: Sequence[int], spines: Sequence[int]) -> range:
-    """Turns of a host's loops, each another rack or T1; hosts of a rack begin with different ones."""
-    return range(host.downlink, host.downlink + len(racks) * len(spines))
+def _ways_round(first: int, racks: Sequence[int], spines: Sequence[int]) -> list[tuple[int, int]]:
+    """Return all pairs of rack and second T1; hosts of a rack begin with different ones."""
+    turns = range(first, first + len(racks) * len(spines))
+    return [(racks[turn % len(racks)], spines[(turn + turn // len(racks)) % len(spines)]) for turn in turns]
 
 
 def spines_of(plan: Plan, host: Host, plane: int) -> tuple[int, ...]:

@@ -32,6 +32,7 @@ from mrc_testbed.cli.p4 import app as p4_app
 from mrc_testbed.cli.plan import add_commands as add_plan_command
 from mrc_testbed.cli.scenarios import add_commands as add_scenario_commands
 from mrc_testbed.cli.show import add_to as add_asking_commands
+from mrc_testbed.cli.topology import topology_app, topology_plan
 from mrc_testbed.cli.words import add_to as add_words
 from mrc_testbed.console.progress import Progress
 from mrc_testbed.console.terminal import console, encode_all
@@ -62,6 +63,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(p4_app, name="p4")
+app.add_typer(topology_app, name="topology")
 add_scenario_commands(app)
 add_plan_command(app)
 add_asking_commands(app)
@@ -164,12 +166,17 @@ def demo(
     "up",
     epilog="Examples: `mrc up` · `mrc up --mode ecmp` · `mrc up --rate 100M --delay 250us` · `mrc up --rate none` · "
     "`mrc up --fabric-rate 20M --planes 8 --spines 4` · `mrc up --wires veth` · `mrc up --dash` · "
-    "`mrc up --servers servers.yaml` · `mrc up -d --name b` · "
+    "`mrc up --servers servers.yaml` · `mrc up -d --name b` · `mrc up fabric.yaml` · "
     "then, at the prompt: `link p1-t0-0 p1-t1-1 down` · `send h0 h2 64M` · `help`",
 )
 @expand_options
 def bring_up(
+    context: typer.Context,
     *,
+    file: Annotated[
+        Path | None,
+        typer.Argument(metavar="[FILE]", help="Topology file of the fabric, in place of its size and rates."),
+    ] = None,
     size: SizeOptions,
     links: LinkOptions,
     denylist: Annotated[
@@ -219,7 +226,7 @@ def bring_up(
     from mrc_testbed.topologies.lab.open_fabric import open_fabric
     from mrc_testbed.topologies.lab.options import Ports
 
-    plan = links.plan(*astuple(size))
+    plan = links.plan(*astuple(size)) if file is None else topology_plan(context, file, links)
     try:
         react_after_s = seconds_of(react_after)
     except ValueError as error:

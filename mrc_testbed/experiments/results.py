@@ -41,6 +41,7 @@ from typing import Any
 
 from mrc_testbed.errors import DISK_FULL_ERRNOS, FullDiskError
 from mrc_testbed.experiments.backend.outcome import Outcome
+from mrc_testbed.experiments.language.topology import topology_files
 from mrc_testbed.experiments.language.yaml_loader import Document
 from mrc_testbed.experiments.metrics.assertions import ExpectationVerdict
 from mrc_testbed.experiments.metrics.repeats import Spread
@@ -282,6 +283,10 @@ class Results:
         else:
             self._created_paths.append(scenario)
             write_whole(scenario, text)
+        for name, content in topology_files(document).items():
+            if not (copy := self.folder / name).exists():
+                self._created_paths.append(copy)
+                write_whole(copy, content)
         self._created_paths.append(self.folder / "manifest.json")
         self.write()
 

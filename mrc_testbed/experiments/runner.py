@@ -21,6 +21,7 @@ from mrc_testbed.experiments.backend.protocol import Backend
 from mrc_testbed.experiments.executors.crew import NewsQueue, RunLost, RunProgress
 from mrc_testbed.experiments.fluid.fluid_run import FluidRunner, modelled, without_unmodelled
 from mrc_testbed.experiments.language.expand import environments_of, expand
+from mrc_testbed.experiments.language.topology import topology_files
 from mrc_testbed.experiments.language.yaml_loader import Document, Problem, ScenarioError
 from mrc_testbed.experiments.metrics.assertions import ALWAYS, ExpectationVerdict, causes, conclude, judge
 from mrc_testbed.experiments.metrics.metric_values import Measurement
@@ -203,7 +204,7 @@ class Checkpoint:
         def keep(stored_run: StoredRun) -> None:
             outcomes[numbers[stored_run.outcome.name]] = stored_run.outcome
 
-        files = {"scenario.yaml": run_set.document.path.read_bytes()}
+        files = {"scenario.yaml": run_set.document.path.read_bytes(), **topology_files(run_set.document)}
         results, damages = Results.reopen(
             folder, files, run_set.backend, run_set.runs[0].seed, list(numbers), run_set.scale, keep
         )

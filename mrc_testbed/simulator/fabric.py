@@ -224,9 +224,10 @@ class VirtualFabric:
             virtual_host.node_events.keep_near(virtual_host.ports, True)
 
     def _fill_holes(self) -> None:
-        """Put a port that never comes up where an uneven fabric has no cable: nodes find their ports by number.
+        """Put a port that never comes up where an uneven fabric has no cable.
 
-        Nothing is sent there: no EV leads over such a port. Hosts learn that theirs are down.
+        Nodes find their ports by number. Nothing is sent there: no EV leads over such a port. Hosts learn that theirs
+        are down.
         """
         plan = self.plan
         for host in plan.hosts:
@@ -292,7 +293,7 @@ class VirtualFabric:
     ) -> EgressPort:
         host, to_host, pfc = self.hosts.get(node), neighbour in self.hosts, self.queues.pfc is not None
         config = self.config_of(neighbour if host is None else node)
-        line = self.links.between(node, neighbour, to_host or host is not None)
+        line = self.links.line_of(node, neighbour, to_host or host is not None)
         node_events, tracer, seed = self._node_events[node], self.tracer, f"{self.seed}/{interface}"
         dscp: tuple[int, int] = config.dscp.trimmed, config.dscp.trimmed_lasthop
         port: EgressPort
@@ -611,7 +612,7 @@ class VirtualFabric:
             switch.set_blackhole(False)
         for (a, b), port in self._towards.items():
             port.clear_impairments()
-            port.set_line(self.links.between(a, b, a in self.hosts or b in self.hosts))
+            port.set_line(self.links.line_of(a, b, a in self.hosts or b in self.hosts))
         for (a, b), port in list(self._towards.items()):
             if a < b:
                 self._settle([port, self._towards[b, a]])

@@ -253,7 +253,7 @@ class VirtualFaultTarget:
     def _planned_line(self, port: EgressPort) -> Line:
         """Return the line of a port that the fabric was made with."""
         hosts, links = self.fabric.hosts, self.fabric.links
-        return links.between(port.node, port.neighbour, port.node in hosts or port.neighbour in hosts)
+        return links.line_of(port.node, port.neighbour, port.node in hosts or port.neighbour in hosts)
 
     def _directions(self, a: str, b: str, direction: Direction) -> list[EgressPort]:
         match direction:

@@ -58,7 +58,7 @@ class LinkProfile:
     single: Mapping[str, Line] = field(default_factory=dict)
     """Links with a line of their own, by name (Link.name)."""
 
-    def between(self, a: str, b: str, is_nic: bool) -> Line:
+    def line_of(self, a: str, b: str, is_nic: bool) -> Line:
         """Return the line of the link between two nodes, in either order."""
         line = self.nic if is_nic else self.fabric
         return self.single.get(f"{a} {b}", self.single.get(f"{b} {a}", line)) if self.single else line

@@ -35,8 +35,10 @@ MAX_VALUES = 60
 
 SECTIONS: tuple[tuple[str, type[Part]], ...] = (
     ("The file", model.Scenario),
-    ("`fabric`", model.FabricPart),
-    ("`links`", model.LinksPart),
+    ("`fabric`", model.GridPart),
+    ("`fabric` by a file", model.FabricPart),
+    ("`links`", model.LinkRates),
+    ("`links` beside rates", model.LinksPart),
     ("`links.host`, `links.fabric`", model.Tier),
     ("`queues`", model.QueuesPart),
     ("`queues.pfc`", model.PfcPart),

@@ -26,7 +26,7 @@ from mrc_testbed.topologies.plan.addressing import (
     usid,
     usids_of,
 )
-from mrc_testbed.topologies.plan.layout import Layout, default_host, default_t0, default_t1, name_mistake
+from mrc_testbed.topologies.plan.layout import GridLayout, default_host, default_t0, default_t1, name_mistake
 from mrc_testbed.topologies.plan.link_speeds import LinkSpeed, Thresholds
 from mrc_testbed.topologies.plan.model import Host, Link, Port, Switch, SwitchRoutes, path_label, turning_point
 from mrc_testbed.topologies.plan.modes import Mode
@@ -42,8 +42,8 @@ __all__ = [
     "ROLE_T0",
     "ROLE_T1",
     "USID_BITS",
+    "GridLayout",
     "Host",
-    "Layout",
     "Link",
     "LinkSpeed",
     "Mode",

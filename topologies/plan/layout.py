@@ -1,11 +1,11 @@
-"""Layout of an uneven fabric: the holes of a plan's grid, names of one's own, and links with a speed of their own.
+"""Layout of an uneven fabric: holes in the grid of a plan, names and link speeds of its own.
 
-    layout = Layout(missing=("p1-t1-1", "h3"), names=(("p0-t0-0", "leaf-a"),))
+    layout = GridLayout(holes=("p1-t1-1", "h3"), names=(("p0-t0-0", "leaf-a"),))
     Plan(2, 2, 2, 2, layout=layout)
 
 A plan is a grid of planes, racks, spines and hosts. A layout takes parts away and renames others; numbers stay: ports,
-uSIDs, EVs and addresses are those of the grid, so that a fabric with a hole reads as the same fabric with that part dead.
-Parts are called by the grid's names here (`p1-t0-2`, `h7`, `p1-t0-2 p1-t1-0`), as `default_t0` and its siblings make them.
+uSIDs, EVs and addresses are those of the grid, so that a fabric with a hole reads as the full one with that part dead.
+Parts have the grid's names here (`p1-t0-2`, `h7`, `p1-t0-2 p1-t1-0`), as `default_t0` and its siblings make them.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ def default_t1(plane: int, number: int) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
-    """Differences between a fabric and the full grid of its plan. Raises PlanError for names that cannot be.
+class GridLayout:
+    """Differences between a fabric and the full grid of its plan.
 
-    Whether the parts exist in the grid is checked by the Plan that takes it.
+    Raises PlanError for names that cannot be. Whether the parts exist in the grid is checked by the Plan that takes it.
     """
 
-    missing: tuple[str, ...] = ()
+    holes: tuple[str, ...] = ()
     """Hosts, switches and links (`A B`, the lower end first) that do not exist."""
     names: tuple[tuple[str, str], ...] = ()
     """Grid name and own name of hosts and switches."""
@@ -63,21 +63,21 @@ class Layout:
 
     def to_json(self) -> dict[str, Any]:
         return {
-            "missing": list(self.missing),
+            "holes": list(self.holes),
             "names": dict(self.names),
             "speeds": {name: speed.to_json() for name, speed in self.speeds},
         }
 
     @classmethod
-    def from_json(cls, data: Any) -> Layout:
+    def from_json(cls, data: Any) -> GridLayout:
         """Inverse of to_json. Raises PlanError."""
-        if not isinstance(data, dict) or not set(data) <= {"missing", "names", "speeds"}:
-            raise PlanError(f"a layout has the keys missing, names and speeds; got {data!r}")
-        missing, names, speeds = data.get("missing", []), data.get("names", {}), data.get("speeds", {})
-        if not (isinstance(missing, list) and isinstance(names, dict) and isinstance(speeds, dict)):
-            raise PlanError(f"a layout has a list `missing` and mappings `names` and `speeds`; got {data!r}")
+        if not isinstance(data, dict) or not set(data) <= {"holes", "names", "speeds"}:
+            raise PlanError(f"a layout has the keys holes, names and speeds; got {data!r}")
+        holes, names, speeds = data.get("holes", []), data.get("names", {}), data.get("speeds", {})
+        if not (isinstance(holes, list) and isinstance(names, dict) and isinstance(speeds, dict)):
+            raise PlanError(f"a layout has a list `holes` and mappings `names` and `speeds`; got {data!r}")
         return cls(
-            tuple(map(str, missing)),
+            tuple(map(str, holes)),
             tuple((str(grid_name), str(name)) for grid_name, name in names.items()),
             tuple((str(link), LinkSpeed.from_json(str(link), speed)) for link, speed in speeds.items()),
         )

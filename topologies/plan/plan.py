@@ -30,7 +30,7 @@ from mrc_testbed.topologies.plan.addressing import (
     ev_uplink,
     usid,
 )
-from mrc_testbed.topologies.plan.layout import Layout, default_host, default_t0, default_t1
+from mrc_testbed.topologies.plan.layout import GridLayout, default_host, default_t0, default_t1
 from mrc_testbed.topologies.plan.link_speeds import PATH_MTUS, LinkSpeed, Thresholds
 from mrc_testbed.topologies.plan.model import FabricPath, Host, Link, Port, SprayRoutes, Switch, SwitchRoutes
 from mrc_testbed.topologies.plan.modes import Mode
@@ -75,7 +75,7 @@ class Plan:
     fabric_link: LinkSpeed = field(default=LinkSpeed(), kw_only=True)
     pmtu_bytes: int = field(default=4096, kw_only=True)
     interface_prefix: str = field(default="", kw_only=True)
-    layout: Layout | None = field(default=None, kw_only=True)
+    layout: GridLayout | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         for key, (low, high, reason) in LIMITS.items():
@@ -92,19 +92,20 @@ class Plan:
             raise PlanError(f"pmtu_bytes = {self.pmtu_bytes!r}: must be one of {', '.join(map(str, PATH_MTUS))}")
         if not isinstance(self.interface_prefix, str) or not re.fullmatch("[0-9a-z]?", self.interface_prefix):
             raise PlanError(f"interface_prefix = {self.interface_prefix!r}: a digit, a small letter, or nothing")
-        longest_name = max(self._longest_interface_names(), key=len)
+        longest_name = max(self._longest_interface_names(), key=len, default="")
         if len(longest_name) > INTERFACE_NAME_MAX:
+            cure = "shorter names" if self.layout else "fewer planes, racks, spines or hosts per rack"
             raise PlanError(
                 f"interface {longest_name!r} would have {len(longest_name)} characters and Linux takes "
-                f"{INTERFACE_NAME_MAX}: use {'shorter names' if self.layout else 'fewer planes, racks, spines or hosts per rack'}"
+                f"{INTERFACE_NAME_MAX}: use {cure}"
             )
         if self.layout is not None:
             self._check_layout(self.layout)
 
-    def _check_layout(self, layout: Layout) -> None:
-        """Raise PlanError for parts that the grid does not have, and for hosts that could not reach each other."""
+    def _check_layout(self, layout: GridLayout) -> None:
+        """Raise PlanError for parts that the grid lacks, and for hosts without a path to each other."""
         grid = replace(self, layout=None)
-        for name in (*layout.missing, *(link for link, _ in layout.speeds)):
+        for name in (*layout.holes, *(link for link, _ in layout.speeds)):
             if " " in name:
                 grid.link_named(name)
             elif name not in grid._nodes:
@@ -112,6 +113,7 @@ class Plan:
         for name, _ in layout.names:
             if name not in grid._nodes:
                 raise PlanError(f"no node {name!r} in {grid}")
+        # A name of one's own may be that of another part of the grid.
         counts = Counter([*(host.name for host in self.hosts), *(switch.name for switch in self.switches)])
         if doubles := [name for name, count in counts.items() if count > 1]:
             raise PlanError(f"name {doubles[0]!r} stands for two parts. Cure: give each its own")
@@ -120,15 +122,17 @@ class Plan:
         for host in self.hosts:
             if not self.host_planes(host):
                 raise PlanError(f"host {host.name} has no link. Cure: leave it a T0 in a plane, or take it away")
-        if not self.mode.ev_is_path and (holes := self._partial_links()):
+        if not self.mode.ev_is_path and (lost_links := self._partial_links()):
             raise PlanError(
-                f"link {holes[0]} is missing while both ends exist: switches of mode {self.mode} would send packets there. "
-                "Cure: mode srv6 or stev, or leave out a whole switch"
+                f"link {lost_links[0]} is missing while both ends exist: switches of mode {self.mode} would send "
+                "packets there. Cure: mode srv6 or stev, or leave out a whole switch"
             )
         host_by_reach = {(host.rack, self.host_planes(host)): host for host in self.hosts}
         for a, b in combinations(host_by_reach.values(), 2):
             if not any(self.uplinks_between(a, b, plane) for plane in range(self.planes)):
-                raise PlanError(f"no path between {a.name} and {b.name}. Cure: a plane in which both have a T0 and a T1")
+                raise PlanError(
+                    f"no path between {a.name} and {b.name}. Cure: a plane in which both have a T0 and a T1"
+                )
 
     def _longest_interface_names(self) -> Iterator[str]:
         if self.layout is not None:
@@ -173,9 +177,9 @@ class Plan:
         return dict(self.layout.names) if self.layout else {}
 
     @cached_property
-    def _missing(self) -> frozenset[str]:
+    def _holes(self) -> frozenset[str]:
         """Grid names of nodes and links that this fabric lacks; links of a missing node need not be in it."""
-        return frozenset(self.layout.missing) if self.layout else frozenset()
+        return frozenset(self.layout.holes) if self.layout else frozenset()
 
     def t0_name(self, plane: int, rack: int) -> str:
         """Return the name of a T0, whether the fabric has it or not (`has_t0`)."""
@@ -189,11 +193,11 @@ class Plan:
 
     def has_t0(self, plane: int, rack: int) -> bool:
         """Return whether the fabric has that T0."""
-        return default_t0(plane, rack) not in self._missing
+        return default_t0(plane, rack) not in self._holes
 
     def has_t1(self, plane: int, number: int) -> bool:
         """Return whether the fabric has that T1."""
-        return default_t1(plane, number) not in self._missing
+        return default_t1(plane, number) not in self._holes
 
     @cached_property
     def hosts(self) -> tuple[Host, ...]:
@@ -201,7 +205,7 @@ class Plan:
         return tuple(
             Host(self._own_names.get(default_host(n), default_host(n)), n, *divmod(n, self.hosts_per_rack))
             for n in range(self.racks * self.hosts_per_rack)
-            if default_host(n) not in self._missing
+            if default_host(n) not in self._holes
         )
 
     @cached_property
@@ -222,12 +226,12 @@ class Plan:
     def has_nic_link(self, host: Host, plane: int) -> bool:
         """Return whether a host has a cable to its T0 of a plane."""
         t0 = default_t0(plane, host.rack)
-        return not self.layout or self._missing.isdisjoint((t0, f"{default_host(host.number)} {t0}"))
+        return not self.layout or self._holes.isdisjoint((t0, f"{default_host(host.number)} {t0}"))
 
     def has_fabric_link(self, plane: int, rack: int, number: int) -> bool:
         """Return whether the T0 of a rack has a cable to T1 `number` of its plane."""
         t0, t1 = default_t0(plane, rack), default_t1(plane, number)
-        return not self.layout or self._missing.isdisjoint((t0, t1, f"{t0} {t1}"))
+        return not self.layout or self._holes.isdisjoint((t0, t1, f"{t0} {t1}"))
 
     def host_planes(self, host: Host) -> tuple[int, ...]:
         """Return the planes on which a host has a port with a cable."""
@@ -456,7 +460,7 @@ class Plan:
         return any(speed.delay_s for speed in (self.host_link, self.fabric_link, *self.own_speeds.values()))
 
     def _ways(self, source: Host | None, destination: Host | None) -> Iterator[list[LinkSpeed]]:
-        """Speeds of the links of each way between two hosts; None: of all that may be the longest of the fabric."""
+        """Speeds of the links of each way between two hosts; None: of the longest in the fabric."""
         if self.own_speeds:
             yield from self._uneven_ways(source, destination)
             return
@@ -762,7 +766,7 @@ class Plan:
             raise PlanError(f"a plan has the keys {', '.join(keys)}; got {data!r}")
         tiers = {key: LinkSpeed.from_json(key, data[key]) for key in ("host_link", "fabric_link") if key in data}
         layout = data.get("layout")
-        return cls(**{**data, **tiers, "layout": None if layout is None else Layout.from_json(layout)})
+        return cls(**{**data, **tiers, "layout": None if layout is None else GridLayout.from_json(layout)})
 
     def __str__(self) -> str:
         if self.layout is not None:

@@ -76,7 +76,7 @@ Pair = Annotated[tuple[str, str], BeforeValidator(_pair)]
 # ---- the fabric -----------------------------------------------------------------------------------------------
 
 
-class FabricPart(Part):
+class GridPart(Part):
     """Dimensions of the plan."""
 
     planes: int = 4
@@ -89,6 +89,38 @@ class FabricPart(Part):
     """Hosts in each rack."""
 
 
+def _resolve_path(value: object, info: ValidationInfo) -> object:
+    """Return a path of a file, taken from the folder of the file."""
+    if not isinstance(value, str) or not isinstance(info.context, dict):
+        return value
+    return str(Path(info.context["folder"], value))
+
+
+PathInFile = Annotated[str, BeforeValidator(_resolve_path)]
+
+
+def _nearest_copy(value: object, info: ValidationInfo) -> object:
+    """Return a path, or its copy in the folder of the file: results hold one, whatever folder it was in."""
+    if not isinstance(value, str) or not isinstance(info.context, dict):
+        return value
+    folder = info.context["folder"]
+    copy = Path(folder, Path(value).name)
+    return str(copy) if copy.exists() and not Path(folder, value).exists() else value
+
+
+class FabricPart(GridPart):
+    """Dimensions of the plan, or the topology file that has them (docs/topology-files.md)."""
+
+    file: Annotated[PathInFile | None, BeforeValidator(_nearest_copy)] = None
+    """Topology file, from the folder of the scenario; then the dimensions are those of the file."""
+
+    @model_validator(mode="after")
+    def _check_owner(self) -> FabricPart:
+        if self.file is not None and (sizes := sorted(self.model_fields_set - {"file"})):
+            raise ValueError(f"{', '.join(sizes)} beside `file`. Cure: the dimensions stand in one of both")
+        return self
+
+
 class Tier(Part):
     """One tier of links. `delay` is one-way."""
 
@@ -98,7 +130,7 @@ class Tier(Part):
     """Delay one way; None: from `links.rtt`."""
 
 
-class LinksPart(Part):
+class LinkRates(Part):
     """Rates and delays. `rtt` sets all delays so that the unloaded round trip over a T1 is that (§11.4)."""
 
     rate: Rate = 10e6
@@ -109,6 +141,11 @@ class LinksPart(Part):
     """NIC-T0 links, where they differ."""
     fabric: Tier = Tier()
     """T0-T1 links, where they differ."""
+
+
+class LinksPart(LinkRates):
+    """Rates, delays and jitter of the links of a run."""
+
     jitter: Seconds = 0.0
     """Virtual runs only."""
 
@@ -338,16 +375,6 @@ class Training(RankWork):
     """Steps that are measured."""
     warm_up: int = Field(0, ge=0, le=PROGRAM_WARM_UP_MAX)
     """Steps before them that are not measured."""
-
-
-def _resolve_path(value: object, info: ValidationInfo) -> object:
-    """Return a path of a file, taken from the folder of the file."""
-    if not isinstance(value, str) or not isinstance(info.context, dict):
-        return value
-    return str(Path(info.context["folder"], value))
-
-
-PathInFile = Annotated[str, BeforeValidator(_resolve_path)]
 
 
 class TraceWork(RankWork):

@@ -79,8 +79,8 @@ class Document:
         return Problem(self.line_of(loc), loc, text)
 
 
-def read(path: Path) -> Document:
-    """Read YAML into a Document. Raises ScenarioError."""
+def read(path: Path, subject: str = "scenario", first_key: str = "title") -> Document:
+    """Read YAML into a Document. `subject`, `first_key`: for messages. Raises ScenarioError."""
 
     def refuse(text: str, line: int = 1) -> ScenarioError:
         return ScenarioError(path, [Problem(line, (), text)])
@@ -90,7 +90,7 @@ def read(path: Path) -> Document:
     except OSError as error:
         raise refuse(f"cannot be read: {error.strerror}") from None
     if len(data) > FILE_MAX:
-        raise refuse(f"{len(data)} bytes: a scenario has at most {FILE_MAX}")
+        raise refuse(f"{len(data)} bytes: a {subject} has at most {FILE_MAX}")
     try:
         tree = YAML(typ="rt").load(data.decode())
     except UnicodeDecodeError as error:
@@ -103,7 +103,7 @@ def read(path: Path) -> Document:
         raise refuse(f"not YAML: {str(error).splitlines()[0] if str(error) else type(error).__name__}") from None
     # The parser returns text and lists as well: a file of one word is YAML.
     if not isinstance(tree, CommentedMap):
-        raise refuse("a scenario is a mapping of keys, beginning with `title:`")
+        raise refuse(f"a {subject} is a mapping of keys, beginning with `{first_key}:`")
     document = Document(path, {})
     try:
         document.raw = _plain(tree, (), 1, document.lines, set())
@@ -174,7 +174,7 @@ def _is_tag(part: str | int, parents: Sequence[str | int]) -> bool:
         return False
     if len(parents) == 2 and parents[0] == "workload":
         return part in WORK_KINDS
-    return not part.isidentifier() or part in ("Random", "str", "list", "tuple")
+    return "[" in part or part in ("Random", "str", "list", "tuple")
 
 
 def _words(error: Any) -> str:

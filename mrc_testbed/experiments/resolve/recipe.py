@@ -4,23 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from mrc_testbed.experiments.language.model import QueuesPart, Scenario, Tier, Transport
+from mrc_testbed.experiments.language.model import QueuesPart, Scenario, Transport
 from mrc_testbed.experiments.resolve.engine_clock import config_times
 from mrc_testbed.simulator.profiles import PfcProfile, QueueProfile
-from mrc_testbed.topologies.plan import LinkSpeed
 
 
 def engine_settings(transport: Transport) -> dict[str, Any]:
     """Return Config keys of a transport beside those of the scaling recipe."""
     keys = dict(transport.config) if transport.kind == "mrc" else {}
     return {"pmtu_bytes": transport.pmtu, "no_receive": "deliver", **config_times(transport.clock), **keys}
-
-
-def tier_speed(base: LinkSpeed, tier: Tier) -> LinkSpeed:
-    """Return the speed of a tier's links, where it has none of its own that of `base`. Raises PlanError."""
-    return LinkSpeed(
-        base.rate_bps if tier.rate is None else tier.rate, base.delay_s if tier.delay is None else tier.delay
-    )
 
 
 def queue_settings(queues: QueuesPart, bdp: float, rtt_s: float) -> dict[str, Any]:

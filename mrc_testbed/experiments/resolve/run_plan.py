@@ -16,6 +16,7 @@ from typing import NamedTuple
 from mrc_testbed.experiments.language.expand import Run
 from mrc_testbed.experiments.language.model import (
     ControlPlane,
+    LinksPart,
     Measure,
     QueuesPart,
     RankWork,
@@ -25,10 +26,11 @@ from mrc_testbed.experiments.language.model import (
     Tier,
     Transport,
 )
+from mrc_testbed.experiments.language.topology import tier_speed, with_topology
 from mrc_testbed.experiments.language.yaml_loader import Document, ScenarioError
 from mrc_testbed.experiments.resolve.fault_schedule import FaultStep, steps
 from mrc_testbed.experiments.resolve.flows import PlannedWork, planned_work
-from mrc_testbed.experiments.resolve.recipe import engine_settings, queue_settings, tier_queues, tier_speed
+from mrc_testbed.experiments.resolve.recipe import engine_settings, queue_settings, tier_queues
 from mrc_testbed.experiments.resolve.validate import check, dimensions_of, work_names
 from mrc_testbed.hosts.engine.config import Config
 from mrc_testbed.simulator.profiles import Line, LinkProfile, QueueProfile, frame_bytes, scaled_profiles
@@ -73,6 +75,8 @@ class RunPlan(Run):
     """Queues of T0 downlinks whose rate is their own; None: `queues`."""
     fabric_queues: QueueProfile | None
     """Queues of T0-T1 links whose rate is their own."""
+    link_queues: Mapping[str, QueueProfile]
+    """Queues of single links whose rate is their own, by name (Link.name)."""
     control: ControlPlane
     measure: Measure
     duration_s: float | None
@@ -116,8 +120,16 @@ def resolve(run: Run, document: Document | None = None, *, outlined: bool = Fals
     """Return the plan of a run. `outlined`: its fabric may be larger than a Plan can be.
 
     With the document of the run, names and values are checked: raises ScenarioError with every mistake, its line and
-    the cure. Without it, the run must have been checked before; raises PlanError or ProfileError otherwise.
+    the cure. Without it, the run must have been checked before; raises PlanError or ProfileError otherwise. A topology
+    file that the run names is read: raises ScenarioError with its mistakes.
     """
+    try:
+        run = replace(run, scenario=with_topology(run.scenario))
+    except ScenarioError as error:
+        if document is None:
+            raise
+        texts = [f"{error.path.name}: {problem}" for problem in error.problems]
+        raise ScenarioError(document.path, [document.problem(("fabric", "file"), text) for text in texts]) from None
     if document is not None and (
         problems := check(document, run.scenario, outlined=outlined, live="live" in run.environments)
     ):
@@ -145,6 +157,7 @@ def _fill_defaults(run: Run) -> RunPlan:
     )
     line = replace(recipe.links.nic, jitter_s=links.jitter)
     # jitter exists in virtual time alone: the recipe's links know none
+    fabric = _fabric(scenario)
     named_works = list(zip(names, scenario.workload, strict=True))
     return RunPlan(
         scenario=scenario,
@@ -153,16 +166,21 @@ def _fill_defaults(run: Run) -> RunPlan:
         seed=run.seed,
         environments=run.environments,
         scale=run.scale,
-        fabric=_fabric(scenario),
+        fabric=fabric,
         rate_bps=links.rate,
         rtt_s=links.rtt,
-        lines=LinkProfile(nic=_line(line, links.host), fabric=_line(line, links.fabric)),
+        lines=LinkProfile(
+            nic=_line(line, links.host),
+            fabric=_line(line, links.fabric),
+            single={name: _own_line(line, links, fabric, name) for name in fabric.own_speeds},
+        ),
         transport=transport,
         engine=recipe.config,
         discipline=queues,
         queues=recipe.queues,
         host_queues=_own_queues(scenario, links.host),
         fabric_queues=_own_queues(scenario, links.fabric),
+        link_queues=_queues_of_links(scenario, fabric),
         control=scenario.control_plane,
         measure=scenario.measure,
         duration_s=scenario.duration,
@@ -180,6 +198,8 @@ def _fill_defaults(run: Run) -> RunPlan:
 def _fabric(scenario: Scenario) -> Plan:
     """Return the plan with mode, rates, delays and path MTU. Raises PlanError."""
     links, pmtu, mode = scenario.links, scenario.transport.pmtu, Mode(scenario.mode)
+    if scenario.fabric.file is not None:
+        return dimensions_of(scenario)
     base = scaled_speed(links.rate, links.rtt, pmtu, mode)
     return replace(
         dimensions_of(scenario),
@@ -200,3 +220,25 @@ def _line(base: Line, tier: Tier) -> Line:
 
 def _own_queues(scenario: Scenario, tier: Tier) -> QueueProfile | None:
     return None if tier.rate in (None, scenario.links.rate) else tier_queues(scenario, tier.rate)
+
+
+def _own_line(base: Line, links: LinksPart, fabric: Plan, name: str) -> Line:
+    """Return the line of a link whose speed differs from its tier's.
+
+    Rate and delay are kept where the speed only repeats its tier: virtual packets have the size of SRv6 in every mode,
+    and so have the recipe's delays.
+    """
+    link = fabric.link_named(name)
+    is_nic = link.lower.node in {host.name for host in fabric.hosts}
+    tier, speed = (fabric.host_link if is_nic else fabric.fabric_link), fabric.own_speeds[name]
+    line = _line(base, links.host if is_nic else links.fabric)
+    if speed.rate_bps is not None and speed.rate_bps != tier.rate_bps:
+        line = replace(line, rate_bps=speed.rate_bps)
+    return line if speed.delay_s == tier.delay_s else replace(line, delay_s=speed.delay_s)
+
+
+def _queues_of_links(scenario: Scenario, fabric: Plan) -> dict[str, QueueProfile]:
+    """Return the queues of links whose rate is their own, made once a rate."""
+    rates = {name: speed.rate_bps for name, speed in fabric.own_speeds.items() if speed.rate_bps is not None}
+    profiles = {rate: tier_queues(scenario, rate) for rate in set(rates.values())}
+    return {name: profiles[rate] for name, rate in rates.items()}

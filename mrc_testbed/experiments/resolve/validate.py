@@ -27,10 +27,11 @@ from mrc_testbed.experiments.language.model import (
     Transport,
     Work,
 )
+from mrc_testbed.experiments.language.topology import tier_speed, topology_of
 from mrc_testbed.experiments.language.yaml_loader import Document, Loc, Problem
 from mrc_testbed.experiments.resolve.engine_clock import FROM_LINKS, config_times, rc_times
 from mrc_testbed.experiments.resolve.placement import jobs_of, placements
-from mrc_testbed.experiments.resolve.recipe import tier_queues, tier_speed
+from mrc_testbed.experiments.resolve.recipe import tier_queues
 from mrc_testbed.experiments.traces.errors import TraceError
 from mrc_testbed.experiments.traces.read import trace_of
 from mrc_testbed.faults import KINDS
@@ -60,11 +61,15 @@ MODES_WITH_PATHS = ("srv6", "stev")
 
 
 def dimensions_of(scenario: Scenario) -> Plan:
-    """Return a scenario's fabric without mode and rates; an outline where only the fluid model takes it.
+    """Return a settled scenario's fabric; an outline where only the fluid model takes it.
+
+    Mode and rates are not in it, but for a topology file's, whose links may have their own.
 
     Raises PlanError.
     """
     part = scenario.fabric
+    if (topology := topology_of(scenario)) is not None:
+        return topology.plan(scenario.mode, pmtu_bytes=scenario.transport.pmtu, links=scenario.links)
     sizes = part.planes, part.racks, part.spines, part.hosts_per_rack
     try:
         return Plan(*sizes)
@@ -107,7 +112,7 @@ def check(document: Document, scenario: Scenario, *, outlined: bool = False, liv
     part = scenario.fabric
     try:
         sizes = part.planes, part.racks, part.spines, part.hosts_per_rack
-        plan = dimensions_of(scenario) if outlined else Plan(*sizes)
+        plan = dimensions_of(scenario) if outlined or part.file else Plan(*sizes)
     except PlanError as error:
         return [document.problem(("fabric",), str(error))]
     return [document.problem(loc, text) for loc, text in _problems(scenario, plan, live=live)]

@@ -19,6 +19,7 @@ from typing import Any, Protocol
 
 from mrc_testbed.experiments.backend.outcome import Outcome
 from mrc_testbed.experiments.executors.crew import Crew, NewsQueue, RunLost, RunProgress
+from mrc_testbed.experiments.language.topology import topology_files
 from mrc_testbed.experiments.resolve.run_plan import RunPlan
 from mrc_testbed.experiments.results import Results, refusal
 from mrc_testbed.experiments.run_store import StoredRun
@@ -81,6 +82,7 @@ class PreparedStudy:
             values[stored_run.outcome.name] = _seed_values(plan, stored_run.outcome)
 
         files = {STUDY_FILE: plan.path.read_bytes(), SCENARIO_FILE: plan.document.path.read_bytes()}
+        files |= topology_files(plan.document)
         names, study = [run.name for run in plan.runs], plan.study
         results, damaged_runs = Results.reopen(folder, files, "virtual", study.seeds.first, names, study.scale, keep)
         return cls(results, values, damaged_runs)
