@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from mrc_testbed.errors import UsageError
-from mrc_testbed.topologies.plan import CPU_PORT, INTERFACE_NAME_MAX
+from mrc_testbed.topologies.plan import CPU_PORT, INTERFACE_NAME_MAX, Plan
 
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9]{0,7}")
 """Form of a node's name: with its port it makes the name of an interface."""
@@ -112,6 +112,30 @@ def pair_topology() -> LabTopology:
     )
     links = tuple(LabLink((LabEnd(name), LabEnd("s1", number))) for number, name in enumerate(names, 1))
     return LabTopology(hosts, (LabSwitch("s1", 0),), links)
+
+
+def plan_topology(plan: Plan) -> LabTopology:
+    """Return the nodes and links of a plan with one plane, its hosts in one subnet. Raises TopologyError."""
+    if plan.planes != 1:
+        raise TopologyError(
+            f"{plan.planes} planes: a program without the tables of `srv6` or `spray` runs in one. Cure: --planes 1"
+        )
+    macs = {port.node: plan.mac(port) for link in plan.links for port in (link.lower, link.upper)}
+    hosts = tuple(
+        LabHost(host.name, ipaddress.IPv4Interface(f"10.0.{number // 250}.{number % 250 + 1}/16"), macs[host.name])
+        for number, host in enumerate(plan.hosts)
+    )
+    names = {host.name for host in plan.hosts}
+    links = tuple(
+        LabLink(
+            (
+                LabEnd(link.lower.node, 0 if link.lower.node in names else link.lower.number),
+                LabEnd(link.upper.node, link.upper.number),
+            )
+        )
+        for link in plan.links
+    )
+    return LabTopology(hosts, tuple(LabSwitch(switch.name, switch.device_id) for switch in plan.switches), links)
 
 
 def read_topology(path: Path) -> LabTopology:

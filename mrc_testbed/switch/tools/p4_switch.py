@@ -104,6 +104,12 @@ class P4Switch:
             self._fail(f"the packet of port {port} {mismatch}")
         return frames.pop(0)
 
+    def frames(self, port: int) -> list[bytes]:
+        """Take all frames that came out of a port and were not looked at yet, the oldest first."""
+        frames = self._run.out.get(port, [])
+        taken_frames, frames[:] = list(frames), []
+        return taken_frames
+
     def expect_nothing(self) -> None:
         """No port has sent a packet that `expect` has not taken."""
         frames_text = "\n".join(

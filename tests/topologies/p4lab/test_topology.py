@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from mrc_testbed.topologies.p4lab.topology import LabEnd, TopologyError, pair_topology, read_topology
+from mrc_testbed.topologies.p4lab.topology import LabEnd, TopologyError, pair_topology, plan_topology, read_topology
+from mrc_testbed.topologies.plan import Plan
 
 HOST = {"ip": "10.0.1.1/24", "mac": "08:00:00:00:01:11", "commands": ["true"]}
 
@@ -83,3 +84,11 @@ def test_text_that_is_no_json__has_line_and_column(tmp_path):
         read_topology(path)
     with pytest.raises(TopologyError, match="No such file"):
         read_topology(tmp_path / "gone.json")
+
+
+def test_plan_topology__has_the_nodes_of_a_plan_with_one_plane():
+    topology = plan_topology(Plan(1, 2, 1, 2))
+    assert str(topology) == "3 switches, 4 hosts, 6 links"
+    assert topology.ports("p0-t1-0") == {1: "p0-t1-0-eth1", 2: "p0-t1-0-eth2"}
+    with pytest.raises(TopologyError, match="Cure: --planes 1"):
+        plan_topology(Plan(2, 2, 1, 2))
