@@ -56,6 +56,7 @@ FOREIGN_FILES = {
     "hdr.h",
     "mrc.h",
     "mrc_ctl.h",
+    "my.p4",
     "my_hooks.py",
     "program.p4",
     "router.p4",
