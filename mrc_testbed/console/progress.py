@@ -75,6 +75,10 @@ class Progress:
             self._console.print(text, style="dim", markup=False)
         self._set_text(text)
 
+    def note(self, text: str) -> None:
+        """Print a line above the one at the terminal, which would stand in front of it otherwise."""
+        self._console.print(text, markup=False, soft_wrap=not self._console.is_terminal)
+
     def share(self, share: float, text: str | None = None) -> None:
         """Report the share that is done, 0 to 1."""
         self._rest.share = share

@@ -66,7 +66,7 @@ class _ScenarioWork:
     def start(self, args: Sequence[str]) -> None:
         raise CommandError(f"send {' '.join(args)}: refused while a scenario runs. Cure: add a flow to its file")
 
-    def wait(self, show: ShowProgress | None = None) -> int:
+    def wait(self, show: ShowProgress | None = None, note: Callable[[str], None] | None = None) -> int:  # noqa: ARG002 - it waits for nothing
         if show is not None:
             show(self.progress())
         return 0

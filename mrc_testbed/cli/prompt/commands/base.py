@@ -47,7 +47,7 @@ class BackgroundTransfers(Protocol):
     def start(self, args: Args) -> None:
         """Begin a transfer, with the arguments of `send`. Raises CommandError."""
 
-    def wait(self, show: ShowProgress | None = None) -> int:
+    def wait(self, show: ShowProgress | None = None, note: Callable[[str], None] | None = None) -> int:
         """Wait for all; return the number that failed since the last call. `show` gets the progress."""
         ...
 

@@ -76,7 +76,7 @@ def wait(session: CliSession, args: Args) -> str | None:
         print(f"waiting for {waiting_text(running)}", file=session.out, flush=True)
         size = sum(transfer["bytes"] for transfer in running)
         with session.progress("wait", WAIT_S, size) as progress:
-            failed = session.transfers.wait(partial(_show_waiting, progress, size))
+            failed = session.transfers.wait(partial(_show_waiting, progress, size), progress.note)
     if failed:
         raise CommandError(f"{failed} of the transfers failed")
     return None
@@ -118,6 +118,8 @@ class Transfers:
         self._print_text = print_text
         self._notify = notify
         self._is_waited_for = False
+        self._note: Callable[[str], None] | None = None
+        """Print a line beside the progress of `wait`; None: none is shown."""
         self._followers: deque[_Follower] = deque(maxlen=FOLLOWERS_MAX)
         self._running: dict[threading.Thread, Watch] = {}
         self._count = 0
@@ -151,9 +153,9 @@ class Transfers:
                 path.unlink(missing_ok=True)
             raise
 
-    def wait(self, show: ShowProgress | None = None) -> int:
+    def wait(self, show: ShowProgress | None = None, note: Callable[[str], None] | None = None) -> int:
         """Wait for all; return the number that failed since the last call. `show` gets the progress."""
-        self._is_waited_for = True
+        self._is_waited_for, self._note = True, note
         try:
             for thread in list(self._running):
                 while thread.is_alive():
@@ -161,7 +163,7 @@ class Transfers:
                     if show is not None:
                         show(self.progress())
         finally:
-            self._is_waited_for = False
+            self._is_waited_for, self._note = False, None
         failed, self._failed = self._failed, 0
         return failed
 
@@ -179,7 +181,7 @@ class Transfers:
             thread.join()
 
     def _report(self, text: str) -> None:
-        (self._print_text if self._is_waited_for else self._notify)(text)
+        (self._note or self._print_text if self._is_waited_for else self._notify)(text)
 
     def _file(self, argument: str) -> tuple[Path, bool]:
         """The file to send, and whether it is a temporary one of ours."""
