@@ -753,7 +753,7 @@ class Plan:
     # ---- to and from files ------------------------------------------------------------------------------
 
     def to_json(self) -> dict[str, Any]:
-        """Return the plan as JSON, for `from_json`; without a layout or a prefix of interfaces when it has none."""
+        """Return the plan as JSON, without a layout or a prefix of interfaces where it has none."""
         data = {**asdict(self), "mode": self.mode.value, "layout": self.layout and self.layout.to_json()}
         defaults = ("layout", "interface_prefix")
         return {key: value for key, value in data.items() if value or key not in defaults}
