@@ -6,6 +6,7 @@ that are not here are refused. Nothing in this module touches a fabric.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -68,6 +69,40 @@ Moment = Annotated[Instant, BeforeValidator(_instant)]
 def _pair(value: object) -> object:
     """Split `h0 h5` into two names; a list of two is kept."""
     return value.split() if isinstance(value, str) else value
+
+
+_RATE_ENDING = re.compile(r"(bit/s|b/s|bps)$", re.IGNORECASE)
+_BYTES_ENDING = re.compile(r"[0-9.]\s*([KMG]i)?B$")
+
+
+def _bound(value: object) -> object:
+    """Return a bound with a unit as a number: seconds, bits/s, bytes, or a share."""
+    text = value.strip() if isinstance(value, str) else ""
+    if not text:
+        return value
+    try:
+        if text.endswith("%"):
+            return units.share(text)
+        if _RATE_ENDING.search(text):
+            return units.rate(text)
+        return units.size(text) if _BYTES_ENDING.search(text) else units.seconds(text)
+    except units.UnitError:
+        raise ValueError(f"{text!r} has no unit of a metric: give 20 ms, 9.5 Mb/s, 64 KiB, 95 % or a number") from None
+
+
+Bound = Annotated[float, BeforeValidator(_bound)]
+_RULE = re.compile(r"(?P<metric>\S+)\s*(?P<sign><=?|>=?)\s*(?P<bound>.+?)(?:\s+of\s+(?P<of>\S+))?")
+
+
+def _rule_of_text(value: object) -> object:
+    """Return the keys of a rule in one line, such as `time.job < 20 ms`; other values stay."""
+    if not isinstance(value, str):
+        return value
+    match = _RULE.fullmatch(value.strip())
+    if match is None:
+        raise ValueError(f"{value!r}: give METRIC < BOUND or METRIC > BOUND, such as: rate.total > 9.5 Mb/s")
+    keys = {"metric": match["metric"], "at_most" if match["sign"][0] == "<" else "at_least": match["bound"]}
+    return keys if match["of"] is None else keys | {"of": match["of"]}
 
 
 Pair = Annotated[tuple[str, str], BeforeValidator(_pair)]
@@ -572,11 +607,11 @@ class Expect(Rule):
 
     metric: str
     """Metric that is judged."""
-    at_least: float | None = None
+    at_least: Bound | None = None
     """Lowest value that holds."""
-    at_most: float | None = None
+    at_most: Bound | None = None
     """Highest value that holds."""
-    about: float | None = None
+    about: Bound | None = None
     """Value that holds within `within`."""
     within: Share = 0.05
     """Tolerance of `about`, a share of it."""
@@ -731,7 +766,7 @@ class Scenario(Part):
     """Name -> overrides of runs at that scale (`--scale NAME`); virtual runs only."""
     baseline: Span | None = None
     """`baseline` of the rules: the mean over this part; None: before the first fault, without the start."""
-    expect: list[AnyRule] = []
+    expect: list[Annotated[AnyRule, BeforeValidator(_rule_of_text)]] = []
     """Rules; each must hold in each run."""
     figures: list[Figure] = []
     """Pictures of the report."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import pytest
 
+from mrc_testbed.experiments.language.model import Scenario
 from mrc_testbed.experiments.language.yaml_loader import ScenarioError, read
 from mrc_testbed.experiments.runner import plan_runs
 from mrc_testbed.experiments.virtual.virtual_run import VirtualRun
@@ -202,3 +203,28 @@ def test_limits_of_the_engine__are_told_at_the_key_they_come_from(tmp_path, name
 def test_limits_of_the_engine__taken_with_a_clock_that_fits(tmp_path):
     parts = "links: {rate: 100G, rtt: 10us}\ntransport: {pmtu: 4096, clock: 0.001}\n"
     assert not refusal(tmp_path, f"title: fits\n{parts}workload: [{{stream: h0 h2}}]\nduration: 1ms\n")
+
+
+RULES = {
+    "rate.total > 9.5 Mb/s": ("at_least", 9.5e6, None),
+    "time <= 20 ms": ("at_most", 0.02, None),
+    "rate.total > 95 % of baseline": ("at_least", 0.95, "baseline"),
+    "lost<0": ("at_most", 0.0, None),
+    "queue.x.max < 64 KiB": ("at_most", 65536.0, None),
+}
+
+
+@pytest.mark.parametrize("text", RULES)
+def test_rule__in_one_line_with_units(text):
+    (rule,) = Scenario.model_validate({"title": "t", "workload": [{"stream": "h0 h1"}], "expect": [text]}).bounds
+    key, bound, reference = RULES[text]
+    assert (getattr(rule, key), rule.of) == (pytest.approx(bound), reference)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [("rate.total", "give METRIC < BOUND"), ("rate.total > 9 parsecs", "has no unit of a metric: give 20 ms")],
+)
+def test_rule__in_one_line_that_is_wrong(tmp_path, text, words):
+    message = refusal(tmp_path, f"title: t\nworkload: [{{stream: h0 h2}}]\nduration: 1s\nexpect:\n  - {text}\n")
+    assert "line 5: expect.0" in message and words in message
