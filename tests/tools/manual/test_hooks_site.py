@@ -108,7 +108,7 @@ def test_reference__has_every_command_word_key_and_metric():
 
 def test_fields__have_the_text_below_them():
     fields = {key: (kind, default, text) for key, kind, default, text in fields_of(model.Measure)}
-    assert fields["every"] == ("Seconds", "0.1", "Interval of the time series.")
+    assert fields["every"] == ("SomeSeconds", "0.1", "Interval of the time series.")
     assert {key: default for key, _, default, _ in fields_of(model.Span)} == {"from": "needed", "to": "needed"}
 
 
