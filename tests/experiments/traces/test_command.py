@@ -1,0 +1,45 @@
+"""`mrc run --trace`: the scenario around a trace, with phrases of faults and baselines."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from mrc_testbed.errors import UsageError
+from mrc_testbed.experiments.language.yaml_loader import read
+from mrc_testbed.experiments.runner import plan_runs
+from mrc_testbed.experiments.traces.command import BASELINES, Replay, scenario_of
+
+
+def trace_of(tmp_path, calc_ns: int = 50_000_000):
+    trace = tmp_path / "step.goal"
+    trace.write_text(
+        f"num_ranks 2\nrank 0 {{\na: calc {calc_ns}\nb: send 4096b to 1 tag 3\nb requires a\n}}\n"
+        "rank 1 {\nc: recv 4096b from 0 tag 3\n}\n"
+    )
+    return trace
+
+
+def test_replay__with_faults_and_baselines_is_a_scenario_that_reads(tmp_path):
+    replay = Replay(faults=("cut p1-t0-0 p1-t1-1 at 1 s",), against=tuple(BASELINES))
+    name, text = scenario_of(trace_of(tmp_path), replay, live=False)
+    (tmp_path / f"{name}.yaml").write_text(text)
+    runs = plan_runs(read(tmp_path / f"{name}.yaml"), "virtual").runs
+    assert [run.label["variant"] for run in runs] == ["mrc", *BASELINES]
+    # Enough steps that the fault is among them.
+    assert runs[0].iterations["job"] * 0.05 > 1.0
+    assert "rocev2" in json.loads(text)["title"]
+
+
+@pytest.mark.parametrize(
+    ("replay", "words"),
+    [
+        (Replay(faults=("cut p1-t0-0 p1-t1-1 at 1 h",)), "100 steps of "),
+        (Replay(against=("rocev1",)), "--against rocev1: no such baseline (did you mean rocev2?)"),
+    ],
+)
+def test_replay__that_cannot_be_says_why(tmp_path, replay, words):
+    with pytest.raises(UsageError) as refusal:
+        scenario_of(trace_of(tmp_path), replay, live=False)
+    assert words in str(refusal.value)
