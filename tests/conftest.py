@@ -17,10 +17,12 @@ settings.load_profile("any machine")
 
 
 def pytest_configure() -> None:
-    """Restore SIGINT, so that Ctrl-C works in processes that tests start.
+    """Restore SIGINT and SIGHUP, so that they end processes that tests start.
 
-    A shell starts what it puts into the background with SIGINT ignored, children inherit that, and tests that interrupt
-    a child would wait for it in vain, such as those of `make unit &`.
+    A shell starts what it puts into the background with SIGINT ignored, `nohup` with SIGHUP ignored, and children
+    inherit that: tests that send either to a child would wait for it in vain, such as those of `make unit &`.
     """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
