@@ -189,6 +189,28 @@ ELSEWHERE = {
         "mrc run head<Tab>",
         "mrc links p7-t1<Tab>",
     ),
+    "tests/cli/test_fabrics_live.py": (
+        "mrc up -d --name b",
+        "mrc ls",
+        "mrc attach b",
+        "mrc exec h0 --fabric b",
+        "mrc down b",
+    ),
+    "tests/cli/test_topology.py": (
+        "mrc topology show examples/topologies/uneven-planes.yaml",
+        "mrc topology import examples/topologies/clos.clab.yml",
+    ),
+    "tests/cli/test_topology_live.py": ("mrc up examples/topologies/own-names.yaml",),
+    "tests/experiments/language/test_new_scenario.py": ("mrc scenario new mine.yaml",),
+    "tests/experiments/traces/test_command.py": (
+        'mrc run --trace examples/traces/ring-step.goal --fault "cut p1-t0-0 p1-t1-1 at 1 s" '
+        "--against rocev2,flow-ecmp",
+    ),
+    "tests/topologies/p4lab/test_lab.py": (
+        "mrc p4 run my.p4 --entries s1-runtime.json",
+        "mrc p4 run solution/basic.p4 --topology pod-topo/topology.json",
+    ),
+    "tests/test_p4_exercises.py": ("mrc p4 run sprayer.p4 --topology leaf-spine.json",),
     "tests/capture/explain/test_explained_file.py": ("mrc pcap h0.pcapng --explain",),
     "tests/topologies/lab/cluster/test_cluster_live.py": (
         "mrc doctor --servers servers.yaml",
@@ -340,6 +362,8 @@ def test_quick_ones__after_the_tutorial(tutorial):
     assert "e10" in outputs["mrc scenario list"] and "no invariant was violated" in outputs["mrc simtest --seed 93"]
 
 
+OTHER_FABRIC = ("link red-leaf1 red-spine2 down", "send gpu-a gpu-c 4M")
+"""Words for the fabric of a topology file: tests/cli/test_topology_live.py."""
 OWN_PACE = ("wait", "heal", "exit", "iperf", "pingpairfull", "send h0 h2 64M", "links p1-t1")
 """Words that make later commands wait, and a line that is half typed.
 
@@ -413,7 +437,7 @@ def test_tutorial__then_all_words_and_what_is_asked_from_beside(tmp_path):
         if prompt_line.startswith("mininet> ")
     ]
     words = [
-        prompt_line for prompt_line in dict.fromkeys(words) if prompt_line not in WORDS and prompt_line not in OWN_PACE
+        prompt_line for prompt_line in dict.fromkeys(words) if prompt_line not in (*WORDS, *OWN_PACE, *OTHER_FABRIC)
     ]
     script = []
     for word in WORDS[: WORDS.index("exit")]:
