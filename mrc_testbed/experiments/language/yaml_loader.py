@@ -174,6 +174,8 @@ def _is_tag(part: str | int, parents: Sequence[str | int]) -> bool:
         return False
     if len(parents) == 2 and parents[0] == "workload":
         return part in WORK_KINDS
+    if len(parents) == 2 and parents[0] == "expect":
+        return part.startswith("rule ")  # the tags of model.AnyRule
     return "[" in part or part in ("Random", "str", "list", "tuple")
 
 
