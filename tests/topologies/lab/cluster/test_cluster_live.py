@@ -12,6 +12,8 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -82,6 +84,13 @@ def clean(rig, name, limit_s=20.0):
     while (leftovers := left_on(rig, name)) and time.monotonic() < deadline:
         time.sleep(0.1)
     return leftovers
+
+
+@pytest.fixture
+def tmp_path():
+    """A folder with a short path: ssh's socket in its run folder may have 108 characters."""
+    with TemporaryDirectory(prefix="mrc-") as folder:
+        yield Path(folder)
 
 
 def environment(tmp_path):
