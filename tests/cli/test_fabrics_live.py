@@ -24,9 +24,9 @@ def mrc(tmp_path):
     """`mrc` with a run folder of its own; every fabric is down at the end."""
     environment = {**os.environ, "MRC_RUN_DIR": str(tmp_path / "r"), "PYTHONPATH": str(ROOT)}
 
-    def run(words, code=0, typed=""):
+    def run(words, code=0, prompt_text=""):
         argv = [sys.executable, "-m", "mrc_testbed", *words.split()]
-        process = subprocess.run(argv, env=environment, input=typed, capture_output=True, text=True)
+        process = subprocess.run(argv, env=environment, input=prompt_text, capture_output=True, text=True)
         assert process.returncode == code, process.stdout + process.stderr
         return process.stdout + process.stderr
 
@@ -54,7 +54,7 @@ def test_two_fabrics__side_by_side(mrc, tmp_path):
         assert "begun" in mrc(f"send h0 h1 256K --fabric {name}")
         assert json.loads(mrc(f"wait --fabric {name} --json"))["transfers"][-1]["state"] == "done"
         assert mrc(f"exec h0 --fabric {name} -- printenv MRC_HOST") == "h0\n"
-    assert "p0-t0-0 p0-t1-0  up" in mrc("attach b", typed="links p0-t0-0\ndetach\n")
+    assert "p0-t0-0 p0-t1-0  up" in mrc("attach b", prompt_text="links p0-t0-0\ndetach\n")
     assert "1 undone" in mrc("heal --fabric a")
 
     # What a killed one left goes, and the other one stays.
