@@ -232,7 +232,9 @@ def test_mrc_pcap__packets_of_a_live_fabric(tmp_path):
         assert agent.request("wait", transfer=transfer, timeout_s=60.0)["state"] == "done"
         for process in running[:2]:
             process.terminate()
-        transfer = agent.request("send_file", path=str(file), peer="h1", rate_bps=5e6)["transfer"]
+        transfer = agent.request("send_file", path=str(file), peer="h1", rate_bps=2e6)[
+            "transfer"
+        ]  # 8 s, in which a capture begins on any machine
         output = io.StringIO()
         session = words.CliSession(fabric, output)
         capture = words.WORDS["capture"].run
