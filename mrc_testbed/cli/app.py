@@ -599,8 +599,8 @@ def main() -> None:
         if error.errno in BARRED_PATH_ERRNOS and error.filename is not None:
             print(f"mrc: error: {error.filename}: {error.strerror}: give another place", file=sys.stderr)
             sys.exit(1)
-        if error.errno not in DISK_FULL_ERRNOS:
+        # An error without a file's name is of an output stream: the outermost frame answers it, once.
+        if error.errno not in DISK_FULL_ERRNOS or error.filename is None:
             raise
-        file = error.filename or "the disk of its output"
-        print(f"mrc: error: {file}: {error.strerror}: make room there, or write elsewhere", file=sys.stderr)
+        print(f"mrc: error: {error.filename}: {error.strerror}: make room there, or write elsewhere", file=sys.stderr)
         sys.exit(EXIT_UNWRITTEN)

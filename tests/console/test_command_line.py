@@ -73,10 +73,13 @@ def test_full_disk__is_one_line(tmp_path, action):
 
 @pytest.mark.parametrize("words", ["mrc_testbed --help", "mrc_testbed p4 --help", "mrc_testbed plan --nics 64 --json"])
 @pytest.mark.parametrize("output", ["reader", "disk"])
-def test_commands_of_mrc__end_so_too(left_pipe, words, output):
+@pytest.mark.parametrize("unbuffered", ["1", ""])
+def test_commands_of_mrc__end_so_too(left_pipe, words, output, unbuffered):
+    """Test both kinds of streams: a buffered one fails in a flush and keeps its text, and the next flush fails again."""
     with open("/dev/full", "w") as full_disk:
         stdout = left_pipe if output == "reader" else full_disk
         argv = [sys.executable, "-m", *words.split()]
-        process = subprocess.run(argv, cwd=ROOT, stdout=stdout, stderr=subprocess.PIPE, text=True, timeout=60)
+        env = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
+        process = subprocess.run(argv, cwd=ROOT, stdout=stdout, stderr=subprocess.PIPE, text=True, timeout=60, env=env)
     assert "Traceback" not in process.stderr and process.stderr.count("\n") == (output == "disk")
     assert process.returncode == (0 if output == "reader" else EXIT_UNWRITTEN)
