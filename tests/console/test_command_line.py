@@ -75,7 +75,7 @@ def test_full_disk__is_one_line(tmp_path, action):
 @pytest.mark.parametrize("output", ["reader", "disk"])
 @pytest.mark.parametrize("unbuffered", ["1", ""])
 def test_commands_of_mrc__end_so_too(left_pipe, words, output, unbuffered):
-    """Test both kinds of streams: a buffered one fails in a flush and keeps its text, and the next flush fails again."""
+    """Test both kinds of streams: a buffered one keeps its text when a flush fails, and fails at the next one again."""
     with open("/dev/full", "w") as full_disk:
         stdout = left_pipe if output == "reader" else full_disk
         argv = [sys.executable, "-m", *words.split()]

@@ -10,8 +10,9 @@ With `removing` as `stop_at`, its removal says so and never comes to its end.
 """
 
 import io
-import signal
+import select
 import sys
+import time
 from pathlib import Path
 from unittest.mock import patch
 
@@ -26,6 +27,9 @@ from mrc_testbed.topologies.lab.traffic_control_thrift import ThriftTraffic
 from mrc_testbed.topologies.plan import Plan
 
 CHILD = "import signal, time; print('up', flush=True); time.sleep(1000)"
+
+TURN_S = 0.05
+"""Seconds of one wait. A signal that comes just before a call that blocks for ever is never answered."""
 
 
 class BareTarget(targets.EmbeddedTarget):
@@ -87,6 +91,12 @@ def commands(fabric, tmp_path, *lines):
     return out.getvalue(), failures
 
 
+def wait_for_input() -> None:
+    """Wait until standard input ends or has something."""
+    while not select.select([sys.stdin], [], [], TURN_S)[0]:
+        pass
+
+
 def front(run_dir: str, stop_at: str = "") -> None:
     """Bring a bare fabric up and print each step; at the step `stop_at`, wait for a signal."""
 
@@ -94,7 +104,7 @@ def front(run_dir: str, stop_at: str = "") -> None:
         print(step, flush=True)
         if stop_at and step.startswith(stop_at):
             print("waiting", flush=True)
-            sys.stdin.read()
+            wait_for_input()
 
     def compile_program(folder: Path, target: str, program: str) -> None:
         (folder / "p4info.txtpb").write_text("")
@@ -102,7 +112,7 @@ def front(run_dir: str, stop_at: str = "") -> None:
     def never_stop() -> None:
         print("removing", flush=True)
         while True:
-            signal.pause()
+            time.sleep(TURN_S)
 
     with bare_fabric(run_dir, compile_program=compile_program, progress=progress) as fabric:
         if stop_at == "removing":
@@ -110,7 +120,7 @@ def front(run_dir: str, stop_at: str = "") -> None:
         # It has left its shell's session before anything here ends: until then a hang-up would take it along.
         fabric.hosts["h0"].cmd('setsid sleep 1000 & until [ "$(cat /proc/$!/comm)" = sleep ]; do :; done')
         print("up", flush=True)
-        sys.stdin.read()
+        wait_for_input()
 
 
 if __name__ == "__main__":
