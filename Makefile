@@ -57,13 +57,17 @@ unit: ready-to-test ## the tests that need no root (about four minutes)
 # on each core with interfaces of its own; then one by one those that need the machine for themselves. Each is run whatever
 # the one before gave. 5 is pytest's word for a selection without a test: right in any but all of them.
 BESIDE := $(PYTEST) --tx "$(shell nproc)*popen//python=$(CURDIR)/scripts/isolated-python" --dist loadfile
-test: ready-to-test ## every test (about a quarter of an hour); ARGS="-k name" selects
+test: ready-to-test ## every test but those of `sanitize`; ARGS="-k name" selects
 	@$(AS_ROOT) env $(ON_ALL_CORES) $(ARGS); first=$$?; \
-		$(AS_ROOT) env ISOLATED_PYTHON=$(CURDIR)/$(VENV)/bin/python $(BESIDE) -m "(root or build) and not alone" $(ARGS); second=$$?; \
+		$(AS_ROOT) env ISOLATED_PYTHON=$(CURDIR)/$(VENV)/bin/python $(BESIDE) -m "(root or build) and not alone and not sanitized" $(ARGS); second=$$?; \
 		$(AS_ROOT) $(PYTEST) -m "(root or build) and alone" $(ARGS); third=$$?; \
 		[ $$first = 0 ] || [ $$first = 5 ] || echo "make test: tests without a fabric failed (see above)" >&2; \
 		[ $$second = 0 ] || [ $$second = 5 ] || echo "make test: tests with a fabric failed (see above)" >&2; \
 		case $$first,$$second,$$third in 5,5,5) exit 1 ;; [05],[05],[05]) ;; *) exit 1 ;; esac
+
+.PHONY: sanitize
+sanitize: ready-to-test ## the engine's machine code under AddressSanitizer and Python's debug allocator (a quarter of an hour)
+	@$(PYTEST) -m sanitized -n 2 --dist loadgroup $(ARGS)
 
 .PHONY: matrix
 matrix: ready-to-test ## the tests of `unit` with each of Python 3.10 to 3.14 at hand; PYTHONS="3.10 3.14", ARGS="-k name"

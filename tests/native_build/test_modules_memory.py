@@ -32,6 +32,7 @@ AddressSanitizer sees no borders inside Python's pools: malloc gives all.
 """
 pytestmark = [
     pytest.mark.build,
+    pytest.mark.sanitized,
     pytest.mark.timeout(2400 if LONG else 1200),
     pytest.mark.skipif(
         bool(missing_requirements()), reason=f"cannot compile here: {'; '.join(missing_requirements())}"
@@ -100,7 +101,8 @@ def run(arguments, environment):
     return result.stdout
 
 
-@pytest.fixture(scope="module", params=GUARDS)
+# A worker of its own for each guard, so that each build is made once and both are made at the same time.
+@pytest.fixture(scope="module", params=[pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in GUARDS])
 def guard(request):
     """Return the environment in which the compiled build is watched, with that build made."""
     if request.param == "asan":
