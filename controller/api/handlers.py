@@ -86,7 +86,6 @@ class ApiHandlers:
 
     def _links(self, _fields: Message) -> Message:
         plan, links, numbers = self._app.inputs.plan, [], self._numbers()
-        hosts = {host.name for host in plan.hosts}
         for link in plan.links:
             ends = {p.interface: self._app.status.get(p.interface) for p in (link.lower, link.upper)}
             statuses = [status for status in ends.values() if status is not None]
@@ -94,7 +93,7 @@ class ApiHandlers:
                 {
                     "link": link.name,
                     "plane": link.plane,
-                    "kind": "NIC-T0" if link.lower.node in hosts else "T0-T1",
+                    "kind": link.kind,
                     "up": not any(PORT_IS_BAD.get(status, True) for status in statuses) if statuses else None,
                     "ends": ends,
                     "faults": numbers.get(link.name, []),

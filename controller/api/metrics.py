@@ -124,14 +124,12 @@ def _add_controller_state(app: FabricController, samples: _Samples) -> None:
         (plan.mode.value, app.inputs.program, plan.planes, plan.racks, plan.spines, plan.hosts_per_rack),
         1,
     )
-    hosts = {host.name for host in plan.hosts}
     for link in plan.links:
         ends = [app.status.get(end.interface) for end in (link.lower, link.upper)]
         statuses = [status for status in ends if status is not None]
         if statuses:
-            kind = "NIC-T0" if link.lower.node in hosts else "T0-T1"
             is_up = not any(PORT_IS_BAD.get(status, True) for status in statuses)
-            samples.add("mrc_link_up", (link.name, link.plane, kind), is_up)
+            samples.add("mrc_link_up", (link.name, link.plane, link.kind), is_up)
     for provisioner in app.provisioners.values():
         status = provisioner.status
         samples.add("mrc_switch_verified", _labels(provisioner), status.connected and status.verified)

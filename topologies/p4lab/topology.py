@@ -125,11 +125,10 @@ def plan_topology(plan: Plan) -> LabTopology:
         LabHost(host.name, ipaddress.IPv4Interface(f"10.0.{number // 250}.{number % 250 + 1}/16"), macs[host.name])
         for number, host in enumerate(plan.hosts)
     )
-    names = {host.name for host in plan.hosts}
     links = tuple(
         LabLink(
             (
-                LabEnd(link.lower.node, 0 if link.lower.node in names else link.lower.number),
+                LabEnd(link.lower.node, 0 if link.is_nic else link.lower.number),
                 LabEnd(link.upper.node, link.upper.number),
             )
         )
