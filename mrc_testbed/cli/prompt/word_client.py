@@ -6,6 +6,7 @@ import shlex
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -56,9 +57,23 @@ class WordClient:
 
     @contextmanager
     def notices(self) -> Iterator[Iterator[str]]:
-        """Texts of what happens by itself, until the fabric ends. Raises FabricError."""
+        """Texts of what happens by itself from now on, until the fabric ends or cuts off who does not read.
+
+        Raises FabricError, JsonlError.
+        """
         with self._messages({"op": "notices"}) as messages:
-            yield (str(message["text"]) for message in messages if message.get("event") == "text")
+            first_texts: list[str] = []
+            for message in messages:
+                if message.get("event") == "text":
+                    first_texts.append(str(message["text"]))
+                elif message.get("event") == "listening":
+                    break
+                else:
+                    answer_fields(message, "notices")
+            else:
+                raise self._end_error()
+            texts = (str(message["text"]) for message in messages if message.get("event") == "text")
+            yield chain(first_texts, texts)
 
     @contextmanager
     def _messages(self, request: dict[str, Any]) -> Iterator[Iterator[Message]]:
