@@ -384,7 +384,7 @@ def _print_start(lab: P4Lab) -> None:
     print(f"{lab.topology}. `help` lists the commands, `exit` ends and removes everything.")
     for switch in lab.topology.switches:
         address = f"127.0.0.1:{lab.tcp_ports[switch.name]}, device {switch.device_id}"
-        print(f"  {switch.name}  {lab.source(switch.name)}  P4Runtime {address}")
+        print(f"  {switch.name}  {lab.running.sources[switch.name]}  P4Runtime {address}")
     if not lab.programs.open_to_all:
         print(f"  Controllers show the token in {lab.run_dir.token_file}; with --open none is wanted.")
     for notice in lab.notices:

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from mrc_testbed.cli.options import LabChoice
     from mrc_testbed.topologies.plan import Plan
 
-TABLES_OF_OURS = ({"my_usid", "usid_next"}, {"route", "uplink_choice", "uplinks"})
-"""Tables of srv6 and of spray, which the controller of a fabric fills."""
 FABRIC_OPTIONS = {
     "mode": "the program forwards as it does",
     "pmtu": "hosts have interfaces of 1500 bytes",
@@ -81,10 +79,10 @@ def is_foreign(program: Path) -> bool:
 
     Raises UsageError for one that does not compile.
     """
+    from mrc_testbed.topologies.p4lab import switch_programs
     from mrc_testbed.topologies.p4lab.switch import compile_file
 
-    aliases = {table.preamble.alias for table in compile_file(program).p4info.tables}
-    return not any(tables <= aliases for tables in TABLES_OF_OURS)
+    return switch_programs.is_foreign(compile_file(program))
 
 
 def refuse_fabric_options(context: typer.Context, program: Path) -> None:

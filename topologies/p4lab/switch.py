@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Any
 
 import grpc
+from finsy import P4Schema
 from finsy.proto import p4r, p4r_grpc, rpc_code, rpc_status
 
 from mrc_testbed.ipc.rundir import FabricError
@@ -122,6 +123,8 @@ class SwitchClient:
         if action != Action.COMMIT:
             request.config.p4info.CopyFrom(program.p4info)
             request.config.p4_device_config = program.config
+            # By it a controller made with finsy, as ours, knows what runs.
+            request.config.cookie.cookie = P4Schema(program.p4info, program.config).p4cookie
         try:
             self._stub.SetForwardingPipelineConfig(request, timeout=TIMEOUT_S)
         except grpc.RpcError as error:
