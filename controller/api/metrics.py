@@ -147,7 +147,7 @@ async def _switch(app: FabricController, provisioner: SwitchProvisioner, samples
     """Add counters, ports and queues of a switch. Raises SwitchError."""
     ports = {port.number: port.interface for port in app.inputs.plan.ports(provisioner.target.name)}
     cells = await provisioner.counters([*ports, NO_PORT, CPU_PORT])
-    counters = counters_by_name(app.inputs.catalog, cells, ports)
+    counters = counters_by_name(provisioner.catalog, cells, ports)
     labels = _labels(provisioner)
     samples.add("mrc_switch_marked_packets_total", labels, _packets(counters.get("marked", ())))
     for kind, number in _by_reason(counters.get("trimmed", ()), ("trimmed", "trimmed last hop")).items():

@@ -248,6 +248,7 @@ def bring_up(
         run_on_plan(programs, plan, lab, open_to_all=open_)
     options = lab.lab_options(
         program=None if programs.base is None else str(programs.base.absolute()),
+        own_programs={name: str(path.absolute()) for name, path in programs.by_switch.items()},
         nic=nic,
         denylist=denylist,
         react_after_s=react_after_s,

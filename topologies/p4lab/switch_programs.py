@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from finsy.proto import p4r
@@ -67,26 +67,28 @@ class SwitchPrograms:
             self.compiled |= self.compile([switch])
         return self.compiled[switch]
 
-    def reload(self, source: Path | None = None, switches: Sequence[str] = ()) -> list[Reload]:
+    def reload(
+        self,
+        source: Path | None = None,
+        switches: Sequence[str] = (),
+        check: Callable[[Mapping[str, CompiledProgram]], None] = lambda _programs: None,
+    ) -> list[Reload]:
         """Compile programs anew and swap them under traffic; entries that fit stay.
 
         `source` None: the file that each switch has now; `switches`: none for all. Raises ProgramError and leaves all
-        as it was when a program has mistakes.
+        as it was when a program has mistakes, or `check` raises.
         """
         names = [self.known(name) for name in switches] or list(self.sources)
         old_programs = {name: self.program(name) for name in names}
         sources = {name: source or self.sources[name] for name in names}
         by_source = {path: compile_file(path) for path in dict.fromkeys(sources.values())}
-        self.check_swap({name: by_source[path] for name, path in sources.items()})
+        check({name: by_source[path] for name, path in sources.items()})
         reloads = []
         for name, path in sources.items():
             with self.client(name) as client:
                 reloads.append(client.swap(old_programs[name], by_source[path]))
             self.compiled[name], self.sources[name] = by_source[path], path
         return reloads
-
-    def check_swap(self, programs: Mapping[str, CompiledProgram]) -> None:
-        """Raise UsageError for programs that these switches cannot run; here none."""
 
     def entry_lines(self, switch: str) -> list[str]:
         """Describe what was written to a switch, a line for each entry."""
