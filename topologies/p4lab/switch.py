@@ -49,6 +49,7 @@ class Reload:
     has_counts: bool
     """Whether counters and registers went on."""
     duration_s: float
+    """Time from the request, compiling included, until the switch ran it, seconds."""
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -182,9 +183,12 @@ class SwitchClient:
         except grpc.RpcError as error:
             raise self._error("read", error) from None
 
-    def swap(self, old_program: CompiledProgram, new_program: CompiledProgram) -> Reload:
-        """Run another program from one packet to the next, with all entries that fit it."""
-        begin = time.monotonic()
+    def swap(self, old_program: CompiledProgram, new_program: CompiledProgram, begin: float | None = None) -> Reload:
+        """Run another program from one packet to the next, with all entries that fit it.
+
+        `begin`: time, CLOCK_MONOTONIC seconds, from which its duration counts; None: now.
+        """
+        begin = time.monotonic() if begin is None else begin
         entities = self.read(old_program)
         refusals: list[str] = []
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -78,6 +79,7 @@ class SwitchPrograms:
         `source` None: the file that each switch has now; `switches`: none for all. Raises ProgramError and leaves all
         as it was when a program has mistakes, or `check` raises.
         """
+        begin = time.monotonic()
         names = [self.known(name) for name in switches] or list(self.sources)
         old_programs = {name: self.program(name) for name in names}
         sources = {name: source or self.sources[name] for name in names}
@@ -86,7 +88,7 @@ class SwitchPrograms:
         reloads = []
         for name, path in sources.items():
             with self.client(name) as client:
-                reloads.append(client.swap(old_programs[name], by_source[path]))
+                reloads.append(client.swap(old_programs[name], by_source[path], begin))
             self.compiled[name], self.sources[name] = by_source[path], path
         return reloads
 
