@@ -334,7 +334,7 @@ def test_reload__takes_a_swapped_program_up_without_a_write(rig):
     old_program = compile_program(source_of("srv6"))
     new_program = compile_program(old_program.config.decode() + "\n// another text\n")
     with SwitchClient("p0-t1-0", address["address"], address["device_id"]) as client:
-        reload = client.swap(old_program, new_program)
+        reload = client.swap(old_program.p4info, new_program)
     assert (reload.refusals, reload.has_counts) == ((), True)
     own_folder = rig.run_dir / "program" / "p0-t1-0"
     own_folder.mkdir()

@@ -113,13 +113,11 @@ class FabricPrograms:
         return self.running.load_entries(switch, path)
 
     def _recall(self, names: Iterable[str]) -> None:
-        """Compile what switches run of the fabric's program, whose file may have changed since."""
-        from mrc_testbed.switch.compiler import compile_program
-
-        unknown = [name for name in names if name not in self.running.compiled]
-        if unknown:
-            text = (self._fabric.run_dir.program / p4_program.CONFIG_NAME[EMBEDDED]).read_text(encoding="utf-8")
-            self.running.compiled |= dict.fromkeys(unknown, compile_program(text))
+        """Look up the P4Info of what switches run as the controller has loaded it: its file may have changed since."""
+        for name in names:
+            if name not in self.running.infos:
+                folder = self._folder(name) if name in self._own else self._fabric.run_dir.program
+                self.running.infos[name] = p4_program.read_info(folder)
 
     def _check_swap(self, programs: Mapping[str, CompiledProgram]) -> None:
         """Raise UsageError where the controller would gain or lose a switch."""

@@ -12,6 +12,8 @@ from mrc_testbed.files.package import P4_PROGRAMS
 from mrc_testbed.files.whole_files import write_whole
 
 if TYPE_CHECKING:
+    from finsy.proto import p4i
+
     from mrc_testbed.switch.compiler import CompiledProgram
 
 CONFIG_NAME = {"embedded": "config.p4", "bmv2": "config.json"}
@@ -74,6 +76,14 @@ def write_program(folder: Path, program: CompiledProgram) -> None:
 
     write_whole(folder / "p4info.txtpb", text_format.MessageToString(program.p4info).encode())
     write_whole(folder / CONFIG_NAME["embedded"], program.config)
+
+
+def read_info(folder: Path) -> p4i.P4Info:
+    """Return the P4Info in a folder of a program."""
+    from finsy.proto import p4i as protocol
+    from google.protobuf import text_format
+
+    return text_format.Parse((folder / "p4info.txtpb").read_text(encoding="utf-8"), protocol.P4Info())
 
 
 def _compile_bmv2(source: Path, folder: Path) -> None:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from finsy.proto import p4r
+from finsy.proto import p4i, p4r
 
 from mrc_testbed.ipc.rundir import FabricError
 from mrc_testbed.switch.compiler import CompiledProgram
@@ -31,7 +31,9 @@ class SwitchPrograms:
         self._address, self._device_ids = unix_address(socket), dict(device_ids)
         self.sources = dict(sources)
         self.compiled: dict[str, CompiledProgram] = {}
-        """What each switch runs, as far as it was compiled here."""
+        """Programs that were compiled here, by switch."""
+        self.infos: dict[str, p4i.P4Info] = {}
+        """P4Info of what each switch runs."""
 
     def compile(self, switches: Sequence[str]) -> dict[str, CompiledProgram]:
         """Compile the files of switches, each once. Raises ProgramError."""
@@ -52,21 +54,15 @@ class SwitchPrograms:
         """Load a program and its entries into a switch. Raises LabSwitchError."""
         with self.client(name) as client:
             client.load(program)
-            self.compiled[name] = program
+            self.compiled[name], self.infos[name] = program, program.p4info
             _write(client, updates)
 
     def load_entries(self, switch: str, path: Path) -> int:
         """Write the entries of a file to a switch; return their number. Raises UsageError, LabSwitchError."""
-        updates = read_entries(path, self.program(switch).p4info)
+        updates = read_entries(path, self.infos[self.known(switch)])
         with self.client(switch) as client:
             _write(client, updates)
         return len(updates)
-
-    def program(self, switch: str) -> CompiledProgram:
-        """Return the program that a switch runs. Raises FabricError."""
-        if self.known(switch) not in self.compiled:
-            self.compiled |= self.compile([switch])
-        return self.compiled[switch]
 
     def reload(
         self,
@@ -81,23 +77,23 @@ class SwitchPrograms:
         """
         begin = time.monotonic()
         names = [self.known(name) for name in switches] or list(self.sources)
-        old_programs = {name: self.program(name) for name in names}
         sources = {name: source or self.sources[name] for name in names}
         by_source = {path: compile_file(path) for path in dict.fromkeys(sources.values())}
         check({name: by_source[path] for name, path in sources.items()})
         reloads = []
         for name, path in sources.items():
             with self.client(name) as client:
-                reloads.append(client.swap(old_programs[name], by_source[path], begin))
+                reloads.append(client.swap(self.infos[name], by_source[path], begin))
             self.compiled[name], self.sources[name] = by_source[path], path
+            self.infos[name] = by_source[path].p4info
         return reloads
 
     def entry_lines(self, switch: str) -> list[str]:
         """Describe what was written to a switch, a line for each entry."""
-        program = self.program(switch)
-        names = ProgramNames(program.p4info)
+        info = self.infos[self.known(switch)]
+        names = ProgramNames(info)
         with self.client(switch) as client:
-            return [names.entry_text(entity) for entity in client.read(program)]
+            return [names.entry_text(entity) for entity in client.read(info)]
 
 
 def _write(client: SwitchClient, updates: Sequence[p4r.Update]) -> None:

@@ -21,21 +21,21 @@ def load(client, text):
 def test_swap__keeps_entries_and_counts(address):
     with SwitchClient("s1", address, 0) as client:
         program = load(client, MAC_SWITCH)
-        reload = client.swap(program, compile_program(MAC_SWITCH + "\n// another text\n"))
+        reload = client.swap(program.p4info, compile_program(MAC_SWITCH + "\n// another text\n"))
         assert (reload.kept_count, reload.refusals, reload.has_counts) == (2, (), True)
-        assert len(client.read(program)) == 2
+        assert len(client.read(program.p4info)) == 2
     with SwitchClient("s1", address, 0) as client:  # the role is free again
-        assert len(client.read(program)) == 2
+        assert len(client.read(program.p4info)) == 2
 
 
 def test_swap__names_entries_that_do_not_fit(address):
     with SwitchClient("s1", address, 0) as client:
         program = load(client, MAC_SWITCH)
         narrow = compile_program(MAC_SWITCH.replace("bit<9> port", "bit<1> port").replace("= port", "= (bit<9>) port"))
-        reload = client.swap(program, narrow)
+        reload = client.swap(program.p4info, narrow)
         assert (reload.kept_count, len(reload.refusals), reload.has_counts) == (1, 1, False)
         assert reload.refusals[0].startswith("I.macs hdr.ethernet.dst=0x80000000222 -> I.forward(port=0x2): ")
-        reload = client.swap(narrow, compile_program(CROSS_WIRE))
+        reload = client.swap(narrow.p4info, compile_program(CROSS_WIRE))
         assert reload.refusals[0].endswith("the new program has no table I.macs")
         assert "1 do not fit; counters and registers began anew" in reload.text()
         assert reload.to_json()["refused"] == list(reload.refusals)
