@@ -125,6 +125,9 @@ class P4Lab:
         preflight.check_tcp_ports({port: f"P4Runtime of {name}" for name, port in self.tcp_ports.items()})
         preflight.check_interfaces(self._interfaces())
         self.run_dir.begin()
+        address = unix_address(self.run_dir.p4runtime_socket)
+        rows = {s.name: {"address": address, "device_id": s.device_id, "foreign": True} for s in self.topology.switches}
+        self.run_dir.write_json(self.run_dir.switches_file, rows)  # for `mrc shell`
         self._launch()
         self._progress("making the network")
         self._make_network()
