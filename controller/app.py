@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from mrc_testbed.controller.config import ControllerConfig
+from mrc_testbed.controller.config import ControllerConfig, read_inputs
 from mrc_testbed.controller.denylist import DenylistPolicy
 from mrc_testbed.controller.faults.correlator import PORT_IS_BAD, Fault, FaultCorrelator
 from mrc_testbed.controller.faults.diagnosis import FailureMode
@@ -101,7 +101,7 @@ class FabricController:
         self.provisioners = {
             t.name: SwitchProvisioner(
                 t,
-                inputs.catalog,
+                inputs.program_of(t).catalog,
                 guard(f"change of {t.name}", self._on_switch_change),
                 guard(f"entries of {t.name}", self._on_live_written),
                 problems,
@@ -369,9 +369,27 @@ class FabricController:
         inputs, failures, acted_on = self.inputs, self._failures[plane], self.reaction.acted_on(plane)
         for provisioner in self.provisioners.values():
             if (switch := provisioner.target.switch).plane == plane:
+                program = inputs.program_of(provisioner.target)
                 provisioner.want_live(
-                    live_entries(inputs.plan, inputs.program, switch, inputs.catalog, failures, acted_on)
+                    live_entries(inputs.plan, program.kind, switch, program.catalog, failures, acted_on)
                 )
+
+    def reload(self) -> list[str]:
+        """Take up the programs that the run folder names now and the switches run already; return their names.
+
+        Raises InputError, and leaves all as it was.
+        """
+        inputs = read_inputs(self.inputs.run_dir, self.inputs.program)
+        changed_names = []
+        for target in inputs.targets:
+            provisioner, catalog = self.provisioners[target.name], inputs.program_of(target).catalog
+            if provisioner.catalog.cookie != catalog.cookie:
+                provisioner.take_program(target, catalog)
+                changed_names.append(target.name)
+        self.inputs = inputs
+        for plane in self._failures:
+            self._want_live(plane)
+        return changed_names
 
     def _react(self) -> None:
         """Act when the reaction delay is over: switches avoid dead parts, and use recovered ones again."""

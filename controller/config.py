@@ -2,7 +2,8 @@
 
 plan.json        Plan.to_json()
 switches.json    {"p0-t0-0": {"address": "127.0.0.1:9559", "device_id": 1, "gnmi": "127.0.0.1:9339"}, ...}, and
-                 "tells_watch_ports": false where a switch does not read them back
+                 "tells_watch_ports": false where a switch does not read them back, "program": folder of a program
+                 of its own, "foreign": true where the controller has no business
 program/         p4info.txtpb and one config.*
 discipline.json  optional: what of the egress discipline is not as the plan has it (controller/p4runtime/qos.py)
 
@@ -12,7 +13,7 @@ docs/architecture.md describes the files.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeGuard
 
@@ -29,6 +30,15 @@ DEVICE_ID_MAX = (1 << 64) - 1
 
 
 @dataclass(frozen=True, slots=True)
+class SwitchProgram:
+    """Program of a switch: its kind, and its P4Info."""
+
+    kind: str
+    """`srv6` or `spray`: whose routes its tables take."""
+    catalog: Catalog
+
+
+@dataclass(frozen=True, slots=True)
 class SwitchAddress:
     """Address of a switch, and its entries."""
 
@@ -40,6 +50,8 @@ class SwitchAddress:
     entries: tuple[NamedEntry, ...]
     tells_watch_ports: bool = True
     """Whether members of a group are read back with their watch ports (not by BMv2: with_watch_ports)."""
+    own_program: SwitchProgram | None = None
+    """Its program, where that is another than the fabric's."""
 
     @property
     def name(self) -> str:
@@ -58,6 +70,11 @@ class ControllerConfig:
     plan: Plan
     catalog: Catalog
     targets: tuple[SwitchAddress, ...]
+    """Switches with a program that has the tables of ours; the others are not the controller's."""
+
+    def program_of(self, target: SwitchAddress) -> SwitchProgram:
+        """Return the program of a switch: its own, or the fabric's."""
+        return target.own_program or SwitchProgram(self.program, self.catalog)
 
     @property
     def gnmi_addresses(self) -> list[str]:
@@ -91,9 +108,22 @@ def read_inputs(run_dir: Path, program: str | None = None) -> ControllerConfig:
     discipline = _read_discipline(files.discipline_file)
     targets = []
     for switch in plan.switches:
-        entries = tuple(entries_of(program, plan, switch, catalog, discipline))
-        targets.append(_target(switch, addresses[switch.name], entries, path))
+        record = addresses[switch.name]
+        if isinstance(record, dict) and record.get("foreign") is True:
+            continue
+        own_program = _own_program(run_dir, record)
+        kind, switch_catalog = (own_program.kind, own_program.catalog) if own_program else (program, catalog)
+        entries = tuple(entries_of(kind, plan, switch, switch_catalog, discipline))
+        targets.append(replace(_target(switch, record, entries, path), own_program=own_program))
     return ControllerConfig(run_dir, program, plan, catalog, tuple(targets))
+
+
+def _own_program(run_dir: Path, record: Any) -> SwitchProgram | None:
+    folder = record.get("program") if isinstance(record, dict) else None
+    if not isinstance(folder, str):
+        return None
+    catalog = Catalog(_read_program(run_dir / folder))
+    return SwitchProgram(recognise(catalog), catalog)
 
 
 def _target(switch: Switch, record: Any, entries: tuple[NamedEntry, ...], path: Path) -> SwitchAddress:

@@ -11,7 +11,7 @@ from mrc_testbed.controller.api.metrics import CONTENT_TYPE, exposition
 from mrc_testbed.controller.api.server import Message, Refusal, Route, Text
 from mrc_testbed.controller.app import FabricController
 from mrc_testbed.controller.denylist import POLICIES
-from mrc_testbed.controller.errors import SwitchError
+from mrc_testbed.controller.errors import InputError, SwitchError
 from mrc_testbed.controller.faults.correlator import PORT_IS_BAD
 from mrc_testbed.controller.p4runtime.counters import NO_PORT, counters_by_name, read_ports, read_queues
 from mrc_testbed.controller.p4runtime.provisioner import SwitchProvisioner, Verification
@@ -44,12 +44,20 @@ class ApiHandlers:
             Route("POST", "/v1/denylist", self._set_denylist),
             Route("POST", "/v1/verify", lambda fields: self._verify_answer(bool(fields.get("entries")))),
             Route("POST", "/v1/check", self._check),
+            Route("POST", "/v1/reload", self._reload),
             Route("POST", "/v1/shutdown", self._shutdown),
         ]
 
     def _shutdown(self, _fields: Message) -> Message:
         asyncio.get_running_loop().call_soon(self._app.stop)
         return {}
+
+    def _reload(self, _fields: Message) -> Message:
+        """Take up programs that were swapped in under the controller."""
+        try:
+            return {"switches": self._app.reload()}
+        except InputError as error:
+            raise Refusal(409, str(error), "`reload` with a program that has the fabric's tables") from error
 
     async def _metrics(self, _fields: Message) -> Text:
         return Text(await exposition(self._app), CONTENT_TYPE)
@@ -86,7 +94,6 @@ class ApiHandlers:
 
     def _links(self, _fields: Message) -> Message:
         plan, links, numbers = self._app.inputs.plan, [], self._numbers()
-        hosts = {host.name for host in plan.hosts}
         for link in plan.links:
             ends = {p.interface: self._app.status.get(p.interface) for p in (link.lower, link.upper)}
             statuses = [status for status in ends.values() if status is not None]
@@ -94,7 +101,7 @@ class ApiHandlers:
                 {
                     "link": link.name,
                     "plane": link.plane,
-                    "kind": "NIC-T0" if link.lower.node in hosts else "T0-T1",
+                    "kind": link.kind,
                     "up": not any(PORT_IS_BAD.get(status, True) for status in statuses) if statuses else None,
                     "ends": ends,
                     "faults": numbers.get(link.name, []),
@@ -201,7 +208,7 @@ class ApiHandlers:
         except SwitchError as error:
             raise Refusal(503, str(error), "is the switch on? see GET /v1/switches") from error
         rows = [{"port": n, "interface": name, **ports.get(name, {})} for n, name in numbers.items()]
-        counters = counters_by_name(self._app.inputs.catalog, cells, numbers)
+        counters = counters_by_name(provisioner.catalog, cells, numbers)
         return {"switch": target.name, "counters": counters, "ports": rows}
 
     async def _queues(self, fields: Message) -> Message:

@@ -124,14 +124,12 @@ def _add_controller_state(app: FabricController, samples: _Samples) -> None:
         (plan.mode.value, app.inputs.program, plan.planes, plan.racks, plan.spines, plan.hosts_per_rack),
         1,
     )
-    hosts = {host.name for host in plan.hosts}
     for link in plan.links:
         ends = [app.status.get(end.interface) for end in (link.lower, link.upper)]
         statuses = [status for status in ends if status is not None]
         if statuses:
-            kind = "NIC-T0" if link.lower.node in hosts else "T0-T1"
             is_up = not any(PORT_IS_BAD.get(status, True) for status in statuses)
-            samples.add("mrc_link_up", (link.name, link.plane, kind), is_up)
+            samples.add("mrc_link_up", (link.name, link.plane, link.kind), is_up)
     for provisioner in app.provisioners.values():
         status = provisioner.status
         samples.add("mrc_switch_verified", _labels(provisioner), status.connected and status.verified)
@@ -149,7 +147,7 @@ async def _switch(app: FabricController, provisioner: SwitchProvisioner, samples
     """Add counters, ports and queues of a switch. Raises SwitchError."""
     ports = {port.number: port.interface for port in app.inputs.plan.ports(provisioner.target.name)}
     cells = await provisioner.counters([*ports, NO_PORT, CPU_PORT])
-    counters = counters_by_name(app.inputs.catalog, cells, ports)
+    counters = counters_by_name(provisioner.catalog, cells, ports)
     labels = _labels(provisioner)
     samples.add("mrc_switch_marked_packets_total", labels, _packets(counters.get("marked", ())))
     for kind, number in _by_reason(counters.get("trimmed", ()), ("trimmed", "trimmed last hop")).items():

@@ -335,7 +335,7 @@ def has_explanations_of(fault: Fault, finding: Finding) -> bool:
 
 def is_nic_link(cause: Cause) -> bool:
     """Return whether a cause is a link between a NIC and its T0."""
-    return isinstance(cause, Link) and cause.lower.node.startswith("h")
+    return isinstance(cause, Link) and cause.is_nic
 
 
 def kind_of(cause: Cause, mode: FailureMode) -> str:
@@ -351,9 +351,7 @@ def _name(cause: Cause, direction: str | None = None) -> str:
     if isinstance(cause, Switch):
         return f"T{cause.tier} {cause.name}"
     location = cause.name if direction in (None, BOTH_WAYS) else direction
-    return f"{'NIC-T0' if is_nic_link(cause) else 'T0-T1'} link {location}" + (
-        " both ways" if direction == BOTH_WAYS else ""
-    )
+    return f"{cause.kind} link {location}" + (" both ways" if direction == BOTH_WAYS else "")
 
 
 def _text(

@@ -149,7 +149,8 @@ class SwitchProvisioner:
         self.on_digest: Callable[[SwitchProvisioner, str, list[Any]], None] = lambda *_: None
         """Callback with (provisioner, name of the digest, its data) when the switch sends a list."""
         self.status = SwitchStatus()
-        self._catalog = catalog
+        self.catalog = catalog
+        """P4Info of its program."""
         self._on_change = on_change
         self._on_live = on_live
         self._live_wanted: tuple[NamedEntry, ...] = ()
@@ -187,6 +188,12 @@ class SwitchProvisioner:
         if {str(e) for e in entries} != {str(e) for e in self._live_wanted}:
             self._live_wanted, self._live_wanted_at = entries, time.monotonic()
             self._live_wake.set()
+
+    def take_program(self, target: SwitchAddress, catalog: Catalog) -> None:
+        """Take another program and its entries, which was swapped in: only differences are written."""
+        self.target, self.catalog = target, catalog
+        if self._session is not None:
+            self._session.take_program(target, catalog)
 
     def give_up_absent(self) -> None:
         """Count a switch without an answer as lost, not late.
@@ -249,7 +256,7 @@ class SwitchProvisioner:
 
     async def _one_session(self) -> None:
         """Run one session from connecting to the end of the stream. Ends with a SwitchError."""
-        session = await P4RuntimeSession.open(self.target, self._catalog)
+        session = await P4RuntimeSession.open(self.target, self.catalog)
         writer: asyncio.Task[None] | None = None
         try:
             self._session = session
@@ -364,7 +371,7 @@ class SwitchProvisioner:
     async def _load_program(self, session: P4RuntimeSession) -> None:
         """Load the program unless it runs; a verified switch without it has restarted."""
         status = self.status
-        status.pipeline = await session.pipeline_cookie() == self._catalog.cookie
+        status.pipeline = await session.pipeline_cookie() == self.catalog.cookie
         if status.pipeline:
             return
         if status.start_digest is not None and not self._restoring:

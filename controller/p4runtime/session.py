@@ -109,6 +109,12 @@ class P4RuntimeSession:
         self._receiver = asyncio.create_task(self._receive(), name=f"receive {target.name}")
         return self
 
+    def take_program(self, target: SwitchAddress, catalog: Catalog) -> None:
+        """Speak of another program from now on, which runs on the switch; as primary, compare its tables next."""
+        self.target, self._catalog = target, catalog
+        if self.is_primary:
+            self._events.put_nowait(SessionEvent.PRIMARY)
+
     async def close(self) -> None:
         """End the stream and the connection. Idempotent. Requests that are on their way end as SwitchErrors."""
         self._closed = True

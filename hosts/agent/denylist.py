@@ -90,7 +90,7 @@ def _number(value: int | None, key: str, count: int) -> int:
 def _link(plan: Plan, fields: EntryFields) -> Link:
     if name := fields.name:
         link = _named_link(plan, name)
-        if link.lower.node in {host.name for host in plan.hosts}:
+        if link.is_nic:
             raise RequestError(f"{name!r} is a NIC's link: its scope is nic-plane")
         return link
     plane = _number(fields.plane, "plane", plan.planes)

@@ -134,8 +134,7 @@ class Burst:
     def _link_json(
         self, link: Link, targets: list[ProbeTarget], first: dict[tuple[str, int], ProbeTarget]
     ) -> dict[str, Any]:
-        is_nic = link.lower.node.startswith("h")
-        row: dict[str, Any] = {"link": link.name, "plane": link.plane, "kind": "NIC-T0" if is_nic else "T0-T1"}
+        row: dict[str, Any] = {"link": link.name, "plane": link.plane, "kind": link.kind}
         if not targets:
             return {**row, "state": "unknown", "why": "no host probes it: T1 self-probes need SRv6", "by": []}
         clear = [t for t in targets if t.kind is TargetKind.T0 or self._is_well(first[t.host, t.plane])]

@@ -29,7 +29,7 @@ from mrc_testbed.cli.options import (
     require_root,
 )
 from mrc_testbed.cli.p4 import app as p4_app
-from mrc_testbed.cli.p4 import is_foreign, run_on_plan
+from mrc_testbed.cli.p4_programs import is_foreign, read_programs, refuse_fabric_options, run_on_plan
 from mrc_testbed.cli.plan import add_commands as add_plan_command
 from mrc_testbed.cli.scenarios import add_commands as add_scenario_commands
 from mrc_testbed.cli.show import add_to as add_asking_commands
@@ -199,8 +199,12 @@ def bring_up(
     lab: LabChoice,
     nic: Nic = "fast",
     program: Annotated[
-        Path | None,
-        typer.Option("--program", help="P4 program of each switch: one of yours, with the tables of ours or others."),
+        list[str] | None,
+        typer.Option(
+            "--program",
+            metavar="[NODE,...=]FILE",
+            help="P4 program of each switch, or of chosen ones (repeatable): with the tables of ours or others.",
+        ),
     ] = None,
     dash: Annotated[
         bool, typer.Option("--dash", help="Open the live view, as the command `dash` does at the prompt.")
@@ -237,11 +241,14 @@ def bring_up(
     except ValueError as error:
         raise UsageError(f"--react-after {error}") from None
     ports = Ports(open_to_all=open_, tls=tls)
+    programs = read_programs(program or [], plan)
     # A program without the tables of ours has neither controller nor MRC hosts: a lab of its own, up to its end.
-    if program is not None and is_foreign(program):
-        run_on_plan(program, plan, open_to_all=open_)
+    if programs.base is not None and is_foreign(programs.base):
+        refuse_fabric_options(context, programs.base)
+        run_on_plan(programs, plan, lab, open_to_all=open_)
     options = lab.lab_options(
-        program=None if program is None else str(program.absolute()),
+        program=None if programs.base is None else str(programs.base.absolute()),
+        own_programs={name: str(path.absolute()) for name, path in programs.by_switch.items()},
         nic=nic,
         denylist=denylist,
         react_after_s=react_after_s,

@@ -135,7 +135,7 @@ def _ports(plan: Plan) -> list[str]:
 hosts, switches, nodes = of_fabric(_hosts), of_fabric(_switches), of_fabric(_nodes)
 nodes_and_ports = of_fabric(lambda plan: [*_nodes(plan), *_ports(plan)])
 switches_and_ports = of_fabric(
-    lambda plan: [*_switches(plan), *(port for port in _ports(plan) if port.startswith("p"))]
+    lambda plan: [*_switches(plan), *(end.interface for name in _switches(plan) for end in plan.ports(name))]
 )
 
 

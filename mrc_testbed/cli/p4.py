@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from mrc_testbed.switch.compiler.errors import Location, P4Warning
     from mrc_testbed.topologies.p4lab.lab import LabPrograms, P4Lab
     from mrc_testbed.topologies.p4lab.topology import LabTopology
-    from mrc_testbed.topologies.plan import Plan
 
 app = typer.Typer(
     help="Develop P4 in memory, without root: check, compile, test, trace, draw (docs/p4-development.md).",
@@ -352,34 +351,10 @@ def run_program(
         raise UsageError("no program: the topology names none for each switch. Cure: `mrc p4 run my.p4`")
     names = [switch.name for switch in lab_topology.switches]
     programs = LabPrograms(program, _entry_files(entries or [], names), port, open_)
-    _run_lab(lab_topology, programs)
+    run_lab(lab_topology, programs)
 
 
-TABLES_OF_OURS = ({"my_usid", "usid_next"}, {"route", "uplink_choice", "uplinks"})
-"""Tables of srv6 and of spray, which the controller of a fabric fills."""
-
-
-def is_foreign(program: Path) -> bool:
-    """Return whether a program lacks the tables that controller and MRC hosts need.
-
-    Raises UsageError for one that does not compile.
-    """
-    from mrc_testbed.topologies.p4lab.switch import compile_file
-
-    aliases = {table.preamble.alias for table in compile_file(program).p4info.tables}
-    return not any(tables <= aliases for tables in TABLES_OF_OURS)
-
-
-def run_on_plan(program: Path, plan: Plan, *, open_to_all: bool) -> NoReturn:
-    """Run a foreign program on the switches of a plan, between hosts with Linux's own stacks."""
-    require_root("up --program")
-    from mrc_testbed.topologies.p4lab.lab import LabPrograms
-    from mrc_testbed.topologies.p4lab.topology import plan_topology
-
-    _run_lab(plan_topology(plan), LabPrograms(program, open_to_all=open_to_all))
-
-
-def _run_lab(topology: LabTopology, programs: LabPrograms) -> NoReturn:
+def run_lab(topology: LabTopology, programs: LabPrograms) -> NoReturn:
     """Run a lab with its prompt until its user leaves."""
     from mrc_testbed.cli.prompt.lab_shell import LabCLI
     from mrc_testbed.topologies.p4lab.lab import P4Lab
@@ -409,7 +384,7 @@ def _print_start(lab: P4Lab) -> None:
     print(f"{lab.topology}. `help` lists the commands, `exit` ends and removes everything.")
     for switch in lab.topology.switches:
         address = f"127.0.0.1:{lab.tcp_ports[switch.name]}, device {switch.device_id}"
-        print(f"  {switch.name}  {lab.source(switch.name)}  P4Runtime {address}")
+        print(f"  {switch.name}  {lab.running.sources[switch.name]}  P4Runtime {address}")
     if not lab.programs.open_to_all:
         print(f"  Controllers show the token in {lab.run_dir.token_file}; with --open none is wanted.")
     for notice in lab.notices:

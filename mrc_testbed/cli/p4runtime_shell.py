@@ -14,7 +14,10 @@ from mrc_testbed.ipc.rundir import RunFiles
 ENVIRONMENT = ".venv-p4runtime-shell"
 """Folder of the environment in a checkout, which scripts/setup makes."""
 ELECTION_ID = "0,1"
-"""Lower than the controller's, so that the shell reads as a backup and cannot take the switch from it."""
+"""Lower than the controller's, so that the shell reads as a backup and cannot take the switch from it.
+
+Where no controller is, as on a switch with a foreign program, it is enough for writes.
+"""
 
 
 def command(switch: str, run_dir: Path) -> list[str]:
@@ -60,5 +63,11 @@ def _is_off(files: RunFiles, switch: str) -> bool:
 def open_shell(switch: str, run_dir: Path) -> int:
     """Run the shell until its user leaves; its exit code."""
     argv = command(switch, run_dir)
-    print(f"p4runtime-shell on {switch}, as a backup controller: reads work, writes are the controller's", flush=True)
+    is_foreign = RunFiles(run_dir).read_switches()[switch].get("foreign") is True
+    role = (
+        "its only controller: it reads and writes"
+        if is_foreign
+        else "a backup: reads work, writes are the controller's"
+    )
+    print(f"p4runtime-shell on {switch}, as {role}", flush=True)
     return subprocess.run(argv, stdin=sys.stdin, check=False).returncode

@@ -127,7 +127,6 @@ def topology_plan(context: typer.Context, file: Path, links: LinkOptions) -> Pla
 
 def description(plan: Plan) -> dict[str, Any]:
     """Return a fabric for programs: planes with their racks, switches and links."""
-    hosts = {host.name for host in plan.hosts}
     planes = []
     for plane in range(plan.planes):
         switches = [switch for switch in plan.switches if switch.plane == plane]
@@ -141,7 +140,7 @@ def description(plan: Plan) -> dict[str, Any]:
                     {
                         "nodes": [link.lower.node, link.upper.node],
                         "interfaces": [link.lower.interface, link.upper.interface],
-                        "tier": "nic" if link.lower.node in hosts else "fabric",
+                        "tier": link.tier,
                         **plan.speed(link).to_json(),
                     }
                     for link in links

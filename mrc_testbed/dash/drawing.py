@@ -56,7 +56,6 @@ def _panel(plan: Plan, plane: int, width: float, columns: float) -> dict[str, An
             kind, label = "t1", f"T1 {switch.number}"
         positions[switch.name] = (x, rows[kind])
         nodes.append(_node(switch.name, kind, label, x, rows[kind]))
-    hosts = {host.name for host in plan.hosts}
     links = []
     for link in plan.links:
         if link.plane != plane:
@@ -65,7 +64,7 @@ def _panel(plan: Plan, plane: int, width: float, columns: float) -> dict[str, An
         links.append(
             {
                 "name": link.name,
-                "kind": "NIC-T0" if a.node in hosts else "T0-T1",
+                "kind": link.kind,
                 "nodes": [a.node, b.node],
                 "interfaces": [a.interface, b.interface],
                 "points": [*positions[a.node], *positions[b.node]],

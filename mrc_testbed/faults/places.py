@@ -110,8 +110,7 @@ def denylist_entry(plan: Plan, *nodes: str) -> dict[str, str]:
     """
     if len(nodes) == 2:
         link = plan.link(*nodes)
-        is_nic = link.lower.node in {host.name for host in plan.hosts}
-        return {"scope": "nic-plane" if is_nic else "link", "name": link.name}
+        return {"scope": "nic-plane" if link.is_nic else "link", "name": link.name}
     if len(nodes) != 1:
         raise PlanError(f"a place is a switch, or a link by its two nodes; got {' '.join(nodes) or 'nothing'}")
     switch = plan.switch(nodes[0])

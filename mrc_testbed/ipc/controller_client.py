@@ -54,6 +54,7 @@ OPERATIONS = {
     "set_denylist": ("POST", "/v1/denylist"),
     "verify": ("POST", "/v1/verify"),
     "check": ("POST", "/v1/check"),
+    "reload": ("POST", "/v1/reload"),
     "shutdown": ("POST", "/v1/shutdown"),
 }
 """Method and path of each `op` of `request`.

@@ -17,6 +17,7 @@ from mrc_testbed.cli import completion
 from mrc_testbed.topologies.plan import Plan
 from tests.cli.prompt.terminal import Terminal
 from tests.repository import ROOT
+from tests.topologies.renamed_plan import renamed_plan
 
 BIN = Path(sys.executable).parent
 
@@ -110,6 +111,13 @@ def offers_for(line, monkeypatch, capfd):
 )
 def test_words__of_each_kind(line, offers, run_dir, monkeypatch, capfd):
     assert [offer for offer in offers_for(line, monkeypatch, capfd) if offer] == offers
+
+
+def test_words__of_a_fabric_with_names_of_its_own(run_dir, monkeypatch, capfd):
+    (run_dir / "plan.json").write_text(json.dumps(renamed_plan(Plan(1, 2, 1, 1)).to_json()))
+    assert offers_for("mrc queues hub3", monkeypatch, capfd) == ["hub3", "hub3-eth1", "hub3-eth2"]
+    assert not any(offers_for("mrc queues p", monkeypatch, capfd))  # a host has no queues
+    assert offers_for("mrc evs p-gpu0 p", monkeypatch, capfd) == ["p-gpu0", "p-gpu1"]
 
 
 @pytest.mark.parametrize("plan", [None, "[", "{}", '{"planes": "x"}'])

@@ -1,6 +1,7 @@
 """Controller against the real embedded daemon over loopback gRPC, with switches without ports."""
 
 import asyncio
+import json
 import subprocess
 import sys
 
@@ -11,6 +12,10 @@ from finsy.proto import U128, p4r
 from mrc_testbed.controller.config import read_inputs
 from mrc_testbed.controller.p4runtime.entries import Catalog
 from mrc_testbed.controller.p4runtime.qos import DEFAULT
+from mrc_testbed.ipc.rpc import JsonlError
+from mrc_testbed.switch.compiler import compile_program
+from mrc_testbed.topologies.lab.p4_program import source_of, write_program
+from mrc_testbed.topologies.p4lab.switch import SwitchClient
 from mrc_testbed.topologies.plan import Plan
 from tests.controller.controller_fixture import PATIENCE_S, ROOT, Rig, wait_for
 
@@ -321,3 +326,37 @@ def test_spray__a_slow_control_plane_takes_its_time_and_keeps_its_word_over_a_re
         rig.stop_controller()
         rig.start_controller("--react-after", "never")  # another network: one that never routes around
         assert rig.switch("p0-t0-0")["live_entries"] == 3
+
+
+def test_reload__takes_a_swapped_program_up_without_a_write(rig):
+    rig.start_controller()
+    address = json.loads((rig.run_dir / "switches.json").read_text())["p0-t1-0"]
+    old_program = compile_program(source_of("srv6"))
+    new_program = compile_program(old_program.config.decode() + "\n// another text\n")
+    with SwitchClient("p0-t1-0", address["address"], address["device_id"]) as client:
+        reload = client.swap(old_program.p4info, new_program)
+    assert (reload.refusals, reload.has_counts) == ((), True)
+    own_folder = rig.run_dir / "program" / "p0-t1-0"
+    own_folder.mkdir()
+    write_program(own_folder, new_program)
+    addresses = json.loads((rig.run_dir / "switches.json").read_text())
+    addresses["p0-t1-0"]["program"] = "program/p0-t1-0"
+    (rig.run_dir / "switches.json").write_text(json.dumps(addresses))
+    with rig.controller.watch() as watch:
+        assert rig.controller.request("reload") == {"switches": ["p0-t1-0"]}
+        wait_for(watch, "switch", switch="p0-t1-0", state="syncing")
+        wait_for(watch, "switch", switch="p0-t1-0", state="verified")
+    row = rig.switch("p0-t1-0")
+    assert (row["pipeline_loads"], row["restarts"], row["writes_after_start"]) == (1, 0, 0)
+    assert rig.controller.request("verify")["unchanged_since_start"] is True
+    assert rig.controller.request("reload") == {"switches": []}
+
+
+def test_reload__of_a_program_without_the_tables_is_refused(rig):
+    rig.start_controller()
+    addresses = json.loads((rig.run_dir / "switches.json").read_text())
+    addresses["p0-t1-0"]["program"] = "program/none"
+    (rig.run_dir / "switches.json").write_text(json.dumps(addresses))
+    with pytest.raises(JsonlError, match=r"p4info.txtpb is missing"):
+        rig.controller.request("reload")
+    assert rig.controller.request("status")["ready"] is True

@@ -47,6 +47,20 @@ def test_inputs__good(run_dir, srv6):
     assert inputs.catalog.cookie == srv6.cookie != 0
 
 
+def test_inputs__a_switch_may_have_a_program_of_its_own_or_a_foreign_one(run_dir, srv6):
+    own_folder = run_dir / "program" / "p0-t1-0"
+    own_folder.mkdir()
+    (own_folder / "p4info.txtpb").write_text(text_format.MessageToString(srv6.schema.p4info))
+    (own_folder / "config.p4").write_bytes(b"another text")
+    change(run_dir / "switches.json", "p0-t1-0", program="program/p0-t1-0")
+    change(run_dir / "switches.json", "p0-t0-1", foreign=True)
+    inputs = read_inputs(run_dir)
+    assert [target.name for target in inputs.targets] == ["p0-t0-0", "p0-t1-0"]
+    first, second = map(inputs.program_of, inputs.targets)
+    assert (first.catalog, first.kind, second.kind) == (inputs.catalog, "srv6", "srv6")
+    assert second.catalog.cookie not in (0, first.catalog.cookie)
+
+
 def test_inputs__a_switch_may_have_no_gnmi(run_dir):
     change(run_dir / "switches.json", "p0-t1-0", gnmi=None)
     assert read_inputs(run_dir).targets[2].gnmi is None

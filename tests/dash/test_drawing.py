@@ -6,6 +6,7 @@ import pytest
 
 from mrc_testbed.dash.drawing import NODE_SIZE, drawing
 from mrc_testbed.topologies.plan import Plan
+from tests.topologies.renamed_plan import renamed_plan
 
 PLANS = [Plan(), Plan(1, 1, 1, 1), Plan(4, 8, 8, 8), Plan(2, 2, 16, 1), Plan(16, 2, 1, 4)]
 
@@ -40,3 +41,13 @@ def test_drawing__links_join_their_nodes():
         a, b = link["nodes"]
         assert [round(x, 1) for x in link["points"]] == [*positions[a], *positions[b]]
         assert link["kind"] == ("NIC-T0" if a.startswith("h") else "T0-T1")
+
+
+def test_drawing__kinds_do_not_depend_on_names():
+    plan = Plan(2, 2, 2, 2)
+    kinds = [
+        [part["kind"] for panel in drawing(named_plan)["planes"] for part in panel[key]]
+        for named_plan in (plan, renamed_plan(plan))
+        for key in ("nodes", "links")
+    ]
+    assert kinds[:2] == kinds[2:]

@@ -42,6 +42,7 @@ from mrc_testbed.ipc.rpc import JsonlClient, JsonlError
 from mrc_testbed.ipc.rundir import FabricError, RunDir, remove_run
 from mrc_testbed.ipc.signals import ENDING, SignalExit, terminate
 from mrc_testbed.topologies.lab import preflight
+from mrc_testbed.topologies.lab.fabric_programs import FabricPrograms
 from mrc_testbed.topologies.lab.fault_injection import Injector
 from mrc_testbed.topologies.lab.network import LocalNetwork, Network
 from mrc_testbed.topologies.lab.nodes import FabricHost, FabricMininet
@@ -111,6 +112,8 @@ class Fabric:
         """Faults by name, with undo."""
         self.parts = PartWatch(self.processes, self._loses, self._restart, lambda text: self.notice(text), self._mourn)
         """Watch over the processes, from when all are ready."""
+        self.programs = FabricPrograms(self)
+        """P4 programs of the switches, to be swapped under traffic."""
         self._agent_options: list[str] = []
         self._clients: dict[str, JsonlClient] = {}
         self._state_lock = threading.Lock()
@@ -163,6 +166,7 @@ class Fabric:
             preflight.check_tools()
             preflight.check_namespaces()
         self.target.check()
+        self.programs.prepare()
         try:
             self._catch_signals()
             self._claim()
@@ -206,9 +210,13 @@ class Fabric:
             self.run_dir.state.ports[purpose] = number
         self.data_in_memory = self.run_dir.keep_data_in_memory()
         self.run_dir.write_json(self.run_dir.plan_file, self.plan.to_json())
-        self.run_dir.write_json(self.run_dir.switches_file, self._switch_addresses())
+        self.write_switches()
         if self.lab.discipline:
             self.run_dir.write_json(self.run_dir.discipline_file, dict(self.lab.discipline))
+
+    def write_switches(self) -> None:
+        """Write the file by which the controller finds the switches and their programs."""
+        self.run_dir.write_json(self.run_dir.switches_file, self._switch_addresses())
 
     def _switch_addresses(self) -> dict[str, dict[str, Any]]:
         return {
@@ -217,6 +225,7 @@ class Fabric:
                 "device_id": switch.device_id,
                 "gnmi": self.target.gnmi_of(switch.device_id),
                 **({} if self.target.tells_watch_ports else {"tells_watch_ports": False}),
+                **self.programs.address_fields(switch.name),
             }
             for switch in self.plan.switches
         }
@@ -232,6 +241,7 @@ class Fabric:
         self.processes.wait_ready(daemon_probes)
         self.network.attach()
         self.processes.wait_ready(self.target.probes())
+        self.programs.load_foreign()
         probes = self._start_endpoints()
         self._apply_plan()  # while the others load their libraries
         if probes:
@@ -347,6 +357,7 @@ class Fabric:
                     switch.power(False)
                 for interface in switch.interfaces.values():
                     self.network.set_up(interface, switch.name not in switches_off and interface not in self.cut)
+            self.programs.load_foreign([s.name for s in restarted_switches if s.name not in switches_off])
         self.traffic.on_restarted_part(part)
         names = {switch.name for switch in restarted_switches}
         self._apply_plan(names)
@@ -455,6 +466,7 @@ class Fabric:
                     self.network.set_up(interface, False)
             node.power(on)
             if on:
+                self.programs.load_foreign((switch,))
                 self.traffic.on_switch_restart(switch)
                 for interface in node.interfaces.values():
                     self.network.set_up(interface, interface not in self.cut)

@@ -218,7 +218,7 @@ class Injector:
                 continue
             settings.append(Setting(end.interface, "rate-bps", bits))
             if plan.thresholds(end.node, end.number) is None:
-                limits = plan.thresholds_at(rate_bps, last_hop=link.lower.node in hosts)
+                limits = plan.thresholds_at(rate_bps, last_hop=link.is_nic)
                 settings.append(Setting(end.interface, "max-packets", limits.data_limit, traffic_control.DATA))
                 settings.append(Setting(end.interface, "max-packets", limits.control_depth, traffic_control.CONTROL))
         note = self._fabric.traffic.rate_note(rate_bps) if settings else ""

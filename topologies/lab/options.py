@@ -67,6 +67,8 @@ class LabOptions:
     """Machines that hold the fabric together (docs/cluster.md). None: this one holds all."""
     program: str | None = None
     """P4 program of every switch, "srv6" or "spray". None: that of the plan's mode."""
+    own_programs: Mapping[str, str] = field(default_factory=dict)
+    """Paths of P4 programs of chosen switches; the others have `program`."""
     compile_program: CompileProgram | None = p4_program.compile_program
     """Compiler of the program: takes (folder, target, program), writes p4info.txtpb and device config.
     
@@ -109,6 +111,9 @@ class LabOptions:
             )
         if self.servers is not None and self.target != EMBEDDED:
             raise FabricError(f"--servers with --target {self.target}: only --target {EMBEDDED} runs on several")
+        if self.own_programs and (self.servers is not None or self.target != EMBEDDED):
+            other = "--servers" if self.servers is not None else f"--target {self.target}"
+            raise FabricError(f"--program NODE=FILE with {other}: chosen switches are embedded ones of this machine")
         if not self.react_after_s >= 0.0:
             raise FabricError(f"react_after_s {self.react_after_s:g}: give 0 or more seconds, or infinity for never")
         if self.controller and self.compile_program is None:

@@ -5,10 +5,16 @@ from __future__ import annotations
 import shutil
 import subprocess
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from mrc_testbed.errors import FullDiskError, UsageError
 from mrc_testbed.files.package import P4_PROGRAMS
 from mrc_testbed.files.whole_files import write_whole
+
+if TYPE_CHECKING:
+    from finsy.proto import p4i
+
+    from mrc_testbed.switch.compiler import CompiledProgram
 
 CONFIG_NAME = {"embedded": "config.p4", "bmv2": "config.json"}
 
@@ -50,8 +56,6 @@ def compile_program(folder: Path, target: str, program: str) -> None:
 
 
 def _compile_embedded(source: Path, folder: Path) -> None:
-    from google.protobuf import text_format
-
     from mrc_testbed.switch.compiler import P4Error, UnwrittenP4Error
     from mrc_testbed.switch.compiler import compile_program as compile_p4
     from mrc_testbed.switch.device.native import build_ahead
@@ -63,8 +67,23 @@ def _compile_embedded(source: Path, folder: Path) -> None:
         raise UnwrittenProgramError(str(error)) from error
     except P4Error as error:
         raise ProgramError(str(error)) from error
-    write_whole(folder / "p4info.txtpb", text_format.MessageToString(result.p4info).encode())
-    write_whole(folder / CONFIG_NAME["embedded"], result.config)
+    write_program(folder, result)
+
+
+def write_program(folder: Path, program: CompiledProgram) -> None:
+    """Write P4Info and device config of a program for embedded switches, as the controller reads them."""
+    from google.protobuf import text_format
+
+    write_whole(folder / "p4info.txtpb", text_format.MessageToString(program.p4info).encode())
+    write_whole(folder / CONFIG_NAME["embedded"], program.config)
+
+
+def read_info(folder: Path) -> p4i.P4Info:
+    """Return the P4Info in a folder of a program."""
+    from finsy.proto import p4i as protocol
+    from google.protobuf import text_format
+
+    return text_format.Parse((folder / "p4info.txtpb").read_text(encoding="utf-8"), protocol.P4Info())
 
 
 def _compile_bmv2(source: Path, folder: Path) -> None:

@@ -20,8 +20,7 @@ from mrc_testbed.topologies.plan import DEVICE_MTU, Link, Plan
 
 def links_between_switches(plan: Plan) -> list[Link]:
     """The links that can be wires: a host's port is an interface in a namespace of its own."""
-    hosts = {host.name for host in plan.hosts}
-    return [link for link in plan.links if link.lower.node not in hosts]
+    return [*plan.links_of("fabric")]
 
 
 class PortLook(NamedTuple):

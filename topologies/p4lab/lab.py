@@ -4,7 +4,7 @@
 
     with P4Lab(pair_topology(), LabPrograms(program)) as lab:
         lab.mininet.pingAll()
-        lab.reload()
+        lab.running.reload()
 
 Everything is checked and compiled before anything is made. `close` removes all; what a `kill -9` leaves, the next start
 removes, as for a fabric (ipc/rundir.py).
@@ -33,7 +33,7 @@ from mrc_testbed.topologies.lab.targets import SWITCHD, answers, unix_address
 from mrc_testbed.topologies.lab.traffic_control import Setting
 from mrc_testbed.topologies.lab.traffic_control_gnmi import set_settings
 from mrc_testbed.topologies.p4lab.entries import read_entries
-from mrc_testbed.topologies.p4lab.switch import LabSwitchError, Reload, SwitchClient, compile_file
+from mrc_testbed.topologies.p4lab.switch_programs import SwitchPrograms
 from mrc_testbed.topologies.p4lab.topology import LabEnd, LabHost, LabSwitch, LabTopology
 
 HOST_INTERFACE = "eth0"
@@ -82,8 +82,12 @@ class P4Lab:
         self._devices: NetDevices | None = None
         self._control = JsonlClient(self.run_dir.switchd_socket, name=SWITCHD)
         self._stack = ExitStack()
-        self._sources = {switch.name: self._source_of(switch) for switch in topology.switches}
-        self._loaded_programs: dict[str, CompiledProgram] = {}
+        self.running = SwitchPrograms(
+            self.run_dir.p4runtime_socket,
+            {switch.name: switch.device_id for switch in topology.switches},
+            {switch.name: self._source_of(switch) for switch in topology.switches},
+        )
+        """Programs of the switches, to be swapped under traffic."""
 
     def _source_of(self, switch: LabSwitch) -> Path:
         source = switch.program or self.programs.program
@@ -121,6 +125,9 @@ class P4Lab:
         preflight.check_tcp_ports({port: f"P4Runtime of {name}" for name, port in self.tcp_ports.items()})
         preflight.check_interfaces(self._interfaces())
         self.run_dir.begin()
+        address = unix_address(self.run_dir.p4runtime_socket)
+        rows = {s.name: {"address": address, "device_id": s.device_id, "foreign": True} for s in self.topology.switches}
+        self.run_dir.write_json(self.run_dir.switches_file, rows)  # for `mrc shell`
         self._launch()
         self._progress("making the network")
         self._make_network()
@@ -131,7 +138,7 @@ class P4Lab:
             self._control.request("add_device", name=switch.name, device_id=switch.device_id, ports=ports)
         self._set_links()
         for name, program in programs.items():
-            self._program(name, program, updates[name])
+            self.running.load(name, program, updates[name])
         self._set_hosts_up()
 
     def close(self) -> None:
@@ -157,82 +164,19 @@ class P4Lab:
 
     def _read_programs(self) -> tuple[dict[str, CompiledProgram], dict[str, list[p4r.Update]]]:
         """Compile all programs and read all entries. Raises UsageError."""
-        by_source = {source: compile_file(source) for source in dict.fromkeys(self._sources.values())}
-        programs = {name: by_source[source] for name, source in self._sources.items()}
+        programs = self.running.compile([switch.name for switch in self.topology.switches])
         updates: dict[str, list[p4r.Update]] = {}
         for switch in self.topology.switches:
             path = self.programs.entries.get(switch.name, switch.entries)
             updates[switch.name] = read_entries(path, programs[switch.name].p4info) if path else []
         return programs, updates
 
-    def _program(self, name: str, program: CompiledProgram, updates: list[p4r.Update]) -> None:
-        """Load a program and its entries into a switch."""
-        with self.client(name) as client:
-            client.load(program)
-            self._loaded_programs[name] = program
-            self._write(name, client, updates)
-
-    def _write(self, name: str, client: SwitchClient, updates: list[p4r.Update]) -> None:
-        reasons = [
-            f"entry {index}: {reason}" for index, reason in enumerate(client.write(updates)) if reason is not None
-        ]
-        if reasons:
-            raise LabSwitchError("\n".join(f"{name}: {reason}" for reason in reasons))
-
-    def load_entries(self, switch: str, path: Path) -> int:
-        """Write the entries of a file to a switch; return their number. Raises UsageError, LabSwitchError."""
-        updates = read_entries(path, self._loaded_programs[self.switch(switch).name].p4info)
-        with self.client(switch) as client:
-            self._write(switch, client, updates)
-        return len(updates)
-
-    def reload(self, source: Path | None = None, switches: tuple[str, ...] = ()) -> list[Reload]:
-        """Compile programs anew and swap them under the running lab; entries that fit stay.
-
-        `source` None: the file that each switch has now. Raises ProgramError and leaves all as it was when a program
-        has mistakes.
-        """
-        names = switches or tuple(self._sources)
-        sources = {self.switch(name).name: source or self._sources[name] for name in names}
-        by_source = {path: compile_file(path) for path in dict.fromkeys(sources.values())}
-        reloads = []
-        for name, path in sources.items():
-            with self.client(name) as client:
-                reloads.append(client.swap(self._loaded_programs[name], by_source[path]))
-            self._loaded_programs[name], self._sources[name] = by_source[path], path
-        return reloads
-
-    def entry_lines(self, switch: str) -> list[str]:
-        """Describe what was written to a switch, a line for each entry."""
-        from mrc_testbed.topologies.p4lab.entries import ProgramNames
-
-        program = self._loaded_programs[self.switch(switch).name]
-        names = ProgramNames(program.p4info)
-        with self.client(switch) as client:
-            return [names.entry_text(entity) for entity in client.read(program)]
-
-    def source(self, switch: str) -> Path:
-        """Return the file of the program that a switch runs."""
-        return self._sources[self.switch(switch).name]
-
     # ---- switches ---------------------------------------------------------------------------------------
-
-    def switch(self, name: str) -> LabSwitch:
-        """Return a switch by its name. Raises FabricError."""
-        for switch in self.topology.switches:
-            if switch.name == name:
-                return switch
-        names = ", ".join(switch.name for switch in self.topology.switches)
-        raise FabricError(f"no switch {name!r} (has: {names})")
 
     @property
     def tcp_ports(self) -> dict[str, int]:
         """TCP port of P4Runtime by switch; every port serves all switches."""
         return {switch.name: self.programs.first_port + switch.device_id for switch in self.topology.switches}
-
-    def client(self, name: str) -> SwitchClient:
-        """Return a P4Runtime client of a switch, to be used in a `with` block."""
-        return SwitchClient(name, unix_address(self.run_dir.p4runtime_socket), self.switch(name).device_id)
 
     def _launch(self) -> None:
         """Start the daemon: P4Runtime by TCP for others and by Unix socket for us, gNMI by Unix socket alone."""

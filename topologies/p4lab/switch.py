@@ -14,7 +14,8 @@ from types import TracebackType
 from typing import Any
 
 import grpc
-from finsy.proto import p4r, p4r_grpc, rpc_code, rpc_status
+from finsy import P4Schema
+from finsy.proto import p4i, p4r, p4r_grpc, rpc_code, rpc_status
 
 from mrc_testbed.ipc.rundir import FabricError
 from mrc_testbed.switch.compiler import CompiledProgram, P4Error, compile_program
@@ -48,6 +49,7 @@ class Reload:
     has_counts: bool
     """Whether counters and registers went on."""
     duration_s: float
+    """Time from the request, compiling included, until the switch ran it, seconds."""
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -122,6 +124,8 @@ class SwitchClient:
         if action != Action.COMMIT:
             request.config.p4info.CopyFrom(program.p4info)
             request.config.p4_device_config = program.config
+            # By it a controller made with finsy, as ours, knows what runs.
+            request.config.cookie.cookie = _cookie_of(program)
         try:
             self._stub.SetForwardingPipelineConfig(request, timeout=TIMEOUT_S)
         except grpc.RpcError as error:
@@ -145,8 +149,11 @@ class SwitchClient:
                 reasons += batch_reasons
         return reasons
 
-    def read(self, program: CompiledProgram) -> list[p4r.Entity]:
-        """Return everything that was written: profiles, groups, replication, entries, changed default actions."""
+    def read(self, info: p4i.P4Info) -> list[p4r.Entity]:
+        """Return everything that was written: profiles, groups, replication, entries, changed default actions.
+
+        `info`: P4Info of the program that runs.
+        """
         entities = [
             p4r.Entity(action_profile_member=p4r.ActionProfileMember()),
             p4r.Entity(action_profile_group=p4r.ActionProfileGroup()),
@@ -154,12 +161,12 @@ class SwitchClient:
             p4r.Entity(packet_replication_engine_entry=_wildcard(clone_session_entry=p4r.CloneSessionEntry())),
             p4r.Entity(table_entry=p4r.TableEntry()),
         ]
-        defaults = [table for table in program.p4info.tables if not table.const_default_action_id]
+        defaults = [table for table in info.tables if not table.const_default_action_id]
         entities += [
             p4r.Entity(table_entry=p4r.TableEntry(table_id=table.preamble.id, is_default_action=True))
             for table in defaults
         ]
-        constant_ids = {table.preamble.id for table in program.p4info.tables if table.is_const_table}
+        constant_ids = {table.preamble.id for table in info.tables if table.is_const_table}
         initial = {table.preamble.id: _initial_default(table) for table in defaults}
         out = []
         for entity in self._read(entities):
@@ -179,10 +186,14 @@ class SwitchClient:
         except grpc.RpcError as error:
             raise self._error("read", error) from None
 
-    def swap(self, old_program: CompiledProgram, new_program: CompiledProgram) -> Reload:
-        """Run another program from one packet to the next, with all entries that fit it."""
-        begin = time.monotonic()
-        entities = self.read(old_program)
+    def swap(self, old_info: p4i.P4Info, new_program: CompiledProgram, begin: float | None = None) -> Reload:
+        """Run another program from one packet to the next, with all entries that fit it.
+
+        `old_info`: P4Info of the program that runs. `begin`: time from which its duration counts,
+        CLOCK_MONOTONIC seconds; None: now.
+        """
+        begin = time.monotonic() if begin is None else begin
+        entities = self.read(old_info)
         refusals: list[str] = []
         try:
             self.load(new_program, Action.RECONCILE_AND_COMMIT)
@@ -191,7 +202,7 @@ class SwitchClient:
             has_counts = False
             self.load(new_program, Action.VERIFY_AND_SAVE)
             updates = [p4r.Update(type=_write_kind(entity), entity=entity) for entity in entities]
-            names = ProgramNames(old_program.p4info)
+            names = ProgramNames(old_info)
             reasons = [names.lack(entity, new_program.p4info) for entity in entities]
             fitting = [update for update, reason in zip(updates, reasons, strict=True) if reason is None]
             answers = iter(self.write(fitting))
@@ -210,6 +221,17 @@ class SwitchClient:
     def _error(self, request: str, error: grpc.RpcError) -> LabSwitchError:
         reasons = "; ".join(reason for reason in _reasons(error) if reason) or error.details()
         return LabSwitchError(f"{self.name}: {request}: {reasons}")
+
+
+_cookies: dict[Path, int] = {}
+"""Cookie of each program, by the file of its C text, whose name has the digest of the program."""
+
+
+def _cookie_of(program: CompiledProgram) -> int:
+    """Return the number that finsy has for P4Info and device config together."""
+    if program.c_path not in _cookies:
+        _cookies[program.c_path] = P4Schema(program.p4info, program.config).p4cookie
+    return _cookies[program.c_path]
 
 
 def _wildcard(**entry: Any) -> p4r.PacketReplicationEngineEntry:

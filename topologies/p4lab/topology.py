@@ -6,6 +6,7 @@ import ipaddress
 import json
 import re
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -114,8 +115,11 @@ def pair_topology() -> LabTopology:
     return LabTopology(hosts, (LabSwitch("s1", 0),), links)
 
 
-def plan_topology(plan: Plan) -> LabTopology:
-    """Return the nodes and links of a plan with one plane, its hosts in one subnet. Raises TopologyError."""
+def plan_topology(plan: Plan, programs: Mapping[str, Path] | None = None) -> LabTopology:
+    """Return the nodes and links of a plan with one plane, its hosts in one subnet. Raises TopologyError.
+
+    Links have the rates and delays of the plan; `programs`: those of switches with one of their own.
+    """
     if plan.planes != 1:
         raise TopologyError(
             f"{plan.planes} planes: a program without the tables of `srv6` or `spray` runs in one. Cure: --planes 1"
@@ -125,17 +129,20 @@ def plan_topology(plan: Plan) -> LabTopology:
         LabHost(host.name, ipaddress.IPv4Interface(f"10.0.{number // 250}.{number % 250 + 1}/16"), macs[host.name])
         for number, host in enumerate(plan.hosts)
     )
-    names = {host.name for host in plan.hosts}
     links = tuple(
         LabLink(
             (
-                LabEnd(link.lower.node, 0 if link.lower.node in names else link.lower.number),
+                LabEnd(link.lower.node, 0 if link.is_nic else link.lower.number),
                 LabEnd(link.upper.node, link.upper.number),
-            )
+            ),
+            plan.speed(link).delay_s,
+            plan.speed(link).rate_bps,
         )
         for link in plan.links
     )
-    return LabTopology(hosts, tuple(LabSwitch(switch.name, switch.device_id) for switch in plan.switches), links)
+    own_programs = programs or {}
+    switches = tuple(LabSwitch(s.name, s.device_id, own_programs.get(s.name)) for s in plan.switches)
+    return LabTopology(hosts, switches, links)
 
 
 def read_topology(path: Path) -> LabTopology:

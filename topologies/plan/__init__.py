@@ -28,10 +28,10 @@ from mrc_testbed.topologies.plan.addressing import (
 )
 from mrc_testbed.topologies.plan.layout import GridLayout, default_host, default_t0, default_t1, name_mistake
 from mrc_testbed.topologies.plan.link_speeds import LinkSpeed, Thresholds
-from mrc_testbed.topologies.plan.model import Host, Link, Port, Switch, SwitchRoutes, path_label, turning_point
+from mrc_testbed.topologies.plan.model import Host, Link, Port, Switch, SwitchRoutes, Tier, path_label, turning_point
 from mrc_testbed.topologies.plan.modes import Mode
 from mrc_testbed.topologies.plan.outline import Outline
-from mrc_testbed.topologies.plan.plan import CPU_PORT, DEVICE_MTU, INTERFACE_NAME_MAX, Plan, Tier
+from mrc_testbed.topologies.plan.plan import CPU_PORT, DEVICE_MTU, INTERFACE_NAME_MAX, Plan
 
 __all__ = [
     "CPU_PORT",

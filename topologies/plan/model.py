@@ -8,8 +8,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from ipaddress import IPv6Address
+from typing import Literal, TypeAlias
 
 from mrc_testbed.topologies.plan.addressing import ROLE_T0, ROLE_T1, usid
+
+Tier: TypeAlias = Literal["nic", "fabric"]
+"""Links between NICs and T0s, or between T0s and T1s."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +40,17 @@ class Link:
     lower: Port
     upper: Port
     plane: int
+    tier: Tier
+
+    @property
+    def is_nic(self) -> bool:
+        """Whether `lower` is a host's port: names of a topology file say nothing about it."""
+        return self.tier == "nic"
+
+    @property
+    def kind(self) -> str:
+        """The two ends in words."""
+        return "NIC-T0" if self.is_nic else "T0-T1"
 
     @property
     def name(self) -> str:

@@ -16,8 +16,8 @@ from functools import cached_property
 from typing import Any, Final, Generic, TypeVar, overload
 
 from mrc_testbed.topologies.plan.addressing import PlanError
-from mrc_testbed.topologies.plan.model import Host, Link, Port, Switch
-from mrc_testbed.topologies.plan.plan import Plan, Tier
+from mrc_testbed.topologies.plan.model import Host, Link, Port, Switch, Tier
+from mrc_testbed.topologies.plan.plan import Plan
 
 LARGEST: Final = {"planes": 64, "racks": 65_536, "spines": 4_096, "hosts_per_rack": 4_096}
 """Largest dimensions that the arrays of the models take."""
@@ -104,12 +104,12 @@ class Outline(Plan):
         host = self._host(number)
         t0 = self.t0_name(plane, host.rack)
         port = self.downlink_port(host.downlink)
-        return Link(self.host_port(host, plane), Port(t0, port, f"{t0}-eth{port}"), plane)
+        return Link(self.host_port(host, plane), Port(t0, port, f"{t0}-eth{port}"), plane, "nic")
 
     def _fabric_link(self, plane: int, rack: int, spine: int) -> Link:
         t0, t1 = self.t0_name(plane, rack), self.t1_name(plane, spine)
         uplink, downlink = self.uplink_port(spine), self.rack_port(rack)
-        return Link(Port(t0, uplink, f"{t0}-eth{uplink}"), Port(t1, downlink, f"{t1}-eth{downlink}"), plane)
+        return Link(Port(t0, uplink, f"{t0}-eth{uplink}"), Port(t1, downlink, f"{t1}-eth{downlink}"), plane, "fabric")
 
     # ---- by name ----------------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
 from ipaddress import IPv4Interface, IPv4Network, IPv6Address, IPv6Interface, IPv6Network
 from itertools import combinations, pairwise
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 from mrc_testbed.topologies.plan import addressing, link_speeds, modes
 from mrc_testbed.topologies.plan.addressing import (
@@ -32,11 +32,9 @@ from mrc_testbed.topologies.plan.addressing import (
 )
 from mrc_testbed.topologies.plan.layout import GridLayout, default_host, default_t0, default_t1
 from mrc_testbed.topologies.plan.link_speeds import PATH_MTUS, LinkSpeed, Thresholds
-from mrc_testbed.topologies.plan.model import FabricPath, Host, Link, Port, SprayRoutes, Switch, SwitchRoutes
+from mrc_testbed.topologies.plan.model import FabricPath, Host, Link, Port, SprayRoutes, Switch, SwitchRoutes, Tier
 from mrc_testbed.topologies.plan.modes import Mode
 
-Tier: TypeAlias = Literal["nic", "fabric"]
-"""Links between NICs and T0s, or between T0s and T1s."""
 INTERFACE_NAME_MAX = 15
 """IFNAMSIZ - 1: the longest interface name Linux takes, in characters."""
 CPU_PORT = 510
@@ -343,7 +341,7 @@ class Plan:
                     continue
                 t0 = self.switch(self.t0_name(plane, host.rack))
                 upper = self.switch_port(t0, self.downlink_port(host.downlink))
-                out.append(Link(self.host_port(host, plane), upper, plane))
+                out.append(Link(self.host_port(host, plane), upper, plane, "nic"))
             for rack in range(self.racks):
                 if not self.has_t0(plane, rack):
                     continue
@@ -351,7 +349,7 @@ class Plan:
                 for number in self.uplinks(plane, rack):
                     t1 = self.switch(self.t1_name(plane, number))
                     lower = self.switch_port(t0, self.uplink_port(number))
-                    out.append(Link(lower, self.switch_port(t1, self.rack_port(rack)), plane))
+                    out.append(Link(lower, self.switch_port(t1, self.rack_port(rack)), plane, "fabric"))
         return tuple(out)
 
     def links_of(self, tier: Tier | None = None, plane: int | None = None, host: str | None = None) -> Sequence[Link]:
@@ -359,9 +357,7 @@ class Plan:
         return [
             link
             for link in self.links
-            if tier in (None, "nic" if link.lower.node in self._host_names else "fabric")
-            and plane in (None, link.plane)
-            and host in (None, link.lower.node)
+            if tier in (None, link.tier) and plane in (None, link.plane) and host in (None, link.lower.node)
         ]
 
     @cached_property
@@ -433,11 +429,7 @@ class Plan:
         """Return the speed of a link: its own, or that of its tier."""
         if self.own_speeds and (own_speed := self.own_speeds.get(link.name)):
             return own_speed
-        return self.host_link if link.lower.node in self._host_names else self.fabric_link
-
-    @cached_property
-    def _host_names(self) -> frozenset[str]:
-        return frozenset(host.name for host in self.hosts)
+        return self.host_link if link.is_nic else self.fabric_link
 
     @cached_property
     def own_speeds(self) -> dict[str, LinkSpeed]:
@@ -531,7 +523,7 @@ class Plan:
         if rate is None:
             return None
         pmtu = pmtu_bytes or self.pmtu_bytes
-        return self.thresholds_at(rate, last_hop=link.lower.node in self._host_names, pmtu_bytes=pmtu)
+        return self.thresholds_at(rate, last_hop=link.is_nic, pmtu_bytes=pmtu)
 
     def thresholds_at(self, rate_bps: float, *, last_hop: bool, pmtu_bytes: int | None = None) -> Thresholds:
         """The thresholds a port of any rate would have in this fabric: for rates changed while it runs."""

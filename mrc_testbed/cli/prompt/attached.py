@@ -58,7 +58,13 @@ class AttachedCLI(FabricCLI):
         with suppress(OSError):  # closed by `attach`
             for text in notices:
                 self.notices.notify(text.rstrip())
-            self.notices.notify(f"{self._name} has ended: `exit` leaves this prompt")
+            try:
+                # A fabric that is up has cut this prompt off, as one that was stopped.
+                with self._client.notices() as later_notices:
+                    self.notices.notify("notices were lost: this prompt did not read for a while")
+                    self._follow(later_notices)
+            except USER_ERRORS:
+                self.notices.notify(f"{self._name} has ended: `exit` leaves this prompt")
 
     def onecmd(self, line: str) -> Any:
         """Run a command line here or in the front process; any failure is reported in one line."""

@@ -96,14 +96,14 @@ class LabCLI(CLI):
         if len(sources) > 1:
             raise UsageError(f"reload {line}: two programs. Cure: `reload FILE.p4 SWITCH...` for each")
         switches = tuple(word for word in words if not word.endswith(".p4"))
-        for reload in self.lab.reload(Path(sources[0]) if sources else None, switches):
+        for reload in self.lab.running.reload(Path(sources[0]) if sources else None, switches):
             self.print_text(reload.text())
 
     def do_entries(self, line: str) -> None:
         """List the entries of a switch, or of all: `entries [SWITCH]`."""
         for name in line.split() or [switch.name for switch in self.lab.topology.switches]:
-            lines = self.lab.entry_lines(name)
-            self.print_text(f"{name}: {self.lab.source(name).name}, {len(lines)} entries")
+            lines = self.lab.running.entry_lines(name)
+            self.print_text(f"{name}: {self.lab.running.sources[name].name}, {len(lines)} entries")
             for text in lines:
                 self.print_text(f"  {text}")
 
@@ -112,7 +112,7 @@ class LabCLI(CLI):
         words = line.split()
         if len(words) != 2:
             raise UsageError("usage: load SWITCH FILE.json, as in: load s1 s1-runtime.json")
-        count = self.lab.load_entries(words[0], Path(words[1]))
+        count = self.lab.running.load_entries(words[0], Path(words[1]))
         self.print_text(f"{words[0]}: {count} entries written")
 
     def _node_names(self) -> list[str]:

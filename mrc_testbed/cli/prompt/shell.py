@@ -33,7 +33,7 @@ from mrc_testbed.cli.prompt.commands.notices import FaultFollower, Notices
 from mrc_testbed.cli.prompt.outputs import CallerStream, Outputs
 from mrc_testbed.console.terminal import Style, fold_for, width_of
 from mrc_testbed.console.units import UnitError
-from mrc_testbed.errors import DISK_FULL_ERRNOS
+from mrc_testbed.errors import DISK_FULL_ERRNOS, UsageError
 from mrc_testbed.ipc.rpc import JsonlError
 from mrc_testbed.ipc.rundir import FabricError
 from mrc_testbed.topologies.lab.fabric import Fabric
@@ -49,7 +49,7 @@ PLAIN_OUTPUT = "TERM=dumb NO_COLOR=1 TTY_COMPATIBLE=0 "
 """Environment of a node command whose output goes to a pipe or a file: no escape sequences."""
 OpenPage = Callable[[CliSession], str]
 Serve = Callable[["FabricCLI"], AbstractContextManager[None]]
-USER_ERRORS = (FabricError, PlanError, JsonlError, CommandError, UnitError)
+USER_ERRORS = (FabricError, PlanError, JsonlError, CommandError, UnitError, UsageError)
 """Errors that are the user's or the fabric's: one line. Anything else is our bug."""
 
 

@@ -6,6 +6,7 @@ import shlex
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,8 @@ from mrc_testbed.ipc.framing import LineBuffer, Message, answer_fields, check_so
 from mrc_testbed.ipc.rundir import FabricError, RunFiles
 
 RECEIVE_BYTES = 1 << 16
-SENT_FILE = 3
-"""Place of the file in `send h0 h2 FILE`."""
+FILE_WORDS = ("send", "reload", "load")
+"""Words that take files of this machine."""
 
 
 class WordClient:
@@ -56,9 +57,23 @@ class WordClient:
 
     @contextmanager
     def notices(self) -> Iterator[Iterator[str]]:
-        """Texts of what happens by itself, until the fabric ends. Raises FabricError."""
+        """Texts of what happens by itself from now on, until the fabric ends or cuts off who does not read.
+
+        Raises FabricError, JsonlError.
+        """
         with self._messages({"op": "notices"}) as messages:
-            yield (str(message["text"]) for message in messages if message.get("event") == "text")
+            first_texts: list[str] = []
+            for message in messages:
+                if message.get("event") == "text":
+                    first_texts.append(str(message["text"]))
+                elif message.get("event") == "listening":
+                    break
+                else:
+                    answer_fields(message, "notices")
+            else:
+                raise self._end_error()
+            texts = (str(message["text"]) for message in messages if message.get("event") == "text")
+            yield chain(first_texts, texts)
 
     @contextmanager
     def _messages(self, request: dict[str, Any]) -> Iterator[Iterator[Message]]:
@@ -89,15 +104,18 @@ class WordClient:
 
 
 def _with_whole_path(line: str) -> str:
-    """`send h0 h2 FILE` with a path that the front process, which is in another folder, finds."""
+    """Return `send h0 h2 FILE` with a path that the front process, which is in another folder, finds."""
     try:
         words = shlex.split(line)
     except ValueError:  # open quotes, which the front process refuses
         return line
-    if words[:1] == ["send"] and len(words) > SENT_FILE and Path(words[SENT_FILE]).expanduser().is_file():
-        words[SENT_FILE] = str(Path(words[SENT_FILE]).expanduser().absolute())
-        return shlex.join(words)
-    return line
+    if not words or words[0] not in FILE_WORDS:
+        return line
+    paths = [Path(word).expanduser() for word in words]
+    is_file = [index > 0 and path.is_file() for index, path in enumerate(paths)]
+    if not any(is_file):
+        return line
+    return shlex.join(str(path.absolute()) if is_file[i] else words[i] for i, path in enumerate(paths))
 
 
 def _received(connection: socket.socket) -> Iterator[Message]:

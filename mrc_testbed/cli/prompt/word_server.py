@@ -5,11 +5,13 @@ fabric. Its socket takes one request a connection, in the lines of ipc/framing.p
 
     {"op": "line", "line": "link p1-t0-0 p1-t1-1 down", "json": false, "columns": 100, "colour": false, "prompt": 0}
         {"event": "text", "text": "..."} as it comes, {"event": "failure", "text": "..."}, then the answer
-    {"op": "notices"}              {"event": "text", "text": "..."} without end: what a prompt tells by itself
+    {"op": "notices"}              {"event": "listening"}, from which nothing is missed, then {"event": "text", "text":
+                                   "..."} without end: what a prompt tells by itself
     {"op": "host", "name": "h0"}   the answer has {"pid": a process in the host's namespaces}
 
 `prompt` is the number of an attached prompt, which is not told what its own words did. Each connection has a thread,
-and a prompt of its own over the same fabric, transfers and live view.
+and a prompt of its own over the same fabric, transfers and live view. Who does not read is cut off after a while, for
+whoever tells something would wait for it.
 """
 
 from __future__ import annotations
@@ -45,6 +47,12 @@ CREDENTIALS = struct.Struct("3i")
 """pid, user and group of a peer, as SO_PEERCRED has them."""
 TRANSFER_WORDS = ("send", "wait")
 COLUMNS_MAX = 1000
+NOTICE_S = 1.0
+"""Time, seconds, that a notice waits for a reader whose buffer is full; whoever tells it waits as long, once."""
+LINE_S = 60.0
+"""Time, seconds, that output of a word waits for its reader, which may be a pager."""
+TIMEVAL = struct.Struct("@ll")
+"""Seconds and microseconds, as SO_SNDTIMEO has them."""
 
 
 @contextlib.contextmanager
@@ -108,9 +116,10 @@ def _answer(request: Message, connection: socket.socket, cli: FabricCLI) -> Mess
         case "line":
             return _run_line(request, connection, cli)
         case "notices":
-            stream = WordStream(connection)
+            stream = WordStream(connection, patience_s=NOTICE_S)
             with cli.outputs.listening(lambda text: stream.send({"event": "text", "text": text}), _prompt_of(request)):
-                connection.recv(1)  # until the peer goes
+                stream.send({"event": "listening"})
+                connection.recv(1)  # until the peer goes, or is cut off
             return {}
         case "host":
             host = cli.fabric.hosts.get(str(request.get("name")))
@@ -149,9 +158,12 @@ def _prompt_of(request: Message) -> int:
 class WordStream(io.TextIOBase):
     """A connection as a stream: what is written goes to the peer. Raises OSError once that has gone."""
 
-    def __init__(self, connection: socket.socket, columns: int = PIPE_WIDTH) -> None:
+    def __init__(self, connection: socket.socket, columns: int = PIPE_WIDTH, *, patience_s: float = LINE_S) -> None:
+        """`patience_s`: time after which a peer that does not read is cut off, seconds."""
         self.columns = columns
         self._connection = connection
+        limit = TIMEVAL.pack(int(patience_s), int(patience_s % 1 * 1e6))
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
         self._lock = threading.Lock()
 
     def writable(self) -> bool:
@@ -166,7 +178,12 @@ class WordStream(io.TextIOBase):
     def send(self, message: Message) -> None:
         """Send one line."""
         with self._lock:
-            self._connection.sendall(encode(message))
+            try:
+                self._connection.sendall(encode(message))
+            except BlockingIOError:  # a part of the line has gone: no other may follow
+                with contextlib.suppress(OSError):
+                    self._connection.shutdown(socket.SHUT_RDWR)
+                raise
 
 
 class RemoteCLI(FabricCLI):

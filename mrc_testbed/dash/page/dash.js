@@ -12,6 +12,7 @@ const byId = (id) => document.getElementById(id);
 const state = {links: {}, switches: {}, queues: {}, faults: {}, transfers: {}, injected: {}, log: {}, silent: {}};
 const links = new Map(); // name -> {link, line, touch}
 const nodes = new Map(); // name -> [groups], a host has one in each panel
+const kinds = new Map(); // name -> host, t0 or t1: names of a topology file do not tell
 let plan = null;
 let kept = {};
 try { kept = JSON.parse(localStorage.getItem(KEPT) || "{}"); } catch { kept = {}; }
@@ -71,6 +72,7 @@ function draw() {
       press(group, () => choose({kind: node.kind === "host" ? "host" : "switch", name: node.name}));
       if (!nodes.has(node.name)) nodes.set(node.name, []);
       nodes.get(node.name).push(group);
+      kinds.set(node.name, node.kind);
     }
   }
   for (const id of ["from", "to"]) {
@@ -137,7 +139,7 @@ function use_of(now) {
 
 function showNode(name) {
   const now = state.switches[name];
-  const kind = nodes.get(name)[0].classList.contains("host") ? "host" : name.includes("t0") ? "t0" : "t1";
+  const kind = kinds.get(name);
   const set = ["node", kind];
   if (now && !now.on) set.push("off");
   if (faultAt(name).length || injectedAt(name).length) set.push("faulty");

@@ -144,11 +144,10 @@ class Topology:
     def _speeds(self, plan: Plan) -> Iterator[tuple[str, LinkSpeed]]:
         """Yield the links whose speed is not their tier's, the last word having the link's own line."""
         own_lines = {self._link(line.link).name: line for line in self.part.own_links}
-        hosts = {host.name for host in plan.hosts}
         for link in plan.links:
             usual_speed = speed = plan.speed(link)
             if (plane := self.part.planes.get(str(link.plane))) is not None:
-                speed = tier_speed(tier_speed(speed, plane), plane.host if link.lower.node in hosts else plane.fabric)
+                speed = tier_speed(tier_speed(speed, plane), plane.host if link.is_nic else plane.fabric)
             if link.name in own_lines:
                 speed = tier_speed(speed, own_lines[link.name])
             if speed != usual_speed:

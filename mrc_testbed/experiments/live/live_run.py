@@ -489,7 +489,7 @@ class LiveRun:
             self.outcome.counters["table_writes"] = status["writes_after_start"] + sum(routes)
         except JsonlError as error:
             self._note(f"table_writes is missing: {error}")
-        last_hop = {k.upper.interface for k in self.plan.fabric.links if k.lower.node.startswith("h")}
+        last_hop = {k.upper.interface for k in self.plan.fabric.links_of("nic")}
         known_depths = {
             port: [d for d in depths if d is not None] for port, depths in self.outcome.series.queues.items()
         }

@@ -229,9 +229,8 @@ def _own_line(base: Line, links: LinksPart, fabric: Plan, name: str) -> Line:
     and so have the recipe's delays.
     """
     link = fabric.link_named(name)
-    is_nic = link.lower.node in {host.name for host in fabric.hosts}
-    tier, speed = (fabric.host_link if is_nic else fabric.fabric_link), fabric.own_speeds[name]
-    line = _line(base, links.host if is_nic else links.fabric)
+    tier, speed = (fabric.host_link if link.is_nic else fabric.fabric_link), fabric.own_speeds[name]
+    line = _line(base, links.host if link.is_nic else links.fabric)
     if speed.rate_bps is not None and speed.rate_bps != tier.rate_bps:
         line = replace(line, rate_bps=speed.rate_bps)
     return line if speed.delay_s == tier.delay_s else replace(line, delay_s=speed.delay_s)

@@ -103,7 +103,7 @@ class VirtualRun:
         """Set queue thresholds of tiers with a rate of their own from that rate."""
         hosts = {host.name for host in self.plan.fabric.hosts}
         for link in self.plan.fabric.links:
-            tier_profile = self.plan.host_queues if link.lower.node in hosts else self.plan.fabric_queues
+            tier_profile = self.plan.host_queues if link.is_nic else self.plan.fabric_queues
             profile = self.plan.link_queues.get(link.name, tier_profile)
             if profile is None:
                 continue

@@ -188,18 +188,14 @@ class FluidFaultTarget:
 
     # ---- keys -------------------------------------------------------------------------------------------
 
-    def _is_host(self, name: str) -> bool:
-        return name.startswith("h")
-
     def _link(self, a: str, b: str, is_visible: bool, both_ways: bool = True) -> list[OutageKey]:
         """Return the keys of a link, from `a` to `b` or both ways. `is_visible`: ports go down."""
-        self._names.link(a, b)
-        hosts = [name for name in (a, b) if self._is_host(name)]
-        if hosts:
+        link = self._names.link(a, b)
+        if link.is_nic:
             if not both_ways:
                 raise _unmodelled_error("a NIC link that is dead one way")
-            switch = self._names.switch(b if hosts[0] == a else a)
-            return [(PORT if is_visible else SILENT_PORT, switch.plane, self._names.host(hosts[0]).number, 0)]
+            host = self._names.host(link.lower.node)
+            return [(PORT if is_visible else SILENT_PORT, link.plane, host.number, 0)]
         first, second = self._names.switch(a), self._names.switch(b)
         t0, t1 = (first, second) if first.tier == 0 else (second, first)
         ways = (UPLINK, DOWNLINK) if both_ways else (UPLINK,) if first is t0 else (DOWNLINK,)

@@ -108,6 +108,34 @@ def test_notices__go_to_attached_prompts_but_not_to_the_one_that_did_it(give, pr
     assert received == ["another shell: blackhole p1-t1-0", "fault 1: ..."]
 
 
+def test_notices__begin_before_the_client_goes_on(prompt, tmp_path):
+    with WordClient(tmp_path, prompt=7).notices() as notices:
+        assert prompt.outputs._listeners  # nothing that happens from here on is missed
+        prompt.outputs.notify("fault 1: ...")
+        assert next(notices) == "fault 1: ..."
+
+
+def test_notices__cut_off_who_does_not_read(prompt, tmp_path, monkeypatch):
+    """A stopped prompt costs one timeout; then it is gone, and others go on hearing."""
+    monkeypatch.setattr(word_server, "NOTICE_S", 0.05)
+    text = "x" * (1 << 20)  # more than the buffers of a socket hold
+    with WordClient(tmp_path, prompt=7).notices() as stopped, WordClient(tmp_path, prompt=8).notices() as reading:
+        received = []
+        thread = threading.Thread(target=lambda: received.extend((next(reading), next(reading))))
+        thread.start()
+        prompt.outputs.notify(text)
+        prompt.outputs.notify("fault 1: ...")
+        thread.join()
+        assert received == [text, "fault 1: ..."]
+        assert list(stopped) == []  # the part of a line that it got is none
+
+
+def test_notices__of_another_users_fabric_are_refused(prompt, tmp_path, monkeypatch):
+    monkeypatch.setattr(word_server, "CREDENTIALS", types.SimpleNamespace(size=12, unpack=lambda _bytes: (1, 1001, 1)))
+    with pytest.raises(JsonlError, match=r"user 1001: the fabric belongs to user"), WordClient(tmp_path).notices():
+        raise AssertionError("it was let in")
+
+
 def test_host__has_a_pid(prompt, fabric, tmp_path):
     fabric.hosts["h0"] = types.SimpleNamespace(namespace_pid=42)
     assert WordClient(tmp_path).host_pid("h0") == 42

@@ -9,8 +9,10 @@ import pytest
 
 from mrc_testbed.controller.faults.correlator import EV, MAPPER, FaultCorrelator
 from mrc_testbed.controller.faults.diagnosis import PathSample, explain_losses
+from mrc_testbed.controller.faults.fault_model import FailureMode, kind_of
 from mrc_testbed.controller.faults.path_segments import PathSegmenter
 from mrc_testbed.topologies.plan import Plan
+from tests.topologies.renamed_plan import renamed_plan
 
 
 class World:
@@ -19,8 +21,8 @@ class World:
     `dark` and `losing` are arcs and switches.
     """
 
-    def __init__(self, *, cover=2, seed=1, **dimensions):
-        self.plan = Plan(**dimensions)
+    def __init__(self, *, cover=2, seed=1, plan=None, **dimensions):
+        self.plan = plan or Plan(**dimensions)
         self.faults = FaultCorrelator(self.plan)
         self.random = Random(seed)
         self.now = 100.0
@@ -120,6 +122,18 @@ def test_silent__every_link_and_switch_is_named_and_cleared_alone(dimensions):
         world.run(3.0)
         changes = [line for line in world.log if not line.startswith("updated")]
         assert changes == [f"raised {cause.name} ({kind})", f"cleared {cause.name} ({kind})"]
+
+
+def test_silent__names_of_ones_own_do_not_change_what_a_suspect_is():
+    """A T0-T1 link whose lower end begins with `h`, and a NIC link whose host begins with `p`."""
+    plan = renamed_plan(Plan(**DEFAULT))
+    for link, kind in ((plan.link("hub1", "hub3"), "T0-T1"), (plan.link("p-gpu0", "hub1"), "NIC-T0")):
+        world = World(plan=plan)
+        world.break_link(link)
+        world.run(3.0)
+        (fault,) = world.faults.active()
+        assert fault.text == f"{kind} link {link.name} loses everything while its ports are up"
+        assert kind_of(link, FailureMode.REPORTED_DOWN) == {"NIC-T0": "NIC port", "T0-T1": "link"}[kind]
 
 
 @pytest.mark.parametrize("end", ["lower", "upper"])

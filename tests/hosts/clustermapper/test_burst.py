@@ -9,6 +9,7 @@ from mrc_testbed.hosts.clustermapper.packets import (
 )
 from mrc_testbed.hosts.clustermapper.targets import targets_of
 from mrc_testbed.topologies.plan import Plan
+from tests.topologies.renamed_plan import renamed_plan
 
 
 def burst_over(plan, lost, count=20):
@@ -33,6 +34,12 @@ def test_burst__a_well_fabric():
     rows = burst_over(Plan(), lambda *_: False)
     assert len(rows) == len(Plan().links) and {row["state"] for row in rows.values()} == {"ok"}
     assert rows["p0-t0-0 p0-t1-0"]["control"]["sent"] == 40 and rows["p0-t0-0 p0-t1-0"]["by"] == ["h0", "h1"]
+
+
+def test_burst__kinds_of_links_with_names_of_ones_own():
+    plan = renamed_plan(Plan(1, 2, 1, 1))
+    rows = burst_over(plan, lambda *_: False)
+    assert {name: row["kind"] for name, row in rows.items()} == {link.name: link.kind for link in plan.links}
 
 
 def test_burst__what_lies_behind_a_dead_link_is_judged_by_others_or_unknown():

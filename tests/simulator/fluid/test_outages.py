@@ -6,6 +6,7 @@ from mrc_testbed.faults.target import FaultError
 from mrc_testbed.simulator.fluid.outages import DOWNLINK, PORT, RACK, SILENT_PORT, UPLINK, FluidFaultTarget
 from mrc_testbed.simulator.fluid.shape import FabricShape
 from mrc_testbed.topologies.plan import Outline, Plan, PlanError
+from tests.topologies.renamed_plan import renamed_plan
 
 SHAPE = FabricShape(2, 2, 3, 2, 10e6, 0.01, 1166, 1024)
 INF = float("inf")
@@ -74,6 +75,16 @@ def test_nic_links__with_and_without_a_port_that_tells(target):
     target_at(target, 2.0).swallow("h2", "p1-t0-1", both_ways=True)
     outages = target.finish(9.0)
     assert outages.intervals_of(PORT, 0, 1) == [(1.0, INF)] and outages.intervals_of(SILENT_PORT, 1, 2) == [(2.0, INF)]
+
+
+def test_links__of_names_of_ones_own() -> None:
+    plan = renamed_plan(Plan(2, 2, 3, 2))
+    target = FluidFaultTarget(plan, SHAPE)
+    target_at(target, 1.0).cut("p-gpu1", "hub1")
+    target_at(target, 2.0).cut("hub2", "hub4")
+    outages = target.finish(9.0)
+    assert outages.intervals_of(PORT, 0, 1) == [(1.0, INF)]
+    assert outages.intervals_of(UPLINK, 0, 1, 1) == [(2.0, INF)]
 
 
 def test_flaps_reboot_and_restore(target):

@@ -28,6 +28,25 @@ control I(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t 
 V1Switch(P(), V(), I(), E(), C(), D()) main;
 """
 )
+COUNTED_MAC_SWITCH = (
+    HEAD
+    + """
+control I(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t std) {
+    direct_counter(CounterType.packets) hits;
+    counter(4, CounterType.packets) ports;
+    action drop() { mark_to_drop(std); }
+    action forward(bit<9> port) { std.egress_spec = port; hits.count(); ports.count((bit<32>) port); }
+    table macs {
+        key = { hdr.ethernet.dst : exact; }
+        actions = { forward; drop; }
+        default_action = drop();
+        counters = hits;
+    }
+    apply { macs.apply(); }
+}
+V1Switch(P(), V(), I(), E(), C(), D()) main;
+"""
+)
 CROSS_WIRE = (
     HEAD
     + """

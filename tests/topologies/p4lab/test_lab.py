@@ -106,7 +106,7 @@ class TestLiveLab:
             assert next(stream).arbitration.status.code == 0
             stub.SetForwardingPipelineConfig(request)
             requests.put(None)
-        assert lab.entry_lines("s1") == []
+        assert lab.running.entry_lines("s1") == []
 
 
 @needs_root

@@ -1,9 +1,5 @@
 """Programs of a switch over P4Runtime, without root: load, entries, swap."""
 
-import subprocess
-import sys
-import time
-
 import pytest
 
 from mrc_testbed.switch.compiler import compile_program
@@ -11,22 +7,6 @@ from mrc_testbed.topologies.lab.p4_program import ProgramError
 from mrc_testbed.topologies.p4lab.entries import updates_of
 from mrc_testbed.topologies.p4lab.switch import LabSwitchError, SwitchClient, compile_file
 from tests.topologies.p4lab.programs import CROSS_WIRE, MAC_SWITCH, mac_entries
-
-
-@pytest.fixture
-def address(tmp_path):
-    """Start a daemon with the device s1, id 0, behind a Unix socket."""
-    devices = tmp_path / "devices.json"
-    devices.write_text('[{"name": "s1", "device_id": 0, "ports": {}}]')
-    socket = tmp_path / "p4.sock"
-    command = [sys.executable, "-m", "mrc_testbed.switch.server", "--config", str(devices)]
-    command += ["--p4runtime", f"unix:{socket}", "--gnmi", f"unix:{tmp_path}/gnmi.sock"]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as daemon:
-        while not socket.exists():
-            assert daemon.poll() is None
-            time.sleep(0.05)
-        yield f"unix:{socket}"
-        daemon.terminate()
 
 
 def load(client, text):
@@ -41,21 +21,21 @@ def load(client, text):
 def test_swap__keeps_entries_and_counts(address):
     with SwitchClient("s1", address, 0) as client:
         program = load(client, MAC_SWITCH)
-        reload = client.swap(program, compile_program(MAC_SWITCH + "\n// another text\n"))
+        reload = client.swap(program.p4info, compile_program(MAC_SWITCH + "\n// another text\n"))
         assert (reload.kept_count, reload.refusals, reload.has_counts) == (2, (), True)
-        assert len(client.read(program)) == 2
+        assert len(client.read(program.p4info)) == 2
     with SwitchClient("s1", address, 0) as client:  # the role is free again
-        assert len(client.read(program)) == 2
+        assert len(client.read(program.p4info)) == 2
 
 
 def test_swap__names_entries_that_do_not_fit(address):
     with SwitchClient("s1", address, 0) as client:
         program = load(client, MAC_SWITCH)
         narrow = compile_program(MAC_SWITCH.replace("bit<9> port", "bit<1> port").replace("= port", "= (bit<9>) port"))
-        reload = client.swap(program, narrow)
+        reload = client.swap(program.p4info, narrow)
         assert (reload.kept_count, len(reload.refusals), reload.has_counts) == (1, 1, False)
         assert reload.refusals[0].startswith("I.macs hdr.ethernet.dst=0x80000000222 -> I.forward(port=0x2): ")
-        reload = client.swap(narrow, compile_program(CROSS_WIRE))
+        reload = client.swap(narrow.p4info, compile_program(CROSS_WIRE))
         assert reload.refusals[0].endswith("the new program has no table I.macs")
         assert "1 do not fit; counters and registers began anew" in reload.text()
         assert reload.to_json()["refused"] == list(reload.refusals)

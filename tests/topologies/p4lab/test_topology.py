@@ -1,11 +1,12 @@
 """The tutorials' topology.json: what is read, and what is refused with its cure."""
 
 import json
+from pathlib import Path
 
 import pytest
 
 from mrc_testbed.topologies.p4lab.topology import LabEnd, TopologyError, pair_topology, plan_topology, read_topology
-from mrc_testbed.topologies.plan import Plan
+from mrc_testbed.topologies.plan import GridLayout, LinkSpeed, Plan
 
 HOST = {"ip": "10.0.1.1/24", "mac": "08:00:00:00:01:11", "commands": ["true"]}
 
@@ -92,3 +93,19 @@ def test_plan_topology__has_the_nodes_of_a_plan_with_one_plane():
     assert topology.ports("p0-t1-0") == {1: "p0-t1-0-eth1", 2: "p0-t1-0-eth2"}
     with pytest.raises(TopologyError, match="Cure: --planes 1"):
         plan_topology(Plan(2, 2, 1, 2))
+
+
+def test_plan_topology__links_have_rates_and_delays_of_the_plan():
+    speeds = (("p0-t0-1 p0-t1-0", LinkSpeed(5e6, 0.003)),)
+    layout = GridLayout(names=(("h0", "pod-a"), ("p0-t0-0", "hub")), speeds=speeds)
+    plan = Plan(1, 2, 1, 1, host_link=LinkSpeed(40e6, 0.001), fabric_link=LinkSpeed(delay_s=0.002), layout=layout)
+    links = {"".join(end.node for end in link.ends): link for link in plan_topology(plan).links}
+    assert (links["pod-ahub"].delay_s, links["pod-ahub"].rate_bps) == (0.001, 40e6)
+    assert links["pod-ahub"].ends[0] == LabEnd("pod-a")  # a host, whatever its name
+    assert (links["hubp0-t1-0"].delay_s, links["hubp0-t1-0"].rate_bps) == (0.002, None)
+    assert (links["p0-t0-1p0-t1-0"].delay_s, links["p0-t0-1p0-t1-0"].rate_bps) == (0.003, 5e6)
+
+
+def test_plan_topology__chosen_switches_have_programs_of_their_own():
+    switches = plan_topology(Plan(1, 1, 1, 1), {"p0-t1-0": Path("my.p4")}).switches
+    assert {switch.name: switch.program for switch in switches} == {"p0-t0-0": None, "p0-t1-0": Path("my.p4")}

@@ -6,6 +6,7 @@ from itertools import pairwise, permutations
 import pytest
 
 from mrc_testbed.topologies.plan import GridLayout, LinkSpeed, Mode, Plan, PlanError, ev_plane, ev_uplink
+from tests.topologies.renamed_plan import renamed_plan
 
 HOLES = GridLayout(
     holes=("p1-t1-1", "p1-t0-2", "h3", "h0 p2-t0-0", "p0-t0-0 p0-t1-1"),
@@ -13,6 +14,8 @@ HOLES = GridLayout(
     speeds=(("p0-t0-1 p0-t1-0", LinkSpeed(5e6, 0.002)),),
 )
 PLAN = replace(Plan.scaled(3, 3, 2, 2), layout=HOLES)
+
+OWN_NAMES = renamed_plan(Plan(2, 2, 2, 2))
 
 
 def test_layout__is_kept_by_json() -> None:
@@ -113,3 +116,11 @@ def test_layout__missing_cable_is_refused_where_switches_choose_the_uplink() -> 
 def test_evs__fields_are_those_of_the_grid() -> None:
     evs = PLAN.evs(PLAN.host("h2"), PLAN.host("h1"))
     assert {(ev_plane(ev), ev_uplink(ev)) for ev in evs} == {(0, 0), (1, 0), (2, 0), (2, 1)}
+
+
+def test_tier__follows_from_the_grid_and_not_from_names() -> None:
+    tiers = [link.tier for link in Plan(2, 2, 2, 2).links]
+    assert [link.tier for link in OWN_NAMES.links] == tiers
+    assert tiers.count("nic") == 8 and tiers.count("fabric") == 8
+    nic, fabric = OWN_NAMES.link("p-gpu0", "hub1"), OWN_NAMES.link("hub1", "hub3")
+    assert (nic.is_nic, nic.kind) == (True, "NIC-T0") and (fabric.is_nic, fabric.kind) == (False, "T0-T1")

@@ -9,7 +9,7 @@
 Importing this package fills `WORDS`.
 """
 
-from mrc_testbed.cli.prompt.commands import links, paths, faults, queues, inject, transfers, tools  # noqa: F401, I001 - order of `help`
+from mrc_testbed.cli.prompt.commands import links, paths, faults, queues, inject, programs, transfers, tools  # noqa: F401, I001 - order of `help`
 from mrc_testbed.cli.prompt.commands.base import WORDS, Answer, CliSession, CommandError, CliCommand
 from mrc_testbed.console.terminal import Style
 from mrc_testbed.cli.prompt.commands.transfers import Transfers

@@ -127,9 +127,9 @@ def _suspects(rows: list[dict[str, Any]]) -> list[str]:
     """Switches of whose links two at least are down and all others at best could not be probed."""
     by_switch: dict[str, list[str]] = {}
     for row in rows:
-        for end in row["link"].split():
-            if end.startswith("p"):
-                by_switch.setdefault(end, []).append(row["state"])
+        ends = row["link"].split()
+        for name in ends[1:] if row["kind"] == "NIC-T0" else ends:
+            by_switch.setdefault(name, []).append(row["state"])
     return [
         name
         for name, states in by_switch.items()

@@ -105,3 +105,13 @@ def test_check__of_links_that_cannot_be_probed_the_carrier_is_looked_at(cli, fab
     lines = output_of(cli, "check").splitlines()
     assert lines[1].split() == ["p0-t0-0", "p0-t1-0", "down", "-", "-", "-", "-", "not", "probed:", "no", "carrier"]
     assert lines[-1] == "*** 1 down of 2 links"
+
+
+def test_check__suspects_switches_alone_whatever_their_names(cli, fabric):
+    """A host with two dead links is no suspect, though its name begins with `p`; a switch `hub3` is."""
+    rows = [a_link("hub1 hub3", "down"), a_link("hub2 hub3", "down"), a_link("hub1 hub4"), a_link("hub2 hub4")]
+    nics = [{**a_link(f"p-gpu0 {switch}", "down"), "kind": "NIC-T0"} for switch in ("hub1", "hub2")]
+    fabric.mapper = Client(probe_all=a_burst(*rows, *nics))
+    assert [line for line in output_of(cli, "check").splitlines() if "suspect" in line] == [
+        "suspect: hub3, none of its links works"
+    ]
