@@ -20,7 +20,7 @@ PANEL = "Words of the prompt"
 """Heading of these commands in `mrc --help`."""
 SHELL_WORDS = {
     "link": ("Cut a cable or restore it.", "link p1-t0-0 p1-t1-1 down"),
-    "power": ("Switch a switch off, where it loses its state, or on.", "power p1-t1-0 off"),
+    "power": ("Switch switches and hosts off, where they lose their state, or on.", "power h0 off"),
     "rate": ("Limit a link, in bits/s; `off` gives it the plan's rate again.", "rate p0-t0-0 p0-t1-1 5M"),
     "delay": ("Set the one-way delay of a link; `off` gives it the plan's again.", "delay p0-t0-0 p0-t1-1 5ms"),
     "loss": ("Lose packets of a link by chance or by a pattern.", "loss p0-t0-0 p0-t1-1 1%"),
@@ -28,7 +28,7 @@ SHELL_WORDS = {
     "oneway": ("Lose what one end of a link sends.", "oneway p0-t0-0 p0-t1-1"),
     "blackhole": ("Make a switch lose every packet while its ports stay up.", "blackhole p1-t1-0"),
     "flap": ("Cut a link and restore it, again and again.", "flap p0-t0-0 p0-t1-1 2s x5"),
-    "reboot": ("Take a switch's power and give it back, empty.", "reboot p1-t1-0 2s"),
+    "reboot": ("Take the power of a switch or a host and give it back.", "reboot p1-t1-0 2s"),
     "deny": ("Take EVs out of use on the hosts.", "deny p1-t1-0"),
     "allow": ("Take entries off the denylist.", "allow p1-t1-0"),
     "denylist": ("Show the denylist of the hosts.", "denylist"),

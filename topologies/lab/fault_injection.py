@@ -22,7 +22,7 @@ import contextlib
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Sequence, Set
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from functools import partial
@@ -42,13 +42,6 @@ NicRate = tuple[str, int, float]
 Key = tuple[str, str, "int | None", "str | None"]
 
 
-class SwitchPower(Protocol):
-    """A switch, as far as its power goes."""
-
-    @property
-    def is_powered(self) -> bool: ...
-
-
 class FabricControl(Protocol):
     """Operations of a fabric that faults are made with; mrc_testbed.topologies.lab.fabric.Fabric is one."""
 
@@ -59,15 +52,17 @@ class FabricControl(Protocol):
     def traffic(self) -> TrafficControl: ...
 
     @property
-    def switches(self) -> Mapping[str, SwitchPower]: ...
+    def nodes_off(self) -> Collection[str]:
+        """Switches and hosts without power."""
+        ...
 
     @property
     def cut(self) -> Set[str]:
         """Interfaces that have been set down."""
         ...
 
-    def power(self, switch: str, on: bool) -> Any:
-        """Take a switch's power, or give it back."""
+    def power(self, node: str, on: bool) -> Any:
+        """Take the power of a switch or a host, or give it back."""
 
     def set_interfaces(self, interfaces: tuple[str, ...], is_up: bool) -> float:
         """Set interfaces up or down; when that was, seconds."""
@@ -88,7 +83,7 @@ class Injection:
     number: int
     kind: str
     location: str
-    """A link as `link` names it, or a switch."""
+    """A link as `link` names it, a switch or a host."""
     detail: str
     sender: str | None = None
     """Sender of a fault that takes one direction of a link."""
@@ -100,8 +95,8 @@ class Injection:
     interfaces: tuple[str, ...] = ()
     """Interfaces that the fault holds down."""
     nics: tuple[NicRate, ...] = ()
-    switch: str | None = None
-    """Switch that the fault holds without power."""
+    node: str | None = None
+    """Switch or host that the fault holds without power."""
     stop: threading.Event = field(default_factory=threading.Event)
     thread: threading.Thread | None = None
 
@@ -138,7 +133,7 @@ class Injector:
         with self._lock:
             for injection in list(self._active.values()):
                 by_hand = injection.kind in ("cut", "cut_port") and self._fabric.cut.isdisjoint(injection.interfaces)
-                if by_hand or (injection.kind == "power" and self._fabric.switches[injection.location].is_powered):
+                if by_hand or (injection.kind == "power" and injection.location not in self._fabric.nodes_off):
                     self._end(injection, time.monotonic())
             return list(self._active.values())
 
@@ -252,23 +247,25 @@ class Injector:
         settings = self._fabric.traffic.black_hole(port.interface for port in ports)
         return self._begin(Injection(0, "blackhole", switch, "ports stay up", settings=tuple(settings)))
 
-    def power(self, switch: str, on: bool = False) -> Injection | None:
-        """Take a switch's power (state lost, ports down), or give it back, which ends the fault; then None."""
-        self._switch(switch)
+    # ---- power ------------------------------------------------------------------------------------------
+
+    def power(self, node: str, on: bool = False) -> Injection | None:
+        """Take a node's power (state lost, ports down), or give it back, which ends the fault; then None."""
+        _check_name(node, self._fabric.plan.node_names, "node")
         if not on:
-            return self._begin(Injection(0, "power", switch, "off", switch=switch))
+            return self._begin(Injection(0, "power", node, "off", node=node))
         with self._lock:
-            for injection in [injection for injection in self._active.values() if injection.switch == switch]:
+            for injection in [injection for injection in self._active.values() if injection.node == node]:
                 self.undo(injection)
-            self._power(switch, True)
+            self._power(node, True)
         return None
 
-    def reboot(self, switch: str, off_s: float = 0.0) -> Injection:
+    def reboot(self, node: str, off_s: float = 0.0) -> Injection:
         """Off and on again, empty, when it returns; `began_at` is when it went, `ended_at` when it was back."""
         if not isinstance(off_s, (int, float)) or not 0 <= off_s <= 3600:
             raise InjectError(f"off_s = {off_s!r}: give 0 to 3600 seconds")
-        self._switch(switch)
-        injection = self._begin(Injection(0, "reboot", switch, f"{off_s:g} s off", switch=switch))
+        _check_name(node, self._fabric.plan.node_names, "node")
+        injection = self._begin(Injection(0, "reboot", node, f"{off_s:g} s off", node=node))
         try:
             injection.stop.wait(off_s)
         finally:
@@ -299,7 +296,7 @@ class Injector:
             injection.thread.join(timeout=5.0)
 
     def heal(self) -> list[Injection]:
-        """Undo every fault, give all switches power, bring all links up, reset traffic settings to the plan's.
+        """Undo every fault, give all nodes power, bring all links up, reset traffic settings to the plan's.
 
         Returns the faults that ended. What fails does not keep the rest from being done; raises FabricError then.
         """
@@ -307,7 +304,7 @@ class Injector:
         with self._lock:
             ended_injections = self.active
             steps: list[Callable[[], Any]] = [partial(self.undo, injection) for injection in reversed(ended_injections)]
-            steps += [partial(self._power, name, True) for name, node in fabric.switches.items() if not node.is_powered]
+            steps += [partial(self._power, name, True) for name in fabric.nodes_off]
             steps += [lambda: self._raise(tuple(fabric.cut)), fabric.traffic.reset]
             for step in steps:
                 try:
@@ -352,8 +349,8 @@ class Injector:
             injection.number, injection.began_at = next(self._numbers), time.monotonic()
             self._active[injection.number] = injection
             try:
-                if injection.switch is not None:
-                    self._power(injection.switch, False)
+                if injection.node is not None:
+                    self._power(injection.node, False)
                 if injection.interfaces:
                     injection.began_at = self._fabric.set_interfaces(injection.interfaces, False)
                 if injection.settings:
@@ -382,10 +379,8 @@ class Injector:
             plan = self._fabric.plan
             link = plan.link_of_interface(plan.host_port(plan.host(host), plane).interface)
             self._fabric.set_nic_rate(host, plane, rates[-1] if rates else plan.speed(link).rate_bps)
-        if injection.switch is not None and not any(
-            active.switch == injection.switch for active in self._active.values()
-        ):
-            self._power(injection.switch, True)
+        if injection.node is not None and not any(active.node == injection.node for active in self._active.values()):
+            self._power(injection.node, True)
         self._raise(injection.interfaces)
 
     def _without(self, injection: Injection) -> list[Setting]:
@@ -402,9 +397,9 @@ class Injector:
         if free_interfaces := tuple(name for name in interfaces if name not in held_interfaces):
             self._fabric.set_interfaces(free_interfaces, True)
 
-    def _power(self, switch: str, on: bool) -> None:
-        if self._fabric.switches[switch].is_powered != on:
-            self._fabric.power(switch, on)
+    def _power(self, node: str, on: bool) -> None:
+        if (node not in self._fabric.nodes_off) != on:
+            self._fabric.power(node, on)
 
     def _flap(self, injection: Injection, ends: tuple[str, ...], half_s: float, times: int | None) -> None:
         turns = count() if times is None else range(times)
