@@ -3,7 +3,6 @@
 import random
 import threading
 import time
-from types import SimpleNamespace
 
 import pytest
 

@@ -245,8 +245,7 @@ def denylist(session: CliSession, args: Args) -> Answer:
         data[name] = answer = session.fabric.agent(name).request("denylist")
         denied = sum(len(evs) for evs in answer["denied"].values()) if answer["denied"] else 0
         rows += [
-            [name, entry["scope"], entry["name"], entry["cause"] or "-", str(denied)]
-            for entry in answer["entries"]
+            [name, entry["scope"], entry["name"], entry["cause"] or "-", str(denied)] for entry in answer["entries"]
         ]
     if not rows:
         return Answer("no host has a denylist entry", data)
