@@ -107,6 +107,8 @@ class Fabric:
         """Callback for a line about a change of the fabric that no command caused; any thread may call."""
         self.cut: set[str] = set()
         """Interfaces taken down by `link`, `link_port` or a fault; `power` leaves them down."""
+        self.power_losses: dict[str, float] = {}
+        """Times, CLOCK_MONOTONIC seconds, at which hosts first lost their power, and with it their work."""
         self.inject = Injector(self)
         """Faults by name, with undo."""
         self.parts = PartWatch(self.processes, self._loses, self._restart, lambda text: self.notice(text), self._mourn)
@@ -491,6 +493,7 @@ class Fabric:
 
     def _stop_host(self, name: str) -> float:
         host, time_s = self.hosts[name], time.monotonic()
+        self.power_losses.setdefault(name, time_s)
         host.is_powered = False  # before its agent ends: whoever asks it meanwhile learns why there is no answer
         self._note_hosts_off()
         self.processes.kill(name)
