@@ -34,6 +34,8 @@ SHELL_WORDS = {
     "denylist": ("Show the denylist of the hosts.", "denylist"),
     "injected": ("Show the faults that were injected and hold now.", "injected"),
     "heal": ("Undo every injected fault.", "heal"),
+    "save": ("Write the faults that hold now to a file, and with --tables the switches' entries.", "save faults.yaml"),
+    "load": ("Apply a file of `save`: faults, queue settings, table entries.", "load faults.yaml"),
     "routes": ("Read every switch table again and compare it.", "routes"),
     "send": ("Send random bytes or a file from host to host, in the background.", "send h0 h2 64M"),
     "wait": ("Wait until every transfer begun with `send` has ended.", "wait"),

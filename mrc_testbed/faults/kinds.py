@@ -14,7 +14,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, fields
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 from pydantic import Field, model_validator
 
@@ -322,12 +322,12 @@ class LineFault(InjectedFault):
 
 
 class FlapPart(Part):
-    """`times` x (down for `down`, up for `up`)."""
+    """`times` x (down for `down`, up for `up`); `times: null`: until it is undone."""
 
     link: Links
     down: Seconds = 1.0
     up: Seconds = 1.0
-    times: int = Field(5, ge=1)
+    times: Annotated[int, Field(ge=1)] | None = 5
 
 
 @dataclass(frozen=True, slots=True)

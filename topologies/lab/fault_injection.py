@@ -22,7 +22,7 @@ import contextlib
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from functools import partial
@@ -97,6 +97,8 @@ class Injection:
     nics: tuple[NicRate, ...] = ()
     node: str | None = None
     """Switch or host that the fault holds without power."""
+    line: Mapping[str, Any] | None = None
+    """The fault as a state file says it (experiments/language/saved_state.py); None: it ends by itself."""
     stop: threading.Event = field(default_factory=threading.Event)
     thread: threading.Thread | None = None
 
@@ -142,7 +144,8 @@ class Injector:
     def cut(self, a: str, b: str) -> Injection:
         """Both ends of a link go down."""
         link = self._link(a, b)
-        return self._begin(Injection(0, "cut", link.name, "", interfaces=(link.lower.interface, link.upper.interface)))
+        ports = (link.lower.interface, link.upper.interface)
+        return self._begin(Injection(0, "cut", link.name, "", interfaces=ports, line={"cut": link.name}))
 
     def cut_port(self, node: str, neighbour: str) -> Injection:
         """The end at `node` is set down; the other one loses its carrier."""
@@ -153,7 +156,10 @@ class Injector:
         """Lose everything that `sender` sends to `receiver`; ports stay up, the other direction works."""
         link = self._link(sender, receiver)
         settings = self._impairment(link, sender, "loss", 1.0, "", 0)
-        return self._begin(Injection(0, "one_way_cut", link.name, f"from {sender}", sender, settings=settings))
+        line = {"one_way": f"{sender} {receiver}"}
+        return self._begin(
+            Injection(0, "one_way_cut", link.name, f"from {sender}", sender, settings=settings, line=line)
+        )
 
     def restore(self, a: str, b: str) -> list[Injection]:
         """End what holds a link down and bring both ends up; return what ended.
@@ -196,7 +202,8 @@ class Injector:
             for interface, way in directions
         )
         detail = f"{delay_s * 1e3:.4g} ms{_from_sender(sender)}"
-        return self._begin(Injection(0, "delay", link.name, detail, sender, settings=settings))
+        line = {"line": {"link": link.name, "delay": delay_s, **_direction(link, sender)}}
+        return self._begin(Injection(0, "delay", link.name, detail, sender, settings=settings, line=line))
 
     def rate(self, a: str, b: str, rate_bps: float, *, sender: str | None = None) -> Injection:
         """Rate in place of the plan's, of both directions or one; what a host sends is paced by its agent.
@@ -218,8 +225,30 @@ class Injector:
                 settings.append(Setting(end.interface, "max-packets", limits.control_depth, traffic_control.CONTROL))
         note = self._fabric.traffic.rate_note(rate_bps) if settings else ""
         detail = f"{in_units(rate_bps)}b/s{_from_sender(sender)}" + (f" ({note})" if note else "")
-        injection = Injection(0, "rate", link.name, detail, sender, settings=tuple(settings), nics=tuple(nics))
+        line = {"line": {"link": link.name, "rate": bits, **_direction(link, sender)}}
+        injection = Injection(
+            0, "rate", link.name, detail, sender, settings=tuple(settings), nics=tuple(nics), line=line
+        )
         return self._begin(injection)
+
+    def queue(
+        self, interface: str, *, priority: int | None = None, rate_bps: float | None = None, packets: int | None = None
+    ) -> Injection:
+        """Rate and depth of a queue of a switch port in place of the plan's; no `priority`: rate of the port."""
+        name = self._fabric.traffic.port(interface).interface
+        settings: list[Setting] = []
+        line: dict[str, Any] = {"port": name} | ({} if priority is None else {"priority": priority})
+        if rate_bps is not None:
+            bits = traffic_control.whole_number("rate_bps", rate_bps)
+            settings.append(Setting(name, "rate-bps", bits, priority))
+            line["rate"] = bits
+        if packets is not None:
+            settings.append(Setting(name, "max-packets", packets, priority))
+            line["packets"] = packets
+        figures = [] if rate_bps is None else [f"{in_units(rate_bps)}b/s"]
+        figures += [] if packets is None else [f"{packets} packets"]
+        detail = ("port" if priority is None else f"priority {priority}") + f": {', '.join(figures)}"
+        return self._begin(Injection(0, "queue", name, detail, settings=tuple(settings), line=line))
 
     def flap(self, a: str, b: str, period_s: float = 2.0, times: int | None = None) -> Injection:
         """Cut a link and restore it, again and again in the background: half of each period down, half up.
@@ -232,7 +261,9 @@ class Injector:
         if times is not None and (not isinstance(times, int) or not 1 <= times <= FLAP_TIMES_MAX):
             raise InjectError(f"times = {times!r}: give 1 to {FLAP_TIMES_MAX}, or None for until undone")
         detail = f"every {period_s:g} s" + (f", {times} times" if times else "")
-        injection = Injection(0, "flap", link.name, detail)
+        half_s = period_s / 2
+        line = {"flap": {"link": link.name, "down": half_s, "up": half_s, "times": times}}
+        injection = Injection(0, "flap", link.name, detail, line=line)
         ends = (link.lower.interface, link.upper.interface)
         injection.thread = threading.Thread(target=self._flap, args=(injection, ends, period_s / 2, times), daemon=True)
         self._begin(injection)
@@ -245,7 +276,8 @@ class Injector:
         """Everything that reaches a switch is lost while its ports stay up and P4Runtime and gNMI answer."""
         ports = self._fabric.plan.ports(self._switch(switch))
         settings = self._fabric.traffic.black_hole(port.interface for port in ports)
-        return self._begin(Injection(0, "blackhole", switch, "ports stay up", settings=tuple(settings)))
+        line = {"blackhole": switch}
+        return self._begin(Injection(0, "blackhole", switch, "ports stay up", settings=tuple(settings), line=line))
 
     # ---- power ------------------------------------------------------------------------------------------
 
@@ -253,7 +285,7 @@ class Injector:
         """Take a node's power (state lost, ports down), or give it back, which ends the fault; then None."""
         _check_name(node, self._fabric.plan.node_names, "node")
         if not on:
-            return self._begin(Injection(0, "power", node, "off", node=node))
+            return self._begin(Injection(0, "power", node, "off", node=node, line={"power_off": node}))
         with self._lock:
             for injection in [injection for injection in self._active.values() if injection.node == node]:
                 self.undo(injection)
@@ -436,7 +468,9 @@ class Injector:
         detail = (
             f"pattern {pattern}" if pattern else f"{probability:.4%}".rstrip("0%").rstrip(".") + " %"
         ) + _from_sender(sender)
-        return self._begin(Injection(0, kind, link.name, detail, sender, settings=tuple(settings)))
+        choice = {"pattern": pattern} if pattern else {"rate": probability}
+        line = {kind: {"link": link.name, **choice, **_direction(link, sender)}}
+        return self._begin(Injection(0, kind, link.name, detail, sender, settings=tuple(settings), line=line))
 
     def _impairment(
         self, link: Link, sender: str, kind: str, probability: float, pattern: str, seed: int
@@ -475,6 +509,11 @@ def _check_name(name: str, names: Iterable[str], kind: str) -> str:
 
 def _key(setting: Setting) -> Key:
     return setting.interface, setting.figure, setting.priority, setting.direction
+
+
+def _direction(link: Link, sender: str | None) -> dict[str, str]:
+    """Return the direction of a fault as a file says it, when it has one."""
+    return {} if sender is None else {"direction": "up" if sender == link.lower.node else "down"}
 
 
 def _from_sender(sender: str | None) -> str:

@@ -31,6 +31,7 @@ from mrc_testbed.cli.prompt.commands import WORDS, Answer, CliCommand, CliSessio
 from mrc_testbed.cli.prompt.commands.links import OTHER_NAMES, cure_of
 from mrc_testbed.cli.prompt.commands.notices import FaultFollower, Notices
 from mrc_testbed.cli.prompt.outputs import CallerStream, Outputs
+from mrc_testbed.cli.prompt.word_client import FILE_PLACES
 from mrc_testbed.console.terminal import Style, fold_for, width_of
 from mrc_testbed.console.units import UnitError
 from mrc_testbed.errors import DISK_FULL_ERRNOS
@@ -390,7 +391,7 @@ def _completer(word: CliCommand) -> Callable[..., list[str]]:
     def complete(self: FabricCLI, text: str, line: str, _begin: int, _end: int) -> list[str]:
         words = line[: len(line) - len(text)].split()[1:]
         names = [*word.complete(self.fabric, words), *(("--json",) if word.reads and text.startswith("-") else ())]
-        files = _files(text) if word.name == "send" and len(words) == 2 and text else []
+        files = _files(text) if len(words) == FILE_PLACES.get(word.name, 0) - 1 and text else []
         return _starting(text, names) + files
 
     return complete

@@ -14,8 +14,8 @@ from mrc_testbed.ipc.framing import LineBuffer, Message, answer_fields, check_so
 from mrc_testbed.ipc.rundir import FabricError, RunFiles
 
 RECEIVE_BYTES = 1 << 16
-SENT_FILE = 3
-"""Place of the file in `send h0 h2 FILE`."""
+FILE_PLACES = {"send": 3, "save": 1, "load": 1}
+"""Place of the file in the words that take one: `send h0 h2 FILE`."""
 
 
 class WordClient:
@@ -89,13 +89,18 @@ class WordClient:
 
 
 def _with_whole_path(line: str) -> str:
-    """`send h0 h2 FILE` with a path that the front process, which is in another folder, finds."""
+    """A line with the path of its file as the front process, which is in another folder, finds it."""
     try:
         words = shlex.split(line)
     except ValueError:  # open quotes, which the front process refuses
         return line
-    if words[:1] == ["send"] and len(words) > SENT_FILE and Path(words[SENT_FILE]).expanduser().is_file():
-        words[SENT_FILE] = str(Path(words[SENT_FILE]).expanduser().absolute())
+    place = FILE_PLACES.get(words[0], len(words)) if words else 0
+    if not 0 < place < len(words):
+        return line
+    path = Path(words[place]).expanduser()
+    # The third word of `send` may be a size, and the file of `save` is yet to come.
+    if path.is_file() or (words[0] == "save" and not words[place].startswith("-")):
+        words[place] = str(path.absolute())
         return shlex.join(words)
     return line
 

@@ -311,6 +311,8 @@ def _undoing_line(injection: Injection) -> str:
     """Command that ends one injected fault."""
     if injection.kind == "power":
         return f"power {injection.location} on"
+    if injection.kind == "queue":
+        return "heal"
     if injection.kind in ("cut", "cut_port", "one_way_cut", "flap"):
         return f"link {injection.location} up"
     return f"{injection.kind} {injection.location} off"
