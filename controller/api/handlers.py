@@ -291,5 +291,8 @@ class ApiHandlers:
             try:
                 written[name] = await self._app.provisioners[name].replace_entries(tuple(switch_entries))
             except SwitchError as error:
-                raise Refusal(503, str(error), f"is the switch on? written before it: {', '.join(written)}") from error
+                others = f"; written before it: {', '.join(written)}" if written else ""
+                raise Refusal(
+                    503, str(error), f"entries that the program takes, on a switch that is on{others}"
+                ) from error
         return {"mistakes": [], "written": written}

@@ -18,6 +18,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import partial
@@ -227,14 +228,26 @@ class SwitchProvisioner:
         )
 
     async def replace_entries(self, entries: tuple[NamedEntry, ...]) -> int:
-        """Write entries in place of the plan's, and keep them so; return how many differed. Raises SwitchError."""
+        """Write entries in place of the plan's, and keep them so; return how many differed.
+
+        A default entry that is not among them stays, as a table always has one. Raises SwitchError, and leaves the
+        switch as it was as far as it takes that.
+        """
         session = self._session
         if session is None:
             raise SwitchError(self.describe(), retry=True)
+        keys = {entry.key for entry in entries}
+        entries = (*entries, *(e for e in self.target.entries if e.is_default and e.key not in keys))
         async with self._reading:
             differences = compare((*entries, *self._live_written), await self._read(session))
-            if differences:
-                await session.write(updates_for(differences))
+            try:
+                if differences:
+                    await session.write(updates_for(differences))
+            except SwitchError:
+                with suppress(SwitchError):
+                    damage = compare((*self.target.entries, *self._live_written), await self._read(session))
+                    await session.write(updates_for(damage))
+                raise
             self.target = replace(self.target, entries=entries)
             self.status.entries, self.status.digest = len(entries), digest(entries)
             if differences:

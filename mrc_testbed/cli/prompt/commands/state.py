@@ -103,7 +103,7 @@ def load(session: CliSession, args: Args) -> str:
     loc: Loc = ("tables",)
     try:
         written = _write_tables(session, state.tables)  # first: a fault may switch a switch off
-        for loc, begin in _steps(session, state, injections):
+        for loc, begin in _steps(session, state, injections):  # noqa: B007 - an error names its line
             begin()
     except (FabricError, FaultError, JsonlError) as error:
         for injection in reversed(injections):
