@@ -292,7 +292,6 @@ class ApiHandlers:
                 written[name] = await self._app.provisioners[name].replace_entries(tuple(switch_entries))
             except SwitchError as error:
                 others = f"; written before it: {', '.join(written)}" if written else ""
-                raise Refusal(
-                    503, str(error), f"entries that the program takes, on a switch that is on{others}"
-                ) from error
+                cure = f"entries that the program takes, on a switch that is on{others}"
+                raise Refusal(503, str(error), cure) from error
         return {"mistakes": [], "written": written}

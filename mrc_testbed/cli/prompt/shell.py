@@ -334,6 +334,12 @@ class FabricCLI(CLI):
             raise CommandError(f"start or stop, not {state!r}: switch SWITCH start|stop")
         self.do_word(WORDS["power"], f"{name} {'on' if state == 'start' else 'off'}")
 
+    def do_nodes(self, line: str) -> None:
+        """List all nodes, and those that are off."""
+        super().do_nodes(line)
+        if off := self.fabric.nodes_off:
+            self.print_text(f"off: {' '.join(off)} (`power {off[0]} on`)")
+
     def do_sh(self, line: str) -> None:
         """Run a command of this machine: `sh ip link`."""
         with self.notices.hold():

@@ -114,7 +114,9 @@ def load(session: CliSession, args: Args) -> str:
     known_count = len(state.faults) + len(state.queues) - len(injections)
     if known_count > 0:
         lines.append(f"{known_count} held already")
-    lines += [f"{name}: {count} of {len(state.tables[name])} entries written" for name, count in written.items()]
+    lines += [
+        f"{name}: {count} entries changed, {len(state.tables[name])} in the file" for name, count in written.items()
+    ]
     return "\n".join(lines or [f"{path}: nothing in it"])
 
 
