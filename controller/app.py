@@ -21,6 +21,7 @@ from mrc_testbed.controller.faults.correlator import PORT_IS_BAD, Fault, FaultCo
 from mrc_testbed.controller.faults.diagnosis import FailureMode
 from mrc_testbed.controller.faults.journal import Journal
 from mrc_testbed.controller.faults.observations import ObservationRecorder
+from mrc_testbed.controller.faults.path_segments import NO_PLANE
 from mrc_testbed.controller.p4runtime.entries import number_text
 from mrc_testbed.controller.p4runtime.provisioner import SwitchProvisioner, SwitchState
 from mrc_testbed.controller.p4runtime.pruning import PlaneFailures, live_entries
@@ -34,7 +35,7 @@ from mrc_testbed.ipc.framing import Message, event_of
 from mrc_testbed.ipc.patience import LOOK_S, LocalWork, Patience
 from mrc_testbed.ipc.rundir import RunFiles
 from mrc_testbed.ipc.service import end_tasks
-from mrc_testbed.topologies.plan import Link, PlanError
+from mrc_testbed.topologies.plan import Link, PlanError, Switch
 
 CONFIRM_S = 4.0
 """Time that a fault of the journal stays listed unseen once all sources answer after a restart, s."""
@@ -356,7 +357,9 @@ class FabricController:
             and any(PORT_IS_BAD.get(self.status.get(p.interface, "UP"), True) for p in (link.lower, link.upper))
         )
         causes = {f.certain_cause for f in self.faults.active() if f.mode is FailureMode.SILENT_DOWN}
-        silent_causes = frozenset(cause for cause in causes if cause is not None and cause.plane == plane)
+        silent_causes = frozenset(
+            cause for cause in causes if isinstance(cause, (Link, Switch)) and cause.plane == plane
+        )
         now, due = time.monotonic(), self.reaction.due
         self._failures[plane] = PlaneFailures(down_links, self._fresh_links(plane, down_links), silent_causes)
         self.reaction.update(plane, self._failures[plane], now)
@@ -465,7 +468,8 @@ class FabricController:
             self._report_change(change, fault, now)
         if changes:
             self._follow_denylist(self.faults.active())
-        for plane in {fault.plane for _, fault in changes}:  # one that was silent may be lossy now, or merged
+        # One that was silent may be lossy now, or merged.
+        for plane in {fault.plane for _, fault in changes} - {NO_PLANE}:
             self._follow_black_holes(plane)
         self._set_timer(now)
 

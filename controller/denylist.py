@@ -18,7 +18,7 @@ from typing import Any
 
 from mrc_testbed.controller.faults.diagnosis import FailureMode
 from mrc_testbed.controller.faults.fault_model import Fault, is_nic_link
-from mrc_testbed.controller.faults.path_segments import Cause
+from mrc_testbed.controller.faults.path_segments import Cause, HostLinks
 from mrc_testbed.controller.sources.host_agents import HostAgentSource
 from mrc_testbed.topologies.plan import Plan, Switch
 
@@ -34,7 +34,10 @@ def entries_for(plan: Plan, policy: str, faults: Iterable[Fault]) -> list[dict[s
     out: list[dict[str, Any]] = []
     for fault in faults:
         cause = fault.certain_cause
-        if policy == "off" or cause is None or (policy == "lossy" and fault.mode is FailureMode.REPORTED_DOWN):
+        # A host without any port has no path that could be denied.
+        if policy == "off" or cause is None or isinstance(cause, HostLinks):
+            continue
+        if policy == "lossy" and fault.mode is FailureMode.REPORTED_DOWN:
             continue
         entry = {"scope": _scope(cause), "name": cause.name, "cause": f"fault {fault.number}: {fault.text}"}
         if not _leaves_a_plane(plan, [*out, entry]):

@@ -14,6 +14,8 @@ from mrc_testbed.controller.denylist import POLICIES
 from mrc_testbed.controller.errors import InputError, SwitchError
 from mrc_testbed.controller.faults.correlator import PORT_IS_BAD
 from mrc_testbed.controller.p4runtime.counters import NO_PORT, counters_by_name, read_ports, read_queues
+from mrc_testbed.controller.p4runtime.entries import NamedEntry
+from mrc_testbed.controller.p4runtime.entry_text import parse_entry
 from mrc_testbed.controller.p4runtime.provisioner import SwitchProvisioner, Verification
 from mrc_testbed.controller.reconvergence import REACT_NEVER
 from mrc_testbed.ipc.rpc import JsonlError
@@ -43,6 +45,8 @@ class ApiHandlers:
             Route("GET", "/v1/denylist", lambda _: self._app.denylist.to_json()),
             Route("POST", "/v1/denylist", self._set_denylist),
             Route("POST", "/v1/verify", lambda fields: self._verify_answer(bool(fields.get("entries")))),
+            Route("GET", "/v1/tables", self._tables),
+            Route("POST", "/v1/tables", self._set_tables),
             Route("POST", "/v1/check", self._check),
             Route("POST", "/v1/reload", self._reload),
             Route("POST", "/v1/shutdown", self._shutdown),
@@ -231,14 +235,7 @@ class ApiHandlers:
 
     async def _verify_answer(self, with_entries: bool) -> Message:
         """Read every table of every switch now. `entries: true` in the request adds the lines read."""
-        turn = asyncio.Semaphore(READ_AT_ONCE)
-
-        async def verify(provisioner: SwitchProvisioner) -> Verification:
-            async with turn:
-                return await provisioner.verify()
-
-        # All switches are read, a limited number at a time; their answers are compared afterwards.
-        results = await asyncio.gather(*(verify(k) for k in self._app.provisioners.values()))
+        results = await self._verify_all()
         switches, differences = {}, []
         for (name, provisioner), result in zip(self._app.provisioners.items(), results, strict=True):
             own_differences = [f"{name}: {difference}" for difference in result.differences]
@@ -260,3 +257,48 @@ class ApiHandlers:
             "differences": differences,
             "switches": switches,
         }
+
+    async def _verify_all(self) -> list[Verification]:
+        """Read all switches, a limited number at a time; their order is that of the provisioners."""
+        turn = asyncio.Semaphore(READ_AT_ONCE)
+
+        async def verify(provisioner: SwitchProvisioner) -> Verification:
+            async with turn:
+                return await provisioner.verify()
+
+        return await asyncio.gather(*(verify(k) for k in self._app.provisioners.values()))
+
+    async def _tables(self, _fields: Message) -> Message:
+        """Return the entries of every switch as lines, without those that follow what is alive."""
+        results = dict(zip(self._app.provisioners, await self._verify_all(), strict=True))
+        return {
+            "tables": {name: list(result.static_lines) for name, result in results.items() if result.error is None},
+            "unread": {name: result.error for name, result in results.items() if result.error is not None},
+        }
+
+    async def _set_tables(self, fields: Message) -> Message:
+        """Give switches the entries of a request, all or none of them, in place of the plan's."""
+        tables = fields.get("tables")
+        if not isinstance(tables, dict) or not all(isinstance(lines, list) for lines in tables.values()):
+            raise Refusal(400, '"tables" must be an object', '{"tables": {"p0-t0-0": [LINE, ...]}}')
+        catalog, mistakes = self._app.inputs.catalog, []
+        entries: dict[str, list[NamedEntry]] = {}
+        for name, lines in tables.items():
+            self._provisioner({"switch": name})
+            entries[name] = []
+            for number, line in enumerate(lines):
+                try:
+                    entries[name].append(parse_entry(catalog, str(line)))
+                except InputError as error:
+                    mistakes.append({"switch": name, "number": number, "text": str(error)})
+        if mistakes or fields.get("dry"):
+            return {"mistakes": mistakes, "written": {}}
+        written = {}
+        for name, switch_entries in entries.items():
+            try:
+                written[name] = await self._app.provisioners[name].replace_entries(tuple(switch_entries))
+            except SwitchError as error:
+                others = f"; written before it: {', '.join(written)}" if written else ""
+                cure = f"entries that the program takes, on a switch that is on{others}"
+                raise Refusal(503, str(error), cure) from error
+        return {"mistakes": [], "written": written}

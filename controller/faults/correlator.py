@@ -19,6 +19,7 @@ from typing import Any, ParamSpec
 from mrc_testbed.controller.faults.diagnosis import (
     FailureMode,
     Finding,
+    by_name,
     explain_dead_paths,
     explain_losses,
     explain_ports,
@@ -36,7 +37,8 @@ from mrc_testbed.controller.faults.fault_model import (
     FaultState,
     Symptom,
 )
-from mrc_testbed.controller.faults.path_segments import Cause, PathSegmenter, PathSegments
+from mrc_testbed.controller.faults.host_outages import HostOutages
+from mrc_testbed.controller.faults.path_segments import NO_PLANE, Cause, PathSegmenter, PathSegments
 from mrc_testbed.controller.faults.path_stats import BEFORE_ALL_TIMES, PathFate, PathStats
 from mrc_testbed.controller.faults.symptoms import SymptomStore
 from mrc_testbed.controller.faults.timers import FaultTimers
@@ -96,6 +98,7 @@ class FaultCorrelator:
         """Sources that report whether switches and wires work, while some path is bad."""
         self._answering: set[str] = set()
         """Switches whose P4Runtime stream is open."""
+        self._hosts = HostOutages(plan, self.times, lambda due: self._schedule(NO_PLANE, due))
         self._hold: dict[Switch, float] = {}
         """Deadlines by which all links of a returning switch must be up; its links are no faults before."""
         self._due: dict[int, float] = {}
@@ -177,7 +180,8 @@ class FaultCorrelator:
     def _dead_causes(self, plane: int, now: float) -> frozenset[Cause]:
         """Causes of dead paths of a plane, those cleared `recover_s` ago included: losses are counted late."""
         faults = [*self._fault_list.active_faults, *self._fault_list.recently_closed(now, self.times.recover_s)]
-        return frozenset(c for f in faults if f.plane == plane and f.mode is not FailureMode.LOSSY for c in f.causes)
+        planes = (plane, NO_PLANE)
+        return frozenset(c for f in faults if f.plane in planes and f.mode is not FailureMode.LOSSY for c in f.causes)
 
     @observation
     def digest(self, interface: str, says: str, *, now: float) -> None:
@@ -190,7 +194,7 @@ class FaultCorrelator:
         except ValueError:
             return
         for fault in self._fault_list.active_faults:
-            if any(link == cause or (isinstance(cause, Switch) and cause.name in link.ends) for cause in fault.causes):
+            if link in fault.causes or any(cause.name in link.ends for cause in fault.causes):
                 self._fault_list.confirm(fault, Symptom(DIGEST, interface, link, says, now, now, now, cleared_at=now))
 
     @observation
@@ -344,11 +348,15 @@ class FaultCorrelator:
     def _explain(self, plane: int, now: float, *, may_hold: bool = True) -> None:
         """Diagnose the open symptoms of a plane and reconcile the fault list with the findings."""
         self._due.pop(plane, None)
+        self._explain_hosts(plane, now)
+        if plane == NO_PLANE:
+            return
         certain, paths = self._symptoms.of_plane(plane)
         mature = self._symptoms.past_hold_down(certain, now)
         paths = [s for s in paths if not self._symptoms.is_suppressed(s, now)]
         findings = self._port_findings(plane, mature, now, may_hold)
-        causes = frozenset(cause for finding, _ in findings for cause in finding.causes)
+        findings = [(f, symptoms) for f, symptoms in findings if not f.causes <= self._hosts.links]
+        causes = frozenset(cause for finding, _ in findings for cause in finding.causes) | self._hosts.down
         paths = self._without_recovering(plane, paths, causes, now)
         for finding, symptoms in findings:
             symptoms += [s for s in paths if s.is_over(finding.causes)]
@@ -359,6 +367,36 @@ class FaultCorrelator:
         )
         findings += self._path_findings(plane, mature_paths, is_probe_pending, now)
         self._fault_list.reconcile(plane, findings, now)
+
+    def _explain_hosts(self, plane: int, now: float) -> None:
+        """Find the hosts that are down by the ports of all planes; explain the planes of those that changed.
+
+        A host is no fault of the plane that is explained now, whose own links are looked at next.
+        """
+        nic_symptoms = [
+            s for s in self._symptoms if s.is_certain and isinstance(s.subject, Link) and self._hosts.has(s.subject)
+        ]
+        if not nic_symptoms and not self._hosts.down:
+            return
+        down_since = _down_since(self._symptoms.past_hold_down(nic_symptoms, now))
+        guilty: dict[int, set[str]] = {}
+        """Dead switches of each plane that was asked for."""
+
+        def is_explained(link: Link) -> bool:
+            if link.plane not in guilty:
+                findings = self._explain_ports(link.plane, self._symptoms.of_plane(link.plane)[0])
+                guilty[link.plane] = {c.name for f in findings for c in f.causes if isinstance(c, Switch)}
+            return link.upper.node in guilty[link.plane]
+
+        changed_hosts = self._hosts.update(down_since, is_explained, now)
+        for other_plane in {link.plane for host in changed_hosts for link in host.links} - {plane}:
+            self._schedule(other_plane, now)
+        findings: ExplainedFindings = []
+        for host in sorted(self._hosts.down, key=by_name):
+            symptoms = [s for s in nic_symptoms if s.subject in host.links]
+            symptoms += [s for s in self._symptoms if not s.is_certain and s.is_over(frozenset({host}))]
+            findings.append((Finding(FailureMode.REPORTED_DOWN, ((host,),), host.links), symptoms))
+        self._fault_list.reconcile(NO_PLANE, findings, now)
 
     def _without_recovering(
         self, plane: int, paths: list[Symptom], causes: frozenset[Cause], now: float
@@ -376,14 +414,7 @@ class FaultCorrelator:
         by_cause: dict[Hashable, list[Symptom]] = {}
         for symptom in symptoms:
             by_cause.setdefault(symptom.subject, []).append(symptom)
-        down_since = {
-            k: min(s.onset for s in link_symptoms) for k, link_symptoms in by_cause.items() if isinstance(k, Link)
-        }
-        lost = [k for k in by_cause if isinstance(k, Switch)]
-        answering = frozenset(s for s in self._switches[plane] if s.name in self._answering)
-        findings = explain_ports(
-            self._switches[plane], lambda s: self._links_of[s.name], down_since, lost, answering, self.times.together_s
-        )
+        findings, down_since = self._explain_ports(plane, symptoms), _down_since(symptoms)
         guilty = {c for finding in findings for c in finding.causes if isinstance(c, Switch)}
         for switch in [s for s in self._hold if s in guilty]:
             del self._hold[switch]
@@ -401,6 +432,19 @@ class FaultCorrelator:
                 for s in held_switches
             ]
         return [(f, [s for report in f.reports for s in by_cause.get(report, [])]) for f in findings]
+
+    def _explain_ports(self, plane: int, symptoms: list[Symptom]) -> list[Finding]:
+        """Return the causes of the ports that are down and of the streams that are lost in a plane."""
+        lost = dict.fromkeys(s.subject for s in symptoms if isinstance(s.subject, Switch))
+        answering = frozenset(s for s in self._switches[plane] if s.name in self._answering)
+        return explain_ports(
+            self._switches[plane],
+            lambda switch: self._links_of[switch.name],
+            _down_since(symptoms),
+            lost,
+            answering,
+            self.times.together_s,
+        )
 
     def _hold_returning(self, plane: int, guilty: set[Switch], down_since: dict[Link, float], now: float) -> None:
         """Start to wait for returning switches, stop for those that are back entirely (design note 2)."""
@@ -599,7 +643,17 @@ class FaultCorrelator:
         """Suppress the symptoms of paths that a cleared fault had killed: they recover later (design note 3)."""
         suppress_s = self.times.suppress_s if fault.mode is FailureMode.REPORTED_DOWN else 2 * self.times.recover_s
         self._symptoms.suppress(fault.causes, now + suppress_s)
-        self._paths.forget_counts(fault.plane, fault.causes)
+        for plane in self._switches if fault.plane == NO_PLANE else (fault.plane,):
+            self._paths.forget_counts(plane, fault.causes)
+
+
+def _down_since(symptoms: list[Symptom]) -> dict[Link, float]:
+    """Return the links that symptoms report down, with the first onset of each, seconds."""
+    down_since: dict[Link, float] = {}
+    for symptom in symptoms:
+        if isinstance(symptom.subject, Link):
+            down_since[symptom.subject] = min(symptom.onset, down_since.get(symptom.subject, symptom.onset))
+    return down_since
 
 
 def _is_of_mapper(path: Hashable) -> bool:

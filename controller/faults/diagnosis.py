@@ -90,8 +90,8 @@ class Finding:
 
 
 def by_name(cause: Cause) -> tuple[int, str]:
-    """Order of causes in texts: switches first."""
-    return (0 if isinstance(cause, Switch) else 1, cause.name)
+    """Order of causes in texts: links last."""
+    return (1 if isinstance(cause, Link) else 0, cause.name)
 
 
 # ---- ports and streams --------------------------------------------------------------------------------------
@@ -555,7 +555,7 @@ def _best_gain(cause: Cause, trials: Iterable[PathSample], doubt: float) -> tupl
 
 def _ways(cause: Cause) -> tuple[tuple[str, ...], ...]:
     """Return the sets of parts in which a cause may lose packets; a link may lose one way only."""
-    if isinstance(cause, Switch):
+    if not isinstance(cause, Link):
         return ((cause.name,),)
     upward, downward = cause.lower.interface, cause.upper.interface
     return (upward, downward), (upward,), (downward,)

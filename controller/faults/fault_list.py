@@ -15,9 +15,9 @@ from typing import Any
 
 from mrc_testbed.controller.faults.diagnosis import FailureMode, Finding
 from mrc_testbed.controller.faults.fault_model import Fault, FaultState, Symptom, has_explanations_of, key_of
-from mrc_testbed.controller.faults.path_segments import Cause, PathSegmenter
+from mrc_testbed.controller.faults.path_segments import NO_PLANE, Cause, PathSegmenter
 from mrc_testbed.controller.faults.timers import ROUNDING_S, FaultTimers
-from mrc_testbed.topologies.plan import Link, Switch
+from mrc_testbed.topologies.plan import Link
 
 KEEP_CLOSED = 1000
 """Most closed faults kept; the oldest are dropped."""
@@ -130,7 +130,9 @@ class FaultList:
                     unmatched_faults.remove(fault)
                     matches.append((finding, symptoms, fault))
         matches += [(f, s, None) for f, s in findings if not any(f is m[0] for m in matches)]
-        homes: dict[int, list[int]] = {}
+        # What a host explains is part of its fault, which belongs to no plane.
+        hosts = self.of_plane(NO_PLANE) if plane != NO_PLANE else []
+        homes = {id(symptom): [host.number] for host in hosts for symptom in host.symptoms}
         for finding, symptoms, fault in matches:
             if fault is None and self._waits_for_clarity(finding, now):
                 continue
@@ -148,8 +150,8 @@ class FaultList:
             self._close(fault, sorted(n for n in numbers if not self._is_part(n, fault)), now)
 
     def _is_part(self, number: int, fault: Fault) -> bool:
-        """Return whether the numbered fault names only links of the switch that `fault` named."""
-        names = {cause.name for cause in fault.causes if isinstance(cause, Switch)}
+        """Return whether the numbered fault names only links of the switch or host that `fault` named."""
+        names = {cause.name for cause in fault.causes if not isinstance(cause, Link)}
         part = next(f for f in self.active_faults if f.number == number)
         return bool(names) and all(isinstance(cause, Link) and cause.ends & names for cause in part.causes)
 

@@ -8,7 +8,7 @@ from enum import Enum
 from typing import Any
 
 from mrc_testbed.controller.faults.diagnosis import Explanation, FailureMode, Finding
-from mrc_testbed.controller.faults.path_segments import Cause, PathSegmenter, PathSegments
+from mrc_testbed.controller.faults.path_segments import NO_PLANE, Cause, HostLinks, PathSegmenter, PathSegments
 from mrc_testbed.topologies.plan import Link, PlanError, Switch
 
 P4RUNTIME = "p4runtime"
@@ -101,10 +101,11 @@ class Fault:
     raised_at: float
     """Time of its report; later than `first_seen` by the hold-down."""
     plane: int
+    """NO_PLANE for a host."""
     kind: str = ""
-    """`link`, `lossy link`, `NIC port`, `T0`, `T1`, `blackhole` or `unclear`."""
+    """`link`, `lossy link`, `NIC port`, `T0`, `T1`, `blackhole`, `host` or `unclear`."""
     location: str = ""
-    """Switch name, or both ends of a link as in the CLI's `link` command; `A or B` when unclear."""
+    """Name of a switch or a host, or both ends of a link as in the CLI's `link` command; `A or B` when unclear."""
     text: str = ""
     mode: FailureMode = FailureMode.REPORTED_DOWN
     explanations: tuple[Explanation, ...] = ()
@@ -194,7 +195,7 @@ class Fault:
                 [{"kind": kind_of(cause, self.mode), "location": cause.name} for cause in explanation]
                 for explanation in (self.explanations if len(self.explanations) > 1 else ())
             ],
-            "plane": self.plane,
+            "plane": None if self.plane == NO_PLANE else self.plane,
             "text": self.text,
             "how": self.mode.value,
             "loss": None if self.loss is None else round(self.loss, 4),
@@ -253,7 +254,7 @@ class Fault:
                 number=int(data["number"]),
                 first_seen=float(data["first_seen"]),
                 raised_at=float(data["raised"]),
-                plane=int(data["plane"]),
+                plane=NO_PLANE if data["plane"] is None else int(data["plane"]),
                 kind=str(data["kind"]),
                 location=str(data["location"]),
                 text=str(data["text"]),
@@ -311,7 +312,10 @@ def _is_same_loss(known_loss: float | None, measured_loss: float | None) -> bool
 
 def _cause(segmenter: PathSegmenter, name: str) -> Cause:
     a, _, b = name.partition(" ")
-    return segmenter.plan.link(a, b) if b else segmenter.plan.switch(name)
+    if b:
+        return segmenter.plan.link(a, b)
+    is_host = any(host.name == name for host in segmenter.plan.hosts)
+    return HostLinks.of(segmenter.plan, name) if is_host else segmenter.plan.switch(name)
 
 
 # ---- words --------------------------------------------------------------------------------------------------
@@ -339,7 +343,9 @@ def is_nic_link(cause: Cause) -> bool:
 
 
 def kind_of(cause: Cause, mode: FailureMode) -> str:
-    """Return the kind of a cause in words: blackhole, T1, lossy link, NIC port, ..."""
+    """Return the kind of a cause in words: blackhole, T1, lossy link, NIC port, host, ..."""
+    if isinstance(cause, HostLinks):
+        return "host"
     if isinstance(cause, Switch):
         return "blackhole" if mode is FailureMode.SILENT_DOWN else f"T{cause.tier}"
     if mode is not FailureMode.REPORTED_DOWN:
@@ -348,6 +354,8 @@ def kind_of(cause: Cause, mode: FailureMode) -> str:
 
 
 def _name(cause: Cause, direction: str | None = None) -> str:
+    if isinstance(cause, HostLinks):
+        return f"host {cause.name}"
     if isinstance(cause, Switch):
         return f"T{cause.tier} {cause.name}"
     location = cause.name if direction in (None, BOTH_WAYS) else direction
@@ -372,6 +380,8 @@ def _text(
         return f"{name} loses {share} of its packets"
     if isinstance(cause, Link):
         return f"{name} down"
+    if isinstance(cause, HostLinks):
+        return f"{name} down (all {len(cause.links)} NIC links down)"
     signs = ["P4Runtime stream lost"] if any(s.source == P4RUNTIME for s in symptoms) else []
     total = len(links_of[cause.name])
     down_count = len({s.subject for s in symptoms if isinstance(s.subject, Link)} & set(links_of[cause.name]))

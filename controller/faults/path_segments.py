@@ -11,7 +11,28 @@ from itertools import pairwise
 
 from mrc_testbed.topologies.plan import Host, Link, Plan, Switch
 
-Cause = Switch | Link
+NO_PLANE = -1
+"""Plane of a cause that stands in all of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class HostLinks:
+    """A host as a cause: all its NIC links are down."""
+
+    name: str
+    links: tuple[Link, ...]
+
+    @classmethod
+    def of(cls, plan: Plan, host: str) -> HostLinks:
+        """Return the cause of a host by its name. Raises PlanError for no such host."""
+        return cls(plan.host(host).name, tuple(plan.links_of("nic", host=host)))
+
+    @property
+    def plane(self) -> int:
+        return NO_PLANE
+
+
+Cause = Switch | Link | HostLinks
 """A root cause."""
 
 
@@ -114,6 +135,8 @@ class PathSegmenter:
     @staticmethod
     def crosses(trace: PathSegments, cause: Cause) -> bool:
         """Return whether the path crosses the cause, in either direction."""
+        if isinstance(cause, HostLinks):
+            return any(PathSegmenter.crosses(trace, link) for link in cause.links)
         if isinstance(cause, Switch):
             return cause.name in trace.switches
         return cause.lower.interface in trace.arcs or cause.upper.interface in trace.arcs

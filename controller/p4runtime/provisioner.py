@@ -18,7 +18,8 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import partial
 from typing import Any
@@ -128,6 +129,8 @@ class Verification:
     lines: tuple[str, ...]
     differences: tuple[Difference, ...]
     error: str | None = None
+    static_lines: tuple[str, ...] = ()
+    """Those of the lines that do not follow what is alive."""
 
 
 class SwitchProvisioner:
@@ -223,7 +226,40 @@ class SwitchProvisioner:
         except SwitchError as error:
             return Verification(None, (), (), str(error))
         lines = tuple(sorted(str(entry) for entry in actual_entries))
-        return Verification(digest(self._static(actual_entries)), lines, tuple(compare(wanted_entries, actual_entries)))
+        static_entries = self._static(actual_entries)
+        return Verification(
+            digest(static_entries),
+            lines,
+            tuple(compare(wanted_entries, actual_entries)),
+            static_lines=tuple(sorted(str(entry) for entry in static_entries)),
+        )
+
+    async def replace_entries(self, entries: tuple[NamedEntry, ...]) -> int:
+        """Write entries in place of the plan's, and keep them so; return how many differed.
+
+        A default entry that is not among them stays, as a table always has one. Raises SwitchError, and leaves the
+        switch as it was as far as it takes that.
+        """
+        session = self._session
+        if session is None:
+            raise SwitchError(self.describe(), retry=True)
+        keys = {entry.key for entry in entries}
+        entries = (*entries, *(e for e in self.target.entries if e.is_default and e.key not in keys))
+        async with self._reading:
+            differences = compare((*entries, *self._live_written), await self._read(session))
+            try:
+                if differences:
+                    await session.write(updates_for(differences))
+            except SwitchError:
+                with suppress(SwitchError):
+                    damage = compare((*self.target.entries, *self._live_written), await self._read(session))
+                    await session.write(updates_for(damage))
+                raise
+            self.target = replace(self.target, entries=entries)
+            self.status.entries, self.status.digest = len(entries), digest(entries)
+            if differences:
+                self.status.writes_after_start["load"] += len(differences)
+        return len(differences)
 
     async def counters(self, ports: Iterable[int]) -> list[Any]:
         """Return the cells of these ports in every P4 counter. Raises SwitchError."""

@@ -25,7 +25,7 @@ from mrc_testbed.errors import EXIT_INTERRUPTED
 from mrc_testbed.ipc.agent_client import PEER_S
 from mrc_testbed.ipc.fabrics import Fabrics
 from mrc_testbed.ipc.rpc import JsonlClient, JsonlError, JsonlPeerError, Watch
-from mrc_testbed.ipc.rundir import DEFAULT_PATH, FabricError, RunFiles
+from mrc_testbed.ipc.rundir import DEFAULT_PATH, FabricError, HostOffError, RunFiles
 from mrc_testbed.topologies.plan import Host, Plan, PlanError
 
 OK, FAILED, USAGE_ERROR = 0, 1, 2
@@ -111,8 +111,10 @@ def find_measuring_host(tool: str, run_dir: str | None, source: str | None) -> M
             f"here say --from HOST (has: {plan.hosts[0].name} ... {plan.hosts[-1].name})"
         )
     try:
-        return MeasuringHost(folder, plan, plan.host(name))
-    except PlanError as error:
+        host = plan.host(name)
+        RunFiles(folder).check_host_on(name)
+        return MeasuringHost(folder, plan, host)
+    except (PlanError, HostOffError) as error:
         raise ToolError(str(error)) from error
 
 

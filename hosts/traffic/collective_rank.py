@@ -114,6 +114,11 @@ class RankDriver:
         """Whether the rank is done, or one of its QPs died: nothing more will happen."""
         return self.done or bool(self.failed)
 
+    def abandon(self) -> None:
+        """End the rank where it is, with its writes failed: the process of the host has died."""
+        if not self.is_over:
+            self.failed, self._pending = max(self._pending, 1), 0
+
     def _begin(self) -> None:
         self._carry_out(self.rank.start(self.rank.iteration + 1))
 

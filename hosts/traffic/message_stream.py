@@ -82,6 +82,13 @@ class FlowSender:
         """Post no more; what is posted still completes."""
         self._stopped = True
 
+    def abandon(self) -> None:
+        """End with what is posted failed: the process of the host has died, and no completion comes."""
+        for messages in self._waiting.values():
+            self.failed += len(messages)
+            messages.clear()
+        self._alive_qpns.clear()
+
     @property
     def is_over(self) -> bool:
         """Whether a started sender is finished: all is sent, it was stopped, or its QPs are dead."""

@@ -365,26 +365,31 @@ class AnyFabric:
         """Let a switch lose every packet while its ports stay up."""
         return self.inject(BlackholeFault((self.plan.switch(switch).name,)))
 
-    def power_off(self, switch: str) -> HeldFault:
-        """Take a switch's power: its state is lost, its ports go down."""
-        return self.inject(PowerOffFault((self.plan.switch(switch).name,)))
+    def power_off(self, node: str) -> HeldFault:
+        """Take the power of a switch or a host: its state and QPs are lost, its ports go down."""
+        return self.inject(PowerOffFault((self._node(node),)))
 
-    def power_on(self, switch: str) -> None:
-        """Give a switch its power again; it comes up empty, and live the controller fills it."""
-        name = self.plan.switch(switch).name
+    def power_on(self, node: str) -> None:
+        """Give a switch or a host its power again; it comes up empty, and live the controller fills a switch."""
+        name = self._node(node)
         for held_fault in self.injected:
             if isinstance(held_fault.fault, PowerOffFault) and name in held_fault.fault.targets:
                 held_fault.undo()
 
-    def reboot(self, switch: str, downtime: Quantity = None) -> None:
-        """Take a switch's power for `downtime` seconds (None: 1 s live, 2 s in virtual time) and give it back.
+    def reboot(self, node: str, downtime: Quantity = None) -> None:
+        """Take a node's power for `downtime` seconds (None: 1 s live, 2 s in virtual time) and give it back.
 
-        Live it returns when the switch is on again.
+        Live it returns when the node is on again.
         """
-        fault = RebootFault((self.plan.switch(switch).name,), None if downtime is None else units.seconds(downtime))
+        fault = RebootFault((self._node(node),), None if downtime is None else units.seconds(downtime))
         held_fault = HeldFault(self, fault)
         fault.begin(self.backend.faults, held_fault.held, next(self._numbers))
         self._note(held_fault.begun_s, "fault", fault.targets[0], str(fault))
+
+    def _node(self, name: str) -> str:
+        """`name` when it is a switch or a host. Raises PlanError."""
+        self.plan.ports(name)
+        return name
 
     def inject(self, fault: InjectedFault) -> HeldFault:
         """Inject any kind of fault (faults/kinds.py).

@@ -204,7 +204,7 @@ class LiveBackend:
     def counters(self) -> list[PortCount]:
         out = []
         for switch in self.plan.switches:
-            if not self.lab.switches[switch.name].is_powered:
+            if switch.name in self.lab.nodes_off:
                 continue  # it counts nothing, and answers nobody
             answer = self.lab.controller.request("counters", timeout_s=SWITCHES_S, patient=True, switch=switch.name)
             for port in answer["ports"]:

@@ -550,10 +550,10 @@ def print_schema(
         list[str] | None, typer.Argument(metavar="[COMMAND]", help="Command whose `--json` is described.")
     ] = None,
 ) -> None:
-    """Print the JSON schema of the --json of a command; without a command, list those that have one."""
-    from mrc_testbed.cli.json_schemas import SCHEMAS, schema
+    """Print the JSON schema of the --json of a command, or of state files; without a name, list them."""
+    from mrc_testbed.cli.json_schemas import FILES, SCHEMAS, schema
 
-    print(json.dumps(schema(" ".join(names)), indent=2) if names else "\n".join(SCHEMAS))
+    print(json.dumps(schema(" ".join(names)), indent=2) if names else "\n".join((*SCHEMAS, *FILES)))
 
 
 @app.command(

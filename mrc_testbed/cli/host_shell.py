@@ -53,6 +53,7 @@ def run_in_node(folder: Path, node: str, words: Sequence[str]) -> None:
 
 def _pid_in(files: RunFiles, host: str) -> int:
     """Return a process in the namespaces of a host, as the prompt says or as recorded. Raises FabricError."""
+    files.check_host_on(host)
     try:
         return WordClient(files.path).host_pid(host)
     except JsonlError as error:

@@ -248,11 +248,23 @@ SCHEMAS: dict[str, Any] = {
 """Type of the JSON of each command."""
 
 
+FILES = ("state",)
+"""Kinds of files that have a schema here too; `state`: of `save` and `load`."""
+
+
 def schema(name: str) -> dict[str, Any]:
-    """Return the JSON schema (draft 2020-12) of a command's output. Raises UsageError for an unknown name."""
+    """Return the JSON schema (draft 2020-12) of a command's output, or of a kind of file.
+
+    Raises UsageError for an unknown name.
+    """
+    if name in FILES:
+        from mrc_testbed.experiments.language import saved_state
+
+        return {"$schema": "https://json-schema.org/draft/2020-12/schema", **saved_state.schema()}
     if name not in SCHEMAS:
-        close = get_close_matches(name, SCHEMAS, n=3)
+        names = [*SCHEMAS, *FILES]
+        close = get_close_matches(name, names, n=3)
         hint = f"did you mean {', '.join(close)}? " if close else ""
-        raise UsageError(f"no schema {name!r} ({hint}has: {', '.join(SCHEMAS)})")
+        raise UsageError(f"no schema {name!r} ({hint}has: {', '.join(names)})")
     title = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": f"mrc {name} --json"}
     return {**title, **msgspec.json.schema(SCHEMAS[name])}

@@ -25,8 +25,14 @@ class RunningFabric:
         self.traffic = self._fabric.traffic
         self.traffic.touched_interfaces = set(switch_ports(self.plan))  # whoever set something is another process
 
+    @property
+    def nodes_off(self) -> list[str]:
+        """Hosts without power; switches without it are known to the fabric's own process alone."""
+        return self.run_dir.hosts_off
+
     def agent(self, host: str) -> JsonlClient:
         self.plan.host(host)
+        self.run_dir.check_host_on(host)
         return JsonlClient(self.run_dir.agent_socket(host), name=host)
 
     def link_states(self) -> dict[str, PortLook]:

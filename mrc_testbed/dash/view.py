@@ -20,9 +20,9 @@ from mrc_testbed.topologies.lab.fabric import Fabric
 State = dict[str, dict[str, Any]]
 """State of the fabric: part -> key -> value.
 
-The parts are `links`, `switches`, `queues`, `faults`, `transfers`, `injected`, `log` and `silent`.
+The parts are `links`, `switches`, `hosts`, `queues`, `faults`, `transfers`, `injected`, `log` and `silent`.
 """
-PARTS = ("links", "switches", "queues", "faults", "transfers", "injected", "log", "silent")
+PARTS = ("links", "switches", "hosts", "queues", "faults", "transfers", "injected", "log", "silent")
 LOG_MAX = 300
 """Lines of the event log that are kept."""
 QUIET_BPS = 50.0
@@ -65,6 +65,8 @@ class FabricView:
                 state |= read(now)
             except (FabricError, JsonlError) as error:
                 silences[name] = str(error)
+        off = self._fabric.nodes_off
+        state["hosts"] = {host.name: {"on": host.name not in off} for host in self._fabric.plan.hosts}
         state |= self._injections()
         state["log"] = {str(number): line for number, line in self._lines}
         state["silent"] = silences

@@ -14,7 +14,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, fields
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 from pydantic import Field, model_validator
 
@@ -26,8 +26,9 @@ from mrc_testbed.faults.places import (
     host_mistakes,
     link_mistakes,
     links_of,
+    node_mistakes,
+    nodes_of,
     switch_mistakes,
-    switches_of,
 )
 from mrc_testbed.faults.target import Damage, Direction, FaultError, FaultHolds, FaultTarget, PacketChoice
 from mrc_testbed.faults.terms import Part, Rate, Seconds, Share
@@ -321,12 +322,12 @@ class LineFault(InjectedFault):
 
 
 class FlapPart(Part):
-    """`times` x (down for `down`, up for `up`)."""
+    """`times` x (down for `down`, up for `up`); `times: null`: until it is undone."""
 
     link: Links
     down: Seconds = 1.0
     up: Seconds = 1.0
-    times: int = Field(5, ge=1)
+    times: Annotated[int, Field(ge=1)] | None = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -367,7 +368,7 @@ class SwitchFault(InjectedFault):
 
     @classmethod
     def resolve(cls, value: Nodes, plan: Plan, dice: random.Random) -> InjectedFault:
-        return cls(switches_of(value, plan, dice))
+        return cls(nodes_of(value, plan, dice))
 
 
 @dataclass(frozen=True, slots=True)
@@ -411,41 +412,59 @@ class CorruptingSwitchFault(InjectedFault):
             holds += target.corrupt_switch(switch, self.rate)
 
 
+# ---- power ------------------------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True, slots=True)
-class PowerOffFault(SwitchFault):
-    """Switches lose their power and their state."""
+class PowerFault(InjectedFault):
+    """Base of those that a file says by nodes, which are switches or hosts."""
+
+    value_type: ClassVar[Any] = Nodes
+
+    @classmethod
+    def check(cls, value: Nodes, plan: Plan) -> Iterator[Mistake]:
+        yield from (((), text) for text in node_mistakes(value, plan))
+
+    @classmethod
+    def resolve(cls, value: Nodes, plan: Plan, dice: random.Random) -> InjectedFault:
+        return cls(nodes_of(value, plan, dice))
+
+
+@dataclass(frozen=True, slots=True)
+class PowerOffFault(PowerFault):
+    """Switches lose their power and their state, hosts their processes and QPs; ports go down."""
 
     action: ClassVar[str] = "power_off"
     symptom: ClassVar[Literal["down", "lossy"] | None] = "down"
 
     def begin(self, target: FaultTarget, holds: FaultHolds, number: int) -> None:
-        for switch in self.targets:
-            holds += target.power_off(switch)
+        for node in self.targets:
+            holds += target.power_off(node)
 
 
 @dataclass(frozen=True, slots=True)
-class PowerOnFault(SwitchFault):
-    """Switches have power again, empty."""
+class PowerOnFault(PowerFault):
+    """Switches and hosts have power again: tables are empty, and no QP is known."""
 
     action: ClassVar[str] = "power_on"
     lasts: ClassVar[bool] = False
 
     def begin(self, target: FaultTarget, holds: FaultHolds, number: int) -> None:
-        for switch in self.targets:
-            target.power_on(switch)
+        for node in self.targets:
+            target.power_on(node)
 
 
 @dataclass(frozen=True, slots=True)
-class RebootFault(SwitchFault):
-    """Switches go and come back empty, `off` seconds later (None: as long as fits the fabric)."""
+class RebootFault(PowerFault):
+    """Switches and hosts go and come back empty, `off` seconds later (None: as long as fits the fabric)."""
 
     off: float | None = None
     action: ClassVar[str] = "reboot"
     lasts: ClassVar[bool] = False
 
     def begin(self, target: FaultTarget, holds: FaultHolds, number: int) -> None:
-        for switch in self.targets:
-            holds += target.reboot(switch, self.off)
+        for node in self.targets:
+            holds += target.reboot(node, self.off)
 
 
 # ---- CPUs -------------------------------------------------------------------------------------------------

@@ -27,7 +27,7 @@ Mistake = tuple[tuple[str, ...], str]
 class Random(Part):
     """Targets drawn by the run's seed."""
 
-    random: Literal["links", "nic-links", "fabric-links", "t0", "t1", "switches"]
+    random: Literal["links", "nic-links", "fabric-links", "t0", "t1", "switches", "hosts"]
     count: int | None = Field(None, ge=0)
     """0, as the first value of a sweep: no target."""
     share: Share | None = None
@@ -54,8 +54,10 @@ class Random(Part):
         """The links it may be."""
         return plan.links_of(_TIERS.get(self.random), self.plane, self.host)
 
-    def switches(self, plan: Plan) -> list[str]:
-        """The switches it may be."""
+    def nodes(self, plan: Plan) -> list[str]:
+        """The switches or hosts it may be."""
+        if self.random == "hosts":
+            return [host.name for host in plan.hosts]
         tier = {"t0": 0, "t1": 1}.get(self.random)
         return [s.name for s in plan.switches if tier in (None, s.tier) and self.plane in (None, s.plane)]
 
@@ -94,10 +96,10 @@ def directions_of(value: Links, plan: Plan, dice: Dice) -> tuple[Ends, ...]:
     return tuple(dict.fromkeys(out))
 
 
-def switches_of(value: Nodes, plan: Plan, dice: Dice) -> tuple[str, ...]:
-    """The switches that a file names or draws."""
+def nodes_of(value: Nodes, plan: Plan, dice: Dice) -> tuple[str, ...]:
+    """The switches and hosts that a file names or draws."""
     if isinstance(value, Random):
-        return tuple(value.draw(value.switches(plan), dice))
+        return tuple(value.draw(value.nodes(plan), dice))
     return (value,) if isinstance(value, str) else tuple(value)
 
 
@@ -123,6 +125,8 @@ def denylist_entry(plan: Plan, *nodes: str) -> dict[str, str]:
 def link_mistakes(value: Links, plan: Plan) -> Iterator[str]:
     """Yield the errors of links given by name."""
     for link_ref in value if isinstance(value, list) else [value]:
+        if isinstance(link_ref, Random) and link_ref.random == "hosts":
+            yield "hosts are no links. Cure: {random: nic-links}, or power_off for whole hosts"
         if isinstance(link_ref, tuple):
             try:
                 plan.link(*link_ref)
@@ -132,10 +136,20 @@ def link_mistakes(value: Links, plan: Plan) -> Iterator[str]:
 
 def switch_mistakes(value: Nodes, plan: Plan) -> Iterator[str]:
     """Yield the errors of switches given by name."""
-    switches = [switch.name for switch in plan.switches]
+    if isinstance(value, Random) and value.random == "hosts":
+        yield "hosts are no switches. Cure: {random: switches}, t0 or t1"
+    yield from _unknown_names(value, [switch.name for switch in plan.switches], "switch")
+
+
+def node_mistakes(value: Nodes, plan: Plan) -> Iterator[str]:
+    """Yield the errors of switches and hosts given by name."""
+    yield from _unknown_names(value, plan.node_names, "switch or host")
+
+
+def _unknown_names(value: Nodes, names: Sequence[str], kind: str) -> Iterator[str]:
     for name in [value] if isinstance(value, str) else value if isinstance(value, list) else []:
-        if name not in switches:
-            yield f"no switch {name!r} ({suggestion(name, switches)})"
+        if name not in names:
+            yield f"no {kind} {name!r} ({suggestion(name, names)})"
 
 
 def host_mistakes(name: str, plan: Plan) -> Iterator[str]:

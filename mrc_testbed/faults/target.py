@@ -168,14 +168,16 @@ class FaultTarget(Protocol):
     def corrupt_switch(self, switch: str, rate: float) -> Holds:
         """Flip a bit in a share of the packets that a switch sends."""
 
-    def power_off(self, switch: str) -> Holds:
-        """Take the power of a switch, and with it its state."""
+    # ---- power
 
-    def power_on(self, switch: str) -> None:
-        """Give a switch its power again, whoever took it."""
+    def power_off(self, node: str) -> Holds:
+        """Take the power of a switch or a host, and with it its state."""
 
-    def reboot(self, switch: str, off_s: float | None) -> Holds:
-        """Take a switch's power for `off_s`; afterwards the switch is empty, and forwards again.
+    def power_on(self, node: str) -> None:
+        """Give a switch or a host its power again, whoever took it."""
+
+    def reboot(self, node: str, off_s: float | None) -> Holds:
+        """Take a node's power for `off_s`; afterwards it is empty, and works again.
 
         `off_s` None: as long as fits this fabric.
         """

@@ -53,6 +53,8 @@ OPERATIONS = {
     "denylist": ("GET", "/v1/denylist"),
     "set_denylist": ("POST", "/v1/denylist"),
     "verify": ("POST", "/v1/verify"),
+    "tables": ("GET", "/v1/tables"),
+    "set_tables": ("POST", "/v1/tables"),
     "check": ("POST", "/v1/check"),
     "reload": ("POST", "/v1/reload"),
     "shutdown": ("POST", "/v1/shutdown"),

@@ -331,6 +331,15 @@ class Processes:
             self._children.pop(child.name, None)
             self._run_dir.state.processes.pop(child.name, None)
 
+    def kill(self, name: str) -> None:
+        """End a child by SIGKILL, as its host lost its power; nothing when there is none. Raises ProcessError."""
+        child = self._children.get(name)
+        if child is not None:
+            child.ending = True
+            self._kill(child)
+            del self._children[name]
+            self._run_dir.state.processes.pop(name, None)
+
     @staticmethod
     def _kill(child: Child) -> None:
         if not child.alive:

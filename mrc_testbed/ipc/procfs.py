@@ -171,6 +171,21 @@ def kill(candidates: Iterable[int], is_ours: Callable[[int], bool], wait_s: floa
     return list(pidfds)
 
 
+def kill_all(is_ours: Callable[[int], bool], wait_s: float = KILLED_S) -> list[str]:
+    """SIGKILL the processes that are ours until none is left; return `pid 7 (command)` of each.
+
+    Raises TimeoutError naming a process when none went for `wait_s` seconds.
+    """
+    descriptions: list[str] = []
+    handled_pids: set[int] = set()
+    # A process may have forked while it was killed: look again until no new one is there.
+    while pids := [pid for pid in psutil.pids() if pid not in handled_pids and is_ours(pid)]:
+        handled_pids.update(pids)
+        commands = {pid: command(pid) for pid in pids}
+        descriptions += [f"pid {pid} ({commands[pid]})" for pid in kill(pids, is_ours, wait_s)]
+    return descriptions
+
+
 def _has_ended(pidfd: int) -> bool:
     poll = select.poll()
     poll.register(pidfd, select.POLLIN)

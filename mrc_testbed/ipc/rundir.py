@@ -29,8 +29,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from mrc_testbed.files import memory
 from mrc_testbed.ipc import procfs
 from mrc_testbed.ipc.framing import SOCKET_PATH_MAX
@@ -57,6 +55,13 @@ _SYS_NET = Path("/sys/class/net")
 
 class FabricError(Exception):
     """The fabric refuses a request; the message names cause and cure."""
+
+
+class HostOffError(FabricError):
+    """Use of a host without power."""
+
+    def __init__(self, host: str) -> None:
+        super().__init__(f"{host} is off. Cure: `power {host} on`")
 
 
 class RunDirError(FabricError):
@@ -123,6 +128,8 @@ class RunState:
     """Begin of the run, wall clock, seconds."""
     is_whole: bool = False
     """Whether every part has answered."""
+    hosts_off: list[str] = field(default_factory=list)
+    """Hosts without power."""
 
     @property
     def variable(self) -> str:
@@ -183,6 +190,19 @@ class RunFiles:
             return int(read_json(self.state_file)["processes"][process]["pid"])
         except (OSError, ValueError, KeyError, TypeError):
             return 0
+
+    @property
+    def hosts_off(self) -> list[str]:
+        """Hosts of the run without power; none where that is not known."""
+        try:
+            return [str(name) for name in read_json(self.state_file)["hosts_off"]]
+        except (OSError, ValueError, KeyError, TypeError):
+            return []
+
+    def check_host_on(self, host: str) -> None:
+        """Raises HostOffError for a host without power."""
+        if host in self.hosts_off:
+            raise HostOffError(host)
 
     @property
     def has_run(self) -> bool:
@@ -526,18 +546,10 @@ def kill_run(state: RunState, wait_s: float = procfs.KILLED_S) -> list[str]:
             return False
         return start_times.get(pid) == start_time or procfs.has_environment(pid, state.variable)
 
-    descriptions: list[str] = []
-    handled_pids: set[int] = set()
-    # A process may have forked while it was killed: look again until no new one is there.
-    while run_pids := [pid for pid in psutil.pids() if pid not in handled_pids and is_ours(pid)]:
-        handled_pids.update(run_pids)
-        commands = {pid: procfs.command(pid) for pid in run_pids}
-        try:
-            killed_pids = procfs.kill(run_pids, is_ours, wait_s)
-        except TimeoutError as error:
-            raise RunDirError(f"cannot remove what a run made: {error}") from error
-        descriptions += [f"pid {pid} ({commands[pid]})" for pid in killed_pids]
-    return descriptions
+    try:
+        return procfs.kill_all(is_ours, wait_s)
+    except TimeoutError as error:
+        raise RunDirError(f"cannot remove what a run made: {error}") from error
 
 
 def interfaces_of_group(group: int) -> list[str]:

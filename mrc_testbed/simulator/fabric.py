@@ -560,14 +560,19 @@ class VirtualFabric:
         (self._links_down.discard if enabled else self._links_down.add)(key)
         self._settle(ports)
 
-    def set_power(self, switch: str, on: bool) -> None:
-        """Stop or start a switch. Raises FaultError."""
-        virtual_switch = self.switch(switch)
-        if virtual_switch.power != on:
-            virtual_switch.power = on
-            for (a, b), port in list(self._towards.items()):
-                if a == switch:
-                    self._settle([port, self._towards[b, a]])
+    def set_power(self, node: str, on: bool) -> None:
+        """Stop or start a switch or a host; a host comes back as a process without memory. Raises FaultError."""
+        virtual_node = self.hosts.get(node) or self.switch(node)
+        if virtual_node.power == on:
+            return
+        virtual_node.power = on
+        if not on and isinstance(virtual_node, VirtualHost):
+            virtual_node.vanish()
+        for (a, b), port in list(self._towards.items()):
+            if a == node:
+                self._settle([port, self._towards[b, a]])
+        if on and isinstance(virtual_node, VirtualHost):
+            self.start_process(node)
 
     def set_blackhole(self, switch: str, on: bool) -> None:
         """Make a switch drop every packet, or forward again. Raises FaultError."""
@@ -610,6 +615,8 @@ class VirtualFabric:
         for switch in self.switches.values():
             switch.power = True
             switch.set_blackhole(False)
+        for name in self.hosts:
+            self.set_power(name, True)
         for (a, b), port in self._towards.items():
             port.clear_impairments()
             port.set_line(self.links.line_of(a, b, a in self.hosts or b in self.hosts))
@@ -618,9 +625,9 @@ class VirtualFabric:
                 self._settle([port, self._towards[b, a]])
 
     def _settle(self, ports: list[EgressPort]) -> None:
-        """Bring both directions of one link to the state its cable and switches make."""
+        """Bring both directions of one link to the state its cable and nodes make."""
         a, b = ports[0].node, ports[0].neighbour
-        powered = all(self.switches[n].power for n in (a, b) if n in self.switches)
+        powered = all((self.hosts.get(name) or self.switches[name]).power for name in (a, b))
         is_up = powered and (min(a, b), max(a, b)) not in self._links_down
         if ports[0].is_up == is_up:
             return

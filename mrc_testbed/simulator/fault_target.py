@@ -21,7 +21,7 @@ from mrc_testbed.simulator.switches import VirtualSwitch
 from mrc_testbed.topologies.plan import Plan
 
 REBOOT_S = 2.0
-"""Seconds that a rebooting switch is away.
+"""Seconds that a rebooting node is away.
 
 About what the embedded switch, the controller and its routes need live, and a minute or two in the paper (E5).
 """
@@ -63,7 +63,7 @@ class FaultyFabric(Protocol):
 
     def set_link(self, a: str, b: str, *, enabled: bool) -> None: ...
 
-    def set_power(self, switch: str, on: bool) -> None: ...
+    def set_power(self, node: str, on: bool) -> None: ...
 
     def set_blackhole(self, switch: str, on: bool) -> None: ...
 
@@ -288,22 +288,25 @@ class VirtualFaultTarget:
                 holds.append(_Hold(None, partial(port.set_impairment, "corrupt", None)))
         return holds
 
-    def power_off(self, switch: str) -> Holds:
-        return self._take(("power", switch), lambda is_off: self.fabric.set_power(switch, not is_off))
+    # ---- power ------------------------------------------------------------------------------------------
 
-    def power_on(self, switch: str) -> None:
-        self._holding.pop(("power", switch), None)
-        self.fabric.set_power(switch, True)
+    def power_off(self, node: str) -> Holds:
+        return self._take(("power", node), lambda is_off: self.fabric.set_power(node, not is_off))
 
-    def reboot(self, switch: str, off_s: float | None) -> Holds:
-        self.fabric.set_power(switch, False)
-        self.later(REBOOT_S if off_s is None else off_s, partial(self._finish_boot, switch))
+    def power_on(self, node: str) -> None:
+        self._holding.pop(("power", node), None)
+        self.fabric.set_power(node, True)
+
+    def reboot(self, node: str, off_s: float | None) -> Holds:
+        self.fabric.set_power(node, False)
+        self.later(REBOOT_S if off_s is None else off_s, partial(self._finish_boot, node))
         return []
 
-    def _finish_boot(self, switch: str) -> None:
-        self.fabric.set_blackhole(switch, False)
-        self._holding.pop(("blackhole", switch), None)
-        self.fabric.set_power(switch, True)
+    def _finish_boot(self, node: str) -> None:
+        if node in self.fabric.switches:
+            self.fabric.set_blackhole(node, False)
+            self._holding.pop(("blackhole", node), None)
+        self.fabric.set_power(node, True)
         self.control.links_changed()
 
     # ---- CPUs -------------------------------------------------------------------------------------------

@@ -144,6 +144,8 @@ class VirtualHost:
         self.lives = 0
         """Number of processes started anew on this host."""
         self.alive = True
+        self.power = True
+        self._on_death: list[Callable[[], None]] = []
         self._stalled_until = -1.0
         self._unread: list[int] | None = None
         """Planes still to be read while ports are read one after the other, last first; None: see _holds()."""
@@ -166,6 +168,10 @@ class VirtualHost:
     def on_completion(self, qpn: int, handler: Callable[[Completion], None]) -> None:
         """Call `handler` for every completion of one QP; it may post more work."""
         self._on_completion[qpn] = handler
+
+    def on_death(self, handler: Callable[[], None]) -> None:
+        """Call `handler` when the process ends, whose applications end with it."""
+        self._on_death.append(handler)
 
     def collect(self) -> bool:
         """Pass on the engine's pending events now; True when there were any."""
@@ -191,6 +197,7 @@ class VirtualHost:
         self.ports.clear()
         self._listeners.clear()
         self._on_completion.clear()
+        self._on_death.clear()
         self.engine = self.endpoint
         self.take = _ignore_frame
 
@@ -268,6 +275,11 @@ class VirtualHost:
         self.alive = False
         self._stalled_until, self._unread = inf, None
         self._waiting.clear()
+        handlers, self._on_death = self._on_death, []
+        for handler in handlers:
+            handler()
+        if handlers:
+            self._queue.halt()
 
     def begin(self, endpoint: Endpoint) -> None:
         """Begin another process with an engine of its own, which first learns the state of its ports."""

@@ -33,7 +33,7 @@ from rich.table import Table
 from mrc_testbed.controller.faults.correlator import COUNTERS, Fault, FaultCorrelator, Tap
 from mrc_testbed.controller.faults.forwarding import Forwarding, Reading
 from mrc_testbed.controller.faults.observations import header_of, line_of
-from mrc_testbed.controller.faults.path_segments import PathSegments
+from mrc_testbed.controller.faults.path_segments import Cause, PathSegments
 from mrc_testbed.controller.sources.clustermapper import (
     COUNTS_EVERY_S,
     COUNTS_WHEN_BAD_S,
@@ -575,7 +575,7 @@ def judge(world: World) -> CaseVerdict:
         if local_causes and not any(cause.calls == fault.kind for cause in local_causes):
             false_reports.append(f"{fault.location} is called {fault.kind} in the end")
     elements = {cause.element for cause in world.causes}
-    candidates: set[Link | Switch] = set()
+    candidates: set[Cause] = set()
     for fault in open_:
         fitting = [choice for choice in fault.explanations if elements.issuperset(choice)]
         # No explanation consists of broken places alone: the fault blames a sound one.

@@ -39,7 +39,7 @@ from mrc_testbed.ipc.patience import gets_on
 from mrc_testbed.ipc.processes import ProcessError, Processes
 from mrc_testbed.ipc.procfs import ThreadSeconds, thread_seconds
 from mrc_testbed.ipc.rpc import JsonlClient, JsonlError
-from mrc_testbed.ipc.rundir import FabricError, RunDir, remove_run
+from mrc_testbed.ipc.rundir import FabricError, HostOffError, RunDir, remove_run
 from mrc_testbed.ipc.signals import ENDING, SignalExit, terminate
 from mrc_testbed.topologies.lab import preflight
 from mrc_testbed.topologies.lab.fabric_programs import FabricPrograms
@@ -108,6 +108,8 @@ class Fabric:
         """Callback for a line about a change of the fabric that no command caused; any thread may call."""
         self.cut: set[str] = set()
         """Interfaces taken down by `link`, `link_port` or a fault; `power` leaves them down."""
+        self.power_losses: dict[str, float] = {}
+        """Times, CLOCK_MONOTONIC seconds, at which hosts first lost their power, and with it their work."""
         self.inject = Injector(self)
         """Faults by name, with undo."""
         self.parts = PartWatch(self.processes, self._loses, self._restart, lambda text: self.notice(text), self._mourn)
@@ -117,6 +119,8 @@ class Fabric:
         self._agent_options: list[str] = []
         self._clients: dict[str, JsonlClient] = {}
         self._state_lock = threading.Lock()
+        self._host_lock = threading.Lock()
+        """Held while a host's agent is started or ended, so that none starts in a host that goes off."""
         self._held = False
 
     def _choose_network(self) -> tuple[Target, Network]:
@@ -279,12 +283,17 @@ class Fabric:
         return probes
 
     def _spawn_mapper(self, *options: str) -> dict[str, processes.Probe]:
-        pids = {name: host.namespace_pid for name, host in self.hosts.items()}
-        self.run_dir.write_json(self.run_dir.hosts_file, pids)
+        if off := [name for name in self.nodes_off if name in self.hosts]:
+            raise FabricError(f"Clustermapper starts when all hosts are on; off: {', '.join(off)}")
+        self._write_hosts_file()
         self.processes.spawn_module(
             MAPPER, "mrc_testbed.hosts.clustermapper", *options, "--run-dir", str(self.run_dir.path)
         )
         return {MAPPER: answers(self.mapper, "status")}
+
+    def _write_hosts_file(self) -> None:
+        pids = {name: host.namespace_pid for name, host in self.hosts.items() if host.is_powered}
+        self.run_dir.write_json(self.run_dir.hosts_file, pids)
 
     def spawn_controller(self) -> None:
         """Start the controller's process unless it runs already; `controller` answers soon after."""
@@ -321,12 +330,15 @@ class Fabric:
         if part.name in self.hosts:
             self._end_connections(part.name)
 
-    def _end_connections(self, host: str) -> None:
-        """QPs to a host whose agent has died end in error: its successor knows none of them."""
+    def _end_connections(self, host: str, *, idle: bool = False) -> None:
+        """QPs to a host whose agent has died end in error: its successor knows none of them.
+
+        `idle`: only those with nothing under way, which would not notice.
+        """
         for name in self.hosts:
             if name != host and name in self.processes and self.processes[name].alive:
-                with contextlib.suppress(JsonlError):  # it dies too, and that is told by itself
-                    self.agent(name).request("peer_lost", peer=host)
+                with contextlib.suppress(JsonlError, HostOffError):  # it dies too, and that is told by itself
+                    self.agent(name).request("peer_lost", peer=host, idle=idle)
 
     def _restart(self, part: str) -> None:
         """Start a part again, with the state that it had from us. Raises FabricError, JsonlError."""
@@ -336,13 +348,23 @@ class Fabric:
         elif part == MAPPER:
             probes = self._spawn_mapper()
         elif part in self.hosts:
-            probes = self.network.start_agents(self._agent_options, [part])
+            with self._host_lock:
+                self._start_agent(part)
+            self.inject.pace_again(part)
+            return
         else:
             self._restart_switches(part)
             return
+        self._wait_for_restart(probes)
+
+    def _start_agent(self, host: str) -> None:
+        """Start the agent of a host anew. Raises FabricError; HostOffError without power."""
+        if not self.hosts[host].is_powered:
+            raise HostOffError(host)
+        self._wait_for_restart(self.network.start_agents(self._agent_options, [host]))
+
+    def _wait_for_restart(self, probes: dict[str, processes.Probe]) -> None:
         self.processes.wait_ready(probes, self.parts.check_open, only_these=True, prerequisites=self._switch_parts())
-        if part in self.hosts:
-            self.inject.pace_again(part)
 
     def _restart_switches(self, part: str) -> None:
         """Start a process of switches again; its switches, wires, cuts, rates and faults as they were."""
@@ -435,7 +457,7 @@ class Fabric:
     def link(self, a: str, b: str, is_up: bool) -> float:
         """Cut a link (both ends go down) or restore it. Returns the time just before, CLOCK_MONOTONIC seconds.
 
-        An end at a switch without power stays down until that has power again. Raises PlanError for no such link.
+        An end at a node without power stays down until that has power again. Raises PlanError for no such link.
         """
         link = self.plan.link(a, b)
         return self.set_interfaces((link.lower.interface, link.upper.interface), is_up)
@@ -452,11 +474,76 @@ class Fabric:
         has = ", ".join(f"{p.number} ({p.interface})" for p in ports)
         raise PlanError(f"no port {port!r} on {node} (has: {has})")
 
-    def power(self, switch: str, on: bool) -> float:
-        """Switch a switch off (its device loses all state, its interfaces go down) or on, empty.
+    @property
+    def nodes_off(self) -> list[str]:
+        """Switches and hosts without power."""
+        return [name for name, node in (*self.switches.items(), *self.hosts.items()) if not node.is_powered]
 
-        Returns when, CLOCK_MONOTONIC seconds. Links that were cut stay cut. Raises PlanError for no such switch.
+    def power(self, name: str, on: bool) -> float:
+        """Switch a node off (all its state is lost, its interfaces go down) or on, without memory.
+
+        Returns when, CLOCK_MONOTONIC seconds. Links that were cut stay cut. Raises PlanError for no such node.
         """
+        return self._power_host(name, on) if name in self.hosts else self._power_switch(name, on)
+
+    def _power_host(self, name: str, on: bool) -> float:
+        """Switch a host off (its processes are killed, its ports go down) or on, with an agent that knows no QP.
+
+        Peers are not told that it goes: their QPs find out by themselves. Raises FabricError.
+        """
+        if self.lab.servers is not None:
+            raise FabricError(
+                f"{name} cannot be switched {'on' if on else 'off'}: the fabric is on several machines. Cure: `link`, "
+                "which cuts its ports"
+            )
+        with self._host_lock:
+            time_s = self._start_host(name) if on else self._stop_host(name)
+        if on:
+            self.inject.pace_again(name)
+        return time_s
+
+    def _stop_host(self, name: str) -> float:
+        host, time_s = self.hosts[name], time.monotonic()
+        self.power_losses.setdefault(name, time_s)
+        host.is_powered = False  # before its agent ends: whoever asks it meanwhile learns why there is no answer
+        self._note_hosts_off()
+        self.processes.kill(name)
+        self.parts.dismiss(name)
+        host.power_off()
+        self.run_dir.agent_socket(name).unlink(missing_ok=True)
+        self._set_ports(host)
+        return time_s
+
+    def _start_host(self, name: str) -> float:
+        """Give a host its ports, its agent and its shell; it is off again when that fails. Raises FabricError."""
+        host, time_s = self.hosts[name], time.monotonic()
+        if self.lab.agents:
+            self._end_connections(name, idle=True)
+        host.power_on()
+        self._set_ports(host)
+        try:
+            if self.lab.agents:
+                self._start_agent(name)
+            self._note_hosts_off()
+        except (FabricError, JsonlError):
+            self._stop_host(name)
+            raise
+        return time_s
+
+    def _set_ports(self, host: FabricHost) -> None:
+        """Set the ports of a host up, or all down while it has no power."""
+        with self._state_lock:
+            for port in self.plan.ports(host.name):
+                self.network.set_up(port.interface, host.is_powered and port.interface not in self.cut)
+
+    def _note_hosts_off(self) -> None:
+        """Write down for other processes which hosts have no power, and where those with power are."""
+        self.run_dir.state.hosts_off = [name for name in self.nodes_off if name in self.hosts]
+        self.run_dir.save()
+        if self.lab.has_mapper:
+            self._write_hosts_file()
+
+    def _power_switch(self, switch: str, on: bool) -> float:
         self.plan.switch(switch)
         node = self.network.switch(switch)
         with self._state_lock:
@@ -473,12 +560,12 @@ class Fabric:
         return time_s
 
     def set_interfaces(self, interfaces: tuple[str, ...], is_up: bool) -> float:
-        """Cut or restore ports by interface, where the switch has power. Return when, as `link`."""
+        """Cut or restore ports by interface, where the node has power. Return when, as `link`."""
         with self._state_lock:
             time_s = time.monotonic()
             for interface in interfaces:
                 (self.cut.discard if is_up else self.cut.add)(interface)
-                self.network.set_up(interface, is_up and self._has_power(interface))
+                self.network.set_up(interface, is_up and self.network.node_of(interface).is_powered)
         return time_s
 
     def set_nic_rate(self, host: str, plane: int, rate_bps: float | None) -> None:
@@ -486,22 +573,20 @@ class Fabric:
 
         Raises FabricError when its agent refuses.
         """
-        if not self.lab.agents:
-            return  # nothing sends
+        if not self.lab.agents or not self.network.node(host).is_powered:
+            return  # nothing sends; an agent that starts anew is given its rates
         try:
             self.agent(host).request("nic_rate", plane=plane, rate_bps=rate_bps or 0.0)
         except JsonlError as error:
             raise FabricError(f"{host}: its NIC's rate cannot be set: {error}") from error
 
-    def _has_power(self, interface: str) -> bool:
-        node = self.network.node_of(interface)
-        return not isinstance(node, FabricSwitch) or node.is_powered
-
     # ---- looking at it ----------------------------------------------------------------------------------
 
     def agent(self, host: str) -> JsonlClient:
-        """Client of a host's agent. Raises PlanError for no such host."""
+        """Client of a host's agent. Raises PlanError for no such host, HostOffError for one without power."""
         self.plan.host(host)
+        if host in self.hosts and not self.hosts[host].is_powered:
+            raise HostOffError(host)
         return self._client(host, self.run_dir.agent_socket(host))
 
     @property
@@ -561,6 +646,7 @@ class Fabric:
                 name: {**switch_address, "powered": name in self.switches and self.switches[name].is_powered}
                 for name, switch_address in self._switch_addresses().items()
             },
+            "hosts": {name: {"powered": host.is_powered} for name, host in self.hosts.items()},
             "links": [
                 {"link": k.name, "plane": k.plane, "up": self.link_is_up(k)} for k in self.plan.links if self.hosts
             ],

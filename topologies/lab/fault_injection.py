@@ -42,13 +42,6 @@ NicRate = tuple[str, int, float]
 Key = tuple[str, str, "int | None", "str | None"]
 
 
-class SwitchPower(Protocol):
-    """A switch, as far as its power goes."""
-
-    @property
-    def is_powered(self) -> bool: ...
-
-
 class FabricControl(Protocol):
     """Operations of a fabric that faults are made with; mrc_testbed.topologies.lab.fabric.Fabric is one."""
 
@@ -59,15 +52,17 @@ class FabricControl(Protocol):
     def traffic(self) -> TrafficControl: ...
 
     @property
-    def switches(self) -> Mapping[str, SwitchPower]: ...
+    def nodes_off(self) -> Collection[str]:
+        """Switches and hosts without power."""
+        ...
 
     @property
     def cut(self) -> Set[str]:
         """Interfaces that have been set down."""
         ...
 
-    def power(self, switch: str, on: bool) -> Any:
-        """Take a switch's power, or give it back."""
+    def power(self, node: str, on: bool) -> Any:
+        """Take the power of a switch or a host, or give it back."""
 
     def set_interfaces(self, interfaces: tuple[str, ...], is_up: bool) -> float:
         """Set interfaces up or down; when that was, seconds."""
@@ -88,7 +83,7 @@ class Injection:
     number: int
     kind: str
     location: str
-    """A link as `link` names it, or a switch."""
+    """A link as `link` names it, a switch or a host."""
     detail: str
     sender: str | None = None
     """Sender of a fault that takes one direction of a link."""
@@ -100,8 +95,10 @@ class Injection:
     interfaces: tuple[str, ...] = ()
     """Interfaces that the fault holds down."""
     nics: tuple[NicRate, ...] = ()
-    switch: str | None = None
-    """Switch that the fault holds without power."""
+    node: str | None = None
+    """Switch or host that the fault holds without power."""
+    line: Mapping[str, Any] | None = None
+    """The fault as a state file says it (experiments/language/saved_state.py); None: it ends by itself."""
     stop: threading.Event = field(default_factory=threading.Event)
     thread: threading.Thread | None = None
 
@@ -138,7 +135,7 @@ class Injector:
         with self._lock:
             for injection in list(self._active.values()):
                 by_hand = injection.kind in ("cut", "cut_port") and self._fabric.cut.isdisjoint(injection.interfaces)
-                if by_hand or (injection.kind == "power" and self._fabric.switches[injection.location].is_powered):
+                if by_hand or (injection.kind == "power" and injection.location not in self._fabric.nodes_off):
                     self._end(injection, time.monotonic())
             return list(self._active.values())
 
@@ -147,7 +144,8 @@ class Injector:
     def cut(self, a: str, b: str) -> Injection:
         """Both ends of a link go down."""
         link = self._link(a, b)
-        return self._begin(Injection(0, "cut", link.name, "", interfaces=(link.lower.interface, link.upper.interface)))
+        ports = (link.lower.interface, link.upper.interface)
+        return self._begin(Injection(0, "cut", link.name, "", interfaces=ports, line={"cut": link.name}))
 
     def cut_port(self, node: str, neighbour: str) -> Injection:
         """The end at `node` is set down; the other one loses its carrier."""
@@ -158,7 +156,10 @@ class Injector:
         """Lose everything that `sender` sends to `receiver`; ports stay up, the other direction works."""
         link = self._link(sender, receiver)
         settings = self._impairment(link, sender, "loss", 1.0, "", 0)
-        return self._begin(Injection(0, "one_way_cut", link.name, f"from {sender}", sender, settings=settings))
+        line = {"one_way": f"{sender} {receiver}"}
+        return self._begin(
+            Injection(0, "one_way_cut", link.name, f"from {sender}", sender, settings=settings, line=line)
+        )
 
     def restore(self, a: str, b: str) -> list[Injection]:
         """End what holds a link down and bring both ends up; return what ended.
@@ -201,7 +202,8 @@ class Injector:
             for interface, way in directions
         )
         detail = f"{delay_s * 1e3:.4g} ms{_from_sender(sender)}"
-        return self._begin(Injection(0, "delay", link.name, detail, sender, settings=settings))
+        line = {"line": {"link": link.name, "delay": delay_s, **_direction(link, sender)}}
+        return self._begin(Injection(0, "delay", link.name, detail, sender, settings=settings, line=line))
 
     def rate(self, a: str, b: str, rate_bps: float, *, sender: str | None = None) -> Injection:
         """Rate in place of the plan's, of both directions or one; what a host sends is paced by its agent.
@@ -223,8 +225,30 @@ class Injector:
                 settings.append(Setting(end.interface, "max-packets", limits.control_depth, traffic_control.CONTROL))
         note = self._fabric.traffic.rate_note(rate_bps) if settings else ""
         detail = f"{in_units(rate_bps)}b/s{_from_sender(sender)}" + (f" ({note})" if note else "")
-        injection = Injection(0, "rate", link.name, detail, sender, settings=tuple(settings), nics=tuple(nics))
+        line = {"line": {"link": link.name, "rate": bits, **_direction(link, sender)}}
+        injection = Injection(
+            0, "rate", link.name, detail, sender, settings=tuple(settings), nics=tuple(nics), line=line
+        )
         return self._begin(injection)
+
+    def queue(
+        self, interface: str, *, priority: int | None = None, rate_bps: float | None = None, packets: int | None = None
+    ) -> Injection:
+        """Rate and depth of a queue of a switch port in place of the plan's; no `priority`: rate of the port."""
+        name = self._fabric.traffic.port(interface).interface
+        settings: list[Setting] = []
+        line: dict[str, Any] = {"port": name} | ({} if priority is None else {"priority": priority})
+        if rate_bps is not None:
+            bits = traffic_control.whole_number("rate_bps", rate_bps)
+            settings.append(Setting(name, "rate-bps", bits, priority))
+            line["rate"] = bits
+        if packets is not None:
+            settings.append(Setting(name, "max-packets", packets, priority))
+            line["packets"] = packets
+        figures = [] if rate_bps is None else [f"{in_units(rate_bps)}b/s"]
+        figures += [] if packets is None else [f"{packets} packets"]
+        detail = ("port" if priority is None else f"priority {priority}") + f": {', '.join(figures)}"
+        return self._begin(Injection(0, "queue", name, detail, settings=tuple(settings), line=line))
 
     def flap(self, a: str, b: str, period_s: float = 2.0, times: int | None = None) -> Injection:
         """Cut a link and restore it, again and again in the background: half of each period down, half up.
@@ -237,7 +261,9 @@ class Injector:
         if times is not None and (not isinstance(times, int) or not 1 <= times <= FLAP_TIMES_MAX):
             raise InjectError(f"times = {times!r}: give 1 to {FLAP_TIMES_MAX}, or None for until undone")
         detail = f"every {period_s:g} s" + (f", {times} times" if times else "")
-        injection = Injection(0, "flap", link.name, detail)
+        half_s = period_s / 2
+        line = {"flap": {"link": link.name, "down": half_s, "up": half_s, "times": times}}
+        injection = Injection(0, "flap", link.name, detail, line=line)
         ends = (link.lower.interface, link.upper.interface)
         injection.thread = threading.Thread(target=self._flap, args=(injection, ends, period_s / 2, times), daemon=True)
         self._begin(injection)
@@ -250,25 +276,28 @@ class Injector:
         """Everything that reaches a switch is lost while its ports stay up and P4Runtime and gNMI answer."""
         ports = self._fabric.plan.ports(self._switch(switch))
         settings = self._fabric.traffic.black_hole(port.interface for port in ports)
-        return self._begin(Injection(0, "blackhole", switch, "ports stay up", settings=tuple(settings)))
+        line = {"blackhole": switch}
+        return self._begin(Injection(0, "blackhole", switch, "ports stay up", settings=tuple(settings), line=line))
 
-    def power(self, switch: str, on: bool = False) -> Injection | None:
-        """Take a switch's power (state lost, ports down), or give it back, which ends the fault; then None."""
-        self._switch(switch)
+    # ---- power ------------------------------------------------------------------------------------------
+
+    def power(self, node: str, on: bool = False) -> Injection | None:
+        """Take a node's power (state lost, ports down), or give it back, which ends the fault; then None."""
+        _check_name(node, self._fabric.plan.node_names, "node")
         if not on:
-            return self._begin(Injection(0, "power", switch, "off", switch=switch))
+            return self._begin(Injection(0, "power", node, "off", node=node, line={"power_off": node}))
         with self._lock:
-            for injection in [injection for injection in self._active.values() if injection.switch == switch]:
+            for injection in [injection for injection in self._active.values() if injection.node == node]:
                 self.undo(injection)
-            self._power(switch, True)
+            self._power(node, True)
         return None
 
-    def reboot(self, switch: str, off_s: float = 0.0) -> Injection:
+    def reboot(self, node: str, off_s: float = 0.0) -> Injection:
         """Off and on again, empty, when it returns; `began_at` is when it went, `ended_at` when it was back."""
         if not isinstance(off_s, (int, float)) or not 0 <= off_s <= 3600:
             raise InjectError(f"off_s = {off_s!r}: give 0 to 3600 seconds")
-        self._switch(switch)
-        injection = self._begin(Injection(0, "reboot", switch, f"{off_s:g} s off", switch=switch))
+        _check_name(node, self._fabric.plan.node_names, "node")
+        injection = self._begin(Injection(0, "reboot", node, f"{off_s:g} s off", node=node))
         try:
             injection.stop.wait(off_s)
         finally:
@@ -299,7 +328,7 @@ class Injector:
             injection.thread.join(timeout=5.0)
 
     def heal(self) -> list[Injection]:
-        """Undo every fault, give all switches power, bring all links up, reset traffic settings to the plan's.
+        """Undo every fault, give all nodes power, bring all links up, reset traffic settings to the plan's.
 
         Returns the faults that ended. What fails does not keep the rest from being done; raises FabricError then.
         """
@@ -307,7 +336,7 @@ class Injector:
         with self._lock:
             ended_injections = self.active
             steps: list[Callable[[], Any]] = [partial(self.undo, injection) for injection in reversed(ended_injections)]
-            steps += [partial(self._power, name, True) for name, node in fabric.switches.items() if not node.is_powered]
+            steps += [partial(self._power, name, True) for name in fabric.nodes_off]
             steps += [lambda: self._raise(tuple(fabric.cut)), fabric.traffic.reset]
             for step in steps:
                 try:
@@ -352,8 +381,8 @@ class Injector:
             injection.number, injection.began_at = next(self._numbers), time.monotonic()
             self._active[injection.number] = injection
             try:
-                if injection.switch is not None:
-                    self._power(injection.switch, False)
+                if injection.node is not None:
+                    self._power(injection.node, False)
                 if injection.interfaces:
                     injection.began_at = self._fabric.set_interfaces(injection.interfaces, False)
                 if injection.settings:
@@ -382,10 +411,8 @@ class Injector:
             plan = self._fabric.plan
             link = plan.link_of_interface(plan.host_port(plan.host(host), plane).interface)
             self._fabric.set_nic_rate(host, plane, rates[-1] if rates else plan.speed(link).rate_bps)
-        if injection.switch is not None and not any(
-            active.switch == injection.switch for active in self._active.values()
-        ):
-            self._power(injection.switch, True)
+        if injection.node is not None and not any(active.node == injection.node for active in self._active.values()):
+            self._power(injection.node, True)
         self._raise(injection.interfaces)
 
     def _without(self, injection: Injection) -> list[Setting]:
@@ -402,9 +429,9 @@ class Injector:
         if free_interfaces := tuple(name for name in interfaces if name not in held_interfaces):
             self._fabric.set_interfaces(free_interfaces, True)
 
-    def _power(self, switch: str, on: bool) -> None:
-        if self._fabric.switches[switch].is_powered != on:
-            self._fabric.power(switch, on)
+    def _power(self, node: str, on: bool) -> None:
+        if (node not in self._fabric.nodes_off) != on:
+            self._fabric.power(node, on)
 
     def _flap(self, injection: Injection, ends: tuple[str, ...], half_s: float, times: int | None) -> None:
         turns = count() if times is None else range(times)
@@ -441,7 +468,9 @@ class Injector:
         detail = (
             f"pattern {pattern}" if pattern else f"{probability:.4%}".rstrip("0%").rstrip(".") + " %"
         ) + _from_sender(sender)
-        return self._begin(Injection(0, kind, link.name, detail, sender, settings=tuple(settings)))
+        choice = {"pattern": pattern} if pattern else {"rate": probability}
+        line = {kind: {"link": link.name, **choice, **_direction(link, sender)}}
+        return self._begin(Injection(0, kind, link.name, detail, sender, settings=tuple(settings), line=line))
 
     def _impairment(
         self, link: Link, sender: str, kind: str, probability: float, pattern: str, seed: int
@@ -480,6 +509,11 @@ def _check_name(name: str, names: Iterable[str], kind: str) -> str:
 
 def _key(setting: Setting) -> Key:
     return setting.interface, setting.figure, setting.priority, setting.direction
+
+
+def _direction(link: Link, sender: str | None) -> dict[str, str]:
+    """Return the direction of a fault as a file says it, when it has one."""
+    return {} if sender is None else {"direction": "up" if sender == link.lower.node else "down"}
 
 
 def _from_sender(sender: str | None) -> str:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from mrc_testbed.topologies.lab.fabric import Fabric  # brings Mininet along, which words at a prompt do not need
 
 REBOOT_OFF_S = 1.0
-"""Seconds for which a switch that reboots has no power."""
+"""Seconds for which a node that reboots has no power."""
 _VIRTUAL_ONLY = "only a virtual fabric has it"
 
 
@@ -122,19 +122,21 @@ class LiveFaultTarget:
                 injections.append(self.fabric.inject.corrupt(switch, neighbour, rate, sender=switch))
         return injections
 
-    def power_off(self, switch: str) -> Holds:
-        injection = self.fabric.inject.power(switch, False)
+    # ---- power ------------------------------------------------------------------------------------------
+
+    def power_off(self, node: str) -> Holds:
+        injection = self.fabric.inject.power(node, False)
         return [] if injection is None else [injection]
 
-    def power_on(self, switch: str) -> None:
-        self.fabric.inject.power(switch, True)
+    def power_on(self, node: str) -> None:
+        self.fabric.inject.power(node, True)
 
-    def reboot(self, switch: str, off_s: float | None) -> Holds:
-        """Reboot a switch, and return when it is on again; it has forgotten what made it a black hole."""
+    def reboot(self, node: str, off_s: float | None) -> Holds:
+        """Reboot a node, and return when it is on again; a switch has forgotten what made it a black hole."""
         for injection in list(self.fabric.inject.active):
-            if injection.location == switch:
+            if injection.location == node:
                 self.fabric.inject.undo(injection)
-        return [self.fabric.inject.reboot(switch, off_s=REBOOT_OFF_S if off_s is None else off_s)]
+        return [self.fabric.inject.reboot(node, off_s=REBOOT_OFF_S if off_s is None else off_s)]
 
     # ---- CPUs -------------------------------------------------------------------------------------------
 
@@ -161,7 +163,8 @@ class LiveFaultTarget:
         hosts, planes = self.fabric.plan.hosts, self._drains.planes
         entries = [{"scope": "nic-plane", "host": host.name, "plane": plane} for plane in planes for host in hosts]
         for host in hosts:
-            self.fabric.agent(host.name).request("denylist", entries=entries)
+            if host.name not in self.fabric.nodes_off:
+                self.fabric.agent(host.name).request("denylist", entries=entries)
 
     def cut_plane(self, plane: int) -> Holds:
         links = [link for link in self.fabric.plan.links if link.plane == plane]

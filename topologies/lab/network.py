@@ -364,7 +364,7 @@ class LocalNetwork(Network):
                 switch.start()
 
     def start_agents(self, arguments: Sequence[str], hosts: Collection[str] | None = None) -> dict[str, Probe]:
-        pids = {name: pid for name, pid in self.pids.items() if hosts is None or name in hosts}
+        pids = {name: self.hosts[name].namespace_pid for name in (self.hosts if hosts is None else hosts)}
         for name, pid in pids.items():
             options = ("--host", name, "--run-dir", str(self.run_dir.path), *arguments)
             self.processes.spawn_module(name, "mrc_testbed.hosts.agent", *options, in_namespace_of=pid)

@@ -26,8 +26,8 @@ from mininet.link import Intf, Link
 from mininet.net import Mininet
 from mininet.node import Host, Node, Switch
 
-from mrc_testbed.ipc import processes
-from mrc_testbed.ipc.rundir import FabricError
+from mrc_testbed.ipc import processes, procfs
+from mrc_testbed.ipc.rundir import FabricError, HostOffError
 from mrc_testbed.topologies.lab.netdev import IFF_UP, NodeInterfaces, in_namespace, prepare_namespace
 from mrc_testbed.topologies.lab.wires import WiredDevices
 
@@ -99,6 +99,8 @@ class FabricLink(Link):
 
 class FabricNode(Node):
     """A node whose shell and commands belong to the run of a token."""
+
+    is_powered = True
 
     def __init__(self, name: str, *, token: str, devices: NodeInterfaces | None = None, **params: Any) -> None:
         self._token = token
@@ -225,6 +227,36 @@ class FabricHost(FabricNode, Host):
         # The shell's own mount namespace: no other process of the machine sees these names.
         self.names_error = str(self.cmd("mount", "--bind", names_file, "/etc/hosts")).strip()
         """Refusal of the mount, which leaves the host without the names of the others; empty: they are there."""
+
+    def power_off(self) -> None:
+        """Kill every process in the host, whoever started it; none starts until it is on. Raises FabricError.
+
+        Its namespaces, held open here, stay with their interfaces and names.
+        """
+        self.is_powered = False
+        number, own_pids = os.fstat(self._namespaces[0]).st_ino, procfs.lineage()
+
+        def is_inside(pid: int) -> bool:
+            try:
+                return pid not in own_pids and os.stat(f"/proc/{pid}/ns/net").st_ino == number
+            except OSError:  # it has ended
+                return False
+
+        try:
+            procfs.kill_all(is_inside)
+        except TimeoutError as error:
+            raise FabricError(f"{self.name} is not off: {error}") from error
+
+    def power_on(self) -> None:
+        """Let commands run again."""
+        self.is_powered = True
+
+    def revive(self) -> bool:
+        """Start a new shell as any node does. Raises HostOffError without power."""
+        if not self.is_powered:
+            self.waiting = False  # a command that ran has died with the host
+            raise HostOffError(self.name)
+        return super().revive()
 
     def _restart_shell(self) -> None:
         net, mount = (f"/proc/{os.getpid()}/fd/{number}" for number in self._namespaces)

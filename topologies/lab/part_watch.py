@@ -22,7 +22,7 @@ from typing import Any
 
 from mrc_testbed.ipc.processes import FabricProcess, Processes
 from mrc_testbed.ipc.rpc import JsonlError
-from mrc_testbed.ipc.rundir import FabricError
+from mrc_testbed.ipc.rundir import FabricError, HostOffError
 
 LOOK_S = 0.25
 """Seconds for which a process that was just started may not be watched yet."""
@@ -151,6 +151,12 @@ class PartWatch:
                 self._waiting.put(part)
         return news
 
+    def dismiss(self, name: str) -> None:
+        """Count the deaths of a part as over: it was switched off, or begins anew with its host."""
+        for part in self.deaths:
+            if part.name == name:
+                part.is_back = True
+
     def first_cause(self, wait_s: float = SOON_S) -> DeadPart | None:
         """Return the first part that has died, waiting for it: an error may precede the death behind it."""
         deadline = time.monotonic() + wait_s
@@ -218,6 +224,8 @@ class PartWatch:
             self._starting = part.name
             try:
                 self._restart(part.name)
+            except HostOffError:  # its host was switched off meanwhile, and starts it when it is on
+                continue
             except (FabricError, JsonlError) as error:
                 # The watching thread may not have seen the new process die: noted later, it would be started again.
                 self.poll_deaths()

@@ -2,7 +2,7 @@
 
 create_qp    peer, transport, owned  -> qpn, attributes      close_qp    qpn, here_only, peer, remote_qpn
 connect_qp   qpn, remote             -> state                qp_state    qpn
-peer_lost    peer                    -> qpns
+peer_lost    peer, idle              -> qpns
 post_write   qpn, region, offset, length, remote_va, rkey    -> wr_id
 """
 
@@ -59,9 +59,13 @@ class CloseQpRequest(Request, tag="close_qp"):
 
 
 class PeerLostRequest(Request, tag="peer_lost"):
-    """Report that the agent of `peer` has died, and with it the other ends of QPs to that host."""
+    """Report that the agent of `peer` has died, and with it the other ends of QPs to that host.
+
+    `idle`: only QPs with nothing under way are meant, which would not notice; the others have their retry budget.
+    """
 
     peer: str
+    idle: bool = False
 
 
 class PostWriteRequest(Request, tag="post_write", kw_only=True):
@@ -144,10 +148,13 @@ class QpService:
         qps = [
             connection.qp
             for connection in self._connections
-            if connection.peer == peer and connection.qp.state is EngineQpState.RTS
+            if connection.peer == peer
+            and connection.qp.state is EngineQpState.RTS
+            and not (request.idle and connection.qp.outstanding())
         ]
+        reason = f"{peer} was off, and knows no QP" if request.idle else f"the agent of {peer} has died"
         for qp in qps:
-            qp.abort(f"the agent of {peer} has died", self._clock())
+            qp.abort(reason, self._clock())
         return {"qpns": [qp.qpn for qp in qps]}
 
     @rpc(PostWriteRequest)

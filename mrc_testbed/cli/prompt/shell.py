@@ -31,6 +31,7 @@ from mrc_testbed.cli.prompt.commands import WORDS, Answer, CliCommand, CliSessio
 from mrc_testbed.cli.prompt.commands.links import OTHER_NAMES, cure_of
 from mrc_testbed.cli.prompt.commands.notices import FaultFollower, Notices
 from mrc_testbed.cli.prompt.outputs import CallerStream, Outputs
+from mrc_testbed.cli.prompt.word_client import FILE_PLACES
 from mrc_testbed.console.terminal import Style, fold_for, width_of
 from mrc_testbed.console.units import UnitError
 from mrc_testbed.errors import DISK_FULL_ERRNOS, UsageError
@@ -333,6 +334,12 @@ class FabricCLI(CLI):
             raise CommandError(f"start or stop, not {state!r}: switch SWITCH start|stop")
         self.do_word(WORDS["power"], f"{name} {'on' if state == 'start' else 'off'}")
 
+    def do_nodes(self, line: str) -> None:
+        """List all nodes, and those that are off."""
+        super().do_nodes(line)
+        if off := self.fabric.nodes_off:
+            self.print_text(f"off: {' '.join(off)} (`power {off[0]} on`)")
+
     def do_sh(self, line: str) -> None:
         """Run a command of this machine: `sh ip link`."""
         with self.notices.hold():
@@ -390,7 +397,7 @@ def _completer(word: CliCommand) -> Callable[..., list[str]]:
     def complete(self: FabricCLI, text: str, line: str, _begin: int, _end: int) -> list[str]:
         words = line[: len(line) - len(text)].split()[1:]
         names = [*word.complete(self.fabric, words), *(("--json",) if word.reads and text.startswith("-") else ())]
-        files = _files(text) if word.name == "send" and len(words) == 2 and text else []
+        files = _files(text) if len(words) == FILE_PLACES.get(word.name, 0) - 1 and text else []
         return _starting(text, names) + files
 
     return complete

@@ -15,7 +15,7 @@ from mrc_testbed.ipc.framing import LineBuffer, Message, answer_fields, check_so
 from mrc_testbed.ipc.rundir import FabricError, RunFiles
 
 RECEIVE_BYTES = 1 << 16
-FILE_WORDS = ("send", "reload", "load")
+FILE_WORDS = ("send", "reload", "load", "save")
 """Words that take files of this machine."""
 
 
@@ -104,18 +104,20 @@ class WordClient:
 
 
 def _with_whole_path(line: str) -> str:
-    """Return `send h0 h2 FILE` with a path that the front process, which is in another folder, finds."""
+    """Return a line with the paths of its files as the front process, which is in another folder, finds them."""
     try:
         words = shlex.split(line)
     except ValueError:  # open quotes, which the front process refuses
         return line
     if not words or words[0] not in FILE_WORDS:
         return line
-    paths = [Path(word).expanduser() for word in words]
-    is_file = [index > 0 and path.is_file() for index, path in enumerate(paths)]
-    if not any(is_file):
-        return line
-    return shlex.join(str(path.absolute()) if is_file[i] else words[i] for i, path in enumerate(paths))
+    # What is no file may be a host, a size or an option; the file of `save` is yet to come.
+    is_new = words[0] == "save"
+    for index, word in enumerate(words[1:], start=1):
+        path = Path(word).expanduser()
+        if path.is_file() or (is_new and not word.startswith("-")):
+            words[index] = str(path.absolute())
+    return shlex.join(words)
 
 
 def _received(connection: socket.socket) -> Iterator[Message]:

@@ -41,6 +41,7 @@ from mrc_testbed.ipc.framing import (
     listen,
     refusal_for,
 )
+from mrc_testbed.ipc.rundir import FabricError
 
 RECEIVE_BYTES = 1 << 16
 CREDENTIALS = struct.Struct("3i")
@@ -125,7 +126,10 @@ def _answer(request: Message, connection: socket.socket, cli: FabricCLI) -> Mess
             host = cli.fabric.hosts.get(str(request.get("name")))
             if host is None:
                 raise JsonlError(f"no host {request.get('name')!r} here (has: {', '.join(cli.fabric.hosts)})")
-            return {"pid": host.namespace_pid}
+            try:
+                return {"pid": host.namespace_pid}
+            except FabricError as error:  # it is off
+                raise JsonlError(str(error)) from error
     raise JsonlError(f"no op {request['op']!r} (has: line, notices, host)")
 
 

@@ -9,7 +9,7 @@ const BUSY_BPS = 10000; // where a link has no rate
 const PATHS_EVERY_MS = 1000;
 
 const byId = (id) => document.getElementById(id);
-const state = {links: {}, switches: {}, queues: {}, faults: {}, transfers: {}, injected: {}, log: {}, silent: {}};
+const state = {links: {}, switches: {}, hosts: {}, queues: {}, faults: {}, transfers: {}, injected: {}, log: {}, silent: {}};
 const links = new Map(); // name -> {link, line, touch}
 const nodes = new Map(); // name -> [groups], a host has one in each panel
 const kinds = new Map(); // name -> host, t0 or t1: names of a topology file do not tell
@@ -138,7 +138,7 @@ function use_of(now) {
 }
 
 function showNode(name) {
-  const now = state.switches[name];
+  const now = state.switches[name] || state.hosts[name];
   const kind = kinds.get(name);
   const set = ["node", kind];
   if (now && !now.on) set.push("off");
@@ -213,6 +213,13 @@ function actions(what) {
       [`cut ${a} → ${b}`, `oneway ${a} ${b}`, true], ["flap", `flap ${a} ${b} 2s x5`, true],
     ];
   }
+  if (what.kind === "host") {
+    const on = (state.hosts[what.name] || {on: true}).on;
+    return [
+      [on ? "switch off" : "switch on", `power ${what.name} ${on ? "off" : "on"}`, on],
+      ["reboot", `reboot ${what.name}`, true],
+    ];
+  }
   if (what.kind === "switch") {
     const on = (state.switches[what.name] || {on: true}).on;
     const hole = injectedAt(what.name).some((one) => one.kind === "blackhole");
@@ -242,6 +249,7 @@ function rows(what) {
       out.push(["marked", `${now.marked} packets, ${now.marks}/s`], ["trimmed", `${now.trimmed} packets, ${now.trims}/s`]);
     }
   }
+  if (what.kind === "host" && state.hosts[what.name]) out.push(["power", state.hosts[what.name].on ? "on" : "OFF"]);
   for (const one of injectedAt(what.name)) out.push(["broken by hand", `${one.kind.replaceAll("_", " ")} ${one.detail}`]);
   for (const one of faultAt(what.name)) out.push(["controller", one.text]);
   return out;
@@ -373,7 +381,7 @@ function take(news) {
   }
   const everywhere = news.faults || news.injected;
   for (const name of everywhere || news.queues ? links.keys() : Object.keys(news.links || {})) showLink(name);
-  for (const name of everywhere ? nodes.keys() : Object.keys(news.switches || {})) showNode(name);
+  for (const name of everywhere ? nodes.keys() : Object.keys({...news.switches, ...news.hosts})) showNode(name);
   showSummary();
   if (news.faults || news.transfers || news.log || news.injected) showLists();
   showCard();
@@ -516,7 +524,7 @@ function seek(time) {
       use: useAt(name, at)};
     for (const port of link.interfaces) if (run.queues[port] && run.queues[port][at]) state.queues[port] = run.queues[port][at];
   }
-  for (const name of nodes.keys()) if (!plan.hosts.includes(name)) state.switches[name] = {on: !off.has(name)};
+  for (const name of nodes.keys()) state[plan.hosts.includes(name) ? "hosts" : "switches"][name] = {on: !off.has(name)};
   active.forEach((one, number) => one.where.forEach((where) => {
     state.injected[`${number} ${where}`] = {kind: one.kind, where, detail: one.detail};
   }));

@@ -18,7 +18,8 @@ EVENTS_MAX = 20_000
 """Events kept of one run; the rest are counted."""
 LINKS_MAX = 128
 """Links of a fabric whose rates are kept, each by itself."""
-
+HOST_DIED = "its host lost its power"
+"""Text of the end of a QP whose host went off."""
 
 KEPT_ALWAYS = ("fault", "qp_error")
 """Events that are kept however many there are: verdicts count them."""

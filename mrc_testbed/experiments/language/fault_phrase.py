@@ -74,14 +74,14 @@ def _flap(words: list[str]) -> dict[str, Any]:
     return {"flap": {"link": link, "down": period_s / 2, "up": period_s / 2, **times}}
 
 
-def _switch(kind: str, ending: str = "") -> Callable[[list[str]], dict[str, Any]]:
+def _nodes(kind: str, ending: str = "") -> Callable[[list[str]], dict[str, Any]]:
     def line(words: list[str]) -> dict[str, Any]:
         if ending and words[-1:] != [ending]:
             raise ValueError(f"the last word is `{ending}`")
         names = words[:-1] if ending else words
-        if len(names) != 1:
-            raise ValueError("one switch")
-        return {kind: names[0]}
+        if not names:
+            raise ValueError("no node is named")
+        return {kind: names[0] if len(names) == 1 else names}
 
     return line
 
@@ -102,9 +102,9 @@ FORMS: dict[str, tuple[str, Callable[[list[str]], dict[str, Any]]]] = {
     "rate": ("rate NODE NODE RATE", _slower("rate")),
     "delay": ("delay NODE NODE TIME", _slower("delay")),
     "flap": ("flap NODE NODE [PERIOD] [xTIMES]", _flap),
-    "blackhole": ("blackhole SWITCH", _switch("blackhole")),
-    "power": ("power SWITCH off", _switch("power_off", "off")),
-    "reboot": ("reboot SWITCH", _switch("reboot")),
+    "blackhole": ("blackhole SWITCH", _nodes("blackhole")),
+    "power": ("power NODE off", _nodes("power_off", "off")),
+    "reboot": ("reboot NODE", _nodes("reboot")),
 }
 """Word -> its form for people, and its line of a scenario."""
 

@@ -478,7 +478,34 @@ class Poisson(Part):
         return self
 
 
-class FaultLine(Part):
+class KindLine(Part):
+    """A fault without its time. Subclasses have a key for each kind of fault, of which one is set."""
+
+    @model_validator(mode="after")
+    def _check_kind(self) -> KindLine:
+        action_keys = [key for key in self._kinds() if getattr(self, key) is not None]
+        if len(action_keys) != 1:
+            raise ValueError(
+                f"one action a line, out of {', '.join(self._kinds())}; got {', '.join(action_keys) or 'none'}"
+            )
+        return self
+
+    @classmethod
+    def _kinds(cls) -> list[str]:
+        return [key for key in KINDS if key in cls.model_fields]
+
+    @property
+    def action(self) -> str:
+        """Key of the action, out of faults.KINDS."""
+        return next(key for key in self._kinds() if getattr(self, key) is not None)
+
+    @property
+    def value(self) -> Any:
+        """Value of that key."""
+        return getattr(self, self.action)
+
+
+class FaultLine(KindLine):
     """One line of `faults` without its actions: time (`at` or `poisson`) and duration."""
 
     at: Moment | None = None
@@ -489,25 +516,12 @@ class FaultLine(Part):
     """Seconds until the fault is undone; None: it stays, or a later line undoes it."""
 
     @model_validator(mode="after")
-    def _check_action(self) -> FaultLine:
-        action_keys = [key for key in KINDS if getattr(self, key) is not None]
-        if len(action_keys) != 1:
-            raise ValueError(f"one action a line, out of {', '.join(KINDS)}; got {', '.join(action_keys) or 'none'}")
+    def _check_time(self) -> FaultLine:
         if (self.at is None) == (self.poisson is None):
             raise ValueError("give one of at and poisson")
-        if self.duration is not None and not KINDS[action_keys[0]].lasts:
-            raise ValueError(f"`for` makes no sense with {action_keys[0]}")
+        if self.duration is not None and not KINDS[self.action].lasts:
+            raise ValueError(f"`for` makes no sense with {self.action}")
         return self
-
-    @property
-    def action(self) -> str:
-        """Key of the action, out of faults.KINDS."""
-        return next(key for key in KINDS if getattr(self, key) is not None)
-
-    @property
-    def value(self) -> Any:
-        """Value of that key."""
-        return getattr(self, self.action)
 
 
 if TYPE_CHECKING:

@@ -412,7 +412,9 @@ class LiveRun:
                         continue
                     event = reported_events.get((host, qp["qpn"]))
                     if event is None:
-                        self._qp_died(self.outcome.duration_s, host, qp["qpn"], peer, str(qp["error"]), qp["evs"])
+                        died_at = qp.get("died_at")  # of a host without power
+                        t = self.outcome.duration_s if died_at is None else died_at - self.work.start_time
+                        self._qp_died(t, host, qp["qpn"], peer, str(qp["error"]), qp["evs"])
                         continue
                     states = [(plane, state) for _ev, plane, state, _sent in qp["evs"]]
                     earlier_events = [e for e in self.outcome.events if e["t"] <= event["t"]]

@@ -6,13 +6,14 @@ The agents' side is hosts/agent/services/traffic.py.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from typing import Any
 
 import msgspec
 
+from mrc_testbed.experiments.backend.outcome import HOST_DIED
 from mrc_testbed.experiments.language.model import Transport
 from mrc_testbed.experiments.resolve.flows import CollectivePlan, FlowPlan, pinned_evs
 from mrc_testbed.experiments.resolve.recipe import engine_settings
@@ -32,6 +33,32 @@ def flow_name(flow: FlowPlan) -> str:
     return f"{flow.work}:{flow.source}-{flow.target}"
 
 
+def ended_by_power(answer: dict[str, Any], time_s: float) -> dict[str, Any]:
+    """Return an agent's answer to `flow_read` with what was not over yet failed, as its host went off then."""
+
+    def dead_qps(qps: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        death = {"state": "error", "error": HOST_DIED, "died_at": time_s}
+        return [qp if qp["state"] == "error" else qp | death for qp in qps]
+
+    sources = {
+        name: source
+        if source["over"]
+        else {
+            **source,
+            "over": True,
+            "failed": source["failed"] + 1,  # at least the message under way
+            "latencies_s": [],
+            "qps": dead_qps(source["qps"]),
+        }
+        for name, source in answer["sources"].items()
+    }
+    ranks = {
+        name: rank if rank["done"] or rank["failed"] else {**rank, "failed": 1, "qps": dead_qps(rank["qps"])}
+        for name, rank in answer["ranks"].items()
+    }
+    return {**answer, "sources": sources, "ranks": ranks}
+
+
 class LiveWork:
     """Flows and collectives of a run, with a connection to each of their agents. Methods raise JsonlError."""
 
@@ -44,11 +71,18 @@ class LiveWork:
         """Collective -> bytes as made by its ranks, and bus factor."""
         self.owners: dict[tuple[str, int], str] = {}
         """(host, QPN) -> workload."""
+        self.lost_hosts: dict[str, dict[str, Any]] = {}
+        """Last answers to `flow_read` of hosts that were switched off, whose work ended there."""
+        self._last_answers: Answers = {}
+        """Last answers to `flow_read`."""
+        self._power_losses: Mapping[str, float] = {}
+        """Times at which hosts lost their power, CLOCK_MONOTONIC seconds."""
         self._clients: dict[str, JsonlClient] = {}
         self._pool: ThreadPoolExecutor | None = None
 
     def open(self, fabric: Fabric, stack: ExitStack) -> None:
         """Connect to the agents, for as long as the stack lasts."""
+        self._power_losses = fabric.power_losses
         for host in self.hosts:
             client = JsonlClient(fabric.run_dir.agent_socket(host), name=host, works=fabric.works(host))
             self._clients[host] = client
@@ -62,17 +96,35 @@ class LiveWork:
         `fallback`: answers to use for agents that do not answer; None: raise JsonlError.
         """
         assert self._pool is not None
-        futures = {host: self._pool.submit(client.request, op) for host, client in self._clients.items()}
+        self._note_lost_hosts()
+        futures = {
+            host: self._pool.submit(client.request, op)
+            for host, client in self._clients.items()
+            if host not in self.lost_hosts
+        }
         answers: Answers = {}
         for host, answer in futures.items():
             try:
                 answers[host] = answer.result()
             except JsonlError:
+                self._note_lost_hosts()
+                if host in self.lost_hosts:
+                    continue
                 if fallback is None:
                     raise
                 if host in fallback:
                     answers[host] = fallback[host]
-        return answers
+        if op != "flow_read":
+            return answers
+        self._last_answers |= answers
+        now = time.monotonic()
+        return answers | {host: {**answer, "t": now} for host, answer in self.lost_hosts.items()}
+
+    def _note_lost_hosts(self) -> None:
+        """End the work of hosts that have been switched off: an agent that starts anew knows none of it."""
+        for host, time_s in list(self._power_losses.items()):
+            if host in self._last_answers and host not in self.lost_hosts:
+                self.lost_hosts[host] = ended_by_power(self._last_answers[host], time_s)
 
     # ---- progress ---------------------------------------------------------------------------------------
 

@@ -115,8 +115,12 @@ class VirtualControl:
         if step.undo is not None:
             self._entries.pop(step.undo, None)
         else:
+            # A host without power has no path that could be denied.
+            hosts = {host.name for host in self.plan.hosts}
             self._entries[step.number] = [
-                target if isinstance(target, str) else self.plan.link(*target) for target in step.targets
+                target if isinstance(target, str) else self.plan.link(*target)
+                for target in step.targets
+                if target not in hosts
             ]
         self._record_event(f"denylist: {sum(map(len, self._entries.values()))} entries")
         self._apply_denylist()

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any
 
 from mrc_testbed.experiments.backend.failures import audit
-from mrc_testbed.experiments.backend.outcome import LINKS_MAX, Outcome, dead_evs, down_planes
+from mrc_testbed.experiments.backend.outcome import HOST_DIED, LINKS_MAX, Outcome, dead_evs, down_planes
 from mrc_testbed.experiments.backend.protocol import Watch, ignore_progress
 from mrc_testbed.experiments.resolve.fault_schedule import FaultStep, StepRunner
 from mrc_testbed.experiments.resolve.run_plan import RunPlan
@@ -131,6 +131,7 @@ class VirtualRun:
         fabric = self.fabric
         for host in fabric.hosts.values():
             host.listen(partial(self._event, host.name))
+            host.on_death(partial(self._host_died, host.name))  # before its flows, which are over then
         timeline = self._timeline = self.plan.steps()
         early_steps = [s for s in timeline if s.time.seconds is not None and s.time.seconds <= 0]
         for step in early_steps:
@@ -190,17 +191,18 @@ class VirtualRun:
             virtual = VirtualCollective(self.fabric, group, self.start_time, config, self.control, self.plan.seed)
             self.collectives.append(virtual)
             self._total_bytes += virtual.total_bytes
-        for work, source, target, pairs in [
-            *((stream.plan.work, stream.plan.source, stream.plan.target, stream.pairs) for stream in self.flows),
-            *(
-                (collective.plan.work, flow.source, flow.target, flow.pairs)
-                for collective in self.collectives
-                for flow in collective.flows
-            ),
-        ]:
+        for work, source, target, pairs, _ in self._qp_pairs():
             for sender, receiver in pairs:
                 self._owners[source, sender.qpn] = work, sender
                 self._owners[target, receiver.qpn] = work, receiver
+
+    def _qp_pairs(self) -> Iterator[tuple[str, str, str, list[tuple[Any, Any]], bool]]:
+        """Yield (workload, source, target, QP pairs, whether it is over) of each flow and pair of ranks."""
+        for stream in self.flows:
+            yield stream.plan.work, stream.plan.source, stream.plan.target, stream.pairs, stream.is_over
+        for collective in self.collectives:
+            for flow in collective.flows:
+                yield collective.plan.work, flow.source, flow.target, flow.pairs, collective.is_over
 
     # ---- faults -----------------------------------------------------------------------------------------
 
@@ -248,19 +250,27 @@ class VirtualRun:
             case PlaneChanged():
                 self.outcome.event(t, "plane", host=host, peer=event.peer, plane=event.plane, up=event.up)
             case QpError():
-                self._qp_died(t, host, event)
+                self._qp_died(t, host, event.qpn, event.peer, event.detail)
 
-    def _qp_died(self, t: float, host: str, event: QpError) -> None:
-        work, qp = self._owners[host, event.qpn]
+    def _host_died(self, host: str) -> None:
+        """Record the end of the QPs by which a host without power was sending."""
+        t = self.fabric.now - self.start_time
+        for _, source, target, pairs, is_over in self._qp_pairs():
+            if source == host and not is_over:
+                for sender, _ in pairs:
+                    self._qp_died(t, host, sender.qpn, target, HOST_DIED)
+
+    def _qp_died(self, t: float, host: str, qpn: int, peer: str, text: str) -> None:
+        work, qp = self._owners[host, qpn]
         evs = [(state["plane"], state["state"]) for state in qp.ev_states()] if qp.transport == "mrc" else []
-        planes_down = down_planes(self.outcome.events, host, event.peer)
+        planes_down = down_planes(self.outcome.events, host, peer)
         self.outcome.event(
             t,
             "qp_error",
             host=host,
-            qpn=event.qpn,
-            peer=event.peer,
-            text=event.detail,
+            qpn=qpn,
+            peer=peer,
+            text=text,
             work=work,
             evs=len(evs),
             evs_dead=dead_evs(evs, planes_down),

@@ -86,6 +86,7 @@ class VirtualFlow:
         )
         for qp, _ in self.pairs:
             host.on_completion(qp.qpn, self.sender.completed)
+        host.on_death(self.sender.abandon)
         host.schedule(start_time + flow.start_s, self.sender.start)
         if flow.stop_s is not None:
             host.schedule(start_time + flow.stop_s, self.sender.stop)
@@ -190,6 +191,7 @@ class VirtualCollective:
                     self.drivers[peer].receives_from(receiver.qpn, r, qps)
         for host, driver in zip(plan.ranks, self.drivers, strict=True):
             fabric.host(host).listen(partial(self._event, driver))
+            fabric.host(host).on_death(driver.abandon)
             fabric.host(host).schedule(start_time + plan.start_s, driver.start)
 
     @staticmethod

@@ -249,15 +249,22 @@ class FluidFaultTarget:
     def blackhole(self, switch: str) -> Holds:
         return self._hold(self._switch(switch, is_visible=False))
 
-    def power_off(self, switch: str) -> Holds:
-        return self._hold(self._switch(switch, is_visible=True))
+    def power_off(self, node: str) -> Holds:
+        return self._hold(self._powered_switch(node))
 
-    def power_on(self, switch: str) -> None:
-        self._release(set(self._switch(switch, is_visible=True)))
+    def power_on(self, node: str) -> None:
+        self._release(set(self._powered_switch(node)))
 
-    def reboot(self, switch: str, off_s: float | None) -> Holds:
-        self._release(set(self._switch(switch, is_visible=False)))
-        holds = self._hold(self._switch(switch, is_visible=True))
+    def _powered_switch(self, name: str) -> list[OutageKey]:
+        # The model moves bytes of flows and has no QPs, so that nothing in it could die with a host.
+        if self._is_host(name):
+            raise _unmodelled_error("a host without power")
+        return self._switch(name, is_visible=True)
+
+    def reboot(self, node: str, off_s: float | None) -> Holds:
+        keys = self._powered_switch(node)
+        self._release(set(self._switch(node, is_visible=False)))
+        holds = self._hold(keys)
         self.later(REBOOT_S if off_s is None else off_s, lambda: self.undo(holds))
         return holds
 

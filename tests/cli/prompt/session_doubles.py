@@ -71,7 +71,8 @@ class StandInFabric:
         self.plan = plan
         self.mininet = Net(plan)
         self.hosts = {h.name: None for h in plan.hosts}
-        self.switches = {s.name: types.SimpleNamespace(is_powered=True) for s in plan.switches}
+        self.switches = dict.fromkeys(s.name for s in plan.switches)
+        self.nodes_off = []
         self.cut = set()
         self.run_dir = types.SimpleNamespace(
             log=lambda name: tmp_path / f"{name}.log", data=tmp_path, path=tmp_path, switchd_socket=tmp_path / "no.sock"
@@ -94,11 +95,11 @@ class StandInFabric:
         return 1.0
 
     def link_is_up(self, link):
-        dark = [end for end in link.ends if end in self.switches and not self.switches[end].is_powered]
+        dark = link.ends & set(self.nodes_off)
         return not self.cut & {link.lower.interface, link.upper.interface} and not dark
 
     def power(self, name, on):
-        self.switches[name].is_powered = on
+        (self.nodes_off.remove if on else self.nodes_off.append)(name)
 
     def agent(self, host):
         if host not in self.agents:

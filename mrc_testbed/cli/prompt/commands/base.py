@@ -16,6 +16,7 @@ from typing import IO, TYPE_CHECKING, Any, Protocol
 
 from mrc_testbed.console.progress import Progress
 from mrc_testbed.console.terminal import Style
+from mrc_testbed.ipc.rundir import HostOffError
 from mrc_testbed.topologies.plan import Link, Plan
 
 if TYPE_CHECKING:
@@ -197,6 +198,13 @@ def host(plan: Plan, name: str) -> str:
     return one_of(name, [host.name for host in plan.hosts], "host")
 
 
+def host_on(session: CliSession, name: str) -> str:
+    """`name` when it is a host with power. Raises CommandError, HostOffError."""
+    if host(session.plan, name) in session.fabric.nodes_off:
+        raise HostOffError(name)
+    return name
+
+
 def switch(plan: Plan, name: str) -> str:
     """`name` when it is a switch. Raises CommandError with the names that look like it."""
     return one_of(name, [switch.name for switch in plan.switches], "switch")
@@ -210,8 +218,8 @@ def one_of(name: str, names: Sequence[str], kind: str) -> str:
 
 
 def two_hosts(session: CliSession, args: Args, usage: str) -> tuple[str, str]:
-    """The two different hosts that were given. Raises CommandError."""
-    source, destination = (host(session.plan, name) for name in args[:2])
+    """The two different hosts that were given, which are on. Raises CommandError, HostOffError."""
+    source, destination = (host_on(session, name) for name in args[:2])
     if source == destination:
         raise CommandError(f"give two hosts: {usage}")
     return source, destination
@@ -309,10 +317,11 @@ def link_then(*choices: str) -> Complete:
     return complete
 
 
-def switch_then(*choices: str) -> Complete:
-    """A switch, then one of `after`."""
+def nodes_then(*choices: str) -> Complete:
+    """Nodes, then one of `choices`."""
 
     def complete(fabric: Fabric, words: list[str]) -> Iterable[str]:
-        return choices if words else switch_names(fabric, words)
+        more_nodes = [name for name in node_names(fabric, words) if name not in words]
+        return [*choices, *more_nodes] if words else more_nodes
 
     return complete

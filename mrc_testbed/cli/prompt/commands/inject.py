@@ -20,7 +20,9 @@ from mrc_testbed.cli.prompt.commands.base import (
     CommandError,
     arguments,
     command,
+    known_node,
     link_then,
+    nodes_then,
     switch,
     switch_names,
     take_link,
@@ -237,18 +239,29 @@ def flap(session: CliSession, args: Args) -> str:
     return injection_text(start(session, FlapFault((_ends(link),), period_s / 2, period_s / 2, times)))
 
 
-@command("reboot", BREAK, complete=switch_names)
+@command("reboot", BREAK, complete=nodes_then())
 def reboot(session: CliSession, args: Args) -> str:
-    """Take a switch's power and give it back: it comes up empty, and the controller fills it again.
+    """Take the power of a switch or a host and give it back, one node after the other.
 
-    reboot p1-t1-0
+    reboot p1-t1-0                comes up empty, and the controller fills it again
     reboot p1-t1-0 2s             two seconds without power
+    reboot h0                     comes up with an agent that knows no QP
     """
-    name, *values = arguments(args, "reboot SWITCH [TIME], as in: reboot p1-t1-0 2s", 1, 2)
-    switch(session.plan, name)
-    injection = start(session, RebootFault((name,), seconds(values[0]) if values else 0.0))
-    off_s = (injection.ended_at or injection.began_at) - injection.began_at
-    return f"{name} was off for {off_s:.2f} s and is on again, empty: `faults` and `routes` show how it comes back"
+    usage = "reboot NODE... [TIME], as in: reboot p1-t1-0 2s"
+    *names, last = arguments(args, usage, 1, 1 + len(session.plan.node_names))
+    off_s = 0.0
+    if names and last[:1].isdecimal():
+        off_s = seconds(last)
+    else:
+        names.append(last)
+    lines = []
+    for name in [known_node(session.plan, name) for name in names]:
+        injection = start(session, RebootFault((name,), off_s))
+        took_s = (injection.ended_at or injection.began_at) - injection.began_at
+        is_switch = name in session.fabric.switches
+        rest = "empty: `faults` and `routes` show how it comes back" if is_switch else "and knows no QP of before"
+        lines.append(f"{name} was off for {took_s:.2f} s and is on again, {rest}")
+    return "\n".join(lines)
 
 
 @command("injected", BREAK, reads=True)
@@ -278,7 +291,7 @@ def list_injected(session: CliSession, args: Args) -> Answer:
 
 @command("heal", BREAK)
 def heal(session: CliSession, args: Args) -> str:
-    """Undo every injected fault: links up, switches powered, rates, delays and losses as planned.
+    """Undo every injected fault: links up, nodes powered, rates, delays and losses as planned.
 
     heal
     """
@@ -298,6 +311,8 @@ def _undoing_line(injection: Injection) -> str:
     """Command that ends one injected fault."""
     if injection.kind == "power":
         return f"power {injection.location} on"
+    if injection.kind == "queue":
+        return "heal"
     if injection.kind in ("cut", "cut_port", "one_way_cut", "flap"):
         return f"link {injection.location} up"
     return f"{injection.kind} {injection.location} off"

@@ -20,8 +20,7 @@ from mrc_testbed.cli.prompt.commands.base import (
     name_list,
     neighbours,
     node_names,
-    switch,
-    switch_then,
+    nodes_then,
 )
 from mrc_testbed.console.terminal import table
 from mrc_testbed.console.units import show_rate, show_seconds
@@ -170,10 +169,10 @@ def link(session: CliSession, args: Args) -> str:
     else:
         fabric.inject.restore(a, b)
     if state == "up" and not fabric.link_is_up(fabric_link):
-        dark_switches = [n for n in fabric_link.ends if n in fabric.switches and not fabric.switches[n].is_powered]
+        dark_nodes = [name for name in fabric_link.ends if name in fabric.nodes_off]
         return (
-            f"{fabric_link.name} will be up when {' and '.join(dark_switches)} has power"
-            if dark_switches
+            f"{fabric_link.name} will be up when {' and '.join(dark_nodes)} has power"
+            if dark_nodes
             else f"{fabric_link.name} has no carrier"
         )
     return f"{fabric_link.name} is {state}"
@@ -195,24 +194,26 @@ def cure_of(session: CliSession, name: str, args: Args) -> str:
         return f"`link {plan.link(nodes[0], nodes[1]).name} {state}`"
     if nodes:
         link_line = f"`link {nodes[0]} NODE {state}` (NODE: {name_list(neighbours(plan, nodes[0]))})"
-        is_switch = nodes[0] in {switch.name for switch in plan.switches}
-        return f"`power {nodes[0]} {power_state}`, or for one link {link_line}" if is_switch else link_line
+        return f"`power {nodes[0]} {power_state}`, or for one link {link_line}"
     heal_line = ", `heal` for all that is injected" if state == "up" else ""
-    return f"`link NODE NODE {state}` for a link, `power SWITCH {power_state}` for a switch{heal_line}"
+    return f"`link NODE NODE {state}` for a link, `power NODE {power_state}` for a switch or a host{heal_line}"
 
 
-@command("power", BREAK, complete=switch_then("on", "off"))
+@command("power", BREAK, complete=nodes_then("on", "off"))
 def power(session: CliSession, args: Args) -> str:
-    """Switch a switch off (state lost, ports down) or on.
+    """Switch switches and hosts off (state lost, ports down) or on.
 
-    power p1-t1-0 off
-    power p1-t1-0 on
+    power p1-t1-0 off             a switch loses its tables; on again, the controller fills them
+    power h0 off                  a host loses its processes and QPs; its peers are not told
+    power h0 h1 on                ports, addresses and agents are back, and know no QP of before
     """
-    name, state = arguments(args, "power SWITCH on|off, as in: power p1-t1-0 off", 2)
+    *names, state = arguments(args, "power NODE... on|off, as in: power p1-t1-0 off", 2, len(session.plan.node_names))
     if state not in ("on", "off"):
-        raise CommandError(f"on or off, not {state!r}: power {name} on|off")
-    switch(session.plan, name)
-    if session.fabric.switches[name].is_powered == (state == "on"):
-        return f"{name} is {state} already"
-    session.fabric.inject.power(name, state == "on")
-    return f"{name} is {state}"
+        raise CommandError(f"on or off, not {state!r}: power {' '.join(names)} on|off")
+    lines = []
+    for name in [known_node(session.plan, name) for name in names]:
+        is_there_already = (name not in session.fabric.nodes_off) == (state == "on")
+        if not is_there_already:
+            session.fabric.inject.power(name, state == "on")
+        lines.append(f"{name} is {state}{' already' if is_there_already else ''}")
+    return "\n".join(lines)

@@ -16,7 +16,7 @@ from mrc_testbed.cli.prompt.commands.base import (
     arguments,
     command,
     denylist_target,
-    host,
+    host_on,
     known_node,
     switch,
     two_hosts,
@@ -197,6 +197,9 @@ def _ping_report(session: CliSession, names: list[str], times: bool, progress: P
     for number, source in enumerate(names):
         progress.share(number / len(names), f"probes from {source}")
         cells = []
+        if source in session.fabric.nodes_off:
+            lines.append(f"{source} is off: `power {source} on`")
+            continue
         for destination in names:
             if destination == source:
                 continue
@@ -238,12 +241,11 @@ def denylist(session: CliSession, args: Args) -> Answer:
     """
     arguments(args, "denylist", 0)
     rows, data = [], {}
-    for sender in session.plan.hosts:
-        data[sender.name] = answer = session.fabric.agent(sender.name).request("denylist")
+    for name in _hosts_on(session):
+        data[name] = answer = session.fabric.agent(name).request("denylist")
         denied = sum(len(evs) for evs in answer["denied"].values()) if answer["denied"] else 0
         rows += [
-            [sender.name, entry["scope"], entry["name"], entry["cause"] or "-", str(denied)]
-            for entry in answer["entries"]
+            [name, entry["scope"], entry["name"], entry["cause"] or "-", str(denied)] for entry in answer["entries"]
         ]
     if not rows:
         return Answer("no host has a denylist entry", data)
@@ -273,11 +275,17 @@ def allow(session: CliSession, args: Args) -> str:
     return _change_denylist(session, args, "allow")
 
 
+def _hosts_on(session: CliSession) -> list[str]:
+    """Return the hosts that have power."""
+    off = session.fabric.nodes_off
+    return [host.name for host in session.plan.hosts if host.name not in off]
+
+
 def _change_denylist(session: CliSession, args: Args, op: str) -> str:
-    names, targets = [listed_host.name for listed_host in session.plan.hosts], list(args)
+    names, targets = _hosts_on(session), list(args)
     if targets[:1] == ["--host"]:
         arguments(targets, f"{op} --host HOST PLACE, as in: {op} --host h0 p1-t1-0", 3, 4)
-        names, targets = [host(session.plan, targets[1])], targets[2:]
+        names, targets = [host_on(session, targets[1])], targets[2:]
     if op == "allow" and not targets:
         ev_counts = [session.fabric.agent(name).request("denylist", entries=[])["changed"] for name in names]
         return f"no host has a denylist entry any more ({sum(ev_counts)} EVs of QPs changed)"

@@ -55,12 +55,7 @@ def entries(session: CliSession, args: Args) -> Answer:
     return Answer("\n".join([*lines, f"{name}: {len(lines)} entries"]), lines)
 
 
-@command("load", INSPECT, complete=switch_names)
-def load(session: CliSession, args: Args) -> str:
-    """Write a file of table entries to a switch with a program of others, as `mrc p4 run --entries` takes it.
-
-    load p0-t1-0 s1-runtime.json
-    """
-    name, path = arguments(args, "load SWITCH FILE.json, as in: load p0-t1-0 s1-runtime.json", 2)
+def load_entries(session: CliSession, name: str, path: str) -> str:
+    """Write a file of table entries to a switch with a program of others, as `mrc p4 run --entries` takes it."""
     count = session.fabric.programs.load_entries(switch(session.plan, name), Path(path))
     return f"{name}: {count} entries written"

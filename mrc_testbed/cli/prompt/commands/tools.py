@@ -21,8 +21,8 @@ from mrc_testbed.cli.prompt.commands.base import (
     CommandError,
     arguments,
     command,
-    host,
     host_names,
+    host_on,
     nodes_and_ports,
     switch,
     switch_names,
@@ -203,7 +203,7 @@ def p4sh(session: CliSession, args: Args) -> None:
     p4sh p1-t0-0
     """
     (name,) = arguments(args, "p4sh SWITCH, as in: p4sh p1-t0-0", 1)
-    if not session.fabric.switches[switch(session.plan, name)].is_powered:
+    if switch(session.plan, name) in session.fabric.nodes_off:
         raise CommandError(f"{name} is off and has no tables. Cure: `power {name} on`")
     _mrc(session, "p4sh", ["shell", name], interactive=session.is_terminal)
 
@@ -220,7 +220,7 @@ def _tool(session: CliSession, name: str, args: Args, word: str | None = None) -
     if name != "stat" and "-h" not in args and "--help" not in args:
         usage = f"{word} HOST HOST [OPTIONS], as in: {word} h0 h2 (`{word} --help` shows all)"
         source, destination, *options = arguments(args, usage, 2, 99)
-        args = ["--from", host(session.plan, source), *options, host(session.plan, destination)]
+        args = ["--from", host_on(session, source), *options, host_on(session, destination)]
     run(session, word, _argv(session, name, args), cwd=PACKAGE.parent)
 
 

@@ -29,6 +29,7 @@ from mrc_testbed.console.units import size as size_of
 from mrc_testbed.files.whole_files import write_random
 from mrc_testbed.ipc.agent_client import PEER_S
 from mrc_testbed.ipc.rpc import JsonlError, Watch
+from mrc_testbed.ipc.rundir import HostOffError
 
 if TYPE_CHECKING:
     from mrc_testbed.topologies.lab.fabric import Fabric
@@ -137,6 +138,9 @@ class Transfers:
             raise CommandError(f"no option {unknown[0]!r} (has: --rocev2): {usage}")
         args = arguments(args, usage, 2, 4)
         source, destination = (host(self._fabric.plan, name) for name in args[:2])
+        for name in (source, destination):
+            if name in self._fabric.nodes_off:
+                raise HostOffError(name)
         if source == destination:
             raise CommandError(f"{source} cannot send to itself: {usage}")
         rate = None
@@ -290,7 +294,8 @@ class _Follower:
                 if event["event"] == "progress":
                     self._progress(event)
         except JsonlError as error:
-            self.report(f"{self.label}: no more news: {error}")
+            self.state, self.outcome = "failed", f"{self.label}: no more news: {error}"
+            self.report(self.outcome)
             return False
 
     def _progress(self, event: dict[str, Any]) -> None:

@@ -1,0 +1,67 @@
+"""Hosts that are down: all NIC links of a host gone together are that host, whatever plane they are in. Pure.
+
+The planes of a fabric are explained one by one (correlator.py); a host stands in all of them, so its fault belongs to
+none (`NO_PLANE`), and its links are no faults of their own while it is down.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from mrc_testbed.controller.faults.path_segments import HostLinks
+from mrc_testbed.controller.faults.timers import ROUNDING_S, FaultTimers
+from mrc_testbed.topologies.plan import Link, Plan
+
+LINKS_MIN = 2
+"""Least NIC links without another explanation that show a host down; a single one may as well be its cable."""
+
+
+class HostOutages:
+    """The hosts of a fabric that are down. `wait(due)`: look again by then."""
+
+    def __init__(self, plan: Plan, times: FaultTimers, wait: Callable[[float], None]) -> None:
+        self._times, self._wait = times, wait
+        self._hosts: dict[str, HostLinks] = {host.name: HostLinks.of(plan, host.name) for host in plan.hosts}
+        self._held: dict[HostLinks, float] = {}
+        """Deadline by which all links of a host that comes back must be up; its links are no faults before."""
+        self.down: frozenset[HostLinks] = frozenset()
+        """Hosts that are down, those that come back included."""
+
+    @property
+    def links(self) -> frozenset[Link]:
+        """NIC links that a host explains."""
+        return frozenset(link for host in self.down for link in host.links)
+
+    def has(self, link: Link) -> bool:
+        """Whether a link is that of a NIC."""
+        return link.lower.node in self._hosts
+
+    def update(
+        self, down_since: Mapping[Link, float], is_explained: Callable[[Link], bool], now: float
+    ) -> frozenset[HostLinks]:
+        """Take the NIC links that are down, seconds; return the hosts that went down or are back.
+
+        `is_explained`: the switch of a link explains it.
+        """
+        suspects = {*self.down, *(self._hosts[link.lower.node] for link in down_since)}
+        down = frozenset(host for host in suspects if self._is_down(host, down_since, is_explained, now))
+        changed_hosts, self.down = down ^ self.down, down
+        return changed_hosts
+
+    def _is_down(
+        self, host: HostLinks, down_since: Mapping[Link, float], is_explained: Callable[[Link], bool], now: float
+    ) -> bool:
+        down_count = sum(link in down_since for link in host.links)
+        if down_count == len(host.links):
+            self._held.pop(host, None)
+            times = [down_since[link] for link in host.links if not is_explained(link)]
+            went_together = len(times) >= LINKS_MIN and max(times) - min(times) <= self._times.together_s
+            return went_together or host in self.down
+        # A host that comes back is one fault until its last link is up, not a fault for each link still down.
+        if host in self.down and down_count:
+            deadline = self._held.setdefault(host, now + self._times.settle_s)
+            if now < deadline - ROUNDING_S:
+                self._wait(deadline)
+                return True
+        self._held.pop(host, None)
+        return False
