@@ -95,9 +95,10 @@ def show_trace(
     raise typer.Exit(command.show(trace, replay_options(1, compute_scale, size_scale, groups, "packed"), as_json))
 
 
+@scenario_app.command("check", hidden=True, help="Check scenario files, as `mrc scenario validate` does.")
 @scenario_app.command(epilog="Example: `mrc scenario validate scenarios/*.yaml`")
 def validate(files: Files, as_json: Json = False) -> None:
-    """Check scenario files and print each mistake with its line."""
+    """Check scenario files and print each mistake with its line and column."""
     from mrc_testbed.experiments import command
 
     raise typer.Exit(command.validate(files, as_json))

@@ -418,18 +418,14 @@ def validate(names: list[str], as_json: bool) -> int:
         file_results.append((path, runs, problems))
     if as_json:
         rows = [
-            {
-                "file": str(path),
-                "runs": runs,
-                "problems": [{"line": p.line, "at": ".".join(map(str, p.loc)), "text": p.text} for p in problems],
-            }
+            {"file": str(path), "runs": runs, "problems": [problem.to_json() for problem in problems]}
             for path, runs, problems in file_results
         ]
         print(json.dumps(rows, indent=2))
     else:
         for path, runs, problems in file_results:
             for problem in problems:
-                print(f"{path}: {problem}")
+                print(f"{path}:{problem}")
             if not problems:
                 print(f"{path}: good; {runs['virtual']} virtual runs, {runs['live']} live ones")
     return EXIT_BAD_FILE if any(problems for _, _, problems in file_results) else EXIT_PASSED
