@@ -83,7 +83,9 @@ def _live_runner(request: RunRequest) -> LiveRunner:
 
 @scenario_app.command("trace", epilog="Examples: `mrc scenario trace step.goal` · `mrc scenario trace job.0.et --json`")
 def show_trace(
-    trace: Annotated[Path, typer.Argument(help="GOAL file, folder of Chakra's .et files, or one of them.")],
+    trace: Annotated[
+        Path, typer.Argument(help="GOAL file, or folder of Chakra's or a PyTorch profiler's files, or one of them.")
+    ],
     groups: Groups = None,
     compute_scale: ComputeScale = 1.0,
     size_scale: SizeScale = 1.0,
