@@ -145,7 +145,8 @@ def _read(path: Path) -> _Trace:
     records, kernels = _Records(path), list[_Communication]()
     for event in spans:
         category, name = str(event.get("cat", "")).lower(), str(event.get("name", ""))[:80]
-        values = event.get("args") if isinstance(event.get("args"), dict) else {}
+        arguments = event.get("args")
+        values: dict[str, Any] = arguments if isinstance(arguments, dict) else {}
         if category == "kernel" and (name.lower().startswith("nccl") or "Collective name" in values):
             kernels.append(_communication(path, event, name, values))
         elif category in DEVICE_CATEGORIES:
@@ -400,10 +401,10 @@ class _RankReader:
         values, rank = communication.values, self._trace.rank
         name, count = str(values.get("Process Group Name", "")), values.get("Group size")
         group = self._file_groups.get(name) or _ranks(values.get("Process Group Ranks")) or self._trace.groups.get(name)
-        start, stride = values.get("Global rank start"), values.get("Global rank stride")
+        steps = _numbers([values.get("Global rank start"), values.get("Global rank stride"), count])
         # Long lists of ranks are shortened in the trace: an even group is known by its steps.
-        if not group and all(isinstance(number, int) and number >= 0 for number in (start, stride, count)) and stride:
-            group = tuple(range(start, start + stride * count, stride))
+        if not group and steps and min(steps[1:]) > 0 and steps[2] <= self._world_size:
+            group = tuple(range(steps[0], steps[0] + steps[1] * steps[2], steps[1]))
         if not group and count == self._world_size:
             group = tuple(range(self._world_size))
         if not group:

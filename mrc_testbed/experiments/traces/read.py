@@ -1,7 +1,7 @@
 """A trace file or folder as a Program, checked: `read_trace(path)`.
 
-The content says of what kind it is (recognition.py): Chakra or Kineto with one file per rank, or GOAL text. The first mistake of
-an invalid trace is the text of a TraceError, one line with the file.
+The content says of what kind it is (recognition.py): Chakra or Kineto with one file per rank, or GOAL text. The first
+mistake of an invalid trace is the text of a TraceError, one line with the file.
 """
 
 from __future__ import annotations

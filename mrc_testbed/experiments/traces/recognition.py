@@ -1,6 +1,6 @@
 """Kind of a trace by its content: GOAL, Chakra, Chakra as JSON, Kineto, or a foreign kind.
 
-    kind_of(path)        # "goal", "chakra", "chakra json" or "kineto"; raises TraceError with the name of a foreign kind
+    kind_of(path)        # "goal", "chakra", "chakra json" or "kineto"; TraceError names a foreign kind
 
 A folder has the kind of its files.
 """
@@ -65,9 +65,7 @@ def kind_of(path: Path) -> Kind:
         return "kineto"
     if not named_files:
         present = ", ".join(file.name for file in files[:4]) or "nothing"
-        raise TraceError(
-            path, f"no files of ranks (NAME.RANK.et or .json, or a profiler's) in it, but {present}: {READABLE}"
-        )
+        raise TraceError(path, f"no files of ranks in it, but {present}: {READABLE}")
     kind = _kind_of_file(named_files[0])
     if kind == "goal":
         raise TraceError(path, f"{named_files[0].name} is a GOAL schedule, of all ranks in one file: give the file")

@@ -17,7 +17,7 @@ def span(category: str, name: str, start: float, dur: float, tid: int = 7, **val
         "pid": 0,
         "tid": tid,
         "ts": start,
-        "dur": duration,
+        "dur": dur,
         "args": values,
     }
 
