@@ -83,7 +83,9 @@ def _live_runner(request: RunRequest) -> LiveRunner:
 
 @scenario_app.command("trace", epilog="Examples: `mrc scenario trace step.goal` · `mrc scenario trace job.0.et --json`")
 def show_trace(
-    trace: Annotated[Path, typer.Argument(help="GOAL file, folder of Chakra's .et files, or one of them.")],
+    trace: Annotated[
+        Path, typer.Argument(help="GOAL file, or folder of Chakra's or a PyTorch profiler's files, or one of them.")
+    ],
     groups: Groups = None,
     compute_scale: ComputeScale = 1.0,
     size_scale: SizeScale = 1.0,
@@ -95,9 +97,10 @@ def show_trace(
     raise typer.Exit(command.show(trace, replay_options(1, compute_scale, size_scale, groups, "packed"), as_json))
 
 
+@scenario_app.command("check", hidden=True, help="Check scenario files, as `mrc scenario validate` does.")
 @scenario_app.command(epilog="Example: `mrc scenario validate scenarios/*.yaml`")
 def validate(files: Files, as_json: Json = False) -> None:
-    """Check scenario files and print each mistake with its line."""
+    """Check scenario files and print each mistake with its line and column."""
     from mrc_testbed.experiments import command
 
     raise typer.Exit(command.validate(files, as_json))

@@ -33,7 +33,7 @@ CELL_GAP = 3
     "check", epilog="Examples: `mrc topology check fabric.yaml` · `mrc topology check fabric.yaml --json`"
 )
 def check_file(file: TopologyFile, as_json: Json = False) -> None:
-    """Check a topology file; print each mistake with its line and the cure."""
+    """Check a topology file; print each mistake with its line, its column and the cure."""
     from mrc_testbed.experiments.language.topology import read_topology
     from mrc_testbed.experiments.language.yaml_loader import Problem, ScenarioError
 
@@ -42,13 +42,11 @@ def check_file(file: TopologyFile, as_json: Json = False) -> None:
     try:
         text = str(read_topology(file).plan("srv6", pmtu_bytes=PMTU))
     except ScenarioError as error:
-        if not as_json:
-            raise
         problems = error.problems
     if not as_json:
-        print(f"{file}: {text}")
-        return
-    rows = [{"line": entry.line, "key": ".".join(map(str, entry.loc)), "text": entry.text} for entry in problems]
+        print("\n".join(f"{file}:{problem}" for problem in problems) or f"{file}: {text}")
+        raise typer.Exit(1 if problems else 0)
+    rows = [problem.to_json() for problem in problems]
     print(json.dumps({"schema": "mrc-topology-check/1", "file": str(file), "problems": rows}, indent=2))
     raise typer.Exit(1 if problems else 0)
 

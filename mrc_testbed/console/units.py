@@ -82,6 +82,8 @@ def show_rate(bps: float) -> str:
 
 def show_seconds(value: float) -> str:
     """`12.5 ms`."""
+    if abs(value) >= 1000:
+        return f"{value:.0f} s"
     for name, unit in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
         if abs(value) >= unit:
             return f"{value / unit:.3g} {name}"

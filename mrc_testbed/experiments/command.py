@@ -418,18 +418,14 @@ def validate(names: list[str], as_json: bool) -> int:
         file_results.append((path, runs, problems))
     if as_json:
         rows = [
-            {
-                "file": str(path),
-                "runs": runs,
-                "problems": [{"line": p.line, "at": ".".join(map(str, p.loc)), "text": p.text} for p in problems],
-            }
+            {"file": str(path), "runs": runs, "problems": [problem.to_json() for problem in problems]}
             for path, runs, problems in file_results
         ]
         print(json.dumps(rows, indent=2))
     else:
         for path, runs, problems in file_results:
             for problem in problems:
-                print(f"{path}: {problem}")
+                print(f"{path}:{problem}")
             if not problems:
                 print(f"{path}: good; {runs['virtual']} virtual runs, {runs['live']} live ones")
     return EXIT_BAD_FILE if any(problems for _, _, problems in file_results) else EXIT_PASSED
@@ -482,15 +478,17 @@ def _order(path: Path) -> tuple[int, int, str]:
 
 
 def show(name: str, as_json: bool) -> int:
-    """Print a scenario as it will be run: runs, faults with all random choices made, rules."""
+    """Print a scenario as it will be run: runs, work and faults with all random choices on a time line, rules."""
     from mrc_testbed.experiments.metrics.assertions import describe
+    from mrc_testbed.experiments.resolve.run_timeline import timeline_of
     from mrc_testbed.experiments.resolve.sizes import size_lines
 
     (path,) = find([name])[:1]
     runs = plan_runs(read(path), "virtual").runs
     # faults and sizes are those of the first run: variants and sweep values may change them
     plan, first = runs[0], runs[0].scenario
-    timeline = [f"{step.time}: {step}" for step in plan.steps()]
+    fault_lines = [f"{step.time}: {step}" for step in plan.steps()]
+    timeline = timeline_of(plan)
     rules = [describe(rule) for rule in first.expect]
     sizes = list(size_lines(plan))
     if as_json:
@@ -501,11 +499,13 @@ def show(name: str, as_json: bool) -> int:
             "fabric": str(plan.fabric),
             "sizes": sizes,
             "runs": [run.name for run in runs],
-            "faults": timeline,
+            "faults": fault_lines,
+            "timeline": timeline.to_json(),
             "expect": rules,
         }
         print(json.dumps(data, indent=2))
         return EXIT_PASSED
+    style = terminal.Style.for_stream(sys.stdout)
     lines = [f"{first.name}: {first.title}"]
     if first.paper:
         lines.append(f"paper: {first.paper.id} {first.paper.figure}: {first.paper.saw}")
@@ -516,14 +516,15 @@ def show(name: str, as_json: bool) -> int:
         f"fabric: {plan.fabric}, mode {plan.fabric.mode}",
         *(f"  {line}" for line in sizes),
         f"runs ({len(runs)}): {', '.join(run.name for run in runs[:12])}{more_text}",
-        *(["faults of the first run:", *(f"  {line}" for line in timeline)] if timeline else ["no faults"]),
+        f"the first run{'' if fault_lines else ', without faults'}:",
+        *timeline.lines(style.width),
         *(
             ["expected:", *(f"  {rule}" for rule in rules)]
             if rules
             else ["nothing is expected but what every run must hold"]
         ),
     ]
-    print(terminal.Style.for_stream(sys.stdout).fold("\n".join(lines)))
+    print(style.fold("\n".join(lines)))
     return EXIT_PASSED
 
 

@@ -20,6 +20,7 @@ from mrc_testbed.experiments.backend.outcome import Outcome
 from mrc_testbed.experiments.backend.protocol import Backend
 from mrc_testbed.experiments.executors.crew import NewsQueue, RunLost, RunProgress
 from mrc_testbed.experiments.fluid.fluid_run import FluidRunner, modelled, without_unmodelled
+from mrc_testbed.experiments.language.all_mistakes import SCENARIO_FILLERS, with_all_mistakes
 from mrc_testbed.experiments.language.expand import environments_of, expand
 from mrc_testbed.experiments.language.topology import topology_files
 from mrc_testbed.experiments.language.yaml_loader import Document, Problem, ScenarioError
@@ -145,7 +146,19 @@ def plan_runs(
     repeat: int | None = None,
     scale: str | None = None,
 ) -> RunSet:
-    """Expand a file and resolve its runs. Raises ScenarioError with every problem found."""
+    """Expand a file and resolve its runs. Raises ScenarioError with every problem of the file."""
+
+    def plan(readable: Document) -> RunSet:
+        runs = _plan_runs(readable, backend, target=target, seed=seed, repeat=repeat, scale=scale)
+        return RunSet(document, backend, runs, seed, repeat, target, scale)
+
+    return with_all_mistakes(document, plan, SCENARIO_FILLERS)
+
+
+def _plan_runs(
+    document: Document, backend: str, *, target: str, seed: int | None, repeat: int | None, scale: str | None
+) -> list[RunPlan]:
+    """Expand and resolve; raises ScenarioError with the problems of the first pass that has some."""
     runs = expand(document, backend, target=target, seed=seed, repeat=repeat, scale=scale)
     plans: list[RunPlan] = []
     problems: dict[Problem, None] = {}
@@ -157,8 +170,7 @@ def plan_runs(
     if problems:
         raise ScenarioError(document.path, list(problems))
     # Repeats differ in their seeds alone.
-    plans = [replace(plan, repeat=run.repeat, seed=run.seed) for run, plan in zip(runs, cycle(plans), strict=False)]
-    return RunSet(document, backend, plans, seed, repeat, target, scale)
+    return [replace(plan, repeat=run.repeat, seed=run.seed) for run, plan in zip(runs, cycle(plans), strict=False)]
 
 
 @dataclass(slots=True)

@@ -69,8 +69,7 @@ class Part(BaseModel):
     def _known_keys(cls, data: Any) -> Any:
         if isinstance(data, dict):
             keys = cls.keys()
-            for key in data:
-                if key not in keys:
-                    text = f"no key {key!r} here ({suggestion(key, keys)})"
-                    raise PydanticCustomError("unknown_key", "{text}", {"text": text, "key": str(key)})
+            texts = {str(key): f"no key {key!r} here ({suggestion(key, keys)})" for key in data if key not in keys}
+            if texts:
+                raise PydanticCustomError("unknown_key", "{text}", {"text": "; ".join(texts.values()), "texts": texts})
         return data

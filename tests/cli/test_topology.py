@@ -46,7 +46,7 @@ def test_check__json_lists_mistakes(tmp_path: Path) -> None:
     result = runner.invoke(app, ["topology", "check", str(file), "--json"])
     assert result.exit_code == 1
     (problem,) = json.loads(result.output)["problems"]
-    assert (problem["line"], problem["key"]) == (2, "holes.0")
+    assert (problem["line"], problem["column"], problem["key"]) == (2, 9, "holes.0")
 
 
 def test_import__writes_a_file_that_passes(tmp_path: Path) -> None:

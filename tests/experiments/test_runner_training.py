@@ -133,7 +133,7 @@ def test_chakra__is_replayed(tmp_path):
 def test_mistake__is_told_with_its_line(tmp_path, work, text):
     ranks = "".join(f"rank {r} {{\n}}\n" for r in range(9))
     (tmp_path / "big.goal").write_text(f"num_ranks 9\n{ranks}")
-    with pytest.raises(ScenarioError, match=r"job.yaml: line 4") as caught:
+    with pytest.raises(ScenarioError, match=r"job.yaml:4:\d+: ") as caught:
         plan_runs(read(scenario(tmp_path, work)), "virtual")
     assert text in str(caught.value)
 

@@ -27,7 +27,7 @@ from typing import Any
 
 from mrc_testbed.console import units
 from mrc_testbed.experiments.language.model import Scenario
-from mrc_testbed.experiments.language.yaml_loader import Document, Loc, Problem, ScenarioError, parse_scenario
+from mrc_testbed.experiments.language.yaml_loader import Document, Loc, ScenarioError, parse_scenario
 from mrc_testbed.faults.terms import suggestion
 
 ENVIRONMENTS = ("virtual", "live", "bmv2")
@@ -365,4 +365,4 @@ def _put(document: Document, raw: dict[str, Any], path: str, value: Any, loc: Lo
 
 
 def _error(document: Document, loc: Loc, text: str) -> ScenarioError:
-    return ScenarioError(document.path, [Problem(document.line_of(loc), loc, text)])
+    return ScenarioError(document.path, [document.problem(loc, text)])

@@ -73,7 +73,7 @@ def import_topology(path: Path, hosts: str | None = None) -> str:
 
 def _graph_of(document: Document) -> _Graph:
     """Read nodes and links, under `topology` or at the top."""
-    graph, raw = _Graph(document), document.raw
+    graph, raw = _Graph(document, problems=[*document.duplicates]), document.raw
     prefix: Loc = ()
     if isinstance(raw.get("topology"), dict):
         raw, prefix = raw["topology"], ("topology",)

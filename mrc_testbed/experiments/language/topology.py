@@ -18,7 +18,6 @@ The file is a grid of planes, racks, spines and hosts, and what differs from it 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -26,8 +25,16 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
+from mrc_testbed.experiments.language.all_mistakes import with_all_mistakes
 from mrc_testbed.experiments.language.model import GridPart, LinkRates, LinksPart, Scenario, Tier
-from mrc_testbed.experiments.language.yaml_loader import Document, Loc, Problem, ScenarioError, parse_model, read
+from mrc_testbed.experiments.language.yaml_loader import (
+    Document,
+    Loc,
+    Problem,
+    ScenarioError,
+    parse_model,
+    read,
+)
 from mrc_testbed.faults.terms import Part, suggestion
 from mrc_testbed.topologies.plan import (
     GridLayout,
@@ -43,8 +50,6 @@ from mrc_testbed.topologies.plan import (
 from mrc_testbed.topologies.plan.link_speeds import scaled_speed
 
 SCHEMA = "mrc-topology/1"
-_FILLERS: dict[str, Any] = {"holes": "h0", "own_links": {"link": "h0 p0-t0-0"}}
-"""Entries that every fabric can have, in place of wrong ones while the rest is checked."""
 
 
 class PlanePart(Tier):
@@ -171,60 +176,39 @@ def schema() -> dict[str, Any]:
 
 def read_topology(path: Path) -> Topology:
     """Read a topology file and check it. Raises ScenarioError with every mistake."""
-    document = read(path, "topology file", "fabric")
-    part, problems = _part_of(document)
-    topology = Topology(path, part)
-    if problems := [*problems, *(document.problem(loc, text) for loc, text in _mistakes(topology))]:
-        raise ScenarioError(path, problems)
+    return with_all_mistakes(read(path, "topology file", "fabric"), _topology)
+
+
+def _topology(document: Document) -> Topology:
+    """Return the topology of a document; raises ScenarioError with the mistakes of the first pass that has some."""
+    topology = Topology(document.path, parse_model(document, document.raw, TopologyPart))
+    try:
+        _ = topology._grid
+    except PlanError as error:
+        raise ScenarioError(document.path, [grid_problem(document, error)]) from None
+    if problems := [document.problem(loc, text, is_reference=True) for loc, text in _mistakes(topology)]:
+        raise ScenarioError(document.path, problems)
     try:
         topology.plan(Mode.SRV6, pmtu_bytes=1024)
     except PlanError as error:
-        raise ScenarioError(path, [_whole_problem(document, str(error))]) from None
+        raise ScenarioError(document.path, [_whole_problem(document, str(error))]) from None
     return topology
 
 
-def _part_of(document: Document) -> tuple[TopologyPart, list[Problem]]:
-    """Return what can be read of a file, and the mistakes of the rest.
-
-    So that names are checked in the same pass.
-    """
-    raw, problems = deepcopy(document.raw), list[Problem]()
-    while True:
-        try:
-            return parse_model(document, raw, TopologyPart), problems
-        except ScenarioError as error:
-            problems += [problem for problem in error.problems if problem not in problems]
-            earlier = deepcopy(raw)
-            for problem in error.problems:
-                _take_out(raw, problem.loc)
-            if raw == earlier:  # a mistake of no entry of its own: nothing more can be read
-                raise ScenarioError(document.path, problems) from None
-
-
-def _take_out(raw: dict[str, Any], loc: Loc) -> None:
-    """Remove the entry of a mistake: an entry of a mapping, or a whole key; replace a line of a list."""
-    owner = raw.get(str(loc[0])) if loc else None
-    if len(loc) > 1 and isinstance(owner, dict):
-        owner.pop(loc[1], None)
-    elif len(loc) > 1 and isinstance(owner, list) and isinstance(loc[1], int) and loc[1] < len(owner):
-        owner[loc[1]] = _FILLERS[str(loc[0])]  # so that the other lines keep their numbers
-    else:
-        raw.pop(str(loc[0]) if loc else "", None)
+def grid_problem(document: Document, error: PlanError) -> Problem:
+    """Return the mistake of a fabric's dimensions, at the one that does not fit where it is one alone."""
+    dimension = next((key for key in GridPart.model_fields if str(error).startswith(f"{key} = ")), None)
+    return document.problem(("fabric", dimension) if dimension else ("fabric",), str(error))
 
 
 def _whole_problem(document: Document, text: str) -> Problem:
     """Return the mistake of the parts together, at the part that takes the most away."""
     key = next((key for key in ("holes", "planes", "names", "links", "fabric") if key in document.raw), "fabric")
-    return document.problem((key,), text)
+    return document.problem((key,), text, is_reference=True)
 
 
 def _mistakes(topology: Topology) -> Iterator[tuple[Loc, str]]:
-    part = topology.part
-    try:
-        grid = topology._grid
-    except PlanError as error:
-        yield ("fabric",), str(error)
-        return
+    part, grid = topology.part, topology._grid
     nodes = grid.node_names
     # Each part of the file by itself; what they make together is for the plan to judge.
     for grid_name in part.names:

@@ -1,28 +1,32 @@
-"""Load a scenario file as a Scenario, or raise errors with file, line, mistake and cure.
+"""Load a scenario file as a Scenario, or raise errors with file, line, column, mistake and cure.
 
-    document = read(path)                              # raises ScenarioError with all problems found
-    document.raw, document.line_of(("faults", 0, "cut"))
+    document = read(path)                              # raises ScenarioError where nothing can be read
+    document.raw, document.position_of(("faults", 0, "cut"))
     scenario = parse_scenario(document, document.raw)
 
 Four passes, each only over what the one before let through: YAML; types (model.py); names (hosts, links, switches,
 configuration keys, metrics); the same again for every variant, sweep value, and the live and virtual overrides.
+language/all_mistakes.py goes on behind the first one that refuses.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from pydantic import ValidationError
 from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
+from ruamel.yaml.constructor import RoundTripConstructor
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
 from mrc_testbed.experiments.language.model import WORK_KINDS, Scenario
 from mrc_testbed.faults.terms import Part
 
+TYPE_WORDS = "input should be a valid "
+"""Beginning of the text of a mistaken type."""
 FILE_MAX = 1 << 20
 """Bytes of a scenario file; more is a mistake."""
 DEPTH_MAX = 20
@@ -33,57 +37,122 @@ Loc = tuple[str | int, ...]
 """Location in a file: keys and list positions from the top."""
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """One mistake in a file. `line` counts from 1."""
+class Position(NamedTuple):
+    """Position in a file: line and column, both counted from 1."""
 
     line: int
+    column: int
+
+
+TOP = Position(1, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One mistake in a file."""
+
+    position: Position
     loc: Loc
     text: str
+    is_reference: bool = False
+    """Whether the mistake is a name or value that the rest of the file decides about."""
+
+    @property
+    def line(self) -> int:
+        return self.position.line
+
+    @property
+    def key(self) -> str:
+        """Path of the mistaken key, with dots."""
+        return ".".join(map(str, self.loc))
 
     def __str__(self) -> str:
-        location = ".".join(map(str, self.loc))
-        return f"line {self.line}: {location + ': ' if location else ''}{self.text}"
+        return f"{self.position.line}:{self.position.column}: {self.key + ': ' if self.loc else ''}{self.text}"
+
+    def to_json(self) -> dict[str, Any]:
+        return {"line": self.position.line, "column": self.position.column, "key": self.key, "text": self.text}
 
 
 class ScenarioError(ValueError):
-    """Mistakes of a scenario file, each with its line, in `problems`."""
+    """Mistakes of a scenario file, each with its position, in `problems`."""
 
     def __init__(self, path: Path, problems: Sequence[Problem]) -> None:
         self.path = path
-        self.problems = sorted(problems, key=lambda problem: problem.line)
-        super().__init__("\n".join(f"{path}: {problem}" for problem in self.problems))
+        self.problems = sorted(problems, key=lambda problem: problem.position)
+        super().__init__("\n".join(f"{path}:{problem}" for problem in self.problems))
 
 
 @dataclass(slots=True)
 class Document:
-    """A parsed file: plain data, and the line of each part."""
+    """A parsed file: plain data, and the position of each part."""
 
     path: Path
     raw: dict[str, Any]
-    lines: dict[Loc, int] = field(default_factory=dict)
+    keys: dict[Loc, Position] = field(default_factory=dict)
+    """Position of each key, and of each item of a list."""
+    values: dict[Loc, Position] = field(default_factory=dict)
+    """Position of each value in one word."""
     name: str = ""
     """Name of the scenario, where the file gives none: the file's name."""
+    duplicates: list[Problem] = field(default_factory=list)
+    """Keys that are given twice: refused with the first pass over the types."""
+    kept_items: dict[Loc, list[int]] = field(default_factory=dict)
+    """List -> numbers that its items have in the file, where some were left out (all_mistakes.py)."""
 
     def __post_init__(self) -> None:
         self.name = self.name or self.path.stem
 
-    def line_of(self, loc: Loc) -> int:
-        """Return the line of the nearest part of `loc` that the file has."""
+    def position_of(self, loc: Loc, *, of_key: bool = False) -> Position:
+        """Return the position of the nearest part of `loc` that the file has: of its value, or `of_key`."""
         for length in range(len(loc), -1, -1):
-            if (line := self.lines.get(loc[:length])) is not None:
-                return line
-        return 1
+            # What stands above a part that the file lacks is reported at its key.
+            is_exact = length == len(loc) and not of_key
+            if is_exact and (position := self.values.get(loc[:length])) is not None:
+                return position
+            if (position := self.keys.get(loc[:length])) is not None:
+                return position
+        return TOP
 
-    def problem(self, loc: Loc, text: str) -> Problem:
-        return Problem(self.line_of(loc), loc, text)
+    def loc_in_file(self, loc: Loc) -> Loc:
+        """Return a location in `raw` as one in the file."""
+        out: Loc = ()
+        for part in loc:
+            numbers = self.kept_items.get(out)
+            out = (*out, numbers[part] if numbers and isinstance(part, int) and part < len(numbers) else part)
+        return out
+
+    def problem(self, loc: Loc, text: str, *, of_key: bool = False, is_reference: bool = False) -> Problem:
+        loc = self.loc_in_file(loc)
+        return Problem(self.position_of(loc, of_key=of_key), loc, text, is_reference)
+
+
+class _NotingConstructor(RoundTripConstructor):
+    """Constructor that notes a key given twice and goes on."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.duplicates: list[tuple[str, Position]] = []
+
+    def check_mapping_key(self, _node: Any, key_node: Any, mapping: Any, key: Any, _value: Any) -> bool:
+        if key not in mapping:
+            return True
+        self.duplicates.append((str(key), _position(key_node.start_mark.line, key_node.start_mark.column)))
+        return False
+
+
+def _position(line: int, column: int) -> Position:
+    """Return a mark of the YAML reader, which counts from 0."""
+    return Position(line + 1, column + 1)
 
 
 def read(path: Path, subject: str = "scenario", first_key: str = "title") -> Document:
     """Read YAML into a Document. `subject`, `first_key`: for messages. Raises ScenarioError."""
 
-    def refuse(text: str, line: int = 1) -> ScenarioError:
-        return ScenarioError(path, [Problem(line, (), text)])
+    def refuse(text: str, position: Position = TOP) -> ScenarioError:
+        return ScenarioError(path, [Problem(position, (), text)])
+
+    yaml = YAML(typ="rt")
+    yaml.Constructor = _NotingConstructor
 
     try:
         data = path.read_bytes()
@@ -92,13 +161,14 @@ def read(path: Path, subject: str = "scenario", first_key: str = "title") -> Doc
     if len(data) > FILE_MAX:
         raise refuse(f"{len(data)} bytes: a {subject} has at most {FILE_MAX}")
     try:
-        tree = YAML(typ="rt").load(data.decode())
+        tree = yaml.load(data.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
         raise refuse(f"not UTF-8 text (byte {error.start})") from None
     except MarkedYAMLError as error:
-        line = error.problem_mark.line + 1 if error.problem_mark else 1
+        mark = error.problem_mark
         reason = (error.problem or "not YAML").split("\n")[0]
-        raise refuse(f"{reason} {error.context or ''}".strip(), line) from None
+        position = _position(mark.line, mark.column) if mark else TOP
+        raise refuse(f"{reason} {error.context or ''}".strip(), position) from None
     except (YAMLError, RecursionError, ValueError) as error:
         raise refuse(f"not YAML: {str(error).splitlines()[0] if str(error) else type(error).__name__}") from None
     # The parser returns text and lists as well: a file of one word is YAML.
@@ -106,31 +176,42 @@ def read(path: Path, subject: str = "scenario", first_key: str = "title") -> Doc
         raise refuse(f"a {subject} is a mapping of keys, beginning with `{first_key}:`")
     document = Document(path, {})
     try:
-        document.raw = _plain(tree, (), 1, document.lines, set())
+        document.raw = _plain(document, tree, (), TOP, set())
     except RecursionError:
         raise refuse(f"nested deeper than {DEPTH_MAX} levels, or an alias of itself") from None
+    document.duplicates = [
+        Problem(position, (), f"duplicate key {key!r}. Cure: take one of them out")
+        for key, position in yaml.constructor.duplicates
+    ]
     return document
 
 
-def _plain(node: Any, loc: Loc, line: int, lines: dict[Loc, int], ancestors: set[int]) -> Any:
-    """Return plain data of a ruamel tree; note the line of every part."""
-    lines[loc] = line
+def _plain(document: Document, node: Any, loc: Loc, position: Position, ancestors: set[int]) -> Any:
+    """Return plain data of a ruamel tree; note the positions of its parts. `position`: of the key."""
+    document.keys[loc] = position
     if not isinstance(node, (CommentedMap, CommentedSeq)):
         return _scalar(node)
     if len(loc) > DEPTH_MAX or id(node) in ancestors:
         raise RecursionError
     ancestors = ancestors | {id(node)}
+    marks = node.lc.data or {}
     if isinstance(node, CommentedMap):
         out: dict[str, Any] = {}
         for key, value in node.items():
-            entry_line = node.lc.data.get(key, (line - 1,))[0] + 1 if node.lc.data else line
-            out[str(key)] = _plain(value, (*loc, str(key)), entry_line, lines, ancestors)
+            entry = (*loc, str(key))
+            key_position = position
+            # Keys of a merged mapping have no mark here.
+            if (mark := marks.get(key)) is not None:
+                key_position = _position(mark[0], mark[1])
+                if value is not None and not isinstance(value, (CommentedMap, CommentedSeq)):
+                    document.values[entry] = _position(mark[2], mark[3])
+            out[str(key)] = _plain(document, value, entry, key_position, ancestors)
         return out
-    positions = node.lc.data or {}
-    return [
-        _plain(value, (*loc, number), positions.get(number, (line - 1,))[0] + 1, lines, ancestors)
-        for number, value in enumerate(node)
-    ]
+    items = []
+    for number, value in enumerate(node):
+        item_position = _position(*marks[number]) if number in marks else position
+        items.append(_plain(document, value, (*loc, number), item_position, ancestors))
+    return items
 
 
 def _scalar(node: Any) -> Any:
@@ -150,22 +231,42 @@ def parse_scenario(document: Document, raw: dict[str, Any], prefix: Loc = ()) ->
 
 def parse_model(document: Document, raw: dict[str, Any], model: type[AnyPart], prefix: Loc = ()) -> AnyPart:
     """Parse `raw` as a model of a whole file. Raises ScenarioError, as parse_scenario() does."""
+    if document.duplicates:
+        raise ScenarioError(document.path, document.duplicates)
     try:
         return model.model_validate(raw, context={"folder": document.path.resolve().parent})
     except ValidationError as error:
-        raise ScenarioError(document.path, [_problem(document, detail, prefix) for detail in error.errors()]) from None
+        problems = [problem for detail in error.errors() for problem in _problems(document, detail, prefix)]
+        raise ScenarioError(document.path, [*_one_of_each_value(problems)]) from None
 
 
-def _problem(document: Document, error: Any, prefix: Loc) -> Problem:
-    """Return a pydantic error as a Problem: location without the union tags, text in our words."""
+def _one_of_each_value(problems: list[Problem]) -> Iterator[Problem]:
+    """Yield one mistake of a value that may be of several types: pydantic has one for each of them."""
+    by_loc: dict[Loc, list[Problem]] = {}
+    for problem in problems:
+        by_loc.setdefault(problem.loc, []).append(problem)
+    for loc, alike in by_loc.items():
+        types = [problem for problem in alike if problem.text.startswith(TYPE_WORDS)]
+        yield from (problem for problem in alike if problem not in types)
+        # A type that the value nearly has says more, below it.
+        if types and not any(other[: len(loc)] == loc and len(other) > len(loc) for other in by_loc):
+            wanted = [problem.text.partition(";")[0].removeprefix(TYPE_WORDS) for problem in types]
+            yield replace(types[0], text=types[0].text.replace(wanted[0], " or ".join(dict.fromkeys(wanted)), 1))
+
+
+def _problems(document: Document, error: Any, prefix: Loc) -> list[Problem]:
+    """Return a pydantic error as Problems: location without the union tags, text in our words."""
     loc: Loc = tuple(part for index, part in enumerate(error["loc"]) if not _is_tag(part, error["loc"][:index]))
-    context = error.get("ctx") or {}
-    if key := context.get("key"):
-        loc = (*loc, key)
-    text = context.get("text") or _words(error)
-    if prefix:
-        return Problem(document.line_of(prefix), prefix, f"makes {'.'.join(map(str, loc))} wrong: {text}")
-    return document.problem(loc, text)
+    unknown_keys: dict[str, str] = (error.get("ctx") or {}).get("texts") or {}
+    mistakes = [((*loc, key), text) for key, text in unknown_keys.items()] or [(loc, _words(error))]
+    if not prefix:
+        return [document.problem(loc, text, of_key=bool(unknown_keys)) for loc, text in mistakes]
+    problems = []
+    for loc, text in mistakes:
+        # An override stands below its prefix; where it does not, the prefix is reported.
+        position = document.position_of(document.loc_in_file((*prefix, *loc)), of_key=bool(unknown_keys))
+        problems.append(Problem(position, prefix, f"makes {'.'.join(map(str, loc))} wrong: {text}"))
+    return problems
 
 
 def _is_tag(part: str | int, parents: Sequence[str | int]) -> bool:

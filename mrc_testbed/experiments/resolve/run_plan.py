@@ -128,7 +128,7 @@ def resolve(run: Run, document: Document | None = None, *, outlined: bool = Fals
     except ScenarioError as error:
         if document is None:
             raise
-        texts = [f"{error.path.name}: {problem}" for problem in error.problems]
+        texts = [f"{error.path.name}:{problem}" for problem in error.problems]
         raise ScenarioError(document.path, [document.problem(("fabric", "file"), text) for text in texts]) from None
     if document is not None and (
         problems := check(document, run.scenario, outlined=outlined, live="live" in run.environments)

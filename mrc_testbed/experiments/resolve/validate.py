@@ -27,7 +27,7 @@ from mrc_testbed.experiments.language.model import (
     Transport,
     Work,
 )
-from mrc_testbed.experiments.language.topology import tier_speed, topology_of
+from mrc_testbed.experiments.language.topology import grid_problem, tier_speed, topology_of
 from mrc_testbed.experiments.language.yaml_loader import Document, Loc, Problem
 from mrc_testbed.experiments.resolve.engine_clock import FROM_LINKS, config_times, rc_times
 from mrc_testbed.experiments.resolve.placement import jobs_of, placements
@@ -114,8 +114,8 @@ def check(document: Document, scenario: Scenario, *, outlined: bool = False, liv
         sizes = part.planes, part.racks, part.spines, part.hosts_per_rack
         plan = dimensions_of(scenario) if outlined or part.file else Plan(*sizes)
     except PlanError as error:
-        return [document.problem(("fabric",), str(error))]
-    return [document.problem(loc, text) for loc, text in _problems(scenario, plan, live=live)]
+        return [grid_problem(document, error)]
+    return [document.problem(loc, text, is_reference=True) for loc, text in _problems(scenario, plan, live=live)]
 
 
 def _problems(scenario: Scenario, plan: Plan, *, live: bool) -> Iterator[tuple[Loc, str]]:

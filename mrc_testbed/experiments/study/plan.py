@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from mrc_testbed.console import units
+from mrc_testbed.experiments.language.all_mistakes import with_all_mistakes
 from mrc_testbed.experiments.language.expand import Changes, Run, expand, label_parts, values_of
 from mrc_testbed.experiments.language.metric_names import Metric, all_names, find
 from mrc_testbed.experiments.language.model import Scenario
@@ -94,7 +95,7 @@ def plan_study(path: Path, find_scenario: Callable[[str], Path]) -> StudyPlan:
     `find_scenario`: returns the file of a scenario by its name; raises UsageError.
     """
     document = read(path)
-    study = parse_model(document, document.raw, Study)
+    study = with_all_mistakes(document, lambda readable: parse_model(readable, readable.raw, Study))
     scenario = _scenario(path, study, find_scenario)
     changes = _changes(document, study, scenario)
     try:

@@ -40,7 +40,7 @@ from mrc_testbed.hosts.traffic.program_script import TASKS_MAX
 
 MESSAGE_MAX = 16 << 20
 """Most bytes of a node."""
-JSON_MAX, JSON_GAP_MAX = 256 << 20, 1024
+CONTENT_MAX, JSON_GAP_MAX = 256 << 20, 1024
 """Most bytes of a file of JSON, and of blanks between two of its objects."""
 RANKS_MAX = 4096
 SIZE_MAX = 1 << 50
@@ -191,11 +191,11 @@ def _json_messages(path: Path, file: BinaryIO) -> Iterator[dict[str, Any]]:
     """Yield the JSON objects of a file, one after the other, as protobuf's MessageToJson writes them."""
     decoder, start = json.JSONDecoder(), 0
     try:
-        text = file.read(JSON_MAX + 1).decode("utf-8-sig")
+        text = file.read(CONTENT_MAX + 1).decode("utf-8-sig")
     except UnicodeDecodeError:
         raise TraceError(path, "not UTF-8 text: not a Chakra trace as JSON") from None
-    if len(text) > JSON_MAX:
-        raise TraceError(path, f"more than {JSON_MAX} bytes: give the .et file that it was made of")
+    if len(text) > CONTENT_MAX:
+        raise TraceError(path, f"more than {CONTENT_MAX} bytes: give the .et file that it was made of")
     while start < len(text):
         try:
             data, start = decoder.raw_decode(text, start)
@@ -252,7 +252,7 @@ class _Groups:
 
     def __init__(self, traces: list[_Trace], file: Path | None) -> None:
         self._all_ranks = tuple(range(len(traces)))
-        self._file_groups = _read_groups(file, len(traces)) if file else {}
+        self._file_groups = read_groups(file, len(traces)) if file else {}
         self._trace_groups: dict[str, tuple[int, ...]] = {}
         self._ranks_by_group: dict[str, set[int]] = defaultdict(set)
         for trace in traces:
@@ -286,7 +286,7 @@ class _Groups:
         return ranks
 
 
-def _read_groups(file: Path, ranks: int) -> dict[str, tuple[int, ...]]:
+def read_groups(file: Path, ranks: int) -> dict[str, tuple[int, ...]]:
     """Return the groups of a JSON file: {"group": [0, 1, ...]}. Raises TraceError."""
     try:
         data = json.loads(file.read_bytes())

@@ -1,7 +1,7 @@
 """A trace file or folder as a Program, checked: `read_trace(path)`.
 
-The content says of what kind it is (recognition.py): Chakra with one file per rank, or GOAL text. The first mistake of
-an invalid trace is the text of a TraceError, one line with the file.
+The content says of what kind it is (recognition.py): Chakra or Kineto with one file per rank, or GOAL text. The first
+mistake of an invalid trace is the text of a TraceError, one line with the file.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from mrc_testbed.experiments.language.model import TraceWork
 from mrc_testbed.experiments.traces.chakra import read_chakra
 from mrc_testbed.experiments.traces.errors import TraceError
 from mrc_testbed.experiments.traces.goal import read_goal
-from mrc_testbed.experiments.traces.recognition import kind_of
+from mrc_testbed.experiments.traces.kineto import read_kineto
+from mrc_testbed.experiments.traces.recognition import READABLE, kind_of
 from mrc_testbed.hosts.traffic.program import (
     Compute,
     JoinCollective,
@@ -25,6 +26,9 @@ from mrc_testbed.hosts.traffic.program import (
     TrainingProgramError,
 )
 from mrc_testbed.hosts.traffic.program_check import check
+
+RANK_ENDINGS = (".et", ".json", ".gz")
+"""Endings of files of which each has one rank."""
 
 
 def read_trace(
@@ -37,7 +41,9 @@ def read_trace(
     `compute_scale` and `size_scale` multiply times and sizes. Raises TraceError, with the mistake in one line.
     """
     folder, ending = (path, "") if path.is_dir() else (path.parent, path.suffix)
-    rank_files = [file for file in sorted(folder.glob(f"*.[0-9]*{ending}")) if file.suffix in (".et", ".json")]
+    rank_files = []
+    if not ending or ending in RANK_ENDINGS:
+        rank_files = sorted(file for file in folder.glob(f"*{ending}") if file.suffix in RANK_ENDINGS)
     files = [path, *([groups] if groups else []), *rank_files]
     file_states = tuple((str(file), file.stat().st_mtime_ns, file.stat().st_size) for file in files if file.exists())
     return _read(path, groups, compute_scale, size_scale, file_states)
@@ -62,8 +68,14 @@ def _read(
     _file_states: tuple[tuple[str, int, int], ...],
 ) -> Program:
     if not path.exists():
-        raise TraceError(path, "no such file or folder: give a GOAL file, a folder of .et files or one of them")
-    program = read_goal(path) if kind_of(path) == "goal" else read_chakra(path, groups)
+        raise TraceError(path, f"no such file or folder: {READABLE}")
+    match kind_of(path):
+        case "goal":
+            program = read_goal(path)
+        case "kineto":
+            program = read_kineto(path, groups)
+        case _:
+            program = read_chakra(path, groups)
     scaled_ranks = [
         tuple(_scale_task(task, compute_scale, size_scale) for task in rank.tasks) for rank in program.ranks
     ]

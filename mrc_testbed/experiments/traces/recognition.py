@@ -1,23 +1,27 @@
-"""Kind of a trace by its content: GOAL, Chakra, Chakra as JSON, or a foreign kind.
+"""Kind of a trace by its content: GOAL, Chakra, Chakra as JSON, Kineto, or a foreign kind.
 
-    kind_of(path)        # "goal", "chakra" or "chakra json"; raises TraceError with the name of a foreign kind
+    kind_of(path)        # "goal", "chakra", "chakra json" or "kineto"; TraceError names a foreign kind
 
 A folder has the kind of its files.
 """
 
 from __future__ import annotations
 
+import gzip
 import re
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
 from mrc_testbed.experiments.traces.errors import TraceError
 
-Kind = Literal["goal", "chakra", "chakra json"]
+Kind = Literal["goal", "chakra", "chakra json", "kineto"]
 HEAD_BYTES = 1 << 16
 """Bytes at the beginning of a file that tell its kind."""
-READABLE = "give a GOAL schedule, or a folder of Chakra traces (NAME.RANK.et or NAME.RANK.json)"
+READABLE = (
+    "give a GOAL schedule, a folder of Chakra traces (NAME.RANK.et or NAME.RANK.json), or one of a PyTorch profiler's"
+)
 CONVERTERS = "make Chakra traces of it (chakra_trace_link, then chakra_converter PyTorch)"
 
 FOREIGN: tuple[tuple[str, Callable[[bytes], object], str], ...] = (
@@ -28,11 +32,6 @@ FOREIGN: tuple[tuple[str, Callable[[bytes], object], str], ...] = (
         "a capture of packets",
         re.compile(rb"\xd4\xc3\xb2\xa1|\xa1\xb2\xc3\xd4|\x0a\x0d\x0d\x0a").match,
         "see `mrc pcap`",
-    ),
-    (
-        "a PyTorch profiler's trace (Kineto)",
-        re.compile(rb'\s*[\[{].*"(traceEvents|ph)"\s*:', re.DOTALL).match,
-        CONVERTERS,
     ),
     ("a PyTorch execution trace", re.compile(rb'\s*\{.*"schema"\s*:\s*"1\.\d', re.DOTALL).match, CONVERTERS),
     (
@@ -49,6 +48,8 @@ FOREIGN: tuple[tuple[str, Callable[[bytes], object], str], ...] = (
 )
 """Foreign kinds: the name, the beginning of a file, the cure."""
 _CHAKRA_JSON = re.compile(rb'\s*\{\s*("version"\s*:[^{}]*\}\s*\{|"id"\s*:|"version"\s*:[^{}]*\}\s*$)', re.DOTALL)
+_KINETO = re.compile(rb'\s*[\[{].*"(traceEvents|distributedInfo|deviceProperties|ph)"\s*:', re.DOTALL)
+_GZIP = b"\x1f\x8b"
 _GOAL = re.compile(rb"(^|\n)\s*num_ranks\b")
 _BOM = b"\xef\xbb\xbf"
 
@@ -60,25 +61,46 @@ def kind_of(path: Path) -> Kind:
     files = sorted(file for file in path.iterdir() if file.is_file())
     # Traces under their usual names go before other files of the folder, such as a file of groups.
     named_files = [file for file in files if re.fullmatch(r"(.*\.)?\d{1,6}\.(et|json)", file.name)]
+    if not named_files and any(is_kineto(file) for file in files):
+        return "kineto"
     if not named_files:
         present = ", ".join(file.name for file in files[:4]) or "nothing"
-        raise TraceError(path, f"no files of ranks (NAME.RANK.et or NAME.RANK.json) in it, but {present}: {READABLE}")
+        raise TraceError(path, f"no files of ranks in it, but {present}: {READABLE}")
     kind = _kind_of_file(named_files[0])
     if kind == "goal":
         raise TraceError(path, f"{named_files[0].name} is a GOAL schedule, of all ranks in one file: give the file")
     return kind
 
 
-def _kind_of_file(path: Path) -> Kind:
+def is_kineto(path: Path) -> bool:
+    """Whether a file is a PyTorch profiler's trace of a rank, plain or with gzip."""
+    if not path.name.endswith((".json", ".json.gz")) or not path.is_file():
+        return False
+    head = _head(path)
+    return _KINETO.match(head) is not None and _CHAKRA_JSON.match(head) is None
+
+
+def _head(path: Path) -> bytes:
+    """Return the beginning of a file, unpacked where it is JSON with gzip. Raises TraceError."""
     try:
         with path.open("rb") as file:
-            head = file.read(HEAD_BYTES).removeprefix(_BOM)
-    except OSError as error:
-        raise TraceError(path, f"cannot be read: {error.strerror}") from None
+            head = file.read(HEAD_BYTES)
+        if head.startswith(_GZIP) and path.name.endswith(".json.gz"):
+            with gzip.open(path, "rb") as packed:
+                head = packed.read(HEAD_BYTES)
+    except (OSError, EOFError, zlib.error) as error:
+        raise TraceError(path, f"cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    return head.removeprefix(_BOM)
+
+
+def _kind_of_file(path: Path) -> Kind:
+    head = _head(path)
     if _GOAL.search(head):
         return "goal"
     if _CHAKRA_JSON.match(head):
         return "chakra json"
+    if _KINETO.match(head):
+        return "kineto"
     for name, matches, cure in FOREIGN:
         if matches(head):
             raise TraceError(path, f"looks like {name}, which is not read here: {cure}")

@@ -171,4 +171,4 @@ def test_mistakes_in_such_rules_are_told_with_their_line(tmp_path, rule, text):
     path.write_text(DEAD_RANK + "expect:\n  - " + rule + "\n")
     with pytest.raises(ScenarioError) as caught:
         plan_runs(read(path), "virtual")
-    assert text in str(caught.value) and "line 11: expect.0" in str(caught.value)
+    assert text in str(caught.value) and ":11:" in str(caught.value) and ": expect.0" in str(caught.value)

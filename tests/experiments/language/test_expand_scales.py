@@ -90,7 +90,7 @@ def test_variants__the_last_part_that_chooses_decides(tmp_path):
     ("old_text", "new_text", "scale", "says"),
     [
         ("", "", "huge", r"no scale 'huge' \(has: big\)"),
-        ("variants: [mrc, other]", "variants: [mcr]", "big", r"line 18: scale.big.variants: no variant 'mcr'"),
+        ("variants: [mrc, other]", "variants: [mcr]", "big", r"18:5: scale.big.variants: no variant 'mcr'"),
         ("variants: [mrc, third]", "variants: mrc", None, r"live.variants: must be a list of variant names"),
         ("sweep: {size: [1M]}", "sweep: {sizes: [1M]}", "big", r"scale.big.sweep.sizes: no sweep 'sizes'"),
         ("clock: 0.1", "clock: 0", "big", r"scale.big: makes transport.clock wrong"),

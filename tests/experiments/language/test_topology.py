@@ -47,6 +47,7 @@ def test_read_topology__says_all_mistakes_in_one_pass(tmp_path: Path) -> None:
     assert locations == {
         (2, "links.rate"),
         (4, "planes.4"),
+        (5, "planes.1.spines"),
         (5, "planes.1.spins"),
         (6, "holes.0"),
         (6, "holes.1"),
@@ -89,7 +90,7 @@ def test_scenario__says_the_mistakes_of_its_topology_file(tmp_path: Path) -> Non
     scenario = tmp_path / "s.yaml"
     scenario.write_text(SCENARIO)
     document = read(scenario)
-    with pytest.raises(ScenarioError, match=r"line 2: fabric.file: fabric.yaml: line 1: holes.0: no node 'h9'"):
+    with pytest.raises(ScenarioError, match=r"2:16: fabric.file: fabric.yaml:1:9: holes.0: no node 'h9'"):
         resolve(expand(document, "virtual")[0], document)
 
 

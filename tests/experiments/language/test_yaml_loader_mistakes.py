@@ -207,8 +207,8 @@ def test_mistake_is_told_with_line_cause_and_cure(tmp_path, mistake):
     [
         ("", "a scenario is a mapping"),
         ("- 1\n- 2\n", "a scenario is a mapping"),
-        ('title: "\\xZZ"\n', "line 1"),
-        ("title: x\nworkload: &a [*a]\n", "line 2"),
+        ('title: "\\xZZ"\n', "mine.yaml:1:11: "),
+        ("title: x\nworkload: &a [*a]\n", "mine.yaml:2:11: "),
         ("title: x\nworkload: " + "[" * 60 + "]" * 60, "nested deeper"),
     ],
 )

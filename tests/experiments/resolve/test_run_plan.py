@@ -75,7 +75,7 @@ def test_resolve__mistakes_of_all_runs_with_their_lines(tmp_path):
 
 
 def test_resolve__a_rate_that_no_plan_takes_has_a_line_and_a_cure(tmp_path):
-    with pytest.raises(ScenarioError, match=r"line 3: links: rate_bps = .*: give 1000 to 1e\+12") as caught:
+    with pytest.raises(ScenarioError, match=r":3:1: links: rate_bps = .*: give 1000 to 1e\+12") as caught:
         planned_runs(tmp_path, TEXT.replace("rate: 4M", "rate: 8000G"))
     assert len(caught.value.problems) == 1
 

@@ -40,47 +40,47 @@ def test_plan__without_parameters_is_the_scenarios_own_sweep(tmp_path):
 @pytest.mark.parametrize(
     ("old_text", "new_text", "says"),
     [
-        ("title: a study", "titel: a study", "line 1: titel: no key 'titel' here (did you mean title?)"),
+        ("title: a study", "titel: a study", "1:1: titel: no key 'titel' here (did you mean title?)"),
         ("scenario: flow.yaml", "scenario: flaw", "no scenario 'flaw': give a file, or one of"),
         (
             "variants: [mrc]",
             "variants: [mrk]",
-            "line 3: variants.0: no variant 'mrk' in the scenario (did you mean mrc",
+            "3:12: variants.0: no variant 'mrk' in the scenario (did you mean mrc",
         ),
         (
             "  loss: [0%",
             "  los: [0%",
-            "line 6: parameters.los: no key or sweep 'los' in the scenario (did you mean",
+            "6:3: parameters.los: no key or sweep 'los' in the scenario (did you mean",
         ),
         (
             "loss: [0%, 10%]",
             "loss: [0%, 1000%]",
-            "line 6: parameters.loss: makes faults.0.loss.rate wrong: share '10",
+            "6:3: parameters.loss: makes faults.0.loss.rate wrong: share '10",
         ),
-        ("loss: [0%, 10%]", "loss: {from: 1}", "line 6: parameters.loss: a list of values, or {from, to, step} or"),
+        ("loss: [0%, 10%]", "loss: {from: 1}", "6:3: parameters.loss: a list of values, or {from, to, step} or"),
         (
             "fabric.planes: {",
             "fabrik.planes: {",
-            "line 7: parameters.fabrik.planes: makes fabrik wrong: no key 'fab",
+            "7:3: parameters.fabrik.planes: makes fabrik wrong: no key 'fab",
         ),
-        ("links.rate: 7M", "links.rate: fast", "line 4: set.links.rate: makes links.rate wrong: rate 'fast'"),
+        ("links.rate: 7M", "links.rate: fast", "4:19: set.links.rate: makes links.rate wrong: rate 'fast'"),
         (
             "set: {",
             "set: {loss: 1%, ",
-            "line 4: set.loss: loss is a sweep of the scenario: give it as a parameter",
+            "4:13: set.loss: loss is a sweep of the scenario: give it as a parameter",
         ),
-        ("min: 2", "min: 1", "line 8: seeds.min: input should be greater than or equal to 2; got 1"),
-        ("max: 6", "max: 1", "line 8: seeds"),
+        ("min: 2", "min: 1", "8:24: seeds.min: input should be greater than or equal to 2; got 1"),
+        ("max: 6", "max: 1", "8:32: seeds.max"),
         ("max: 6", "max: 9999, first: 3", "duplicate key"),
-        ("metric: rate.flow", "metric: rate.flaw", "line 10: metrics.0.metric: no metric 'rate.flaw' (did you mean"),
-        ("within: 3%", "within: 3s", "line 10: metrics.0.within: rate '3s': no unit 's'"),
-        ("within: 3%", "within: 0", "line 10: metrics.0.within: 0: must be above 0"),
+        ("metric: rate.flow", "metric: rate.flaw", "10:14: metrics.0.metric: no metric 'rate.flaw' (did you mean"),
+        ("within: 3%", "within: 3s", "10:33: metrics.0.within: rate '3s': no unit 's'"),
+        ("within: 3%", "within: 0", "10:33: metrics.0.within: 0: must be above 0"),
         (
             "method: bootstrap",
             "method: t",
-            "line 11: metrics.1: method: t with of: median. Cure: give method: bootstrap",
+            "11:5: metrics.1: method: t with of: median. Cure: give method: bootstrap",
         ),
-        ("metric: lost", "metric: rate.flow", "line 11: metrics.1.metric: duplicate metric rate.flow"),
+        ("metric: lost", "metric: rate.flow", "11:14: metrics.1.metric: duplicate metric rate.flow"),
     ],
 )
 def test_mistakes__have_their_line(tmp_path, old_text, new_text, says):
@@ -94,18 +94,18 @@ def test_mistakes__of_figures_have_their_line(tmp_path):
     text = STUDY + "figures:\n  - {metric: rate.flow, x: los}\n  - {metric: tim, x: loss}\n"
     with pytest.raises(ScenarioError) as error:
         planned_study(tmp_path, text)
-    assert "line 13: figures.0.x: no parameter 'los' (did you mean loss?)" in str(error.value)
-    assert "line 14: figures.1.metric: no metric 'tim' among the study's" in str(error.value)
+    assert "13:28: figures.0.x: no parameter 'los' (did you mean loss?)" in str(error.value)
+    assert "14:14: figures.1.metric: no metric 'tim' among the study's" in str(error.value)
 
 
 def test_mistakes__of_the_scenario_are_told_with_its_name(tmp_path):
-    with pytest.raises(ScenarioError, match=r"flow\.yaml: line 5: .*no host"):
+    with pytest.raises(ScenarioError, match=r"flow\.yaml:5:\d+: .*no host"):
         planned_study(tmp_path, scenario=SCENARIO.replace("h0 h1", "h0 h9"))
 
 
 def test_too_many_runs__are_refused(tmp_path):
     text = STUDY.replace("0%, 10%", ", ".join(f"{n / 10}%" for n in range(52))).replace("max: 6", "max: 1000")
-    with pytest.raises(ScenarioError, match="line 8: seeds: 104 points with up to 1000 seeds are 104,000 runs: at"):
+    with pytest.raises(ScenarioError, match=":8:1: seeds: 104 points with up to 1000 seeds are 104,000 runs: at"):
         planned_study(tmp_path, text)
 
 

@@ -18,7 +18,6 @@ FOREIGN_FILES = {
     "a.zip": (b"PK\x03\x04", "an archive (zip)"),
     "a.pcap": (b"\xd4\xc3\xb2\xa1\x02\x00", "a capture of packets"),
     "a.pcapng": (b"\x0a\x0d\x0d\x0a\x1c\x00", "a capture of packets"),
-    "trace.0.json": (b'{"schemaVersion": 1, "traceEvents": []}', "a PyTorch profiler's trace (Kineto)"),
     "pytorch_et.json": (b'{"schema": "1.1.0-chakra.0.0.4", "nodes": []}', "a PyTorch execution trace"),
     "micro.txt": (b"MICRO\n1\nallreduce\t-1\t5\n", "a workload of ASTRA-sim 1.0 or SimAI"),
     "simai.txt": (b"HYBRID_TRANSFORMER_FWD_IN_BCKWD model_parallel_NPU_group: 4\n2\nmlp\t-1\n", "a workload of ASTRA"),
