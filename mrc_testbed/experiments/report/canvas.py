@@ -129,7 +129,7 @@ def styles(variants: Mapping[str, str], all_variants: Iterable[str] = ()) -> dic
     """
     several = len(set(variants.values())) > 1 or len(variants) == 1
     keys = variants if several else {name: name for name in variants}
-    colours = line_colours([*all_variants, *keys.values()])
+    colours = line_colours(keys.values(), all_variants)
     out: dict[str, dict[str, Any]] = {}
     for name, key in keys.items():
         is_mrc = key.casefold() == "mrc" and list(keys.values()).count(key) == 1
@@ -156,7 +156,9 @@ def title_of(figure: Figure, runs: Runs, subject: str = "") -> str:
         return figure.title or subject or figure.metric
     measurement = runs[0][2]
     metric = find(figure.metric, measurement.outcome.works(), measurement.plan.measure.queues)
-    subject = subject or (metric.text if metric else figure.metric)
+    if metric and not subject:
+        subject = metric.text + (f" ({figure.metric})" if metric.pattern != figure.metric else "")
+    subject = subject or figure.metric
     names = list(dict.fromkeys(str(label["variant"]) for _, label, _ in runs if "variant" in label))
     if figure.title:
         compared = "" if all(name.casefold() in figure.title.casefold() for name in names) else _listed(names)

@@ -214,7 +214,7 @@ def bars(name: str, figure: Figure, scenario: Scenario, runs: Runs) -> Drawing:
         rows.append((run, values))
     # Runs of one variant have one colour, whatever their swept values.
     variants = {run: variant_of(repeats[0][1], repeats[0][2].plan) for run, repeats in groups.items()}
-    colours = line_colours([*scenario.variants, *variants.values()])
+    colours = line_colours(variants.values(), scenario.variants)
     for number, (run, values) in enumerate(rows):
         if not values:
             axes.annotate(" not measured", (0, number), va="center", fontsize=8.5)

@@ -27,12 +27,17 @@ TRANSPORTS = {
 """Beginning of a name, letters alone -> its colour."""
 
 
-def line_colours(names: Iterable[str]) -> dict[str, str]:
-    """Return the colour of each variant of a report, in whatever order the names come.
+def line_colours(names: Iterable[str], report_names: Iterable[str] = ()) -> dict[str, str]:
+    """Return the colours of the variants of a figure, in whatever order the names come.
 
-    A name that is a transport's comes first, then those that begin with one, then the others.
+    `report_names`: those of the whole report, of which a figure may show some. More than len(COLOURS) of them cannot
+    differ; then those of the figure do. A transport's own name comes first, then those that begin with one.
     """
-    ranked_names = sorted(set(names), key=lambda name: (_letters(name) not in TRANSPORTS, not _transport(name), name))
+    shown, known = set(names), set(names) | set(report_names)
+    ranked_names = sorted(
+        known if len(known) <= len(COLOURS) else shown,
+        key=lambda name: (_letters(name) not in TRANSPORTS, not _transport(name), name),
+    )
     out: dict[str, str] = {}
     free: list[str] = []
     for name in ranked_names:

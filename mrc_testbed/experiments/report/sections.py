@@ -159,7 +159,7 @@ def timelines(runs: Runs, folder: Path) -> list[RunTimeline]:
     groups = {name: repeats for name, repeats in group_repeats(runs).items() if is_long_enough(repeats[0][2])}
     first = next((name for name in groups if name.casefold() == "mrc"), next(iter(groups), ""))
     variants = {name: variant_of(label, measurement.plan) for name, label, measurement in runs}
-    colours = line_colours([*(runs[0][2].plan.scenario.variants if runs else ()), *variants.values()])
+    colours = line_colours(variants.values(), runs[0][2].plan.scenario.variants if runs else ())
     out = []
     for run, repeats in list(groups.items())[:RUNS_MAX]:
         first_name, _, measurement = repeats[0]

@@ -44,10 +44,10 @@ BASELINES: dict[str, dict[str, Any]] = {
 MRC = "MRC"
 VARIANTS = {
     "rocev2": "RoCEv2",
-    "flow-ecmp": "flow-ECMP",
-    "ecmp": "ECMP",
     "stev": "STEV",
+    "ecmp": "ECMP",
     "switch-spray": "switch spraying",
+    "flow-ecmp": "flow-ECMP",
 }
 """Name of --against -> name of its variant in tables, titles and figures."""
 
