@@ -22,7 +22,7 @@ from mrc_testbed.cli.prompt.commands.faults import injection_of
 from mrc_testbed.cli.prompt.commands.queues import counter_row
 from mrc_testbed.files.whole_files import write_random, write_whole
 from mrc_testbed.ipc.agent_client import PEER_S, AgentClient, AgentError, AgentWatch
-from mrc_testbed.ipc.controller_client import SWITCHES_S, EventStream
+from mrc_testbed.ipc.controller_client import SWITCHES_S, EventStream, sources_of
 from mrc_testbed.ipc.rpc import JsonlError
 from mrc_testbed.topologies.lab.fabric import Fabric
 from mrc_testbed.topologies.lab.fault_target import LiveFaultTarget
@@ -232,7 +232,7 @@ class LiveBackend:
         out = []
         for fault in self.lab.controller.request("faults")["faults"]:
             injection, cleared_at = injection_of(fault, injections), fault["cleared"]
-            sources = dict.fromkeys(str(symptom["source"]).split()[0] for symptom in fault["evidence"])
+            sources = sources_of(fault)
             out.append(
                 NamedFault(
                     fault["number"],

@@ -17,10 +17,12 @@ from typing import Any
 
 from mrc_testbed.dash import page_files
 from mrc_testbed.dash.drawing import drawing
+from mrc_testbed.experiments.backend.outcome import CollectiveOutcome
 from mrc_testbed.experiments.metrics.metric_values import Measurement
 from mrc_testbed.experiments.report.ev_strips import EvLane, lanes
 from mrc_testbed.experiments.report.faults import fault_times, spans_of
 from mrc_testbed.experiments.report.page import measured_runs
+from mrc_testbed.experiments.report.step_times import PROGRAMS
 from mrc_testbed.experiments.results import ResultsError
 from mrc_testbed.experiments.run_store import file_name
 from mrc_testbed.files.whole_files import write_whole
@@ -124,13 +126,16 @@ def recording(name: str, measurement: Measurement, manifest: dict[str, Any]) -> 
             {"label": label, "bytes": flows[label].received_bytes if label in flows else 0, "bps": thin(row, step)}
             for label, row in series.received_bps.items()
         ],
-        "collectives": [_collective(collective) for collective in outcome.collectives],
+        "collectives": [
+            _collective(collective, measurement.plan.iterations.get(collective.work, len(collective.iterations)))
+            for collective in outcome.collectives
+        ],
         "links": {link: _ways(rows, step) for link, rows in series.link_bps.items()},
         "packets": {flow: _packets(rows, step) for flow, rows in series.ev_packets.items()},
         "queues": {port: thin(row, step, last=True) for port, row in series.queues.items()},
         "pairs": _pairs(plan, ev_lanes),
         "faults": list(_faults(plan, measurement)),
-        "found": _findings(plan, measurement),
+        "found": _findings(plan, measurement) if outcome.where == "live" else None,  # elsewhere no controller looks
         "log": _log(measurement),
     }
 
@@ -164,9 +169,11 @@ def _packets(rows: list[dict[str, int]], step: int) -> dict[str, list[int]]:
     return {str(int(ev, 16)): thin([row.get(ev, 0) for row in rows], step, add=True) for ev in names}
 
 
-def _collective(collective: Any) -> dict[str, Any]:
+def _collective(collective: CollectiveOutcome, planned: int) -> dict[str, Any]:
     return {
-        "label": f"{collective.kind} {collective.work}",
+        "label": f"{collective.work} ({collective.kind})",
+        "sums": collective.kind not in PROGRAMS,
+        "planned": planned,
         "wrong": sum(i.wrong for i in collective.iterations),
         "iterations": [[round(i.started_s, 6), round(i.finished_s, 6)] for i in collective.iterations],
     }

@@ -13,6 +13,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from mrc_testbed.cli.prompt.commands.base import BackgroundTransfers
+from mrc_testbed.cli.prompt.commands.inject import injection_text
+from mrc_testbed.ipc.controller_client import sources_of
 from mrc_testbed.ipc.rpc import JsonlError
 from mrc_testbed.ipc.rundir import FabricError
 from mrc_testbed.topologies.lab.fabric import Fabric
@@ -41,6 +43,7 @@ class FabricView:
         self._last_counts: dict[str, tuple[int, int]] = {}
         """(marked, trimmed) by switch, at the last reading."""
         self._read_at: float | None = None
+        self._links_read_at: float | None = None
         self._reported_states: dict[int, str] = {}
         """State of each fault of the controller when it was last reported."""
         self._log_position = 0
@@ -77,7 +80,10 @@ class FabricView:
 
     def _links(self, now: float) -> State:
         ports = self._fabric.link_states()
-        span_s = now - self._read_at if self._read_at is not None else None
+        # An answer that was late must not count the bytes of its delay as rate: its own time is between its ends.
+        read_at = (now + time.monotonic()) / 2
+        span_s = read_at - self._links_read_at if self._links_read_at is not None else None
+        self._links_read_at = read_at
         links: dict[str, Any] = {}
         for link in self._fabric.plan.links:
             port, previous = ports.get(link.upper.interface), self._octets.get(link.name)
@@ -127,7 +133,7 @@ class FabricView:
                     "kind": fault["kind"],
                     "location": fault["location"],
                     "raised": fault["raised"],
-                    "sources": [entry["source"] for entry in fault["evidence"]],
+                    "sources": sources_of(fault),
                 }
             # The log gets changes alone.
             if self._reported_states.get(number) == state:
@@ -141,7 +147,7 @@ class FabricView:
                     if injection.location == fault["location"] and injection.began_at <= fault["raised"]
                 ]
                 delay_text = f", {fault['raised'] - causes[-1].began_at:.2f} s after it was made" if causes else ""
-                sources = ", ".join(entry["source"] for entry in fault["evidence"])
+                sources = ", ".join(sources_of(fault))
                 self._note(fault["raised"], "fault", f"controller: {fault['text']} (by {sources}{delay_text})")
             elif state == "cleared":
                 self._note(fault["cleared"] or fault["last_seen"], "healed", f"controller: over: {fault['text']}")
@@ -150,8 +156,7 @@ class FabricView:
     def _injections(self) -> State:
         log = list(self._fabric.inject.log)
         for time_s, change, injection in log[self._log_position :]:
-            kind = injection.kind.replace("_", " ")
-            text = f"{kind} on {injection.location}" + (f": {injection.detail}" if injection.detail else "")
+            text = injection_text(injection)
             self._note(
                 time_s, "made" if change == "begin" else "undone", text if change == "begin" else f"over: {text}"
             )

@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING
 
 from mrc_testbed.experiments.backend.outcome import CollectiveOutcome
 from mrc_testbed.experiments.metrics.assertions import ALWAYS, ExpectationVerdict
+from mrc_testbed.experiments.metrics.metric_values import Measurement
 from mrc_testbed.experiments.metrics.repeats import Spread, base_name
+from mrc_testbed.experiments.report.step_times import PROGRAMS, step_table
 
 if TYPE_CHECKING:
     from mrc_testbed.experiments.runner import RunReport
@@ -23,8 +25,6 @@ WIDTH_MAX = 100
 """Widest line, in columns: longer lines are hard to read on any terminal."""
 CAUSES_MAX = 8
 """Most first causes printed; the verdicts below show the others."""
-PROGRAMS = ("training", "trace")
-"""Kinds whose iteration times are printed without a rule."""
 Line = tuple[str, str]
 """Style and text."""
 
@@ -50,13 +50,8 @@ def summary_lines(report: RunReport, width: int) -> Iterator[Line]:
             yield from _verdict(verdict, names_runs, width)
     if not report.has_rules:
         yield from _default_rules(report, names_runs, width)
-    # programs have no rule by default, and their iteration times are their result
-    for run, outcome in report.runs:
-        for collective in outcome.collectives:
-            if collective.kind in PROGRAMS and collective.iterations:
-                yield from _wrap(
-                    "", "  ", f"{_iterations(collective)}{f' ({run.name})' if names_runs else ''}", width, inner=2
-                )
+    # programs have no rule by default, and their step times are their result
+    yield from _step_times(report, width)
     for note, names in _notes(report).items():
         yield from _wrap("note", "  note  ", f"{_note_prefix(names, len(report.runs))}{note}", width)
     duration_s = sum(outcome.duration_s for _, outcome in report.runs)
@@ -74,6 +69,19 @@ def _default_rules(report: RunReport, names_runs: bool, width: int) -> Iterator[
             name = f" ({verdict.run})" if names_runs else ""
             yield from _wrap("good", "  ok    ", f"{verdict.rule}{name}: {verdict.seen}", width)
     yield from _wrap("note", "  note  ", "the scenario has no rules of its own here: nothing else was judged", width)
+
+
+def _step_times(report: RunReport, width: int) -> Iterator[Line]:
+    """Yield a table of the programs' step times, of a single run a sentence."""
+    heads, rows = step_table([(run.name, outcome.label, Measurement(outcome, run)) for run, outcome in report.runs])
+    widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
+    for row in [heads, *rows] if rows else []:
+        cells = [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
+        yield "soft" if row is heads else "", "  ".join(["  " + row[0].ljust(widths[0]), *cells])
+    for _, outcome in report.runs if not rows else []:
+        for collective in outcome.collectives:
+            if collective.kind in PROGRAMS and collective.iterations:
+                yield from _wrap("", "  ", _iterations(collective), width, inner=2)
 
 
 def _iterations(collective: CollectiveOutcome) -> str:

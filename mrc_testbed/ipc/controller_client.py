@@ -182,6 +182,11 @@ class Northbound:
         return answer
 
 
+def sources_of(fault: Message) -> list[str]:
+    """Return the kinds of sources that saw a fault, without their addresses: `gnmi`, `ev`."""
+    return list(dict.fromkeys(str(entry["source"]).split()[0] for entry in fault["evidence"]))
+
+
 class KnownFaults:
     """Faults as they were told last: what of another record of one is news.
 

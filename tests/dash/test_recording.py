@@ -55,6 +55,19 @@ def results(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
+def four_planes(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("four")
+    (folder / "four.yaml").write_text(
+        "title: a job\nfabric: {planes: 4, racks: 2, spines: 2, hosts_per_rack: 1}\nlinks: {rate: 5M}\n"
+        "duration: 500ms\nworkload: [{collective: all_reduce, ranks: [h0, h1], size: 16K, name: job, iterations: 900}]\n"
+        "expect: [{unfinished: job}]\n"
+    )
+    run_scenario(plan_runs(read(folder / "four.yaml"), "virtual"), Quiet(), out=folder / "out")
+    (path,) = write_pages(folder / "out")
+    return path
+
+
+@pytest.fixture(scope="module")
 def page(results):
     (path,) = write_pages(results)
     return path
@@ -72,6 +85,7 @@ def test_page__has_what_the_run_recorded(page):
         ([CUT], "down", 1.0, 2.0),
         (["p0-t1-0"], "off", 3.0, 5.0),
     ]
+    assert data["found"] is None, "no controller looks in virtual time"
     assert len(data["times_s"]) == 40 and len(data["plan"]["planes"]) == 2
     up_bps, _ = data["links"][CUT]
     assert max(up_bps[:9]) > 1e6 and max(up_bps[12:20]) == 0 and len(up_bps) == 40, "nothing passes a link that is cut"
@@ -184,11 +198,14 @@ def test_browser__slides_through_the_run(page):
     with browser_tab(page) as (tab, expect):
         cut = tab.locator(f'[data-link="{CUT}"] + .link')
         expect(tab.locator("#summary")).to_contain_text("12 of 12 links up")
+        expect(tab.locator("#faults")).to_have_text("none at this time")
+        expect(tab.locator("#card")).not_to_contain_text("break")
         expect(cut).not_to_have_class(re.compile("down"))
         tab.fill("#time", "1.5")
         expect(cut).to_have_class(re.compile("down"))
         expect(tab.locator("#summary")).to_contain_text("11 of 12 links up")
         expect(tab.locator("#log")).to_contain_text(f"cut {CUT}")
+        expect(tab.locator("#faults")).to_have_text(f"cut {CUT} injected")
         expect(tab.locator('.ev[data-ev="257"]')).to_have_class(re.compile("assumed_bad"))
         tab.locator(f'[data-link="{CUT}"]').press("Enter")
         expect(tab.locator("#curves")).to_contain_text(CUT)
@@ -201,3 +218,32 @@ def test_browser__slides_through_the_run(page):
         tab.click("#play")
         expect(tab.locator('[data-node="p0-t1-0"]')).to_have_class(re.compile("off"), timeout=20_000)
         assert "#t=" in tab.url or tab.click("#play") is None
+
+
+@needs_browser
+@pytest.mark.parametrize(("width", "columns"), [(1400, 2), (2400, 4), (500, 1)])
+def test_browser__panels_stand_in_rows_of_equal_length(four_planes, width, columns):
+    with browser_tab(four_planes, viewport={"width": width, "height": 900}) as (tab, expect):
+        expect(tab.locator("#fabric figure")).to_have_count(4)
+        tops = tab.locator("#fabric figure").evaluate_all("(all) => all.map((one) => one.getBoundingClientRect().top)")
+        assert tops.count(tops[0]) == columns
+
+
+@needs_browser
+def test_browser__a_job_says_how_many_iterations_were_planned(four_planes):
+    with browser_tab(four_planes) as (tab, expect):
+        expect(tab.locator("#from")).to_have_value("h0")
+        expect(tab.locator("#transfers")).to_contain_text("job (all_reduce): 0 of 900 iterations")
+        tab.locator("#time").press("End")
+        expect(tab.locator("#transfers")).to_contain_text(
+            re.compile(r"job \(all_reduce\): [1-9]\d* of 900 iterations: sums")
+        )
+
+
+@needs_browser
+def test_browser__a_path_that_is_lit_says_its_state_at_the_time(page):
+    with browser_tab(page) as (tab, expect):
+        tab.click('.ev[data-ev="257"]')
+        expect(tab.locator("#answer")).to_contain_text("EV 0x0101, good")
+        tab.fill("#time", "1.5")
+        expect(tab.locator("#answer")).to_contain_text("EV 0x0101, assumed_bad")

@@ -17,7 +17,7 @@ from mrc_testbed.cli.prompt.commands import notices
 from mrc_testbed.cli.prompt.commands.notices import FaultFollower
 from mrc_testbed.experiments.backend.outcome import Outcome, Series
 from mrc_testbed.experiments.live.live_run import LiveRun
-from mrc_testbed.ipc.controller_client import KnownFaults
+from mrc_testbed.ipc.controller_client import KnownFaults, sources_of
 from mrc_testbed.ipc.rpc import JsonlError
 
 FATES = ("doubled", "late", "behind the next", "lost", "lost with the next", "lost with the next two")
@@ -217,3 +217,8 @@ def test_one_event__to_a_live_run(number, fate):
 def test_the_story__is_told_as_it_is():
     assert tuple(told_by_notices(ToldStory())) == NOTICES
     assert told_by_a_live_run(ToldStory()) == [(float(index), text) for index, text in DETECTIONS.items()]
+
+
+def test_sources_of__are_kinds_without_addresses():
+    sources = ["gnmi unix:/run/gnmi.sock", "ev", "gnmi 127.0.0.1:9339"]
+    assert sources_of({"evidence": [{"source": source} for source in sources]}) == ["gnmi", "ev"]

@@ -7,6 +7,7 @@ const KEPT = "mrc-dash";
 const BUSY = 0.02, FULL = 0.9; // share of a link's rate, of the busier direction
 const BUSY_BPS = 10000; // where a link has no rate
 const PATHS_EVERY_MS = 1000;
+const CURVE_WIDTH = 266; // pixels, least
 
 const byId = (id) => document.getElementById(id);
 const state = {links: {}, switches: {}, hosts: {}, queues: {}, faults: {}, transfers: {}, injected: {}, log: {}, silent: {}};
@@ -46,7 +47,6 @@ function rate(bps) {
 function draw() {
   document.body.classList.toggle("looks-on", Boolean(run) || !plan.acts);
   byId("said").textContent = plan.said;
-  byId("fabric").style.setProperty("--panel-width", `${Math.round(plan.planes[0].width * 0.95)}px`);
   for (const panel of plan.planes) {
     const figure = make("figure", {}, byId("fabric"));
     make("figcaption", {text: `plane ${panel.plane}`}, figure);
@@ -75,14 +75,29 @@ function draw() {
       kinds.set(node.name, node.kind);
     }
   }
+  evenRows(byId("fabric"), plan.planes[0].width * 0.95);
+  evenRows(byId("curves"), CURVE_WIDTH);
   for (const id of ["from", "to"]) {
     for (const host of plan.hosts) make("option", {value: host, text: host}, byId(id));
     byId(id).addEventListener("change", () => { keep({[id]: byId(id).value, ev: null}); readPaths(); });
   }
-  const [first, last] = run ? (Object.keys(run.pairs)[0] || "").split(" ") : [];
+  const [first, last] = run ? busiestPair().split(" ") : [];
   byId("from").value = plan.hosts.includes(kept.from) ? kept.from : first || plan.hosts[0];
   byId("to").value = plan.hosts.includes(kept.to) ? kept.to : last || plan.hosts[plan.hosts.length - 1];
   if (kept.chosen && (links.has(kept.chosen.name) || nodes.has(kept.chosen.name))) choose(kept.chosen);
+}
+
+// Rows of as equal length as the width allows: four panels where three fit are two and two.
+function evenRows(grid, panelWidth) {
+  const fit = () => {
+    const gap = parseFloat(getComputedStyle(grid).columnGap) || 0;
+    const most = Math.max(1, Math.floor((grid.clientWidth + gap) / (panelWidth + gap)));
+    const count = grid.children.length;
+    grid.style.setProperty("--columns", Math.max(1, Math.ceil(count / Math.ceil(count / most))));
+  };
+  new ResizeObserver(fit).observe(grid);
+  new MutationObserver(fit).observe(grid, {childList: true});
+  fit();
 }
 
 function press(element, act) {
@@ -168,19 +183,23 @@ function fill(id, entries, make_one, empty) {
 }
 
 function showLists() {
-  fill("faults", Object.values(state.faults), (one) => {
+  const injected = run ? activeFaults().map(({text}) => ({text, said: "injected"})) : [];
+  const named = Object.values(state.faults).map(({text, sources}) => ({text,
+    said: run ? "found by the controller" : sources.length ? `seen by ${sources.join(", ")}` : ""}));
+  fill("faults", [...injected, ...named], (one) => {
     const item = make("li", {class: "fault", text: `${one.text} `});
-    if (one.sources.length) make("span", {class: "hint", text: `seen by ${one.sources.join(", ")}`}, item);
+    make("span", {class: "hint", text: one.said}, item);
     return item;
-  }, run ? "none that was found by then" : "none: the controller knows of nothing broken");
+  }, run ? "none at this time" : "none: the controller knows of nothing broken");
   byId("heal").disabled = !Object.keys(state.injected).length;
   fill("transfers", Object.values(state.transfers).reverse(), (one) => {
-    const item = make("li", {text: `${one.label}: ${one.state}`});
+    const item = make("li", {text: one.state ? `${one.label}: ${one.state}` : one.label});
     if ((run || one.state === "running") && one.bytes) make("progress", {max: one.bytes, value: one.bytes_done}, item);
     return item;
   }, run ? "none: not recorded, or none there" : "none yet: choose two hosts and send");
-  const lines = Object.entries(state.log).sort((a, b) => b[0] - a[0]);
-  const first = run ? 0 : lines.length ? lines[lines.length - 1][1].at : 0;
+  // The controller's findings and what the prompt did come from two sources: their times order them.
+  const lines = Object.entries(state.log).sort(([m, a], [n, b]) => b.at - a.at || n - m);
+  const first = run || !lines.length ? 0 : lines[lines.length - 1][1].at;
   fill("log", lines, ([, one]) => {
     const item = make("li", {class: one.kind});
     make("time", {text: `${(one.at - first).toFixed(2)} s`}, item);
@@ -290,6 +309,7 @@ function showCard() {
 async function act(command) {
   const answer = byId("answer");
   answer.className = "";
+  delete answer.dataset.ev;
   answer.textContent = `${command} …`;
   try {
     const got = await fetch("/command", {method: "POST", headers: {"Content-Type": "application/json", "X-MRC-Dash": "1"},
@@ -329,6 +349,8 @@ async function readPaths() {
 }
 
 function showPaths() {
+  const lit = evs.find((one) => one.ev === kept.ev);
+  if (lit && byId("answer").dataset.ev === String(lit.ev)) byId("lit").textContent = litText(lit);
   const drawn = JSON.stringify([kept.ev, evs.map((one) => [one.ev, one.state, one.lost])]);
   if (drawn === showPaths.drawn) return;
   showPaths.drawn = drawn;
@@ -362,13 +384,19 @@ function light(one) {
   const answer = byId("answer");
   answer.className = "";
   answer.replaceChildren();
+  delete answer.dataset.ev;
   if (!one) return;
-  answer.textContent = `EV 0x${one.ev.toString(16).padStart(4, "0")}, ${one.state}\n${one.path.join(" → ")}\n`
-    + (one.address ? `outer address (locator and uSIDs) ${one.address}\n` : "") + `${counted(one)}\n`;
+  answer.dataset.ev = one.ev;
+  make("span", {id: "lit", text: litText(one)}, answer);
   if (run) return;
   const button = make("button", {text: "trace a packet along it"}, answer);
   const command = `trace ${byId("from").value} ${byId("to").value} 0x${one.ev.toString(16).padStart(4, "0")}`;
   button.addEventListener("click", () => act(command));
+}
+
+function litText(one) {
+  return `EV 0x${one.ev.toString(16).padStart(4, "0")}, ${one.state}\n${one.path.join(" → ")}\n`
+    + (one.address ? `outer address (locator and uSIDs) ${one.address}\n` : "") + `${counted(one)}\n`;
 }
 
 // ---- stream -------------------------------------------------------------------------------------------------
@@ -507,6 +535,16 @@ function readRecordedPaths(from, to, said) {
   showPaths();
 }
 
+// The pair whose paths changed most: what there is to see.
+function busiestPair() {
+  const changes = (pair) => run.pairs[pair].reduce((sum, one) => sum + one.states.length, 0) / run.pairs[pair].length;
+  return Object.keys(run.pairs).reduce((best, pair) => best && changes(best) >= changes(pair) ? best : pair, "");
+}
+
+function activeFaults() {
+  return run.faults.filter((one) => one.from <= shownAt && shownAt < one.to);
+}
+
 function interval() {
   const at = run.times_s.findIndex((time) => time >= shownAt - 1e-9);
   return at < 0 ? run.times_s.length - 1 : at;
@@ -515,7 +553,7 @@ function interval() {
 function seek(time) {
   shownAt = Math.min(Math.max(time, 0), run.duration_s);
   const at = interval();
-  const active = run.faults.filter((one) => one.from <= shownAt && shownAt < one.to);
+  const active = activeFaults();
   const off = new Set(active.filter((one) => one.effect === "off").flatMap((one) => one.where));
   const down = new Set(active.filter((one) => one.effect === "down").flatMap((one) => one.where));
   for (const part of Object.keys(state)) state[part] = {};
@@ -528,7 +566,7 @@ function seek(time) {
   active.forEach((one, number) => one.where.forEach((where) => {
     state.injected[`${number} ${where}`] = {kind: one.kind, where, detail: one.detail};
   }));
-  run.found.filter((one) => one.from <= shownAt && shownAt < one.to).forEach((one, number) => {
+  (run.found || []).filter((one) => one.from <= shownAt && shownAt < one.to).forEach((one, number) => {
     state.faults[number] = {text: one.text, location: one.where.join(" or "), sources: []};
   });
   run.flows.forEach((one) => {
@@ -538,8 +576,8 @@ function seek(time) {
   });
   run.collectives.forEach((one) => {
     const over = one.iterations.filter(([, end]) => end <= shownAt).length;
-    state.transfers[one.label] = {label: `${one.label}: ${over} of ${one.iterations.length} iterations`, bytes: 0,
-      state: one.wrong ? `${one.wrong} WRONG elements` : "sums right"};
+    state.transfers[one.label] = {label: `${one.label}: ${over} of ${one.planned} iterations`, bytes: 0,
+      state: one.wrong ? `${one.wrong} WRONG elements` : one.sums && over ? "sums right" : ""};
   });
   run.log.filter((one) => one.at <= shownAt).slice(-300).forEach((one, number) => { state.log[number] = one; });
   for (const name of links.keys()) showLink(name);
@@ -562,6 +600,7 @@ const remember = () => history.replaceState(null, "", `#t=${shownAt.toFixed(2)}`
 
 function player() {
   byId("player").hidden = false;
+  if (!kept.chosen) byId("card").firstChild.textContent = "Click a link, a switch or a host to see what it did.";
   byId("said").textContent = run.said;
   document.title = run.title;
   const slider = byId("time"), button = byId("play");

@@ -575,9 +575,15 @@ class Reference(Part):
 class Figure(Part):
     """Kind of figure."""
 
-    kind: Literal["rate_over_time", "size_curve", "bars", "latency_cdf", "iteration_cdf", "queue_over_time"] = (
-        "rate_over_time"
-    )
+    kind: Literal[
+        "rate_over_time",
+        "size_curve",
+        "bars",
+        "latency_cdf",
+        "iteration_cdf",
+        "iterations_over_time",
+        "queue_over_time",
+    ] = "rate_over_time"
     """Kind of picture."""
     x: str | None = None
     """Name of the swept value on the x axis, for size_curve and bars."""

@@ -181,6 +181,9 @@ def _describe_failure(rule: ExpectFailure) -> str:
     """Return the rule in words: `job fails: at least 1 of its QPs die from 1s to 3s with "retries"`."""
     upper_text = "" if rule.at_most is None else f" and at most {rule.at_most}"
     text = f"{rule.failed} fails: at least {rule.at_least}{upper_text} of its QPs die"
+    if not rule.at_least:
+        text = f"{rule.failed} may fail: " + (f"at most {rule.at_most}" if rule.at_most is not None else "any number")
+        text += " of its QPs may die"
     text += f" from {rule.start}" if rule.start is not None else ""
     text += f" to {rule.stop}" if rule.stop is not None else ""
     return text + (f' with "{rule.error}"' if rule.error else "")
@@ -228,7 +231,7 @@ def _judge_failure(rule: ExpectFailure, name: str, measurement: Measurement) -> 
     upper_limit = len(qp_failures) if rule.at_most is None else rule.at_most
     mismatches = [*early_or_late, *other_errors]
     passed = rule.at_least <= len(qp_failures) <= upper_limit and not mismatches
-    result = f"{len(qp_failures)} of its QPs died"
+    result = f"{len(qp_failures) or 'none'} of its QPs died"
     examples = (mismatches or [failure.text for failure in qp_failures])[:1]
     result += f": {examples[0]}" if examples else ""
     bound = f"{rule.at_least} or more" if rule.at_most is None else f"{rule.at_least} to {rule.at_most}"

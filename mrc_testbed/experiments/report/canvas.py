@@ -1,12 +1,12 @@
-"""Canvas of the report's figures: colours, axes, legends and marks of faults.
+"""Canvas of the report's figures: titles, axes, styles of lines, legends and marks of faults.
 
-Colours are a set that people with colour blindness can distinguish (Okabe and Ito), one per run, the same in every
-figure; the paper's lines are dashed, in the colour of their run. INK becomes the page's own text colour.
+A variant has the colour of line_colours.py in every figure; the paper's lines are dashed, in the colour of their run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,10 +18,11 @@ from mrc_testbed.experiments.language.metric_names import find
 from mrc_testbed.experiments.language.model import Figure
 from mrc_testbed.experiments.metrics.assertions import unit_of
 from mrc_testbed.experiments.metrics.metric_values import Measurement
-from mrc_testbed.experiments.report.faults import MARKS_MAX, fault_times
+from mrc_testbed.experiments.metrics.repeats import group_repeats
+from mrc_testbed.experiments.report.faults import MARKS_MAX, fault_times, faults_in_words
+from mrc_testbed.experiments.report.line_colours import INK, line_colours
+from mrc_testbed.experiments.resolve.run_plan import RunPlan
 
-INK = "#1d2734"
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", INK, "#999933")
 GREY = "#8a8f96"
 BEGIN, END = "#c74040", "#9aa0a6"
 """Colours of lines where faults begin and end."""
@@ -31,7 +32,15 @@ DASHES = ("-", (0, (5, 3)), (0, (2, 2)), (0, (7, 2, 2, 2)))
 AT_ONCE = 0.01
 """Share of the run below which faults of two runs count as simultaneous."""
 FAULTS_NAMED = 3
-"""Faults of a run whose names are written into the figure; more would cover it."""
+"""Marks of faults whose names are written above the figure; more would not fit."""
+FAULT_NAME_MAX = 44
+"""Most characters of a fault's name above a figure."""
+NAME_PT, ROW_PT = 4.2, 11
+"""Width of a character and height of a row of these names, points."""
+TITLE_MAX = 96
+"""Most characters of a line of a title."""
+COMPARED_MAX = 4
+"""Most variants that a title names; more are counted."""
 
 matplotlib.use("svg")
 matplotlib.rcParams.update(
@@ -104,51 +113,112 @@ def scale_of(figure: Figure, measurement: Measurement, runs: Runs) -> tuple[floa
     return names.get(unit, (1.0, unit))
 
 
-def styles(names: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Return the style of each run's line: MRC's thick in the first colour, the others thin above it.
+def variant_of(label: Mapping[str, Any], plan: RunPlan) -> str:
+    """Return the variant of a run; without variants the transport, or the mode if that is a baseline."""
+    if "variant" in label:
+        return str(label["variant"])
+    kind, mode = plan.transport.kind, plan.fabric.mode
+    return mode if kind == "mrc" and mode != "srv6" else kind
 
-    Dashes differ, so that all of several coinciding lines can be seen.
+
+def styles(variants: Mapping[str, str], all_variants: Iterable[str] = ()) -> dict[str, dict[str, Any]]:
+    """Return the style of each line, by its name; MRC's is thick and below the others.
+
+    `variants`: line -> its variant, whose colour it has. Lines of a single variant have colours of their own instead.
+    `all_variants`: those of the report, which a figure may show in part. Dashes distinguish lines that coincide.
     """
-    first = [name for name in names if name.casefold() == "mrc"]
-    other_names = [name for name in names if name not in first]
-    colours = COLOURS[1:] if first else COLOURS
-    out = {name: {"color": COLOURS[0], "lw": 3.2, "zorder": 1.9} for name in first}
-    for index, name in enumerate(other_names):
-        out[name] = {"color": colours[index % len(colours)], "lw": 1.6, "zorder": 2, "ls": DASHES[index % len(DASHES)]}
+    several = len(set(variants.values())) > 1 or len(variants) == 1
+    keys = variants if several else {name: name for name in variants}
+    colours = line_colours(keys.values(), all_variants)
+    out: dict[str, dict[str, Any]] = {}
+    for name, key in keys.items():
+        is_mrc = key.casefold() == "mrc" and list(keys.values()).count(key) == 1
+        # Dashes count up over all thin lines, so that neither two variants nor two of one coincide unseen.
+        thin_count = sum("ls" in style for style in out.values())
+        width = {"lw": 3.2, "zorder": 1.9} if is_mrc else {"lw": 1.6, "zorder": 2, "ls": DASHES[thin_count % 4]}
+        out[name] = {"color": colours[key], **width}
     return out
 
 
-def title_of(figure: Figure, runs: Runs) -> str:
-    """Return the figure's title in the scenario, or a text from its metric."""
-    if figure.title or not runs:
-        return figure.title or figure.metric
+def styles_of(runs: Runs, scenario_variants: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """Return the style of each run's line, by its name without the number of its repeat."""
+    groups = group_repeats(runs)
+    variants = {name: variant_of(repeats[0][1], repeats[0][2].plan) for name, repeats in groups.items()}
+    return styles(variants, scenario_variants)
+
+
+def title_of(figure: Figure, runs: Runs, subject: str = "") -> str:
+    """Return the title: compared variants, what is drawn, and the faults if the scenario has no title of its own.
+
+    `subject`: what is drawn; by default the text of the metric.
+    """
+    if not runs:
+        return figure.title or subject or figure.metric
     measurement = runs[0][2]
     metric = find(figure.metric, measurement.outcome.works(), measurement.plan.measure.queues)
-    return f"{figure.metric}: {metric.text}" if metric else figure.metric
+    if metric and not subject:
+        subject = metric.text + (f" ({figure.metric})" if metric.pattern != figure.metric else "")
+    subject = subject or figure.metric
+    names = list(dict.fromkeys(str(label["variant"]) for _, label, _ in runs if "variant" in label))
+    if figure.title:
+        compared = "" if all(name.casefold() in figure.title.casefold() for name in names) else _listed(names)
+        return textwrap.fill(figure.title + (f": {compared}" if compared else ""), TITLE_MAX)
+    faults = faults_in_words([run_measurement for _, _, run_measurement in runs])
+    title = f"{_listed(names)}: {subject}" if len(names) > 1 else subject[:1].upper() + subject[1:]
+    return textwrap.fill(title + (f", {faults}" if faults else ""), TITLE_MAX)
 
 
-def mark_faults(axes: Axes, measurement: Measurement, named: bool) -> None:
-    """Draw vertical lines where faults began and ended, up to MARKS_MAX; a few with their names."""
+def _listed(names: Sequence[str]) -> str:
+    """Return the compared variants: `MRC, RoCEv2 and flow-ECMP`; empty for a single one."""
+    if len(names) < 2:
+        return ""
+    if len(names) > COMPARED_MAX:
+        return f"{len(names)} variants"
+    if any("," in name for name in names):
+        return "; ".join(names)
+    return f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def mark_faults(axes: Axes, measurement: Measurement, named: bool, end_s: float = 0.0) -> None:
+    """Draw vertical lines where faults began and ended, up to MARKS_MAX; `named`: a few have their names above.
+
+    `end_s`: end of the axis; by default that of the run.
+    """
     marks = fault_times(measurement)
     for t, _, is_start in marks if len(marks) <= MARKS_MAX else []:
         axes.axvline(t, color=BEGIN if is_start else END, lw=1.0, ls="-" if is_start else ":", zorder=0.5)
-    if named and len(marks) <= FAULTS_NAMED:
-        for number, (t, text, _) in enumerate(marks):
-            short_text = text if len(text) <= 44 else text[:41] + "..."
-            axes.annotate(
-                short_text,
-                (t, 0),
-                xycoords=("data", "axes fraction"),
-                xytext=(4, 5 + 11 * number),
-                fontsize=8,
-                color=BEGIN,
-                textcoords="offset points",
-                zorder=9,
-                bbox={"facecolor": "white", "alpha": 0.8, "edgecolor": "none", "pad": 1.0},
-            )
+    if named and marks and len(marks) <= FAULTS_NAMED:
+        _name_marks(axes, marks, end_s or measurement.outcome.duration_s or 1.0)
 
 
-def mark_all(axes: Axes, groups: dict[str, Runs], looks: dict[str, dict[str, Any]]) -> bool:
+def _name_marks(axes: Axes, marks: Sequence[tuple[float, str, bool]], end_s: float) -> None:
+    """Write the names of marks between the axes and the title, in rows where they would overlap."""
+    is_only = sum(is_start for _, _, is_start in marks) == 1
+    width = 72 * WIDTH * 0.9
+    row_ends: list[float] = []
+    for t, text, is_start in marks:
+        # The end of the only fault needs no name.
+        name = "end" if is_only and not is_start else text
+        name = name if len(name) <= FAULT_NAME_MAX else name[: FAULT_NAME_MAX - 3] + "..."
+        left = width * t / end_s
+        to_left = left + NAME_PT * len(name) > width
+        left -= NAME_PT * len(name) if to_left else 0.0
+        row = next((number for number, row_end in enumerate(row_ends) if row_end <= left), len(row_ends))
+        row_ends[row : row + 1] = [left + NAME_PT * (len(name) + 2)]
+        axes.annotate(
+            name,
+            (t, 1.0),
+            xycoords=("data", "axes fraction"),
+            xytext=(0, 3 + ROW_PT * row),
+            textcoords="offset points",
+            ha="right" if to_left else "left",
+            fontsize=8,
+            color=BEGIN if is_start else GREY,
+        )
+    axes.set_title(axes.get_title(loc="left"), pad=8 + ROW_PT * len(row_ends))
+
+
+def mark_all(axes: Axes, groups: Mapping[str, Runs], looks: Mapping[str, dict[str, Any]]) -> bool:
     """Mark faults of several runs: one line for simultaneous faults, else one per run in its colour.
 
     Returns True when the runs have different faults; no fault is marked then.
@@ -163,7 +233,7 @@ def mark_all(axes: Axes, groups: dict[str, Runs], looks: dict[str, dict[str, Any
         for ts in zip(*([t for t, _, _ in m] for m in marks_by_run.values()), strict=True)
     )
     if first is not None and not late:
-        mark_faults(axes, first, named=True)
+        mark_faults(axes, first, named=True, end_s=end)
     elif late:
         for run, marks in marks_by_run.items():
             for t, _, is_start in marks if len(marks) <= MARKS_MAX else []:

@@ -12,7 +12,16 @@ from mrc_testbed.console import units
 from mrc_testbed.experiments.language.model import Figure, Scenario
 from mrc_testbed.experiments.metrics.repeats import group_repeats
 from mrc_testbed.experiments.report import paper_reference
-from mrc_testbed.experiments.report.canvas import Drawing, Runs, canvas_of, legend, scale_of, styles, title_of
+from mrc_testbed.experiments.report.canvas import (
+    Drawing,
+    Runs,
+    canvas_of,
+    legend,
+    scale_of,
+    styles,
+    title_of,
+    variant_of,
+)
 
 MARKERS = "osv^D*Xp"
 
@@ -30,7 +39,7 @@ def curve(name: str, figure: Figure, scenario: Scenario, runs: Runs) -> Drawing:
     paper_curves = {id(line): paper_reference.curve_of(scenario, line.label) for line in lines}
     top, label = _top(figure, lines, any(paper_curves.values())), ""
     names = list(dict.fromkeys(line.name(panel_key) for line in lines))
-    remarks, looks = [], styles(names)
+    remarks, looks = [], styles({line.name(panel_key): line.variant for line in lines}, scenario.variants)
     # Legend and y axis are the first panel's; every panel has its own sizes.
     for panel, axis in zip(panels, axes, strict=True):
         panel_lines = [line for line in lines if not panel_key or str(line.label.get(panel_key)) == panel]
@@ -66,6 +75,7 @@ class _Line:
     spread: list[tuple[float, float]]
     scale: float
     axis: str
+    variant: str
 
     def name(self, without: str | None) -> str:
         words = (str(v) if k == "variant" else f"{k} {v}" for k, v in self.label.items() if k != without)
@@ -85,7 +95,9 @@ def _lines(figure: Figure, runs: Runs) -> list[_Line]:
             continue
         scale, axis = scale_of(figure, measurement, runs)
         fixed_labels = {key: value for key, value in labels.items() if key != figure.x}
-        line = lines_by_label.setdefault(str(fixed_labels), _Line(fixed_labels, [], [], scale, axis))
+        line = lines_by_label.setdefault(
+            str(fixed_labels), _Line(fixed_labels, [], [], scale, axis, variant_of(labels, measurement.plan))
+        )
         line.points.append((_number(labels[figure.x]), median(values)))
         line.spread.append((min(values), max(values)))
     return list(lines_by_label.values())

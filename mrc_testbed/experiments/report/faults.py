@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Any
 
 from mrc_testbed.experiments.metrics.metric_values import Measurement
@@ -23,6 +24,26 @@ def fault_times(measurement: Measurement) -> list[tuple[float, str, bool]]:
         for event in measurement.outcome.events
         if event["what"] == "fault" and event["t"] >= 0
     ]
+
+
+def faults_in_words(measurements: Iterable[Measurement]) -> str:
+    """Return the faults of some runs for a title: `under a cut of p1-t0-0 p1-t1-1`; empty without faults."""
+    texts_by_run = [
+        tuple(dict.fromkeys(text for _, text, is_start in fault_times(measurement) if is_start))
+        for measurement in measurements
+    ]
+    if len(set(texts_by_run)) > 1:
+        return "each under its own faults"
+    texts = texts_by_run[0] if texts_by_run else ()
+    if len(texts) > 1:
+        return f"under {len(texts)} faults"
+    if not texts:
+        return ""
+    kind, _, location = texts[0].partition(" ")
+    count = location.count(",") + 1
+    if kind == "cut":
+        return f"under a cut of {location if count == 1 else f'{count} links'}"
+    return f"under {texts[0]}" if count == 1 else f"under {texts[0].split(',')[0]} and {count - 1} more"
 
 
 def _is_start(event: dict[str, Any]) -> bool:

@@ -20,9 +20,7 @@ from mrc_testbed.experiments.metrics.metric_values import RECOVERED_SHARE, Measu
 from mrc_testbed.experiments.metrics.repeats import base_name, group_repeats, spread_text
 from mrc_testbed.experiments.report import paper_reference
 from mrc_testbed.experiments.report.canvas import (
-    COLOURS,
     GREY,
-    INK,
     Drawing,
     Runs,
     canvas_of,
@@ -30,10 +28,13 @@ from mrc_testbed.experiments.report.canvas import (
     mark_all,
     scale_of,
     styles,
+    styles_of,
     title_of,
+    variant_of,
 )
 from mrc_testbed.experiments.report.curves import curve
 from mrc_testbed.experiments.report.faults import MARKS_MAX, fault_times
+from mrc_testbed.experiments.report.line_colours import INK, line_colours
 
 RUNS_MAX = 8
 """Most lines of one figure; more cannot be distinguished."""
@@ -48,7 +49,7 @@ def asked_for(scenario: Scenario, runs: Runs) -> list[Drawing]:
         out.append(FIGURES[figure.kind](f"figure{number + 1}", figure, scenario, _select_runs(runs, figure.where)))
     asked = any(figure.kind == "latency_cdf" for figure in scenario.figures)
     if not asked and any(flow.latencies_s for _, _, measurement in runs for flow in measurement.outcome.flows):
-        out.append(message_cdf("latency", Figure(kind="latency_cdf", title="Time of a message"), scenario, runs))
+        out.append(message_cdf("latency", Figure(kind="latency_cdf"), scenario, runs))
     return out
 
 
@@ -92,7 +93,7 @@ def over_time(name: str, figure: Figure, scenario: Scenario, runs: Runs) -> Draw
     canvas, (axes,) = canvas_of(title)
     groups = dict(list(group_repeats(runs).items())[:RUNS_MAX])
     statements, remarks, label, median_of = [], [], "", {}
-    looks = styles(list(groups))
+    looks = styles_of(runs, scenario.variants)
     for run, repeats in groups.items():
         point_sets = [time_points(figure, measurement, runs) for _, _, measurement in repeats]
         label = point_sets[0][1]
@@ -110,7 +111,7 @@ def over_time(name: str, figure: Figure, scenario: Scenario, runs: Runs) -> Draw
     axes.set_ylim(bottom=0)
     # The paper's lines are shares: they fit a figure of shares alone.
     if figure.of in ("baseline", "capacity") and figure.kind == "rate_over_time":
-        remarks += _paper_lines(axes, scenario, median_of)
+        remarks += _paper_lines(axes, scenario, median_of, looks)
         axes.axhline(1.0, color=GREY, lw=0.8, zorder=0.4)
         axes.set_ylim(0, max(1.08, axes.get_ylim()[1]))
     remarks += _same_lines(median_of)
@@ -165,11 +166,12 @@ def _fall(run: str, measurement: Measurement, points: list[tuple[float, float]])
     return [(run, words + failed)]
 
 
-def _paper_lines(axes: Axes, scenario: Scenario, points_by_run: dict[str, Any]) -> list[tuple[str, str]]:
+def _paper_lines(
+    axes: Axes, scenario: Scenario, points_by_run: dict[str, Any], looks: dict[str, dict[str, Any]]
+) -> list[tuple[str, str]]:
     """Draw the paper's lines; return remarks on the distance of each run's line."""
     out = []
     runs = list(points_by_run)
-    looks = styles(runs)
     for number, (label, points, own_runs) in enumerate(paper_reference.lines_of(scenario, runs)):
         has_one_run = len(own_runs) == 1 and len(runs) > 1
         colour = looks[own_runs[0]]["color"] if has_one_run else GREY
@@ -185,7 +187,8 @@ def _paper_lines(axes: Axes, scenario: Scenario, points_by_run: dict[str, Any]) 
         for run in own_runs:
             words = paper_reference.line_distance(points_by_run[run], points)
             if words:
-                out.append((f"{run} and “{label}”" if len(runs) > 1 else f"“{label}”", words))
+                subject = "beside the paper" if label == "paper" else f"beside “{label}” of the paper"
+                out.append((f"{run} {subject}" if len(runs) > 1 else subject, words))
     labels = axes.get_legend_handles_labels()[1]
     if len(labels) == 1 and axes.lines:  # one run and one line of the paper: name both
         axes.lines[0].set_label("here")
@@ -195,7 +198,7 @@ def _paper_lines(axes: Axes, scenario: Scenario, points_by_run: dict[str, Any]) 
 # ---- one number a run ----------------------------------------------------------------------------------------
 
 
-def bars(name: str, figure: Figure, _scenario: Scenario, runs: Runs) -> Drawing:
+def bars(name: str, figure: Figure, scenario: Scenario, runs: Runs) -> Drawing:
     """Draw one bar per run with its number; of repeats the median, and a line from lowest to highest."""
     title = title_of(figure, runs)
     groups = group_repeats(runs)
@@ -210,15 +213,15 @@ def bars(name: str, figure: Figure, _scenario: Scenario, runs: Runs) -> Drawing:
                 values.append((value / scale, show(figure.metric, value, measurement)))
         rows.append((run, values))
     # Runs of one variant have one colour, whatever their swept values.
-    variants = {run: str(repeats[0][1].get("variant", run)) for run, repeats in groups.items()}
-    looks = styles(list(dict.fromkeys(variants.values())))
+    variants = {run: variant_of(repeats[0][1], repeats[0][2].plan) for run, repeats in groups.items()}
+    colours = line_colours(variants.values(), scenario.variants)
     for number, (run, values) in enumerate(rows):
         if not values:
             axes.annotate(" not measured", (0, number), va="center", fontsize=8.5)
             continue
         heights = [height for height, _ in values]
         middle = median(heights)
-        axes.barh(number, middle, color=looks[variants[run]]["color"], height=0.55)
+        axes.barh(number, middle, color=colours[variants[run]], height=0.55)
         if len(heights) > 1:
             axes.plot([min(heights), max(heights)], [number, number], color=INK, lw=1.4)
         text = f" {middle:.3g}" + (f" ({values[0][1]})" if len(values) == 1 and figure.of else "")
@@ -234,7 +237,7 @@ def bars(name: str, figure: Figure, _scenario: Scenario, runs: Runs) -> Drawing:
     return Drawing(name, title, f"{title}, {label}. {statements}.", canvas)
 
 
-def message_cdf(name: str, figure: Figure, _scenario: Scenario, runs: Runs) -> Drawing:
+def message_cdf(name: str, figure: Figure, scenario: Scenario, runs: Runs) -> Drawing:
     """Return the distribution of message completion times, over all repeats."""
     times_by_work: dict[tuple[str, str], list[float]] = {}
     for run, _, measurement in runs:
@@ -242,33 +245,85 @@ def message_cdf(name: str, figure: Figure, _scenario: Scenario, runs: Runs) -> D
             if flow.latencies_s:
                 times_by_work.setdefault((base_name(run), flow.work), []).extend(flow.latencies_s)
     words = ("messages", "time from posting to completion, ms", "not measured (measure: {latency: true})")
-    return _cdf(name, figure.title or "Time of a message", times_by_work, words)
+    return _cdf(name, title_of(figure, runs, "time of a message"), (scenario, runs), times_by_work, words)
 
 
-def iteration_cdf(name: str, figure: Figure, _scenario: Scenario, runs: Runs) -> Drawing:
+def iteration_cdf(name: str, figure: Figure, scenario: Scenario, runs: Runs) -> Drawing:
     """Return the distribution of iteration times of collectives and training, over all repeats."""
-    times_by_work: dict[tuple[str, str], list[float]] = {}
+    times_by_work = {
+        key: [duration_s for repeat in repeats for _, duration_s in repeat]
+        for key, repeats in _iterations(runs).items()
+    }
+    words = ("iterations", "time of an iteration, ms", "no iteration ended")
+    return _cdf(name, title_of(figure, runs, "time of an iteration"), (scenario, runs), times_by_work, words)
+
+
+def _iterations(runs: Runs) -> dict[tuple[str, str], list[list[tuple[float, float]]]]:
+    """Return (run, work) -> for each repeat the (end, duration) of its iterations, seconds."""
+    out: dict[tuple[str, str], list[list[tuple[float, float]]]] = {}
     for run, _, measurement in runs:
         for collective in measurement.outcome.collectives:
-            times = [iteration.finished_s - iteration.started_s for iteration in collective.iterations]
+            times = [(i.finished_s, i.finished_s - i.started_s) for i in collective.iterations]
             if times:
-                times_by_work.setdefault((base_name(run), collective.work), []).extend(times)
-    words = ("iterations", "time of an iteration, ms", "no iteration ended")
-    return _cdf(name, figure.title or "Time of an iteration", times_by_work, words)
+                out.setdefault((base_name(run), collective.work), []).append(times)
+    return out
+
+
+def iterations_over_time(name: str, figure: Figure, scenario: Scenario, runs: Runs) -> Drawing:
+    """Draw the time of each iteration at its end; of repeats the first."""
+    title = title_of(figure, runs, "time of an iteration")
+    canvas, (axes,) = canvas_of(title)
+    iterations = dict(list(_iterations(runs).items())[:RUNS_MAX])
+    labels, looks = _work_styles(list(iterations), scenario, runs)
+    is_long = any(duration_s >= 1.0 for repeats in iterations.values() for _, duration_s in repeats[0])
+    factor, unit = (1.0, "s") if is_long else (1e3, "ms")
+    statements = []
+    for key, repeats in iterations.items():
+        ends_s = [end_s for end_s, _ in repeats[0]]
+        durations = [factor * duration_s for _, duration_s in repeats[0]]
+        axes.plot(ends_s, durations, marker="o", ms=2.5, label=labels[key], **looks[labels[key]])
+        statements.append(f"{labels[key]}: {len(durations)} of {min(durations):.3g} to {max(durations):.3g} {unit}")
+    if not iterations:
+        axes.annotate("no iteration ended", (0.5, 0.5), xycoords="axes fraction", ha="center")
+    groups = group_repeats(runs)
+    differ = mark_all(axes, groups, styles_of(runs, scenario.variants))
+    axes.set_xlim(0, max((end_s for repeats in iterations.values() for end_s, _ in repeats[0]), default=1.0) * 1.02)
+    axes.set_ylim(bottom=0)
+    axes.set_xlabel("time, s")
+    axes.set_ylabel(f"time of an iteration, {unit}")
+    legend(canvas, axes)
+    text = f"{title}: a point for each, where it ended. {'; '.join(statements) or 'No iteration ended'}."
+    text += " Runs have different faults, which are marked below, run by run." if differ else ""
+    text += " Drawn is the first of the repeats." if len(runs) > len(groups) else ""
+    return Drawing(name, title, text, canvas, [])
+
+
+def _work_styles(
+    keys: list[tuple[str, str]], scenario: Scenario, runs: Runs
+) -> tuple[dict[tuple[str, str], str], dict[str, dict[str, Any]]]:
+    """Return the label of each (run, work), which leaves out what all have in common, and the style of each label."""
+    several_runs, several_works = (len({key[index] for key in keys}) > 1 for index in (0, 1))
+    labels = {(run, work): " ".join([run] * several_runs + [work] * several_works) or work for run, work in keys}
+    variants = {base_name(run): variant_of(label, measurement.plan) for run, label, measurement in runs}
+    return labels, styles({labels[key]: variants[key[0]] for key in keys}, scenario.variants)
 
 
 def _cdf(
-    name: str, title: str, times_by_work: dict[tuple[str, str], list[float]], words: tuple[str, str, str]
+    name: str,
+    title: str,
+    scenario_runs: tuple[Scenario, Runs],
+    times_by_work: dict[tuple[str, str], list[float]],
+    words: tuple[str, str, str],
 ) -> Drawing:
     """Return a distribution. `words`: the counted noun, the axis, the text for an empty figure."""
     canvas, (axes,) = canvas_of(title)
-    several_works, several_runs = (len({key[index] for key in times_by_work}) > 1 for index in (1, 0))
+    shown_works = dict(list(times_by_work.items())[:RUNS_MAX])
+    labels, looks = _work_styles(list(shown_works), *scenario_runs)
     statements = []
-    for number, ((run, work), times) in enumerate(list(times_by_work.items())[:RUNS_MAX]):
+    for key, times in shown_works.items():
         times.sort()
-        shares = [(i + 1) / len(times) for i in range(len(times))]
-        label = " ".join(part for part, is_needed in ((run, several_runs), (work, several_works)) if is_needed) or work
-        axes.step([t * 1e3 for t in times], shares, where="post", color=COLOURS[number], label=label, lw=1.6)
+        label, shares = labels[key], [(i + 1) / len(times) for i in range(len(times))]
+        axes.step([t * 1e3 for t in times], shares, where="post", label=label, **looks[label])
         p50, p99 = (times[min(len(times) - 1, int(q * len(times)))] * 1e3 for q in (0.5, 0.99))
         statements.append(f"{label}: {len(times)} {words[0]}, half within {p50:.3g} ms, 99 % within {p99:.3g} ms")
     if not times_by_work:
@@ -292,5 +347,6 @@ FIGURES: dict[str, Callable[[str, Figure, Scenario, Runs], Drawing]] = {
     "bars": bars,
     "latency_cdf": message_cdf,
     "iteration_cdf": iteration_cdf,
+    "iterations_over_time": iterations_over_time,
 }
 """Function of each kind of figure: (name, figure of the scenario, scenario, runs to show)."""

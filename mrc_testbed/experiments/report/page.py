@@ -156,6 +156,7 @@ def _values_of_runs(scenario: Scenario, runs: Runs, page: Page, figures: Path) -
         "causes": [(name, cause) for name, _, measurement in runs if (cause := measurement.outcome.cause)],
         "rules": sections.rule_rows(page.verdicts, page.repeats),
         "intact_runs": sum(verdict.rule == ALWAYS for verdict in page.verdicts),
+        "step_times": sections.step_times(sound_runs),
         "figures": [save(drawing, figures) for drawing in drawings],
         "timelines": sections.timelines(runs, figures),
         "groups": len(groups),

@@ -11,7 +11,8 @@ from markupsafe import Markup, escape
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 
-from mrc_testbed.experiments.report.canvas import INK, Drawing
+from mrc_testbed.experiments.report.canvas import Drawing
+from mrc_testbed.experiments.report.line_colours import INK
 from mrc_testbed.experiments.run_store import file_name
 from mrc_testbed.files.whole_files import write_whole
 

@@ -14,10 +14,12 @@ from mrc_testbed.console.units import show_size
 from mrc_testbed.experiments.metrics.assertions import ALWAYS, ExpectationVerdict, Measurements, merge_events, show
 from mrc_testbed.experiments.metrics.metric_values import Measurement
 from mrc_testbed.experiments.metrics.repeats import Spread, base_name, group_repeats, spread_text
-from mrc_testbed.experiments.report.canvas import INK, Runs
+from mrc_testbed.experiments.report.canvas import Runs, variant_of
 from mrc_testbed.experiments.report.ev_strips import EvLane, flow_svg, lanes
+from mrc_testbed.experiments.report.line_colours import INK, line_colours
 from mrc_testbed.experiments.report.paper_reference import ratio_distance
 from mrc_testbed.experiments.report.pictures import Picture, save
+from mrc_testbed.experiments.report.step_times import step_table
 from mrc_testbed.experiments.report.timeline import POINTS_MIN, timeline
 from mrc_testbed.experiments.resolve.run_plan import RunPlan
 from mrc_testbed.experiments.resolve.sizes import in_packets
@@ -156,16 +158,18 @@ def timelines(runs: Runs, folder: Path) -> list[RunTimeline]:
     """Return timelines of up to RUNS_MAX runs of at least POINTS_MIN points; write pictures to `folder`."""
     groups = {name: repeats for name, repeats in group_repeats(runs).items() if is_long_enough(repeats[0][2])}
     first = next((name for name in groups if name.casefold() == "mrc"), next(iter(groups), ""))
+    variants = {name: variant_of(label, measurement.plan) for name, label, measurement in runs}
+    colours = line_colours(variants.values(), runs[0][2].plan.scenario.variants if runs else ())
     out = []
     for run, repeats in list(groups.items())[:RUNS_MAX]:
-        measurement = repeats[0][2]
+        first_name, _, measurement = repeats[0]
         ev_lanes = lanes(measurement)
         out.append(
             RunTimeline(
                 run,
                 len(repeats),
                 run == first or len(groups) <= 2,
-                save(timeline(run, measurement, ev_lanes), folder),
+                save(timeline(run, measurement, ev_lanes, colours[variants[first_name]]), folder),
                 _flows(ev_lanes, measurement, folder, run),
                 bool(measurement.outcome.series.ev_packets),
             )
@@ -288,6 +292,12 @@ def repeat_table(repeats: list[Spread]) -> PageTable:
         ]
         rows.append([repeat.subject, repeat.run, str(len(repeat.values)), *ends, iqr])
     return PageTable(("over the repeats", "run", "values", "median", "lowest", "highest", "middle half"), rows, 2)
+
+
+def step_times(runs: Runs) -> PageTable | None:
+    """Return a table of the step times of training and traces over several runs; None without."""
+    heads, rows = step_table(runs)
+    return PageTable(heads, rows, 1) if rows else None
 
 
 def machine(manifest: dict[str, Any]) -> PageTable:

@@ -15,9 +15,10 @@ from matplotlib.figure import Figure as Canvas
 from matplotlib.patches import Patch
 
 from mrc_testbed.experiments.metrics.metric_values import Measurement
-from mrc_testbed.experiments.report.canvas import BEGIN, COLOURS, WIDTH, Drawing, mark_faults
+from mrc_testbed.experiments.report.canvas import BEGIN, WIDTH, Drawing, mark_faults
 from mrc_testbed.experiments.report.ev_strips import STATES, EvLane, by_path, shares
 from mrc_testbed.experiments.report.faults import Bar, fault_bars
+from mrc_testbed.experiments.report.line_colours import COLOURS
 
 ROWS_MAX = 40
 """Most strips of one figure; more are drawn by plane only."""
@@ -38,11 +39,11 @@ class _Panel:
     draw: Callable[[Axes], None]
 
 
-def timeline(name: str, measurement: Measurement, ev_lanes: list[EvLane]) -> Drawing:
-    """Draw the figure of one run with at least POINTS_MIN points in time."""
+def timeline(name: str, measurement: Measurement, ev_lanes: list[EvLane], colour: str) -> Drawing:
+    """Draw the figure of one run with at least POINTS_MIN points in time; `colour`: that of its variant."""
     series = measurement.outcome.series
     statements: list[str] = []
-    panels = [_Panel(1.7, lambda axes: _rates(axes, measurement))]
+    panels = [_Panel(1.7, lambda axes: _rates(axes, measurement, colour))]
     bars = fault_bars(measurement)
     if bars:
         panels.append(_Panel(0.45 + 0.17 * len(bars), lambda axes: _faults(axes, bars)))
@@ -83,17 +84,18 @@ def _middles(times: list[float]) -> list[float]:
     return [(low + high) / 2 for low, high in zip([0.0, *times[:-1]], times, strict=True)]
 
 
-def _rates(axes: Axes, measurement: Measurement) -> None:
-    """Draw the goodput of each workload."""
+def _rates(axes: Axes, measurement: Measurement, colour: str) -> None:
+    """Draw the goodput of each workload; a single one has the colour of the run's variant."""
     times = measurement.outcome.series.times_s
-    for number, work in enumerate(measurement.outcome.works()[: len(COLOURS)]):
+    works = measurement.outcome.works()[: len(COLOURS)]
+    for number, work in enumerate(works):
         edges = zip([0.0, *times[:-1]], times, strict=True)
         values = [measurement.value_between(f"rate.{work}", low, high) for low, high in edges]
         axes.plot(
             _middles(times),
             [float("nan") if v is None else v / 1e6 for v in values],
             lw=1.5,
-            color=COLOURS[number],
+            color=COLOURS[number] if len(works) > 1 else colour,
             label=work,
         )
     axes.set_title("Received payload")
@@ -217,6 +219,8 @@ def _counts(axes: Axes, measurement: Measurement, drawn_keys: list[str], kinds: 
             lw=1.3,
             label=kinds[key],
             ls="--" if key == "retransmitted" else "-",
+            # A slope would begin before the fault.
+            drawstyle="steps-mid",
         )
     axes.set_title(
         "Switches and links: " + ", ".join(kinds[key] for key in drawn_keys)

@@ -54,7 +54,10 @@ def _draw_figure(figure: StudyFigure, summary: dict[str, Any]) -> Drawing:
     positions = _numbers(values)
     # Points without an estimate (fewer than two values) are left out of their line.
     drawn_lines = list(lines.items())[:LINES_MAX]
-    looks = styles([name for name, _ in drawn_lines])
+    variants = [str(point["label"].get("variant", "")) for point in summary["points"]]
+    looks = styles(
+        {name: str(points[0]["label"].get("variant", name)) for name, points in drawn_lines}, filter(None, variants)
+    )
     text = []
     for name, points in drawn_lines:
         measured_points = [point for point in points if point["metrics"][figure.metric]["estimate"] is not None]

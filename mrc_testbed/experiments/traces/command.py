@@ -41,6 +41,15 @@ BASELINES: dict[str, dict[str, Any]] = {
     **{mode: {"mode": mode} for mode in MODES if mode != "srv6"},
 }
 """Name of --against -> changes of its variant: RoCEv2 with DCQCN, or MRC in another mode."""
+MRC = "MRC"
+VARIANTS = {
+    "rocev2": "RoCEv2",
+    "stev": "STEV",
+    "ecmp": "ECMP",
+    "switch-spray": "switch spraying",
+    "flow-ecmp": "flow-ECMP",
+}
+"""Name of --against -> name of its variant in tables, titles and figures."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,29 +89,33 @@ def scenario_of(trace: Path, replay: Replay, *, live: bool) -> tuple[str, str]:
     }
     if replay.groups is not None:
         work["groups"] = str(replay.groups.resolve())
-    against = f" over MRC, {', '.join(replay.against)}" if replay.against else ""
+    baselines = dict(map(_baseline, replay.against))
     data: dict[str, Any] = {
-        "title": f"{trace.name}, replayed{against}{' under faults' if faults else ''}",
+        "title": _title(trace, list(baselines), replay.faults),
         "fabric": fabric,
         "links": {"rate": round(rate), "rtt": RTT_S * VIRTUAL_LINK_BPS / rate},
         "workload": [work],
         "limit": 3600,
-        "figures": [
-            {"kind": "iteration_cdf", "title": f"Step times{against}"},
-            {"kind": "rate_over_time", "metric": "rate.total"},
-        ],
+        "figures": [{"kind": "iterations_over_time"}, {"kind": "iteration_cdf"}],
     }
     if faults:
         data["faults"] = faults
-    if replay.against:
-        data["variants"] = {"mrc": {}} | {name: _baseline(name) for name in replay.against}
+    if baselines:
+        data["variants"] = {MRC: {}} | baselines
         # A baseline may lose its connections to a fault: that is a result, and no failure of the comparison.
         data["expect"] = [
             {"failed": "job", "at_least": 0, "where": {"variant": name}, "why": "a baseline may die of a fault"}
-            for name in replay.against
+            for name in baselines
         ]
     name = re.sub(r"[^A-Za-z0-9_-]+", "-", program.name).strip("-") or "trace"
     return f"trace-{name}", json.dumps(data, indent=1)  # JSON is YAML
+
+
+def _title(trace: Path, baselines: list[str], faults: tuple[str, ...]) -> str:
+    """Return the title: the trace, what it is replayed over, and a single fault in its own words."""
+    over = f" over {', '.join([MRC, *baselines[:-1]])} and {baselines[-1]}" if baselines else ""
+    under = f" under {len(faults)} faults" if len(faults) > 1 else f": {faults[0]}" if faults else ""
+    return f"{trace.name}, replayed{over}{under}"
 
 
 def _faults(replay: Replay, fabric: dict[str, int]) -> list[dict[str, Any]]:
@@ -114,10 +127,11 @@ def _faults(replay: Replay, fabric: dict[str, int]) -> list[dict[str, Any]]:
     return [fault_line(phrase, plan) for phrase in replay.faults]
 
 
-def _baseline(name: str) -> dict[str, Any]:
+def _baseline(name: str) -> tuple[str, dict[str, Any]]:
+    """Return name and changes of the variant for a name of --against. Raises UsageError."""
     if name not in BASELINES:
         raise UsageError(f"--against {name}: no such baseline ({suggestion(name, BASELINES)})")
-    return BASELINES[name]
+    return VARIANTS[name], BASELINES[name]
 
 
 def _step_s(program: Program, rate_bps: float) -> float:

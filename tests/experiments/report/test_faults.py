@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from mrc_testbed.experiments.backend.outcome import Outcome, Series
 from mrc_testbed.experiments.metrics.metric_values import Measurement
-from mrc_testbed.experiments.report.faults import ROWS_MAX, fault_bars
+from mrc_testbed.experiments.report.faults import ROWS_MAX, fault_bars, faults_in_words
 
 
 def fault(t: float, number: int, action: str, arguments: str, undo: int | None = None) -> dict:
@@ -43,3 +45,24 @@ def test_faults_last_until_what_ends_them():
     }
     outcome.events = [fault(n, n, "one_way", f"l{n} m") for n in range(ROWS_MAX + 1)]
     assert list(fault_bars(Measurement(outcome, None))) == ["one way"]
+
+
+@pytest.mark.parametrize(
+    ("events_by_run", "words"),
+    [
+        ([[]], ""),
+        ([[("cut", "a b")]], "under a cut of a b"),
+        ([[("cut", "a b, c d, e f")]], "under a cut of 3 links"),
+        ([[("power_off", "p0-t1-0")]], "under power off p0-t1-0"),
+        ([[("blackhole", "x, y")]], "under blackhole x and 1 more"),
+        ([[("cut", "a b"), ("cut", "c d")]] * 2, "under 2 faults"),
+        ([[("cut", "a b")], []], "each under its own faults"),
+    ],
+)
+def test_faults_in_words__are_those_that_all_runs_have(events_by_run, words):
+    measurements = []
+    for events in events_by_run:
+        outcome = Outcome("s", "run", {}, "virtual", 1, 0, "srv6", 1e6, duration_s=20.0, series=Series(0.1))
+        outcome.events = [fault(float(n), n, *event) for n, event in enumerate(events)]
+        measurements.append(Measurement(outcome, None))
+    assert faults_in_words(measurements) == words

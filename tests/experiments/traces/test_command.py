@@ -9,7 +9,7 @@ import pytest
 from mrc_testbed.errors import UsageError
 from mrc_testbed.experiments.language.yaml_loader import read
 from mrc_testbed.experiments.runner import plan_runs
-from mrc_testbed.experiments.traces.command import BASELINES, Replay, scenario_of
+from mrc_testbed.experiments.traces.command import BASELINES, MRC, VARIANTS, Replay, scenario_of
 
 
 def trace_of(tmp_path, calc_ns: int = 50_000_000):
@@ -26,10 +26,27 @@ def test_replay__with_faults_and_baselines_is_a_scenario_that_reads(tmp_path):
     name, text = scenario_of(trace_of(tmp_path), replay, live=False)
     (tmp_path / f"{name}.yaml").write_text(text)
     runs = plan_runs(read(tmp_path / f"{name}.yaml"), "virtual").runs
-    assert [run.label["variant"] for run in runs] == ["mrc", *BASELINES]
+    assert [run.label["variant"] for run in runs] == [MRC, *VARIANTS.values()]
+    assert list(VARIANTS) == list(BASELINES)
     # Enough steps that the fault is among them.
     assert runs[0].iterations["job"] * 0.05 > 1.0
-    assert "rocev2" in json.loads(text)["title"]
+    title = json.loads(text)["title"]
+    assert title.startswith("step.goal, replayed over MRC, RoCEv2, ") and title.endswith(": cut p1-t0-0 p1-t1-1 at 1 s")
+
+
+@pytest.mark.parametrize(
+    ("replay", "title"),
+    [
+        (Replay(), "step.goal, replayed"),
+        (Replay(against=("rocev2",)), "step.goal, replayed over MRC and RoCEv2"),
+        (
+            Replay(faults=("cut p1-t0-0 p1-t1-1 at 1 s", "cut p1-t0-0 p1-t1-0 at 1 s")),
+            "step.goal, replayed under 2 faults",
+        ),
+    ],
+)
+def test_replay__says_in_its_title_what_is_compared(tmp_path, replay, title):
+    assert json.loads(scenario_of(trace_of(tmp_path), replay, live=False)[1])["title"] == title
 
 
 @pytest.mark.parametrize(

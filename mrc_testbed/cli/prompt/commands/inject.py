@@ -56,6 +56,9 @@ _TIMES = re.compile(r"^[x×]?(\d+)$")
 
 def injection_text(injection: Injection) -> str:
     """Text of an injection: `loss on p0-t0-0 p0-t1-1: 1 %`."""
+    # "power on p0-t0-0: off" would read as its opposite.
+    if injection.kind == "power":
+        return f"power of {injection.location} {injection.detail}"
     return f"{injection.kind.replace('_', ' ')} on {injection.location}" + (
         f": {injection.detail}" if injection.detail else ""
     )

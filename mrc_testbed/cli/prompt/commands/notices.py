@@ -18,7 +18,7 @@ from types import FrameType
 from typing import IO, TYPE_CHECKING, Any
 
 from mrc_testbed.console.terminal import fold_for
-from mrc_testbed.ipc.controller_client import KnownFaults
+from mrc_testbed.ipc.controller_client import KnownFaults, sources_of
 from mrc_testbed.ipc.rpc import JsonlError
 from mrc_testbed.ipc.signals import ENDING
 
@@ -306,7 +306,7 @@ class FaultFollower:
             return f"fault {number} is over after {fault['cleared'] - fault['first_seen']:.1f} s: {text}"
         if change == "merged":
             return f"fault {number} is part of fault {', '.join(map(str, fault['into']))}: {text}"
-        sources = ", ".join(dict.fromkeys(str(entry["source"]).split()[0] for entry in fault["evidence"]))
+        sources = ", ".join(sources_of(fault))
         return f"fault {number}{' is now' if change == 'updated' else ''}: {text}" + (
             f" (seen by {sources})" if sources else ""
         )

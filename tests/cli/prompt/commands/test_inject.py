@@ -2,6 +2,8 @@
 
 import re
 
+from mrc_testbed.cli.prompt.commands.inject import injection_text
+from mrc_testbed.topologies.lab.fault_injection import Injection
 from tests.cli.prompt.session_doubles import output_of
 
 
@@ -45,3 +47,9 @@ def test_flap__in_the_background_until_healed(cli, fabric):
     assert output_of(cli, "flap h0 p0-t0-0") == "flap on h0 p0-t0-0: every 2 s"
     assert output_of(cli, "heal").splitlines()[-1] == "2 undone"
     assert not fabric.cut
+
+
+def test_injection_text__of_a_switch_that_is_off_does_not_say_on():
+    assert injection_text(Injection(0, "power", "p0-t1-0", "off")) == "power of p0-t1-0 off"
+    assert injection_text(Injection(0, "one_way_cut", "a b", "from a")) == "one way cut on a b: from a"
+    assert injection_text(Injection(0, "cut", "a b", "")) == "cut on a b"
