@@ -38,6 +38,9 @@ OutageKey = tuple[str, int, int, int]
 class NameLookup(Protocol):
     """Lookup of names, as a plan has it."""
 
+    @property
+    def hosts(self) -> Sequence[Host]: ...
+
     def switch(self, name: str) -> Switch: ...
 
     def host(self, name: str) -> Host: ...
@@ -257,7 +260,7 @@ class FluidFaultTarget:
 
     def _powered_switch(self, name: str) -> list[OutageKey]:
         # The model moves bytes of flows and has no QPs, so that nothing in it could die with a host.
-        if self._is_host(name):
+        if any(host.name == name for host in self._names.hosts):
             raise _unmodelled_error("a host without power")
         return self._switch(name, is_visible=True)
 

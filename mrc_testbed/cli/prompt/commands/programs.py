@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from mrc_testbed.topologies.lab.fabric import Fabric
 
 
-def _files_and_switches(fabric: Fabric, words: list[str]) -> Iterable[str]:
-    return [*map(str, sorted(Path().glob("*.p4"))), *(n for n in switch_names(fabric, words) if n not in words)]
+def _other_switches(fabric: Fabric, words: list[str]) -> Iterable[str]:
+    return (name for name in switch_names(fabric, words) if name not in words)
 
 
-@command("reload", INSPECT, complete=_files_and_switches, reads=True)
+@command("reload", INSPECT, complete=_other_switches, reads=True)
 def reload(session: CliSession, args: Args) -> Answer:
     """Compile P4 programs again and swap them under traffic, from one packet to the next.
 

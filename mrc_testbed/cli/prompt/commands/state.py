@@ -122,7 +122,8 @@ def load(session: CliSession, args: Args) -> str:
         for injection in reversed(injections):
             with suppress(FabricError):
                 session.fabric.inject.undo(injection)
-        raise CommandError(f"{path}: line {document.line_of(loc)}: {error}; no fault of the file holds") from error
+        problem = document.problem(loc, f"{error}; no fault of the file holds")
+        raise CommandError(str(ScenarioError(path, [problem]))) from error
     lines = [injection_text(injection) for injection in injections]
     known_count = len(state.faults) + len(state.queues) - len(injections)
     if known_count > 0:
