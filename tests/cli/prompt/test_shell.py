@@ -72,7 +72,7 @@ OF_FILES = ("save", "load")
         ("flap p0-t0-0-eth3 2s", "a flap takes the whole link"),
         ("reboot", "usage: reboot NODE... [TIME]"),
         ("reboot p0-t1-0 soon", "no node 'soon'"),
-        ("reboot p0-t1-0 2x", "time '2x': give seconds"),
+        ("reboot p0-t1-0 2x", "time '2x': no unit 'x'; give seconds"),
         ("save", "usage: save FILE [--tables]"),
         ("save --all", "no option '--all' (has: --tables)"),
         ("save /no/such/folder/x", "cannot write /no/such/folder/x: No such file or directory"),
