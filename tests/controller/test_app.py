@@ -360,3 +360,42 @@ def test_reload__of_a_program_without_the_tables_is_refused(rig):
     with pytest.raises(JsonlError, match=r"p4info.txtpb is missing"):
         rig.controller.request("reload")
     assert rig.controller.request("status")["ready"] is True
+
+
+def test_tables__are_read_replaced_and_put_back(rig):
+    rig.start_controller()
+    saved = rig.controller.request("tables")
+    assert set(saved["tables"]) == {switch.name for switch in PLAN.switches} and saved["unread"] == {}
+    lines = saved["tables"]["p0-t1-1"]
+    assert rig.controller.request("set_tables", tables={"p0-t1-1": lines}) == {
+        "mistakes": [],
+        "written": {"p0-t1-1": 0},
+    }
+    routes = [line for line in lines if not line.startswith("usid_next")]
+    answer = rig.controller.request("set_tables", tables={"p0-t1-1": routes})
+    assert answer["written"] == {"p0-t1-1": len(lines) - len(routes)}
+    verification = rig.controller.request("verify")
+    assert verification["unchanged_since_start"] is False and verification["differences"] == []
+    rig.controller.request("set_tables", tables={"p0-t1-1": lines})
+    assert rig.controller.request("verify")["unchanged_since_start"] is True
+
+
+def test_set_tables__with_mistakes_writes_nothing(rig):
+    rig.start_controller()
+    good = "usid_next locator_usid=0xfcbbbb002001 forward(port=1)"
+    answer = rig.controller.request("set_tables", tables={"p0-t1-0": [good, "hello"], "p0-t1-1": []})
+    assert [(mistake["switch"], mistake["number"]) for mistake in answer["mistakes"]] == [("p0-t1-0", 1)]
+    assert answer["written"] == {} and rig.controller.request("verify")["unchanged_since_start"] is True
+    assert rig.controller.request("set_tables", tables={"p0-t1-1": []}, dry=True)["written"] == {}
+    for tables, text in (({"p9-t0-0": []}, "no switch 'p9-t0-0'"), ([], '"tables" must be an object')):
+        with pytest.raises(JsonlError, match=text):
+            rig.controller.request("set_tables", tables=tables)
+
+
+def test_set_tables__that_a_switch_refuses_leave_it_as_it_was(rig):
+    rig.start_controller()
+    lines = rig.controller.request("tables")["tables"]["p0-t1-0"]
+    crowd = [f"usid_next locator_usid=0x{number:012x} forward(port=1)" for number in range(1, 1030)]
+    with pytest.raises(JsonlError, match="a switch that is on"):
+        rig.controller.request("set_tables", tables={"p0-t1-0": crowd})
+    assert rig.controller.request("tables")["tables"]["p0-t1-0"] == lines

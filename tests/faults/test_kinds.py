@@ -129,10 +129,10 @@ CASES = {
         ["undo corrupt_switch p0-t1-0 0.01"],
     ),
     "power_off": (
-        ["p0-t1-0", "p1-t1-0"],
-        "power off p0-t1-0, p1-t1-0",
-        ["power_off p0-t1-0", "power_off p1-t1-0"],
-        ["undo power_off p0-t1-0", "undo power_off p1-t1-0"],
+        ["p0-t1-0", "h0"],
+        "power off p0-t1-0, h0",
+        ["power_off p0-t1-0", "power_off h0"],
+        ["undo power_off p0-t1-0", "undo power_off h0"],
     ),
     "power_on": ("p0-t1-0", "power on p0-t1-0", ["power_on p0-t1-0"], None),
     "reboot": ("p0-t1-0", "reboot p0-t1-0", ["reboot p0-t1-0 None"], None),
@@ -179,6 +179,11 @@ def test_kind__says_and_does_what_its_file_asks(kind):
         ("loss", {"link": "h0 p9-t0-0", "rate": 0.1}, ("link",), "no node 'p9-t0-0'"),
         ("corrupt", {"into": "h9", "rate": 0.1}, ("into",), "no host 'h9' (has: h0, h1)"),
         ("blackhole", ["p0-t1-0", "p0-t2-0"], (), "no switch 'p0-t2-0' (did you mean p0-t1-0"),
+        ("blackhole", "h0", (), "no switch 'h0' (has: p0-t0-0"),
+        ("power_off", ["h0", "h9"], (), "no switch or host 'h9' (has: h0"),
+        ("reboot", "p0-t1-7", (), "no switch or host 'p0-t1-7' (did you mean p0-t1-"),
+        ("blackhole", {"random": "hosts", "count": 1}, (), "hosts are no switches. Cure: {random: switches}"),
+        ("cut", {"random": "hosts", "count": 1}, (), "hosts are no links. Cure: {random: nic-links}"),
         ("corrupts", {"switch": "x", "rate": 0.1}, ("switch",), "no switch 'x' (has: p0-t0-0,"),
         ("drain", 2, (), "no plane 2 (has: 0 to 1)"),
     ],
@@ -199,6 +204,7 @@ def test_draws__follow_the_dice_and_stay_inside_what_was_asked():
     assert len(resolve_fault("reboot", {"random": "t1", "share": "50%"}).targets) == 2
     assert resolve_fault("cut", {"random": "nic-links", "count": 9, "host": "h0"}).targets != ()
     assert resolve_fault("blackhole", {"random": "switches", "count": 0}).targets == ()
+    assert set(resolve_fault("power_off", {"random": "hosts", "count": 2}).targets) == {"h0", "h1"}
 
 
 @pytest.mark.parametrize("target", [VirtualFaultTarget, LiveFaultTarget])

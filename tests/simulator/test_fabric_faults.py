@@ -16,6 +16,7 @@ from mrc_testbed.faults import (
     OneWayFault,
     PowerOffFault,
     PowerOnFault,
+    RebootFault,
     RestoreFault,
     StallFault,
     VanishFault,
@@ -90,6 +91,58 @@ def test_power_off__takes_all_its_links_and_needs_the_cable_too():
     assert not port.is_up and fabric.port_towards("p0-t0-0", "p0-t1-0").is_up
     fabric.apply(RestoreFault.on("h0 p0-t0-0"))
     assert port.is_up
+
+
+def test_power_off_of_a_host__its_peer_finds_out_by_its_retry_budget():
+    fabric, flow = fabric_with_flow(PowerOffFault.on("h1"))
+    assert not run_all(fabric, [flow], 0.5)
+    assert not any(fabric.port_towards(a, b).is_up for a, b in (("h1", "p0-t0-1"), ("p1-t0-1", "h1")))
+    assert not fabric.host("h1").alive and not flow.failures
+    assert run_all(fabric, [flow], 60.0)
+    assert flow.failures and "nothing got through" in str(flow.qp.error)
+
+
+def test_power_on_of_a_host__comes_back_with_an_engine_that_knows_no_qp():
+    fabric, flow = fabric_with_flow()
+    fabric.schedule(0.020, PowerOffFault.on("h1"), until_s=0.120)
+    former_qpn = flow.peer_qp.qpn
+    assert run_all(fabric, [flow], 60.0) and flow.failures
+    host = fabric.host("h1")
+    assert host.alive and host.lives == 1 and all(port.is_up for port in fabric.ports.values())
+    with pytest.raises(LocalError, match=f"no QP {former_qpn}"):
+        host.endpoint.qp(former_qpn)
+    successor = Flow(fabric, "h0", "h1", message_bytes=100_000, messages=4)
+    finish(fabric, successor)
+
+
+def test_power_off_of_a_host__twice_is_on_again_when_both_are_over():
+    fabric, _ = fabric_with_flow()
+    holds = [fabric.apply(PowerOffFault.on("h1")) for _ in range(2)]
+    PowerOffFault.on("h1").end(fabric.faults, holds[0])
+    assert not fabric.host("h1").alive
+    PowerOffFault.on("h1").end(fabric.faults, holds[1])
+    assert fabric.host("h1").alive and fabric.host("h1").lives == 1
+
+
+def test_reboot_and_heal__of_a_host():
+    fabric, _ = fabric_with_flow(RebootFault.on("h0", off=0.1))
+    fabric.run_until(0.1)
+    assert not fabric.host("h0").alive
+    fabric.run_until(0.2)
+    assert fabric.host("h0").alive
+    fabric.apply(PowerOffFault.on("h0"))
+    fabric.apply(HealFault())
+    assert fabric.host("h0").alive and all(port.is_up for port in fabric.ports.values())
+
+
+def test_power_off__ends_the_applications_of_a_host_once():
+    fabric, _ = fabric_with_flow()
+    deaths = []
+    fabric.host("h0").on_death(lambda: deaths.append(fabric.now))
+    fabric.schedule(0.020, PowerOffFault.on("h0"), until_s=0.030)
+    fabric.schedule(0.040, PowerOffFault.on("h0"))
+    fabric.run_until(0.1)
+    assert deaths == [0.020]
 
 
 def test_blackhole__links_stay_up():

@@ -16,6 +16,8 @@ from tests.repository import ROOT
 
 PROGRAMS = ("stat", "capture", "pcap")
 """Words whose names are checked by the program that they start."""
+OF_FILES = ("save", "load")
+"""Words that take the name of any file."""
 
 
 @pytest.mark.parametrize(
@@ -30,10 +32,10 @@ PROGRAMS = ("stat", "capture", "pcap")
         ("link p1-t0-0", "; after `link p1-t0-0`: h0, h1, p1-t1-0, p1-t1-1"),
         ("link p1-t0-0 p1-t1-1", "; after `link p1-t0-0 p1-t1-1`: up, down"),
         ("link h0 p1", "; no 'p1' (has: p0-t0-0, p1-t0-0, p2-t0-0, p3-t0-0)"),
-        ("power p1-t1", "; no 'p1-t1' (did you mean p1-t1-1, p1-t1-0, p1-t0-1? has: p0-t0-0, p0-t0-1,"),
-        ("cut", "no command 'cut'. Cure: `link NODE NODE down` for a link, `power SWITCH off` for a switch"),
+        ("power p1-t1", "; no 'p1-t1' (did you mean p1-t1-1, p1-t1-0, p1-t0-1? has: h0, h1,"),
+        ("cut", "no command 'cut'. Cure: `link NODE NODE down` for a link, `power NODE off` for a switch or a host"),
         ("cut p1-t0-0 p1-t1-1", "Cure: `link p1-t0-0 p1-t1-1 down`"),
-        ("down h0", "Cure: `link h0 NODE down` (NODE: p0-t0-0, p1-t0-0, p2-t0-0, p3-t0-0)"),
+        ("down h0", "Cure: `power h0 off`, or for one link `link h0 NODE down` (NODE: p0-t0-0, p1-t0-0,"),
         (
             "down p1-t1-0",
             "Cure: `power p1-t1-0 off`, or for one link `link p1-t1-0 NODE down` (NODE: p1-t0-0, p1-t0-1)",
@@ -44,9 +46,10 @@ PROGRAMS = ("stat", "capture", "pcap")
         ("cut h0 h1", "no link between h0 and h1 (h0 is linked to: p0-t0-0,"),
         ("lnik h0 p0-t0-0 down", "no command or node 'lnik' (did you mean: link"),
         ("p1-t0-7 ip link", "no command or node 'p1-t0-7' (did you mean: p1-t0-1"),
-        ("power h0 off", "no switch 'h0'"),
+        ("power h9 off", "no node 'h9'"),
+        ("power h0 h9 off", "no node 'h9'"),
         ("power p0-t0-0 maybe", "on or off, not 'maybe'"),
-        ("power", "usage: power SWITCH on|off"),
+        ("power", "usage: power NODE... on|off"),
         ("switch p0-t0-0 explode", "start or stop, not 'explode'"),
         ("evs h0", "usage: evs HOST HOST, as in: evs h0 h2"),
         ("evs h0 p0-t0-0", "no host 'p0-t0-0' (has: h0, h1, h2, h3)"),
@@ -67,8 +70,14 @@ PROGRAMS = ("stat", "capture", "pcap")
         ("flap p0-t0-0 p0-t1-1 2s 5", "'5': give how often as x5"),
         ("flap p0-t0-0 p0-t1-1 0s", "period_s = 0.0: give 0.01 to 3600 seconds"),
         ("flap p0-t0-0-eth3 2s", "a flap takes the whole link"),
-        ("reboot", "usage: reboot SWITCH [TIME]"),
-        ("reboot p0-t1-0 soon", "time 'soon': give seconds"),
+        ("reboot", "usage: reboot NODE... [TIME]"),
+        ("reboot p0-t1-0 soon", "no node 'soon'"),
+        ("reboot p0-t1-0 2x", "time '2x': no unit 'x'; give seconds"),
+        ("save", "usage: save FILE [--tables]"),
+        ("save --all", "no option '--all' (has: --tables)"),
+        ("save /no/such/folder/x", "cannot write /no/such/folder/x: No such file or directory"),
+        ("load", "usage: load FILE"),
+        ("load /no/such/file", "/no/such/file: line 1: cannot be read: No such file or directory"),
         ("heal all", "heal takes no name, it undoes everything: 'all'. Cure: `heal`; nothing is injected now"),
         ("queues p0-t0-9", "no switch or port 'p0-t0-9' (did you mean"),
         ("counters h0", "no switch 'h0'"),
@@ -119,7 +128,9 @@ def test_heal__with_a_name_says_what_undoes_each_fault(cli):
     assert output_of(cli, "injected") == "nothing is injected"
 
 
-@pytest.mark.parametrize("word", [*OTHER_NAMES, *(word.name for word in WORDS.values() if word.name not in PROGRAMS)])
+@pytest.mark.parametrize(
+    "word", [*OTHER_NAMES, *(word.name for word in WORDS.values() if word.name not in (*PROGRAMS, *OF_FILES))]
+)
 def test_wrong_names__are_no_internal_error(cli, word):
     """Every word with names that do not exist, from one to five of them."""
     for count in range(1, 6):

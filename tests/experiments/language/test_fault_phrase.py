@@ -23,6 +23,8 @@ PHRASES = {
     f"flap {LINK} 500ms x3 at 3s": {"at": "3s", "flap": {"link": LINK, "down": 0.25, "up": 0.25, "times": 3}},
     "blackhole p1-t1-0 at 3s for 1s": {"at": "3s", "for": "1s", "blackhole": "p1-t1-0"},
     "power p1-t1-0 off at 3s": {"at": "3s", "power_off": "p1-t1-0"},
+    "power h0 off at 3s for 2s": {"at": "3s", "for": "2s", "power_off": "h0"},
+    "power h0 h1 off at 3s": {"at": "3s", "power_off": ["h0", "h1"]},
     "reboot p1-t1-0 at 3s": {"at": "3s", "reboot": "p1-t1-0"},
 }
 REFUSED = {
@@ -36,7 +38,7 @@ REFUSED = {
     "cut p1-t0-0 p1-t1-1 at 3s for ever": "time 'ever': give seconds",
     "loss p1-t0-0 p1-t1-1 at 3s": "no share of packets: give loss NODE NODE SHARE",
     "loss p1-t0-0 p1-t1-1 7 at 3s": "must be 0 to 1",
-    "power p1-t1-7 off at 3s": "no switch 'p1-t1-7' (did you mean p1-t1-1",
+    "power p1-t1-7 off at 3s": "no switch or host 'p1-t1-7' (did you mean p1-t1-1",
     "power p1-t1-0 at 3s": "the last word is `off`",
     "reboot p1-t1-0 at 3s for 2s": "`for` makes no sense with reboot",
 }

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from mrc_testbed.experiments.language.yaml_loader import read
-from mrc_testbed.experiments.live.live_work import LiveWork
+from mrc_testbed.experiments.live.live_work import LiveWork, ended_by_power
 from mrc_testbed.experiments.runner import plan_runs
 
 TWO_JOBS = """\
@@ -49,3 +49,23 @@ def test_a_job_that_failed_ends_no_other(tmp_path: Path, first_state, second_sta
     (tmp_path / "s.yaml").write_text(TWO_JOBS)
     (plan,) = plan_runs(read(tmp_path / "s.yaml"), "live").runs
     assert LiveWork(plan).all_over(answers(first_state, second_state, flow_over)) is is_over
+
+
+def test_a_host_without_power_ends_its_own_work_alone():
+    qp = {"qpn": 7, "state": "rts", "error": None}
+    dead_qp = {"qpn": 8, "state": "error", "error": "an earlier one"}
+    answer = {
+        "t": 1.0,
+        "sources": {
+            "a": {"over": False, "failed": 0, "latencies_s": [0.1], "qps": [qp, dead_qp]},
+            "b": {"over": True, "failed": 0, "latencies_s": [], "qps": [qp]},
+        },
+        "sinks": {"c": {"received_bytes": 5}},
+        "ranks": {"d": {"done": True, "failed": 0, "qps": [qp]}, "e": {"done": False, "failed": 0, "qps": [qp]}},
+    }
+    ended = ended_by_power(answer, 3.0)
+    lost_qp = {"qpn": 7, "state": "error", "error": "its host lost its power", "died_at": 3.0}
+    assert ended["sources"]["a"] == {"over": True, "failed": 1, "latencies_s": [], "qps": [lost_qp, dead_qp]}
+    assert ended["sources"]["b"] == answer["sources"]["b"] and ended["sinks"] == answer["sinks"]
+    assert ended["ranks"]["d"] == answer["ranks"]["d"]
+    assert ended["ranks"]["e"] == {"done": False, "failed": 1, "qps": [lost_qp]}

@@ -20,7 +20,7 @@ import pytest
 
 from mrc_testbed.files import memory
 from mrc_testbed.ipc import procfs, rundir
-from mrc_testbed.ipc.rundir import FabricError, RunDir, RunDirError
+from mrc_testbed.ipc.rundir import FabricError, HostOffError, RunDir, RunDirError
 from mrc_testbed.topologies.lab.fabric import CONTROLLER, Fabric
 from mrc_testbed.topologies.lab.options import LabOptions, Ports
 from mrc_testbed.topologies.plan import Plan, PlanError
@@ -141,8 +141,28 @@ def test_power__takes_ports_down_and_leaves_cut_links_cut(fabric):
     assert not fabric.link_is_up(PLAN.link("p0-t0-0", "p0-t1-0"))
     fabric.power("p0-t1-0", True)
     assert fabric.link_is_up(PLAN.link("p0-t0-0", "p0-t1-0"))
-    with pytest.raises(PlanError, match="no switch 'h0'"):
-        fabric.power("h0", False)
+    with pytest.raises(PlanError, match="no switch 'h9'"):
+        fabric.power("h9", False)
+
+
+def test_power__of_a_host_takes_its_ports_and_processes(fabric):
+    fabric.link("h0", "p0-t0-0", is_up=False)
+    program = fabric.hosts["h0"].popen(["sleep", "100"])
+    fabric.power("h0", False)
+    assert program.wait(10) == -signal.SIGKILL
+    assert not any(fabric.link_is_up(link) for link in PLAN.links_of("nic", host="h0"))
+    assert fabric.nodes_off == ["h0"] and fabric.run_dir.hosts_off == ["h0"]
+    assert fabric.status()["hosts"] == {"h0": {"powered": False}, "h1": {"powered": True}}
+    for use in (lambda: fabric.agent("h0"), lambda: fabric.hosts["h0"].cmd("true")):
+        with pytest.raises(HostOffError, match=r"h0 is off\. Cure: `power h0 on`"):
+            use()
+    fabric.link("h0", "p1-t0-0", is_up=True)
+    assert not fabric.link_is_up(PLAN.link("h0", "p1-t0-0"))
+    fabric.power("h0", True)
+    up = [fabric.link_is_up(link) for link in PLAN.links_of("nic", host="h0")]
+    assert up == [False, True] and fabric.run_dir.hosts_off == []
+    assert "h0-eth0" in fabric.hosts["h0"].cmd("ip link") and "h1" in fabric.hosts["h0"].cmd("cat /etc/hosts")
+    fabric.link("h0", "p0-t0-0", is_up=True)
 
 
 def test_mininet__own_api_works(fabric):

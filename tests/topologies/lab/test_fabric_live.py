@@ -12,6 +12,7 @@ from mrc_testbed.ipc.rundir import FabricError
 from mrc_testbed.topologies.lab.fabric import Fabric
 from mrc_testbed.topologies.lab.options import WIRES, LabOptions, Ports
 from mrc_testbed.topologies.plan import Plan
+from tests.cables import wait_until
 from tests.topologies.lab.fabric_doubles import commands
 
 pytestmark = [
@@ -64,6 +65,26 @@ def test_power__stops_the_device_itself(fabric):
     assert not is_on()
     fabric.power("p1-t1-0", True)
     assert is_on() and all(fabric.link_is_up(k) for k in PLAN.links)
+
+
+def test_power__of_a_host_ends_its_agent_and_begins_another(fabric):
+    former_pid = fabric.agent("h0").request("hello")["pid"]
+    fabric.inject.power("h0")
+    assert not os.path.exists(f"/proc/{former_pid}") and "h0" not in fabric.processes
+    assert not fabric.run_dir.agent_socket("h0").exists() and list(fabric.power_losses) == ["h0"]
+    fabric.check()  # switched off, not dead
+    fabric.inject.heal()
+    hello = fabric.agent("h0").request("hello")
+    assert hello["pid"] != former_pid and all(port["up"] for port in hello["ports"].values())
+    assert fabric.agent("h0").request("status")["qps"] == []
+
+
+def test_power__after_a_death_the_host_is_no_dead_part(fabric):
+    os.kill(fabric.agent("h0").request("hello")["pid"], signal.SIGKILL)
+    wait_until(lambda: bool(fabric.parts.poll_deaths() or fabric.parts.dead_parts), "the death is seen")
+    fabric.power("h0", False)
+    fabric.power("h0", True)
+    assert fabric.parts.dead_parts == [] and fabric.agent("h0").request("hello")["host"] == "h0"
 
 
 def test_link__either_end_cuts_it_and_no_interface_is_left_of_a_wire(fabric):

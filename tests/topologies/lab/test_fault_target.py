@@ -28,6 +28,7 @@ class FabricDouble:
 
     def __init__(self):
         self.plan, self.calls, self.active = Plan(2, 2, 2, 1), [], []
+        self.nodes_off = []
         self.inject = self
 
     def __getattr__(self, verb):
