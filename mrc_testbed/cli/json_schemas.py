@@ -1,6 +1,8 @@
 """Models of the JSON that `mrc ... --json` prints, and the JSON schemas made of them (`mrc schema`).
 
-SCHEMAS is the one table: name of a command, and the type of what it prints. A test reads real outputs by these types.
+SCHEMAS is the one table: name of a command, and the type of what it prints. Types of links, paths, faults and programs
+are here, those of other commands in run_outputs.py, fabric_outputs.py and bench_outputs.py. Tests read real outputs by
+these types.
 """
 
 from __future__ import annotations
@@ -11,6 +13,9 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta, Struct, field
 
+from mrc_testbed.cli.bench_outputs import BENCH_OUTPUTS
+from mrc_testbed.cli.fabric_outputs import FABRIC_OUTPUTS, FaultReplayOutput
+from mrc_testbed.cli.run_outputs import RUN_OUTPUTS
 from mrc_testbed.errors import UsageError
 
 Directions = Annotated[list[float | None], Meta(min_length=2, max_length=2, description="[up, down]; null: unknown.")]
@@ -235,7 +240,7 @@ class P4TraceOutput(Struct, forbid_unknown_fields=True):
 SCHEMAS: dict[str, Any] = {
     "links": list[LinkOutput],
     "evs": EvsOutput,
-    "faults": list[FaultOutput],
+    "faults": (list[FaultOutput], FaultReplayOutput),
     "injected": list[InjectionOutput],
     "queues": list[QueueOutput],
     "check": CheckOutput,
@@ -244,8 +249,17 @@ SCHEMAS: dict[str, Any] = {
     "p4 test": P4TestOutput,
     "p4 graph": P4GraphOutput,
     "p4 trace": P4TraceOutput,
+    **FABRIC_OUTPUTS,
+    **RUN_OUTPUTS,
+    **BENCH_OUTPUTS,
 }
-"""Type of the JSON of each command."""
+"""Type of the JSON of each command, or the types that it may have."""
+
+
+def types_of(name: str) -> tuple[Any, ...]:
+    """Return the types that the JSON of a command may have."""
+    types = SCHEMAS[name]
+    return types if isinstance(types, tuple) else (types,)
 
 
 FILES = ("state",)
@@ -267,4 +281,5 @@ def schema(name: str) -> dict[str, Any]:
         hint = f"did you mean {', '.join(close)}? " if close else ""
         raise UsageError(f"no schema {name!r} ({hint}has: {', '.join(names)})")
     title = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": f"mrc {name} --json"}
-    return {**title, **msgspec.json.schema(SCHEMAS[name])}
+    schemas, parts = msgspec.json.schema_components(types_of(name), ref_template="#/$defs/{name}")
+    return {**title, **(schemas[0] if len(schemas) == 1 else {"anyOf": list(schemas)}), "$defs": parts}

@@ -9,7 +9,7 @@ import gc
 import json
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -185,12 +185,14 @@ def run(
         console.print(escape(f"mrc: error: {error}"), style="red", soft_wrap=True)
         return EXIT_BAD_FILE
     run_sets: list[RunSet] = []
+    refusals: list[ScenarioError] = []
     for path in paths:
         try:
             run_sets.append(plan_runs(read(path), backend, target=target, seed=seed, repeat=repeat, scale=scale))
         except ScenarioError as error:
-            console.print(escape(str(error)), style="red", soft_wrap=True)
-    if len(run_sets) < len(paths):
+            refusals.append(error)
+    if refusals:
+        print_mistakes(console, refusals, as_json=as_json)
         return EXIT_BAD_FILE
     folders = _folders(out if resume is None else resume, run_sets, resuming=resume is not None)
     for run_set in run_sets if backend == "live" else ():
@@ -213,6 +215,18 @@ def run(
     if any(report.unwritten for report in reports):
         return EXIT_UNWRITTEN
     return EXIT_PASSED if all(report.passed for report in reports) else EXIT_FAILED
+
+
+def print_mistakes(console: Console, refusals: list[ScenarioError], *, as_json: bool) -> None:
+    """Print the mistakes of files for people, and as JSON on standard output."""
+    for error in refusals:
+        console.print(escape(str(error)), style="red", soft_wrap=True)
+    if as_json:
+        files = [
+            {"file": str(error.path), "problems": [problem.to_json() for problem in error.problems]}
+            for error in refusals
+        ]
+        print(json.dumps({"files": files}, indent=2))
 
 
 def _run_all(
@@ -446,6 +460,10 @@ def _problems_at_scales(path: Path) -> list[Any]:
         try:
             plan_runs(document, "virtual", scale=scale)
         except ScenarioError as error:
+            # A fabric may be too large for packets and not for the fluid model.
+            with suppress(ScenarioError):
+                plan_runs(document, "fluid", scale=scale)
+                continue
             problems += [problem for problem in error.problems if problem not in problems]
     return problems
 

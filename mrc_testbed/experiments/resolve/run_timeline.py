@@ -1,7 +1,7 @@
-r"""Fabric, work, faults and judged parts of a run on one time line, for people and for programs.
+"""Fabric, work, faults and judged parts of a run on one time line, for people and for programs.
 
 timeline = timeline_of(plan)
-print("\n".join(timeline.lines(width=100)))     # an axis with its unit, and one row for each part
+timeline.lines(width=100)     # an axis with its unit, and one row for each part
 """
 
 from __future__ import annotations

@@ -20,6 +20,7 @@ from mrc_testbed.experiments.command import (
     EXIT_PASSED,
     find,
     measured_costs,
+    print_mistakes,
     print_resume_state,
 )
 from mrc_testbed.experiments.executors.choice import crew_of
@@ -138,7 +139,7 @@ def run(
     try:
         plan = plan_study(find_study(name), lambda scenario: find([scenario])[0])
     except ScenarioError as error:
-        console.print(escape(str(error)), style="red", soft_wrap=True)
+        print_mistakes(console, [error], as_json=as_json)
         return EXIT_BAD_FILE
     if not state().active:
         console.print(
