@@ -94,13 +94,13 @@ def _with_whole_path(line: str) -> str:
         words = shlex.split(line)
     except ValueError:  # open quotes, which the front process refuses
         return line
-    place = FILE_PLACES.get(words[0], len(words)) if words else 0
-    if not 0 < place < len(words):
+    position = FILE_PLACES.get(words[0], len(words)) if words else 0
+    if not 0 < position < len(words):
         return line
-    path = Path(words[place]).expanduser()
+    path = Path(words[position]).expanduser()
     # The third word of `send` may be a size, and the file of `save` is yet to come.
-    if path.is_file() or (words[0] == "save" and not words[place].startswith("-")):
-        words[place] = str(path.absolute())
+    if path.is_file() or (words[0] == "save" and not words[position].startswith("-")):
+        words[position] = str(path.absolute())
         return shlex.join(words)
     return line
 
