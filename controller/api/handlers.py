@@ -293,12 +293,12 @@ class ApiHandlers:
                     mistakes.append({"switch": name, "number": number, "text": str(error)})
         if mistakes or fields.get("dry"):
             return {"mistakes": mistakes, "written": {}}
-        written = {}
+        counts: dict[str, int] = {}
         for name, switch_entries in entries.items():
             try:
-                written[name] = await self._app.provisioners[name].replace_entries(tuple(switch_entries))
+                counts[name] = await self._app.provisioners[name].replace_entries(tuple(switch_entries))
             except SwitchError as error:
-                others = f"; written before it: {', '.join(written)}" if written else ""
-                cure = f"entries that the program takes, on a switch that is on{others}"
+                earlier_text = f"; written before it: {', '.join(counts)}" if counts else ""
+                cure = f"entries that the program takes, on a switch that is on{earlier_text}"
                 raise Refusal(503, str(error), cure) from error
-        return {"mistakes": [], "written": written}
+        return {"mistakes": [], "written": counts}

@@ -106,6 +106,7 @@ class FaultCorrelator:
         self._dead_causes_at: tuple[int, float, frozenset[Cause]] | None = None
         """(plane, now, causes of dead paths) at the last counts: a reading has many counts of one moment."""
         self._switches = {plane: [s for s in plan.switches if s.plane == plane] for plane in range(plan.planes)}
+        # The links of a switch are asked for in every diagnosis.
         self._links_of: dict[str, list[Link]] = {s.name: [] for s in plan.switches}
         for link in plan.links:
             for end in link.ends & self._links_of.keys():
@@ -356,7 +357,7 @@ class FaultCorrelator:
         paths = [s for s in paths if not self._symptoms.is_suppressed(s, now)]
         findings = self._port_findings(plane, mature, now, may_hold)
         findings = [(f, symptoms) for f, symptoms in findings if not f.causes <= self._hosts.links]
-        causes = frozenset(cause for finding, _ in findings for cause in finding.causes) | self._hosts.down
+        causes = frozenset(cause for finding, _ in findings for cause in finding.causes) | self._hosts.dead_hosts
         paths = self._without_recovering(plane, paths, causes, now)
         for finding, symptoms in findings:
             symptoms += [s for s in paths if s.is_over(finding.causes)]
@@ -376,7 +377,7 @@ class FaultCorrelator:
         nic_symptoms = [
             s for s in self._symptoms if s.is_certain and isinstance(s.subject, Link) and self._hosts.has(s.subject)
         ]
-        if not nic_symptoms and not self._hosts.down:
+        if not nic_symptoms and not self._hosts.dead_hosts:
             return
         down_since = _down_since(self._symptoms.past_hold_down(nic_symptoms, now))
         guilty: dict[int, set[str]] = {}
@@ -392,7 +393,7 @@ class FaultCorrelator:
         for other_plane in {link.plane for host in changed_hosts for link in host.links} - {plane}:
             self._schedule(other_plane, now)
         findings: ExplainedFindings = []
-        for host in sorted(self._hosts.down, key=by_name):
+        for host in sorted(self._hosts.dead_hosts, key=by_name):
             symptoms = [s for s in nic_symptoms if s.subject in host.links]
             symptoms += [s for s in self._symptoms if not s.is_certain and s.is_over(frozenset({host}))]
             findings.append((Finding(FailureMode.REPORTED_DOWN, ((host,),), host.links), symptoms))

@@ -105,7 +105,10 @@ class Fault:
     kind: str = ""
     """`link`, `lossy link`, `NIC port`, `T0`, `T1`, `blackhole`, `host` or `unclear`."""
     location: str = ""
-    """Name of a switch or a host, or both ends of a link as in the CLI's `link` command; `A or B` when unclear."""
+    """Name of a switch or a host, or both ends of a link as in the CLI's `link` command.
+
+    `A or B` when unclear.
+    """
     text: str = ""
     mode: FailureMode = FailureMode.REPORTED_DOWN
     explanations: tuple[Explanation, ...] = ()
@@ -315,7 +318,7 @@ def _cause(segmenter: PathSegmenter, name: str) -> Cause:
     if b:
         return segmenter.plan.link(a, b)
     is_host = any(host.name == name for host in segmenter.plan.hosts)
-    return HostLinks.of(segmenter.plan, name) if is_host else segmenter.plan.switch(name)
+    return HostLinks.from_plan(segmenter.plan, name) if is_host else segmenter.plan.switch(name)
 
 
 # ---- words --------------------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ class HostLinks:
     links: tuple[Link, ...]
 
     @classmethod
-    def of(cls, plan: Plan, host: str) -> HostLinks:
+    def from_plan(cls, plan: Plan, host: str) -> HostLinks:
         """Return the cause of a host by its name. Raises PlanError for no such host."""
         return cls(plan.host(host).name, tuple(plan.links_of("nic", host=host)))
 

@@ -130,7 +130,7 @@ class Verification:
     differences: tuple[Difference, ...]
     error: str | None = None
     static_lines: tuple[str, ...] = ()
-    """Those of the lines that do not follow what is alive."""
+    """Lines without those that follow what is alive."""
 
 
 class SwitchProvisioner:

@@ -68,8 +68,8 @@ class FabricView:
                 state |= read(now)
             except (FabricError, JsonlError) as error:
                 silences[name] = str(error)
-        off = self._fabric.nodes_off
-        state["hosts"] = {host.name: {"on": host.name not in off} for host in self._fabric.plan.hosts}
+        nodes_off = self._fabric.nodes_off
+        state["hosts"] = {host.name: {"on": host.name not in nodes_off} for host in self._fabric.plan.hosts}
         state |= self._injections()
         state["log"] = {str(number): line for number, line in self._lines}
         state["silent"] = silences

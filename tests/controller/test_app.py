@@ -364,9 +364,9 @@ def test_reload__of_a_program_without_the_tables_is_refused(rig):
 
 def test_tables__are_read_replaced_and_put_back(rig):
     rig.start_controller()
-    saved = rig.controller.request("tables")
-    assert set(saved["tables"]) == {switch.name for switch in PLAN.switches} and saved["unread"] == {}
-    lines = saved["tables"]["p0-t1-1"]
+    answer = rig.controller.request("tables")
+    assert set(answer["tables"]) == {switch.name for switch in PLAN.switches} and answer["unread"] == {}
+    lines = answer["tables"]["p0-t1-1"]
     assert rig.controller.request("set_tables", tables={"p0-t1-1": lines}) == {
         "mistakes": [],
         "written": {"p0-t1-1": 0},
@@ -382,8 +382,8 @@ def test_tables__are_read_replaced_and_put_back(rig):
 
 def test_set_tables__with_mistakes_writes_nothing(rig):
     rig.start_controller()
-    good = "usid_next locator_usid=0xfcbbbb002001 forward(port=1)"
-    answer = rig.controller.request("set_tables", tables={"p0-t1-0": [good, "hello"], "p0-t1-1": []})
+    route = "usid_next locator_usid=0xfcbbbb002001 forward(port=1)"
+    answer = rig.controller.request("set_tables", tables={"p0-t1-0": [route, "hello"], "p0-t1-1": []})
     assert [(mistake["switch"], mistake["number"]) for mistake in answer["mistakes"]] == [("p0-t1-0", 1)]
     assert answer["written"] == {} and rig.controller.request("verify")["unchanged_since_start"] is True
     assert rig.controller.request("set_tables", tables={"p0-t1-1": []}, dry=True)["written"] == {}

@@ -120,7 +120,7 @@ class Fabric:
         self._clients: dict[str, JsonlClient] = {}
         self._state_lock = threading.Lock()
         self._host_lock = threading.Lock()
-        """Held while a host's agent is started or ended, so that none starts in a host that goes off."""
+        """Lock of the agents' starts and ends, so that none starts in a host that goes off."""
         self._held = False
 
     def _choose_network(self) -> tuple[Target, Network]:
@@ -283,8 +283,8 @@ class Fabric:
         return probes
 
     def _spawn_mapper(self, *options: str) -> dict[str, processes.Probe]:
-        if off := [name for name in self.nodes_off if name in self.hosts]:
-            raise FabricError(f"Clustermapper starts when all hosts are on; off: {', '.join(off)}")
+        if dead_hosts := [name for name in self.nodes_off if name in self.hosts]:
+            raise FabricError(f"Clustermapper starts when all hosts are on; off: {', '.join(dead_hosts)}")
         self._write_hosts_file()
         self.processes.spawn_module(
             MAPPER, "mrc_testbed.hosts.clustermapper", *options, "--run-dir", str(self.run_dir.path)
@@ -487,7 +487,7 @@ class Fabric:
         return self._power_host(name, on) if name in self.hosts else self._power_switch(name, on)
 
     def _power_host(self, name: str, on: bool) -> float:
-        """Switch a host off (its processes are killed, its ports go down) or on, with an agent that knows no QP.
+        """Switch a host off (processes are killed, ports go down) or on, with an agent that knows no QP.
 
         Peers are not told that it goes: their QPs find out by themselves. Raises FabricError.
         """

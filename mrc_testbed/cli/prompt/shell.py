@@ -337,8 +337,8 @@ class FabricCLI(CLI):
     def do_nodes(self, line: str) -> None:
         """List all nodes, and those that are off."""
         super().do_nodes(line)
-        if off := self.fabric.nodes_off:
-            self.print_text(f"off: {' '.join(off)} (`power {off[0]} on`)")
+        if nodes := self.fabric.nodes_off:
+            self.print_text(f"off: {' '.join(nodes)} (`power {nodes[0]} on`)")
 
     def do_sh(self, line: str) -> None:
         """Run a command of this machine: `sh ip link`."""

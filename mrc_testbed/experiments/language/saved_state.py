@@ -1,4 +1,4 @@
-"""State file: faults, queue settings and table entries of a fabric, as `save` writes and `load` reads them.
+"""State file: faults, queue settings and table entries of a fabric, of `save` and `load`.
 
     document, state = read_state(path, plan)         # raises ScenarioError with the line of each mistake
     path.write_text(state_text(faults, queues, tables))

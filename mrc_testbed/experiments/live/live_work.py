@@ -34,7 +34,7 @@ def flow_name(flow: FlowPlan) -> str:
 
 
 def ended_by_power(answer: dict[str, Any], time_s: float) -> dict[str, Any]:
-    """Return an agent's answer to `flow_read` with what was not over yet failed, as its host went off then."""
+    """Return an agent's answer to `flow_read` with what was not over yet failed: its host went off."""
 
     def dead_qps(qps: list[dict[str, Any]]) -> list[dict[str, Any]]:
         death = {"state": "error", "error": HOST_DIED, "died_at": time_s}

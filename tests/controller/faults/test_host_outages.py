@@ -11,7 +11,7 @@ from mrc_testbed.topologies.plan import Plan
 from tests.controller.faults.test_correlator import Story
 
 PLAN = Plan(planes=4)
-H0 = HostLinks.of(PLAN, "h0")
+H0 = HostLinks.from_plan(PLAN, "h0")
 
 
 def nic_ports(host, planes=range(4)):
@@ -25,11 +25,11 @@ def outages():
     return HostOutages(PLAN, FaultTimers(), waits.append), waits
 
 
-def update(hosts, down_count, now=1.0, explained=(), apart_s=0.0):
+def update(hosts, down_count, now=1.0, explained_links=(), apart_s=0.0):
     """Take the first links of h0 as down, one after the other."""
     down_since = {link: now + number * apart_s for number, link in enumerate(H0.links[:down_count])}
-    hosts.update(down_since, lambda link: link in explained, now)
-    return hosts.down
+    hosts.update(down_since, lambda link: link in explained_links, now)
+    return hosts.dead_hosts
 
 
 @pytest.mark.parametrize("down_count", [0, 1, 3])
@@ -47,8 +47,8 @@ def test_update__links_that_went_one_by_one_are_not():
 
 
 def test_update__links_of_dead_switches_do_not_count():
-    assert update(outages()[0], 4, explained=H0.links[:2]) == {H0}
-    assert update(outages()[0], 4, explained=H0.links[:3]) == frozenset()
+    assert update(outages()[0], 4, explained_links=H0.links[:2]) == {H0}
+    assert update(outages()[0], 4, explained_links=H0.links[:3]) == frozenset()
 
 
 def test_update__a_host_that_comes_back_is_one_fault_for_a_while():
@@ -126,8 +126,8 @@ def test_host__survives_a_restart_of_the_controller():
     story.wait()
     record = story.faults.active()[0].to_json()
     successor = Story(planes=4)
-    restored = Fault.from_json(record, successor.faults.segmenter)
-    assert restored is not None and restored.causes == {H0} and restored.to_json() == record
+    fault = Fault.from_json(record, successor.faults.segmenter)
+    assert fault is not None and fault.causes == {H0} and fault.to_json() == record
     successor.faults.restore([record], 0.0, 10.0)
     successor.report_down(*nic_ports("h0"))
     assert successor.active == ["host h0 down (all 4 NIC links down)"]

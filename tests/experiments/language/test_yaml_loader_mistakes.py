@@ -71,7 +71,7 @@ MISTAKES = {
         "cut: p0-t0-0 p0-t1-0",
         "power_off: p0-t2-0",
         7,
-        "no switch 'p0-t2-0' (did you mean p0-t1-0",
+        "no switch or host 'p0-t2-0' (did you mean p0-t1-0",
     ),
     "a plane that does not exist": ("cut: p0-t0-0 p0-t1-0", "drain: 4", 7, "no plane 4 (has: 0 to 1)"),
     "a share above one": (

@@ -63,9 +63,9 @@ def test_a_host_without_power_ends_its_own_work_alone():
         "sinks": {"c": {"received_bytes": 5}},
         "ranks": {"d": {"done": True, "failed": 0, "qps": [qp]}, "e": {"done": False, "failed": 0, "qps": [qp]}},
     }
-    ended = ended_by_power(answer, 3.0)
+    result = ended_by_power(answer, 3.0)
     lost_qp = {"qpn": 7, "state": "error", "error": "its host lost its power", "died_at": 3.0}
-    assert ended["sources"]["a"] == {"over": True, "failed": 1, "latencies_s": [], "qps": [lost_qp, dead_qp]}
-    assert ended["sources"]["b"] == answer["sources"]["b"] and ended["sinks"] == answer["sinks"]
-    assert ended["ranks"]["d"] == answer["ranks"]["d"]
-    assert ended["ranks"]["e"] == {"done": False, "failed": 1, "qps": [lost_qp]}
+    assert result["sources"]["a"] == {"over": True, "failed": 1, "latencies_s": [], "qps": [lost_qp, dead_qp]}
+    assert result["sources"]["b"] == answer["sources"]["b"] and result["sinks"] == answer["sinks"]
+    assert result["ranks"]["d"] == answer["ranks"]["d"]
+    assert result["ranks"]["e"] == {"done": False, "failed": 1, "qps": [lost_qp]}

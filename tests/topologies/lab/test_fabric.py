@@ -159,8 +159,8 @@ def test_power__of_a_host_takes_its_ports_and_processes(fabric):
     fabric.link("h0", "p1-t0-0", is_up=True)
     assert not fabric.link_is_up(PLAN.link("h0", "p1-t0-0"))
     fabric.power("h0", True)
-    up = [fabric.link_is_up(link) for link in PLAN.links_of("nic", host="h0")]
-    assert up == [False, True] and fabric.run_dir.hosts_off == []
+    states = [fabric.link_is_up(link) for link in PLAN.links_of("nic", host="h0")]
+    assert states == [False, True] and fabric.run_dir.hosts_off == []
     assert "h0-eth0" in fabric.hosts["h0"].cmd("ip link") and "h1" in fabric.hosts["h0"].cmd("cat /etc/hosts")
     fabric.link("h0", "p0-t0-0", is_up=True)
 

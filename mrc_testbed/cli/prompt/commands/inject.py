@@ -262,8 +262,8 @@ def reboot(session: CliSession, args: Args) -> str:
         injection = start(session, RebootFault((name,), off_s))
         took_s = (injection.ended_at or injection.began_at) - injection.began_at
         is_switch = name in session.fabric.switches
-        rest = "empty: `faults` and `routes` show how it comes back" if is_switch else "and knows no QP of before"
-        lines.append(f"{name} was off for {took_s:.2f} s and is on again, {rest}")
+        end_text = "empty: `faults` and `routes` show how it comes back" if is_switch else "and knows no QP of before"
+        lines.append(f"{name} was off for {took_s:.2f} s and is on again, {end_text}")
     return "\n".join(lines)
 
 

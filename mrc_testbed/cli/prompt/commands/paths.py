@@ -277,8 +277,8 @@ def allow(session: CliSession, args: Args) -> str:
 
 def _hosts_on(session: CliSession) -> list[str]:
     """Return the hosts that have power."""
-    off = session.fabric.nodes_off
-    return [host.name for host in session.plan.hosts if host.name not in off]
+    nodes_off = session.fabric.nodes_off
+    return [host.name for host in session.plan.hosts if host.name not in nodes_off]
 
 
 def _change_denylist(session: CliSession, args: Args, op: str) -> str:

@@ -41,9 +41,9 @@ TABLES = "--tables"
 def save(session: CliSession, args: Args) -> str:
     """Write the faults that hold now to a file, for `load`; with --tables also the switches' entries.
 
-    save faults.yaml
+    save state.yaml
     save state.yaml --tables
-    save faults.json              as JSON
+    save state.json              as JSON
 
     Saved are links that are cut, nodes without power, losses, rates, delays and so on, and queue settings that `load`
     made; not the denylist, transfers, QPs. `mrc schema state` prints the schema of the file.
@@ -51,7 +51,7 @@ def save(session: CliSession, args: Args) -> str:
     from mrc_testbed.experiments.language.saved_state import state_text
 
     wants_tables = TABLES in args
-    (name,) = arguments([word for word in args if word != TABLES], f"save FILE [{TABLES}], as in: save faults.yaml", 1)
+    (name,) = arguments([word for word in args if word != TABLES], f"save FILE [{TABLES}], as in: save state.yaml", 1)
     if name.startswith("-"):
         raise CommandError(f"no option {name!r} (has: {TABLES}): save FILE [{TABLES}]")
     faults, queues = _lines(session)
@@ -92,7 +92,7 @@ def _lines(session: CliSession) -> tuple[list[Mapping[str, Any]], list[Mapping[s
 def load(session: CliSession, args: Args) -> str:
     """Apply a file of `save` to this fabric, or write a file of table entries to a switch.
 
-    load faults.yaml              faults, queue settings, table entries
+    load state.yaml               faults, queue settings, table entries
     load p0-t1-0 s1-runtime.json  a switch with a program of others, as `mrc p4 run --entries`
 
     Faults that hold already stay and are not made twice; `heal` before leaves those of the file alone. If one cannot be
@@ -104,7 +104,7 @@ def load(session: CliSession, args: Args) -> str:
 
     if len(args) == 2:
         return load_entries(session, *args)
-    (name,) = arguments(args, "load [SWITCH] FILE, as in: load faults.yaml", 1)
+    (name,) = arguments(args, "load [SWITCH] FILE, as in: load state.yaml", 1)
     path = Path(name).expanduser()
     try:
         document, state = read_state(path, session.plan)
@@ -115,7 +115,7 @@ def load(session: CliSession, args: Args) -> str:
     injections = FaultHolds()
     loc: Loc = ("tables",)
     try:
-        written = _write_tables(session, state.tables)  # first: a fault may switch a switch off
+        changes = _write_tables(session, state.tables)  # first: a fault may switch a switch off
         for loc, begin in _steps(session, state, injections):  # noqa: B007 - an error names its line
             begin()
     except (FabricError, FaultError, JsonlError) as error:
@@ -129,7 +129,7 @@ def load(session: CliSession, args: Args) -> str:
     if known_count > 0:
         lines.append(f"{known_count} held already")
     lines += [
-        f"{name}: {count} entries changed, {len(state.tables[name])} in the file" for name, count in written.items()
+        f"{name}: {count} entries changed, {len(state.tables[name])} in the file" for name, count in changes.items()
     ]
     return "\n".join(lines or [f"{path}: nothing in it"])
 
@@ -182,10 +182,10 @@ def _table_mistakes(session: CliSession, tables: Mapping[str, list[str]]) -> Ite
 
 def _write_tables(session: CliSession, tables: Mapping[str, list[str]]) -> dict[str, int]:
     """Write the entries of each switch; return how many were not there. Raises JsonlError."""
-    written: dict[str, int] = {}
+    counts: dict[str, int] = {}
     for switch, lines in tables.items():  # one request a switch: a body has a limit
         answer = session.fabric.controller.request(
             "set_tables", timeout_s=SWITCHES_S, patient=True, tables={switch: lines}
         )
-        written |= answer["written"]
-    return written
+        counts |= answer["written"]
+    return counts

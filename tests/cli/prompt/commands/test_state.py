@@ -36,7 +36,7 @@ LINES = [
 
 
 @pytest.fixture
-def broken(cli, fabric):
+def damaged_fabric(cli, fabric):
     """A fabric with a fault of each kind, and whatever runs in the background ended afterwards."""
     for line in FAULTS:
         assert not output_of(cli, line).startswith("***"), line
@@ -50,30 +50,30 @@ def path(tmp_path, monkeypatch):
     return Path("state.yaml")
 
 
-def injected(fabric):
+def injections_of(fabric):
     return [(injection.kind, injection.location, injection.detail) for injection in fabric.inject.active]
 
 
 @pytest.mark.parametrize("suffix", ["yaml", "json"])
-def test_save_and_load__bring_every_fault_back(cli, broken, path, suffix):
-    file, before = path.with_suffix(f".{suffix}"), injected(broken)
+def test_save_and_load__bring_every_fault_back(cli, damaged_fabric, path, suffix):
+    file, first_faults = path.with_suffix(f".{suffix}"), injections_of(damaged_fabric)
     assert output_of(cli, f"save {file}") == f"{file}: 11 faults; `load {file}` applies it"
     output_of(cli, "heal")
     assert len(output_of(cli, f"load {file}").splitlines()) == 11
-    assert injected(broken) == before
-    assert sorted(broken.nodes_off) == ["h3", "p1-t1-0"]
+    assert injections_of(damaged_fabric) == first_faults
+    assert sorted(damaged_fabric.nodes_off) == ["h3", "p1-t1-0"]
 
 
-def test_save__as_json_has_the_lines_of_a_scenario(cli, broken, path):
+def test_save__as_json_has_the_lines_of_a_scenario(cli, damaged_fabric, path):
     file = path.with_suffix(".json")
     output_of(cli, f"save {file}")
     assert json.loads(file.read_text()) == {"schema": "mrc-state/1", "faults": LINES, "queues": [], "tables": {}}
 
 
-def test_load__makes_nothing_twice(cli, broken, path):
+def test_load__makes_nothing_twice(cli, damaged_fabric, path):
     output_of(cli, f"save {path}")
     assert output_of(cli, f"load {path}") == "11 held already"
-    assert len(broken.inject.active) == 11
+    assert len(damaged_fabric.inject.active) == 11
 
 
 def test_save__has_cuts_and_power_that_no_fault_made(cli, fabric, path):
@@ -101,10 +101,10 @@ def test_load__sets_queues_until_heal_and_saves_them_again(cli, fabric, path):
         "queue on p0-t0-0-eth4: priority 0: 1 Mb/s, 20 packets",
     ]
     assert output_of(cli, f"load {path}") == "2 held already"
-    saved = path.with_name("again.yaml")
-    assert "2 queues" in output_of(cli, f"save {saved}")
+    copy = path.with_name("again.yaml")
+    assert "2 queues" in output_of(cli, f"save {copy}")
     assert output_of(cli, "heal").endswith("2 undone")
-    assert len(output_of(cli, f"load {saved}").splitlines()) == 2
+    assert len(output_of(cli, f"load {copy}").splitlines()) == 2
 
 
 def test_tables__are_saved_by_switch_and_given_back(cli, fabric, path):
@@ -152,7 +152,7 @@ def test_load__of_a_wrong_file_changes_nothing(cli, fabric, path, text, answers)
     assert output.startswith("*** ")
     for answer in answers:
         assert answer in output
-    assert injected(fabric) == []
+    assert injections_of(fabric) == []
 
 
 def test_load__that_is_refused_half_way_undoes_the_rest(cli, fabric, path):
@@ -163,4 +163,4 @@ def test_load__that_is_refused_half_way_undoes_the_rest(cli, fabric, path):
 
     fabric.power = refuse
     assert output_of(cli, f"load {path}") == f"*** {path}: line 4: no power here; no fault of the file holds"
-    assert injected(fabric) == [] and not fabric.cut
+    assert injections_of(fabric) == [] and not fabric.cut

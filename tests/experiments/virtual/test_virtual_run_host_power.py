@@ -1,4 +1,4 @@
-"""A host that dies in a virtual run: its flows fail, those of others go on, and the run ends by itself."""
+"""A host that dies in a virtual run: its flows fail, others go on, the run ends by itself."""
 
 import pytest
 
