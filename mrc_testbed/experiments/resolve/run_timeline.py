@@ -75,9 +75,9 @@ class Timeline:
         for row in self.rows:
             if row in hidden_rows:
                 continue
-            first, *more = texts.fold(row.text, hang=2).split("\n")
+            first, *more_lines = texts.fold(row.text, hang=2).split("\n")
             out.append(f"{self._bar(row, columns)}  {first}".rstrip())
-            out += [f"{'':{columns}}  {line}" for line in more]
+            out += [f"{'':{columns}}  {line}" for line in more_lines]
         if hidden_rows:
             out.append(f"{'':{columns}}  {len(hidden_rows)} more faults (--json)")
         return out
@@ -204,5 +204,5 @@ def _seconds(moment: Instant, work_s: float) -> float:
     return moment.seconds if moment.seconds is not None else (moment.share or 0.0) * work_s
 
 
-def _span(begin: float, end: float, least: str) -> str:
-    return f"{show_seconds(begin)} to {least}{show_seconds(end)}"
+def _span(begin: float, end: float, prefix: str) -> str:
+    return f"{show_seconds(begin)} to {prefix}{show_seconds(end)}"

@@ -1,4 +1,7 @@
-"""Outputs of commands on fabrics fit the schemas that `mrc schema` prints; live ones are in the live tests."""
+"""Outputs of commands on fabrics fit the schemas that `mrc schema` prints.
+
+Those of a running fabric are read in the live tests.
+"""
 
 from __future__ import annotations
 
