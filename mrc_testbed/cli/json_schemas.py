@@ -1,8 +1,7 @@
 """Models of the JSON that `mrc ... --json` prints, and the JSON schemas made of them (`mrc schema`).
 
 SCHEMAS is the one table: name of a command, and the type of what it prints. Types of links, paths, faults and programs
-are here, those of other commands in run_outputs.py, fabric_outputs.py and bench_outputs.py. Tests read real outputs by
-these types.
+are here, those of other commands in outputs/. Tests read real outputs by these types.
 """
 
 from __future__ import annotations
@@ -13,9 +12,9 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta, Struct, field
 
-from mrc_testbed.cli.bench_outputs import BENCH_OUTPUTS
-from mrc_testbed.cli.fabric_outputs import FABRIC_OUTPUTS, FaultReplayOutput
-from mrc_testbed.cli.run_outputs import RUN_OUTPUTS
+from mrc_testbed.cli.outputs.bench_outputs import BENCH_OUTPUTS
+from mrc_testbed.cli.outputs.fabric_outputs import FABRIC_OUTPUTS, FaultReplayOutput
+from mrc_testbed.cli.outputs.run_outputs import RUN_OUTPUTS
 from mrc_testbed.errors import UsageError
 
 Directions = Annotated[list[float | None], Meta(min_length=2, max_length=2, description="[up, down]; null: unknown.")]

@@ -496,7 +496,7 @@ def _order(path: Path) -> tuple[int, int, str]:
 
 
 def show(name: str, as_json: bool) -> int:
-    """Print a scenario as it will be run: runs, work and faults with all random choices on a time line, rules."""
+    """Print a scenario as it will be run: runs, a time line of work and faults, rules."""
     from mrc_testbed.experiments.metrics.assertions import describe
     from mrc_testbed.experiments.resolve.run_timeline import timeline_of
     from mrc_testbed.experiments.resolve.sizes import size_lines

@@ -12,11 +12,30 @@ import pytest
 
 from mrc_testbed.ipc import procfs
 from mrc_testbed.topologies.plan import Plan
+from tests.cli.json_outputs import fit
 from tests.repository import ROOT
 
 pytestmark = [pytest.mark.root, pytest.mark.skipif(os.geteuid() != 0, reason="a live fabric needs root")]
 SHAPE = "--planes 2 --racks 2 --spines 1 --hosts-per-rack 1"
 NAMES = ("a", "b")
+WORDS = (
+    "link p0-t0-0 p0-t1-0 down",
+    "injected",
+    "links",
+    "faults all",
+    "heal",
+    "denylist",
+    "routes",
+    "send h0 h1 64K",
+    "wait",
+    "evs h0 h1",
+    "queues 2p0-t0-0-eth1",
+    "counters",
+    "counters p0-t0-0",
+    "trace h0 h1 0x0000",
+    "check 5",
+)
+"""Lines whose JSON is read by its schema."""
 
 
 @pytest.fixture
@@ -42,7 +61,7 @@ def interfaces():
 def test_two_fabrics__side_by_side(mrc, tmp_path):
     for name in NAMES:
         assert f"{name} is up: `mrc attach {name}`" in mrc(f"up -d --name {name} {SHAPE}")
-    rows = {row["name"]: row for row in json.loads(mrc("ls --json"))}
+    rows = {row["name"]: row for row in fit("ls", json.loads(mrc("ls --json")))}
     assert [rows[name]["state"] for name in NAMES] == ["up", "up"]
     assert not {*rows["a"]["ports"].values()} & {*rows["b"]["ports"].values()}
     assert "several fabrics are up: a, b" in mrc("links", code=1)
@@ -56,6 +75,8 @@ def test_two_fabrics__side_by_side(mrc, tmp_path):
         assert mrc(f"exec h0 --fabric {name} -- printenv MRC_HOST") == "h0\n"
     assert "p0-t0-0 p0-t1-0  up" in mrc("attach b", prompt_text="links p0-t0-0\ndetach\n")
     assert "1 undone" in mrc("heal --fabric a")
+    for line in WORDS:
+        fit(line.split()[0], json.loads(mrc(f"{line} --fabric b --json")))
 
     # What a killed one left goes, and the other one stays.
     pid = rows["a"]["pid"]
@@ -67,7 +88,7 @@ def test_two_fabrics__side_by_side(mrc, tmp_path):
     assert "clean: removed" in out and "clean: b is up and stays" in out
     plan = Plan(2, 2, 1, 1, interface_prefix="2")
     assert interfaces() == {link.upper.interface for link in plan.links if link.lower.node.startswith("h")}
-    assert "b is down" in mrc("down")
+    assert fit("down", json.loads(mrc("down --json")))[0]["name"] == "b"
     assert interfaces() == set() and json.loads(mrc("ls --json")) == []
 
 

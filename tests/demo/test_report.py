@@ -9,6 +9,7 @@ from mrc_testbed.demo.report import DemoReport
 from mrc_testbed.demo.timeline import TimelineRecorder
 from mrc_testbed.demo.view import DemoView
 from mrc_testbed.topologies.plan import Plan
+from tests.cli.json_outputs import fit
 
 PLAN = Plan()
 LATE_NOTE = "ready to run and without a CPU: h0 31 % of the time: other work keeps the machine busy"
@@ -35,7 +36,7 @@ def test_report__a_busy_machine_is_told():
     cpu_text = "the fabric took 1.3 of 2 CPUs; h0 waited for one 31 % of the time, the others less"
     report = a_report({"cpus": 2, "used": 1.3, "waited": {"h0": 0.31}, "needed": cpu_text, "notes": [LATE_NOTE]})
     assert f"CPU: {cpu_text}\n" in output_of(report) and f"note  {LATE_NOTE}\n" in output_of(report)
-    assert report.to_json()["machine"] == report.machine
+    assert fit("demo", report.to_json())["machine"] == report.machine
 
 
 def test_report__the_cut_is_an_interval_and_what_was_out_before_is_told_apart():

@@ -21,7 +21,7 @@ from mrc_testbed.topologies.plan.plan import LIMITS
 ROUNDS_MAX = 60
 """Most readings of a file; each takes out one part at least."""
 LARGE = 12
-"""Dimension of a fabric where the file gives none that can be used: names are unknown in a larger one as well."""
+"""Dimension of a fabric where that of the file cannot be used: few names need a larger one."""
 SCENARIO_FILLERS: dict[str, Any] = {
     "title": "untitled",
     "workload": [{"permutation": "all", "bytes": 1}],
@@ -75,7 +75,7 @@ class _Repair:
     def __init__(self, document: Document, fillers: Mapping[str, Any]) -> None:
         self._raw = document.raw
         self._fillers = fillers
-        self._removed: set[Loc] = set()
+        self._removals: set[Loc] = set()
         self._has_lost_work = False
         self.document = replace(document, raw=deepcopy(document.raw), duplicates=[], kept_items={})
         self.problems: dict[Problem, None] = dict.fromkeys(document.duplicates)
@@ -85,8 +85,8 @@ class _Repair:
         """Note mistakes that are no consequences, and leave out their parts."""
         problems = list(problems)
         earlier = deepcopy(self.document.raw)
-        fresh = [problem for problem in problems if not self._follows(problem)]
-        self.problems |= dict.fromkeys(fresh)
+        new_problems = [problem for problem in problems if not self._follows(problem)]
+        self.problems |= dict.fromkeys(new_problems)
         for problem in problems:
             self._leave_out(problem.loc)
         is_unchanged = self.document.raw == earlier and not any(problem.loc == () for problem in problems)
@@ -95,16 +95,16 @@ class _Repair:
     def _follows(self, problem: Problem) -> bool:
         """Whether a mistake comes from what was left out, not from its author."""
         loc = problem.loc
-        if loc and any(removed[: len(loc)] == loc for removed in self._removed):
+        if loc and any(removal[: len(loc)] == loc for removal in self._removals):
             return True
-        removed_parts = {removed[0] for removed in self._removed}
+        mistaken_parts = {removal[0] for removal in self._removals}
         value = self._value_in_file(loc)
-        if "sweep" in removed_parts and isinstance(value, str) and "$" in value:
+        if "sweep" in mistaken_parts and isinstance(value, str) and "$" in value:
             return True
         if not problem.is_reference:
             return False
         return (self._has_lost_work and loc[0] in ("expect", "figures")) or any(
-            loc[0] in DEPENDENTS.get(str(part), ()) for part in removed_parts
+            loc[0] in DEPENDENTS.get(str(part), ()) for part in mistaken_parts
         )
 
     def _value_in_file(self, loc: Loc) -> Any:
@@ -141,7 +141,7 @@ class _Repair:
             node = self._child(node, loc_now, part)
             loc_now = (*loc_now, part)
         if isinstance(node, dict) and last in node:
-            if len(loc) == 2 and loc[0] in PLACEHOLDERS and loc not in self._removed:
+            if len(loc) == 2 and loc[0] in PLACEHOLDERS and loc not in self._removals:
                 node[last] = deepcopy(PLACEHOLDERS[str(loc[0])])
             else:
                 del node[last]
@@ -151,10 +151,10 @@ class _Repair:
                 return False
             del node[numbers.index(last)]
             numbers.remove(last)
-        elif not (loc == (last,) and last in self._fillers and loc not in self._removed):
+        elif not (loc == (last,) and last in self._fillers and loc not in self._removals):
             # A needed part that the file lacks is filled.
             return False
-        self._removed.add(loc)
+        self._removals.add(loc)
         return True
 
     def _child(self, node: Any, loc: Loc, part: str | int) -> Any:
@@ -168,16 +168,16 @@ class _Repair:
 
     def _enlarge_fabric(self) -> None:
         """Give dimensions that were mistaken values with which what is named exists."""
-        sizes, usable = self._raw.get("fabric"), self.document.raw.get("fabric")
+        sizes, sizes_left = self._raw.get("fabric"), self.document.raw.get("fabric")
         sizes = sizes if isinstance(sizes, dict) else {}
-        usable = usable if isinstance(usable, dict) else {}
-        if "file" in usable:
+        sizes_left = sizes_left if isinstance(sizes_left, dict) else {}
+        if "file" in sizes_left:
             return
-        mistaken_keys = [str(loc[1]) for loc in self._removed if loc[0] == "fabric" and len(loc) > 1]
+        mistaken_keys = [str(loc[1]) for loc in self._removals if loc[0] == "fabric" and len(loc) > 1]
         for key, (low, high, _) in LIMITS.items():
             size = sizes.get(key)
             largest = min(max(size, low), high) if isinstance(size, int) and not isinstance(size, bool) else LARGE
             # A key that nobody knows may be meant for a dimension that is not given.
-            if not mistaken_keys or (key not in usable and get_close_matches(key, mistaken_keys)):
-                usable[key] = largest
-        self.document.raw["fabric"] = usable
+            if not mistaken_keys or (key not in sizes_left and get_close_matches(key, mistaken_keys)):
+                sizes_left[key] = largest
+        self.document.raw["fabric"] = sizes_left

@@ -180,7 +180,10 @@ def read_topology(path: Path) -> Topology:
 
 
 def _topology(document: Document) -> Topology:
-    """Return the topology of a document; raises ScenarioError with the mistakes of the first pass that has some."""
+    """Return the topology of a document.
+
+    Raises ScenarioError with the mistakes of the first pass that has some.
+    """
     topology = Topology(document.path, parse_model(document, document.raw, TopologyPart))
     try:
         _ = topology._grid

@@ -249,9 +249,11 @@ def _one_of_each_value(problems: list[Problem]) -> Iterator[Problem]:
         types = [problem for problem in alike if problem.text.startswith(TYPE_WORDS)]
         yield from (problem for problem in alike if problem not in types)
         # A type that the value nearly has says more, below it.
-        if types and not any(other[: len(loc)] == loc and len(other) > len(loc) for other in by_loc):
-            wanted = [problem.text.partition(";")[0].removeprefix(TYPE_WORDS) for problem in types]
-            yield replace(types[0], text=types[0].text.replace(wanted[0], " or ".join(dict.fromkeys(wanted)), 1))
+        if types and not any(deeper[: len(loc)] == loc and len(deeper) > len(loc) for deeper in by_loc):
+            type_names = [problem.text.partition(";")[0].removeprefix(TYPE_WORDS) for problem in types]
+            yield replace(
+                types[0], text=types[0].text.replace(type_names[0], " or ".join(dict.fromkeys(type_names)), 1)
+            )
 
 
 def _problems(document: Document, error: Any, prefix: Loc) -> list[Problem]:

@@ -32,7 +32,7 @@ FAULTS_MAX = 24
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class TimelineRow:
     """One part of a run. Times are seconds from the start of the work."""
 
     kind: Kind
@@ -60,7 +60,7 @@ class Timeline:
     end_s: float
     is_estimated: bool
     """Whether the run ends with its work, at a time that is only estimated."""
-    rows: tuple[Row, ...]
+    rows: tuple[TimelineRow, ...]
 
     def to_json(self) -> dict[str, Any]:
         return {"end_s": self.end_s, "estimated": self.is_estimated, "rows": [row.to_json() for row in self.rows]}
@@ -75,9 +75,9 @@ class Timeline:
         for row in self.rows:
             if row in hidden_rows:
                 continue
-            first, *more = texts.fold(row.text, hang=2).split("\n")
+            first, *more_lines = texts.fold(row.text, hang=2).split("\n")
             out.append(f"{self._bar(row, columns)}  {first}".rstrip())
-            out += [f"{'':{columns}}  {line}" for line in more]
+            out += [f"{'':{columns}}  {line}" for line in more_lines]
         if hidden_rows:
             out.append(f"{'':{columns}}  {len(hidden_rows)} more faults (--json)")
         return out
@@ -94,7 +94,7 @@ class Timeline:
                 labels = f"{labels:{column}}{label} "
         return [labels, "".join(axis)]
 
-    def _bar(self, row: Row, columns: int) -> str:
+    def _bar(self, row: TimelineRow, columns: int) -> str:
         first = self._column(row.begin_s, columns)
         if row.end_s is None:
             return f"{'':{first}}|".ljust(columns)
@@ -121,17 +121,19 @@ def timeline_of(plan: RunPlan) -> Timeline:
     end_s = plan.duration_s or max([*work_ends, *(1.1 * end for end in fault_ends)], default=0.0) or 1.0
     end_s = min(end_s, plan.limit_s)
     work_s = min(end_s, max(work_ends, default=end_s)) if plan.duration_s is None else end_s
-    rows = [Row("fabric", f"fabric: {plan.fabric}", 0.0, end_s)]
+    rows = [TimelineRow("fabric", f"fabric: {plan.fabric}", 0.0, end_s)]
     for text, start, length, is_open in parts:
         end = min(end_s, start + length)
-        rows.append(Row("work", f"{text}, {_span(start, end, 'at least ' if is_open else '')}", start, end, is_open))
+        rows.append(
+            TimelineRow("work", f"{text}, {_span(start, end, 'at least ' if is_open else '')}", start, end, is_open)
+        )
     rows += _faults(steps, end_s, work_s)
     for rule in plan.scenario.expect:
         if isinstance(rule, (Expect, ExpectFailure)) and (rule.start is not None or rule.stop is not None):
             begin = 0.0 if rule.start is None else _seconds(rule.start, work_s)
             end = end_s if rule.stop is None else _seconds(rule.stop, work_s)
             is_share = any(moment is not None and moment.seconds is None for moment in (rule.start, rule.stop))
-            rows.append(Row("rule", f"rule: {describe(rule)}", begin, min(end_s, end), is_share))
+            rows.append(TimelineRow("rule", f"rule: {describe(rule)}", begin, min(end_s, end), is_share))
     return Timeline(end_s, plan.duration_s is None, tuple(rows))
 
 
@@ -178,7 +180,7 @@ def _rounds_s(plan: RunPlan, group: CollectivePlan) -> float:
     return (group.iterations + group.warm_up) * 8 * group.size_bytes / (plan.nic_bps * plan.payload_share)
 
 
-def _faults(steps: list[FaultStep], end_s: float, work_s: float) -> Iterator[Row]:
+def _faults(steps: list[FaultStep], end_s: float, work_s: float) -> Iterator[TimelineRow]:
     """Yield a row for each fault, until its end or that of the run."""
     undone = {step.undo: step for step in steps if step.undo is not None}
     for step in steps:
@@ -193,7 +195,7 @@ def _faults(steps: list[FaultStep], end_s: float, work_s: float) -> Iterator[Row
         elif KINDS[step.action].lasts:
             end = end_s
             moment += " to the end"
-        yield Row(
+        yield TimelineRow(
             "fault", f"{step.fault}, {moment}", min(begin, end_s), None if end is None else min(end, end_s), is_share
         )
 
@@ -202,5 +204,5 @@ def _seconds(moment: Instant, work_s: float) -> float:
     return moment.seconds if moment.seconds is not None else (moment.share or 0.0) * work_s
 
 
-def _span(begin: float, end: float, least: str) -> str:
-    return f"{show_seconds(begin)} to {least}{show_seconds(end)}"
+def _span(begin: float, end: float, prefix: str) -> str:
+    return f"{show_seconds(begin)} to {prefix}{show_seconds(end)}"

@@ -1,6 +1,6 @@
-"""PyTorch profiler traces (Kineto): JSON in Chrome's trace format, one file per rank, plain or with gzip.
+"""PyTorch profiler traces (Kineto): JSON in Chrome's trace format, one file per rank.
 
-    program = read_kineto(Path("traces/"))       # a folder, or one file of it; raises TraceError
+    program = read_kineto(Path("traces/"))       # a folder, or one file of it, plain or with gzip
 
 Communication is what the device's kernels say of it ("Collective name", "In msg nelems", "dtype", the process group);
 where a trace has no such kernels, as with gloo, what record_param_comms says on the host. Computing is made of the
@@ -95,8 +95,8 @@ class _Trace:
     groups: dict[str, tuple[int, ...]]
     """Ranks of the process groups that distributedInfo lists."""
     communications: list[_Communication] = field(default_factory=list)
-    busy: list[tuple[float, float]] = field(default_factory=list)
-    """When the device computed: spans that do not touch."""
+    busy_spans: list[tuple[float, float]] = field(default_factory=list)
+    """Spans of time in which the device computed, which do not touch."""
     start: float = 0.0
     end: float = 0.0
 
@@ -118,9 +118,10 @@ def read_kineto(path: Path, groups: Path | None = None) -> Program:
     world_size = max([max(traces) + 1, *(trace.world_size or 0 for trace in traces.values())])
     if not 2 <= world_size <= RANKS_MAX:
         raise TraceError(path, f"a job of {world_size} ranks: give one of 2 to {RANKS_MAX}")
-    if missing := [rank for rank in range(world_size) if rank not in traces]:
+    if missing_ranks := [rank for rank in range(world_size) if rank not in traces]:
         raise TraceError(
-            path, f"rank {missing[0]} of {world_size} has no file ({len(missing)} missing): profile every rank"
+            path,
+            f"rank {missing_ranks[0]} of {world_size} has no file ({len(missing_ranks)} missing): profile every rank",
         )
     file_groups = read_groups(groups, world_size) if groups else {}
     return Program(
@@ -143,6 +144,7 @@ def _read(path: Path) -> _Trace:
     trace = _Trace(path, rank, world_size if isinstance(world_size, int) else None, _groups_of(info))
     spans = [event for event in events if isinstance(event, dict) and event.get("ph") == "X"]
     records, kernels = _Records(path), list[_Communication]()
+    # Each span is communication, computing of the device, a record of the host, or nothing that counts.
     for event in spans:
         category, name = str(event.get("cat", "")).lower(), str(event.get("name", ""))[:80]
         arguments = event.get("args")
@@ -151,7 +153,7 @@ def _read(path: Path) -> _Trace:
             kernels.append(_communication(path, event, name, values))
         elif category in DEVICE_CATEGORIES:
             span = _communication(path, event, name, {})
-            trace.busy.append((span.start, span.end))
+            trace.busy_spans.append((span.start, span.end))
         elif name == HOST_RECORD:
             records.add(_communication(path, event, name, values))
         elif name.startswith("gloo:"):
@@ -160,7 +162,7 @@ def _read(path: Path) -> _Trace:
     if len(trace.communications) > TASKS_MAX:
         raise TraceError(path, f"more than {TASKS_MAX} communications")
     trace.communications.sort(key=lambda communication: communication.start)
-    _set_span(trace, spans, on_device=bool(kernels or trace.busy))
+    _set_span(trace, spans, on_device=bool(kernels or trace.busy_spans))
     return trace
 
 
@@ -234,19 +236,19 @@ def _communication(path: Path, event: dict[str, Any], name: str, values: dict[st
 
 
 class _Records:
-    """What record_param_comms says on the host."""
+    """Collects the events record_param_comms of the host."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._by_id: dict[Any, _Communication] = {}
-        self._all: list[_Communication] = []
+        self._records: list[_Communication] = []
         self.runs: list[_Communication] = []
-        """When gloo carried out what the records say."""
+        """Spans in which gloo carried the records out."""
 
     def add(self, record: _Communication) -> None:
         if str(record.values.get("Collective name", "")).lower() in NO_TRAFFIC:
             return
-        self._all.append(record)
+        self._records.append(record)
         if (number := record.values.get("External id")) is not None:
             self._by_id[number] = record
 
@@ -260,7 +262,7 @@ class _Records:
     def on_host(self) -> list[_Communication]:
         """Return the records, each lasting until gloo had carried it out."""
         self.runs.sort(key=lambda run: run.start)
-        records = sorted(self._all, key=lambda record: record.start)
+        records = sorted(self._records, key=lambda record: record.start)
         if len(self.runs) == len(records):
             for record, run in zip(records, self.runs, strict=True):
                 record.end = max(record.end, run.end)
@@ -269,14 +271,14 @@ class _Records:
 
 def _set_span(trace: _Trace, events: list[dict[str, Any]], *, on_device: bool) -> None:
     """Merge what the device computed, and set begin and end of what is replayed."""
-    merged: list[tuple[float, float]] = []
-    for start, end in sorted(trace.busy):
-        if merged and start <= merged[-1][1]:
-            merged[-1] = (merged[-1][0], max(merged[-1][1], end))
+    spans_apart: list[tuple[float, float]] = []
+    for start, end in sorted(trace.busy_spans):
+        if spans_apart and start <= spans_apart[-1][1]:
+            spans_apart[-1] = (spans_apart[-1][0], max(spans_apart[-1][1], end))
         else:
-            merged.append((start, end))
-    trace.busy = merged
-    spans = [*merged, *((communication.start, communication.end) for communication in trace.communications)]
+            spans_apart.append((start, end))
+    trace.busy_spans = spans_apart
+    spans = [*spans_apart, *((communication.start, communication.end) for communication in trace.communications)]
     if not on_device:
         # Without a device the host computes, from its first operation to its last.
         cpu_events = [event for event in events if event.get("cat") in ("cpu_op", "user_annotation")]
@@ -302,60 +304,64 @@ class _RankReader:
         times = {trace.start, trace.end}
         for communication in trace.communications:
             times |= {communication.start, communication.end}
+        # Nothing begins or ends between two moments: what passes there is one computation.
         moments = sorted(times)
         waiting = trace.communications[::-1]
         last_of_stream: dict[str, int] = {}
         running: list[tuple[float, int]] = []
-        computed: tuple[int, ...] = ()
+        last_compute: tuple[int, ...] = ()
         for moment, following in zip(moments, [*moments[1:], moments[-1]], strict=True):
             while waiting and waiting[-1].start <= moment:
                 communication = waiting.pop()
                 earlier = last_of_stream.get(communication.stream)
-                self._add(communication, computed if earlier is None else (*computed, earlier))
+                self._add(communication, last_compute if earlier is None else (*last_compute, earlier))
                 last_of_stream[communication.stream] = len(self._tasks) - 1
                 running.append((communication.end, len(self._tasks) - 1))
-            ended = [] if self._is_busy_across(moment) else [number for end, number in running if end <= moment]
+            ended_numbers = [] if self._is_busy_across(moment) else [number for end, number in running if end <= moment]
             passing = following - moment
             if any(end > moment for end, _ in running):
                 passing = self._busy_between(moment, following)
             if passing > 0:
-                after = (*computed, *ended)
-                self._tasks.append(Compute(seconds=passing * MICROSECOND, lane=DEVICE_LANE, after=after))
-                computed = (len(self._tasks) - 1,)
-                running = [(end, number) for end, number in running if number not in ended]
+                dependencies = (*last_compute, *ended_numbers)
+                self._tasks.append(Compute(seconds=passing * MICROSECOND, lane=DEVICE_LANE, after=dependencies))
+                last_compute = (len(self._tasks) - 1,)
+                running = [(end, number) for end, number in running if number not in ended_numbers]
         return RankTasks(tuple(self._tasks))
 
     def _is_busy_across(self, moment: float) -> bool:
-        index = bisect_left(self._trace.busy, (moment,)) - 1
-        return index >= 0 and moment < self._trace.busy[index][1]
+        index = bisect_left(self._trace.busy_spans, (moment,)) - 1
+        return index >= 0 and moment < self._trace.busy_spans[index][1]
 
     def _busy_between(self, start: float, end: float) -> float:
-        busy, index, total = self._trace.busy, max(0, bisect_left(self._trace.busy, (start,)) - 1), 0.0
-        while index < len(busy) and busy[index][0] < end:
-            total += max(0.0, min(end, busy[index][1]) - max(start, busy[index][0]))
+        spans, index, total = self._trace.busy_spans, max(0, bisect_left(self._trace.busy_spans, (start,)) - 1), 0.0
+        while index < len(spans) and spans[index][0] < end:
+            total += max(0.0, min(end, spans[index][1]) - max(start, spans[index][0]))
             index += 1
         return total
 
-    def _add(self, communication: _Communication, after: tuple[int, ...]) -> None:
+    def _add(self, communication: _Communication, dependencies: tuple[int, ...]) -> None:
         """Add the tasks of a communication; the last of them ends it."""
         name = communication.name
+        # The name without the words that say how buffers are given.
         word = str(communication.values.get("Collective name", "")).lower().replace("_", "")
         while (shorter := VARIANTS.sub("", word)) != word:
             word = shorter
         if word not in COLLECTIVES:
-            known = ", ".join(COLLECTIVES)
-            given = communication.values.get("Collective name")
+            names = ", ".join(COLLECTIVES)
+            given_name = communication.values.get("Collective name")
             text = "has no Collective name: profile with PyTorch 2.3 or later"
-            raise self._error(communication, f"has Collective name {given!r} (known: {known})" if given else text)
+            raise self._error(
+                communication, f"has Collective name {given_name!r} (known: {names})" if given_name else text
+            )
         kind = COLLECTIVES[word]
         if kind in ("SEND", "RECV"):
-            self._tasks.append(self._message(communication, kind, after))
+            self._tasks.append(self._message(communication, kind, dependencies))
             return
         group = self._group(communication)
         if len(group) < 2:
-            self._tasks.append(Compute(seconds=0.0, name=name, after=after))
+            self._tasks.append(Compute(seconds=0.0, name=name, after=dependencies))
         elif kind == "ALL_TO_ALL" and (parts := self._uneven_parts(communication, group)):
-            self._tasks += self._exchange(group, parts, name, after)
+            self._tasks += self._exchange(group, parts, name, dependencies)
         elif kind in EXPANDED_KINDS:
             size = self._bytes(communication, "Out" if kind == "SCATTER" else "In")
             size *= len(group) if kind in ("GATHER", "SCATTER") else 1
@@ -364,7 +370,7 @@ class _RankReader:
                 raise self._error(communication, f"has root Rank {root!r}: 0 to {len(group) - 1} of its group")
             position = group.index(self._trace.rank)
             parts_of_tree = expand(kind, group, position, root, max(1, size), self._tag(group))
-            self._tasks += parts_of_tree.tasks(len(self._tasks), after, name)
+            self._tasks += parts_of_tree.tasks(len(self._tasks), dependencies, name)
         else:
             self._tasks.append(
                 JoinCollective(
@@ -372,7 +378,7 @@ class _RankReader:
                     size=self._collective_bytes(communication, kind, group),
                     group=group,
                     name=name,
-                    after=after,
+                    after=dependencies,
                 )
             )
 
@@ -418,7 +424,7 @@ class _RankReader:
             )
         return group
 
-    def _message(self, communication: _Communication, kind: str, after: tuple[int, ...]) -> AnyTask:
+    def _message(self, communication: _Communication, kind: str, dependencies: tuple[int, ...]) -> AnyTask:
         sends = kind == "SEND"
         key = "Dst Rank" if sends else "Src Rank"
         peer = communication.values.get(key)
@@ -426,7 +432,7 @@ class _RankReader:
             raise self._error(communication, f"has {key} {peer!r}: 0 to {self._world_size - 1}")
         size = self._bytes(communication, "In" if sends else "Out")
         task_class = SendMessage if sends else ReceiveMessage
-        return task_class(peer=peer, size=max(1, size), name=communication.name, after=after)
+        return task_class(peer=peer, size=max(1, size), name=communication.name, after=dependencies)
 
     def _uneven_parts(
         self, communication: _Communication, group: tuple[int, ...]
@@ -446,7 +452,7 @@ class _RankReader:
         return None if len({*sent, *received}) == 1 else (sent, received)
 
     def _exchange(
-        self, group: tuple[int, ...], parts: tuple[list[int], list[int]], name: str, after: tuple[int, ...]
+        self, group: tuple[int, ...], parts: tuple[list[int], list[int]], name: str, dependencies: tuple[int, ...]
     ) -> Iterator[AnyTask]:
         """Yield the messages of an all-to-all with uneven parts, and a task that ends it."""
         tag, first = self._tag(group), len(self._tasks)
@@ -455,9 +461,9 @@ class _RankReader:
             for peer, size in zip(group, sizes, strict=True):
                 if size and peer != self._trace.rank:
                     count += 1
-                    yield task_class(peer=peer, size=size, tag=tag, name=name, after=after)
+                    yield task_class(peer=peer, size=size, tag=tag, name=name, after=dependencies)
         numbers = tuple(range(first, first + count))
-        yield Compute(seconds=0.0, name=name, after=numbers or after)
+        yield Compute(seconds=0.0, name=name, after=numbers or dependencies)
 
     def _tag(self, group: tuple[int, ...]) -> int:
         """Return a tag of its own for the messages of a collective: the same at all ranks of the group."""

@@ -12,6 +12,7 @@ import time
 
 import pytest
 
+from tests.cli.json_outputs import fit
 from tests.cli.prompt.terminal import COLOUR, PROMPT, ROOT, Terminal
 
 pytestmark = [
@@ -225,11 +226,11 @@ def test_second_terminal__asks_the_same_fabric(terminal, run_dir):
     links = mrc(run_dir, "links", "p0-t0-0")
     assert links.stdout.endswith("3 of 3 links are up\n") and "\x1b" not in links.stdout
     check = mrc(run_dir, "check", "20", "--json")
-    assert check.returncode == 0 and json.loads(check.stdout)["ok"]
+    assert check.returncode == 0 and fit("check", json.loads(check.stdout))["ok"]
     terminal.enter("link h0 p0-t0-0 down")
     check = mrc(run_dir, "check", "20")
     assert check.returncode == 1 and "1 down, 2 could not be probed of 12 links" in check.stdout, check
-    way = json.loads(mrc(run_dir, "trace", "h0", "h1", "0x0000", "--json").stdout)
+    way = fit("trace", json.loads(mrc(run_dir, "trace", "h0", "h1", "0x0000", "--json").stdout))
     assert way["arrived"] is False and way["end"] == "ends at h0: its port h0-eth0 is down, nothing is sent"
     assert mrc(run_dir, "faults").returncode == 0
     assert mrc(run_dir, "evs", "h0", "h9").stderr == "mrc: error: no host 'h9' (has: h0, h1)\n"

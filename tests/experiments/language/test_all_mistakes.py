@@ -1,4 +1,4 @@
-"""All mistakes of scenario and topology files in one pass, and what mutants of real files make of them."""
+"""All mistakes of scenario and topology files in one pass, and mutants of real files."""
 
 from __future__ import annotations
 

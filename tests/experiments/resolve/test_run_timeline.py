@@ -51,9 +51,9 @@ def test_rows__have_begin_and_end_of_each_part(tmp_path: Path) -> None:
         ("fault", "loss p1-t0-0 p1-t1-0 rate=0.01 direction=both", 5.0, 6.0),
         ("rule", "rule: rate.flow at least 0.9 of baseline from 2s to 5s", 2.0, 5.0),
     ]
-    flow, short, job = (row for row in rows if row.kind == "work")
+    flow, limited_flow, job = (row for row in rows if row.kind == "work")
     assert (flow.text, flow.begin_s, flow.end_s, flow.is_estimated) == ("flow: h0 to h2, 1 s to 10 s", 1.0, 10.0, False)
-    assert short.is_estimated and short.end_s == pytest.approx(0.42, rel=0.2)
+    assert limited_flow.is_estimated and limited_flow.end_s == pytest.approx(0.42, rel=0.2)
     assert job.is_estimated and "all_reduce of 1 MiB, 2 ranks, 4 iterations, 0 s to at least" in job.text
 
 

@@ -39,18 +39,18 @@ def test_step__computes_communicates_and_overlaps(tmp_path: Path, packed: bool) 
     ]
     for rank in range(2):
         path = write_rank(tmp_path, rank, events, packed=packed)
-    for place in (tmp_path, path):
-        compute, join, overlap, rest = read_trace(place).ranks[1].tasks
-        assert (compute.seconds, overlap.seconds, rest.seconds) == pytest.approx((100e-6, 50e-6, 100e-6))
+    for source in (tmp_path, path):
+        compute, join, overlap, last_compute = read_trace(source).ranks[1].tasks
+        assert (compute.seconds, overlap.seconds, last_compute.seconds) == pytest.approx((100e-6, 50e-6, 100e-6))
         assert (join.kind, join.size, join.group, join.after) == ("all_reduce", 4096, (0, 1), (0,))
-        assert (overlap.after, set(rest.after)) == ((0,), {1, 2})
+        assert (overlap.after, set(last_compute.after)) == ((0,), {1, 2})
 
 
 def test_step__a_kernel_across_the_end_waits_for_nothing(tmp_path: Path) -> None:
     events = [collective("allreduce", 0, 50), span("kernel", "backward", 0, 80), span("kernel", "forward", 80, 20)]
-    _, during, after = tasks_of(write_job(tmp_path, events))
-    assert (during.after, after.after) == ((), (1,))
-    assert (during.seconds, after.seconds) == pytest.approx((50e-6, 50e-6))
+    _, overlap, forward = tasks_of(write_job(tmp_path, events))
+    assert (overlap.after, forward.after) == ((), (1,))
+    assert (overlap.seconds, forward.seconds) == pytest.approx((50e-6, 50e-6))
 
 
 @pytest.mark.parametrize(
@@ -131,9 +131,9 @@ def test_gloo__is_read_on_the_host(tmp_path: Path) -> None:
         span("cpu_op", "record_param_comms", 103, 97, **(values | {"Collective name": "wait"})),
         span("cpu_op", "aten::add", 250, 50),
     ]
-    compute, join, rest = tasks_of(write_job(tmp_path, events))
-    assert (compute.seconds, rest.seconds) == pytest.approx((100e-6, 100e-6))
-    assert isinstance(join, JoinCollective) and rest.after == (0, 1)
+    compute, join, last_compute = tasks_of(write_job(tmp_path, events))
+    assert (compute.seconds, last_compute.seconds) == pytest.approx((100e-6, 100e-6))
+    assert isinstance(join, JoinCollective) and last_compute.after == (0, 1)
 
 
 @pytest.mark.parametrize(

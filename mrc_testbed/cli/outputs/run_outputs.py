@@ -63,14 +63,14 @@ class VerdictOutput(Struct, forbid_unknown_fields=True):
     rule: str
     run: str
     passed: bool
-    expected: str
-    seen: str
-    why: str
+    bound_text: str = field(name="expected")
+    value_text: str = field(name="seen")
+    reason: str = field(name="why")
     value: Number | None
     unit: str
     paper: Number | None
     events: list[str]
-    around: str
+    event_span: str = field(name="around")
     timed: bool
     cause: str
 
@@ -112,7 +112,7 @@ class IntervalOutput(Struct, forbid_unknown_fields=True):
     """Confidence interval of a metric at a point of a study; null: not enough values."""
 
     unit: str
-    of: str
+    statistic: str = field(name="of")
     method: str
     confidence: Number
     narrow: bool | None
@@ -166,8 +166,8 @@ class MergedOutput(Struct, forbid_unknown_fields=True):
     runs: int
     parts: list[str]
     duplicate_count: int = field(name="twice")
-    damaged: list[str]
-    missing: list[str]
+    damages: list[str] = field(name="damaged")
+    missing_runs: list[str] = field(name="missing")
     command: str | None
     digest: str | None
     passed: bool | None
@@ -380,16 +380,16 @@ class P4FuzzOutput(Struct, forbid_unknown_fields=True):
     """Result of `mrc fuzz p4`: counts of programs, and what differed by program."""
 
     programs: int
-    same: int
+    same_count: int = field(name="same")
     differs: int
-    ours: int
-    theirs: int
-    both: int
+    our_refusals: int = field(name="ours")
+    their_refusals: int = field(name="theirs")
+    common_refusals: int = field(name="both")
     packets: int
     seconds: Number
     restarts: int
     findings: dict[str, str]
-    refused: dict[str, str]
+    refusals: dict[str, str] = field(name="refused")
 
 
 class CompiledOutput(Struct, forbid_unknown_fields=True):

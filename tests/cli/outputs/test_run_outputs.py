@@ -70,10 +70,10 @@ def test_mistakes__are_a_list_in_the_place_of_results(tmp_path: Path, words: tup
 
 
 def test_scenarios__outputs_fit(tmp_path: Path) -> None:
-    bad = tmp_path / "bad.yaml"
-    bad.write_text(SCENARIO.replace("h0 h1", "h0 h9"))
+    bad_path = tmp_path / "bad.yaml"
+    bad_path.write_text(SCENARIO.replace("h0 h1", "h0 h9"))
     for word in ("validate", "check"):
-        good_file, bad_file = fit(f"scenario {word}", mrc("scenario", word, ROOT / "scenarios" / "e10.yaml", bad))
+        good_file, bad_file = fit(f"scenario {word}", mrc("scenario", word, ROOT / "scenarios" / "e10.yaml", bad_path))
         assert not good_file["problems"] and bad_file["problems"][0]["line"] == 3
     fit("scenario show", mrc("scenario", "show", "e10"))
     fit("scenario list", mrc("scenario", "list"))
@@ -81,11 +81,11 @@ def test_scenarios__outputs_fit(tmp_path: Path) -> None:
 
 
 def test_topologies_and_plans__outputs_fit(tmp_path: Path) -> None:
-    bad = tmp_path / "bad.yaml"
-    bad.write_text("holes: [h99]\n")
+    bad_path = tmp_path / "bad.yaml"
+    bad_path.write_text("holes: [h99]\n")
     example = ROOT / "examples" / "topologies" / "own-names.yaml"
     assert not fit("topology check", mrc("topology", "check", example))["problems"]
-    assert fit("topology check", mrc("topology", "check", bad))["problems"]
+    assert fit("topology check", mrc("topology", "check", bad_path))["problems"]
     fit("topology show", mrc("topology", "show", example))
     fit("plan", mrc("plan", "--nics", 1024, "--radix", 64))
     fit("plan", mrc("plan", "--planes", 4, "--racks", 2, "--spines", 2, "--hosts-per-rack", 2))

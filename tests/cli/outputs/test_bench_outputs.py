@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rich.console import Console
 
-from mrc_testbed.cli.bench_outputs import BENCH_OUTPUTS
+from mrc_testbed.cli.outputs.bench_outputs import BENCH_OUTPUTS
 from tests.cli.json_outputs import fit
 from tools.campaigns import virtual_faults
 from tools.commands import bench_app

@@ -1,4 +1,4 @@
-"""Models of the JSON of commands on a running fabric: words of the prompt, captures, traces, the demo, fabrics.
+"""Models of the JSON of commands on fabrics: words of the prompt, captures, traces, the demo.
 
 json_schemas.py has the table of all commands. Objects whose keys are names of hosts or counters stay mappings.
 """
@@ -104,7 +104,7 @@ class RemovedFabricOutput(Struct, forbid_unknown_fields=True):
 
     name: str
     state: str
-    removed: list[str]
+    leftovers: list[str] = field(name="removed")
 
 
 class DemoCheckOutput(Struct, forbid_unknown_fields=True):
@@ -155,7 +155,7 @@ class CaptureOutput(Struct, forbid_unknown_fields=True):
     received: int
     sent: int
     lost: int
-    ended: str
+    end_cause: str = field(name="ended")
 
 
 class ExplainedCaptureOutput(Struct, forbid_unknown_fields=True):
@@ -164,7 +164,7 @@ class ExplainedCaptureOutput(Struct, forbid_unknown_fields=True):
     capture: str
     path: str
     packets: int
-    explained: int
+    explained_count: int = field(name="explained")
     plan: str
 
 

@@ -1,4 +1,7 @@
-"""Outputs of commands on fabrics fit the schemas that `mrc schema` prints; live ones are in the live tests."""
+"""Outputs of commands on fabrics fit the schemas that `mrc schema` prints.
+
+Those of a running fabric are read in the live tests.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from typer.testing import CliRunner
 from mrc_testbed.capture.explain.explained_file import ExplainedFile
 from mrc_testbed.capture.pcap import CaptureResult
 from mrc_testbed.cli.app import app
-from mrc_testbed.cli.fabric_outputs import CHANGING_WORDS
+from mrc_testbed.cli.outputs.fabric_outputs import CHANGING_WORDS
 from mrc_testbed.cli.words import SHELL_WORDS
 from tests.cli.json_outputs import fit
 from tests.cli.prompt.conftest import cli, fabric  # noqa: F401

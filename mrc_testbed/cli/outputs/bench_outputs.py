@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 Number = int | float
 Figures = dict[str, Any]
@@ -42,7 +42,7 @@ class MrcBenchOutput(Struct):
 
 
 class ClusterBenchOutput(Struct):
-    """The same transfers on one machine and on several."""
+    """Cost of the same transfers on one machine and on several."""
 
     schema: str
     fabric: Figures
@@ -75,8 +75,8 @@ class FaultsBenchOutput(Struct):
     singles: Figures
     pairs: dict[str, int]
     sources: Figures
-    before: list[str]
-    wrong: list[str]
+    faults_before: list[str] = field(name="before")
+    errors_by_round: list[str] = field(name="wrong")
     rounds: list[Figures]
     passed: bool
 
@@ -85,7 +85,7 @@ class VirtualFaultsBenchOutput(Struct):
     """Diagnosis of random sets of faults in virtual time."""
 
     seed: int
-    drawn: int
+    set_count: int = field(name="drawn")
     sets: dict[str, int]
     causes: dict[str, int]
     details: list[Figures]
@@ -125,12 +125,12 @@ class TransportBenchOutput(Struct):
 
 
 class VirtualBenchOutput(Struct):
-    """Speed of virtual time by the number of hosts."""
+    """Result of a benchmark of virtual time, by the number of hosts."""
 
     schema: str
     packets_wanted: int
     wire: bool
-    compiled: Any
+    build: Any = field(name="compiled")
     sizes: list[Figures]
     flatness: Figures
     met: bool
