@@ -169,11 +169,11 @@ def _packets(rows: list[dict[str, int]], step: int) -> dict[str, list[int]]:
     return {str(int(ev, 16)): thin([row.get(ev, 0) for row in rows], step, add=True) for ev in names}
 
 
-def _collective(collective: CollectiveOutcome, planned: int) -> dict[str, Any]:
+def _collective(collective: CollectiveOutcome, planned_count: int) -> dict[str, Any]:
     return {
         "label": f"{collective.work} ({collective.kind})",
         "sums": collective.kind not in PROGRAMS,
-        "planned": planned,
+        "planned": planned_count,
         "wrong": sum(i.wrong for i in collective.iterations),
         "iterations": [[round(i.started_s, 6), round(i.finished_s, 6)] for i in collective.iterations],
     }

@@ -59,7 +59,8 @@ def four_planes(tmp_path_factory):
     folder = tmp_path_factory.mktemp("four")
     (folder / "four.yaml").write_text(
         "title: a job\nfabric: {planes: 4, racks: 2, spines: 2, hosts_per_rack: 1}\nlinks: {rate: 5M}\n"
-        "duration: 500ms\nworkload: [{collective: all_reduce, ranks: [h0, h1], size: 16K, name: job, iterations: 900}]\n"
+        "duration: 500ms\n"
+        "workload: [{collective: all_reduce, ranks: [h0, h1], size: 16K, name: job, iterations: 900}]\n"
         "expect: [{unfinished: job}]\n"
     )
     run_scenario(plan_runs(read(folder / "four.yaml"), "virtual"), Quiet(), out=folder / "out")

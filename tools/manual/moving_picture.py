@@ -13,7 +13,7 @@ from __future__ import annotations
 import itertools
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,7 @@ INK, SOFT, LINE, BLUE, RED, GREEN, ORANGE = (
 BEFORE_S, AFTER_S = 0.6, 0.5
 """Parts of the run before the cut and after the path's return that are shown, seconds."""
 PACE = (4.0, 6.0, 3.5, 4.0, 3.0)
-"""Seconds of the picture: before the cut, past the bypass, until the repair, until the end, standing still."""
+"""Seconds of each part: before the cut, past the bypass, to the repair, to the end, standing still."""
 BYPASS_VIEW_S = 0.12
 """Part of the run behind the cut that is shown slowly, seconds."""
 RESENT_S = 0.06
@@ -82,15 +82,22 @@ def record(results: Path) -> dict[str, Any]:
 # ---- time ---------------------------------------------------------------------------------------------------------
 
 
-class Clock:
+class PictureClock:
     """Time of the picture, in percent of its loop, for each time of the run."""
 
     def __init__(self, data: dict[str, Any]) -> None:
-        self.start_s, self.end_s = data["cut_s"] - BEFORE_S, data["good_s"] + AFTER_S
-        run_s = [self.start_s, data["cut_s"], data["cut_s"] + BYPASS_VIEW_S, data["restored_s"], self.end_s]
+        self.start_s: float = data["cut_s"] - BEFORE_S
+        self.end_s: float = data["good_s"] + AFTER_S
+        run_s: list[float] = [
+            self.start_s,
+            data["cut_s"],
+            data["cut_s"] + BYPASS_VIEW_S,
+            data["restored_s"],
+            self.end_s,
+        ]
         self.loop_s = sum(PACE)
         shown_s = [0.0, *itertools.accumulate(PACE[:-1])]
-        self.knots = [(run, 100 * shown / self.loop_s) for run, shown in zip(run_s, shown_s, strict=True)]
+        self.knots = [(time_s, 100 * loop_s / self.loop_s) for time_s, loop_s in zip(run_s, shown_s, strict=True)]
 
     def percent(self, time_s: float) -> float:
         for (low, low_percent), (high, high_percent) in itertools.pairwise(self.knots):
@@ -105,7 +112,7 @@ class Clock:
         )
 
 
-def _shown(name: str, spans: Sequence[tuple[float, float]]) -> str:
+def _keyframes(name: str, spans: Sequence[tuple[float, float]]) -> str:
     """Return keyframes of an element that is visible in spans of percent."""
     frames = ["0%{opacity:0}"] if not spans or spans[0][0] > 0 else []
     for low, high in spans:
@@ -120,9 +127,9 @@ def _shown(name: str, spans: Sequence[tuple[float, float]]) -> str:
 
 def picture(data: dict[str, Any]) -> str:
     """Return the SVG of a recorded run."""
-    clock = Clock(data)
+    clock = PictureClock(data)
     cut, withdrawn = clock.percent(data["cut_s"]), clock.percent(data["withdrawn_s"])
-    restored, good = clock.percent(data["restored_s"]), clock.percent(data["good_s"])
+    repair, recovery = clock.percent(data["restored_s"]), clock.percent(data["good_s"])
     resent = clock.percent(data["withdrawn_s"] + RESENT_S)
     captions = [
         (0.0, cut, INK, f"h0 sprays one transfer over {len(data['packets'])} paths of four planes, packet by packet"),
@@ -130,32 +137,31 @@ def picture(data: dict[str, Any]) -> str:
         (withdrawn, clock.knots[2][1], BLUE, _bypass_text(data)),
         (
             clock.knots[2][1],
-            restored,
+            repair,
             INK,
             f"The other {len(data['packets']) - 1} carry it on. {_goodput_text(data)}",
         ),
-        (restored, good, INK, "The link is repaired; probes ask whether the path works again"),
-        (good, 100.0, GREEN, f"{data['good_s'] - data['restored_s']:.2f} s later enough were answered: it is back"),
+        (repair, recovery, INK, "The link is repaired; probes ask whether the path works again"),
+        (recovery, 100.0, GREEN, f"{data['good_s'] - data['restored_s']:.2f} s later enough were answered: it is back"),
     ]
     rules = [
         f"text{{font-family:system-ui,-apple-system,'Segoe UI','DejaVu Sans',sans-serif;fill:{INK}}}",
         f".k{{animation-duration:{clock.loop_s:g}s;animation-iteration-count:infinite;animation-timing-function:step-end}}",
         ".go{animation:go .9s linear infinite}@keyframes go{to{stroke-dashoffset:-36}}",
         ".slow{animation:slow 1.8s linear infinite}@keyframes slow{to{stroke-dashoffset:-72}}",
-        _shown("bad", [(cut, restored)]),
-        _shown("whole", [(0, cut), (restored, 100)]),
-        _shown("sent", [(0, cut), (good, 100)]),
-        _shown("lost", [(cut, withdrawn)]),
-        _shown("probes", [(withdrawn, restored)]),
-        _shown("answered", [(restored, good)]),
-        _shown("resent", [(withdrawn, resent)]),
+        _keyframes("bad", [(cut, repair)]),
+        _keyframes("sent", [(0, cut), (recovery, 100)]),
+        _keyframes("lost", [(cut, withdrawn)]),
+        _keyframes("probes", [(withdrawn, repair)]),
+        _keyframes("answered", [(repair, recovery)]),
+        _keyframes("resent", [(withdrawn, resent)]),
         "@keyframes cover{"
         + "".join(
             f"{percent:.2f}%{{transform:translateX({clock.x(time_s) - PLOT_X:.1f}px)}}"
             for time_s, percent in clock.knots
         )
         + f"100%{{transform:translateX({PLOT_WIDE}px)}}}}",
-        *(_shown(f"c{number}", [(low, high)]) for number, (low, high, _, _) in enumerate(captions)),
+        *(_keyframes(f"c{number}", [(low, high)]) for number, (low, high, _, _) in enumerate(captions)),
         # Without motion the whole run is there at once, with the last caption.
         ".once,.cover{opacity:0}",
         "@media (prefers-reduced-motion:no-preference){"
@@ -169,14 +175,14 @@ def picture(data: dict[str, Any]) -> str:
         f'<rect x=".5" y=".5" width="{WIDTH - 1}" height="{HEIGHT - 1}" rx="8" fill="#fff" stroke="{LINE}"/>',
     ]
     for number, (_, high, colour, text) in enumerate(captions):
-        shown = "" if high == 100.0 else " once"
+        css_class = "k" if high == 100.0 else "k once"
         parts.append(
-            f'<text x="24" y="38" font-size="17" font-weight="600" class="k{shown}" '
+            f'<text x="24" y="38" font-size="17" font-weight="600" class="{css_class}" '
             f'style="fill:{colour};animation-name:c{number}">{escape(text)}</text>'
         )
     parts += [*_fabric(data), *_plots(data, clock)]
-    where = "on live P4 switches" if data["where"] == "live" else "in virtual time"
-    parts.append(_text(24, HEIGHT - 14, f"A run {where}, slowed down around the cut", size=11, colour=SOFT))
+    backend_text = "on live P4 switches" if data["where"] == "live" else "in virtual time"
+    parts.append(_text(24, HEIGHT - 14, f"A run {backend_text}, slowed down around the cut", size=11, colour=SOFT))
     return "\n".join(parts) + "\n</svg>\n"
 
 
@@ -186,8 +192,8 @@ def _bypass_text(data: dict[str, Any]) -> str:
 
 
 def _goodput_text(data: dict[str, Any]) -> str:
-    before, under = _goodput(data, 0.0, data["cut_s"]), _goodput(data, data["cut_s"], data["restored_s"])
-    return f"Goodput: {before / 1e6:.1f} Mb/s before, {under / 1e6:.1f} Mb/s since"
+    before_bps, since_bps = _goodput(data, 0.0, data["cut_s"]), _goodput(data, data["cut_s"], data["restored_s"])
+    return f"Goodput: {before_bps / 1e6:.1f} Mb/s before, {since_bps / 1e6:.1f} Mb/s since"
 
 
 def _goodput(data: dict[str, Any], low: float, high: float) -> float:
@@ -226,29 +232,30 @@ def _line(points: Sequence[Point], attributes: str) -> str:
 
 def _fabric(data: dict[str, Any]) -> list[str]:
     """Return the fabric with the packets on each path; those of the cut path depend on the time."""
-    broken = data["ev"]
+    cut_ev = data["ev"]
     dots = 'stroke-width="4.5" stroke-linecap="round" stroke-dasharray=".1 17.9"'
     rare_dots = 'stroke-width="4.5" stroke-linecap="round" stroke-dasharray=".1 71.9"'
     out = [_line(_path(ev), f'stroke="{LINE}" stroke-width="1.6"') for ev in data["packets"]]
-    path = _path(broken)
+    path = _path(cut_ev)
     (x1, y1), (x2, y2) = path[1], path[2]
     half = ((x1 + x2) / 2, (y1 + y2) / 2)
     until_cut = [*path[:2], half]
+    # Resent packets are drawn on all other paths: the record says how many they were, not where each went.
     for ev in data["packets"]:
-        if ev != broken:
+        if ev != cut_ev:
             out.append(_line(_path(ev), f'stroke="{BLUE}" {dots} class="go"'))
-            out.append(_animated("resent", _line(_path(ev), f'stroke="{ORANGE}" {rare_dots} class="go"')))
+            out.append(_timed_group("resent", _line(_path(ev), f'stroke="{ORANGE}" {rare_dots} class="go"')))
     out += [
-        _animated(
+        _timed_group(
             "bad",
             _line(path[1:3], 'stroke="#fff" stroke-width="4"')
             + _line(path[1:3], f'stroke="{RED}" stroke-width="2" stroke-dasharray="3 4"'),
         ),
-        _animated("sent", _line(path, f'stroke="{BLUE}" {dots} class="go"'), always=True),
-        _animated("lost", _line(until_cut, f'stroke="{RED}" {dots} class="go"')),
-        _animated("probes", _line(until_cut, f'stroke="{SOFT}" {rare_dots} class="slow"')),
-        _animated("answered", _line(path, f'stroke="{GREEN}" {rare_dots} class="slow"')),
-        _animated(
+        _timed_group("sent", _line(path, f'stroke="{BLUE}" {dots} class="go"'), always=True),
+        _timed_group("lost", _line(until_cut, f'stroke="{RED}" {dots} class="go"')),
+        _timed_group("probes", _line(until_cut, f'stroke="{SOFT}" {rare_dots} class="slow"')),
+        _timed_group("answered", _line(path, f'stroke="{GREEN}" {rare_dots} class="slow"')),
+        _timed_group(
             "bad", f'<path d="M{half[0] - 6:g} {half[1] - 6:g}l12 12m0-12l-12 12" stroke="{RED}" stroke-width="3"/>'
         ),
     ]
@@ -261,15 +268,15 @@ def _fabric(data: dict[str, Any]) -> list[str]:
     return out
 
 
-def _animated(name: str, content: str, always: bool = False) -> str:
+def _timed_group(name: str, content: str, always: bool = False) -> str:
     """Return content that is visible as the keyframes `name` say; without motion only if `always`."""
     return f'<g class="k{"" if always else " once"}" style="animation-name:{name}">{content}</g>'
 
 
 def _node(x: float, y: float, name: str, host: bool = False) -> str:
-    wide, high = (34, 26) if host else (26, 17)
-    place = f'x="{x - wide / 2:g}" y="{y - high / 2:g}" width="{wide}" height="{high}"'
-    return f'<rect {place} rx="3" fill="#fff" stroke="{SOFT}"/>' + _text(
+    width, height = (34, 26) if host else (26, 17)
+    attributes = f'x="{x - width / 2:g}" y="{y - height / 2:g}" width="{width}" height="{height}"'
+    return f'<rect {attributes} rx="3" fill="#fff" stroke="{SOFT}"/>' + _text(
         x, y + (4.5 if host else 3.5), name, size=13 if host else 10, anchor="middle"
     )
 
@@ -277,7 +284,7 @@ def _node(x: float, y: float, name: str, host: bool = False) -> str:
 # ---- the curves ---------------------------------------------------------------------------------------------------
 
 
-def _plots(data: dict[str, Any], clock: Clock) -> list[str]:
+def _plots(data: dict[str, Any], clock: PictureClock) -> list[str]:
     """Return packets of each path and the goodput over time, under a cover that moves away with the clock."""
     times_s = data["times_s"]
     spans_s = [stop - start for start, stop in zip([0.0, *times_s[:-1]], times_s, strict=True)]
@@ -285,30 +292,31 @@ def _plots(data: dict[str, Any], clock: Clock) -> list[str]:
         ev: [count / span for count, span in zip(counts, spans_s, strict=True)]
         for ev, counts in data["packets"].items()
     }
-    most = max(rate for values in rates.values() for rate in values)
+    peak_rate = max(rate for values in rates.values() for rate in values)
     out = [_text(PLOT_X, STRIP_Y - 12, "packets a second on each path", size=12)]
     for number, (ev, values) in enumerate(rates.items()):
         bottom = STRIP_Y + STRIP_HIGH * (number + 1) - 4
         colour = RED if ev == data["ev"] else SOFT
         out.append(_text(PLOT_X - 8, bottom - 4, f"plane {int(ev, 16) >> 8}, EV {ev}", 10.5, colour, "end"))
         if ev == data["ev"]:
-            left, right = clock.x(data["cut_s"]), clock.x(data["good_s"])
-            place = f'x="{left:.1f}" y="{bottom - STRIP_HIGH + 4}" width="{right - left:.1f}" height="{STRIP_HIGH - 4}"'
-            out.append(f'<rect {place} fill="{RED}" opacity=".13"/>')
-        out.append(_area(times_s, values, clock, lambda rate, low=bottom: low - (STRIP_HIGH - 5) * rate / most, bottom))
-    before = _goodput(data, 0.0, data["cut_s"])
-    bottom, top_bps = GOODPUT_Y + GOODPUT_HIGH, 1.25 * before
+            left_x, right_x = clock.x(data["cut_s"]), clock.x(data["good_s"])
+            size = f'width="{right_x - left_x:.1f}" height="{STRIP_HIGH - 4}"'
+            place_text = f'x="{left_x:.1f}" y="{bottom - STRIP_HIGH + 4}"'
+            out.append(f'<rect {place_text} {size} fill="{RED}" opacity=".13"/>')
+        out.append(_area(times_s, values, clock, bottom, (STRIP_HIGH - 5) / peak_rate))
+    before_bps = _goodput(data, 0.0, data["cut_s"])
+    bottom, top_bps = GOODPUT_Y + GOODPUT_HIGH, 1.25 * before_bps
     out += [
         _text(PLOT_X - 8, bottom + 3, "0", size=10.5, colour=SOFT, anchor="end"),
         _text(
             PLOT_X - 8,
             bottom - GOODPUT_HIGH / 1.25 + 3,
-            f"{before / 1e6:.0f} Mb/s",
+            f"{before_bps / 1e6:.0f} Mb/s",
             size=10.5,
             colour=SOFT,
             anchor="end",
         ),
-        _area(times_s, data["goodput_bps"], clock, lambda bps: bottom - GOODPUT_HIGH * bps / top_bps, bottom),
+        _area(times_s, data["goodput_bps"], clock, bottom, GOODPUT_HIGH / top_bps),
     ]
     for key, colour, text in (("cut_s", RED, "cut"), ("restored_s", GREEN, "repaired")):
         x = clock.x(data[key])
@@ -336,12 +344,14 @@ def _plots(data: dict[str, Any], clock: Clock) -> list[str]:
 
 
 def _area(
-    times_s: Sequence[float], values: Sequence[float], clock: Clock, y: Callable[[float], float], bottom: float
+    times_s: Sequence[float], values: Sequence[float], clock: PictureClock, bottom: float, unit_high: float
 ) -> str:
-    """Return the area below values over time, each over its interval."""
+    """Return the area below values over time, each over its interval; a value of 1 is `unit_high` high."""
     edges = zip([0.0, *times_s[:-1]], times_s, values, strict=True)
-    shown = [(clock.x(start), clock.x(stop), value) for start, stop, value in edges]
-    corners = "".join(f"V{y(value):.1f}H{stop:.1f}" for start, stop, value in shown if stop > start)
+    steps = [(clock.x(start), clock.x(stop), value) for start, stop, value in edges]
+    corners = "".join(
+        f"V{bottom - unit_high * value:.1f}H{stop_x:.1f}" for start_x, stop_x, value in steps if stop_x > start_x
+    )
     return f'<path d="M{PLOT_X} {bottom}{corners}V{bottom}z" fill="{BLUE}" opacity=".75"/>'
 
 

@@ -28,7 +28,7 @@ def execute(path: Path) -> Any:
     import nbclient  # an extra of developers
     import nbformat
 
-    book = nbformat.read(path, as_version=4)
+    book = nbformat.read(path, as_version=4)  # type: ignore[no-untyped-call]
     client = nbclient.NotebookClient(
         book, timeout=CELL_TIMEOUT_S, record_timing=False, resources={"metadata": {"path": str(ROOT)}}
     )
@@ -44,7 +44,7 @@ def main() -> None:
     import nbformat
 
     for path in sorted((ROOT / "examples").glob("*.ipynb")):
-        nbformat.write(execute(path), path)
+        nbformat.write(execute(path), path)  # type: ignore[no-untyped-call]
         print(f"{path.relative_to(ROOT)}: {path.stat().st_size} bytes")
 
 

@@ -127,8 +127,8 @@ def styles(variants: Mapping[str, str], all_variants: Iterable[str] = ()) -> dic
     `variants`: line -> its variant, whose colour it has. Lines of a single variant have colours of their own instead.
     `all_variants`: those of the report, which a figure may show in part. Dashes distinguish lines that coincide.
     """
-    several = len(set(variants.values())) > 1 or len(variants) == 1
-    keys = variants if several else {name: name for name in variants}
+    is_several = len(set(variants.values())) > 1 or len(variants) == 1
+    keys = variants if is_several else {name: name for name in variants}
     colours = line_colours(keys.values(), all_variants)
     out: dict[str, dict[str, Any]] = {}
     for name, key in keys.items():
@@ -148,9 +148,9 @@ def styles_of(runs: Runs, scenario_variants: Iterable[str]) -> dict[str, dict[st
 
 
 def title_of(figure: Figure, runs: Runs, subject: str = "") -> str:
-    """Return the title: compared variants, what is drawn, and the faults if the scenario has no title of its own.
+    """Return the title: compared variants, the drawn quantity, and the faults.
 
-    `subject`: what is drawn; by default the text of the metric.
+    A title of the scenario is kept, with the variants behind it. `subject`: the quantity, by default the metric's text.
     """
     if not runs:
         return figure.title or subject or figure.metric
@@ -161,14 +161,14 @@ def title_of(figure: Figure, runs: Runs, subject: str = "") -> str:
     subject = subject or figure.metric
     names = list(dict.fromkeys(str(label["variant"]) for _, label, _ in runs if "variant" in label))
     if figure.title:
-        compared = "" if all(name.casefold() in figure.title.casefold() for name in names) else _listed(names)
-        return textwrap.fill(figure.title + (f": {compared}" if compared else ""), TITLE_MAX)
+        compared_text = "" if all(name.casefold() in figure.title.casefold() for name in names) else _list_text(names)
+        return textwrap.fill(figure.title + (f": {compared_text}" if compared_text else ""), TITLE_MAX)
     faults = faults_in_words([run_measurement for _, _, run_measurement in runs])
-    title = f"{_listed(names)}: {subject}" if len(names) > 1 else subject[:1].upper() + subject[1:]
+    title = f"{_list_text(names)}: {subject}" if len(names) > 1 else subject[:1].upper() + subject[1:]
     return textwrap.fill(title + (f", {faults}" if faults else ""), TITLE_MAX)
 
 
-def _listed(names: Sequence[str]) -> str:
+def _list_text(names: Sequence[str]) -> str:
     """Return the compared variants: `MRC, RoCEv2 and flow-ECMP`; empty for a single one."""
     if len(names) < 2:
         return ""
@@ -180,9 +180,9 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def mark_faults(axes: Axes, measurement: Measurement, named: bool, end_s: float = 0.0) -> None:
-    """Draw vertical lines where faults began and ended, up to MARKS_MAX; `named`: a few have their names above.
+    """Draw vertical lines where faults began and ended, up to MARKS_MAX.
 
-    `end_s`: end of the axis; by default that of the run.
+    `named`: a few have their names above. `end_s`: end of the axis; by default that of the run.
     """
     marks = fault_times(measurement)
     for t, _, is_start in marks if len(marks) <= MARKS_MAX else []:
@@ -200,18 +200,18 @@ def _name_marks(axes: Axes, marks: Sequence[tuple[float, str, bool]], end_s: flo
         # The end of the only fault needs no name.
         name = "end" if is_only and not is_start else text
         name = name if len(name) <= FAULT_NAME_MAX else name[: FAULT_NAME_MAX - 3] + "..."
-        left = width * t / end_s
-        to_left = left + NAME_PT * len(name) > width
-        left -= NAME_PT * len(name) if to_left else 0.0
-        row = next((number for number, row_end in enumerate(row_ends) if row_end <= left), len(row_ends))
-        row_ends[row : row + 1] = [left + NAME_PT * (len(name) + 2)]
+        left_pt = width * t / end_s
+        is_to_left = left_pt + NAME_PT * len(name) > width
+        left_pt -= NAME_PT * len(name) if is_to_left else 0.0
+        row = next((number for number, row_end in enumerate(row_ends) if row_end <= left_pt), len(row_ends))
+        row_ends[row : row + 1] = [left_pt + NAME_PT * (len(name) + 2)]
         axes.annotate(
             name,
             (t, 1.0),
             xycoords=("data", "axes fraction"),
             xytext=(0, 3 + ROW_PT * row),
             textcoords="offset points",
-            ha="right" if to_left else "left",
+            ha="right" if is_to_left else "left",
             fontsize=8,
             color=BEGIN if is_start else GREY,
         )

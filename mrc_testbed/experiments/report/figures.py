@@ -301,7 +301,7 @@ def iterations_over_time(name: str, figure: Figure, scenario: Scenario, runs: Ru
 def _work_styles(
     keys: list[tuple[str, str]], scenario: Scenario, runs: Runs
 ) -> tuple[dict[tuple[str, str], str], dict[str, dict[str, Any]]]:
-    """Return the label of each (run, work), which leaves out what all have in common, and the style of each label."""
+    """Return the label of each (run, work), without common parts, and the style of each label."""
     several_runs, several_works = (len({key[index] for key in keys}) > 1 for index in (0, 1))
     labels = {(run, work): " ".join([run] * several_runs + [work] * several_works) or work for run, work in keys}
     variants = {base_name(run): variant_of(label, measurement.plan) for run, label, measurement in runs}

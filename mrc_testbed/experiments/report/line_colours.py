@@ -1,4 +1,4 @@
-"""Colours of lines: one table of transports, so that a transport or variant has one colour in all figures.
+"""Colours of lines by name: a transport or variant has one colour in all figures.
 
 A set that people with colour blindness can distinguish (Okabe and Ito). A name that is no transport takes the colour
 that its letters choose, or the next free one: up to len(COLOURS) names of one report differ.
@@ -33,20 +33,21 @@ def line_colours(names: Iterable[str], report_names: Iterable[str] = ()) -> dict
     `report_names`: those of the whole report, of which a figure may show some. More than len(COLOURS) of them cannot
     differ; then those of the figure do. A transport's own name comes first, then those that begin with one.
     """
-    shown, known = set(names), set(names) | set(report_names)
+    figure_names = set(names)
+    all_names = figure_names | set(report_names)
     ranked_names = sorted(
-        known if len(known) <= len(COLOURS) else shown,
+        all_names if len(all_names) <= len(COLOURS) else figure_names,
         key=lambda name: (_letters(name) not in TRANSPORTS, not _transport(name), name),
     )
     out: dict[str, str] = {}
-    free: list[str] = []
+    free_colours: list[str] = []
     for name in ranked_names:
         # More names than colours: they begin again, and dashes distinguish the lines.
-        free = free or list(COLOURS)
+        free_colours = free_colours or list(COLOURS)
         start = crc32(name.casefold().encode()) % len(COLOURS)
-        preferred = [TRANSPORTS.get(_transport(name), ""), *COLOURS[start:], *COLOURS[:start]]
-        out[name] = next(colour for colour in preferred if colour in free)
-        free.remove(out[name])
+        candidates = [TRANSPORTS.get(_transport(name), ""), *COLOURS[start:], *COLOURS[:start]]
+        out[name] = next(colour for colour in candidates if colour in free_colours)
+        free_colours.remove(out[name])
     return out
 
 

@@ -1,4 +1,4 @@
-"""Step times of programs (training, traces) of several runs side by side, for the console and the report."""
+"""Step times of programs (training, traces), run by run, for the console and the report."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def step_table(runs: Measurements) -> tuple[list[str], list[list[str]]]:
     several_works = len({collective.work for _, _, collective in programs}) > 1
     rows = []
     for name, measurement, collective in programs:
-        planned = measurement.plan.iterations.get(collective.work, 0)
-        cells = _cells(collective.iterations, planned, measurement, factor)
+        planned_count = measurement.plan.iterations.get(collective.work, 0)
+        cells = _cells(collective.iterations, planned_count, measurement, factor)
         rows.append([f"{name}: {collective.work}" if several_works else name, *cells])
     shown_columns = [number for number in range(len(HEADS) + 1) if any(row[number] for row in rows)]
     heads = [f"step times, {unit}", *HEADS]
@@ -46,18 +46,27 @@ def _seconds(step: Iteration) -> float:
     return step.finished_s - step.started_s
 
 
-def _cells(steps: list[Iteration], planned: int, measurement: Measurement, factor: float) -> list[str]:
+def _cells(steps: list[Iteration], planned_count: int, measurement: Measurement, factor: float) -> list[str]:
     """Return the cells of HEADS, times multiplied by `factor`; empty ones where there is no fault."""
-    count = f"{len(steps)} of {planned}" if planned > len(steps) else str(len(steps))
+    count = f"{len(steps)} of {planned_count}" if planned_count > len(steps) else str(len(steps))
     if not steps:
         return [count, "–", "–", "", "", "–"]
     spans = [(low, high) for _, low, high in spans_of(measurement)]
     first_s = min((low for low, _ in spans), default=0.0)
-    before = [step for step in steps if step.finished_s <= first_s]
-    under = [step for step in steps if any(step.started_s < high and step.finished_s > low for low, high in spans)]
-    middles = [
-        f"{factor * median(map(_seconds, part)):.3g}" if part else "–" if spans else "" for part in (before, under)
+    steps_before = [step for step in steps if step.finished_s <= first_s]
+    steps_in_fault = [
+        step for step in steps if any(step.started_s < high and step.finished_s > low for low, high in spans)
     ]
-    exposed = sum(step.exposed for step in steps) / len(steps)
+    middles = [
+        f"{factor * median(map(_seconds, part)):.3g}" if part else "–" if spans else ""
+        for part in (steps_before, steps_in_fault)
+    ]
+    exposed_share = sum(step.exposed for step in steps) / len(steps)
     times = sorted(map(_seconds, steps))
-    return [count, f"{factor * median(times):.3g}", f"{factor * times[-1]:.3g}", *middles, f"{100 * exposed:.0f} %"]
+    return [
+        count,
+        f"{factor * median(times):.3g}",
+        f"{factor * times[-1]:.3g}",
+        *middles,
+        f"{100 * exposed_share:.0f} %",
+    ]

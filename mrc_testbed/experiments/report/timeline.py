@@ -68,6 +68,8 @@ def timeline(name: str, measurement: Measurement, ev_lanes: list[EvLane], colour
     for panel, axis in zip(panels, axes, strict=True):
         panel.draw(axis)
         mark_faults(axis, measurement, named=False)
+    # The picture stands alone as well.
+    axes[0].set_title(f"{name}: received payload" if name != "run" else "Received payload")
     axes[-1].set_xlabel("time, s")
     axes[0].set_xlim(0, max(measurement.outcome.duration_s, series.times_s[-1]))
     return Drawing(
@@ -98,7 +100,6 @@ def _rates(axes: Axes, measurement: Measurement, colour: str) -> None:
             color=COLOURS[number] if len(works) > 1 else colour,
             label=work,
         )
-    axes.set_title("Received payload")
     axes.set_ylabel("Mb/s")
     axes.set_ylim(0, 1.06 * max(axes.get_ylim()[1], 1e-9))
     _legend(axes)

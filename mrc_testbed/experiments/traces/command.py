@@ -113,9 +113,9 @@ def scenario_of(trace: Path, replay: Replay, *, live: bool) -> tuple[str, str]:
 
 def _title(trace: Path, baselines: list[str], faults: tuple[str, ...]) -> str:
     """Return the title: the trace, what it is replayed over, and a single fault in its own words."""
-    over = f" over {', '.join([MRC, *baselines[:-1]])} and {baselines[-1]}" if baselines else ""
-    under = f" under {len(faults)} faults" if len(faults) > 1 else f": {faults[0]}" if faults else ""
-    return f"{trace.name}, replayed{over}{under}"
+    over_text = f" over {', '.join([MRC, *baselines[:-1]])} and {baselines[-1]}" if baselines else ""
+    under_text = f" under {len(faults)} faults" if len(faults) > 1 else f": {faults[0]}" if faults else ""
+    return f"{trace.name}, replayed{over_text}{under_text}"
 
 
 def _faults(replay: Replay, fabric: dict[str, int]) -> list[dict[str, Any]]:

@@ -47,13 +47,13 @@ def test_styles__lines_of_a_variant_have_its_colour_and_those_of_a_single_one_di
     assert canvas.styles({"rate": "mrc"})["rate"]["color"] == BLUE
 
 
-COMPARED = SMALL_SCENARIO.replace(
+COMPARED_SCENARIO = SMALL_SCENARIO.replace(
     "figures:", "variants: {MRC: {}, RoCEv2: {mode: flow-ecmp, transport: {kind: rocev2}}}\nfigures:"
 )
 
 
 def test_a_variant_has_one_colour_in_all_figures_and_titles_say_what_is_compared(tmp_path):
-    folder = make(tmp_path / "both", COMPARED.replace("kind: bars", "title: Lost packets, kind: bars"))
+    folder = make(tmp_path / "both", COMPARED_SCENARIO.replace("kind: bars", "title: Lost packets, kind: bars"))
     _, runs = measured_runs(folder)
     drawings = figures.asked_for(runs[0][2].plan.scenario, runs)
     assert [drawing.title for drawing in drawings] == [
@@ -73,9 +73,9 @@ def test_a_variant_has_one_colour_in_all_figures_and_titles_say_what_is_compared
 
 
 def test_titles__of_many_variants_count_them():
-    assert canvas._listed(["a"]) == ""
-    assert canvas._listed(["a, 1 s", "b"]) == "a, 1 s; b"
-    assert canvas._listed(list("abcde")) == "5 variants"
+    assert canvas._list_text(["a"]) == ""
+    assert canvas._list_text(["a, 1 s", "b"]) == "a, 1 s; b"
+    assert canvas._list_text(list("abcde")) == "5 variants"
 
 
 def test_names_of_faults_that_would_overlap_stand_in_rows():

@@ -73,5 +73,5 @@ def test_line_colours__of_more_than_eight_begin_again():
 
 
 def test_colours__differ_in_brightness_or_hue_for_all_kinds_of_sight():
-    """Test Okabe and Ito's set as it was published; a changed digit would be no set for the colour blind any more."""
+    """Test Okabe and Ito's published set: with a changed digit it would not be for the colour blind."""
     assert COLOURS[:6] == ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")

@@ -27,12 +27,12 @@ def test_a_comparison_is_a_table_on_the_console_and_on_the_page(tmp_path):
     lines = [line for _, line in summary_lines(summary, 80)]
     head = next(line for line in lines if line.startswith("  step times, ms"))
     assert head.split()[3:] == ["steps", "median", "longest", "before", "fault", "in", "fault", "not", "computing"]
-    at = lines.index(head)
-    rows = [line.split() for line in lines[at + 1 : at + 3]]
+    head_index = lines.index(head)
+    rows = [line.split() for line in lines[head_index + 1 : head_index + 3]]
     assert [row[0] for row in rows] == ["MRC", "RoCEv2"]
-    for name, count, middle, longest, before, under, share, percent in rows:
-        assert int(count) > 3 and float(longest) >= float(middle) > 0, name
-        assert float(before) > 0 and float(under) > 0 and 0 < int(share) < 100 and percent == "%"
+    for name, count, median_ms, longest_ms, before_ms, fault_ms, share, percent in rows:
+        assert int(count) > 3 and float(longest_ms) >= float(median_ms) > 0, name
+        assert float(before_ms) > 0 and float(fault_ms) > 0 and 0 < int(share) < 100 and percent == "%"
     assert max(map(len, lines)) <= 80
     (page,) = report(tmp_path / "out")
     text = (page.folder / "report.html").read_text()
@@ -46,8 +46,8 @@ def test_without_a_fault_there_are_no_columns_of_faults_and_a_single_run_has_a_s
     _, runs = measured_runs(tmp_path / "out")
     assert step_table(runs) == ([], [])
     assert any(line.startswith("  job: 2 iterations of ") for _, line in summary_lines(summary, 80))
-    twice = [(name, {}, measurement) for (_, _, measurement) in runs for name in ("a", "b")]
-    heads, rows = step_table(twice)
+    two_runs = [(name, {}, measurement) for (_, _, measurement) in runs for name in ("a", "b")]
+    heads, rows = step_table(two_runs)
     assert heads == ["step times, ms", "steps", "median", "longest", "not computing"]
     assert [row[:2] for row in rows] == [["a", "2"], ["b", "2"]]
 

@@ -38,10 +38,10 @@ def test_record__is_of_a_live_run_whose_path_was_out_within_a_tenth_of_a_second(
 
 @pytest.mark.parametrize(("time_s", "percent"), [(0.9, 0.0), (1.5, 20.0), (1.62, 50.0), (9.0, 85.0)])
 def test_clock__is_slower_around_the_cut(time_s, percent):
-    clock = moving_picture.Clock({"cut_s": 1.5, "restored_s": 3.0, "good_s": 3.5})
+    clock = moving_picture.PictureClock({"cut_s": 1.5, "restored_s": 3.0, "good_s": 3.5})
     assert clock.loop_s == sum(moving_picture.PACE) == 20.5
-    expected = {0.0: 0.0, 20.0: 400 / 20.5, 50.0: 1000 / 20.5, 85.0: 1750 / 20.5}[percent]
-    assert clock.percent(time_s) == pytest.approx(expected)
+    percent_by_round = {0.0: 0.0, 20.0: 400 / 20.5, 50.0: 1000 / 20.5, 85.0: 1750 / 20.5}[percent]
+    assert clock.percent(time_s) == pytest.approx(percent_by_round)
 
 
 def test_record__of_a_run_in_virtual_time_makes_a_picture_too(tmp_path):
