@@ -1,4 +1,4 @@
-"""Two fabrics of an ordinary user side by side, one with virtual wires and one with interfaces, without root."""
+"""Two fabrics of an ordinary user side by side: virtual wires, interfaces."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""p4runtime-shell on a live P4 lab: it writes entries that packets take, and reads them and the counters back."""
+"""Session of p4runtime-shell on a live P4 lab: entries that packets take, counters."""
 
 import json
 import os
@@ -44,8 +44,8 @@ def shell(address, step):
 
 
 def test_shell__writes_entries_and_counts_what_passes(lab):
-    written = shell(f"127.0.0.1:{FIRST_PORT}", "write")
-    assert written == {"ports": [1, 2], "hits": [0, 0], "cells": [0, 0, 0, 0]}
+    first_counts = shell(f"127.0.0.1:{FIRST_PORT}", "write")
+    assert first_counts == {"ports": [1, 2], "hits": [0, 0], "cells": [0, 0, 0, 0]}
     assert "3 received" in lab.mininet["h1"].cmd("ping -c 3 -i 0.2 -W 2 10.0.0.2")
     counted = shell(f"unix:{lab.run_dir.p4runtime_socket}", "read")
     assert counted["ports"] == [1, 2]

@@ -57,7 +57,7 @@ def entries(session: CliSession, args: Args) -> Answer:
 
 @command("load", INSPECT, complete=switch_names)
 def load(session: CliSession, args: Args) -> str:
-    """Write a file of table entries to a switch with a program of others, as `mrc p4 run --entries` takes it.
+    """Write a file of table entries, sX-runtime.json, to a switch with a foreign program.
 
     load p0-t1-0 s1-runtime.json
     """
