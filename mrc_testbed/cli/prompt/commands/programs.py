@@ -62,5 +62,6 @@ def load(session: CliSession, args: Args) -> str:
     load p0-t1-0 s1-runtime.json
     """
     name, path = arguments(args, "load SWITCH FILE.json, as in: load p0-t1-0 s1-runtime.json", 2)
-    count = session.fabric.programs.load_entries(switch(session.plan, name), Path(path))
+    switch(session.plan, name)
+    count = session.fabric.programs.load_entries(name, Path(path))
     return f"{name}: {count} entries written"
