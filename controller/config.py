@@ -51,7 +51,7 @@ class SwitchAddress:
     tells_watch_ports: bool = True
     """Whether members of a group are read back with their watch ports (not by BMv2: with_watch_ports)."""
     own_program: SwitchProgram | None = None
-    """Its program, where that is another than the fabric's."""
+    """Program of this switch, where that is another than the fabric's."""
 
     @property
     def name(self) -> str:
@@ -107,6 +107,7 @@ def read_inputs(run_dir: Path, program: str | None = None) -> ControllerConfig:
         raise InputError(f"{path}: {', '.join(unknown_names)} not in the plan ({plan})")
     discipline = _read_discipline(files.discipline_file)
     targets = []
+    # Each switch gets the entries of its own program, or of the fabric's.
     for switch in plan.switches:
         record = addresses[switch.name]
         if isinstance(record, dict) and record.get("foreign") is True:

@@ -7,7 +7,7 @@ every switch makes a P4 lab, without controller and MRC hosts; on chosen switche
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -42,19 +42,14 @@ class ProgramChoice:
 
     base: Path | None = None
     """Program of all switches that are not chosen; None: that of the fabric's mode."""
-    chosen: Mapping[str, Path] | None = None
+    by_switch: Mapping[str, Path] = field(default_factory=dict)
     """Program of each chosen switch."""
-
-    @property
-    def by_switch(self) -> dict[str, Path]:
-        """Return the programs of chosen switches."""
-        return dict(self.chosen or {})
 
 
 def read_programs(words: Sequence[str], plan: Plan) -> ProgramChoice:
     """Return the programs of `FILE` and `NODE[,NODE]=FILE`. Raises UsageError."""
     base: Path | None = None
-    chosen: dict[str, Path] = {}
+    choices: dict[str, Path] = {}
     switches = [switch.name for switch in plan.switches]
     for word in words:
         nodes, mark, path = word.partition("=")
@@ -68,10 +63,10 @@ def read_programs(words: Sequence[str], plan: Plan) -> ProgramChoice:
             if name not in switches:
                 has = ", ".join(switches if len(switches) <= 8 else [*switches[:3], "...", switches[-1]])
                 raise UsageError(f"--program {word}: no switch {name!r} (has: {has})")
-            if name in chosen:
-                raise UsageError(f"--program {word}: {name} has {chosen[name]} already. Cure: give it one")
-            chosen[name] = Path(path)
-    return ProgramChoice(base, chosen)
+            if name in choices:
+                raise UsageError(f"--program {word}: {name} has {choices[name]} already. Cure: give it one")
+            choices[name] = Path(path)
+    return ProgramChoice(base, choices)
 
 
 def is_foreign(program: Path) -> bool:
@@ -87,21 +82,22 @@ def is_foreign(program: Path) -> bool:
 
 def refuse_fabric_options(context: typer.Context, program: Path) -> None:
     """Raise UsageError for options on the command line that a lab of a foreign program does not have."""
-    given = [
+    options = [
         name
         for name in FABRIC_OPTIONS
         if (source := context.get_parameter_source(name)) is not None and source.name == "COMMANDLINE"
     ]
-    if given:
-        reasons = "; ".join(f"--{name.replace('_', '-')}: {FABRIC_OPTIONS[name]}" for name in given)
+    if options:
+        words = [f"--{name.replace('_', '-')}" for name in options]
+        reasons = "; ".join(f"{word}: {FABRIC_OPTIONS[name]}" for word, name in zip(words, options, strict=True))
         raise UsageError(
             f"beside {program}, which lacks the tables of srv6 and spray: {reasons}. Cure: leave out "
-            f"{', '.join('--' + name.replace('_', '-') for name in given)}, or give NODE={program} for chosen switches"
+            f"{', '.join(words)}, or give NODE={program} for chosen switches"
         )
 
 
 def run_on_plan(programs: ProgramChoice, plan: Plan, lab: LabChoice, *, open_to_all: bool) -> NoReturn:
-    """Run foreign programs on the switches of a plan, between hosts with Linux's own stacks. Raises UsageError."""
+    """Run foreign programs on the switches of a plan, as a P4 lab. Raises UsageError."""
     from mrc_testbed.cli.p4 import run_lab
     from mrc_testbed.topologies.p4lab.lab import LabPrograms
     from mrc_testbed.topologies.p4lab.topology import plan_topology

@@ -8,44 +8,60 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from mrc_testbed.errors import UsageError
 from mrc_testbed.ipc.rundir import FabricError
 from mrc_testbed.topologies.lab import p4_program
-from mrc_testbed.topologies.lab.options import EMBEDDED
+from mrc_testbed.topologies.lab.options import EMBEDDED, LabOptions
+from mrc_testbed.topologies.plan import Plan
 
 if TYPE_CHECKING:
+    from mrc_testbed.ipc.controller_client import Northbound
+    from mrc_testbed.ipc.rundir import RunDir
     from mrc_testbed.switch.compiler import CompiledProgram
-    from mrc_testbed.topologies.lab.fabric import Fabric
     from mrc_testbed.topologies.p4lab.switch import Reload
     from mrc_testbed.topologies.p4lab.switch_programs import SwitchPrograms
+
+
+class FabricParts(Protocol):
+    """Parts of a fabric that have to do with programs; mrc_testbed.topologies.lab.fabric.Fabric has them."""
+
+    plan: Plan
+    lab: LabOptions
+    run_dir: RunDir
+    program: str
+
+    @property
+    def controller(self) -> Northbound: ...
+
+    def write_switches(self) -> None: ...
 
 
 class FabricPrograms:
     """Programs of the switches of one fabric."""
 
-    def __init__(self, fabric: Fabric) -> None:
+    def __init__(self, fabric: FabricParts) -> None:
         self._fabric = fabric
         self._running: SwitchPrograms | None = None
-        self._own: set[str] = set()
+        self._folder_names: set[str] = set()
         """Switches whose program is in a folder of its own, for the controller."""
         self.foreign: set[str] = set()
         """Switches with a foreign program."""
 
     def prepare(self) -> None:
         """Compile the programs of chosen switches. Raises ProgramError, PlanError."""
-        chosen = self._fabric.lab.own_programs
-        for name in chosen:
+        choices = self._fabric.lab.own_programs
+        for name in choices:
             self._fabric.plan.switch(name)
-        if not chosen:
+        if not choices:
             return
         from mrc_testbed.topologies.p4lab.switch_programs import is_foreign
 
-        programs = self.running.compile(list(chosen))
-        self.running.compiled |= programs
+        programs = self.running.compile(list(choices))
+        self.running.programs |= programs
         self.foreign = {name for name, program in programs.items() if is_foreign(program)}
-        self._own = set(programs) - self.foreign
+        self._folder_names = set(programs) - self.foreign
 
     @property
     def running(self) -> SwitchPrograms:
@@ -67,14 +83,18 @@ class FabricPrograms:
         """Return what the controller has to know of the program of a switch."""
         if name in self.foreign:
             return {"foreign": True}
-        return {"program": str(self._folder(name).relative_to(self._fabric.run_dir.path))} if name in self._own else {}
+        return (
+            {"program": str(self._folder(name).relative_to(self._fabric.run_dir.path))}
+            if name in self._folder_names
+            else {}
+        )
 
     def load_foreign(self, switches: Sequence[str] | None = None) -> None:
         """Load foreign programs, and write the others of chosen switches for the controller; None: of all."""
-        for name in self._own if switches is None else ():
+        for name in self._folder_names if switches is None else ():
             self._write_folder(name)
         for name in sorted(self.foreign if switches is None else self.foreign & set(switches)):
-            self.running.load(name, self.running.compiled[name])
+            self.running.load(name, self.running.programs[name])
 
     def reload(self, source: Path | None = None, switches: Sequence[str] = ()) -> list[Reload]:
         """Compile programs anew and swap them under traffic; entries that fit stay.
@@ -83,14 +103,14 @@ class FabricPrograms:
         as it was when a program has mistakes, UsageError for one that needs a controller that a switch has not.
         """
         running = self.running
-        names = [running.known(name) for name in switches] or list(running.sources)
+        names = [running.switch_name(name) for name in switches] or list(running.sources)
         self._recall(names)
         reloads = running.reload(source, names, check=self._check_swap)
-        controlled = [name for name in names if name not in self.foreign]
-        for name in controlled:
+        refreshed_names = [name for name in names if name not in self.foreign]
+        for name in refreshed_names:
             self._write_folder(name)
-        if controlled and self._fabric.lab.controller:
-            self._own |= set(controlled)
+        if refreshed_names and self._fabric.lab.controller:
+            self._folder_names |= set(refreshed_names)
             self._fabric.write_switches()
             self._fabric.controller.request("reload")
         return reloads
@@ -113,10 +133,10 @@ class FabricPrograms:
         return self.running.load_entries(switch, path)
 
     def _recall(self, names: Iterable[str]) -> None:
-        """Look up the P4Info of what switches run as the controller has loaded it: its file may have changed since."""
+        """Look up the P4Info of what switches run, in the folder that the controller reads."""
         for name in names:
             if name not in self.running.infos:
-                folder = self._folder(name) if name in self._own else self._fabric.run_dir.program
+                folder = self._folder(name) if name in self._folder_names else self._fabric.run_dir.program
                 self.running.infos[name] = p4_program.read_info(folder)
 
     def _check_swap(self, programs: Mapping[str, CompiledProgram]) -> None:
@@ -137,4 +157,4 @@ class FabricPrograms:
     def _write_folder(self, name: str) -> None:
         folder = self._folder(name)
         folder.mkdir(parents=True, exist_ok=True)
-        p4_program.write_program(folder, self.running.compiled[name])
+        p4_program.write_program(folder, self.running.programs[name])

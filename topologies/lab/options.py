@@ -112,8 +112,8 @@ class LabOptions:
         if self.servers is not None and self.target != EMBEDDED:
             raise FabricError(f"--servers with --target {self.target}: only --target {EMBEDDED} runs on several")
         if self.own_programs and (self.servers is not None or self.target != EMBEDDED):
-            other = "--servers" if self.servers is not None else f"--target {self.target}"
-            raise FabricError(f"--program NODE=FILE with {other}: chosen switches are embedded ones of this machine")
+            option = "--servers" if self.servers is not None else f"--target {self.target}"
+            raise FabricError(f"--program NODE=FILE with {option}: chosen switches are embedded ones of this machine")
         if not self.react_after_s >= 0.0:
             raise FabricError(f"react_after_s {self.react_after_s:g}: give 0 or more seconds, or infinity for never")
         if self.controller and self.compile_program is None:

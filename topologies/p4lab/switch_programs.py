@@ -1,4 +1,4 @@
-"""Programs of the switches of a daemon: loaded, swapped under traffic with the entries that fit, and listed."""
+"""Programs of the switches of a daemon: load them, swap them under traffic, list their entries."""
 
 from __future__ import annotations
 
@@ -25,12 +25,15 @@ def is_foreign(program: CompiledProgram) -> bool:
 
 
 class SwitchPrograms:
-    """Files and compiled programs by switch. `socket`: P4Runtime of the daemon; `device_ids`: its switches."""
+    """Files and programs by switch.
+
+    `socket`: P4Runtime of the daemon. `device_ids`: its switches.
+    """
 
     def __init__(self, socket: Path, device_ids: Mapping[str, int], sources: Mapping[str, Path]) -> None:
         self._address, self._device_ids = unix_address(socket), dict(device_ids)
         self.sources = dict(sources)
-        self.compiled: dict[str, CompiledProgram] = {}
+        self.programs: dict[str, CompiledProgram] = {}
         """Programs that were compiled here, by switch."""
         self.infos: dict[str, p4i.P4Info] = {}
         """P4Info of what each switch runs."""
@@ -40,7 +43,7 @@ class SwitchPrograms:
         by_source = {path: compile_file(path) for path in dict.fromkeys(self.sources[name] for name in switches)}
         return {name: by_source[self.sources[name]] for name in switches}
 
-    def known(self, name: str) -> str:
+    def switch_name(self, name: str) -> str:
         """Return the name when it is a switch's. Raises FabricError."""
         if name not in self._device_ids:
             raise FabricError(f"no switch {name!r} (has: {', '.join(self._device_ids)})")
@@ -48,18 +51,18 @@ class SwitchPrograms:
 
     def client(self, name: str) -> SwitchClient:
         """Return a P4Runtime client of a switch, to be used in a `with` block."""
-        return SwitchClient(name, self._address, self._device_ids[self.known(name)])
+        return SwitchClient(name, self._address, self._device_ids[self.switch_name(name)])
 
     def load(self, name: str, program: CompiledProgram, updates: Sequence[p4r.Update] = ()) -> None:
         """Load a program and its entries into a switch. Raises LabSwitchError."""
         with self.client(name) as client:
             client.load(program)
-            self.compiled[name], self.infos[name] = program, program.p4info
+            self.programs[name], self.infos[name] = program, program.p4info
             _write(client, updates)
 
     def load_entries(self, switch: str, path: Path) -> int:
         """Write the entries of a file to a switch; return their number. Raises UsageError, LabSwitchError."""
-        updates = read_entries(path, self.infos[self.known(switch)])
+        updates = read_entries(path, self.infos[self.switch_name(switch)])
         with self.client(switch) as client:
             _write(client, updates)
         return len(updates)
@@ -76,7 +79,7 @@ class SwitchPrograms:
         as it was when a program has mistakes, or `check` raises.
         """
         begin = time.monotonic()
-        names = [self.known(name) for name in switches] or list(self.sources)
+        names = [self.switch_name(name) for name in switches] or list(self.sources)
         sources = {name: source or self.sources[name] for name in names}
         by_source = {path: compile_file(path) for path in dict.fromkeys(sources.values())}
         check({name: by_source[path] for name, path in sources.items()})
@@ -84,13 +87,13 @@ class SwitchPrograms:
         for name, path in sources.items():
             with self.client(name) as client:
                 reloads.append(client.swap(self.infos[name], by_source[path], begin))
-            self.compiled[name], self.sources[name] = by_source[path], path
+            self.programs[name], self.sources[name] = by_source[path], path
             self.infos[name] = by_source[path].p4info
         return reloads
 
     def entry_lines(self, switch: str) -> list[str]:
         """Describe what was written to a switch, a line for each entry."""
-        info = self.infos[self.known(switch)]
+        info = self.infos[self.switch_name(switch)]
         names = ProgramNames(info)
         with self.client(switch) as client:
             return [names.entry_text(entity) for entity in client.read(info)]

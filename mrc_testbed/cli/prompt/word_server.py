@@ -49,7 +49,10 @@ CREDENTIALS = struct.Struct("3i")
 TRANSFER_WORDS = ("send", "wait")
 COLUMNS_MAX = 1000
 NOTICE_S = 1.0
-"""Time, seconds, that a notice waits for a reader whose buffer is full; whoever tells it waits as long, once."""
+"""Time, seconds, that a notice waits for a reader whose buffer is full.
+
+Whoever tells it waits as long, once.
+"""
 LINE_S = 60.0
 """Time, seconds, that output of a word waits for its reader, which may be a pager."""
 TIMEVAL = struct.Struct("@ll")

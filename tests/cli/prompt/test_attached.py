@@ -1,4 +1,4 @@
-"""An attached prompt: what it hears from the front process, and what it says of a connection that ends."""
+"""Notices at an attached prompt, and its words about a connection that ends."""
 
 import contextlib
 import io
@@ -26,7 +26,7 @@ class Connections:
 
 
 @pytest.fixture
-def attached(tmp_path, monkeypatch):
+def prompt(tmp_path, monkeypatch):
     """An attached prompt, which prints into a buffer."""
     with open(os.devnull) as no_input:
         monkeypatch.setattr(sys, "stdin", no_input)
@@ -34,10 +34,10 @@ def attached(tmp_path, monkeypatch):
         yield AttachedCLI("b", StandInFabric(tmp_path), lambda _node, words: words)
 
 
-def test_follow__goes_on_after_it_was_cut_off(attached, monkeypatch):
-    attached._client = Connections(["fault 2: ..."])
-    attached._follow(iter(["fault 1: ..."]))
-    assert attached.stdout.getvalue().splitlines() == [
+def test_follow__goes_on_after_it_was_cut_off(prompt, monkeypatch):
+    prompt._client = Connections(["fault 2: ..."])
+    prompt._follow(iter(["fault 1: ..."]))
+    assert prompt.stdout.getvalue().splitlines() == [
         "fault 1: ...",
         "notices were lost: this prompt did not read for a while",
         "fault 2: ...",

@@ -119,7 +119,10 @@ def test_notices__cut_off_who_does_not_read(prompt, tmp_path, monkeypatch):
     """A stopped prompt costs one timeout; then it is gone, and others go on hearing."""
     monkeypatch.setattr(word_server, "NOTICE_S", 0.05)
     text = "x" * (1 << 20)  # more than the buffers of a socket hold
-    with WordClient(tmp_path, prompt=7).notices() as stopped, WordClient(tmp_path, prompt=8).notices() as reading:
+    with (
+        WordClient(tmp_path, prompt=7).notices() as stopped_notices,
+        WordClient(tmp_path, prompt=8).notices() as reading,
+    ):
         received = []
         thread = threading.Thread(target=lambda: received.extend((next(reading), next(reading))))
         thread.start()
@@ -127,13 +130,13 @@ def test_notices__cut_off_who_does_not_read(prompt, tmp_path, monkeypatch):
         prompt.outputs.notify("fault 1: ...")
         thread.join()
         assert received == [text, "fault 1: ..."]
-        assert list(stopped) == []  # the part of a line that it got is none
+        assert list(stopped_notices) == []  # the part of a line that it got is none
 
 
 def test_notices__of_another_users_fabric_are_refused(prompt, tmp_path, monkeypatch):
     monkeypatch.setattr(word_server, "CREDENTIALS", types.SimpleNamespace(size=12, unpack=lambda _bytes: (1, 1001, 1)))
     with pytest.raises(JsonlError, match=r"user 1001: the fabric belongs to user"), WordClient(tmp_path).notices():
-        raise AssertionError("it was let in")
+        raise AssertionError("entered")
 
 
 def test_host__has_a_pid(prompt, fabric, tmp_path):

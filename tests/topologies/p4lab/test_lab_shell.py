@@ -1,4 +1,4 @@
-"""p4runtime-shell on a live P4 lab: it writes entries that packets take, and reads them and the counters back."""
+"""Session of p4runtime-shell on a live P4 lab: entries that packets take, counters."""
 
 import json
 import os
@@ -44,12 +44,12 @@ def shell(address, step):
 
 
 def test_shell__writes_entries_and_counts_what_passes(lab):
-    written = shell(f"127.0.0.1:{FIRST_PORT}", "write")
-    assert written == {"ports": [1, 2], "hits": [0, 0], "cells": [0, 0, 0, 0]}
+    first_counts = shell(f"127.0.0.1:{FIRST_PORT}", "write")
+    assert first_counts == {"ports": [1, 2], "hits": [0, 0], "cells": [0, 0, 0, 0]}
     assert "3 received" in lab.mininet["h1"].cmd("ping -c 3 -i 0.2 -W 2 10.0.0.2")
-    counted = shell(f"unix:{lab.run_dir.p4runtime_socket}", "read")
-    assert counted["ports"] == [1, 2]
-    assert min(counted["hits"]) >= 3 and min(counted["cells"][1:3]) >= 3, counted
+    counts = shell(f"unix:{lab.run_dir.p4runtime_socket}", "read")
+    assert counts["ports"] == [1, 2]
+    assert min(counts["hits"]) >= 3 and min(counts["cells"][1:3]) >= 3, counts
 
 
 def test_reload__keeps_what_the_shell_wrote(lab):
@@ -57,5 +57,5 @@ def test_reload__keeps_what_the_shell_wrote(lab):
     source.write_text(COUNTED_MAC_SWITCH + "// changed\n")
     (reload,) = lab.running.reload()
     assert (reload.kept_count, reload.refusals, reload.has_counts) == (2, (), True)
-    counted = shell(f"127.0.0.1:{FIRST_PORT}", "read")
-    assert counted["ports"] == [1, 2] and min(counted["hits"]) >= 3
+    counts = shell(f"127.0.0.1:{FIRST_PORT}", "read")
+    assert counts["ports"] == [1, 2] and min(counts["hits"]) >= 3

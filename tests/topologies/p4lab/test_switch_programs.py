@@ -52,8 +52,8 @@ def test_reload__that_is_refused_changes_nothing(programs, files):
     with pytest.raises(ProgramError, match=r"mac.p4:"):
         programs.reload()
 
-    def refuse(compiled):
-        raise FabricError(f"not {compiled['s1'].name}")
+    def refuse(programs_by_switch):
+        raise FabricError(f"not {programs_by_switch['s1'].name}")
 
     with pytest.raises(FabricError, match="not cross"):
         programs.reload(files / "cross.p4", check=refuse)

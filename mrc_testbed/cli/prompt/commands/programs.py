@@ -56,6 +56,6 @@ def entries(session: CliSession, args: Args) -> Answer:
 
 
 def load_entries(session: CliSession, name: str, path: str) -> str:
-    """Write a file of table entries to a switch with a program of others, as `mrc p4 run --entries` takes it."""
+    """Write a file of table entries, sX-runtime.json, to a switch with a foreign program."""
     count = session.fabric.programs.load_entries(switch(session.plan, name), Path(path))
     return f"{name}: {count} entries written"

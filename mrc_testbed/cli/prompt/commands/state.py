@@ -93,7 +93,7 @@ def load(session: CliSession, args: Args) -> str:
     """Apply a file of `save` to this fabric, or write a file of table entries to a switch.
 
     load state.yaml               faults, queue settings, table entries
-    load p0-t1-0 s1-runtime.json  a switch with a program of others, as `mrc p4 run --entries`
+    load p0-t1-0 s1-runtime.json  to a switch with a foreign program, sX-runtime.json
 
     Faults that hold already stay and are not made twice; `heal` before leaves those of the file alone. If one cannot be
     made, those before it are undone. Entries replace all of a switch's own, and stay after `heal`; load the ones saved
