@@ -242,3 +242,24 @@ def test_end__removes_everything(terminal, run_dir):
     assert "failures" in terminal.expect(r"failures \d+")
     assert terminal.process.wait(30) == 0
     assert "no fabric is running" in mrc(run_dir, "links").stderr
+
+
+def test_power__a_host_dies_is_named_and_comes_back(terminal, run_dir, tmp_path):
+    terminal.enter("heal")
+    assert "h1 is off" in terminal.enter("power h1 off")
+    wait_for(terminal, "faults active", r"host h1 down \(all 2 NIC links down\)")
+    for line in ("send h0 h1 1M", "evs h1 h0", "h1 true"):
+        assert "h1 is off. Cure: `power h1 on`" in terminal.enter(line)
+    refused_exec = mrc(run_dir, "exec", "h1", "--", "true")
+    assert refused_exec.returncode and refused_exec.stderr.strip() == "mrc: error: h1 is off. Cure: `power h1 on`"
+    state = tmp_path / "state.yaml"
+    terminal.enter(f"save {state} --tables")
+    assert "power_off: h1" in state.read_text()
+    assert "h1 is on" in terminal.enter("power h1 on")
+    wait_for(terminal, "faults active", "0 active")
+    assert "1 received" in terminal.enter("h0 ping -c 1 -W 5 h1")
+    assert "power on h1: off" in terminal.enter(f"load {state}")
+    assert "healed: power on h1: off" in terminal.enter("heal")
+    terminal.enter("send h0 h1 256K")
+    assert "arrived bit for bit" in terminal.enter("wait")
+    assert "unchanged since the start" in terminal.enter("routes")
