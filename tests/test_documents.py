@@ -173,6 +173,7 @@ ELSEWHERE = {
         "mrc scenario trace examples/traces/ring-step.goal",
         "mrc run --trace examples/traces/ring-step.goal --iterations 5",
     ),
+    "tests/experiments/traces/test_kineto.py": ("mrc run --trace examples/traces/kineto --virtual",),
     "tests/simulator/simtest/test_fuzz.py": (
         "mrc fuzz wire --runs 2000000 --duration 600",
         "python tests/fuzz/harness.py endpoints -atheris_runs=100000",

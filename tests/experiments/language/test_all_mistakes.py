@@ -113,7 +113,7 @@ def test_topology__all_mistakes_have_line_and_column(tmp_path: Path) -> None:
         ["6:14", "holes.1"],
         ["6:31", "holes.2"],
         ["7:18", "names.p0-t0-0"],
-        ["7:32", "names.p7"],
+        ["7:31", "names.p7"],
         ["8:44", "own_links.0.delay"],
         ["8:51", "own_links.1.link"],
     ]
