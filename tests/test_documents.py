@@ -382,7 +382,7 @@ def captures_begun(folder: Path) -> str:
 
 
 def read_capture(folder: Path, command: str) -> subprocess.CompletedProcess[str]:
-    """Run a command of READ, without what comes after a pipe, on the first packets: on all it would take minutes."""
+    """Run a command of READ, without its pipe, on the first packets: all would take minutes."""
     _, _, arguments = command.partition(" -r ")
     file, *options = shlex.split(arguments.partition(" | ")[0])
     return tshark(folder / file, *options, "-c", "8000")

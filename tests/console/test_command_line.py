@@ -73,13 +73,13 @@ def test_full_disk__is_one_line(tmp_path, action):
 
 @pytest.mark.parametrize("words", ["mrc_testbed --help", "mrc_testbed p4 --help", "mrc_testbed plan --nics 64 --json"])
 @pytest.mark.parametrize("output", ["reader", "disk"])
-@pytest.mark.parametrize("unbuffered", ["1", ""])
-def test_commands_of_mrc__end_so_too(left_pipe, words, output, unbuffered):
-    """Test both kinds of streams: a buffered one keeps its text when a flush fails, and fails at the next one again."""
+@pytest.mark.parametrize("variable", ["1", ""])
+def test_commands_of_mrc__end_so_too(left_pipe, words, output, variable):
+    """Test both kinds of streams: a buffered one fails at each flush, as it keeps its text."""
     with open("/dev/full", "w") as full_disk:
         stdout = left_pipe if output == "reader" else full_disk
         argv = [sys.executable, "-m", *words.split()]
-        env = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
+        env = {**os.environ, "PYTHONUNBUFFERED": variable}
         process = subprocess.run(argv, cwd=ROOT, stdout=stdout, stderr=subprocess.PIPE, text=True, timeout=60, env=env)
     assert "Traceback" not in process.stderr and process.stderr.count("\n") == (output == "disk")
     assert process.returncode == (0 if output == "reader" else EXIT_UNWRITTEN)

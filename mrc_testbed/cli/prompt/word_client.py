@@ -104,7 +104,7 @@ class WordClient:
 
 
 def _with_whole_path(line: str) -> str:
-    """Return a line with the paths of its files as the front process, which is in another folder, finds them."""
+    """Return a line with whole paths of its files: the front process is in another folder."""
     try:
         words = shlex.split(line)
     except ValueError:  # open quotes, which the front process refuses

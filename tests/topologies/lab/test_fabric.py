@@ -271,13 +271,13 @@ def test_close__twice_and_without_start(tmp_path):
 class Front:
     """A front process, and the steps it says."""
 
-    started: ClassVar[list[subprocess.Popen]] = []
+    processes: ClassVar[list[subprocess.Popen]] = []
 
     def __init__(self, run_dir, stop_at=""):
         command = [sys.executable, str(FRONT), str(run_dir), stop_at]
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         self.process = subprocess.Popen(command, text=True, **pipes)
-        self.started.append(self.process)
+        self.processes.append(self.process)
         self.steps = []
 
     def read_until(self, step):
@@ -297,10 +297,10 @@ class Front:
 
 @pytest.fixture
 def run_dir(tmp_path):
-    """A run folder; what a failed test leaves in it is removed, so that the tests after it have their interfaces."""
+    """A run folder. What a failed test leaves is removed: the next tests need its interfaces."""
     yield tmp_path / "run"
-    while Front.started:
-        with Front.started.pop() as process:
+    while Front.processes:
+        with Front.processes.pop() as process:
             process.kill()
     with RunDir(tmp_path / "run") as folder:
         folder.clean_leftovers()
