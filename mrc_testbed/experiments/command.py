@@ -506,7 +506,7 @@ def show(name: str, as_json: bool) -> int:
     # faults and sizes are those of the first run: variants and sweep values may change them
     plan, first = runs[0], runs[0].scenario
     fault_lines = [f"{step.time}: {step}" for step in plan.steps()]
-    timeline = timeline_of(plan)
+    timeline = timeline_of(plan, describe)
     rules = [describe(rule) for rule in first.expect]
     sizes = list(size_lines(plan))
     if as_json:

@@ -1,12 +1,12 @@
 """Fabric, work, faults and judged parts of a run on one time line, for people and for programs.
 
-timeline = timeline_of(plan)
+timeline = timeline_of(plan, describe)
 timeline.lines(width=100)     # an axis with its unit, and one row for each part
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from math import floor, log10
 from typing import Any, Literal
@@ -14,7 +14,6 @@ from typing import Any, Literal
 from mrc_testbed.console.terminal import Style
 from mrc_testbed.console.units import show_seconds, show_size
 from mrc_testbed.experiments.language.model import Expect, ExpectFailure, Instant
-from mrc_testbed.experiments.metrics.assertions import describe
 from mrc_testbed.experiments.resolve.fault_schedule import FaultStep
 from mrc_testbed.experiments.resolve.flows import CollectivePlan, FlowPlan
 from mrc_testbed.experiments.resolve.run_plan import RunPlan
@@ -113,8 +112,8 @@ def _step(length: float, marks: int) -> float:
     return next(power * factor for factor in (1, 2, 5, 10) if power * factor * marks >= length * (1 - 1e-9))
 
 
-def timeline_of(plan: RunPlan) -> Timeline:
-    """Return the time line of a run. Raises what RunPlan.work raises."""
+def timeline_of(plan: RunPlan, describe: Callable[[Expect | ExpectFailure], str]) -> Timeline:
+    """Return the time line of a run, its rules in the words of `describe`. Raises what RunPlan.work raises."""
     steps, parts = plan.steps(), [*_parts(plan)]
     work_ends = [start + length for _, start, length, _ in parts]
     fault_ends = [step.time.seconds for step in steps if step.time.seconds is not None]

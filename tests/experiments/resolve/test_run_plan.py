@@ -111,8 +111,8 @@ def test_resolve__trusts_a_run_without_its_document(tmp_path):
 # ---- nobody below knows the document --------------------------------------------------------------------------
 
 LOWER_ROOMS = ("backend", "virtual", "fluid", "live", "metrics", "report")
-FOR_VERDICTS = {"name", "title", "paper", "expect", "bounds", "figures", "model_copy", "sweep"}
-"""Fields of a Scenario that are read below resolve: titles, rules and figures."""
+FOR_VERDICTS = {"name", "title", "paper", "expect", "bounds", "figures", "model_copy", "sweep", "variants"}
+"""Fields of a Scenario that are read below resolve: titles, which name variants, rules and figures."""
 
 
 @pytest.mark.parametrize("room", LOWER_ROOMS)

@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from mrc_testbed.cli.app import app
 from mrc_testbed.experiments.language.yaml_loader import read
+from mrc_testbed.experiments.metrics.assertions import describe
 from mrc_testbed.experiments.resolve.run_timeline import FAULTS_MAX, Timeline, timeline_of
 from mrc_testbed.experiments.runner import plan_runs
 from tests.repository import ROOT
@@ -37,7 +38,7 @@ expect:
 def timeline(folder: Path, text: str = TEXT) -> Timeline:
     path = folder / "time.yaml"
     path.write_text(text)
-    return timeline_of(plan_runs(read(path), "virtual").runs[0])
+    return timeline_of(plan_runs(read(path), "virtual").runs[0], describe)
 
 
 def test_rows__have_begin_and_end_of_each_part(tmp_path: Path) -> None:
@@ -87,7 +88,7 @@ def test_lines__of_many_faults_say_how_many_more(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("path", sorted((ROOT / "scenarios").glob("[hmx]*.yaml")), ids=lambda path: path.stem)
 def test_scenario__of_the_testbed_has_a_time_line(path: Path) -> None:
-    line = timeline_of(plan_runs(read(path), "virtual").runs[0])
+    line = timeline_of(plan_runs(read(path), "virtual").runs[0], describe)
     assert all(0 <= row.begin_s <= (row.end_s or line.end_s) <= line.end_s for row in line.rows)
 
 
