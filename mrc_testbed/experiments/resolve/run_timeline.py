@@ -113,7 +113,7 @@ def _step(length: float, marks: int) -> float:
 
 
 def timeline_of(plan: RunPlan, describe: Callable[[Expect | ExpectFailure], str]) -> Timeline:
-    """Return the time line of a run, its rules in the words of `describe`. Raises what RunPlan.work raises."""
+    """Return the time line of a run, with rules as `describe` says them. Raises what RunPlan.work raises."""
     steps, parts = plan.steps(), [*_parts(plan)]
     work_ends = [start + length for _, start, length, _ in parts]
     fault_ends = [step.time.seconds for step in steps if step.time.seconds is not None]
