@@ -8,11 +8,14 @@
 from __future__ import annotations
 
 import hashlib
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
 CELL_TIMEOUT_S = 300
+EXTRA = ("nbclient", "nbformat")
+"""Modules of the extra `notebook`, which few have and whose types differ with their versions."""
 OUTPUTS_OF = "outputs_of_cells"
 """Key of a notebook's metadata: digest of the cells when they were run."""
 
@@ -25,10 +28,8 @@ def digest_of(book: Any) -> str:
 
 def execute(path: Path) -> Any:
     """Return a notebook with the outputs of a fresh run."""
-    import nbclient  # an extra of developers
-    import nbformat
-
-    book = nbformat.read(path, as_version=4)  # type: ignore[no-untyped-call]
+    nbclient, nbformat = map(import_module, EXTRA)
+    book = nbformat.read(path, as_version=4)
     client = nbclient.NotebookClient(
         book, timeout=CELL_TIMEOUT_S, record_timing=False, resources={"metadata": {"path": str(ROOT)}}
     )
@@ -41,10 +42,9 @@ def execute(path: Path) -> Any:
 
 def main() -> None:
     """Run every notebook of examples/ and write it back with its outputs."""
-    import nbformat
-
+    nbformat = import_module("nbformat")
     for path in sorted((ROOT / "examples").glob("*.ipynb")):
-        nbformat.write(execute(path), path)  # type: ignore[no-untyped-call]
+        nbformat.write(execute(path), path)
         print(f"{path.relative_to(ROOT)}: {path.stat().st_size} bytes")
 
 
