@@ -42,8 +42,9 @@ from mrc_testbed.topologies.plan import PlanError
 
 UNAVAILABLE = {
     "dpctl": "switches here speak P4Runtime, not OpenFlow: see `p4sh SWITCH`, `routes` and `counters`",
+    "detach": "the fabric ends with its first prompt. Cure: `mrc up -d`, then `mrc attach`, whose prompt can be left",
 }
-"""Mininet's commands that mean nothing in this fabric, and what to use."""
+"""Commands that mean nothing at this prompt, and what to use."""
 TOOLS_IN_HOSTS = ("ip", "mrc-ping", "mrc-stat", "mrc-write-bw", "mrc-write-lat")
 """Commands that Tab offers after a node."""
 PLAIN_OUTPUT = "TERM=dumb NO_COLOR=1 TTY_COMPATIBLE=0 "
