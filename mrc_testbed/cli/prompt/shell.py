@@ -31,7 +31,7 @@ from mrc_testbed.cli.prompt.commands import WORDS, Answer, CliCommand, CliSessio
 from mrc_testbed.cli.prompt.commands.links import OTHER_NAMES, cure_of
 from mrc_testbed.cli.prompt.commands.notices import FaultFollower, Notices
 from mrc_testbed.cli.prompt.outputs import CallerStream, Outputs
-from mrc_testbed.cli.prompt.word_client import FILE_WORDS
+from mrc_testbed.cli.prompt.word_client import FILE_POSITIONS
 from mrc_testbed.console.terminal import Style, fold_for, width_of
 from mrc_testbed.console.units import UnitError
 from mrc_testbed.errors import DISK_FULL_ERRNOS, UsageError
@@ -398,7 +398,7 @@ def _completer(word: CliCommand) -> Callable[..., list[str]]:
     def complete(self: FabricCLI, text: str, line: str, _begin: int, _end: int) -> list[str]:
         words = line[: len(line) - len(text)].split()[1:]
         names = [*word.complete(self.fabric, words), *(("--json",) if word.reads and text.startswith("-") else ())]
-        files = _files(text) if word.name in FILE_WORDS and text else []
+        files = _files(text) if len(words) + 1 in FILE_POSITIONS.get(word.name, ()) and text else []
         return _starting(text, names) + files
 
     return complete

@@ -15,8 +15,8 @@ from mrc_testbed.ipc.framing import LineBuffer, Message, answer_fields, check_so
 from mrc_testbed.ipc.rundir import FabricError, RunFiles
 
 RECEIVE_BYTES = 1 << 16
-FILE_WORDS = ("send", "reload", "load", "save")
-"""Words that take files of this machine."""
+FILE_POSITIONS = {"send": (3,), "reload": (1,), "load": (1, 2), "save": (1,)}
+"""Positions at which words take a file of this machine: `send h0 h2 FILE`."""
 
 
 class WordClient:
@@ -109,13 +109,14 @@ def _with_whole_path(line: str) -> str:
         words = shlex.split(line)
     except ValueError:  # open quotes, which the front process refuses
         return line
-    if not words or words[0] not in FILE_WORDS:
+    positions = [index for index in FILE_POSITIONS.get(words[0], ()) if index < len(words)] if words else []
+    if not positions:
         return line
     # What is no file may be a host, a size or an option; the file of `save` is yet to come.
     is_new = words[0] == "save"
-    for index, word in enumerate(words[1:], start=1):
-        path = Path(word).expanduser()
-        if path.is_file() or (is_new and not word.startswith("-")):
+    for index in positions:
+        path = Path(words[index]).expanduser()
+        if path.is_file() or (is_new and not words[index].startswith("-")):
             words[index] = str(path.absolute())
     return shlex.join(words)
 
