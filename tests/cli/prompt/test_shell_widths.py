@@ -85,7 +85,7 @@ def burst():
             "why": "",
             "by": [f"h{n}" for n in range(24)],
             "plane": link.plane,
-            "kind": "",
+            "kind": link.kind,
             "control": tally,
             "data": tally,
         }

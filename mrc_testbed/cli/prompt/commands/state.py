@@ -102,8 +102,9 @@ def load(session: CliSession, args: Args) -> str:
     from mrc_testbed.experiments.language.saved_state import read_state
     from mrc_testbed.experiments.language.yaml_loader import ScenarioError
 
-    if len(args) == 2:
-        return load_entries(session, *args)
+    if len(args) == 2 or any(word in switch_names(session.fabric, []) for word in args):
+        name, entries = arguments(args, "load SWITCH FILE.json, as in: load p0-t1-0 s1-runtime.json", 2)
+        return load_entries(session, name, entries)
     (name,) = arguments(args, "load [SWITCH] FILE, as in: load state.yaml", 1)
     path = Path(name).expanduser()
     try:

@@ -122,7 +122,7 @@ def test_tables__with_a_mistake_name_its_line(cli, fabric, path):
     path.write_text("schema: mrc-state/1\ntables:\n  p0-t0-0:\n    - good\n    - hello\n")
     mistake = {"switch": "p0-t0-0", "number": 1, "text": "'hello': no table, match and action"}
     fabric.controller.answers["set_tables"] = {"mistakes": [mistake], "written": {}}
-    assert output_of(cli, f"load {path}") == f"*** {path}: line 5: tables.p0-t0-0.1: {mistake['text']}"
+    assert output_of(cli, f"load {path}") == f"*** {path}:5:7: tables.p0-t0-0.1: {mistake['text']}"
 
 
 @pytest.mark.parametrize(
@@ -130,20 +130,20 @@ def test_tables__with_a_mistake_name_its_line(cli, fabric, path):
     [
         (
             "faults:\n  - {cut: p1-t0-0 p1-t1-7}\n  - {power_off: h9}\n",
-            ["line 2: faults.0.cut: no node 'p1-t1-7'", "line 3: faults.1.power_off: no switch or host 'h9' (has: h0,"],
+            ["2:11: faults.0.cut: no node 'p1-t1-7'", "3:17: faults.1.power_off: no switch or host 'h9' (has: h0,"],
         ),
-        ("faults:\n  - {heal: true}\n", ["line 2: faults.0.heal: no key 'heal' here (has: cut, one_way,"]),
-        ("faults:\n  - {cut: p1-t0-0 p1-t1-1, blackhole: p1-t1-1}\n", ["line 2: faults.0: one action a line"]),
+        ("faults:\n  - {heal: true}\n", ["2:6: faults.0.heal: no key 'heal' here (has: cut, one_way,"]),
+        ("faults:\n  - {cut: p1-t0-0 p1-t1-1, blackhole: p1-t1-1}\n", ["2:5: faults.0: one action a line"]),
         (
             "faults: []\nqueues:\n  - {port: p0-t0-0-eth99, rate: 2M}\n",
-            ["line 3: queues.0.port: no switch port 'p0-t0-0-eth99' (did you mean p0-t0-0-eth"],
+            ["3:12: queues.0.port: no switch port 'p0-t0-0-eth99' (did you mean p0-t0-0-eth"],
         ),
-        ("queues:\n  - {port: p0-t0-0-eth3}\n", ["line 2: queues.0: give rate, packets, or both"]),
+        ("queues:\n  - {port: p0-t0-0-eth3}\n", ["2:5: queues.0: give rate, packets, or both"]),
         ("queues:\n  - {port: p0-t0-0-eth3, packets: 5}\n", ["packets are those of a queue: give its priority"]),
-        ("tables:\n  p9-t0-0: []\n", ["line 2: tables.p9-t0-0: no switch 'p9-t0-0' (did you mean p"]),
-        ("schema: mrc-state/2\n", ["line 1: schema: must be one of 'mrc-state/1'"]),
-        ("title: a scenario\n", ["line 1: title: no key 'title' here (has: schema, faults, queues, tables)"]),
-        ("hello\n", ["line 1: a state file is a mapping of keys, beginning with `schema:`"]),
+        ("tables:\n  p9-t0-0: []\n", ["2:3: tables.p9-t0-0: no switch 'p9-t0-0' (did you mean p"]),
+        ("schema: mrc-state/2\n", ["1:9: schema: must be one of 'mrc-state/1'"]),
+        ("title: a scenario\n", ["1:1: title: no key 'title' here (has: schema, faults, queues, tables)"]),
+        ("hello\n", ["1:1: a state file is a mapping of keys, beginning with `schema:`"]),
     ],
 )
 def test_load__of_a_wrong_file_changes_nothing(cli, fabric, path, text, answers):
@@ -162,5 +162,5 @@ def test_load__that_is_refused_half_way_undoes_the_rest(cli, fabric, path):
         raise FabricError("no power here")
 
     fabric.power = refuse
-    assert output_of(cli, f"load {path}") == f"*** {path}: line 4: no power here; no fault of the file holds"
+    assert output_of(cli, f"load {path}") == f"*** {path}:4:5: faults.2: no power here; no fault of the file holds"
     assert injections_of(fabric) == [] and not fabric.cut
