@@ -81,7 +81,8 @@ def begin(module: str, interruption: str) -> NoReturn:
         try:
             code = import_module(module).main()
         finally:
-            sys.stdout.flush()
+            if sys.stdout is not None:  # closed by who started it
+                sys.stdout.flush()
         sys.exit(code)
     except KeyboardInterrupt:
         print(interruption, file=sys.stderr)

@@ -30,6 +30,7 @@ workload: [{stream: h0 h1, name: flow, bytes: 64K}]
 IN_TURN = """
 import json, os, sys, traceback
 import mrc_testbed.experiments.command, mrc_testbed.cli.app
+from mrc_testbed.console.command_line import begin
 
 def in_turn(commands):
     codes = {}
@@ -38,7 +39,7 @@ def in_turn(commands):
         if not child:
             sys.argv = ["mrc", *words]
             try:
-                mrc_testbed.cli.app.main()
+                begin("mrc_testbed.cli.app", "")
             except SystemExit:
                 raise
             except BaseException:
@@ -140,7 +141,7 @@ STARTS = {
         without=CACHE_VARIABLES,
         draws=DRAWS,
     ),
-    "reader of the output gone": OwnStart(reader_gone=True, code=1, draws=("report",)),
+    "reader of the output gone": OwnStart(reader_gone=True, draws=("report",)),
     "full standard output": OwnStart(shell='exec "$@" >/dev/full', code=EXIT_UNWRITTEN, draws=("report",)),
 }
 """Several oddities that do not hide each other are one place.

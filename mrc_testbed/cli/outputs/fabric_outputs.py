@@ -168,14 +168,27 @@ class ExplainedCaptureOutput(Struct, forbid_unknown_fields=True):
     plan: str
 
 
+class ReloadOutput(Struct, forbid_unknown_fields=True):
+    """Program that `mrc reload` swapped on a switch; the time includes the compilation."""
+
+    switch: str
+    program: str
+    kept_count: int = field(name="kept")
+    refusals: list[str] = field(name="refused")
+    has_counts: bool = field(name="counters_kept")
+    duration_s: float
+
+
 CHANGING_WORDS = (
-    "link power rate delay loss corrupt oneway blackhole flap reboot deny allow heal routes".split()  # noqa: SIM905
+    "link power rate delay loss corrupt oneway blackhole flap reboot deny allow heal save load routes".split()  # noqa: SIM905
 )
 """Words whose JSON is what they print."""
 FABRIC_OUTPUTS: dict[str, Any] = {
     **dict.fromkeys(CHANGING_WORDS, WordOutput),
     "send": TransferWordOutput,
     "wait": TransferWordOutput,
+    "reload": list[ReloadOutput],
+    "entries": list[str],
     "counters": (SwitchCountersOutput, dict[str, SwitchCountersOutput]),
     "denylist": dict[str, HostDenylistOutput],
     "trace": PacketTraceOutput,

@@ -14,13 +14,18 @@ from mrc_testbed.capture.pcap import CaptureResult
 from mrc_testbed.cli.app import app
 from mrc_testbed.cli.outputs.fabric_outputs import CHANGING_WORDS
 from mrc_testbed.cli.words import SHELL_WORDS
+from mrc_testbed.topologies.p4lab.switch import Reload
 from tests.cli.json_outputs import fit
 from tests.cli.prompt.conftest import cli, fabric  # noqa: F401
 from tests.cli.prompt.session_doubles import Client, output_of
 
 
 def test_words__that_print_a_text_are_those_of_the_shell() -> None:
-    assert {*CHANGING_WORDS, "send", "wait", "denylist", "injected"} == set(SHELL_WORDS)
+    assert {*CHANGING_WORDS, "send", "wait", "denylist", "injected", "reload", "entries"} == set(SHELL_WORDS)
+
+
+def test_reload__output_fits() -> None:
+    fit("reload", [Reload("p0-t1-0", "my.p4", 4, ("lpm 10.0.0.0/8: no such table",), False, 0.3).to_json()])
 
 
 def test_ls__output_fits() -> None:
