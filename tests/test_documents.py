@@ -370,7 +370,7 @@ OWN_PACE = ("wait", "heal", "exit", "iperf", "pingpairfull", "send h0 h2 64M", "
 
 `pingall` and tests/cli/prompt/test_shell_live.py do what Mininet's words do.
 """
-FINDING = re.compile(r"\*\*\* (Ping:|Results:|\d+ (down|lossy))")
+FINDING = re.compile(r"\*\*\* (Ping:|Results:|\d+ (down|lossy)|\S+ is off\.)")
 """Words that find what is broken say so with stars."""
 
 
