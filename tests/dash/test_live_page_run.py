@@ -83,4 +83,4 @@ def test_run__is_watched_and_left_alone(tmp_path, monkeypatch):
     rates = outcome.series.link_bps[CUT]
     assert len(rates) == len(outcome.series.times_s) and max(max(rate) for rate in rates if rate) > 100_000
     (page,) = write_pages(tmp_path / "out")
-    assert "all_reduce ring" in page.read_text()
+    assert "ring (all_reduce)" in page.read_text()

@@ -237,13 +237,6 @@ def test_second_terminal__asks_the_same_fabric(terminal, run_dir):
     terminal.enter("heal")
 
 
-def test_end__removes_everything(terminal, run_dir):
-    terminal.type("exit\n")
-    assert "failures" in terminal.expect(r"failures \d+")
-    assert terminal.process.wait(30) == 0
-    assert "no fabric is running" in mrc(run_dir, "links").stderr
-
-
 def test_power__a_host_dies_is_named_and_comes_back(terminal, run_dir, tmp_path):
     terminal.enter("heal")
     assert "h1 is off" in terminal.enter("power h1 off")
@@ -258,8 +251,15 @@ def test_power__a_host_dies_is_named_and_comes_back(terminal, run_dir, tmp_path)
     assert "h1 is on" in terminal.enter("power h1 on")
     wait_for(terminal, "faults active", "0 active")
     assert "1 received" in terminal.enter("h0 ping -c 1 -W 5 h1")
-    assert "power on h1: off" in terminal.enter(f"load {state}")
-    assert "healed: power on h1: off" in terminal.enter("heal")
+    assert "power of h1 off" in terminal.enter(f"load {state}")
+    assert "healed: power of h1 off" in terminal.enter("heal")
     terminal.enter("send h0 h1 256K")
     assert "arrived bit for bit" in terminal.enter("wait")
     assert "unchanged since the start" in terminal.enter("routes")
+
+
+def test_end__removes_everything(terminal, run_dir):
+    terminal.type("exit\n")
+    assert "failures" in terminal.expect(r"failures \d+")
+    assert terminal.process.wait(30) == 0
+    assert "no fabric is running" in mrc(run_dir, "links").stderr
