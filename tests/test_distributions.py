@@ -17,7 +17,8 @@ import pytest
 from mrc_testbed.errors import EXTRAS
 from tests.repository import ROOT
 
-pytestmark = [pytest.mark.build, pytest.mark.alone]  # packages are installed from a registry
+# Packages are installed from a registry, and the engine is compiled.
+pytestmark = [pytest.mark.build, pytest.mark.alone, pytest.mark.timeout(1200)]
 
 
 def run(*command, cwd, **environment):
