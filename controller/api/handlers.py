@@ -281,10 +281,10 @@ class ApiHandlers:
         tables = fields.get("tables")
         if not isinstance(tables, dict) or not all(isinstance(lines, list) for lines in tables.values()):
             raise Refusal(400, '"tables" must be an object', '{"tables": {"p0-t0-0": [LINE, ...]}}')
-        catalog, mistakes = self._app.inputs.catalog, []
+        mistakes = []
         entries: dict[str, list[NamedEntry]] = {}
         for name, lines in tables.items():
-            self._provisioner({"switch": name})
+            catalog = self._provisioner({"switch": name}).catalog
             entries[name] = []
             for number, line in enumerate(lines):
                 try:

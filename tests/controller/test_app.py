@@ -332,7 +332,9 @@ def test_reload__takes_a_swapped_program_up_without_a_write(rig):
     rig.start_controller()
     address = json.loads((rig.run_dir / "switches.json").read_text())["p0-t1-0"]
     old_program = compile_program(source_of("srv6"))
-    new_program = compile_program(old_program.config.decode() + "\n// another text\n")
+    new_actions = "            forward;\n            NoAction;\n            @defaultonly unknown_usid;"
+    old_actions = new_actions.replace("            NoAction;\n", "")
+    new_program = compile_program(old_program.config.decode().replace(old_actions, new_actions))
     with SwitchClient("p0-t1-0", address["address"], address["device_id"]) as client:
         reload = client.swap(old_program.p4info, new_program)
     assert (reload.refusals, reload.has_counts) == ((), True)
@@ -350,6 +352,10 @@ def test_reload__takes_a_swapped_program_up_without_a_write(rig):
     assert (row["pipeline_loads"], row["restarts"], row["writes_after_start"]) == (1, 0, 0)
     assert rig.controller.request("verify")["unchanged_since_start"] is True
     assert rig.controller.request("reload") == {"switches": []}
+    # Entries of a switch are read by its own program.
+    tables = {name: ["usid_next locator_usid=0xfcbbbb002001 NoAction()"] for name in ("p0-t1-0", "p0-t1-1")}
+    mistakes = rig.controller.request("set_tables", tables=tables, dry=True)["mistakes"]
+    assert [mistake["switch"] for mistake in mistakes] == ["p0-t1-1"]
 
 
 def test_reload__of_a_program_without_the_tables_is_refused(rig):

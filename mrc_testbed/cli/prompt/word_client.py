@@ -15,8 +15,8 @@ from mrc_testbed.ipc.framing import LineBuffer, Message, answer_fields, check_so
 from mrc_testbed.ipc.rundir import FabricError, RunFiles
 
 RECEIVE_BYTES = 1 << 16
-FILE_POSITIONS = {"send": (3,), "reload": (1,), "load": (1, 2), "save": (1,)}
-"""Positions at which words take a file of this machine: `send h0 h2 FILE`."""
+FILE_POSITIONS = {"send": (3,), "reload": range(1, 1000), "load": (1, 2), "save": (1, 2)}
+"""Positions at which words take a file of this machine: `send h0 h2 FILE`; `reload` takes it anywhere."""
 
 
 class WordClient:

@@ -8,7 +8,7 @@ import types
 import pytest
 
 from mrc_testbed.cli.prompt import word_server
-from mrc_testbed.cli.prompt.word_client import WordClient
+from mrc_testbed.cli.prompt.word_client import WordClient, _with_whole_path
 from mrc_testbed.cli.prompt.word_server import serve_words
 from mrc_testbed.console.terminal import Style
 from mrc_testbed.ipc.framing import JsonlError
@@ -173,3 +173,19 @@ def test_client__sends_the_whole_path_of_a_file(give, fabric, tmp_path, monkeypa
     (tmp_path / "model.bin").write_bytes(b"1234")
     _, _, (failure,) = give("send h0 h2 model.bin 0")
     assert "rate" in failure and "neither a file" not in failure
+
+
+@pytest.mark.parametrize(
+    ("line", "whole_line"),
+    [
+        ("save --tables new.yaml", "save --tables {folder}/new.yaml"),
+        ("save new.yaml --tables", "save {folder}/new.yaml --tables"),
+        ("reload p0-t1-0 my.p4", "reload p0-t1-0 {folder}/my.p4"),
+        ("load p0-t1-0 my.p4", "load p0-t1-0 {folder}/my.p4"),
+        ("link p0-t0-0 my.p4 down", "link p0-t0-0 my.p4 down"),
+    ],
+)
+def test_client__knows_where_words_take_files(line, whole_line, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my.p4").write_text("")
+    assert _with_whole_path(line) == whole_line.format(folder=tmp_path)

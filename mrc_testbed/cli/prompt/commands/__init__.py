@@ -5,7 +5,7 @@
     paths.py      evs, pingall, denylist, deny, allow          faults.py   faults, routes, check (check.py), notices
     queues.py     queues, counters                             tools.py    ping, bw, lat, stat, capture, trace, p4sh
     transfers.py  send, wait                                   notices.py  what is told above the prompt
-    state.py      save, load
+    state.py      save, load                                   programs.py reload, entries
 
 Importing this package fills `WORDS`.
 """
