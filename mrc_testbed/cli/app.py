@@ -226,7 +226,7 @@ def bring_up(
     """Bring the fabric up and open the Mininet CLI with MRC's commands; the exit removes everything."""
     from contextlib import closing
 
-    from mrc_testbed.cli.detached import go_behind
+    from mrc_testbed.cli.detached import fork_front
     from mrc_testbed.cli.fabrics import folder_for, print_where
     from mrc_testbed.cli.prompt.shell import run_cli
     from mrc_testbed.cli.prompt.word_server import serve_words
@@ -256,14 +256,14 @@ def bring_up(
     )
     lab.take_root("up", page=True)
     folder = folder_for(name)
-    # In the background only the child goes on from here.
-    let_go = go_behind() if detach else None
+    # Only the child goes on from here, in the background at once or after the word `detach`.
+    let_go = fork_front(prompt=not detach) if detach or sys.stdin.isatty() else None
     with open_fabric(plan, options, console(), folder) as fabric:
         print(fabric.plan.describe_links())
         print_where(fabric, detached=detach)
         with closing(LivePage()) as page:
             commands = ("dash",) if dash else ()
-            run_cli(fabric, open_page=page.open, commands=commands, let_go=let_go, serve=serve_words)
+            run_cli(fabric, open_page=page.open, commands=commands, prompt=not detach, let_go=let_go, serve=serve_words)
 
 
 @app.command("dash", epilog="Examples: `mrc dash` · `firefox $(mrc dash)` · `mrc dash results/e10` · `mrc dash --json`")

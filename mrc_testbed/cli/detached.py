@@ -1,9 +1,9 @@
-"""A front process in the background: what `mrc up -d` leaves behind.
+"""A front process in the background: what `mrc up -d`, or `detach` at the prompt of `mrc up`, leaves behind.
 
-The command forks before it makes anything. The child, in a session of its own, brings the fabric up with its output at
-the terminal; once the fabric is whole it lets go of the terminal, and the parent returns. Until then every failure is
-shown, and the exit code is that of the child. A fork of a front process that has threads and children would be no
-front process: the children die with the thread that began them (ipc/processes.py).
+The command forks before it makes anything. The child brings the fabric up with its output at the terminal, for `-d` in
+a session of its own; once it lets go of the terminal, the parent returns. Until then every failure is shown, and the
+exit code is that of the child. A fork of a front process that has threads and children would be no front process: the
+children die with the thread that began them (ipc/processes.py).
 """
 
 from __future__ import annotations
@@ -17,32 +17,41 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from mrc_testbed.ipc.signals import end_with_parent
+
 LetGo = Callable[[Path], None]
 SIGN = b"1"
 HANDED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Signals that the parent hands on to the child as long as it waits."""
 
 
-def go_behind() -> LetGo:
+def fork_front(*, prompt: bool) -> LetGo:
     """Fork, and return in the child alone; the parent waits until the child lets go, or ends, and ends.
 
     The result ends the parent's waiting: output goes to the log that it is called with, input is empty from then on.
+    `prompt`: until then the child has the terminal, and ends with the parent; otherwise it leaves its session at once.
     Raises SystemExit in the parent, with the exit code.
     """
     reader, writer = os.pipe()
     sys.stdout.flush()
     sys.stderr.flush()
+    parent = os.getpid()
     pid = os.fork()
     if pid:
         os.close(writer)
         raise SystemExit(_wait(pid, reader))
     os.close(reader)
-    os.setsid()
+    if prompt:
+        end_with_parent(signal.SIGTERM)
+        if os.getppid() != parent:  # it ended before that
+            raise SystemExit(128 + signal.SIGTERM)
+    else:
+        os.setsid()
     return lambda log: _let_go(log, writer)
 
 
 def _wait(pid: int, reader: int) -> int:
-    """Wait until the child is whole or has ended; the exit code."""
+    """Wait until the child has let go or has ended; the exit code."""
     with _handing_on(pid):
         if os.read(reader, 1) == SIGN:
             return 0
@@ -55,6 +64,9 @@ def _handing_on(pid: int) -> Iterator[None]:
     """Hand signals on to the child within: in a session of its own it gets none of the terminal's."""
 
     def hand_on(number: int, _frame: FrameType | None) -> None:
+        # A child in our session got the terminal's Ctrl-C itself.
+        if number == signal.SIGINT and os.getsid(0) == _session_of(pid):
+            return
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, number)
 
@@ -66,7 +78,18 @@ def _handing_on(pid: int) -> Iterator[None]:
             signal.signal(number, handler)
 
 
+def _session_of(pid: int) -> int:
+    """Return the session of a process; 0 when it has ended."""
+    try:
+        return os.getsid(pid)
+    except ProcessLookupError:
+        return 0
+
+
 def _let_go(log: Path, writer: int) -> None:
+    if os.getsid(0) != os.getpid():
+        os.setsid()
+        end_with_parent(0)
     sys.stdout.flush()
     sys.stderr.flush()
     out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import signal
 import threading
 from collections.abc import Iterator
@@ -9,6 +10,7 @@ from contextlib import contextmanager
 from types import FrameType
 
 ENDING = (signal.SIGTERM, signal.SIGHUP)
+_PR_SET_PDEATHSIG = 1
 
 
 class SignalExit(SystemExit):
@@ -36,3 +38,8 @@ def terminating() -> Iterator[None]:
     finally:
         for number, handler in old_handlers.items():
             signal.signal(number, handler)
+
+
+def end_with_parent(number: int) -> None:
+    """Have the kernel send us a signal when the thread that forked us ends; 0: no longer."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0)

@@ -13,6 +13,7 @@ import pytest
 from mrc_testbed.ipc import procfs
 from mrc_testbed.topologies.plan import Plan
 from tests.cli.json_outputs import fit
+from tests.cli.prompt.terminal import PROMPT, Terminal
 from tests.repository import ROOT
 
 pytestmark = [pytest.mark.root, pytest.mark.skipif(os.geteuid() != 0, reason="a live fabric needs root")]
@@ -89,6 +90,51 @@ def test_two_fabrics__side_by_side(mrc, tmp_path):
     plan = Plan(2, 2, 1, 1, interface_prefix="2")
     assert interfaces() == {link.upper.interface for link in plan.links if link.lower.node.startswith("h")}
     assert fit("down", json.loads(mrc("down --json")))[0]["name"] == "b"
+    assert interfaces() == set() and json.loads(mrc("ls --json")) == []
+
+
+@pytest.fixture
+def prompt(tmp_path, mrc):
+    """The prompt of `mrc up` at a terminal, up to its first line."""
+    environment = {**os.environ, "MRC_RUN_DIR": str(tmp_path / "r"), "TERM": "dumb"}
+    terminal = Terminal([sys.executable, "-m", "mrc_testbed", "up", *SHAPE.split()], environment)
+    terminal.expect(PROMPT, 300)
+    yield terminal
+    terminal.close()
+
+
+def test_detach__gives_the_terminal_back_and_leaves_the_fabric_up(mrc, prompt):
+    front = json.loads(mrc("ls --json"))[0]["pid"]
+    assert front != prompt.process.pid
+    prompt.type("\x03")
+    prompt.expect(PROMPT)
+    prompt.enter("link p0-t0-0 p0-t1-0 down")
+    prompt.type("send h0 h1 1M\ndetach\n")
+    prompt.expect("mrc goes on: `mrc attach mrc` comes back, `mrc down mrc` ends it")
+    assert prompt.process.wait() == 0
+
+    # Transfers and faults go on, as without any terminal.
+    os.close(prompt.master)
+    prompt.master = os.open(os.devnull, os.O_RDWR)
+    assert json.loads(mrc("wait --json"))["transfers"][-1]["state"] == "done"
+    assert "1 undone" in mrc("heal")
+    assert "h1" in mrc("attach", prompt_text="nodes\ndetach\n")
+    assert [(row["state"], row["pid"]) for row in json.loads(mrc("ls --json"))] == [("up", front)]
+    mrc("down")
+    assert interfaces() == set() and json.loads(mrc("ls --json")) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGHUP])
+def test_prompt__whose_command_is_killed_or_terminal_closed_removes_the_fabric(mrc, prompt, number):
+    front = json.loads(mrc("ls --json"))[0]["pid"]
+    if number == signal.SIGHUP:
+        os.close(prompt.master)
+        prompt.master = os.open(os.devnull, os.O_RDWR)
+    else:
+        prompt.process.kill()
+    assert prompt.process.wait() == (128 + number if number == signal.SIGHUP else -number)
+    while procfs.start_time(front) is not None and not procfs.is_zombie(front):
+        pass
     assert interfaces() == set() and json.loads(mrc("ls --json")) == []
 
 

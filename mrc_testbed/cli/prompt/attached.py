@@ -16,7 +16,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from mrc_testbed.cli.prompt.commands import CommandError
-from mrc_testbed.cli.prompt.shell import USER_ERRORS, FabricCLI
+from mrc_testbed.cli.prompt.shell import USER_ERRORS, FabricCLI, goes_on
 from mrc_testbed.cli.prompt.word_client import WordClient
 from mrc_testbed.console.terminal import Style, width_of
 
@@ -50,9 +50,7 @@ class AttachedCLI(FabricCLI):
             threading.Thread(target=self._follow, args=(notices,), name="notices", daemon=True).start()
             self.run_session()
         if self.session.is_terminal:
-            self.print_text(
-                f"{self._name} goes on: `mrc attach {self._name}` comes back, `mrc down {self._name}` ends it"
-            )
+            self.print_text(goes_on(self._name))
 
     def _follow(self, notices: Any) -> None:
         with suppress(OSError):  # closed by `attach`

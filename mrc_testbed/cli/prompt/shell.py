@@ -17,7 +17,7 @@ import sys
 import traceback
 from cmd import Cmd
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import replace
 from difflib import get_close_matches
 from itertools import groupby
@@ -35,6 +35,7 @@ from mrc_testbed.cli.prompt.word_client import FILE_POSITIONS
 from mrc_testbed.console.terminal import Style, fold_for, width_of
 from mrc_testbed.console.units import UnitError
 from mrc_testbed.errors import DISK_FULL_ERRNOS, UsageError
+from mrc_testbed.ipc.fabrics import Fabrics
 from mrc_testbed.ipc.rpc import JsonlError
 from mrc_testbed.ipc.rundir import FabricError
 from mrc_testbed.topologies.lab.fabric import Fabric
@@ -42,17 +43,22 @@ from mrc_testbed.topologies.plan import PlanError
 
 UNAVAILABLE = {
     "dpctl": "switches here speak P4Runtime, not OpenFlow: see `p4sh SWITCH`, `routes` and `counters`",
-    "detach": "the fabric ends with its first prompt. Cure: `mrc up -d`, then `mrc attach`, whose prompt can be left",
 }
 """Commands that mean nothing at this prompt, and what to use."""
 TOOLS_IN_HOSTS = ("ip", "mrc-ping", "mrc-stat", "mrc-write-bw", "mrc-write-lat")
 """Commands that Tab offers after a node."""
 PLAIN_OUTPUT = "TERM=dumb NO_COLOR=1 TTY_COMPATIBLE=0 "
 """Environment of a node command whose output goes to a pipe or a file: no escape sequences."""
+LetGo = Callable[[Path], None]
 OpenPage = Callable[[CliSession], str]
 Serve = Callable[["FabricCLI"], AbstractContextManager[None]]
 USER_ERRORS = (FabricError, PlanError, JsonlError, CommandError, UnitError, UsageError)
 """Errors that are the user's or the fabric's: one line. Anything else is our bug."""
+
+
+def goes_on(name: str) -> str:
+    """Say how to come back to a fabric whose prompt is left."""
+    return f"{name} goes on: `mrc attach {name}` comes back, `mrc down {name}` ends it"
 
 
 def run_cli(
@@ -62,16 +68,18 @@ def run_cli(
     stdout: IO[str] | None = None,
     open_page: OpenPage | None = None,
     commands: Sequence[str] = (),
-    let_go: Callable[[Path], None] | None = None,
+    prompt: bool = True,
+    let_go: LetGo | None = None,
     serve: Serve | None = None,
 ) -> int:
     """Run commands until `exit` or the end of the input, and return how many failed.
 
-    `open_page`: as of CliSession; `commands`: those before the first one that is read. `let_go`: reads none, and lets
-    go of the terminal for a log, until a signal ends the process. `serve`: does words of other shells meanwhile.
+    `open_page`: as of CliSession; `commands`: those before the first one that is read. `prompt`: reads commands.
+    `let_go`: lets go of the terminal for a log, after `detach` or without a prompt at once, until a signal ends the
+    process. `serve`: does words of other shells meanwhile.
     """
     cli = FabricCLI(fabric, stdin or sys.stdin, stdout or sys.stdout, open_page)
-    cli.run_session(commands, let_go, serve)
+    cli.run_session(commands, prompt=prompt, let_go=let_go, serve=serve)
     return cli.failures
 
 
@@ -101,7 +109,7 @@ class FabricCLI(CLI):
         self.session = CliSession(
             fabric, stdout, Style.for_stream(stdout), self.transfers, open_page=open_page, notices=self.notices
         )
-        self._is_started = False
+        self._is_started = self._can_detach = self._is_detached = False
         super().__init__(fabric.mininet, stdin=stdin, stdout=stdout)
         self.locals["fabric"] = fabric
 
@@ -113,11 +121,13 @@ class FabricCLI(CLI):
     def run_session(
         self,
         commands: Sequence[str] = (),
-        let_go: Callable[[Path], None] | None = None,
+        *,
+        prompt: bool = True,
+        let_go: LetGo | None = None,
         serve: Serve | None = None,
     ) -> None:
-        """Run the given commands, then those of the input until its end; with `let_go` read none."""
-        interactive = self.session.is_terminal = self.isatty() and let_go is None
+        """Run the given commands and those of the input, as `run_cli` has them."""
+        interactive = self.session.is_terminal = prompt and self.isatty()
         self.use_rawinput = interactive and self.stdin is sys.stdin
         self.prompt = self.prompt_text if interactive else ""
         # Mininet's words talk on stderr, and are given by several people at the same time.
@@ -132,15 +142,16 @@ class FabricCLI(CLI):
                 stack.callback(self.transfers.close)
                 if serve is not None:
                     stack.enter_context(serve(self))
-                if interactive or let_go is not None:
+                if interactive or not prompt:
                     stack.callback(FaultFollower(self.fabric, self.notices.notify).close)
-                if self.use_rawinput:
-                    stack.enter_context(self.notices.editing())
-                for line in commands:
-                    self.onecmd(line)
-                if let_go is None:
-                    self.run()
-                else:
+                self._can_detach = let_go is not None
+                with self.notices.editing() if self.use_rawinput else nullcontext():
+                    for line in commands:
+                        self.onecmd(line)
+                    if prompt:
+                        self.run()
+                if let_go is not None and (self._is_detached or not prompt):
+                    self.session.is_terminal = False
                     let_go(self.fabric.run_dir.log("front"))
                     while True:
                         signal.pause()
@@ -324,6 +335,15 @@ class FabricCLI(CLI):
         return _starting(text, TOOLS_IN_HOSTS if len(words) == 1 and words[0] in self.mn else self.mn)
 
     # ---- Mininet's, changed -----------------------------------------------------------------------------
+
+    def do_detach(self, _line: str) -> str:
+        """Leave this prompt; the fabric stays up, and `mrc attach` opens another one."""
+        if not self._can_detach:
+            raise CommandError("this prompt is at no terminal. Cure: `mrc up -d`, then `mrc attach`")
+        name = Fabrics.name_of(self.fabric.run_dir.path)
+        self._is_detached = True
+        self.print_text(goes_on(name))
+        return f"{name} goes on"
 
     def do_switch(self, line: str) -> None:
         """Mininet's word for power: `switch p1-t1-0 stop`, `switch p1-t1-0 start`."""

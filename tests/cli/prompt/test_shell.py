@@ -99,7 +99,7 @@ OF_FILES = ("save", "load")
         ("send", "usage: send HOST HOST [SIZE|FILE] [RATE] [--rocev2]"),
         ("pcap", "usage: capture PORT|NODE [OPTIONS], as in: capture p1-t0-0-eth3"),
         ("dpctl show", "switches here speak P4Runtime"),
-        ("detach", "the fabric ends with its first prompt. Cure: `mrc up -d`"),
+        ("detach", "this prompt is at no terminal. Cure: `mrc up -d`"),
         ("source /no/such", "cannot read /no/such: No such file"),
         ("help lin", "no command 'lin' (did you mean: link, links"),
         ("h0", "usage: h0 COMMAND, as in: h0 ip link"),

@@ -20,12 +20,12 @@ from pathlib import Path
 from typing import Final
 
 from mrc_testbed.ipc.rundir import FabricError
+from mrc_testbed.ipc.signals import end_with_parent
 
 ROUNDS: Final = 8
 WORTH_S: Final = 1e-3
 """A difference smaller than that is left alone: it is less than can be told."""
 _CLONE_NEWTIME: Final = 0x80
-_PR_SET_PDEATHSIG: Final = 1
 _OFFSETS: Final = Path("/proc/self/timens_offsets")
 
 
@@ -67,7 +67,7 @@ def enter(offset_s: float) -> None:
             signal.signal(number, lambda signal_number, _frame: os.kill(child, signal_number))
         _, status = os.waitpid(child, 0)
         os._exit(os.waitstatus_to_exitcode(status) & 0xFF)
-    libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    end_with_parent(signal.SIGKILL)
 
 
 def _given_s() -> float:
