@@ -22,7 +22,7 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -78,7 +78,7 @@ def missing_tools() -> list[str]:
 # ---- the compiler
 
 
-def compile_command(source: Path, folder: Path) -> list[str]:
+def compile_command(source: Path, folder: Path, include: Sequence[Path] = ()) -> list[str]:
     """Command that has p4c write P4Info and the program's JSON to `folder`."""
     return [
         COMPILER,
@@ -88,6 +88,7 @@ def compile_command(source: Path, folder: Path) -> list[str]:
         str(folder / "p4info.txtpb"),
         "-o",
         str(folder / "bmv2.json"),
+        *(word for path in include for word in ("-I", str(path))),
         str(source),
     ]
 
@@ -101,11 +102,11 @@ class P4cProgram:
     config: bytes
 
     @classmethod
-    def compile(cls, source: Path, folder: Path) -> P4cProgram:
+    def compile(cls, source: Path, folder: Path, include: Sequence[Path] = ()) -> P4cProgram:
         """Raises RefusedError with p4c's message."""
         try:
             process = subprocess.run(
-                compile_command(source, folder),
+                compile_command(source, folder, include),
                 capture_output=True,
                 text=True,
                 errors="replace",
