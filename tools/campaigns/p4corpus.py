@@ -3,8 +3,8 @@
 `python -m tools.campaigns.p4corpus FOLDER...` with the options of `--help`
 
 Each v1model program under the folders (a file that makes a `V1Switch`) is checked and gets its P4Info; where p4c is on
-PATH, it compiles the program too. A program of the same text is judged once. Each folder is a row of the table, so give
-one folder for each repository. The verdicts of a program:
+PATH, it compiles the program too. A program of the same text is judged once. Each folder is a row of the table and the
+place where missing includes are looked for, so give one folder for each repository. The verdicts of a program:
 
     same        both take it, and P4Info is equal in all that entries depend on
     differs     both take it, and P4Info is not equal
@@ -48,10 +48,11 @@ from mrc_testbed.switch.compiler.compiler import compiler_digest, prepare, progr
 from mrc_testbed.switch.server.p4runtime.pipeline import first_difference
 from tools.campaigns.bmv2 import COMPILER, P4cProgram, RefusedError
 
-OURS_S = 120
-"""Longest time of our compiler at a program, seconds."""
+OURS_CPU_S = 300
+"""Longest time of our compiler at a program, seconds of its own work: a busy machine changes nothing."""
 MAIN = re.compile(r"\bV1Switch\s*(?:<[^;()]*>\s*)?\(")
 COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.S)
+INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*["<]([^">\n]+)[">]', re.M)
 P4C_OUTPUTS = re.compile(r"_outputs\b")
 """Folders of what p4c printed of other programs in the same repository."""
 KINDS = ("same", "differs", "ours", "theirs", "both", "accepted", "refused")
@@ -61,11 +62,15 @@ INTERNAL = "internal error"
 
 @dataclass(frozen=True)
 class CorpusProgram:
-    """A program of the corpus: its folder's row in the table, and a digest of its text."""
+    """A program of the corpus: its repository, which is a row of the table, and a digest of its text."""
 
-    row: str
+    root: Path
     path: Path
     digest: str
+
+    @property
+    def row(self) -> str:
+        return self.root.resolve().name
 
 
 @dataclass(frozen=True)
@@ -98,41 +103,77 @@ def corpus_programs(folders: Sequence[Path], outputs: bool = False) -> Iterator[
             text = path.read_text(errors="replace")
             if not MAIN.search(COMMENT.sub(" ", text)):
                 continue
-            key = str(path.parent) + text if re.search(r'^\s*#\s*include\s*"', text, re.M) else text
+            has_own_files = re.search(r'^[ \t]*#[ \t]*include[ \t]*"', text, re.M)
+            key = str(path.parent) + text if has_own_files else text
             digest = hashlib.sha256(key.encode("utf-8", "replace")).hexdigest()[:20]
             if digest not in seen:
                 seen.add(digest)
-                yield CorpusProgram(folder.resolve().name, path, digest)
+                yield CorpusProgram(folder, path, digest)
+
+
+@lru_cache(maxsize=8)
+def files_by_name(root: Path) -> dict[str, list[Path]]:
+    """Every file of a repository, by its last name."""
+    files: dict[str, list[Path]] = defaultdict(list)
+    for path in root.rglob("*") if root.is_dir() else ():
+        files[path.name].append(path)
+    return files
+
+
+def include_folders(program: CorpusProgram) -> list[Path]:
+    """Folders for -I that the program needs: repositories name them in makefiles, in as many ways as there are.
+
+    A file that is not found from where it is included is looked for by name in the whole repository; the one nearest
+    to the program is taken.
+    """
+    folders: list[Path] = []
+    pending, seen = [program.path], {program.path}
+    while pending:
+        file = pending.pop()
+        for name in INCLUDE.findall(COMMENT.sub(" ", file.read_text(errors="replace"))):
+            included = next((path for folder in (file.parent, *folders) if (path := folder / name).is_file()), None)
+            candidates = [path for path in files_by_name(program.root)[Path(name).name] if path.match(name)]
+            if included is None and candidates:
+                included = max(candidates, key=lambda path: len(os.path.commonpath((path, program.path))))
+                folders.append(included.parents[len(Path(name).parts) - 1])
+            if included is not None and included not in seen:
+                seen.add(included)
+                pending.append(included)
+    return folders
 
 
 # ---- both compilers
 
 
+class OutOfTimeError(BaseException):
+    """Our compiler has worked too long: no Exception, for the compiler would report one as its own fault."""
+
+
 @contextmanager
 def time_limit(seconds: int) -> Iterator[None]:
-    """Raise TimeoutError in this process's main thread after `seconds`."""
+    """Raise OutOfTimeError in this process's main thread after `seconds` of work."""
 
     def over(*_signal: object) -> None:
-        raise TimeoutError
+        raise OutOfTimeError
 
-    previous_handler = signal.signal(signal.SIGALRM, over)
-    signal.alarm(seconds)
+    previous_handler = signal.signal(signal.SIGPROF, over)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
     try:
         yield
     finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, previous_handler)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, previous_handler)
 
 
 def compile_ours(path: Path, include: Sequence[Path]) -> CompilerResult:
     """Check a program and make its P4Info. An exception is a refusal as well: it must show in the table."""
     try:
-        with time_limit(OURS_S):
+        with time_limit(OURS_CPU_S):
             return CompilerResult(text_format.MessageToString(program_info(path, include=include)))
     except P4Error as error:
         return CompilerResult(refusal=str(error))
-    except TimeoutError:
-        return CompilerResult(refusal=f"{INTERNAL}: not done in {OURS_S} s")
+    except OutOfTimeError:
+        return CompilerResult(refusal=f"{INTERNAL}: not done in {OURS_CPU_S} s of work")
     except Exception as error:
         return CompilerResult(refusal=f"{INTERNAL}: {type(error).__name__}: {error}")
 
@@ -152,7 +193,8 @@ def compile_both(
 ) -> tuple[CorpusProgram, dict[str, CompilerResult]]:
     """Results of the sides that are asked for."""
     compilers = {"ours": compile_ours, "p4c": compile_p4c}
-    return program, {side: compilers[side](program.path, include) for side in sides}
+    folders = [*include, *include_folders(program)]
+    return program, {side: compilers[side](program.path, folders) for side in sides}
 
 
 def verdict(program: CorpusProgram, ours: CompilerResult, p4c: CompilerResult | None) -> CorpusVerdict:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +15,7 @@ from tools.campaigns.p4corpus import (
     CorpusReport,
     compile_ours,
     corpus_programs,
+    include_folders,
     main,
     message_kind,
     verdict,
@@ -54,7 +56,7 @@ def corpus(tmp_path):
 
 
 def program(name: str = "x") -> CorpusProgram:
-    return CorpusProgram("row", p4corpus.Path(name), name)
+    return CorpusProgram(Path("row"), Path(name), name)
 
 
 def test_programs__those_that_make_a_switch_each_text_once(corpus):
@@ -67,6 +69,17 @@ def test_programs__that_include_their_own_files_count_in_each_folder(corpus):
     for folder in corpus:
         (folder / "main.p4").write_text('#include "headers.p4"\nV1Switch<h, m>(P()) main;')
     assert [one.path.name for one in corpus_programs(corpus)].count("main.p4") == 2
+
+
+def test_includes__that_a_makefile_would_name_are_found_in_the_repository(tmp_path):
+    for name in ("a/p4/include/x/types.p4", "b/p4/include/x/types.p4", "b/p4/deep/only.p4", "b/main/beside.p4"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("")
+    main_path = tmp_path / "b/main/main.p4"
+    main_path.write_text('#include <core.p4>\n#include "x/types.p4"\n#include "beside.p4"\n// #include "no.p4"\n')
+    (tmp_path / "b/p4/include/x/types.p4").write_text('#include "only.p4"\n')
+    folders = include_folders(CorpusProgram(tmp_path, main_path, ""))
+    assert folders == [tmp_path / "b/p4/include", tmp_path / "b/p4/deep"]
 
 
 @pytest.mark.parametrize(
