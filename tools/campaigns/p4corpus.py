@@ -116,7 +116,8 @@ def files_by_name(root: Path) -> dict[str, list[Path]]:
     """Every file of a repository, by its last name."""
     files: dict[str, list[Path]] = defaultdict(list)
     for path in root.rglob("*") if root.is_dir() else ():
-        files[path.name].append(path)
+        if path.is_file():
+            files[path.name].append(path)
     return files
 
 

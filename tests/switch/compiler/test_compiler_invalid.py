@@ -235,6 +235,19 @@ def test_v1switch__wants_the_directions_of_v1model():
     assert complaint(text) == "program.p4:19:24: E: parameter hdr must be `inout`"
 
 
+def test_v1switch__wants_structs_as_headers_and_metadata():
+    text = program().replace("headers_t hdr", "data_t hdr").replace("hdr.data", "hdr")
+    assert complaint(text) == "program.p4:7:34: P: parameter hdr must be a struct, not a data_t"
+
+
+def test_direct_meter__that_no_table_has_is_not_read():
+    text = program(
+        local="direct_meter<bit<8>>(MeterType.bytes) m; action a() { m.read(hdr.data.a); } table u { actions = { a; } }",
+        apply="u.apply();",
+    )
+    assert "14:61: direct meter m belongs to no table: write `meters = m;` in one" in complaint(text)
+
+
 TABLE = "control c(in bit<8> x) {{ table t {{ key = {{ x : {}; }} actions = {{ }} }} apply {{ }} }}\n"
 CORE = "#include <core.p4>\n"
 

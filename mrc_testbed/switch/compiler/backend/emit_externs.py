@@ -27,7 +27,7 @@ from mrc_testbed.switch.compiler.backend.emit_lvalues import LvalueEmitter
 from mrc_testbed.switch.compiler.backend.emit_packed import PackedEmitter
 from mrc_testbed.switch.compiler.backend.emit_packet_in import PacketInEmitter
 from mrc_testbed.switch.compiler.backend.emit_packet_out import PacketOutEmitter
-from mrc_testbed.switch.compiler.errors import raise_unsupported
+from mrc_testbed.switch.compiler.errors import fail, raise_unsupported
 from mrc_testbed.switch.compiler.frontend import tree
 from mrc_testbed.switch.compiler.sema.elaborate import ExternInstance
 from mrc_testbed.switch.compiler.sema.types import Bits, form
@@ -150,6 +150,9 @@ class ExternEmitter:
         self._colour(e, target, text, instance, frame)
 
     def _direct_meter_read(self, e: tree.Call, instance: ExternInstance, frame: FunctionFrame) -> None:
+        if not instance.has_table:
+            name = instance.decl.name
+            fail(e.location, f"direct meter {name} belongs to no table: write `meters = {name};` in one")
         unit = int(instance.args["type"] == "bytes")
         text = f"p4rt_entry_meter(dev, v->metered_{instance.index}, {unit}, pkt)"
         self._colour(e, e.callee.args[0][1], text, instance, frame)

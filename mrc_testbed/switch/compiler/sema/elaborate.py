@@ -49,6 +49,9 @@ class ExternInstance:
     args: dict[str, Any]
     index: int = -1
     tables: list[TableInstance] = field(default_factory=list)
+    """Applied tables that it belongs to."""
+    has_table: bool = False
+    """Whether a table names it, applied or not."""
 
     @property
     def cell(self) -> Type:
@@ -341,6 +344,8 @@ class _Elaborator:
                     )
                 if kind == "S" and str(param.type) != "standard_metadata_t":
                     fail(param.location, f"{decl.name}: parameter {param.name} must be a standard_metadata_t")
+                if kind != "S" and not (isinstance(plain(param.type), Record) and plain(param.type).kind == "struct"):
+                    fail(param.location, f"{decl.name}: parameter {param.name} must be a struct, not a {param.type}")
                 if param.direction != direction:
                     fail(param.location, f"{decl.name}: parameter {param.name} must be `{direction}`")
                 if first.setdefault(kind, param.type) != param.type:
@@ -463,6 +468,7 @@ class _Elaborator:
                 extern = table.control.members.get(id(path.decl)) or self.shared_instances.get(id(path.decl))
                 assert isinstance(extern, ExternInstance)
                 extern.tables.append(table)
+                extern.has_table = True
                 if name != "implementation" and len(extern.tables) > 1:
                     fail(decl.location, f"{extern.kind} {extern.name} belongs to one table, not to two")
                 if name == "counters":
