@@ -242,8 +242,8 @@ def test_v1switch__wants_structs_as_headers_and_metadata():
 
 def test_direct_meter__that_no_table_has_is_not_read():
     text = program(
-        local="direct_meter<bit<8>>(MeterType.bytes) m; action a() { m.read(hdr.data.a); } table u { actions = { a; } }",
-        apply="u.apply();",
+        local="direct_meter<bit<8>>(MeterType.bytes) m; action a() { m.read(hdr.data.a); }",
+        apply="a();",
     )
     assert "14:61: direct meter m belongs to no table: write `meters = m;` in one" in complaint(text)
 
