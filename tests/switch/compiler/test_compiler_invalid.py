@@ -248,6 +248,13 @@ def test_direct_meter__that_no_table_has_is_not_read():
     assert "14:61: direct meter m belongs to no table: write `meters = m;` in one" in complaint(text)
 
 
+def test_size_of_0__is_taken_as_p4c_takes_it_but_for_registers():
+    parts = dict(local="counter(0, CounterType.packets) c;", apply="c.count(0);")
+    assert compile_program(program(**parts)).p4info.counters[0].size == 0
+    message = "14:22: I.r: size 0: must be 1 to 67108864"
+    assert message in complaint(program(local="register<bit<8>>(0) r;", apply="r.write(0, 1);"))
+
+
 TABLE = "control c(in bit<8> x) {{ table t {{ key = {{ x : {}; }} actions = {{ }} }} apply {{ }} }}\n"
 CORE = "#include <core.p4>\n"
 

@@ -13,6 +13,7 @@ from typing import ClassVar
 from mrc_testbed.switch.compiler.backend.code import (
     bits_of,
     c_comment,
+    c_name,
     c_string,
     c_type,
     location_string,
@@ -243,13 +244,15 @@ class ExternEmitter:
             if isinstance(e, tree.ListExpr):
                 pending = [*e.items, *pending]
                 continue
-            lvalue = self.lvalues.lvalue(e, frame)
-            if lvalue.c.startswith("p->meta.") or lvalue.c == "p->meta":
-                fields.append(lvalue.c.removeprefix("p->meta").lstrip("."))
+            if e.const is not None:
+                continue
+            path = self.lvalues.lvalue(e, frame).c
+            if path == "p->meta":
+                fields += [c_name(name) for name in e.type.fields]
+            elif path.startswith("p->meta."):
+                fields.append(path.removeprefix("p->meta."))
         if not fields:
             return "P4RT_NONE"
-        if "" in fields:
-            raise_unsupported(data.location, "keeping the metadata as a whole", "list the fields")
         if fields not in self.implied_lists:
             self.implied_lists.append(fields)
         return str(IMPLIED_LIST + self.implied_lists.index(fields))

@@ -431,8 +431,10 @@ class _Elaborator:
         args = {}
         for param, value in pair(object_type.decl.name, params, node.args, node.location):
             args[param.name] = value.const
-            if param.name == "size" and not 0 < args["size"] <= _MAX_SIZE:
-                fail(value.location, f"{name}: size {args['size']}: must be 1 to {_MAX_SIZE}")
+            # p4c takes a size of 0 too, but for registers: no index of such an array is in range.
+            min_size = int(object_type.decl.name == "register")
+            if param.name == "size" and not min_size <= args["size"] <= _MAX_SIZE:
+                fail(value.location, f"{name}: size {args['size']}: must be {min_size} to {_MAX_SIZE}")
         instance = ExternInstance(name, object_type.decl.name, node, args)
         self._check_register(instance)
         self.externs.append(instance)
