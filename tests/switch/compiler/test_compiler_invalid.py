@@ -106,12 +106,19 @@ TABLES = [
     ),
     (
         dict(
-            local='@name(".same") action a() { } @name(".same") action b() { } table u { actions = { a; } } '
-            "table v { actions = { b; } }",
-            apply="u.apply(); v.apply();",
+            local='@name(".same") action a() { } @name(".same") action b() { } table u { actions = { a; b; } } ',
+            apply="u.apply();",
         ),
         "14:57: the control plane has two things called same: give one another @name "
         "(the other is at program.p4:14:27)",
+    ),
+    (
+        dict(
+            local='@name(".same") action a() { } @name(".same") action b(bit<8> x) { } '
+            "table u { actions = { a; } } table v { actions = { b; } }",
+            apply="u.apply(); v.apply();",
+        ),
+        "14:57: the control plane has two things called same: give one another @name ",
     ),
 ]
 PARSERS = [

@@ -488,11 +488,30 @@ class _Elaborator:
             self.global_actions[id(decl)] = action
         return action
 
+    def _share_names(self, actions: list[ActionInstance]) -> dict[ActionInstance, ActionInstance]:
+        """Return the actions that share a name with an earlier one, by which the control plane means both.
+
+        Programs translated from P4_14 have `@name(".nop")` in several controls. Each table still runs its own, so the
+        parameters must be the same, and no table may have two of them.
+        """
+        twins: dict[ActionInstance, ActionInstance] = {}
+        first_actions: dict[str, ActionInstance] = {}
+        for action in actions:
+            first_action = first_actions.setdefault(action.name, action)
+            if first_action is not action and _data_of(first_action) == _data_of(action):
+                twins[action] = first_action
+        for table in self.tables:
+            firsts = [twins.get(action, action) for action in table.actions]
+            for action in table.actions:
+                if firsts.count(twins.get(action, action)) > 1:
+                    twins.pop(action, None)  # refused with the other double names
+        return twins
+
     def _number(self) -> None:
         """Drop what p4c drops (actions in no table), put global actions first, and give externs their indexes."""
-        self.actions = [
-            global_action for global_action in (*self.global_actions.values(), *self.actions) if global_action.used
-        ]
+        used_actions = [action for action in (*self.global_actions.values(), *self.actions) if action.used]
+        twins = self._share_names(used_actions)
+        self.actions = [action for action in used_actions if action not in twins]
         counts: dict[str, int] = {}
         for extern in self.externs:
             kind = "profile" if extern.kind in ("action_profile", "action_selector") else extern.kind
@@ -507,6 +526,8 @@ class _Elaborator:
                 while member.word in words:
                     member.word += "_"
                 words.add(member.word)
+        for action, first_action in twins.items():
+            action.word = first_action.word
         names: dict[str, Any] = {}
         instances: list[TableInstance | ActionInstance | ExternInstance]
         instances = [*self.tables, *self.actions, *self.externs]
@@ -518,6 +539,11 @@ class _Elaborator:
                     f"the control plane has two things called {instance.name}: give one another @name (the other is at "
                     f"{first.decl.location})",
                 )
+
+
+def _data_of(action: ActionInstance) -> list[tuple[str, str]]:
+    """The parameters that the control plane gives: (name, type)."""
+    return [(param.name, str(param.type)) for param in action.decl.params if not param.direction]
 
 
 def _digests(nodes: list[tree.Node]) -> list[DigestInstance]:
