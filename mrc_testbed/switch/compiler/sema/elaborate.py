@@ -344,7 +344,8 @@ class _Elaborator:
                     )
                 if kind == "S" and str(param.type) != "standard_metadata_t":
                     fail(param.location, f"{decl.name}: parameter {param.name} must be a standard_metadata_t")
-                if kind != "S" and not (isinstance(plain(param.type), Record) and plain(param.type).kind == "struct"):
+                base = plain(param.type)
+                if kind != "S" and not (isinstance(base, Record) and base.kind == "struct"):
                     fail(param.location, f"{decl.name}: parameter {param.name} must be a struct, not a {param.type}")
                 if param.direction != direction:
                     fail(param.location, f"{decl.name}: parameter {param.name} must be `{direction}`")
@@ -543,7 +544,7 @@ class _Elaborator:
 
 def _data_of(action: ActionInstance) -> list[tuple[str, str]]:
     """The parameters that the control plane gives: (name, type)."""
-    return [(param.name, str(param.type)) for param in action.decl.params if not param.direction]
+    return [(plane_name(param, ""), str(param.type)) for param in action.decl.params if not param.direction]
 
 
 def _digests(nodes: list[tree.Node]) -> list[DigestInstance]:
