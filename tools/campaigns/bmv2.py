@@ -56,6 +56,8 @@ COMPILE_S = 120.0
 QUEUES = 8
 PORT_DOWN, PORT_UP = 1, 2
 SERVICE = "/p4.bm.DataplaneInterface/"
+NOT_READY = "not ready"
+"""Answer to a stream of packets until the ports have started."""
 
 
 class Bmv2Error(Exception):
@@ -324,6 +326,7 @@ class RemoteDevice:
         self._responses: queue.SimpleQueue[p4r.StreamMessageResponse] = queue.SimpleQueue()
         self._packet, self._status = dataplane_messages()
         # Without a dataplane channel the object only controls.
+        self._has_packets = packets is not None
         if packets is not None:
             self._exchange = packets.stream_stream(
                 SERVICE + "PacketStream", request_serializer=_packed, response_deserializer=self._packet.FromString
@@ -369,6 +372,20 @@ class RemoteDevice:
             ),
             timeout=RPC_S,
         )
+        self._wait_for_data_plane()
+
+    def _wait_for_data_plane(self) -> None:
+        """Wait until packets are taken: BMv2 starts its ports some time after it has taken the first pipeline."""
+        deadline = time.monotonic() + START_S
+        while self._has_packets:
+            try:
+                for _ in self._exchange(iter(()), timeout=PACKET_S):
+                    pass
+                return
+            except grpc.RpcError as error:
+                if error.details() != NOT_READY or time.monotonic() > deadline:
+                    raise GoneError(f"{SWITCH} takes no packets: {describe(error)}") from None
+            time.sleep(0.02)
 
     # ---- packets
 
