@@ -80,7 +80,7 @@ def missing_tools() -> list[str]:
 # ---- the compiler
 
 
-def compile_command(source: Path, folder: Path, include: Sequence[Path] = ()) -> list[str]:
+def compile_command(source: Path, folder: Path, include: Sequence[Path] = (), defines: Sequence[str] = ()) -> list[str]:
     """Command that has p4c write P4Info and the program's JSON to `folder`."""
     return [
         COMPILER,
@@ -91,6 +91,7 @@ def compile_command(source: Path, folder: Path, include: Sequence[Path] = ()) ->
         "-o",
         str(folder / "bmv2.json"),
         *(word for path in include for word in ("-I", str(path))),
+        *(f"-D{define}" for define in defines),
         str(source),
     ]
 
@@ -104,11 +105,13 @@ class P4cProgram:
     config: bytes
 
     @classmethod
-    def compile(cls, source: Path, folder: Path, include: Sequence[Path] = ()) -> P4cProgram:
+    def compile(
+        cls, source: Path, folder: Path, include: Sequence[Path] = (), defines: Sequence[str] = ()
+    ) -> P4cProgram:
         """Raises RefusedError with p4c's message."""
         try:
             process = subprocess.run(
-                compile_command(source, folder, include),
+                compile_command(source, folder, include, defines),
                 capture_output=True,
                 text=True,
                 errors="replace",

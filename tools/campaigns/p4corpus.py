@@ -32,7 +32,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -71,6 +71,14 @@ class CorpusProgram:
     @property
     def row(self) -> str:
         return self.root.resolve().name
+
+
+@dataclass(frozen=True)
+class CompilerOptions:
+    """What both compilers get beside the program."""
+
+    include: tuple[Path, ...] = ()
+    defines: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -166,11 +174,13 @@ def time_limit(seconds: int) -> Iterator[None]:
         signal.signal(signal.SIGPROF, previous_handler)
 
 
-def compile_ours(path: Path, include: Sequence[Path]) -> CompilerResult:
+def compile_ours(path: Path, options: CompilerOptions) -> CompilerResult:
     """Check a program and make its P4Info. An exception is a refusal as well: it must show in the table."""
     try:
         with time_limit(OURS_CPU_S):
-            return CompilerResult(text_format.MessageToString(program_info(path, include=include)))
+            return CompilerResult(
+                text_format.MessageToString(program_info(path, include=options.include, defines=options.defines))
+            )
     except P4Error as error:
         return CompilerResult(refusal=str(error))
     except OutOfTimeError:
@@ -179,23 +189,23 @@ def compile_ours(path: Path, include: Sequence[Path]) -> CompilerResult:
         return CompilerResult(refusal=f"{INTERNAL}: {type(error).__name__}: {error}")
 
 
-def compile_p4c(path: Path, include: Sequence[Path]) -> CompilerResult:
+def compile_p4c(path: Path, options: CompilerOptions) -> CompilerResult:
     """Compile by p4c's v1model back end."""
     with tempfile.TemporaryDirectory(prefix="mrc-p4corpus-") as name:
         try:
-            program = P4cProgram.compile(path, Path(name), include)
+            program = P4cProgram.compile(path, Path(name), options.include, options.defines)
         except RefusedError as error:
             return CompilerResult(refusal=str(error))
     return CompilerResult(text_format.MessageToString(program.p4info))
 
 
 def compile_both(
-    program: CorpusProgram, include: Sequence[Path], sides: Sequence[str]
+    program: CorpusProgram, options: CompilerOptions, sides: Sequence[str]
 ) -> tuple[CorpusProgram, dict[str, CompilerResult]]:
     """Results of the sides that are asked for."""
     compilers = {"ours": compile_ours, "p4c": compile_p4c}
-    folders = [*include, *include_folders(program)]
-    return program, {side: compilers[side](program.path, folders) for side in sides}
+    options = replace(options, include=(*options.include, *include_folders(program)))
+    return program, {side: compilers[side](program.path, options) for side in sides}
 
 
 def verdict(program: CorpusProgram, ours: CompilerResult, p4c: CompilerResult | None) -> CorpusVerdict:
@@ -320,14 +330,14 @@ class CorpusReport:
 
 
 def campaign(
-    programs: Iterable[CorpusProgram], include: Sequence[Path], record: CorpusRecord, jobs: int, note: Any = None
+    programs: Iterable[CorpusProgram], options: CompilerOptions, record: CorpusRecord, jobs: int, note: Any = None
 ) -> CorpusReport:
     """Judge all programs, `jobs` at a time."""
     known_programs = list(programs)
     work = [(program, sides) for program in known_programs if (sides := record.missing_sides(program))]
     prepare()
     with ProcessPoolExecutor(jobs) as pool:
-        futures = [pool.submit(compile_both, program, include, sides) for program, sides in work]
+        futures = [pool.submit(compile_both, program, options, sides) for program, sides in work]
         for number, future in enumerate(as_completed(futures), 1):
             program, results = future.result()
             for side, result in results.items():
@@ -347,6 +357,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tools.campaigns.p4corpus", description=__doc__.splitlines()[0])
     parser.add_argument("folders", nargs="+", type=Path, help="repositories, or single programs")
     parser.add_argument("-I", "--include", type=Path, action="append", default=[], help="folder for #include")
+    parser.add_argument("-D", "--define", action="append", default=[], help="macro NAME or NAME=VALUE")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
     parser.add_argument("--record", type=Path, help="results so far; a run goes on from there")
     parser.add_argument("--outputs", action="store_true", help="what p4c printed of other programs (*_outputs) too")
@@ -354,7 +365,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if missing_folders := [str(folder) for folder in options.folders if not folder.exists()]:
         parser.error(f"no such file or folder: {', '.join(missing_folders)}")
+    compiler_options = CompilerOptions(tuple(options.include), tuple(options.define))
     versions = {"ours": compiler_digest().hex()[:20]} | ({"p4c": p4c_version()} if p4c_version() else {})
+    versions = {side: f"{version} {compiler_options}" for side, version in versions.items()}
     with Progress(console(stderr=True), "p4corpus") as progress:
 
         def note(number: int, total: int, program: CorpusProgram) -> None:
@@ -365,7 +378,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         try:
             programs = corpus_programs(options.folders, options.outputs)
-            report = campaign(programs, options.include, CorpusRecord(options.record, versions), options.jobs, note)
+            report = campaign(programs, compiler_options, CorpusRecord(options.record, versions), options.jobs, note)
         except KeyboardInterrupt:
             return EXIT_INTERRUPTED
     print(jsonlib.dumps(report.to_json(), indent=1) if options.json else report.text())

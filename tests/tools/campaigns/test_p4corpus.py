@@ -9,6 +9,7 @@ import pytest
 
 from tools.campaigns import p4corpus
 from tools.campaigns.p4corpus import (
+    CompilerOptions,
     CompilerResult,
     CorpusProgram,
     CorpusRecord,
@@ -51,7 +52,7 @@ def corpus(tmp_path):
     (first / "x_outputs" / "printed.p4").write_text(PROGRAM + "\n")
     (first / "headers.p4").write_text("header x_t { bit<8> a; } // V1Switch( in a comment")
     (second / "copy.p4").write_text(PROGRAM)
-    (second / "wrong.p4").write_text(PROGRAM.replace("size = 8;", "size = size_8;"))
+    (second / "wrong.p4").write_text(PROGRAM.replace("size = 8;", "size = SIZE;"))
     return first, second
 
 
@@ -113,7 +114,7 @@ def test_report__groups_messages_by_kind():
 
 def test_ours__an_exception_is_a_refusal_that_shows(monkeypatch, tmp_path):
     monkeypatch.setattr(p4corpus, "program_info", lambda *_args, **_options: 1 // 0)
-    assert compile_ours(tmp_path / "x.p4", ()).refusal.startswith("internal error: ZeroDivisionError")
+    assert compile_ours(tmp_path / "x.p4", CompilerOptions()).refusal.startswith("internal error: ZeroDivisionError")
 
 
 def test_record__keeps_what_the_compiler_of_today_said(tmp_path):
@@ -131,9 +132,14 @@ def test_campaign__judges_folders_and_goes_on(corpus, tmp_path, monkeypatch, cap
     assert main(arguments) == 0
     report = json.loads(capsys.readouterr().out)
     assert report["folders"] == {"a+first@1": {"accepted": 1}, "b+second@2": {"refused": 1}}
-    assert "size_8 is not declared" in report["verdicts"][0]["reason"]
+    assert "SIZE is not declared" in report["verdicts"][0]["reason"]
     monkeypatch.setattr(p4corpus, "compile_both", None)  # nothing is left to do
     assert main(arguments) == 0 and json.loads(capsys.readouterr().out) == report
+
+
+def test_ours__gets_the_macros(corpus):
+    path = corpus[1] / "wrong.p4"
+    assert "size: 4" in compile_ours(path, CompilerOptions(defines=("SIZE=4",))).p4info
 
 
 def test_command_line__a_folder_that_is_not_there(capsys):
