@@ -75,7 +75,7 @@ class CorpusProgram:
 
 @dataclass(frozen=True)
 class CompilerOptions:
-    """What both compilers get beside the program."""
+    """Folders for #include and macros that both compilers get."""
 
     include: tuple[Path, ...] = ()
     defines: tuple[str, ...] = ()
@@ -103,7 +103,7 @@ class CorpusVerdict:
 
 def corpus_programs(folders: Sequence[Path], outputs: bool = False) -> Iterator[CorpusProgram]:
     """Each v1model program once. A program that includes files of its own is another one in each folder."""
-    seen: set[str] = set()
+    known_digests: set[str] = set()
     for folder in folders:
         for path in [folder] if folder.is_file() else sorted(folder.rglob("*.p4")):
             if not path.is_file() or (not outputs and P4C_OUTPUTS.search(str(path))):
@@ -114,8 +114,8 @@ def corpus_programs(folders: Sequence[Path], outputs: bool = False) -> Iterator[
             has_own_files = re.search(r'^[ \t]*#[ \t]*include[ \t]*"', text, re.M)
             key = str(path.parent) + text if has_own_files else text
             digest = hashlib.sha256(key.encode("utf-8", "replace")).hexdigest()[:20]
-            if digest not in seen:
-                seen.add(digest)
+            if digest not in known_digests:
+                known_digests.add(digest)
                 yield CorpusProgram(folder, path, digest)
 
 
@@ -130,24 +130,24 @@ def files_by_name(root: Path) -> dict[str, list[Path]]:
 
 
 def include_folders(program: CorpusProgram) -> list[Path]:
-    """Folders for -I that the program needs: repositories name them in makefiles, in as many ways as there are.
+    """Return the folders for -I that the program needs.
 
-    A file that is not found from where it is included is looked for by name in the whole repository; the one nearest
-    to the program is taken.
+    Repositories name them in makefiles, in as many ways as there are. A file that is not found from where it is
+    included is looked for by name in the whole repository; the one nearest to the program is taken.
     """
     folders: list[Path] = []
-    pending, seen = [program.path], {program.path}
+    pending, visited_files = [program.path], {program.path}
     while pending:
         file = pending.pop()
         for name in INCLUDE.findall(COMMENT.sub(" ", file.read_text(errors="replace"))):
-            included = next((path for folder in (file.parent, *folders) if (path := folder / name).is_file()), None)
+            source = next((path for folder in (file.parent, *folders) if (path := folder / name).is_file()), None)
             candidates = [path for path in files_by_name(program.root)[Path(name).name] if path.match(name)]
-            if included is None and candidates:
-                included = max(candidates, key=lambda path: len(os.path.commonpath((path, program.path))))
-                folders.append(included.parents[len(Path(name).parts) - 1])
-            if included is not None and included not in seen:
-                seen.add(included)
-                pending.append(included)
+            if source is None and candidates:
+                source = max(candidates, key=lambda path: len(os.path.commonpath((path, program.path))))
+                folders.append(source.parents[len(Path(name).parts) - 1])
+            if source is not None and source not in visited_files:
+                visited_files.add(source)
+                pending.append(source)
     return folders
 
 
@@ -162,10 +162,10 @@ class OutOfTimeError(BaseException):
 def time_limit(seconds: int) -> Iterator[None]:
     """Raise OutOfTimeError in this process's main thread after `seconds` of work."""
 
-    def over(*_signal: object) -> None:
+    def raise_out_of_time(*_signal: object) -> None:
         raise OutOfTimeError
 
-    previous_handler = signal.signal(signal.SIGPROF, over)
+    previous_handler = signal.signal(signal.SIGPROF, raise_out_of_time)
     signal.setitimer(signal.ITIMER_PROF, seconds)
     try:
         yield
@@ -208,19 +208,19 @@ def compile_both(
     return program, {side: compilers[side](program.path, options) for side in sides}
 
 
-def verdict(program: CorpusProgram, ours: CompilerResult, p4c: CompilerResult | None) -> CorpusVerdict:
-    """Compare both results; `p4c` is None where it is not installed."""
-    refusals = [result.refusal for result in (ours, p4c) if result is not None and result.refusal]
-    if INTERNAL in ours.refusal:
-        return CorpusVerdict(program, "ours", ours.refusal)
-    if p4c is None:
-        return CorpusVerdict(program, "refused" if refusals else "accepted", ours.refusal)
+def verdict(program: CorpusProgram, our_result: CompilerResult, p4c_result: CompilerResult | None) -> CorpusVerdict:
+    """Compare both results; `p4c_result` is None where it is not installed."""
+    refusals = [result.refusal for result in (our_result, p4c_result) if result is not None and result.refusal]
+    if INTERNAL in our_result.refusal:
+        return CorpusVerdict(program, "ours", our_result.refusal)
+    if p4c_result is None:
+        return CorpusVerdict(program, "refused" if refusals else "accepted", our_result.refusal)
     if len(refusals) == 2:
         return CorpusVerdict(program, "both", "\n".join(refusals))
     if refusals:
-        return CorpusVerdict(program, "ours" if ours.refusal else "theirs", refusals[0])
-    theirs, mine = (text_format.Parse(result.p4info, p4i.P4Info()) for result in (p4c, ours))
-    difference = first_difference(theirs, mine)
+        return CorpusVerdict(program, "ours" if our_result.refusal else "theirs", refusals[0])
+    p4c_info, our_info = (text_format.Parse(result.p4info, p4i.P4Info()) for result in (p4c_result, our_result))
+    difference = first_difference(p4c_info, our_info)
     return CorpusVerdict(program, "differs" if difference else "same", difference or "")
 
 
@@ -312,7 +312,12 @@ class CorpusReport:
             "counts": dict(self.total),
             "folders": {row: dict(counts) for row, counts in sorted(self.counts.items())},
             "verdicts": [
-                {"program": str(one.program.path), "kind": one.kind, "reason": one.reason} for one in self.verdicts
+                {
+                    "program": str(corpus_verdict.program.path),
+                    "kind": corpus_verdict.kind,
+                    "reason": corpus_verdict.reason,
+                }
+                for corpus_verdict in self.verdicts
             ],
         }
 
@@ -346,9 +351,9 @@ def campaign(
                 note(number, len(futures), program)
     report = CorpusReport()
     for program in known_programs:
-        ours = record.get(program, "ours")
-        assert ours is not None
-        report.add(verdict(program, ours, record.get(program, "p4c")))
+        our_result = record.get(program, "ours")
+        assert our_result is not None
+        report.add(verdict(program, our_result, record.get(program, "p4c")))
     return report
 
 

@@ -208,7 +208,7 @@ class Echo(grpc.GenericRpcHandler):
         self.packet, self.status = bmv2.dataplane_messages()
         self.down_ports = set()
         self.refusals: list[str] = []
-        """What the next streams are refused with."""
+        """Details of the errors by which it refuses the next streams."""
 
     def service(self, handler):
         if handler.method == bmv2.SERVICE + "PacketStream":

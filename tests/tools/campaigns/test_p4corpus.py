@@ -1,4 +1,7 @@
-"""The campaign on public programs: which files it takes, how it judges, and that it goes on where it stopped."""
+"""The campaign on public programs.
+
+Which files it takes, how it judges, and that it goes on where it stopped.
+"""
 
 from __future__ import annotations
 
@@ -56,20 +59,20 @@ def corpus(tmp_path):
     return first, second
 
 
-def program(name: str = "x") -> CorpusProgram:
+def corpus_program(name: str = "x") -> CorpusProgram:
     return CorpusProgram(Path("row"), Path(name), name)
 
 
 def test_programs__those_that_make_a_switch_each_text_once(corpus):
-    found = [(one.row, one.path.name) for one in corpus_programs(corpus)]
-    assert found == [("a+first@1", "right.p4"), ("b+second@2", "wrong.p4")]
+    rows = [(program.row, program.path.name) for program in corpus_programs(corpus)]
+    assert rows == [("a+first@1", "right.p4"), ("b+second@2", "wrong.p4")]
     assert len(list(corpus_programs(corpus, outputs=True))) == 3
 
 
 def test_programs__that_include_their_own_files_count_in_each_folder(corpus):
     for folder in corpus:
         (folder / "main.p4").write_text('#include "headers.p4"\nV1Switch<h, m>(P()) main;')
-    assert [one.path.name for one in corpus_programs(corpus)].count("main.p4") == 2
+    assert [program.path.name for program in corpus_programs(corpus)].count("main.p4") == 2
 
 
 def test_includes__that_a_makefile_would_name_are_found_in_the_repository(tmp_path):
@@ -77,14 +80,14 @@ def test_includes__that_a_makefile_would_name_are_found_in_the_repository(tmp_pa
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("")
     main_path = tmp_path / "b/main/main.p4"
-    main_path.write_text('#include <core.p4>\n#include "x/types.p4"\n#include "beside.p4"\n// #include "no.p4"\n')
+    main_path.write_text('#include <core.p4>\n#include "x/types.p4"\n#include "beside.p4"\n// #include "beyond"\n')
     (tmp_path / "b/p4/include/x/types.p4").write_text('#include "only.p4"\n')
     folders = include_folders(CorpusProgram(tmp_path, main_path, ""))
     assert folders == [tmp_path / "b/p4/include", tmp_path / "b/p4/deep"]
 
 
 @pytest.mark.parametrize(
-    ("ours", "p4c", "kind"),
+    ("our_result", "p4c_result", "kind"),
     [
         (CompilerResult("tables { }"), CompilerResult("tables { }"), "same"),
         (CompilerResult("tables { size: 1 }"), CompilerResult("tables { size: 2 }"), "differs"),
@@ -96,14 +99,14 @@ def test_includes__that_a_makefile_would_name_are_found_in_the_repository(tmp_pa
         (CompilerResult(refusal="no"), None, "refused"),
     ],
 )
-def test_verdict__of_each_pair_of_results(ours, p4c, kind):
-    assert verdict(program(), ours, p4c).kind == kind
+def test_verdict__of_each_pair_of_results(our_result, p4c_result, kind):
+    assert verdict(corpus_program(), our_result, p4c_result).kind == kind
 
 
 def test_report__groups_messages_by_kind():
     report = CorpusReport()
     for name, words in (("x.p4", "x.p4:3:4: `a` is not declared"), ("y.p4", "y.p4:9:1: `b` is not declared")):
-        report.add(verdict(program(name), CompilerResult(refusal=words), CompilerResult("tables { }")))
+        report.add(verdict(corpus_program(name), CompilerResult(refusal=words), CompilerResult("tables { }")))
     ((message, group),) = report.groups("ours")
     assert message == "X is not declared" and len(group) == 2
     assert not report.passed and "ours, 2 times: X is not declared" in report.text()
@@ -119,11 +122,11 @@ def test_ours__an_exception_is_a_refusal_that_shows(monkeypatch, tmp_path):
 
 def test_record__keeps_what_the_compiler_of_today_said(tmp_path):
     path = tmp_path / "record.jsonl"
-    CorpusRecord(path, {"ours": "1"}).add(program(), "ours", CompilerResult(refusal="no"))
+    CorpusRecord(path, {"ours": "1"}).add(corpus_program(), "ours", CompilerResult(refusal="no"))
     with path.open("a") as file:
         file.write('{"cut')
-    assert CorpusRecord(path, {"ours": "1"}).get(program(), "ours") == CompilerResult(refusal="no")
-    assert CorpusRecord(path, {"ours": "2", "p4c": "1"}).missing_sides(program()) == ["ours", "p4c"]
+    assert CorpusRecord(path, {"ours": "1"}).get(corpus_program(), "ours") == CompilerResult(refusal="no")
+    assert CorpusRecord(path, {"ours": "2", "p4c": "1"}).missing_sides(corpus_program()) == ["ours", "p4c"]
 
 
 def test_campaign__judges_folders_and_goes_on(corpus, tmp_path, monkeypatch, capsys):
