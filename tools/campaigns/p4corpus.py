@@ -34,6 +34,7 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -312,12 +313,8 @@ class CorpusReport:
             "counts": dict(self.total),
             "folders": {row: dict(counts) for row, counts in sorted(self.counts.items())},
             "verdicts": [
-                {
-                    "program": str(corpus_verdict.program.path),
-                    "kind": corpus_verdict.kind,
-                    "reason": corpus_verdict.reason,
-                }
-                for corpus_verdict in self.verdicts
+                {"program": str(program.path), "kind": kind, "reason": reason}
+                for program, kind, reason in map(attrgetter("program", "kind", "reason"), self.verdicts)
             ],
         }
 
