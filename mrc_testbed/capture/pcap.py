@@ -34,6 +34,7 @@ from mrc_testbed.capture.packet_files import (
     PcapFile,
     PcapngFile,
     WireReader,
+    is_capture_file,
 )
 from mrc_testbed.capture.several_machines import refuse_several_machines
 from mrc_testbed.errors import DISK_FULL_ERRNOS, FullDiskError, UsageError
@@ -128,6 +129,17 @@ def ports_of(plan: Plan, name: str) -> list[Port]:
         hint = f"did you mean {', '.join(close)}?" if close else example
         raise UsageError(f"no port or node {name!r} in the running fabric ({hint})")
     return sorted(matches, key=lambda port: port.number)
+
+
+def is_finished_capture(name: str, run_dir: Path) -> bool:
+    """Whether a name is that of a file: by its form, or a file is there and the running fabric has no such port."""
+    if is_capture_file(name) or not Path(name).is_file():
+        return is_capture_file(name)
+    try:
+        ports_of(running_plan(run_dir), name)
+    except UsageError:
+        return True
+    return False
 
 
 def far_end(plan: Plan, port: Port) -> Port:
