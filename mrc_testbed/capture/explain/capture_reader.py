@@ -39,7 +39,6 @@ BLOCK_NAMES = {
 }
 """Blocks of pcapng without packets of their own."""
 OPTION_END, OPTION_COMMENT, OPTION_NAME, OPTION_FLAGS, OPTION_RESOLUTION, OPTION_OFFSET = 0, 1, 2, 2, 9, 14
-_TIME_MAX = (1 << 64) - 1
 
 
 class _PcapKind(NamedTuple):
@@ -92,7 +91,7 @@ class CapturedFrame:
     """INBOUND, OUTBOUND, or 0: not told."""
     comments: tuple[bytes, ...] = ()
     has_time: bool = True
-    """False for a simple packet block; its time is 0."""
+    """False: the file gives none, or none that a pcapng in nanoseconds can hold; it is 0 then."""
 
 
 @dataclass(slots=True)
@@ -107,8 +106,10 @@ class _Interface:
     ticks_per_s: int
     offset_s: int
 
-    def time_ns(self, ticks: int) -> int:
-        return max(0, min(ticks * 10**9 // self.ticks_per_s + self.offset_s * 10**9, _TIME_MAX))
+    def time_ns(self, ticks: int) -> int | None:
+        """Return a packet's time; None where nanoseconds since 1970 do not fit 64 bits."""
+        at_ns = ticks * 10**9 // self.ticks_per_s + self.offset_s * 10**9
+        return at_ns if 0 <= at_ns < 1 << 64 else None
 
 
 class CaptureReader:
@@ -237,7 +238,7 @@ class CaptureReader:
                     self.skipped[frame] += 1
                 else:
                     if not frame.has_time:
-                        self.skipped["packet times (simple packet blocks have none)"] += 1
+                        self.skipped["packet times (missing, or outside 1970 to 2554)"] += 1
                     yield frame
             else:
                 self.skipped[f"blocks of {BLOCK_NAMES.get(kind, f'type {kind:#x}')}"] += 1
@@ -298,14 +299,15 @@ class _Section:
                     comments.append(value)
                 elif code == OPTION_FLAGS and len(value) == 4:
                     direction = struct.unpack(self.order + "I", value)[0] & 3
+        at_ns = None if kind == SIMPLE_PACKET else interface.time_ns(high << 32 | low)
         return CapturedFrame(
-            CapturedPacket(interface.time_ns(high << 32 | low), body[fixed_bytes:end], length),
+            CapturedPacket(at_ns or 0, body[fixed_bytes:end], length),
             interface.link_type,
             interface.name,
             interface.index,
             direction,
             tuple(comments),
-            kind != SIMPLE_PACKET,
+            at_ns is not None,
         )
 
     def _options(self, body: bytes, offset: int) -> Iterator[tuple[int, bytes]]:

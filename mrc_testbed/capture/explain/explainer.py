@@ -189,6 +189,8 @@ class Explainer:
         if facts.carried_packet:
             self.known_count += 1
             return f"{self._way(facts)}; {_carried_packet(facts.carried_packet)}"
+        if facts.foreign_opcode is not None:
+            return f"RoCEv2 of another kind, no packet of MRC: opcode {facts.foreign_opcode:#04x}"
         if facts.udp_port != SELF_PROBE_PORT or facts.usids is None:
             return "no packet of MRC"
         self.known_count += 1

@@ -56,6 +56,8 @@ class PacketFacts:
     ev: int = 0
     opcode: Opcode | RcOpcode | None = None
     """None: no packet of MRC or of the RoCEv2 baseline."""
+    foreign_opcode: int | None = None
+    """Opcode of a BTH that MRC and the baseline do not use."""
     udp_port: int = 0
     """Destination port; 0 without UDP."""
     carried_packet: bytes = b""
@@ -146,6 +148,7 @@ def _udp(facts: PacketFacts, frame: bytes, offset: int, flow_label: int) -> None
     bth = BTH.unpack(frame, offset)
     opcode = _MRC.get(bth["opcode"]) or _RC.get(bth["opcode"])
     if opcode is None:
+        facts.foreign_opcode = bth["opcode"]
         return
     facts.opcode, facts.dest_qp, facts.psn = opcode, bth["dest_qp"], bth["psn"]
     facts.retransmitted = isinstance(opcode, Opcode) and bool(bth["rtx"])

@@ -51,7 +51,10 @@ def test_simple_and_old_packet_blocks(tmp_path):
         (FRAME, 61, True),
     ]
     assert frames[2].packet.at_ns == 2 * S
-    assert skipped == {"packet times (simple packet blocks have none)": 2}
+    assert skipped == {"packet times (missing, or outside 1970 to 2554)": 2}
+    far = PcapngBytes().section().interface(options=file.option(14, struct.pack("<q", 1 << 40))).packet(FRAME)
+    (frame,), skipped = read(tmp_path / "a", far.content)
+    assert not frame.has_time and sum(skipped.values()) == 1
 
 
 def test_what_cannot_be_read__is_counted_and_ends_nothing(tmp_path):
