@@ -1,4 +1,4 @@
-"""`GET /metrics`: the fabric in the exposition format of Prometheus or in OpenMetrics, read at each scrape.
+"""`GET /metrics`: the fabric in the text format of Prometheus or in OpenMetrics, read at each scrape.
 
 Names follow its conventions: base units, `_total` for counters, which begin anew when a switch or an agent does. EVs
 are added up by plane and T1, so that the number of series grows with switches and ports and not with pairs of hosts.
@@ -44,7 +44,7 @@ OPEN_METRICS = ExpositionFormat(
 
 
 def negotiated_format(accept: str) -> ExpositionFormat:
-    """Return the format that an Accept header prefers (RFC 9110 12.5.1); text where it names none of the two."""
+    """Return the format that an Accept header prefers (RFC 9110 12.5.1), text where it names neither."""
     ranges = []
     for media_range in accept.split(","):
         kind, *parameters = (part.strip().lower() for part in media_range.split(";"))

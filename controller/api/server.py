@@ -70,13 +70,13 @@ class Text:
 
 
 @dataclass(frozen=True, slots=True)
-class Negotiated:
+class AnswerByAccept:
     """Answer in the form that the client's Accept header prefers."""
 
     choose: Callable[[str], Text]
 
 
-Answer = Message | Text | Negotiated
+Answer = Message | Text | AnswerByAccept
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +228,7 @@ def _aiohttp_handler(handler: Handler) -> Callable[[web.Request], Awaitable[web.
         answer = handler(fields)
         if asyncio.iscoroutine(answer):
             answer = await answer
-        if isinstance(answer, Negotiated):
+        if isinstance(answer, AnswerByAccept):
             answer = answer.choose(", ".join(request.headers.getall("Accept", ())))
         if isinstance(answer, Text):
             return web.Response(body=answer.body, headers={"Content-Type": answer.content_type})

@@ -132,7 +132,7 @@ def ports_of(plan: Plan, name: str) -> list[Port]:
 
 
 def is_finished_capture(name: str, run_dir: Path) -> bool:
-    """Whether a name is that of a file: by its form, or a file is there and the running fabric has no such port."""
+    """Whether a name is that of a file, by its form or because the file is there; ports come first."""
     if is_capture_file(name) or not Path(name).is_file():
         return is_capture_file(name)
     try:

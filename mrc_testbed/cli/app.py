@@ -454,6 +454,7 @@ def _capture(target: str | None, options: dict[str, Any], explain: bool, fabric:
         raise UsageError("give a port, switch or host of the running fabric, or a capture and --explain")
     out, plan = options["--out"], options["--plan"]
     folder = asked_folder(fabric)
+    # A file is read as it is; only a capture off a port needs root and a running fabric.
     if capturing.is_finished_capture(target, folder):
         if not explain:
             raise UsageError(f"{target} is a finished capture: --explain comments its packets, tshark -r shows them")

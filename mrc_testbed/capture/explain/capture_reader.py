@@ -23,7 +23,7 @@ from mrc_testbed.capture.packet_files import LINKTYPE_ETHERNET, SNAP_BYTES, Capt
 BLOCK_MAX = 1 << 24
 """Bytes of a block: anything longer is no capture."""
 PACKET_MAX = SNAP_BYTES
-"""Bytes of a packet: the limit of tcpdump, dumpcap and Wireshark, which read no file with a longer one."""
+"""Limit of a packet's bytes in tcpdump, dumpcap and Wireshark."""
 NAME_MAX = 256
 """Bytes of an interface's name that are kept."""
 HEAD_BYTES = 6
@@ -120,7 +120,7 @@ class CaptureReader:
         self.frames = 0
         """Frames so far."""
         self.skipped: Counter[str] = Counter()
-        """What was left out so far, by its name in the plural."""
+        """Counts of blocks and packets left out so far, by their name in the plural."""
         self._files: list[IO[bytes]] = []
         try:
             self._stream = self._open(path)
@@ -142,9 +142,9 @@ class CaptureReader:
                 raise CaptureFileError(f"{path}: {cure}")
         for magic, unpacker in _UNPACKERS.items():
             if head.startswith(magic):
-                unpacked: IO[bytes] = unpacker(stream)
-                self._files.append(unpacked)
-                return unpacked
+                plain_stream: IO[bytes] = unpacker(stream)
+                self._files.append(plain_stream)
+                return plain_stream
         return stream
 
     def _start(self) -> Iterator[CapturedFrame]:
@@ -190,11 +190,11 @@ class CaptureReader:
         while head := self._stream.read(kind.record_bytes):
             if len(head) < kind.record_bytes:
                 raise _DamageError
-            seconds, units, captured, length = struct.unpack_from(kind.order + "4I", head)
-            if captured > PACKET_MAX:
-                raise _DamageError(f"a packet of {captured} bytes")
+            seconds, units, size, length = struct.unpack_from(kind.order + "4I", head)
+            if size > PACKET_MAX:
+                raise _DamageError(f"a packet of {size} bytes")
             at_ns = seconds * 10**9 + units * kind.unit_ns
-            yield CapturedFrame(CapturedPacket(at_ns, self._read(captured), length), link_type)
+            yield CapturedFrame(CapturedPacket(at_ns, self._read(size), length), link_type)
 
     # ---- pcapng ---------------------------------------------------------------------------------------------------
 
@@ -250,8 +250,8 @@ class _Section:
     def __init__(self, order: str) -> None:
         self.order = order
         self._interfaces: list[_Interface] = []
-        self._enhanced = struct.Struct(order + "IIIII")
-        self._old = struct.Struct(order + "HHIIII")
+        self._enhanced_head = struct.Struct(order + "IIIII")
+        self._old_head = struct.Struct(order + "HHIIII")
 
     def add_interface(self, body: bytes, index: int) -> None:
         if len(body) < 8:
@@ -274,27 +274,27 @@ class _Section:
         if len(body) < fixed_bytes:
             return "packets in damaged blocks"
         if kind == ENHANCED_PACKET:
-            number, high, low, captured, length = self._enhanced.unpack_from(body)
+            number, high, low, size, length = self._enhanced_head.unpack_from(body)
         elif kind == OLD_PACKET:
-            number, _, high, low, captured, length = self._old.unpack_from(body)
+            number, _, high, low, size, length = self._old_head.unpack_from(body)
         else:
             number = high = low = 0
             (length,) = struct.unpack_from(self.order + "I", body)
-            captured = min(length, len(body) - fixed_bytes)
+            size = min(length, len(body) - fixed_bytes)
         if number >= len(self._interfaces):
             return "packets of interfaces that the file does not describe"
         interface = self._interfaces[number]
         # The block does not say how much of it is packet: what the interface's limit has left of it.
         if kind == SIMPLE_PACKET and interface.snap_bytes:
-            captured = min(captured, interface.snap_bytes)
-        if captured > len(body) - fixed_bytes:
+            size = min(size, interface.snap_bytes)
+        if size > len(body) - fixed_bytes:
             return "packets in damaged blocks"
-        if captured > PACKET_MAX:
+        if size > PACKET_MAX:
             return f"packets of more than {PACKET_MAX} bytes"
-        end = fixed_bytes + captured
+        end = fixed_bytes + size
         comments, direction = [], 0
         if kind != SIMPLE_PACKET:
-            for code, value in self._options(body, end + (-captured & 3)):
+            for code, value in self._options(body, end + (-size & 3)):
                 if code == OPTION_COMMENT:
                     comments.append(value)
                 elif code == OPTION_FLAGS and len(value) == 4:

@@ -39,7 +39,7 @@ class ExplainedFile:
     plan: str
     """File of the plan that hosts are named by; empty without one."""
     skipped: dict[str, int] = field(default_factory=dict)
-    """What is not in the new file, or not read, by its name in the plural."""
+    """Counts of what was not read or not written, by its name in the plural."""
 
     def __str__(self) -> str:
         hosts = f"hosts as in {self.plan}" if self.plan else "hosts by rack: --plan plan.json would name them"

@@ -90,7 +90,7 @@ class ActionSchema:
     index: int
     params: tuple[MatchField, ...]
     metered: bool
-    """It reads the direct meter of its table."""
+    """Whether it reads the direct meter of its table."""
 
 
 @dataclass(slots=True)

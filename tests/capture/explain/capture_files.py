@@ -24,8 +24,8 @@ class PcapngBytes:
         return self.block(0x0A0D0D0A, struct.pack(order + "IHHq", 0x1A2B3C4D, 1, 0, -1))
 
     def interface(self, name: str = "", link_type: int = 1, snap: int = 0, options: bytes = b"") -> PcapngBytes:
-        named = self.option(2, name.encode()) if name else b""
-        return self.block(1, struct.pack(self.order + "HHI", link_type, 0, snap) + named + options)
+        name_option = self.option(2, name.encode()) if name else b""
+        return self.block(1, struct.pack(self.order + "HHI", link_type, 0, snap) + name_option + options)
 
     def option(self, code: int, value: bytes) -> bytes:
         return struct.pack(self.order + "HH", code, len(value)) + value + bytes(-len(value) & 3)

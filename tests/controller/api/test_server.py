@@ -120,7 +120,7 @@ def test_request__refusals_are_json_with_cause_and_cure(server_thread, client):
 
 @pytest.mark.parametrize("path", ["/v1/status", "/v1/events"])
 def test_head__is_answered_as_get_without_a_body(server_thread, path):
-    """Also for the stream of events, which does not begin."""
+    """The stream of events does not begin."""
     request = f"HEAD {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode()
     assert raw(server_thread, request) == (200, b"")
 

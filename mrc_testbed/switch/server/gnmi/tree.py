@@ -208,7 +208,7 @@ def _without_module(elem: gnmi.PathElem, container: str) -> gnmi.PathElem:
     if not colon:
         return elem
     if module not in MODULES.get(container, ()):
-        has = ", ".join(MODULES.get(container, ())) or ", ".join(known for names in MODULES.values() for known in names)
+        has = ", ".join(MODULES.get(container, ())) or ", ".join(name for names in MODULES.values() for name in names)
         raise GnmiError(grpc.StatusCode.NOT_FOUND, f"{elem.name}: no module {module!r} here (has: {has})")
     return gnmi.PathElem(name=name, key=elem.key)
 

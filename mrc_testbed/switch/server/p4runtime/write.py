@@ -148,7 +148,7 @@ def _table_entry(contents: Contents, kind: p4r.Update.Type.ValueType, sent: p4r.
     table = device.schema.tables[entry.table_id]
     # What the counter of a default entry has is no change of the entry.
     if entry.is_default and table.profile_id and not (entry.action is None and entry.counter is not None):
-        text = f"{table.name}: the default entry of a table with an action profile is constant (P4Runtime 9.1.2)"
+        text = f"{table.name}: the default entry of a table with an action profile is constant (P4Runtime §9.1.2)"
         raise RpcError(rpc_code.PERMISSION_DENIED, text)
     with_meter = entry.table_id in device.schema.tables_with_meter
     if not with_meter and sent.HasField("meter_config"):
@@ -161,7 +161,10 @@ def _table_entry(contents: Contents, kind: p4r.Update.Type.ValueType, sent: p4r.
 
 
 def _with_meter(device: P4Device, step: Do, entry: TableEntry, config: Any) -> None:
-    """Entry and meter at once, for packets. Raises RpcError where the action does not read the meter (§9.1.6)."""
+    """Write entry and meter at once, for packets.
+
+    Raises RpcError where the action does not read the meter (P4Runtime §9.1.6).
+    """
     if config is not None:
         table = device.schema.tables[entry.table_id]
         calls = _calls(device, table.profile_id, entry.action or device.read_one(entry).action)

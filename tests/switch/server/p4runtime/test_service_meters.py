@@ -92,8 +92,9 @@ def test_p4runtime__cells_and_entries():
 
 
 def test_meter_config__of_an_action_without_meter_is_refused():
-    """The action that an entry has or gets must read the meter (P4Runtime 9.1.6); a refused update changes nothing."""
-    metered, plain = (p4r.TableAction(action=p4r.Action(action_id=ref.id)) for ref in TABLE.action_refs)
+    """The action of the entry must read the meter (P4Runtime §9.1.6); a refused update changes nothing."""
+    # The program's two actions: one reads the meter, one does not.
+    with_meter, plain = (p4r.TableAction(action=p4r.Action(action_id=ref.id)) for ref in TABLE.action_refs)
 
     async def check():
         async with running_daemon() as daemon, primary_of(daemon) as client:
@@ -104,7 +105,8 @@ def test_meter_config__of_an_action_without_meter_is_refused():
             def changes(kind, *entries):
                 return [update(type=kind, entity=p4r.Entity(table_entry=entry)) for entry in entries]
 
-            await client.write(*changes(update.INSERT, row(b"\5", action=plain), row(b"\6", action=metered)))
+            await client.write(*changes(update.INSERT, row(b"\5", action=plain), row(b"\6", action=with_meter)))
+            # Refused: a new entry, a kept action, a new action, the default entry. Taken: a meter for a kept action.
             default = p4r.TableEntry(
                 table_id=TABLE.preamble.id, is_default_action=True, action=plain, meter_config=CONFIG
             )
@@ -124,7 +126,7 @@ def test_meter_config__of_an_action_without_meter_is_refused():
             entries = [e.table_entry for e in await client.read(p4r.Entity(table_entry=row_filter()))]
             assert [(entry.match[0].exact.value, entry.action) for entry in entries] == [
                 (b"\5", plain),
-                (b"\6", metered),
+                (b"\6", with_meter),
             ]
 
     asyncio.run(check())
