@@ -206,7 +206,7 @@ class _Writer:
     """
 
     def __init__(self, out: BinaryIO, ports: list[Port], path: str, comments: _Comments | None) -> None:
-        suffix = Path(path).suffix
+        suffix = Path(path).suffix.lower()
         self.packets_whole = 0
         """Packets up to the last flush, which no failure takes away."""
         self._packets = 0
@@ -278,7 +278,7 @@ def capture(
     refuse_several_machines(RunFiles(run_dir))
     ports = ports_of(plan, name)
     path = out or f"{name}.{'pcap' if len(ports) == 1 and not explain else 'pcapng'}"
-    if explain and Path(path).suffix == ".pcap":
+    if explain and Path(path).suffix.lower() == ".pcap":
         raise UsageError(f"{path}: a pcap has no place for comments: name it .pcapng")
     result = CaptureResult([port.interface for port in ports], "standard output" if path == "-" else path)
     with ExitStack() as stack:

@@ -260,7 +260,8 @@ class _Section:
         interface = _Interface(index, link_type, snap_bytes, "", 10**6, 0)
         for code, value in self._options(body, 8):
             if code == OPTION_NAME:
-                interface.name = value[:NAME_MAX].decode("utf-8", "replace")
+                # Some writers end the name with a zero byte.
+                interface.name = value[:NAME_MAX].partition(b"\0")[0].decode("utf-8", "replace")
             elif code == OPTION_RESOLUTION and len(value) == 1:
                 exponent = value[0] & 0x7F
                 interface.ticks_per_s = 2**exponent if value[0] & 0x80 else 10**exponent

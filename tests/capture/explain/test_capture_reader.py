@@ -27,7 +27,7 @@ def read(path: Path, content: bytes) -> tuple[list[CapturedFrame], dict[str, int
 
 
 def test_sections__have_their_own_order_clock_offset_and_names(tmp_path):
-    file = PcapngBytes().section().interface("a", options=b"").packet(FRAME, 17 * 10**6)
+    file = PcapngBytes().section().interface("a\0").packet(FRAME, 17 * 10**6)
     file.section(">")
     file.interface("b", options=file.option(9, b"\x09") + file.option(14, struct.pack(">q", 3)))
     file.interface(options=file.option(9, b"\x8a"))
