@@ -7,8 +7,8 @@ import math
 from difflib import get_close_matches
 from itertools import pairwise
 
-from mrc_testbed.controller.api.metrics import CONTENT_TYPE, exposition
-from mrc_testbed.controller.api.server import Message, Refusal, Route, Text
+from mrc_testbed.controller.api.metrics import exposition, negotiated_format
+from mrc_testbed.controller.api.server import AnswerByAccept, Message, Refusal, Route, Text
 from mrc_testbed.controller.app import FabricController
 from mrc_testbed.controller.denylist import POLICIES
 from mrc_testbed.controller.errors import InputError, SwitchError
@@ -63,8 +63,14 @@ class ApiHandlers:
         except InputError as error:
             raise Refusal(409, str(error), "`reload` with a program that has the fabric's tables") from error
 
-    async def _metrics(self, _fields: Message) -> Text:
-        return Text(await exposition(self._app), CONTENT_TYPE)
+    async def _metrics(self, _fields: Message) -> AnswerByAccept:
+        samples = await exposition(self._app)
+
+        def choose(accept: str) -> Text:
+            form = negotiated_format(accept)
+            return Text(form.encode(samples), form.content_type)
+
+        return AnswerByAccept(choose)
 
     # ---- faults and links -------------------------------------------------------------------------------
 

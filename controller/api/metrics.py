@@ -1,4 +1,4 @@
-"""`GET /metrics`: the fabric in the exposition format of Prometheus, read at each scrape.
+"""`GET /metrics`: the fabric in the text format of Prometheus or in OpenMetrics, read at each scrape.
 
 Names follow its conventions: base units, `_total` for counters, which begin anew when a switch or an agent does. EVs
 are added up by plane and T1, so that the number of series grows with switches and ports and not with pairs of hosts.
@@ -15,6 +15,7 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.openmetrics import exposition as openmetrics
 
 from mrc_testbed.controller.app import FabricController
 from mrc_testbed.controller.errors import SwitchError
@@ -24,9 +25,43 @@ from mrc_testbed.controller.p4runtime.provisioner import SwitchProvisioner
 from mrc_testbed.ipc.rpc import JsonlError
 from mrc_testbed.topologies.plan import CPU_PORT
 
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 AT_ONCE = 16
 """Switches and hosts that are asked side by side."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExpositionFormat:
+    """One format of a scrape."""
+
+    content_type: str
+    encode: Callable[[CollectorRegistry], bytes]
+
+
+TEXT = ExpositionFormat("text/plain; version=0.0.4; charset=utf-8", generate_latest)
+OPEN_METRICS = ExpositionFormat(
+    "application/openmetrics-text; version=1.0.0; charset=utf-8", openmetrics.generate_latest
+)
+
+
+def negotiated_format(accept: str) -> ExpositionFormat:
+    """Return the format that an Accept header prefers (RFC 9110 12.5.1), text where it names neither."""
+    ranges = []
+    for media_range in accept.split(","):
+        kind, *parameters = (part.strip().lower() for part in media_range.split(";"))
+        values = dict(parameter.partition("=")[::2] for parameter in parameters)
+        try:
+            quality = float(values.get("q", 1))
+        except ValueError:
+            continue
+        if quality > 0:
+            ranges.append((quality, kind, values.get("version", "1.0.0").strip('"')))
+    for _, kind, version in sorted(ranges, key=lambda media_range: -media_range[0]):
+        # Version 0.0.1 was a draft, with other rules.
+        if kind == "application/openmetrics-text" and version == "1.0.0":
+            return OPEN_METRICS
+        if kind in ("text/plain", "text/*", "*/*"):
+            return TEXT
+    return TEXT
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +124,7 @@ class _Samples:
                 yield metric
 
 
-async def exposition(app: FabricController) -> bytes:
+async def exposition(app: FabricController) -> CollectorRegistry:
     """Return the state of the fabric now. Switches and hosts that do not answer are omitted and counted."""
     samples = _Samples()
     _add_controller_state(app, samples)
@@ -113,7 +148,7 @@ async def exposition(app: FabricController) -> bytes:
         samples.add("mrc_scrape_silent", (kind,), number)
     registry = CollectorRegistry(auto_describe=False)
     registry.register(samples)
-    return generate_latest(registry)
+    return registry
 
 
 def _add_controller_state(app: FabricController, samples: _Samples) -> None:

@@ -37,7 +37,7 @@ MAX_BACKLOG = 20_000
 KEEPALIVE_S = 15.0
 
 Message = dict[str, Any]
-Handler = Callable[[Message], "Message | Text | Awaitable[Message | Text]"]
+Handler = Callable[[Message], "Answer | Awaitable[Answer]"]
 """Gets the path's and the query's or body's fields, returns the answer. Raises Refusal."""
 
 PATHS: web.AppKey[Iterable[str]] = web.AppKey("paths", list)
@@ -70,6 +70,16 @@ class Text:
 
 
 @dataclass(frozen=True, slots=True)
+class AnswerByAccept:
+    """Answer in the form that the client's Accept header prefers."""
+
+    choose: Callable[[str], Text]
+
+
+Answer = Message | Text | AnswerByAccept
+
+
+@dataclass(frozen=True, slots=True)
 class Route:
     """One endpoint of the API."""
 
@@ -95,7 +105,10 @@ class ApiServer:
         self._app = web.Application(middlewares=[_guard], client_max_size=MAX_BODY_BYTES)
         self._paths = []
         for route in routes:
-            self._app.router.add_route(route.method, route.path, _aiohttp_handler(route.handler))
+            handler = _aiohttp_handler(route.handler)
+            # HEAD is answered wherever GET is (RFC 9110 9.1); aiohttp leaves out the body.
+            for method in (route.method, *(("HEAD",) if route.method == "GET" else ())):
+                self._app.router.add_route(method, route.path, handler)
             self._paths.append(f"{route.method} {route.path}")
         self._app.router.add_get("/v1/events", self._events)
         self._paths.append("GET /v1/events")
@@ -174,6 +187,8 @@ class ApiServer:
             headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
         )
         # Between the snapshot and joining the watchers nothing may be awaited, or an event could fall in between.
+        if request.method == "HEAD":
+            return response
         first = [m for m in self._snapshot() if not names or m["event"] in names]
         self._watchers[queue] = (names, request.transport)
         try:
@@ -208,11 +223,13 @@ def _sse(message: Message) -> bytes:
 
 def _aiohttp_handler(handler: Handler) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
     async def serve(request: web.Request) -> web.StreamResponse:
-        fields: Message = dict(request.query) if request.method == "GET" else await _body(request)
+        fields: Message = await _body(request) if request.method == "POST" else dict(request.query)
         fields |= request.match_info
         answer = handler(fields)
         if asyncio.iscoroutine(answer):
             answer = await answer
+        if isinstance(answer, AnswerByAccept):
+            answer = answer.choose(", ".join(request.headers.getall("Accept", ())))
         if isinstance(answer, Text):
             return web.Response(body=answer.body, headers={"Content-Type": answer.content_type})
         return web.json_response(answer)
@@ -284,5 +301,5 @@ def _check_origin(request: web.Request) -> None:
             403, f"Host {request.host!r} is not loopback", "ask http://127.0.0.1:PORT as controller.json says"
         )
     origin = request.headers.get("Origin")
-    if request.method != "GET" and origin is not None and origin != f"{request.scheme}://{request.host}":
+    if request.method not in ("GET", "HEAD") and origin is not None and origin != f"{request.scheme}://{request.host}":
         raise Refusal(403, f"a request from another origin ({origin})", "ask from a page of this server, or with curl")

@@ -15,12 +15,12 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import re
 import secrets
 import socket
 import struct
 import time
 from collections.abc import Iterator, Sequence
-from pathlib import PurePath
 from typing import BinaryIO, NamedTuple
 
 from mrc_testbed.topologies.lab.wires import WireClient
@@ -28,8 +28,8 @@ from mrc_testbed.topologies.lab.wires import WireClient
 LINKTYPE_ETHERNET = 1
 PCAP_NANOSECONDS = 0xA1B23C4D
 SNAP_BYTES = 1 << 18
-SUFFIXES = (".pcap", ".pcapng", ".cap")
-"""Endings of names that are files and no ports."""
+FILE_NAME = re.compile(r"\.(pcap|pcapng|cap|dmp)(?P<number>\d*)(\.(gz|bz2|xz|zst|lz4))?$", re.IGNORECASE)
+"""End of names that are files and no ports; tcpdump -C numbers its files."""
 _PCAP_HEADER = struct.Struct("<IHHiIII")
 _PCAP_RECORD = struct.Struct("<IIII")
 _NG_ENHANCED = struct.Struct("<IIIII")
@@ -60,7 +60,7 @@ INBOUND, OUTBOUND = 1, 2
 
 def is_capture_file(name: str) -> bool:
     """Whether a name is that of a file: it ends like one, or has a folder before it."""
-    return PurePath(name).suffix in SUFFIXES or "/" in name
+    return "/" in name or FILE_NAME.search(name) is not None
 
 
 class CapturedPacket(NamedTuple):
@@ -96,10 +96,10 @@ class PcapngFile:
         for name in names:
             self.add_interface(name)
 
-    def add_interface(self, name: str) -> int:
+    def add_interface(self, name: str, link_type: int = LINKTYPE_ETHERNET) -> int:
         """Describe one more interface, without a name when it is empty; returns its index."""
         options = (_option(2, name.encode()) if name else b"") + _option(9, b"\x09") + _option(0, b"")
-        self._block(1, struct.pack("<HHI", LINKTYPE_ETHERNET, 0, SNAP_BYTES) + options)
+        self._block(1, struct.pack("<HHI", link_type, 0, SNAP_BYTES) + options)
         self._interfaces += 1
         return self._interfaces - 1
 

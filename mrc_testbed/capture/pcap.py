@@ -34,6 +34,7 @@ from mrc_testbed.capture.packet_files import (
     PcapFile,
     PcapngFile,
     WireReader,
+    is_capture_file,
 )
 from mrc_testbed.capture.several_machines import refuse_several_machines
 from mrc_testbed.errors import DISK_FULL_ERRNOS, FullDiskError, UsageError
@@ -130,6 +131,17 @@ def ports_of(plan: Plan, name: str) -> list[Port]:
     return sorted(matches, key=lambda port: port.number)
 
 
+def is_finished_capture(name: str, run_dir: Path) -> bool:
+    """Whether a name is that of a file, by its form or because the file is there; ports come first."""
+    if is_capture_file(name) or not Path(name).is_file():
+        return is_capture_file(name)
+    try:
+        ports_of(running_plan(run_dir), name)
+    except UsageError:
+        return True
+    return False
+
+
 def far_end(plan: Plan, port: Port) -> Port:
     """The port at the other end of the cable."""
     link = plan.link_of_interface(port.interface)
@@ -194,7 +206,7 @@ class _Writer:
     """
 
     def __init__(self, out: BinaryIO, ports: list[Port], path: str, comments: _Comments | None) -> None:
-        suffix = Path(path).suffix
+        suffix = Path(path).suffix.lower()
         self.packets_whole = 0
         """Packets up to the last flush, which no failure takes away."""
         self._packets = 0
@@ -266,7 +278,7 @@ def capture(
     refuse_several_machines(RunFiles(run_dir))
     ports = ports_of(plan, name)
     path = out or f"{name}.{'pcap' if len(ports) == 1 and not explain else 'pcapng'}"
-    if explain and Path(path).suffix == ".pcap":
+    if explain and Path(path).suffix.lower() == ".pcap":
         raise UsageError(f"{path}: a pcap has no place for comments: name it .pcapng")
     result = CaptureResult([port.interface for port in ports], "standard output" if path == "-" else path)
     with ExitStack() as stack:

@@ -447,24 +447,25 @@ def pcap(
 def _capture(target: str | None, options: dict[str, Any], explain: bool, fabric: str | None) -> Any:
     """The result of a capture, or of explaining a finished one."""
     from mrc_testbed.capture import pcap as capturing
-    from mrc_testbed.capture.packet_files import SNAP_BYTES, is_capture_file
+    from mrc_testbed.capture.packet_files import SNAP_BYTES
     from mrc_testbed.topologies.plan import Port
 
     if target is None:
         raise UsageError("give a port, switch or host of the running fabric, or a capture and --explain")
     out, plan = options["--out"], options["--plan"]
-    if is_capture_file(target):
+    folder = asked_folder(fabric)
+    # A file is read as it is; only a capture off a port needs root and a running fabric.
+    if capturing.is_finished_capture(target, folder):
         if not explain:
             raise UsageError(f"{target} is a finished capture: --explain comments its packets, tshark -r shows them")
         _refuse(
             "a finished capture takes --out and --plan",
             {key: value for key, value in options.items() if key not in ("--out", "--plan")},
         )
-        from mrc_testbed.capture.explain.explained_file import explain_file  # scapy comes with it, and takes its time
+        from mrc_testbed.capture.explain.explained_file import explain_file
 
-        return explain_file(Path(target), asked_folder(fabric), out=out, plan=plan)
+        return explain_file(Path(target), folder, out=out, plan=plan)
     _refuse("a running fabric has its own plan", {"--plan": plan})
-    folder = asked_folder(fabric)
     require_root("pcap")
 
     def report_start(ports: list[Port], path: str) -> None:

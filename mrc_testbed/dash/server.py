@@ -311,6 +311,8 @@ class DashServer:
     async def _get_stream(self, request: web.Request) -> web.StreamResponse:
         assert self._stream is not None
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream", **SAFETY})
+        if request.method == "HEAD":
+            return response
         last = request.headers.get("Last-Event-ID", "")
         queue = self._stream.join(int(last) if last.isdigit() and len(last) < 18 else None)
         try:

@@ -25,10 +25,10 @@ PATIENCE_S = 30.0
 """Longest wait for what must happen, seconds; reaching it is a failure."""
 
 
-def scrape(controller: Northbound) -> tuple[str, str]:
+def scrape(controller: Northbound, accept: str = "*/*", method: str = "GET") -> tuple[str, str]:
     """Return the content type and text of what Prometheus gets."""
     with closing(UnixHttpConnection(controller.socket, PATIENCE_S)) as connection:
-        connection.request("GET", "/metrics")
+        connection.request(method, "/metrics", headers={"Accept": accept})
         answer = connection.getresponse()
         assert answer.status == 200
         return answer.headers["Content-Type"], answer.read().decode()

@@ -68,6 +68,7 @@ def test_page__needs_the_key_and_a_host_of_this_machine(served_fabric):
         status, text, _ = request(server, path, host="evil.example:80")
         assert status == 403 and "evil.example" in text
     assert request(server, "/?key=wrong", key="")[0] == 403
+    assert [request(server, path, method="HEAD")[:2] for path in ("/plan", "/stream")] == [(200, "")] * 2
     status, _, headers = request(server, f"/?key={key}", key="")
     assert status == 303 and headers["Location"] == "/"
     assert "HttpOnly" in headers["Set-Cookie"] and "SameSite=Strict" in headers["Set-Cookie"]

@@ -195,7 +195,7 @@ class P4Lab:
     # ---- network ----------------------------------------------------------------------------------------
 
     def _interfaces(self) -> list[str]:
-        return [end.interface for link in self.topology.links for end in link.ends if end.port]
+        return [end.interface for link in self.topology.links for end in link.ends if not end.is_host]
 
     def _make_network(self) -> None:
         state = self.run_dir.state
@@ -225,7 +225,7 @@ class P4Lab:
         hosts = {host.name: host for host in self.topology.hosts}
 
         def veth_end(end: LabEnd) -> VethEnd:
-            if end.port:
+            if not end.is_host:
                 return VethEnd(end.interface)
             return VethEnd(HOST_INTERFACE, hosts[end.node].mac, net[end.node].namespace_pid)
 
@@ -238,9 +238,9 @@ class P4Lab:
                 net[second.node],
                 port1=first.port,
                 port2=second.port,
-                intfName1=first.interface if first.port else HOST_INTERFACE,
+                intfName1=HOST_INTERFACE if first.is_host else first.interface,
                 intfName2=second.interface,
-                addr1=hosts[first.node].mac if not first.port else None,
+                addr1=hosts[first.node].mac if first.is_host else None,
             )
             for end in link.ends:
                 self._prepare(net, end)
@@ -248,11 +248,11 @@ class P4Lab:
     @staticmethod
     def _prepare(net: FabricMininet, end: LabEnd) -> None:
         """Let an interface send frames as they are, and set a switch's up; a host's comes up with its address."""
-        devices, name = net[end.node].devices, end.interface if end.port else HOST_INTERFACE
-        if end.port:
+        devices, name = net[end.node].devices, HOST_INTERFACE if end.is_host else end.interface
+        if not end.is_host:
             netdev.quiet(name)
         devices.offloads_off(name, in_pieces=True)
-        if end.port:
+        if not end.is_host:
             devices.set_flags(name, on=IFF_UP)
 
     def _set_links(self) -> None:
@@ -260,11 +260,11 @@ class P4Lab:
         settings = []
         for link in self.topology.links:
             for end, peer in (link.ends, link.ends[::-1]):
-                if not end.port:
+                if end.is_host:
                     continue
                 delay = round(link.delay_s * 1e6)
                 settings += [Setting(end.interface, "delay-us", delay, direction="output")] if delay else []
-                if delay and not peer.port:  # a host has no queue of ours: its packets wait where they come in
+                if delay and peer.is_host:  # a host has no queue of ours: its packets wait where they come in
                     settings.append(Setting(end.interface, "delay-us", delay, direction="input"))
                 if link.rate_bps is not None:
                     settings.append(Setting(end.interface, "rate-bps", round(link.rate_bps)))
@@ -294,7 +294,7 @@ class P4Lab:
         links = [link for link in self.topology.links if {end.node for end in link.ends} == {first, second}]
         if not links:
             raise FabricError(f"no link {first} {second}. Cure: `links` lists them")
-        for end in (end for link in links for end in link.ends if end.port):
+        for end in (end for link in links for end in link.ends if not end.is_host):
             self.mininet[end.node].devices.set_flags(
                 end.interface, on=IFF_UP if is_up else 0, clear=0 if is_up else IFF_UP
             )

@@ -52,10 +52,15 @@ class LabSwitch:
 
 @dataclass(frozen=True, slots=True)
 class LabEnd:
-    """An end of a link: a host (port 0) or a port of a switch."""
+    """An end of a link: a host, or a port of a switch."""
 
     node: str
-    port: int = 0
+    port: int | None = None
+    """Number of a switch's port; None: a host's only one."""
+
+    @property
+    def is_host(self) -> bool:
+        return self.port is None
 
     @property
     def interface(self) -> str:
@@ -85,7 +90,7 @@ class LabTopology:
     def ports(self, switch: str) -> dict[int, str]:
         """Return the ports of a switch: number and interface."""
         ends = [end for link in self.links for end in link.ends if end.node == switch]
-        return {end.port: end.interface for end in sorted(ends, key=lambda end: end.port)}
+        return dict(sorted((end.port, end.interface) for end in ends if end.port is not None))
 
     def __str__(self) -> str:
         return f"{_count(self.switches, 'switch', 'es')}, {_count(self.hosts, 'host')}, {_count(self.links, 'link')}"
@@ -132,7 +137,7 @@ def plan_topology(plan: Plan, programs: Mapping[str, Path] | None = None) -> Lab
     links = tuple(
         LabLink(
             (
-                LabEnd(link.lower.node, 0 if link.is_nic else link.lower.number),
+                LabEnd(link.lower.node, None if link.is_nic else link.lower.number),
                 LabEnd(link.upper.node, link.upper.number),
             ),
             plan.speed(link).delay_s,
@@ -255,21 +260,21 @@ class _Reader:
             return None
         if ends[0] is None or ends[1] is None:
             return None
-        if not ends[0].port and not ends[1].port:
+        if ends[0].is_host and ends[1].is_host:
             self.mistakes.append(f"{key} = {record!r}: joins two hosts. Cure: give a host's link a port of a switch")
             return None
-        first, second = sorted((ends[0], ends[1]), key=lambda end: bool(end.port))
+        first, second = sorted((ends[0], ends[1]), key=lambda end: not end.is_host)
         return LabLink((first, second), delay_s, None if rate is None else rate * 1e6)
 
     def _end(self, key: str, text: Any, hosts: dict[str, Any], switches: dict[str, Any]) -> LabEnd | None:
         match = PORT.fullmatch(text) if isinstance(text, str) else None
-        if match and match[1] in switches and 1 <= int(match[2]) < CPU_PORT:
+        if match and match[1] in switches and int(match[2]) < CPU_PORT:
             return LabEnd(match[1], int(match[2]))
         if text in hosts:
             return LabEnd(str(text))
         names = ", ".join([*list(hosts)[:3], *(f"{name}-p1" for name in list(switches)[:2])])
         self.mistakes.append(
-            f"{key}: {text!r} is no host and no port 1 to {CPU_PORT - 1} of a switch (want such as {names})"
+            f"{key}: {text!r} is no host and no port 0 to {CPU_PORT - 1} of a switch (want such as {names})"
         )
         return None
 
@@ -289,9 +294,9 @@ class _Reader:
         counts = Counter(end for link in topology.links for end in link.ends)
         for end, count in counts.items():
             if count > 1:
-                name = f"{end.node}-p{end.port}" if end.port else end.node
+                name = end.node if end.is_host else f"{end.node}-p{end.port}"
                 self.mistakes.append(f"links: {name} is an end of {count} links. Cure: one link for each port and host")
-            if len(end.interface) > INTERFACE_NAME_MAX:
+            if not end.is_host and len(end.interface) > INTERFACE_NAME_MAX:
                 self.mistakes.append(f"links: {end.interface} is longer than {INTERFACE_NAME_MAX} characters")
         for host in topology.hosts:
             if LabEnd(host.name) not in counts:

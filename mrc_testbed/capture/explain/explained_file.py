@@ -6,13 +6,14 @@ import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from mrc_testbed.capture.explain.capture_reader import CapturedFrame, CaptureFileError, CaptureReader
 from mrc_testbed.capture.explain.explainer import PREFIX, Explainer
-from mrc_testbed.capture.packet_files import PcapngFile
+from mrc_testbed.capture.explain.link_layer import READABLE, link_name
+from mrc_testbed.capture.packet_files import FILE_NAME, PcapngFile
 from mrc_testbed.errors import DISK_FULL_ERRNOS, UsageError
 from mrc_testbed.files.whole_files import whole_file
 from mrc_testbed.ipc.rundir import RunFiles
@@ -37,10 +38,14 @@ class ExplainedFile:
     """Packets of MRC or of the RoCEv2 baseline among them."""
     plan: str
     """File of the plan that hosts are named by; empty without one."""
+    skipped: dict[str, int] = field(default_factory=dict)
+    """Counts of what was not read or not written, by its name in the plural."""
 
     def __str__(self) -> str:
         hosts = f"hosts as in {self.plan}" if self.plan else "hosts by rack: --plan plan.json would name them"
-        return f"{self.explained} of {self.packets} packets of {self.capture} explained in {self.path} ({hosts})"
+        text = f"{self.explained} of {self.packets} packets of {self.capture} explained in {self.path} ({hosts})"
+        skips = ", ".join(f"{count} {name}" for name, count in self.skipped.items())
+        return text + (f"; not read: {skips}" if skips else "")
 
     def to_json(self) -> dict[str, Any]:
         return dict(vars(self))
@@ -54,7 +59,7 @@ def explain_file(capture: Path, run_dir: Path, *, out: str | None = None, plan: 
     `plan`: plan.json of the fabric it is of; by default that of the running one, if there is one. Raises UsageError; of
     a capture that is cut off only after the packets before the cut have been written.
     """
-    path = out or str(capture.with_name(f"{capture.stem}.explained.pcapng"))
+    path = out or str(capture.with_name(f"{_stem(capture)}.explained.pcapng"))
     if path != "-" and Path(path).resolve() == capture.resolve():
         raise UsageError(f"{path} is the capture itself: give --out another name")
     read, named_by = _plan(run_dir, plan)
@@ -70,7 +75,7 @@ def explain_file(capture: Path, run_dir: Path, *, out: str | None = None, plan: 
                 except CaptureFileError as error:
                     damage = str(error)
                 if not explainer.known_count:
-                    raise UsageError(damage or f"{capture}: no packet of MRC among its first {reader.frames}")
+                    raise UsageError(damage or _foreign(capture, reader, explainer))
         finally:
             reader.close()
     except CaptureFileError as error:
@@ -82,26 +87,48 @@ def explain_file(capture: Path, run_dir: Path, *, out: str | None = None, plan: 
     if damage:
         raise UsageError(f"{damage}; those before are in {'standard output' if path == '-' else path}")
     destination = "standard output" if path == "-" else path
-    return ExplainedFile(str(capture), destination, reader.frames, explainer.explained_count, named_by)
+    result = ExplainedFile(str(capture), destination, reader.frames, explainer.explained_count, named_by)
+    result.skipped = _skipped(reader, explainer)
+    return result
+
+
+def _stem(capture: Path) -> str:
+    """Name of a capture without the ending that says so; the number of tcpdump -C stays."""
+    ending = FILE_NAME.search(capture.name)
+    return capture.name[: ending.start()] + ending["number"] if ending else capture.name
+
+
+def _skipped(reader: CaptureReader, explainer: Explainer) -> dict[str, int]:
+    links = {f"packets of {link_name(kind)}": count for kind, count in explainer.unread_links.items()}
+    return {**reader.skipped, **links}
+
+
+def _foreign(capture: Path, reader: CaptureReader, explainer: Explainer) -> str:
+    """Describe a capture that has nothing to explain."""
+    text = f"{capture}: no packet of MRC among its first {reader.frames}"
+    if skips := ", ".join(f"{count} {name}" for name, count in _skipped(reader, explainer).items()):
+        text += f"; not read: {skips}"
+    return text + (f" (readable: {READABLE})" if explainer.unread_links else "")
 
 
 def _copy(reader: CaptureReader, file: PcapngFile, explainer: Explainer) -> None:
-    numbers: dict[str, int] = {}
+    numbers: dict[int, int] = {}
     for frame in reader:
         if reader.frames > FOREIGN_MAX and not explainer.known_count:
             return
-        name = frame.interface
-        if name not in numbers:
-            numbers[name] = file.add_interface(name)
-        file.write(frame.packet, numbers[name], frame.direction, _comments(frame, explainer))
+        index = frame.interface_index
+        if index not in numbers:
+            numbers[index] = file.add_interface(frame.interface, frame.link_type)
+        file.write(frame.packet, numbers[index], frame.direction, _comments(frame, explainer))
 
 
 def _comments(frame: CapturedFrame, explainer: Explainer) -> list[bytes]:
     """Ours, then those that others made; what we said before is replaced."""
     own_comment = explainer.comment(
         frame.packet.frame,
-        at_ns=frame.packet.at_ns,
-        interface=frame.interface,
+        at_ns=frame.packet.at_ns if frame.has_time else None,
+        link_type=frame.link_type,
+        interface=frame.interface or (f"interface {frame.interface_index}" if frame.interface_index else ""),
         direction=frame.direction,
         size=frame.packet.length,
     )

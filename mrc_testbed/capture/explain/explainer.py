@@ -12,11 +12,13 @@ plane.
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 
+from mrc_testbed.capture.explain.link_layer import is_readable, link_name
 from mrc_testbed.capture.explain.packet_facts import PacketFacts, facts_of
+from mrc_testbed.capture.packet_files import LINKTYPE_ETHERNET
 from mrc_testbed.hosts.clustermapper.packets import UDP_PORT as SELF_PROBE_PORT
 from mrc_testbed.hosts.engine.rocev2.rc_packets import RcOpcode, RcSyndrome
 from mrc_testbed.hosts.engine.wire.packets import ENDPOINT_QPN, EndpointOp, NackReason, Opcode, Syndrome, Verdict
@@ -51,7 +53,8 @@ class _Sight:
     """A transmission as it passed a port."""
 
     frame: int
-    at_ns: int
+    at_ns: int | None
+    """None: the file tells no time."""
     tap: _Tap
     marked: bool
     trimmed: bool
@@ -88,16 +91,31 @@ class Explainer:
         """Packets of MRC and of the RoCEv2 baseline so far."""
         self.known_count = 0
         """Explained packets and Clustermapper's self-probes so far."""
+        self.unread_links: Counter[int] = Counter()
+        """Packets so far of each link type that is not read."""
 
     def comment(
-        self, frame: bytes, *, at_ns: int, interface: str = "", direction: int = 0, size: int = 0, queue: str = ""
+        self,
+        frame: bytes,
+        *,
+        at_ns: int | None,
+        link_type: int = LINKTYPE_ETHERNET,
+        interface: str = "",
+        direction: int = 0,
+        size: int = 0,
+        queue: str = "",
     ) -> str:
         """The comment of the next frame. `size`: bytes it had on the wire, if it was cut short since.
 
         `queue`: what is known of the one it waited in, in words.
         """
         self._frames += 1
-        facts = facts_of(frame)
+        if not is_readable(link_type):
+            self.unread_links[link_type] += 1
+            return f"{PREFIX}not read: {link_name(link_type)}"
+        facts = facts_of(frame, link_type)
+        if facts.interface_index:  # a cooked capture is of many interfaces, whatever its own name
+            interface = f"interface {facts.interface_index}"
         if facts.opcode is None:
             return PREFIX + self._foreign_packet(facts)
         self.explained_count += 1
@@ -106,7 +124,14 @@ class Explainer:
         if facts.writes:
             parts += self._transmission(
                 facts,
-                _Sight(self._frames, at_ns, (interface, direction), facts.marked, facts.trimmed, size or len(frame)),
+                _Sight(
+                    self._frames,
+                    at_ns,
+                    (interface, direction or facts.direction),
+                    facts.marked,
+                    facts.trimmed,
+                    size or len(frame),
+                ),
             )
         elif facts.marked:
             parts.append("marked (CE)")
@@ -164,6 +189,8 @@ class Explainer:
         if facts.carried_packet:
             self.known_count += 1
             return f"{self._way(facts)}; {_carried_packet(facts.carried_packet)}"
+        if facts.foreign_opcode is not None:
+            return f"RoCEv2 of another kind, no packet of MRC: opcode {facts.foreign_opcode:#04x}"
         if facts.udp_port != SELF_PROBE_PORT or facts.usids is None:
             return "no packet of MRC"
         self.known_count += 1
@@ -270,13 +297,14 @@ class Explainer:
 
         The wait is the time beyond that of the quickest packet of its size.
         """
-        took_ns = now.at_ns - earlier.at_ns
         text = (
-            f"the same packet as frame {earlier.frame} on {earlier.tap[0] or 'another port'}, "
-            f"{_ms(now, earlier)} before"
+            f"the same packet as frame {earlier.frame} on {earlier.tap[0] or 'another port'}{_ms_before(now, earlier)}"
         )
+        if now.at_ns is None or earlier.at_ns is None:
+            return text
         if not _node_of(now) or _node_of(earlier) != _node_of(now) or earlier.size != now.size:
             return text
+        took_ns = now.at_ns - earlier.at_ns
         ports = (earlier.tap[0], now.tap[0], now.size)
         least_ns = self._quickest[ports] = min(took_ns, self._quickest.get(ports, took_ns))
         waited_ns = took_ns - least_ns
@@ -297,7 +325,7 @@ class Explainer:
             return f"retransmission of a packet that is not {search_range}"
         first = earlier.sights[0]
         refusal_note = f" ({earlier.refusal})" if earlier.refusal else ""
-        text = f"retransmission of frame {first.frame}, {_ms(sight, first)} before by EV {_ev(earlier.ev)}"
+        text = f"retransmission of frame {first.frame}{_ms_before(sight, first)} by EV {_ev(earlier.ev)}"
         return text + refusal_note
 
     def _fate(self, facts: PacketFacts, sight: _Sight, earlier: _Sight | None) -> list[str]:
@@ -348,8 +376,11 @@ def _node_of(sight: _Sight) -> str:
     return sight.tap[0].rpartition("-eth")[0]
 
 
-def _ms(later: _Sight, earlier: _Sight) -> str:
-    return f"{(later.at_ns - earlier.at_ns) / 1e6:.3f} ms"
+def _ms_before(later: _Sight, earlier: _Sight) -> str:
+    """Time between two sightings, with a comma before it; empty where it is not known."""
+    if later.at_ns is None or earlier.at_ns is None:
+        return ""
+    return f", {(later.at_ns - earlier.at_ns) / 1e6:.3f} ms before"
 
 
 def _signed(value: int) -> int:

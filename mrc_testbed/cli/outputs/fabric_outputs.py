@@ -166,6 +166,7 @@ class ExplainedCaptureOutput(Struct, forbid_unknown_fields=True):
     packets: int
     explained_count: int = field(name="explained")
     plan: str
+    skipped: dict[str, int]
 
 
 class ReloadOutput(Struct, forbid_unknown_fields=True):

@@ -30,7 +30,7 @@ FOREIGN: tuple[tuple[str, Callable[[bytes], object], str], ...] = (
     ("an archive (zip)", re.compile(rb"PK\x03\x04").match, "unpack it with unzip first"),
     (
         "a capture of packets",
-        re.compile(rb"\xd4\xc3\xb2\xa1|\xa1\xb2\xc3\xd4|\x0a\x0d\x0d\x0a").match,
+        re.compile(rb"[\xd4\x4d][\xc3\x3c]\xb2\xa1|\xa1\xb2[\xc3\x3c][\xd4\x4d]|\x0a\x0d\x0d\x0a").match,
         "see `mrc pcap`",
     ),
     ("a PyTorch execution trace", re.compile(rb'\s*\{.*"schema"\s*:\s*"1\.\d', re.DOTALL).match, CONVERTERS),

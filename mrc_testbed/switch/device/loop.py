@@ -188,8 +188,8 @@ class EventLoop:
 
     def _add_port(self, handle: int, device: P4Device, number: int, interface: str) -> None:
         subject = f"{device.name}: port {number}"
-        if not 0 < number < DROP_PORT or number == self.cpu_port:
-            raise PortError(f"{subject}: ports are numbered 1..{DROP_PORT - 1} without the CPU port {self.cpu_port}")
+        if not 0 <= number < DROP_PORT or number == self.cpu_port:
+            raise PortError(f"{subject}: ports are numbered 0..{DROP_PORT - 1} without the CPU port {self.cpu_port}")
         if not 0 < len(interface.encode()) <= 15:
             raise PortError(f"{subject}: {interface!r} is no interface name (1 to 15 characters)")
         reason_buffer = ctypes.create_string_buffer(256)

@@ -74,7 +74,7 @@ class ActionDesc(c.Structure):
 
     _fields_ = [
         ("name", c.c_char_p), ("id", c.c_uint32), ("n_params", c.c_uint32), ("params", c.POINTER(FieldDesc)),
-        ("params_bytes", c.c_uint32),
+        ("params_bytes", c.c_uint32), ("metered", c.c_uint32),
     ]  # fmt: skip
 
 

@@ -89,6 +89,8 @@ class ActionSchema:
     name: str
     index: int
     params: tuple[MatchField, ...]
+    metered: bool
+    """Whether it reads the direct meter of its table."""
 
 
 @dataclass(slots=True)
@@ -245,7 +247,9 @@ class Schema:
             desc = program.actions[index]
             params = tuple(_fields(info, action.params, desc.params, desc.n_params))
             _same_width(action.preamble, sum(p.size for p in params), desc.params_bytes)
-            self.actions[action.preamble.id] = ActionSchema(action.preamble.id, _name(action.preamble), index, params)
+            self.actions[action.preamble.id] = ActionSchema(
+                action.preamble.id, _name(action.preamble), index, params, bool(desc.metered)
+            )
 
     def _read_tables(self, info: p4i.P4Info, program: ProgramDesc) -> None:
         indexes = {program.tables[i].id: i for i in range(program.n_tables)}

@@ -110,6 +110,7 @@ struct p4rt_action_desc {
     uint32_t n_params;
     const struct p4rt_field_desc *params;
     uint32_t params_bytes; /* sum of the byte widths */
+    uint32_t metered;      /* it reads the direct meter of its table */
 };
 
 /* One entry present from the start (`const entries`, `entries`). Encoding of key and aux: see struct p4rt_entry. */

@@ -294,9 +294,9 @@ class Registry:
             raise ChassisError(f"{name}: device_id {device_id} is that of {self._by_id[device_id].name}")
         port_owners = {interface: chassis.name for chassis in self for interface in chassis.ports.values()}
         for number, interface in ports.items():
-            if not 1 <= number < self.cpu_port:
+            if not 0 <= number < self.cpu_port:
                 raise ChassisError(
-                    f"{name}: port {number}: want 1 to {self.cpu_port - 1} ({self.cpu_port} is the CPU port)"
+                    f"{name}: port {number}: want 0 to {self.cpu_port - 1} ({self.cpu_port} is the CPU port)"
                 )
             if not 1 <= len(interface) <= INTERFACE_NAME_MAX:
                 raise ChassisError(f"{name}: port {number}: {interface!r}: want a name of 1 to 15 characters")

@@ -20,6 +20,7 @@ from typer.testing import CliRunner
 from mrc_testbed.capture.explain import capture_reader, explained_file
 from mrc_testbed.capture.explain.explained_file import explain_file
 from mrc_testbed.capture.packet_files import INBOUND, OUTBOUND, CapturedPacket, PcapFile, PcapngFile, is_capture_file
+from mrc_testbed.capture.pcap import is_finished_capture
 from mrc_testbed.cli.app import app
 from mrc_testbed.errors import UsageError
 from mrc_testbed.hosts.dissector import tshark
@@ -57,10 +58,32 @@ def tshark_rows(path: Path, *names: str) -> list[list[str]]:
 
 
 @pytest.mark.parametrize(
-    ("name", "file"), [("a.pcap", True), ("./a", True), ("a.pcapng", True), ("h0", False), ("p1-t0-0-eth3", False)]
+    ("name", "stem"),
+    [
+        ("a.pcap", "a"),
+        ("./a", "a"),
+        ("a.pcapng", "a"),
+        ("A.PCAP", "A"),
+        ("a.pcap12", "a12"),
+        ("a.PcapNG.gz", "a"),
+        ("h0", ""),
+        ("p1-t0-0-eth3", ""),
+    ],
 )
-def test_is_capture_file(name, file):
-    assert is_capture_file(name) is file
+def test_names_of_files(name, stem):
+    """Such a name is that of a file, whether it is there or not."""
+    assert is_capture_file(name) is bool(stem)
+    if stem:
+        assert explained_file._stem(Path(name)) == stem
+
+
+def test_finished_capture__is_a_file_of_any_name_unless_the_fabric_has_it(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "plan.json").write_text(json.dumps(PLAN.to_json()))
+    for name in ("h0", "dump"):
+        pcap(Path(name))
+    assert is_finished_capture("dump", tmp_path) and not is_finished_capture("h0", tmp_path)
+    assert is_finished_capture("h0", NO_RUN) and not is_finished_capture("h1", NO_RUN)
 
 
 @needs_tshark
@@ -73,6 +96,7 @@ def test_pcap__gets_a_comment_on_each_packet(tmp_path):
         "packets": 3,
         "explained": 2,
         "plan": str(tmp_path / "plan.json"),
+        "skipped": {},
     }
     rows = tshark_rows(Path(result.path), "frame.comment", "frame.time_epoch", "frame.len")
     assert [row[0] for row in rows] == [
@@ -159,16 +183,17 @@ def test_cut_off__keeps_the_packets_before(tmp_path):
         (b"", "no capture file"),
         (b"\x0a", "no capture file"),
         (b"# a text, and long enough for a header of any kind\n", "no capture file"),
-        (gzip.compress(b"x" * 100, mtime=0), "unpack it with gunzip first"),
+        (gzip.compress(b"x" * 100, mtime=0), "no capture file"),
+        (b"\x28\xb5\x2f\xfd" + bytes(20), "unpack it with unzstd first"),
         (struct.pack("<IHHiIII", 0xA1B23C4D, 2, 4, 0, 0, 65535, 1), "no packet of MRC among its first 0"),
         (
-            struct.pack("<IHHiIII", 0xA1B23C4D, 2, 4, 0, 0, 65535, 113) + struct.pack("<IIII", 1, 1, 4, 4) + b"abcd",
-            "link type 113, not of Ethernet",
+            struct.pack("<IHHiIII", 0xA1B23C4D, 2, 4, 0, 0, 65535, 105) + struct.pack("<IIII", 1, 1, 4, 4) + b"abcd",
+            "not read: 1 packets of link type 105 (802.11) (readable: Ethernet, Linux cooked",
         ),
         (struct.pack("<IIIHHq", 0x0A0D0D0A, 0xFFFFFFF0, 0x1A2B3C4D, 1, 0, -1), "no capture file"),
         (
             struct.pack("<IIIHHqI", 0x0A0D0D0A, 28, 0x1A2B3C4D, 1, 0, -1, 28) + struct.pack("<II", 6, 0xFFFFFFF0),
-            "after packet 0 (a block of 4294967268 bytes)",
+            "after packet 0 (a block of 4294967280 bytes)",
         ),
     ],
 )

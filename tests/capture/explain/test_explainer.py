@@ -229,6 +229,9 @@ def test_self_probe_and_foreign_packets():
     assert comments_of(bytes(frame)) == [
         "MRC: Clustermapper's self-probe of h0; still to go: p1-t0-0, p1-t1-1, p1-t0-1, NIC 0"
     ]
+    frame = bytearray(made_frame(a_write(7)))
+    frame[14 + 40 + 40 + 8] = 0x04  # SEND_ONLY of RC
+    assert comments_of(bytes(frame)) == ["MRC: RoCEv2 of another kind, no packet of MRC: opcode 0x04"]
     assert comments_of(b"", bytes(60), bytes(12) + b"\x08\x06" + bytes(46)) == ["MRC: no packet of MRC"] * 3
 
 

@@ -118,6 +118,13 @@ def test_request__refusals_are_json_with_cause_and_cure(server_thread, client):
     )
 
 
+@pytest.mark.parametrize("path", ["/v1/status", "/v1/events"])
+def test_head__is_answered_as_get_without_a_body(server_thread, path):
+    """The stream of events does not begin."""
+    request = f"HEAD {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode()
+    assert raw(server_thread, request) == (200, b"")
+
+
 def test_request__takes_no_longer_than_asked(client):
     with pytest.raises(JsonlTimeoutError, match="controller: queues: no answer in time"):
         client.request("queues", timeout_s=0.05)

@@ -107,6 +107,22 @@ def test_forward__every_size_through_three_devices(chain: Chain) -> None:
     assert stats[1].interface == "l2" and stats[1].up
 
 
+def test_port_0__is_a_port_like_any_other(chain: Chain) -> None:
+    """Out of port 0, in by port 0, down and up again; the CPU port stays none."""
+    chain.loop.add_wire("r0", "l0")
+    chain.loop.add_port(chain.devices[1], 0, "r0")
+    chain.loop.add_port(chain.devices[3], 0, "l0")
+    chain.route(1, 0)
+    chain.route(3, CPU_PORT)
+    chain.send(b"by port 0")
+    assert chain.frames(1) == [frame(0, payload=b"by port 0")]
+    assert chain.loop.ports(chain.devices[1])[0].tx_packets == chain.loop.ports(chain.devices[3])[0].rx_packets == 1
+    chain.loop.set_wire("r0", is_up=False)
+    chain.wait(lambda: chain.state(3, 0) == (False, True))
+    with pytest.raises(PortError, match="without the CPU port"):
+        chain.loop.add_port(chain.devices[1], CPU_PORT, "r0")
+
+
 def test_forward__in_order_past_a_pool_of_free_frames(chain: Chain) -> None:
     chain.route_to_cpu()
     for burst in range(20):

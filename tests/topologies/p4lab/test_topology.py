@@ -45,6 +45,15 @@ def test_files__are_found_in_the_folder_above(tmp_path):
     assert read_topology(path).switches[0].entries == folder / "s1-runtime.json"
 
 
+def test_port_0__is_a_port_of_a_switch(tmp_path):
+    topology = read_topology(write(tmp_path, links=[["s1-p0", "h1"], ["s1-p3", "s2-p0"], ["s2-p509", "h2"]]))
+    assert (topology.ports("s1"), topology.ports("s2")) == (
+        {0: "s1-eth0", 3: "s1-eth3"},
+        {0: "s2-eth0", 509: "s2-eth509"},
+    )
+    assert topology.links[0].ends == (LabEnd("h1"), LabEnd("s1", 0))
+
+
 def test_pair_topology__has_a_switch_and_two_hosts():
     topology = pair_topology()
     assert str(topology) == "1 switch, 2 hosts, 2 links"
@@ -64,7 +73,7 @@ def test_pair_topology__has_a_switch_and_two_hosts():
         ({"switches": {"s1": {"runtime_json": "gone.json"}, "s2": {}}}, "no file 'gone.json'"),
         ({"switches": {"s1": {}, "s2": {}, "h1": {}}}, "h1 is a host and a switch"),
         ({"links": [["h1", "h2"]]}, "joins two hosts"),
-        ({"links": [["h1", "s1-p511"]]}, "'s1-p511' is no host and no port 1 to 509"),
+        ({"links": [["h1", "s1-p511"]]}, "'s1-p511' is no host and no port 0 to 509"),
         ({"links": [["h1", "s1-p1"]]}, "host h2 has none"),
         ({"links": [["h1", "s1-p1"], ["h2", "s1-p1"]]}, "s1-p1 is an end of 2 links"),
         ({"links": [["h1", "s1-p1", "soon"], ["h2", "s2-p1"]]}, "delay 'soon': wants milliseconds"),

@@ -55,7 +55,7 @@ class DescriptorEmitter:
             size = sum(bytes_of(param.type, param.location) for param in params)
             code.add(
                 f"[{action_constant(action)}] = {{{c_string(action.name)}, {self.ids.id_of('action', action.name)}, "
-                f"{len(params)}, params_{action.word}, {size}}},"
+                f"{len(params)}, params_{action.word}, {size}, {int(_is_metered(action.decl))}}},"
             )
         code.add("{0},")
         code.close("};")
@@ -267,3 +267,14 @@ class DescriptorEmitter:
 
 def _bytes(data: bytes) -> str:
     return "".join(f"{byte:#04x}, " for byte in data)
+
+
+def _is_metered(action: tree.Action) -> bool:
+    """Whether an action reads a direct meter, itself or in an action that it calls."""
+    callees = [node.callee for node in tree.walk(action.body) if isinstance(node, tree.Call)]
+    return any(
+        (callee.kind == "action" and _is_metered(callee.decl))
+        or (callee.kind == "method" and callee.base.type.decl.name == "direct_meter")
+        for callee in callees
+        if callee is not None
+    )

@@ -42,6 +42,7 @@ from mrc_testbed.switch.server.gnmi.traffic_tree import (
 from mrc_testbed.switch.server.gnmi.tree import (
     ALL_LEAVES,
     ENCODINGS,
+    IMPAIRMENTS_MODULE,
     SAMPLED_LEAVES,
     TRAFFIC_SAMPLED_LEAVES,
     GnmiError,
@@ -62,7 +63,7 @@ GNMI_VERSION = "0.10.0"
 MODELS = (gnmi.ModelData(name="openconfig-interfaces", organization="OpenConfig working group", version="3.0.0"),)
 TRAFFIC_MODELS = (
     gnmi.ModelData(name="openconfig-qos", organization="OpenConfig working group", version="0.11.0"),
-    gnmi.ModelData(name="mrc-testbed-impairments", organization="mrc-testbed", version="1.0.0"),
+    gnmi.ModelData(name=IMPAIRMENTS_MODULE, organization="mrc-testbed", version="1.0.0"),
 )
 """Models of the traffic leaves, with OpenConfig's names where they exist.
 

@@ -36,6 +36,13 @@ INTERFACES: tuple[tuple[str, ...], str] = (("interfaces", "interface"), "name")
 QOS: tuple[tuple[str, ...], str] = (("qos", "interfaces", "interface"), "interface-id")
 """Containers down to a list, and the list's key."""
 
+IMPAIRMENTS_MODULE = "mrc-testbed-impairments"
+MODULES = {
+    "interfaces": ("openconfig-interfaces", IMPAIRMENTS_MODULE),
+    "qos": ("openconfig-qos",),
+}
+"""YANG modules with nodes below a container of the root; a path may name them, as RFC 7951 does."""
+
 ALL_LEAVES: tuple[Leaf, ...] = (*LEAVES, *IMPAIRMENT_LEAVES, *QOS_LEAVES)
 """Leaves of a server with a traffic manager; LEAVES are those of a server without."""
 SAMPLED_LEAVES = frozenset((*COUNTER_LEAVES, *QOS_STATE_LEAVES, *IMPAIRMENT_STATE_LEAVES))
@@ -184,12 +191,26 @@ def full_elems(prefix: gnmi.Path, path: gnmi.Path) -> list[gnmi.PathElem]:
         raise GnmiError(
             grpc.StatusCode.INVALID_ARGUMENT, "Path.element was replaced by Path.elem in gNMI 0.4: use elem"
         )
+    elems = [*prefix.elem, *path.elem]
+    container = elems[0].name.rpartition(":")[2] if elems else ""
+    # pygnmi gives the module's name of the first element as the origin.
     for origin in (prefix.origin, path.origin):
-        if origin not in ("", "openconfig"):
-            raise GnmiError(
-                grpc.StatusCode.NOT_FOUND, f"origin {origin!r}: only openconfig is served, or no origin at all"
-            )
-    return [*prefix.elem, *path.elem]
+        if origin not in ("", "openconfig", *MODULES.get(container, ())):
+            known_names = ", ".join(name for names in MODULES.values() for name in names)
+            text = f"origin {origin!r}: only openconfig is served, a module's name ({known_names}), or no origin at all"
+            raise GnmiError(grpc.StatusCode.NOT_FOUND, text)
+    return [_without_module(elem, container) for elem in elems]
+
+
+def _without_module(elem: gnmi.PathElem, container: str) -> gnmi.PathElem:
+    """An element by its own name. Raises GnmiError for a module that has nothing below the container."""
+    module, colon, name = elem.name.rpartition(":")
+    if not colon:
+        return elem
+    if module not in MODULES.get(container, ()):
+        has = ", ".join(MODULES.get(container, ())) or ", ".join(name for names in MODULES.values() for name in names)
+        raise GnmiError(grpc.StatusCode.NOT_FOUND, f"{elem.name}: no module {module!r} here (has: {has})")
+    return gnmi.PathElem(name=name, key=elem.key)
 
 
 def parse_path(prefix: gnmi.Path, path: gnmi.Path, leaves: tuple[Leaf, ...] = LEAVES) -> PathPattern:

@@ -18,7 +18,14 @@ from finsy.proto import p4r, rpc_code
 
 from mrc_testbed.switch.device.arrays import check_meter
 from mrc_testbed.switch.device.device import P4Device
-from mrc_testbed.switch.device.entities import TableEntry, TableError, ValueSetMembers
+from mrc_testbed.switch.device.entities import (
+    ActionCall,
+    ActionSet,
+    MemberRef,
+    TableEntry,
+    TableError,
+    ValueSetMembers,
+)
 from mrc_testbed.switch.device.p4data import register_in
 from mrc_testbed.switch.server.chassis import Chassis
 from mrc_testbed.switch.server.p4runtime.errors import RpcError, code_of
@@ -26,6 +33,7 @@ from mrc_testbed.switch.server.p4runtime.replication import replication_in
 from mrc_testbed.switch.server.p4runtime.roles import RoleScope, entity_id
 from mrc_testbed.switch.server.p4runtime.snapshot import Contents
 from mrc_testbed.switch.server.p4runtime.translate import (
+    ActionOf,
     counter_in,
     group_in,
     match_in,
@@ -137,6 +145,11 @@ def _table_entry(contents: Contents, kind: p4r.Update.Type.ValueType, sent: p4r.
         raise RpcError(rpc_code.INVALID_ARGUMENT, "time_since_last_hit is for reading")
     entry = table_entry_in(sent)
     step = device.prepare(_OPERATIONS[kind], entry)
+    table = device.schema.tables[entry.table_id]
+    # What the counter of a default entry has is no change of the entry.
+    if entry.is_default and table.profile_id and not (entry.action is None and entry.counter is not None):
+        text = f"{table.name}: the default entry of a table with an action profile is constant (P4Runtime §9.1.2)"
+        raise RpcError(rpc_code.PERMISSION_DENIED, text)
     with_meter = entry.table_id in device.schema.tables_with_meter
     if not with_meter and sent.HasField("meter_config"):
         raise RpcError(rpc_code.INVALID_ARGUMENT, f"table {entry.table_id} has no direct meter")
@@ -148,10 +161,30 @@ def _table_entry(contents: Contents, kind: p4r.Update.Type.ValueType, sent: p4r.
 
 
 def _with_meter(device: P4Device, step: Do, entry: TableEntry, config: Any) -> None:
-    """Entry and meter at once, for packets."""
+    """Write entry and meter at once, for packets.
+
+    Raises RpcError where the action does not read the meter (P4Runtime §9.1.6).
+    """
+    if config is not None:
+        table = device.schema.tables[entry.table_id]
+        calls = _calls(device, table.profile_id, entry.action or device.read_one(entry).action)
+        if calls and not any(device.schema.actions[call.action_id].metered for call in calls):
+            names = ", ".join(device.schema.actions[call.action_id].name for call in calls)
+            text = f"{table.name}: {names} does not read the direct meter: leave meter_config out"
+            raise RpcError(rpc_code.INVALID_ARGUMENT, text)
     with device.packets_paused():
         step()
         device.write_direct_meter(entry, config)
+
+
+def _calls(device: P4Device, profile_id: int, action: ActionOf) -> list[ActionCall]:
+    """Actions that an entry runs, as far as it fixes them: the members of a group change later."""
+    if isinstance(action, ActionSet):
+        return [member.action for member in action.members]
+    if isinstance(action, MemberRef):
+        members = device.read_members(profile_id, action.member_id)
+        return [member.action for member in members if member.action is not None]
+    return [action] if isinstance(action, ActionCall) else []
 
 
 def _member(contents: Contents, kind: p4r.Update.Type.ValueType, sent: p4r.ActionProfileMember) -> Do:

@@ -7,7 +7,15 @@ import pytest
 from finsy import GNMIPath
 from finsy.proto import gnmi
 
-from mrc_testbed.switch.server.gnmi.tree import GnmiError, check_encoding, is_wide, parse_path, typed_value
+from mrc_testbed.switch.server.gnmi.tree import (
+    ALL_LEAVES,
+    GnmiError,
+    PathPattern,
+    check_encoding,
+    is_wide,
+    parse_path,
+    typed_value,
+)
 from mrc_testbed.switch.server.interfaces import COUNTER_LEAVES, LEAVES
 
 NO_PREFIX = gnmi.Path()
@@ -58,6 +66,37 @@ def test_parse_path__unknown_paths_list_the_known(path):
     with pytest.raises(GnmiError, match=r"oper-status.*in-pkts") as caught:
         selected_leaves(path)
     assert caught.value.code is grpc.StatusCode.NOT_FOUND
+
+
+@pytest.mark.parametrize(
+    ("origin", "path"),
+    [
+        ("", "openconfig-interfaces:interfaces/interface[name=e0]/state/oper-status"),
+        ("openconfig-interfaces", "interfaces/interface[name=e0]/state/oper-status"),
+        ("", "/interfaces/openconfig-interfaces:interface[name=e0]/openconfig-interfaces:state/oper-status"),
+    ],
+)
+def test_parse_path__names_of_modules(origin, path):
+    sent = GNMIPath(path).path
+    sent.origin = origin
+    assert parse_path(NO_PREFIX, sent) == PathPattern("e0", frozenset({("state", "oper-status")}))
+
+
+@pytest.mark.parametrize(
+    ("origin", "path"),
+    [
+        ("openconfig-qos", "interfaces"),
+        ("", "openconfig-qos:interfaces"),
+        ("", "openconfig-interfaces:qos"),
+        ("", "interfaces/openconfig-if-ip:interface"),
+        ("openconfig-interfaces", ""),
+    ],
+)
+def test_parse_path__modules_that_are_not_there(origin, path):
+    sent = GNMIPath(path).path if path else gnmi.Path()
+    sent.origin = origin
+    with pytest.raises(GnmiError, match=r"openconfig-interfaces|openconfig-qos"):
+        parse_path(NO_PREFIX, sent, ALL_LEAVES)
 
 
 def test_parse_path__foreign_origin_and_old_element_form():

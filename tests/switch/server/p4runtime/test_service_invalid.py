@@ -279,6 +279,18 @@ BAD_UPDATES: dict[str, tuple[int, dict, int, str]] = {
         DENIED,
         "const in the program",
     ),
+    "default of a table with a selector": (
+        MODIFY,
+        {"table_entry": {"table_id": "@pick", **DEFAULT, "action": FORWARD}},
+        DENIED,
+        "is constant",
+    ),
+    "default of a table with a profile": (
+        MODIFY,
+        {"table_entry": {"table_id": "@member_t", **DEFAULT}},
+        DENIED,
+        "const",
+    ),
     "const table: insert": (INSERT, entry("fixed", A5), DENIED, "const in the program"),
     "const table: modify": (MODIFY, entry("fixed", {"field_id": 1, "exact": {"value": b"\1"}}), DENIED, "const"),
     "const table: delete": (DELETE, entry("fixed", {"field_id": 1, "exact": {"value": b"\1"}}), DENIED, "const"),

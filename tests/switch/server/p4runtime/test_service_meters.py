@@ -91,6 +91,51 @@ def test_p4runtime__cells_and_entries():
     asyncio.run(check())
 
 
+def test_meter_config__of_an_action_without_meter_is_refused():
+    """The action of the entry must read the meter (P4Runtime §9.1.6); a refused update changes nothing."""
+    # The program's two actions: one reads the meter, one does not.
+    with_meter, plain = (p4r.TableAction(action=p4r.Action(action_id=ref.id)) for ref in TABLE.action_refs)
+
+    async def check():
+        async with running_daemon() as daemon, primary_of(daemon) as client:
+            config = p4r.ForwardingPipelineConfig(p4info=PROGRAM.p4info, p4_device_config=PROGRAM.config)
+            await client.set_pipeline(config)
+            update = p4r.Update
+
+            def changes(kind, *entries):
+                return [update(type=kind, entity=p4r.Entity(table_entry=entry)) for entry in entries]
+
+            await client.write(*changes(update.INSERT, row(b"\5", action=plain), row(b"\6", action=with_meter)))
+            # Refused: a new entry, a kept action, a new action, the default entry. Taken: a meter for a kept action.
+            default = p4r.TableEntry(
+                table_id=TABLE.preamble.id, is_default_action=True, action=plain, meter_config=CONFIG
+            )
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await client.write(
+                    *changes(update.INSERT, row(b"\7", action=plain, meter_config=CONFIG)),
+                    *changes(
+                        update.MODIFY,
+                        row(b"\5", meter_config=CONFIG),
+                        row(b"\6", action=plain, meter_config=CONFIG),
+                        default,
+                        row(b"\6", meter_config=CONFIG),
+                    ),
+                )
+            codes = [error.canonical_code for error in error_details(caught.value)]
+            assert codes == [rpc_code.INVALID_ARGUMENT] * 4 + [rpc_code.OK]
+            entries = [e.table_entry for e in await client.read(p4r.Entity(table_entry=row_filter()))]
+            assert [(entry.match[0].exact.value, entry.action) for entry in entries] == [
+                (b"\5", plain),
+                (b"\6", with_meter),
+            ]
+
+    asyncio.run(check())
+
+
+def row_filter() -> p4r.TableEntry:
+    return p4r.TableEntry(table_id=TABLE.preamble.id)
+
+
 def test_device__the_default_entry_has_a_meter_too():
     bench = bench_of("meters")
     from mrc_testbed.switch.device.entities import TableEntry
