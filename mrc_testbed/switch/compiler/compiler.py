@@ -110,6 +110,11 @@ def program_info(source: Path | str, *, include: Sequence[Path | str] = (), defi
     return _translate(*preprocess(source, include, defines))[1]
 
 
+def translate(source: Path | str) -> str:
+    """The C of a program, which gcc has not seen. Raises P4Error."""
+    return _translate(*preprocess(source, (), ()))[0]
+
+
 def front(source: Path | str, *, include: Sequence[Path | str] = (), defines: Sequence[str] = ()) -> ElaboratedProgram:
     """The checked program with its instances, for those who want to look at it. Raises P4Error."""
     return _front(*preprocess(source, include, defines))

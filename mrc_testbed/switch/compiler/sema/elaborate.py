@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mrc_testbed.switch.compiler.backend.code import c_word
-from mrc_testbed.switch.compiler.errors import NOWHERE, Location, P4Error, P4Warning, fail, raise_unsupported
+from mrc_testbed.switch.compiler.errors import Location, P4Error, P4Warning, fail, raise_unsupported
 from mrc_testbed.switch.compiler.frontend import tree
 from mrc_testbed.switch.compiler.frontend.tree import walk
 from mrc_testbed.switch.compiler.sema.check_calls import pair
 from mrc_testbed.switch.compiler.sema.check_copies import numbers_of
 from mrc_testbed.switch.compiler.sema.scope import Scope
-from mrc_testbed.switch.compiler.sema.types import Bits, Object, Record, Type, is_scalar, plain
+from mrc_testbed.switch.compiler.sema.types import Bits, Object, Record, Type, is_value, plain
 
 EXTERNS = ("action_profile", "action_selector", "counter", "direct_counter", "direct_meter", "meter", "register")
 """Extern objects the backend has; others are refused by name."""
@@ -225,8 +225,7 @@ class _Elaborator:
     ) -> ElaboratedProgram:
         main = self.top.names.get("main")
         if not isinstance(main, tree.Instance):
-            location = nodes[-1].location if nodes else NOWHERE
-            end = Location(location.file, location.line)
+            end = nodes[-1].location if nodes else Location("program.p4", 1, 1)
             raise P4Error(end, "the program has no `main`: end it with V1Switch(...) main;")
         if main.type.decl.name != "V1Switch":
             raise_unsupported(main.location, f"the package {main.type.decl.name}", "only v1model's V1Switch is")
@@ -446,8 +445,8 @@ class _Elaborator:
         location = instance.decl.location
         if instance.kind == "register":
             cell = plain(instance.cell)
-            if not is_scalar(cell) or (isinstance(cell, Bits) and not 0 < cell.width <= 128):
-                raise_unsupported(location, f"a register of {instance.cell}", "bit<1> to bit<128> is")
+            if not is_value(cell) or (isinstance(cell, Bits) and not cell.width):
+                raise_unsupported(location, f"a register of {instance.cell}", "numbers, bool, enums and errors are")
 
     def _table(self, table: TableInstance) -> None:
         decl = table.decl
