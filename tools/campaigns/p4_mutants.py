@@ -1,6 +1,6 @@
 """A fuzz of the P4 compiler: programs with a few tokens wrong are accepted, or refused at a line and a column.
 
-`mrc fuzz p4-mutants`, or `python -m tools.campaigns.p4_mutants` with the options of `--help`
+`python -m tools.campaigns.p4_mutants` with the options of `--help`
 
 Each seed takes a sample and drops, doubles, swaps or replaces one to three of its tokens. A mutant is a finding when
 the compiler breaks, names no place, says nothing, never ends, or writes C that gcc refuses. Findings stay in FOLDER:

@@ -238,7 +238,7 @@ NAMES = [
         f"3:9: Ingress is already declared at {ROOT}/mrc_testbed/switch/include/",
     ),
     (dict(apply="hdr.data.a = (bit<8>) HashAlgorithm.crc15;"), "16:31: enum HashAlgorithm has no member crc15 (has: "),
-    (dict(main=" "), "21: the program has no `main`: end it with V1Switch(...) main;"),
+    (dict(main=" "), "21:9: the program has no `main`: end it with V1Switch(...) main;"),
 ]
 TYPES = [
     (
@@ -266,6 +266,13 @@ TYPES = [
         "14:26: assignment: parameter a has no direction; only `out` and `inout` can be written",
     ),
     (dict(local="action x() { t.apply(); }"), "14:20: an action cannot apply a table"),
+    (dict(local="action x() { if (t.apply().hit) { } }"), "14:24: an action cannot apply a table"),
+    (dict(local="action x() { bool b = t.apply().miss; }"), "14:29: an action cannot apply a table"),
+    (
+        dict(apply="hdr.data.w = HashAlgorithm.minSizeInBits();"),
+        "16:22: minSizeInBits of HashAlgorithm: it has no width",
+    ),
+    (dict(apply="hdr.data.w = data_t.maxSizeInBits(8);"), "16:22: maxSizeInBits takes no arguments"),
     (
         dict(local="table u { actions = { forward; } default_action = forward(); }"),
         "14:55: action forward takes 1 argument (port), not 0",
@@ -413,7 +420,7 @@ UNSUPPORTED_PARTS = [
     (dict(apply="clone(CloneType.E2E, 5);"), "16:9: CloneType.E2E outside the egress"),
     (dict(apply="recirculate_preserving_field_list(1);"), "16:9: recirculate outside the egress"),
     (dict(top="const list<bit<8>> L = { 1, 2 };"), "3:7: list<T> here"),
-    (dict(local="register<bit<200>>(5) m;"), "14:27: a register of bit<200>"),
+    (dict(local="register<data_t>(5) m;"), "14:25: a register of data_t"),
     (dict(local="bit<200> big;", apply="big[hdr.data.a +: 8] = 1;"), "16:9: writing [... +: ...] of bit<200>"),
     (dict(local="bit<2048> b; table u { key = { b : exact; b : exact; b : exact; } actions = { forward; } }",
           apply="u.apply();"), "14:24: table I.u with a longer key"),

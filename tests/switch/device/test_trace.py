@@ -119,3 +119,16 @@ def test_command(tmp_path):
     tables = [step for step in json.loads(result.output)["steps"] if step["kind"] == "table"]
     assert tables[0]["key"] == {"hdr.data.mac": "0x8"} and tables[0]["hit"] is False
     assert CliRunner().invoke(app, ["trace", program, "3", "0"]).exit_code == 1
+
+
+def test_hidden__tables_and_actions_that_the_control_plane_does_not_see():
+    trace = bench_of("cells").device.trace(1, bytes([7, 0, 0x41]))
+    (step,) = trace.tables
+    assert (step.name, step.key, step.hit, step.action) == ("I.unseen", {"h.x.op": 7}, True, "I.quiet")
+    assert trace.sent == [(2, bytes([7, 0, 0x42]))]
+
+
+def test_registers__cells_of_more_than_128_bits():
+    trace = bench_of("cells").device.trace(1, bytes([1, 2, 5]))
+    reads, writes = (step.numbers for step in trace.steps if step.kind.startswith("register"))
+    assert reads == (2, 0) and writes == (2, (1 << 250) + 5)
