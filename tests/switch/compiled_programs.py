@@ -44,7 +44,7 @@ class Bench:
 
     def call(self, action: str, **params: int) -> ActionCall:
         action_info = self._find(self.info.actions, action)
-        values = {param.id: (params[param.name], (param.bitwidth + 7) // 8) for param in action_info.params}
+        values = {param.id: (params[param.name], (param.bitwidth + 7) // 8 or 1) for param in action_info.params}
         return ActionCall(action_info.preamble.id, tuple((k, v.to_bytes(n, "big")) for k, (v, n) in values.items()))
 
     def add(self, table: str, match: tuple[Any, ...], action: Any, priority: int = 0, **params: int) -> None:
@@ -52,7 +52,7 @@ class Bench:
         table_info = self._find(self.info.tables, table)
         fields = []
         for match_field, value in zip(table_info.match_fields, match, strict=False):
-            size = (match_field.bitwidth + 7) // 8
+            size = (match_field.bitwidth + 7) // 8 or 1
             parts = [v.to_bytes(size, "big") for v in (value if isinstance(value, tuple) else (value,))]
             if match_field.match_type == match_field.EXACT:
                 fields.append(FieldMatch.exact(match_field.id, parts[0]))

@@ -22,7 +22,7 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -56,6 +56,8 @@ COMPILE_S = 120.0
 QUEUES = 8
 PORT_DOWN, PORT_UP = 1, 2
 SERVICE = "/p4.bm.DataplaneInterface/"
+NOT_READY = "not ready"
+"""Answer to a stream of packets until the ports have started."""
 
 
 class Bmv2Error(Exception):
@@ -78,7 +80,7 @@ def missing_tools() -> list[str]:
 # ---- the compiler
 
 
-def compile_command(source: Path, folder: Path) -> list[str]:
+def compile_command(source: Path, folder: Path, include: Sequence[Path] = (), defines: Sequence[str] = ()) -> list[str]:
     """Command that has p4c write P4Info and the program's JSON to `folder`."""
     return [
         COMPILER,
@@ -88,6 +90,8 @@ def compile_command(source: Path, folder: Path) -> list[str]:
         str(folder / "p4info.txtpb"),
         "-o",
         str(folder / "bmv2.json"),
+        *(word for path in include for word in ("-I", str(path))),
+        *(f"-D{define}" for define in defines),
         str(source),
     ]
 
@@ -101,11 +105,13 @@ class P4cProgram:
     config: bytes
 
     @classmethod
-    def compile(cls, source: Path, folder: Path) -> P4cProgram:
+    def compile(
+        cls, source: Path, folder: Path, include: Sequence[Path] = (), defines: Sequence[str] = ()
+    ) -> P4cProgram:
         """Raises RefusedError with p4c's message."""
         try:
             process = subprocess.run(
-                compile_command(source, folder),
+                compile_command(source, folder, include, defines),
                 capture_output=True,
                 text=True,
                 errors="replace",
@@ -323,6 +329,7 @@ class RemoteDevice:
         self._responses: queue.SimpleQueue[p4r.StreamMessageResponse] = queue.SimpleQueue()
         self._packet, self._status = dataplane_messages()
         # Without a dataplane channel the object only controls.
+        self._has_packets = packets is not None
         if packets is not None:
             self._exchange = packets.stream_stream(
                 SERVICE + "PacketStream", request_serializer=_packed, response_deserializer=self._packet.FromString
@@ -368,6 +375,20 @@ class RemoteDevice:
             ),
             timeout=RPC_S,
         )
+        self._wait_for_data_plane()
+
+    def _wait_for_data_plane(self) -> None:
+        """Wait until packets are taken: BMv2 starts its ports some time after it has taken the first pipeline."""
+        deadline = time.monotonic() + START_S
+        while self._has_packets:
+            try:
+                for _ in self._exchange(iter(()), timeout=PACKET_S):
+                    pass
+                return
+            except grpc.RpcError as error:
+                if error.details() != NOT_READY or time.monotonic() > deadline:
+                    raise GoneError(f"{SWITCH} takes no packets: {describe(error)}") from None
+            time.sleep(0.02)
 
     # ---- packets
 

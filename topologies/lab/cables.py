@@ -263,6 +263,7 @@ class Cables:
         self._maps: dict[str, HashMap] = {}
         self._set: dict[tuple[str, str], dict[str, int | str]] = {}
         """Figures by (port, direction)."""
+        self._watch: CableWatch | None = None
 
     # ---- life -------------------------------------------------------------------------------------------
 
@@ -338,8 +339,16 @@ class Cables:
         finally:
             os.close(handle)
 
+    def watch(self, cut: Callable[[str], object], report: Callable[[str], None]) -> None:
+        """Follow what is done to ports by hand until `close`; the arguments are CableWatch's."""
+        self._watch = CableWatch(self, cut, report)
+
     def close(self) -> None:
         """Let go of what is held here; the interfaces are the fabric's to remove. Idempotent."""
+        # First, and without the lock, which it may wait for: what goes after this is no news.
+        if self._watch is not None:
+            self._watch.close()
+            self._watch = None
         with self._lock:
             for map_ in self._maps.values():
                 map_.close()

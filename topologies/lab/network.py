@@ -19,7 +19,7 @@ from mrc_testbed.ipc.processes import Probe, Processes
 from mrc_testbed.ipc.procfs import ThreadSeconds
 from mrc_testbed.ipc.rpc import JsonlClient
 from mrc_testbed.ipc.rundir import FabricError, RunDir
-from mrc_testbed.topologies.lab import cables, netdev, preflight
+from mrc_testbed.topologies.lab import netdev, preflight
 from mrc_testbed.topologies.lab.netdev import IFF_NOARP, IFF_UP, NetDevices, VethEnd, VxlanEnd
 from mrc_testbed.topologies.lab.nodes import FabricHost, FabricMininet
 from mrc_testbed.topologies.lab.options import VIRTUAL
@@ -213,7 +213,6 @@ class LocalNetwork(Network):
         self._wires: WireClient | None = None
         self._state_wires: WireClient | None = None
         """Client for link states, so that no call that cuts a wire waits for them."""
-        self._watch: cables.CableWatch | None = None
 
     # ---- making -----------------------------------------------------------------------------------------
 
@@ -266,7 +265,7 @@ class LocalNetwork(Network):
         for link in self._links:
             self._add_link(net, link)
         if self.target.cables is not None:
-            self._watch = cables.CableWatch(self.target.cables, self._on_pulled, self._report)
+            self.target.cables.watch(self._on_pulled, self._report)
         net.build()
 
     def _write_names_file(self) -> Path:
@@ -420,9 +419,6 @@ class LocalNetwork(Network):
         """Processes are all there is to miss."""
 
     def stop_mininet(self) -> None:
-        if self._watch is not None:
-            self._watch.close()
-            self._watch = None
         net, self.mininet = self.mininet, None
         if net is not None:
             net.stop()

@@ -61,7 +61,7 @@ def compile_program(
     name, text = preprocess(source, include, defines)
     try:
         folder = safe_cache_dir()
-        digest = hashlib.sha256(_compiler_digest() + name.encode() + b"\0" + text.encode("utf-8", "replace"))
+        digest = hashlib.sha256(compiler_digest() + name.encode() + b"\0" + text.encode("utf-8", "replace"))
         stem = folder / f"{name}-{digest.hexdigest()[:20]}"
         c_path, info_path = stem.with_suffix(".c"), stem.with_suffix(".p4info")
         warnings_path = stem.with_suffix(".warnings")
@@ -103,6 +103,16 @@ def check_program(
 ) -> list[P4Warning]:
     """Run all of compile_program but gcc, as an editor wants; return the warnings. Raises P4Error."""
     return _translate(*preprocess(source, include, defines))[2]
+
+
+def program_info(source: Path | str, *, include: Sequence[Path | str] = (), defines: Sequence[str] = ()) -> p4i.P4Info:
+    """Check a program as check_program does, and return its P4Info. Raises P4Error."""
+    return _translate(*preprocess(source, include, defines))[1]
+
+
+def translate(source: Path | str) -> str:
+    """The C of a program, which gcc has not seen. Raises P4Error."""
+    return _translate(*preprocess(source, (), ()))[0]
 
 
 def front(source: Path | str, *, include: Sequence[Path | str] = (), defines: Sequence[str] = ()) -> ElaboratedProgram:
@@ -171,7 +181,7 @@ def _error_at(error: BaseException, name: str, message: str) -> P4Error:
 
 
 @lru_cache(maxsize=1)
-def _compiler_digest() -> bytes:
+def compiler_digest() -> bytes:
     """Digest of the compiler itself: a change of it makes every cached program stale."""
     digest = hashlib.sha256()
     for path in sorted((*_COMPILER_DIR.rglob("*.py"), *_COMPILER_DIR.rglob("*.lark"))):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Collection
-from typing import Any
+from typing import Any, Literal
 
 from mrc_testbed.switch.device import native
 from mrc_testbed.switch.device.entities import CounterData, MeterConfig, TableEntry, TableError
@@ -25,7 +25,8 @@ class Arrays:
         """
         if not self._state.in_transaction:
             return
-        count = len(cells) // 16 if isinstance(cells, ctypes.Array) and cells._type_ is ctypes.c_char else len(cells)
+        is_register = isinstance(cells, ctypes.Array) and cells._type_ is ctypes.c_char
+        count = len(cells) // _cell_form(array)[0] if is_register else len(cells)
         if not call(self._state.handle, array.index, first, count, cells, 0):
             self._state.on_undo(lambda: call(self._state.handle, array.index, first, count, cells, 2))
 
@@ -133,11 +134,12 @@ class Arrays:
         with self._state.lock:
             register = self._state.schema.find(self._state.schema.registers, register_id, "register")
             first, count = _span(register, index)
-            cells = ctypes.create_string_buffer(16 * count)
+            size, order = _cell_form(register)
+            cells = ctypes.create_string_buffer(size * count)
             error = self._state.lib.rt_register_cells(self._state.handle, register.index, first, count, cells, 0)
         check(error, register.name, "cell", "")
         raw = cells.raw
-        return [(first + i, int.from_bytes(raw[16 * i : 16 * i + 16], "little")) for i in range(count)]
+        return [(first + i, int.from_bytes(raw[size * i : size * (i + 1)], order)) for i in range(count)]
 
     def write_register(self, register_id: int, index: int | None, value: int) -> None:
         """Set one cell, or all when `index` is None. OUT_OF_RANGE also when the value does not fit."""
@@ -147,12 +149,19 @@ class Arrays:
                 text = f"{register.name}: {value:#x} does not fit in {register.kind} bits"
                 raise TableError("OUT_OF_RANGE", text)
             first, count = _span(register, index)
-            cells = value.to_bytes(16, "little") * count
+            size, order = _cell_form(register)
+            cells = value.to_bytes(size, order) * count
             self._keep_cells(
-                self._state.lib.rt_register_cells, register, first, ctypes.create_string_buffer(16 * count)
+                self._state.lib.rt_register_cells, register, first, ctypes.create_string_buffer(size * count)
             )
             error = self._state.lib.rt_register_cells(self._state.handle, register.index, first, count, cells, 1)
         check(error, register.name, "cell", "")
+
+
+def _cell_form(register: Array) -> tuple[int, Literal["little", "big"]]:
+    """Bytes of a register's cell in the C runtime, and their order: a number of the machine, or p4wide.h's bytes."""
+    bits = register.kind
+    return (16, "little") if bits <= 128 else ((bits + 7) // 8, "big")
 
 
 def _span(array: Array, index: int | None) -> tuple[int, int]:

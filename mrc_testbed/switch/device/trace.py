@@ -256,7 +256,8 @@ def take_trace(
     if lib.rt_trace_start(device.handle, str(library).encode(), reason_buffer, len(reason_buffer)):
         raise TableError("FAILED_PRECONDITION", f"{device.name}: {reason_buffer.value.decode(errors='replace')}")
     try:
-        fields = _trace_fields(lib.rt_device_program(device.handle).contents)
+        descriptor = lib.rt_device_program(device.handle).contents
+        fields, parts = _trace_fields(descriptor), _TracedParts(descriptor, schema)
         counts_before = stats()
         sent = process(port, frame)
         counts_after = stats()
@@ -264,7 +265,7 @@ def take_trace(
         # Until the trace ends the device runs its traced build, so it ends also when `process` raises.
         count, block = native.take_block(lib.rt_trace_end, device.handle)
     check(min(count, 0), device.name, "trace", "")
-    steps = _steps(_records(block), fields, schema)
+    steps = _steps(_records(block), fields, parts)
     return PacketTrace(
         device.name,
         program.name,
@@ -274,6 +275,37 @@ def take_trace(
         sent,
         "" if sent else _drop_reason(counts_before, counts_after, steps),
     )
+
+
+class _TracedParts:
+    """Tables and actions of the program, also those that the control plane does not see (`@hidden`, generated ones).
+
+    Made before the trace ends, for the descriptor goes with the traced build.
+    """
+
+    def __init__(self, descriptor: native.ProgramDesc, schema: Schema) -> None:
+        tables = {table.index: table.fields for table in schema.tables.values()}
+        self._key_fields = [
+            tables[index] if index in tables else _match_fields(desc.fields, desc.n_fields)
+            for index, desc in enumerate(descriptor.tables[: descriptor.n_tables])
+        ]
+        self._actions = []
+        for index, desc in enumerate(descriptor.actions[: descriptor.n_actions]):
+            seen = schema.action_by_index.get(index)
+            own_name, own_params = desc.name.decode(), _match_fields(desc.params, desc.n_params)
+            self._actions.append((seen.name, seen.params) if seen else (own_name, own_params))
+
+    def key_fields(self, index: int) -> tuple[MatchField, ...]:
+        """Fields of a table's key."""
+        return self._key_fields[index]
+
+    def action(self, index: int) -> tuple[str, tuple[MatchField, ...]]:
+        """Name and parameters of an action."""
+        return self._actions[index]
+
+
+def _match_fields(fields: Any, count: int) -> tuple[MatchField, ...]:
+    return tuple(MatchField(fields[i].id, fields[i].name.decode(), fields[i].bits) for i in range(count))
 
 
 def _trace_fields(descriptor: native.ProgramDesc) -> list[_TraceField]:
@@ -329,7 +361,7 @@ def _changes(fields: list[_TraceField], earlier: _Raw, later: _Raw) -> list[Fiel
     return out
 
 
-def _steps(records: list[_Raw], fields: list[_TraceField], schema: Schema) -> list[TraceStep]:
+def _steps(records: list[_Raw], fields: list[_TraceField], parts: _TracedParts) -> list[TraceStep]:
     out: list[TraceStep] = []
     open_steps: list[TraceStep] = []
     for index, raw in enumerate(records):
@@ -338,7 +370,7 @@ def _steps(records: list[_Raw], fields: list[_TraceField], schema: Schema) -> li
                 open_steps.pop()
             step = open_steps[-1] if open_steps else None
         else:
-            step = _step(raw, len(open_steps), schema)
+            step = _step(raw, len(open_steps), parts)
             out.append(step)
             if raw.event is TraceEvent.START and raw.name == "egress":
                 step.numbers = tuple(_standard(fields, raw, name) for name in ("egress_port", "priority"))
@@ -361,33 +393,34 @@ _POINTS = (TraceEvent.END, TraceEvent.REGISTER_READ, TraceEvent.REGISTER_WRITE, 
 """Events followed by statements of another step. (A note's are its own: mark_to_drop, truncate.)"""
 
 
-def _step(raw: _Raw, depth: int, schema: Schema) -> TraceStep:
+def _step(raw: _Raw, depth: int, parts: _TracedParts) -> TraceStep:
     step = TraceStep(raw.event.name.lower(), raw.name, raw.location, depth)
     if raw.event is TraceEvent.TABLE:
-        _fill_table(step, raw.data, schema)
+        _fill_table(step, raw.data, parts)
     elif raw.event in (TraceEvent.EXTRACT, TraceEvent.PARSED):
         step.numbers = struct.unpack(f"={len(raw.data) // 4}I", raw.data)
+    elif raw.event in (TraceEvent.REGISTER_READ, TraceEvent.REGISTER_WRITE):
+        # an index, then a cell of up to 128 bits in the machine's order, or a longer one as p4wide.h has it
+        (index,), cell = struct.unpack_from("=Q", raw.data), raw.data[8:]
+        step.numbers = (index, int.from_bytes(cell, "little" if len(cell) == 16 else "big"))
     elif raw.data:
         n = struct.unpack(f"={len(raw.data) // 8}Q", raw.data)
-        if raw.event in (TraceEvent.REGISTER_READ, TraceEvent.REGISTER_WRITE):
-            n = (n[0], n[1] | n[2] << 64)
-        elif raw.event is TraceEvent.VALUE:
+        if raw.event is TraceEvent.VALUE:
             n = (n[0] | n[1] << 64,)
         step.numbers = n
     return step
 
 
-def _fill_table(step: TraceStep, data: bytes, schema: Schema) -> None:
+def _fill_table(step: TraceStep, data: bytes, parts: _TracedParts) -> None:
     index, hit, action, member, group, key_bytes, params_bytes, priority = _TABLE.unpack_from(data)
-    table = next(table_schema for table_schema in schema.tables.values() if table_schema.index == index)
+    fields = parts.key_fields(index)
     offset = _TABLE.size
     step.hit, step.member, step.group, step.priority = bool(hit), member, group, priority
-    step.key = _values(table.fields, data[offset : offset + key_bytes])
-    step.key_bits = {match_field.name: match_field.bits for match_field in table.fields}
+    step.key = _values(fields, data[offset : offset + key_bytes])
+    step.key_bits = {match_field.name: match_field.bits for match_field in fields}
     if action != native.NO_INDEX:
-        action_schema = schema.action_by_index[action]
-        step.action = action_schema.name
-        step.params = _values(action_schema.params, data[offset + key_bytes : offset + key_bytes + params_bytes])
+        step.action, params = parts.action(action)
+        step.params = _values(params, data[offset + key_bytes : offset + key_bytes + params_bytes])
 
 
 def _values(fields: tuple[MatchField, ...], data: bytes) -> dict[str, int]:

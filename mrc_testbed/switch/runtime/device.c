@@ -69,8 +69,8 @@ static int check_program(const struct p4_program *p, char *why, size_t room)
                 return fail(why, room, "table with an entry of an unknown action", t->name);
     }
     for (uint32_t i = 0; i < p->n_registers; i++)
-        if (p->registers[i].bits < 1 || p->registers[i].bits > 128)
-            return fail(why, room, "register wider than 128 bits", p->registers[i].name);
+        if (p->registers[i].bits < 1)
+            return fail(why, room, "register without bits", p->registers[i].name);
     return RT_OK;
 }
 
@@ -132,8 +132,8 @@ static int make_state(struct rt_device *dev, const struct p4_program *p)
     }
     for (uint32_t i = 0; i < p->n_registers; i++) {
         struct p4rt_register *r = &dev->pub.registers[i];
-        *r = (struct p4rt_register){calloc(p->registers[i].size + 1, sizeof *r->cells), p->registers[i].size,
-                                    p->registers[i].bits};
+        uint32_t bits = p->registers[i].bits, bytes = bits > 128 ? (bits + 7) / 8 : sizeof(unsigned __int128);
+        *r = (struct p4rt_register){calloc(p->registers[i].size + 1, bytes), p->registers[i].size, bits, bytes};
         if (!r->cells)
             return RT_NO_MEMORY;
     }
@@ -363,19 +363,20 @@ RT_API int rt_counter_cells(struct rt_device *dev, uint32_t index, uint32_t firs
     return error;
 }
 
-/* The same for a register; a cell is 16 bytes, little-endian on the machines we run on. */
+/* The same for a register; a cell is 16 bytes, little-endian on the machines we run on, or as p4wide.h has it. */
 RT_API int rt_register_cells(struct rt_device *dev, uint32_t index, uint32_t first, uint32_t n, void *cells, int write)
 {
     int error = RT_OK;
     rt_lock(&dev->lock);
-    if (!dev->pub.program || index >= dev->pub.program->n_registers)
+    if (!dev->pub.program || index >= dev->pub.program->n_registers) {
         error = RT_INVALID;
-    else if (first > dev->pub.registers[index].size || n > dev->pub.registers[index].size - first)
+    } else if (first > dev->pub.registers[index].size || n > dev->pub.registers[index].size - first) {
         error = RT_NOT_FOUND;
-    else if (write)
-        memcpy(dev->pub.registers[index].cells + first, cells, n * sizeof(unsigned __int128));
-    else
-        memcpy(cells, dev->pub.registers[index].cells + first, n * sizeof(unsigned __int128));
+    } else {
+        size_t cell_bytes = dev->pub.registers[index].cell_bytes;
+        uint8_t *kept = (uint8_t *)dev->pub.registers[index].cells + first * cell_bytes;
+        memcpy(write ? kept : cells, write ? cells : kept, n * cell_bytes);
+    }
     rt_unlock(&dev->lock);
     return error;
 }

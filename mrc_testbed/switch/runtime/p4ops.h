@@ -49,7 +49,17 @@ static inline void p4_table_event(struct p4rt_device *dev, const struct p4rt_pac
 
 #define P4_TABLE_EVENT(where, table, key, key_bytes, entry, act) \
     p4_table_event(dev, pkt, where, table, key, key_bytes, entry, act)
+
+/* A register's cell of more than 128 bits: its index, then its bytes. */
+#define P4_REGISTER_WIDE(event, name, where, index, value) \
+    do { \
+        uint8_t cell_[8 + sizeof (value).b]; \
+        memcpy(cell_, &(uint64_t){index}, 8); \
+        memcpy(cell_ + 8, (value).b, sizeof (value).b); \
+        P4_EVENT(event, name, where, cell_, (uint32_t)sizeof cell_); \
+    } while (0)
 #else
+#define P4_REGISTER_WIDE(event, name, where, index, value) ((void)0)
 #define P4_EVENT(event, name, where, data, len) ((void)0)
 #define P4_TABLE_EVENT(where, table, key, key_bytes, entry, act) ((void)0)
 #endif

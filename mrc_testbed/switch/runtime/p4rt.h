@@ -159,7 +159,7 @@ struct p4rt_register_desc {
     const char *name;
     uint32_t id;
     uint32_t size;
-    uint32_t bits;              /* 1..128 */
+    uint32_t bits;
 };
 
 struct p4rt_meter_desc {
@@ -289,7 +289,8 @@ struct p4rt_table {
 
 struct p4rt_counter { struct p4rt_cell *cells; uint32_t size; enum p4rt_count kind; };
 struct p4rt_meter { struct p4rt_meter_cell *cells; uint32_t size, bytes; };
-struct p4rt_register { unsigned __int128 *cells; uint32_t size, bits; };
+/* Cells of up to 128 bits are numbers of the machine; longer ones are bytes as p4wide.h has them. */
+struct p4rt_register { void *cells; uint32_t size, bits, cell_bytes; };
 
 /* ---- tracing: a program compiled with -DP4_TRACE tells what happens to a packet (p4ops.h, trace.c) ------------------ */
 
@@ -497,7 +498,7 @@ static inline unsigned __int128 p4rt_register_read(struct p4rt_device *dev, uint
                                                    unsigned __int128 otherwise)
 {
     const struct p4rt_register *r = &dev->registers[reg];
-    return index < r->size ? r->cells[index] : otherwise;
+    return index < r->size ? ((const unsigned __int128 *)r->cells)[index] : otherwise;
 }
 
 /* `value` must fit the register's width: the program masks it. */
@@ -505,7 +506,23 @@ static inline void p4rt_register_write(struct p4rt_device *dev, uint32_t reg, ui
 {
     struct p4rt_register *r = &dev->registers[reg];
     if (index < r->size)
-        r->cells[index] = value;
+        ((unsigned __int128 *)r->cells)[index] = value;
+}
+
+/* The same for cells of more than 128 bits. */
+static inline void p4rt_register_read_wide(struct p4rt_device *dev, uint32_t reg, uint64_t index, uint8_t *value)
+{
+    const struct p4rt_register *r = &dev->registers[reg];
+    if (index < r->size)
+        memcpy(value, (const uint8_t *)r->cells + index * r->cell_bytes, r->cell_bytes);
+}
+
+static inline void p4rt_register_write_wide(struct p4rt_device *dev, uint32_t reg, uint64_t index,
+                                            const uint8_t *value)
+{
+    struct p4rt_register *r = &dev->registers[reg];
+    if (index < r->size)
+        memcpy((uint8_t *)r->cells + index * r->cell_bytes, value, r->cell_bytes);
 }
 
 /* ---- meters: the colour, 0 green, 1 yellow, 2 red ------------------------------------------------------------------ */

@@ -9,6 +9,7 @@ import pytest
 
 from mrc_testbed.switch.compiler import compile_program
 from tests.switch.compiled_programs import Bench
+from tests.switch.compiler.test_errors import program
 
 INPUTS = {"a": 8, "b": 8, "c": 16, "d": 33, "e": 64, "f": 7, "w": 128, "x": 100}
 SIGNED = {"sa": 8, "sb": 8, "sd": 33, "sw": 128}
@@ -276,3 +277,23 @@ def test_random_expressions__compiled_code_agrees_with_python(seed):
 
 def pick(rng: random.Random, n: int) -> int:
     return rng.choice([0, 1, (1 << n) - 1, 1 << n - 1, (1 << n - 1) - 1, rng.getrandbits(n), rng.getrandbits(n)])
+
+
+NO_BITS = dict(
+    top="header none_t { bit<8> n; bit<0> z; bit<8> m; }",
+    fields="none_t none;",
+    parse="b.extract(hdr.data); b.extract(hdr.none);",
+    local="""action put(bit<0> x, bit<8> y) { hdr.none.z = x; hdr.none.n = y; }
+    table u { key = { hdr.none.z : exact; hdr.none.n : ternary; } actions = { put; } }""",
+    apply="""u.apply(); bit<0> v = hdr.none.z + 1; bit<8> e = 0;
+    if (v == hdr.none.z && v - 1 == 0 && !(v < hdr.none.z)) { e = 5; }
+    hdr.data.b = (v ++ e) + (bit<8>)(v & hdr.none.z | ~v);
+    hdr.none.m = (e << v) + (bit<8>)(e[7:7] == 0 ? v : hdr.none.z |+| v);
+    std.egress_spec = 1;""",
+)
+
+
+def test_numbers_without_bits__are_0_in_fields_keys_and_parameters():
+    bench = Bench(compile_program(program(**NO_BITS)))
+    bench.add("u", (0, (7, 255)), "put", priority=1, x=0, y=11)
+    assert bench.send(0, bytes([1, 7, 0, 0, 0, 0, 0, 0, 7, 3])) == [(1, bytes([1, 5, 0, 0, 0, 0, 0, 0, 11, 5]))]

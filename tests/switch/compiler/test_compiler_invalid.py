@@ -106,12 +106,19 @@ TABLES = [
     ),
     (
         dict(
-            local='@name(".same") action a() { } @name(".same") action b() { } table u { actions = { a; } } '
-            "table v { actions = { b; } }",
-            apply="u.apply(); v.apply();",
+            local='@name(".same") action a() { } @name(".same") action b() { } table u { actions = { a; b; } } ',
+            apply="u.apply();",
         ),
         "14:57: the control plane has two things called same: give one another @name "
         "(the other is at program.p4:14:27)",
+    ),
+    (
+        dict(
+            local='@name(".same") action a() { } @name(".same") action b(bit<8> x) { } '
+            "table u { actions = { a; } } table v { actions = { b; } }",
+            apply="u.apply(); v.apply();",
+        ),
+        "14:57: the control plane has two things called same: give one another @name ",
     ),
 ]
 PARSERS = [
@@ -233,6 +240,26 @@ def test_v1model_version__is_one_that_was(version):
 def test_v1switch__wants_the_directions_of_v1model():
     text = program().replace("control E(inout headers_t hdr", "control E(in headers_t hdr")
     assert complaint(text) == "program.p4:19:24: E: parameter hdr must be `inout`"
+
+
+def test_v1switch__wants_structs_as_headers_and_metadata():
+    text = program().replace("headers_t hdr", "data_t hdr").replace("hdr.data", "hdr")
+    assert complaint(text) == "program.p4:7:34: P: parameter hdr must be a struct, not a data_t"
+
+
+def test_direct_meter__that_no_table_has_is_not_read():
+    text = program(
+        local="direct_meter<bit<8>>(MeterType.bytes) m; action a() { m.read(hdr.data.a); }",
+        apply="a();",
+    )
+    assert "14:61: direct meter m belongs to no table: write `meters = m;` in one" in complaint(text)
+
+
+def test_size_of_0__is_taken_as_p4c_takes_it_but_for_registers():
+    parts = dict(local="counter(0, CounterType.packets) c;", apply="c.count(0);")
+    assert compile_program(program(**parts)).p4info.counters[0].size == 0
+    message = "14:22: I.r: size 0: must be 1 to 67108864"
+    assert message in complaint(program(local="register<bit<8>>(0) r;", apply="r.write(0, 1);"))
 
 
 TABLE = "control c(in bit<8> x) {{ table t {{ key = {{ x : {}; }} actions = {{ }} }} apply {{ }} }}\n"

@@ -10,6 +10,7 @@ import pytest
 from mrc_testbed.switch.compiler import compile_program
 from mrc_testbed.switch.device.entities import MemberRef, ProfileMember
 from tests.switch.compiled_programs import Bench, bench_of
+from tests.switch.compiler.test_errors import program
 
 
 @pytest.fixture(scope="module")
@@ -268,6 +269,24 @@ def test_names__an_action_called_like_an_entry_of_a_table():
     """Arguments of the first entry and parameters of the action had one name in C (found by the fuzz)."""
     bench = Bench(compile_program(TWINS))
     assert [bench.send(2, bytes([key, 0])) for key in (1, 2)] == [[(1, b"\1\7")], [(1, b"\2\10")]]
+
+
+SAME_NAME = dict(
+    local="""@name(".set") action set_a(bit<8> x) { hdr.data.a = x; }
+    @name(".set") action set_b(bit<8> x) { hdr.data.b = x; }
+    table u { key = { hdr.data.a : exact; } actions = { set_a; } }
+    table v { key = { hdr.data.b : exact; } actions = { set_b; } }""",
+    parse="b.extract(hdr.data);",
+    apply="switch (u.apply().action_run) { set_a: { v.apply(); } } std.egress_spec = 1;",
+)
+
+
+def test_names__actions_of_one_name_are_one_in_p4info_and_each_table_runs_its_own():
+    bench = Bench(compile_program(program(**SAME_NAME)))
+    assert [action.preamble.name for action in bench.info.actions if action.params] == ["set"]
+    bench.add("u", (1,), "set", x=5)
+    bench.add("v", (2,), "set", x=6)
+    assert bench.send(0, bytes([1, 2, 0, 0, 0, 0, 0, 0])) == [(1, bytes([5, 6, 0, 0, 0, 0, 0, 0]))]
 
 
 def test_lists__one_that_reads_the_header_it_is_assigned_to():

@@ -61,6 +61,8 @@ control I(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t 
                 clone3(CloneType.I2E, 7, { meta.kept, std.ingress_port });
             } else if (hdr.data.op == 8) {
                 resubmit({ meta.kept });
+            } else if (hdr.data.op == 9) {
+                clone3(CloneType.I2E, 7, { meta, 16w1 });   // all of it
             } else if (hdr.data.op == 6) {
                 std.mcast_grp = (bit<16>) hdr.data.arg;
                 truncate(6);

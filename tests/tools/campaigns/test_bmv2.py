@@ -207,6 +207,8 @@ class Echo(grpc.GenericRpcHandler):
     def __init__(self):
         self.packet, self.status = bmv2.dataplane_messages()
         self.down_ports = set()
+        self.refusals: list[str] = []
+        """Details of the errors by which it refuses the next streams."""
 
     def service(self, handler):
         if handler.method == bmv2.SERVICE + "PacketStream":
@@ -218,6 +220,8 @@ class Echo(grpc.GenericRpcHandler):
         return None
 
     def stream(self, requests, context):
+        if self.refusals:
+            context.abort(grpc.StatusCode.UNAVAILABLE, self.refusals.pop(0))
         for request in requests:
             if request.device_id == 1 and request.port + 1 not in self.down_ports:
                 yield from [self.packet(device_id=1, port=request.port + 1, packet=request.packet)] * 2
@@ -245,6 +249,27 @@ def test_packets__in_and_out_of_a_switch(daemon):
         with pytest.raises(bmv2.GoneError, match="of packet 0102 at port 4"):
             device.process(4, b"\1\2")
         device.close()
+
+
+def test_load__waits_until_packets_are_taken(daemon):
+    """BMv2 answers for the pipeline before its ports have started, and refuses packets until then."""
+    echo = Echo()
+    server = grpc.server(futures.ThreadPoolExecutor(2), handlers=[echo])
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    address = daemon if ":" in daemon else f"127.0.0.1:{daemon}"
+    p4_program = compile_program(P4_FOLDER / "tables.p4")
+    loadable = P4cProgram("tables", p4_program.p4info, p4_program.config)
+    with grpc.insecure_channel(address) as control, grpc.insecure_channel(f"127.0.0.1:{port}") as packets:
+        device = RemoteDevice(control, packets)
+        echo.refusals = [bmv2.NOT_READY] * 2
+        device.load(loadable)
+        assert not echo.refusals and device.process(4, b"\1\2") == [(5, b"\1\2")] * 2
+        echo.refusals = ["gone away"]
+        with pytest.raises(bmv2.GoneError, match="takes no packets: UNAVAILABLE: gone away"):
+            device.load(loadable)
+        device.close()
+    server.stop(0).wait()
 
 
 def test_entries__an_error_says_which(daemon):

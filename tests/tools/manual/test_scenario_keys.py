@@ -19,9 +19,14 @@ def test_sections__have_every_part_of_a_file():
     assert parts - {kind for _, kind in scenario_keys.SECTIONS} == {Part, model.KindLine, model.ScenarioFault}
 
 
+@pytest.fixture(scope="module")
+def examples():
+    return scenario_keys.read_examples()
+
+
 @pytest.mark.parametrize(("heading", "part"), scenario_keys.SECTIONS)
-def test_rows__have_type_and_meaning(heading, part):
-    for key, words, default, _, example, meaning in scenario_keys.rows_of(part, scenario_keys.read_examples()):
+def test_rows__have_type_and_meaning(examples, heading, part):
+    for key, words, default, _, example, meaning in scenario_keys.rows_of(part, examples):
         assert words and words != "any", (heading, key)
         assert default and meaning.endswith((".", "...")), (heading, key)
         assert example or "mapping" in words, (heading, key)

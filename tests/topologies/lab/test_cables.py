@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import os
 import socket
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -66,12 +67,12 @@ class Rig:
                 sending_socket.send(FRAME)
             return received(receiving_socket)
 
-    def watch(self) -> CableWatch:
+    def watch(self) -> None:
         def cut(port: str) -> None:
             self.cables.set_port(port, False)
             self.cut.append(port)
 
-        return CableWatch(self.cables, cut, self.notices.append)
+        self.cables.watch(cut, self.notices.append)
 
 
 def received(receiving_socket: socket.socket) -> list[bytes]:
@@ -144,7 +145,7 @@ class TestCables:
             assert len(frame) == len(FRAME) and flipped_bits.bit_count() == 1
 
     def test_by_hand__a_switch_port_set_down_is_up_again_woken_and_its_cable_cut(self, rig):
-        watch = rig.watch()
+        rig.watch()
         with rig.listening(T0) as receiving_socket:
             rig.devices.set_flags(T0, clear=IFF_UP)
             wait_until(lambda: rig.cut == [T0], "cut")
@@ -156,17 +157,24 @@ class TestCables:
         assert len(rig.notices) == 1 and "`link h0 p0-t0-0 up` joins it" in rig.notices[0]
         rig.cables.set_port(T0, True)
         assert rig.carry(NIC, T0, 5) == [FRAME] * 5
-        watch.close()
-        watch.close()
+        rig.cables.close()
+        rig.cables.close()
 
     def test_by_hand__a_host_port_set_down_takes_the_carrier_from_the_other_end(self, rig):
-        watch = rig.watch()
+        rig.watch()
         rig.devices.set_flags(NIC, clear=IFF_UP)
         wait_until(lambda: rig.carriers(T0) == [False], "no carrier at the switch")
         rig.devices.set_flags(NIC, on=IFF_UP)
         wait_until(lambda: rig.carriers(NIC, T0) == [True, True], "carrier at both ends")
         assert rig.carry(T0, NIC, 5) == [FRAME] * 5 and not rig.notices and not rig.cut
-        watch.close()
+        rig.cables.close()
+
+    def test_by_hand__what_goes_with_the_fabric_is_no_news(self, rig):
+        """The cables close first, then the ports go: the watch ends before it sees that."""
+        rig.watch()
+        rig.cables.close()
+        rig.devices.set_flags(T0, clear=IFF_UP)
+        assert rig.notices == rig.cut == [] and "cables" not in [thread.name for thread in threading.enumerate()]
 
 
 def test_nothing_made__is_said():

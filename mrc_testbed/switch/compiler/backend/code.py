@@ -52,8 +52,8 @@ def bits_of(p4_type: Type, location: Location) -> int:
     """Bits of a scalar in C. Raises P4Error for those that are too wide."""
     base = plain(p4_type)
     if isinstance(base, Bits):
-        if not 0 < base.width <= MAX_BITS:
-            raise_unsupported(location, f"{base}", f"1 to {MAX_BITS} bits are")
+        if not 0 <= base.width <= MAX_BITS:
+            raise_unsupported(location, f"{base}", f"up to {MAX_BITS} bits are")
         return base.width
     if isinstance(base, EnumType):
         return 32

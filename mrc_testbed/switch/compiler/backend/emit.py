@@ -123,7 +123,7 @@ class Emitter:
                 continue
             if isinstance(record, Varbit):
                 code.open(f"{self.types.struct(record)} {{")
-                code.add("uint16_t bits;", f"uint8_t bytes[{(record.width + 7) // 8 or 1}];")
+                code.add("uint32_t bits;", f"uint8_t bytes[{(record.width + 7) // 8 or 1}];")
                 code.close("};")
                 code.add("")
                 continue

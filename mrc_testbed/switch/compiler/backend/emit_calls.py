@@ -71,6 +71,9 @@ class CallEmitter:
         if name == "setValid":
             invalidate_siblings(lvalue, frame)
 
+    def _size(self, e: tree.Call, frame: FunctionFrame) -> None:
+        """Write nothing: minSizeInBits and its like only tell."""
+
     def _stack(self, e: tree.Call, frame: FunctionFrame) -> None:
         """Write push_front or pop_front.
 
@@ -179,6 +182,7 @@ class CallEmitter:
 
     KINDS: ClassVar[Mapping[str, Callable[[CallEmitter, tree.Call, FunctionFrame], None]]] = {
         "header": _header,
+        "size": _size,
         "stack": _stack,
         "table": _table,
         "action": _action,

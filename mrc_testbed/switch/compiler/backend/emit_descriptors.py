@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from mrc_testbed.switch.compiler.backend.code import Code, bits_of, c_string
+from mrc_testbed.switch.compiler.backend.code import Code, c_string
 from mrc_testbed.switch.compiler.backend.emit_bits import bytes_of, field_bits
 from mrc_testbed.switch.compiler.backend.emit_functions import action_constant
 from mrc_testbed.switch.compiler.errors import Location, raise_unsupported
@@ -258,7 +258,7 @@ class DescriptorEmitter:
         code.close("};")
         code.open("static const struct p4rt_register_desc registers[] = {")
         for instance in self.program.of_kind("register"):
-            bits = bits_of(instance.cell, instance.decl.location)
+            bits = field_bits(instance.cell, instance.decl.location)
             register_id, size = self.ids.id_of("register", instance.name), instance.args["size"]
             code.add(f"{{{c_string(instance.name)}, {register_id}, {size}, {bits}}},")
         code.add("{0},")

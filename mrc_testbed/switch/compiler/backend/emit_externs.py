@@ -13,6 +13,7 @@ from typing import ClassVar
 from mrc_testbed.switch.compiler.backend.code import (
     bits_of,
     c_comment,
+    c_name,
     c_string,
     c_type,
     location_string,
@@ -27,10 +28,10 @@ from mrc_testbed.switch.compiler.backend.emit_lvalues import LvalueEmitter
 from mrc_testbed.switch.compiler.backend.emit_packed import PackedEmitter
 from mrc_testbed.switch.compiler.backend.emit_packet_in import PacketInEmitter
 from mrc_testbed.switch.compiler.backend.emit_packet_out import PacketOutEmitter
-from mrc_testbed.switch.compiler.errors import raise_unsupported
+from mrc_testbed.switch.compiler.errors import NOWHERE, fail, raise_unsupported
 from mrc_testbed.switch.compiler.frontend import tree
 from mrc_testbed.switch.compiler.sema.elaborate import ExternInstance
-from mrc_testbed.switch.compiler.sema.types import Bits, form
+from mrc_testbed.switch.compiler.sema.types import ERROR, Type, WideBits, form, is_scalar, is_value, number, plain
 
 _WITHOUT_C = {"log_msg", "static_assert"}
 
@@ -111,45 +112,87 @@ class ExternEmitter:
     # ---- objects
 
     def _counter_count(self, e: tree.Call, instance: ExternInstance, frame: FunctionFrame) -> None:
-        index = self.expressions.value(e.callee.args[0][1], frame)
+        index = self._index(e.callee.args[0][1], frame)
         frame.code.add(f"p4rt_count(dev, {instance.index} /* {c_comment(instance.name)} */, {index}, pkt);")
         frame.code.add(f"P4_COUNT({c_string(instance.name)}, {location_string(e.location)}, {index});")
+
+    def _index(self, e: tree.Expr, frame: FunctionFrame) -> str:
+        """C expression for the index of a cell: beyond 64 bits there are no cells."""
+        if is_scalar(e.type) and bits_of(e.type, e.location) <= 64:
+            return self.expressions.value(e, frame)
+        if is_scalar(e.type):
+            variable = frame.name("i")
+            frame.code.add(f"u128 {variable} = {self.expressions.value(e, frame)};")
+            return f"({variable} >> 64 ? UINT64_MAX : (uint64_t){variable})"
+        return f"p4w_amount({self.lvalues.temporary_lvalue(e, frame).c}.b, {number(e.type).width})"
 
     def _direct_counter_count(self, e: tree.Call, instance: ExternInstance, frame: FunctionFrame) -> None:
         """Write nothing: as in v1model, the table counts on every apply()."""
 
     def _register_read(self, e: tree.Call, instance: ExternInstance, frame: FunctionFrame) -> None:
         target, index = (arg for _, arg in e.callee.args)
+        if isinstance(form(instance.cell), WideBits):
+            self._register_read_wide(e, instance, frame)
+            return
         bits = bits_of(instance.cell, e.location)
         number = f"{instance.index} /* {c_comment(instance.name)} */"
         previous = self._previous_value(target, frame)
-        cell = f"p4rt_register_read(dev, {number}, {self.expressions.value(index, frame)}, {previous})"
+        index_c = self._index(index, frame)
+        cell = f"p4rt_register_read(dev, {number}, {index_c}, {previous})"
         self.assignments.store(target, f"({c_type(bits)}){cell}", frame)
         event = f"P4RT_EV_REGISTER_READ, {c_string(instance.name)}, {location_string(e.location)}"
-        frame.code.add(
-            f"P4_REGISTER({event}, {self.expressions.value(index, frame)}, {self.assignments.target_c(target, frame)});"
-        )
+        frame.code.add(f"P4_REGISTER({event}, {index_c}, {self.assignments.target_c(target, frame)});")
+
+    def _register_read_wide(self, e: tree.Call, instance: ExternInstance, frame: FunctionFrame) -> None:
+        target, index = (arg for _, arg in e.callee.args)
+        cell = self._wide_variable(instance.cell, target, frame)
+        number_c, index_c = f"{instance.index} /* {c_comment(instance.name)} */", self._index(index, frame)
+        frame.code.add(f"p4rt_register_read_wide(dev, {number_c}, {index_c}, {cell}.b);")
+        event = f"P4RT_EV_REGISTER_READ, {c_string(instance.name)}, {location_string(e.location)}"
+        frame.code.add(f"P4_REGISTER_WIDE({event}, {index_c}, {cell});")
+        self._store_wide(target, cell, frame)
+
+    def _wide_variable(self, p4_type: Type, target: tree.Expr, frame: FunctionFrame) -> str:
+        """A new variable of a long number, with what `target` holds before the call."""
+        if not isinstance(target, tree.DontCare):
+            return self.lvalues.temporary_lvalue(target, frame).c
+        variable = frame.name("t")
+        frame.code.add(f"{self.context.types.declare_type(p4_type, target.location)} {variable} = {{0}};")
+        return variable
+
+    def _store_wide(self, target: tree.Expr, variable: str, frame: FunctionFrame) -> None:
+        if not isinstance(target, tree.DontCare):
+            self.assignments.store(target, variable, frame)
 
     def _previous_value(self, target: tree.Expr, frame: FunctionFrame) -> str:
         """Return the value of an `out` argument before the call: an index out of range leaves it unchanged."""
         return "0" if isinstance(target, tree.DontCare) else self.expressions.value(target, frame)
 
     def _register_write(self, e: tree.Call, instance: ExternInstance, frame: FunctionFrame) -> None:
-        index, value = (self.expressions.value(arg, frame) for _, arg in e.callee.args)
-        frame.code.add(
-            f"p4rt_register_write(dev, {instance.index} /* {c_comment(instance.name)} */, {index}, {value});"
-        )
+        (_, index_arg), (_, value_arg) = e.callee.args
+        index = self._index(index_arg, frame)
+        number_c = f"{instance.index} /* {c_comment(instance.name)} */"
         event = f"P4RT_EV_REGISTER_WRITE, {c_string(instance.name)}, {location_string(e.location)}"
+        if isinstance(form(instance.cell), WideBits):
+            cell = self.lvalues.temporary_lvalue(value_arg, frame).c
+            frame.code.add(f"p4rt_register_write_wide(dev, {number_c}, {index}, {cell}.b);")
+            frame.code.add(f"P4_REGISTER_WIDE({event}, {index}, {cell});")
+            return
+        value = self.expressions.value(value_arg, frame)
+        frame.code.add(f"p4rt_register_write(dev, {number_c}, {index}, {value});")
         frame.code.add(f"P4_REGISTER({event}, {index}, {value});")
 
     def _meter_execute_meter(self, e: tree.Call, instance: ExternInstance, frame: FunctionFrame) -> None:
         index, target = (arg for _, arg in e.callee.args)
         number = f"{instance.index} /* {c_comment(instance.name)} */"
-        previous = self._previous_value(target, frame)
-        text = f"p4rt_meter(dev, {number}, {self.expressions.value(index, frame)}, {previous}, pkt)"
+        previous = self._previous_colour(target, frame)
+        text = f"p4rt_meter(dev, {number}, {self._index(index, frame)}, {previous}, pkt)"
         self._colour(e, target, text, instance, frame)
 
     def _direct_meter_read(self, e: tree.Call, instance: ExternInstance, frame: FunctionFrame) -> None:
+        if not instance.has_table:
+            name = instance.decl.name
+            fail(e.location, f"direct meter {name} belongs to no table: write `meters = {name};` in one")
         unit = int(instance.args["type"] == "bytes")
         text = f"p4rt_entry_meter(dev, v->metered_{instance.index}, {unit}, pkt)"
         self._colour(e, e.callee.args[0][1], text, instance, frame)
@@ -157,12 +200,34 @@ class ExternEmitter:
     def _colour(
         self, e: tree.Call, target: tree.Expr, text: str, instance: ExternInstance, frame: FunctionFrame
     ) -> None:
-        if not isinstance(form(target.type), Bits):
-            raise_unsupported(e.location, f"the colour of a meter as a {target.type}", "bit<N> is")
+        if not is_value(target.type) or plain(target.type) == ERROR:
+            raise_unsupported(e.location, f"the colour of a meter as a {target.type}", "numbers, enums and bool are")
+        colour = frame.name("t")
+        frame.code.add(f"uint64_t {colour} = {text};")
+        frame.code.add(f"P4_VALUE({c_string(instance.name)}, {location_string(e.location)}, {colour});")
+        # of an index out of range the colour is not known: what is longer than 64 bits then stays as it was
+        long = _is_long(target.type)
+        if long:
+            frame.code.open(f"if ({colour} != UINT64_MAX) {{")
+        self._store_number(e, target, colour, frame)
+        if long:
+            frame.code.close()
+
+    def _previous_colour(self, target: tree.Expr, frame: FunctionFrame) -> str:
+        """Return what a meter with an index out of range gives: the value before, or a mark for a long one."""
+        return "UINT64_MAX" if _is_long(target.type) else self._previous_value(target, frame)
+
+    def _store_number(self, e: tree.Call, target: tree.Expr, text: str, frame: FunctionFrame) -> None:
+        """Assign a C number to a writable number, enum or bool, cut to its width."""
+        if isinstance(form(target.type), WideBits):
+            variable, width = frame.name("t"), number(target.type).width
+            frame.code.add(f"{self.context.types.declare_type(target.type, e.location)} {variable};")
+            frame.code.add(f"p4w_set({variable}.b, {width}, {text}, 0);")
+            self._store_wide(target, variable, frame)
+            return
         bits = bits_of(target.type, e.location)
-        self.assignments.store(target, mask_text(f"({work_type(bits)}){text}", bits), frame)
-        value = self.assignments.target_c(target, frame)
-        frame.code.add(f"P4_VALUE({c_string(instance.name)}, {location_string(e.location)}, {value});")
+        if not isinstance(target, tree.DontCare):
+            self.assignments.store(target, mask_text(f"({work_type(bits)}){text}", bits), frame)
 
     # ---- functions
 
@@ -240,13 +305,15 @@ class ExternEmitter:
             if isinstance(e, tree.ListExpr):
                 pending = [*e.items, *pending]
                 continue
-            lvalue = self.lvalues.lvalue(e, frame)
-            if lvalue.c.startswith("p->meta.") or lvalue.c == "p->meta":
-                fields.append(lvalue.c.removeprefix("p->meta").lstrip("."))
+            if e.const is not None:
+                continue
+            path = self.lvalues.lvalue(e, frame).c
+            if path == "p->meta":
+                fields += [c_name(name) for name in e.type.fields]
+            elif path.startswith("p->meta."):
+                fields.append(path.removeprefix("p->meta."))
         if not fields:
             return "P4RT_NONE"
-        if "" in fields:
-            raise_unsupported(data.location, "keeping the metadata as a whole", "list the fields")
         if fields not in self.implied_lists:
             self.implied_lists.append(fields)
         return str(IMPLIED_LIST + self.implied_lists.index(fields))
@@ -274,10 +341,11 @@ class ExternEmitter:
         buffer = frame.name("data")
         size = self.packed.pack([data], frame, buffer, copied=True)
         text = self.hash_of(algorithm, buffer, size)
-        bits = bits_of(target.type, e.location)
-        text = f"p4_in_range({text}, {self.expressions.value(base, frame)}, {self.expressions.value(limit, frame)})"
-        self.assignments.store(target, mask_text(f"({work_type(bits)}){text}", bits), frame)
-        frame.code.add(f'P4_VALUE("hash", {location_string(e.location)}, {self.assignments.target_c(target, frame)});')
+        bounds = f"{self.expressions.value(base, frame)}, {self.expressions.value(limit, frame)}"
+        result = frame.name("t")
+        frame.code.add(f"u128 {result} = p4_in_range({text}, {bounds});")
+        self._store_number(e, target, result, frame)
+        frame.code.add(f'P4_VALUE("hash", {location_string(e.location)}, {result});')
         frame.code.close()
 
     def hash_of(self, algorithm: tree.Expr, buffer: str, size: int | str) -> str:
@@ -383,3 +451,8 @@ class ExternEmitter:
         "verify": _fn_verify,
     }
     """Extern functions by name; functions without an entry are refused."""
+
+
+def _is_long(p4_type: Type) -> bool:
+    """Return whether a value has more bits than a colour comes in."""
+    return not is_scalar(p4_type) or bits_of(p4_type, NOWHERE) > 64

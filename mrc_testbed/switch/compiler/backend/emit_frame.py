@@ -12,7 +12,7 @@ from typing import Any
 from mrc_testbed.switch.compiler.backend.code import Code, c_name
 from mrc_testbed.switch.compiler.frontend import tree
 from mrc_testbed.switch.compiler.sema.elaborate import ControlInstance, TableInstance
-from mrc_testbed.switch.compiler.sema.types import Record, Stack, Type, form
+from mrc_testbed.switch.compiler.sema.types import Record, Stack, Type, Varbit, form
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,8 @@ class Usage:
         """Fields of any header of this type that are read or written."""
         keys = [key for key, type_ in self.types.items() if type_ is record]
         names = {name for key in keys for name in self.used_fields(key)}
-        return [name for name in record.fields if name in names]
+        # the size of a header is read from its varbit field, also where nothing else is
+        return [name for name, part in record.fields.items() if name in names or isinstance(form(part), Varbit)]
 
 
 @dataclass

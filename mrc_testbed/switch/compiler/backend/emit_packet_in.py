@@ -96,7 +96,7 @@ class PacketInEmitter:
             for field, field_type in record.fields.items():
                 c = f"{lvalue.c}.{c_name(field)}"
                 if isinstance(form(field_type), Varbit):
-                    lines.append(f"{c}.bits = (uint16_t)varbits;")
+                    lines.append(f"{c}.bits = varbits;")
                     lines.append(f"memcpy({c}.bytes, {base} + {offset // 8}, varbits / 8);")
                     base = "(frame + at + varbits / 8)"
                     continue

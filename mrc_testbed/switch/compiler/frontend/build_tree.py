@@ -341,21 +341,21 @@ class TreeBuilder(Transformer[Token, Any]):
     ) -> tree.For:
         return tree.For(word.location, start, condition, updates, body)
 
-    def for_variable(self, kind: TypeNode, name: Word, value: Expr) -> tree.Var:
-        return tree.Var(name.location, [], name, kind, value)
+    @_with_annotations
+    def for_in_variable(self, notes: Notes, kind: TypeNode, name: Word) -> tree.Var:
+        return tree.Var(name.location, notes, name, kind, None)
 
     @_with_annotations
     def for_in_loop(
         self,
         _: Notes,
         word: Word,
-        kind: TypeNode,
-        name: Word,
+        variable: tree.Var,
         _in_word: Word,
         bounds: tuple[Expr, Expr | None],
         body: tree.Statement,
     ) -> tree.ForIn:
-        return tree.ForIn(word.location, tree.Var(name.location, [], name, kind, None), *bounds, body)
+        return tree.ForIn(word.location, variable, *bounds, body)
 
     def for_range(self, low: Expr, _: Word | None = None, high: Expr | None = None) -> tuple[Expr, Expr | None]:
         return low, high

@@ -12,7 +12,7 @@ parser runs, so that the grammar stays free of conflicts:
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -54,6 +54,12 @@ _MARKERS = re.compile(r'(?<=\n)# \d+ "[^"\n]*"[^\n]*')
 _LONG_STRING = re.compile(rf'(?P<string>"(?:{_MARKERS.pattern}|[^"\\]|\\.)*")', re.S)
 """A string in an annotation may go over many lines; cpp may put its line markers in."""
 _BASE_TYPES = frozenset(("bit", "int", "bool", "error", "string", "varbit", "void", "tuple", "list"))
+_NAME_ENDS = frozenset(("COMMA", "RPAR", "ASSIGN", "SEMICOLON", "LSQB", "IN"))
+"""Tokens that follow the name of a parameter or variable."""
+_NAME_KEYWORDS = frozenset(("APPLY", "KEY", "ACTIONS", "STATE", "ENTRIES", "TYPE", "PRIORITY", "LIST"))
+"""Keywords that are names where the language takes them so."""
+_VALUE_ENDS = _NAME_KEYWORDS | {"IDENTIFIER", "TYPE_ID", "RPAR", "RSQB", "THIS", "ERROR"}
+"""Tokens that end a value, or a type with members, before a dot."""
 _TYPE_KEYWORDS = frozenset(("header", "struct", "header_union", "control", "parser", "package"))
 
 
@@ -92,15 +98,16 @@ class Source:
 
 
 def tokenize(text: str) -> Source:
-    """Tokenize a preprocessed text. Raises P4Error for directives and for text that is not P4."""
+    """Tokenize a preprocessed text. Raises P4Error for text that is not P4."""
     lines = _origins(text)
     source = Source([], lines)
-    source.tokens = list(_scan(text, source))
+    source.tokens = list(_scan(text))
     source.tokens = list(_fold_annotations(source))
     for token in source.tokens:
         if token.kind == "UNKNOWN":
             fail(source.location(token.line, token.column), f"{token.text!r} is no part of P4")
     _mark_types(source.tokens)
+    _unmark_members(source.tokens)
     _unmark_hidden(source.tokens)
     _mark_angles(source.tokens)
     _mark_field_lists(source.tokens)
@@ -119,13 +126,15 @@ def _origins(text: str) -> list[SourceLine]:
     return lines
 
 
-def _scan(text: str, source: Source) -> Iterator[Lexeme]:
+def _scan(text: str) -> Iterator[Lexeme]:
     offset, line, start, is_line_start = 0, 1, 0, True
     last_kinds = ["", "", ""]
     """Kinds of the last tokens."""
     while offset < len(text):
         if is_line_start and text.startswith("#", offset):
-            offset = _directive(text, offset, source.location(line, 1))
+            # A line marker, a pragma or a note (`# text`): cpp has obeyed all that it knows, and p4c skips the rest.
+            end = text.find("\n", offset)
+            offset = len(text) if end < 0 else end
             continue
         match = _TOKEN.match(text, offset)
         if not match and text[offset] == '"' and last_kinds[0] == "AT" and last_kinds[2] == "LPAR":
@@ -170,7 +179,8 @@ def _fold_annotations(source: Source) -> Iterator[Lexeme]:
                 i += 1
             annotation.body = tokens[start:i]
         elif i < len(tokens) and tokens[i].kind in ("LPAR", "LSQB"):
-            end = _matching(tokens, i)
+            # in (...) anything may stand, only its parentheses are balanced; [...] holds expressions
+            end = _matching(tokens, i, _PARENTHESES if tokens[i].kind == "LPAR" else _BRACKETS)
             if end is None:
                 fail(location, f"the annotation @{annotation.text} is never closed")
             annotation.body, annotation.bracket = tokens[i + 1 : end], tokens[i].text
@@ -178,27 +188,18 @@ def _fold_annotations(source: Source) -> Iterator[Lexeme]:
         yield annotation
 
 
-def _matching(tokens: list[Lexeme], i: int) -> int | None:
+_PARENTHESES = {"LPAR": 1, "RPAR": -1}
+_BRACKETS = _PARENTHESES | {"LSQB": 1, "RSQB": -1, "LBRACE": 1, "RBRACE": -1}
+
+
+def _matching(tokens: list[Lexeme], i: int, brackets: Mapping[str, int] = _BRACKETS) -> int | None:
     """Index of the token that closes the bracket at i."""
     depth = 0
     for j in range(i, len(tokens)):
-        if tokens[j].kind in ("LPAR", "LSQB", "LBRACE"):
-            depth += 1
-        elif tokens[j].kind in ("RPAR", "RSQB", "RBRACE"):
-            depth -= 1
-            if depth == 0:
-                return j
+        depth += brackets.get(tokens[j].kind, 0)
+        if depth == 0:
+            return j
     return None
-
-
-def _directive(text: str, offset: int, location: Location) -> int:
-    """Skip a line marker or a pragma; returns the offset of the line's end."""
-    end = text.find("\n", offset)
-    end = len(text) if end < 0 else end
-    line = text[offset:end]
-    if not MARKER.match(line) and not re.match(r"#\s*pragma\b", line) and line.strip() != "#":
-        fail(location, f"{line.split()[0]}: a preprocessor directive that cpp does not know")
-    return end
 
 
 def _kind(group: str | None, text: str) -> str:
@@ -228,8 +229,8 @@ def _mark_types(tokens: list[Lexeme]) -> None:
             token.kind = "EXTERN_OBJECT"
         elif token.kind in ("TYPEDEF", "TYPE") and _is_declaration(tokens, i):
             name = _last_name(tokens, i)
-        elif token.kind == "IDENTIFIER" and _kind_at(tokens, i + 1) == "LT":
-            name = i  # a function or method that may have type parameters
+        elif token.kind == "IDENTIFIER" and _kind_at(tokens, i + 1) == "LT" and _ends_type(tokens, i - 1):
+            name = i  # a declared function or method that may have type parameters
         else:
             continue
         if _kind_at(tokens, name) != "IDENTIFIER":
@@ -245,13 +246,30 @@ def _mark_types(tokens: list[Lexeme]) -> None:
                 token.kind = "TYPE_ID"
 
 
-def _unmark_hidden(tokens: list[Lexeme]) -> None:
-    """A parameter or local variable with the name of a type hides it: `inout headers headers`."""
+def _unmark_members(tokens: list[Lexeme]) -> None:
+    """A name behind the dot of a value is a member, whatever else has that name: `hdr.x.counter < n`, `m.list`."""
     for i, token in enumerate(tokens):
-        if token.kind != "TYPE_ID" or _kind_at(tokens, i + 1) not in ("COMMA", "RPAR", "ASSIGN", "SEMICOLON"):
+        # `.T` with nothing before the dot is the type T of the top level
+        is_behind_dot = _kind_at(tokens, i - 1) == "DOT" and _kind_at(tokens, i - 2) in _VALUE_ENDS
+        if is_behind_dot and token.kind in ("TYPE_ID", "LIST"):
+            token.kind = "IDENTIFIER"
+
+
+def _ends_type(tokens: list[Lexeme], i: int) -> bool:
+    """Return whether the token at i can end the type of what is declared next."""
+    kind = _kind_at(tokens, i)
+    return kind in ("IDENTIFIER", "TYPE_ID", "GT", "SHR", "RSQB") or kind.lower() in _BASE_TYPES
+
+
+def _unmark_hidden(tokens: list[Lexeme]) -> None:
+    """A parameter, local variable or instance with the name of a type hides it: `inout headers headers`."""
+    for i, token in enumerate(tokens):
+        if token.kind != "TYPE_ID":
             continue
-        previous_kind = _kind_at(tokens, i - 1)
-        if previous_kind not in ("TYPE_ID", "GT", "RSQB") and previous_kind.lower() not in _BASE_TYPES:
+        next_kind = _kind_at(tokens, i + 1)
+        is_instance = _kind_at(tokens, i - 1) == "RPAR" and next_kind in ("SEMICOLON", "ASSIGN")
+        is_variable = _ends_type(tokens, i - 1) and next_kind in _NAME_ENDS
+        if not is_instance and not is_variable:
             continue
         first, end = _scope_of(tokens, i)
         for other_token in tokens[first:end]:
@@ -398,6 +416,7 @@ def _mark_angles(tokens: list[Lexeme]) -> None:
 
 
 def _opens_types(tokens: list[Lexeme], i: int) -> bool:
+    """Return whether the `<` at i opens type arguments, as p4c reads it; else it compares."""
     previous_kind = _kind_at(tokens, i - 1)
     if (
         previous_kind == "TYPE_ID"
@@ -405,27 +424,30 @@ def _opens_types(tokens: list[Lexeme], i: int) -> bool:
         or previous_kind == "VALUE_SET"
     ):
         return True
-    if previous_kind != "IDENTIFIER":
+    # a call needs a type behind the `<`, and what is compared may be no more than a type's member (`x < E.a`)
+    if previous_kind != "IDENTIFIER" or _kind_at(tokens, i + 1) == "INTEGER" or _kind_at(tokens, i + 2) == "DOT":
         return False
     j, depth = i + 1, 1
     while depth > 0:
         kind = _kind_at(tokens, j)
         if kind in ("LT", "GT", "SHR"):
             depth += {"LT": 1, "GT": -1, "SHR": -2}[kind]
+            if kind == "LT" and _kind_at(tokens, j - 1) in ("BIT", "INT", "VARBIT"):
+                j = _width_end(tokens, j + 1) - 1
         elif kind == "LSQB" and _kind_at(tokens, j - 1) in (
             "TYPE_ID",
             "RSQB",
             "GT",
         ):  # an array: its size is any number
             j = _matching(tokens, j) or j
-        elif kind == "IDENTIFIER" and _sized_at(tokens, j):
-            pass
-        elif not (kind in ("TYPE_ID", "INTEGER", "COMMA", "DONTCARE", "DOT") or kind.lower() in _BASE_TYPES):
+        elif not (kind in ("TYPE_ID", "COMMA", "DONTCARE", "DOT") or kind.lower() in _BASE_TYPES):
             return False
         j += 1
     return depth == 0 and _kind_at(tokens, j) == "LPAR"
 
 
-def _sized_at(tokens: list[Lexeme], i: int) -> bool:
-    """Return whether the name at i is the width in `bit<N>`."""
-    return _kind_at(tokens, i - 1) == "LT" and _kind_at(tokens, i - 2) in ("BIT", "INT", "VARBIT")
+def _width_end(tokens: list[Lexeme], i: int) -> int:
+    """Index of the `>` or `>>` behind the width that begins at i: any expression without a `>` outside brackets."""
+    while _kind_at(tokens, i) not in ("GT", "SHR", "SEMICOLON", "END"):
+        i = (_matching(tokens, i) or i) + 1 if _kind_at(tokens, i) in ("LPAR", "LBRACE", "LSQB") else i + 1
+    return i

@@ -125,15 +125,16 @@ def _blank_comments(text: str) -> str:
     """Return `text` with comments replaced by as many blanks, lines kept.
 
     Strings are left alone: one may span lines, and what looks like a comment in it is part of it.
-    cpp does not know these, so it leaves the comments in (-C).
+    cpp does not know these, so it leaves the comments in (-C). A line that begins with # is left alone too: a quote in
+    it (`# don't say "x`) begins no string.
     """
-    pattern = r'"(?:[^"\\]|\\.)*"|//[^\n]*|/\*.*?\*/'
+    pattern = r'^[ \t]*#[^\n]*|"(?:[^"\\]|\\.)*"|//[^\n]*|/\*.*?\*/'
 
     def blank(match: re.Match[str]) -> str:
         text = match.group()
-        return text if text[0] == '"' else re.sub(r"[^\n]", " ", text)
+        return re.sub(r"[^\n]", " ", text) if text[0] == "/" else text
 
-    return re.sub(pattern, blank, text, flags=re.S)
+    return re.sub(pattern, blank, text, flags=re.S | re.M)
 
 
 def _without_blanks(line: str) -> str:

@@ -168,7 +168,7 @@ class PathExpression(Expr):
 
 @dataclass(slots=True)
 class TypeMember(Expr):
-    """`T.x` of an enum, and `error.x` (`enum_type` is None)."""
+    """`T.x` of an enum, `T.minSizeInBits` of any type, and `error.x` (`enum_type` is None)."""
 
     enum_type: TypeNode | None
     name: str

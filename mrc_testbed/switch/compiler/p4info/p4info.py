@@ -433,10 +433,7 @@ def _action(info: p4i.P4Info, action: ActionInstance, ids: Ids) -> None:
     out = info.actions.add()
     _preamble(out, "action", action.name, ids, action.decl)
     for param_decl, number in param_ids(action.decl) if ids.plane.gets_data(action) else ():
-        param = out.params.add(id=number, name=param_decl.name)
-        name_note = param_decl.annotation("name")
-        if name_note and name_note.string():
-            param.name = name_note.string() or param_decl.name
+        param = out.params.add(id=number, name=plane_name(param_decl, ""))
         fill_notes(param, param_decl.annotations)
         param.bitwidth, type_name = _width(param_decl.type, info)
         if type_name:

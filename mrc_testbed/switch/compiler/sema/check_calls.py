@@ -32,22 +32,16 @@ from mrc_testbed.switch.compiler.sema.types import (
     width_of,
 )
 
-HEADER_METHODS = (
-    "isValid",
-    "setValid",
-    "setInvalid",
-    "minSizeInBits",
-    "minSizeInBytes",
-    "maxSizeInBits",
-    "maxSizeInBytes",
-)
+SIZE_METHODS = ("minSizeInBits", "minSizeInBytes", "maxSizeInBits", "maxSizeInBytes")
+"""Methods of all types and values that have a width."""
+HEADER_METHODS = ("isValid", "setValid", "setInvalid", *SIZE_METHODS)
 
 
 @dataclass(slots=True)
 class Callee:
     """Callee of a Call.
 
-    `kind`: table, control, action, header, method (of an extern instance), function (extern).
+    `kind`: table, control, action, header, size, method (of an extern instance), function (extern).
     """
 
     kind: str
@@ -75,6 +69,8 @@ class CallChecker:
         """Type of what a call gives; sets what it calls."""
         if isinstance(e.target, tree.Member):
             return self._method_call(e, e.target, scope)
+        if isinstance(e.target, tree.TypeMember) and e.target.enum_type and e.target.name in SIZE_METHODS:
+            return self._size_call(e, e.target, self.types.resolve(e.target.enum_type, scope))
         if not isinstance(e.target, tree.PathExpression):
             fail(e.location, "this cannot be called")
         declaration = (scope.top() if e.target.top else scope).find(e.target.name)
@@ -162,6 +158,8 @@ class CallChecker:
         if target.name == "apply" and isinstance(target.base, tree.Call):
             fail(e.location, "apply() of a result: only tables and controls can be applied")
         base_type = self.expressions.expr(target.base, scope)
+        if target.name in SIZE_METHODS and not isinstance(base_type, Object):
+            return self._size_call(e, target, base_type)
         if isinstance(base_type, Record) and base_type.kind != "struct":
             return self._header_call(e, target, base_type, scope)
         if isinstance(base_type, Stack):
@@ -190,8 +188,6 @@ class CallChecker:
     def _header_call(self, e: tree.Call, target: tree.Member, record: Record, scope: Scope) -> Type:
         if target.name not in HEADER_METHODS:
             fail(target.location, f"{record.kind} {record} has no method {target.name} {known_names(HEADER_METHODS)}")
-        if target.name.startswith(("min", "max")):
-            return self._size_call(e, target, record, scope)
         if record.kind == "header_union" and target.name != "isValid":
             fail(e.location, f"{target.name} of a header_union: set a member of it")
         if target.name != "isValid":
@@ -199,14 +195,22 @@ class CallChecker:
         result = BOOL if target.name == "isValid" else VOID
         return self.finish(e, Callee("header", None, target.name, target.base), [], result, scope)
 
-    def _size_call(self, e: tree.Call, target: tree.Member, record: Record, scope: Scope) -> Type:
-        """minSizeInBits and its like: known at compile time."""
-        self.finish(e, Callee("header", None, target.name, target.base), [], VOID, scope)
-        bits = size_in_bits(record, target.name.startswith("max"))
+    def _size_call(self, e: tree.Call, target: tree.Member | tree.TypeMember, p4_type: Type) -> Type:
+        """minSizeInBits and its like, of a type or of a value: known at compile time."""
+        if e.args or e.type_args:
+            fail(e.location, f"{target.name} takes no arguments")
+        bits = size_in_bits(p4_type, target.name.startswith("max"))
+        if bits is None:
+            fail(e.location, f"{target.name} of {p4_type}: it has no width of its own (numbers, headers, structs have)")
+        e.callee = Callee("size", None, target.name)
         e.const = (bits + 7) // 8 if target.name.endswith("Bytes") else bits
         return INT
 
     def _object_call(self, e: tree.Call, target: tree.Member, object_type: Object, scope: Scope) -> Type:
+        is_applied = object_type.kind in ("table", "control") and target.name == "apply"
+        if is_applied and (self.context.in_action or self.context.in_function):
+            caller = "an action" if self.context.in_action else "a function"
+            fail(e.location, f"{caller} cannot apply a {object_type.kind}")
         if object_type.kind == "table":
             if target.name != "apply":
                 fail(target.location, f"a table has no method {target.name} (has: apply)")
@@ -400,19 +404,24 @@ def data_fields(e: tree.Expr) -> list[tuple[tree.Expr | None, Type]]:
     return [(e, e.type)]
 
 
-def size_in_bits(p4_type: Type, largest: bool) -> int:
-    """Smallest or largest number of bits that a header, union, stack or field takes in a packet."""
+def size_in_bits(p4_type: Type, largest: bool) -> int | None:
+    """Smallest or largest number of bits that a value takes in a packet; None for types without a width."""
     base = plain(p4_type)
     if isinstance(base, Varbit):
         return base.width if largest else 0
     if isinstance(base, Stack):
-        return base.size * size_in_bits(base.element, largest)
-    if isinstance(base, Record):
-        sizes = [size_in_bits(field_type, largest) for field_type in base.fields.values()]
-        if base.kind == "header_union":
-            return (max if largest else min)(sizes, default=0)
-        return sum(sizes)
-    return width_of(p4_type) or 0
+        size = size_in_bits(base.element, largest)
+        return None if size is None else base.size * size
+    if isinstance(base, (Record, Tuple)):
+        parts = base.fields.values() if isinstance(base, Record) else base.items
+        sizes = [size_in_bits(part, largest) for part in parts]
+        known_sizes = [size for size in sizes if size is not None]
+        if len(known_sizes) < len(sizes):
+            return None
+        if isinstance(base, Record) and base.kind == "header_union":
+            return (max if largest else min)(known_sizes, default=0)
+        return sum(known_sizes)
+    return width_of(p4_type)
 
 
 def is_data(p4_type: Type) -> bool:

@@ -108,9 +108,6 @@ class StatementChecker:
 
     def _call(self, node: tree.CallStatement, scope: Scope) -> None:
         self.expressions.expr(node.call, scope)
-        if node.call.callee.kind in ("table", "control") and (self.context.in_action or self.context.in_function):
-            caller = "an action" if self.context.in_action else "a function"
-            fail(node.location, f"{caller} cannot apply a {node.call.callee.kind}")
 
     def _direct_apply(self, node: tree.DirectApply, scope: Scope) -> None:
         """`C.apply(x)`: an instance of its own, made here; the call is kept in the node."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from mrc_testbed.switch.compiler.errors import count, fail, raise_unsupported
 from mrc_testbed.switch.compiler.frontend import tree
 from mrc_testbed.switch.compiler.sema.check_context import CheckContext
-from mrc_testbed.switch.compiler.sema.scope import MAX_BITS, Scope, fail_undeclared
+from mrc_testbed.switch.compiler.sema.scope import MAX_BITS, MAX_VARBIT_BITS, Scope, fail_undeclared
 from mrc_testbed.switch.compiler.sema.types import (
     BOOL,
     DONTCARE,
@@ -82,8 +82,9 @@ class TypeResolver:
     def _sized_type(self, node: tree.SizedType, scope: Scope) -> Type:
         width = self.context.expressions.constant(node.size, scope)
         low = 1 if node.name == "int" else 0
-        if not low <= width <= MAX_BITS:
-            fail(node.location, f"{node.name}<{width}>: the width must be {low} to {MAX_BITS}")
+        high = MAX_VARBIT_BITS if node.name == "varbit" else MAX_BITS
+        if not low <= width <= high:
+            fail(node.location, f"{node.name}<{width}>: the width must be {low} to {high}")
         return Varbit(width) if node.name == "varbit" else Bits(width, node.name == "int")
 
     def _named_type(self, node: tree.NamedType, scope: Scope) -> Type:

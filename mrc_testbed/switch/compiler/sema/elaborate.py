@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mrc_testbed.switch.compiler.backend.code import c_word
-from mrc_testbed.switch.compiler.errors import NOWHERE, Location, P4Error, P4Warning, fail, raise_unsupported
+from mrc_testbed.switch.compiler.errors import Location, P4Error, P4Warning, fail, raise_unsupported
 from mrc_testbed.switch.compiler.frontend import tree
 from mrc_testbed.switch.compiler.frontend.tree import walk
 from mrc_testbed.switch.compiler.sema.check_calls import pair
 from mrc_testbed.switch.compiler.sema.check_copies import numbers_of
 from mrc_testbed.switch.compiler.sema.scope import Scope
-from mrc_testbed.switch.compiler.sema.types import Bits, Object, Record, Type, is_scalar, plain
+from mrc_testbed.switch.compiler.sema.types import Bits, Object, Record, Type, is_value, plain
 
 EXTERNS = ("action_profile", "action_selector", "counter", "direct_counter", "direct_meter", "meter", "register")
 """Extern objects the backend has; others are refused by name."""
@@ -49,6 +49,9 @@ class ExternInstance:
     args: dict[str, Any]
     index: int = -1
     tables: list[TableInstance] = field(default_factory=list)
+    """Applied tables that it belongs to."""
+    has_table: bool = False
+    """Whether a table names it, applied or not."""
 
     @property
     def cell(self) -> Type:
@@ -222,8 +225,7 @@ class _Elaborator:
     ) -> ElaboratedProgram:
         main = self.top.names.get("main")
         if not isinstance(main, tree.Instance):
-            location = nodes[-1].location if nodes else NOWHERE
-            end = Location(location.file, location.line)
+            end = nodes[-1].location if nodes else Location("program.p4", 1, 1)
             raise P4Error(end, "the program has no `main`: end it with V1Switch(...) main;")
         if main.type.decl.name != "V1Switch":
             raise_unsupported(main.location, f"the package {main.type.decl.name}", "only v1model's V1Switch is")
@@ -341,6 +343,9 @@ class _Elaborator:
                     )
                 if kind == "S" and str(param.type) != "standard_metadata_t":
                     fail(param.location, f"{decl.name}: parameter {param.name} must be a standard_metadata_t")
+                base = plain(param.type)
+                if kind != "S" and not (isinstance(base, Record) and base.kind == "struct"):
+                    fail(param.location, f"{decl.name}: parameter {param.name} must be a struct, not a {param.type}")
                 if param.direction != direction:
                     fail(param.location, f"{decl.name}: parameter {param.name} must be `{direction}`")
                 if first.setdefault(kind, param.type) != param.type:
@@ -426,8 +431,10 @@ class _Elaborator:
         args = {}
         for param, value in pair(object_type.decl.name, params, node.args, node.location):
             args[param.name] = value.const
-            if param.name == "size" and not 0 < args["size"] <= _MAX_SIZE:
-                fail(value.location, f"{name}: size {args['size']}: must be 1 to {_MAX_SIZE}")
+            # p4c takes a size of 0 too, but for registers: no index of such an array is in range.
+            min_size = int(object_type.decl.name == "register")
+            if param.name == "size" and not min_size <= args["size"] <= _MAX_SIZE:
+                fail(value.location, f"{name}: size {args['size']}: must be {min_size} to {_MAX_SIZE}")
         instance = ExternInstance(name, object_type.decl.name, node, args)
         self._check_register(instance)
         self.externs.append(instance)
@@ -438,8 +445,8 @@ class _Elaborator:
         location = instance.decl.location
         if instance.kind == "register":
             cell = plain(instance.cell)
-            if not is_scalar(cell) or (isinstance(cell, Bits) and not 0 < cell.width <= 128):
-                raise_unsupported(location, f"a register of {instance.cell}", "bit<1> to bit<128> is")
+            if not is_value(cell) or (isinstance(cell, Bits) and not cell.width):
+                raise_unsupported(location, f"a register of {instance.cell}", "numbers, bool, enums and errors are")
 
     def _table(self, table: TableInstance) -> None:
         decl = table.decl
@@ -463,6 +470,7 @@ class _Elaborator:
                 extern = table.control.members.get(id(path.decl)) or self.shared_instances.get(id(path.decl))
                 assert isinstance(extern, ExternInstance)
                 extern.tables.append(table)
+                extern.has_table = True
                 if name != "implementation" and len(extern.tables) > 1:
                     fail(decl.location, f"{extern.kind} {extern.name} belongs to one table, not to two")
                 if name == "counters":
@@ -480,11 +488,30 @@ class _Elaborator:
             self.global_actions[id(decl)] = action
         return action
 
+    def _share_names(self, actions: list[ActionInstance]) -> dict[ActionInstance, ActionInstance]:
+        """Return the actions that share a name with an earlier one, by which the control plane means both.
+
+        Programs translated from P4_14 have `@name(".nop")` in several controls. Each table still runs its own, so the
+        parameters must be the same, and no table may have two of them.
+        """
+        twins: dict[ActionInstance, ActionInstance] = {}
+        first_actions: dict[str, ActionInstance] = {}
+        for action in actions:
+            first_action = first_actions.setdefault(action.name, action)
+            if first_action is not action and _data_of(first_action) == _data_of(action):
+                twins[action] = first_action
+        for table in self.tables:
+            firsts = [twins.get(action, action) for action in table.actions]
+            for action in table.actions:
+                if firsts.count(twins.get(action, action)) > 1:
+                    twins.pop(action, None)  # refused with the other double names
+        return twins
+
     def _number(self) -> None:
         """Drop what p4c drops (actions in no table), put global actions first, and give externs their indexes."""
-        self.actions = [
-            global_action for global_action in (*self.global_actions.values(), *self.actions) if global_action.used
-        ]
+        used_actions = [action for action in (*self.global_actions.values(), *self.actions) if action.used]
+        twins = self._share_names(used_actions)
+        self.actions = [action for action in used_actions if action not in twins]
         counts: dict[str, int] = {}
         for extern in self.externs:
             kind = "profile" if extern.kind in ("action_profile", "action_selector") else extern.kind
@@ -499,6 +526,8 @@ class _Elaborator:
                 while member.word in words:
                     member.word += "_"
                 words.add(member.word)
+        for action, first_action in twins.items():
+            action.word = first_action.word
         names: dict[str, Any] = {}
         instances: list[TableInstance | ActionInstance | ExternInstance]
         instances = [*self.tables, *self.actions, *self.externs]
@@ -510,6 +539,11 @@ class _Elaborator:
                     f"the control plane has two things called {instance.name}: give one another @name (the other is at "
                     f"{first.decl.location})",
                 )
+
+
+def _data_of(action: ActionInstance) -> list[tuple[str, str]]:
+    """The parameters that the control plane gives: (name, type)."""
+    return [(plane_name(param, ""), str(param.type)) for param in action.decl.params if not param.direction]
 
 
 def _digests(nodes: list[tree.Node]) -> list[DigestInstance]:

@@ -18,7 +18,9 @@ from mrc_testbed.switch.compiler.sema.types import (
 )
 
 MAX_BITS = 2048
-"""Widest number the front end takes (p4c's limit); the backend's own is lower."""
+"""Widest number that is taken (p4c's limit)."""
+MAX_VARBIT_BITS = 8 * 16384
+"""Widest varbit: the longest frame (p4rt.h: P4RT_MAX_FRAME)."""
 
 
 class Scope:
