@@ -36,6 +36,8 @@ control V(inout headers_t h, inout metadata_t m) { apply { } }
 control I(inout headers_t h, inout metadata_t m, inout standard_metadata_t s) {
     direct_counter(CounterType.packets) hits;
     direct_meter<bit<2>>(MeterType.packets) rate;
+    direct_meter<bit<2>>(MeterType.packets) unread_a;
+    direct_meter<bit<2>>(MeterType.packets) unread_b;
     counter(4, CounterType.packets) cells;
     meter(4, MeterType.packets) rates;
     register<bit<12>>(4) words;
@@ -57,8 +59,10 @@ control I(inout headers_t h, inout metadata_t m, inout standard_metadata_t s) {
     table limited { key = { h.h.a : exact; } actions = { metered; } meters = rate; }
     @max_group_size(4) action_selector(HashAlgorithm.crc16, 8, 16) sel;
     action_profile(2) prof;
-    table pick { key = { h.h.a : exact; h.h.b : selector; } actions = { forward; } implementation = sel; }
-    table member_t { key = { h.h.a : exact; } actions = { forward; } implementation = prof; }
+    table pick { key = { h.h.a : exact; h.h.b : selector; } actions = { forward; } implementation = sel;
+                 meters = unread_a; }
+    table member_t { key = { h.h.a : exact; } actions = { forward; } implementation = prof;
+                     meters = unread_b; }
     apply {
         bit<2> colour;
         cells.count(0); rates.execute_meter(1, colour); words.write(0, 1); signeds.write(0, 1); flags.write(0, true);
@@ -125,6 +129,7 @@ def act(name: str, *params: tuple[int, bytes]) -> dict:
 
 
 FORWARD = act("forward", (1, b"\1"))
+METER = {"meter_config": {"cir": 1, "cburst": 1, "pir": 1, "pburst": 1}}
 A5 = {"field_id": 1, "exact": {"value": b"\5"}}
 A6 = {"field_id": 1, "exact": {"value": b"\6"}}
 
@@ -264,6 +269,18 @@ BAD_UPDATES: dict[str, tuple[int, dict, int, str]] = {
         entry("member_t", A5, action={"action_profile_group_id": 1}),
         INVALID,
         "no action selector",
+    ),
+    "meter of a member's action": (
+        INSERT,
+        entry("member_t", A6, action={"action_profile_member_id": 1}, **METER),
+        INVALID,
+        "forward does not read the direct meter",
+    ),
+    "meter of a one-shot action": (
+        INSERT,
+        {"table_entry": {**shot({**FORWARD, "weight": 1})["table_entry"], **METER}},
+        INVALID,
+        "forward does not read the direct meter",
     ),
     # what is there, what is not, what is full
     "insert again": (INSERT, lpm(), EXISTS, "is there already"),

@@ -1,0 +1,37 @@
+"""Descriptors that the runtime reads: which actions read the direct meter of their table."""
+
+from __future__ import annotations
+
+import re
+
+from mrc_testbed.switch.compiler import compile_program
+
+TEXT = """
+#include <core.p4>
+#include <v1model.p4>
+struct headers_t { }
+struct metadata_t { bit<2> colour; }
+parser P(packet_in b, out headers_t h, inout metadata_t m, inout standard_metadata_t s) {
+    state start { transition accept; }
+}
+control V(inout headers_t h, inout metadata_t m) { apply { } }
+control I(inout headers_t h, inout metadata_t m, inout standard_metadata_t s) {
+    direct_meter<bit<2>>(MeterType.packets) rate;
+    meter(4, MeterType.packets) rates;
+    action direct() { rate.read(m.colour); }
+    action nested() { if (s.ingress_port == 1) { direct(); } }
+    action indexed() { rates.execute_meter(1, m.colour); }
+    action neither() { mark_to_drop(s); }
+    table limited { key = { s.ingress_port : exact; } actions = { direct; nested; indexed; neither; } meters = rate; }
+    apply { limited.apply(); }
+}
+control E(inout headers_t h, inout metadata_t m, inout standard_metadata_t s) { apply { } }
+control D(packet_out b, in headers_t h) { apply { } }
+V1Switch(P(), V(), I(), E(), V(), D()) main;
+"""
+
+
+def test_actions__tell_whether_they_read_a_direct_meter():
+    c_text = compile_program(TEXT).c_path.read_text()
+    rows = re.findall(r'\] = \{"I\.(\w+)", \d+, \d+, params_\w+, \d+, (\d)\},', c_text)
+    assert {name: int(metered) for name, metered in rows} == {"direct": 1, "nested": 1, "indexed": 0, "neither": 0}
