@@ -17,7 +17,7 @@ from tests.repository import ROOT
 VAGRANTFILE = (ROOT / "Vagrantfile").read_text()
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
 DEVCONTAINER = json.loads((ROOT / ".devcontainer" / "devcontainer.json").read_text())
-RIGHTS = {"NET_ADMIN", "SYS_ADMIN", "SYS_NICE"}
+RIGHTS = {"NET_ADMIN", "NET_RAW", "SYS_ADMIN", "SYS_NICE"}
 
 
 def vagrant(tmp_path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -72,3 +72,10 @@ def test_containers__have_a_release_we_know_and_the_rights_of_the_documents():
 
 def test_dockerfile__copies_no_virtual_environment_and_no_build():
     assert {".git", ".venv*", "build", "results"} <= set((ROOT / ".dockerignore").read_text().split())
+
+
+def test_line_ends__are_lf_on_windows_too():
+    attributes = subprocess.run(
+        ["git", "check-attr", "eol", "scripts/provision", "Vagrantfile"], cwd=ROOT, capture_output=True, text=True
+    )
+    assert attributes.stdout.splitlines() == ["scripts/provision: eol: lf", "Vagrantfile: eol: lf"]

@@ -166,3 +166,25 @@ def test_apt__a_package_that_does_not_exist_is_an_error_with_what_apt_said(apt):
     with lib("install_packages no-such-package", env=apt) as process:
         output, _ = process.communicate(timeout=60)
     assert process.returncode == 1 and "E: Unable to locate package no-such-package" in output
+
+
+@pytest.mark.skipif(shutil.which("rsync") is None, reason="no rsync here (Debian's package `rsync`)")
+def test_provision__a_second_time_keeps_files_of_the_user(tmp_path):
+    """A checkout whose setup does nothing, provisioned twice with work of the user in between."""
+    source, copy = tmp_path / "source", tmp_path / "copy"
+    (source / "scripts").mkdir(parents=True)
+    for name in ("provision", "lib.sh"):
+        shutil.copy(ROOT / "scripts" / name, source / "scripts" / name)
+    (source / "scripts" / "setup").write_text("#!/bin/sh\n")
+    (source / "scripts" / "setup").chmod(0o755)
+    (source / "notes.md").write_text("first")
+    command = ["bash", str(source / "scripts" / "provision"), "--into", str(copy), "--no-bmv2"]
+    subprocess.run(command, check=True, capture_output=True)
+    (copy / "scenarios").mkdir()
+    (copy / "scenarios" / "mine.yaml").write_text("mine")
+    (copy / "notes.md").write_text("changed here")
+    (source / "notes.md").write_text("second")
+    subprocess.run(command, check=True, capture_output=True)
+    assert (copy / "scenarios" / "mine.yaml").read_text() == "mine"
+    assert (copy / "notes.md").read_text() == "second"
+    assert (copy / ".replaced" / "notes.md").read_text() == "changed here"

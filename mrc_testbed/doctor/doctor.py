@@ -18,6 +18,8 @@ from mrc_testbed.dash import uplot
 from mrc_testbed.doctor.rootless import container_kind, obstacle
 from mrc_testbed.errors import package_cure
 from mrc_testbed.ipc import procfs
+from mrc_testbed.ipc.rundir import FabricError
+from mrc_testbed.topologies.lab import preflight
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,7 @@ class Check:
 
 
 def checks() -> Iterator[Check]:
-    """Every check in the order shown. Looks only; changes nothing."""
+    """Every check in the order shown. Tries what it judges; leaves nothing behind."""
     all_checks = (
         _release,
         _machine,
@@ -143,8 +145,19 @@ def lock_holder(path: Path) -> int | None:
 
 
 def _namespaces() -> Iterator[Check]:
+    """Yield the check of hosts' namespaces: one is made, with a link in it, as at the start of a fabric."""
     path = Path("/proc/self/ns/net")
-    yield Check("network namespaces", path.exists(), str(path), "a kernel with CONFIG_NET_NS")
+    reason = None if path.exists() else f"no {path}: a kernel with CONFIG_NET_NS is needed"
+    if reason is None and os.geteuid() == 0:  # without root `user namespaces` makes one
+        try:
+            preflight.check_namespaces()
+        except FabricError as error:
+            reason = str(error)
+        except OSError:
+            reason = "no mnexec on PATH: see its line"
+    yield Check(
+        "network namespaces", reason is None, "a host can have one" if reason is None else "not usable", reason or ""
+    )
 
 
 def _packet_socket() -> Iterator[Check]:
@@ -156,7 +169,8 @@ def _packet_socket() -> Iterator[Check]:
             "AF_PACKET",
             False,
             f"{error} on the machine's own network",
-            "root (CAP_NET_RAW) and a kernel with CONFIG_PACKET; rootless fabrics bring their own network",
+            "root with CAP_NET_RAW (a container: `--cap-add NET_RAW`) and a kernel with CONFIG_PACKET; rootless "
+            "fabrics bring their own network",
             needed=not refused,  # without root `root` and `user namespaces` tell whether there is a way
         )
     else:

@@ -298,7 +298,8 @@ class Cables:
         netdev.create_pairs(pairs, group)
         self._devices = NetDevices()
         for name in self.plugs:
-            netdev.quiet(name)
+            self._devices.quiet(name)
+            netdev.forbid_ipv6(name)
             self._devices.offloads_off(name)
             self._devices.set_flags(name, on=IFF_UP | IFF_NOARP)
         self._join()

@@ -327,8 +327,9 @@ class LocalNetwork(Network):
         for port in ports:
             devices = self.node(port.node).devices
             assert isinstance(devices, NetDevices)
-            if devices is self._devices:
-                netdev.quiet(port.interface)  # a host's namespace was quiet before the interface came
+            devices.quiet(port.interface)
+            if devices is self._devices:  # a host's namespace forbids it for all that come
+                netdev.forbid_ipv6(port.interface)
             devices.offloads_off(
                 port.interface, in_pieces=self.target.cables is None
             )  # programs in cables look into them

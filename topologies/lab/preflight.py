@@ -31,10 +31,13 @@ def check_tools() -> None:
         )
 
 
-NAMESPACE_TRIAL = ("mnexec", "-cn", "sh", "-c", "ip link set lo up && exec mnexec -a $$ true")
+NAMESPACE_TRIAL = (
+    *("mnexec", "-cn", "sh", "-c"),
+    "ip link set lo up && ip link add mrc-trial type veth peer name mrc-trial2 && exec mnexec -a $$ true",
+)
 """Command that does what Mininet and we do with namespaces.
 
-Make one, set an interface up, and enter it from outside (which leaves a chroot).
+Make one, set an interface up, make a link, and enter it from outside (which leaves a chroot). All ends with it.
 """
 
 
@@ -45,8 +48,8 @@ def check_namespaces() -> None:
         reason = trial.stderr.decode(errors="replace").strip() or f"exit code {trial.returncode}"
         raise FabricError(
             f"a host cannot have a network namespace here ({reason}): start a container with `--cap-add NET_ADMIN "
-            "--cap-add SYS_ADMIN --security-opt apparmor=unconfined`, enter a chroot's folder by pivot_root or "
-            "systemd-nspawn instead (docs/install.md)"
+            "--cap-add NET_RAW --cap-add SYS_ADMIN --security-opt apparmor=unconfined`, enter a chroot's folder by "
+            "pivot_root or systemd-nspawn instead (docs/install.md)"
         )
 
 

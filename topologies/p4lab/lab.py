@@ -250,7 +250,8 @@ class P4Lab:
         """Let an interface send frames as they are, and set a switch's up; a host's comes up with its address."""
         devices, name = net[end.node].devices, HOST_INTERFACE if end.is_host else end.interface
         if not end.is_host:
-            netdev.quiet(name)
+            devices.quiet(name)
+            netdev.forbid_ipv6(name)
         devices.offloads_off(name, in_pieces=True)
         if not end.is_host:
             devices.set_flags(name, on=IFF_UP)

@@ -19,13 +19,14 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-RTM_NEWLINK, RTM_DELLINK, RTM_GETLINK = 16, 17, 18
+RTM_NEWLINK, RTM_DELLINK, RTM_GETLINK, RTM_SETLINK = 16, 17, 18, 19
 RTMGRP_LINK = 1
 NLMSG_ERROR, NLMSG_DONE = 2, 3
-NLM_F_REQUEST, NLM_F_DUMP, NLM_F_DUMP_INTR = 0x001, 0x300, 0x010
+NLM_F_REQUEST, NLM_F_ACK, NLM_F_DUMP, NLM_F_DUMP_INTR = 0x001, 0x004, 0x300, 0x010
 
 IFF_UP, IFF_LOWER_UP = 0x1, 0x10000
-IFLA_IFNAME, IFLA_MTU, IFLA_OPERSTATE, IFLA_EXT_MASK, IFLA_CARRIER_CHANGES = 3, 4, 16, 29, 35
+IFLA_IFNAME, IFLA_MTU, IFLA_OPERSTATE, IFLA_AF_SPEC, IFLA_EXT_MASK, IFLA_CARRIER_CHANGES = 3, 4, 16, 26, 29, 35
+IFLA_INET6_ADDR_GEN_MODE, IN6_ADDR_GEN_MODE_NONE = 8, 1
 RTEXT_FILTER_SKIP_STATS = 1 << 3
 
 SIOCGIFFLAGS, SIOCSIFFLAGS = 0x8913, 0x8914
@@ -203,3 +204,23 @@ def set_admin_state(interface: str, is_up: bool) -> bool:
         if new_flags != flags:
             fcntl.ioctl(sock, SIOCSIFFLAGS, IFREQ.pack(name, new_flags))
     return new_flags != flags
+
+
+def no_own_addresses(interface: str, sock: socket.socket) -> None:
+    """Keep the kernel from giving an interface an IPv6 address, as `ip link set ... addrgenmode none`.
+
+    Without an address it asks for no router and no neighbour. `sock`: of NETLINK_ROUTE, in the interface's namespace.
+    Raises NetlinkError.
+    """
+    mode = ATTRIBUTE.pack(ATTRIBUTE.size + 1, IFLA_INET6_ADDR_GEN_MODE) + bytes([IN6_ADDR_GEN_MODE_NONE, 0, 0, 0])
+    inet6 = ATTRIBUTE.pack(ATTRIBUTE.size + len(mode), socket.AF_INET6) + mode
+    name = os.fsencode(interface).ljust(16, b"\0")
+    body = LINK.pack(0, 0, 0, 0, 0) + ATTRIBUTE.pack(ATTRIBUTE.size + len(name), IFLA_IFNAME) + name
+    body += ATTRIBUTE.pack(ATTRIBUTE.size + len(inet6), IFLA_AF_SPEC) + inet6
+    sock.settimeout(DUMP_TIMEOUT_S)
+    sock.send(HEADER.pack(HEADER.size + len(body), RTM_SETLINK, NLM_F_REQUEST | NLM_F_ACK, 1, 0) + body)
+    for kind, _, reply in messages(sock.recv(RECEIVE_BYTES)):
+        code = -struct.unpack_from("=i", reply)[0] if kind == NLMSG_ERROR else 0
+        # No IPv6 in this kernel, or on this interface: there is nothing to forbid.
+        if code not in (0, errno.EAFNOSUPPORT):
+            raise NetlinkError(code, f"{interface}: {os.strerror(code)}")

@@ -42,7 +42,7 @@ class Rig:
         self.notices: list[str] = []
         self.cables.create(0x4000_0001, PLAN.mac, {})
         for port in (NIC, T0, UPLINK, T1):
-            netdev.quiet(port)
+            netdev.forbid_ipv6(port)
             self.devices.set_flags(port, on=IFF_UP | IFF_NOARP)
         wait_until_up(NIC, T0, UPLINK, T1, *self.cables.plugs)
 
