@@ -49,25 +49,29 @@ up: ready ## bring the fabric up and open the Mininet CLI
 # processes would compile the same modules and tests again. A worker that is done takes tests from the other: by whole
 # files, the one with the longest file would be alone at the end.
 BYTECODE := $(or $(MRC_CACHE_DIR),$(HOME)/.cache/mrc-testbed)/pyc
-ON_ALL_CORES := PYTHONDONTWRITEBYTECODE= PYTHONPYCACHEPREFIX=$(BYTECODE) $(PYTEST) -m "not root and not build" -n auto --dist worksteal
-unit: ready-to-test ## the tests that need no root (about four minutes)
+CACHED   := env PYTHONDONTWRITEBYTECODE= PYTHONPYCACHEPREFIX=$(BYTECODE)
+ON_ALL_CORES := $(CACHED) $(PYTEST) -m "not root and not build and not thorough" -n auto --dist worksteal
+unit: ready-to-test ## the tests that need no root (about eight minutes)
 	@$(ON_ALL_CORES) $(ARGS)
 
-# First those that need no root, on all cores; then those with a fabric and those that compile the engine, a file at a time
-# on each core with interfaces of its own; then one by one those that need the machine for themselves. Each is run whatever
-# the one before gave. 5 is pytest's word for a selection without a test: right in any but all of them.
-BESIDE := $(PYTEST) --tx "$(shell nproc)*popen//python=$(CURDIR)/scripts/isolated-python" --dist loadfile
-test: ready-to-test ## every test but those of `sanitize`; ARGS="-k name" selects
-	@$(AS_ROOT) env $(ON_ALL_CORES) $(ARGS); first=$$?; \
-		$(AS_ROOT) env ISOLATED_PYTHON=$(CURDIR)/$(VENV)/bin/python $(BESIDE) -m "(root or build) and not alone and not sanitized" $(ARGS); second=$$?; \
-		$(AS_ROOT) $(PYTEST) -m "(root or build) and alone" $(ARGS); third=$$?; \
+# First those that need no root, on all cores; then those with a fabric and those that compile, a file at a time on each
+# core with interfaces of its own; then one by one those that need the machine for themselves. Each is run whatever the
+# one before gave. 5 is pytest's word for a selection without a test: right in any but all of them.
+BESIDE := $(CACHED) ISOLATED_PYTHON=$(CURDIR)/$(VENV)/bin/python \
+	$(PYTEST) --tx "$(shell nproc)*popen//python=$(CURDIR)/scripts/isolated-python"
+test: ready-to-test ## every test but those of `thorough`; ARGS="-k name" selects
+	@$(AS_ROOT) $(ON_ALL_CORES) $(ARGS); first=$$?; \
+		$(AS_ROOT) $(BESIDE) --dist loadfile -m "(root or build) and not alone and not thorough" $(ARGS); second=$$?; \
+		$(AS_ROOT) $(CACHED) $(PYTEST) -m "alone and not thorough" tests/resilience $(ARGS); third=$$?; \
 		[ $$first = 0 ] || [ $$first = 5 ] || echo "make test: tests without a fabric failed (see above)" >&2; \
 		[ $$second = 0 ] || [ $$second = 5 ] || echo "make test: tests with a fabric failed (see above)" >&2; \
 		case $$first,$$second,$$third in 5,5,5) exit 1 ;; [05],[05],[05]) ;; *) exit 1 ;; esac
 
-.PHONY: sanitize
-sanitize: ready-to-test ## the engine's machine code under AddressSanitizer and Python's debug allocator (a quarter of an hour)
-	@$(PYTEST) -m sanitized -n 2 --dist loadgroup $(ARGS)
+.PHONY: thorough
+thorough: ready-to-test ## every moment, mutant and build of a kind of which `test` has some; sanitizers, wheels (half an hour)
+	@$(AS_ROOT) $(CACHED) $(PYTEST) -m "thorough and not root" -n 2 --dist loadgroup $(ARGS); first=$$?; \
+		$(AS_ROOT) $(BESIDE) --dist loadgroup -m "thorough and root" $(ARGS); second=$$?; \
+		case $$first,$$second in 5,5) exit 1 ;; [05],[05]) ;; *) exit 1 ;; esac
 
 .PHONY: matrix
 matrix: ready-to-test ## the tests of `unit` with each of Python 3.10 to 3.14 at hand; PYTHONS="3.10 3.14", ARGS="-k name"

@@ -46,6 +46,7 @@ def python(request):
     return interpreter(request.param) or pytest.skip(f"no python3.{request.param} here")
 
 
+@pytest.mark.thorough
 def test_sources__parse_without_a_warning(python):
     files = [str(path) for folder in (*CODE, "examples", "tests") for path in sorted((ROOT / folder).rglob("*.py"))]
     process = subprocess.run(

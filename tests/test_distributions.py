@@ -18,7 +18,7 @@ from mrc_testbed.errors import EXTRAS
 from tests.repository import ROOT
 
 # Packages are installed from a registry, and the engine is compiled.
-pytestmark = [pytest.mark.build, pytest.mark.alone, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.build, pytest.mark.thorough, pytest.mark.timeout(1200)]
 
 
 def run(*command, cwd, **environment):

@@ -425,6 +425,7 @@ def script_beside(run_dir: Path) -> str:
     return "\n".join([*lines, "until [ -e sending ]; do sleep 0.1; done", *later_lines, "wait", "echo END"])
 
 
+@pytest.mark.thorough
 @needs_root
 @pytest.mark.root
 def test_tutorial__then_all_words_and_what_is_asked_from_beside(tmp_path):

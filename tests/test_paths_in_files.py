@@ -240,6 +240,7 @@ def in_run(folder: Path, change: typing.Callable[[Any], Any]) -> None:
     (folder / "manifest.json").write_text(json.dumps(manifest))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("number", range(2))
 @pytest.mark.parametrize("put", [in_manifest, in_run])
 def test_results__whose_texts_are_paths_write_in_what_is_named_alone(results, deep, put, number, monkeypatch):

@@ -160,6 +160,7 @@ def tried(folder: Path, place: Path, monkeypatch, writer: Writer) -> int:
     return code
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("writer", WRITERS, ids=lambda writer: writer.words)
 def test_a_command__whose_disk_is_full_at_any_moment_tells_file_and_cure(folder, tmp_path, monkeypatch, capsys, writer):
     if "--parquet" in writer.words:

@@ -232,11 +232,13 @@ def shared_start(results, tmp_path_factory):
     return starts
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", SHARED_STARTS)
 def test_commands__with_odd_streams_or_environment_end_without_a_traceback(name, shared_start):
     check(SHARED_STARTS[name], *shared_start[name])
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", STARTS)
 def test_commands__in_an_odd_place_end_without_a_traceback(name, results, tmp_path):
     surroundings = STARTS[name]

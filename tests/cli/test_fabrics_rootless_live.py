@@ -36,6 +36,7 @@ def mrc():
         run("down --all")
 
 
+@pytest.mark.thorough
 def test_two_fabrics__of_a_user_who_is_not_root(mrc):
     for name, wires in (("a", "virtual"), ("b", "veth")):
         output = mrc(f"up -d --name {name} --wires {wires} {SHAPE}")

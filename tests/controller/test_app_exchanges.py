@@ -150,7 +150,9 @@ def wrong_with(exchange, number, fate):
     return play(message_number=number, fate=FATES[fate])[0]
 
 
-@pytest.mark.parametrize("fate", FATES)
+@pytest.mark.parametrize(
+    "fate", [pytest.param(fate, marks=[] if fate == "lost" else [pytest.mark.thorough]) for fate in FATES]
+)
 @pytest.mark.parametrize("exchange", EXCHANGES, ids=" ".join)
 def test_the_last_message_of_a_kind(exchange, fate):
     """The last one in the first life of the controller.

@@ -19,7 +19,6 @@ from mrc_testbed.topologies.plan import Plan
 from tests.dash.dash_client import WAIT_S, Watching, command, place_and_key, request
 
 pytestmark = [
-    pytest.mark.alone,
     pytest.mark.root,
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root: network namespaces and raw sockets"),
 ]

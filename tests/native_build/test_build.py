@@ -52,6 +52,7 @@ def start(cache_dir, program=PROGRAM):
     )
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(
     bool(building.missing_requirements()), reason=f"cannot compile here: {'; '.join(building.missing_requirements())}"
 )

@@ -17,6 +17,7 @@ GC_HEAD_BYTES = 16
 """Bytes in front of each object that Python's garbage collector looks at."""
 LINE_BYTES = 64
 pytestmark = [
+    pytest.mark.thorough,
     pytest.mark.build,
     pytest.mark.timeout(1200),
     pytest.mark.skipif(

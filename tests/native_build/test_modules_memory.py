@@ -32,7 +32,7 @@ AddressSanitizer sees no borders inside Python's pools: malloc gives all.
 """
 pytestmark = [
     pytest.mark.build,
-    pytest.mark.sanitized,
+    pytest.mark.thorough,
     pytest.mark.timeout(2400 if LONG else 1200),
     pytest.mark.skipif(
         bool(missing_requirements()), reason=f"cannot compile here: {'; '.join(missing_requirements())}"

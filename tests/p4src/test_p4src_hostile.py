@@ -24,6 +24,7 @@ def sanitizer() -> str | None:
     return path if os.path.isabs(path) and os.path.exists(path) else None
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("mode", ["srv6", "stev", "ecmp", "switch-spray"])
 def test_sanitizers__find_nothing(mode, tmp_path):
     library = sanitizer()

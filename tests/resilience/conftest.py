@@ -25,7 +25,6 @@ def pytest_collection_modifyitems(items):
         if Path(__file__).parent in Path(item.path).parents:
             item.add_marker(pytest.mark.root)
             item.add_marker(pytest.mark.resilience)
-            item.add_marker(pytest.mark.alone)  # times of reactions count here
 
 
 @pytest.fixture(autouse=True)

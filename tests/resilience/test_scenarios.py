@@ -57,6 +57,7 @@ def tables_unchanged():
     """Replace the folder's fixture, so that the shared fabric stays down; each scenario has its own."""
 
 
+@pytest.mark.alone  # its rules are of rates
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("name", names())
 def test_scenario(name, target, tmp_path):

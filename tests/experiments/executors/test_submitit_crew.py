@@ -50,6 +50,7 @@ def long_ones(folder: Path) -> Path:
     return path
 
 
+@pytest.mark.thorough
 @needs_submitit
 def test_submitit__killed_twice_and_resumed_is_the_same(tmp_path, study_digest):
     assert killed_twice(tmp_path, "submitit-local") == study_digest
@@ -138,6 +139,7 @@ def test_submitit__tasks_of_a_command_that_was_killed_stop_when_another_takes_ov
     assert store.written_names() == {run.name for run in run_set.runs[:2]}
 
 
+@pytest.mark.thorough
 @pytest.mark.root
 @pytest.mark.skipif(bool(without_slurm()), reason=without_slurm())
 def test_slurm__killed_twice_a_task_cancelled_and_resumed_is_the_same(tmp_path, study_digest):

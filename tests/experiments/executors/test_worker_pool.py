@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+
 from mrc_testbed.experiments.executors.crew import RunLost
 from mrc_testbed.experiments.executors.worker_pool import WorkerPool
 from tests.experiments.executors.killed_study import killed_twice, news, planned_runs
 
 
+@pytest.mark.thorough
 def test_local__killed_twice_and_resumed_is_the_same(tmp_path, study_digest):
     assert killed_twice(tmp_path, "local") == study_digest
 

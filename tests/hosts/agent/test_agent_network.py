@@ -19,7 +19,6 @@ from mrc_testbed.topologies.plan import Plan
 from tests.repository import ROOT
 
 pytestmark = [
-    pytest.mark.alone,
     pytest.mark.root,
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root: network namespaces and packet sockets"),
 ]

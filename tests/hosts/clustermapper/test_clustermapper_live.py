@@ -17,7 +17,7 @@ from mrc_testbed.topologies.lab.fabric import Fabric
 from mrc_testbed.topologies.lab.options import LabOptions, Ports
 from mrc_testbed.topologies.plan import Plan
 
-pytestmark = [pytest.mark.root, pytest.mark.alone]
+pytestmark = pytest.mark.root
 PLAN = Plan(2, 2, 2, 2)
 
 

@@ -334,6 +334,7 @@ LATER: dict[str, tuple[Patch, set[str], str]] = {
 """Broken in ways that show only in schedules of one kind."""
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", LATER)
 def test_broken_engine__is_caught_by_schedules_of_a_kind(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     patch, invariants, kind = LATER[name]

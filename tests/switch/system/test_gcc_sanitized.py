@@ -52,6 +52,7 @@ def programs() -> list[str]:
     return arguments + fabric_arguments if LONG_RUN_PACKETS else arguments
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(sanitizer() is None, reason="gcc has no libasan here")
 @pytest.mark.timeout(0 if LONG_RUN_PACKETS else 300)
 def test_random_and_mutated_packets():
@@ -67,6 +68,7 @@ def test_random_and_mutated_packets():
     assert result.stdout == f"{PACKETS * len(arguments)} packets through {len(arguments)} programs\n"
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(sanitizer() is None, reason="gcc has no libasan here")
 @pytest.mark.timeout(600)
 def test_each_allocation_of_the_event_loop_fails_once():
@@ -83,6 +85,7 @@ def test_each_allocation_of_the_event_loop_fails_once():
     assert total >= failures > 0.8 * total > 20, "the thread allocates more in some rounds, but hardly"
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(sanitizer() is None, reason="gcc has no libasan here")
 @pytest.mark.parametrize(
     "program",

@@ -90,6 +90,7 @@ class TestRuns:
         with pytest.raises(RuntimeError, match="did not arrive"):
             load.run()
 
+    @pytest.mark.thorough
     def test_run__in_processes_of_their_own(self):
         runner = CliRunner()
         cli_result = runner.invoke(app, ["bench", "virtual", "--hosts", "4", "--packets", "64", "--profile", "--json"])

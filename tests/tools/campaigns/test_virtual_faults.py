@@ -46,6 +46,7 @@ def one_way(arc, link=LINK, start_s=3.0):
 # ---- the correlator -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_random_sets__nothing_is_named_that_is_not_broken():
     tally = run_sets(7, range(50))
     assert not tally.sets[RESULT_WRONG], json.dumps(tally.details, indent=1)
@@ -118,6 +119,7 @@ WRONG_OR_MISSED = {
 """Sets of other seeds in which something was once named wrongly or has got no name."""
 
 
+@pytest.mark.thorough
 def test_random_sets__those_that_were_once_named_wrongly():
     tally = run_sets(1, ONCE_WRONG)
     tally.merge(run_sets(22, [480]))  # as 89 of seed 21; the losing link, which one EV alone crosses, is still missed
@@ -206,6 +208,7 @@ class Backwards(FaultCorrelator):
         return super().changes()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("correlator", [NextDoor, Mute, Hasty, Backwards])
 def test_judgement__a_broken_correlator_is_caught(correlator):
     if correlator is Mute:

@@ -166,6 +166,7 @@ def test_demo__passes_and_leaves_nothing(rig, tmp_path):
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["lock", "log"]
 
 
+@pytest.mark.thorough
 def test_scenario__passes_and_tells_of_the_underlay(rig, tmp_path):
     (tmp_path / "cut.yaml").write_text(SCENARIO)
     result = mrc(rig, tmp_path, "run", str(tmp_path / "cut.yaml"), "--out", str(tmp_path / "out"), "--json")
