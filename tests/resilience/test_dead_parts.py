@@ -10,6 +10,8 @@ import pytest
 from mrc_testbed.topologies.lab.part_watch import RELAPSE_S
 from tests.resilience.kill_parts import PARTS, Front, Row
 
+pytestmark = pytest.mark.alone  # how soon a part is told and back counts here
+
 
 @pytest.fixture(autouse=True)
 def tables_unchanged():
