@@ -1,10 +1,10 @@
-"""A fuzz of the P4 compiler: programs with a few tokens wrong are accepted, or refused at a line and a column.
+"""A fuzz of the P4 compiler with mutants of good programs.
 
-`python -m tools.campaigns.p4_mutants` with the options of `--help`
+A mutant is accepted, or refused at a line and a column. `python -m tools.campaigns.p4_mutants` has `--help`.
 
 Each seed takes a sample and drops, doubles, swaps or replaces one to three of its tokens. A mutant is a finding when
-the compiler breaks, names no place, says nothing, never ends, or writes C that gcc refuses. Findings stay in FOLDER:
-seed-N.p4 and seed-N.txt.
+the compiler breaks, names no place, says nothing, never ends, or writes C that gcc refuses. Findings stay in FOLDER,
+each as its program and the answer.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from mrc_testbed.switch.compiler.frontend.preprocess import preprocess
 ROOT = Path(__file__).resolve().parents[2]
 SAMPLES = tuple(sorted([*(ROOT / "tests/switch/p4").glob("*.p4"), *(ROOT / "p4src").glob("s*.p4")]))
 GCC_EVERY = 10
-"""Of every so many seeds the C of an accepted mutant is given to gcc, which takes longer than all the rest."""
+"""Seeds from one mutant whose C goes to gcc to the next; gcc takes longer than all the rest."""
 ANSWER_S = 120
 """Processor time of one mutant, in seconds: a compiler that needs more is taken to hang."""
 TOKEN = re.compile(r"[A-Za-z_]\w*|\d\w*|\"[^\"]*\"|&&&|\+\+|[<>=!|&+-]=|&&|\|\||\.\.|<<|\S")
@@ -53,7 +53,7 @@ class EndlessError(Exception):
 
 @cache
 def tokens(sample: Path) -> list[str]:
-    """Return the preprocessed sample: the included text, then gaps and tokens of the program itself by turns."""
+    """Return the preprocessed sample: included text, then gaps and tokens of its own by turns."""
     text = preprocess(sample, (), ())[1]
     # the samples include before they declare: what follows the last return to the file is their own
     returns = [match.end() for match in re.finditer(rf'^# \d+ "{re.escape(str(sample))}" 2[^\n]*\n', text, re.M)]
@@ -66,7 +66,7 @@ def tokens(sample: Path) -> list[str]:
 
 
 def mutant(seed: int, samples: Sequence[Path] = SAMPLES) -> str:
-    """Return a program with one to three tokens dropped, doubled, swapped or replaced, or a run of them dropped."""
+    """Return a program with one to three tokens, or runs of tokens, changed."""
     choose = random.Random(seed)
     pieces = list(tokens(choose.choice(samples)))
     token_indices = [index for index in range(2, len(pieces), 2) if "\n#" not in pieces[index - 1]]
@@ -90,12 +90,12 @@ def mutant(seed: int, samples: Sequence[Path] = SAMPLES) -> str:
 
 
 def judge(text: str, *, with_gcc: bool = False) -> str:
-    """Return the verdict on the compiler's answer: `accepted`, `refused`, else the kind of fault and its text."""
+    """Return the verdict on the compiler: `accepted`, `refused`, or the kind and text of a fault."""
     try:
         with _limit(ANSWER_S):
             c_text = translate(text)
     except P4Error as error:
-        faults = (fault_of(each) for each in (error, *error.further_errors))
+        faults = map(fault_of, (error, *error.further_errors))
         return next((fault for fault in faults if fault), "refused")
     except EndlessError:
         return f"endless: no answer within {ANSWER_S} s of processor time"
@@ -112,10 +112,10 @@ def fault_of(error: P4Error) -> str:
     """Return what is wrong with one error message, "" when it has words and a place."""
     if "internal error" in error.message:
         return f"internal: {error}"
-    place = error.location
-    if place is None:
+    location = error.location
+    if location is None:
         return f"no place: {error}"
-    if place.line < 1 or place.column < 1 or not place.file.endswith(".p4"):
+    if location.line < 1 or location.column < 1 or not location.file.endswith(".p4"):
         return f"strange place: {error}"
     return "" if re.search(r"\w", error.message) else f"no words: {error}"
 
@@ -137,7 +137,10 @@ def _limit(seconds: int) -> Iterator[None]:
 
 
 def campaign(first: int, runs: int, out: Path, samples: Sequence[Path] = SAMPLES) -> Counter[str]:
-    """Judge `runs` mutants from the seed `first` on; keep the findings in `out`; return the count of each verdict."""
+    """Judge `runs` mutants from the seed `first` on; return the count of each verdict.
+
+    Findings are kept in `out`.
+    """
     counts: Counter[str] = Counter()
     for seed in range(first, first + runs):
         text = mutant(seed, samples)

@@ -159,7 +159,10 @@ class Arrays:
 
 
 def _cell_form(register: Array) -> tuple[int, Literal["little", "big"]]:
-    """Bytes of a register's cell in the C runtime, and their order: a number of the machine, or p4wide.h's bytes."""
+    """Bytes of a register's cell in the C runtime, and their order.
+
+    Up to 128 bits it is a number of the machine, beyond that bytes as in p4wide.h.
+    """
     bits = register.kind
     return (16, "little") if bits <= 128 else ((bits + 7) // 8, "big")
 

@@ -278,9 +278,9 @@ def take_trace(
 
 
 class _TracedParts:
-    """Tables and actions of the program, also those that the control plane does not see (`@hidden`, generated ones).
+    """Tables and actions of the program, also those that the control plane does not see.
 
-    Made before the trace ends, for the descriptor goes with the traced build.
+    Such are `@hidden` and generated ones. Made before the trace ends, for the descriptor goes with the traced build.
     """
 
     def __init__(self, descriptor: native.ProgramDesc, schema: Schema) -> None:
@@ -291,9 +291,11 @@ class _TracedParts:
         ]
         self._actions = []
         for index, desc in enumerate(descriptor.actions[: descriptor.n_actions]):
-            seen = schema.action_by_index.get(index)
+            action_schema = schema.action_by_index.get(index)
             own_name, own_params = desc.name.decode(), _match_fields(desc.params, desc.n_params)
-            self._actions.append((seen.name, seen.params) if seen else (own_name, own_params))
+            self._actions.append(
+                (action_schema.name, action_schema.params) if action_schema else (own_name, own_params)
+            )
 
     def key_fields(self, index: int) -> tuple[MatchField, ...]:
         """Fields of a table's key."""

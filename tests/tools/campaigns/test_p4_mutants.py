@@ -1,4 +1,4 @@
-"""The P4 compiler on programs with something wrong: accepted, or refused with a line, a column and words.
+"""The P4 compiler on mutants: accepted, or refused with a line, a column and words.
 
 Two dozen mutants each time; `python -m tools.campaigns.p4_mutants --runs 20000` makes more.
 """
@@ -11,7 +11,7 @@ from mrc_testbed.switch.compiler.errors import Location, P4Error
 from tools.campaigns import p4_mutants
 from tools.campaigns.p4_mutants import SAMPLES, campaign, fault_of, fuzz, judge, mutant
 
-PLACE = Location("a.p4", 3, 5)
+LOCATION = Location("a.p4", 3, 5)
 
 
 def test_mutants__are_accepted_or_refused_with_a_place(tmp_path, capsys):
@@ -30,12 +30,12 @@ def test_mutant__is_the_same_for_the_same_seed_and_differs_from_its_sample():
 @pytest.mark.parametrize(
     ("error", "fault"),
     [
-        (P4Error(PLACE, "x is not declared"), ""),
-        (P4Error(PLACE, "internal error in the compiler (KeyError: 3): please report it"), "internal"),
+        (P4Error(LOCATION, "x is not declared"), ""),
+        (P4Error(LOCATION, "internal error in the compiler (KeyError: 3): please report it"), "internal"),
         (P4Error(None, "the program is nested too deeply"), "no place"),
         (P4Error(Location("a.p4", 3), "x is not declared"), "strange place"),
         (P4Error(Location("<program>", 1, 1), "x is not declared"), "strange place"),
-        (P4Error(PLACE, "?!"), "no words"),
+        (P4Error(LOCATION, "?!"), "no words"),
     ],
 )
 def test_fault__kind_of_a_bad_answer(error, fault):

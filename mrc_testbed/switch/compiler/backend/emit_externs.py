@@ -206,11 +206,10 @@ class ExternEmitter:
         frame.code.add(f"uint64_t {colour} = {text};")
         frame.code.add(f"P4_VALUE({c_string(instance.name)}, {location_string(e.location)}, {colour});")
         # of an index out of range the colour is not known: what is longer than 64 bits then stays as it was
-        long = _is_long(target.type)
-        if long:
+        if _is_long(target.type):
             frame.code.open(f"if ({colour} != UINT64_MAX) {{")
         self._store_number(e, target, colour, frame)
-        if long:
+        if _is_long(target.type):
             frame.code.close()
 
     def _previous_colour(self, target: tree.Expr, frame: FunctionFrame) -> str:

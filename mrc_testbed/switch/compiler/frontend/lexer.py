@@ -247,7 +247,7 @@ def _mark_types(tokens: list[Lexeme]) -> None:
 
 
 def _unmark_members(tokens: list[Lexeme]) -> None:
-    """A name behind the dot of a value is a member, whatever else has that name: `hdr.x.counter < n`, `m.list`."""
+    """Make a member of each name behind a dot, whatever else has the name: `hdr.x.counter`, `m.list`."""
     for i, token in enumerate(tokens):
         # `.T` with nothing before the dot is the type T of the top level
         is_behind_dot = _kind_at(tokens, i - 1) == "DOT" and _kind_at(tokens, i - 2) in _VALUE_ENDS
@@ -447,7 +447,10 @@ def _opens_types(tokens: list[Lexeme], i: int) -> bool:
 
 
 def _width_end(tokens: list[Lexeme], i: int) -> int:
-    """Index of the `>` or `>>` behind the width that begins at i: any expression without a `>` outside brackets."""
+    """Index of the `>` or `>>` behind the width that begins at i.
+
+    A width is any expression without a `>` outside brackets.
+    """
     while _kind_at(tokens, i) not in ("GT", "SHR", "SEMICOLON", "END"):
         i = (_matching(tokens, i) or i) + 1 if _kind_at(tokens, i) in ("LPAR", "LBRACE", "LSQB") else i + 1
     return i
