@@ -109,7 +109,7 @@ class NetDevices:
         return bool(self.flags(name) & IFF_UP) and self._ethtool(name, _ETHTOOL_GLINK) == 1
 
     def quiet(self, name: str) -> None:
-        """Keep the kernel's IPv6 from sending on an interface that is still down, without a write to /proc/sys.
+        """Keep the kernel's IPv6 from sending on an interface that is still down, by netlink.
 
         Raises FabricError.
         """

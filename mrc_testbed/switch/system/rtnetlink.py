@@ -223,4 +223,4 @@ def no_own_addresses(interface: str, sock: socket.socket) -> None:
         code = -struct.unpack_from("=i", reply)[0] if kind == NLMSG_ERROR else 0
         # No IPv6 in this kernel, or on this interface: there is nothing to forbid.
         if code not in (0, errno.EAFNOSUPPORT):
-            raise NetlinkError(code, f"{interface}: {os.strerror(code)}")
+            raise NetlinkError(code, os.strerror(code))
