@@ -30,6 +30,6 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Take the tests themselves out of the garbage collector's sight: it would walk through them again and again."""
+    """Keep the garbage collector from walking through the collected tests again and again."""
     gc.collect()
     gc.freeze()

@@ -20,6 +20,7 @@ DEMO_OPTIONS = ("--planes", "2", "--hosts-per-rack", "1", "--json")
 
 pytestmark = [
     pytest.mark.root,
+    pytest.mark.thorough,
     pytest.mark.timeout(300),
     pytest.mark.skipif(
         bool(MISSING_PROGRAMS), reason=f"no {', '.join(MISSING_PROGRAMS)} here: apt-get install podman runc"

@@ -247,9 +247,9 @@ NOT_RUN = {
     ),
     "a drawing": ("mrc demo / mrc up",),
     "needs a hypervisor or a container engine": (
-        "vagrant up && vagrant ssh -c 'cd mrc-testbed && make demo'",
+        "vagrant up && vagrant ssh -c 'mrc demo'",
         "docker build -t mrc-testbed .",
-        "docker run --rm -it --cap-add NET_ADMIN --cap-add SYS_ADMIN --cap-add SYS_NICE "
+        "docker run --rm -it --cap-add NET_ADMIN --cap-add NET_RAW --cap-add SYS_ADMIN --cap-add SYS_NICE "
         "--security-opt apparmor=unconfined mrc-testbed",
     ),
     "needs a Prometheus": ("prometheus --config.file=examples/monitoring/prometheus.yml",),

@@ -1,4 +1,4 @@
-"""A front process in the background: what `mrc up -d`, or `detach` at the prompt of `mrc up`, leaves behind.
+"""Leave the terminal: `mrc up -d`, or the word `detach` at the prompt of `mrc up`.
 
 The command forks before it makes anything. The child brings the fabric up with its output at the terminal, for `-d` in
 a session of its own; once it lets go of the terminal, the parent returns. Until then every failure is shown, and the

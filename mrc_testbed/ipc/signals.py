@@ -41,5 +41,5 @@ def terminating() -> Iterator[None]:
 
 
 def end_with_parent(number: int) -> None:
-    """Have the kernel send us a signal when the thread that forked us ends; 0: no longer."""
+    """Ask the kernel for a signal at the end of the thread that forked this process, with 0 for none."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0)

@@ -34,4 +34,4 @@ V1Switch(P(), V(), I(), E(), V(), D()) main;
 def test_actions__tell_whether_they_read_a_direct_meter():
     c_text = compile_program(TEXT).c_path.read_text()
     rows = re.findall(r'\] = \{"I\.(\w+)", \d+, \d+, params_\w+, \d+, (\d)\},', c_text)
-    assert {name: int(metered) for name, metered in rows} == {"direct": 1, "nested": 1, "indexed": 0, "neither": 0}
+    assert {name: int(meter) for name, meter in rows} == {"direct": 1, "nested": 1, "indexed": 0, "neither": 0}
