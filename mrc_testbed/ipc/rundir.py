@@ -423,6 +423,11 @@ class RunDir(RunFiles):
         """Write state.json at once: a reader sees the old text or the new one, never half."""
         self.write_json(self.state_file, vars(self.state))
 
+    def save_as_up(self) -> None:
+        """Write that all of the fabric is up: `mrc ls` shows it no more as starting."""
+        self.state.is_whole = True
+        self.save()
+
     def write_json(self, file: Path, value: Any) -> None:
         """Write a JSON file of the folder atomically."""
         write_private(file, json.dumps(value, indent=1) + "\n")

@@ -176,8 +176,7 @@ class Fabric:
             self._claim()
             self._start()
             self.parts.start()
-            self.run_dir.state.is_whole = True
-            self.run_dir.save()
+            self.run_dir.save_as_up()
             self.start_s = time.monotonic() - began
             self._progress(f"fabric is up after {self.start_s:.1f} s: {self.plan}")
             for text in self.network.node_locations():

@@ -140,6 +140,7 @@ class P4Lab:
         for name, program in programs.items():
             self.running.load(name, program, updates[name])
         self._set_hosts_up()
+        self.run_dir.save_as_up()
 
     def close(self) -> None:
         """Remove everything that the lab made. Idempotent."""

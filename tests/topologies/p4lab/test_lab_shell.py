@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from mrc_testbed.ipc.fabrics import Fabrics
 from mrc_testbed.topologies.p4lab.lab import LabPrograms, P4Lab
 from mrc_testbed.topologies.p4lab.topology import pair_topology
 from tests.repository import ROOT
@@ -41,6 +42,10 @@ def shell(address, step):
     process = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=SESSION_S)
     assert process.returncode == 0, process.stdout + process.stderr
     return json.loads(process.stdout.splitlines()[-1])
+
+
+def test_record__says_that_the_lab_is_up(lab):
+    assert Fabrics(lab.run_dir.path).records()[0].condition == "up"
 
 
 def test_shell__writes_entries_and_counts_what_passes(lab):
