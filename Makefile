@@ -50,7 +50,9 @@ up: ready ## bring the fabric up and open the Mininet CLI
 # files, the one with the longest file would be alone at the end.
 BYTECODE := $(or $(MRC_CACHE_DIR),$(HOME)/.cache/mrc-testbed)/pyc
 CACHED   := env PYTHONDONTWRITEBYTECODE= PYTHONPYCACHEPREFIX=$(BYTECODE)
-ON_ALL_CORES := $(CACHED) $(PYTEST) -m "not root and not build and not thorough" -n auto --dist worksteal
+# What `lint`, `docs` and `thorough` run is theirs alone.
+OF_TEST  := not thorough and not house and not documents
+ON_ALL_CORES := $(CACHED) $(PYTEST) -m "not root and not build and $(OF_TEST)" -n auto --dist worksteal
 unit: ready-to-test ## the tests that need no root (about eight minutes)
 	@$(ON_ALL_CORES) $(ARGS)
 
@@ -59,9 +61,9 @@ unit: ready-to-test ## the tests that need no root (about eight minutes)
 # one before gave. 5 is pytest's word for a selection without a test: right in any but all of them.
 BESIDE := $(CACHED) ISOLATED_PYTHON=$(CURDIR)/$(VENV)/bin/python \
 	$(PYTEST) --tx "$(shell nproc)*popen//python=$(CURDIR)/scripts/isolated-python"
-test: ready-to-test ## every test but those of `thorough`; ARGS="-k name" selects
+test: ready-to-test ## the tests, real packets included (a quarter of an hour); ARGS="-k name" selects
 	@$(AS_ROOT) $(ON_ALL_CORES) $(ARGS); first=$$?; \
-		$(AS_ROOT) $(BESIDE) --dist loadfile -m "(root or build) and not alone and not thorough" $(ARGS); second=$$?; \
+		$(AS_ROOT) $(BESIDE) --dist loadfile -m "(root or build) and not alone and $(OF_TEST)" $(ARGS); second=$$?; \
 		$(AS_ROOT) $(CACHED) $(PYTEST) -m "alone and not thorough" tests/resilience $(ARGS); third=$$?; \
 		[ $$first = 0 ] || [ $$first = 5 ] || echo "make test: tests without a fabric failed (see above)" >&2; \
 		[ $$second = 0 ] || [ $$second = 5 ] || echo "make test: tests with a fabric failed (see above)" >&2; \
@@ -88,21 +90,23 @@ resilience: ready-to-test ## all resilience tests and scenarios in Mininet (half
 
 PROSE = $(filter-out docs/spec/%,$(wildcard *.md docs/*.md docs/design/*.md p4src/*.md mrc_testbed/switch/*.md))
 .PHONY: docs
-docs: ready ## the documents as a site with search, into build/site; every link is checked
+docs: ready-to-test ## the documents as a site with search, into build/site; every link is checked, every command run
 	@$(call extra,docs,proselint)
 	@$(VENV)/bin/proselint check --config tools/manual/proselint.json $(PROSE)
 	@NO_MKDOCS_2_WARNING=1 $(VENV)/bin/python -m mkdocs build --quiet
+	@$(CACHED) $(PYTEST) -q -m "documents and not root" -n auto --dist worksteal tests/test_*.py tests/tools/manual
 	@echo "docs: open build/site/index.html"
 
 dist: ready ## a wheel and an sdist, in build/dist
 	@mkdir -p build; $(VENV)/bin/python -m build --outdir build/dist . >build/dist.log 2>&1 || { tail -30 build/dist.log >&2; exit 1; }
 	@ls build/dist
 
-lint: ready ## style, static types, and plain words (tools/plain_words.py)
+lint: ready ## style, static types, plain words (tools/plain_words.py), and the rules of the house (tests/test_house.py)
 	@$(VENV)/bin/ruff check .
 	@$(VENV)/bin/ruff format --check --diff . >/dev/null || { echo "lint: run 'make format'"; exit 1; }
 	@$(VENV)/bin/python -m mypy
 	@$(VENV)/bin/python -m tools.plain_words --check
+	@$(CACHED) $(PYTEST) -q -m house -n auto tests/test_*.py
 
 types: ready ## static types alone (mypy, strict)
 	@$(VENV)/bin/python -m mypy

@@ -26,6 +26,8 @@ from mrc_testbed.cli.app import app
 from mrc_testbed.hosts.dissector import tshark
 from tests.repository import ROOT
 
+pytestmark = pytest.mark.documents
+
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md")), ROOT / "p4src/README.md"]
 PAGE = (ROOT / "docs/tutorial.md").read_text()
 COMMANDS = re.findall(r"^    \$ (.+)$", PAGE, re.MULTILINE)

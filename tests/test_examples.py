@@ -15,6 +15,8 @@ import pytest
 from tests.repository import ROOT
 from tools.manual import notebook
 
+pytestmark = pytest.mark.documents
+
 LIVE_EXAMPLES = {"live_write.py"}
 EXPECTED_OUTPUTS = {
     "write.py": "wr_id 1: IBV_WC_SUCCESS, 100000 bytes",

@@ -25,6 +25,8 @@ from tests.repository import ROOT
 from tests.test_imports import CODE, PACKAGE, imports_of
 from tests.test_references import dead_references
 
+pytestmark = pytest.mark.house
+
 FACES = {
     "mrc_testbed": {"__main__", "errors"},
     "mrc_testbed.capture": {"live_tables", "packet_files", "pcap", "replay", "several_machines", "trace"},

@@ -13,6 +13,8 @@ import pytest
 
 from tests.repository import ROOT
 
+pytestmark = pytest.mark.house
+
 CODE = ("controller", "hosts", "mrc_testbed", "tools", "topologies")
 """Folders of Python outside tests.
 

@@ -10,8 +10,12 @@ from collections import defaultdict
 from functools import cache
 from pathlib import Path
 
+import pytest
+
 from tests.repository import ROOT
 from tests.test_imports import CODE, PACKAGE
+
+pytestmark = pytest.mark.house
 
 LIST = ROOT / "tests" / "sources_without_a_test.txt"
 LONG_SOURCE_LINES = 150

@@ -88,6 +88,10 @@ def test_keys_of_files__each_is_known_as_a_path_or_as_words():
     assert not (READ | ON_MACHINE) & words
 
 
+WAYS = [0, *(pytest.param(number, marks=pytest.mark.thorough) for number in (1, 2))]
+"""Numbers of the ways out that a text may be."""
+
+
 # ---- each text in turn ----------------------------------------------------------------------------------------
 
 
@@ -183,7 +187,7 @@ def dump_yaml(raw: Any, path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("number", range(3))
+@pytest.mark.parametrize("number", WAYS)
 def test_scenario__whose_texts_are_paths_writes_in_its_results_alone(deep, number, monkeypatch):
     """All texts, and names of keys, that together may be anything are run and reported."""
     monkeypatch.chdir(deep)
@@ -293,7 +297,7 @@ def test_report__of_a_folder_that_has_a_link_to_another_writes_nothing_there(res
     assert mrc("report", "in/two") == 0 and (elsewhere / "report.html").exists(), "its own name names it"
 
 
-@pytest.mark.parametrize("number", range(3))
+@pytest.mark.parametrize("number", WAYS)
 def test_topology_file__whose_texts_are_paths_is_read_alone(deep, number, monkeypatch):
     monkeypatch.chdir(deep)
     text = ways_out(deep)[number]
@@ -311,7 +315,7 @@ def test_topology_file__whose_texts_are_paths_is_read_alone(deep, number, monkey
     assert {path.name for path in deep.iterdir()} == {"link", "fabric.json", "hostile.json"}
 
 
-@pytest.mark.parametrize("number", range(3))
+@pytest.mark.parametrize("number", WAYS)
 def test_trace__may_be_anywhere_and_its_words_lead_nowhere(deep, number, monkeypatch):
     monkeypatch.chdir(deep)
     text = ways_out(deep)[number]

@@ -16,6 +16,8 @@ import pytest
 from tests.repository import ROOT
 from tests.test_imports import CODE, MAY_IMPORT, PACKAGE
 
+pytestmark = pytest.mark.house
+
 SPECS = {name: f"docs/spec/{name}.md" for name in ("mrc-protocol", "nscc")}
 KINDS = {".py", ".p4", ".c", ".h", ".lark", ".lua", ".stf", ".yaml", ".toml", ".sh", ".md", ""}
 SELF = "tests/test_references.py"

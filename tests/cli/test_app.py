@@ -309,6 +309,7 @@ print(*{name.removeprefix("mrc_testbed.") for name in sys.modules})
 """
 
 
+@pytest.mark.thorough
 def test_help__of_every_command_loads_nothing_that_only_commands_need():
     """Help is asked for often, and has to come at once.
 

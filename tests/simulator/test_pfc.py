@@ -150,6 +150,7 @@ def test_pause_frame__bytes():
     assert len(wire) == PAUSE_BYTES
 
 
+@pytest.mark.thorough
 def test_lost_pause_frames__cost_headroom_or_time_but_no_deadlock():
     fabric, flows = incast(LOSSLESS)
     fabric.apply(LossFault.on("p0-t0-0 p0-t1-0", rate=0.3))

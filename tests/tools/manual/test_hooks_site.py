@@ -23,6 +23,8 @@ from tests.repository import ROOT
 from tools.manual.reference import PAGES, fields_of
 from tools.manual.scenario_keys import reference
 
+pytestmark = pytest.mark.documents
+
 BROWSER = shutil.which("chromium")
 
 
