@@ -32,7 +32,7 @@ SEED = int(os.environ["MRC_SEED"]) if os.environ.get("MRC_SEED") else None
 """Instead of the files' seeds."""
 RESULTS = Path(os.environ["MRC_RESULTS"]) if os.environ.get("MRC_RESULTS") else None
 """Folder in which results stay; None: results go with the test's folder."""
-ATTEMPTS = 3
+ATTEMPTS = 5
 """Runs of a scenario on a machine that is overloaded."""
 
 
