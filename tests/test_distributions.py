@@ -17,8 +17,13 @@ import pytest
 from mrc_testbed.errors import EXTRAS
 from tests.repository import ROOT
 
-# Packages are installed from a registry, and the engine is compiled.
-pytestmark = [pytest.mark.build, pytest.mark.thorough, pytest.mark.timeout(1200)]
+# Packages are installed from a registry, and the engine is compiled. Two sdists at once would share a folder of the tree.
+pytestmark = [
+    pytest.mark.build,
+    pytest.mark.thorough,
+    pytest.mark.timeout(1200),
+    pytest.mark.xdist_group("distributions"),
+]
 
 
 def run(*command, cwd, **environment):

@@ -36,6 +36,8 @@ from mrc_testbed import native_build
 from mrc_testbed.hosts.engine.wire import psn
 print(native_build.state().active, psn.__file__, psn.unwrap(5, 1 << 24))
 """
+WAIT_S = 900.0
+"""Bound of a wait for a compiling process, which gives way to all others, seconds."""
 
 
 def start(cache_dir, program=PROGRAM):
@@ -53,6 +55,7 @@ def start(cache_dir, program=PROGRAM):
 
 
 @pytest.mark.thorough
+@pytest.mark.timeout(1200)
 @pytest.mark.skipif(
     bool(building.missing_requirements()), reason=f"cannot compile here: {'; '.join(building.missing_requirements())}"
 )
@@ -64,20 +67,20 @@ def test_build__interrupted_killed_and_raced_leaves_one_that_works(tmp_path):
             hurt.send_signal(way)
         else:
             hurt.kill()  # the compiling process ends with it
-        hurt.communicate(timeout=60)  # to the end of what all its processes write
+        hurt.communicate(timeout=WAIT_S)  # to the end of what all its processes write
         assert not list(tmp_path.glob("compiled-*/")), "a part of a build looks like a whole one"
     assert list(tmp_path.glob(".compiled-*")), "nothing was killed: the test shows nothing"
 
     builds = [start(tmp_path), start(tmp_path)]
-    outputs = [build.communicate(timeout=280)[0] for build in builds]
+    outputs = [build.communicate(timeout=WAIT_S)[0] for build in builds]
     assert [build.returncode for build in builds] == [0, 0], outputs
     assert sorted("waiting for it" in text for text in outputs) == [False, True], outputs
     assert sum("reading 1 files" in text for text in outputs) == 1, "both compiled"
     assert not list(tmp_path.glob(".compiled-*")), "what the killed one left is still there"
 
     repetition = start(tmp_path)
-    assert "progress:" not in repetition.communicate(timeout=60)[0]
-    active, file, psn = start(tmp_path, USE).communicate(timeout=60)[0].split()
+    assert "progress:" not in repetition.communicate(timeout=WAIT_S)[0]
+    active, file, psn = start(tmp_path, USE).communicate(timeout=WAIT_S)[0].split()
     assert active == "True"
     assert file.startswith(str(tmp_path))
     assert int(psn) == (1 << 24) + 5
