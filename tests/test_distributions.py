@@ -17,7 +17,7 @@ import pytest
 from mrc_testbed.errors import EXTRAS
 from tests.repository import ROOT
 
-# Packages are installed from a registry, and the engine is compiled. Two sdists at once would share a folder of the tree.
+# Packages are installed from a registry, and the engine is compiled. Two sdists at once would share a folder.
 pytestmark = [
     pytest.mark.build,
     pytest.mark.thorough,
