@@ -51,9 +51,9 @@ up: ready ## bring the fabric up and open the Mininet CLI
 BYTECODE := $(or $(MRC_CACHE_DIR),$(HOME)/.cache/mrc-testbed)/pyc
 CACHED   := env PYTHONDONTWRITEBYTECODE= PYTHONPYCACHEPREFIX=$(BYTECODE)
 # What `lint`, `docs` and `thorough` run is theirs alone.
-OF_TEST  := not thorough and not house and not documents
-ON_ALL_CORES := $(CACHED) $(PYTEST) -m "not root and not build and $(OF_TEST)" -n auto --dist worksteal
-unit: ready-to-test ## the tests that need no root (about eight minutes)
+ON_ALL_CORES := $(CACHED) $(PYTEST) -n auto --dist worksteal \
+	-m "not root and not build and not thorough and not house and not documents"
+unit: ready-to-test ## the tests that need no root (ten minutes)
 	@$(ON_ALL_CORES) $(ARGS)
 
 # First those that need no root, on all cores; then those with a fabric and those that compile, a file at a time on each
@@ -61,16 +61,16 @@ unit: ready-to-test ## the tests that need no root (about eight minutes)
 # one before gave. 5 is pytest's word for a selection without a test: right in any but all of them.
 BESIDE := $(CACHED) ISOLATED_PYTHON=$(CURDIR)/$(VENV)/bin/python \
 	$(PYTEST) --tx "$(shell nproc)*popen//python=$(CURDIR)/scripts/isolated-python"
-test: ready-to-test ## the tests, real packets included (a quarter of an hour); ARGS="-k name" selects
+test: ready-to-test ## the tests, real packets included (twenty minutes); ARGS="-k name" selects
 	@$(AS_ROOT) $(ON_ALL_CORES) $(ARGS); first=$$?; \
-		$(AS_ROOT) $(BESIDE) --dist loadfile -m "(root or build) and not alone and $(OF_TEST)" $(ARGS); second=$$?; \
+		$(AS_ROOT) $(BESIDE) --dist loadfile -m "(root or build) and not alone and not thorough" $(ARGS); second=$$?; \
 		$(AS_ROOT) $(CACHED) $(PYTEST) -m "alone and not thorough" tests/resilience $(ARGS); third=$$?; \
 		[ $$first = 0 ] || [ $$first = 5 ] || echo "make test: tests without a fabric failed (see above)" >&2; \
 		[ $$second = 0 ] || [ $$second = 5 ] || echo "make test: tests with a fabric failed (see above)" >&2; \
 		case $$first,$$second,$$third in 5,5,5) exit 1 ;; [05],[05],[05]) ;; *) exit 1 ;; esac
 
 .PHONY: thorough
-thorough: ready-to-test ## every moment, mutant and build of a kind of which `test` has some; sanitizers, wheels (half an hour)
+thorough: ready-to-test ## every moment, mutant and build of a kind of which `test` has some; sanitizers, wheels (a quarter of an hour)
 	@$(AS_ROOT) $(CACHED) $(PYTEST) -m "thorough and not root" -n 2 --dist loadgroup $(ARGS); first=$$?; \
 		$(AS_ROOT) $(BESIDE) --dist loadgroup -m "thorough and root" $(ARGS); second=$$?; \
 		case $$first,$$second in 5,5) exit 1 ;; [05],[05]) ;; *) exit 1 ;; esac

@@ -91,3 +91,12 @@ def test_source_name__is_the_longest_that_fits_and_of_the_same_folder():
     assert (
         source_name(Path("hosts/test_requestor.py")) is None and source_name(Path("hosts/engine/test_qps.py")) is None
     )
+
+
+def test_tests__that_run_alone_are_where_make_test_looks_for_them():
+    files = {
+        path.relative_to(ROOT / "tests").parts[0]
+        for path in (ROOT / "tests").rglob("test_*.py")
+        if "pytest.mark." + "alone" in path.read_text(encoding="utf-8")
+    }
+    assert files == {"resilience"}

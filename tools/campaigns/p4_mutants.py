@@ -12,24 +12,21 @@ from __future__ import annotations
 import argparse
 import random
 import re
-import signal
 import subprocess
 import sys
 import time
 import traceback
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
-from types import FrameType
-from typing import NoReturn
 
 from mrc_testbed.errors import EXIT_INTERRUPTED
 from mrc_testbed.files.whole_files import write_whole
 from mrc_testbed.switch.compiler.compiler import RUNTIME_DIR, translate
 from mrc_testbed.switch.compiler.errors import P4Error
 from mrc_testbed.switch.compiler.frontend.preprocess import preprocess
+from tools.campaigns.work_limit import OutOfTimeError, work_limit
 
 ROOT = Path(__file__).resolve().parents[2]
 SAMPLES = tuple(sorted([*(ROOT / "tests/switch/p4").glob("*.p4"), *(ROOT / "p4src").glob("s*.p4")]))
@@ -45,10 +42,6 @@ _WORDS = """
     package typedef type action switch for valid hdr isValid setValid next last extract emit hit action_run
     minSizeInBits maxSizeInBytes list value_set register counter meter hash @name("x") @hidden
 """
-
-
-class EndlessError(Exception):
-    """A mutant that took the compiler longer than ANSWER_S."""
 
 
 @cache
@@ -92,12 +85,12 @@ def mutant(seed: int, samples: Sequence[Path] = SAMPLES) -> str:
 def judge(text: str, *, with_gcc: bool = False) -> str:
     """Return the verdict on the compiler: `accepted`, `refused`, or the kind and text of a fault."""
     try:
-        with _limit(ANSWER_S):
+        with work_limit(ANSWER_S):
             c_text = translate(text)
     except P4Error as error:
         faults = map(fault_of, (error, *error.further_errors))
         return next((fault for fault in faults if fault), "refused")
-    except EndlessError:
+    except OutOfTimeError:
         return f"endless: no answer within {ANSWER_S} s of processor time"
     except Exception:
         return f"traceback: {traceback.format_exc()[-1500:]}"
@@ -118,22 +111,6 @@ def fault_of(error: P4Error) -> str:
     if location.line < 1 or location.column < 1 or not location.file.endswith(".p4"):
         return f"strange place: {error}"
     return "" if re.search(r"\w", error.message) else f"no words: {error}"
-
-
-@contextmanager
-def _limit(seconds: int) -> Iterator[None]:
-    """Raise EndlessError in what runs longer than this on the processor."""
-
-    def end(_signal: int, _frame: FrameType | None) -> NoReturn:
-        raise EndlessError
-
-    previous = signal.signal(signal.SIGVTALRM, end)
-    signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
-        signal.signal(signal.SIGVTALRM, previous)
 
 
 def campaign(first: int, runs: int, out: Path, samples: Sequence[Path] = SAMPLES) -> Counter[str]:

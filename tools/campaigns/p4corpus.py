@@ -20,18 +20,16 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import json as jsonlib
+import json
 import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from operator import attrgetter
@@ -48,9 +46,10 @@ from mrc_testbed.switch.compiler import P4Error
 from mrc_testbed.switch.compiler.compiler import compiler_digest, prepare, program_info
 from mrc_testbed.switch.server.p4runtime.pipeline import first_difference
 from tools.campaigns.bmv2 import COMPILER, P4cProgram, RefusedError
+from tools.campaigns.work_limit import OutOfTimeError, work_limit
 
 OURS_CPU_S = 300
-"""Longest time of our compiler at a program, seconds of its own work: a busy machine changes nothing."""
+"""Longest time of our compiler at a program, seconds of CPU."""
 MAIN = re.compile(r"\bV1Switch\s*(?:<[^;()]*>\s*)?\(")
 COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.S)
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*["<]([^">\n]+)[">]', re.M)
@@ -155,30 +154,10 @@ def include_folders(program: CorpusProgram) -> list[Path]:
 # ---- both compilers
 
 
-class OutOfTimeError(BaseException):
-    """Our compiler has worked too long: no Exception, for the compiler would report one as its own fault."""
-
-
-@contextmanager
-def time_limit(seconds: int) -> Iterator[None]:
-    """Raise OutOfTimeError in this process's main thread after `seconds` of work."""
-
-    def raise_out_of_time(*_signal: object) -> None:
-        raise OutOfTimeError
-
-    previous_handler = signal.signal(signal.SIGPROF, raise_out_of_time)
-    signal.setitimer(signal.ITIMER_PROF, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_PROF, 0)
-        signal.signal(signal.SIGPROF, previous_handler)
-
-
 def compile_ours(path: Path, options: CompilerOptions) -> CompilerResult:
     """Check a program and make its P4Info. An exception is a refusal as well: it must show in the table."""
     try:
-        with time_limit(OURS_CPU_S):
+        with work_limit(OURS_CPU_S):
             return CompilerResult(
                 text_format.MessageToString(program_info(path, include=options.include, defines=options.defines))
             )
@@ -193,6 +172,9 @@ def compile_ours(path: Path, options: CompilerOptions) -> CompilerResult:
 def compile_p4c(path: Path, options: CompilerOptions) -> CompilerResult:
     """Compile by p4c's v1model back end."""
     with tempfile.TemporaryDirectory(prefix="mrc-p4corpus-") as name:
+        if " " in str(path.parent):  # p4c hands the path to a shell as it is
+            (Path(name) / "source").symlink_to(path.parent.resolve())
+            path = Path(name) / "source" / path.name
         try:
             program = P4cProgram.compile(path, Path(name), options.include, options.defines)
         except RefusedError as error:
@@ -245,7 +227,7 @@ class CorpusRecord:
         self._results: dict[tuple[str, str], CompilerResult] = {}
         for line in path.read_text().splitlines() if path is not None and path.exists() else []:
             try:
-                row = jsonlib.loads(line)
+                row = json.loads(line)
                 if row["version"] == versions.get(row["side"]):
                     self._results[row["digest"], row["side"]] = CompilerResult(row["p4info"], row["refusal"])
             except (ValueError, KeyError):  # a line that was cut when the run ended
@@ -265,7 +247,7 @@ class CorpusRecord:
         if self._path is not None:
             row = {"digest": program.digest, "side": side, "version": self._versions[side], **vars(result)}
             with self._path.open("a") as file:
-                file.write(jsonlib.dumps(row) + "\n")
+                file.write(json.dumps(row) + "\n")
 
 
 # ---- the campaign
@@ -301,9 +283,9 @@ class CorpusReport:
     def groups(self, kind: str) -> list[tuple[str, list[CorpusVerdict]]]:
         """Verdicts of a kind by the kind of their message, most frequent first."""
         by_message: dict[str, list[CorpusVerdict]] = defaultdict(list)
-        for one_verdict in self.verdicts:
-            if one_verdict.kind == kind:
-                by_message[message_kind(one_verdict.reason)].append(one_verdict)
+        for corpus_verdict in self.verdicts:
+            if corpus_verdict.kind == kind:
+                by_message[message_kind(corpus_verdict.reason)].append(corpus_verdict)
         return sorted(by_message.items(), key=lambda group: (-len(group[1]), group[0]))
 
     def to_json(self) -> dict[str, Any]:
@@ -383,7 +365,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             report = campaign(programs, compiler_options, CorpusRecord(options.record, versions), options.jobs, note)
         except KeyboardInterrupt:
             return EXIT_INTERRUPTED
-    print(jsonlib.dumps(report.to_json(), indent=1) if options.json else report.text())
+    print(json.dumps(report.to_json(), indent=1) if options.json else report.text())
     return 0 if report.passed else 1
 
 

@@ -150,6 +150,8 @@ class FabricCLI(CLI):
                         self.onecmd(line)
                     if prompt:
                         self.run()
+                if self._is_detached:
+                    self.print_text(goes_on(Fabrics.name_of(self.fabric.run_dir.path)))
                 if let_go is not None and (self._is_detached or not prompt):
                     self.session.is_terminal = False
                     let_go(self.fabric.run_dir.log("front"))
@@ -214,6 +216,8 @@ class FabricCLI(CLI):
         return without_comment(line)
 
     def postcmd(self, stop: Any, line: str) -> Any:
+        # As `exit`, `detach` within `source` or `time` ends nothing.
+        self._is_detached = self._is_detached and bool(stop)
         if self.use_rawinput and not stop:
             self.notices.reading()
         return super().postcmd(stop, line)
@@ -340,10 +344,8 @@ class FabricCLI(CLI):
         """Leave this prompt; the fabric stays up, and `mrc attach` opens another one."""
         if not self._can_detach:
             raise CommandError("this prompt is at no terminal. Cure: `mrc up -d`, then `mrc attach`")
-        name = Fabrics.name_of(self.fabric.run_dir.path)
         self._is_detached = True
-        self.print_text(goes_on(name))
-        return f"{name} goes on"
+        return "detached by user command"
 
     def do_switch(self, line: str) -> None:
         """Mininet's word for power: `switch p1-t1-0 stop`, `switch p1-t1-0 start`."""

@@ -3,6 +3,7 @@
 No root: the fabric behind it is a stand-in.
 """
 
+import contextlib
 import io
 import re
 
@@ -10,7 +11,7 @@ import pytest
 
 from mrc_testbed.cli.prompt.commands import WORDS, Style
 from mrc_testbed.cli.prompt.commands.links import OTHER_NAMES
-from mrc_testbed.cli.prompt.shell import without_comment
+from mrc_testbed.cli.prompt.shell import FabricCLI, without_comment
 from tests.cli.prompt.session_doubles import Client, output_of
 from tests.repository import ROOT
 
@@ -247,6 +248,23 @@ def test_docs__tell_every_word():
 def test_source__does_the_commands_in_a_file(cli, fabric, tmp_path):
     (tmp_path / "cut").write_text("# cut both\nlink p0-t0-0 p0-t1-0 down\n\nlink p0-t0-0 p0-t1-1 down # second\n")
     assert output_of(cli, f"source {tmp_path / 'cut'}") == "p0-t0-0 p0-t1-0 is down\np0-t0-0 p0-t1-1 is down"
+
+
+class LetGoError(Exception):
+    """The session let go of its terminal."""
+
+
+@pytest.mark.parametrize(("lines", "lets_go"), [("detach\n", True), ("time detach\nexit\n", False), ("exit\n", False)])
+def test_detach__lets_go_when_it_ends_the_session_itself(fabric, tmp_path, lines, lets_go):
+    def let_go(_log):
+        raise LetGoError
+
+    (tmp_path / "lines").write_text(lines)
+    with (tmp_path / "lines").open() as typed_lines:
+        cli = FabricCLI(fabric, typed_lines, io.StringIO())
+        with pytest.raises(LetGoError) if lets_go else contextlib.nullcontext():
+            cli.run_session(let_go=let_go)
+    assert ("goes on: `mrc attach" in cli.stdout.getvalue()) is lets_go
 
 
 def test_colours__only_on_a_terminal(fabric, cli, monkeypatch):

@@ -58,10 +58,6 @@ LOCATIONS = [
         dict(local="action a(in bool x) { } table u { actions = { a(t.apply().hit); } }", apply="u.apply();"),
         "14:55: argument x of action a applies table t: apply it before, and keep what it gives in a variable",
     ),
-    (
-        dict(local="action a(in bool x) { }", apply="a(t.apply().hit);"),
-        "16:13: argument x of action a applies table t: apply it before",
-    ),
 ]
 TERNARY = "table u { key = { hdr.data.a : ternary; } actions = { NoAction; @defaultonly forward; } "
 TABLES = [

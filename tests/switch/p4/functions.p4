@@ -87,6 +87,8 @@ control I(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t 
             hdr.op.c = p == { 3, 4 } ? 8w1 : 2;
         } else if (hdr.op.op == 13) {
             hdr.op.a = max(bump(hdr.op.b), hdr.op.b) + bump(hdr.op.b);
+        } else if (hdr.op.op == 14) {
+            set(hdr.op.b, t.apply().hit ? 8w1 : 2);        // a table in an argument: applied before the action runs
         } else if (hdr.op.op == 0x20) {
             hdr.op.a = meta.seen;
             hdr.op.b = meta.s.second;

@@ -347,8 +347,6 @@ class CallChecker:
                 self.expressions.writable(arg, description)
             elif not isinstance(param_type, Variable) and param_type != DONTCARE:
                 self.expressions.coerce(arg, param_type, description)
-            if callee.kind == "action":
-                no_table_in(arg, param, callee.name)
         callee.args = pairs
 
     def _bind(self, param: Type, arg: Type, bound: dict[str, Type]) -> None:
@@ -361,14 +359,6 @@ class CallChecker:
         ):
             for param_arg, arg_arg in zip(param.args, arg.args, strict=False):
                 self._bind(param_arg, arg_arg, bound)
-
-
-def no_table_in(arg: tree.Expr, param: tree.Param, action: str) -> None:
-    """Raise P4Error when an argument of an action applies a table."""
-    for node in tree.walk(arg):
-        if isinstance(node, tree.Call) and node.callee is not None and node.callee.kind == "table":
-            description = f"argument {param.name} of action {action} applies table {node.callee.decl.name}"
-            fail(node.location, f"{description}: apply it before, and keep what it gives in a variable")
 
 
 def pair(

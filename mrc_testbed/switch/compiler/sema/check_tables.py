@@ -8,7 +8,7 @@ from typing import Any
 
 from mrc_testbed.switch.compiler.errors import count, fail, known_names
 from mrc_testbed.switch.compiler.frontend import tree
-from mrc_testbed.switch.compiler.sema.check_calls import CallChecker, no_table_in, pair
+from mrc_testbed.switch.compiler.sema.check_calls import CallChecker, pair
 from mrc_testbed.switch.compiler.sema.check_constructors import ConstructorChecker
 from mrc_testbed.switch.compiler.sema.check_context import CheckContext
 from mrc_testbed.switch.compiler.sema.check_copies import CopyMaker, numbers_of
@@ -249,7 +249,7 @@ class TableChecker:
             if value is not param.default:
                 self.expressions.expr(value, scope)
             self.expressions.coerce(value, param.type, f"argument {param.name} of {ref.name}")
-            no_table_in(value, param, ref.name)
+            _no_table_in(value, param, ref.name)
             if param.direction != "in":
                 self.expressions.writable(value, f"argument {param.name} of {ref.name}")
             ref.args.append(tree.Arg(value.location, None, value))
@@ -323,3 +323,11 @@ def _same_source(expr: Any, other_expr: Any) -> bool:
         )
     names = [field.name for field in fields(expr) if field.name not in ("location", "type", "const", "decl", "callee")]
     return type(expr) is type(other_expr) and all(_same_source(getattr(expr, n), getattr(other_expr, n)) for n in names)
+
+
+def _no_table_in(arg: tree.Expr, param: tree.Param, action: str) -> None:
+    """Raise P4Error when an argument in a list of actions applies a table; a call may (p4c has both so)."""
+    for node in tree.walk(arg):
+        if isinstance(node, tree.Call) and node.callee is not None and node.callee.kind == "table":
+            description = f"argument {param.name} of action {action} applies table {node.callee.decl.name}"
+            fail(node.location, f"{description}: apply it before, and keep what it gives in a variable")
