@@ -71,8 +71,8 @@ test: ready-to-test ## the tests, real packets included (twenty minutes); ARGS="
 
 .PHONY: thorough
 thorough: ready-to-test ## every moment, mutant and build of a kind of which `test` has some; sanitizers, wheels (a quarter of an hour)
-	@$(AS_ROOT) $(CACHED) $(PYTEST) -m "thorough and not root" -n 2 --dist loadgroup $(ARGS); first=$$?; \
-		$(AS_ROOT) $(BESIDE) --dist loadgroup -m "thorough and root" $(ARGS); second=$$?; \
+	@$(AS_ROOT) $(CACHED) $(PYTEST) -m "thorough and not root" -n auto --dist worksteal $(ARGS); first=$$?; \
+		$(AS_ROOT) $(BESIDE) --dist worksteal -m "thorough and root" $(ARGS); second=$$?; \
 		case $$first,$$second in 5,5) exit 1 ;; [05],[05]) ;; *) exit 1 ;; esac
 
 .PHONY: matrix

@@ -5,6 +5,7 @@ One name, the core alone, beside folders of the same names.
 
 from __future__ import annotations
 
+import fcntl
 import re
 import subprocess
 import sys
@@ -17,13 +18,8 @@ import pytest
 from mrc_testbed.errors import EXTRAS
 from tests.repository import ROOT
 
-# Packages are installed from a registry, and the engine is compiled. Two sdists at once would share a folder.
-pytestmark = [
-    pytest.mark.build,
-    pytest.mark.thorough,
-    pytest.mark.timeout(1200),
-    pytest.mark.xdist_group("distributions"),
-]
+# Packages are installed from a registry, and the engine is compiled.
+pytestmark = [pytest.mark.build, pytest.mark.thorough, pytest.mark.timeout(1200)]
 
 
 def run(*command, cwd, **environment):
@@ -38,11 +34,16 @@ def run(*command, cwd, **environment):
 
 @pytest.fixture(scope="module")
 def distributions(tmp_path_factory):
-    """Folder with the wheel and the sdist, which is what the wheel is made from."""
+    """Folder with the wheel and the sdist, which is what the wheel is made from.
+
+    setuptools collects an sdist in the checkout, in a folder that two workers would share: one waits for the other.
+    """
     folder = tmp_path_factory.mktemp("dist")
-    process = subprocess.run(
-        [sys.executable, "-m", "build", "--outdir", str(folder), str(ROOT)], capture_output=True, text=True
-    )
+    with (ROOT / "pyproject.toml").open() as checkout:
+        fcntl.flock(checkout, fcntl.LOCK_EX)
+        process = subprocess.run(
+            [sys.executable, "-m", "build", "--outdir", str(folder), str(ROOT)], capture_output=True, text=True
+        )
     assert process.returncode == 0, process.stdout[-2000:] + process.stderr[-2000:]
     return folder
 

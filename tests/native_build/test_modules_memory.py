@@ -101,8 +101,7 @@ def run(arguments, environment):
     return result.stdout
 
 
-# A worker of its own for each guard, so that each build is made once and both are made at the same time.
-@pytest.fixture(scope="module", params=[pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in GUARDS])
+@pytest.fixture(scope="module", params=GUARDS)
 def guard(request):
     """Return the environment in which the compiled build is watched, with that build made."""
     if request.param == "asan":
