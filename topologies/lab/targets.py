@@ -21,8 +21,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from mininet.node import Node, Switch
-
 from mrc_testbed.ipc.controller_client import Northbound
 from mrc_testbed.ipc.patience import gets_on
 from mrc_testbed.ipc.processes import Probe, ProcessError, Processes
@@ -30,6 +28,7 @@ from mrc_testbed.ipc.rpc import JsonlClient, JsonlError, JsonlPeerError, JsonlTi
 from mrc_testbed.ipc.rundir import FabricError, RunDir
 from mrc_testbed.topologies import plan
 from mrc_testbed.topologies.lab.cables import Cables
+from mrc_testbed.topologies.lab.mininet import Node, Switch
 from mrc_testbed.topologies.lab.nodes import FabricNode, LateShell
 from mrc_testbed.topologies.lab.options import BMV2, EMBEDDED, Ports
 from mrc_testbed.topologies.lab.traffic_control import TrafficControl
