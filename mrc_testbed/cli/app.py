@@ -102,30 +102,27 @@ def _options(
     """Options of `mrc` itself."""
 
 
+EXPECTED_ERRORS = {
+    "mrc_testbed.errors": "UsageError",
+    "mrc_testbed.experiments.language.yaml_loader": "ScenarioError",
+    "mrc_testbed.experiments.results": "ResultsError",
+    "mrc_testbed.hosts.engine.errors": "LocalError",
+    "mrc_testbed.ipc.agent_client": "AgentError",
+    "mrc_testbed.ipc.framing": "JsonlError",
+    "mrc_testbed.ipc.rundir": "FabricError",
+    "mrc_testbed.simulator.simtest.schedule": "ScheduleError",
+    "mrc_testbed.topologies.plan.addressing": "PlanError",
+}
+"""Errors of the user or the machine by their modules, shown as one message.
+
+Any other exception is a bug and shows its traceback.
+"""
+
+
 def expected_errors() -> tuple[type[Exception], ...]:
-    """Errors of the user or the machine, shown as one message.
-
-    Any other exception is a bug and shows its traceback.
-    """
-    from mrc_testbed.experiments.language.yaml_loader import ScenarioError
-    from mrc_testbed.experiments.results import ResultsError
-    from mrc_testbed.hosts.engine.errors import LocalError
-    from mrc_testbed.ipc.agent_client import AgentError
-    from mrc_testbed.ipc.rpc import JsonlError
-    from mrc_testbed.ipc.rundir import FabricError
-    from mrc_testbed.simulator.simtest.schedule import ScheduleError
-    from mrc_testbed.topologies.plan import PlanError
-
-    return (
-        UsageError,
-        PlanError,
-        JsonlError,
-        FabricError,
-        AgentError,
-        ScheduleError,
-        ScenarioError,
-        ResultsError,
-        LocalError,
+    """Return the classes of EXPECTED_ERRORS that may have been raised: those of modules that were imported."""
+    return tuple(
+        getattr(sys.modules[module], name) for module, name in EXPECTED_ERRORS.items() if module in sys.modules
     )
 
 

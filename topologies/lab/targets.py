@@ -25,7 +25,7 @@ from mrc_testbed.ipc.controller_client import Northbound
 from mrc_testbed.ipc.patience import gets_on
 from mrc_testbed.ipc.processes import Probe, ProcessError, Processes
 from mrc_testbed.ipc.rpc import JsonlClient, JsonlError, JsonlPeerError, JsonlTimeoutError
-from mrc_testbed.ipc.rundir import FabricError, RunDir
+from mrc_testbed.ipc.rundir import SWITCHD, FabricError, RunDir
 from mrc_testbed.topologies import plan
 from mrc_testbed.topologies.lab.cables import Cables
 from mrc_testbed.topologies.lab.mininet import Node, Switch
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from mrc_testbed.topologies.lab.traffic_control_thrift import ThriftTraffic
 
 LOOPBACK = "127.0.0.1"
-SWITCHD = "switchd"
 PORTSTATE = "portstate"
 ANSWER_S, ANSWER_MAX_S = 1.0, 20.0
 """First and last limit of an answer that tells whether a process is ready, seconds."""
