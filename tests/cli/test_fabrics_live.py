@@ -124,7 +124,7 @@ def test_detach__gives_the_terminal_back_and_leaves_the_fabric_up(mrc, prompt):
     assert interfaces() == set() and json.loads(mrc("ls --json")) == []
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGHUP])
+@pytest.mark.parametrize("number", [pytest.param(signal.SIGKILL, marks=pytest.mark.thorough), signal.SIGHUP])
 def test_prompt__whose_command_is_killed_or_terminal_closed_removes_the_fabric(mrc, prompt, number):
     front = json.loads(mrc("ls --json"))[0]["pid"]
     if number == signal.SIGHUP:
