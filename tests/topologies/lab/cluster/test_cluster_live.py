@@ -272,6 +272,7 @@ def test_link__carriers_between_machines_and_ssh_that_dies_is_named_and_the_part
     assert [clean(rig, name) for name in rig.names] == [[], [], []]
 
 
+@pytest.mark.thorough
 def test_machine__killed_in_a_transfer_takes_its_plane_and_nothing_else(rig, tmp_path):
     """The last one: a machine is gone for good."""
     notices = []
