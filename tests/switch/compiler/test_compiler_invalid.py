@@ -283,6 +283,10 @@ def test_parameter__a_name_of_the_control_may_hide_it(local):
     check_program(program(local=local))
 
 
+def test_program__without_a_switch_ends_in_its_own_file():
+    assert complaint("#include <core.p4>\n").startswith("program.p4:1:1: the program has no `main`")
+
+
 def test_v1switch__wants_the_directions_of_v1model():
     text = program().replace("control E(inout headers_t hdr", "control E(in headers_t hdr")
     assert complaint(text) == "program.p4:19:24: E: parameter hdr must be `inout`"

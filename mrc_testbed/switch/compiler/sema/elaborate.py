@@ -18,6 +18,7 @@ from mrc_testbed.switch.compiler.sema.check_calls import check_whole_bytes, pair
 from mrc_testbed.switch.compiler.sema.check_copies import numbers_of
 from mrc_testbed.switch.compiler.sema.scope import Scope
 from mrc_testbed.switch.compiler.sema.types import Bits, Object, Record, Stack, Type, is_value, plain
+from mrc_testbed.switch.compiler.sema.warn import is_built_in
 
 EXTERNS = ("action_profile", "action_selector", "counter", "direct_counter", "direct_meter", "meter", "register")
 """Extern objects the backend has; others are refused by name."""
@@ -225,7 +226,8 @@ class _Elaborator:
     ) -> ElaboratedProgram:
         main = self.top.names.get("main")
         if not isinstance(main, tree.Instance):
-            end = nodes[-1].location if nodes else Location("program.p4", 1, 1)
+            own_locations = [node.location for node in nodes if not is_built_in(node.location)]
+            end = own_locations[-1] if own_locations else Location(f"{name}.p4", 1, 1)
             raise P4Error(end, "the program has no `main`: end it with V1Switch(...) main;")
         if main.type.decl.name != "V1Switch":
             raise_unsupported(main.location, f"the package {main.type.decl.name}", "only v1model's V1Switch is")
