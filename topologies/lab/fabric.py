@@ -285,6 +285,8 @@ class Fabric:
         if dead_hosts := [name for name in self.nodes_off if name in self.hosts]:
             raise FabricError(f"Clustermapper starts when all hosts are on; off: {', '.join(dead_hosts)}")
         self._write_hosts_file()
+        if self.lab.slowdown > 1:
+            options += ("--slowdown", str(self.lab.slowdown))
         self.processes.spawn_module(
             MAPPER, "mrc_testbed.hosts.clustermapper", *options, "--run-dir", str(self.run_dir.path)
         )
