@@ -72,7 +72,9 @@ def test_setup__an_option_it_does_not_have():
 
 
 def test_steps__a_line_each_where_there_is_no_terminal():
-    with lib("steps=2; begin_step one; begun=$((begun - 5)); tell_progress 1 2; end_step; begin_step two; end_step") as process:
+    with lib(
+        "steps=2; begin_step one; begun=$((begun - 5)); tell_progress 1 2; end_step; begin_step two; end_step"
+    ) as process:
         output, _ = process.communicate(timeout=20)
     assert re.sub(r"in \d+ s", "in N s", output).splitlines() == [
         "test: 1 of 2: one",
