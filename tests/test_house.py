@@ -126,6 +126,7 @@ FACES = {
         "fabric_programs",
         "fault_injection",
         "fault_target",
+        "machine_speed",
         "netdev",
         "network",
         "nodes",

@@ -165,7 +165,7 @@ class Patience:
 
 
 class Standstill:
-    """Judges whether the common work of some parts has stopped: no progress, although they had the CPU for it.
+    """Judgement whether the common work of some parts has stopped although they had the CPU.
 
     It has when nothing moved for `quiet_s` seconds in which every part was at rest, or one used CPU_SHARE of that
     time without result. Parts that wait for a CPU are given the time that they need.
@@ -175,29 +175,29 @@ class Standstill:
         self.quiet_s = quiet_s
         self._works = works
         self._progress: object = None
-        self._since = time.monotonic()
+        self._progress_at = time.monotonic()
         self._patience: Patience | None = None
 
     def is_over(self, progress: object) -> bool:
         """Whether it has stopped; `progress` is any value that changes with each progress."""
         now = time.monotonic()
         if progress != self._progress:
-            self._progress, self._since, self._patience = progress, now, None
+            self._progress, self._progress_at, self._patience = progress, now, None
         if self._patience is None:
-            if now - self._since < LOOK_S:  # progress soon after progress needs no look at the parts
+            if now - self._progress_at < LOOK_S:  # progress soon after progress needs no look at the parts
                 return False
             self._patience = Patience(self.quiet_s)
             for name, work in self._works.items():
                 self._patience.follow(name, work)
         self._patience.update()
-        if now - self._since < self.quiet_s:
+        if now - self._progress_at < self.quiet_s:
             return False
         used_s = max((self._patience.used_s(name) for name in self._works), default=self.quiet_s)
         return self._patience.is_over(self._works) or used_s >= CPU_SHARE * self.quiet_s
 
 
 def peer_pid(connected: socket.socket) -> int:
-    """Return the process at the other end of a Unix socket; 0 when it is this one, or of another pid namespace."""
+    """Return the process at the other end of a Unix socket; 0 when it is this one, or unknown."""
     pid: int = struct.unpack("3i", connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
     return 0 if pid == os.getpid() else pid
 

@@ -359,8 +359,8 @@ def test_standstill__parts_at_rest_are_given_their_limit(clock):
 def test_standstill__work_without_result_ends_by_its_cpu_time(clock):
     work = ScriptedWork()
     assert time_until_over(clock, Standstill(30.0, {"h0": work}), work, 0.02) == pytest.approx(150.0, abs=1.0)
-    busy = ScriptedWork()  # never before the limit, however much it works
-    assert time_until_over(clock, Standstill(30.0, {"h0": busy}), busy, 1.0) == pytest.approx(30.0, abs=2 * LOOK_S)
+    work = ScriptedWork()  # never before the limit, however much it works
+    assert time_until_over(clock, Standstill(30.0, {"h0": work}), work, 1.0) == pytest.approx(30.0, abs=2 * LOOK_S)
 
 
 def test_standstill__a_part_that_waits_for_a_cpu_has_time(clock):
