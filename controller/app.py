@@ -24,9 +24,9 @@ from mrc_testbed.controller.faults.observations import ObservationRecorder
 from mrc_testbed.controller.faults.path_segments import NO_PLANE
 from mrc_testbed.controller.p4runtime.entries import number_text
 from mrc_testbed.controller.p4runtime.provisioner import SwitchProvisioner, SwitchState
-from mrc_testbed.controller.p4runtime.pruning import PlaneFailures, live_entries
+from mrc_testbed.controller.p4runtime.pruning import live_entries
 from mrc_testbed.controller.problems import AGAIN_S, ControllerProblem, ProblemKind, Problems
-from mrc_testbed.controller.reconvergence import ReconvergenceDelay
+from mrc_testbed.controller.reconvergence import PlaneFailures, ReconvergenceDelay
 from mrc_testbed.controller.sources.clustermapper import ClustermapperSource
 from mrc_testbed.controller.sources.gnmi_ports import GnmiPortWatch
 from mrc_testbed.controller.sources.host_agents import BAD_STATE, HostAgentSource

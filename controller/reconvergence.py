@@ -10,14 +10,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
-from mrc_testbed.controller.p4runtime.pruning import PlaneFailures
 from mrc_testbed.topologies.plan import Link, Plan, PlanError, Switch
 
 REACT_NOW, REACT_NEVER = "now", "never"
 """Words for 0 and infinitely many seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlaneFailures:
+    """Links and switches that forward nothing."""
+
+    down_links: frozenset[Link] = frozenset()
+    """Links of which a port reports that it is down."""
+    fresh_links: frozenset[Link] = frozenset()
+    """Links that came up a moment ago; groups do not use them until both ends are ready."""
+    silent_causes: frozenset[Link | Switch] = frozenset()
+    """Links and switches that forward nothing while their ports are up, where the cause is certain."""
 
 
 def seconds_of(text: str) -> float:

@@ -14,7 +14,7 @@ from tests.repository import ROOT
 
 NOBODY_ID = 65534
 CACHE = Path(f"/var/tmp/mrc-testbed-tests-{NOBODY_ID}")
-"""Compiled programs of that user, who cannot read ours.
+"""Compiled programs and bytecode of that user, who cannot read ours.
 
 Kept, so that only the first run compiles them.
 """
@@ -62,6 +62,7 @@ def as_nobody(command: list[str], home: Path, **options) -> subprocess.Popen[str
         "HOME": str(home),
         "LANG": "C.UTF-8",
         "MRC_CACHE_DIR": str(CACHE),
+        "PYTHONPYCACHEPREFIX": str(CACHE / "pyc"),
         "XDG_RUNTIME_DIR": str(home / "run"),
         "MRC_COMPILED": "0",
     }

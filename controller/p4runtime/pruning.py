@@ -11,26 +11,14 @@ srv6.p4 gets no route from here, ever: the requestor acts, not the switch (§8.6
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from mrc_testbed.controller.p4runtime.entries import Catalog, NamedEntry
 from mrc_testbed.controller.p4runtime.qos import dead_port_entry
+from mrc_testbed.controller.reconvergence import PlaneFailures
 from mrc_testbed.topologies.plan import Link, Plan, Switch
 
 RACK_GROUPS = 2
 """Group of the uplinks that reach rack 0; rack r has RACK_GROUPS + r, and 1 is all (routes.py)."""
-
-
-@dataclass(frozen=True, slots=True)
-class PlaneFailures:
-    """Links and switches that forward nothing."""
-
-    down_links: frozenset[Link] = frozenset()
-    """Links of which a port reports that it is down."""
-    fresh_links: frozenset[Link] = frozenset()
-    """Links that came up a moment ago; groups do not use them until both ends are ready."""
-    silent_causes: frozenset[Link | Switch] = frozenset()
-    """Links and switches that forward nothing while their ports are up, where the cause is certain."""
 
 
 def reach(plan: Plan, plane: int, rack: int, failures: PlaneFailures) -> tuple[int, ...]:

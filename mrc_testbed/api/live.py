@@ -17,7 +17,8 @@ from typing import Any, Literal
 
 from mrc_testbed.api.backend import EventListener, TransferOrder
 from mrc_testbed.api.records import ApiError, NamedFault, PacketWay, PortCount
-from mrc_testbed.capture.trace import LiveFabric, follow
+from mrc_testbed.capture.live_fabric import LiveFabric
+from mrc_testbed.capture.trace import follow
 from mrc_testbed.cli.prompt.commands.faults import injection_of
 from mrc_testbed.cli.prompt.commands.queues import counter_row
 from mrc_testbed.files.whole_files import write_random, write_whole

@@ -17,8 +17,8 @@ from ipaddress import IPv6Address
 from pathlib import Path
 from typing import Any
 
+from mrc_testbed.capture.live_fabric import LiveFabric
 from mrc_testbed.capture.live_tables import device_like
-from mrc_testbed.capture.several_machines import refuse_several_machines
 from mrc_testbed.console.terminal import Style
 from mrc_testbed.errors import EXIT_NOT_ARRIVED, UsageError
 from mrc_testbed.files.package import P4_PROGRAMS
@@ -27,18 +27,12 @@ from mrc_testbed.hosts.engine.errors import WireError
 from mrc_testbed.hosts.engine.wire.codec import Codec
 from mrc_testbed.hosts.engine.wire.packets import Opcode, Write
 from mrc_testbed.hosts.nic.encapsulation import Decapsulation, Encapsulation
-from mrc_testbed.ipc.patience import LocalWork, gets_on
-from mrc_testbed.ipc.rundir import FabricError, RunFiles
 from mrc_testbed.switch.device.trace import PacketTrace
-from mrc_testbed.topologies.lab.targets import SWITCHD
-from mrc_testbed.topologies.lab.traffic_control import Cable, TrafficControl, UnreachableTraffic
-from mrc_testbed.topologies.lab.traffic_control_gnmi import GnmiTraffic
-from mrc_testbed.topologies.lab.wires import states_of
-from mrc_testbed.topologies.plan import CPU_PORT, Host, Link, Plan, PlanError, Port, make_ev
+from mrc_testbed.topologies.lab.traffic_control import Cable
+from mrc_testbed.topologies.plan import CPU_PORT, Host, Link, Plan, Port, make_ev
 
 PAYLOAD_BYTES = 256
 HOPS_MAX = 16
-_CARRIER = "/sys/class/net/{}/carrier"
 
 
 @dataclass
@@ -102,52 +96,6 @@ class Way:
             if hop.egress is not None:
                 lines.append(f"     out by {hop.egress.interface}" + (f": {hop.note}" if hop.note else ""))
         return "\n".join([*lines, self.end])
-
-
-class LiveFabric:
-    """State of a running fabric, read through its run folder. Raises UsageError when none runs there."""
-
-    def __init__(self, run_dir: Path) -> None:
-        files = RunFiles(run_dir)
-        try:
-            self.plan = Plan.from_json(files.read_plan())
-            self.switches: dict[str, Any] = files.read_switches()
-        except FileNotFoundError as error:
-            raise UsageError(f"no fabric is running ({error.filename} is not there): start one with `mrc up`") from None
-        except (OSError, ValueError, PlanError) as error:
-            raise UsageError(f"{run_dir}: {error}") from error
-        refuse_several_machines(files)
-        gnmi = next((switch.get("gnmi") for switch in self.switches.values()), None)
-        self.traffic: TrafficControl = GnmiTraffic(self.plan, gnmi) if gnmi else UnreachableTraffic(self.plan)
-        self._control = files.switchd_socket
-        self._files = files
-
-    def switches_work(self) -> bool:
-        """Whether the switches' daemon works; False where each is a process of its own."""
-        return gets_on(LocalWork(self._files.pid_of(SWITCHD)))
-
-    def is_up(self, port: Port) -> bool:
-        """Return the carrier of a switch's port.
-
-        The daemon knows that of a wire, the kernel others; switches are in this namespace.
-        """
-        if (wire := states_of(self._control).get(port.interface)) is not None:
-            return bool(wire["up"])
-        try:
-            return Path(_CARRIER.format(port.interface)).read_text().strip() == "1"
-        except OSError:  # administratively down, or gone
-            return False
-
-    def cable(self, interface: str, direction: str) -> Cable:
-        """Impairment injected into one direction of a switch's port; none where it cannot be read."""
-        try:
-            port = self.traffic.read(interface)
-        except FabricError:
-            return Cable()
-        return port.input if direction == "input" else port.output
-
-    def close(self) -> None:
-        self.traffic.close()
 
 
 def follow(fabric: LiveFabric, source: str, destination: str, ev: str) -> Way:

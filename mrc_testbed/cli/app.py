@@ -37,6 +37,7 @@ from mrc_testbed.cli.topology import topology_app, topology_plan
 from mrc_testbed.cli.words import add_to as add_words
 from mrc_testbed.console.progress import Progress
 from mrc_testbed.console.terminal import console, encode_all
+from mrc_testbed.console.units import show_rate, show_seconds, show_size
 from mrc_testbed.errors import (
     BARRED_PATH_ERRNOS,
     DISK_FULL_ERRNOS,
@@ -102,30 +103,27 @@ def _options(
     """Options of `mrc` itself."""
 
 
+EXPECTED_ERRORS = {
+    "mrc_testbed.errors": "UsageError",
+    "mrc_testbed.experiments.language.yaml_loader": "ScenarioError",
+    "mrc_testbed.experiments.results": "ResultsError",
+    "mrc_testbed.hosts.engine.errors": "LocalError",
+    "mrc_testbed.ipc.agent_client": "AgentError",
+    "mrc_testbed.ipc.framing": "JsonlError",
+    "mrc_testbed.ipc.rundir": "FabricError",
+    "mrc_testbed.simulator.simtest.schedule": "ScheduleError",
+    "mrc_testbed.topologies.plan.addressing": "PlanError",
+}
+"""Errors of the user or the machine by their modules, shown as one message.
+
+Any other exception is a bug and shows its traceback.
+"""
+
+
 def expected_errors() -> tuple[type[Exception], ...]:
-    """Errors of the user or the machine, shown as one message.
-
-    Any other exception is a bug and shows its traceback.
-    """
-    from mrc_testbed.experiments.language.yaml_loader import ScenarioError
-    from mrc_testbed.experiments.results import ResultsError
-    from mrc_testbed.hosts.engine.errors import LocalError
-    from mrc_testbed.ipc.agent_client import AgentError
-    from mrc_testbed.ipc.rpc import JsonlError
-    from mrc_testbed.ipc.rundir import FabricError
-    from mrc_testbed.simulator.simtest.schedule import ScheduleError
-    from mrc_testbed.topologies.plan import PlanError
-
-    return (
-        UsageError,
-        PlanError,
-        JsonlError,
-        FabricError,
-        AgentError,
-        ScheduleError,
-        ScenarioError,
-        ResultsError,
-        LocalError,
+    """Return the classes of EXPECTED_ERRORS that may have been raised: those of modules that were imported."""
+    return tuple(
+        getattr(sys.modules[module], name) for module, name in EXPECTED_ERRORS.items() if module in sys.modules
     )
 
 
@@ -151,13 +149,17 @@ def demo(
     from mrc_testbed.demo.plan import plan_demo
     from mrc_testbed.topologies.plan import Plan
 
-    options = lab.lab_options(nic=nic)
+    speed = lab.machine_speed()
+    options = lab.lab_options(nic=nic, slowdown=speed.slowdown)
     fabric = Plan(*astuple(size))
     if options.servers is not None:
         fabric = replace(fabric, pmtu_bytes=CLUSTER_PMTU)
     plan = plan_demo(fabric, file=file, rate_bps=parse_rate(rate), lab=options)
     lab.take_root("demo")
-    report = show(plan, console(stderr=as_json))
+    lines = console(stderr=as_json)
+    if speed.slowdown > 1 and rate is None:
+        lines.print(speed.note(f"{show_size(plan.size)} at {show_rate(plan.rate_bps)}", "--rate"), soft_wrap=True)
+    report = show(plan, lines)
     if as_json:
         print(json.dumps(report.to_json(), indent=2))
     raise typer.Exit(0 if report.passed else 1)
@@ -235,7 +237,8 @@ def bring_up(
     from mrc_testbed.topologies.lab.open_fabric import open_fabric
     from mrc_testbed.topologies.lab.options import Ports
 
-    plan = links.plan(*astuple(size)) if file is None else topology_plan(context, file, links)
+    speed = lab.machine_speed()
+    plan = topology_plan(context, file, links) if file else links.plan(*astuple(size), slowdown=speed.slowdown)
     try:
         react_after_s = seconds_of(react_after)
     except ValueError as error:
@@ -253,8 +256,12 @@ def bring_up(
         denylist=denylist,
         react_after_s=react_after_s,
         ports=ports,
+        slowdown=speed.slowdown,
     )
     lab.take_root("up", page=True)
+    if speed.slowdown > 1 and file is None and links.are_usual:
+        choice = f"links of {show_rate(plan.host_link.rate_bps or 0.0)}, base RTT {show_seconds(plan.base_rtt_s())}"
+        console().print(speed.note(choice, "--rate, --delay"), soft_wrap=True)
     folder = folder_for(name)
     # Only the child goes on from here, in the background at once or after the word `detach`.
     let_go = fork_front(prompt=not detach) if detach or sys.stdin.isatty() else None

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from pathlib import Path
 
-from mrc_testbed.capture.trace import LiveFabric
+from mrc_testbed.capture.live_fabric import LiveFabric
 from mrc_testbed.ipc.controller_client import Northbound
 from mrc_testbed.ipc.rpc import JsonlClient
 from mrc_testbed.ipc.rundir import RunDir
-from mrc_testbed.topologies.lab.traffic_control import switch_ports
+from mrc_testbed.topologies.lab.traffic_control import TrafficControl, switch_ports
 from mrc_testbed.topologies.lab.wires import PortLook, link_states, states_of
 from mrc_testbed.topologies.plan import Link
 
@@ -22,8 +23,13 @@ class RunningFabric:
         self.run_dir = RunDir(path)
         self.controller = Northbound(path)
         self.mapper = JsonlClient(self.run_dir.mapper_socket, name="mapper")
-        self.traffic = self._fabric.traffic
-        self.traffic.touched_interfaces = set(switch_ports(self.plan))  # whoever set something is another process
+
+    @cached_property
+    def traffic(self) -> TrafficControl:
+        """Traffic control in which any port may have been touched: whoever did is another process."""
+        traffic = self._fabric.traffic
+        traffic.touched_interfaces = set(switch_ports(self.plan))
+        return traffic
 
     @property
     def nodes_off(self) -> list[str]:

@@ -8,14 +8,17 @@ import secrets
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mrc_testbed.cli.prompt.commands import CliSession, CommandError
 from mrc_testbed.cli.prompt.commands.base import ShowProgress
-from mrc_testbed.dash.server import DashServer
 from mrc_testbed.errors import UsageError
 from mrc_testbed.ipc.rundir import RunFiles
 from mrc_testbed.topologies.lab.fabric import Fabric
+
+# aiohttp takes a third of a second to import: a fabric that nobody watches does not wait for it.
+if TYPE_CHECKING:
+    from mrc_testbed.dash.server import DashServer
 
 
 class LivePage:
@@ -26,6 +29,8 @@ class LivePage:
 
     def open(self, session: CliSession) -> str:
         """Start the view unless it runs; return the text for the user. Raises FabricError."""
+        from mrc_testbed.dash.server import DashServer
+
         if self._server is None:
             self._server = DashServer(session)
         url = self._server.start()
@@ -48,6 +53,8 @@ class RunPages:
     @contextmanager
     def __call__(self, fabric: Fabric, work_done: Callable[[], list[dict[str, Any]]]) -> Iterator[None]:
         """Show one run's fabric. Raises FabricError."""
+        from mrc_testbed.dash.server import DashServer
+
         session = CliSession(fabric, io.StringIO(), transfers=_ScenarioWork(work_done))
         with closing(DashServer(session, key=self._key, acts=False)) as server:
             url = server.start()

@@ -41,6 +41,8 @@ IN_MEMORY_VARIABLE = "MRC_DATA_IN_MEMORY"
 """`0`: files that hosts receive stay on the disk of the run folder."""
 FABRICS_FOLDER = "fabrics"
 """Folder in the first fabric's run folder, for the run folders of those with names (ipc/fabrics.py)."""
+SWITCHD = "switchd"
+"""Name of the process that has all embedded switches."""
 _SOCKETS = ("switchd.sock", "mapper.sock", "p4runtime.sock", "gnmi.sock", "controller.sock", "prompt.sock")
 _TOKEN_FILE = "token"
 _CONTROLLER_FILES = ("controller.json", "faults.jsonl")

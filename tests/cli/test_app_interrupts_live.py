@@ -17,11 +17,13 @@ pytestmark = [pytest.mark.root, pytest.mark.skipif(os.geteuid() != 0, reason="a 
 SHAPE = "--planes 2 --racks {racks} --spines 1 --hosts-per-rack 1"
 UP_COMMAND, DEMO, RUN = "up " + SHAPE.format(racks=1), "demo " + SHAPE.format(racks=2), "run a.yaml --out out"
 MOMENTS = [
-    (UP_COMMAND, "subprocess.Popen,,1"), (UP_COMMAND, "subprocess.Popen,mrc_testbed.switch.server,1"),
-    (UP_COMMAND, "subprocess.Popen,mrc_testbed.hosts.agent,1"),
-    (UP_COMMAND, "socket.connect,switchd.sock,1"), (UP_COMMAND, "socket.connect,h0.sock,1"),
-    (UP_COMMAND, "os.remove,,1"),
-    (DEMO, "socket.connect,h1.sock,1"), (RUN, "socket.connect,switchd.sock,1"), (RUN, "socket.connect,h1.sock,1"),
+    (UP_COMMAND, "subprocess.Popen,mrc_testbed.switch.server,1"), (UP_COMMAND, "socket.connect,h0.sock,1"),
+    (UP_COMMAND, "os.remove,,1"), (RUN, "socket.connect,switchd.sock,1"),
+]  # fmt: skip
+MORE_MOMENTS = [
+    (UP_COMMAND, "subprocess.Popen,,1"), (UP_COMMAND, "subprocess.Popen,mrc_testbed.hosts.agent,1"),
+    (UP_COMMAND, "socket.connect,switchd.sock,1"), (DEMO, "socket.connect,h1.sock,1"),
+    (RUN, "socket.connect,h1.sock,1"),
 ]  # fmt: skip
 """A command and the call of its front process at which Ctrl-C comes.
 
@@ -63,7 +65,10 @@ def leftovers(run_dir):
     return links, procfs.with_environment(f"MRC_RUN_DIR={run_dir}"), files
 
 
-@pytest.mark.parametrize(("words", "moment"), MOMENTS)
+@pytest.mark.parametrize(
+    ("words", "moment"),
+    [*MOMENTS, *(pytest.param(*moment, marks=pytest.mark.thorough) for moment in MORE_MOMENTS)],
+)
 def test_ctrl_c__while_a_fabric_is_set_up_leaves_nothing(mrc, tmp_path, words, moment):
     result = mrc(words, moment)
     assert result.returncode == EXIT_INTERRUPTED and "Traceback" not in result.stdout, result.stdout

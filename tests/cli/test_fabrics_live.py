@@ -9,7 +9,9 @@ import subprocess
 import sys
 
 import pytest
+from typer.testing import CliRunner
 
+from mrc_testbed.cli.app import app
 from mrc_testbed.ipc import procfs
 from mrc_testbed.topologies.plan import Plan
 from tests.cli.json_outputs import fit
@@ -59,7 +61,7 @@ def interfaces():
     return {name for name in os.listdir("/sys/class/net") if "eth" in name and name.lstrip("2").startswith("p")}
 
 
-def test_two_fabrics__side_by_side(mrc, tmp_path):
+def test_two_fabrics__side_by_side(mrc, tmp_path, monkeypatch):
     for name in NAMES:
         assert f"{name} is up: `mrc attach {name}`" in mrc(f"up -d --name {name} {SHAPE}")
     rows = {row["name"]: row for row in fit("ls", json.loads(mrc("ls --json")))}
@@ -76,8 +78,11 @@ def test_two_fabrics__side_by_side(mrc, tmp_path):
         assert mrc(f"exec h0 --fabric {name} -- printenv MRC_HOST") == "h0\n"
     assert "p0-t0-0 p0-t1-0  up" in mrc("attach b", prompt_text="links p0-t0-0\ndetach\n")
     assert "1 undone" in mrc("heal --fabric a")
+    monkeypatch.setenv("MRC_RUN_DIR", str(tmp_path / "r"))
     for line in WORDS:
-        fit(line.split()[0], json.loads(mrc(f"{line} --fabric b --json")))
+        result = CliRunner().invoke(app, [*line.split(), "--fabric", "b", "--json"])
+        assert result.exit_code == 0, result.output
+        fit(line.split()[0], json.loads(result.stdout))
 
     # What a killed one left goes, and the other one stays.
     pid = rows["a"]["pid"]
@@ -124,7 +129,7 @@ def test_detach__gives_the_terminal_back_and_leaves_the_fabric_up(mrc, prompt):
     assert interfaces() == set() and json.loads(mrc("ls --json")) == []
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGHUP])
+@pytest.mark.parametrize("number", [pytest.param(signal.SIGKILL, marks=pytest.mark.thorough), signal.SIGHUP])
 def test_prompt__whose_command_is_killed_or_terminal_closed_removes_the_fabric(mrc, prompt, number):
     front = json.loads(mrc("ls --json"))[0]["pid"]
     if number == signal.SIGHUP:

@@ -4,8 +4,8 @@ import math
 
 import pytest
 
-from mrc_testbed.controller.p4runtime.pruning import PlaneFailures, live_entries
-from mrc_testbed.controller.reconvergence import ReconvergenceDelay, seconds_of
+from mrc_testbed.controller.p4runtime.pruning import live_entries
+from mrc_testbed.controller.reconvergence import PlaneFailures, ReconvergenceDelay, seconds_of
 from mrc_testbed.topologies.plan import Plan
 
 PLAN = Plan(planes=2, racks=2, spines=2, hosts_per_rack=1)

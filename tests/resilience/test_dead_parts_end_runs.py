@@ -70,7 +70,9 @@ def kill_at_work(files, part, front):
     raise AssertionError(front.communicate(timeout=LIMIT_S)[0])
 
 
-@pytest.mark.parametrize("part", ["switchd", "h1", "controller", "mapper"])
+@pytest.mark.parametrize(
+    "part", ["switchd", *(pytest.param(part, marks=pytest.mark.thorough) for part in ("h1", "controller", "mapper"))]
+)
 def test_run__fails_with_the_dead_part_as_its_cause(tmp_path, part):
     (tmp_path / "long.yaml").write_text(SCENARIO)
     front, files = begin(tmp_path, "run", "long.yaml", "--out", "out")
@@ -86,7 +88,10 @@ def test_run__fails_with_the_dead_part_as_its_cause(tmp_path, part):
     assert f"{part} (pid {pid}) was killed by SIGKILL" in " ".join(output.split())
 
 
-@pytest.mark.parametrize("part", ["switchd", "h2", "controller"])
+@pytest.mark.parametrize(
+    "part",
+    ["h2", *(pytest.param(part, marks=pytest.mark.thorough) for part in ("switchd", "controller"))],
+)
 def test_demo__fails_with_the_dead_part_as_its_cause(tmp_path, part):
     front, files = begin(tmp_path, "demo", "--planes", "2")
     pid = kill_at_work(files, part, front)

@@ -37,7 +37,10 @@ def hold_up(fabric):
     return stop
 
 
-@pytest.mark.parametrize("name", ["h0", "h2", "switches", "controller"])
+@pytest.mark.parametrize(
+    "name",
+    ["h0", "switches", *(pytest.param(name, marks=pytest.mark.thorough) for name in ("h2", "controller"))],
+)
 def test_process_held_up__blames_no_path(transfer, fabric, faults, hold_up, name):
     running_transfer = transfer(size=32 << 20)
     with running_transfer.agent.watch("ev", "lost") as watch:

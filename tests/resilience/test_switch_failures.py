@@ -21,7 +21,11 @@ def ports_up(fabric) -> bool:
 
 @pytest.mark.parametrize(
     "switch, evs",
-    [("p1-t1-0", {0x100}), ("p3-t0-1", {0x300, 0x301}), ("p2-t0-0", {0x200, 0x201})],
+    [
+        ("p1-t1-0", {0x100}),
+        ("p3-t0-1", {0x300, 0x301}),
+        pytest.param("p2-t0-0", {0x200, 0x201}, marks=pytest.mark.thorough),
+    ],
     ids=["t1", "t0-responder", "t0-requestor"],
 )
 def test_blackhole__its_evs_leave_while_its_ports_stay_up_and_return(transfer, fabric, faults, switch, evs):

@@ -22,12 +22,9 @@ import sysconfig
 from collections.abc import Callable
 from typing import Any
 
-from mininet.link import Intf, Link
-from mininet.net import Mininet
-from mininet.node import Host, Node, Switch
-
 from mrc_testbed.ipc import processes, procfs
 from mrc_testbed.ipc.rundir import FabricError, HostOffError
+from mrc_testbed.topologies.lab.mininet import Host, Intf, Link, Mininet, Node, Switch
 from mrc_testbed.topologies.lab.netdev import IFF_UP, NodeInterfaces, in_namespace, prepare_namespace
 from mrc_testbed.topologies.lab.wires import WiredDevices
 

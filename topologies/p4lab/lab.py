@@ -22,14 +22,14 @@ from finsy.proto import p4r
 from mrc_testbed.files.whole_files import write_whole
 from mrc_testbed.ipc.processes import Processes
 from mrc_testbed.ipc.rpc import JsonlClient
-from mrc_testbed.ipc.rundir import FabricError, RunDir, remove_run
+from mrc_testbed.ipc.rundir import SWITCHD, FabricError, RunDir, remove_run
 from mrc_testbed.ipc.signals import terminating
 from mrc_testbed.switch.compiler import CompiledProgram
 from mrc_testbed.switch.device.native import build_ahead
 from mrc_testbed.topologies.lab import netdev, preflight
 from mrc_testbed.topologies.lab.netdev import IFF_UP, NetDevices, VethEnd
 from mrc_testbed.topologies.lab.nodes import FabricHost, FabricMininet, LabSwitchNode
-from mrc_testbed.topologies.lab.targets import SWITCHD, answers, unix_address
+from mrc_testbed.topologies.lab.targets import answers, unix_address
 from mrc_testbed.topologies.lab.traffic_control import Setting
 from mrc_testbed.topologies.lab.traffic_control_gnmi import set_settings
 from mrc_testbed.topologies.p4lab.entries import read_entries

@@ -7,12 +7,10 @@ from pathlib import Path
 from shlex import quote
 from typing import IO, Any
 
-from mininet.cli import CLI
-from mininet.log import lg
-
 from mrc_testbed.errors import UsageError
 from mrc_testbed.ipc.rpc import JsonlError
 from mrc_testbed.ipc.rundir import FabricError
+from mrc_testbed.topologies.lab.mininet import CLI, lg
 from mrc_testbed.topologies.p4lab.lab import P4Lab
 
 USER_ERRORS = (FabricError, UsageError, JsonlError)

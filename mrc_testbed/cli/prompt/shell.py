@@ -24,9 +24,6 @@ from itertools import groupby
 from pathlib import Path
 from typing import IO, Any
 
-from mininet.cli import CLI
-from mininet.log import lg
-
 from mrc_testbed.cli.prompt.commands import WORDS, Answer, CliCommand, CliSession, CommandError, Transfers
 from mrc_testbed.cli.prompt.commands.links import OTHER_NAMES, cure_of
 from mrc_testbed.cli.prompt.commands.notices import FaultFollower, Notices
@@ -39,6 +36,7 @@ from mrc_testbed.ipc.fabrics import Fabrics
 from mrc_testbed.ipc.rpc import JsonlError
 from mrc_testbed.ipc.rundir import FabricError
 from mrc_testbed.topologies.lab.fabric import Fabric
+from mrc_testbed.topologies.lab.mininet import CLI, lg
 from mrc_testbed.topologies.plan import PlanError
 
 UNAVAILABLE = {

@@ -149,15 +149,20 @@ def dead_ways(terminal, source, destination):
     }
 
 
+FAULTS = [
+    ("oneway p1-t0-0 p1-t1-1", {0x0101: "out"}, {0x0101: "back"}, ("h0 -> h1(3/4)", "h1 -> h0(back 3/4)")),
+    ("blackhole p0-t1-1", {0x0001: "out"}, {0x0001: "out"}, ("h0 -> h1(3/4)", "h1 -> h0(3/4)")),
+]
+MORE_FAULTS = [
+    ("oneway p1-t1-1 p1-t0-0", {0x0101: "back"}, {0x0101: "out"}, ("h0 -> h1(back 3/4)", "h1 -> h0(3/4)")),
+    ("oneway p0-t1-0 p0-t0-1", {0x0000: "out"}, {0x0000: "back"}, ("h0 -> h1(3/4)", "h1 -> h0(back 3/4)")),
+    ("link p1-t0-0 p1-t1-0 down", {0x0100: "out"}, {0x0100: "out"}, ("h0 -> h1(3/4)", "h1 -> h0(3/4)")),
+]
+
+
 @pytest.mark.parametrize(
     "line, h0_ways, h1_ways, pingall",
-    [
-        ("oneway p1-t0-0 p1-t1-1", {0x0101: "out"}, {0x0101: "back"}, ("h0 -> h1(3/4)", "h1 -> h0(back 3/4)")),
-        ("oneway p1-t1-1 p1-t0-0", {0x0101: "back"}, {0x0101: "out"}, ("h0 -> h1(back 3/4)", "h1 -> h0(3/4)")),
-        ("oneway p0-t1-0 p0-t0-1", {0x0000: "out"}, {0x0000: "back"}, ("h0 -> h1(3/4)", "h1 -> h0(back 3/4)")),
-        ("blackhole p0-t1-1", {0x0001: "out"}, {0x0001: "out"}, ("h0 -> h1(3/4)", "h1 -> h0(3/4)")),
-        ("link p1-t0-0 p1-t1-0 down", {0x0100: "out"}, {0x0100: "out"}, ("h0 -> h1(3/4)", "h1 -> h0(3/4)")),
-    ],
+    [*FAULTS, *(pytest.param(*fault, marks=pytest.mark.thorough) for fault in MORE_FAULTS)],
 )
 def test_one_fault__is_told_by_direction(terminal, line, h0_ways, h1_ways, pingall):
     """`ping`, `pingall` and `evs` say exactly the broken thing, and its direction, and nothing else."""

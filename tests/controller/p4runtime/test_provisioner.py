@@ -9,7 +9,8 @@ import pytest
 
 from mrc_testbed.controller.config import SwitchAddress
 from mrc_testbed.controller.p4runtime.provisioner import SwitchProvisioner
-from mrc_testbed.controller.p4runtime.pruning import PlaneFailures, live_entries
+from mrc_testbed.controller.p4runtime.pruning import live_entries
+from mrc_testbed.controller.reconvergence import PlaneFailures
 from mrc_testbed.topologies.plan import Plan
 
 PLAN = Plan(planes=2, racks=2, spines=2, hosts_per_rack=1)

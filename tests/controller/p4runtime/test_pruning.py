@@ -1,6 +1,7 @@
 """Entries pruned by liveness: dead ports in every mode, groups by rack in spray modes."""
 
-from mrc_testbed.controller.p4runtime.pruning import PlaneFailures, live_entries, reach
+from mrc_testbed.controller.p4runtime.pruning import live_entries, reach
+from mrc_testbed.controller.reconvergence import PlaneFailures
 from mrc_testbed.topologies.plan import Plan
 
 PLAN = Plan(planes=2, racks=3, spines=3, hosts_per_rack=1)

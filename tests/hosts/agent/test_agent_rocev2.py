@@ -8,7 +8,7 @@ from mrc_testbed.ipc.agent_client import AgentError
 from tests.hosts.agent.test_agent_network import file, pytestmark, qp_of, sent, wire  # noqa: F401 - fixtures and marks
 
 
-@pytest.mark.parametrize("nic", ["fast", "scapy"])
+@pytest.mark.parametrize("nic", ["fast", pytest.param("scapy", marks=pytest.mark.thorough)])
 def test_send_file__over_one_path_bit_for_bit(wire, file, nic):  # noqa: F811
     wire.switches()
     with wire.agent("h0", "--nic", nic) as h0, wire.agent("h1") as h1:

@@ -113,7 +113,7 @@ def echo(fabric: Fabric, count: int, change_after: int, change: Callable[[], obj
     return answers
 
 
-@pytest.mark.parametrize("plane", [0, 1])
+@pytest.mark.parametrize("plane", [0, pytest.param(1, marks=pytest.mark.thorough)])
 def test_flow__goes_on_over_another_path_when_a_port_or_a_switch_of_its_own_dies(fabric, plane):
     """Test a break in each plane: the flow that used it moves, the other one stays."""
     t0 = f"p{plane}-t0-0"

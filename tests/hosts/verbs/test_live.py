@@ -48,7 +48,9 @@ def serve(wire: Wire, *options: str) -> subprocess.Popen:
     return wire.start("h1", EXAMPLE, "serve", "--run-dir", str(wire.run_dir), *options, ready_text="serving")
 
 
-@pytest.mark.parametrize("options", [(), ("--thread",), ("--rocev2",)])
+@pytest.mark.parametrize(
+    "options", [(), *(pytest.param((word,), marks=pytest.mark.thorough) for word in ("--thread", "--rocev2"))]
+)
 def test_live__bytes_arrive_beside_the_agents(wire, options):
     wire.switches()
     agents = [wire.agent("h0"), wire.agent("h1")]

@@ -31,7 +31,7 @@ from mrc_testbed.ipc.processes import Processes
 from mrc_testbed.ipc.procfs import thread_seconds
 from mrc_testbed.ipc.requests import Request, RequestError, RequestPart, parse
 from mrc_testbed.ipc.rpc import JsonlError, LineBuffer, Message, answer_to, decode_request, encode, refusal_of
-from mrc_testbed.ipc.rundir import FabricError, RunDir, remove_run
+from mrc_testbed.ipc.rundir import SWITCHD, FabricError, RunDir, remove_run
 from mrc_testbed.ipc.signals import SignalExit, terminate
 from mrc_testbed.topologies.lab import preflight
 from mrc_testbed.topologies.lab.cluster import clock
@@ -39,7 +39,7 @@ from mrc_testbed.topologies.lab.cluster.sources import sources_digest
 from mrc_testbed.topologies.lab.cluster.underlay import Echo, probe
 from mrc_testbed.topologies.lab.network import LocalNetwork, MachinePart, Tunnel
 from mrc_testbed.topologies.lab.options import Ports
-from mrc_testbed.topologies.lab.targets import SWITCHD, EmbeddedTarget
+from mrc_testbed.topologies.lab.targets import EmbeddedTarget
 from mrc_testbed.topologies.plan import Plan, PlanError
 
 SILENCE_S: Final = 15.0

@@ -17,12 +17,11 @@ from typing import Any, Final
 from mrc_testbed.ipc.framing import LineBuffer, answer_fields, decode, encode
 from mrc_testbed.ipc.patience import LOOK_S
 from mrc_testbed.ipc.rpc import JsonlError, JsonlPeerError, Message
-from mrc_testbed.ipc.rundir import FabricError, RunDir
+from mrc_testbed.ipc.rundir import SWITCHD, FabricError, RunDir
 from mrc_testbed.topologies.lab.cluster import clock
 from mrc_testbed.topologies.lab.cluster.connection import CONNECT_S, ConnectionLostError, MachineConnection, connect
 from mrc_testbed.topologies.lab.cluster.remote_part import RemotePart, RemoteWork
 from mrc_testbed.topologies.lab.cluster.switches import daemon_of
-from mrc_testbed.topologies.lab.targets import SWITCHD
 from mrc_testbed.topologies.servers import Machine
 
 BEAT_S: Final = 0.5

@@ -8,10 +8,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from mrc_testbed.ipc.processes import Probe, Processes
-from mrc_testbed.ipc.rundir import FabricError, RunDir
+from mrc_testbed.ipc.rundir import SWITCHD, FabricError, RunDir
 from mrc_testbed.topologies.lab.netdev import VXLAN_PORT
 from mrc_testbed.topologies.lab.options import Ports
-from mrc_testbed.topologies.lab.targets import LOOPBACK, SWITCHD, EmbeddedTarget, FabricSwitch, Target, answers
+from mrc_testbed.topologies.lab.targets import LOOPBACK, EmbeddedTarget, FabricSwitch, Target, answers
 from mrc_testbed.topologies.lab.traffic_control import PortTraffic, Setting, TrafficControl, TrafficError
 from mrc_testbed.topologies.plan import Plan
 from mrc_testbed.topologies.servers import Machine, Placement

@@ -193,7 +193,7 @@ queues p3-t1-0\nloss h0 p2-t0-0 5%\nsend h0 h2 200K\nwait\ncheck\ntrace h0 h2 0x
     assert "this fabric is on machines a, b, c" in output + result.stderr
 
 
-@pytest.mark.parametrize("signal_number", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("signal_number", [pytest.param(signal.SIGINT, marks=pytest.mark.thorough), signal.SIGKILL])
 def test_end__of_the_front_process_leaves_nothing_on_any_machine(rig, tmp_path, signal_number):
     """One of the machines is the front's own."""
     servers_file = tmp_path / "here.yaml"
@@ -272,6 +272,7 @@ def test_link__carriers_between_machines_and_ssh_that_dies_is_named_and_the_part
     assert [clean(rig, name) for name in rig.names] == [[], [], []]
 
 
+@pytest.mark.thorough
 def test_machine__killed_in_a_transfer_takes_its_plane_and_nothing_else(rig, tmp_path):
     """The last one: a machine is gone for good."""
     notices = []

@@ -87,7 +87,14 @@ class ClusterFront(Front):
                 super().end_parts({name: pid})
 
 
-@pytest.mark.parametrize("part", ["switchd of a", "h1", "controller"])
+@pytest.mark.parametrize(
+    "part",
+    [
+        pytest.param("switchd of a", marks=pytest.mark.thorough),
+        "h1",
+        pytest.param("controller", marks=pytest.mark.thorough),
+    ],
+)
 def test_run__fails_with_the_part_that_died_on_another_machine_as_its_cause(rig, tmp_path, part):
     (tmp_path / "long.yaml").write_text(SCENARIO)
     files = RunFiles(tmp_path / "r")
