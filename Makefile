@@ -106,7 +106,7 @@ lint: ready ## style, static types, plain words (tools/plain_words.py), and the 
 	@$(VENV)/bin/ruff format --check --diff . >/dev/null || { echo "lint: run 'make format'"; exit 1; }
 	@$(VENV)/bin/python -m mypy
 	@$(VENV)/bin/python -m tools.plain_words --check
-	@$(CACHED) $(PYTEST) -q -m house -n auto tests/test_*.py
+	@$(CACHED) $(PYTEST) -q -m house -n auto tests/test_*.py tests/files/test_whole_files.py tests/ipc/test_rundir.py
 
 types: ready ## static types alone (mypy, strict)
 	@$(VENV)/bin/python -m mypy
