@@ -18,8 +18,13 @@ def test_ask__every_way_to_fail_is_a_jsonl_error(tmp_path):
             with pytest.raises(JsonlError, match="no op 'z'"):
                 await request(tmp_path / "a.sock", "z")
 
+        ended = asyncio.Event()
+
         async def mute(reader, writer):
             await reader.read()
+            writer.close()
+            await writer.wait_closed()
+            ended.set()
 
         async def babble(reader, writer):
             writer.write(b"[1, 2\n")
@@ -31,6 +36,7 @@ def test_ask__every_way_to_fail_is_a_jsonl_error(tmp_path):
             with pytest.raises(JsonlError, match=match):
                 await request(tmp_path / f"{serve.__name__}.sock", "x", timeout_s=0.05)
             server.close()
+        await ended.wait()
 
     asyncio.run(story())
 
