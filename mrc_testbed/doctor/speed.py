@@ -12,7 +12,7 @@ from mrc_testbed.hosts.engine.config import Config
 from mrc_testbed.hosts.verbs import QpInitAttr, SendWR, connect_pair
 from mrc_testbed.hosts.verbs.virtual import VirtualWire
 from mrc_testbed.topologies.lab import machine_speed
-from mrc_testbed.topologies.lab.machine_speed import MachinePower
+from mrc_testbed.topologies.lab.machine_speed import MachineCapacity
 from mrc_testbed.topologies.plan.link_speeds import SCALED_PMTU, SCALED_RATE_BPS, SCALED_RTT_S
 
 PROBE_S = 0.3
@@ -25,7 +25,7 @@ PACKETS = 64
 class SpeedReport:
     """Measured speed of a machine, and what it carries."""
 
-    speed: MachinePower
+    speed: MachineCapacity
     packets_per_s: float
     """Packets that two endpoints in memory exchange in a second of CPU."""
     start_s: float

@@ -57,6 +57,9 @@ class PartWork(Protocol):
     def is_ready_to_run(self) -> bool:
         """Whether a thread of it runs, waits for a CPU, or for a disk."""
 
+    def is_stopped(self) -> bool:
+        """Whether a signal stopped it."""
+
     def log_bytes(self) -> int:
         """Size of its log."""
 
@@ -76,6 +79,9 @@ class LocalWork:
 
     def is_ready_to_run(self) -> bool:
         return procfs.is_ready_to_run(self.pid)
+
+    def is_stopped(self) -> bool:
+        return procfs.is_stopped(self.pid)
 
     def log_bytes(self) -> int:
         try:
@@ -216,6 +222,11 @@ def gets_on(*works: PartWork, quiet_s: float = REST_S) -> bool:
         if any(has_worked(work, used_s, quiet_s) for work, used_s in zip(works, start_cpu_s, strict=True)):
             return True
     return False
+
+
+def serves(server: PartWork, *peers: PartWork) -> bool:
+    """Whether a server, or a peer that it asks, gets on; a server that is stopped never answers."""
+    return not server.is_stopped() and gets_on(server, *peers)
 
 
 def has_worked(work: PartWork, start_cpu_s: float, quiet_s: float = REST_S) -> bool:

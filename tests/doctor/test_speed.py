@@ -3,7 +3,7 @@
 import pytest
 
 from mrc_testbed.doctor.speed import SpeedReport, endpoint_packets_per_s, python_start_s
-from mrc_testbed.topologies.lab.machine_speed import REFERENCE, REFERENCE_S, MachinePower
+from mrc_testbed.topologies.lab.machine_speed import REFERENCE, REFERENCE_S, MachineCapacity
 
 
 def test_report__a_usual_machine_carries_the_usual_rates():
@@ -15,7 +15,7 @@ def test_report__a_usual_machine_carries_the_usual_rates():
 
 
 def test_report__a_slow_machine_with_its_figures():
-    report = SpeedReport(MachinePower(2.0, 30 * REFERENCE_S), 700.0, 22.0)
+    report = SpeedReport(MachineCapacity(2.0, 30 * REFERENCE_S), 700.0, 22.0)
     assert str(report).startswith("2 CPUs, each 30 times slower than the reference; an endpoint")
     assert str(report).endswith("carries links of 200 kb/s with a base RTT of 500 ms")
     assert report.to_json() == {

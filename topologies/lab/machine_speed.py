@@ -38,8 +38,8 @@ CGROUPS = Path("/sys/fs/cgroup")
 
 
 @dataclass(frozen=True, slots=True)
-class MachinePower:
-    """Measured speed. `cpus`: CPUs that this process may use, a part of one under a limit."""
+class MachineCapacity:
+    """Measured capacity. `cpus`: CPUs that this process may use, a part of one under a limit."""
 
     cpus: float
     packet_s: float
@@ -68,13 +68,13 @@ class MachinePower:
         return f"slow machine ({self}): {choice}, at 1:{self.slowdown} of the usual ({options}: other values)"
 
 
-REFERENCE = MachinePower(2.0, REFERENCE_S)
+REFERENCE = MachineCapacity(2.0, REFERENCE_S)
 """Machine of the docs' figures."""
 
 
-def measure(probe_s: float = PROBE_S) -> MachinePower:
+def measure(probe_s: float = PROBE_S) -> MachineCapacity:
     """Measure this machine; takes two times `probe_s` of CPU time, of which the better half counts."""
-    return MachinePower(allowed_cpus(), min(_packet_s(probe_s), _packet_s(probe_s)))
+    return MachineCapacity(allowed_cpus(), min(_packet_s(probe_s), _packet_s(probe_s)))
 
 
 def _packet_s(probe_s: float) -> float:
