@@ -21,7 +21,7 @@ from mrc_testbed.simulator.trace import describe
 from mrc_testbed.topologies.plan import Plan
 
 PLAN = Plan(2, 2, 2, 3)
-ENDS_S = 0.4
+ENDS_S = 0.2
 LOOKAHEADS = (0, 1, 2)
 """Delays that a node may run ahead."""
 
