@@ -104,7 +104,7 @@ def device_lookup(device: P4Device, table_id: int, values: dict[int, int]) -> li
 
 
 @pytest.mark.parametrize("table_id", WIDTHS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(data=st.data())
 def test_any_writes__lookup_and_read_agree_with_the_model(table_id: int, data: st.DataObject) -> None:
     device = P4Device(1)
