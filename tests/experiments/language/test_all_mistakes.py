@@ -68,7 +68,7 @@ holes: [h99, p0-t0-0 p1-t1-0, 5]
 names: {p0-t0-0: p0-t0-1, p7: y}
 own_links: [{link: p0-t0-0 p0-t1-0, delay: soon}, {rate: 1M}]
 """
-MUTANTS_EACH = 8
+MUTANTS_EACH = 4
 SOURCES = sorted((ROOT / "scenarios").glob("*.yaml")) + sorted((ROOT / "examples" / "topologies").glob("*.yaml"))
 
 
