@@ -3,11 +3,16 @@
 import gc
 import os
 import signal
+from functools import cache
 
+import typer.main
 from hypothesis import HealthCheck, settings
 
 # Tests are of the Python files, and replace parts of them; tests/native_build has those of both forms, in processes.
 os.environ.setdefault("MRC_COMPILED", "0")
+
+# All commands of `mrc` with their options take a tenth of a second to build, which is done anew for each invocation.
+typer.main.get_command = cache(typer.main.get_command)
 
 # The width of whoever runs the tests is not theirs (xdist tells it to its workers): a pipe has its own.
 os.environ.pop("COLUMNS", None)
