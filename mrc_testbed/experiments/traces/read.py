@@ -11,10 +11,8 @@ from functools import lru_cache
 from pathlib import Path
 
 from mrc_testbed.experiments.language.model import TraceWork
-from mrc_testbed.experiments.traces.chakra import read_chakra
 from mrc_testbed.experiments.traces.errors import TraceError
 from mrc_testbed.experiments.traces.goal import read_goal
-from mrc_testbed.experiments.traces.kineto import read_kineto
 from mrc_testbed.experiments.traces.recognition import READABLE, kind_of
 from mrc_testbed.hosts.traffic.program import (
     Compute,
@@ -73,8 +71,13 @@ def _read(
         case "goal":
             program = read_goal(path)
         case "kineto":
+            from mrc_testbed.experiments.traces.kineto import read_kineto
+
             program = read_kineto(path, groups)
         case _:
+            # Not before: it brings protobuf, and each process of a run would load it.
+            from mrc_testbed.experiments.traces.chakra import read_chakra
+
             program = read_chakra(path, groups)
     scaled_ranks = [
         tuple(_scale_task(task, compute_scale, size_scale) for task in rank.tasks) for rank in program.ranks
