@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from mrc_testbed.cli.app import main
 from mrc_testbed.experiments.language.yaml_loader import ScenarioError, read
 from mrc_testbed.experiments.metrics.metric_values import Measurement
 from mrc_testbed.experiments.resolve.sizes import size_lines
@@ -163,17 +164,27 @@ def mrc(folder: Path, *words: str, seconds: float = 120) -> subprocess.Completed
     )
 
 
-def test_run_trace__at_the_command_line(tmp_path):
+def end_of(folder: Path, monkeypatch, capsys, *words: str) -> tuple[int, str]:
+    """Return exit code and output of a command in this process."""
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.setattr(sys, "argv", ["mrc", *words])
+    with pytest.raises(SystemExit) as end:
+        main()
+    return int(end.value.code or 0), "".join(capsys.readouterr())
+
+
+def test_run_trace__at_the_command_line(tmp_path, monkeypatch, capsys):
     result = mrc(tmp_path, "run", "--trace", str(GOAL), "--virtual", "--iterations", "4", "--compute-scale", "0.5")
     assert result.returncode == 0 and "job: 4 iterations of" in result.stdout and "without computing" in result.stdout
     assert (tmp_path / "results/trace-ring-step.yaml").is_file()
-    show_result = mrc(tmp_path, "scenario", "show", "results/trace-ring-step.yaml", "--json")
-    assert "largest write 128 KiB = 128 packets" in json.loads(show_result.stdout)["sizes"][0]
+    _, shown = end_of(tmp_path, monkeypatch, capsys, "scenario", "show", "results/trace-ring-step.yaml", "--json")
+    assert "largest write 128 KiB = 128 packets" in json.loads(shown)["sizes"][0]
     scenario_file = tmp_path / "results/trace-ring-step.yaml"
     scenario_file.write_text("# mine")
-    assert mrc(tmp_path, "run", "--trace", str(GOAL), "--virtual").returncode == 0
+    assert end_of(tmp_path, monkeypatch, capsys, "run", "--trace", str(GOAL), "--virtual")[0] == 0
     assert scenario_file.read_text() == "# mine" and (tmp_path / "results/trace-ring-step-2.yaml").is_file()
-    summary = json.loads(mrc(tmp_path, "scenario", "trace", str(GOAL), "--json").stdout)
+    summary = json.loads(end_of(tmp_path, monkeypatch, capsys, "scenario", "trace", str(GOAL), "--json")[1])
     assert (summary["ranks"], summary["messages"], summary["ideal_s"]) == (4, 12, pytest.approx(0.065))
 
 
@@ -189,10 +200,10 @@ def test_run_trace__at_the_command_line(tmp_path):
         ([], "give scenarios"),
     ],
 )
-def test_run_trace__that_cannot_be_gets_one_line_and_leaves_nothing(tmp_path, words, text):
+def test_run_trace__that_cannot_be_gets_one_line_and_leaves_nothing(tmp_path, monkeypatch, capsys, words, text):
     (tmp_path / "cut.goal").write_text("num_ranks 2\nrank 0 {\n")
-    result = mrc(tmp_path, "run", *words, "--virtual")
-    assert result.returncode in (1, 2) and text in result.stdout + result.stderr and "Traceback" not in result.stderr
+    code, output = end_of(tmp_path, monkeypatch, capsys, "run", *words, "--virtual")
+    assert code in (1, 2) and text in output and "Traceback" not in output
     assert not (tmp_path / "results").exists()
 
 
