@@ -55,9 +55,15 @@ def test_sources__parse_without_a_warning(python):
     assert (process.returncode, process.stderr) == (0, "")
 
 
+@pytest.fixture(scope="module")
+def bytecode(tmp_path_factory):
+    """Folder of what the interpreters compile, so that the examples of one compile the same modules once."""
+    return tmp_path_factory.mktemp("bytecode")
+
+
 @pytest.mark.parametrize("name", ["write", "write_imm_events", "ev_profiles"])
-def test_examples__run_on_the_standard_library(python, name):
-    env = {"PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1", "PATH": os.environ["PATH"]}
+def test_examples__run_on_the_standard_library(python, name, bytecode):
+    env = {"PYTHONPATH": str(ROOT), "PYTHONPYCACHEPREFIX": str(bytecode), "PATH": os.environ["PATH"]}
     process = subprocess.run(
         [python, str(ROOT / f"examples/{name}.py")], cwd=ROOT, env=env, capture_output=True, text=True, timeout=120
     )
