@@ -127,7 +127,11 @@ def test_errors_in_other_processes_come_back_with_their_traceback(tmp_path):
     ("number", "words"),
     [
         (signal.SIGKILL, r"process of run 'run' was killed \(SIGKILL\) from outside, .* give fewer --jobs"),
-        (signal.SIGTERM, "process of run 'run' was ended by SIGTERM from outside"),
+        pytest.param(
+            signal.SIGTERM,
+            "process of run 'run' was ended by SIGTERM from outside",
+            marks=pytest.mark.thorough,  # as SIGKILL
+        ),
         (signal.SIGSEGV, r"process of run 'run' crashed \(SIGSEGV\): a fault of mrc-testbed.*mrc-crash-\w+.txt"),
         pytest.param(
             signal.SIGABRT,
