@@ -12,7 +12,7 @@ import pytest
 from mrc_testbed.experiments.backend.outcome import Outcome
 from tests.experiments.dead_ranks import judge_seed, wrong_verdicts
 
-SEEDS = 12
+SEEDS = 6
 
 
 def test_dead_ranks__every_verdict_agrees_with_the_engines() -> None:
