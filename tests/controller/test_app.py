@@ -29,6 +29,15 @@ def rig(tmp_path):
         yield rig
 
 
+@pytest.fixture(scope="module")
+def running(tmp_path_factory):
+    """A rig with a controller, for tests that leave the tables as they were."""
+    with Rig(tmp_path_factory.mktemp("running"), PLAN) as rig:
+        rig.start_daemon()
+        rig.start_controller()
+        yield rig
+
+
 CODEPOINTS = DEFAULT.codepoints
 
 
@@ -161,19 +170,17 @@ def test_refused_program__ends_the_start_with_the_switch_and_its_reason(rig):
     assert "Traceback" not in result.stderr
 
 
-def test_northbound__unknown_op_lists_the_ops(rig):
-    rig.start_controller()
+def test_northbound__unknown_op_lists_the_ops(running):
     with pytest.raises(Exception, match=r"no op 'x' \(has: status, faults, .*verify.*shutdown\)"):
-        rig.controller.request("x")
+        running.controller.request("x")
 
 
-def test_second_controller__of_a_run_folder_is_refused(rig):
-    rig.start_controller()
-    command = [sys.executable, "-m", "mrc_testbed.controller", "--run-dir", str(rig.run_dir)]
+def test_second_controller__of_a_run_folder_is_refused(running):
+    command = [sys.executable, "-m", "mrc_testbed.controller", "--run-dir", str(running.run_dir)]
     result = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, cwd=ROOT, check=False)
     assert result.returncode == 1
     assert "another controller runs in this run folder" in result.stderr
-    assert rig.controller.request("status")["ready"] is True
+    assert running.controller.request("status")["ready"] is True
 
 
 def test_spray__members_groups_and_seed(tmp_path):
@@ -358,50 +365,51 @@ def test_reload__takes_a_swapped_program_up_without_a_write(rig):
     assert [mistake["switch"] for mistake in mistakes] == ["p0-t1-1"]
 
 
-def test_reload__of_a_program_without_the_tables_is_refused(rig):
-    rig.start_controller()
-    addresses = json.loads((rig.run_dir / "switches.json").read_text())
+def test_reload__of_a_program_without_the_tables_is_refused(running):
+    path = running.run_dir / "switches.json"
+    text = path.read_text()
+    addresses = json.loads(text)
     addresses["p0-t1-0"]["program"] = "program/none"
-    (rig.run_dir / "switches.json").write_text(json.dumps(addresses))
-    with pytest.raises(JsonlError, match=r"p4info.txtpb is missing"):
-        rig.controller.request("reload")
-    assert rig.controller.request("status")["ready"] is True
+    path.write_text(json.dumps(addresses))
+    try:
+        with pytest.raises(JsonlError, match=r"p4info.txtpb is missing"):
+            running.controller.request("reload")
+    finally:
+        path.write_text(text)
+    assert running.controller.request("status")["ready"] is True
 
 
-def test_tables__are_read_replaced_and_put_back(rig):
-    rig.start_controller()
-    answer = rig.controller.request("tables")
+def test_tables__are_read_replaced_and_put_back(running):
+    answer = running.controller.request("tables")
     assert set(answer["tables"]) == {switch.name for switch in PLAN.switches} and answer["unread"] == {}
     lines = answer["tables"]["p0-t1-1"]
-    assert rig.controller.request("set_tables", tables={"p0-t1-1": lines}) == {
+    assert running.controller.request("set_tables", tables={"p0-t1-1": lines}) == {
         "mistakes": [],
         "written": {"p0-t1-1": 0},
     }
     routes = [line for line in lines if not line.startswith("usid_next")]
-    answer = rig.controller.request("set_tables", tables={"p0-t1-1": routes})
+    answer = running.controller.request("set_tables", tables={"p0-t1-1": routes})
     assert answer["written"] == {"p0-t1-1": len(lines) - len(routes)}
-    verification = rig.controller.request("verify")
+    verification = running.controller.request("verify")
     assert verification["unchanged_since_start"] is False and verification["differences"] == []
-    rig.controller.request("set_tables", tables={"p0-t1-1": lines})
-    assert rig.controller.request("verify")["unchanged_since_start"] is True
+    running.controller.request("set_tables", tables={"p0-t1-1": lines})
+    assert running.controller.request("verify")["unchanged_since_start"] is True
 
 
-def test_set_tables__with_mistakes_writes_nothing(rig):
-    rig.start_controller()
+def test_set_tables__with_mistakes_writes_nothing(running):
     route = "usid_next locator_usid=0xfcbbbb002001 forward(port=1)"
-    answer = rig.controller.request("set_tables", tables={"p0-t1-0": [route, "hello"], "p0-t1-1": []})
+    answer = running.controller.request("set_tables", tables={"p0-t1-0": [route, "hello"], "p0-t1-1": []})
     assert [(mistake["switch"], mistake["number"]) for mistake in answer["mistakes"]] == [("p0-t1-0", 1)]
-    assert answer["written"] == {} and rig.controller.request("verify")["unchanged_since_start"] is True
-    assert rig.controller.request("set_tables", tables={"p0-t1-1": []}, dry=True)["written"] == {}
+    assert answer["written"] == {} and running.controller.request("verify")["unchanged_since_start"] is True
+    assert running.controller.request("set_tables", tables={"p0-t1-1": []}, dry=True)["written"] == {}
     for tables, text in (({"p9-t0-0": []}, "no switch 'p9-t0-0'"), ([], '"tables" must be an object')):
         with pytest.raises(JsonlError, match=text):
-            rig.controller.request("set_tables", tables=tables)
+            running.controller.request("set_tables", tables=tables)
 
 
-def test_set_tables__that_a_switch_refuses_leave_it_as_it_was(rig):
-    rig.start_controller()
-    lines = rig.controller.request("tables")["tables"]["p0-t1-0"]
+def test_set_tables__that_a_switch_refuses_leave_it_as_it_was(running):
+    lines = running.controller.request("tables")["tables"]["p0-t1-0"]
     crowd = [f"usid_next locator_usid=0x{number:012x} forward(port=1)" for number in range(1, 1030)]
     with pytest.raises(JsonlError, match="a switch that is on"):
-        rig.controller.request("set_tables", tables={"p0-t1-0": crowd})
-    assert rig.controller.request("tables")["tables"]["p0-t1-0"] == lines
+        running.controller.request("set_tables", tables={"p0-t1-0": crowd})
+    assert running.controller.request("tables")["tables"]["p0-t1-0"] == lines
