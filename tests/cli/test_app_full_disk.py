@@ -200,14 +200,14 @@ def test_a_command__whose_writes_are_cut_leaves_no_half_file_and_tells_it(
 ):
     if "--parquet" in writer.words:
         pytest.importorskip("pyarrow")
-    for size in (0, 50, 1200):
+    for size in (0, 1200):
         place = shutil.copytree(folder, tmp_path / f"{size}")
         with monkeypatch.context() as patch, no_file_over(size):
             code = tried(folder, place, patch, writer)
         said = "".join(capsys.readouterr())
         if code != 0:
             assert said.count("File too large") == 1 and writer.file in said, (size, said)
-        assert code == EXIT_UNWRITTEN or size > 50, said
+        assert code == EXIT_UNWRITTEN or size > 0, said
 
 
 FAKE_GCC = """#!/bin/sh
@@ -255,7 +255,7 @@ def compiled_in(place: Path, monkeypatch, words: str) -> int:
 
 
 @pytest.mark.usefixtures("fake_compilers")
-@pytest.mark.parametrize(("words", "step"), [(f"p4 compile {SMALL_PROGRAM} -o NEW", 1), ("compile", 97)])
+@pytest.mark.parametrize(("words", "step"), [(f"p4 compile {SMALL_PROGRAM} -o NEW", 3), ("compile", 293)])
 def test_a_compiler__whose_cache_is_full_at_any_moment_tells_it_and_the_cure(
     tmp_path, monkeypatch, capsys, words, step
 ):
