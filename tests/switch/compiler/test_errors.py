@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from mrc_testbed.switch.compiler import P4Error, compile_program
-from tests.switch.compiled_programs import PROGRAMS, ROOT
+from tests.switch.compiled_programs import P4_FOLDER, PROGRAMS, ROOT
 
 BASE = """#include <core.p4>
 #include <v1model.p4>
@@ -500,7 +500,7 @@ def test_missing_tool__named_with_the_cure(tool, tmp_path, monkeypatch):
 
 
 def test_cache__two_processes_at_once_and_nothing_left_over(tmp_path):
-    program = str(PROGRAMS / "srv6.p4")
+    program = str(P4_FOLDER / "queues.p4")
     code = f"from mrc_testbed.switch.compiler import compile_program; print(compile_program({program!r}).library)"
     env = {**os.environ, "MRC_CACHE_DIR": str(tmp_path)}
     processes = [
