@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from mrc_testbed.cli.app import app
+from mrc_testbed.cli import app as commands
 from mrc_testbed.cli.p4_programs import FABRIC_OPTIONS, is_foreign, read_programs
 from mrc_testbed.errors import UsageError
 from mrc_testbed.topologies.plan import Plan
@@ -74,8 +74,8 @@ def test_read_programs__mistakes_are_named(words, message):
     ids=" ".join,
 )
 def test_foreign_program__refuses_what_it_does_not_have_even_with_the_default_value(words, foreign, monkeypatch):
-    monkeypatch.setattr("mrc_testbed.cli.app.is_foreign", lambda _program: True)  # tested above; it compiles
-    result = runner.invoke(app, ["up", "--planes", "1", "--program", str(foreign), *words])
+    monkeypatch.setattr(commands, "is_foreign", lambda _program: True)  # tested above; it compiles
+    result = runner.invoke(commands.app, ["up", "--planes", "1", "--program", str(foreign), *words])
     name = {"-d": "--detach"}.get(words[0], words[0])
     assert isinstance(result.exception, UsageError), result.output
     reason = FABRIC_OPTIONS[name[2:].replace("-", "_")]
@@ -84,5 +84,5 @@ def test_foreign_program__refuses_what_it_does_not_have_even_with_the_default_va
 
 
 def test_foreign_program__with_several_planes_says_so(foreign):
-    result = runner.invoke(app, ["up", "--planes", "2", "--program", str(foreign)])
+    result = runner.invoke(commands.app, ["up", "--planes", "2", "--program", str(foreign)])
     assert "2 planes" in str(result.exception) and "Cure: --planes 1" in str(result.exception)
