@@ -178,8 +178,8 @@ def test_run_trace__at_the_command_line(tmp_path, monkeypatch, capsys):
     result = mrc(tmp_path, "run", "--trace", str(GOAL), "--virtual", "--iterations", "4", "--compute-scale", "0.5")
     assert result.returncode == 0 and "job: 4 iterations of" in result.stdout and "without computing" in result.stdout
     assert (tmp_path / "results/trace-ring-step.yaml").is_file()
-    _, scenario_text = end_of(tmp_path, monkeypatch, capsys, "scenario", "show", "results/trace-ring-step.yaml", "--json")
-    assert "largest write 128 KiB = 128 packets" in json.loads(scenario_text)["sizes"][0]
+    _, document = end_of(tmp_path, monkeypatch, capsys, "scenario", "show", "results/trace-ring-step.yaml", "--json")
+    assert "largest write 128 KiB = 128 packets" in json.loads(document)["sizes"][0]
     scenario_file = tmp_path / "results/trace-ring-step.yaml"
     scenario_file.write_text("# mine")
     assert end_of(tmp_path, monkeypatch, capsys, "run", "--trace", str(GOAL), "--virtual")[0] == 0
