@@ -21,23 +21,16 @@ help: ## what can be made
 setup: ## system packages and Python environments (the others do it themselves)
 	@scripts/setup
 
-# $(call extra,NAME,MODULE): an extra of pyproject.toml that only some need: nobody waits for it on the way to `make demo`.
-extra = $(VENV)/bin/python -c 'import $(2)' 2>/dev/null || { \
-	echo "setup: installing the extra '$(1)' (Python packages)"; $(VENV)/bin/pip install -qq --editable '.[$(1)]'; }
+# Extras of pyproject.toml that only tests need, with a module of each: nobody waits for them on the way to `make demo`.
+TEST_EXTRAS := docs:proselint notebook:nbclient data:pyarrow data-tests:duckdb infragraph-tests:infragraph \
+	slurm:submitit $(if $(MRC_RAY),ray:ray)
 
 .PHONY: ready ready-to-test
 ready:
 	@scripts/setup --quiet
 
 ready-to-test:
-	@scripts/setup --quiet --tests
-	@$(call extra,docs,proselint)
-	@$(call extra,notebook,nbclient)
-	@$(call extra,data,pyarrow)
-	@$(call extra,data-tests,duckdb)
-	@$(call extra,infragraph-tests,infragraph)
-	@$(call extra,slurm,submitit)
-	@[ -z "$(MRC_RAY)" ] || $(call extra,ray,ray)
+	@scripts/setup --quiet --tests $(TEST_EXTRAS)
 
 demo: ready ## the demonstration; ARGS="--planes 2 --json" adds options
 	@$(AS_ROOT) $(MRC) demo $(ROOTLESS) $(ARGS)
@@ -91,7 +84,6 @@ resilience: ready-to-test ## all resilience tests and scenarios in Mininet (half
 PROSE = $(filter-out docs/spec/%,$(wildcard *.md docs/*.md docs/design/*.md p4src/*.md mrc_testbed/switch/*.md))
 .PHONY: docs
 docs: ready-to-test ## the documents as a site with search, into build/site; every link is checked, every command run
-	@$(call extra,docs,proselint)
 	@$(VENV)/bin/proselint check --config tools/manual/proselint.json $(PROSE)
 	@NO_MKDOCS_2_WARNING=1 $(VENV)/bin/python -m mkdocs build --quiet
 	@$(CACHED) $(PYTEST) -q -m "documents and not root" -n auto --dist worksteal tests/test_*.py tests/tools/manual
