@@ -41,10 +41,12 @@ up: ready ## bring the fabric up and open the Mininet CLI
 # What Python compiles is kept in our cache, also where the environment forbids it: two workers and some hundred child
 # processes would compile the same modules and tests again. A worker that is done takes tests from the other: by whole
 # files, the one with the longest file would be alone at the end.
+# A worker more than cores: tests wait for processes, ports and timers, and the cores would idle meanwhile.
+WORKERS  := $(shell echo $$(( $$(nproc) + 1 )))
 BYTECODE := $(or $(MRC_CACHE_DIR),$(HOME)/.cache/mrc-testbed)/pyc
 CACHED   := env PYTHONDONTWRITEBYTECODE= PYTHONPYCACHEPREFIX=$(BYTECODE)
 # What `lint`, `docs` and `thorough` run is theirs alone.
-ON_ALL_CORES := $(CACHED) $(PYTEST) -n auto --dist worksteal \
+ON_ALL_CORES := $(CACHED) $(PYTEST) -n $(WORKERS) --dist worksteal \
 	-m "not root and not build and not thorough and not house and not documents"
 unit: ready-to-test ## the tests that need no root (ten minutes)
 	@$(ON_ALL_CORES) $(ARGS)
@@ -53,7 +55,7 @@ unit: ready-to-test ## the tests that need no root (ten minutes)
 # core with interfaces of its own; then one by one those that need the machine for themselves. Each is run whatever the
 # one before gave. 5 is pytest's word for a selection without a test: right in any but all of them.
 BESIDE := $(CACHED) ISOLATED_PYTHON=$(CURDIR)/$(VENV)/bin/python \
-	$(PYTEST) --tx "$(shell nproc)*popen//python=$(CURDIR)/scripts/isolated-python"
+	$(PYTEST) --tx "$(WORKERS)*popen//python=$(CURDIR)/scripts/isolated-python"
 test: ready-to-test ## the tests, real packets included (twenty minutes); ARGS="-k name" selects
 	@$(AS_ROOT) $(ON_ALL_CORES) $(ARGS); first=$$?; \
 		$(AS_ROOT) $(BESIDE) --dist loadfile -m "(root or build) and not alone and not thorough" $(ARGS); second=$$?; \
@@ -64,7 +66,7 @@ test: ready-to-test ## the tests, real packets included (twenty minutes); ARGS="
 
 .PHONY: thorough
 thorough: ready-to-test ## every moment, mutant and build of a kind of which `test` has some; sanitizers, wheels (twenty minutes)
-	@$(AS_ROOT) $(CACHED) $(PYTEST) -m "thorough and not root" -n auto --dist worksteal $(ARGS); first=$$?; \
+	@$(AS_ROOT) $(CACHED) $(PYTEST) -m "thorough and not root" -n $(WORKERS) --dist worksteal $(ARGS); first=$$?; \
 		$(AS_ROOT) $(BESIDE) --dist worksteal -m "thorough and root" $(ARGS); second=$$?; \
 		case $$first,$$second in 5,5) exit 1 ;; [05],[05]) ;; *) exit 1 ;; esac
 
