@@ -39,9 +39,9 @@ up: ready ## bring the fabric up and open the Mininet CLI
 	@$(AS_ROOT) $(MRC) up $(ROOTLESS) $(ARGS)
 
 # What Python compiles is kept in our cache, also where the environment forbids it: two workers and some hundred child
-# processes would compile the same modules and tests again. A worker that is done takes tests from the other: by whole
-# files, the one with the longest file would be alone at the end.
-# A worker more than cores: tests wait for processes, ports and timers, and the cores would idle meanwhile.
+# processes would compile the same modules and tests again. A worker that is done takes tests from the others: by whole
+# files, the one with the longest file would be alone at the end. There is a worker more than cores: tests wait for
+# processes, ports and timers, and the cores would idle meanwhile.
 WORKERS  := $(shell echo $$(( $$(nproc) + 1 )))
 BYTECODE := $(or $(MRC_CACHE_DIR),$(HOME)/.cache/mrc-testbed)/pyc
 CACHED   := env PYTHONDONTWRITEBYTECODE= PYTHONPYCACHEPREFIX=$(BYTECODE)
@@ -51,8 +51,8 @@ ON_ALL_CORES := $(CACHED) $(PYTEST) -n $(WORKERS) --dist worksteal \
 unit: ready-to-test ## the tests that need no root (ten minutes)
 	@$(ON_ALL_CORES) $(ARGS)
 
-# First those that need no root, on all cores; then those with a fabric and those that compile, a file at a time on each
-# core with interfaces of its own; then one by one those that need the machine for themselves. Each is run whatever the
+# First those that need no root; then those with a fabric and those that compile, a file at a time by workers with
+# interfaces of their own; then one by one those that need the machine for themselves. Each is run whatever the
 # one before gave. 5 is pytest's word for a selection without a test: right in any but all of them.
 BESIDE := $(CACHED) ISOLATED_PYTHON=$(CURDIR)/$(VENV)/bin/python \
 	$(PYTEST) --tx "$(WORKERS)*popen//python=$(CURDIR)/scripts/isolated-python"
@@ -67,8 +67,9 @@ test: ready-to-test ## the tests, real packets included (twenty minutes); ARGS="
 .PHONY: thorough
 thorough: ready-to-test ## every moment, mutant and build of a kind of which `test` has some; sanitizers, wheels (twenty minutes)
 	@$(AS_ROOT) $(CACHED) $(PYTEST) -m "thorough and not root" -n $(WORKERS) --dist worksteal $(ARGS); first=$$?; \
-		$(AS_ROOT) $(BESIDE) --dist worksteal -m "thorough and root" $(ARGS); second=$$?; \
-		case $$first,$$second in 5,5) exit 1 ;; [05],[05]) ;; *) exit 1 ;; esac
+		$(AS_ROOT) $(BESIDE) --dist worksteal -m "thorough and root and not alone" $(ARGS); second=$$?; \
+		$(AS_ROOT) $(CACHED) $(PYTEST) -m "thorough and alone" tests/resilience $(ARGS); third=$$?; \
+		case $$first,$$second,$$third in 5,5,5) exit 1 ;; [05],[05],[05]) ;; *) exit 1 ;; esac
 
 .PHONY: matrix
 matrix: ready-to-test ## the tests of `unit` with each of Python 3.10 to 3.14 at hand; PYTHONS="3.10 3.14", ARGS="-k name"
