@@ -21,23 +21,16 @@ help: ## what can be made
 setup: ## system packages and Python environments (the others do it themselves)
 	@scripts/setup
 
-# $(call extra,NAME,MODULE): an extra of pyproject.toml that only some need: nobody waits for it on the way to `make demo`.
-extra = $(VENV)/bin/python -c 'import $(2)' 2>/dev/null || { \
-	echo "setup: installing the extra '$(1)' (Python packages)"; $(VENV)/bin/pip install -qq --editable '.[$(1)]'; }
+# Extras of pyproject.toml that only tests need, with a module of each: nobody waits for them on the way to `make demo`.
+TEST_EXTRAS := docs:proselint notebook:nbclient data:pyarrow data-tests:duckdb infragraph-tests:infragraph \
+	slurm:submitit $(if $(MRC_RAY),ray:ray)
 
 .PHONY: ready ready-to-test
 ready:
 	@scripts/setup --quiet
 
 ready-to-test:
-	@scripts/setup --quiet --tests
-	@$(call extra,docs,proselint)
-	@$(call extra,notebook,nbclient)
-	@$(call extra,data,pyarrow)
-	@$(call extra,data-tests,duckdb)
-	@$(call extra,infragraph-tests,infragraph)
-	@$(call extra,slurm,submitit)
-	@[ -z "$(MRC_RAY)" ] || $(call extra,ray,ray)
+	@scripts/setup --quiet --tests $(TEST_EXTRAS)
 
 demo: ready ## the demonstration; ARGS="--planes 2 --json" adds options
 	@$(AS_ROOT) $(MRC) demo $(ROOTLESS) $(ARGS)
@@ -46,21 +39,23 @@ up: ready ## bring the fabric up and open the Mininet CLI
 	@$(AS_ROOT) $(MRC) up $(ROOTLESS) $(ARGS)
 
 # What Python compiles is kept in our cache, also where the environment forbids it: two workers and some hundred child
-# processes would compile the same modules and tests again. A worker that is done takes tests from the other: by whole
-# files, the one with the longest file would be alone at the end.
+# processes would compile the same modules and tests again. A worker that is done takes tests from the others: by whole
+# files, the one with the longest file would be alone at the end. There is a worker more than cores: tests wait for
+# processes, ports and timers, and the cores would idle meanwhile.
+WORKERS  := $(shell echo $$(( $$(nproc) + 1 )))
 BYTECODE := $(or $(MRC_CACHE_DIR),$(HOME)/.cache/mrc-testbed)/pyc
 CACHED   := env PYTHONDONTWRITEBYTECODE= PYTHONPYCACHEPREFIX=$(BYTECODE)
 # What `lint`, `docs` and `thorough` run is theirs alone.
-ON_ALL_CORES := $(CACHED) $(PYTEST) -n auto --dist worksteal \
+ON_ALL_CORES := $(CACHED) $(PYTEST) -n $(WORKERS) --dist worksteal \
 	-m "not root and not build and not thorough and not house and not documents"
 unit: ready-to-test ## the tests that need no root (ten minutes)
 	@$(ON_ALL_CORES) $(ARGS)
 
-# First those that need no root, on all cores; then those with a fabric and those that compile, a file at a time on each
-# core with interfaces of its own; then one by one those that need the machine for themselves. Each is run whatever the
+# First those that need no root; then those with a fabric and those that compile, a file at a time by workers with
+# interfaces of their own; then one by one those that need the machine for themselves. Each is run whatever the
 # one before gave. 5 is pytest's word for a selection without a test: right in any but all of them.
 BESIDE := $(CACHED) ISOLATED_PYTHON=$(CURDIR)/$(VENV)/bin/python \
-	$(PYTEST) --tx "$(shell nproc)*popen//python=$(CURDIR)/scripts/isolated-python"
+	$(PYTEST) --tx "$(WORKERS)*popen//python=$(CURDIR)/scripts/isolated-python"
 test: ready-to-test ## the tests, real packets included (twenty minutes); ARGS="-k name" selects
 	@$(AS_ROOT) $(ON_ALL_CORES) $(ARGS); first=$$?; \
 		$(AS_ROOT) $(BESIDE) --dist loadfile -m "(root or build) and not alone and not thorough" $(ARGS); second=$$?; \
@@ -71,9 +66,10 @@ test: ready-to-test ## the tests, real packets included (twenty minutes); ARGS="
 
 .PHONY: thorough
 thorough: ready-to-test ## every moment, mutant and build of a kind of which `test` has some; sanitizers, wheels (twenty minutes)
-	@$(AS_ROOT) $(CACHED) $(PYTEST) -m "thorough and not root" -n auto --dist worksteal $(ARGS); first=$$?; \
-		$(AS_ROOT) $(BESIDE) --dist worksteal -m "thorough and root" $(ARGS); second=$$?; \
-		case $$first,$$second in 5,5) exit 1 ;; [05],[05]) ;; *) exit 1 ;; esac
+	@$(AS_ROOT) $(CACHED) $(PYTEST) -m "thorough and not root" -n $(WORKERS) --dist worksteal $(ARGS); first=$$?; \
+		$(AS_ROOT) $(BESIDE) --dist worksteal -m "thorough and root and not alone" $(ARGS); second=$$?; \
+		$(AS_ROOT) $(CACHED) $(PYTEST) -m "thorough and alone" tests/resilience $(ARGS); third=$$?; \
+		case $$first,$$second,$$third in 5,5,5) exit 1 ;; [05],[05],[05]) ;; *) exit 1 ;; esac
 
 .PHONY: matrix
 matrix: ready-to-test ## the tests of `unit` with each of Python 3.10 to 3.14 at hand; PYTHONS="3.10 3.14", ARGS="-k name"
@@ -91,7 +87,6 @@ resilience: ready-to-test ## all resilience tests and scenarios in Mininet (half
 PROSE = $(filter-out docs/spec/%,$(wildcard *.md docs/*.md docs/design/*.md p4src/*.md mrc_testbed/switch/*.md))
 .PHONY: docs
 docs: ready-to-test ## the documents as a site with search, into build/site; every link is checked, every command run
-	@$(call extra,docs,proselint)
 	@$(VENV)/bin/proselint check --config tools/manual/proselint.json $(PROSE)
 	@NO_MKDOCS_2_WARNING=1 $(VENV)/bin/python -m mkdocs build --quiet
 	@$(CACHED) $(PYTEST) -q -m "documents and not root" -n auto --dist worksteal tests/test_*.py tests/tools/manual

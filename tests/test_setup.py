@@ -61,14 +61,20 @@ def test_scripts__all_are_looked_at():
 
 
 @pytest.mark.skipif(Path(sys.prefix) != ROOT / ".venv", reason="these tests run in another environment than .venv")
-def test_setup__with_nothing_to_do_is_silent():
-    process = subprocess.run([ROOT / "scripts" / "setup", "--quiet"], capture_output=True, text=True, timeout=60)
+@pytest.mark.parametrize("extras", [[], ["one:json", "two:pytest"]])
+def test_setup__with_nothing_to_do_is_silent(extras):
+    process = subprocess.run(
+        [ROOT / "scripts" / "setup", "--quiet", *extras], capture_output=True, text=True, timeout=60
+    )
     assert (process.returncode, process.stdout, process.stderr) == (0, "", "")
 
 
 def test_setup__an_option_it_does_not_have():
     process = subprocess.run([ROOT / "scripts" / "setup", "--fast"], capture_output=True, text=True, timeout=60)
-    assert process.returncode == 1 and process.stderr == "setup: error: no option --fast (has: --quiet, --tests)\n"
+    assert (
+        process.returncode == 1
+        and process.stderr == "setup: error: no option --fast (has: --quiet, --tests, NAME:MODULE)\n"
+    )
 
 
 def test_steps__a_line_each_where_there_is_no_terminal():

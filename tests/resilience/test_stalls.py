@@ -10,6 +10,7 @@ import time
 
 import pytest
 
+pytestmark = pytest.mark.alone  # other tests' load would hold up more than what is stopped here
 STALLS_S = (0.05, 0.1, 0.2, 0.4, 1.0)
 BETWEEN_S = 0.3
 """Enough for what was held up to be settled, and for traffic of all paths in between."""
