@@ -66,10 +66,10 @@ class ProofOfLoss:
         elif sent_at > self._attentive_to:
             self._attentive_to = sent_at
 
-    def on_late_report(self, since: float) -> None:
-        """Begin the run of ordinary answers no earlier than `since`: what left before it was reported late."""
-        if self._attentive_from is not None and self._attentive_from < since:
-            self._attentive_from = since if since <= self._attentive_to else None
+    def on_late_report(self, sent_at: float) -> None:
+        """Begin the run of ordinary answers no earlier than `sent_at`: what left before it was reported late."""
+        if self._attentive_from is not None and self._attentive_from < sent_at:
+            self._attentive_from = sent_at if sent_at <= self._attentive_to else None
 
     def attention(self, sent_at: float) -> float:
         """Return how long packets sent after `sent_at` were answered in ordinary time.

@@ -99,7 +99,10 @@ def test_one_slow_plane__is_accused_once_at_most() -> None:
 @pytest.mark.parametrize("gap_s", [0.00002, 0.0003])
 @pytest.mark.parametrize("seed", [0, 1, 3])
 def test_stall_of_all_paths__shorter_than_the_usual_delay_blames_none(seed: int, gap_s: float) -> None:
-    """Switches wake up and read port after port; one SACK answers a batch whose newest packet alone was in time."""
+    """Switches wake up and read port after port.
+
+    One SACK answers a batch whose newest packet alone was in time.
+    """
     pair = Pair(
         planes=4,
         uplinks=2,
