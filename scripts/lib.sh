@@ -21,27 +21,37 @@ terminal=no clear=''
 if [ -t 2 ]; then terminal=yes clear=$'\r\033[K'; fi
 clear_line() { printf '%s' "$clear" >&2; }
 
+# Seconds since boot, into `now`: bash's SECONDS follow the wall clock, which a machine sets back while it boots.
+read_clock() { read -r now _ </proc/uptime && now=${now%.*}; }
+
 begin_step() { # title
-    step=$((step + 1)) title=$1 begun=$SECONDS told=$SECONDS shown=''
+    read_clock
+    step=$((step + 1)) title=$1 begun=$now told=$now shown=''
     if [ $terminal = yes ]; then tell_progress 0 0; else say "$step of $steps: $title"; fi
 }
 
 tell_progress() { # done, total: whole numbers of anything; 0 0 where nobody counts
-    local text="$step of $steps: $title, $((SECONDS - begun)) s"
-    [ "$1" -eq 0 ] || text+=", $((100 * $1 / $2)) %"
+    read_clock
+    local text="$step of $steps: $title, $((now - begun)) s" percent=0
+    [ "$2" -eq 0 ] || percent=$((100 * $1 / $2))
+    [ "$percent" -le 100 ] || percent=100 # more came than was announced
+    [ "$percent" -le 0 ] || text+=", $percent %"
     if [ $terminal = yes ]; then
         [ "$text" != "$shown" ] || return 0
         shown=$text
         shopt -s checkwinsize
         (:) # sets COLUMNS
         printf '\r%.*s\033[K' "$((${COLUMNS:-80} - 1))" "$program: $text" >&2
-    elif [ $((SECONDS - told)) -ge $TELL_EVERY_S ]; then
-        told=$SECONDS
+    elif [ $((now - told)) -ge $TELL_EVERY_S ]; then
+        told=$now
         say "$text"
     fi
 }
 
-end_step() { say "$step of $steps: $title: done in $((SECONDS - begun)) s"; }
+end_step() {
+    read_clock
+    say "$step of $steps: $title: done in $((now - begun)) s"
+}
 
 # Run a command with its output in $log. The function COUNT gets each line of it, and "" in each second without one.
 follow() { # COUNT, command...
@@ -69,8 +79,10 @@ APT_PATIENCE_S=${APT_PATIENCE_S:-1200}
 # apt-get, as often as another process holds a lock that it needs: of the package lists, the archive, or dpkg. apt's own
 # DPkg::Lock::Timeout waits for the last one alone.
 apt_get() { # COUNT, arguments...
-    local count=$1 until=$((SECONDS + APT_PATIENCE_S)) holder told_of=''
+    local count=$1 until holder told_of=''
     shift
+    read_clock
+    until=$((now + APT_PATIENCE_S))
     while true; do
         : >"$log"
         follow "$count" as_root env DEBIAN_FRONTEND=noninteractive LC_ALL=C.UTF-8 \
@@ -78,7 +90,8 @@ apt_get() { # COUNT, arguments...
         # E: Could not get lock /var/lib/dpkg/lock-frontend. It is held by process 7 (unattended-upgr)
         holder=$(sed -n 's/^E: Could not get lock \(.*\)\. It is held by \(process .*\)$/\2, which holds \1/p' "$log")
         [ -n "$holder" ] || return 1
-        if [ "$SECONDS" -ge $until ]; then
+        read_clock
+        if [ "$now" -ge "$until" ]; then
             printf '%s still has not ended\n' "$holder" >>"$log"
             return 1
         fi

@@ -45,7 +45,7 @@ MAY_IMPORT = {
     "cli.prompt": ("console", "errors", "experiments", "faults", "files", "ipc", "topologies"),
     "api": ("capture", "cli", "experiments", "faults", "hosts", "simulator", "topologies", *LEAVES),
     "dash": ("cli.prompt", "controller", "doctor", "experiments", "hosts", "topologies", *LEAVES),
-    "doctor": ("dash", "topologies", *LEAVES),
+    "doctor": ("dash", "hosts", "topologies", *LEAVES),
     "cli": (*FRONT, "controller", "experiments", "faults", "hosts", "simulator", "switch", "topologies", *LEAVES),
 }
 """Room of the package -> rooms it may import, beside itself. Tools import what they measure."""

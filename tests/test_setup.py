@@ -72,7 +72,9 @@ def test_setup__an_option_it_does_not_have():
 
 
 def test_steps__a_line_each_where_there_is_no_terminal():
-    with lib("steps=2; begin_step one; begun=-5; tell_progress 1 2; end_step; begin_step two; end_step") as process:
+    with lib(
+        "steps=2; begin_step one; begun=$((begun - 5)); tell_progress 1 2; end_step; begin_step two; end_step"
+    ) as process:
         output, _ = process.communicate(timeout=20)
     assert re.sub(r"in \d+ s", "in N s", output).splitlines() == [
         "test: 1 of 2: one",
@@ -83,10 +85,17 @@ def test_steps__a_line_each_where_there_is_no_terminal():
 
 
 def test_steps__a_terminal_has_one_line_that_tells_the_share_done():
-    output = on_a_terminal("begin_step one; begun=-30; tell_progress 3 4; tell_progress 3 4; end_step")
+    output = on_a_terminal("begin_step one; begun=$((begun - 30)); tell_progress 3 4; tell_progress 3 4; end_step")
     assert re.search(r"\rtest: 1 of 1: one, 3\d s, 75 %\x1b\[K", output)
     assert output.count("75 %") == 1  # the same again is not written again
     assert output.count("\n") == 1
+
+
+def test_steps__no_figure_is_negative_when_the_clock_is_set_back_or_more_comes_than_was_announced():
+    output = on_a_terminal(
+        "begin_step one; SECONDS=-14; tell_progress 0 0; tell_progress 9 4; tell_progress -3 4; end_step"
+    )
+    assert "100 %" in output and not re.search(r"-\d", output)
 
 
 def test_steps__a_line_is_never_wider_than_the_terminal():

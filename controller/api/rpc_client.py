@@ -24,7 +24,7 @@ A rebooted switch has its routes within a second of answering, and an absent one
 JITTER = 0.25
 """Share of a pause by which it is shortened or lengthened, so that not all clients connect at once."""
 REQUEST_TIMEOUT_S = 5.0
-"""Time limit of an answer, seconds: the controller has other work meanwhile, and asks again."""
+"""Time for an answer after which the server must work for it, seconds (ipc/rpc.py)."""
 
 log = logging.getLogger(__name__)
 
@@ -92,14 +92,12 @@ class Subscription:
     async def _follow(self) -> None:
         client = await RpcClient.connect(self.path)
         try:
-            async with contextlib.aclosing(client.watch(**self._watch)) as events:
-                await asyncio.wait_for(anext(events), REQUEST_TIMEOUT_S)
+            async with contextlib.aclosing(client.watch(timeout_s=REQUEST_TIMEOUT_S, **self._watch)) as events:
+                await anext(events)
                 self.connected, self.reason = True, "following"
                 self._on_link(True)
                 async for event in events:
                     self._take(event)
-        except asyncio.TimeoutError:
-            raise JsonlError(f"{self.path.stem}: watch: no answer in {REQUEST_TIMEOUT_S:g} s") from None
         finally:
             client.close()
 

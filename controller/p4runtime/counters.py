@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Iterable
 from functools import cache
 from typing import Any
@@ -13,6 +14,7 @@ from finsy.proto import gnmi, p4r
 
 from mrc_testbed.controller.errors import SwitchError
 from mrc_testbed.controller.p4runtime.entries import Catalog, short_name
+from mrc_testbed.ipc.patience import AnswerLimit
 from mrc_testbed.topologies.plan import CPU_PORT
 
 COUNTERS = "interfaces/interface[name={}]/state/counters"
@@ -37,8 +39,10 @@ TRIMS = {0: "trimmed", 1: "trimmed last hop"}
 DEAD_NEXT_HOP = 10
 FULL_QUEUE = (8, 9)
 """Reasons that say: the data queue of the egress port was full. Nothing is broken there."""
-ANSWER_TIMEOUT_S = 10.0
-"""Time for the answer to a Get of gNMI, seconds."""
+ANSWER_S = 10.0
+"""First limit of the answer to a Get of gNMI, seconds."""
+_limits: defaultdict[str, AnswerLimit] = defaultdict(lambda: AnswerLimit(ANSWER_S))
+"""Limits by address: they grow on a slow machine."""
 NO_PORT = 0
 """Index of packets that got no port."""
 
@@ -51,11 +55,14 @@ def _path(text: str) -> GNMIPath:
 
 async def read_leaves(address: str, paths: Iterable[str]) -> list[tuple[list[tuple[str, dict[str, str]]], Any]]:
     """Return (path elements with their keys, value) of every leaf below the paths. Raises SwitchError."""
+    limit = _limits[address]
+    limit_s = limit.limit_s
     try:
         async with GNMIClient(address) as client:
-            updates = await asyncio.wait_for(client.get(*(_path(path) for path in paths)), ANSWER_TIMEOUT_S)
+            updates = await asyncio.wait_for(client.get(*(_path(path) for path in paths)), limit_s)
     except asyncio.TimeoutError:
-        raise SwitchError(f"gnmi {address}: no answer in {ANSWER_TIMEOUT_S:g} s", retry=True) from None
+        limit.miss()
+        raise SwitchError(f"gnmi {address}: no answer in {limit_s:g} s", retry=True) from None
     except GNMIClientError as error:
         reason = f"{error.code.name}: {error.message or 'no reason given'}"
         raise SwitchError(f"gnmi {address}: {reason}", retry=True) from error

@@ -16,8 +16,12 @@ from typing import Any, TypeVar
 import grpc
 from finsy import GNMIClient, P4Client
 
+from mrc_testbed.ipc.patience import AnswerLimit
+
 PLACEHOLDER = (grpc.StatusCode.INTERNAL, "Internal error from Core")
 """Code and details of a failed write, until the server's status is known."""
+REQUEST_LIMITS = 2
+"""Limit of a request, which may load a program or write hundreds of entries, in limits of a mere answer."""
 LOOK_S = 0.001
 LOOKS_MAX = 5000
 """Largest number of looks for the status: gRPC's core has it soon after a failed write."""
@@ -71,12 +75,25 @@ class StatusKeepingStream:
 
 
 class StatusKeepingP4Client(P4Client):
-    """P4Runtime client whose stream ends with the switch's status."""
+    """P4Runtime client whose stream ends with the switch's status, and whose requests have a limit of ours."""
+
+    limit: AnswerLimit | None = None
+    """Requests have REQUEST_LIMITS times this limit; None: finsy's."""
 
     async def open(self, **options: Any) -> None:
         await super().open(**options)
         assert self._stub is not None
         self._stub.StreamChannel = _keep_status(self._stub.StreamChannel)
+        for name in ("Write", "Read", "SetForwardingPipelineConfig", "GetForwardingPipelineConfig"):
+            setattr(self._stub, name, self._with_limit(getattr(self._stub, name)))
+
+    def _with_limit(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        """Wrap a stub's method, which finsy calls with a limit of its own."""
+
+        def call(request: Any, timeout: float) -> Any:
+            return method(request, timeout=timeout if self.limit is None else REQUEST_LIMITS * self.limit.limit_s)
+
+        return call
 
 
 class StatusKeepingGNMIClient(GNMIClient):

@@ -37,8 +37,9 @@ from mrc_testbed.controller.p4runtime.entries import (
     with_watch_ports,
 )
 from mrc_testbed.controller.p4runtime.pruning import reason_of
-from mrc_testbed.controller.p4runtime.session import P4RuntimeSession, SessionEvent
+from mrc_testbed.controller.p4runtime.session import ANSWER_S, P4RuntimeSession, SessionEvent
 from mrc_testbed.controller.problems import ProblemKind, Problems
+from mrc_testbed.ipc.patience import AnswerLimit
 from mrc_testbed.ipc.service import end_tasks
 
 MAX_SHOWN_DIFFERENCES = 3
@@ -162,6 +163,8 @@ class SwitchProvisioner:
         self._live_wanted_at = 0.0
         self._live_wake = asyncio.Event()
         self._session: P4RuntimeSession | None = None
+        self._limit = AnswerLimit(ANSWER_S)
+        """Limit of the switch's answers, which grows on a slow machine."""
         self._reading = asyncio.Lock()
         self._restoring = False
         """Whether the switch has restarted and is not verified again yet."""
@@ -292,7 +295,7 @@ class SwitchProvisioner:
 
     async def _one_session(self) -> None:
         """Run one session from connecting to the end of the stream. Ends with a SwitchError."""
-        session = await P4RuntimeSession.open(self.target, self.catalog)
+        session = await P4RuntimeSession.open(self.target, self.catalog, self._limit)
         writer: asyncio.Task[None] | None = None
         try:
             self._session = session

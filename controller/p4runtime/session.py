@@ -27,12 +27,13 @@ from mrc_testbed.controller.errors import SwitchError
 from mrc_testbed.controller.p4runtime.counters import CELL_BITS
 from mrc_testbed.controller.p4runtime.entries import Catalog, NamedEntry, short_name
 from mrc_testbed.controller.p4runtime.grpc_streams import StatusKeepingP4Client
+from mrc_testbed.ipc.patience import AnswerLimit
 from mrc_testbed.ipc.service import end_tasks
 
 ELECTION_ID = 10
 """Ours. p4runtime-shell starts with 1, so it is backup unless told otherwise."""
-ARBITRATION_TIMEOUT_S = 5.0
-"""A bound: a switch that did not answer in time is tried again, again and again, seconds."""
+ANSWER_S = 5.0
+"""First limit of an answer, seconds: a switch that did not answer in time is tried again, again and again."""
 WRITE_BATCH = 500
 """Updates in one WriteRequest: about 40 kB, far below gRPC's 4 MiB message limit."""
 DIGEST_CONFIG = {"max_timeout_ns": 0, "max_list_size": 1, "ack_timeout_ns": 1_000_000_000}
@@ -70,7 +71,7 @@ class P4RuntimeSession:
     All methods raise SwitchError.
     """
 
-    def __init__(self, target: SwitchAddress, catalog: Catalog) -> None:
+    def __init__(self, target: SwitchAddress, catalog: Catalog, limit: AnswerLimit | None = None) -> None:
         self.target = target
         self.primary_id = 0
         """Election id of the primary, as last reported by the switch."""
@@ -79,7 +80,9 @@ class P4RuntimeSession:
         self.lost_reason = ""
         """Reason of the end of the stream, set before the event LOST."""
         self._catalog = catalog
+        self._limit = limit or AnswerLimit(ANSWER_S)
         self._client = StatusKeepingP4Client(target.address, wait_for_ready=False)
+        self._client.limit = self._limit
         self._election_id = ELECTION_ID
         self._events: asyncio.Queue[SessionEvent] = asyncio.Queue()
         self._receiver: asyncio.Task[None] | None = None
@@ -88,17 +91,21 @@ class P4RuntimeSession:
         """Whether this session is primary, as last reported by the switch."""
 
     @classmethod
-    async def open(cls, target: SwitchAddress, catalog: Catalog) -> P4RuntimeSession:
-        """Connect and arbitrate; the first event (PRIMARY or BACKUP) is queued then."""
-        self = cls(target, catalog)
+    async def open(cls, target: SwitchAddress, catalog: Catalog, limit: AnswerLimit | None = None) -> P4RuntimeSession:
+        """Connect and arbitrate; the first event (PRIMARY or BACKUP) is queued then.
+
+        `limit`: of each answer; it grows with those that do not come in time.
+        """
+        self = cls(target, catalog, limit)
         try:
             with self._operation("arbitrate"):
                 await self._client.open(complete_request=self._sign)
                 await self._bid()
-                first = await asyncio.wait_for(self._next_arbitration(), ARBITRATION_TIMEOUT_S)
+                first = await asyncio.wait_for(self._next_arbitration(), self._limit.limit_s)
                 if self._take_arbitration(first):
                     await self._bid()
         except asyncio.TimeoutError:
+            self._limit.miss()
             await self.close()
             raise SwitchError(
                 f"{target}: no answer to arbitration: switched off, or no P4Runtime switch", retry=True
@@ -325,6 +332,8 @@ class P4RuntimeSession:
                     f"{self.target}: another controller uses election id {self._election_id}: stop it (`mrc down`)",
                     retry=True,
                 ) from error
+            if error.code is GRPCStatusCode.DEADLINE_EXCEEDED:
+                self._limit.miss()
             reason = f"{error.code.name}: {error.message or 'no reason given'}"
             raise SwitchError(f"{self.target}: {operation}: {reason}", retry=error.code in RETRY_CODES) from error
         except (

@@ -21,11 +21,12 @@ from finsy.proto import gnmi
 from mrc_testbed.controller.api.rpc_client import pause_s
 from mrc_testbed.controller.errors import SwitchError
 from mrc_testbed.controller.p4runtime.grpc_streams import StatusKeepingGNMIClient
+from mrc_testbed.ipc.patience import AnswerLimit
 from mrc_testbed.ipc.service import end_tasks
 
 OPER_STATUS = "interfaces/interface[name=*]/state/oper-status"
-SYNC_TIMEOUT_S = 5.0
-"""Time for the first values of all ports, seconds; a bound, after which a new stream is tried."""
+SYNC_S = 5.0
+"""First limit of the first values of all ports, seconds, after which a new stream is tried."""
 ENDED_S = 0.05
 """Time in which a stream that ended before it was in sync says so, seconds."""
 PORT_REMOVED = "NOT_PRESENT"
@@ -48,6 +49,8 @@ class GnmiPortWatch:
     reason: str = "not tried yet"
     interfaces: set[str] = field(default_factory=set)
     """Interfaces that the server has reported."""
+    limit: AnswerLimit = field(default_factory=lambda: AnswerLimit(SYNC_S))
+    """Limit of the first values, which grows on a slow machine."""
 
     @property
     def source(self) -> str:
@@ -80,12 +83,13 @@ class GnmiPortWatch:
                 subscription: Any = client.subscribe()  # finsy's types hide that its updates() can be closed
                 subscription.on_change(GNMIPath(OPER_STATUS))
                 try:
-                    interfaces = await asyncio.wait_for(self._first_values(subscription), SYNC_TIMEOUT_S)
+                    interfaces = await asyncio.wait_for(self._first_values(subscription), self.limit.limit_s)
                     async with aclosing(subscription.updates()) as updates:
                         await self._follow(updates, interfaces)
                 finally:
                     subscription.cancel()
         except asyncio.TimeoutError:
+            self.limit.miss()
             reason = "no answer to Subscribe: is a gNMI server there?"
             raise SwitchError(f"{self.source}: {reason}", retry=True) from None
         except GNMIClientError as error:

@@ -21,8 +21,6 @@ from mrc_testbed.switch.system.gcc import build_extension
 
 SOURCE = Path(__file__).with_name("native.c")
 MODULE = "mrc_native"
-BUILD_LIMIT_S = 60.0
-"""Limit of the build, seconds: an agent then starts with the NIC in Python."""
 
 log = logging.getLogger("mrc_testbed.hosts.nic")
 
@@ -45,7 +43,7 @@ def load() -> ModuleType:
 
     Raises BuildError, MissingToolError without a compiler.
     """
-    path = build_extension(SOURCE, SANITIZER_FLAGS, "nic", BUILD_LIMIT_S)
+    path = build_extension(SOURCE, SANITIZER_FLAGS, "nic")
     loader = ExtensionFileLoader(MODULE, str(path))
     spec = spec_from_loader(MODULE, loader)
     try:

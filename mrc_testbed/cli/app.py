@@ -37,6 +37,7 @@ from mrc_testbed.cli.topology import topology_app, topology_plan
 from mrc_testbed.cli.words import add_to as add_words
 from mrc_testbed.console.progress import Progress
 from mrc_testbed.console.terminal import console, encode_all
+from mrc_testbed.console.units import show_rate, show_seconds, show_size
 from mrc_testbed.errors import (
     BARRED_PATH_ERRNOS,
     DISK_FULL_ERRNOS,
@@ -148,13 +149,17 @@ def demo(
     from mrc_testbed.demo.plan import plan_demo
     from mrc_testbed.topologies.plan import Plan
 
-    options = lab.lab_options(nic=nic)
+    speed = lab.machine_speed()
+    options = lab.lab_options(nic=nic, slowdown=speed.slowdown)
     fabric = Plan(*astuple(size))
     if options.servers is not None:
         fabric = replace(fabric, pmtu_bytes=CLUSTER_PMTU)
     plan = plan_demo(fabric, file=file, rate_bps=parse_rate(rate), lab=options)
     lab.take_root("demo")
-    report = show(plan, console(stderr=as_json))
+    lines = console(stderr=as_json)
+    if speed.slowdown > 1 and rate is None:
+        lines.print(speed.note(f"{show_size(plan.size)} at {show_rate(plan.rate_bps)}", "--rate"), soft_wrap=True)
+    report = show(plan, lines)
     if as_json:
         print(json.dumps(report.to_json(), indent=2))
     raise typer.Exit(0 if report.passed else 1)
@@ -232,7 +237,8 @@ def bring_up(
     from mrc_testbed.topologies.lab.open_fabric import open_fabric
     from mrc_testbed.topologies.lab.options import Ports
 
-    plan = links.plan(*astuple(size)) if file is None else topology_plan(context, file, links)
+    speed = lab.machine_speed()
+    plan = topology_plan(context, file, links) if file else links.plan(*astuple(size), slowdown=speed.slowdown)
     try:
         react_after_s = seconds_of(react_after)
     except ValueError as error:
@@ -250,8 +256,12 @@ def bring_up(
         denylist=denylist,
         react_after_s=react_after_s,
         ports=ports,
+        slowdown=speed.slowdown,
     )
     lab.take_root("up", page=True)
+    if speed.slowdown > 1 and file is None and links.are_usual:
+        choice = f"links of {show_rate(plan.host_link.rate_bps or 0.0)}, base RTT {show_seconds(plan.base_rtt_s())}"
+        console().print(speed.note(choice, "--rate, --delay"), soft_wrap=True)
     folder = folder_for(name)
     # Only the child goes on from here, in the background at once or after the word `detach`.
     let_go = fork_front(prompt=not detach) if detach or sys.stdin.isatty() else None

@@ -139,6 +139,8 @@ class DoctorOutput(Struct, forbid_unknown_fields=True):
     finding: str = field(name="found")
     cure: str
     needed: bool
+    figures: dict[str, float] | None
+    """Measured numbers by name and unit; null for a line without."""
 
 
 class P4ErrorOutput(Struct, forbid_unknown_fields=True):

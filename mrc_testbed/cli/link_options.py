@@ -1,8 +1,8 @@
 """Options of links (`--rate 10M --delay 1.25ms`) and their plan, for `mrc up` and the Python API.
 
 Said for both tiers, or for one: NIC-T0 (`host`) or T0-T1 (`fabric`). Defaults follow §11.4: 10 Mb/s, a path
-MTU of 1024, and delays that make the base RTT 10 ms. Without any rate: no delays, a path MTU of 4096, as fast as the
-machine.
+MTU of 1024, and delays that make the base RTT 10 ms; on a slow machine rates are divided and the RTT multiplied by its
+slowdown (topologies/lab/machine_speed.py). Without any rate: no delays, a path MTU of 4096, as fast as the machine.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class LinkOptions:
         typer.Option(
             "--rate",
             autocompletion=offer.one_of(*offer.RATES),
-            help="Rate of every link, e.g. 10M (bits/s), or `none`. Default: 10M.",
+            help="Rate of every link, e.g. 10M (bits/s), or `none`. Default: 10M, less on a slow machine.",
         ),
     ] = None
     delay: Annotated[
@@ -59,12 +59,21 @@ class LinkOptions:
         typer.Option("--pmtu", help="Path MTU, payload bytes of a packet. Default: 1024; 4096 without rate."),
     ] = None
 
-    def plan(self, planes: int, racks: int, spines: int, hosts_per_rack: int) -> Plan:
-        """Return the plan. Raises UsageError for invalid options, PlanError for a fabric that cannot be."""
+    @property
+    def are_usual(self) -> bool:
+        """Whether no rate and no delay was given."""
+        return not any((self.rate, self.delay, self.host_rate, self.host_delay, self.fabric_rate, self.fabric_delay))
+
+    def plan(self, planes: int, racks: int, spines: int, hosts_per_rack: int, *, slowdown: int = 1) -> Plan:
+        """Return the plan. `slowdown`: of the machine; it scales the defaults when no rate and no delay was given.
+
+        Raises UsageError for invalid options, PlanError for a fabric that cannot be.
+        """
         from mrc_testbed.topologies.plan import LinkSpeed, Mode, Plan, link_speeds
 
         mode = Mode.from_name(self.mode)
-        default = f"{link_speeds.SCALED_RATE_BPS:g}"
+        slowdown = slowdown if self.are_usual else 1
+        default = f"{link_speeds.SCALED_RATE_BPS / slowdown:g}"
         rates = [_rate(tier or self.rate or default) for tier in (self.host_rate, self.fabric_rate)]
         limited = any(rate is not None for rate in rates)
         pmtu = self.pmtu or (link_speeds.SCALED_PMTU if limited else UNLIMITED_PMTU)
@@ -75,7 +84,8 @@ class LinkOptions:
         if limited and any(delays[tier] is None for tier in hops):
             bare = [LinkSpeed(rates[tier], delays[tier] or 0.0) for tier in hops]
             default_count = sum(delays[tier] is None for tier in hops)
-            spare_s = link_speeds.spare_delay_s(bare, link_speeds.SCALED_RTT_S, pmtu, mode, default_count)
+            base_rtt_s = link_speeds.SCALED_RTT_S * slowdown
+            spare_s = link_speeds.spare_delay_s(bare, base_rtt_s, pmtu, mode, default_count)
         tiers = [
             LinkSpeed(rate, spare_s if delay is None else delay) for rate, delay in zip(rates, delays, strict=True)
         ]

@@ -9,6 +9,7 @@ does. The load is paced so that there is traffic before, during and after each c
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from typing import NamedTuple
 
@@ -69,7 +70,14 @@ def plan_demo(
         raise DemoError("the demo sends to a host in another rack: give --racks 2 or more")
     if fabric.planes < 2:
         raise DemoError("the demo cuts a NIC-T0 link; with one plane no path would be left: give --planes 2 or more")
-    size = DEFAULT_BYTES[lab.nic] if file is None else _size_of(file)
+    usual_rate_bps = min(MAX_RATE_BPS[lab.nic], DEFAULT_BYTES[lab.nic] * 8 / SHOW_S)
+    slow_rate_bps = usual_rate_bps / lab.slowdown if lab.slowdown > 1 else inf
+    if file is not None:
+        size = _size_of(file)
+    elif rate_bps is None:
+        size = max(MIN_BYTES, DEFAULT_BYTES[lab.nic] // lab.slowdown)  # takes as long as at the usual rate
+    else:
+        size = DEFAULT_BYTES[lab.nic]
     destination = fabric.first_remote_host(SOURCE).name
     links = links_to_cut(fabric, SOURCE, destination)
     return DemoPlan(
@@ -78,7 +86,7 @@ def plan_demo(
         destination=destination,
         file=None if file is None else file.resolve(),
         size=size,
-        rate_bps=rate_bps or min(MAX_RATE_BPS[lab.nic], size * 8 / SHOW_S),
+        rate_bps=rate_bps or min(MAX_RATE_BPS[lab.nic], size * 8 / SHOW_S, slow_rate_bps),
         cuts=tuple(PlannedCut(link, *shares) for link, shares in zip(links, CUTS, strict=True)),
         lab=lab,
     )

@@ -15,16 +15,17 @@ from mrc_testbed.demo.transfer_monitor import FollowedTransfer
 from mrc_testbed.experiments.live.cpu import CpuWatch
 from mrc_testbed.files.whole_files import write_random
 from mrc_testbed.ipc.controller_client import SWITCHES_S
+from mrc_testbed.ipc.processes import ASKING_SHARE
 from mrc_testbed.topologies.lab.fabric import Fabric
 
 TICK_S = 0.05
 HEAL_LIMIT_S = 20.0
-"""Longest wait for one more EV to be usable after the transfer, seconds.
+"""Longest standstill until one more EV is usable after the transfer, seconds (ipc/patience.py).
 
 Probes come each 0.2 s, and three must answer.
 """
 STALL_LIMIT_S = 30.0
-"""The transfer has stalled for good when nothing is acknowledged for this long, seconds."""
+"""Standstill after which the transfer has stalled for good, seconds (ipc/patience.py)."""
 
 
 class DemoWatch(Protocol):
@@ -52,6 +53,7 @@ class DemoRun:
         self.transfer = FollowedTransfer(fabric, plan.source, plan.destination, view.note)
         self.recorder = self.transfer.recorder
         self.stall_reason = ""
+        self._show_at = 0.0
         self.cpu = CpuWatch(fabric.thread_seconds, fabric.processors)
 
     def __enter__(self) -> DemoRun:
@@ -106,26 +108,30 @@ class DemoRun:
         self._follow_to(1.0)
 
     def _follow_to(self, share: float) -> None:
+        standstill = self.transfer.standstill(STALL_LIMIT_S)
         while not self.stall_reason and not transfer_reached(self.transfer, share):
             self._tick()
-            if time.monotonic() - self.transfer.last_progress_at > STALL_LIMIT_S:
-                self.stall_reason = f"nothing was acknowledged for {STALL_LIMIT_S:g} s"
+            if standstill.is_over(self.transfer.done_bytes):
+                self.stall_reason = f"nothing was acknowledged for {STALL_LIMIT_S:g} s and more"
 
     def _tick(self) -> None:
         """Take what agents and controller reported, show it, wait for the rest of a tick."""
         deadline = time.monotonic() + TICK_S
         self.transfer.poll()
-        self.view.update(self.transfer.done_bytes, self.transfer.agent.status(), self.recorder)
+        if time.monotonic() >= self._show_at:
+            began = time.monotonic()
+            self.view.update(self.transfer.done_bytes, self.transfer.agent.status(), self.recorder)
+            # The picture must not cost a slow sender its time.
+            self._show_at = time.monotonic() + ASKING_SHARE * (time.monotonic() - began)
         time.sleep(max(0.0, deadline - time.monotonic()))
 
     # ---- after ------------------------------------------------------------------------------------------
 
     def _wait_for_healing(self) -> None:
-        usable_count, deadline = -1, 0.0
+        usable_count, standstill = -1, self.transfer.standstill(HEAL_LIMIT_S)
         while not self.recorder.all_usable:
-            if (count := self.recorder.count_usable) > usable_count:
-                usable_count, deadline = count, time.monotonic() + HEAL_LIMIT_S
-            if time.monotonic() >= deadline:
+            usable_count = max(usable_count, self.recorder.count_usable)
+            if standstill.is_over(usable_count):
                 break
             self._tick()
         self._tick()

@@ -14,6 +14,7 @@ from typing import Any
 from mrc_testbed.demo.timeline import CutRecord, TimelineRecorder
 from mrc_testbed.ipc.agent_client import PEER_S, AgentClient, AgentWatch
 from mrc_testbed.ipc.controller_client import EventStream
+from mrc_testbed.ipc.patience import Standstill
 from mrc_testbed.topologies.lab.fabric import Fabric
 from mrc_testbed.topologies.plan import Host, Link
 
@@ -38,8 +39,6 @@ class FollowedTransfer:
         self.recorder = TimelineRecorder(self.plan.evs(self.sender, self.receiver))
         self.size = 0
         self.done_bytes = 0
-        self.last_progress_at = 0.0
-        """CLOCK_MONOTONIC seconds of the last byte acknowledged."""
         self.outcome: dict[str, Any] | None = None
         """The agent's last event of the transfer, once it is done or failed."""
         self._note = note or (lambda _t, _text: None)
@@ -61,7 +60,6 @@ class FollowedTransfer:
     def start(self, path: Path, received: Path, rate_bps: float | None = None) -> None:
         """Start to send `path`; it arrives as `received`, a path on the receiver's machine."""
         self.size = path.stat().st_size
-        self.last_progress_at = time.monotonic()
         reply = self.agent.send_file(
             self.fabric.bring(self.sender.name, path),
             self.receiver.name,
@@ -91,14 +89,19 @@ class FollowedTransfer:
                 if handler is not None:
                     handler(event)
 
-    def wait_until(self, condition: Callable[[], bool], limit_s: float) -> bool:
-        """Handle events until `condition()` holds; return False after `limit_s` seconds."""
-        deadline = time.monotonic() + limit_s
+    def standstill(self, quiet_s: float) -> Standstill:
+        """Return the judge of whether sender and receiver have stopped (ipc/patience.py)."""
+        names = (self.sender.name, self.receiver.name)
+        return Standstill(quiet_s, {name: self.fabric.processes[name].work for name in names})
+
+    def wait_until(self, condition: Callable[[], bool], quiet_s: float) -> bool:
+        """Handle events until `condition()` holds; return False at a standstill of `quiet_s` seconds."""
+        standstill = self.standstill(quiet_s)
         while True:
             self.poll()
             if condition():
                 return True
-            if time.monotonic() >= deadline:
+            if standstill.is_over((self.done_bytes, self.is_over, self.recorder.count_usable)):
                 return False
             time.sleep(POLL_S)
 
@@ -124,7 +127,7 @@ class FollowedTransfer:
     def _on_progress(self, event: dict[str, Any]) -> None:
         if event["transfer"] != self._transfer or event["bytes_done"] == self.done_bytes:
             return
-        self.done_bytes, self.last_progress_at = event["bytes_done"], event["t"]
+        self.done_bytes = event["bytes_done"]
         self.recorder.progress.add(event["t"], self.done_bytes)
 
     def _on_transfer(self, event: dict[str, Any]) -> None:

@@ -10,7 +10,7 @@ import shutil
 import socket
 import struct
 import sysconfig
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,6 +31,8 @@ class Check:
     found: str
     cure: str = ""
     needed: bool = True
+    figures: Mapping[str, float] | None = None
+    """Measured numbers by name and unit, for programs."""
 
 
 def checks() -> Iterator[Check]:
@@ -49,6 +51,7 @@ def checks() -> Iterator[Check]:
         _engine,
         _memory,
         _processors,
+        _speed,
         _apt,
         _leftovers,
         _bmv2,
@@ -254,6 +257,12 @@ def _memory() -> Iterator[Check]:
 def _processors() -> Iterator[Check]:
     count = len(os.sched_getaffinity(0))
     yield Check("processors", count >= 2, str(count), "2 or more: rates and times mean little on one", needed=False)
+
+
+def _speed() -> Iterator[Check]:
+    from mrc_testbed.doctor.speed import check_speed
+
+    yield check_speed()
 
 
 def _leftovers() -> Iterator[Check]:

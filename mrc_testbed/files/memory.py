@@ -18,7 +18,7 @@ _SHMEM = Path("/sys/kernel/mm/transparent_hugepage/shmem_enabled")
 _OPTIONS = "huge=within_size"
 """Options of the mount; not `always`, which takes 2 MiB for a file of one byte."""
 _MS_NOSUID, _MS_NODEV, _MNT_DETACH = 2, 4, 2
-_TRY_S = 10.0
+_TRY_S = 60.0
 """A bound for a trial that takes milliseconds, seconds: without an answer, files are on the disk."""
 _libc = ctypes.CDLL(None, use_errno=True)
 

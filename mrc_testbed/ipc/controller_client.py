@@ -112,7 +112,7 @@ class Northbound:
         method, path, body = self._call(op, fields)
         limit = self.timeout_s if timeout_s is None else timeout_s
         if patient is None:
-            patient = self._works is not None and timeout_s is None
+            patient = timeout_s is None
         try:
             connection = UnixHttpConnection(self.socket, max(limit, 0.001))
             try:

@@ -18,10 +18,11 @@ can end it.
 
 from __future__ import annotations
 
+import os
 import socket
 import struct
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -35,8 +36,14 @@ LOOK_S = 0.25
 
 One check also counts as no more than this, for the case that the waiting process itself had no CPU.
 """
+REST_S = 1.0
+"""Time in which a part that works uses some CPU, seconds."""
+LIMIT_GROWTH = 16
+"""Largest growth of the limit of an answer that is asked for again."""
 RESTS_PER_WORK = 50
 """Seconds of rest for which a second of CPU time makes up."""
+CPU_SHARE = 0.1
+"""Share of a limit: CPU time without any result after which work counts as stopped."""
 RESTS_PER_READY = 20
 """Looks at rest for which a look makes up at which it was ready to run."""
 
@@ -157,18 +164,75 @@ class Patience:
         return text + (f", last in its log: {last}" if last else "" if last is None else ", its log is empty")
 
 
+class Standstill:
+    """Judges whether the common work of some parts has stopped: no progress, although they had the CPU for it.
+
+    It has when nothing moved for `quiet_s` seconds in which every part was at rest, or one used CPU_SHARE of that
+    time without result. Parts that wait for a CPU are given the time that they need.
+    """
+
+    def __init__(self, quiet_s: float, works: Mapping[str, PartWork]) -> None:
+        self.quiet_s = quiet_s
+        self._works = works
+        self._progress: object = None
+        self._since = time.monotonic()
+        self._patience: Patience | None = None
+
+    def is_over(self, progress: object) -> bool:
+        """Whether it has stopped; `progress` is any value that changes with each progress."""
+        now = time.monotonic()
+        if progress != self._progress:
+            self._progress, self._since, self._patience = progress, now, None
+        if self._patience is None:
+            if now - self._since < LOOK_S:  # progress soon after progress needs no look at the parts
+                return False
+            self._patience = Patience(self.quiet_s)
+            for name, work in self._works.items():
+                self._patience.follow(name, work)
+        self._patience.update()
+        if now - self._since < self.quiet_s:
+            return False
+        used_s = max((self._patience.used_s(name) for name in self._works), default=self.quiet_s)
+        return self._patience.is_over(self._works) or used_s >= CPU_SHARE * self.quiet_s
+
+
+def peer_pid(connected: socket.socket) -> int:
+    """Return the process at the other end of a Unix socket; 0 when it is this one, or of another pid namespace."""
+    pid: int = struct.unpack("3i", connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
+    return 0 if pid == os.getpid() else pid
+
+
 def peer_gets_on(connected: socket.socket) -> bool:
     """Whether the process at the other end of a Unix socket works."""
-    pid: int = struct.unpack("3i", connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
+    pid = peer_pid(connected)
     return pid > 0 and gets_on(LocalWork(pid))
 
 
-def gets_on(*works: PartWork, quiet_s: float = 1.0) -> bool:
+def gets_on(*works: PartWork, quiet_s: float = REST_S) -> bool:
     """Whether one of these parts works: looks at them until it does, `quiet_s` at most."""
     start_cpu_s, deadline = [work.cpu_seconds() for work in works], time.monotonic() + quiet_s
     while time.monotonic() < deadline:
         time.sleep(min(LOOK_S, quiet_s / 4))
-        for work, used_s in zip(works, start_cpu_s, strict=True):
-            if work.cpu_seconds() - used_s >= quiet_s / RESTS_PER_WORK or work.is_ready_to_run():
-                return True
+        if any(has_worked(work, used_s, quiet_s) for work, used_s in zip(works, start_cpu_s, strict=True)):
+            return True
     return False
+
+
+def has_worked(work: PartWork, start_cpu_s: float, quiet_s: float = REST_S) -> bool:
+    """Whether a part, whose CPU time was `start_cpu_s` at most `quiet_s` ago, works."""
+    return work.cpu_seconds() - start_cpu_s >= quiet_s / RESTS_PER_WORK or work.is_ready_to_run()
+
+
+class AnswerLimit:
+    """Limit of an answer that is asked for again and again: on a slow machine none may come sooner.
+
+    After an answer that did not come in time the next one has twice the time, up to `limit_max_s`.
+    """
+
+    def __init__(self, limit_s: float, limit_max_s: float | None = None) -> None:
+        self.limit_s = limit_s
+        self._limit_max_s = LIMIT_GROWTH * limit_s if limit_max_s is None else limit_max_s
+
+    def miss(self) -> None:
+        """Note that an answer did not come in time."""
+        self.limit_s = min(2 * self.limit_s, self._limit_max_s)

@@ -50,7 +50,7 @@ from mrc_testbed.ipc.framing import (
     refusal_for,
     refusal_of,
 )
-from mrc_testbed.ipc.patience import peer_gets_on
+from mrc_testbed.ipc.patience import REST_S, LocalWork, has_worked, peer_gets_on, peer_pid
 from mrc_testbed.ipc.service import end_tasks
 from mrc_testbed.switch.system.unix_socket import remove_own
 
@@ -79,9 +79,8 @@ __all__ = [
 ]
 
 ANSWER_TIMEOUT_S = 20.0
-"""Time for an answer that takes no work, seconds.
+"""Time for an answer after which the server must work for it, seconds.
 
-An agent needs far less, even on a machine with 64 of them.
 The caller serves others meanwhile, and must report at last that a peer is stopped: hence the bound.
 """
 MAX_BACKLOG_BYTES = 16 << 20
@@ -348,27 +347,39 @@ class RpcClient(asyncio.Protocol):
         return future
 
     async def request(self, op: str, *, timeout_s: float = ANSWER_TIMEOUT_S, **fields: Any) -> Message:
-        """Ask for `op` and wait for the fields of the answer.
+        """Ask for `op` and wait for the fields of the answer, beyond the limit as long as the server works.
 
         Raises JsonlTimeoutError when none comes: a server that is stopped keeps its connections.
         """
-        try:
-            return await asyncio.wait_for(self.call(op, **fields), timeout_s)
-        except asyncio.TimeoutError:
-            raise JsonlTimeoutError(
-                f"{self.name}: {op}: no answer in {timeout_s:g} s: is {self._peer} stopped?"
-            ) from None
+        future = self.call(op, **fields)
+        limit_s, work, used_s = timeout_s, self._server_work(), 0.0
+        while True:
+            try:
+                return await asyncio.wait_for(asyncio.shield(future), limit_s)
+            except asyncio.TimeoutError:
+                # The first look at the server is after the limit; the next ones tell whether it has worked since.
+                if work is None or (limit_s == REST_S and not has_worked(work, used_s)):
+                    break
+            limit_s, used_s = REST_S, work.cpu_seconds()
+        future.cancel()
+        raise JsonlTimeoutError(f"{self.name}: {op}: no answer in {timeout_s:g} s: is {self._peer} stopped?")
+
+    def _server_work(self) -> LocalWork | None:
+        """The work of the process at the other end; None when it is this one or cannot be told."""
+        connected = None if self._transport is None else self._transport.get_extra_info("socket")
+        pid = 0 if connected is None else peer_pid(connected)
+        return LocalWork(pid) if pid > 0 else None
 
     def notify(self, op: str, **fields: Any) -> None:
         """Ask for `op`; what becomes of it does not matter."""
         self.call(op, **fields)
 
-    async def watch(self, **fields: Any) -> AsyncGenerator[Message, None]:
+    async def watch(self, *, timeout_s: float = ANSWER_TIMEOUT_S, **fields: Any) -> AsyncGenerator[Message, None]:
         """Events, from the moment the server has agreed to it: that comes first, as an event without a name.
 
         Ends with the connection. Raises JsonlError when the server refuses or talks nonsense.
         """
-        yield await self.call("watch", **fields)
+        yield await self.request("watch", timeout_s=timeout_s, **fields)
         while (event := await self._events.get()) is not None:
             if isinstance(event, JsonlError):
                 raise event
@@ -437,8 +448,8 @@ class JsonlClient:
     """Blocking client of one socket; connects at the first request, and again after a server restart.
 
     `name` goes before every error (`h0: send: no host 'h9'`). One request at a time; threads may share a client.
-    `works`: whether the server gets on, where the process at the other end is not it (ssh); with it, requests without a
-    limit of their own are patient.
+    `works`: whether the server gets on, where the process at the other end is not it (ssh). Requests without a limit
+    of their own are patient.
     """
 
     def __init__(
@@ -469,7 +480,7 @@ class JsonlClient:
         """
         limit_s = self.timeout_s if timeout_s is None else timeout_s
         if patient is None:
-            patient = self._works is not None and timeout_s is None
+            patient = timeout_s is None
         with self._lock:
             self._last_id += 1
             request = {"op": op, "id": self._last_id, **fields}

@@ -13,7 +13,7 @@ SIZE = 24 << 20
 RATE_BPS = 40e6
 """Paced, so that there is traffic before, during and after each fault; 24 MiB last about 5 s."""
 LIMIT_S = 60.0
-"""Longest wait for anything: far beyond what a slow machine needs, never asserted on."""
+"""Longest standstill, seconds (ipc/patience.py); never asserted on."""
 
 
 class CheckedTransfer(FollowedTransfer):

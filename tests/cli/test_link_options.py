@@ -35,6 +35,16 @@ def test_what_is_said__holds_and_the_rest_makes_10_ms():
     assert plan(rate="100M", delay="0").base_rtt_s() == pytest.approx(4 * 1320 * 8 / 100e6)
 
 
+def slow_plan(**options):
+    return LinkOptions(**options).plan(4, 2, 2, 2, slowdown=20)
+
+
+def test_slow_machine__scales_what_nobody_said():
+    assert slow_plan().host_link.rate_bps == 10e6 / 20 and slow_plan().base_rtt_s() == pytest.approx(0.2)
+    for options in ({"rate": "10M"}, {"fabric_rate": "20M"}, {"delay": "1ms"}, {"rate": "none"}):
+        assert slow_plan(**options) == plan(**options) and not LinkOptions(**options).are_usual
+
+
 @pytest.mark.parametrize(
     "options, kind, error",
     [

@@ -21,6 +21,15 @@ def test_plan_demo__scapy_sends_less_and_slower():
     assert plan.rate_bps == pytest.approx(5e6, rel=0.01)
 
 
+def test_plan_demo__a_slow_machine_is_offered_less_for_as_long():
+    plan = plan_demo(Plan(), lab=LabOptions(slowdown=10))
+    assert plan.size == DEFAULT_BYTES["fast"] // 10 and plan.size * 8 / plan.rate_bps == pytest.approx(10)
+    plan = plan_demo(Plan(), lab=LabOptions(slowdown=100))
+    assert plan.size == MIN_BYTES and plan.rate_bps == DEFAULT_BYTES["fast"] * 8 / 10 / 100
+    plan = plan_demo(Plan(), rate_bps=40e6, lab=LabOptions(slowdown=100))
+    assert (plan.size, plan.rate_bps) == (DEFAULT_BYTES["fast"], 40e6)
+
+
 def test_plan_demo__a_file_of_the_user(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "model").write_bytes(bytes(MIN_BYTES))

@@ -5,13 +5,16 @@ Slowed down by SIGSTOP, by a limit of its CPU, silent or not; else given up.
 Nothing here looks at a clock: a part that gets on in bursts is ready in the end, one that does not is given up.
 """
 
+import asyncio
 import contextlib
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -19,9 +22,9 @@ from mrc_testbed.ipc import patience as module
 from mrc_testbed.ipc import processes as processes_module
 from mrc_testbed.ipc import procfs
 from mrc_testbed.ipc.controller_client import Northbound
-from mrc_testbed.ipc.patience import LocalWork, Patience, gets_on
+from mrc_testbed.ipc.patience import LOOK_S, AnswerLimit, LocalWork, Patience, Standstill, gets_on, peer_gets_on
 from mrc_testbed.ipc.processes import ProcessError, Processes
-from mrc_testbed.ipc.rpc import JsonlClient, JsonlTimeoutError
+from mrc_testbed.ipc.rpc import JsonlClient, JsonlTimeoutError, RpcClient
 from mrc_testbed.ipc.rundir import RunDir
 
 LOADS = "import time\nwhile time.process_time() < 0.5: pass\nprint('up', flush=True)\ntime.sleep(1000)"
@@ -309,3 +312,100 @@ def test_patient_request__waits_for_a_server_that_works_alone(tmp_path, works):
                 with pytest.raises(JsonlTimeoutError):
                     client.request("devices", patient=True)
         client.close()
+
+
+class ScriptedWork:
+    """Work of a part that follows a script: CPU seconds and readiness, as a test sets them."""
+
+    cpu_s, is_ready = 0.0, False
+
+    def cpu_seconds(self):
+        return self.cpu_s
+
+    def is_ready_to_run(self):
+        return self.is_ready
+
+    def log_bytes(self):
+        return 0
+
+    def last_line(self):
+        return None
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """A clock that a test moves: `clock.now`."""
+    clock = SimpleNamespace(now=100.0)
+    monkeypatch.setattr(module.time, "monotonic", lambda: clock.now)
+    return clock
+
+
+def time_until_over(clock, standstill, work, cpu_share, progress=lambda: 0, limit_s=1000.0):
+    """Return the seconds until the standstill is over at a share of a CPU; None: not within the limit."""
+    began = clock.now
+    while clock.now - began < limit_s:
+        if standstill.is_over(progress()):
+            return clock.now - began
+        clock.now += LOOK_S
+        work.cpu_s += cpu_share * LOOK_S
+    return None
+
+
+def test_standstill__parts_at_rest_are_given_their_limit(clock):
+    work = ScriptedWork()
+    assert time_until_over(clock, Standstill(30.0, {"h0": work}), work, 0.0) == pytest.approx(30.0, abs=2 * LOOK_S)
+
+
+def test_standstill__work_without_result_ends_by_its_cpu_time(clock):
+    work = ScriptedWork()
+    assert time_until_over(clock, Standstill(30.0, {"h0": work}), work, 0.02) == pytest.approx(150.0, abs=1.0)
+    busy = ScriptedWork()  # never before the limit, however much it works
+    assert time_until_over(clock, Standstill(30.0, {"h0": busy}), busy, 1.0) == pytest.approx(30.0, abs=2 * LOOK_S)
+
+
+def test_standstill__a_part_that_waits_for_a_cpu_has_time(clock):
+    work = ScriptedWork()
+    work.is_ready = True
+    assert time_until_over(clock, Standstill(30.0, {"h0": work}), work, 0.0) is None
+
+
+def test_standstill__begins_anew_with_each_progress(clock):
+    work, began = ScriptedWork(), clock.now
+    progress = lambda: int((clock.now - began) // 29) if clock.now - began < 290 else 10  # noqa: E731
+    assert time_until_over(clock, Standstill(30.0, {"h0": work}), work, 0.05, progress) > 290
+
+
+def test_answer_limit__doubles_with_each_miss_up_to_its_end():
+    limit = AnswerLimit(5.0)
+    limits = []
+    for _ in range(6):
+        limits.append(limit.limit_s)
+        limit.miss()
+    assert limits == [5.0, 10.0, 20.0, 40.0, 80.0, 80.0]
+
+
+@pytest.mark.parametrize("works", [True, False])
+def test_request_of_asyncio__waits_for_a_server_that_works_alone(tmp_path, works):
+    path = tmp_path / "s.sock"
+
+    async def story():
+        client = await RpcClient.connect(path, peer="its agent")
+        with contextlib.closing(client):
+            return await client.request("devices", timeout_s=0.05)
+
+    with subprocess.Popen((sys.executable, "-c", SERVER, str(path), "0.5" if works else "0")) as server:
+        while not path.exists():
+            assert server.poll() is None
+        with contextlib.ExitStack() as stack:
+            stack.callback(server.kill)
+            if works:
+                assert asyncio.run(story()) == {"answer": 42}
+            else:
+                with pytest.raises(JsonlTimeoutError, match=r"no answer in 0\.05 s: is its agent stopped"):
+                    asyncio.run(story())
+
+
+def test_own_process__is_no_peer_that_works():
+    near, far = socket.socketpair()
+    with near, far:
+        assert not peer_gets_on(near)

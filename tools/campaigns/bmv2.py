@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import queue
+import re
 import shutil
 import socket
 import subprocess
@@ -53,6 +54,9 @@ PACKET_S = 5.0
 DIGEST_S = 0.3
 """Seconds to wait for a digest, which comes on another stream than packets."""
 COMPILE_S = 120.0
+ERROR_LINE = re.compile(r"\b(?:error|Bug):|syntax error")
+FOLLOWING_ERROR = re.compile(r"error: (?:Are you using an up-to-date|\d+ errors encountered)|Actual error")
+"""Hints and counts that p4c prints behind an error."""
 QUEUES = 8
 PORT_DOWN, PORT_UP = 1, 2
 SERVICE = "/p4.bm.DataplaneInterface/"
@@ -65,7 +69,11 @@ class Bmv2Error(Exception):
 
 
 class RefusedError(Bmv2Error):
-    """p4c refuses a program."""
+    """p4c refuses a program; `messages` are all its errors."""
+
+    def __init__(self, message: str, messages: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.messages = tuple(messages)
 
 
 class GoneError(Bmv2Error):
@@ -121,16 +129,17 @@ class P4cProgram:
         except subprocess.TimeoutExpired:
             raise RefusedError(f"p4c takes more than {COMPILE_S:.0f} s for {source.name}") from None
         if process.returncode:
-            raise RefusedError(f"p4c refuses {source.name}: {first_error(process.stderr, process.returncode)}")
+            messages = error_lines(process.stderr, process.returncode)
+            raise RefusedError(f"p4c refuses {source.name}: {messages[0]}", messages)
         p4info = text_format.Parse((folder / "p4info.txtpb").read_text(), p4i.P4Info())
         return cls(source.stem, p4info, (folder / "bmv2.json").read_bytes())
 
 
-def first_error(text: str, code: int) -> str:
-    """The first line of p4c's that is no warning."""
+def error_lines(text: str, code: int) -> list[str]:
+    """The lines of p4c's output that are errors; without any the first line, or the exit code."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    error_lines = [line for line in lines if "error" in line.lower() or "bug" in line.lower()]
-    return (error_lines or lines or [f"exit code {code}"])[0]
+    errors = [line for line in lines if ERROR_LINE.search(line) and not FOLLOWING_ERROR.search(line)]
+    return errors or lines[:1] or [f"exit code {code}"]
 
 
 # ---- the messages of p4.bm.DataplaneInterface

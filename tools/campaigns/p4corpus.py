@@ -10,6 +10,7 @@ place where missing includes are looked for, so give one folder for each reposit
     differs     both take it, and P4Info is not equal
     ours        only we refuse it; also an internal error of ours, whatever p4c says
     theirs      only p4c refuses it
+    wider       only p4c refuses it, for reasons in docs/p4-target.md: taken here on purpose
     both        both refuse it
     accepted, refused     without p4c
 
@@ -52,10 +53,32 @@ OURS_CPU_S = 300
 """Longest time of our compiler at a program, seconds of CPU."""
 MAIN = re.compile(r"\bV1Switch\s*(?:<[^;()]*>\s*)?\(")
 COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.S)
+OWN_INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"\n]+)"', re.M)
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*["<]([^">\n]+)[">]', re.M)
 P4C_OUTPUTS = re.compile(r"_outputs\b")
 """Folders of what p4c printed of other programs in the same repository."""
-KINDS = ("same", "differs", "ours", "theirs", "both", "accepted", "refused")
+TAKEN_HERE = re.compile(
+    r"""
+    does.not.support.for-in.loops
+    | (?:clone3|resubmit|recirculate):.unknown.extern.function
+    | Expected.1.argument.for.mark_to_drop
+    | anonymous.table.property
+    | conflicting.control.plane.name
+    | contains.a.path.from.table | has.multiple.successors
+    | not.supported.within.a.deparser | Only.calls.to.update_checksum | Computations.are.not.supported
+    | expected.a.struct
+    | a.parameter.with.type.\w+.cannot.have.a.direction
+    | slice.bit.index.values.must.be.constants
+    | next.uninitialized:.next.field.read
+    | error\.\w+:.unsupported.exact.key.expression
+    | width.not.well-defined.for.values.of.type
+    | Unsupported.type.argument.for.Value.Set
+    | Compiler.Bug | takes.more.than.\d+.s
+    """,
+    re.X,
+)
+"""Errors of p4c at what we take on purpose; docs/p4-target.md ("Wider than p4c") has the reasons."""
+KINDS = ("same", "differs", "ours", "theirs", "wider", "both", "accepted", "refused")
 FINDINGS = ("differs", "ours", "theirs")
 INTERNAL = "internal error"
 
@@ -109,14 +132,23 @@ def corpus_programs(folders: Sequence[Path], outputs: bool = False) -> Iterator[
             if not path.is_file() or (not outputs and P4C_OUTPUTS.search(str(path))):
                 continue
             text = path.read_text(errors="replace")
-            if not MAIN.search(COMMENT.sub(" ", text)):
+            code = COMMENT.sub(" ", text)
+            has_own_files = OWN_INCLUDE.search(code)
+            if not any(MAIN.search(part) for part in (code, *_own_texts(path, code))):
                 continue
-            has_own_files = re.search(r'^[ \t]*#[ \t]*include[ \t]*"', text, re.M)
             key = str(path.parent) + text if has_own_files else text
             digest = hashlib.sha256(key.encode("utf-8", "replace")).hexdigest()[:20]
             if digest not in known_digests:
                 known_digests.add(digest)
                 yield CorpusProgram(folder, path, digest)
+
+
+def _own_texts(path: Path, code: str) -> Iterator[str]:
+    """Texts of the files beside a program that it includes: one of them may make the switch."""
+    for name in OWN_INCLUDE.findall(code):
+        file = path.parent / name
+        if file.is_file():
+            yield COMMENT.sub(" ", file.read_text(errors="replace"))
 
 
 @lru_cache(maxsize=8)
@@ -172,14 +204,22 @@ def compile_ours(path: Path, options: CompilerOptions) -> CompilerResult:
 def compile_p4c(path: Path, options: CompilerOptions) -> CompilerResult:
     """Compile by p4c's v1model back end."""
     with tempfile.TemporaryDirectory(prefix="mrc-p4corpus-") as name:
-        if " " in str(path.parent):  # p4c hands the path to a shell as it is
-            (Path(name) / "source").symlink_to(path.parent.resolve())
-            path = Path(name) / "source" / path.name
+        folder = Path(name)
+        path = plain_folder(path.parent, folder / "source") / path.name
+        include = [plain_folder(path, folder / f"include{number}") for number, path in enumerate(options.include)]
         try:
-            program = P4cProgram.compile(path, Path(name), options.include, options.defines)
+            program = P4cProgram.compile(path, folder, include, options.defines)
         except RefusedError as error:
-            return CompilerResult(refusal=str(error))
+            return CompilerResult(refusal="\n".join((str(error), *error.messages[1:])))
     return CompilerResult(text_format.MessageToString(program.p4info))
+
+
+def plain_folder(folder: Path, link: Path) -> Path:
+    """Return a path of a folder that p4c can hand to a shell as it is: `link` to it when its own has other signs."""
+    if re.fullmatch(r"[\w/.,:@%+=-]+", str(folder), re.A):
+        return folder
+    link.symlink_to(folder.resolve())
+    return link
 
 
 def compile_both(
@@ -200,8 +240,11 @@ def verdict(program: CorpusProgram, our_result: CompilerResult, p4c_result: Comp
         return CorpusVerdict(program, "refused" if refusals else "accepted", our_result.refusal)
     if len(refusals) == 2:
         return CorpusVerdict(program, "both", "\n".join(refusals))
-    if refusals:
-        return CorpusVerdict(program, "ours" if our_result.refusal else "theirs", refusals[0])
+    if our_result.refusal:
+        return CorpusVerdict(program, "ours", our_result.refusal)
+    if p4c_result.refusal:
+        is_wider = all(map(TAKEN_HERE.search, p4c_result.refusal.splitlines()))
+        return CorpusVerdict(program, "wider" if is_wider else "theirs", p4c_result.refusal)
     p4c_info, our_info = (text_format.Parse(result.p4info, p4i.P4Info()) for result in (p4c_result, our_result))
     difference = first_difference(p4c_info, our_info)
     return CorpusVerdict(program, "differs" if difference else "same", difference or "")
@@ -213,7 +256,8 @@ def p4c_version() -> str:
     if shutil.which(COMPILER) is None:
         return ""
     process = subprocess.run([COMPILER, "--version"], capture_output=True, text=True, check=False)
-    return process.stdout.strip() or "unknown"
+    lines = (process.stdout + process.stderr).strip().splitlines()
+    return lines[-1] if lines else "unknown"
 
 
 # ---- what is known already

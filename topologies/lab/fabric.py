@@ -95,6 +95,7 @@ class Fabric:
         self.target, self.network = self._choose_network()
         self.traffic: TrafficControl = self.target.traffic()
         """Rates, queues, delays and losses of switch ports; start applies the plan's."""
+        self.traffic.gets_on = lambda: gets_on(*(self.processes[name].work for name in self._switch_parts()))
         self.removed_leftovers: list[str] = []
         """Leftovers of a killed earlier run that `start` removed."""
         self.data_in_memory = False
@@ -257,13 +258,8 @@ class Fabric:
         return [part.name for part in self.processes.parts if self.target.loses(part.name) is not None]
 
     def _apply_plan(self, switches: Collection[str] | None = None) -> None:
-        daemon_work = [self.processes[name].work for name in self._switch_parts()]
-        self.traffic.gets_on = lambda: any(gets_on(work) for work in daemon_work)
-        try:
-            for lacking in self.traffic.apply_plan(switches):
-                self._progress(f"links are not quite what the plan says: {lacking}")
-        finally:
-            self.traffic.gets_on = lambda: False  # from here on somebody waits at a prompt
+        for lacking in self.traffic.apply_plan(switches):
+            self._progress(f"links are not quite what the plan says: {lacking}")
 
     def _start_endpoints(self) -> dict[str, processes.Probe]:
         """Start controller, agents and Clustermapper as far as they are wanted; returns their probes."""
@@ -285,6 +281,8 @@ class Fabric:
         if dead_hosts := [name for name in self.nodes_off if name in self.hosts]:
             raise FabricError(f"Clustermapper starts when all hosts are on; off: {', '.join(dead_hosts)}")
         self._write_hosts_file()
+        if self.lab.slowdown > 1:
+            options += ("--slowdown", str(self.lab.slowdown))
         self.processes.spawn_module(
             MAPPER, "mrc_testbed.hosts.clustermapper", *options, "--run-dir", str(self.run_dir.path)
         )
@@ -609,8 +607,14 @@ class Fabric:
         return self._clients[name]
 
     def works(self, part: str) -> Callable[[], bool]:
-        """Whether a part gets on, for clients of it that are patient (ipc/rpc.py)."""
-        return lambda: part in self.processes and gets_on(self.processes[part].work)
+        """Whether a part, or another one that it asks, gets on, for clients that are patient (ipc/rpc.py)."""
+
+        def works() -> bool:
+            peers = self._switch_parts() if part == CONTROLLER else [name for name in self.hosts if part in self.hosts]
+            parts = {name for name in (part, *peers) if name in self.processes}
+            return part in parts and gets_on(*(self.processes[name].work for name in parts))
+
+        return works
 
     def link_states(self) -> dict[str, PortLook]:
         """All links at a glance, each by the interface of its upper end; made to be asked often."""

@@ -88,6 +88,8 @@ class LabOptions:
     
     None: when the fabric has agents, a controller, and one machine.
     """
+    slowdown: int = 1
+    """Slowdown of this machine (machine_speed.py): Clustermapper probes so many times more rarely."""
     denylist: str = "off"
     """Faults that the controller takes out of the hosts' EVs: "off", "lossy" or "all"."""
     react_after_s: float = 0.0

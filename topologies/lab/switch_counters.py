@@ -53,7 +53,7 @@ class Counts:
 def read_embedded(client: JsonlClient, cells: Mapping[str, Sequence[int]], depths: Sequence[str]) -> Counts:
     """All embedded switches. Raises FabricError."""
     try:
-        reply = client.request("counts", cells=cells, depths=depths, timeout_s=TIMEOUT_S)
+        reply = client.request("counts", cells=cells, depths=depths, timeout_s=TIMEOUT_S, patient=True)
     except JsonlError as error:
         raise FabricError(f"the switches' counts cannot be read: {error}") from error
     switches = {

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from mrc_testbed.ipc.controller_client import Northbound
-from mrc_testbed.ipc.patience import gets_on
+from mrc_testbed.ipc.patience import AnswerLimit, gets_on
 from mrc_testbed.ipc.processes import Probe, ProcessError, Processes
 from mrc_testbed.ipc.rpc import JsonlClient, JsonlError, JsonlPeerError, JsonlTimeoutError
 from mrc_testbed.ipc.rundir import SWITCHD, FabricError, RunDir
@@ -458,20 +458,16 @@ TARGETS: dict[str, type[Target]] = {cls.name: cls for cls in (EmbeddedTarget, Bm
 
 
 def answers(client: JsonlClient | Northbound, op: str, ready_field: str | None = None) -> Probe:
-    """A probe that is true once `op` is answered, and its field `ready_field` is true when one is named.
-
-    After an answer that did not come in time the next one has twice the time: on a slow machine none may come sooner.
-    """
-    limit_s = ANSWER_S
+    """A probe that is true once `op` is answered, and its field `ready_field` is true when one is named."""
+    limit = AnswerLimit(ANSWER_S, ANSWER_MAX_S)
 
     def probe() -> bool:
-        nonlocal limit_s
         try:
-            answer = client.request(op, timeout_s=limit_s)
+            answer = client.request(op, timeout_s=limit.limit_s)
         except JsonlPeerError:
             raise
         except JsonlTimeoutError:
-            limit_s = min(2 * limit_s, ANSWER_MAX_S)
+            limit.miss()
             return False
         except JsonlError:
             return False

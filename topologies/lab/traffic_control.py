@@ -117,7 +117,7 @@ class TrafficControl(abc.ABC):
         self.death_reason: str | None = None
         """Reason why no process answers: the process behind the switches has died."""
         self.gets_on: Callable[[], bool] = lambda: False
-        """Whether a late answer is worth more time, because the switches that start get on."""
+        """Whether a late answer is worth more time, because the switches get on."""
 
     def lost(self, part: str, reason: str) -> None:  # noqa: ARG002 - one process is behind all switches
         """The process behind switches has died: calls end at once, also those under way, until `found`."""

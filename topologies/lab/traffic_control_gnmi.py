@@ -30,10 +30,7 @@ from mrc_testbed.topologies.lab.traffic_control import (
 from mrc_testbed.topologies.plan import Plan
 
 TIMEOUT_S = 10.0
-"""Limit for an answer, seconds.
-
-When the switches start and work, another answer is waited for (TrafficControl.gets_on).
-"""
+"""Limit for an answer, seconds; while the switches work, another answer is waited for (TrafficControl.gets_on)."""
 UPDATES_PER_SET = 4000
 """A Set of that many is half a MiB; a fabric of 64 switches needs 1,600."""
 QUEUE_STATES = (
@@ -198,7 +195,7 @@ class GnmiTraffic(TrafficControl):
             raise TrafficError(f"gNMI {method} at {self.address}: {text}") from None
 
     def _answer(self, call: Any, request: Any) -> Any:
-        """The answer, for which a slow start of the switches is waited; Set and Get may be asked again."""
+        """The answer, waited for while the switches work; Set and Get may be asked again."""
         while True:
             try:
                 return call(request, timeout=TIMEOUT_S, wait_for_ready=True)

@@ -24,8 +24,6 @@ from mrc_testbed.topologies.p4lab.entries import ProgramNames
 
 ROLE = "mrc-lab"
 ELECTION_ID = 1
-TIMEOUT_S = 60.0
-"""Bound of a request, which may compile a program, seconds."""
 BATCH = 200
 """Updates of one Write: their errors must fit gRPC's metadata."""
 DETAILS = "grpc-status-details-bin"
@@ -127,7 +125,7 @@ class SwitchClient:
             # By it a controller made with finsy, as ours, knows what runs.
             request.config.cookie.cookie = _cookie_of(program)
         try:
-            self._stub.SetForwardingPipelineConfig(request, timeout=TIMEOUT_S)
+            self._stub.SetForwardingPipelineConfig(request)
         except grpc.RpcError as error:
             raise self._error("load the program", error) from None
 
@@ -140,7 +138,7 @@ class SwitchClient:
                 device_id=self.device_id, role=ROLE, election_id=p4r.Uint128(low=ELECTION_ID), updates=batch
             )
             try:
-                self._stub.Write(request, timeout=TIMEOUT_S)
+                self._stub.Write(request)
                 reasons += [None] * len(batch)
             except grpc.RpcError as error:
                 batch_reasons = _reasons(error)
@@ -181,7 +179,7 @@ class SwitchClient:
     def _read(self, entities: list[p4r.Entity]) -> Iterator[p4r.Entity]:
         request = p4r.ReadRequest(device_id=self.device_id, role=ROLE, entities=entities)
         try:
-            for answer in self._stub.Read(request, timeout=TIMEOUT_S):
+            for answer in self._stub.Read(request):
                 yield from answer.entities
         except grpc.RpcError as error:
             raise self._error("read", error) from None

@@ -275,4 +275,26 @@ static inline u128 p4_in_range(u128 hash, u128 base, u128 max)
     return max ? base + hash % max : base;
 }
 
+/* p4rt_random for more than 64 bits: random bits, as many as high - low has, until they are no more than that. */
+static inline u128 p4_random(struct p4rt_device *dev, u128 low, u128 high)
+{
+    u128 range = high - low, mask = range, drawn;
+    if (high <= low)
+        return low;
+    for (unsigned by = 1; by < 128; by *= 2)
+        mask |= mask >> by;
+    do {
+        drawn = (u128)dev->ops->random(dev) << 64;
+        drawn = (drawn | dev->ops->random(dev)) & mask;
+    } while (drawn > range);
+    return low + drawn;
+}
+
+/* The same between numbers with a sign. */
+static inline u128 p4_random_signed(struct p4rt_device *dev, u128 low, u128 high, unsigned bits)
+{
+    u128 flip = (u128)1 << (bits - 1);
+    return p4_random(dev, low ^ flip, high ^ flip) ^ flip;
+}
+
 #endif

@@ -259,6 +259,25 @@ static inline uint32_t p4w_amount(const uint8_t *a, unsigned bits)
     return (uint32_t)a[n - 3] << 16 | (uint32_t)a[n - 2] << 8 | a[n - 1];
 }
 
+/* random() of v1model, as p4_random. */
+static inline void p4w_random(struct p4rt_device *dev, uint8_t *to, const uint8_t *low, const uint8_t *high,
+                              unsigned bits, int is_signed)
+{
+    unsigned n = p4w_bytes(bits), first = 0;
+    uint8_t range[P4W_MAX], drawn[P4W_MAX] = {0};
+    p4w_sub(range, high, low, bits);
+    while (first < n - 1 && !range[first])
+        first++;
+    do {
+        for (unsigned i = first; i < n; i++)
+            drawn[i] = (uint8_t)dev->ops->random(dev);
+        drawn[first] &= 0xff >> (__builtin_clz(range[first] | 1) - 24);
+    } while (p4w_compare(drawn, range, bits, 0) > 0);
+    if (p4w_compare(high, low, bits, is_signed) <= 0)
+        memset(drawn, 0, n);
+    p4w_add(to, low, drawn, bits);
+}
+
 /* (a & mask) == value */
 static inline int p4w_matches(const uint8_t *a, const uint8_t *value, const uint8_t *mask, unsigned bits)
 {

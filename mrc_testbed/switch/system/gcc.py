@@ -57,17 +57,16 @@ def build_program(
     return _name_build(sources, include_dirs, tuple(flags), tag, "").make()
 
 
-def build_extension(source: Path, flags: Iterable[str], tag: str, limit_s: float) -> Path:
+def build_extension(source: Path, flags: Iterable[str], tag: str) -> Path:
     """Return a module of Python made of `source`, named `{tag}-{ABI}-{digest}.so` in the cache.
 
-    Of processes that ask for it at once, one compiles. Raises MissingToolError, and BuildError when gcc takes longer
-    than `limit_s`.
+    Of processes that ask for it at once, one compiles. Raises MissingToolError and BuildError.
     """
     if lacking := missing_for_extensions():
         raise MissingToolError(f"missing {'; '.join(lacking)}")
     include = sysconfig.get_paths()["include"]
     abi = sysconfig.get_config_var("SOABI")
-    build = _name_build([source], (), (*SHARED_FLAGS, f"-I{include}", *flags), f"{tag}-{abi}", ".so", limit_s)
+    build = _name_build([source], (), (*SHARED_FLAGS, f"-I{include}", *flags), f"{tag}-{abi}", ".so")
     if build.target.exists():
         return build.target
     with cache_lock(tag):
@@ -96,8 +95,6 @@ class _Build:
     sources: list[Path]
     libraries: list[str]
     target: Path
-    limit_s: float | None
-    """Bound for gcc, seconds; None: as long as it takes."""
 
     def make(self) -> Path:
         """Return the file, made in a temporary folder beside it unless it exists. Raises BuildError."""
@@ -132,13 +129,7 @@ class _Build:
 
     def _finish(self, running: list[Running]) -> None:
         """Wait for all; the words of the first that failed become the BuildError."""
-        try:
-            outputs = [process.communicate(timeout=self.limit_s)[1] for _, process in running]
-        except subprocess.TimeoutExpired:
-            for _, process in running:
-                process.kill()
-                process.wait()
-            raise BuildError(f"gcc took longer than {self.limit_s:g} s on {self.target.name}") from None
+        outputs = [process.communicate()[1] for _, process in running]
         for (command, process), text in zip(running, outputs, strict=True):
             if process.returncode:
                 if isinstance(error := unwritten(self.target.parent, text), FullCacheError):
@@ -153,7 +144,6 @@ def _name_build(
     flags: tuple[str, ...],
     tag: str,
     suffix: str,
-    limit_s: float | None = None,
 ) -> _Build:
     """Name a build after the digest of what goes into it. Raises BuildError."""
     compiler = _compiler()
@@ -172,7 +162,7 @@ def _name_build(
     libraries = [flag for flag in flags if flag.startswith("-l")]
     plain = [flag for flag in flags if not flag.startswith("-l")]
     target = safe_cache_dir() / f"{tag}-{digest.hexdigest()[:20]}{suffix}"
-    return _Build([compiler, *CFLAGS, *plain], [f"-I{path}" for path in includes], files, libraries, target, limit_s)
+    return _Build([compiler, *CFLAGS, *plain], [f"-I{path}" for path in includes], files, libraries, target)
 
 
 def _start(command: list[str], folder: Path) -> Running:

@@ -73,6 +73,7 @@ def test_flap__beside_the_packets(tmp_path):
     assert fluid.evs_bad == packets.evs_bad == 0
 
 
+@pytest.mark.thorough
 def test_slowest_flow__beside_the_packets(tmp_path):
     """Flows of as many hosts as uplinks share links unequally.
 

@@ -6,6 +6,7 @@ import pytest
 
 from mrc_testbed.switch.compiler import compile_program
 from mrc_testbed.switch.compiler.backend import emit_tables
+from mrc_testbed.switch.compiler.compiler import check_program
 from mrc_testbed.switch.compiler.sema import check_expr
 from tests.switch.compiled_programs import Bench
 from tests.switch.compiler.test_errors import STACK, complaint, program
@@ -43,6 +44,8 @@ NUMBERS = [
         dict(apply="tuple<int> x = { 1 }; hdr.data.a = x[0];"),
         "16:44: assignment of type int: it must be known at compile time, or have a width, such as bit<32>",
     ),
+    (dict(apply="resubmit(1);"), "16:18: argument data of resubmit has no width: write 8w1, say"),
+    (dict(apply="digest(1, 5);"), "16:19: argument data of digest has no width: write 8w1, say"),
 ]
 LOCATIONS = [
     (
@@ -227,10 +230,61 @@ def test_invalid__place_cause_and_what_would_have_worked(parts, message):
     assert complaint(program(**parts)).startswith(f"program.p4:{message}")
 
 
-@pytest.mark.parametrize("version", ["20000101", "-1", "20990101"])
-def test_v1model_version__is_one_that_was(version):
-    error_text = complaint(f"#define V1MODEL_VERSION {version}\n" + program())
-    assert error_text.endswith("V1MODEL_VERSION must be 20180101 to 20200408: v1model had no others")
+@pytest.mark.parametrize(("version", "value"), [("20000101", 20000101), ("-1", 2**32 - 1), ("20990101", 20990101)])
+def test_v1model_version__another_is_a_warning_as_p4c_takes_all(version, value):
+    warnings = check_program(f"#define V1MODEL_VERSION {version}\n" + program(apply="t.apply();"))
+    assert [warning.message for warning in warnings if "V1MODEL" in warning.message] == [
+        f"V1MODEL_VERSION {value}: v1model had 20180101 to 20200408"
+    ]
+
+
+@pytest.mark.parametrize("types", ["headers_t { data_t data; odd_t o; }", "metadata_t { odd_t[2] o; }"])
+def test_header_of_no_whole_bytes__is_refused_unsent_as_well(types):
+    text = program(top="header odd_t { bit<12> a; }")
+    name = types.partition(" ")[0]
+    text = "\n".join(f"struct {types}" if line.startswith(f"struct {name}") else line for line in text.splitlines())
+    assert complaint(text).endswith(
+        "3:8: header odd_t has 12 bits: only whole bytes can be sent: add a field of bit<4>"
+    )
+
+
+METERED = "direct_meter<bit<8>>(MeterType.bytes) m; table u { actions = { a; } meters = m; }"
+
+
+@pytest.mark.parametrize(
+    ("action", "statements"),
+    [
+        ("action a() { m.read(hdr.data.a); }", "u.apply();"),
+        ("action b() { m.read(hdr.data.a); } action a() { b(); }", "u.apply();"),
+        ("action a() { }", "u.apply(); m.read(hdr.data.a);"),
+        ("action a() { }", ""),
+    ],
+)
+def test_direct_meter__is_read_in_an_action_or_by_the_control(action, statements):
+    check_program(program(local=METERED.replace("table", f"{action} table"), apply=statements))
+
+
+def test_direct_meter__that_nothing_reads_is_a_mistake():
+    text = program(local=METERED.replace("table", "action a() { } table"), apply="u.apply();")
+    assert complaint(text).startswith("program.p4:14:67: table u: no action reads its direct meter m")
+
+
+@pytest.mark.parametrize(
+    "local",
+    [
+        "bit<8> meta = 3; action a() { hdr.data.a = meta; }",
+        "register<bit<8>>(2) meta;",
+        "action meta() { }",
+        "table meta { actions = { NoAction; } }",
+        "const bit<8> meta = 1;",
+    ],
+)
+def test_parameter__a_name_of_the_control_may_hide_it(local):
+    check_program(program(local=local))
+
+
+def test_program__without_a_switch_ends_in_its_own_file():
+    assert complaint("#include <core.p4>\n").startswith("program.p4:1:1: the program has no `main`")
 
 
 def test_v1switch__wants_the_directions_of_v1model():

@@ -211,6 +211,8 @@ def test_hash__every_algorithm(state):
 def test_random__within_its_bounds(state):
     counts = Counter(result(state, data(30)) for _ in range(200))
     assert sorted(counts) == [10, 11, 12, 13]
+    counts = Counter(n for _ in range(100) for n in divmod(result(state, data(32)), 1 << 16))
+    assert sorted(counts) == [0, 1, 2, 3], "from -2 to 1, and 2 added"
 
 
 def test_truncate__cuts_the_deparsed_packet(state):

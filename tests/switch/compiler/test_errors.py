@@ -295,7 +295,7 @@ TYPES = [
     (dict(parse="b.extract(hdr);"), "8:21: extract needs a header, not a headers_t"),
     (
         dict(top="header h { bit<7> x; }", fields="h odd;", parse="b.extract(hdr.odd);"),
-        "8:21: header h has 7 bits: only whole bytes can be sent and received",
+        "3:8: header h has 7 bits: only whole bytes can be sent: add a field of bit<1>",
     ),
     (
         dict(top="const bit<8> K = 1; const bit<4> L = K;"),

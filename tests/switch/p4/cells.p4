@@ -90,6 +90,12 @@ control I(inout headers h, inout metadata m, inout standard_metadata_t s) {
             longs.write(0, m.longer);
             levels.read(m.level, h.x.index);
             h.x.value = m.level;
+        } else if (h.x.op == 6) {
+            bit<128> full;
+            random(full, 1, 128w1 << 127);
+            random(m.longer, (long_t) 300w9, (long_t) 300w11);
+            h.x.index = ((bit<300>) m.longer)[7:0];
+            h.x.value = full >= 1 && full <= 128w1 << 127 && h.x.index >= 9 && h.x.index <= 11 ? 8w1 : 8w0;
         }
         unseen.apply();
     }

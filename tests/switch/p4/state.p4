@@ -100,6 +100,12 @@ control I(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t 
         } else if (hdr.data.which == 30) {
             random(h32, 10, 13);
             hdr.data.res = (bit<64>) h32;
+        } else if (hdr.data.which == 32) {
+            int<16> n16;
+            int<200> n200;
+            random(n16, -16s2, 16s1);
+            random(n200, -200s2, 200s1);
+            hdr.data.res = (bit<64>) ((bit<16>) (n16 + 2) ++ (bit<16>) ((bit<200>) (n200 + 2)));
         } else if (hdr.data.which == 31) {
             truncate(6);
             log_msg("cut {}", { hdr.data.a });

@@ -33,17 +33,6 @@ def test_several_sources__what_gcc_says_of_one_is_told_and_nothing_stays(tmp_pat
     assert not list((tmp_path / "cache").iterdir())
 
 
-def test_an_extension__that_takes_gcc_too_long_is_given_up_and_nothing_stays(tmp_path, monkeypatch):
-    (tmp_path / "gcc").write_text("#!/bin/sh\nexec sleep 600\n")
-    (tmp_path / "gcc").chmod(0o755)
-    (tmp_path / "slow.c").write_text("int slow;\n")
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    monkeypatch.setenv("MRC_CACHE_DIR", str(tmp_path / "cache"))
-    with pytest.raises(BuildError, match=r"gcc took longer than 0\.01 s on slow-.*\.so"):
-        build_extension(tmp_path / "slow.c", (), "slow", 0.01)
-    assert [path.name for path in (tmp_path / "cache").iterdir()] == ["slow.lock"]
-
-
 def test_an_extension__of_which_several_are_asked_for_at_once_is_compiled_once(tmp_path, monkeypatch):
     calls = tmp_path / "calls"
     (tmp_path / "gcc").write_text(
@@ -54,7 +43,7 @@ def test_an_extension__of_which_several_are_asked_for_at_once_is_compiled_once(t
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     monkeypatch.setenv("MRC_CACHE_DIR", str(tmp_path / "cache"))
     with ThreadPoolExecutor(8) as threads:
-        files = set(threads.map(lambda _: build_extension(tmp_path / "one.c", (), "one", 60.0), range(8)))
+        files = set(threads.map(lambda _: build_extension(tmp_path / "one.c", (), "one"), range(8)))
     assert len(files) == 1 and calls.read_text() == "call\n"
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tools.campaigns import p4corpus
+from tools.campaigns.bmv2 import error_lines
 from tools.campaigns.p4corpus import (
     CompilerOptions,
     CompilerResult,
@@ -22,6 +23,7 @@ from tools.campaigns.p4corpus import (
     include_folders,
     main,
     message_kind,
+    plain_folder,
     verdict,
 )
 
@@ -75,6 +77,27 @@ def test_programs__that_include_their_own_files_count_in_each_folder(corpus):
     assert [program.path.name for program in corpus_programs(corpus)].count("main.p4") == 2
 
 
+def test_programs__whose_switch_is_made_by_a_file_that_they_include(corpus):
+    (corpus[0] / "skeleton.p4").write_text("V1Switch(P()) main;")
+    (corpus[0] / "user.p4").write_text('#include "skeleton.p4"\n')
+    assert "user.p4" in [program.path.name for program in corpus_programs(corpus)]
+
+
+def test_p4c__gets_paths_that_a_shell_takes_as_they_are(tmp_path):
+    folder = tmp_path / "a (b) 数"
+    folder.mkdir()
+    assert plain_folder(tmp_path, tmp_path / "link") == tmp_path
+    assert plain_folder(folder, tmp_path / "link").resolve() == folder.resolve()
+
+
+def test_p4c__every_error_line_and_no_warning():
+    text = "x.p4(3): [--Wwarn=unused] warning: errors is unused\n    error my_error;\nx.p4(4): [--Werror=a] error: b\n"
+    text += "error: c\nerror: 2 errors encountered, aborting\n"
+    assert error_lines(text, 1) == ["x.p4(4): [--Werror=a] error: b", "error: c"]
+    assert error_lines("x.p4(9):syntax error, unexpected }", 1) == ["x.p4(9):syntax error, unexpected }"]
+    assert error_lines("", 139) == ["exit code 139"]
+
+
 def test_includes__that_a_makefile_would_name_are_found_in_the_repository(tmp_path):
     for name in ("a/p4/include/x/types.p4", "b/p4/include/x/types.p4", "b/p4/deep/only.p4", "b/main/beside.p4"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -93,6 +116,8 @@ def test_includes__that_a_makefile_would_name_are_found_in_the_repository(tmp_pa
         (CompilerResult("tables { size: 1 }"), CompilerResult("tables { size: 2 }"), "differs"),
         (CompilerResult(refusal="no"), CompilerResult("tables { }"), "ours"),
         (CompilerResult("tables { }"), CompilerResult(refusal="no"), "theirs"),
+        (CompilerResult("tables { }"), CompilerResult(refusal="x.p4(1): clone3: unknown extern function"), "wider"),
+        (CompilerResult("tables { }"), CompilerResult(refusal="clone3: unknown extern function\nno"), "theirs"),
         (CompilerResult(refusal="no"), CompilerResult(refusal="no"), "both"),
         (CompilerResult(refusal="internal error: x"), CompilerResult(refusal="no"), "ours"),
         (CompilerResult("tables { }"), None, "accepted"),

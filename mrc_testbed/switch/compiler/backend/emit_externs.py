@@ -31,7 +31,7 @@ from mrc_testbed.switch.compiler.backend.emit_packet_out import PacketOutEmitter
 from mrc_testbed.switch.compiler.errors import NOWHERE, fail, raise_unsupported
 from mrc_testbed.switch.compiler.frontend import tree
 from mrc_testbed.switch.compiler.sema.elaborate import ExternInstance
-from mrc_testbed.switch.compiler.sema.types import ERROR, Type, WideBits, form, is_scalar, is_value, number, plain
+from mrc_testbed.switch.compiler.sema.types import ERROR, Bits, Type, WideBits, form, is_scalar, is_value, number, plain
 
 _WITHOUT_C = {"log_msg", "static_assert"}
 
@@ -247,14 +247,27 @@ class ExternEmitter:
 
     def _fn_random(self, e: tree.Call, args: list[tree.Expr], frame: FunctionFrame) -> None:
         target, low, high = args
-        bits = bits_of(target.type, e.location)
-        if bits > 64:
-            raise_unsupported(e.location, f"random of {bits} bits", "up to 64 bits are")
-        text = f"p4rt_random(dev, {self.expressions.value(low, frame)}, {self.expressions.value(high, frame)})"
-        self.assignments.store(target, f"({c_type(bits)}){text}", frame)
-        frame.code.add(
-            f'P4_VALUE("random", {location_string(e.location)}, {self.assignments.target_c(target, frame)});'
-        )
+        p4_type = e.callee.bound["T"]
+        base = plain(p4_type)
+        is_signed = isinstance(base, Bits) and base.signed
+        result = frame.name("t")
+        if isinstance(base, Bits) and not is_scalar(base):
+            bounds = ", ".join(f"{self.lvalues.temporary_lvalue(bound, frame).c}.b" for bound in (low, high))
+            frame.code.add(f"{self.context.types.declare_type(p4_type, e.location)} {result};")
+            frame.code.add(f"p4w_random(dev, {result}.b, {bounds}, {base.width}, {int(is_signed)});")
+            frame.code.add(f'P4_NOTE("random", {location_string(e.location)});')
+            self._store_wide(target, result, frame)
+            return
+        bits = bits_of(p4_type, e.location)
+        bounds = ", ".join(self.expressions.value(bound, frame) for bound in (low, high))
+        if is_signed:
+            text = f"p4_random_signed(dev, {bounds}, {bits})"
+        else:
+            text = f"p4{'rt' if bits <= 64 else ''}_random(dev, {bounds})"
+        frame.code.add(f"{c_type(bits)} {result} = ({c_type(bits)}){text};")
+        frame.code.add(f'P4_VALUE("random", {location_string(e.location)}, {result});')
+        if not isinstance(target, tree.DontCare):
+            self.assignments.store(target, result, frame)
 
     def _fn_clone(self, e: tree.Call, args: list[tree.Expr], frame: FunctionFrame) -> None:
         self._clone(e, args, "P4RT_NONE", frame)

@@ -9,6 +9,7 @@ from mrc_testbed.switch.compiler.backend.emit_bits import scalar_leaves
 from mrc_testbed.switch.compiler.backend.emit_frame import FunctionFrame, Lvalue, parts_of
 from mrc_testbed.switch.compiler.errors import fail, raise_unsupported
 from mrc_testbed.switch.compiler.frontend import tree
+from mrc_testbed.switch.compiler.sema.check_calls import check_whole_bytes
 from mrc_testbed.switch.compiler.sema.scope import field_location
 from mrc_testbed.switch.compiler.sema.types import Record, Stack, Varbit, form, width_of
 
@@ -46,8 +47,7 @@ def header_shape(record: Record, e: tree.Expr) -> HeaderShape:
             varbit, varbit_bits = name, base.width
         else:
             bits += sum(leaf_bits for _, leaf_bits in scalar_leaves("", field, field_location(record, name)))
-    if bits % 8:
-        fail(e.location, f"header {record} has {bits} bits: only whole bytes can be sent and received")
+    check_whole_bytes(record, e.location)
     return HeaderShape(bits // 8, varbit, varbit_bits)
 
 

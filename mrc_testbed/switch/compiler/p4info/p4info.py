@@ -24,7 +24,7 @@ from mrc_testbed.switch.compiler.sema.elaborate import (
     ValueSetInstance,
     plane_name,
 )
-from mrc_testbed.switch.compiler.sema.types import EnumType, NewType, Record, Tuple, Type, plain, width_of
+from mrc_testbed.switch.compiler.sema.types import ERROR, EnumType, NewType, Record, Tuple, Type, plain, width_of
 
 _PREFIX = {
     "action": 0x01, "table": 0x02, "value_set": 0x03, "header": 0x04, "profile": 0x11, "counter": 0x12,
@@ -354,13 +354,15 @@ def _preamble(message: Any, kind: str, name: str, ids: Ids, decl: Any) -> None:
     fill_notes(message.preamble, decl.annotations, _PROFILE_NOTES if kind == "profile" else ())
 
 
-def _width(p4_type: Type, info: p4i.P4Info) -> tuple[int, str | None]:
+def _width(p4_type: Type, info: p4i.P4Info, errors: list[str]) -> tuple[int, str | None]:
     """Return (bits, name of a `type` or of an enum without values), and note the type in type_info."""
     if isinstance(p4_type, NewType):
         return note_new_type(p4_type, info), p4_type.name
     if isinstance(p4_type, EnumType):
         data_spec(p4_type, info, [], None)
         return (p4_type.underlying_type.width, None) if p4_type.underlying_type else (0, p4_type.name)
+    if p4_type == ERROR:
+        data_spec(p4_type, info, errors, None)
     return width_of(p4_type) or 0, None
 
 
@@ -370,7 +372,7 @@ def _table(info: p4i.P4Info, table: TableInstance, ids: Ids) -> None:
     for key_element, number in key_ids(decl):
         field = out.match_fields.add(id=number, name=key_name(key_element))
         fill_notes(field, key_element.annotations)
-        field.bitwidth, type_name = _width(key_element.value.type, info)
+        field.bitwidth, type_name = _width(key_element.value.type, info, ids.plane.program.errors)
         if type_name:
             field.type_name.name = type_name
         if key_element.match in _MATCH:
@@ -435,7 +437,7 @@ def _action(info: p4i.P4Info, action: ActionInstance, ids: Ids) -> None:
     for param_decl, number in param_ids(action.decl) if ids.plane.gets_data(action) else ():
         param = out.params.add(id=number, name=plane_name(param_decl, ""))
         fill_notes(param, param_decl.annotations)
-        param.bitwidth, type_name = _width(param_decl.type, info)
+        param.bitwidth, type_name = _width(param_decl.type, info, ids.plane.program.errors)
         if type_name:
             param.type_name.name = type_name
 
@@ -517,6 +519,6 @@ def _controller_header(info: p4i.P4Info, header: tree.Aggregate, ids: Ids) -> No
             continue
         field = out.metadata.add(id=number, name=header_field.name)
         fill_notes(field, header_field.annotations)
-        field.bitwidth, type_name = _width(header_field.type, info)
+        field.bitwidth, type_name = _width(header_field.type, info, ids.plane.program.errors)
         if type_name:
             field.type_name.name = type_name

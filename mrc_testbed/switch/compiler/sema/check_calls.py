@@ -287,6 +287,9 @@ class CallChecker:
         self.parameters(method.params, inner)
         result = self.types.resolve(method.result, inner)
         self.finish(e, callee, method.params, VOID, scope)
+        for param, arg in callee.args:
+            if param.direction and substitute(param.type, callee.bound) == INT:
+                fail(arg.location, f"argument {param.name} of {callee.name} has no width: write 8w1, say")
         if callee.name == "static_assert" and callee.kind == "function":
             self._static_assert(e)
         return substitute(result, callee.bound)
@@ -412,6 +415,16 @@ def size_in_bits(p4_type: Type, largest: bool) -> int | None:
             return (max if largest else min)(known_sizes, default=0)
         return sum(known_sizes)
     return width_of(p4_type)
+
+
+def check_whole_bytes(header: Record, location: Location) -> None:
+    """Raise P4Error for a header of no whole bytes."""
+    bits = size_in_bits(header, largest=True) or 0
+    if bits % 8:
+        spare_bits = 8 - bits % 8
+        fail(
+            location, f"header {header} has {bits} bits: only whole bytes can be sent: add a field of bit<{spare_bits}>"
+        )
 
 
 def is_data(p4_type: Type) -> bool:

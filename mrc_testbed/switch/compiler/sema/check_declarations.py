@@ -252,7 +252,10 @@ class DeclarationChecker:
     # ---- parsers and controls
 
     def _enter(self, node: Any, _kind: str, scope: Scope) -> Scope:
-        """Scope inside a parser or control, with its parameters: the constructor's are instances or constants."""
+        """Scope for the declarations of a parser or control, inside that of its parameters.
+
+        The parameters of the constructor are instances or constants.
+        """
         inner = Scope(scope)
         for name in node.type_params:
             inner.names[name] = Variable(name)
@@ -272,7 +275,9 @@ class DeclarationChecker:
                 known_as = tree.Const(param.location, [], param.name, param.type_node, values[param.name], param.type)
             inner.declare(param.name, known_as, param.location)
         self.calls.defaults([*node.params, *node.ctor], inner)
-        return inner
+        own_names = Scope(inner)
+        own_names.hidden_params = node.params  # as in p4c; those of the constructor cannot be hidden
+        return own_names
 
     def _control(self, node: tree.Control, scope: Scope) -> None:
         if node.body is not None and self.copies.is_copied(node, scope):

@@ -60,7 +60,8 @@ class StatementChecker:
         if value_key(node.value) is None:
             fail(node.value.location, f"constant {node.name}: the value is not known at compile time")
         if node.name == "__v1model_version" and not _V1MODEL_VERSIONS[0] <= node.value.const <= _V1MODEL_VERSIONS[1]:
-            fail(node.location, "V1MODEL_VERSION must be {} to {}: v1model had no others".format(*_V1MODEL_VERSIONS))
+            versions = "{} to {}".format(*_V1MODEL_VERSIONS)
+            self.context.warn("mismatch", node.location, f"V1MODEL_VERSION {node.value.const}: v1model had {versions}")
         scope.declare(node.name, node, node.location)
 
     def var(self, node: tree.Var, scope: Scope) -> None:

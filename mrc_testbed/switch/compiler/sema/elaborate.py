@@ -14,10 +14,11 @@ from mrc_testbed.switch.compiler.backend.code import c_word
 from mrc_testbed.switch.compiler.errors import Location, P4Error, P4Warning, fail, raise_unsupported
 from mrc_testbed.switch.compiler.frontend import tree
 from mrc_testbed.switch.compiler.frontend.tree import walk
-from mrc_testbed.switch.compiler.sema.check_calls import pair
+from mrc_testbed.switch.compiler.sema.check_calls import check_whole_bytes, pair
 from mrc_testbed.switch.compiler.sema.check_copies import numbers_of
 from mrc_testbed.switch.compiler.sema.scope import Scope
-from mrc_testbed.switch.compiler.sema.types import Bits, Object, Record, Type, is_value, plain
+from mrc_testbed.switch.compiler.sema.types import Bits, Object, Record, Stack, Type, is_value, plain
+from mrc_testbed.switch.compiler.sema.warn import is_built_in
 
 EXTERNS = ("action_profile", "action_selector", "counter", "direct_counter", "direct_meter", "meter", "register")
 """Extern objects the backend has; others are refused by name."""
@@ -225,7 +226,8 @@ class _Elaborator:
     ) -> ElaboratedProgram:
         main = self.top.names.get("main")
         if not isinstance(main, tree.Instance):
-            end = nodes[-1].location if nodes else Location("program.p4", 1, 1)
+            own_locations = [node.location for node in nodes if not is_built_in(node.location)]
+            end = own_locations[-1] if own_locations else Location(f"{name}.p4", 1, 1)
             raise P4Error(end, "the program has no `main`: end it with V1Switch(...) main;")
         if main.type.decl.name != "V1Switch":
             raise_unsupported(main.location, f"the package {main.type.decl.name}", "only v1model's V1Switch is")
@@ -243,6 +245,8 @@ class _Elaborator:
         for control in controls:
             self._mark(control)
         self.tables = [table for table in self.tables if table.applied]
+        for table in self.tables:
+            _check_direct_meter(table)
         for extern in self.externs:
             extern.tables = [table for table in extern.tables if table.applied]
         self._number()
@@ -352,6 +356,8 @@ class _Elaborator:
                     fail(
                         param.location, f"{decl.name}: {param.name} is a {param.type}, but the parser has {first[kind]}"
                     )
+        for kind in ("H", "M"):
+            _check_headers(first[kind])
 
     # ---- instances
 
@@ -539,6 +545,39 @@ class _Elaborator:
                     f"the control plane has two things called {instance.name}: give one another @name (the other is at "
                     f"{first.decl.location})",
                 )
+
+
+def _check_headers(p4_type: Type) -> None:
+    """Raise P4Error for a header of no whole bytes among headers or metadata, sent or not, as p4c's back end does."""
+    base = plain(p4_type)
+    if isinstance(base, Record):
+        if base.kind == "header":
+            check_whole_bytes(base, base.decl.location)
+        for part in base.fields.values():
+            _check_headers(part)
+    elif isinstance(base, Stack):
+        _check_headers(base.element)
+
+
+def _check_direct_meter(table: TableInstance) -> None:
+    """Raise P4Error when neither an action nor the control reads a table's direct meter: nothing is metered then."""
+    meter = table.direct_meter
+    pending: list[Any] = [table.control.decl, *(action.decl for action in table.actions)] if meter else []
+    visited_ids: set[int] = set()
+    while pending:
+        caller = pending.pop()
+        visited_ids.add(id(caller))
+        for call in walk(caller.body):
+            if isinstance(call, tree.Call) and call.callee is not None:
+                if call.callee.name == "read" and str(call.callee.base.type).startswith("direct_meter"):
+                    return
+                if call.callee.kind == "action" and id(call.callee.decl) not in visited_ids:
+                    pending.append(call.callee.decl)
+    if meter:
+        description = (
+            f"table {table.decl.name}: no action reads its direct meter {meter.decl.name}, so nothing is metered"
+        )
+        fail(table.decl.location, f"{description}: write {meter.decl.name}.read(...) in an action of it")
 
 
 def _data_of(action: ActionInstance) -> list[tuple[str, str]]:

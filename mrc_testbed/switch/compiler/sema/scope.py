@@ -34,6 +34,8 @@ class Scope:
         """Names that the block declares, also those that are still to come."""
         self.open: list[str] = []
         """Names of the declarations that are being checked now."""
+        self.hidden_params: list[tree.Param] = []
+        """Parameters whose names may be declared anew here: those of the parser or control around its declarations."""
 
     def declare(self, name: str, declaration: Any, location: Location) -> None:
         """Add a name. Raises P4Error when this block has it; a type may hide functions of its name."""
@@ -41,7 +43,7 @@ class Scope:
         if name in self.names and not hides:
             fail(location, f"{name} is already declared at {self.locations[name]}")
         outer = self.parent.find(name) if self.parent and not isinstance(declaration, tree.Param) else None
-        if isinstance(outer, tree.Param):
+        if isinstance(outer, tree.Param) and all(outer is not param for param in self.hidden_params):
             fail(location, f"{name} hides the parameter {name} at {outer.location}: give it another name")
         self.names[name], self.locations[name] = declaration, location
 

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 from mrc_testbed.switch.compiler.errors import Location, P4Warning
 from mrc_testbed.switch.compiler.frontend import tree
 from mrc_testbed.switch.compiler.frontend.preprocess import INCLUDE_DIR
-from mrc_testbed.switch.compiler.sema.types import is_value
+from mrc_testbed.switch.compiler.sema.types import Stack, is_value
 
 KINDS = (
     "duplicate-priorities",
@@ -60,7 +60,7 @@ class Names:
 
     def program(self, nodes: list[tree.Node]) -> list[P4Warning]:
         for node in nodes:
-            if not _is_built_in(node.location):
+            if not is_built_in(node.location):
                 self.visit(node)
         self._leave()
         return self.warnings
@@ -237,7 +237,7 @@ class Names:
     """Nodes that use names, declare them or have a scope; of all others the parts are looked at."""
 
 
-def _is_built_in(location: Location) -> bool:
+def is_built_in(location: Location) -> bool:
     """Return whether a location is in core.p4 or v1model.p4."""
     return INCLUDE_DIR in FilePath(location.file).parents
 
@@ -293,7 +293,9 @@ class Values:
             elif isinstance(node, tree.Parser) and node.states is not None:
                 self.outs = []
                 for state in node.states:
-                    self._statements(state.body, set())
+                    have = self._statements(state.body, set())
+                    if have is not None:
+                        self._read(state.transition, have)
                 self._unwritten(node)
         return self.warnings
 
@@ -422,12 +424,20 @@ class Values:
             for item in e:
                 self._read(item, have)
         elif isinstance(e, tree.Node):
+            if isinstance(e, tree.Member) and _is_next(e.base):
+                message = f"{e.name} of `next` has no value yet: the header extracted before it is `last`"
+                self.warnings.append(P4Warning(e.location, "uninitialized-use", message))
             self._read(_parts(e), have)
 
 
 def _intersection(first: set[int] | None, second: set[int] | None) -> set[int] | None:
     """Return the variables with a value on both of two joining paths; None: a path that ends."""
     return second if first is None else first if second is None else first & second
+
+
+def _is_next(e: Any) -> bool:
+    """Return whether an expression is the next element of a header stack."""
+    return isinstance(e, tree.Member) and e.name == "next" and isinstance(e.base.type, Stack)
 
 
 def _root(e: Any) -> int:

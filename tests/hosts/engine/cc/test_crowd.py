@@ -30,9 +30,9 @@ def make(senders: int, planes: int = 1, seed: int = 1, **options: Any) -> tuple[
         (8, {}),
         (32, {}),
         (32, {"trim": False}),
-        (32, {"ecn": False}),
-        (32, {"queues": {"last_hop_ecn": True}}),
-        (16, {"planes": 4}),
+        pytest.param(32, {"ecn": False}, marks=pytest.mark.thorough),
+        pytest.param(32, {"queues": {"last_hop_ecn": True}}, marks=pytest.mark.thorough),
+        pytest.param(16, {"planes": 4}, marks=pytest.mark.thorough),
         (4, {"cc": "fixed"}),
         (32, {"cc": "fixed"}),
     ],
@@ -47,7 +47,7 @@ def test_incast__keeps_the_link_busy_shares_evenly_and_kills_no_qp(senders: int,
     assert not any(flow.failures for flow in flows)
 
 
-@pytest.mark.parametrize("qps", [16, 64])
+@pytest.mark.parametrize("qps", [16, pytest.param(64, marks=pytest.mark.thorough)])
 def test_incast__many_qps_of_a_host_share_its_turns(qps: int) -> None:
     fabric, names, capacity = make(8)
     flows = [flow for _ in range(qps) for flow in incast(fabric, names, "h0", message_bytes=1 << 16)]

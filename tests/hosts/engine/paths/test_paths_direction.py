@@ -87,7 +87,7 @@ def test_sweep__says_exactly_the_broken_thing(
 
 
 @pytest.mark.parametrize("fault, outcomes", [(faults, forward_outcomes) for faults, forward_outcomes, _ in FAULTS[3:7]])
-@pytest.mark.parametrize("message_bytes", [100, 1 << 16])
+@pytest.mark.parametrize("message_bytes", [100, pytest.param(1 << 16, marks=pytest.mark.thorough)])
 def test_traffic_one_way__convicts_what_is_dead_on_the_way_out_and_nothing_else(
     fault: list[InjectedFault], outcomes: dict[int, str], message_bytes: int
 ) -> None:

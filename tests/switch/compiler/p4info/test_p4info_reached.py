@@ -175,6 +175,13 @@ def test_type_info__is_there_when_p4c_asked_for_a_type(parts, expected_presence)
     assert info_of(**parts).HasField("type_info") == expected_presence
 
 
+def test_type_info__has_the_errors_when_a_key_is_an_error():
+    table = "table t { key = { s.parser_error : exact; } actions = { NoAction; } }"
+    info = info_of(locals=table, body="t.apply();")
+    assert info.type_info.error.members[:2] == ["NoError", "PacketTooShort"]
+    assert info.tables[0].match_fields[0].bitwidth == 0
+
+
 # ---- names
 
 

@@ -13,6 +13,15 @@ APPLIED_TABLE = "t.apply();"
 TERNARY = "table u { key = { hdr.data.a : ternary; } actions = { NoAction; } "
 SUBTRACTION = "control Sub(inout bit<8> x)(int n) { apply { bit<8> y = n - 2; x = y; } }"
 WARNING_CASES = [
+    (
+        dict(
+            apply=APPLIED_TABLE,
+            fields="data_t[2] s;",
+            parse="b.extract(hdr.s.next);",
+            next="more; } state more { transition select(hdr.s.next.a) { _: end; } } state end { transition accept",
+        ),
+        ["8:103: warning: a of `next` has no value yet: the header extracted before it is `last` [uninitialized-use]"],
+    ),
     (dict(apply=APPLIED_TABLE + "bit<8> x = 1;"), ["16:26: warning: variable x is never used [unused]"]),
     (dict(apply=APPLIED_TABLE, local="action a() { }"), ["14:12: warning: action a is never used [unused]"]),
     (
