@@ -7,6 +7,7 @@ partition table and file system, which knows its two lines of configuration and 
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 import tarfile
 from collections.abc import Callable, Sequence
@@ -44,6 +45,11 @@ linux /vmlinuz root=LABEL=mrc-root ro net.ifnames=0 console=ttyS0,115200
 initrd /initrd.img
 boot
 """
+INITRAMFS_FILES = {
+    "etc/initramfs-tools/conf.d/vm": "MODULES=list\nCOMPRESS=gzip\n",
+    "etc/initramfs-tools/modules": "ext4\nvirtio_blk\nvirtio_pci\n",
+}
+"""Settings of a small initramfs: one for every machine takes minutes to make and, emulated, to unpack at each boot."""
 TREE_FILES = {
     "etc/fstab": "LABEL=mrc-root / ext4 errors=remount-ro 0 1\n",
     "etc/hostname": "debian\n",
@@ -79,9 +85,16 @@ def tree_command(release: str, tree: Path, mirror: str, handed_over: HandedOver)
         *("mmdebstrap", "--variant=important", "--format=directory", f"--include={','.join(PACKAGES)}"),
         *("--aptopt=Acquire::Languages none", *(f"--aptopt={file}" for file in settings)),
         *("--dpkgopt=path-exclude=/usr/share/man/*", "--dpkgopt=path-exclude=/usr/share/doc/*"),
+        # They must lie there before the kernel is installed.
+        *(f"--essential-hook={write_hook(name, text)}" for name, text in INITRAMFS_FILES.items()),
         *(RELEASES[release], str(tree)),
         *([mirror] if mirror else []),
     ]
+
+
+def write_hook(name: str, text: str) -> str:
+    """Shell command of a hook of mmdebstrap that writes a file into the tree, which is its first argument."""
+    return f'mkdir -p "$(dirname "$1/{name}")"; printf %s {shlex.quote(text)} >"$1/{name}"'
 
 
 def make_tree(release: str, tree: Path, mirror: str, handed_over: HandedOver, run: Run) -> None:
