@@ -1,0 +1,69 @@
+"""Steps of `make vm`: which are due, and what is said of them; no VM comes up here."""
+
+import pytest
+
+from tools.vm import life
+from tools.vm.accelerator import Accelerator, emulation
+from tools.vm.libvirt import PrivateLibvirt
+from tools.vm.life import STEPS, StepError, StepRecord, Vm, live, steps_to_run, user_vagrantfile
+
+ALL = list(STEPS)
+
+
+@pytest.mark.parametrize(
+    ("passed", "first", "is_running", "due"),
+    [
+        ((), None, False, ALL),
+        (("box",), None, False, ALL[1:]),
+        (("box", "up", "demo"), None, True, ALL[3:]),
+        (("box", "up", "demo"), None, False, ["up", *ALL[3:]]),
+        (("box", "up", "demo"), "demo", True, ALL[2:]),
+        (ALL, None, False, ALL[1:]),
+    ],
+)
+def test_steps_to_run(passed, first, is_running, due):
+    assert list(steps_to_run(dict.fromkeys(passed, 1.0), first, is_running)) == due
+
+
+def test_user_vagrantfile__names_a_model_only_where_there_is_one():
+    assert 'vm.cpu_model = "Nehalem"' in user_vagrantfile(emulation(""))
+    assert "cpu_model" not in user_vagrantfile(Accelerator("kvm", "host-passthrough", "", ""))
+
+
+@pytest.fixture
+def vm(tmp_path, monkeypatch):
+    monkeypatch.setattr(life, "ROOT", tmp_path)
+    return Vm("debian-12", tmp_path, PrivateLibvirt(tmp_path), emulation(""), tmp_path)
+
+
+def test_live__a_step_that_fails_ends_the_rest_and_the_record_keeps_those_before(vm, tmp_path, monkeypatch):
+    def fail(_vm):
+        raise StepError("no box")
+
+    monkeypatch.setattr(life, "STEPS", {"box": lambda vm: vm.run("true"), "up": fail, "demo": fail})
+    record, lines = StepRecord(tmp_path / "passed.json"), []
+    assert not live(vm, ["box", "up", "demo"], record, lines.append)
+    assert list(record.passed()) == ["box"]
+    assert [line.split()[1:3] for line in lines] == [["box", "ok"], ["up", "failed"]]
+    assert not live(vm, ["up", "demo"], record, lines.append)
+    assert lines[2].split()[1:4] == ["box", "passed", "before"]
+
+
+def test_run__names_the_log_of_a_command_that_fails(vm, tmp_path):
+    vm.step = "up"
+    with pytest.raises(StepError, match=r"bash -c exit 3 ended with 3: .*up\.log"):
+        vm.run("bash", "-c", "exit 3")
+    assert (tmp_path / "up.log").read_text() == "+ bash -c exit 3\n"
+
+
+def test_own_files__are_checked_as_they_are_marked(tmp_path):
+    """The scripts of the VM, run here: marks that are there pass, a lost one is named."""
+    home = {"HOME": str(tmp_path), "PATH": "/usr/bin:/bin"}
+    (tmp_path / "mrc-testbed" / "scenarios").mkdir(parents=True)
+
+    def run(script):
+        return life.subprocess.run(["bash", "-c", script], cwd=tmp_path, env=home, capture_output=True, text=True)
+
+    assert run(life.MARK).returncode == 0 and run(life.CHECK_MARKS).returncode == 0
+    (tmp_path / "mrc-testbed" / "notes" / "own.md").unlink()
+    assert run(life.CHECK_MARKS).stdout == "lost: ~/mrc-testbed/notes/own.md\n"
