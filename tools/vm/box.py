@@ -98,9 +98,13 @@ def write_hook(name: str, text: str) -> str:
 
 
 def make_tree(release: str, tree: Path, mirror: str, handed_over: HandedOver, run: Run) -> None:
-    """Make the root file system, with a user `vagrant` and the settings that are handed over."""
+    """Install Debian and a kernel into a folder."""
     shutil.rmtree(tree, ignore_errors=True)
     run(*tree_command(release, tree, mirror, handed_over))
+
+
+def finish_tree(tree: Path, handed_over: HandedOver, public_key: Path, run: Run) -> None:
+    """Make the tree a machine with a user `vagrant`, and with the settings that are handed over."""
     for name, text in TREE_FILES.items():
         path = tree / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -115,6 +119,7 @@ def make_tree(release: str, tree: Path, mirror: str, handed_over: HandedOver, ru
     run("chroot", str(tree), "useradd", "--create-home", "--shell", "/bin/bash", "vagrant")
     # An account without a password is locked for sshd, unless it has an impossible one.
     run("chroot", str(tree), "usermod", "--password", "*", "vagrant")
+    authorize(tree, public_key, run)
 
 
 def hand_over(tree: Path, handed_over: HandedOver) -> None:

@@ -120,7 +120,7 @@ class Vm:
         """Make tree, disk and box."""
         tree, disk = self.folder / "tree", self.folder / "disk.raw"
         box.make_tree(self.release, tree, self.mirror, self.handed_over, self.run)
-        box.authorize(tree, self.vagrant_files / "keys/vagrant.pub", self.run)
+        box.finish_tree(tree, self.handed_over, self.vagrant_files / "keys/vagrant.pub", self.run)
         box.make_disk(tree, disk, self.run)
         box.pack(disk, self.folder / "libvirt.box", self.run)
         disk.unlink()
