@@ -123,6 +123,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         folder.mkdir(exist_ok=True)
         libvirt = PrivateLibvirt(folder)
         record = StepRecord(folder / "passed.json")
+        # The VM of an earlier call is only there while its libvirtd is.
         steps = steps_to_run(record.passed(), options.first, libvirt.holder() is not None)
         vm = Vm(release, folder, libvirt, accelerator, vagrant_files, options.mirror, handed_over)
         try:

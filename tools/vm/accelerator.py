@@ -13,16 +13,16 @@ EXIT_CODE = EXIT_VALUE << 1 | 1
 """Exit code of QEMU after its guest has written EXIT_VALUE to the port of its device isa-debug-exit."""
 FIRMWARE_BYTES = 1 << 16
 RESET_OFFSET = 0xFFF0
-"""Where a CPU begins in the last 64 KiB below 1 MiB."""
+"""Reset vector: offset of the first instruction in the last 64 KiB below 1 MiB."""
 RESET_CODE = bytes((0xB0, EXIT_VALUE, 0xE6, EXIT_PORT, 0xF4))
-"""mov al, EXIT_VALUE; out EXIT_PORT, al; hlt"""
+"""Machine code: mov al, EXIT_VALUE; out EXIT_PORT, al; hlt."""
 TRIAL_S = 60.0
 """A guest of three instructions that takes longer does not run at all."""
 
 
 @dataclass(frozen=True)
 class Accelerator:
-    """How QEMU runs the VM: libvirt's driver and CPU model, and the reason."""
+    """Choice of libvirt's driver and CPU model, with its reason."""
 
     driver: str
     cpu_mode: str

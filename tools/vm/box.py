@@ -158,8 +158,8 @@ def make_disk(tree: Path, disk: Path, run: Run) -> None:
     run("mke2fs", "-q", "-F", "-t", "ext4", *features, "-E", offset, "-d", str(tree), str(disk), f"{size_kib}k")
     lines, core = disk.with_suffix(".grub"), disk.with_suffix(".core")
     lines.write_text(GRUB_LINES)
-    image = ("-O", "i386-pc", "-d", str(GRUB), "-p", "/boot/grub", "-c", str(lines), "-o", str(core))
-    run("grub-mkimage", *image, *GRUB_MODULES)
+    options = ("-O", "i386-pc", "-d", str(GRUB), "-p", "/boot/grub", "-c", str(lines), "-o", str(core))
+    run("grub-mkimage", *options, *GRUB_MODULES)
     embed_grub(disk, (GRUB / "boot.img").read_bytes(), core.read_bytes())
 
 
