@@ -1,4 +1,4 @@
-"""A Debian box for Vagrant and libvirt, made on this machine: mmdebstrap's tree, a disk that boots, an archive.
+"""Make a Debian box for Vagrant and libvirt: mmdebstrap's tree, a bootable disk, an archive.
 
 No loop device and no mount is needed. `mke2fs -d` fills the file system from the tree. GRUB is one image between
 partition table and file system, which knows its two lines of configuration and reads nothing else.
@@ -49,7 +49,7 @@ INITRAMFS_FILES = {
     "etc/initramfs-tools/conf.d/vm": "MODULES=list\nCOMPRESS=gzip\n",
     "etc/initramfs-tools/modules": "ext4\nvirtio_blk\nvirtio_pci\n",
 }
-"""Settings of a small initramfs: one for every machine takes minutes to make and, emulated, to unpack at each boot."""
+"""Settings of a small initramfs. A general one takes minutes to make and to unpack when emulated."""
 TREE_FILES = {
     "etc/fstab": "LABEL=mrc-root / ext4 errors=remount-ro 0 1\n",
     "etc/hostname": "debian\n",
@@ -164,7 +164,7 @@ def make_disk(tree: Path, disk: Path, run: Run) -> None:
 
 
 def embed_grub(disk: Path, first_sector: bytes, core: bytes) -> None:
-    """Write GRUB into the gap before the partition; its first sector loads the core from the second one on."""
+    """Write GRUB into the gap before the partition: first sector, then the core behind it."""
     if len(core) > (START_SECTOR - 1) * SECTOR_BYTES:
         raise ValueError(f"GRUB takes {len(core)} bytes: more than the gap before the first partition")
     with disk.open("r+b") as image:

@@ -57,15 +57,13 @@ class PrivateLibvirt:
     def _pid_file(self) -> Path:
         return self.folder / "holder.pid"
 
+    @property
+    def _slirp_file(self) -> Path:
+        return self.folder / "slirp.pid"
+
     def holder(self) -> int | None:
         """Pid of the first process inside, as seen from outside; None when there is none."""
-        try:
-            pid = int(self._pid_file.read_text())
-            # A pid of a former boot may be another process by now.
-            command = Path(f"/proc/{pid}/cmdline").read_bytes()
-        except (OSError, ValueError):
-            return None
-        return pid if command.startswith(b"sleep\0infinity") else None
+        return _live_pid(self._pid_file, b"sleep\0infinity\0")
 
     def enter(self) -> list[str]:
         """Words before a command that runs it inside."""
@@ -75,29 +73,30 @@ class PrivateLibvirt:
         """Make the namespaces and start libvirtd in them, unless they are there."""
         if self.holder() is not None:
             return
-        inside = self.folder / "inside"
-        self._write_settings(inside)
-        (inside / "ready").unlink(missing_ok=True)
+        root = self.folder / "inside"
+        self._write_settings(root)
+        (root / "ready").unlink(missing_ok=True)
         log = (self.folder / "libvirtd.log").open("ab")
         isolate = ["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
-        words = [*isolate, "bash", "-c", HOLD, "hold", str(inside), *PRIVATE]
+        words = [*isolate, "bash", "-c", HOLD, "hold", str(root), *PRIVATE]
         outer = subprocess.Popen(words, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True)
-        self._await("the namespaces", (inside / "ready").exists, outer)
+        self._await("the namespaces", (root / "ready").exists, outer)
         children = Path(f"/proc/{outer.pid}/task/{outer.pid}/children").read_text().split()
         self._pid_file.write_text(children[0])
         slirp = ["slirp4netns", "--configure", "--disable-host-loopback", children[0], "tap0"]
-        subprocess.Popen(slirp, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True)
+        way_out = subprocess.Popen(slirp, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True)
+        self._slirp_file.write_text(str(way_out.pid))
         for daemon in ("virtlogd", "libvirtd"):
             subprocess.run([*self.enter(), daemon, "--daemon"], stdout=log, stderr=log, check=True)
         self._await("libvirtd", self._answers, outer)
 
-    def _write_settings(self, inside: Path) -> None:
-        settings = inside / "etc/libvirt"
+    def _write_settings(self, root: Path) -> None:
+        settings = root / "etc/libvirt"
         shutil.rmtree(settings, ignore_errors=True)
         shutil.copytree("/etc/libvirt", settings, symlinks=True)
         for name, text in SETTINGS.items():
             (settings / name).write_text(text)
-        (inside / "resolv.conf").write_text(f"nameserver {RESOLVER}\n")
+        (root / "resolv.conf").write_text(f"nameserver {RESOLVER}\n")
 
     def _answers(self) -> bool:
         words = [*self.enter(), "virsh", "--connect", "qemu:///system", "list"]
@@ -116,8 +115,19 @@ class PrivateLibvirt:
         return subprocess.run(words, capture_output=True, text=True, check=True).stdout.split()
 
     def stop(self) -> None:
-        """End the first process inside, and all others with it."""
-        pid = self.holder()
-        if pid is not None:
-            os.kill(pid, signal.SIGKILL)
-        self._pid_file.unlink(missing_ok=True)
+        """End the first process inside, all others with it, and slirp4netns, which is outside."""
+        pids = [self.holder(), _live_pid(self._slirp_file, b"slirp4netns\0")]
+        for pid in pids:
+            if pid is not None:
+                os.kill(pid, signal.SIGKILL)
+        for file in (self._pid_file, self._slirp_file):
+            file.unlink(missing_ok=True)
+
+
+def _live_pid(file: Path, command: bytes) -> int | None:
+    """Read the pid in a file; None unless that process runs `command`: a pid may be used again."""
+    try:
+        pid = int(file.read_text())
+        return pid if Path(f"/proc/{pid}/cmdline").read_bytes().startswith(command) else None
+    except (OSError, ValueError):
+        return None

@@ -1,4 +1,4 @@
-"""The life of a VM, step by step: up, a demo, a cut by hand, a test, a reload, a second provisioning, destroy."""
+"""Run the life of a VM: up, demo, cut, test, reload, second provisioning, destroy."""
 
 from __future__ import annotations
 
@@ -100,9 +100,9 @@ class Vm:
         home.mkdir(exist_ok=True)
         (home / "Vagrantfile").write_text(user_vagrantfile(self.accelerator))
         # Variables of the Vagrantfile from outside could name another box.
-        own = {name: value for name, value in os.environ.items() if not name.startswith(("MRC_", "VAGRANT_"))}
-        own |= {name: os.environ[name] for name in SETTINGS_OF_OURS if name in os.environ}
-        own |= {
+        environment = {name: value for name, value in os.environ.items() if not name.startswith(("MRC_", "VAGRANT_"))}
+        environment |= {name: os.environ[name] for name in SETTINGS_OF_OURS if name in os.environ}
+        environment |= {
             "VAGRANT_HOME": str(home),
             "VAGRANT_DOTFILE_PATH": str(self.folder / "state"),
             "VAGRANT_CHECKPOINT_DISABLE": "1",
@@ -110,7 +110,7 @@ class Vm:
             "MRC_RELEASE": self.release,
             "MRC_BOX": f"mrc/{self.release}",
         }
-        self.run(*self.libvirt.enter(), "vagrant", *words, environment=own)
+        self.run(*self.libvirt.enter(), "vagrant", *words, environment=environment)
 
     def in_vm(self, script: str) -> None:
         """Run a script as the user of the VM, as a stranger does."""
@@ -196,12 +196,12 @@ class StepRecord:
         except FileNotFoundError:
             return {}
 
-    def keep(self, passed: dict[str, float]) -> None:
+    def keep(self, durations_s: dict[str, float]) -> None:
         """Replace the record."""
-        self.path.write_text(json.dumps(passed))
+        self.path.write_text(json.dumps(durations_s))
 
 
-def steps_to_run(passed: dict[str, float], first: str | None, is_running: bool) -> Sequence[str]:
+def steps_to_run(durations_s: dict[str, float], first: str | None, is_running: bool) -> Sequence[str]:
     """Choose the steps that are due: all from `first` on, else those that have not passed.
 
     Without a running libvirtd there is no VM, so that it comes up anew; its box stays.
@@ -209,7 +209,7 @@ def steps_to_run(passed: dict[str, float], first: str | None, is_running: bool) 
     steps = tuple(STEPS)
     if first is not None:
         return steps[steps.index(first) :]
-    if "destroy" in passed:
+    if "destroy" in durations_s:
         return steps[steps.index("up") :]
     due = [step for step in steps if step not in passed]
     if not is_running and any(step in due for step in AFTER_UP):
@@ -217,12 +217,14 @@ def steps_to_run(passed: dict[str, float], first: str | None, is_running: bool) 
     return due
 
 
-def live(vm: Vm, steps: Sequence[str], record: StepRecord, say: Callable[[str], None]) -> bool:
+def live(vm: Vm, steps: Sequence[str], record: StepRecord, report: Callable[[str], None]) -> bool:
     """Run the steps, print each with its time; a step that fails ends the rest, for they build on it."""
-    passed = {step: seconds for step, seconds in record.passed().items() if step not in steps}
+    durations_s = {step: seconds for step, seconds in record.passed().items() if step not in steps}
     for step in STEPS:
         if step not in steps:
-            say(f"{vm.release}  {step:<11}  passed before ({passed[step]:.0f} s)" if step in passed else step)
+            report(
+                f"{vm.release}  {step:<11}  passed before ({durations_s[step]:.0f} s)" if step in durations_s else step
+            )
             continue
         vm.step = step
         vm.log.unlink(missing_ok=True)
@@ -230,9 +232,9 @@ def live(vm: Vm, steps: Sequence[str], record: StepRecord, say: Callable[[str], 
         try:
             STEPS[step](vm)
         except StepError as error:
-            say(f"{vm.release}  {step:<11}  failed after {time.monotonic() - begin:.0f} s: {error}")
+            report(f"{vm.release}  {step:<11}  failed after {time.monotonic() - begin:.0f} s: {error}")
             return False
-        passed[step] = time.monotonic() - begin
-        record.keep(passed)
-        say(f"{vm.release}  {step:<11}  ok {passed[step]:8.0f} s  {vm.log.relative_to(ROOT)}")
+        durations_s[step] = time.monotonic() - begin
+        record.keep(durations_s)
+        report(f"{vm.release}  {step:<11}  ok {durations_s[step]:8.0f} s  {vm.log.relative_to(ROOT)}")
     return True
