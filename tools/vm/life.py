@@ -211,7 +211,7 @@ def steps_to_run(durations_s: dict[str, float], first: str | None, is_running: b
         return steps[steps.index(first) :]
     if "destroy" in durations_s:
         return steps[steps.index("up") :]
-    due = [step for step in steps if step not in passed]
+    due = [step for step in steps if step not in durations_s]
     if not is_running and any(step in due for step in AFTER_UP):
         return [step for step in steps if step in due or step == "up"]
     return due
@@ -222,9 +222,8 @@ def live(vm: Vm, steps: Sequence[str], record: StepRecord, report: Callable[[str
     durations_s = {step: seconds for step, seconds in record.passed().items() if step not in steps}
     for step in STEPS:
         if step not in steps:
-            report(
-                f"{vm.release}  {step:<11}  passed before ({durations_s[step]:.0f} s)" if step in durations_s else step
-            )
+            before = f"passed before ({durations_s[step]:.0f} s)" if step in durations_s else "not run: --from"
+            report(f"{vm.release}  {step:<11}  {before}")
             continue
         vm.step = step
         vm.log.unlink(missing_ok=True)
