@@ -70,7 +70,7 @@ test: ready-to-test ## the tests, real packets included (twenty minutes); ARGS="
 		case $$first,$$second,$$third in 5,5,5) exit 1 ;; [05],[05],[05]) ;; *) exit 1 ;; esac
 
 .PHONY: thorough
-thorough: ready-to-test ## every moment, mutant and build of a kind of which `test` has some; sanitizers, wheels (a quarter of an hour)
+thorough: ready-to-test ## every moment, mutant and build of a kind of which `test` has some; sanitizers, wheels (twenty minutes)
 	@$(AS_ROOT) $(CACHED) $(PYTEST) -m "thorough and not root" -n auto --dist worksteal $(ARGS); first=$$?; \
 		$(AS_ROOT) $(BESIDE) --dist worksteal -m "thorough and root" $(ARGS); second=$$?; \
 		case $$first,$$second in 5,5) exit 1 ;; [05],[05]) ;; *) exit 1 ;; esac
@@ -110,7 +110,7 @@ lint: ready ## style, static types, plain words (tools/plain_words.py), and the 
 	@$(VENV)/bin/ruff format --check --diff . >/dev/null || { echo "lint: run 'make format'"; exit 1; }
 	@$(VENV)/bin/python -m mypy
 	@$(VENV)/bin/python -m tools.plain_words --check
-	@$(CACHED) $(PYTEST) -q -m house -n auto tests/test_*.py
+	@$(CACHED) $(PYTEST) -q -m house -n auto tests/test_*.py tests/files/test_whole_files.py tests/ipc/test_rundir.py
 
 types: ready ## static types alone (mypy, strict)
 	@$(VENV)/bin/python -m mypy

@@ -29,7 +29,15 @@ def pytest_configure() -> None:
         signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
+COLLECT_AFTER = 20_000
+"""Count of new objects after which the garbage collector looks through them.
+
+With Python's 700, tests of the engine took a seventh more CPU.
+"""
+
+
 def pytest_collection_finish() -> None:
     """Keep the garbage collector from walking through the collected tests again and again."""
     gc.collect()
     gc.freeze()
+    gc.set_threshold(COLLECT_AFTER, 20, 20)

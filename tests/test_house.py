@@ -29,7 +29,15 @@ pytestmark = pytest.mark.house
 
 FACES = {
     "mrc_testbed": {"__main__", "errors"},
-    "mrc_testbed.capture": {"live_tables", "packet_files", "pcap", "replay", "several_machines", "trace"},
+    "mrc_testbed.capture": {
+        "live_fabric",
+        "live_tables",
+        "packet_files",
+        "pcap",
+        "replay",
+        "several_machines",
+        "trace",
+    },
     "mrc_testbed.cli": {
         "app",
         "completion",
@@ -120,12 +128,14 @@ FACES = {
     },
     "mrc_testbed.topologies": {"infragraph_file", "sizing"},
     "mrc_testbed.topologies.lab": {
+        "mininet",
         "cables",
         "ebpf",
         "fabric",
         "fabric_programs",
         "fault_injection",
         "fault_target",
+        "machine_speed",
         "netdev",
         "network",
         "nodes",

@@ -21,7 +21,7 @@ from mrc_testbed.ipc.patience import AnswerLimit
 PLACEHOLDER = (grpc.StatusCode.INTERNAL, "Internal error from Core")
 """Code and details of a failed write, until the server's status is known."""
 REQUEST_LIMITS = 2
-"""Limit of a request, which may load a program or write hundreds of entries, in limits of a mere answer."""
+"""Limit of a request in limits of an answer: it may load a program."""
 LOOK_S = 0.001
 LOOKS_MAX = 5000
 """Largest number of looks for the status: gRPC's core has it soon after a failed write."""
@@ -75,7 +75,7 @@ class StatusKeepingStream:
 
 
 class StatusKeepingP4Client(P4Client):
-    """P4Runtime client whose stream ends with the switch's status, and whose requests have a limit of ours."""
+    """P4Runtime client: its stream ends with the switch's status, its requests have our limit."""
 
     limit: AnswerLimit | None = None
     """Requests have REQUEST_LIMITS times this limit; None: finsy's."""

@@ -33,7 +33,7 @@ from mrc_testbed.ipc.service import end_tasks
 ELECTION_ID = 10
 """Ours. p4runtime-shell starts with 1, so it is backup unless told otherwise."""
 ANSWER_S = 5.0
-"""First limit of an answer, seconds: a switch that did not answer in time is tried again, again and again."""
+"""First limit of an answer, seconds; a switch that misses it is tried again."""
 WRITE_BATCH = 500
 """Updates in one WriteRequest: about 40 kB, far below gRPC's 4 MiB message limit."""
 DIGEST_CONFIG = {"max_timeout_ns": 0, "max_list_size": 1, "ack_timeout_ns": 1_000_000_000}

@@ -372,7 +372,7 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--run-dir", required=True, type=Path, help="run folder with plan.json and hosts.json")
     parser.add_argument("--interval", type=_seconds, default=0.1, help="seconds between two probes of a target (0.1)")
     parser.add_argument(
-        "--slowdown", type=int, default=1, metavar="N", help="slowdown of the machine: multiplies the interval"
+        "--slowdown", type=int, default=1, metavar="N", help="slowdown of the machine: probes are rarer"
     )
     parser.add_argument(
         "--data-every", type=int, default=0, metavar="N", help="every Nth round in the data class (0: none)"
@@ -391,8 +391,8 @@ def main(argv: list[str] | None = None) -> int:
         try:
             files = RunFiles(options.run_dir)
             plan = Plan.from_json(_read_json(files.plan_file))
-            interval_s = options.interval * max(options.slowdown, 1)
-            settings = replace(ProberSettings(), interval_s=interval_s, data_every=max(options.data_every, 0))
+            settings = replace(ProberSettings(), interval_s=options.interval, data_every=max(options.data_every, 0))
+            settings = settings.slowed(max(options.slowdown, 1))
             mapper = Mapper(plan, _pids(files.hosts_file), settings, options.wait, stop)
             server = await mapper.listen(files.mapper_socket)
         except (PortsError, PlanError, JsonlError, OSError) as error:

@@ -22,7 +22,7 @@ losses and make it look lossy.
 from __future__ import annotations
 
 from collections import Counter, deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from mrc_testbed.hosts.clustermapper.health import Rules, TargetHealth, TargetState
@@ -52,6 +52,15 @@ class ProberSettings:
 
     They find what loses data alone, as long as trimming is on (without it congestion looks like loss)."""
     rules: Rules = field(default_factory=Rules)
+
+    def slowed(self, slowdown: int) -> ProberSettings:
+        """Return the settings for a machine that is so many times slower: rarer probes, more patience."""
+        return replace(
+            self,
+            interval_s=self.interval_s * slowdown,
+            patience_s=min(self.patience_s * slowdown, PATIENCE_MAX_S),
+            start_grace_s=self.start_grace_s * slowdown,
+        )
 
 
 @dataclass(slots=True)

@@ -522,6 +522,9 @@ class Requestor:
 
     def _on_arrivals(self, news: list[Sent], trigger: Sent | None, now: float) -> None:
         flight = self.flight
+        oldest = next((sent for sent in news if sent.attempt == 1), None)  # first copies leave in the order of PSNs
+        if oldest is not None and not self.rtt.ordinary(now - oldest.sent_at, oldest.ev):
+            self._proof.on_late_report(now - self.rtt.patience_s(oldest.ev.rtt_s))
         for sent in news:
             if sent.state == GIVEN_UP:
                 self._counters.not_lost += 1

@@ -121,7 +121,7 @@ Any other exception is a bug and shows its traceback.
 
 
 def expected_errors() -> tuple[type[Exception], ...]:
-    """Return the classes of EXPECTED_ERRORS that may have been raised: those of modules that were imported."""
+    """Return the classes of EXPECTED_ERRORS whose modules were imported: no other was raised."""
     return tuple(
         getattr(sys.modules[module], name) for module, name in EXPECTED_ERRORS.items() if module in sys.modules
     )

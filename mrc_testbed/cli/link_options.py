@@ -65,8 +65,9 @@ class LinkOptions:
         return not any((self.rate, self.delay, self.host_rate, self.host_delay, self.fabric_rate, self.fabric_delay))
 
     def plan(self, planes: int, racks: int, spines: int, hosts_per_rack: int, *, slowdown: int = 1) -> Plan:
-        """Return the plan. `slowdown`: of the machine; it scales the defaults when no rate and no delay was given.
+        """Return the plan.
 
+        `slowdown` of the machine scales the defaults when no rate and no delay was given.
         Raises UsageError for invalid options, PlanError for a fabric that cannot be.
         """
         from mrc_testbed.topologies.plan import LinkSpeed, Mode, Plan, link_speeds

@@ -22,7 +22,7 @@ from mrc_testbed.errors import UsageError
 if TYPE_CHECKING:
     from mrc_testbed.experiments.executors.options import ExecutorOptions
     from mrc_testbed.experiments.traces.command import Replay
-    from mrc_testbed.topologies.lab.machine_speed import MachineSpeed
+    from mrc_testbed.topologies.lab.machine_speed import MachineCapacity
     from mrc_testbed.topologies.lab.options import LabOptions
     from mrc_testbed.topologies.servers import Servers
 
@@ -158,8 +158,11 @@ class LabChoice:
             raise UsageError("--servers with --rootless: root sets each machine up, by sudo too: leave --rootless out")
         return LabOptions(target=self.target, wires=self.wires, servers=read_servers(self.servers), **command_fields)
 
-    def machine_speed(self) -> MachineSpeed:
-        """Return the speed of this machine, measured in 20 ms of CPU; the usual one where others hold the fabric."""
+    def machine_speed(self) -> MachineCapacity:
+        """Return the speed of this machine, measured in 20 ms of CPU.
+
+        With --servers it is the usual one.
+        """
         from mrc_testbed.topologies.lab.machine_speed import REFERENCE, measure
 
         return measure() if self.servers is None else REFERENCE

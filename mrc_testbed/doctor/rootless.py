@@ -37,7 +37,7 @@ PREPARE = "mount -t sysfs sysfs /sys && ip link set lo up"
 They mount /sys of the new network namespace, and set up the loopback of controller and switches.
 """
 TRY_S = 60.0
-"""Bound for a trial that takes milliseconds, under emulation a second: without an answer users have no namespaces."""
+"""Bound for a trial that takes milliseconds, seconds: without an answer users have no namespaces."""
 
 SYSCTLS: Mapping[str, tuple[str, str]] = {
     "kernel/unprivileged_userns_clone": ("0", "1"),

@@ -1,18 +1,18 @@
-"""Measurement of this machine for `mrc doctor`: packets of an endpoint, Python's start, the rates that it carries."""
+"""Machine's speed for `mrc doctor`: packets of an endpoint, start of Python, rates and delays."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
 import time
+from dataclasses import dataclass
 
 from mrc_testbed.console.units import show_rate, show_seconds
-from mrc_testbed.doctor.doctor import Check
 from mrc_testbed.hosts.engine.config import Config
 from mrc_testbed.hosts.verbs import QpInitAttr, SendWR, connect_pair
 from mrc_testbed.hosts.verbs.virtual import VirtualWire
 from mrc_testbed.topologies.lab import machine_speed
-from mrc_testbed.topologies.lab.machine_speed import MachineSpeed
+from mrc_testbed.topologies.lab.machine_speed import MachineCapacity
 from mrc_testbed.topologies.plan.link_speeds import SCALED_PMTU, SCALED_RATE_BPS, SCALED_RTT_S
 
 PROBE_S = 0.3
@@ -21,32 +21,48 @@ PACKETS = 64
 """Packets of a write."""
 
 
-def check_speed() -> Check:
+@dataclass(frozen=True, slots=True)
+class SpeedReport:
+    """Measured speed of a machine, and what it carries."""
+
+    speed: MachineCapacity
+    packets_per_s: float
+    """Packets that two endpoints in memory exchange in a second of CPU."""
+    start_s: float
+    """Time in which an interpreter starts and ends, seconds."""
+
+    @property
+    def link_rate_bps(self) -> float:
+        """Rate of links that `mrc up` takes."""
+        return SCALED_RATE_BPS / self.speed.slowdown
+
+    @property
+    def base_rtt_s(self) -> float:
+        """Base RTT that `mrc up` takes, seconds."""
+        return SCALED_RTT_S * self.speed.slowdown
+
+    def __str__(self) -> str:
+        figures = (
+            f"an endpoint handles {self.packets_per_s:,.0f} packets/s, Python starts in {show_seconds(self.start_s)}"
+        )
+        scale = f"links of {show_rate(self.link_rate_bps)} with a base RTT of {show_seconds(self.base_rtt_s)}"
+        return f"{self.speed}; {figures}: carries {scale}"
+
+    def to_json(self) -> dict[str, float]:
+        return {
+            "cpus": round(self.speed.cpus, 3),
+            "reference_cpus": round(self.speed.reference_cpus, 4),
+            "slowdown": self.speed.slowdown,
+            "endpoint_packets_per_s": round(self.packets_per_s),
+            "python_start_s": round(self.start_s, 4),
+            "link_rate_bps": self.link_rate_bps,
+            "base_rtt_s": self.base_rtt_s,
+        }
+
+
+def measure_machine() -> SpeedReport:
     """Measure this machine for about a second of CPU."""
-    return check_of(machine_speed.measure(PROBE_S), endpoint_packets_per_s(), python_start_s())
-
-
-def check_of(speed: MachineSpeed, packets_per_s: float, start_s: float) -> Check:
-    """Return the check of a measured machine: it is a note where the usual rates do not fit."""
-    rate_bps, rtt_s = SCALED_RATE_BPS / speed.slowdown, SCALED_RTT_S * speed.slowdown
-    measured = f"an endpoint handles {packets_per_s:,.0f} packets/s, Python starts in {show_seconds(start_s)}"
-    return Check(
-        "speed",
-        speed.slowdown == 1,
-        f"{speed}; {measured}: carries links of {show_rate(rate_bps)} with a base RTT of {show_seconds(rtt_s)}",
-        "nothing has to be done: `mrc up` and `mrc demo` take such rates by themselves; more CPUs, or a VM with "
-        "hardware help (KVM), are faster",
-        needed=False,
-        figures={
-            "cpus": round(speed.cpus, 3),
-            "reference_cpus": round(speed.reference_cpus, 4),
-            "slowdown": speed.slowdown,
-            "endpoint_packets_per_s": round(packets_per_s),
-            "python_start_s": round(start_s, 4),
-            "link_rate_bps": rate_bps,
-            "base_rtt_s": rtt_s,
-        },
-    )
+    return SpeedReport(machine_speed.measure(PROBE_S), endpoint_packets_per_s(), python_start_s())
 
 
 def endpoint_packets_per_s(probe_s: float = PROBE_S) -> float:

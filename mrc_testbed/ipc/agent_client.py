@@ -78,8 +78,11 @@ class AgentClient:
         """
         return self.call("send_file", path=str(Path(path).absolute()), peer=peer, **options)
 
-    def wait(self, transfer: int, *, timeout_s: float) -> dict[str, Any]:
-        """The result of a transfer, when it has ended. Raises AgentError when it failed or takes longer."""
+    def wait(self, transfer: int, *, timeout_s: float | None = None) -> dict[str, Any]:
+        """Return the result of a transfer, when it has ended; None: waited for as long as the agent works.
+
+        Raises AgentError when it failed or takes longer.
+        """
         return self.call("wait", transfer=transfer, timeout_s=timeout_s)
 
     def post_write(self, **fields: int) -> int:

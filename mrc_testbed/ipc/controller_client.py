@@ -141,12 +141,14 @@ class Northbound:
         Events published after that are all in the stream. `timeout_s` is for agreeing, not for events.
         """
         limit = self.timeout_s if timeout_s is None else timeout_s
-        try:
-            return EventStream(self.socket, urlencode(fields), limit, self.name)
-        except TimeoutError:
-            raise JsonlTimeoutError(f"{self.name}: watch: no answer in time") from None
-        except OSError as error:
-            raise JsonlError(f"{self.name}: watch: {_reason(error, self.socket)}") from error
+        while True:
+            try:
+                return EventStream(self.socket, urlencode(fields), limit, self.name)
+            except TimeoutError:
+                if timeout_s is not None or self._works is None or not self._works():
+                    raise JsonlTimeoutError(f"{self.name}: watch: no answer in time") from None
+            except OSError as error:
+                raise JsonlError(f"{self.name}: watch: {_reason(error, self.socket)}") from error
 
     def close(self) -> None:
         """Do nothing: no connection is open between requests. Other clients have something to close."""

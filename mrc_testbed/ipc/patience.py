@@ -57,6 +57,9 @@ class PartWork(Protocol):
     def is_ready_to_run(self) -> bool:
         """Whether a thread of it runs, waits for a CPU, or for a disk."""
 
+    def is_stopped(self) -> bool:
+        """Whether a signal stopped it."""
+
     def log_bytes(self) -> int:
         """Size of its log."""
 
@@ -76,6 +79,9 @@ class LocalWork:
 
     def is_ready_to_run(self) -> bool:
         return procfs.is_ready_to_run(self.pid)
+
+    def is_stopped(self) -> bool:
+        return procfs.is_stopped(self.pid)
 
     def log_bytes(self) -> int:
         try:
@@ -165,7 +171,7 @@ class Patience:
 
 
 class Standstill:
-    """Judges whether the common work of some parts has stopped: no progress, although they had the CPU for it.
+    """Judgement whether the common work of some parts has stopped although they had the CPU.
 
     It has when nothing moved for `quiet_s` seconds in which every part was at rest, or one used CPU_SHARE of that
     time without result. Parts that wait for a CPU are given the time that they need.
@@ -175,29 +181,29 @@ class Standstill:
         self.quiet_s = quiet_s
         self._works = works
         self._progress: object = None
-        self._since = time.monotonic()
+        self._progress_at = time.monotonic()
         self._patience: Patience | None = None
 
     def is_over(self, progress: object) -> bool:
         """Whether it has stopped; `progress` is any value that changes with each progress."""
         now = time.monotonic()
         if progress != self._progress:
-            self._progress, self._since, self._patience = progress, now, None
+            self._progress, self._progress_at, self._patience = progress, now, None
         if self._patience is None:
-            if now - self._since < LOOK_S:  # progress soon after progress needs no look at the parts
+            if now - self._progress_at < LOOK_S:  # progress soon after progress needs no look at the parts
                 return False
             self._patience = Patience(self.quiet_s)
             for name, work in self._works.items():
                 self._patience.follow(name, work)
         self._patience.update()
-        if now - self._since < self.quiet_s:
+        if now - self._progress_at < self.quiet_s:
             return False
         used_s = max((self._patience.used_s(name) for name in self._works), default=self.quiet_s)
         return self._patience.is_over(self._works) or used_s >= CPU_SHARE * self.quiet_s
 
 
 def peer_pid(connected: socket.socket) -> int:
-    """Return the process at the other end of a Unix socket; 0 when it is this one, or of another pid namespace."""
+    """Return the process at the other end of a Unix socket; 0 when it is this one, or unknown."""
     pid: int = struct.unpack("3i", connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
     return 0 if pid == os.getpid() else pid
 
@@ -216,6 +222,11 @@ def gets_on(*works: PartWork, quiet_s: float = REST_S) -> bool:
         if any(has_worked(work, used_s, quiet_s) for work, used_s in zip(works, start_cpu_s, strict=True)):
             return True
     return False
+
+
+def serves(server: PartWork, *peers: PartWork) -> bool:
+    """Whether a server, or a peer that it asks, gets on; a server that is stopped never answers."""
+    return not server.is_stopped() and gets_on(server, *peers)
 
 
 def has_worked(work: PartWork, start_cpu_s: float, quiet_s: float = REST_S) -> bool:

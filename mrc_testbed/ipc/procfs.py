@@ -40,10 +40,20 @@ def start_time(pid: int) -> int | None:
 
 def is_zombie(pid: int) -> bool:
     """Whether a process has ended, and its parent has not asked how."""
+    return _state(pid) == "Z"
+
+
+def is_stopped(pid: int) -> bool:
+    """Whether a process was stopped by a signal or a debugger."""
+    return _state(pid) in ("T", "t")
+
+
+def _state(pid: int) -> str:
+    """Return the kernel's letter for the state of a process; nothing when the process has gone."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[0] == "Z"
+        return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[0]
     except OSError:
-        return False
+        return ""
 
 
 def cpu_seconds(pid: int) -> float:

@@ -488,7 +488,7 @@ class JsonlClient:
                 self._send(encode(request), time.monotonic() + limit_s)
                 answer = self._answer_in(request, limit_s)
                 while answer is None:
-                    works = patient and self._server_gets_on()
+                    works = patient and self.server_gets_on()
                     answer = self._answer_in(request, limit_s if works else 0.0)  # it may just have come
                     if answer is None and not works:
                         raise TimeoutError
@@ -561,7 +561,7 @@ class JsonlClient:
         except TimeoutError:
             return None
 
-    def _server_gets_on(self) -> bool:
+    def server_gets_on(self) -> bool:
         """Whether the process at the other end works."""
         if self._works is not None:
             return self._works()

@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+from importlib import import_module
 
 import pytest
 from typer.testing import CliRunner
@@ -321,6 +322,23 @@ def test_help__of_every_command_loads_nothing_that_only_commands_need():
     heavy |= {"scapy", "simulator", "switch.compiler", "switch.device", "switch.server", "topologies"}
     assert not heavy & after_help
     assert "pydantic" not in before_help  # typer itself takes it to read options, and nothing before
+
+
+def test_up__loads_neither_the_pages_server_nor_p4runtimes_client():
+    code = """
+import sys
+import mrc_testbed.cli.prompt.shell, mrc_testbed.controller.reconvergence, mrc_testbed.dash.live_page
+print(*sys.modules)
+"""
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    heavy = {"aiohttp", "finsy"} | ({"setuptools"} if sys.version_info < (3, 12) else set())
+    assert not heavy & set(result.stdout.split())
+
+
+def test_expected_errors__stand_in_the_modules_that_are_asked_for_them():
+    for name, error_name in app.EXPECTED_ERRORS.items():
+        error = getattr(import_module(name), error_name)
+        assert issubclass(error, Exception) and error.__module__ == name
 
 
 def test_exit_codes__are_the_same_in_help_and_documents():

@@ -19,8 +19,6 @@ UP_COMMAND, DEMO, RUN = "up " + SHAPE.format(racks=1), "demo " + SHAPE.format(ra
 MOMENTS = [
     (UP_COMMAND, "subprocess.Popen,mrc_testbed.switch.server,1"), (UP_COMMAND, "socket.connect,h0.sock,1"),
     (UP_COMMAND, "os.remove,,1"), (RUN, "socket.connect,switchd.sock,1"),
-]  # fmt: skip
-MORE_MOMENTS = [
     (UP_COMMAND, "subprocess.Popen,,1"), (UP_COMMAND, "subprocess.Popen,mrc_testbed.hosts.agent,1"),
     (UP_COMMAND, "socket.connect,switchd.sock,1"), (DEMO, "socket.connect,h1.sock,1"),
     (RUN, "socket.connect,h1.sock,1"),
@@ -29,6 +27,8 @@ MORE_MOMENTS = [
 
 Each of them is before the fabric ends.
 """
+USUAL_MOMENTS = 4
+"""Number of moments in `make test`; the others are in `make thorough`."""
 
 
 @pytest.fixture
@@ -67,7 +67,10 @@ def leftovers(run_dir):
 
 @pytest.mark.parametrize(
     ("words", "moment"),
-    [*MOMENTS, *(pytest.param(*moment, marks=pytest.mark.thorough) for moment in MORE_MOMENTS)],
+    [
+        *MOMENTS[:USUAL_MOMENTS],
+        *(pytest.param(*moment, marks=pytest.mark.thorough) for moment in MOMENTS[USUAL_MOMENTS:]),
+    ],
 )
 def test_ctrl_c__while_a_fabric_is_set_up_leaves_nothing(mrc, tmp_path, words, moment):
     result = mrc(words, moment)

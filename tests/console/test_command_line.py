@@ -71,7 +71,14 @@ def test_full_disk__is_one_line(tmp_path, action):
     assert errors.count("\n") == 1
 
 
-@pytest.mark.parametrize("words", ["mrc_testbed --help", "mrc_testbed p4 --help", "mrc_testbed plan --nics 64 --json"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        "mrc_testbed --help",
+        pytest.param("mrc_testbed p4 --help", marks=pytest.mark.thorough),
+        "mrc_testbed plan --nics 64 --json",
+    ],
+)
 @pytest.mark.parametrize("output", ["reader", "disk"])
 @pytest.mark.parametrize("variable", ["1", ""])
 def test_commands_of_mrc__end_so_too(left_pipe, words, output, variable):

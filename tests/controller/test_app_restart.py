@@ -35,7 +35,7 @@ def some_but_not_all(rig, count_min):
     return are_enough_verified
 
 
-@pytest.mark.parametrize("count_min", [1, 6])
+@pytest.mark.parametrize("count_min", [pytest.param(1, marks=pytest.mark.thorough), 6])
 def test_killed_while_provisioning__the_next_one_writes_only_the_rest(tmp_path, count_min):
     with Rig(tmp_path, LARGE_PLAN) as rig:
         rig.start_daemon()

@@ -15,7 +15,9 @@ SEQUENCE_COUNT = 16
 """
 
 
-@pytest.mark.parametrize("seed", range(SEQUENCE_COUNT))
+@pytest.mark.parametrize(
+    "seed", [pytest.param(seed, marks=[pytest.mark.thorough] if seed >= 8 else []) for seed in range(SEQUENCE_COUNT)]
+)
 def test_a_random_sequence_ends_as_it_began(seed):
     assert run_sequence(draw(seed)) == []
 

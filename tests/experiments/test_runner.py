@@ -129,7 +129,11 @@ def test_errors_in_other_processes_come_back_with_their_traceback(tmp_path):
         (signal.SIGKILL, r"process of run 'run' was killed \(SIGKILL\) from outside, .* give fewer --jobs"),
         (signal.SIGTERM, "process of run 'run' was ended by SIGTERM from outside"),
         (signal.SIGSEGV, r"process of run 'run' crashed \(SIGSEGV\): a fault of mrc-testbed.*mrc-crash-\w+.txt"),
-        (signal.SIGABRT, r"process of run 'run' crashed \(SIGABRT\): a fault of mrc-testbed"),
+        pytest.param(
+            signal.SIGABRT,
+            r"process of run 'run' crashed \(SIGABRT\): a fault of mrc-testbed",
+            marks=pytest.mark.thorough,  # as SIGSEGV
+        ),
     ],
 )
 def test_a_run_whose_process_dies__is_told_with_whose_fault_it_is(tmp_path, monkeypatch, number, words):

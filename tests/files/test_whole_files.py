@@ -108,6 +108,7 @@ def writes(tree: ast.Module) -> Iterator[int]:
             yield call.lineno
 
 
+@pytest.mark.house
 def test_files_of_the_product__are_written_by_whole_files_alone():
     lines_by_file = {}
     for path in (path for package in PRODUCT for path in (ROOT / package).rglob("*.py")):

@@ -22,7 +22,7 @@ from mrc_testbed.ipc import patience as module
 from mrc_testbed.ipc import processes as processes_module
 from mrc_testbed.ipc import procfs
 from mrc_testbed.ipc.controller_client import Northbound
-from mrc_testbed.ipc.patience import LOOK_S, AnswerLimit, LocalWork, Patience, Standstill, gets_on, peer_gets_on
+from mrc_testbed.ipc.patience import LOOK_S, AnswerLimit, LocalWork, Patience, Standstill, gets_on, peer_gets_on, serves
 from mrc_testbed.ipc.processes import ProcessError, Processes
 from mrc_testbed.ipc.rpc import JsonlClient, JsonlTimeoutError, RpcClient
 from mrc_testbed.ipc.rundir import RunDir
@@ -317,7 +317,7 @@ def test_patient_request__waits_for_a_server_that_works_alone(tmp_path, works):
 class ScriptedWork:
     """Work of a part that follows a script: CPU seconds and readiness, as a test sets them."""
 
-    cpu_s, is_ready = 0.0, False
+    cpu_s, is_ready, has_sigstop = 0.0, False, False
 
     def cpu_seconds(self):
         return self.cpu_s
@@ -325,11 +325,33 @@ class ScriptedWork:
     def is_ready_to_run(self):
         return self.is_ready
 
+    def is_stopped(self):
+        return self.has_sigstop
+
     def log_bytes(self):
         return 0
 
     def last_line(self):
         return None
+
+
+def test_serves__a_server_that_is_stopped_is_not_waited_for_whoever_works_beside_it():
+    idle_server, busy_peer = ScriptedWork(), ScriptedWork()
+    busy_peer.is_ready = True
+    assert serves(idle_server, busy_peer), "it waits for its peer's answer"
+    idle_server.has_sigstop = True
+    assert not serves(idle_server, busy_peer)
+
+
+def test_is_stopped__from_sigstop_to_sigcont():
+    with subprocess.Popen((sys.executable, "-c", "input()"), stdin=subprocess.PIPE) as process:
+        for number, state in ((signal.SIGSTOP, True), (signal.SIGCONT, False)):
+            assert procfs.is_stopped(process.pid) is not state
+            process.send_signal(number)
+            while procfs.is_stopped(process.pid) is not state:
+                assert process.poll() is None
+        process.kill()
+    assert not procfs.is_stopped(process.pid)
 
 
 @pytest.fixture
@@ -359,8 +381,8 @@ def test_standstill__parts_at_rest_are_given_their_limit(clock):
 def test_standstill__work_without_result_ends_by_its_cpu_time(clock):
     work = ScriptedWork()
     assert time_until_over(clock, Standstill(30.0, {"h0": work}), work, 0.02) == pytest.approx(150.0, abs=1.0)
-    busy = ScriptedWork()  # never before the limit, however much it works
-    assert time_until_over(clock, Standstill(30.0, {"h0": busy}), busy, 1.0) == pytest.approx(30.0, abs=2 * LOOK_S)
+    work = ScriptedWork()  # never before the limit, however much it works
+    assert time_until_over(clock, Standstill(30.0, {"h0": work}), work, 1.0) == pytest.approx(30.0, abs=2 * LOOK_S)
 
 
 def test_standstill__a_part_that_waits_for_a_cpu_has_time(clock):

@@ -213,6 +213,7 @@ def test_delete_group__takes_all_of_it_and_nothing_else():
         subprocess.run(["ip", "link", "del", "zztopoc0"], check=True)
 
 
+@pytest.mark.house
 def test_files__are_named_here_alone():
     """Text for people may say `plan.json`; code asks RunFiles."""
     names = {"plan.json", "switches.json", "hosts.json", "controller.json", "switchd.sock", "mapper.sock"}

@@ -21,8 +21,9 @@ def pytest_generate_tests(metafunc):
 
 
 def pytest_collection_modifyitems(items):
+    folder = str(Path(__file__).parent)
     for item in items:
-        if Path(__file__).parent in Path(item.path).parents:
+        if str(item.path).startswith(f"{folder}/"):
             item.add_marker(pytest.mark.root)
             item.add_marker(pytest.mark.resilience)
 

@@ -54,7 +54,8 @@ def test_process_held_up__blames_no_path(transfer, fabric, faults, hold_up, name
         while (event := watch.get(QUIET_S)) is not None:
             events.append(event)
     moves = [event for event in events if event["event"] == "ev"]
-    assert moves == []
+    losses = [event for event in events if event["event"] == "lost"]
+    assert moves == [], f"blamed, and lost: {losses}"
     heuristic_losses = [event for event in events if event["event"] == "lost" and "timer" not in event["cause"]]
     assert heuristic_losses == [], "taken for lost though nothing is"
     assert faults() == []

@@ -215,7 +215,7 @@ def compile_p4c(path: Path, options: CompilerOptions) -> CompilerResult:
 
 
 def plain_folder(folder: Path, link: Path) -> Path:
-    """Return a path of a folder that p4c can hand to a shell as it is: `link` to it when its own has other signs."""
+    """Return a path of a folder that a shell takes as it is: `link` to it where needed."""
     if re.fullmatch(r"[\w/.,:@%+=-]+", str(folder), re.A):
         return folder
     link.symlink_to(folder.resolve())

@@ -35,7 +35,7 @@ from typing import Any
 from mrc_testbed.ipc import processes
 from mrc_testbed.ipc.agent_client import AgentError
 from mrc_testbed.ipc.controller_client import Northbound
-from mrc_testbed.ipc.patience import gets_on
+from mrc_testbed.ipc.patience import gets_on, serves
 from mrc_testbed.ipc.processes import ProcessError, Processes
 from mrc_testbed.ipc.procfs import ThreadSeconds, thread_seconds
 from mrc_testbed.ipc.rpc import JsonlClient, JsonlError
@@ -611,8 +611,8 @@ class Fabric:
 
         def works() -> bool:
             peers = self._switch_parts() if part == CONTROLLER else [name for name in self.hosts if part in self.hosts]
-            parts = {name for name in (part, *peers) if name in self.processes}
-            return part in parts and gets_on(*(self.processes[name].work for name in parts))
+            peer_works = [self.processes[name].work for name in peers if name != part and name in self.processes]
+            return part in self.processes and serves(self.processes[part].work, *peer_works)
 
         return works
 

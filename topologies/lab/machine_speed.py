@@ -1,4 +1,4 @@
-"""Speed of this machine, and the scale of a live fabric that it carries.
+"""Machine's speed, and the scale of a live fabric that it carries.
 
     speed = measure()
     speed.slowdown                    # 1 on most machines: the usual rates and delays
@@ -32,14 +32,14 @@ NEEDED_CPUS = 1.5
 There `mrc demo` takes 0.4, of which 0.1 is for probes.
 """
 USUAL_FROM_CPUS = 0.5
-"""CPUs of the reference from which on a machine gets the usual rates, which it carries at its full load."""
+"""Least CPUs of the reference for the usual rates, which take all of them."""
 SLOWDOWNS = (2, 5, 10, 20, 50, 100)
 CGROUPS = Path("/sys/fs/cgroup")
 
 
 @dataclass(frozen=True, slots=True)
-class MachineSpeed:
-    """Measured speed. `cpus`: CPUs that this process may use, a part of one under a limit."""
+class MachineCapacity:
+    """Measured capacity. `cpus`: CPUs that this process may use, a part of one under a limit."""
 
     cpus: float
     packet_s: float
@@ -55,8 +55,8 @@ class MachineSpeed:
         """Divisor of the usual rates, and factor of the usual delays and intervals; 1: the usual ones."""
         if self.reference_cpus >= USUAL_FROM_CPUS:
             return 1
-        needed = NEEDED_CPUS / self.reference_cpus
-        return next((step for step in SLOWDOWNS if step >= needed), SLOWDOWNS[-1])
+        ratio = NEEDED_CPUS / self.reference_cpus
+        return next((step for step in SLOWDOWNS if step >= ratio), SLOWDOWNS[-1])
 
     def __str__(self) -> str:
         times = self.packet_s / REFERENCE_S
@@ -68,13 +68,13 @@ class MachineSpeed:
         return f"slow machine ({self}): {choice}, at 1:{self.slowdown} of the usual ({options}: other values)"
 
 
-REFERENCE = MachineSpeed(2.0, REFERENCE_S)
-"""Speed of the machine of the docs' figures."""
+REFERENCE = MachineCapacity(2.0, REFERENCE_S)
+"""Machine of the docs' figures."""
 
 
-def measure(probe_s: float = PROBE_S) -> MachineSpeed:
+def measure(probe_s: float = PROBE_S) -> MachineCapacity:
     """Measure this machine; takes two times `probe_s` of CPU time, of which the better half counts."""
-    return MachineSpeed(allowed_cpus(), min(_packet_s(probe_s), _packet_s(probe_s)))
+    return MachineCapacity(allowed_cpus(), min(_packet_s(probe_s), _packet_s(probe_s)))
 
 
 def _packet_s(probe_s: float) -> float:

@@ -30,7 +30,7 @@ from mrc_testbed.topologies.lab.traffic_control import (
 from mrc_testbed.topologies.plan import Plan
 
 TIMEOUT_S = 10.0
-"""Limit for an answer, seconds; while the switches work, another answer is waited for (TrafficControl.gets_on)."""
+"""Limit for an answer, seconds; while the switches work, the request is repeated."""
 UPDATES_PER_SET = 4000
 """A Set of that many is half a MiB; a fabric of 64 switches needs 1,600."""
 QUEUE_STATES = (

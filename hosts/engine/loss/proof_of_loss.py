@@ -6,7 +6,9 @@ and a sender that goes by the time between two packets takes what was not read y
 same to its ports. Nothing in an answer tells a stall; its round trip does: whatever waited through one answers *late*.
 
 So time counts as evidence only while the peer is *attentive*: an unbroken run of answers with an ordinary round trip,
-measured by when their packets left. A late answer ends the run. For a packet of which nothing is heard,
+measured by when their packets left. A late answer ends the run. One SACK answers a whole batch, and its round trip is
+that of the newest packet alone; so a run begins anew, too, after packets that were first reported late. For a packet of
+which nothing is heard,
 
     span      is how long later packets of its own plane were read, the peer being attentive: one port is one queue, so
               what was read of it proves that the packet did not arrive before it
@@ -63,6 +65,11 @@ class ProofOfLoss:
             self._attentive_from = self._attentive_to = sent_at
         elif sent_at > self._attentive_to:
             self._attentive_to = sent_at
+
+    def on_late_report(self, since: float) -> None:
+        """Begin the run of ordinary answers no earlier than `since`: what left before it was reported late."""
+        if self._attentive_from is not None and self._attentive_from < since:
+            self._attentive_from = since if since <= self._attentive_to else None
 
     def attention(self, sent_at: float) -> float:
         """Return how long packets sent after `sent_at` were answered in ordinary time.

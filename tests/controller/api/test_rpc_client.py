@@ -18,8 +18,14 @@ def test_ask__every_way_to_fail_is_a_jsonl_error(tmp_path):
             with pytest.raises(JsonlError, match="no op 'z'"):
                 await request(tmp_path / "a.sock", "z")
 
+        # What a server of asyncio has open at its end is told of by another test.
+        end_of_mute = asyncio.Event()
+
         async def mute(reader, writer):
             await reader.read()
+            writer.close()
+            await writer.wait_closed()
+            end_of_mute.set()
 
         async def babble(reader, writer):
             writer.write(b"[1, 2\n")
@@ -31,6 +37,7 @@ def test_ask__every_way_to_fail_is_a_jsonl_error(tmp_path):
             with pytest.raises(JsonlError, match=match):
                 await request(tmp_path / f"{serve.__name__}.sock", "x", timeout_s=0.05)
             server.close()
+        await end_of_mute.wait()
 
     asyncio.run(story())
 

@@ -150,7 +150,7 @@ def file(tmp_path) -> Path:
 def sent(client: AgentClient, path: Path, **options) -> dict:
     """Send a file to h1; return the result."""
     request = client.send_file(path, "h1", **options)
-    return client.wait(request["transfer"], timeout_s=TIMEOUT_S)
+    return client.wait(request["transfer"])
 
 
 def qp_of(client: AgentClient, qpn: int) -> dict:

@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from mrc_testbed.hosts.clustermapper.prober import COMMON_ROUNDS, Prober, ProberSettings
+from mrc_testbed.hosts.clustermapper.prober import COMMON_ROUNDS, PATIENCE_MAX_S, Prober, ProberSettings
 from mrc_testbed.hosts.clustermapper.targets import TargetKind, loops_of, targets_of
 from mrc_testbed.topologies.plan import Plan
 
@@ -190,3 +190,9 @@ def test_prober__what_cannot_be_is_ignored():
     for number, sequence in [(-1, 1), (10_000, 1), (0, 0xFFFFFFFF), (0, 1)]:
         assert net.prober.on_return(number, sequence, 0.1) is None
     assert [health.sent for health in net.prober.health] == sent_counts
+
+
+def test_settings__of_a_slow_machine_probe_rarely_and_wait_longer():
+    slow = ProberSettings().slowed(5)
+    assert (slow.interval_s, slow.patience_s, slow.start_grace_s) == (0.5, 1.0, 50.0)
+    assert ProberSettings().slowed(1) == ProberSettings() and ProberSettings().slowed(100).patience_s == PATIENCE_MAX_S

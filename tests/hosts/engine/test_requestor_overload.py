@@ -6,10 +6,11 @@ No path is blamed, and what is sent twice stays bounded (mrc-protocol §5.11).
 from __future__ import annotations
 
 from collections import Counter
+from random import Random
 
 import pytest
 
-from mrc_testbed.hosts.engine.events import EvChanged, QpError
+from mrc_testbed.hosts.engine.events import EvChanged, PacketLost, QpError
 from mrc_testbed.hosts.engine.wire.packets import Packet
 from tests.hosts.engine.engine_pair import MTU, Pair
 
@@ -93,3 +94,28 @@ def test_one_slow_plane__is_accused_once_at_most() -> None:
         pair.write(data)
         pair.run_until_quiet()
     assert (len(pair.events_of(EvChanged)), len(pair.retransmissions())) == first_counts
+
+
+@pytest.mark.parametrize("gap_s", [0.00002, 0.0003])
+@pytest.mark.parametrize("seed", [0, 1, 3])
+def test_stall_of_all_paths__shorter_than_the_usual_delay_blames_none(seed: int, gap_s: float) -> None:
+    """Switches wake up and read port after port; one SACK answers a batch whose newest packet alone was in time."""
+    pair = Pair(
+        planes=4,
+        uplinks=2,
+        seed=seed,
+        delay_s=0.0005,
+        config={"cwnd_bytes": 20_000, "sack_threshold_bytes": 4096},
+        per_packet_s=0.0005,
+        region=1 << 18,
+    )
+    data = pair.bytes(200_000)
+    pair.write(data)
+    pair.run(0.030)
+    evs = [ev for ev, _ in pair.evs]
+    Random(seed).shuffle(evs)
+    for rank, ev in enumerate(evs):
+        pair.path("a", ev).free_at = 0.034 + rank * gap_s
+    pair.run_until_quiet()
+    assert pair.memory[: len(data)] == data
+    assert pair.events_of(EvChanged) == [] and pair.events_of(PacketLost) == []

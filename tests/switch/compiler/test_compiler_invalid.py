@@ -248,7 +248,7 @@ def test_header_of_no_whole_bytes__is_refused_unsent_as_well(types):
     )
 
 
-METERED = "direct_meter<bit<8>>(MeterType.bytes) m; table u { actions = { a; } meters = m; }"
+METER_TABLE = "direct_meter<bit<8>>(MeterType.bytes) m; table u { actions = { a; } meters = m; }"
 
 
 @pytest.mark.parametrize(
@@ -261,11 +261,11 @@ METERED = "direct_meter<bit<8>>(MeterType.bytes) m; table u { actions = { a; } m
     ],
 )
 def test_direct_meter__is_read_in_an_action_or_by_the_control(action, statements):
-    check_program(program(local=METERED.replace("table", f"{action} table"), apply=statements))
+    check_program(program(local=METER_TABLE.replace("table", f"{action} table"), apply=statements))
 
 
 def test_direct_meter__that_nothing_reads_is_a_mistake():
-    text = program(local=METERED.replace("table", "action a() { } table"), apply="u.apply();")
+    text = program(local=METER_TABLE.replace("table", "action a() { } table"), apply="u.apply();")
     assert complaint(text).startswith("program.p4:14:67: table u: no action reads its direct meter m")
 
 

@@ -1,11 +1,11 @@
-"""Speed of a machine and the scale that follows: usual above a threshold, else 1:2 to 1:100; limits of cgroups."""
+"""Machine's speed, limits of its cgroups, and the slowdown that follows."""
 
 import os
 
 import pytest
 
 from mrc_testbed.topologies.lab import machine_speed
-from mrc_testbed.topologies.lab.machine_speed import REFERENCE, REFERENCE_S, MachineSpeed, allowed_cpus, measure
+from mrc_testbed.topologies.lab.machine_speed import REFERENCE, REFERENCE_S, MachineCapacity, allowed_cpus, measure
 
 ALL_CPUS = float(len(os.sched_getaffinity(0)))
 
@@ -24,12 +24,12 @@ ALL_CPUS = float(len(os.sched_getaffinity(0)))
     ],
 )
 def test_slowdown__by_cpus_and_their_speed(cpus, times, slowdown):
-    assert MachineSpeed(cpus, times * REFERENCE_S).slowdown == slowdown
+    assert MachineCapacity(cpus, times * REFERENCE_S).slowdown == slowdown
 
 
 def test_speed__in_words():
-    assert str(REFERENCE) == "2 CPUs" and str(MachineSpeed(1, REFERENCE_S)) == "1 CPU"
-    slow = MachineSpeed(0.1, 3 * REFERENCE_S)
+    assert str(REFERENCE) == "2 CPUs" and str(MachineCapacity(1, REFERENCE_S)) == "1 CPU"
+    slow = MachineCapacity(0.1, 3 * REFERENCE_S)
     assert slow.note("links of 200 kb/s", "--rate") == (
         "slow machine (0.1 CPUs, each 3 times slower than the reference): links of 200 kb/s, at 1:50 of the usual "
         "(--rate: other values)"

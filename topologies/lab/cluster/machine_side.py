@@ -133,7 +133,7 @@ class StartAgents(Request, tag="agents"):
 class PartsWork(Request, tag="work"):
     """Ask whether the processes here make progress (ipc/patience.py).
 
-    Answer: {work: {name: {cpu_s, is_ready, log_bytes, last_line}}}.
+    Answer: {work: {name: {cpu_s, is_ready, is_stopped, log_bytes, last_line}}}.
     """
 
 
@@ -375,6 +375,7 @@ class MachineSide:
                 name: {
                     "cpu_s": part_work.cpu_seconds(),
                     "is_ready": part_work.is_ready_to_run(),
+                    "is_stopped": part_work.is_stopped(),
                     "log_bytes": part_work.log_bytes(),
                     "last_line": part_work.last_line(),
                 }

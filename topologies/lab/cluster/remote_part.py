@@ -11,7 +11,7 @@ from mrc_testbed.ipc.patience import PartWork
 from mrc_testbed.ipc.processes import TAIL_LINES, FabricProcess
 
 WorkOfAll = Callable[[], Mapping[str, Mapping[str, Any]]]
-"""Function that returns {name: {cpu_s, is_ready, log_bytes, last_line}} of a machine's processes.
+"""Function that returns {name: {cpu_s, is_ready, ...}} of a machine's processes, as PartsWork answers.
 
 Raises FabricError.
 """
@@ -29,6 +29,9 @@ class RemoteWork:
 
     def is_ready_to_run(self) -> bool:
         return bool(self._now().get("is_ready", False))
+
+    def is_stopped(self) -> bool:
+        return bool(self._now().get("is_stopped", False))
 
     def log_bytes(self) -> int:
         return int(self._now().get("log_bytes", 0))

@@ -30,7 +30,8 @@ from mrc_testbed.ipc.rpc import JsonlClient, JsonlError, Watch
 from mrc_testbed.topologies.plan import path_label, turning_point
 
 LOOKS = {"good": "good", "skip": "warn", "assumed_bad": "bad", "port_down": "bad", "denied": "bad", "unknown": "dim"}
-PROBE_WAIT_S = 1.0
+PROBE_WAIT_S, PROBE_WAIT_RTTS = 1.0, 10
+"""Wait for the last probes of a sweep: seconds, and base RTTs of the plan beside them."""
 PAIR_S = 0.1
 """Duration of probing the paths of a pair, an estimate, seconds."""
 EVS_PROBES, EVS_INTERVAL_S = 3, 0.02
@@ -127,11 +128,14 @@ def sweep(
     """
     client = JsonlClient(session.fabric.run_dir.agent_socket(source), name=source)
     try:
-        client.request("ev_sweep", peer=destination, evs=evs, count=count, interval_s=interval_s, wait_s=PROBE_WAIT_S)
+        wait_s = PROBE_WAIT_S + PROBE_WAIT_RTTS * session.plan.base_rtt_s()
+        client.request("ev_sweep", peer=destination, evs=evs, count=count, interval_s=interval_s, wait_s=wait_s)
         watch = Watch(client)
         while True:
-            event = watch.get(PROBE_WAIT_S + count * interval_s + 10.0)
+            event = watch.get(wait_s + count * interval_s + 10.0)
             if event is None:
+                if client.server_gets_on():
+                    continue
                 raise JsonlError(f"{source}: ev_sweep: its agent does not answer any more")
             if event.get("event") == "end":
                 if event["state"] == "failed":

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any
 
 from mrc_testbed.switch.compiler.backend.code import c_word
@@ -220,6 +221,8 @@ class _Elaborator:
         self.actions: list[ActionInstance] = []
         self.global_actions: dict[int, ActionInstance] = {}
         self.value_sets: list[ValueSetInstance] = []
+        self.used_names: set[str] = set()
+        """Names that numbered ones must not have."""
 
     def program(
         self, name: str, nodes: list[tree.Node], checked: list[tree.Node], errors: list[str]
@@ -237,9 +240,10 @@ class _Elaborator:
                 self.shared_instances[id(node)] = self._instance(node, "", None)
         pairs = zip(_PACKAGE, main.args, strict=True)
         part_args = {a.name or p: a.value.args for p, a in pairs if isinstance(a.value, tree.Construct)}
+        part_names = self._part_names(main, parts)
         parser = parts["p"]
-        parsing = self._parser(parser, parser.name, part_args["p"], None)
-        controls = [self._control(parts[part], parts[part].name, part_args[part], None) for part in _PACKAGE[1:]]
+        parsing = self._parser(parser, part_names["p"], part_args["p"], None)
+        controls = [self._control(parts[part], part_names[part], part_args[part], None) for part in _PACKAGE[1:]]
         verify, ingress, egress, compute, deparser = controls
         # p4c drops tables that nothing applies; P4Info must agree with p4c's.
         for control in controls:
@@ -315,6 +319,21 @@ class _Elaborator:
         self._signatures(out, {name: arg.location for name, arg in args_by_name.items()})
         return out
 
+    def _part_names(self, main: tree.Instance, parts: dict[str, Any]) -> dict[str, str]:
+        """Return the control plane's name of each part: p4c numbers those that have a constructor's arguments."""
+        self.used_names = {name for name, declaration in self.top.names.items() if isinstance(declaration, Object)}
+        out = {}
+        for position, arg in zip(_PACKAGE, main.args, strict=True):
+            part = arg.name or position
+            out[part] = self._free_name(parts[part].name) if parts[part].ctor else parts[part].name
+        return out
+
+    def _free_name(self, name: str) -> str:
+        """Return the name with the first number behind it, from 0 on, that makes it a free one."""
+        numbered_name = next(f"{name}_{n}" for n in count() if f"{name}_{n}" not in self.used_names)
+        self.used_names.add(numbered_name)
+        return numbered_name
+
     @staticmethod
     def _signatures(parts: dict[str, Any], locations: dict[str, Location]) -> None:
         """Every part must take what v1model gives it, headers and metadata of one type throughout."""
@@ -387,7 +406,9 @@ class _Elaborator:
         """
         for param, value in pair(out.decl.name, out.decl.ctor, args, out.decl.location):
             if isinstance(value, tree.Construct) and isinstance(value.type, Object):
-                instance = tree.Instance(value.location, [], param.name, value.target_type, value.args)
+                # p4c numbers what is made among the arguments of V1Switch, as the parts themselves
+                name = param.name if outer else self._free_name(param.name)
+                instance = tree.Instance(value.location, [], name, value.target_type, value.args)
                 instance.type = value.type
                 out.members[id(param)] = self._instance(instance, out.name, outer)
             elif isinstance(param.type, Object):
@@ -535,8 +556,8 @@ class _Elaborator:
         for action, first_action in twins.items():
             action.word = first_action.word
         names: dict[str, Any] = {}
-        instances: list[TableInstance | ActionInstance | ExternInstance]
-        instances = [*self.tables, *self.actions, *self.externs]
+        instances: list[TableInstance | ActionInstance | ExternInstance | ValueSetInstance]
+        instances = [*self.tables, *self.actions, *self.externs, *self.value_sets]
         for instance in instances:
             first = names.setdefault(f"{type(instance).__name__} {instance.name}", instance)
             if first is not instance:
@@ -548,7 +569,7 @@ class _Elaborator:
 
 
 def _check_headers(p4_type: Type) -> None:
-    """Raise P4Error for a header of no whole bytes among headers or metadata, sent or not, as p4c's back end does."""
+    """Raise P4Error for a header of no whole bytes in the type, sent or not, as p4c does."""
     base = plain(p4_type)
     if isinstance(base, Record):
         if base.kind == "header":
@@ -560,7 +581,7 @@ def _check_headers(p4_type: Type) -> None:
 
 
 def _check_direct_meter(table: TableInstance) -> None:
-    """Raise P4Error when neither an action nor the control reads a table's direct meter: nothing is metered then."""
+    """Raise P4Error when no code reads a table's direct meter: nothing is metered then."""
     meter = table.direct_meter
     pending: list[Any] = [table.control.decl, *(action.decl for action in table.actions)] if meter else []
     visited_ids: set[int] = set()

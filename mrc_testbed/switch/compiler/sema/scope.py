@@ -35,7 +35,7 @@ class Scope:
         self.open: list[str] = []
         """Names of the declarations that are being checked now."""
         self.hidden_params: list[tree.Param] = []
-        """Parameters whose names may be declared anew here: those of the parser or control around its declarations."""
+        """Parameters of the parser or control, whose names its declarations may have."""
 
     def declare(self, name: str, declaration: Any, location: Location) -> None:
         """Add a name. Raises P4Error when this block has it; a type may hide functions of its name."""

@@ -89,3 +89,14 @@ def test_newest__is_of_what_left_not_of_when_it_was_answered(proof: ProofOfLoss)
     answer(proof, 0, 1.0)
     proof.on_read(3, 1.5)
     assert proof.newest_read == 2.0
+
+
+def test_late_report__ends_the_run_before_it(proof: ProofOfLoss, ev: Ev) -> None:
+    answer(proof, 0, 1.0, 1.1)
+    assert proof.missed(ev, 1.0)
+    proof.on_late_report(1.095)
+    assert not proof.missed(ev, 1.0) and proof.span(0, 1.0) == pytest.approx(0.005)
+    proof.on_late_report(1.05)
+    assert proof.span(0, 1.0) == pytest.approx(0.005), "an older limit says nothing new"
+    proof.on_late_report(1.11)
+    assert proof.span(0, 1.0) < 0, "nothing was reported in time"

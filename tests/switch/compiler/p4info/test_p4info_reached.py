@@ -398,3 +398,15 @@ def test_comparison__an_array_that_is_not_in_the_program_is_refused():
     changed_info = copy_of(other_info)
     changed_info.registers[0].size = 3
     assert "size" in first_difference(changed_info, other_info)
+
+
+def test_parts_with_constructor_arguments__are_numbered_as_by_p4c():
+    text = text_of(locals="table t { actions = { NoAction; } }", body="t.apply(); c.count(k);")
+    text = text.replace(
+        "standard_metadata_t s) {\n    table", "standard_metadata_t s)(counter c, bit<32> k) {\n    table"
+    )
+    counter = "counter(4, CounterType.bytes)"
+    text = text.replace("I(), E()", f"I({counter}, 1), I({counter}, 2)")
+    checked = front(text)
+    info = make_p4info(checked, Ids(checked))
+    assert names(info.tables) == ["I_0.t", "I_1.t"] and names(info.counters) == ["I_0.c_0", "I_1.c_1"]

@@ -36,8 +36,8 @@ control V(inout headers_t h, inout metadata_t m) { apply { } }
 control I(inout headers_t h, inout metadata_t m, inout standard_metadata_t s) {
     direct_counter(CounterType.packets) hits;
     direct_meter<bit<2>>(MeterType.packets) rate;
-    direct_meter<bit<2>>(MeterType.packets) unread_a;
-    direct_meter<bit<2>>(MeterType.packets) unread_b;
+    direct_meter<bit<2>>(MeterType.packets) rate_a;
+    direct_meter<bit<2>>(MeterType.packets) rate_b;
     counter(4, CounterType.packets) cells;
     meter(4, MeterType.packets) rates;
     register<bit<12>>(4) words;
@@ -48,6 +48,8 @@ control I(inout headers_t h, inout metadata_t m, inout standard_metadata_t s) {
     action two(bit<8> x, bit<8> y) { h.h.c = x; h.h.d = y; }
     action drop() { mark_to_drop(s); }
     action metered(bit<9> port) { s.egress_spec = port; bit<2> colour; rate.read(colour); }
+    action metered_a(bit<9> port) { s.egress_spec = port; bit<2> colour; rate_a.read(colour); }
+    action metered_b(bit<9> port) { s.egress_spec = port; bit<2> colour; rate_b.read(colour); }
     table route { key = { h.h.a : lpm; } actions = { forward; two; @tableonly drop; @defaultonly NoAction; }
                   counters = hits; size = 3; }
     table exact_t { key = { h.h.a : exact; h.h.b : exact; } actions = { forward; } support_timeout = true; }
@@ -59,10 +61,10 @@ control I(inout headers_t h, inout metadata_t m, inout standard_metadata_t s) {
     table limited { key = { h.h.a : exact; } actions = { metered; } meters = rate; }
     @max_group_size(4) action_selector(HashAlgorithm.crc16, 8, 16) sel;
     action_profile(2) prof;
-    table pick { key = { h.h.a : exact; h.h.b : selector; } actions = { forward; } implementation = sel;
-                 meters = unread_a; }
-    table member_t { key = { h.h.a : exact; } actions = { forward; } implementation = prof;
-                     meters = unread_b; }
+    table pick { key = { h.h.a : exact; h.h.b : selector; } actions = { forward; metered_a; } implementation = sel;
+                 meters = rate_a; }
+    table member_t { key = { h.h.a : exact; } actions = { forward; metered_b; } implementation = prof;
+                     meters = rate_b; }
     apply {
         bit<2> colour;
         cells.count(0); rates.execute_meter(1, colour); words.write(0, 1); signeds.write(0, 1); flags.write(0, true);

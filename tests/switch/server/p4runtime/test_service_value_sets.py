@@ -26,7 +26,7 @@ def entity(number: int, *values: bytes) -> p4r.Entity:
 def test_p4info_and_entries():
     program = compile_program(P4_FOLDER / "subparsers.p4")
     ops, items = program.p4info.value_sets
-    assert (ops.preamble.name, ops.size, ops.preamble.id >> 24) == ("P.ops", 4, 3)
+    assert (ops.preamble.name, ops.size, ops.preamble.id >> 24) == ("P_0.ops", 4, 3)
     assert [(field.name, field.match_type) for field in items.match] == [("kind", 2), ("value", 4)]
     number = ops.preamble.id
 
