@@ -1,1 +1,1 @@
-"""The Vagrantfile tried for real: a Debian box of our own, and the life of a VM in it (`make vm`)."""
+"""Try the Vagrantfile for real: make a Debian box, and live a VM's life in it (`make vm`)."""

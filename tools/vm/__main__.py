@@ -50,7 +50,11 @@ PLUGINS = {"specifications/vagrant-libvirt-*.gemspec": "vagrant-libvirt", "gems/
 
 
 def skip_reasons(
-    is_root: bool, machine: str, which: Callable[[str], str | None] = shutil.which, gems: Path = GEMS, grub: Path = GRUB
+    is_root: bool,
+    machine: str,
+    find_program: Callable[[str], str | None] = shutil.which,
+    gems: Path = GEMS,
+    grub: Path = GRUB,
 ) -> list[str]:
     """Say what keeps the VM from being made here; nothing when all is at hand."""
     reasons = []
@@ -58,7 +62,7 @@ def skip_reasons(
         reasons.append(f"the box is one for x86_64, and this machine is {machine}")
     if not is_root:
         reasons.append("not root: mmdebstrap, namespaces and libvirtd need it. Cure: sudo make vm")
-    programs = [program for program in PACKAGE_OF if which(program) is None]
+    programs = [program for program in PACKAGE_OF if find_program(program) is None]
     packages = {PACKAGE_OF[program] for program in programs}
     packages |= {package for pattern, package in PLUGINS.items() if not any(gems.glob(pattern))}
     if not (grub / "boot.img").exists():
@@ -117,18 +121,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(f"vm: {accelerator.reason}", flush=True)
     vagrant_files = next(GEMS.glob("gems/vagrant-[0-9]*"))
     handed_over = HandedOver(options.copy, options.variable)
-    passed = True
+    failed_releases = []
     for release in releases:
         folder = FOLDER / release
         folder.mkdir(exist_ok=True)
         libvirt = PrivateLibvirt(folder)
         record = StepRecord(folder / "passed.json")
         # The VM of an earlier call is only there while its libvirtd is.
-        steps = steps_to_run(record.passed(), options.first, libvirt.holder() is not None)
+        steps = steps_to_run(record.durations_s(), options.first, libvirt.holder() is not None)
         vm = Vm(release, folder, libvirt, accelerator, vagrant_files, options.mirror, handed_over)
         try:
             libvirt.start()
-            passed = live(vm, steps, record, lambda line: print(line, flush=True)) and passed
+            if not live(vm, steps, record, lambda line: print(line, flush=True)):
+                failed_releases.append(release)
         except LibvirtError as error:
             print(f"vm: {error}", file=sys.stderr)
             return 1
@@ -139,7 +144,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 print(f"vm: libvirtd of {release} runs on; inside it is: {' '.join(libvirt.enter())} bash")
             else:
                 libvirt.stop()
-    return 0 if passed else 1
+    return 1 if failed_releases else 0
 
 
 if __name__ == "__main__":

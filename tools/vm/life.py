@@ -125,7 +125,7 @@ class Vm:
         box.pack(disk, self.folder / "libvirt.box", self.run)
         disk.unlink()
 
-    def up(self) -> None:
+    def bring_up(self) -> None:
         """Boot and provision; also whatever a former try left is destroyed."""
         self.vagrant("destroy", "--force")
         self.vagrant("box", "add", "--force", "--name", f"mrc/{self.release}", str(self.folder / "libvirt.box"))
@@ -162,7 +162,7 @@ class Vm:
 
 STEPS: dict[str, Callable[[Vm], None]] = {
     "box": Vm.make_box,
-    "up": Vm.up,
+    "up": Vm.bring_up,
     "demo": Vm.demo,
     "cut": Vm.cut,
     "resilience": Vm.resilience,
@@ -189,7 +189,7 @@ class StepRecord:
 
     path: Path
 
-    def passed(self) -> dict[str, float]:
+    def durations_s(self) -> dict[str, float]:
         """Seconds by step."""
         try:
             return dict(json.loads(self.path.read_text()))
@@ -219,11 +219,11 @@ def steps_to_run(durations_s: dict[str, float], first: str | None, is_running: b
 
 def live(vm: Vm, steps: Sequence[str], record: StepRecord, report: Callable[[str], None]) -> bool:
     """Run the steps, print each with its time; a step that fails ends the rest, for they build on it."""
-    durations_s = {step: seconds for step, seconds in record.passed().items() if step not in steps}
+    durations_s = {step: seconds for step, seconds in record.durations_s().items() if step not in steps}
     for step in STEPS:
         if step not in steps:
-            before = f"passed before ({durations_s[step]:.0f} s)" if step in durations_s else "not run: --from"
-            report(f"{vm.release}  {step:<11}  {before}")
+            reason = f"passed before ({durations_s[step]:.0f} s)" if step in durations_s else "not run: --from"
+            report(f"{vm.release}  {step:<11}  {reason}")
             continue
         vm.step = step
         vm.log.unlink(missing_ok=True)

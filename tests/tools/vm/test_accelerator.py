@@ -19,8 +19,8 @@ def choose(tmp_path, monkeypatch, result):
 
 
 def test_without_kvm__it_is_emulated(tmp_path):
-    chosen = choose_accelerator(tmp_path, device=tmp_path / "kvm")
-    assert chosen.driver == "qemu" and chosen.reason == f"no {tmp_path}/kvm: emulation (TCG)"
+    choice = choose_accelerator(tmp_path, device=tmp_path / "kvm")
+    assert choice.driver == "qemu" and choice.reason == f"no {tmp_path}/kvm: emulation (TCG)"
 
 
 def test_a_guest_that_ends_with_its_code__is_kvm(tmp_path, monkeypatch):

@@ -27,9 +27,9 @@ def test_hand_over__copies_files_and_folders_and_sets_variables(tmp_path):
     tree = tmp_path / "tree"
     (tree / "etc").mkdir(parents=True)
     box.hand_over(tree, HandedOver([tmp_path / "pip.conf", tmp_path / "certs"], [("SSL_CERT_FILE", "/certs/own.crt")]))
-    inside = tree / tmp_path.relative_to("/")
-    assert (inside / "pip.conf").read_text() == "pip.conf"
-    assert (inside / "certs" / "own.crt").read_text() == "certs/own.crt"
+    copy = tree / tmp_path.relative_to("/")
+    assert (copy / "pip.conf").read_text() == "pip.conf"
+    assert (copy / "certs" / "own.crt").read_text() == "certs/own.crt"
     assert (tree / "etc/environment").read_text() == "SSL_CERT_FILE=/certs/own.crt\n"
 
 

@@ -7,22 +7,22 @@ from tools.vm.accelerator import Accelerator, emulation
 from tools.vm.libvirt import PrivateLibvirt
 from tools.vm.life import STEPS, StepError, StepRecord, Vm, live, steps_to_run, user_vagrantfile
 
-ALL = list(STEPS)
+STEP_NAMES = list(STEPS)
 
 
 @pytest.mark.parametrize(
-    ("passed", "first", "is_running", "due"),
+    ("steps_before", "first", "is_running", "due"),
     [
-        ((), None, False, ALL),
-        (("box",), None, False, ALL[1:]),
-        (("box", "up", "demo"), None, True, ALL[3:]),
-        (("box", "up", "demo"), None, False, ["up", *ALL[3:]]),
-        (("box", "up", "demo"), "demo", True, ALL[2:]),
-        (ALL, None, False, ALL[1:]),
+        ((), None, False, STEP_NAMES),
+        (("box",), None, False, STEP_NAMES[1:]),
+        (("box", "up", "demo"), None, True, STEP_NAMES[3:]),
+        (("box", "up", "demo"), None, False, ["up", *STEP_NAMES[3:]]),
+        (("box", "up", "demo"), "demo", True, STEP_NAMES[2:]),
+        (STEP_NAMES, None, False, STEP_NAMES[1:]),
     ],
 )
-def test_steps_to_run(passed, first, is_running, due):
-    assert list(steps_to_run(dict.fromkeys(passed, 1.0), first, is_running)) == due
+def test_steps_to_run(steps_before, first, is_running, due):
+    assert list(steps_to_run(dict.fromkeys(steps_before, 1.0), first, is_running)) == due
 
 
 def test_user_vagrantfile__names_a_model_only_where_there_is_one():
@@ -43,7 +43,7 @@ def test_live__a_step_that_fails_ends_the_rest_and_the_record_keeps_those_before
     monkeypatch.setattr(life, "STEPS", {"box": lambda vm: vm.run("true"), "up": fail, "demo": fail})
     record, lines = StepRecord(tmp_path / "passed.json"), []
     assert not live(vm, ["box", "up", "demo"], record, lines.append)
-    assert list(record.passed()) == ["box"]
+    assert list(record.durations_s()) == ["box"]
     assert [line.split()[1:3] for line in lines] == [["box", "ok"], ["up", "failed"]]
     assert not live(vm, ["up", "demo"], record, lines.append)
     assert lines[2].split()[1:4] == ["box", "passed", "before"]

@@ -14,8 +14,8 @@ def gems(tmp_path):
     return tmp_path
 
 
-def reasons(gems, is_root=True, machine="x86_64", missing=()):
-    return vm.skip_reasons(is_root, machine, lambda program: None if program in missing else program, gems, gems)
+def reasons(gems, is_root=True, machine="x86_64", lacks=()):
+    return vm.skip_reasons(is_root, machine, lambda program: None if program in lacks else program, gems, gems)
 
 
 def test_skip_reasons__none_where_all_is_at_hand(gems):
@@ -25,7 +25,7 @@ def test_skip_reasons__none_where_all_is_at_hand(gems):
 def test_skip_reasons__packages_of_what_is_missing_in_one_command(gems):
     (gems / "specifications" / "vagrant-libvirt-0.11.2.gemspec").unlink()
     (gems / "boot.img").unlink()
-    (reason,) = reasons(gems, missing=("libvirtd", "qemu-img"))
+    (reason,) = reasons(gems, lacks=("libvirtd", "qemu-img"))
     assert "no libvirtd, qemu-img on PATH" in reason
     assert reason.endswith(
         "apt-get install --no-install-recommends grub-pc-bin libvirt-daemon-system qemu-utils vagrant-libvirt"
