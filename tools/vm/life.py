@@ -7,7 +7,7 @@ import os
 import subprocess
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from tools.vm import box
@@ -15,14 +15,22 @@ from tools.vm.accelerator import Accelerator
 from tools.vm.libvirt import PrivateLibvirt
 
 ROOT = Path(__file__).resolve().parents[2]
-BOOT_TIMEOUT_S = 4 * 3600
-"""Vagrant's limit for a boot: an emulated one beside other work takes as long as it takes."""
+EMULATED_S = 4 * 3600
+"""Vagrant's limits for a VM that is emulated beside other work: boot, connection, halt."""
 USER_VAGRANTFILE = """\
 Vagrant.configure("2") do |config|
-  config.vm.boot_timeout = {boot_timeout}
   config.vm.provider("libvirt") do |vm|
     vm.driver, vm.cpu_mode = "{driver}", "{cpu_mode}"
-    {cpu_model}
+  end
+end
+"""
+EMULATED_VAGRANTFILE = """\
+Vagrant.configure("2") do |config|
+  config.vm.boot_timeout = config.vm.graceful_halt_timeout = config.ssh.connect_timeout = {limit_s}
+  config.vm.provider("libvirt") do |vm|
+    vm.driver, vm.cpu_mode, vm.cpu_model = "{driver}", "{cpu_mode}", "{cpu_model}"
+    # The guest's clock goes by its instructions, one a nanosecond, so that none of its deadlines counts another's work.
+    %w[-icount shift=0 -rtc base=utc,clock=vm].each {{ |word| vm.qemuargs value: word }}
   end
 end
 """
@@ -177,10 +185,8 @@ AFTER_UP = tuple(STEPS)[2:]
 
 def user_vagrantfile(accelerator: Accelerator) -> str:
     """Text of a user's own Vagrantfile, which holds beside the checkout's: accelerator, and patience."""
-    model = f'vm.cpu_model = "{accelerator.cpu_model}"' if accelerator.cpu_model else ""
-    return USER_VAGRANTFILE.format(
-        boot_timeout=BOOT_TIMEOUT_S, driver=accelerator.driver, cpu_mode=accelerator.cpu_mode, cpu_model=model
-    )
+    template = EMULATED_VAGRANTFILE if accelerator.is_emulation else USER_VAGRANTFILE
+    return template.format(limit_s=EMULATED_S, **asdict(accelerator))
 
 
 @dataclass

@@ -25,9 +25,16 @@ def test_steps_to_run(steps_before, first, is_running, due):
     assert list(steps_to_run(dict.fromkeys(steps_before, 1.0), first, is_running)) == due
 
 
-def test_user_vagrantfile__names_a_model_only_where_there_is_one():
-    assert 'vm.cpu_model = "Nehalem"' in user_vagrantfile(emulation(""))
-    assert "cpu_model" not in user_vagrantfile(Accelerator("kvm", "host-passthrough", "", ""))
+def test_user_vagrantfile__an_emulated_guest_has_a_model_patience_and_a_clock_of_its_instructions():
+    text = user_vagrantfile(emulation(""))
+    assert '= "qemu", "custom", "Nehalem"' in text and "boot_timeout" in text
+    assert "-icount shift=0" in text and ".each { |word|" in text
+
+
+def test_user_vagrantfile__kvm_has_none_of_them():
+    text = user_vagrantfile(Accelerator("kvm", "host-passthrough", "", ""))
+    assert '= "kvm", "host-passthrough"\n' in text
+    assert not any(word in text for word in ("icount", "timeout", "cpu_model"))
 
 
 @pytest.fixture
