@@ -111,6 +111,8 @@ class Vm:
         environment = {name: value for name, value in os.environ.items() if not name.startswith(("MRC_", "VAGRANT_"))}
         environment |= {name: os.environ[name] for name in SETTINGS_OF_OURS if name in os.environ}
         environment |= {
+            # nsenter begins at the root of the file system.
+            "VAGRANT_CWD": str(ROOT),
             "VAGRANT_HOME": str(home),
             "VAGRANT_DOTFILE_PATH": str(self.folder / "state"),
             "VAGRANT_CHECKPOINT_DISABLE": "1",

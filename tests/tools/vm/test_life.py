@@ -63,6 +63,15 @@ def test_run__names_the_log_of_a_command_that_fails(vm, tmp_path):
     assert (tmp_path / "up.log").read_text() == "+ bash -c exit 3\n"
 
 
+def test_vagrant__reads_the_checkout_although_nsenter_begins_at_the_root(vm, tmp_path, monkeypatch):
+    report = ["env", "--chdir=/", "sh", "-c", 'echo "$0 $1: $VAGRANT_CWD $MRC_RELEASE $MRC_UEFI"']
+    monkeypatch.setattr(PrivateLibvirt, "enter", lambda _: report)
+    monkeypatch.setenv("MRC_UEFI", "foreign")
+    vm.step = "up"
+    vm.vagrant("up")
+    assert vm.log.read_text().splitlines()[-1] == f"vagrant up: {tmp_path} debian-12 "
+
+
 def test_own_files__are_checked_as_they_are_marked(tmp_path):
     """The scripts of the VM, run here: marks that are there pass, a lost one is named."""
     home = {"HOME": str(tmp_path), "PATH": "/usr/bin:/bin"}
