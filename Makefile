@@ -92,6 +92,10 @@ docs: ready-to-test ## the documents as a site with search, into build/site; eve
 	@$(CACHED) $(PYTEST) -q -m "documents and not root" -n auto --dist worksteal tests/test_*.py tests/tools/manual
 	@echo "docs: open build/site/index.html"
 
+.PHONY: vm
+vm: ready ## a Debian box, and the life of the Vagrantfile's VM in it (root, libvirt; hours when emulated); RELEASE=debian-13, ARGS="--keep"
+	@$(if $(filter sudo,$(ROOT)),sudo )$(VENV)/bin/python -m tools.vm $(RELEASE) $(ARGS)
+
 dist: ready ## a wheel and an sdist, in build/dist
 	@mkdir -p build; $(VENV)/bin/python -m build --outdir build/dist . >build/dist.log 2>&1 || { tail -30 build/dist.log >&2; exit 1; }
 	@ls build/dist
