@@ -121,11 +121,11 @@ def test_host__its_paths_are_no_faults_of_their_own():
 
 
 def test_host__takes_no_paths_that_were_bad_before():
-    """A black hole is healed as a host that probed it dies: seen on BMv2, where the fault of the host took it up."""
+    """Check a black hole that is healed as a host that probed it dies, which happened on BMv2."""
     story = Story(planes=4)
     paths = [(f"{host} loop", story.faults.segmenter.t1_probe(host, 0, "p0-t1-0")) for host in ("h0", "h1")]
-    for about, trace in paths:
-        story.faults.path(about, trace, "down", source="mapper", now=story.now)
+    for path in paths:
+        story.faults.path(*path, "down", source="mapper", now=story.now)
     story.advance_to(10.0)
     assert len(story.active) == 1
     story.report_down(*nic_ports("h0"))
