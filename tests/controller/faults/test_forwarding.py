@@ -43,14 +43,14 @@ def test_a_wire_that_loses_everything_is_no_black_hole():
 
 
 def test_the_end_of_a_transfer_is_no_loss():
-    """Check packets sent between a sender's reading and the later one of the receiver, which has them."""
+    """Count packets that were sent between the readings of both switches as arrived."""
     rounds = [(1.0, 0, 0, 0, 0), (2.0, 50, 90, 90, 0), (3.0, 90, 90, 90, 0), (4.0, 90, 90, 90, 0)]
     assert not any(works is False for _, works in verdicts(*rounds))
 
 
 @pytest.mark.parametrize(("duration", "is_down"), [(0.4, True), (0.8, False)])
 def test_a_reading_that_takes_long_is_no_base_before_its_end(duration, is_down):
-    """Compare arrivals that the T1 read at 0.8 + `duration` with packets that the T0 sent from 1.3 on."""
+    """Compare arrivals with packets that were sent after their reading had ended."""
     forwarding = Forwarding(PathSegmenter(PLAN))
     for n, sent in enumerate((0, 0, 50, 90)):
         forwarding.read(T1, Reading(0.8 + n / 2, {DOWNLINK: 90}, {}, duration=duration if n < 2 else 0.0))
