@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from typing import Any, ParamSpec
 
 from mrc_testbed.controller.faults.diagnosis import (
@@ -360,7 +360,7 @@ class FaultCorrelator:
         causes = frozenset(cause for finding, _ in findings for cause in finding.causes) | self._hosts.dead_hosts
         paths = self._without_recovering(plane, paths, causes, now)
         for finding, symptoms in findings:
-            symptoms += [s for s in paths if s.is_over(finding.causes)]
+            symptoms += self._paths_lost_with(symptoms, finding.causes, paths)
         other_paths = [s for s in paths if not s.is_over(causes)]
         mature_paths = self._symptoms.past_hold_down(other_paths, now)
         is_probe_pending = len(mature_paths) < len(other_paths) and any(
@@ -368,6 +368,13 @@ class FaultCorrelator:
         )
         findings += self._path_findings(plane, mature_paths, is_probe_pending, now)
         self._fault_list.reconcile(plane, findings, now)
+
+    def _paths_lost_with(
+        self, ports: list[Symptom], causes: frozenset[Cause], symptoms: Iterable[Symptom]
+    ) -> list[Symptom]:
+        """Return the paths over `causes` that went bad with these ports; what was bad before is another fault's."""
+        began = min((symptom.onset for symptom in ports), default=BEFORE_ALL_TIMES) - self.times.late_port_s
+        return [s for s in symptoms if not s.is_certain and s.onset >= began and s.is_over(causes)]
 
     def _explain_hosts(self, plane: int, now: float) -> None:
         """Find the hosts that are down by the ports of all planes; explain the planes of those that changed.
@@ -395,7 +402,7 @@ class FaultCorrelator:
         findings: ExplainedFindings = []
         for host in sorted(self._hosts.dead_hosts, key=by_name):
             symptoms = [s for s in nic_symptoms if s.subject in host.links]
-            symptoms += [s for s in self._symptoms if not s.is_certain and s.is_over(frozenset({host}))]
+            symptoms += self._paths_lost_with(symptoms, frozenset({host}), self._symptoms)
             findings.append((Finding(FailureMode.REPORTED_DOWN, ((host,),), host.links), symptoms))
         self._fault_list.reconcile(NO_PLANE, findings, now)
 

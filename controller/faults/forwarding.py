@@ -10,9 +10,9 @@ as forwarded before the wire, and the port behind the wire counts it when it has
 A port or a program that was not counted says nothing: it is not taken for one that counted 0. Switches are read as
 often as they answer, and one that has not answered three times has no verdict.
 
-Readings of two switches are not of one moment. So what was sent between an earlier reading and the last but one is
-compared with all that has arrived since the former. A few packets decide nothing: the earlier reading is the latest one
-since which enough of them were sent, among the last HISTORY.
+Readings of two switches are not of one moment, and each takes a while. So what was sent between an earlier reading and
+the last but one is compared with all that has arrived since a reading that ended before the former began. A few packets
+decide nothing: the earlier reading is the latest one since which enough of them were sent, among the last HISTORY.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ SPACING_S = 0.3
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """Counters of one switch since its start, by interface. `t` in seconds."""
+    """Counters of one switch since its start, by interface, read between `t` and `end` (seconds)."""
 
     t: float
     received: Mapping[str, int]
@@ -47,6 +47,12 @@ class Reading:
     """Packets that the P4 program sent to each port."""
     dropped: int = 0
     """Packets that the P4 program dropped for a reason it counts."""
+    duration: float = 0.0
+    """Time from the first counter to the last, seconds: arrivals are read last."""
+
+    @property
+    def end(self) -> float:
+        return self.t + self.duration
 
     @property
     def handled_packets(self) -> int:
@@ -120,7 +126,9 @@ class Forwarding:
             yield ForwardingVerdict(subject_name, trace, True, receiver[-2].t, "delivers")
         elif (
             (first := _enough_since(sent)) is not None
-            and arrivals[first] == arrivals[-1]
+            and (base := _last_before(receiver, sender[first].t)) is not None
+            and arrivals[base] == arrivals[-1]
+            and sender[-2].end <= receiver[-1].t
             and _are_of_one_time(sender[first:], receiver[first:])
         ):
             says = f"{sent[-2] - sent[first]} packets sent, none received"
@@ -156,6 +164,11 @@ def _continues(earlier: Reading, later: Reading) -> bool:
 def _enough_since(counts: list[int]) -> int | None:
     """Return the index of the latest reading with SENT_MIN packets from there to the last but one."""
     return next((n for n in range(len(counts) - 3, -1, -1) if counts[-2] - counts[n] >= SENT_MIN), None)
+
+
+def _last_before(readings: list[Reading], t: float) -> int | None:
+    """Return the index of the latest reading that had ended at `t`: a packet sent since then is not in it."""
+    return next((n for n in range(len(readings) - 1, -1, -1) if readings[n].end <= t), None)
 
 
 def _are_of_one_time(sender: list[Reading], receiver: list[Reading]) -> bool:

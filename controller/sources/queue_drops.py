@@ -171,6 +171,7 @@ class QueueDropSource:
             {name: row["in_pkts"] for name, row in received.items() if isinstance(row.get("in_pkts"), int)},
             {ports[number]: packets for number, packets in forwarded.items() if number in ports},
             sum(dropped.values()),
+            time.monotonic() - read_at,
         )
         self._forwarding.read(provisioner.target.switch, reading)
 

@@ -35,9 +35,27 @@ def test_all_well():
 
 
 def test_a_wire_that_loses_everything_is_no_black_hole():
-    results = verdicts((1.0, 50, 50, 50, 0), (2.0, 60, 50, 50, 0), (3.0, 70, 50, 50, 0))
-    assert results[("p0-t0-0 -> p0-t1-0", False)] == 2.0
+    rounds = [(1.0, 50, 50, 50, 0), (2.0, 60, 50, 50, 0), (3.0, 70, 50, 50, 0), (4.0, 80, 50, 50, 0)]
+    results = verdicts(*rounds)
+    assert results[("p0-t0-0 -> p0-t1-0", False)] == 3.0
     assert ("p0-t1-0", False) not in results
+    assert ("p0-t0-0 -> p0-t1-0", False) not in verdicts(*rounds[:3])  # the T1 was first read after the T0
+
+
+def test_the_end_of_a_transfer_is_no_loss():
+    """Count packets that were sent between the readings of both switches as arrived."""
+    rounds = [(1.0, 0, 0, 0, 0), (2.0, 50, 90, 90, 0), (3.0, 90, 90, 90, 0), (4.0, 90, 90, 90, 0)]
+    assert not any(works is False for _, works in verdicts(*rounds))
+
+
+@pytest.mark.parametrize(("duration", "is_down"), [(0.4, True), (0.8, False)])
+def test_a_reading_that_takes_long_is_no_base_before_its_end(duration, is_down):
+    """Compare arrivals with packets that were sent after their reading had ended."""
+    forwarding = Forwarding(PathSegmenter(PLAN))
+    for n, sent in enumerate((0, 0, 50, 90)):
+        forwarding.read(T1, Reading(0.8 + n / 2, {DOWNLINK: 90}, {}, duration=duration if n < 2 else 0.0))
+        forwarding.read(T0, Reading(0.8 + n / 2, {}, {UPLINK: sent}))
+    assert any(not verdict.works for verdict in forwarding.verdicts(0)) is is_down
 
 
 def test_a_black_hole_receives():
@@ -91,8 +109,8 @@ def test_a_slow_trickle_decides_over_more_readings():
     rounds = [(1.0 + n / 2, 50 + 5 * n, 50 + 5 * n, 50, 0) for n in range(4)]
     assert ("p0-t1-0", False) not in verdicts(*rounds[:3])
     assert verdicts(*rounds)[("p0-t1-0", False)] == 2.05
-    cut = [(1.0 + n / 2, 50 + 5 * n, 50, 50, 0) for n in range(4)]
-    assert verdicts(*cut)[("p0-t0-0 -> p0-t1-0", False)] == 2.0
+    cut = [(1.0 + n / 2, 50 + 5 * n, 50, 50, 0) for n in range(5)]
+    assert verdicts(*cut)[("p0-t0-0 -> p0-t1-0", False)] == 2.5
 
 
 def read_alone(*readings):

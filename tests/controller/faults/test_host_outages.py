@@ -120,6 +120,24 @@ def test_host__its_paths_are_no_faults_of_their_own():
     assert story.active == ["host h0 down (all 4 NIC links down)"]
 
 
+def test_host__takes_no_paths_that_were_bad_before():
+    """Check a black hole that is healed as a host that probed it dies, which happened on BMv2."""
+    story = Story(planes=4)
+    paths = [(f"{host} loop", story.faults.segmenter.t1_probe(host, 0, "p0-t1-0")) for host in ("h0", "h1")]
+    for path in paths:
+        story.faults.path(*path, "down", source="mapper", now=story.now)
+    story.advance_to(10.0)
+    assert len(story.active) == 1
+    story.report_down(*nic_ports("h0"))
+    died_at = story.now
+    story.wait()
+    story.faults.path(*paths[1], "ok", source="mapper", now=story.now)
+    story.advance_to(20.0)
+    earlier_fault, host_fault = story.faults.all_faults()
+    assert (earlier_fault.state, earlier_fault.merged_into) == (FaultState.CLEARED, [])
+    assert (host_fault.kind, host_fault.first_seen) == ("host", died_at)
+
+
 def test_host__survives_a_restart_of_the_controller():
     story = Story(planes=4)
     story.report_down(*nic_ports("h0"))

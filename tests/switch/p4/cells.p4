@@ -1,3 +1,4 @@
+// Not for BMv2: simple_switch ends at a write beyond a register, and its random() knows 64 bits.
 // Cells of any width: registers of more than 128 bits, and results of meters, hashes and random numbers in other types.
 #define V1MODEL_VERSION 20200408
 #include <core.p4>

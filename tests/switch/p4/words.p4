@@ -1,3 +1,4 @@
+// Not for BMv2: p4c has no for-in loops for it, and no blocks in parsers.
 // Notes behind #, comparisons of names that are types elsewhere, sizes of types and values, annotations.
 #include <core.p4>
 #include <v1model.p4>
