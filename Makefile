@@ -48,7 +48,7 @@ CACHED   := env PYTHONDONTWRITEBYTECODE= PYTHONPYCACHEPREFIX=$(BYTECODE)
 # What `lint`, `docs` and `thorough` run is theirs alone.
 ON_ALL_CORES := $(CACHED) $(PYTEST) -n $(WORKERS) --dist worksteal \
 	-m "not root and not build and not thorough and not house and not documents"
-unit: ready-to-test ## the tests that need no root (ten minutes)
+unit: ready-to-test ## the tests that need no root (seven minutes)
 	@$(ON_ALL_CORES) $(ARGS)
 
 # First those that need no root; then those with a fabric and those that compile, a file at a time by workers with
@@ -56,7 +56,7 @@ unit: ready-to-test ## the tests that need no root (ten minutes)
 # one before gave. 5 is pytest's word for a selection without a test: right in any but all of them.
 BESIDE := $(CACHED) ISOLATED_PYTHON=$(CURDIR)/$(VENV)/bin/python \
 	$(PYTEST) --tx "$(WORKERS)*popen//python=$(CURDIR)/scripts/isolated-python"
-test: ready-to-test ## the tests, real packets included (twenty minutes); ARGS="-k name" selects
+test: ready-to-test ## the tests, real packets included (fifteen minutes); ARGS="-k name" selects
 	@$(AS_ROOT) $(ON_ALL_CORES) $(ARGS); first=$$?; \
 		$(AS_ROOT) $(BESIDE) --dist loadfile -m "(root or build) and not alone and not thorough" $(ARGS); second=$$?; \
 		$(AS_ROOT) $(CACHED) $(PYTEST) -m "alone and not thorough" tests/resilience $(ARGS); third=$$?; \
@@ -65,7 +65,7 @@ test: ready-to-test ## the tests, real packets included (twenty minutes); ARGS="
 		case $$first,$$second,$$third in 5,5,5) exit 1 ;; [05],[05],[05]) ;; *) exit 1 ;; esac
 
 .PHONY: thorough
-thorough: ready-to-test ## every moment, mutant and build of a kind of which `test` has some; sanitizers, wheels (twenty minutes)
+thorough: ready-to-test ## every moment, mutant and build of a kind of which `test` has some; sanitizers, wheels (twenty-five minutes)
 	@$(AS_ROOT) $(CACHED) $(PYTEST) -m "thorough and not root" -n $(WORKERS) --dist worksteal $(ARGS); first=$$?; \
 		$(AS_ROOT) $(BESIDE) --dist worksteal -m "thorough and root and not alone" $(ARGS); second=$$?; \
 		$(AS_ROOT) $(CACHED) $(PYTEST) -m "thorough and alone" tests/resilience $(ARGS); third=$$?; \

@@ -372,7 +372,10 @@ class FaultCorrelator:
     def _paths_lost_with(
         self, ports: list[Symptom], causes: frozenset[Cause], symptoms: Iterable[Symptom]
     ) -> list[Symptom]:
-        """Return the paths over `causes` that went bad with these ports; what was bad before is another fault's."""
+        """Return the paths over `causes` that went bad with these ports.
+
+        What was bad before is another fault's.
+        """
         began = min((symptom.onset for symptom in ports), default=BEFORE_ALL_TIMES) - self.times.late_port_s
         return [s for s in symptoms if not s.is_certain and s.onset >= began and s.is_over(causes)]
 

@@ -35,7 +35,9 @@ class FaultTimers:
     """Age of a lossy link's fault before its direction is reported; a prober needs about that for a link."""
     settle_s: float = 1.0
     late_port_s: float = 3.0
-    """Longest delay of a port's report behind the death of its paths; paths bad before are another fault's."""
+    """Longest delay of a port's report behind the death of its paths.
+
+    Paths bad before are another fault's."""
     suppress_s: float = 15.0
     recover_s: float = 2.0
     """Longest spread in the recovery of paths after a cleared fault whose ports stayed up."""
