@@ -221,7 +221,9 @@ def test_findings__are_the_controllers(healed_fabric):
         (active_finding,) = [finding for finding in healed_fabric.findings() if finding.state == "active"]
         assert active_finding.location == "p3-t0-0 p3-t1-0"
         assert active_finding.raised_s >= cut.begun_s and active_finding.found_after_s >= 0 and active_finding.sources
-        assert healed_fabric.events("finding")[-1].location == active_finding.location
+        assert healed_fabric.run_until(
+            lambda: healed_fabric.events("finding")[-1].location == active_finding.location, LIMIT_S
+        )
     assert healed_fabric.run_until(
         lambda: all(finding.state != "active" for finding in healed_fabric.findings()), LIMIT_S
     )

@@ -147,7 +147,8 @@ def test_power__takes_ports_down_and_leaves_cut_links_cut(fabric):
 
 def test_power__of_a_host_takes_its_ports_and_processes(fabric):
     fabric.link("h0", "p0-t0-0", is_up=False)
-    program = fabric.hosts["h0"].popen(["sleep", "100"])
+    program = fabric.hosts["h0"].popen(["sh", "-c", "echo begun; exec sleep 100"])
+    assert program.stdout.readline() == b"begun\n"
     fabric.power("h0", False)
     assert program.wait(10) == -signal.SIGKILL
     assert not any(fabric.link_is_up(link) for link in PLAN.links_of("nic", host="h0"))
