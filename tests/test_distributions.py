@@ -96,7 +96,7 @@ def test_wheel__works_beside_folders_of_its_names(bin_dir, elsewhere, command, p
 
 @pytest.mark.parametrize(
     "command, package, extra",
-    [("mrc up", "mininet", "live"), ("mrc report results", "matplotlib", "plots"), ("mrc dash", "aiohttp", "live")],
+    [("mrc up", "mininet", "live"), ("mrc report results", "matplotlib", "plots")],
 )
 def test_wheel__names_the_extra_of_what_is_missing(bin_dir, elsewhere, command, package, extra):
     if "report" in command:
@@ -105,6 +105,11 @@ def test_wheel__names_the_extra_of_what_is_missing(bin_dir, elsewhere, command, 
     process = run(bin_dir / program, *arguments, cwd=elsewhere)
     assert process.returncode == 1 and "Traceback" not in process.stderr
     assert f"{package}, which is not installed: pip install 'mrc-testbed[{extra}]'" in process.stderr
+
+
+def test_wheel__asks_for_the_address_of_a_page_without_extras(bin_dir, elsewhere):
+    process = run(bin_dir / "mrc", "dash", cwd=elsewhere)
+    assert process.returncode == 1 and "not installed" not in process.stderr and "Cure: " in process.stderr
 
 
 def test_sdist__has_what_its_tests_need(distributions, tmp_path):

@@ -14,11 +14,11 @@ from mrc_testbed.cli.prompt.commands import CliSession, CommandError
 from mrc_testbed.cli.prompt.commands.base import ShowProgress
 from mrc_testbed.errors import UsageError
 from mrc_testbed.ipc.rundir import RunFiles
-from mrc_testbed.topologies.lab.fabric import Fabric
 
 # aiohttp takes a third of a second to import: a fabric that nobody watches does not wait for it.
 if TYPE_CHECKING:
     from mrc_testbed.dash.server import DashServer
+    from mrc_testbed.topologies.lab.fabric import Fabric
 
 
 class LivePage:
