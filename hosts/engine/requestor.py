@@ -22,7 +22,7 @@ from mrc_testbed.hosts.engine.deadlines import NEVER
 from mrc_testbed.hosts.engine.events import Completion, LossCause, PacketLost, Status
 from mrc_testbed.hosts.engine.loss.proof_of_loss import ProofOfLoss
 from mrc_testbed.hosts.engine.loss.roundtrips import RetryBudget, RoundTrips
-from mrc_testbed.hosts.engine.loss.send_window import BITMAP_BITS, GIVEN_UP, IN_FLIGHT, SendWindow, Sent
+from mrc_testbed.hosts.engine.loss.send_window import BITMAP_BITS, GIVEN_UP, IN_FLIGHT, Copy, SendWindow, Sent
 from mrc_testbed.hosts.engine.loss.tail_loss_probe import HeuristicLoss, TailLossProbe, Trial
 from mrc_testbed.hosts.engine.messages import Message
 from mrc_testbed.hosts.engine.paths.ev import Ev, Obstacle
@@ -537,12 +537,19 @@ class Requestor:
             if sent.attempt == 1 or sent is trigger:
                 sent.ev.acked += 1
                 flight.overtake(sent)
-        if trigger is not None and trigger.copies and trigger in news:
-            on_trial = {trial.ev for trial in self._trials}
-            for copy in trigger.copies:
-                if copy.is_accused and copy.ev not in on_trial:
-                    on_trial.add(copy.ev)
-                    self._trials.append(Trial(now + self.rtt.verdict_s(now), copy))
+            if sent.attempt > 1:
+                self._put_on_trial(sent.copies, now)
+
+    def _put_on_trial(self, copies: tuple[Copy, ...], now: float) -> None:
+        """Put the EVs of accused copies of a packet that arrived on trial.
+
+        A SACK for a batch does not tell which copy arrived, so all are tried; a probe acquits those that work.
+        """
+        on_trial = {trial.ev for trial in self._trials}
+        for copy in copies:
+            if copy.is_accused and copy.ev not in on_trial:
+                on_trial.add(copy.ev)
+                self._trials.append(Trial(now + self.rtt.verdict_s(now), copy))
 
     def _reorder_threshold(self) -> int:
         """Rule (b) of §5.9, in transmissions."""

@@ -76,7 +76,7 @@ OTHER_WRITERS = {
     "mrc_testbed/testing/checked_transfer.py": "random bytes for a test, which fails without them",
     "mrc_testbed/doctor/doctor.py": "asks for the lock of a file, and writes nothing",
     "mrc_testbed/simulator/simtest/fuzz.py": "the corpus of a fuzzer, in the cache",
-    "mrc_testbed/cli/prompt/shell.py": "a log",
+    "mrc_testbed/cli/prompt/unexpected.py": "a log",
     "topologies/lab/cluster/clock.py": "/proc",
     "topologies/lab/cluster/connection.py": "a log",
     "topologies/lab/cluster/remote_machine.py": "a log",

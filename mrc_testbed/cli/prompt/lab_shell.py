@@ -1,4 +1,4 @@
-"""Prompt of `mrc p4 run`: Mininet's CLI with the words `reload`, `entries` and `load`."""
+"""Prompt of `mrc p4 run`: Mininet's CLI with `reload`, `entries`, `load`, and an `iperf` of our own."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from pathlib import Path
 from shlex import quote
 from typing import IO, Any
 
+from mrc_testbed.cli.prompt.iperf import iperf, iperfudp
+from mrc_testbed.cli.prompt.unexpected import unexpected_failure
 from mrc_testbed.errors import UsageError
 from mrc_testbed.ipc.rpc import JsonlError
 from mrc_testbed.ipc.rundir import FabricError
@@ -55,6 +57,9 @@ class LabCLI(CLI):
         except USER_ERRORS as error:
             self.failures += 1
             self.print_text(f"*** {error}")
+        except Exception as error:  # Mininet's own words raise bare exceptions
+            self.failures += 1
+            self.print_text(f"*** {unexpected_failure(line, error, self.lab.run_dir.log('cli'))}")
         return None
 
     def default(self, line: str) -> None:
@@ -96,6 +101,18 @@ class LabCLI(CLI):
         switches = tuple(word for word in words if not word.endswith(".p4"))
         for reload in self.lab.running.reload(Path(sources[0]) if sources else None, switches):
             self.print_text(reload.text())
+
+    def do_iperf(self, line: str) -> None:
+        """Measure TCP for five seconds: `iperf [HOST HOST]`, by default the first and the last."""
+        iperf(self._hosts, line.split(), self.print_text)
+
+    def do_iperfudp(self, line: str) -> None:
+        """Measure UDP at a rate in bits per second: `iperfudp [RATE HOST HOST]`, by default 10M."""
+        iperfudp(self._hosts, line.split(), self.print_text)
+
+    @property
+    def _hosts(self) -> dict[str, Any]:
+        return {host.name: host for host in self.mn.hosts}
 
     def do_entries(self, line: str) -> None:
         """List the entries of a switch, or of all: `entries [SWITCH]`."""

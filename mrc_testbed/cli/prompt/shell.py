@@ -14,7 +14,6 @@ import json
 import shlex
 import signal
 import sys
-import traceback
 from cmd import Cmd
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
@@ -28,10 +27,11 @@ from mrc_testbed.cli.prompt.commands import WORDS, Answer, CliCommand, CliSessio
 from mrc_testbed.cli.prompt.commands.links import OTHER_NAMES, cure_of
 from mrc_testbed.cli.prompt.commands.notices import FaultFollower, Notices
 from mrc_testbed.cli.prompt.outputs import CallerStream, Outputs
+from mrc_testbed.cli.prompt.unexpected import unexpected_failure
 from mrc_testbed.cli.prompt.word_client import FILE_POSITIONS
 from mrc_testbed.console.terminal import Style, fold_for, width_of
 from mrc_testbed.console.units import UnitError
-from mrc_testbed.errors import DISK_FULL_ERRNOS, UsageError
+from mrc_testbed.errors import UsageError
 from mrc_testbed.ipc.fabrics import Fabrics
 from mrc_testbed.ipc.rpc import JsonlError
 from mrc_testbed.ipc.rundir import FabricError
@@ -228,22 +228,8 @@ class FabricCLI(CLI):
             self.fail(str(error))
             self._print_dead_parts()
         except Exception as error:
-            self._fail_unexpectedly(line, error)
+            self.fail(unexpected_failure(line, error, self.fabric.run_dir.log("cli")))
         return None
-
-    def _fail_unexpectedly(self, line: str, error: Exception) -> None:
-        """Report a full disk by file and cure, other exceptions as an internal fault with a log."""
-        if isinstance(error, OSError) and error.errno in DISK_FULL_ERRNOS:
-            self.fail(f"{error.filename or 'the disk'}: {error.strerror}: make room there, or write elsewhere")
-            return
-        log = self.fabric.run_dir.log("cli")
-        hint = f"traceback in {log}"
-        try:
-            with log.open("a") as out:
-                traceback.print_exc(file=out)
-        except OSError as unwritten:
-            hint = f"no traceback: {log}: {unwritten.strerror}"
-        self.fail(f"internal error in {line.split()[0]!r}: {type(error).__name__}: {error} ({hint})")
 
     def default(self, line: str) -> None:
         """Run a command in a node (`h0 ip link`); anything else is a mistake."""

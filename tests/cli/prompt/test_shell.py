@@ -90,6 +90,7 @@ OF_FILES = ("save", "load")
         ("p4sh h0", "no switch 'h0'"),
         ("send h0 h2 --fast", "no option '--fast' (has: --rocev2)"),
         ("iperf h0", "usage: iperf [HOST HOST]"),
+        ("iperfudp 5M h0", "usage: iperfudp [RATE HOST HOST]"),
         ("evs h0 h2", "h0: no agent listens"),
         ("send h0 h0", "h0 cannot send to itself"),
         ("send h0 h2 nofile", "'nofile' is neither a file nor a size such as 4096, 16M or 1G"),

@@ -122,3 +122,24 @@ def test_stall_of_all_paths__shorter_than_the_usual_delay_blames_none(seed: int,
     pair.run_until_quiet()
     assert pair.memory[: len(data)] == data
     assert pair.events_of(EvChanged) == [] and pair.events_of(PacketLost) == []
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_dead_path__is_withdrawn_when_one_sack_answers_many_copies(seed: int) -> None:
+    """Timers expire in a stall, and later copies arrive in batches.
+
+    The SACK of a batch names its newest packet, which may be none of those that the dead path lost.
+    """
+    rng = Random(seed)
+    threshold = rng.choice([0, 4096, 16384])
+    pair = Pair(seed=seed, config={"cwnd_bytes": 20_000, "sack_threshold_bytes": threshold, "timeout": 12})
+    pair.per_packet_s = rng.choice([0.0001, 0.0005, 0.002])
+    spans = [(start, start + rng.choice([0.01, 0.03, 0.06])) for start in (rng.uniform(0, 0.3) for _ in range(3))]
+    hold_back(pair, spans, rng.choice("ab"))
+    pair.path("a", 0).cut = True
+    pair.write(pair.bytes(rng.choice([2_000, 10_000])))
+    pair.run_until_quiet()
+    pair.run(3.0)
+    assert {row["ev"]: row["state"] for row in pair.a.qp.ev_states()} == {
+        ev: "good" if ev else "assumed_bad" for ev, _ in pair.evs
+    }

@@ -4,12 +4,14 @@ import io
 import json
 import os
 import queue
+import re
 import tempfile
 
 import grpc
 import pytest
 from finsy.proto import p4r, p4r_grpc
 
+from mrc_testbed.cli.prompt import iperf as ip_bandwidth
 from mrc_testbed.cli.prompt.lab_shell import LabCLI
 from mrc_testbed.ipc.rundir import FabricError
 from mrc_testbed.switch.compiler import compile_program
@@ -79,6 +81,25 @@ class TestLiveLab:
         assert failures == 6
         for cure in ("no command or node 'nix'", "usage: h1 COMMAND", "two programs", "no switch 's9'", "usage: load"):
             assert cure in text
+
+    def test_iperf__measures_or_says_in_a_line_why_not(self, lab, monkeypatch):
+        monkeypatch.setattr(ip_bandwidth, "DURATION_S", 1)
+        monkeypatch.setattr(ip_bandwidth, "CONNECT_TIMEOUT_MS", 500)
+        text, failures = session(lab, "iperf", "iperfudp 3M h2 h1", "h1 true")
+        assert re.search(r"TCP bandwidth between h1 and h2\n\*\*\* Results: \['[\d.]+ Mbits/sec', '", text), text
+        assert re.search(r"UDP bandwidth between h2 and h1\n\*\*\* Results: \['3M', '[23]\.\d+ Mbits/sec'", text), text
+        assert failures == 0
+        mistakes = ("iperf h1 s1", "iperfudp x h1 h2")
+        text, failures = session(lab, "link h1 s1 down", "iperf h1 h2", "link h1 s1 up", *mistakes)
+        assert "*** iperf: h1 to h2: unable to connect" in text
+        assert "*** no host 's1' (has: h1, h2)" in text and "*** usage: iperfudp [RATE HOST HOST]" in text
+        assert failures == 3
+
+    def test_exception_of_a_word__costs_a_line(self, lab, monkeypatch):
+        monkeypatch.setattr(LabCLI, "do_entries", lambda _cli, _line: 1 // 0)
+        text, failures = session(lab, "entries", "h1 echo goes on")
+        assert "*** internal error in 'entries': ZeroDivisionError" in text and "goes on" in text and failures == 1
+        assert "ZeroDivisionError" in lab.run_dir.log("cli").read_text()
 
     def test_cut_link__loses_packets_until_it_is_restored(self, lab):
         text, _ = session(lab, "link h1 s1 down", "h1 ping -c1 -W1 h2", "link h1 s1 up", "h1 ping -c2 -W2 h2")

@@ -29,6 +29,7 @@ from mrc_testbed.cli.prompt.commands.base import (
     two_hosts,
     two_hosts_then,
 )
+from mrc_testbed.cli.prompt.iperf import iperfudp as iperfudp_over_ip
 from mrc_testbed.errors import EXIT_INTERRUPTED, EXIT_NOT_ARRIVED
 from mrc_testbed.files.package import PACKAGE
 from mrc_testbed.ipc import processes
@@ -123,6 +124,16 @@ def iperf(session: CliSession, args: Args) -> str:
     rate_bps = json.loads(run.stdout)["results"][-1]["bw_average_bps"]
     head = f"*** Iperf: testing MRC bandwidth between {source} and {destination}"
     return f"{head}\n*** Results: ['{rate_bps / 1e6:.1f} Mbits/sec']"
+
+
+@command("iperfudp", "")
+def iperfudp(session: CliSession, args: Args) -> None:
+    """Mininet's UDP test with iperf3, over IP at one rate for five seconds.
+
+    iperfudp                      10 Mb/s from the first host to the last
+    iperfudp 5M h0 h2
+    """
+    iperfudp_over_ip(session.fabric.hosts, args, lambda text: print(text, file=session.out, flush=True))
 
 
 # ---- looking inside -------------------------------------------------------------------------------------------
