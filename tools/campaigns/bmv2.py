@@ -194,6 +194,8 @@ class Bmv2:
         return [
             SWITCH,
             "--no-p4",
+            "--log-level",
+            "off",
             "--device-id",
             str(self.device_id),
             "--thrift-port",

@@ -11,6 +11,7 @@ import errno
 import os
 import platform
 import struct
+from functools import cache
 
 from mrc_testbed.ipc.rundir import FabricError
 
@@ -192,14 +193,18 @@ def load_program(name: str, code: bytes) -> int:
         raise
 
 
+@cache
+def _libc() -> ctypes.CDLL:
+    return ctypes.CDLL(None, use_errno=True)
+
+
 def _bpf(command: int, attributes: bytes, task: str) -> int:
     """The result of bpf(2). Raises FileNotFoundError for a key that is not there, else FabricError."""
     number = SYSCALL.get(platform.machine())
     if number is None:
         raise FabricError(f"cannot {task}: bpf(2) has no known number on {platform.machine()}")
     attribute_buffer = ctypes.create_string_buffer(attributes, max(len(attributes), _ATTR_BYTES))
-    call = ctypes.CDLL(None, use_errno=True).syscall
-    result: int = call(
+    result: int = _libc().syscall(
         ctypes.c_long(number), ctypes.c_long(command), attribute_buffer, ctypes.c_long(len(attribute_buffer))
     )
     if result < 0:

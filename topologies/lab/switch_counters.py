@@ -9,13 +9,14 @@ all at once over their control socket, each BMv2 over P4Runtime.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import grpc
 from finsy.proto import p4i, p4r
 from google.protobuf import text_format
+from grpc.experimental import ChannelOptions
 
 from mrc_testbed.ipc.rpc import JsonlClient, JsonlError
 from mrc_testbed.ipc.rundir import FabricError, RunDir
@@ -63,6 +64,16 @@ def read_embedded(client: JsonlClient, cells: Mapping[str, Sequence[int]], depth
     return Counts(switches, reply["depths"])
 
 
+@dataclass(frozen=True, slots=True)
+class SwitchReading:
+    """Counters that are read of one switch, time and again."""
+
+    switch: Switch
+    positions: dict[tuple[int, int], tuple[str, int]]
+    """Counter id and cell -> name of the counter and position in its list."""
+    request: bytes
+
+
 class P4RuntimeCounts:
     """Counts of BMv2 switches: P4 counters over P4Runtime, losses from cables, depths from `depth_of`.
 
@@ -76,21 +87,26 @@ class P4RuntimeCounts:
         info = text_format.Parse(path.read_text(), p4i.P4Info())
         self._ids = {counter.preamble.name.rpartition(".")[2]: counter.preamble.id for counter in info.counters}
         addresses = run_dir.read_switches()
+        self._readings_key, self._readings = "", list[SwitchReading]()
         self._calls = {name: self._call(address["address"]) for name, address in addresses.items()}
 
     @staticmethod
     def _call(address: str) -> tuple[grpc.Channel, Any]:
-        channel = grpc.insecure_channel(address)
-        call = channel.unary_stream(
+        channel = grpc.insecure_channel(address, [(ChannelOptions.SingleThreadedUnaryStream, 1)])  # no thread a read
+        call: Any = channel.unary_stream(
             "/p4.v1.P4Runtime/Read",
-            request_serializer=p4r.ReadRequest.SerializeToString,
             response_deserializer=p4r.ReadResponse.FromString,
         )
         return channel, call
 
     def read(self, cells: Mapping[str, Sequence[int]], depths: Sequence[str]) -> Counts:
-        """All switches; one that does not answer has no power, as far as can be told."""
-        switches = {switch.name: self._read_switch(switch, cells) for switch in self._plan.switches}
+        """All switches at once; one that does not answer has no power, as far as can be told."""
+        key = str(cells)
+        if key != self._readings_key:
+            self._readings = [self._reading(switch, cells) for switch in self._plan.switches]
+            self._readings_key = key
+        answers = [(reading, self._send(reading.switch, reading.request)) for reading in self._readings]
+        switches = {reading.switch.name: self._counts(reading, replies, cells) for reading, replies in answers}
         return Counts(switches, {port: self._depth(port) for port in depths})
 
     def _depth(self, interface: str) -> int | None:
@@ -107,54 +123,68 @@ class P4RuntimeCounts:
         queue is counted, and what passes meanwhile may hide as many. `came_before`: what had come to switches before
         they began, which count from 0 then. A switch without power is left out. Raises FabricError.
         """
-        out: dict[str, int] = {}
+        answers = []
         for switch in self._plan.switches:
-            ports = self._plan.ports(switch.name)
-            came = self._cables.came_to(switch.name) - came_before.get(switch.name, 0)
-            numbers = [port.number for port in ports]
+            numbers = [port.number for port in self._plan.ports(switch.name)]
             cells = {"forwarded": [CPU_PORT, *numbers]}
             cells["drops"] = [reason << CELL_BITS | number for reason in range(REASONS) for number in numbers]
-            counter_cells = self._read(
-                switch, [self._cell(name, index) for name, indexes in cells.items() for index in indexes]
-            )
+            came = self._cables.came_to(switch.name) - came_before.get(switch.name, 0)
+            request = self._request(switch, [(self._ids[name], index) for name in cells for index in cells[name]])
+            answers.append((switch.name, self._send(switch, request), came))
+        out: dict[str, int] = {}
+        for name, replies, came in answers:
+            counter_cells = self._answer(name, replies)
             if counter_cells is not None:
-                out[switch.name] = max(0, came - sum(cell.data.packet_count for cell in counter_cells))
+                out[name] = max(0, came - sum(cell.data.packet_count for cell in counter_cells))
         return out
 
-    def _cell(self, counter: str, index: int) -> p4r.Entity:
-        return p4r.Entity(counter_entry=p4r.CounterEntry(counter_id=self._ids[counter], index=p4r.Index(index=index)))
-
-    def _read_switch(self, switch: Switch, cells: Mapping[str, Sequence[int]]) -> SwitchCounts:
+    def _reading(self, switch: Switch, cells: Mapping[str, Sequence[int]]) -> SwitchReading:
         ports = [port.number for port in self._plan.ports(switch.name)]
-        sums = {name: [0] * len(offsets) for name, offsets in cells.items() if name in self._ids}
-        targets: dict[tuple[int, int], tuple[str, int]] = {}
-        for name in sums:
-            for index, offset in enumerate(cells[name]):
-                targets |= {(self._ids[name], offset + port): (name, index) for port in ports}
-        entities = [
-            p4r.Entity(counter_entry=p4r.CounterEntry(counter_id=counter, index=p4r.Index(index=index)))
-            for counter, index in targets
-        ]
-        counter_cells = self._read(switch, entities)
+        positions = {
+            (self._ids[name], offset + port): (name, position)
+            for name in cells
+            if name in self._ids
+            for position, offset in enumerate(cells[name])
+            for port in ports
+        }
+        return SwitchReading(switch, positions, self._request(switch, positions))
+
+    def _counts(
+        self, reading: SwitchReading, replies: Iterable[p4r.ReadResponse], cells: Mapping[str, Sequence[int]]
+    ) -> SwitchCounts:
+        """Await the counts of a switch. Raises FabricError."""
+        counter_cells = self._answer(reading.switch.name, replies)
         if counter_cells is None:
             return SwitchCounts(False)
+        sums = {name: [0] * len(offsets) for name, offsets in cells.items() if name in self._ids}
         for cell in counter_cells:
-            name, index = targets[cell.counter_id, cell.index.index]
-            sums[name][index] += cell.data.packet_count
-        ports_of = [port.interface for port in self._plan.ports(switch.name)]
-        lost = sum(self._cables.read(port, way).lost_pkts for port in ports_of for way in DIRECTIONS)
+            name, position = reading.positions[cell.counter_id, cell.index.index]
+            sums[name][position] += cell.data.packet_count
+        ports = [port.interface for port in self._plan.ports(reading.switch.name)]
+        lost = sum(self._cables.read(port, way).lost_pkts for port in ports for way in DIRECTIONS)
         return SwitchCounts(True, {name: sums.get(name) for name in cells}, lost=lost)
 
-    def _read(self, switch: Switch, entities: list[p4r.Entity]) -> list[p4r.CounterEntry] | None:
-        """Cells of counters; None: the switch does not answer. Raises FabricError."""
+    @staticmethod
+    def _request(switch: Switch, cells: Iterable[tuple[int, int]]) -> bytes:
+        """Return a request for cells, by counter id and index."""
+        entries = [p4r.CounterEntry(counter_id=counter, index=p4r.Index(index=index)) for counter, index in cells]
+        entities = [p4r.Entity(counter_entry=entry) for entry in entries]
         request = p4r.ReadRequest(device_id=switch.device_id, entities=entities)
+        return bytes(request.SerializeToString())
+
+    def _send(self, switch: Switch, request: bytes) -> Iterable[p4r.ReadResponse]:
+        replies: Iterable[p4r.ReadResponse] = self._calls[switch.name][1](request, timeout=TIMEOUT_S)
+        return replies
+
+    @staticmethod
+    def _answer(name: str, replies: Iterable[p4r.ReadResponse]) -> list[p4r.CounterEntry] | None:
+        """Await the cells; None: the switch does not answer. Raises FabricError."""
         try:
-            replies = self._calls[switch.name][1](request, timeout=TIMEOUT_S)
             return [entity.counter_entry for reply in replies for entity in reply.entities]
         except grpc.RpcError as error:
             if error.code() is grpc.StatusCode.UNAVAILABLE:
                 return None
-            raise FabricError(f"{switch.name}: its counters cannot be read: {error.details()}") from error
+            raise FabricError(f"{name}: its counters cannot be read: {error.details()}") from error
 
     def close(self) -> None:
         """Hang up. Idempotent."""

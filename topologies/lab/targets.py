@@ -345,9 +345,10 @@ class Bmv2Target(Target):
     def command(self, switch: FabricSwitch) -> list[str]:
         """Command line of a switch. `--thrift-port` stands before `--`, the target's own options after it.
 
-        `--cpu-port` must be given: its default is the drop port.
+        `--cpu-port` must be given: its default is the drop port. Without a log level each packet's messages are
+        formatted for nobody.
         """
-        command = [self.executable, "--no-p4"]
+        command = [self.executable, "--no-p4", "--log-level", "off"]
         for number, interface in sorted(switch.interfaces.items()):
             command += ["-i", f"{number}@{interface}"]
         command += ["--device-id", str(switch.device_id)]

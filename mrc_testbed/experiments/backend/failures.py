@@ -22,9 +22,14 @@ UNWRITTEN = {
     "message": "no message fails",
     "damage": "no byte is damaged, no sum is wrong",
     "left_out": "nothing of the plan is left out",
+    "late": "each fault comes on time",
     "unfinished": "what has an end reaches it",
 }
 """Kind of failure -> the rule that it breaks; at equal times causes stand before their effects."""
+LATE_SHARE = 0.1
+"""Delay of a fault above which rules about times say nothing of it, as a part of the run."""
+OVERLOAD_KINDS = frozenset(("late",))
+"""Kinds that an overloaded machine may cause."""
 FOLLOWS = ("qp", "message", "unfinished")
 """Kinds that a workload may have where its failure is expected."""
 
@@ -94,10 +99,15 @@ def _damage(outcome: Outcome) -> None:
 
 
 def _left_out(outcome: Outcome, flows: Sequence[FlowPlan], timeline: Sequence[FaultStep]) -> None:
-    """Record faults that were never injected, as the run was over before, and flows that carried nothing."""
-    injected_numbers = {event["number"] for event in outcome.events if event["what"] == "fault"}
+    """Record faults that came late or never, as the run was over before, and flows that carried nothing."""
+    injected_at = {event["number"]: event["t"] for event in outcome.events if event["what"] == "fault"}
     for step in timeline:
-        if step.undo is None and step.number not in injected_numbers:
+        if step.number in injected_at:
+            delay_s = injected_at[step.number] - max(step.time.seconds or 0.0, 0.0)
+            if step.time.seconds is not None and delay_s > LATE_SHARE * outcome.duration_s:
+                text = f"the fault `{step}` at {step.time} came {delay_s:.1f} s late: the machine had no time"
+                outcome.fail("late", injected_at[step.number], text)
+        elif step.undo is None:
             text = f"the fault `{step}` at {step.time} never came: the run was over after {outcome.duration_s:.4g} s"
             outcome.fail("left_out", outcome.duration_s, text)
     dead_works = {failure.work for failure in outcome.failures if failure.kind == "qp"}

@@ -190,11 +190,11 @@ class LiveRun:
             # A job starts on a fabric whose early faults the controller has found.
             if self.plan.control.denylist != "off" and timeline and (timeline[0].time.seconds or 0) <= 0:
                 self._await_denylist()
+            cpu = CpuWatch(self.fabric.thread_seconds, self.fabric.processors)
+            cpu.start()
             self.work.start()
             self._wait(self.work.start_time)
             self.sampler.start()
-            cpu = CpuWatch(self.fabric.thread_seconds, self.fabric.processors)
-            cpu.start()
             try:
                 self._loop(timeline, watch)
             except (FabricError, JsonlError):

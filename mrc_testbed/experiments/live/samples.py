@@ -56,12 +56,6 @@ class LiveSampler:
 
     def start(self) -> None:
         """Start sampling, when the work starts; earlier counts are left out."""
-        self._read_switches()
-        self._note_links()
-        self.outcome.series.link_bps.clear()
-        self._last_reading = self._reading()
-        if self.measure.evs:
-            self._note_paths()
         self._thread.start()
 
     def finish(self) -> None:
@@ -107,22 +101,36 @@ class LiveSampler:
     def share_done(self) -> float:
         """Share of the work's bytes that are received."""
         total = self.work.total_bytes
-        return sum(self._last_reading["received"].values()) / total if total else 0.0
+        return sum(self.received.values()) / total if total else 0.0
 
     def _run(self) -> None:
         every, start_time = self.measure.every, self.work.start_time
         tick = every
-        while not self._stop.wait(max(0.0, start_time + tick - time.monotonic())):
-            try:
-                self._sample()
-            except Exception as error:  # raised in the thread that waits
-                self.error = error
+        self._attempt(self._read_baseline)
+        while self.error is None and not self._stop.wait(max(0.0, start_time + tick - time.monotonic())):
+            self._attempt(self._sample)
             with self._sample_condition:
                 self._sample_count += 1
                 self._sample_condition.notify_all()
-            if self.error is not None:
-                return
             tick = max(tick + every, time.monotonic() - start_time + every * SHORTEST_SHARE)
+
+    def _attempt(self, read: Callable[[], None]) -> None:
+        """Read; an error is raised in the thread that waits."""
+        try:
+            read()
+        except Exception as error:
+            with self._sample_condition:
+                self.error = error
+                self._sample_condition.notify_all()
+
+    def _read_baseline(self) -> None:
+        """Take the counts from which the first sample counts."""
+        self._read_switches()
+        self._note_links()
+        self.outcome.series.link_bps.clear()
+        self._last_reading = self._reading()
+        if self.measure.evs:
+            self._note_paths()
 
     # ---- a sample ---------------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from mrc_testbed.console import units
-from mrc_testbed.experiments.backend.failures import UNWRITTEN, audit_scope, unwanted_failures
+from mrc_testbed.experiments.backend.failures import OVERLOAD_KINDS, UNWRITTEN, audit_scope, unwanted_failures
 from mrc_testbed.experiments.backend.outcome import Outcome
 from mrc_testbed.experiments.language.metric_names import find
 from mrc_testbed.experiments.language.model import AnyRule, Expect, ExpectFailure, ExpectIncomplete, Rule, Scenario
@@ -154,6 +154,7 @@ def _always(name: str, measurement: Measurement, rules: Sequence[Rule]) -> list[
         verdict = ExpectationVerdict(
             UNWRITTEN[kind], name, False, "always", "; ".join(texts[:MORE_CAUSES]) + omitted_text
         )
+        verdict.timed = kind in OVERLOAD_KINDS
         faults = [event["t"] for event in outcome.events if event["what"] == "fault" and event["t"] <= first_time]
         low = max(faults, default=first_time)
         verdict.cause, verdict.events = texts[0], events_around(measurement, low, first_time)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mrc_testbed.experiments.backend.failures import UNWRITTEN
+from mrc_testbed.experiments.backend.failures import UNWRITTEN, audit
 from mrc_testbed.experiments.backend.outcome import EVENTS_MAX, Outcome
 from mrc_testbed.experiments.fluid.fluid_run import FluidRunner
 from mrc_testbed.experiments.language.expand import Run, expand
@@ -141,6 +141,16 @@ def test_what_is_left_out_or_not_ended(tmp_path, work, ends, fault_time, kind, t
     assert [failure.kind for failure in outcome.failures] == ([kind] if kind else [])
     assert all(text in failure.text for failure in outcome.failures)
     assert outcome.finished is (kind != "unfinished")
+
+
+def test_fault_that_comes_late__fails_a_run_whose_rules_go_by_time(tmp_path, dead_rank):
+    run = run_plan(tmp_path, DEAD_RANK)
+    late_outcome = Outcome.from_json(dead_rank.to_json())
+    late_outcome.failures.clear()
+    next(event for event in late_outcome.events if event["what"] == "fault")["t"] += 1.5
+    audit(late_outcome, run.work(), run.steps())
+    verdict = next(verdict for verdict in verdicts_of(run, late_outcome) if verdict.rule == UNWRITTEN["late"])
+    assert not verdict.passed and verdict.timed and "at 1s came 1.5 s late" in verdict.seen
 
 
 def test_events_that_verdicts_count_are_kept_however_many_there_are():

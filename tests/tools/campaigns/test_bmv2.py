@@ -113,6 +113,8 @@ def test_commands():
     assert Bmv2(folder, 3).command("127.0.0.1:9559", "127.0.0.1:9560", 9090) == [
         "simple_switch_grpc",
         "--no-p4",
+        "--log-level",
+        "off",
         "--device-id",
         "3",
         "--thrift-port",

@@ -20,6 +20,7 @@ import argparse, socket, sys, time
 before, after = sys.argv[1:sys.argv.index("--")], sys.argv[sys.argv.index("--") + 1:]
 main = argparse.ArgumentParser()
 main.add_argument("--no-p4", action="store_true", required=True)
+main.add_argument("--log-level", required=True)
 main.add_argument("-i", action="append", required=True)
 main.add_argument("--device-id", type=int, required=True)
 main.add_argument("--thrift-port", type=int, required=True)
@@ -71,7 +72,8 @@ def test_bmv2__missing_programs_are_named_with_the_cure(bmv2, monkeypatch):
 
 def test_bmv2__command_line(bmv2):
     assert " ".join(bmv2.target.command(bmv2.switch)) == (
-        "simple_switch_grpc --no-p4 -i 1@p0-t0-0-eth1 -i 2@p0-t0-0-eth2 --device-id 1 --thrift-port 29090 -- "
+        "simple_switch_grpc --no-p4 --log-level off -i 1@p0-t0-0-eth1 -i 2@p0-t0-0-eth2 "
+        "--device-id 1 --thrift-port 29090 -- "
         "--grpc-server-addr 127.0.0.1:29559 --cpu-port 510 --priority-queues 8"
     )
 
