@@ -473,3 +473,12 @@ def test_display__of_resumed_runs_that_are_stopped_counts_those_that_were_there(
     display.on_start(run_set.runs[2:])
     display.on_stop(4, tmp_path)
     assert "(4 of 4)" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("backend, target", [("virtual", "embedded"), ("live", "embedded"), ("live", "bmv2")])
+@pytest.mark.parametrize("path", sorted(SCENARIOS.glob("*.yaml")), ids=lambda path: path.stem)
+def test_variants__have_hosts_of_the_same_rate(path, backend, target):
+    """Compared variants send at the same rate over all their planes, wherever they run."""
+    runs = plan_runs(read(path), backend, target=target).runs
+    rates = {run.scenario.links.rate * run.scenario.fabric.planes for run in runs}
+    assert len(rates) == 1, rates

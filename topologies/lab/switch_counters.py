@@ -87,7 +87,9 @@ class P4RuntimeCounts:
         info = text_format.Parse(path.read_text(), p4i.P4Info())
         self._ids = {counter.preamble.name.rpartition(".")[2]: counter.preamble.id for counter in info.counters}
         addresses = run_dir.read_switches()
-        self._readings_key, self._readings = "", list[SwitchReading]()
+        self._cells: Mapping[str, Sequence[int]] = {}
+        """Counters and cells of the last `read`, whose requests are kept in `_readings`."""
+        self._readings: list[SwitchReading] = []
         self._calls = {name: self._call(address["address"]) for name, address in addresses.items()}
 
     @staticmethod
@@ -101,10 +103,8 @@ class P4RuntimeCounts:
 
     def read(self, cells: Mapping[str, Sequence[int]], depths: Sequence[str]) -> Counts:
         """All switches at once; one that does not answer has no power, as far as can be told."""
-        key = str(cells)
-        if key != self._readings_key:
-            self._readings = [self._reading(switch, cells) for switch in self._plan.switches]
-            self._readings_key = key
+        if cells != self._cells:
+            self._cells, self._readings = cells, [self._reading(switch, cells) for switch in self._plan.switches]
         answers = [(reading, self._send(reading.switch, reading.request)) for reading in self._readings]
         switches = {reading.switch.name: self._counts(reading, replies, cells) for reading, replies in answers}
         return Counts(switches, {port: self._depth(port) for port in depths})

@@ -26,8 +26,8 @@ UNWRITTEN = {
     "unfinished": "what has an end reaches it",
 }
 """Kind of failure -> the rule that it breaks; at equal times causes stand before their effects."""
-LATE_SHARE = 0.1
-"""Delay of a fault above which rules about times say nothing of it, as a part of the run."""
+LATE_SHARE, LATE_S = 0.1, 1.0
+"""Lateness of a fault that fails a run: more than this part of the run, and than these seconds."""
 OVERLOAD_KINDS = frozenset(("late",))
 """Kinds that an overloaded machine may cause."""
 FOLLOWS = ("qp", "message", "unfinished")
@@ -103,8 +103,9 @@ def _left_out(outcome: Outcome, flows: Sequence[FlowPlan], timeline: Sequence[Fa
     injected_at = {event["number"]: event["t"] for event in outcome.events if event["what"] == "fault"}
     for step in timeline:
         if step.number in injected_at:
-            delay_s = injected_at[step.number] - max(step.time.seconds or 0.0, 0.0)
-            if step.time.seconds is not None and delay_s > LATE_SHARE * outcome.duration_s:
+            due_s = step.time.seconds
+            delay_s = 0.0 if due_s is None else injected_at[step.number] - max(due_s, 0.0)
+            if delay_s > max(LATE_S, LATE_SHARE * outcome.duration_s):
                 text = f"the fault `{step}` at {step.time} came {delay_s:.1f} s late: the machine had no time"
                 outcome.fail("late", injected_at[step.number], text)
         elif step.undo is None:
