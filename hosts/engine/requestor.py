@@ -538,18 +538,22 @@ class Requestor:
                 sent.ev.acked += 1
                 flight.overtake(sent)
             if sent.attempt > 1:
-                self._put_on_trial(sent.copies, now)
+                self._put_on_trial(sent.copies if sent is trigger else sent.as_copies(), now)
 
     def _put_on_trial(self, copies: tuple[Copy, ...], now: float) -> None:
         """Put the EVs of accused copies of a packet that arrived on trial.
 
         A SACK for a batch does not tell which copy arrived, so all are tried; a probe acquits those that work.
         """
-        on_trial = {trial.ev for trial in self._trials}
+        trials = {trial.ev: trial for trial in self._trials}
         for copy in copies:
-            if copy.is_accused and copy.ev not in on_trial:
-                on_trial.add(copy.ev)
-                self._trials.append(Trial(now + self.rtt.verdict_s(now), copy))
+            if not copy.is_accused:
+                continue
+            if copy.ev in trials:
+                trials[copy.ev].add(copy)
+            else:
+                trials[copy.ev] = Trial(now + self.rtt.verdict_s(now), copy)
+                self._trials.append(trials[copy.ev])
 
     def _reorder_threshold(self) -> int:
         """Rule (b) of §5.9, in transmissions."""
@@ -566,7 +570,9 @@ class Requestor:
         ev = self._paths.find(sack.entropy) if trigger is None else trigger.ev
         if ev is None:
             return
-        ev.failures = 0
+        # A late SACK of a packet from before the suspicion does not answer it.
+        if trigger is not None and trigger.sent_at >= ev.accused_at:
+            ev.failures = 0
         self._paths.on_proof(ev, now)
         if self._trials:
             self._trials = deque(trial for trial in self._trials if not trial.acquits(ev, sack))
@@ -701,7 +707,6 @@ class Requestor:
             self._budget.trimmed()
         ev = self._paths.find(nack.entropy)
         if ev is not None:
-            ev.failures = 0
             trimmed = nack.reason == NackReason.TRIMMED
             if trimmed:
                 ev.trimmed += 1
@@ -713,6 +718,8 @@ class Requestor:
         is_certain = sent.timestamp is None or sent.timestamp == nack.timestamp
         if not is_certain and nack.timestamp:
             return  # an earlier copy, over the same EV; 0 is a packet cut in front of its TSETH, which may be any copy
+        if sent.sent_at >= sent.ev.accused_at:
+            sent.ev.failures = 0
         flight.give_up(sent)
         self._on_refusal(nack, sent, psn, is_certain, now)
         self._settle()

@@ -55,19 +55,25 @@ class TailLossProbe:
 
 
 class Trial:
-    """An EV whose packet, `copy`, is overdue though its retransmission arrived: judged at `verdict_at`."""
+    """An EV whose packets are overdue though their retransmissions arrived: judged at `verdict_at`."""
 
-    __slots__ = ("ev", "timestamp", "verdict_at")
+    __slots__ = ("_newest_copy", "ev", "verdict_at")
 
     def __init__(self, verdict_at: float, copy: Copy) -> None:
         self.verdict_at = verdict_at
-        self.ev, self.timestamp = copy.ev, copy.timestamp
+        self.ev, self._newest_copy = copy.ev, copy
+
+    def add(self, copy: Copy) -> None:
+        """Add an overdue packet of the EV."""
+        if copy.sent_at > self._newest_copy.sent_at:
+            self._newest_copy = copy
 
     def acquits(self, ev: Ev, sack: Sack) -> bool:
-        """Whether the SACK was triggered by that very packet, or by one that followed it on its path."""
+        """Whether the newest of these packets, or one that followed it on its path, triggered the SACK."""
         if ev is not self.ev:
             return False
-        return self.timestamp is None or (sack.timestamp - self.timestamp & 0xFFFF) < 0x8000
+        timestamp = self._newest_copy.timestamp
+        return timestamp is None or (sack.timestamp - timestamp & 0xFFFF) < 0x8000
 
 
 class HeuristicLoss:

@@ -47,7 +47,7 @@ _ANSWERS: Final[dict[int, EvSignal]] = {
 class _Probe:
     """A reliability probe of an EV: sent once, twice, or as long as the peer is silent."""
 
-    __slots__ = ("ask_count", "asked_at", "began_at", "ev", "ids", "is_over")
+    __slots__ = ("ask_count", "asked_at", "began_at", "ev", "ids", "is_over", "newest_at")
 
     def __init__(self, ev: Ev) -> None:
         self.ev = ev
@@ -55,8 +55,10 @@ class _Probe:
         """Number of transmissions so far."""
         self.ids: deque[int] = deque()
         """Ids of the newest ASKINGS transmissions."""
-        self.began_at = self.asked_at = 0.0
-        """Times of the first transmission, and of the last one that the verdict is about, the second."""
+        self.began_at = self.asked_at = self.newest_at = 0.0
+        """Times of the first transmission, of the one that the verdict is about, and of the newest.
+
+        The verdict is about the second, or the first while there is no other."""
         self.is_over = False
         """Whether the probe was answered or has failed."""
 
@@ -147,6 +149,17 @@ class QpPaths:
             context.events.append(EvReplaced(context.qpn, ev.value, substitute, ev.plane, now))
         if move.new_state is EvState.ASSUMED_BAD:
             self._schedule(ev, now + context.config.probes.interval_s)
+        elif move.old_state is EvState.ASSUMED_BAD:
+            self._try_doubted()
+
+    def _try_doubted(self) -> None:
+        """Put the EVs in doubt on trial, now that another one carries packets.
+
+        The floor may have kept a dead one in use.
+        """
+        for ev in self.profile:
+            if ev.active and ev.in_doubt:
+                self.put_on_trial(ev)
 
     def accuse(self, ev: Ev, now: float) -> None:
         """Note that a packet over the EV expired without proof that it is lost.
@@ -237,8 +250,9 @@ class QpPaths:
                 self._pending.pop(probe.ids.popleft(), None)
                 patience = context.config.probes.interval_s
             probe.ids.append(probe_id)
+            probe.newest_at = now
             self._pending[probe_id] = (probe, now)
-            self._wait(probe, now + max(patience, self._proof.rtt.usual_s(ev)))
+            self._wait(probe, now + patience)
             self._counters.probes_sent += 1
             wire, dscps = context.config.wire, context.config.dscp
             timestamp = int(now / wire.ts_unit_s) & 0xFFFF if wire.timestamps else None
@@ -284,6 +298,7 @@ class QpPaths:
         proof, rtt_s = self._proof, now - sent_at
         proof.on_answer(ev.plane, sent_at, proof.rtt.ordinary(rtt_s, ev), now)
         ev.on_sample(rtt_s)
+        proof.rtt.on_sample(rtt_s, now)
         ev.probes_answered += 1
         self._counters.probes_answered += 1
         signal = _ANSWERS.get(sack.verdict, EvSignal.PROBE_CLEAN)
@@ -335,13 +350,20 @@ class QpPaths:
 
     def _on_overdue(self, probe: _Probe, now: float) -> None:
         """Patience with a probe has ended."""
-        ev = probe.ev
-        if probe.ask_count < ASKINGS:
+        ev, proof = probe.ev, self._proof
+        # A slow path has its usual time. Round trips that a stall stretched must not set it: other probes measure anew.
+        answer_due_at = probe.newest_at + proof.rtt.usual_s(ev)
+        if now < answer_due_at:
+            interval_s = self._context.config.probes.interval_s
+            if proof.heard_at <= now - interval_s:
+                self.refresh(ev)
+            self._wait(probe, min(answer_due_at, now + interval_s / ASKINGS))
+        elif probe.ask_count < ASKINGS:
             self._queue.append(probe)
         elif probe.began_at < self.profile.up_since[ev.plane]:
             self._end(probe)  # a port was down meanwhile
             self._schedule_next(ev, now)
-        elif self._proof.missed(ev, probe.asked_at):
+        elif proof.missed(ev, probe.asked_at):
             self._end(probe)
             self._failed(ev, now, probe.began_at)
         else:

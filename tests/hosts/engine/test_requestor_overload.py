@@ -143,3 +143,34 @@ def test_dead_path__is_withdrawn_when_one_sack_answers_many_copies(seed: int) ->
     assert {row["ev"]: row["state"] for row in pair.a.qp.ev_states()} == {
         ev: "good" if ev else "assumed_bad" for ev, _ in pair.evs
     }
+
+
+@pytest.mark.parametrize("seed", [144, 152, 365, 460, 498, 562, 566, 969, 1003, 1204])
+def test_dead_path__is_withdrawn_soon_after_long_stalls(seed: int) -> None:
+    """Stalls of up to eight timers stretch all round trips, expire all packets and bring late SACKs.
+
+    What they leave behind must not hide a dead path: not the estimates, not an old SACK, not the floor.
+    """
+    rng = Random(seed)
+    timeout = rng.choice([12, 13, 14, 15])
+    timer_s = 4.096e-6 * 2**timeout
+    config = {
+        "cwnd_bytes": rng.choice([4000, 20_000, 200_000]),
+        "sack_threshold_bytes": rng.choice([0, 4096, 16384]),
+        "timeout": timeout,
+    }
+    pair = Pair(seed=seed, delay_s=rng.choice([0.0005, 0.002, 0.005]), config=config, region=1 << 18)
+    pair.per_packet_s = rng.choice([0.0001, 0.0005, 0.002])
+    spans = [(start, start + rng.choice([1, 2, 4, 8]) * timer_s) for start in (rng.uniform(0, 0.5) for _ in range(3))]
+    hold_back(pair, spans, rng.choice("ab"))
+    if rng.random() < 0.5:  # the QP was in use when the path died
+        pair.write(pair.bytes(20_000))
+        pair.run(rng.uniform(0, 0.1))
+    pair.path("a", 0).cut = True
+    pair.write(pair.bytes(rng.choice([10_000, 40_000])))
+    pair.run_until_quiet()
+    pair.filter = None
+    pair.run(3.0)
+    assert {row["ev"]: row["state"] for row in pair.a.qp.ev_states()} == {
+        ev: "good" if ev else "assumed_bad" for ev, _ in pair.evs
+    }
