@@ -124,7 +124,7 @@ def test_break_and_heal(terminal):
 
 
 VERDICT_S = 30.0
-"""Time in which probes blame the path of a loss that a timer alone told of, whatever a busy machine does."""
+"""Time in which probes blame the path of a loss that a timer alone told of, on a busy machine."""
 
 
 def bad_evs(terminal, source, destination, ways):
