@@ -74,20 +74,43 @@ def share(text: object) -> float:
 
 def show_rate(bps: float) -> str:
     """`9.8 Mb/s`."""
-    for name, unit in (("Gb/s", 1e9), ("Mb/s", 1e6), ("kb/s", 1e3)):
+    for name, unit in (("Tb/s", 1e12), ("Gb/s", 1e9), ("Mb/s", 1e6), ("kb/s", 1e3)):
         if abs(bps) >= unit:
             return f"{bps / unit:.3g} {name}"
     return f"{bps:.3g} b/s"
 
 
-def show_seconds(value: float) -> str:
+def show_seconds(value: float, digits: int = 3) -> str:
     """`12.5 ms`."""
     if abs(value) >= 1000:
         return f"{value:.0f} s"
     for name, unit in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
         if abs(value) >= unit:
-            return f"{value / unit:.3g} {name}"
+            return f"{value / unit:.{digits}g} {name}"
     return "0 s" if value == 0 else f"{value / 1e-9:.3g} ns"
+
+
+def short_seconds(value: float) -> str:
+    """`2s`, `0.5s`, `550us`: a time as a scenario has it."""
+    limits = (("s", 0.1, 1.0), ("ms", 1e-3, 1e-3), ("us", 1e-6, 1e-6))
+    name, _, unit = next((row for row in limits if value == 0 or abs(value) >= row[1]), ("ns", 0.0, 1e-9))
+    return f"{value / unit:.6g}{name}"
+
+
+def time_unit(longest_s: float) -> tuple[str, float]:
+    """Return the unit of an axis or a column of times up to `longest_s`, and its length: `us`, 1e-6 s."""
+    for name, least, unit in (("s", 0.5, 1.0), ("ms", 10e-3, 1e-3), ("us", 10e-6, 1e-6)):
+        if longest_s >= least or longest_s <= 0:
+            return name, unit
+    return "ns", 1e-9
+
+
+def rate_unit(most_bps: float) -> tuple[str, float]:
+    """Return the unit of an axis of rates up to `most_bps`, and its size: `Gb/s`, 1e9 bit/s."""
+    for name, least, unit in (("Tb/s", 10e12, 1e12), ("Gb/s", 10e9, 1e9)):
+        if most_bps >= least:
+            return name, unit
+    return "Mb/s", 1e6
 
 
 def show_size(size: int) -> str:

@@ -18,7 +18,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
-from mrc_testbed.console import terminal
+from mrc_testbed.console import terminal, units
 from mrc_testbed.console.progress import Progress as RestingProgress
 from mrc_testbed.errors import DISK_FULL_ERRNOS, EXIT_UNWRITTEN, UsageError
 from mrc_testbed.experiments.backend.outcome import Outcome
@@ -152,7 +152,7 @@ def _nothing_kept(name: str) -> str:
 
 
 def _virtual_time(seconds: float) -> str:
-    return f"{seconds:.1f} s" if seconds >= 0.1 else f"{1e3 * seconds:.3g} ms"
+    return f"{seconds:.1f} s" if seconds >= 0.1 else units.show_seconds(seconds)
 
 
 def run(
@@ -188,7 +188,11 @@ def run(
     refusals: list[ScenarioError] = []
     for path in paths:
         try:
-            run_sets.append(plan_runs(read(path), backend, target=target, seed=seed, repeat=repeat, scale=scale))
+            document = read(path)
+            if backend == "live" and len(paths) > 1 and document.raw.get("only") == "virtual":
+                console.print(f"{path.stem} is left out: it runs in virtual time only", style="dim")
+                continue
+            run_sets.append(plan_runs(document, backend, target=target, seed=seed, repeat=repeat, scale=scale))
         except ScenarioError as error:
             refusals.append(error)
     if refusals:
@@ -424,6 +428,8 @@ def validate(names: list[str], as_json: bool) -> int:
         runs: dict[str, int] = {}
         for backend, target in (("virtual", "embedded"), ("live", "embedded"), ("live", "bmv2")):
             try:
+                if backend == "live" and read(path).raw.get("only") == "virtual":
+                    continue
                 runs.setdefault(backend, len(plan_runs(read(path), backend, target=target).runs))
             except ScenarioError as error:
                 problems += [problem for problem in error.problems if problem not in problems]
@@ -441,7 +447,8 @@ def validate(names: list[str], as_json: bool) -> int:
             for problem in problems:
                 print(f"{path}:{problem}")
             if not problems:
-                print(f"{path}: good; {runs['virtual']} virtual runs, {runs['live']} live ones")
+                live_text = f", {runs['live']} live ones" if "live" in runs else ", none live"
+                print(f"{path}: good; {runs['virtual']} virtual runs{live_text}")
     return EXIT_BAD_FILE if any(problems for _, _, problems in file_results) else EXIT_PASSED
 
 

@@ -12,6 +12,7 @@ import textwrap
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from mrc_testbed.console.units import show_seconds
 from mrc_testbed.experiments.backend.outcome import CollectiveOutcome
 from mrc_testbed.experiments.metrics.assertions import ALWAYS, ExpectationVerdict
 from mrc_testbed.experiments.metrics.metric_values import Measurement
@@ -55,7 +56,8 @@ def summary_lines(report: RunReport, width: int) -> Iterator[Line]:
     for note, names in _notes(report).items():
         yield from _wrap("note", "  note  ", f"{_note_prefix(names, len(report.runs))}{note}", width)
     duration_s = sum(outcome.duration_s for _, outcome in report.runs)
-    text = f"{len(report.runs)} run{'s' if len(report.runs) > 1 else ''}, {duration_s:.1f} s in {report.wall_s:.1f} s"
+    runs_text = f"{len(report.runs)} run{'s' if len(report.runs) > 1 else ''}"
+    text = f"{runs_text}, {_length(duration_s)} in {_length(report.wall_s)}"
     if report.folder:
         text += f"; results in {report.folder}"
         text += f", digest {report.digest[:12]}" if report.digest else ""
@@ -84,14 +86,18 @@ def _step_times(report: RunReport, width: int) -> Iterator[Line]:
                 yield from _wrap("", "  ", _iterations(collective), width, inner=2)
 
 
+def _length(seconds: float) -> str:
+    return f"{seconds:.1f} s" if seconds >= 0.1 else show_seconds(seconds)
+
+
 def _iterations(collective: CollectiveOutcome) -> str:
     """Return `job: 20 iterations of 1.2 s (median; 1.1 to 1.9), 63 % of it without computing`."""
     times = sorted(iteration.finished_s - iteration.started_s for iteration in collective.iterations)
     exposed_share = sum(iteration.exposed for iteration in collective.iterations) / len(times)
-    spread = f" (median; {times[0]:.3g} to {times[-1]:.3g})" if len(times) > 1 else ""
+    spread = f" (median; {show_seconds(times[0])} to {show_seconds(times[-1])})" if len(times) > 1 else ""
     plural = "s" if len(times) > 1 else ""
     return (
-        f"{collective.work}: {len(times)} iteration{plural} of {times[len(times) // 2]:.3g} s{spread}, "
+        f"{collective.work}: {len(times)} iteration{plural} of {show_seconds(times[len(times) // 2])}{spread}, "
         f"{100 * exposed_share:.0f} % of it without computing"
     )
 

@@ -98,6 +98,8 @@ def outcome() -> Outcome:
         exam_outcome.event(
             t, "ev", host="h0", qpn=1, peer="h2", ev=ev, plane=0, old="good", new="assumed_bad", cause="lost"
         )
+    for t in (4.15, 4.6):
+        exam_outcome.event(t, "lost", host="h0", qpn=1, ev=1, cause="its timer expired")
     exam_outcome.event(4.75, "replaced", host="h0", qpn=1, ev=1, by=3, plane=0)
     exam_outcome.event(4.8, "control", text="tables changed")
     exam_outcome.event(4.9, "control", text="tables changed")
@@ -138,8 +140,10 @@ EXPECTED_VALUES = {
     "recover.total": 2.0, "time": 10.0, "time.a": 9.03, "algbw.job": 516314.091072, "busbw.job": 688418.788096,
     "slowest.job": 1.0, "wrong.job": 199.0, "iteration.job.mean": 0.046483333, "iteration.job.p50": 0.045333333,
     "iteration.job.p95": 0.0744, "iteration.job.p99": 0.078666667, "iteration.job.max": 0.078933333,
+    "iteration.task.back": 0.89,
     "slowed.job": 1.0, "slowed.task.once": 0.5, "exposed.job": 0.2025, "latency.a.p50": 0.134, "latency.a.p99": 0.394,
     "latency.a.max": 0.4, "sent": 10012.0, "lost": 1004.0, "lost.per_qp.max": 37.0, "retransmitted": 1108.0,
+    "retransmitted.bytes": 1134592.0, "retransmitted.first": 0.15,
     "timeouts": 74.0, "marked": 211.0, "trimmed": 223.0, "trimmed.last_hop": 227.0, "dropped.queue": 229.0,
     "pauses": 233.0, "pauses.longest": 0.239, "storms": 241.0, "corrupted": 251.0, "qp_errors": 6.0, "failed": 24.0,
     "damaged": 34.0, "reorder.max": 53.0, "evs.denied": 8.0, "evs.bad": 9.0, "evs.first_bad": 0.25,

@@ -119,7 +119,7 @@ def ev(t: float, ev: int, new_state: str = "assumed_bad") -> dict:
 
 
 def test_moves_of_many_evs_are_one_line():
-    lines = merge_events([ev(1.0, 0x0), ev(1.1, 0x100), ev(1.2, 0x101), ev(3.0, 0x1)])
+    lines = merge_events([ev(1.0, 0x0), ev(1.1, 0x100), ev(1.2, 0x101), ev(3.0, 0x1)], 10.0)
     assert [text for _, _, text in lines] == [
         "    1.000 s  h0: 3 EVs to h1 (plane 0, 1) good -> assumed_bad: lost, until 1.200 s",
         "    3.000 s  h0: EV 0x0001 to h1 good -> assumed_bad: lost",

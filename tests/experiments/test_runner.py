@@ -25,7 +25,7 @@ from mrc_testbed.experiments.executors.crew import RunProgress
 from mrc_testbed.experiments.executors.worker_pool import WorkerPool
 from mrc_testbed.experiments.language.expand import environments_of, expand
 from mrc_testbed.experiments.language.metric_names import METRICS
-from mrc_testbed.experiments.language.yaml_loader import read
+from mrc_testbed.experiments.language.yaml_loader import ScenarioError, read
 from mrc_testbed.experiments.live import live_run
 from mrc_testbed.experiments.metrics.assertions import judge
 from mrc_testbed.experiments.metrics.metric_values import _RUN_METRICS, Measurement
@@ -372,6 +372,10 @@ def test_the_command_line_tells_by_its_exit_code(tmp_path):
 @pytest.mark.parametrize("path", sorted(SCENARIOS.glob("*.yaml")), ids=lambda path: path.stem)
 @pytest.mark.parametrize("backend", ["virtual", "live"])
 def test_scenario_is_good(path, backend):
+    if read(path).raw.get("only", backend) != backend:
+        with pytest.raises(ScenarioError, match="runs in virtual time only. Cure: --virtual"):
+            plan_runs(read(path), backend)
+        return
     runs = plan_runs(read(path), backend).runs
     scenario = runs[0].scenario
     assert scenario.expect and scenario.figures
@@ -479,6 +483,8 @@ def test_display__of_resumed_runs_that_are_stopped_counts_those_that_were_there(
 @pytest.mark.parametrize("path", sorted(SCENARIOS.glob("*.yaml")), ids=lambda path: path.stem)
 def test_variants__have_hosts_of_the_same_rate(path, backend, target):
     """Compared variants send at the same rate over all their planes, wherever they run."""
+    if read(path).raw.get("only", backend) != backend:
+        return
     runs = plan_runs(read(path), backend, target=target).runs
     rates = {run.scenario.links.rate * run.scenario.fabric.planes for run in runs}
     assert len(rates) == 1, rates

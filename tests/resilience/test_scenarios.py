@@ -49,7 +49,11 @@ class Quiet:
 
 
 def names() -> list[str]:
-    return sorted(path.stem for path in SCENARIOS.glob("*.yaml") if RUNS_ALL or path.stem in QUICK)
+    return sorted(
+        path.stem
+        for path in SCENARIOS.glob("*.yaml")
+        if path.stem in QUICK or (RUNS_ALL and read(path).raw.get("only") is None)
+    )
 
 
 @pytest.fixture(autouse=True)

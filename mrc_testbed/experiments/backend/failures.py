@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from mrc_testbed.console.units import short_seconds, show_seconds
 from mrc_testbed.experiments.backend.outcome import Failure, Outcome
 from mrc_testbed.experiments.language.model import ExpectFailure, ExpectIncomplete, Rule
 from mrc_testbed.experiments.resolve.fault_schedule import FaultStep
@@ -52,7 +53,7 @@ def close(outcome: Outcome) -> None:
     order = list(UNWRITTEN)
     outcome.failures.sort(key=lambda failure: (failure.at_s, order.index(failure.kind)))
     if not outcome.finished and not outcome.failures:
-        outcome.fail("unfinished", outcome.duration_s, f"not over when its limit of {outcome.duration_s:g} s was")
+        outcome.fail("unfinished", outcome.duration_s, f"not over when its limit of {short_seconds(outcome.duration_s)} was")
     outcome.finished = not any(failure.kind == "unfinished" for failure in outcome.failures)
 
 
@@ -71,7 +72,7 @@ def dead_qp_text(work: str, endpoint: str, event: dict[str, Any]) -> str:
     dead_evs, evs = event.get("evs_dead", 0), event.get("evs", 0)
     paths = f", {'all' if dead_evs == evs else f'{dead_evs} of'} {evs} EVs dead" if dead_evs else ""
     name = f"{work}: " if work else ""
-    return f"{name}{endpoint}'s QP to {event['peer']} died at {event['t']:.4g} s: {event['text']}{paths}"
+    return f"{name}{endpoint}'s QP to {event['peer']} died at {show_seconds(event['t'], 4)}: {event['text']}{paths}"
 
 
 def _messages(outcome: Outcome) -> None:
@@ -106,10 +107,10 @@ def _left_out(outcome: Outcome, flows: Sequence[FlowPlan], timeline: Sequence[Fa
             due_s = step.time.seconds
             delay_s = 0.0 if due_s is None else injected_at[step.number] - max(due_s, 0.0)
             if delay_s > max(LATE_S, LATE_SHARE * outcome.duration_s):
-                text = f"the fault `{step}` at {step.time} came {delay_s:.1f} s late: the machine had no time"
+                text = f"the fault `{step}` at {step.time} came {show_seconds(delay_s)} late: the machine had no time"
                 outcome.fail("late", injected_at[step.number], text)
         elif step.undo is None:
-            text = f"the fault `{step}` at {step.time} never came: the run was over after {outcome.duration_s:.4g} s"
+            text = f"the fault `{step}` at {step.time} never came: the run was over after {show_seconds(outcome.duration_s, 4)}"
             outcome.fail("left_out", outcome.duration_s, text)
     dead_works = {failure.work for failure in outcome.failures if failure.kind == "qp"}
     for flow, flow_outcome in zip(flows, outcome.flows, strict=False):
@@ -117,10 +118,10 @@ def _left_out(outcome: Outcome, flows: Sequence[FlowPlan], timeline: Sequence[Fa
             continue
         if flow.start_s >= outcome.duration_s:
             name = flow_outcome.name
-            text = f"{name} was to start at {flow.start_s:g} s: the run was over after {outcome.duration_s:.4g} s"
+            text = f"{name} was to start at {show_seconds(flow.start_s, 4)}: the run was over after {show_seconds(outcome.duration_s, 4)}"
             outcome.fail("left_out", outcome.duration_s, text, flow.work)
         elif outcome.duration_s - flow.start_s > outcome.series.every_s:  # less may be less than a round trip
-            text = f"{flow_outcome.name} carried nothing in {outcome.duration_s - flow.start_s:.4g} s"
+            text = f"{flow_outcome.name} carried nothing in {show_seconds(outcome.duration_s - flow.start_s, 4)}"
             outcome.fail("left_out", outcome.duration_s, text, flow.work)
 
 

@@ -302,11 +302,11 @@ class Outcome:
         if len(self.events) >= EVENTS_MAX and event_kind not in KEPT_ALWAYS:
             self.events_dropped += 1
         else:
-            self.events.append({"t": round(t, 6), "what": event_kind, **fields})
+            self.events.append({"t": round(t, 9), "what": event_kind, **fields})
 
     def fail(self, kind: str, at_s: float, text: str, work: str = "", count: int = 1) -> None:
         """Record a failure: `process` for a process of ours that died, with its name and last words in `text`."""
-        self.failures.append(Failure(kind, work, round(at_s, 6), text, count))
+        self.failures.append(Failure(kind, work, round(at_s, 9), text, count))
 
     def note_evs(self, flow: str, qpn: int, evs: list[list[Any]]) -> None:
         """Record the EVs, [ev, plane, state] each, of one QP of the flow `work:host-peer`."""

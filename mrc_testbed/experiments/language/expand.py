@@ -9,6 +9,10 @@ A sweep names values and uses them by `$name` anywhere in the file, or by the pa
 
     sweep: {loss: [0%, 0.1%, 1%], workload.0.size: {from: 64K, to: 4M, factor: 4}}
 
+Values that are mappings have names, which then stand in labels and rules:
+
+    sweep: {faults.0: {link: {at: 1s, cut: h0 p0-t0-0}, hole: {at: 1s, blackhole: p0-t1-0}}}
+
 `live: {sweep: {size: [1M]}}` gives the sweep other values in live runs; a variant may have a `live` of its own. `bmv2`
 holds overrides for BMv2, on top of `live`. Rules name the ends of a sweep `first` and `last`.
 
@@ -41,6 +45,7 @@ ONLY_AT_TOP = (
     "sweep",
     *ENVIRONMENTS,
     "scale",
+    "only",
     "repeat",
     "seed",
     "name",
@@ -126,6 +131,9 @@ def expand(
     if scale is not None and scale not in base.scale:
         known_text = f"has: {', '.join(base.scale)}" if base.scale else "the file has no scales"
         raise _error(document, ("scale",) if base.scale else (), f"no scale {scale!r} ({known_text})")
+    if backend == "live" and base.only == "virtual":
+        text = "the scenario runs in virtual time only. Cure: --virtual, or another scenario"
+        raise _error(document, ("only",), text)
     environments = environments_of(backend, target)
     values = _sweep_values(document, base, environments, scale) | changes.sweep
     labelled_scenarios: list[tuple[Scenario, dict[str, Any]]] = []
@@ -182,6 +190,7 @@ def _apply_overrides(
 ) -> Scenario:
     """Apply overrides in the order environments, scale, variant, study, sweep values."""
     raw = deepcopy(document.raw)
+    swept_values = {name: _named(document, name, value) for name, value in label.items() if name != "variant"}
     prefix: Loc = ()
     for environment in environments:
         if document.raw.get(environment):
@@ -195,7 +204,7 @@ def _apply_overrides(
         if isinstance(raw.get("paper"), dict):
             _deep(raw["paper"], changes.pop("paper", None) or {})
         _merge(document, raw, {k: v for k, v in changes.items() if k not in SELECTION_KEYS}, prefix)
-        parse_scenario(document, _substitute(document, raw, label, ()), prefix)  # its mistakes are not the variant's
+        parse_scenario(document, _substitute(document, raw, swept_values, ()), prefix)  # its mistakes are not the variant's
     if "variant" in label:
         prefix = ("variants", label["variant"])
         changes = document.raw["variants"][label["variant"]] or {}
@@ -208,11 +217,11 @@ def _apply_overrides(
     for name, value in study.settings.items():
         prefix = ("set", name)
         _put(document, raw, name, value, prefix)
-    for name, value in label.items():
-        if name != "variant" and ("." in name or name in study.paths):
+    for name, value in swept_values.items():
+        if "." in name or name in study.paths:
             prefix = ("sweep", name)
-            _put(document, raw, name, value, prefix)
-    raw = _substitute(document, raw, {name: value for name, value in label.items() if name != "variant"}, ())
+            _put(document, raw, name, deepcopy(value), prefix)
+    raw = _substitute(document, raw, swept_values, ())
     _name_ends(raw, sweeps)
     return parse_scenario(document, raw, prefix)
 
@@ -235,8 +244,7 @@ def _without_sweep(document: Document) -> dict[str, Any]:
     firsts = {}
     if isinstance(sweep, dict):
         for name, values in sweep.items():
-            sweep_values = values_of(document, ("sweep", name), values)
-            firsts[name] = sweep_values[0]
+            firsts[name] = _named(document, name, values_of(document, ("sweep", name), values)[0])
     raw: dict[str, Any] = _substitute(document, document.raw, firsts, ())
     return raw
 
@@ -260,6 +268,10 @@ def _sweep_values(
                 text = f"no sweep {name!r} in the file ({suggestion(name, values)})"
                 raise _error(document, (*loc, "sweep", name), text)
             values[name] = values_of(document, (*loc, "sweep", name), definition)
+            names = document.raw["sweep"][name]
+            if _has_names(names) and (unknown := [value for value in values[name] if value not in names]):
+                text = f"no value {unknown[0]!r} of this sweep ({suggestion(str(unknown[0]), names)})"
+                raise _error(document, (*loc, "sweep", name), text)
     total = scenario.repeat * max(len(scenario.variants), 1)
     for value in values.values():
         total *= len(value)
@@ -272,9 +284,23 @@ def values_of(document: Document, loc: Loc, definition: Any) -> list[Any]:
     """Return the values of one sweep. Raises ScenarioError."""
     if isinstance(definition, list) and definition and not any(isinstance(value, (dict, list)) for value in definition):
         return definition
+    if _has_names(definition):
+        return list(definition)
     if not isinstance(definition, dict) or "from" not in definition or "to" not in definition or len(definition) != 3:
-        raise _error(document, loc, "a list of values, or {from, to, step} or {from, to, factor}")
+        text = "a list of values, or {from, to, step} or {from, to, factor}, or names with a mapping each"
+        raise _error(document, loc, text)
     return list(_range(document, loc, definition))
+
+
+def _has_names(definition: Any) -> bool:
+    """Return whether the values of a sweep are mappings with names."""
+    return isinstance(definition, dict) and bool(definition) and all(isinstance(v, dict) for v in definition.values())
+
+
+def _named(document: Document, name: str, value: Any) -> Any:
+    """Return what a value of a sweep stands for: the mapping of that name, else itself."""
+    definition = (document.raw.get("sweep") or {}).get(name)
+    return definition[value] if _has_names(definition) else value
 
 
 def _range(document: Document, loc: Loc, definition: dict[str, Any]) -> Iterator[Any]:

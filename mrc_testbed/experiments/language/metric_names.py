@@ -50,6 +50,11 @@ METRICS = (
     Metric("iteration.NAME.p99", "s", "the same, 99th percentile"),
     Metric("iteration.NAME.max", "s", "the same, longest"),
     Metric(
+        "iteration.NAME.back",
+        "s",
+        "from the first fault until iterations take at most 1 % more than before, in the median, for good",
+    ),
+    Metric(
         "slowed.NAME",
         "share",
         "jobs whose iterations after the first fault are slower than before, in the median (measure.slowed)",
@@ -65,6 +70,8 @@ METRICS = (
     Metric("lost", "packets", "data packets that requestors found lost"),
     Metric("lost.per_qp.max", "packets", "the same, of the QP that lost most"),
     Metric("retransmitted", "packets", "data packets sent again"),
+    Metric("retransmitted.bytes", "bytes", "payload of these packets, taken as full"),
+    Metric("retransmitted.first", "s", "from the first fault until a packet was sent again (live: to one interval)"),
     Metric("timeouts", "count", "retransmission timers that expired"),
     Metric("marked", "packets", "CE marks made by switches"),
     Metric("trimmed", "packets", "packets trimmed by switches, all ports"),

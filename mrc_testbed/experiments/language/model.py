@@ -46,7 +46,7 @@ class Instant:
     share: float | None = None
 
     def __str__(self) -> str:
-        return f"{self.seconds:g}s" if self.seconds is not None else f"{100 * (self.share or 0):g}%"
+        return units.short_seconds(self.seconds) if self.seconds is not None else f"{100 * (self.share or 0):g}%"
 
 
 def _instant(value: object) -> Instant:
@@ -593,6 +593,12 @@ class Figure(Part):
     """Reference of the values: a variant's name, `baseline` or `capacity`."""
     where: dict[str, Any] = {}
     """Variant and sweep values of the runs shown; empty: all runs."""
+    log: bool = False
+    """Whether the axis of the values of `bars` is logarithmic."""
+    start: SomeSeconds | None = Field(None, alias="from")
+    """Start of the time axis of a figure over time; None: of the runs."""
+    stop: SomeSeconds | None = Field(None, alias="to")
+    """End of that axis; None: of the longest run."""
     title: str = ""
     """Title above the picture."""
 
@@ -744,6 +750,8 @@ class Scenario(Part):
     """Name in results; empty: the name of the file."""
     title: str
     """One line that says what is tried."""
+    only: Literal["virtual"] | None = None
+    """Environment without which the file makes no sense; None: it runs live, too."""
     paper: Reference | None = None
     """Result of the paper, for the report."""
     fabric: FabricPart = FabricPart()

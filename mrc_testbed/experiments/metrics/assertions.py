@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from math import inf
 from typing import Any
 
 from mrc_testbed.console import units
 from mrc_testbed.experiments.backend.failures import OVERLOAD_KINDS, UNWRITTEN, audit_scope, unwanted_failures
 from mrc_testbed.experiments.backend.outcome import Outcome
-from mrc_testbed.experiments.language.metric_names import find
+from mrc_testbed.experiments.language.metric_names import METRICS, find
 from mrc_testbed.experiments.language.model import AnyRule, Expect, ExpectFailure, ExpectIncomplete, Rule, Scenario
 from mrc_testbed.experiments.metrics.metric_values import Measurement
 from mrc_testbed.experiments.resolve.run_plan import RunPlan
@@ -21,8 +22,11 @@ from mrc_testbed.experiments.resolve.run_plan import RunPlan
 EVENTS_AROUND = 12
 """Most lines of events printed with a rule that failed."""
 AROUND_S = 1.0
-TOGETHER_S = 0.25
-"""Events of one kind, host and cause that follow each other this closely are merged into one line."""
+TOGETHER_S, TOGETHER_SHARE = 0.25, 0.05
+"""Events of one kind, host and cause that follow each other this closely are merged into one line.
+
+The shorter of a time and a share of the run.
+"""
 EVENT_KINDS = ("fault", "ev", "plane", "qp_error", "control", "detected")
 
 
@@ -158,7 +162,7 @@ def _always(name: str, measurement: Measurement, rules: Sequence[Rule]) -> list[
         faults = [event["t"] for event in outcome.events if event["what"] == "fault" and event["t"] <= first_time]
         low = max(faults, default=first_time)
         verdict.cause, verdict.events = texts[0], events_around(measurement, low, first_time)
-        verdict.around = f"from {max(0.0, low - AROUND_S):.4g} to {first_time:.4g} s"
+        verdict.around = _span_text(max(0.0, low - AROUND_S), first_time)
         out.append(verdict)
     return out
 
@@ -166,7 +170,7 @@ def _always(name: str, measurement: Measurement, rules: Sequence[Rule]) -> list[
 def describe(rule: AnyRule, *, with_label: bool = True) -> str:
     """Return a rule in words.
 
-    For example `rate.flow at least 0.95 of baseline from 2s to 5s, in every 1 s [variant=mrc]`.
+    For example `rate.flow at least 0.95 of baseline from 2s to 5s, in every 1s [variant=mrc]`.
     """
     match rule:
         case ExpectFailure():
@@ -195,14 +199,40 @@ def _describe_bound(rule: Expect) -> str:
     for key, words in (("at_least", "at least"), ("at_most", "at most"), ("about", "about")):
         value = getattr(rule, key)
         if value is not None:
-            parts.append(f"{words} {value:g}" + (f" ± {100 * rule.within:g} %" if key == "about" else ""))
+            parts.append(f"{words} {_bound(rule, value)}" + (f" ± {100 * rule.within:g} %" if key == "about" else ""))
     if rule.of:
         parts.append(f"of {rule.of}" + (f" of {_label(rule.compared_to)}" if rule.compared_to else ""))
     if rule.start is not None:
         parts.append(f"from {rule.start}")
     if rule.stop is not None:
         parts.append(f"to {rule.stop}")
-    return " ".join(parts) + (f", in every {rule.each:g} s" if rule.each else "")
+    return " ".join(parts) + (f", in every {units.short_seconds(rule.each)}" if rule.each else "")
+
+
+def _bound(rule: Expect, value: float) -> str:
+    """Return a bound as text: a time with its unit."""
+    is_time = rule.of is None and rule.compared_to is None and _pattern_unit(rule.metric) == "s"
+    return units.short_seconds(value) if is_time else f"{value:g}"
+
+
+def _pattern_unit(name: str) -> str:
+    """Return the unit of a metric whose workload is not known here."""
+    parts = name.split(".")
+    return next(
+        (
+            metric.unit
+            for metric in METRICS
+            if len(metric.pattern.split(".")) == len(parts)
+            and all(a in (b, "NAME", "PORT") for a, b in zip(metric.pattern.split("."), parts, strict=True))
+        ),
+        "",
+    )
+
+
+def _span_text(low: float, high: float) -> str:
+    """Return `from 2 to 5 s`, in the unit that fits the longer of both."""
+    name, unit = units.time_unit(high)
+    return f"from {low / unit:.4g} to {high / unit:.4g} {name}"
 
 
 def _label(label: dict[str, Any] | None) -> str:
@@ -224,7 +254,8 @@ def _judge(
 def _judge_failure(rule: ExpectFailure, name: str, measurement: Measurement) -> ExpectationVerdict:
     outcome = measurement.outcome
     qp_failures = [failure for failure in outcome.failures if (failure.kind, failure.work) == ("qp", rule.failed)]
-    low, high = measurement.moment(rule.start, 0.0), measurement.moment(rule.stop, outcome.duration_s)
+    # The last failure may be at the run's end, rounded up.
+    low, high = measurement.moment(rule.start, 0.0), measurement.moment(rule.stop, inf)
     early_or_late = [failure.text for failure in qp_failures if not low <= failure.at_s <= high]
     other_errors = [
         failure.text for failure in qp_failures if rule.error is not None and rule.error not in failure.text
@@ -273,7 +304,7 @@ def _judge_bound(
         low, high = low + worst_index * rule.each, low + (worst_index + 1) * rule.each
     result = _value_text(rule, measurement, values[worst_index], worst_share)
     if rule.each:
-        result += f" from {low:g} to {high:g} s"
+        result += f" {_span_text(low, high)}"
     if len(violations) > 1:
         result += f" and {len(violations) - 1} more of {len(shares)} intervals"
     unit = "" if rule.of is not None or rule.compared_to is not None else unit_of(rule.metric, measurement)
@@ -284,7 +315,7 @@ def _judge_bound(
     verdict.timed = metric is not None and metric.timed
     if violations:
         verdict.events = events_around(measurement, low, high, rule.metric)
-        verdict.around = f"from {max(0.0, low - AROUND_S):g} to {high:g} s"
+        verdict.around = _span_text(max(0.0, low - AROUND_S), high)
     return verdict
 
 
@@ -329,9 +360,9 @@ def _closest(rule: Expect, shares: list[float]) -> float:
 def _bound_text(rule: Expect) -> str:
     bounds = []
     if rule.at_least is not None:
-        bounds.append(f">= {rule.at_least:g}")
+        bounds.append(f">= {_bound(rule, rule.at_least)}")
     if rule.at_most is not None:
-        bounds.append(f"<= {rule.at_most:g}")
+        bounds.append(f"<= {_bound(rule, rule.at_most)}")
     if rule.about is not None:
         bounds.append(f"{rule.about * (1 - rule.within):.4g} to {rule.about * (1 + rule.within):.4g}")
     return " and ".join(bounds)
@@ -367,7 +398,8 @@ def events_around(measurement: Measurement, low: float, high: float, metric: str
     `evs.` metrics also events of EVs).
     """
     events = measurement.outcome.events
-    lines = merge_events([e for e in events if e["what"] in EVENT_KINDS and low - AROUND_S <= e["t"] <= high])
+    events = [e for e in events if e["what"] in EVENT_KINDS and low - AROUND_S <= e["t"] <= high]
+    lines = merge_events(events, measurement.outcome.duration_s)
     if len(lines) <= EVENTS_AROUND:
         return [text for _, _, text in lines]
     rank = {"fault": 0, "qp_error": 0, "ev": 0 if metric.startswith("evs.") else 3, "control": 1, "plane": 2}
@@ -380,36 +412,45 @@ def events_around(measurement: Measurement, low: float, high: float, metric: str
     return [*(text for _, _, text in kept_lines[:half]), omitted_text, *(text for _, _, text in kept_lines[-half:])]
 
 
-def merge_events(events: list[dict[str, Any]]) -> list[tuple[float, str, str]]:
-    """Return (time, kind, line) of events; changes of many EVs at about the same time become one line."""
+def merge_events(events: list[dict[str, Any]], duration_s: float) -> list[tuple[float, str, str]]:
+    """Return (time, kind, line) of events; changes of many EVs at about the same time become one line.
+
+    `duration_s`: that of the run, which decides the unit of all times.
+    """
+    unit, together_s = units.time_unit(duration_s), min(TOGETHER_S, TOGETHER_SHARE * duration_s)
     out: list[tuple[float, str, str]] = []
     groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for event in events:
         if event["what"] != "ev":
-            out.append((event["t"], event["what"], f"{event['t']:9.3f} s  {event_text(event)}"))
+            out.append((event["t"], event["what"], f"{_time_text(event['t'], unit):>11s}  {event_text(event)}"))
             continue
         key = (event["host"], event["peer"], event["old"], event["new"], event["cause"])
         group = groups.get(key)
-        if group is not None and event["t"] - group[-1]["t"] <= TOGETHER_S:
+        if group is not None and event["t"] - group[-1]["t"] <= together_s:
             group.append(event)
             continue
         if group is not None:
-            out.append(_group_line(group))
+            out.append(_group_line(group, unit))
         groups[key] = [event]
-    out += [_group_line(group) for group in groups.values()]
+    out += [_group_line(group, unit) for group in groups.values()]
     return sorted(out, key=lambda line: line[0])
 
 
-def _group_line(group: list[dict[str, Any]]) -> tuple[float, str, str]:
+def _time_text(t: float, unit: tuple[str, float]) -> str:
+    return f"{t / unit[1]:.3f} {unit[0]}"
+
+
+def _group_line(group: list[dict[str, Any]], unit: tuple[str, float]) -> tuple[float, str, str]:
     first = group[0]
-    time_text = f"{first['t']:9.3f} s  "
+    time_text = f"{_time_text(first['t'], unit):>11s}  "
     if len(group) == 1:
         return first["t"], "ev", time_text + event_text(first)
     planes = ", ".join(str(plane) for plane in sorted({event["plane"] for event in group}))
     evs = len({event["ev"] for event in group})
     evs_text = f"{evs} EVs" if evs > 1 else f"{len(group)} times EV {first['ev']:#06x}"
     transition = f"{first['old']} -> {first['new']}: {first['cause']}"
-    text = f"{first['host']}: {evs_text} to {first['peer']} (plane {planes}) {transition}, until {group[-1]['t']:.3f} s"
+    until_text = _time_text(group[-1]["t"], unit)
+    text = f"{first['host']}: {evs_text} to {first['peer']} (plane {planes}) {transition}, until {until_text}"
     return first["t"], "ev", time_text + text
 
 
@@ -422,6 +463,8 @@ def event_text(event: dict[str, Any]) -> str:
         case "plane":
             port_owner = "own port" if event["peer"] is None else f"port of {event['peer']}"
             return f"{event['host']}: plane {event['plane']} {'up' if event['up'] else 'down'} ({port_owner})"
+        case "lost":
+            return f"{event['host']}: finds a packet lost over EV {event['ev']:#06x} ({event['cause']})"
         case "replaced":
             successor = "nothing" if event["by"] is None else f"{event['by']:#06x}"
             return f"{event['host']}: EV {event['ev']:#06x} replaced by {successor}"

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from statistics import fmean
+from statistics import fmean, median
 from typing import Any
 
 from mrc_testbed.experiments.backend.job_times import before_faults, job_times
@@ -25,6 +25,8 @@ from mrc_testbed.experiments.resolve.run_plan import RunPlan
 OUTAGE_SHARE = 0.25
 """Share of the baseline below which a rate counts as an outage."""
 RECOVERED_SHARE = 0.95
+BACK_FACTOR = 1.01
+"""Time of an iteration over the median before the first fault, up to which a job is back at its speed."""
 START_UP_SHARE = 0.1
 """Share of the time before the first fault that the baseline omits: windows open there."""
 START_UP_MAX_S = 1.0
@@ -246,6 +248,21 @@ class Measurement:
                 firsts.setdefault((event["host"], event["qpn"], event["ev"]), event["t"])
         return max(firsts.values()) - first_fault_s if firsts and first_fault_s is not None else None
 
+    def first_retransmission(self, _: str) -> float | None:
+        """Return the seconds from the first fault until a packet was found lost, and sent again.
+
+        Without the event, as in live runs: to the end of the interval of the first retransmission.
+        """
+        series = self.outcome.series
+        if self.first_fault_s is None:
+            return None
+        losses = [e["t"] for e in self.outcome.events if e["what"] == "lost" and e["t"] >= self.first_fault_s]
+        if losses:
+            return min(losses) - self.first_fault_s
+        intervals = zip(series.times_s, series.retransmitted, strict=False)
+        ends = (end_s - self.first_fault_s for end_s, count in intervals if end_s > self.first_fault_s and count)
+        return next(ends, None)
+
     def restore_time(self, _: str) -> float | None:
         """Return the seconds from the last fault's end until no EV was ASSUMED_BAD."""
         if self.outcome.evs_bad or self.last_fault_s is None or self._is_cut_short:
@@ -294,6 +311,31 @@ class Measurement:
             i.finished_s - i.started_s for collective in self._with_iterations(work) for i in collective.iterations
         ]
         return compute(sorted(times)) if times else None
+
+    def iterations_back(self, work: str) -> float | None:
+        """Return the seconds from the first fault until the iterations of all jobs are as short as before, for good.
+
+        None: not in this run, or no iteration ended before the fault.
+        """
+        first_fault_s = self.first_fault_s
+        if first_fault_s is None:
+            return None
+        latest_s = 0.0
+        for collective in self._with_iterations(work):
+            iterations = collective.iterations
+            before_s = [i.finished_s - i.started_s for i in iterations if i.finished_s <= first_fault_s]
+            if not before_s:
+                return None
+            slow_ends = [
+                i.finished_s
+                for i in iterations
+                if i.finished_s > first_fault_s and i.finished_s - i.started_s > BACK_FACTOR * median(before_s)
+            ]
+            # Without an iteration of the old speed at the end, nobody knows when the job is back.
+            if iterations[-1].finished_s <= max([first_fault_s, *slow_ends]):
+                return None
+            latest_s = max(latest_s, slow_ends[-1] - first_fault_s if slow_ends else 0.0)
+        return latest_s if self._with_iterations(work) else None
 
     def slowed_share(self, work: str, *, once: bool) -> float | None:
         """Return the share of jobs slower after the first fault, in the median or (`once`) in any iteration.
@@ -371,6 +413,7 @@ _RUN_METRICS: dict[str, Callable[[Measurement, str], float | None]] = {
     "iteration.NAME.p95": lambda m, w: m.iteration(w, lambda times: _quantile(times, 0.95)),
     "iteration.NAME.p99": lambda m, w: m.iteration(w, lambda times: _quantile(times, 0.99)),
     "iteration.NAME.max": lambda m, w: m.iteration(w, lambda times: times[-1]),
+    "iteration.NAME.back": Measurement.iterations_back,
     "slowed.NAME": lambda m, w: m.slowed_share(w, once=False),
     "slowed.NAME.once": lambda m, w: m.slowed_share(w, once=True),
     "exposed.NAME": lambda m, w: m.collective(w, lambda c: fmean(i.exposed for i in c.iterations)),
@@ -381,6 +424,8 @@ _RUN_METRICS: dict[str, Callable[[Measurement, str], float | None]] = {
     "lost": lambda m, _: m.flow_sum(lambda f: f.lost),
     "lost.per_qp.max": lambda m, _: float(max((f.lost_worst_qp for f in m.outcome.flows), default=0)),
     "retransmitted": lambda m, _: m.flow_sum(lambda f: f.retransmitted),
+    "retransmitted.bytes": lambda m, _: m.plan.transport.pmtu * m.flow_sum(lambda f: f.retransmitted),
+    "retransmitted.first": Measurement.first_retransmission,
     "timeouts": lambda m, _: m.flow_sum(lambda f: f.timeouts),
     "marked": lambda m, _: m.counter("marked"),
     "trimmed": lambda m, _: m.counter("trimmed"),

@@ -13,7 +13,9 @@ from typing import Any
 import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
+from matplotlib.ticker import AutoLocator
 
+from mrc_testbed.console import units
 from mrc_testbed.experiments.language.metric_names import find
 from mrc_testbed.experiments.language.model import Figure
 from mrc_testbed.experiments.metrics.assertions import unit_of
@@ -90,6 +92,27 @@ def canvas_of(title: str, height: float = HEIGHT, columns: int = 1) -> tuple[Can
     return canvas, list(axes)
 
 
+def name_times(axes: Axes, end_s: float, start_s: float = 0.0) -> None:
+    """Label an x axis of seconds in the unit that fits its end, and let it reach from `start_s` to there."""
+    name, unit = units.time_unit(end_s)
+    axes.set_xlim(start_s, end_s)
+    axes.xaxis.set_major_locator(_TimeLocator(unit))
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value / unit:.6g}")
+    axes.set_xlabel(f"time, {name}")
+
+
+class _TimeLocator(AutoLocator):
+    """Locator of ticks at round numbers of a unit of time."""
+
+    def __init__(self, unit: float) -> None:
+        super().__init__()
+        self._unit = unit
+
+    def tick_values(self, vmin: float, vmax: float) -> Any:
+        """Return the ticks of an axis of seconds."""
+        return super().tick_values(vmin / self._unit, vmax / self._unit) * self._unit
+
+
 def legend(canvas: Canvas, axes: Axes, columns: int = 4) -> None:
     """Draw the legend below the figure, where it covers nothing; none for a single line."""
     handles, labels = axes.get_legend_handles_labels()
@@ -108,9 +131,11 @@ def scale_of(figure: Figure, measurement: Measurement, runs: Runs) -> tuple[floa
         for _, label, base_run in runs:
             if label.get("variant") == figure.of and base_run.outcome.repeat == measurement.outcome.repeat:
                 return base_run.value(figure.metric) or 1.0, f"share of {figure.of}"
-    long = unit == "s" and any((run_measurement.value(figure.metric) or 0.0) >= 1.0 for _, _, run_measurement in runs)
-    names = {"bit/s": (1e6, "Mb/s"), "bytes": (1e3, "kB"), "s": (1.0, "s") if long else (1e-3, "ms")}
-    return names.get(unit, (1.0, unit))
+    most = max((run_measurement.value(figure.metric) or 0.0 for _, _, run_measurement in runs), default=0.0)
+    name, divisor = {"bit/s": units.rate_unit(most), "bytes": ("kB", 1e3), "s": units.time_unit(most)}.get(
+        unit, (unit, 1.0)
+    )
+    return divisor, name
 
 
 def variant_of(label: Mapping[str, Any], plan: RunPlan) -> str:

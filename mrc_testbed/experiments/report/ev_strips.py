@@ -15,6 +15,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from mrc_testbed.console.units import time_unit
 from mrc_testbed.experiments.metrics.metric_values import Measurement
 from mrc_testbed.experiments.report.faults import MARKS_MAX, fault_times
 from mrc_testbed.topologies.plan import PlanError
@@ -33,7 +34,7 @@ ROWS = ((3, 40), (8, 26))
 """(EVs, height of a row): rows for few EVs are high enough to read packets; others have ROW."""
 ROW = 15
 STEPS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 10_000)
-"""Seconds between two numbers of an axis."""
+"""Units of time between two numbers of an axis."""
 EDGES_MAX = 400
 """Most points in time of one strip of all flows."""
 NARROW = 0.8
@@ -226,6 +227,7 @@ def _strip(lane: EvLane, y: float, row: int, end: float) -> list[str]:
     """Return a lane as rectangles: GOOD for its whole width, other states above; near neighbours merged."""
     merged_spans: list[Span] = []
     near = NARROW * end / STRIP_WIDTH
+    unit_name, unit = time_unit(end)
     for span in (lane_span for lane_span in lane.spans if lane_span[2] != "good"):
         if merged_spans and merged_spans[-1][2] == span[2] and span[0] - merged_spans[-1][1] < near:
             merged_spans[-1] = (merged_spans[-1][0], span[1], span[2])
@@ -235,7 +237,7 @@ def _strip(lane: EvLane, y: float, row: int, end: float) -> list[str]:
     for start, stop, state in merged_spans:
         x, width = LABEL + STRIP_WIDTH * start / end, max(STRIP_WIDTH * (stop - start) / end, NARROW)
         text = (
-            f"<title>{STATES[state][0]} from {start:.3f} to {stop:.3f} s</title>"
+            f"<title>{STATES[state][0]} from {start / unit:.3f} to {stop / unit:.3f} {unit_name}</title>"
             if len(merged_spans) < TITLES_MAX
             else ""
         )
@@ -281,12 +283,15 @@ def _faults(measurement: Measurement, end: float, bottom: float) -> str:
 
 def _axis(end: float, y: float) -> str:
     """Return the time axis below the strips, with up to seven round numbers."""
-    step = next((s for s in STEPS if end / s <= 7), STEPS[-1])
+    unit_name, unit = time_unit(end)
+    length = end / unit
+    step = next((s for s in STEPS if length / s <= 7), STEPS[-1])
     out = []
-    for number in range(int(end / step + 1e-9) + 1):
-        x = LABEL + STRIP_WIDTH * number * step / end
+    for number in range(int(length / step + 1e-9) + 1):
+        x = LABEL + STRIP_WIDTH * number * step / length
         out.append(f'<text x="{x:.1f}" y="{y + 13}" text-anchor="middle" fill="currentColor">{number * step:g}</text>')
     out.append(
-        f'<text x="{LABEL + STRIP_WIDTH / 2}" y="{y + 27}" text-anchor="middle" fill="currentColor">time, s</text>'
+        f'<text x="{LABEL + STRIP_WIDTH / 2}" y="{y + 27}" text-anchor="middle" fill="currentColor">'
+        f"time, {unit_name}</text>"
     )
     return "".join(out)

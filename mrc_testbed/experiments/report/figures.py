@@ -11,6 +11,7 @@ from statistics import median
 from typing import Any
 
 from matplotlib.axes import Axes
+from matplotlib.ticker import NullFormatter
 
 from mrc_testbed.console import units
 from mrc_testbed.experiments.language.expand import label_parts
@@ -26,6 +27,7 @@ from mrc_testbed.experiments.report.canvas import (
     canvas_of,
     legend,
     mark_all,
+    name_times,
     scale_of,
     styles,
     styles_of,
@@ -100,7 +102,7 @@ def over_time(name: str, figure: Figure, scenario: Scenario, runs: Runs) -> Draw
         if not point_sets[0][0]:
             statements.append(f"{run}: not measured")
             continue
-        xs, middle, low, high = _band([points for points, _ in point_sets])
+        xs, middle, low, high = _band([_in_span(figure, points) for points, _ in point_sets])
         axes.plot(xs, middle, label=run if len(groups) > 1 else None, **looks[run])
         if len(repeats) > 1:
             axes.fill_between(xs, low, high, color=looks[run]["color"], alpha=0.2, lw=0)
@@ -116,9 +118,7 @@ def over_time(name: str, figure: Figure, scenario: Scenario, runs: Runs) -> Draw
         axes.set_ylim(0, max(1.08, axes.get_ylim()[1]))
     remarks += _same_lines(median_of)
     differ = mark_all(axes, groups, looks)
-    if runs:
-        axes.set_xlim(0, max(measurement.outcome.duration_s for _, _, measurement in runs) or 1)
-    axes.set_xlabel("time, s")
+    name_times(axes, _end_s(figure, runs), figure.start or 0.0)
     axes.set_ylabel(label)
     legend(canvas, axes)
     every = runs[0][2].outcome.series.every_s if runs else 0.0
@@ -133,6 +133,19 @@ def over_time(name: str, figure: Figure, scenario: Scenario, runs: Runs) -> Draw
     if len(group_repeats(runs)) > RUNS_MAX:
         text += f" Drawn are the first {RUNS_MAX} of {len(group_repeats(runs))} runs."
     return Drawing(name, title, text, canvas, remarks)
+
+
+def _end_s(figure: Figure, runs: Runs) -> float:
+    """Return the end of the time axis, seconds."""
+    if figure.stop is not None:
+        return figure.stop
+    return max((measurement.outcome.duration_s for _, _, measurement in runs), default=0.0) or 1.0
+
+
+def _in_span(figure: Figure, points: list[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Return the points that a figure of a part of the runs shows."""
+    low, high = figure.start or 0.0, float("inf") if figure.stop is None else figure.stop
+    return [point for point in points if low <= point[0] <= high] or points[:1]
 
 
 def _same_lines(points_by_run: dict[str, list[tuple[float, float]]]) -> list[tuple[str, str]]:
@@ -162,7 +175,7 @@ def _fall(run: str, measurement: Measurement, points: list[tuple[float, float]])
     if seconds == 0:
         words = f"never below {100 * RECOVERED_SHARE:.0f} % of its rate before the fault (lowest {deepest:.3g})"
     else:
-        words = f"fell to {deepest:.3g}; {seconds:.3g} s below {100 * RECOVERED_SHARE:.0f} % of its rate"
+        words = f"fell to {deepest:.3g}; {units.show_seconds(seconds)} below {100 * RECOVERED_SHARE:.0f} % of its rate"
     return [(run, words + failed)]
 
 
@@ -210,6 +223,8 @@ def bars(name: str, figure: Figure, scenario: Scenario, runs: Runs) -> Drawing:
             value = measurement.value(figure.metric)
             if value is not None:
                 scale, label = scale_of(figure, measurement, runs)
+                # Times of all magnitudes stand on one axis: each has its own unit.
+                scale = 1.0 if figure.log and label in units.TIME_UNITS else scale
                 values.append((value / scale, show(figure.metric, value, measurement)))
         rows.append((run, values))
     # Runs of one variant have one colour, whatever their swept values.
@@ -217,20 +232,30 @@ def bars(name: str, figure: Figure, scenario: Scenario, runs: Runs) -> Drawing:
     colours = line_colours(variants.values(), scenario.variants)
     for number, (run, values) in enumerate(rows):
         if not values:
-            axes.annotate(" not measured", (0, number), va="center", fontsize=8.5)
+            where = {"xy": (0, number), "xycoords": axes.get_yaxis_transform()}
+            axes.annotate(" not in this run" if figure.log else " not measured", va="center", fontsize=8.5, **where)
             continue
         heights = [height for height, _ in values]
         middle = median(heights)
         axes.barh(number, middle, color=colours[variants[run]], height=0.55)
         if len(heights) > 1:
             axes.plot([min(heights), max(heights)], [number, number], color=INK, lw=1.4)
-        text = f" {middle:.3g}" + (f" ({values[0][1]})" if len(values) == 1 and figure.of else "")
-        text += f" ({min(heights):.3g} to {max(heights):.3g})" if len(heights) > 1 else ""
+        number_text = units.show_seconds if figure.log and label in units.TIME_UNITS else "{:.3g}".format
+        text = f" {number_text(middle)}" + (f" ({values[0][1]})" if len(values) == 1 and figure.of else "")
+        text += f" ({number_text(min(heights))} to {number_text(max(heights))})" if len(heights) > 1 else ""
         axes.annotate(text, (max(heights), number), va="center", fontsize=8.5)
     axes.set_yticks(range(len(rows)), [run for run, _ in rows], fontsize=8.5)
     axes.set_ylim(len(rows) - 0.4, -0.6)
-    axes.margins(x=0.25)
-    axes.set_xlim(left=0)
+    if figure.log and any(height > 0 for _, values in rows for height, _ in values):
+        axes.set_xscale("log")
+        axes.margins(x=0.25)
+        is_time = label in units.TIME_UNITS
+        axes.xaxis.set_major_formatter(lambda value, _: units.show_seconds(value) if is_time else f"{value:g}")
+        axes.xaxis.set_minor_formatter(NullFormatter())
+        label = f"{'time' if is_time else label}, logarithmic"
+    else:
+        axes.margins(x=0.25)
+        axes.set_xlim(left=0)
     axes.set_xlabel(label)
     axes.grid(visible=False, axis="y")
     statements = "; ".join(f"{run}: {spread_text([height for height, _ in values])}" for run, values in rows)
@@ -244,7 +269,7 @@ def message_cdf(name: str, figure: Figure, scenario: Scenario, runs: Runs) -> Dr
         for flow in measurement.outcome.flows:
             if flow.latencies_s:
                 times_by_work.setdefault((base_name(run), flow.work), []).extend(flow.latencies_s)
-    words = ("messages", "time from posting to completion, ms", "not measured (measure: {latency: true})")
+    words = ("messages", "time from posting to completion", "not measured (measure: {latency: true})")
     return _cdf(name, title_of(figure, runs, "time of a message"), (scenario, runs), times_by_work, words)
 
 
@@ -254,7 +279,7 @@ def iteration_cdf(name: str, figure: Figure, scenario: Scenario, runs: Runs) -> 
         key: [duration_s for repeat in repeats for _, duration_s in repeat]
         for key, repeats in _iterations(runs).items()
     }
-    words = ("iterations", "time of an iteration, ms", "no iteration ended")
+    words = ("iterations", "time of an iteration", "no iteration ended")
     return _cdf(name, title_of(figure, runs, "time of an iteration"), (scenario, runs), times_by_work, words)
 
 
@@ -275,22 +300,22 @@ def iterations_over_time(name: str, figure: Figure, scenario: Scenario, runs: Ru
     canvas, (axes,) = canvas_of(title)
     iterations = dict(list(_iterations(runs).items())[:RUNS_MAX])
     labels, looks = _work_styles(list(iterations), scenario, runs)
-    is_long = any(duration_s >= 1.0 for repeats in iterations.values() for _, duration_s in repeats[0])
-    factor, unit = (1.0, "s") if is_long else (1e3, "ms")
+    longest_s = max((t for repeats in iterations.values() for _, t in _in_span(figure, repeats[0])), default=0.0)
+    unit_name, unit = units.time_unit(longest_s)
     statements = []
     for key, repeats in iterations.items():
-        ends_s = [end_s for end_s, _ in repeats[0]]
-        durations = [factor * duration_s for _, duration_s in repeats[0]]
+        ends_s = [end_s for end_s, _ in _in_span(figure, repeats[0])]
+        durations = [duration_s / unit for _, duration_s in _in_span(figure, repeats[0])]
         axes.plot(ends_s, durations, marker="o", ms=2.5, label=labels[key], **looks[labels[key]])
-        statements.append(f"{labels[key]}: {len(durations)} of {min(durations):.3g} to {max(durations):.3g} {unit}")
+        statements.append(f"{labels[key]}: {len(durations)} of {min(durations):.3g} to {max(durations):.3g} {unit_name}")
     if not iterations:
         axes.annotate("no iteration ended", (0.5, 0.5), xycoords="axes fraction", ha="center")
     groups = group_repeats(runs)
     differ = mark_all(axes, groups, styles_of(runs, scenario.variants))
-    axes.set_xlim(0, max((end_s for repeats in iterations.values() for end_s, _ in repeats[0]), default=1.0) * 1.02)
+    last_s = max((end_s for repeats in iterations.values() for end_s, _ in repeats[0]), default=1.0)
+    name_times(axes, last_s * 1.02 if figure.stop is None else figure.stop, figure.start or 0.0)
     axes.set_ylim(bottom=0)
-    axes.set_xlabel("time, s")
-    axes.set_ylabel(f"time of an iteration, {unit}")
+    axes.set_ylabel(f"time of an iteration, {unit_name}")
     legend(canvas, axes)
     text = f"{title}: a point for each, where it ended. {'; '.join(statements) or 'No iteration ended'}."
     text += " Runs have different faults, which are marked below, run by run." if differ else ""
@@ -320,19 +345,20 @@ def _cdf(
     shown_works = dict(list(times_by_work.items())[:RUNS_MAX])
     labels, looks = _work_styles(list(shown_works), *scenario_runs)
     statements = []
+    unit_name, unit = units.time_unit(max((max(times) for times in shown_works.values()), default=0.0))
     for key, times in shown_works.items():
         times.sort()
         label, shares = labels[key], [(i + 1) / len(times) for i in range(len(times))]
-        axes.step([t * 1e3 for t in times], shares, where="post", label=label, **looks[label])
-        p50, p99 = (times[min(len(times) - 1, int(q * len(times)))] * 1e3 for q in (0.5, 0.99))
-        statements.append(f"{label}: {len(times)} {words[0]}, half within {p50:.3g} ms, 99 % within {p99:.3g} ms")
+        axes.step([t / unit for t in times], shares, where="post", label=label, **looks[label])
+        p50, p99 = (units.show_seconds(times[min(len(times) - 1, int(q * len(times)))]) for q in (0.5, 0.99))
+        statements.append(f"{label}: {len(times)} {words[0]}, half within {p50}, 99 % within {p99}")
     if not times_by_work:
         axes.annotate(words[2], (0.5, 0.5), xycoords="axes fraction", ha="center")
     else:
         axes.set_xscale("log")
         for ticks in (axes.xaxis.set_major_formatter, axes.xaxis.set_minor_formatter):
             ticks(lambda value, _: f"{value:g}")
-    axes.set_xlabel(words[1])
+    axes.set_xlabel(f"{words[1]}, {unit_name}")
     axes.set_ylabel(f"share of {words[0]}")
     axes.set_ylim(0, 1.02)
     legend(canvas, axes)

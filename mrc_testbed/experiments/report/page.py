@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from mrc_testbed.console.units import show_seconds
 from mrc_testbed.experiments.language.expand import environments_of, expand
 from mrc_testbed.experiments.language.model import Scenario
 from mrc_testbed.experiments.language.yaml_loader import ScenarioError, read
@@ -129,7 +130,7 @@ def _values(page: Page) -> dict[str, Any]:
         "manifest": manifest,
         "command": manifest.get("command"),
         "seeds": sorted({run["seed"] for run in manifest["runs"]}) or [manifest["seed"]],
-        "lasted_s": sum(run["duration_s"] for run in manifest["runs"]),
+        "lasted": show_seconds(sum(run["duration_s"] for run in manifest["runs"])),
         "warnings": warnings,
         "remarks": [text for text in remarks if text not in warnings],
         "missing": [name for name in manifest["planned"] if name not in run_names],

@@ -145,7 +145,7 @@ def line_distance(points: Sequence[tuple[float, float]], paper_points: Points) -
         return None
     mean, (worst_gap, seconds) = fmean(gap for gap, _ in gaps), max(gaps)
     return (
-        f"{100 * mean:.1f} points from the paper's line on average, {100 * worst_gap:.0f} at most (at {seconds:.1f} s)"
+        f"{100 * mean:.1f} points from the paper's line on average, {100 * worst_gap:.0f} at most (at {units.show_seconds(seconds)})"
     )
 
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from markupsafe import Markup
 
-from mrc_testbed.console.units import show_size
+from mrc_testbed.console.units import show_rate, show_seconds, show_size
 from mrc_testbed.experiments.metrics.assertions import ALWAYS, ExpectationVerdict, Measurements, merge_events, show
 from mrc_testbed.experiments.metrics.metric_values import Measurement
 from mrc_testbed.experiments.metrics.repeats import Spread, base_name, group_repeats, spread_text
@@ -206,7 +206,7 @@ def fabric_text(plan: RunPlan) -> str:
     part = plan.fabric
     return (
         f"{part.planes} planes x ({part.racks} T0 + {part.spines} T1), {part.racks * part.hosts_per_rack} hosts; "
-        f"mode {part.mode}; links of {plan.rate_bps / 1e6:g} Mb/s, round trip {plan.rtt_s * 1e3:g} ms"
+        f"mode {part.mode}; links of {show_rate(plan.rate_bps)}, round trip {show_seconds(plan.rtt_s)}"
     )
 
 
@@ -238,7 +238,7 @@ def event_logs(runs: Runs) -> list[EventLog]:
     out = []
     for repeats in list(group_repeats(runs).values())[:RUNS_MAX]:
         name, _, measurement = repeats[0]
-        lines = [line for _, _, line in merge_events(measurement.outcome.events)]
+        lines = [line for _, _, line in merge_events(measurement.outcome.events, measurement.outcome.duration_s)]
         remarks = [f"... and {len(lines) - EVENTS_SHOWN} lines more"] if len(lines) > EVENTS_SHOWN else []
         if measurement.outcome.events_dropped:
             remarks.append(f"{measurement.outcome.events_dropped} events were not kept")

@@ -14,8 +14,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 from matplotlib.patches import Patch
 
+from mrc_testbed.console.units import rate_unit
 from mrc_testbed.experiments.metrics.metric_values import Measurement
-from mrc_testbed.experiments.report.canvas import BEGIN, WIDTH, Drawing, mark_faults
+from mrc_testbed.experiments.report.canvas import BEGIN, WIDTH, Drawing, mark_faults, name_times
 from mrc_testbed.experiments.report.ev_strips import STATES, EvLane, by_path, shares
 from mrc_testbed.experiments.report.faults import Bar, fault_bars
 from mrc_testbed.experiments.report.line_colours import COLOURS
@@ -70,8 +71,7 @@ def timeline(name: str, measurement: Measurement, ev_lanes: list[EvLane], colour
         mark_faults(axis, measurement, named=False)
     # The picture stands alone as well.
     axes[0].set_title(f"{name}: received payload" if name != "run" else "Received payload")
-    axes[-1].set_xlabel("time, s")
-    axes[0].set_xlim(0, max(measurement.outcome.duration_s, series.times_s[-1]))
+    name_times(axes[-1], max(measurement.outcome.duration_s, series.times_s[-1]))
     return Drawing(
         f"timeline-{name}", f"All of {name} over time", " ".join(text for text in statements if text), canvas
     )
@@ -90,17 +90,18 @@ def _rates(axes: Axes, measurement: Measurement, colour: str) -> None:
     """Draw the goodput of each workload; a single one has the colour of the run's variant."""
     times = measurement.outcome.series.times_s
     works = measurement.outcome.works()[: len(COLOURS)]
-    for number, work in enumerate(works):
-        edges = zip([0.0, *times[:-1]], times, strict=True)
-        values = [measurement.value_between(f"rate.{work}", low, high) for low, high in edges]
+    edges = list(zip([0.0, *times[:-1]], times, strict=True))
+    rates = {work: [measurement.value_between(f"rate.{work}", low, high) for low, high in edges] for work in works}
+    unit_name, unit = rate_unit(max((rate or 0.0 for values in rates.values() for rate in values), default=0.0))
+    for number, (work, values) in enumerate(rates.items()):
         axes.plot(
             _middles(times),
-            [float("nan") if v is None else v / 1e6 for v in values],
+            [float("nan") if v is None else v / unit for v in values],
             lw=1.5,
             color=COLOURS[number] if len(works) > 1 else colour,
             label=work,
         )
-    axes.set_ylabel("Mb/s")
+    axes.set_ylabel(unit_name)
     axes.set_ylim(0, 1.06 * max(axes.get_ylim()[1], 1e-9))
     _legend(axes)
 
@@ -164,7 +165,8 @@ def _planes(axes: Axes, measurement: Measurement) -> None:
     """Draw the bytes that hosts sent over each plane, stacked."""
     series = measurement.outcome.series
     count = len(series.plane_bps[0])
-    columns = [[values[p] / 1e6 for values in series.plane_bps] for p in range(count)]
+    unit_name, unit = rate_unit(max(map(sum, series.plane_bps)))
+    columns = [[values[p] / unit for values in series.plane_bps] for p in range(count)]
     axes.stackplot(
         _middles(series.times_s),
         *columns,
@@ -174,7 +176,7 @@ def _planes(axes: Axes, measurement: Measurement) -> None:
         lw=0,
     )
     axes.set_title("Sent over each plane, headers included")
-    axes.set_ylabel("Mb/s")
+    axes.set_ylabel(unit_name)
     _legend(axes)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from mrc_testbed.console.units import show_rate, show_seconds
+from mrc_testbed.console.units import short_seconds, show_rate, show_seconds
 from mrc_testbed.experiments.language.metric_names import all_names, find
 from mrc_testbed.experiments.language.model import (
     OWN_SCALE,
@@ -126,7 +126,7 @@ def _problems(scenario: Scenario, plan: Plan, *, live: bool) -> Iterator[tuple[L
         yield from _fault(("faults", index), fault, scenario, plan)
     yield from _expectations(scenario, plan)
     if scenario.duration is not None and (count := scenario.duration / scenario.measure.every) > SAMPLES_MAX:
-        text = f"{count:.3g} intervals in {scenario.duration:g}s: at most {SAMPLES_MAX:g}; give a longer one"
+        text = f"{count:.3g} intervals in {short_seconds(scenario.duration)}: at most {SAMPLES_MAX:g}; give a longer one"
         yield ("measure", "every"), text
     if scenario.duration is None and any(_endless(work) for work in scenario.workload):
         yield ("workload",), "a workload without bytes never ends: give the scenario a duration, or the workload bytes"
@@ -378,7 +378,7 @@ def _fault(loc: Loc, fault: ScenarioFault, scenario: Scenario, plan: Plan) -> It
     if fault.at is not None and fault.at.seconds is not None and scenario.duration is not None:
         late = fault.at.seconds >= scenario.duration
         if late:
-            yield (*loc, "at"), f"{fault.at} is not before the end of the run ({scenario.duration:g}s)"
+            yield (*loc, "at"), f"{fault.at} is not before the end of the run ({short_seconds(scenario.duration)})"
 
 
 def _expectations(scenario: Scenario, plan: Plan) -> Iterator[tuple[Loc, str]]:

@@ -92,6 +92,8 @@ class VirtualRun:
         self._total_bytes = 0
         self._shares: list[tuple[float, FaultStep]] = []
         self._lost = 0
+        self._awaits_loss = False
+        """Whether a fault began and no packet was lost since."""
         self._owners: dict[tuple[str, int], tuple[str, Any]] = {}
         """(host, QPN) -> workload and QP."""
         self._timeline: list[FaultStep] = []
@@ -210,6 +212,7 @@ class VirtualRun:
         now = self.fabric.now - self.start_time
         self.outcome.event(now, "fault", number=step.number, action=step.action, undo=step.undo, text=str(step))
         self.faults.apply(step)
+        self._awaits_loss = True
         self.control.fault(step, self.fabric.now, self.start_time, self.outcome)
         self.fabric.kick()
 
@@ -230,6 +233,10 @@ class VirtualRun:
         match event:
             case PacketLost():
                 self._lost += 1
+                # The first loss after a fault is an event; the others are counted.
+                if self._awaits_loss:
+                    self._awaits_loss = False
+                    self.outcome.event(t, "lost", host=host, qpn=event.qpn, ev=event.ev, cause=event.cause.value)
             case EvChanged():
                 self.outcome.event(
                     t,

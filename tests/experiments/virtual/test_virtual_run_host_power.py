@@ -34,7 +34,7 @@ def test_power_off__fails_what_the_host_had_to_do(tmp_path, fault):
     assert flows["beside"].completed == 64 and not flows["beside"].failed
     assert flows["fore"].failed and flows["back"].failed
     deaths = {failure.work: failure for failure in outcome.failures if failure.kind == "qp"}
-    assert deaths["fore"].text == "fore: h0's QP to h2 died at 0.2 s: its host lost its power"
+    assert deaths["fore"].text == "fore: h0's QP to h2 died at 200 ms: its host lost its power"
     assert (
         deaths["back"].text.startswith("back: h3's QP to h0 died at") and "nothing got through" in deaths["back"].text
     )
