@@ -110,6 +110,8 @@ LONG_WITHOUT_ROOT = (
     "mrc run headline-link --virtual --seed 1 --out results/link",
     "mrc report results/link",
     "mrc dash results/link",
+    "mrc run headline-us --virtual --seed 1 --out results/us-1",
+    "mrc study microseconds --out results/us",
     "mrc study loss --out results/loss",
     "mrc study loss --resume results/loss",
     "mrc run mine.yaml --virtual --seed 7 --repeat 3 --out results/mine",

@@ -99,16 +99,16 @@ def short_seconds(value: float) -> str:
 
 def time_unit(longest_s: float) -> tuple[str, float]:
     """Return the unit of an axis or a column of times up to `longest_s`, and its length: `us`, 1e-6 s."""
-    for name, least, unit in (("s", 0.5, 1.0), ("ms", 10e-3, 1e-3), ("us", 10e-6, 1e-6)):
-        if longest_s >= least or longest_s <= 0:
+    for name, limit_s, unit in (("s", 0.5, 1.0), ("ms", 10e-3, 1e-3), ("us", 10e-6, 1e-6)):
+        if longest_s >= limit_s or longest_s <= 0:
             return name, unit
     return "ns", 1e-9
 
 
 def rate_unit(most_bps: float) -> tuple[str, float]:
     """Return the unit of an axis of rates up to `most_bps`, and its size: `Gb/s`, 1e9 bit/s."""
-    for name, least, unit in (("Tb/s", 10e12, 1e12), ("Gb/s", 10e9, 1e9)):
-        if most_bps >= least:
+    for name, limit_bps, unit in (("Tb/s", 10e12, 1e12), ("Gb/s", 10e9, 1e9)):
+        if most_bps >= limit_bps:
             return name, unit
     return "Mb/s", 1e6
 

@@ -152,6 +152,10 @@ def plan_runs(
         runs = _plan_runs(readable, backend, target=target, seed=seed, repeat=repeat, scale=scale)
         return RunSet(document, backend, runs, seed, repeat, target, scale)
 
+    # Mistakes that live runs of it would have follow from this one.
+    if backend == "live" and document.raw.get("only") == "virtual":
+        text = "the scenario runs in virtual time only. Cure: --virtual, or another scenario"
+        raise ScenarioError(document.path, [document.problem(("only",), text)])
     return with_all_mistakes(document, plan, SCENARIO_FILLERS)
 
 

@@ -373,7 +373,7 @@ def test_the_command_line_tells_by_its_exit_code(tmp_path):
 @pytest.mark.parametrize("backend", ["virtual", "live"])
 def test_scenario_is_good(path, backend):
     if read(path).raw.get("only", backend) != backend:
-        with pytest.raises(ScenarioError, match="runs in virtual time only. Cure: --virtual"):
+        with pytest.raises(ScenarioError, match=r"runs in virtual time only\. Cure: --virtual"):
             plan_runs(read(path), backend)
         return
     runs = plan_runs(read(path), backend).runs

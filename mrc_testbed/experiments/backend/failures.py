@@ -53,7 +53,8 @@ def close(outcome: Outcome) -> None:
     order = list(UNWRITTEN)
     outcome.failures.sort(key=lambda failure: (failure.at_s, order.index(failure.kind)))
     if not outcome.finished and not outcome.failures:
-        outcome.fail("unfinished", outcome.duration_s, f"not over when its limit of {short_seconds(outcome.duration_s)} was")
+        text = f"not over when its limit of {short_seconds(outcome.duration_s)} was"
+        outcome.fail("unfinished", outcome.duration_s, text)
     outcome.finished = not any(failure.kind == "unfinished" for failure in outcome.failures)
 
 
@@ -99,6 +100,10 @@ def _damage(outcome: Outcome) -> None:
             outcome.fail("damage", wrong_iterations[0].finished_s, text, collective.work, count)
 
 
+def _end_text(outcome: Outcome) -> str:
+    return f"the run was over after {show_seconds(outcome.duration_s, 4)}"
+
+
 def _left_out(outcome: Outcome, flows: Sequence[FlowPlan], timeline: Sequence[FaultStep]) -> None:
     """Record faults that came late or never, as the run was over before, and flows that carried nothing."""
     injected_at = {event["number"]: event["t"] for event in outcome.events if event["what"] == "fault"}
@@ -110,7 +115,7 @@ def _left_out(outcome: Outcome, flows: Sequence[FlowPlan], timeline: Sequence[Fa
                 text = f"the fault `{step}` at {step.time} came {show_seconds(delay_s)} late: the machine had no time"
                 outcome.fail("late", injected_at[step.number], text)
         elif step.undo is None:
-            text = f"the fault `{step}` at {step.time} never came: the run was over after {show_seconds(outcome.duration_s, 4)}"
+            text = f"the fault `{step}` at {step.time} never came: {_end_text(outcome)}"
             outcome.fail("left_out", outcome.duration_s, text)
     dead_works = {failure.work for failure in outcome.failures if failure.kind == "qp"}
     for flow, flow_outcome in zip(flows, outcome.flows, strict=False):
@@ -118,7 +123,7 @@ def _left_out(outcome: Outcome, flows: Sequence[FlowPlan], timeline: Sequence[Fa
             continue
         if flow.start_s >= outcome.duration_s:
             name = flow_outcome.name
-            text = f"{name} was to start at {show_seconds(flow.start_s, 4)}: the run was over after {show_seconds(outcome.duration_s, 4)}"
+            text = f"{name} was to start at {show_seconds(flow.start_s, 4)}: {_end_text(outcome)}"
             outcome.fail("left_out", outcome.duration_s, text, flow.work)
         elif outcome.duration_s - flow.start_s > outcome.series.every_s:  # less may be less than a round trip
             text = f"{flow_outcome.name} carried nothing in {show_seconds(outcome.duration_s - flow.start_s, 4)}"

@@ -131,9 +131,6 @@ def expand(
     if scale is not None and scale not in base.scale:
         known_text = f"has: {', '.join(base.scale)}" if base.scale else "the file has no scales"
         raise _error(document, ("scale",) if base.scale else (), f"no scale {scale!r} ({known_text})")
-    if backend == "live" and base.only == "virtual":
-        text = "the scenario runs in virtual time only. Cure: --virtual, or another scenario"
-        raise _error(document, ("only",), text)
     environments = environments_of(backend, target)
     values = _sweep_values(document, base, environments, scale) | changes.sweep
     labelled_scenarios: list[tuple[Scenario, dict[str, Any]]] = []
@@ -190,7 +187,7 @@ def _apply_overrides(
 ) -> Scenario:
     """Apply overrides in the order environments, scale, variant, study, sweep values."""
     raw = deepcopy(document.raw)
-    swept_values = {name: _named(document, name, value) for name, value in label.items() if name != "variant"}
+    swept_values = {name: _value_behind(document, name, value) for name, value in label.items() if name != "variant"}
     prefix: Loc = ()
     for environment in environments:
         if document.raw.get(environment):
@@ -204,7 +201,8 @@ def _apply_overrides(
         if isinstance(raw.get("paper"), dict):
             _deep(raw["paper"], changes.pop("paper", None) or {})
         _merge(document, raw, {k: v for k, v in changes.items() if k not in SELECTION_KEYS}, prefix)
-        parse_scenario(document, _substitute(document, raw, swept_values, ()), prefix)  # its mistakes are not the variant's
+        # Mistakes of the scale are not the variant's.
+        parse_scenario(document, _substitute(document, raw, swept_values, ()), prefix)
     if "variant" in label:
         prefix = ("variants", label["variant"])
         changes = document.raw["variants"][label["variant"]] or {}
@@ -244,7 +242,7 @@ def _without_sweep(document: Document) -> dict[str, Any]:
     firsts = {}
     if isinstance(sweep, dict):
         for name, values in sweep.items():
-            firsts[name] = _named(document, name, values_of(document, ("sweep", name), values)[0])
+            firsts[name] = _value_behind(document, name, values_of(document, ("sweep", name), values)[0])
     raw: dict[str, Any] = _substitute(document, document.raw, firsts, ())
     return raw
 
@@ -268,6 +266,7 @@ def _sweep_values(
                 text = f"no sweep {name!r} in the file ({suggestion(name, values)})"
                 raise _error(document, (*loc, "sweep", name), text)
             values[name] = values_of(document, (*loc, "sweep", name), definition)
+            # A sweep of names may be made smaller; what they stand for is the file's.
             names = document.raw["sweep"][name]
             if _has_names(names) and (unknown := [value for value in values[name] if value not in names]):
                 text = f"no value {unknown[0]!r} of this sweep ({suggestion(str(unknown[0]), names)})"
@@ -297,9 +296,9 @@ def _has_names(definition: Any) -> bool:
     return isinstance(definition, dict) and bool(definition) and all(isinstance(v, dict) for v in definition.values())
 
 
-def _named(document: Document, name: str, value: Any) -> Any:
+def _value_behind(document: Document, name: str, value: Any) -> Any:
     """Return what a value of a sweep stands for: the mapping of that name, else itself."""
-    definition = (document.raw.get("sweep") or {}).get(name)
+    definition: Any = (document.raw.get("sweep") or {}).get(name)
     return definition[value] if _has_names(definition) else value
 
 

@@ -52,7 +52,7 @@ METRICS = (
     Metric(
         "iteration.NAME.back",
         "s",
-        "from the first fault until iterations take at most 1 % more than before, in the median, for good",
+        "from the first fault until iterations take at most 1 % more than before on average, and none 5 % more",
     ),
     Metric(
         "slowed.NAME",

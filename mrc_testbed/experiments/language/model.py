@@ -595,9 +595,9 @@ class Figure(Part):
     """Variant and sweep values of the runs shown; empty: all runs."""
     log: bool = False
     """Whether the axis of the values of `bars` is logarithmic."""
-    start: SomeSeconds | None = Field(None, alias="from")
+    start: SomeSeconds | None = Field(default=None, alias="from")
     """Start of the time axis of a figure over time; None: of the runs."""
-    stop: SomeSeconds | None = Field(None, alias="to")
+    stop: SomeSeconds | None = Field(default=None, alias="to")
     """End of that axis; None: of the longest run."""
     title: str = ""
     """Title above the picture."""

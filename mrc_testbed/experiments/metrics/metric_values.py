@@ -25,8 +25,8 @@ from mrc_testbed.experiments.resolve.run_plan import RunPlan
 OUTAGE_SHARE = 0.25
 """Share of the baseline below which a rate counts as an outage."""
 RECOVERED_SHARE = 0.95
-BACK_FACTOR = 1.01
-"""Time of an iteration over the median before the first fault, up to which a job is back at its speed."""
+BACK_MEAN, BACK_MAX = 1.01, 1.05
+"""Times of iterations over the median before the first fault with which a job is back: mean, each."""
 START_UP_SHARE = 0.1
 """Share of the time before the first fault that the baseline omits: windows open there."""
 START_UP_MAX_S = 1.0
@@ -256,9 +256,10 @@ class Measurement:
         series = self.outcome.series
         if self.first_fault_s is None:
             return None
-        losses = [e["t"] for e in self.outcome.events if e["what"] == "lost" and e["t"] >= self.first_fault_s]
+        first_fault_s = self.first_fault_s
+        losses: list[float] = [e["t"] for e in self.outcome.events if e["what"] == "lost" and e["t"] >= first_fault_s]
         if losses:
-            return min(losses) - self.first_fault_s
+            return min(losses) - first_fault_s
         intervals = zip(series.times_s, series.retransmitted, strict=False)
         ends = (end_s - self.first_fault_s for end_s, count in intervals if end_s > self.first_fault_s and count)
         return next(ends, None)
@@ -313,7 +314,7 @@ class Measurement:
         return compute(sorted(times)) if times else None
 
     def iterations_back(self, work: str) -> float | None:
-        """Return the seconds from the first fault until the iterations of all jobs are as short as before, for good.
+        """Return the seconds from the first fault until all iterations are as short as before, for good.
 
         None: not in this run, or no iteration ended before the fault.
         """
@@ -326,15 +327,18 @@ class Measurement:
             before_s = [i.finished_s - i.started_s for i in iterations if i.finished_s <= first_fault_s]
             if not before_s:
                 return None
-            slow_ends = [
-                i.finished_s
-                for i in iterations
-                if i.finished_s > first_fault_s and i.finished_s - i.started_s > BACK_FACTOR * median(before_s)
-            ]
-            # Without an iteration of the old speed at the end, nobody knows when the job is back.
-            if iterations[-1].finished_s <= max([first_fault_s, *slow_ends]):
+            back_s = None
+            later_s: list[float] = []
+            for iteration in reversed([i for i in iterations if i.finished_s > first_fault_s]):
+                later_s.append(iteration.finished_s - iteration.started_s)
+                if later_s[-1] > BACK_MAX * median(before_s):
+                    break
+                # One iteration may be a little longer; all from here on together are as fast as before.
+                if fmean(later_s) <= BACK_MEAN * median(before_s):
+                    back_s = max(0.0, iteration.started_s - first_fault_s)
+            if back_s is None:
                 return None
-            latest_s = max(latest_s, slow_ends[-1] - first_fault_s if slow_ends else 0.0)
+            latest_s = max(latest_s, back_s)
         return latest_s if self._with_iterations(work) else None
 
     def slowed_share(self, work: str, *, once: bool) -> float | None:

@@ -110,7 +110,7 @@ class _TimeLocator(AutoLocator):
 
     def tick_values(self, vmin: float, vmax: float) -> Any:
         """Return the ticks of an axis of seconds."""
-        return super().tick_values(vmin / self._unit, vmax / self._unit) * self._unit
+        return [tick * self._unit for tick in super().tick_values(vmin / self._unit, vmax / self._unit)]
 
 
 def legend(canvas: Canvas, axes: Axes, columns: int = 4) -> None:
@@ -131,8 +131,8 @@ def scale_of(figure: Figure, measurement: Measurement, runs: Runs) -> tuple[floa
         for _, label, base_run in runs:
             if label.get("variant") == figure.of and base_run.outcome.repeat == measurement.outcome.repeat:
                 return base_run.value(figure.metric) or 1.0, f"share of {figure.of}"
-    most = max((run_measurement.value(figure.metric) or 0.0 for _, _, run_measurement in runs), default=0.0)
-    name, divisor = {"bit/s": units.rate_unit(most), "bytes": ("kB", 1e3), "s": units.time_unit(most)}.get(
+    peak = max((run_measurement.value(figure.metric) or 0.0 for _, _, run_measurement in runs), default=0.0)
+    name, divisor = {"bit/s": units.rate_unit(peak), "bytes": ("kB", 1e3), "s": units.time_unit(peak)}.get(
         unit, (unit, 1.0)
     )
     return divisor, name

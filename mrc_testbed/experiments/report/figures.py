@@ -232,8 +232,8 @@ def bars(name: str, figure: Figure, scenario: Scenario, runs: Runs) -> Drawing:
     colours = line_colours(variants.values(), scenario.variants)
     for number, (run, values) in enumerate(rows):
         if not values:
-            where = {"xy": (0, number), "xycoords": axes.get_yaxis_transform()}
-            axes.annotate(" not in this run" if figure.log else " not measured", va="center", fontsize=8.5, **where)
+            text = " not in this run" if figure.log else " not measured"
+            axes.annotate(text, (0, number), xycoords=axes.get_yaxis_transform(), va="center", fontsize=8.5)
             continue
         heights = [height for height, _ in values]
         middle = median(heights)
@@ -307,11 +307,13 @@ def iterations_over_time(name: str, figure: Figure, scenario: Scenario, runs: Ru
         ends_s = [end_s for end_s, _ in _in_span(figure, repeats[0])]
         durations = [duration_s / unit for _, duration_s in _in_span(figure, repeats[0])]
         axes.plot(ends_s, durations, marker="o", ms=2.5, label=labels[key], **looks[labels[key]])
-        statements.append(f"{labels[key]}: {len(durations)} of {min(durations):.3g} to {max(durations):.3g} {unit_name}")
+        span_text = f"{min(durations):.3g} to {max(durations):.3g} {unit_name}"
+        statements.append(f"{labels[key]}: {len(durations)} of {span_text}")
     if not iterations:
         axes.annotate("no iteration ended", (0.5, 0.5), xycoords="axes fraction", ha="center")
     groups = group_repeats(runs)
     differ = mark_all(axes, groups, styles_of(runs, scenario.variants))
+    # The last point is not on the edge.
     last_s = max((end_s for repeats in iterations.values() for end_s, _ in repeats[0]), default=1.0)
     name_times(axes, last_s * 1.02 if figure.stop is None else figure.stop, figure.start or 0.0)
     axes.set_ylim(bottom=0)

@@ -144,9 +144,8 @@ def line_distance(points: Sequence[tuple[float, float]], paper_points: Points) -
     if not gaps:
         return None
     mean, (worst_gap, seconds) = fmean(gap for gap, _ in gaps), max(gaps)
-    return (
-        f"{100 * mean:.1f} points from the paper's line on average, {100 * worst_gap:.0f} at most (at {units.show_seconds(seconds)})"
-    )
+    worst_text = f"{100 * worst_gap:.0f} at most (at {units.show_seconds(seconds)})"
+    return f"{100 * mean:.1f} points from the paper's line on average, {worst_text}"
 
 
 def curve_distance(points: Points, paper_points: Points) -> str | None:

@@ -5,7 +5,7 @@ problems = check(document, scenario)      # [] when all is well
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from mrc_testbed.console.units import short_seconds, show_rate, show_seconds
@@ -126,7 +126,8 @@ def _problems(scenario: Scenario, plan: Plan, *, live: bool) -> Iterator[tuple[L
         yield from _fault(("faults", index), fault, scenario, plan)
     yield from _expectations(scenario, plan)
     if scenario.duration is not None and (count := scenario.duration / scenario.measure.every) > SAMPLES_MAX:
-        text = f"{count:.3g} intervals in {short_seconds(scenario.duration)}: at most {SAMPLES_MAX:g}; give a longer one"
+        length = short_seconds(scenario.duration)
+        text = f"{count:.3g} intervals in {length}: at most {SAMPLES_MAX:g}; give a longer one"
         yield ("measure", "every"), text
     if scenario.duration is None and any(_endless(work) for work in scenario.workload):
         yield ("workload",), "a workload without bytes never ends: give the scenario a duration, or the workload bytes"
@@ -319,7 +320,8 @@ def _derived_keys(loc: Loc, transport: Transport, scenario: Scenario) -> Iterato
         if key == "timeout":  # an exponent
             low, high = (2.0 ** (exponent - KEYS[key].default) for exponent in (limit.low, limit.high))
         # A source shows its unit, as the file has it: a clock and a rate have none or another than a time.
-        show = {"rtt": show_seconds, "rate": show_rate}.get(str(key_loc[-1]), "{:.4g}".format)
+        units: dict[str, Callable[[float], str]] = {"rtt": show_seconds, "rate": show_rate}
+        show = units.get(str(key_loc[-1]), "{:.4g}".format)
         yield (
             key_loc,
             f"{show(source)} makes {key} = {value:.3g}: {limit}; give {show(low)} to {show(high)}, "

@@ -183,7 +183,7 @@ LIMITS = {
         "links: {rtt: 10s}\ntransport: {clock: 1000}\n",
         "3:20: transport.clock: 1000 makes timeout = 26",
     ),
-    "a window that no engine holds": ("links: {rate: 1e30}\n", "2:15: links.rate: 1e+21 Gb/s makes cwnd_bytes = "),
+    "a window that no engine holds": ("links: {rate: 1e30}\n", "2:15: links.rate: 1e+18 Tb/s makes cwnd_bytes = "),
     "a tier without rate": ("links: {fabric: {rate: 0}}\n", "2:24: links.fabric.rate: must be more than 0"),
     "a rate beyond any link": ("links: {rate: 5T}\n", "no unit 'T'; give bits/s, such as"),
     "a round trip beyond a life": ("links: {rtt: 1e308}\n", "1e+308 is too much: give at most 1e8 seconds"),

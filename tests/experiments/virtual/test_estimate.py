@@ -83,6 +83,11 @@ def test_measure__a_run_that_ends_within_its_piece(tmp_path):
     assert piece.set_up_s > 0 and piece.work_s > 0
 
 
+def test_measure__goes_on_until_something_has_arrived(tmp_path):
+    """Steps of hundreds of hosts take longer than a piece, and a share of 0 once became "about 8 s"."""
+    assert measure(runs_of(tmp_path)[0], piece_s=0.0).work_s > 0
+
+
 def test_measure__in_other_processes(tmp_path):
     runs = choose_samples(runs_of(tmp_path))
     with WorkerPool(2) as crew:
