@@ -9,6 +9,7 @@ from typing import Any
 from rich.markup import escape
 from rich.table import Table
 
+from mrc_testbed.console import units
 from mrc_testbed.experiments.metrics.repeats import PLAIN
 
 COLUMNS = (
@@ -85,8 +86,8 @@ def shown_unit(summary: dict[str, Any], metric: str) -> tuple[float, str]:
     """Return the divisor of a metric's values, and the unit of the quotient."""
     values = [point["metrics"][metric] for point in summary["points"]]
     unit = values[0]["unit"]
-    if unit == "bit/s":
-        return 1e6, "Mb/s"
-    if unit == "s" and all(abs(value["estimate"] or 0.0) < 1.0 for value in values):
-        return 1e-3, "ms"
-    return 1.0, "" if unit in PLAIN else unit
+    choose = {"bit/s": units.rate_unit, "s": units.time_unit}.get(unit)
+    if choose is None:
+        return 1.0, "" if unit in PLAIN else unit
+    name, divisor = choose(max(abs(value["estimate"] or 0.0) for value in values))
+    return divisor, name
