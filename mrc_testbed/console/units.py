@@ -87,7 +87,12 @@ def show_seconds(value: float, digits: int = 3) -> str:
     for name, unit in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
         if abs(value) >= unit:
             return f"{value / unit:.{digits}g} {name}"
-    return "0 s" if value == 0 else f"{value / 1e-9:.3g} ns"
+    return "0 s" if value == 0 else f"{value / 1e-9:.{digits}g} ns"
+
+
+def show_length(seconds: float) -> str:
+    """`16.0 s`, `800 us`: the length of runs, to a tenth of a second."""
+    return f"{seconds:.1f} s" if seconds >= 0.1 else show_seconds(seconds)
 
 
 def short_seconds(value: float) -> str:

@@ -27,6 +27,7 @@ from mrc_testbed.experiments.executors.choice import crew_of
 from mrc_testbed.experiments.executors.crew import Crew
 from mrc_testbed.experiments.executors.options import ExecutorOptions
 from mrc_testbed.experiments.executors.worker_pool import WorkerPool
+from mrc_testbed.experiments.language.expand import runs_live
 from mrc_testbed.experiments.language.yaml_loader import ScenarioError, read
 from mrc_testbed.experiments.resolve.run_plan import RunPlan
 from mrc_testbed.experiments.results import RESULTS, ResultsError, default_folder, refuse_taken, refuse_twice
@@ -125,7 +126,7 @@ class Display:
 
     def on_progress(self, run: RunPlan, share: float, now: float) -> None:
         self._shares[run.name] = share
-        self._show(escape(f"{self._name}: {run.name} at {_virtual_time(now)}, {100 * share:.0f} %"))
+        self._show(escape(f"{self._name}: {run.name} at {units.show_length(now)}, {100 * share:.0f} %"))
 
     def on_end(self, run: RunPlan, _outcome: Outcome) -> None:
         self._ended_count += 1
@@ -149,10 +150,6 @@ class Display:
 
 def _nothing_kept(name: str) -> str:
     return f"no run of {name} had ended: nothing of it is kept"
-
-
-def _virtual_time(seconds: float) -> str:
-    return f"{seconds:.1f} s" if seconds >= 0.1 else units.show_seconds(seconds)
 
 
 def run(
@@ -189,7 +186,7 @@ def run(
     for path in paths:
         try:
             document = read(path)
-            if backend == "live" and len(paths) > 1 and document.raw.get("only") == "virtual":
+            if backend == "live" and len(paths) > 1 and not runs_live(document):
                 console.print(f"{path.stem} is left out: it runs in virtual time only", style="dim")
                 continue
             run_sets.append(plan_runs(document, backend, target=target, seed=seed, repeat=repeat, scale=scale))
@@ -428,7 +425,7 @@ def validate(names: list[str], as_json: bool) -> int:
         runs: dict[str, int] = {}
         for backend, target in (("virtual", "embedded"), ("live", "embedded"), ("live", "bmv2")):
             try:
-                if backend == "live" and read(path).raw.get("only") == "virtual":
+                if backend == "live" and not runs_live(read(path)):
                     continue
                 runs.setdefault(backend, len(plan_runs(read(path), backend, target=target).runs))
             except ScenarioError as error:

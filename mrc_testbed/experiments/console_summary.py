@@ -12,7 +12,7 @@ import textwrap
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from mrc_testbed.console.units import show_seconds
+from mrc_testbed.console.units import show_length, show_seconds
 from mrc_testbed.experiments.backend.outcome import CollectiveOutcome
 from mrc_testbed.experiments.metrics.assertions import ALWAYS, ExpectationVerdict
 from mrc_testbed.experiments.metrics.metric_values import Measurement
@@ -57,7 +57,7 @@ def summary_lines(report: RunReport, width: int) -> Iterator[Line]:
         yield from _wrap("note", "  note  ", f"{_note_prefix(names, len(report.runs))}{note}", width)
     duration_s = sum(outcome.duration_s for _, outcome in report.runs)
     runs_text = f"{len(report.runs)} run{'s' if len(report.runs) > 1 else ''}"
-    text = f"{runs_text}, {_length(duration_s)} in {_length(report.wall_s)}"
+    text = f"{runs_text}, {show_length(duration_s)} in {show_length(report.wall_s)}"
     if report.folder:
         text += f"; results in {report.folder}"
         text += f", digest {report.digest[:12]}" if report.digest else ""
@@ -84,10 +84,6 @@ def _step_times(report: RunReport, width: int) -> Iterator[Line]:
         for collective in outcome.collectives:
             if collective.kind in PROGRAMS and collective.iterations:
                 yield from _wrap("", "  ", _iterations(collective), width, inner=2)
-
-
-def _length(seconds: float) -> str:
-    return f"{seconds:.1f} s" if seconds >= 0.1 else show_seconds(seconds)
 
 
 def _iterations(collective: CollectiveOutcome) -> str:

@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 
 from mrc_testbed.experiments.command import SCENARIOS
+from mrc_testbed.experiments.language.expand import runs_live
 from mrc_testbed.experiments.language.yaml_loader import read
 from mrc_testbed.experiments.live.live_run import LiveRunner
 from mrc_testbed.experiments.runner import plan_runs, run_scenario
@@ -50,9 +51,7 @@ class Quiet:
 
 def names() -> list[str]:
     return sorted(
-        path.stem
-        for path in SCENARIOS.glob("*.yaml")
-        if path.stem in QUICK or (RUNS_ALL and read(path).raw.get("only") is None)
+        path.stem for path in SCENARIOS.glob("*.yaml") if path.stem in QUICK or (RUNS_ALL and runs_live(read(path)))
     )
 
 

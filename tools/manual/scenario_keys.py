@@ -196,7 +196,7 @@ def read_examples() -> dict[tuple[str, str], str]:
                 continue
             owner = next(base for base in reversed(part.__mro__) if name in getattr(base, "__annotations__", {}))
             text = _yaml(data[key])
-            if text.startswith("$") or text in ("[]", "{}"):  # a swept name, or nothing: no help to a reader
+            if "$" in text or text in ("[]", "{}"):  # a swept name, or nothing: no help to a reader
                 continue
             shortest = examples.get((owner.__name__, key))
             if len(text) <= MAX_EXAMPLE and (shortest is None or (len(text), text) < (len(shortest), shortest)):

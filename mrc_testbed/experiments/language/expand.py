@@ -112,6 +112,11 @@ def environments_of(backend: str, target: str) -> tuple[str, ...]:
     return ("virtual",) if backend in ("virtual", "fluid") else (backend, target)
 
 
+def runs_live(document: Document) -> bool:
+    """Return whether a file is for live runs, too (its key `only`)."""
+    return document.raw.get("only") != "virtual"
+
+
 def expand(
     document: Document,
     backend: str,

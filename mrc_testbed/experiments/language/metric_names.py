@@ -6,6 +6,7 @@ over a part of a run (`from`, `to`, `each`), and are then means over it; others 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -112,6 +113,14 @@ def find(name: str, works: Iterable[str], ports: Iterable[str]) -> Metric | None
         if "PORT" in metric.pattern and any(metric.pattern.replace("PORT", port) == name for port in queues):
             return metric
     return None
+
+
+def unit_by_name(name: str) -> str:
+    """Return the unit of a metric whose workload or port is not known; empty for a name that fits no metric."""
+    for metric in METRICS:
+        if re.fullmatch(re.escape(metric.pattern).replace("NAME", ".+").replace("PORT", ".+"), name):
+            return metric.unit
+    return ""
 
 
 def all_names(works: Iterable[str], ports: Iterable[str]) -> list[str]:

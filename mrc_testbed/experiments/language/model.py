@@ -751,7 +751,7 @@ class Scenario(Part):
     title: str
     """One line that says what is tried."""
     only: Literal["virtual"] | None = None
-    """Environment without which the file makes no sense; None: it runs live, too."""
+    """The only environment that the file is for; None: it runs live, too."""
     paper: Reference | None = None
     """Result of the paper, for the report."""
     fabric: FabricPart = FabricPart()
@@ -779,7 +779,7 @@ class Scenario(Part):
     variants: dict[str, dict[str, Any]] = {}
     """Name -> parts of this file that are different; every variant is run."""
     sweep: dict[str, Any] = {}
-    """Path of a key (`faults.0.loss.rate`) or name used as `$name` -> list, or {from, to, step or factor}."""
+    """Path of a key (`faults.0.loss.rate`) or `$name` -> list, {from, to, step or factor}, or mappings."""
     repeat: int = Field(1, ge=1)
     """Repetitions; repetition n has the seed + n."""
     seed: int = 1

@@ -14,7 +14,7 @@ from typing import Any
 from mrc_testbed.console import units
 from mrc_testbed.experiments.backend.failures import OVERLOAD_KINDS, UNWRITTEN, audit_scope, unwanted_failures
 from mrc_testbed.experiments.backend.outcome import Outcome
-from mrc_testbed.experiments.language.metric_names import METRICS, find
+from mrc_testbed.experiments.language.metric_names import find, unit_by_name
 from mrc_testbed.experiments.language.model import AnyRule, Expect, ExpectFailure, ExpectIncomplete, Rule, Scenario
 from mrc_testbed.experiments.metrics.metric_values import Measurement
 from mrc_testbed.experiments.resolve.run_plan import RunPlan
@@ -202,6 +202,8 @@ def _describe_bound(rule: Expect) -> str:
             parts.append(f"{words} {_bound(rule, value)}" + (f" ± {100 * rule.within:g} %" if key == "about" else ""))
     if rule.of:
         parts.append(f"of {rule.of}" + (f" of {_label(rule.compared_to)}" if rule.compared_to else ""))
+    elif rule.compared_to:
+        parts.append(f"times that of {_label(rule.compared_to)}")
     if rule.start is not None:
         parts.append(f"from {rule.start}")
     if rule.stop is not None:
@@ -211,22 +213,8 @@ def _describe_bound(rule: Expect) -> str:
 
 def _bound(rule: Expect, value: float) -> str:
     """Return a bound as text: a time with its unit."""
-    is_time = rule.of is None and rule.compared_to is None and _pattern_unit(rule.metric) == "s"
+    is_time = rule.of is None and rule.compared_to is None and unit_by_name(rule.metric) == "s"
     return units.short_seconds(value) if is_time else f"{value:g}"
-
-
-def _pattern_unit(name: str) -> str:
-    """Return the unit of a metric whose workload is not known here."""
-    parts = name.split(".")
-    return next(
-        (
-            metric.unit
-            for metric in METRICS
-            if len(metric.pattern.split(".")) == len(parts)
-            and all(a in (b, "NAME", "PORT") for a, b in zip(metric.pattern.split("."), parts, strict=True))
-        ),
-        "",
-    )
 
 
 def _span_text(low: float, high: float) -> str:

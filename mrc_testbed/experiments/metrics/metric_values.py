@@ -253,16 +253,14 @@ class Measurement:
 
         Without the event, as in live runs: to the end of the interval of the first retransmission.
         """
-        series = self.outcome.series
-        if self.first_fault_s is None:
+        series, first_fault_s = self.outcome.series, self.first_fault_s
+        if first_fault_s is None:
             return None
-        first_fault_s = self.first_fault_s
         losses: list[float] = [e["t"] for e in self.outcome.events if e["what"] == "lost" and e["t"] >= first_fault_s]
         if losses:
             return min(losses) - first_fault_s
         intervals = zip(series.times_s, series.retransmitted, strict=False)
-        ends = (end_s - self.first_fault_s for end_s, count in intervals if end_s > self.first_fault_s and count)
-        return next(ends, None)
+        return next((end_s - first_fault_s for end_s, count in intervals if end_s > first_fault_s and count), None)
 
     def restore_time(self, _: str) -> float | None:
         """Return the seconds from the last fault's end until no EV was ASSUMED_BAD."""
@@ -318,28 +316,28 @@ class Measurement:
 
         None: not in this run, or no iteration ended before the fault.
         """
-        first_fault_s = self.first_fault_s
-        if first_fault_s is None:
+        first_fault_s, collectives = self.first_fault_s, self._with_iterations(work)
+        if first_fault_s is None or not collectives:
             return None
         latest_s = 0.0
-        for collective in self._with_iterations(work):
+        for collective in collectives:
             iterations = collective.iterations
             before_s = [i.finished_s - i.started_s for i in iterations if i.finished_s <= first_fault_s]
             if not before_s:
                 return None
-            back_s = None
+            usual_s, back_s = median(before_s), None
             later_s: list[float] = []
             for iteration in reversed([i for i in iterations if i.finished_s > first_fault_s]):
                 later_s.append(iteration.finished_s - iteration.started_s)
-                if later_s[-1] > BACK_MAX * median(before_s):
+                if later_s[-1] > BACK_MAX * usual_s:
                     break
                 # One iteration may be a little longer; all from here on together are as fast as before.
-                if fmean(later_s) <= BACK_MEAN * median(before_s):
+                if fmean(later_s) <= BACK_MEAN * usual_s:
                     back_s = max(0.0, iteration.started_s - first_fault_s)
             if back_s is None:
                 return None
             latest_s = max(latest_s, back_s)
-        return latest_s if self._with_iterations(work) else None
+        return latest_s
 
     def slowed_share(self, work: str, *, once: bool) -> float | None:
         """Return the share of jobs slower after the first fault, in the median or (`once`) in any iteration.

@@ -7,6 +7,7 @@ FIGURES; common code is in canvas.py.
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf
 from statistics import median
 from typing import Any
 
@@ -102,7 +103,7 @@ def over_time(name: str, figure: Figure, scenario: Scenario, runs: Runs) -> Draw
         if not point_sets[0][0]:
             statements.append(f"{run}: not measured")
             continue
-        xs, middle, low, high = _band([_in_span(figure, points) for points, _ in point_sets])
+        xs, middle, low, high = _band([points for points, _ in point_sets])
         axes.plot(xs, middle, label=run if len(groups) > 1 else None, **looks[run])
         if len(repeats) > 1:
             axes.fill_between(xs, low, high, color=looks[run]["color"], alpha=0.2, lw=0)
@@ -144,8 +145,8 @@ def _end_s(figure: Figure, runs: Runs) -> float:
 
 def _in_span(figure: Figure, points: list[tuple[float, float]]) -> list[tuple[float, float]]:
     """Return the points that a figure of a part of the runs shows."""
-    low, high = figure.start or 0.0, float("inf") if figure.stop is None else figure.stop
-    return [point for point in points if low <= point[0] <= high] or points[:1]
+    low, high = figure.start or 0.0, inf if figure.stop is None else figure.stop
+    return [point for point in points if low <= point[0] <= high]
 
 
 def _same_lines(points_by_run: dict[str, list[tuple[float, float]]]) -> list[tuple[str, str]]:
@@ -298,14 +299,14 @@ def iterations_over_time(name: str, figure: Figure, scenario: Scenario, runs: Ru
     """Draw the time of each iteration at its end; of repeats the first."""
     title = title_of(figure, runs, "time of an iteration")
     canvas, (axes,) = canvas_of(title)
-    iterations = dict(list(_iterations(runs).items())[:RUNS_MAX])
+    shown_iterations = {key: _in_span(figure, repeats[0]) for key, repeats in _iterations(runs).items()}
+    iterations = dict([item for item in shown_iterations.items() if item[1]][:RUNS_MAX])
     labels, looks = _work_styles(list(iterations), scenario, runs)
-    longest_s = max((t for repeats in iterations.values() for _, t in _in_span(figure, repeats[0])), default=0.0)
-    unit_name, unit = units.time_unit(longest_s)
+    unit_name, unit = units.time_unit(max((t for points in iterations.values() for _, t in points), default=0.0))
     statements = []
-    for key, repeats in iterations.items():
-        ends_s = [end_s for end_s, _ in _in_span(figure, repeats[0])]
-        durations = [duration_s / unit for _, duration_s in _in_span(figure, repeats[0])]
+    for key, points in iterations.items():
+        ends_s = [end_s for end_s, _ in points]
+        durations = [duration_s / unit for _, duration_s in points]
         axes.plot(ends_s, durations, marker="o", ms=2.5, label=labels[key], **looks[labels[key]])
         span_text = f"{min(durations):.3g} to {max(durations):.3g} {unit_name}"
         statements.append(f"{labels[key]}: {len(durations)} of {span_text}")
@@ -314,7 +315,7 @@ def iterations_over_time(name: str, figure: Figure, scenario: Scenario, runs: Ru
     groups = group_repeats(runs)
     differ = mark_all(axes, groups, styles_of(runs, scenario.variants))
     # The last point is not on the edge.
-    last_s = max((end_s for repeats in iterations.values() for end_s, _ in repeats[0]), default=1.0)
+    last_s = max((end_s for points in iterations.values() for end_s, _ in points), default=1.0)
     name_times(axes, last_s * 1.02 if figure.stop is None else figure.stop, figure.start or 0.0)
     axes.set_ylim(bottom=0)
     axes.set_ylabel(f"time of an iteration, {unit_name}")
