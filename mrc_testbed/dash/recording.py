@@ -175,7 +175,7 @@ def _collective(collective: CollectiveOutcome, planned_count: int) -> dict[str, 
         "sums": collective.kind not in PROGRAMS,
         "planned": planned_count,
         "wrong": sum(i.wrong for i in collective.iterations),
-        "iterations": [[round(i.started_s, 6), round(i.finished_s, 6)] for i in collective.iterations],
+        "iterations": [[round(i.started_s, 9), round(i.finished_s, 9)] for i in collective.iterations],
     }
 
 
@@ -213,7 +213,7 @@ def _worst_states(ev_lanes: list[EvLane]) -> list[tuple[float, str]]:
         now = {state for lane in ev_lanes for start, stop, state in lane.spans if start <= edge < stop}
         state = next((candidate for candidate in STATES_BY_SEVERITY if candidate in now), "good")
         if not out or out[-1][1] != state:
-            out.append((round(edge, 6), state))
+            out.append((round(edge, 9), state))
     return out
 
 
@@ -292,4 +292,4 @@ def _log(measurement: Measurement) -> list[dict[str, Any]]:
                     (event["t"], "fault", " ".join(str(v) for k, v in event.items() if k not in ("t", "what")))
                 )
     lines.sort(key=lambda line: line[0])
-    return [{"at": round(t, 4), "kind": kind, "text": text} for t, kind, text in lines]
+    return [{"at": round(t, 9), "kind": kind, "text": text} for t, kind, text in lines]

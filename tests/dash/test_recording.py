@@ -17,6 +17,7 @@ from mrc_testbed.experiments.results import Results, ResultsError
 from mrc_testbed.experiments.run_store import RunStore
 from mrc_testbed.experiments.runner import plan_runs, run_scenario
 from mrc_testbed.topologies.plan import Plan
+from tests.repository import SCENARIOS
 
 SCENARIO = """
 title: One link & </script> two writers
@@ -248,3 +249,20 @@ def test_browser__a_path_that_is_lit_says_its_state_at_the_time(page):
         expect(tab.locator("#answer")).to_contain_text("EV 0x0101, good")
         tab.fill("#time", "1.5")
         expect(tab.locator("#answer")).to_contain_text("EV 0x0101, assumed_bad")
+
+
+@needs_browser
+def test_browser__a_run_of_microseconds_has_them_on_slider_curves_and_events(tmp_path):
+    text = (SCENARIOS / "headline-us-rate.yaml").read_text().replace("duration: 1.5ms", "duration: 700us")
+    (tmp_path / "instant.yaml").write_text(text[: text.index("variants:")])
+    run_scenario(plan_runs(read(tmp_path / "instant.yaml"), "virtual"), Quiet(), out=tmp_path / "results")
+    (page,) = write_pages(tmp_path / "results")
+    with browser_tab(page) as (tab, expect):
+        tab.fill("#time", "0.00055")
+        expect(tab.locator("#now")).to_have_text("550.00 of 700.0 us")
+        expect(tab.locator("#summary")).to_contain_text(re.compile(r"hosts send 1\.\d+ Tb/s"))
+        expect(tab.locator("#log")).to_contain_text("500.00 us")
+        expect(tab.locator("#log")).to_contain_text(re.compile(r"52\d\.\d\d us.*assumed_bad"))
+        expect(tab.locator("#curves .u-value").first).to_have_text("550 us")
+        tab.locator("#time").blur()
+        assert tab.url.endswith("#t=0.00055000"), "the address brings the same moment back"

@@ -93,7 +93,7 @@ class Curves {
   options(unit, labels, width) {
     const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
     const axis = {stroke: colour("--soft"), grid: {stroke: colour("--line"), width: 1}, ticks: {stroke: colour("--line"), width: 1}};
-    const seconds = (value) => value === null || value === undefined ? "" : `${Number(value.toFixed(3))} s`;
+    const seconds = (value) => value === null || value === undefined ? "" : moment(value, 3).replace(/\.?0+ /, " ");
     return {
       width, height: CHART_HEIGHT,
       scales: {x: {time: this.clock}, y: {range: (plot, low, high) => [0, Math.max(1, high ?? 1) * 1.05]}},

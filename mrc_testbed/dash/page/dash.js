@@ -36,10 +36,22 @@ function make(name, attributes, parent, space) {
 }
 
 function rate(bps) {
-  for (const [unit, size] of [["Gb/s", 1e9], ["Mb/s", 1e6], ["kb/s", 1e3]]) {
+  for (const [unit, size] of [["Tb/s", 1e12], ["Gb/s", 1e9], ["Mb/s", 1e6], ["kb/s", 1e3]]) {
     if (bps >= size) return `${(bps / size).toPrecision(3)} ${unit}`;
   }
   return `${Math.round(bps)} b/s`;
+}
+
+// The unit of a recorded run's times, which its length decides, as units.time_unit does; seconds of a live fabric.
+function timeUnit() {
+  const [name, , size] = [["s", 0.5, 1], ["ms", 0.01, 1e-3], ["us", 1e-5, 1e-6]]
+    .find(([, least]) => !run || run.duration_s >= least) || ["ns", 0, 1e-9];
+  return {name, size};
+}
+
+function moment(seconds, digits) {
+  const {name, size} = timeUnit();
+  return `${(seconds / size).toFixed(digits)} ${name}`;
 }
 
 // ---- drawing ------------------------------------------------------------------------------------------------
@@ -202,7 +214,7 @@ function showLists() {
   const first = run || !lines.length ? 0 : lines[lines.length - 1][1].at;
   fill("log", lines, ([, one]) => {
     const item = make("li", {class: one.kind});
-    make("time", {text: `${(one.at - first).toFixed(2)} s`}, item);
+    make("time", {text: moment(one.at - first, 2)}, item);
     item.append(one.text);
     return item;
   }, "nothing happened yet");
@@ -588,7 +600,7 @@ function seek(time) {
     : `${Math.round((run.counts[key][at] || 0) / run.every_s)} ${key}/s`);
   byId("summary").textContent = `${up} of ${links.size} links up · hosts send ${rate(sent)} · ${each.join(", ")}`;
   byId("time").value = shownAt;
-  byId("now").textContent = `${shownAt.toFixed(2)} of ${run.duration_s.toFixed(1)} s`;
+  byId("now").textContent = `${(shownAt / timeUnit().size).toFixed(2)} of ${moment(run.duration_s, 1)}`;
   showLists();
   showCard();
   readPaths();
@@ -596,7 +608,8 @@ function seek(time) {
   curves.moveTo(shownAt);
 }
 
-const remember = () => history.replaceState(null, "", `#t=${shownAt.toFixed(2)}`);
+// Seconds, to a hundredth of the unit that the page shows.
+const remember = () => history.replaceState(null, "", `#t=${shownAt.toFixed(2 - Math.round(Math.log10(timeUnit().size)))}`);
 
 function player() {
   byId("player").hidden = false;

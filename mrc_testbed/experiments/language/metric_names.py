@@ -116,7 +116,7 @@ def find(name: str, works: Iterable[str], ports: Iterable[str]) -> Metric | None
 
 
 def unit_by_name(name: str) -> str:
-    """Return the unit of a metric whose workload or port is not known; empty for a name that fits no metric."""
+    """Return the unit of a metric whose workload or port is not known; empty: no metric."""
     for metric in METRICS:
         if re.fullmatch(re.escape(metric.pattern).replace("NAME", ".+").replace("PORT", ".+"), name):
             return metric.unit
