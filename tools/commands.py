@@ -299,6 +299,40 @@ def bench_virtual(
     _end(result, as_json, met=result["met"])
 
 
+@bench_app.command(
+    "peers",
+    epilog="Examples: `mrc bench peers --htsim ~/htsim/datacenter/htsim_uec` · "
+    "`mrc bench peers --htsim ./htsim_uec --racks 32 --hosts-per-rack 16 --cases permutation --seeds 1 --json`",
+)
+def bench_peers(
+    *,
+    htsim: Annotated[
+        Path, typer.Option("--htsim", exists=True, dir_okay=False, resolve_path=True, help="Program htsim_uec.")
+    ],
+    racks: Annotated[int, typer.Option("--racks", min=2, max=64, help="Number of racks.")] = 8,
+    hosts_per_rack: Annotated[
+        int, typer.Option("--hosts-per-rack", min=1, max=64, help="Hosts of a rack, and spines.")
+    ] = 8,
+    rate: Annotated[str, typer.Option("--rate", help="Rate of every link.")] = "100G",
+    seeds: Annotated[int, typer.Option("--seeds", min=1, max=100, help="Runs of a case; their median counts.")] = 3,
+    cases: Annotated[str | None, typer.Option("--cases", help="Names with commas between; all by default.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Compare flows and cost of the virtual fabric with those of htsim_uec on the same fabric.
+
+    htsim_uec is the simulator of NSCC's authors (ultraethernet/uet-htsim). Needs no root.
+    """
+    from tools.bench import peers
+
+    fabric = peers.Fabric(racks, hosts_per_rack, parse_rate(rate))
+    known_cases = {case.name: case for case in peers.cases_of(fabric)}
+    chosen = [known_cases[name] for name in _names("case", cases, known_cases)]
+    result = peers.run(htsim, fabric, seeds, chosen, console=console(stderr=as_json))
+    if not as_json:
+        peers.show(result, console())
+    _end(result, as_json)
+
+
 @bench_app.command("provision", epilog="Examples: `mrc bench provision` · `mrc bench provision --wires both`")
 @expand_options
 def bench_provision(

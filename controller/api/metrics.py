@@ -196,7 +196,7 @@ async def _switch(app: FabricController, provisioner: SwitchProvisioner, samples
         for way, leaf in (("receive", "in_octets"), ("transmit", "out_octets")):
             if isinstance(row.get(leaf), int):
                 samples.add(f"mrc_port_{way}_bytes_total", (provisioner.target.name, port), row[leaf])
-    for row in await read_queues(provisioner.target.gnmi, list(ports.values())):
+    for row in await read_queues(provisioner.target.gnmi, list(ports.values()), missing_ok=True):
         queue = (provisioner.target.name, row["interface"], row["queue"])
         for name, leaf in (("depth_bytes", "depth_bytes"), ("dropped_packets_total", "dropped_pkts")):
             if isinstance(row.get(leaf), int):

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from functools import cache
 from typing import Any
 
-from finsy import GNMIClient, GNMIPath, GNMIUpdate
+from finsy import GNMIClient, GNMIPath, GNMIUpdate, GRPCStatusCode
 from finsy.gnmiclient import GNMIClientError
 from finsy.proto import gnmi, p4r
 
@@ -53,8 +53,13 @@ def _path(text: str) -> GNMIPath:
     return GNMIPath(text)
 
 
-async def read_leaves(address: str, paths: Iterable[str]) -> list[tuple[list[tuple[str, dict[str, str]]], Any]]:
-    """Return (path elements with their keys, value) of every leaf below the paths. Raises SwitchError."""
+async def read_leaves(
+    address: str, paths: Iterable[str], *, missing_ok: bool = False
+) -> list[tuple[list[tuple[str, dict[str, str]]], Any]]:
+    """Return (path elements with their keys, value) of every leaf below the paths.
+
+    With `missing_ok` a server without such paths has no leaves. Raises SwitchError.
+    """
     limit = _limits[address]
     limit_s = limit.limit_s
     try:
@@ -64,6 +69,8 @@ async def read_leaves(address: str, paths: Iterable[str]) -> list[tuple[list[tup
         limit.miss()
         raise SwitchError(f"gnmi {address}: no answer in {limit_s:g} s", retry=True) from None
     except GNMIClientError as error:
+        if missing_ok and error.code is GRPCStatusCode.NOT_FOUND:
+            return []
         reason = f"{error.code.name}: {error.message or 'no reason given'}"
         raise SwitchError(f"gnmi {address}: {reason}", retry=True) from error
     leaves = (([(e.name, dict(e.key)) for e in update.path.path.elem], _value(update)) for update in updates)
@@ -85,10 +92,13 @@ async def read_ports(address: str, interfaces: list[str]) -> dict[str, dict[str,
     return out
 
 
-async def read_queues(address: str, interfaces: list[str]) -> list[dict[str, Any]]:
-    """Return every queue of every port, as {interface, queue, depth_packets, ...}. Raises SwitchError."""
+async def read_queues(address: str, interfaces: list[str], *, missing_ok: bool = False) -> list[dict[str, Any]]:
+    """Return every queue of every port, as {interface, queue, depth_packets, ...}. Raises SwitchError.
+
+    With `missing_ok` a server that knows no queues, as BMv2's, has none.
+    """
     rows: dict[tuple[str, str], dict[str, Any]] = {}
-    for elems, value in await read_leaves(address, (QUEUES.format(name) for name in interfaces)):
+    for elems, value in await read_leaves(address, (QUEUES.format(name) for name in interfaces), missing_ok=missing_ok):
         keys = {elem: next(iter(key.values())) for elem, key in elems if key}
         queue = (keys.get("interface", ""), keys.get("queue", ""))
         row = rows.setdefault(queue, {"interface": queue[0], "queue": queue[1]})

@@ -8,6 +8,7 @@ mrc-protocol §11.4) congestion control is NSCC for the pipe that the plan descr
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from math import ceil, inf, log2
 from typing import Any
 
@@ -24,6 +25,10 @@ TIMEOUT_RTTS = 5
 """Retry timer in base RTTs: base 1, a queue at its hard limit 3, SACKs that wait 1 (nscc.md §6.4)."""
 INCAST_PENALTY = 24
 """rcv_cwnd_pen after trims at the never marked last hop (nscc.md §4.3; as simulator/profiles.py)."""
+DCQCN_TIMES = ("alpha_period_s", "increase_period_s", "cnp_interval_s")
+"""Times of RcConfig that belong to a round trip of DCQCN_RTT_S, and grow with it."""
+DCQCN_RATE_BPS, DCQCN_RTT_S = 40e6, 0.010
+"""Line to which DCQCN's rates and times of RcConfig belong (mrc-protocol §11.4)."""
 DEFAULT = Config()
 
 
@@ -98,8 +103,30 @@ def _uneven_rate_bps(plan: Plan) -> float:
     return top_rate
 
 
+def dcqcn_rates(line_rate_bps: float) -> dict[str, float]:
+    """Return DCQCN's rates for a NIC.
+
+    The lowest rate grows with the line: 56 QPs of E17 would fill a slow last hop with that of a fast one, whatever CNPs
+    say.
+    """
+    share, defaults = line_rate_bps / DCQCN_RATE_BPS, RcConfig()
+    return {
+        "line_rate_bps": line_rate_bps,
+        "min_rate_bps": share * defaults.min_rate_bps,
+        "increase_bps": share * defaults.increase_bps,
+    }
+
+
 def baseline_config(plan: Plan) -> RcConfig:
-    """Return the parameters of a RoCEv2 QP: DCQCN at a port's rate where links have one, else a window."""
+    """Return the parameters of a RoCEv2 QP: DCQCN at a port's rate where links have one, else a window.
+
+    DCQCN's timers follow the round trip: shorter ones raise the rate before a CNP can be back.
+    """
     own_rates = [plan.speed(link).rate_bps for link in plan.links_of("nic")] if plan.layout else []
     rate = max(filter(None, own_rates), default=None) or plan.host_link.rate_bps or plan.fabric_link.rate_bps
-    return RcConfig() if rate is None else RcConfig(control="dcqcn", line_rate_bps=rate, increase_bps=rate / 100)
+    defaults = RcConfig()
+    if rate is None:
+        return defaults
+    round_trips = plan.base_rtt_s() / DCQCN_RTT_S
+    times = {name: round_trips * getattr(defaults, name) for name in DCQCN_TIMES}
+    return replace(defaults, control="dcqcn", **dcqcn_rates(rate), **times)

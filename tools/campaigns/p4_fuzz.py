@@ -116,7 +116,8 @@ class Pair:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._bmv2: Bmv2 | None = None
-        self.restarts = 0
+        self.restarts: Counter[str] = Counter()
+        """Reasons for which BMv2 was started anew, and how often."""
 
     def close(self) -> None:
         if self._bmv2 is not None:
@@ -160,14 +161,16 @@ class Pair:
             assert self._bmv2 is not None
             try:
                 return self._run(self._bmv2.load(program), program, commands)
-            except GoneError:
+            except GoneError as error:
                 if is_retry:
                     raise
-            except Bmv2Error:  # of this program, or of what an earlier one has left behind: a fresh process tells
+                reason = str(error)
+            except Bmv2Error as error:  # of this program, or of what an earlier one has left: a fresh process tells
                 if is_fresh:
                     raise
+                reason = str(error)
             self.close()
-            self.restarts += 1
+            self.restarts[reason.partition(", of packet")[0]] += 1
         raise AssertionError("not reached")
 
     @staticmethod
@@ -266,7 +269,7 @@ class FuzzReport:
     counts: Counter[str] = field(default_factory=Counter)
     packets: int = 0
     seconds: float = 0.0
-    restarts: int = 0
+    restarts: Counter[str] = field(default_factory=Counter)
     findings: dict[str, str] = field(default_factory=dict)
     refusals: dict[str, str] = field(default_factory=dict)
     """Refusals by p4c or BMv2 of programs that we take, by name."""
@@ -294,7 +297,8 @@ class FuzzReport:
             f"{self.counts['both']:,} both refuse"
         ]
         if self.restarts:
-            out.append(f"simple_switch_grpc ended or hung {self.restarts} times")
+            out.append(f"simple_switch_grpc was started anew {self.restarts.total()} times:")
+            out += [f"  {count} times: {reason}" for reason, count in self.restarts.most_common()]
         out += [f"  {name}: {finding.splitlines()[0]}" for name, finding in self.findings.items()]
         return "\n".join(out)
 

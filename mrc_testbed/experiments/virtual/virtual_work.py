@@ -9,6 +9,7 @@ from mrc_testbed.experiments.backend.outcome import CollectiveOutcome, FlowOutco
 from mrc_testbed.experiments.language.model import Transport
 from mrc_testbed.experiments.resolve.engine_clock import rc_times
 from mrc_testbed.experiments.resolve.flows import CollectivePlan, FlowPlan, pinned_evs
+from mrc_testbed.hosts.agent.engine_defaults import dcqcn_rates
 from mrc_testbed.hosts.engine.config import Config
 from mrc_testbed.hosts.engine.events import WriteImmReceived
 from mrc_testbed.hosts.engine.rocev2.rc_config import RcConfig
@@ -43,8 +44,8 @@ def connect(
 
 
 def rc_settings(fabric: VirtualFabric, transport: Transport) -> RcConfig:
-    """Return the parameters of RoCEv2 QPs; the line rate is the NIC's unless the scenario sets another."""
-    defaults = {"line_rate_bps": fabric.links.nic.rate_bps, **rc_times(transport.clock)}
+    """Return the parameters of RoCEv2 QPs; DCQCN's rates go by the NIC's unless the scenario sets others."""
+    defaults = {**dcqcn_rates(fabric.links.nic.rate_bps), **rc_times(transport.clock)}
     return RcConfig.from_json({**defaults, **transport.config})
 
 

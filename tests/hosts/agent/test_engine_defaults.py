@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from mrc_testbed.hosts.agent.engine_defaults import HOST_OVERHEAD_S, baseline_config, host_config, pipe_rate_bps
+from mrc_testbed.hosts.agent.engine_defaults import (
+    HOST_OVERHEAD_S,
+    baseline_config,
+    dcqcn_rates,
+    host_config,
+    pipe_rate_bps,
+)
+from mrc_testbed.hosts.engine.rocev2.rc_config import RcConfig
 from mrc_testbed.hosts.engine.config import Config, ConfigError
 from mrc_testbed.topologies.plan import LinkSpeed, Plan
 
@@ -50,4 +57,24 @@ def test_pipe__the_narrowest_tier_counts():
 def test_baseline__dcqcn_where_links_have_rates():
     assert baseline_config(Plan()).control == "window"
     config = baseline_config(Plan.scaled())
-    assert (config.control, config.line_rate_bps) == ("dcqcn", 10e6)
+    assert (config.control, config.line_rate_bps, config.min_rate_bps) == ("dcqcn", 10e6, 25e3)
+
+
+def test_baseline__its_timers_go_by_the_round_trip():
+    plan, defaults = Plan.scaled(rtt_s=0.050), RcConfig()
+    config = baseline_config(plan)
+    for name in ("alpha_period_s", "increase_period_s", "cnp_interval_s"):
+        assert getattr(config, name) == pytest.approx(plan.base_rtt_s() / 0.010 * getattr(defaults, name)), name
+    assert config.timeout == defaults.timeout  # a NIC's is set by hand
+
+
+def test_dcqcn_rates__go_by_the_line():
+    defaults = RcConfig()
+    assert dcqcn_rates(40e6) == {
+        "line_rate_bps": 40e6,
+        "min_rate_bps": defaults.min_rate_bps,
+        "increase_bps": defaults.increase_bps,
+    }
+    # E17's incast: 56 QPs at their lowest rate leave most of a slow line free, as of a fast one.
+    for rate in (1e6, 6e6, 400e9):
+        assert 56 * dcqcn_rates(rate)["min_rate_bps"] == pytest.approx(0.14 * rate)

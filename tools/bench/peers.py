@@ -1,0 +1,309 @@
+"""`mrc bench peers`: the same traffic on the same fabric, here and in htsim_uec, the simulator of NSCC's authors.
+
+The user gives the binary of htsim_uec; this module writes its topology and connection matrix and reads what it prints.
+One plane of leaves and spines, all links alike. Three columns in one run:
+
+    MRC        the virtual fabric as MRC wants it: the last hop trims at 1.5 BDP, marks nothing, and receivers answer
+               its trims with a penalty
+    MRC, htsim's queues
+               every queue marks from 0.2 to 0.8 BDP and trims at 1 BDP, last hops included; no penalty
+    htsim_uec  sender-based NSCC, trimming, paths by ECMP over as many entropies as MRC has EVs
+
+Both simulators start all flows at 0, and know a flow's end at its sender. A cell is the median of the seeds.
+
+Schema `mrc-bench-peers/1` (`--json`):
+
+    fabric     hosts, racks, hosts_per_rack, rate_bps, rtt_s
+    cases      a list: name, flows, bytes (of a flow), spines, slow_spine, and by column (`mrc`, `mrc_as_htsim`, `htsim`)
+               mean_s, p99_s, last_s (completion of flows), jain (of their rates), packets, retransmitted, nacks,
+               cpu_us (of a data packet), each a median of the seeds; ratio: last_s of both MRC columns / htsim's
+    seeds      how many runs a cell has
+"""
+
+from __future__ import annotations
+
+import re
+import resource
+import subprocess
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import mean, median
+from time import process_time
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from mrc_testbed.console.progress import Progress
+from mrc_testbed.console.units import short_seconds
+from mrc_testbed.errors import UsageError
+from mrc_testbed.experiments.resolve.engine_clock import config_times
+from mrc_testbed.simulator import Flow, VirtualFabric
+from mrc_testbed.simulator.profiles import Line, LinkProfile, frame_bytes, scaled_profiles
+from mrc_testbed.simulator.workloads import jain, run_all
+from mrc_testbed.topologies.plan import Plan
+from mrc_testbed.topologies.plan.link_speeds import SACK_BYTES
+
+SCHEMA = "mrc-bench-peers/1"
+PAYLOAD = 4096
+HOP_S = 1e-6
+"""Delay of each link, which htsim's topologies have too."""
+HTSIM_HEADER = 64
+"""Bytes of a packet of htsim_uec without its payload."""
+SLOW_SHARE = 0.25
+"""What is left of the rate of a spine that `-failed 1` makes slow, on all its links."""
+USUAL_RTT_S = 0.010
+"""Round trip to which the engine's own times belong; they are shortened with it."""
+SACK_FLUSH_LEAST_S = 1e-6
+LIMIT_S = 1.0
+COLUMNS = {"mrc": "MRC", "mrc_as_htsim": "MRC, htsim's queues", "htsim": "htsim_uec"}
+FINISHED = re.compile(r"^Flow Uec_(\d+)_(\d+) .*finished at ([\d.]+) ", re.MULTILINE)
+TOTALS = re.compile(r"^New: (\d+) Rtx: (\d+) .*NACKs: (\d+) ", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Fabric:
+    """Leaves and spines with links of one rate."""
+
+    racks: int
+    hosts_per_rack: int
+    rate_bps: float
+
+    @property
+    def hosts(self) -> int:
+        return self.racks * self.hosts_per_rack
+
+    @property
+    def rtt_s(self) -> float:
+        """Round trip of a full packet and its SACK over a spine, with nothing in its way."""
+        return 8 * HOP_S + 4 * (frame_bytes(PAYLOAD, srv6=False) + SACK_BYTES) * 8 / self.rate_bps
+
+
+@dataclass(frozen=True)
+class Case:
+    """Flows of one length that begin together."""
+
+    name: str
+    pairs: Sequence[tuple[int, int]]
+    """Numbers of the hosts at both ends of each flow."""
+    flow_bytes: int
+    spines: int
+    slow_spine: bool = False
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Result of one run."""
+
+    times_s: Sequence[float]
+    """Completion times of the flows."""
+    packets: int
+    """Data packets sent for the first time."""
+    retransmitted: int
+    nacks: int
+    cpu_s: float
+    """CPU from the first event to the last; of htsim_uec, of the process without what it takes to begin."""
+
+    def figures(self, flow_bytes: int) -> dict[str, float]:
+        """Return the figures of a cell; see the module's schema."""
+        times = sorted(self.times_s)
+        return {
+            "mean_s": mean(times),
+            "p99_s": times[min(len(times) - 1, int(0.99 * len(times)))],
+            "last_s": times[-1],
+            "jain": jain([flow_bytes * 8 / seconds for seconds in times]),
+            "packets": self.packets,
+            "retransmitted": self.retransmitted,
+            "nacks": self.nacks,
+            "cpu_us": self.cpu_s / (self.packets + self.retransmitted) * 1e6,
+        }
+
+
+def cases_of(fabric: Fabric) -> list[Case]:
+    """Return the cases that both simulators run: permutation, incasts, all-to-all, a slow spine, oversubscription."""
+    hosts, wide = fabric.hosts, fabric.hosts_per_rack
+    # Each host sends into another rack: none of the traffic stays below a leaf.
+    shifted = [(host, (host + wide) % hosts) for host in range(hosts)]
+    everybody = [(source, target) for source in range(hosts) for target in range(hosts) if source != target]
+    incasts = [
+        Case(f"incast of {senders}", [(hosts - 1 - k, 0) for k in range(senders)], 1 << 20, wide)
+        for senders in sorted({min(8, hosts - 1), min(32, hosts - 1), hosts - 1})
+    ]
+    return [
+        Case("permutation", shifted, 2 << 20, wide),
+        *incasts,
+        Case("all-to-all", everybody, 1 << 16, wide),
+        Case("one slow spine", shifted, 2 << 20, wide, slow_spine=True),
+        *(Case(f"oversubscribed {share} to 1", shifted, 2 << 20, wide // share) for share in (2, 4) if wide >= share),
+    ]
+
+
+# ---- here -------------------------------------------------------------------------------------------------------
+
+
+def run_mrc(fabric: Fabric, case: Case, seed: int, *, as_htsim: bool) -> Outcome:
+    """Run a case in the virtual fabric. Raises RuntimeError when a flow does not end."""
+    plan = Plan(planes=1, racks=fabric.racks, spines=case.spines, hosts_per_rack=fabric.hosts_per_rack)
+    queues = {"last_hop_ecn": True, "trim_lasthop_bytes": None} if as_htsim else {}
+    scale = scaled_profiles(
+        1,
+        rate_bps=fabric.rate_bps,
+        rtt_s=fabric.rtt_s,
+        pmtu_bytes=PAYLOAD,
+        queues=queues,
+        config=config_times(fabric.rtt_s / USUAL_RTT_S) | {"sack_flush_s": max(SACK_FLUSH_LEAST_S, fabric.rtt_s / 10)},
+    )
+    single = {}
+    if case.slow_spine:
+        slow = Line(SLOW_SHARE * fabric.rate_bps, HOP_S)
+        spine = plan.t1_name(0, 0)
+        single = {link.name: slow for link in plan.links if link.upper.node == spine}
+    line = Line(fabric.rate_bps, HOP_S)
+    virtual = VirtualFabric(
+        plan,
+        seed=seed,
+        mode="ecmp",
+        links=LinkProfile(line, line, single),
+        queues=scale.queues,
+        config=scale.config,
+        keep_events=False,
+        lookahead=1,
+    )
+    names = [host.name for host in plan.hosts]
+    flows = [
+        Flow(virtual, names[source], names[target], message_bytes=case.flow_bytes, messages=1, depth=1)
+        for source, target in case.pairs
+    ]
+    began = process_time()
+    is_over = run_all(virtual, flows, LIMIT_S)
+    cpu_s = process_time() - began
+    if not is_over or not all(flow.intact and not flow.failures for flow in flows):
+        raise RuntimeError(f"{case.name}: a flow of the virtual fabric did not end in {LIMIT_S:g} s")
+    counters = [flow.qp.counters for flow in flows]
+    retransmitted = sum(counter.retransmitted for counter in counters)
+    return Outcome(
+        [flow.duration_s for flow in flows],
+        sum(counter.packets_sent for counter in counters) - retransmitted,
+        retransmitted,
+        sum(counter.trimmed for counter in counters),
+        cpu_s,
+    )
+
+
+# ---- htsim_uec --------------------------------------------------------------------------------------------------
+
+
+def topology_text(fabric: Fabric, spines: int) -> str:
+    """Return the topology file of htsim for leaves and spines."""
+    tiers = (
+        (fabric.hosts_per_rack, f"Radix_Up {spines}\n", f"Oversubscribed {fabric.hosts_per_rack // spines}\n"),
+        (fabric.racks, "", ""),
+    )
+    text = f"Nodes {fabric.hosts}\nTiers 2\nPodsize {fabric.hosts}\n"
+    for number, (radix, up, oversubscribed) in enumerate(tiers):
+        text += (
+            f"\nTier {number}\nDownlink_speed_Gbps {fabric.rate_bps / 1e9:g}\nRadix_Down {radix}\n{up}"
+            f"Downlink_Latency_ns {HOP_S * 1e9:g}\n{oversubscribed}Switch_Latency_ns 0\n"
+        )
+    return text
+
+
+def matrix_text(hosts: int, pairs: Sequence[tuple[int, int]], flow_bytes: int) -> str:
+    """Return the connection matrix of htsim for flows that all begin at 0."""
+    lines = [f"{source}->{target} id {k} start 0 size {flow_bytes}" for k, (source, target) in enumerate(pairs, 1)]
+    return "\n".join([f"Nodes {hosts}", f"Connections {len(pairs)}", *lines, ""])
+
+
+def run_htsim(binary: Path, fabric: Fabric, case: Case, seed: int) -> Outcome:
+    """Run a case in htsim_uec. Raises RuntimeError when it fails or a flow does not end."""
+    output, cpu_s = _call_htsim(binary, fabric, case, case.pairs, seed)
+    # One flow of a packet takes what making the topology takes.
+    _, begin_s = _call_htsim(binary, fabric, case, case.pairs[:1], seed, flow_bytes=PAYLOAD)
+    ends = {(int(source), int(target)): float(us) * 1e-6 for source, target, us in FINISHED.findall(output)}
+    totals = TOTALS.search(output)
+    if totals is None or set(ends) != set(case.pairs):
+        raise RuntimeError(f"{binary}: {case.name}: {len(ends)} of {len(case.pairs)} flows ended: {output[-500:]}")
+    new, again, nacks = map(int, totals.groups())
+    return Outcome(list(ends.values()), new, again, nacks, max(cpu_s - begin_s, 0.0))
+
+
+def _call_htsim(
+    binary: Path,
+    fabric: Fabric,
+    case: Case,
+    pairs: Sequence[tuple[int, int]],
+    seed: int,
+    *,
+    flow_bytes: int | None = None,
+) -> tuple[str, float]:
+    """Return what htsim_uec prints, and the CPU seconds it took."""
+    with tempfile.TemporaryDirectory() as folder:
+        topology, matrix = Path(folder, "fabric.topo"), Path(folder, "flows.cm")
+        topology.write_text(topology_text(fabric, case.spines))
+        matrix.write_text(matrix_text(fabric.hosts, pairs, flow_bytes or case.flow_bytes))
+        command: list[str | Path] = [binary, "-sender_cc_only", "-topo", topology, "-tm", matrix]
+        command += ["-linkspeed", f"{fabric.rate_bps / 1e6:g}", "-mtu", str(PAYLOAD + HTSIM_HEADER)]
+        command += ["-seed", str(seed), "-end", f"{LIMIT_S * 1e6:g}", "-o", Path(folder, "log")]
+        command += ["-failed", "1"] if case.slow_spine else []
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        try:
+            process = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
+        except OSError as error:
+            raise UsageError(f"--htsim {binary}: {error.strerror}: give the path of htsim_uec") from None
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    if process.returncode:
+        raise RuntimeError(f"{binary} ended in {process.returncode}: {(process.stderr or process.stdout)[-500:]}")
+    return process.stdout, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+# ---- both -------------------------------------------------------------------------------------------------------
+
+
+def run(binary: Path, fabric: Fabric, seeds: int, cases: Sequence[Case], *, console: Console) -> dict[str, Any]:
+    """Run cases in both simulators; see the module's schema."""
+    columns: dict[str, Callable[[Case, int], Outcome]] = {
+        "mrc": lambda case, seed: run_mrc(fabric, case, seed, as_htsim=False),
+        "mrc_as_htsim": lambda case, seed: run_mrc(fabric, case, seed, as_htsim=True),
+        "htsim": lambda case, seed: run_htsim(binary, fabric, case, seed),
+    }
+    rows = []
+    with Progress(console, "bench peers", guess_s=4.0 * seeds * len(cases)) as progress:
+        for case in cases:
+            row: dict[str, Any] = {
+                "name": case.name,
+                "flows": len(case.pairs),
+                "bytes": case.flow_bytes,
+                "spines": case.spines,
+                "slow_spine": case.slow_spine,
+            }
+            for column, run_case in columns.items():
+                progress.step(f"{case.name}: {COLUMNS[column]} ...")
+                figures = [run_case(case, seed).figures(case.flow_bytes) for seed in range(1, seeds + 1)]
+                row[column] = {name: median(cell[name] for cell in figures) for name in figures[0]}
+            row["ratio"] = {name: row[name]["last_s"] / row["htsim"]["last_s"] for name in ("mrc", "mrc_as_htsim")}
+            rows.append(row)
+    shape = asdict(fabric) | {"hosts": fabric.hosts, "rtt_s": fabric.rtt_s}
+    return {"schema": SCHEMA, "fabric": shape, "cases": rows, "seeds": seeds}
+
+
+def show(result: dict[str, Any], console: Console) -> None:
+    """Print the table of a result."""
+    shape = result["fabric"]
+    table = Table(
+        title=f"{shape['hosts']} hosts, {shape['racks']} racks, {shape['rate_bps'] / 1e9:g} Gb/s, "
+        f"round trip {short_seconds(shape['rtt_s'])}; medians of {result['seeds']} seeds",
+        title_justify="left",
+    )
+    for title in ("case", "", "mean", "99 %", "last", "of htsim's", "Jain", "NACKs", "sent again", "CPU a packet"):
+        table.add_column(title, justify="right" if title and title != "case" else "left")
+    for row in result["cases"]:
+        for column, title in COLUMNS.items():
+            cell = row[column]
+            times = [short_seconds(cell[name]) for name in ("mean_s", "p99_s", "last_s")]
+            ratio = "" if column == "htsim" else f"{row['ratio'][column]:.3f}"
+            counts = [f"{cell['nacks']:.0f}", f"{cell['retransmitted']:.0f}", f"{cell['cpu_us']:.2f} us"]
+            name = row["name"] if column == "mrc" else ""
+            table.add_row(name, title, *times, ratio, f"{cell['jain']:.4f}", *counts, end_section=column == "htsim")
+    console.print(table)
