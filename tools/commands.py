@@ -324,7 +324,9 @@ def bench_peers(
     """
     from tools.bench import peers
 
-    fabric = peers.Fabric(racks, hosts_per_rack, parse_rate(rate))
+    rate_bps = parse_rate(rate)
+    assert rate_bps is not None
+    fabric = peers.Fabric(racks, hosts_per_rack, rate_bps)
     known_cases = {case.name: case for case in peers.cases_of(fabric)}
     chosen = [known_cases[name] for name in _names("case", cases, known_cases)]
     result = peers.run(htsim, fabric, seeds, chosen, console=console(stderr=as_json))

@@ -8,7 +8,6 @@ mrc-protocol §11.4) congestion control is NSCC for the pipe that the plan descr
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from math import ceil, inf, log2
 from typing import Any
 
@@ -129,4 +128,4 @@ def baseline_config(plan: Plan) -> RcConfig:
         return defaults
     round_trips = plan.base_rtt_s() / DCQCN_RTT_S
     times = {name: round_trips * getattr(defaults, name) for name in DCQCN_TIMES}
-    return replace(defaults, control="dcqcn", **dcqcn_rates(rate), **times)
+    return RcConfig.from_json({"control": "dcqcn", **dcqcn_rates(rate), **times})

