@@ -33,6 +33,7 @@ from mrc_testbed.switch.compiler.sema.types import (
     number,
     plain,
     same_signature,
+    underlying,
 )
 
 _ORDER = ("<", ">", "<=", ">=")
@@ -457,11 +458,8 @@ class ExpressionChecker:
         if isinstance(e.operand, (tree.ListExpr, tree.RecordExpr, tree.Invalid)):
             self.coerce(e.operand, target_type, "cast")
             return target_type
-        if not self._can_cast(plain(source_type), plain(target_type)):
-            fail(
-                e.location,
-                f"{source_type} cannot be cast to {target_type}{self._detour(plain(source_type), plain(target_type))}",
-            )
+        if not self._can_cast(source_type, target_type):
+            fail(e.location, f"{source_type} cannot be cast to {target_type}{self._detour(source_type, target_type)}")
         value = e.operand.const
         if isinstance(source_type, EnumType) and source_type.underlying_type and isinstance(value, str):
             value = source_type.values[value]
@@ -514,8 +512,13 @@ class ExpressionChecker:
 
     @staticmethod
     def _can_cast(source_type: Type, target_type: Type) -> bool:
+        source_base, target_base = underlying(source_type), underlying(target_type)
+        # A named type is cast to and from the type it is made of, in one step, and from a constant (P4_16 §8.11).
+        if source_base is not None or target_base is not None:
+            is_one_step = source_type in (target_type, target_base) or source_base == target_type
+            return is_one_step or (source_type == INT and isinstance(target_base, Bits))
         if source_type == target_type:
-            return True
+            return not isinstance(source_type, EnumType)
         if isinstance(source_type, Bits) and isinstance(target_type, Bits):
             return source_type.signed == target_type.signed or source_type.width == target_type.width
         if isinstance(source_type, Bits) and target_type == INT:
@@ -527,6 +530,9 @@ class ExpressionChecker:
 
     @staticmethod
     def _detour(source_type: Type, target_type: Type) -> str:
+        for named_type in (source_type, target_type):
+            if (base := underlying(named_type)) is not None:
+                return f": {named_type} is made of {base}, cast to that first"
         if isinstance(source_type, Bits) and isinstance(target_type, Bits):
             return f": change the width first, ({target_type})({Bits(target_type.width, source_type.signed)})"
         if target_type == BOOL:

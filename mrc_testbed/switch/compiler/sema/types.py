@@ -215,6 +215,11 @@ def plain(p4_type: Type) -> Type:
             return p4_type
 
 
+def underlying(p4_type: Type) -> Type | None:
+    """Return the type that a `type` or a serializable enum is made of; None for any other type."""
+    return p4_type.underlying_type if isinstance(p4_type, (NewType, EnumType)) else None
+
+
 def number(p4_type: Type) -> Bits:
     """Return the bit<N> or int<N> whose values `p4_type` has; it must have one."""
     base = plain(p4_type)
