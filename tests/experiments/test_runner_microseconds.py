@@ -78,6 +78,11 @@ def test_sweep_with_names__labels_runs_by_them(tmp_path):
     "text, replacement, says",
     [
         ("only: virtual\n", "only: virtual\nvirtual: {sweep: {fault: [lnik]}}\n", "no value 'lnik' of this sweep"),
+        (
+            "only: virtual\n",
+            "only: virtual\nvirtual: {sweep: {fault: {link: {at: 9ms, cut: p0-t0-0 p0-t1-1}}}}\n",
+            r"give a list of names: \[link\]; what they stand for",
+        ),
         ("    link: {at: 150us, cut: p0-t0-0 p0-t1-0}\n", "    link: 5\n", "or names with a mapping each"),
         ("cut: p0-t0-0 p0-t1-0}\n", "cat: p0-t0-0 p0-t1-0}\n", "cat"),
         ("only: virtual", "only: live", "only: .*virtual"),

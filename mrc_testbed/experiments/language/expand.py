@@ -273,6 +273,9 @@ def _sweep_values(
             values[name] = values_of(document, (*loc, "sweep", name), definition)
             # A sweep of names may be made smaller; what they stand for is the file's.
             names = document.raw["sweep"][name]
+            if _has_names(names) and _has_names(definition):
+                text = f"give a list of names: [{next(iter(definition))}]; what they stand for is the file's `sweep`"
+                raise _error(document, (*loc, "sweep", name), text)
             if _has_names(names) and (unknown := [value for value in values[name] if value not in names]):
                 text = f"no value {unknown[0]!r} of this sweep ({suggestion(str(unknown[0]), names)})"
                 raise _error(document, (*loc, "sweep", name), text)

@@ -93,13 +93,16 @@ def _begin(run: RunPlan, piece_s: float) -> Piece:
     virtual = VirtualRun(run)
     virtual.begin()
     set_up = time.monotonic()
-    step = run.rtt_s / STEPS_A_ROUND_TRIP
+    step = shortest_step = run.rtt_s / STEPS_A_ROUND_TRIP
     while virtual.share_done < 1 and virtual.fabric.now < virtual.ends:
         took = time.monotonic() - set_up
         # The first bytes of hundreds of hosts arrive late: without a share there is no estimate.
         if took >= piece_s and (virtual.share_done > 0 or took >= PIECE_MAX_S):
             break
+        # While all ranks compute nothing arrives: steps through it would be most of the piece's cost.
+        share_before = virtual.share_done
         virtual.fabric.run_for(step)
+        step = shortest_step if virtual.share_done > share_before else 2 * step
     took = time.monotonic() - set_up
     return Piece(set_up - began, took / virtual.share_done if virtual.share_done else 0.0)
 

@@ -28,6 +28,7 @@ from mrc_testbed.experiments.virtual.estimate import (
 from mrc_testbed.experiments.virtual.virtual_run import VirtualRun
 from mrc_testbed.hosts.engine.config import Config
 from mrc_testbed.hosts.engine.rocev2.rc_config import RcConfig
+from mrc_testbed.simulator.fabric import VirtualFabric
 
 TEXT = """\
 title: collectives of two sizes
@@ -86,6 +87,23 @@ def test_measure__a_run_that_ends_within_its_piece(tmp_path):
 def test_measure__goes_on_until_something_has_arrived(tmp_path):
     """Steps of hundreds of hosts take longer than a piece, and a share of 0 once became "about 8 s"."""
     assert measure(runs_of(tmp_path)[0], piece_s=0.0).work_s > 0
+
+
+def test_measure__goes_through_computing_in_long_steps(tmp_path, monkeypatch):
+    """Half a round trip at a time, steps of 100 ms at 10 us once made "about 2.1 h" of three minutes."""
+    training = "training: {layers: 2, forward: 20s, backward: 20s, gradients: 16K}, placement: spread"
+    text = TEXT[: TEXT.index("workload")] + f"workload: [{{{training}, name: job, iterations: 1}}]\n"
+    step_count = 0
+    run_for = VirtualFabric.run_for
+
+    def counting(fabric, seconds):
+        nonlocal step_count
+        step_count += 1
+        return run_for(fabric, seconds)
+
+    monkeypatch.setattr(VirtualFabric, "run_for", counting)
+    assert measure(runs_of(tmp_path, text)[0], piece_s=60.0).work_s > 0
+    assert 10 < step_count < 1000, "80 s are 16,000 half round trips"
 
 
 def test_measure__in_other_processes(tmp_path):
