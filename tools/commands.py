@@ -328,8 +328,8 @@ def bench_peers(
     assert rate_bps is not None
     fabric = peers.Fabric(racks, hosts_per_rack, rate_bps)
     known_cases = {case.name: case for case in peers.cases_of(fabric)}
-    chosen = [known_cases[name] for name in _names("case", cases, known_cases)]
-    result = peers.run(htsim, fabric, seeds, chosen, console=console(stderr=as_json))
+    wanted_cases = [known_cases[name] for name in _names("case", cases, known_cases)]
+    result = peers.run(htsim, fabric, seeds, wanted_cases, console=console(stderr=as_json))
     if not as_json:
         peers.show(result, console())
     _end(result, as_json)

@@ -1,4 +1,4 @@
-"""`mrc bench peers`: the same traffic on the same fabric, here and in htsim_uec, the simulator of NSCC's authors.
+"""`mrc bench peers`: the same flows here and in htsim_uec, the simulator of NSCC's authors.
 
 The user gives the binary of htsim_uec; this module writes its topology and connection matrix and reads what it prints.
 One plane of leaves and spines, all links alike. Three columns in one run:
@@ -52,16 +52,16 @@ HOP_S = 1e-6
 """Delay of each link, which htsim's topologies have too."""
 FRAME_BYTES = frame_bytes(PAYLOAD)
 HTSIM_HEADER = 64
-"""Bytes of a packet of htsim_uec that do not count for a flow; the rest of MRC's headers is data there."""
+"""Bytes of a packet that htsim_uec counts as headers; what else MRC has is data there."""
 HTSIM_PATHS = 64
 SLOW_SHARE = 0.25
-"""What is left of the rate of a spine that `-failed 1` makes slow, on all its links."""
+"""Share of its rate that `-failed 1` leaves to the links of a spine."""
 USUAL_RTT_S = 0.010
 """Round trip to which the engine's own times belong; they are shortened with it."""
 SACK_FLUSH_LEAST_S = 1e-6
 LIMIT_S = 1.0
 COLUMNS = {"mrc": "MRC", "mrc_as_htsim": "MRC, htsim's queues", "htsim": "htsim_uec"}
-FINISHED = re.compile(r"^Flow Uec_(\d+)_(\d+) .*finished at ([\d.]+) ", re.MULTILINE)
+FLOW_END = re.compile(r"^Flow Uec_(\d+)_(\d+) .*finished at ([\d.]+) ", re.MULTILINE)
 TOTALS = re.compile(r"^New: (\d+) Rtx: (\d+) .*NACKs: (\d+) ", re.MULTILINE)
 
 
@@ -124,30 +124,33 @@ class Outcome:
 
 
 def cases_of(fabric: Fabric) -> list[Case]:
-    """Return the cases that both simulators run: permutation, incasts, all-to-all, a slow spine, oversubscription."""
-    hosts, wide = fabric.hosts, fabric.hosts_per_rack
+    """Return the cases that both simulators run, all of them within the fabric of that shape."""
+    hosts, width = fabric.hosts, fabric.hosts_per_rack
     # Each host sends into another rack: none of the traffic stays below a leaf.
-    shifted = [(host, (host + wide) % hosts) for host in range(hosts)]
-    # Each host begins with its neighbour, so that no target is everybody's first.
-    everybody = [(source, (source + step) % hosts) for source in range(hosts) for step in range(1, hosts)]
+    next_rack_pairs = [(host, (host + width) % hosts) for host in range(hosts)]
+    # Each host begins with its neighbour, so that no target is the first of all.
+    all_pairs = [(source, (source + step) % hosts) for source in range(hosts) for step in range(1, hosts)]
     incasts = [
-        Case(f"incast of {senders}", [(hosts - 1 - k, 0) for k in range(senders)], 1 << 20, wide)
+        Case(f"incast of {senders}", [(hosts - 1 - k, 0) for k in range(senders)], 1 << 20, width)
         for senders in sorted({min(8, hosts - 1), min(32, hosts - 1), hosts - 1})
     ]
     return [
-        Case("permutation", shifted, 2 << 20, wide),
+        Case("permutation", next_rack_pairs, 2 << 20, width),
         *incasts,
-        Case("all-to-all", everybody, 1 << 16, wide),
-        Case("one slow spine", shifted, 2 << 20, wide, slow_spine=True),
-        *(Case(f"oversubscribed {share} to 1", shifted, 2 << 20, wide // share) for share in (2, 4) if wide >= share),
+        Case("all-to-all", all_pairs, 1 << 16, width),
+        Case("one slow spine", next_rack_pairs, 2 << 20, width, slow_spine=True),
+        *(
+            Case(f"oversubscribed {share} to 1", next_rack_pairs, 2 << 20, width // share)
+            for share in (2, 4)
+            if width >= share
+        ),
     ]
 
 
 # ---- here -------------------------------------------------------------------------------------------------------
 
 
-def run_mrc(fabric: Fabric, case: Case, seed: int, *, as_htsim: bool) -> Outcome:
-    """Run a case in the virtual fabric. Raises RuntimeError when a flow does not end."""
+def _virtual_fabric(fabric: Fabric, case: Case, seed: int, as_htsim: bool) -> VirtualFabric:
     plan = Plan(planes=1, racks=fabric.racks, spines=case.spines, hosts_per_rack=fabric.hosts_per_rack)
     queues = {"last_hop_ecn": True, "trim_lasthop_bytes": None} if as_htsim else {}
     scale = scaled_profiles(
@@ -163,12 +166,13 @@ def run_mrc(fabric: Fabric, case: Case, seed: int, *, as_htsim: bool) -> Outcome
         },
     )
     single = {}
+    # htsim's `-failed 1` does not cut links: all those of the first spine keep a quarter of their rate.
     if case.slow_spine:
         slow = Line(SLOW_SHARE * fabric.rate_bps, HOP_S)
         spine = plan.t1_name(0, 0)
         single = {link.name: slow for link in plan.links if link.upper.node == spine}
     line = Line(fabric.rate_bps, HOP_S)
-    virtual = VirtualFabric(
+    return VirtualFabric(
         plan,
         seed=seed,
         links=LinkProfile(line, line, single),
@@ -177,7 +181,12 @@ def run_mrc(fabric: Fabric, case: Case, seed: int, *, as_htsim: bool) -> Outcome
         keep_events=False,
         lookahead=1,
     )
-    names = [host.name for host in plan.hosts]
+
+
+def run_mrc(fabric: Fabric, case: Case, seed: int, *, as_htsim: bool) -> Outcome:
+    """Run a case in the virtual fabric. Raises RuntimeError when a flow does not end."""
+    virtual = _virtual_fabric(fabric, case, seed, as_htsim)
+    names = [host.name for host in virtual.plan.hosts]
     flows = [
         Flow(virtual, names[source], names[target], message_bytes=case.flow_bytes, messages=1, depth=1)
         for source, target in case.pairs
@@ -207,10 +216,10 @@ def topology_text(fabric: Fabric, spines: int) -> str:
         (fabric.racks, "", ""),
     )
     text = f"Nodes {fabric.hosts}\nTiers 2\nPodsize {fabric.hosts}\n"
-    for number, (radix, up, oversubscribed) in enumerate(tiers):
+    for number, (radix, uplinks, oversubscription) in enumerate(tiers):
         text += (
-            f"\nTier {number}\nDownlink_speed_Gbps {fabric.rate_bps / 1e9:g}\nRadix_Down {radix}\n{up}"
-            f"Downlink_Latency_ns {HOP_S * 1e9:g}\n{oversubscribed}Switch_Latency_ns 0\n"
+            f"\nTier {number}\nDownlink_speed_Gbps {fabric.rate_bps / 1e9:g}\nRadix_Down {radix}\n{uplinks}"
+            f"Downlink_Latency_ns {HOP_S * 1e9:g}\n{oversubscription}Switch_Latency_ns 0\n"
         )
     return text
 
@@ -226,12 +235,12 @@ def run_htsim(binary: Path, fabric: Fabric, case: Case, seed: int) -> Outcome:
     output, cpu_s = _call_htsim(binary, fabric, case, case.pairs, seed)
     # One flow of a packet takes what making the topology takes.
     _, begin_s = _call_htsim(binary, fabric, case, case.pairs[:1], seed, flow_bytes=PAYLOAD)
-    ends = {(int(source), int(target)): float(us) * 1e-6 for source, target, us in FINISHED.findall(output)}
+    ends = {(int(source), int(target)): float(us) * 1e-6 for source, target, us in FLOW_END.findall(output)}
     totals = TOTALS.search(output)
     if totals is None or set(ends) != set(case.pairs):
         raise RuntimeError(f"{binary}: {case.name}: {len(ends)} of {len(case.pairs)} flows ended: {output[-500:]}")
-    new, again, nacks = map(int, totals.groups())
-    return Outcome(list(ends.values()), new, again, nacks, max(cpu_s - begin_s, 0.0))
+    packets, retransmitted, nacks = map(int, totals.groups())
+    return Outcome(list(ends.values()), packets, retransmitted, nacks, max(cpu_s - begin_s, 0.0))
 
 
 def _call_htsim(
@@ -249,6 +258,7 @@ def _call_htsim(
         topology, matrix = Path(folder, "fabric.topo"), Path(folder, "flows.cm")
         topology.write_text(topology_text(fabric, case.spines))
         matrix.write_text(matrix_text(fabric.hosts, pairs, packets * (FRAME_BYTES - HTSIM_HEADER)))
+        # What the user's htsim_uec does by default, NSCC with trimming, stays; the rest is that of the virtual fabric.
         command: list[str | Path] = [binary, "-sender_cc_only", "-topo", topology, "-tm", matrix]
         command += ["-linkspeed", f"{fabric.rate_bps / 1e6:.0f}", "-mtu", str(FRAME_BYTES)]
         command += [
@@ -264,15 +274,15 @@ def _call_htsim(
             Path(folder, "log"),
         ]
         command += ["-failed", "1"] if case.slow_spine else []
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        usage_before = resource.getrusage(resource.RUSAGE_CHILDREN)
         try:
             process = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
         except OSError as error:
             raise UsageError(f"--htsim {binary}: {error.strerror}: give the path of htsim_uec") from None
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        usage_after = resource.getrusage(resource.RUSAGE_CHILDREN)
     if process.returncode:
         raise RuntimeError(f"{binary} ended in {process.returncode}: {(process.stderr or process.stdout)[-500:]}")
-    return process.stdout, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return process.stdout, usage_after.ru_utime + usage_after.ru_stime - usage_before.ru_utime - usage_before.ru_stime
 
 
 # ---- both -------------------------------------------------------------------------------------------------------

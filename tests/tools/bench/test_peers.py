@@ -1,4 +1,4 @@
-"""`mrc bench peers`: what it writes for htsim_uec and reads from it, and the same cases in the virtual fabric.
+"""`mrc bench peers`: what it writes for htsim_uec and reads from it, and the cases here.
 
 htsim_uec itself is not in this tree: a script in its place prints lines of the forms that commit 40ccb05 prints.
 """
@@ -109,7 +109,7 @@ def test_table__has_a_row_for_each_simulator_and_the_ratio(htsim):
 
 def test_command__json_and_an_unknown_case(htsim):
     words = ["bench", "peers", "--htsim", str(htsim), "--racks", "2", "--hosts-per-rack", "2", "--seeds", "1"]
-    shown = CliRunner().invoke(app, [*words, "--cases", "permutation", "--json"])
-    assert shown.exit_code == 0 and json.loads(shown.stdout)["schema"] == peers.SCHEMA
-    refused = CliRunner().invoke(app, [*words, "--cases", "ring"])
-    assert isinstance(refused.exception, UsageError) and "has: permutation, incast of 3" in str(refused.exception)
+    answer = CliRunner().invoke(app, [*words, "--cases", "permutation", "--json"])
+    assert answer.exit_code == 0 and json.loads(answer.stdout)["schema"] == peers.SCHEMA
+    refusal = CliRunner().invoke(app, [*words, "--cases", "ring"])
+    assert isinstance(refusal.exception, UsageError) and "has: permutation, incast of 3" in str(refusal.exception)

@@ -72,8 +72,8 @@ def test_cast__of_a_constant_reaches_a_named_type_in_one_step():
             return False
         return True
 
-    taken = [target for target in TARGETS if constant_is_taken(target)]
-    assert taken == ["bit<8>", "bit<16>", "int<8>", "int<16>", "bit<1>", "N8", "N16", "S8", "TD", "NI"]
+    targets = [target for target in TARGETS if constant_is_taken(target)]
+    assert targets == ["bit<8>", "bit<16>", "int<8>", "int<16>", "bit<1>", "N8", "N16", "S8", "TD", "NI"]
 
 
 def test_cast__names_the_type_to_go_by():
