@@ -326,7 +326,7 @@ def bench_peers(
 
     rate_bps = parse_rate(rate)
     assert rate_bps is not None
-    fabric = peers.Fabric(racks, hosts_per_rack, rate_bps)
+    fabric = peers.LeafSpine(racks, hosts_per_rack, rate_bps)
     known_cases = {case.name: case for case in peers.cases_of(fabric)}
     wanted_cases = [known_cases[name] for name in _names("case", cases, known_cases)]
     result = peers.run(htsim, fabric, seeds, wanted_cases, console=console(stderr=as_json))

@@ -66,7 +66,7 @@ TOTALS = re.compile(r"^New: (\d+) Rtx: (\d+) .*NACKs: (\d+) ", re.MULTILINE)
 
 
 @dataclass(frozen=True)
-class Fabric:
+class LeafSpine:
     """Leaves and spines with links of one rate."""
 
     racks: int
@@ -84,7 +84,7 @@ class Fabric:
 
 
 @dataclass(frozen=True)
-class Case:
+class FlowPattern:
     """Flows of one length that begin together."""
 
     name: str
@@ -96,7 +96,7 @@ class Case:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class PatternOutcome:
     """Result of one run."""
 
     times_s: Sequence[float]
@@ -123,7 +123,7 @@ class Outcome:
         }
 
 
-def cases_of(fabric: Fabric) -> list[Case]:
+def cases_of(fabric: LeafSpine) -> list[FlowPattern]:
     """Return the cases that both simulators run, all of them within the fabric of that shape."""
     hosts, width = fabric.hosts, fabric.hosts_per_rack
     # Each host sends into another rack: none of the traffic stays below a leaf.
@@ -131,16 +131,16 @@ def cases_of(fabric: Fabric) -> list[Case]:
     # Each host begins with its neighbour, so that no target is the first of all.
     all_pairs = [(source, (source + step) % hosts) for source in range(hosts) for step in range(1, hosts)]
     incasts = [
-        Case(f"incast of {senders}", [(hosts - 1 - k, 0) for k in range(senders)], 1 << 20, width)
+        FlowPattern(f"incast of {senders}", [(hosts - 1 - k, 0) for k in range(senders)], 1 << 20, width)
         for senders in sorted({min(8, hosts - 1), min(32, hosts - 1), hosts - 1})
     ]
     return [
-        Case("permutation", next_rack_pairs, 2 << 20, width),
+        FlowPattern("permutation", next_rack_pairs, 2 << 20, width),
         *incasts,
-        Case("all-to-all", all_pairs, 1 << 16, width),
-        Case("one slow spine", next_rack_pairs, 2 << 20, width, slow_spine=True),
+        FlowPattern("all-to-all", all_pairs, 1 << 16, width),
+        FlowPattern("one slow spine", next_rack_pairs, 2 << 20, width, slow_spine=True),
         *(
-            Case(f"oversubscribed {share} to 1", next_rack_pairs, 2 << 20, width // share)
+            FlowPattern(f"oversubscribed {share} to 1", next_rack_pairs, 2 << 20, width // share)
             for share in (2, 4)
             if width >= share
         ),
@@ -150,7 +150,7 @@ def cases_of(fabric: Fabric) -> list[Case]:
 # ---- here -------------------------------------------------------------------------------------------------------
 
 
-def _virtual_fabric(fabric: Fabric, case: Case, seed: int, as_htsim: bool) -> VirtualFabric:
+def _virtual_fabric(fabric: LeafSpine, case: FlowPattern, seed: int, as_htsim: bool) -> VirtualFabric:
     plan = Plan(planes=1, racks=fabric.racks, spines=case.spines, hosts_per_rack=fabric.hosts_per_rack)
     queues = {"last_hop_ecn": True, "trim_lasthop_bytes": None} if as_htsim else {}
     scale = scaled_profiles(
@@ -183,7 +183,7 @@ def _virtual_fabric(fabric: Fabric, case: Case, seed: int, as_htsim: bool) -> Vi
     )
 
 
-def run_mrc(fabric: Fabric, case: Case, seed: int, *, as_htsim: bool) -> Outcome:
+def run_mrc(fabric: LeafSpine, case: FlowPattern, seed: int, *, as_htsim: bool) -> PatternOutcome:
     """Run a case in the virtual fabric. Raises RuntimeError when a flow does not end."""
     virtual = _virtual_fabric(fabric, case, seed, as_htsim)
     names = [host.name for host in virtual.plan.hosts]
@@ -197,7 +197,7 @@ def run_mrc(fabric: Fabric, case: Case, seed: int, *, as_htsim: bool) -> Outcome
     if not is_over or not all(flow.intact and not flow.failures for flow in flows):
         raise RuntimeError(f"{case.name}: a flow of the virtual fabric did not end in {LIMIT_S:g} s")
     counters = [flow.qp.counters for flow in flows]
-    return Outcome(
+    return PatternOutcome(
         [flow.duration_s for flow in flows],
         sum(counter.packets_sent for counter in counters),
         sum(counter.retransmitted for counter in counters),
@@ -209,7 +209,7 @@ def run_mrc(fabric: Fabric, case: Case, seed: int, *, as_htsim: bool) -> Outcome
 # ---- htsim_uec --------------------------------------------------------------------------------------------------
 
 
-def topology_text(fabric: Fabric, spines: int) -> str:
+def topology_text(fabric: LeafSpine, spines: int) -> str:
     """Return the topology file of htsim for leaves and spines."""
     tiers = (
         (fabric.hosts_per_rack, f"Radix_Up {spines}\n", f"Oversubscribed {fabric.hosts_per_rack // spines}\n"),
@@ -230,7 +230,7 @@ def matrix_text(hosts: int, pairs: Sequence[tuple[int, int]], flow_bytes: int) -
     return "\n".join([f"Nodes {hosts}", f"Connections {len(pairs)}", *lines, ""])
 
 
-def run_htsim(binary: Path, fabric: Fabric, case: Case, seed: int) -> Outcome:
+def run_htsim(binary: Path, fabric: LeafSpine, case: FlowPattern, seed: int) -> PatternOutcome:
     """Run a case in htsim_uec. Raises RuntimeError when it fails or a flow does not end."""
     output, cpu_s = _call_htsim(binary, fabric, case, case.pairs, seed)
     # One flow of a packet takes what making the topology takes.
@@ -240,13 +240,13 @@ def run_htsim(binary: Path, fabric: Fabric, case: Case, seed: int) -> Outcome:
     if totals is None or set(ends) != set(case.pairs):
         raise RuntimeError(f"{binary}: {case.name}: {len(ends)} of {len(case.pairs)} flows ended: {output[-500:]}")
     packets, retransmitted, nacks = map(int, totals.groups())
-    return Outcome(list(ends.values()), packets, retransmitted, nacks, max(cpu_s - begin_s, 0.0))
+    return PatternOutcome(list(ends.values()), packets, retransmitted, nacks, max(cpu_s - begin_s, 0.0))
 
 
 def _call_htsim(
     binary: Path,
-    fabric: Fabric,
-    case: Case,
+    fabric: LeafSpine,
+    case: FlowPattern,
     pairs: Sequence[tuple[int, int]],
     seed: int,
     *,
@@ -288,9 +288,11 @@ def _call_htsim(
 # ---- both -------------------------------------------------------------------------------------------------------
 
 
-def run(binary: Path, fabric: Fabric, seeds: int, cases: Sequence[Case], *, console: Console) -> dict[str, Any]:
+def run(
+    binary: Path, fabric: LeafSpine, seeds: int, cases: Sequence[FlowPattern], *, console: Console
+) -> dict[str, Any]:
     """Run cases in both simulators; see the module's schema."""
-    columns: dict[str, Callable[[Case, int], Outcome]] = {
+    columns: dict[str, Callable[[FlowPattern, int], PatternOutcome]] = {
         "mrc": lambda case, seed: run_mrc(fabric, case, seed, as_htsim=False),
         "mrc_as_htsim": lambda case, seed: run_mrc(fabric, case, seed, as_htsim=True),
         "htsim": lambda case, seed: run_htsim(binary, fabric, case, seed),

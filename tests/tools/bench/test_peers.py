@@ -17,7 +17,7 @@ from mrc_testbed.cli.app import app
 from mrc_testbed.errors import UsageError
 from tools.bench import peers
 
-FABRIC = peers.Fabric(racks=2, hosts_per_rack=2, rate_bps=100e9)
+FABRIC = peers.LeafSpine(racks=2, hosts_per_rack=2, rate_bps=100e9)
 HTSIM = """\
 #!/usr/bin/env python3
 import re, sys
@@ -39,12 +39,12 @@ def htsim(tmp_path: Path) -> Path:
     return path
 
 
-def case_named(name: str) -> peers.Case:
+def case_named(name: str) -> peers.FlowPattern:
     return next(case for case in peers.cases_of(FABRIC) if case.name == name)
 
 
 def test_topology__says_how_leaves_and_spines_are_wired():
-    text = peers.topology_text(peers.Fabric(racks=8, hosts_per_rack=16, rate_bps=400e9), spines=4)
+    text = peers.topology_text(peers.LeafSpine(racks=8, hosts_per_rack=16, rate_bps=400e9), spines=4)
     assert " ".join(text.split()) == (
         "Nodes 128 Tiers 2 Podsize 128 "
         "Tier 0 Downlink_speed_Gbps 400 Radix_Down 16 Radix_Up 4 Downlink_Latency_ns 1000 Oversubscribed 4 "
