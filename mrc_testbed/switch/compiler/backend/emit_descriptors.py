@@ -209,8 +209,11 @@ class DescriptorEmitter:
             return (0, all_ones) if match == "range" else (0, 0)
         if isinstance(e, tree.Mask):
             value, mask = e.value.const, e.mask.const & all_ones
-            prefix = mask == 0 or (~mask & all_ones) & ((~mask & all_ones) + 1) == 0
-            if match not in ("ternary", "lpm") or (match == "lpm" and not prefix):
+            # A whole mask leaves the value alone, whatever the kind of key, as p4c reads it.
+            if mask == all_ones:
+                return value, value if match == "range" else all_ones
+            is_prefix = (~mask & all_ones) & ((~mask & all_ones) + 1) == 0
+            if match != "ternary" and not (match == "lpm" and is_prefix):
                 raise_unsupported(e.location, f"the mask {mask:#x} for a key of kind {match}")
             return value & mask, mask
         if isinstance(e, tree.Range):
