@@ -86,6 +86,8 @@ def test_repeats_tell_median_spread_and_how_many_held(tmp_path):
 def test_spreads_in_words():
     assert spread_text([]) == "nothing measured"
     assert spread_text([2e6], "bit/s") == "2 Mb/s"
+    assert spread_text([25.1e-6, 24.7e-6], "s") == "median 24.9 us, 24.7 to 25.1"
+    assert spread_text([400e9], "bit/s") == "400 Gb/s"
     assert spread_text([3, 1, 2], "packets") == "median 2 packets, 1 to 3"
     assert spread_text([1, 2, 3, 4, 5], "share") == "median 3, 1 to 5 (half of them 2 to 4)"
     assert [base_name(name) for name in ("mrc loss=1% #12", "#1", "run", "a #b")] == [

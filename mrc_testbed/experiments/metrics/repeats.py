@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from statistics import median, quantiles
 from typing import Any
 
+from mrc_testbed.console.units import fitting_unit
 from mrc_testbed.experiments.language.metric_names import find
 from mrc_testbed.experiments.language.model import Scenario
 from mrc_testbed.experiments.metrics.assertions import ExpectationVerdict, Measurements
@@ -86,7 +87,8 @@ def spread_text(values: Sequence[float], unit: str = "") -> str:
     """Return median and both ends in words, with the quartiles from four values on."""
     if not values:
         return "nothing measured"
-    scale, name = (1e6, " Mb/s") if unit == "bit/s" else (1.0, f" {unit}" if unit not in PLAIN else "")
+    unit, scale = fitting_unit(unit, max(map(abs, values)))
+    name = "" if unit in PLAIN else f" {unit}"
     numbers = [f"{value / scale:.4g}" for value in (median(values), min(values), max(values))]
     if len(values) == 1:
         return f"{numbers[0]}{name}"

@@ -85,9 +85,5 @@ def in_words(metric: dict[str, Any], scale: float) -> str:
 def shown_unit(summary: dict[str, Any], metric: str) -> tuple[float, str]:
     """Return the divisor of a metric's values, and the unit of the quotient."""
     values = [point["metrics"][metric] for point in summary["points"]]
-    unit = values[0]["unit"]
-    choose = {"bit/s": units.rate_unit, "s": units.time_unit}.get(unit)
-    if choose is None:
-        return 1.0, "" if unit in PLAIN else unit
-    name, divisor = choose(max(abs(value["estimate"] or 0.0) for value in values))
-    return divisor, name
+    name, divisor = units.fitting_unit(values[0]["unit"], max(abs(value["estimate"] or 0.0) for value in values))
+    return divisor, "" if name in PLAIN else name
