@@ -118,10 +118,10 @@ def rate_unit(most_bps: float) -> tuple[str, float]:
     return "Mb/s", 1e6
 
 
-def fitting_unit(unit: str, most: float) -> tuple[str, float]:
-    """Return the unit in which values of `unit` up to `most` are shown, and its size: `us`, 1e-6 of `s`."""
+def fitting_unit(unit: str, largest: float) -> tuple[str, float]:
+    """Return the unit for values of `unit` up to `largest`, and its size: `us`, 1e-6 of `s`."""
     choose = {"bit/s": rate_unit, "s": time_unit}.get(unit)
-    return (unit, 1.0) if choose is None else choose(most)
+    return (unit, 1.0) if choose is None else choose(largest)
 
 
 def show_size(size: int) -> str:

@@ -121,7 +121,9 @@ class Northbound:
                 answers = select.poll()  # select() takes no descriptor from 1024 on
                 answers.register(connection.sock, select.POLLIN)
                 while not answers.poll(limit * 1000):
-                    if not (patient and (self._works() if self._works else peer_gets_on(connection.sock))):
+                    works = patient and (self._works() if self._works else peer_gets_on(connection.sock))
+                    # A controller at rest may have answered while it was looked at.
+                    if not works and not answers.poll(0):
                         raise TimeoutError
                 answer = connection.getresponse()
                 status, data = answer.status, answer.read()

@@ -280,6 +280,33 @@ def test_patient_request_to_a_controller__waits_for_one_that_works_alone(tmp_pat
                 controller.request("verify", timeout_s=0.05, patient=True)
 
 
+def test_patient_request_to_a_controller__takes_an_answer_that_came_while_it_was_looked_at(tmp_path):
+    """The controller answers and rests: it does not work any more, and nothing is wrong with it."""
+    look_event, answer_event = threading.Event(), threading.Event()
+
+    def works():
+        look_event.set()
+        answer_event.wait(timeout=60.0)
+        return False
+
+    def answer():
+        peer, _ = listener.accept()
+        peer.recv(4096)
+        look_event.wait(timeout=60.0)
+        peer.sendall(b'HTTP/1.0 200 OK\r\nContent-Length: 14\r\n\r\n{"answer": 42}')
+        peer.close()
+        answer_event.set()
+
+    controller = Northbound(tmp_path, works=works)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(controller.socket))
+        listener.listen()
+        thread = threading.Thread(target=answer)
+        thread.start()
+        assert controller.request("verify", timeout_s=0.02, patient=True) == {"answer": 42}
+        thread.join()
+
+
 def test_client_told_who_works__is_patient_unless_it_has_a_limit(tmp_path):
     """Behind ssh the process at the other end says nothing of the agent."""
     path, answers = tmp_path / "s.sock", iter([True, True, False])

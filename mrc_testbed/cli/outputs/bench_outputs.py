@@ -136,6 +136,15 @@ class VirtualBenchOutput(Struct):
     met: bool
 
 
+class PeersBenchOutput(Struct):
+    """Flows of the virtual fabric beside those of htsim_uec."""
+
+    schema: str
+    fabric: Figures
+    cases: list[Figures]
+    seeds: int
+
+
 class ProvisionBenchOutput(Struct):
     """Time until a fabric is up and every table is verified."""
 
@@ -167,6 +176,7 @@ BENCH_OUTPUTS: dict[str, Any] = {
     "bench fluid": (FluidBenchOutput, FluidCalibrationOutput, FluidDetectionOutput),
     "bench transport": TransportBenchOutput,
     "bench virtual": VirtualBenchOutput,
+    "bench peers": PeersBenchOutput,
     "bench provision": ProvisionBenchOutput,
     "bench incast": IncastBenchOutput,
 }

@@ -136,6 +136,8 @@ def sweep(
             if event is None:
                 if client.server_gets_on():
                     continue
+                event = watch.get(0.0)  # it may just have come
+            if event is None:
                 raise JsonlError(f"{source}: ev_sweep: its agent does not answer any more")
             if event.get("event") == "end":
                 if event["state"] == "failed":
