@@ -34,8 +34,8 @@ PROBE_WAIT_S, PROBE_WAIT_RTTS = 1.0, 10
 """Wait for the last probes of a sweep: seconds, and base RTTs of the plan beside them."""
 PAIR_S = 0.1
 """Duration of probing the paths of a pair, an estimate, seconds."""
-EVS_PROBES, EVS_INTERVAL_S = 3, 0.02
-"""Probes of each path that `evs` sends: one that is lost by chance does not make a path dead."""
+EVS_SWEEPS, EVS_PROBES, EVS_INTERVAL_S = 2, 3, 0.02
+"""Sweeps of `evs`, the second over silent paths, and their probes of a path: chance makes no path dead."""
 EV_SPACING_S = 0.001
 """Least time, seconds, for the probes of one EV: with many QPs of random EVs the links would overflow."""
 
@@ -50,8 +50,9 @@ def evs(session: CliSession, args: Args) -> Answer:
     path: PLANE/UPLINK, as `trace` takes it. state: the worst that a QP of the first host holds of it (good, skip,
     assumed_bad, denied), `unknown` without a QP; `h2-eth0 down`: dead, as that port of a NIC is down. `*`: in the
     rotation of a QP, which learns of other faults when it sends.
-    sent and lost: packets since the fabric is up. now: three probes; the round trip, or `out lost`, `back lost` (it
-    arrived, and its answer took another way). through: the T1 that the path turns at, or the T0 inside a rack.
+    sent and lost: packets since the fabric is up. now: three probes, six of a silent path; the round trip,
+    or `out lost`, `back lost` (it arrived, and its answer took another way). through: the T1 that the path turns at, or
+    the T0 inside a rack.
     """
     usage = "evs HOST HOST, as in: evs h0 h2"
     source, destination = two_hosts(session, arguments(args, usage, 2), usage)
@@ -60,8 +61,12 @@ def evs(session: CliSession, args: Args) -> Answer:
     digits = 4 if all(path["ev"] < 1 << 16 for path in peer["evs"]) else 8
     probes: dict[int, list[dict[str, Any]]] = {path["ev"]: [] for path in peer["evs"]}
     evs = [(path["ev"], path["plane"]) for path in peer["evs"]]
-    for probe in sweep(session, source, destination, EVS_PROBES, max(EVS_INTERVAL_S, len(evs) * EV_SPACING_S), evs):
-        probes[probe["ev"]].append(probe)
+    # Three probes share one moment, which a burst or a busy machine may spoil: a silent path gets another three.
+    for _ in range(EVS_SWEEPS):
+        interval_s = max(EVS_INTERVAL_S, len(evs) * EV_SPACING_S)
+        for probe in sweep(session, source, destination, EVS_PROBES, interval_s, evs) if evs else ():
+            probes[probe["ev"]].append(probe)
+        evs = [(ev, plane) for ev, plane in evs if all(probe["rtt_s"] is None for probe in probes[ev])]
     for path in peer["evs"]:
         path["probes"] = _probe_tally(probes[path["ev"]])
     rows = [_ev_row(path, digits) for path in peer["evs"]]
