@@ -35,7 +35,7 @@ PROBE_WAIT_S, PROBE_WAIT_RTTS = 1.0, 10
 PAIR_S = 0.1
 """Duration of probing the paths of a pair, an estimate, seconds."""
 EVS_SWEEPS, EVS_PROBES, EVS_INTERVAL_S = 2, 3, 0.02
-"""Sweeps of `evs`, the second over silent paths, and their probes of a path: chance makes no path dead."""
+"""Sweeps of `evs`, the second over silent paths, and their probes: chance makes no path dead."""
 EV_SPACING_S = 0.001
 """Least time, seconds, for the probes of one EV: with many QPs of random EVs the links would overflow."""
 
