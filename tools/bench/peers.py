@@ -28,7 +28,7 @@ import resource
 import subprocess
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import mean, median
 from time import process_time
@@ -142,7 +142,7 @@ def cases_of(fabric: LeafSpine) -> list[FlowPattern]:
         *(
             FlowPattern(f"oversubscribed {share} to 1", next_rack_pairs, 2 << 20, width // share)
             for share in (2, 4)
-            if width >= share
+            if width % share == 0
         ),
     ]
 
@@ -231,48 +231,31 @@ def matrix_text(hosts: int, pairs: Sequence[tuple[int, int]], flow_bytes: int) -
 
 
 def run_htsim(binary: Path, fabric: LeafSpine, case: FlowPattern, seed: int) -> PatternOutcome:
-    """Run a case in htsim_uec. Raises RuntimeError when it fails or a flow does not end."""
-    output, cpu_s = _call_htsim(binary, fabric, case, case.pairs, seed)
+    """Run a case in htsim_uec. Raises UsageError when it fails or a flow does not end."""
+    output, cpu_s = _call_htsim(binary, fabric, case, seed)
     # One flow of a packet takes what making the topology takes.
-    _, begin_s = _call_htsim(binary, fabric, case, case.pairs[:1], seed, flow_bytes=PAYLOAD)
+    _, begin_s = _call_htsim(binary, fabric, replace(case, pairs=case.pairs[:1], flow_bytes=PAYLOAD), seed)
     ends = {(int(source), int(target)): float(us) * 1e-6 for source, target, us in FLOW_END.findall(output)}
     totals = TOTALS.search(output)
     if totals is None or set(ends) != set(case.pairs):
-        raise RuntimeError(f"{binary}: {case.name}: {len(ends)} of {len(case.pairs)} flows ended: {output[-500:]}")
+        count = f"{len(ends)} of {len(case.pairs)} flows ended"
+        raise UsageError(f"--htsim {binary}: {case.name}: {count}. Cure: give htsim_uec. Output: {output[-500:]}")
     packets, retransmitted, nacks = map(int, totals.groups())
     return PatternOutcome(list(ends.values()), packets, retransmitted, nacks, max(cpu_s - begin_s, 0.0))
 
 
-def _call_htsim(
-    binary: Path,
-    fabric: LeafSpine,
-    case: FlowPattern,
-    pairs: Sequence[tuple[int, int]],
-    seed: int,
-    *,
-    flow_bytes: int | None = None,
-) -> tuple[str, float]:
+def _call_htsim(binary: Path, fabric: LeafSpine, case: FlowPattern, seed: int) -> tuple[str, float]:
     """Return what htsim_uec prints, and the CPU seconds it took."""
     with tempfile.TemporaryDirectory() as folder:
-        packets = (flow_bytes or case.flow_bytes) // PAYLOAD
+        packets = case.flow_bytes // PAYLOAD
         topology, matrix = Path(folder, "fabric.topo"), Path(folder, "flows.cm")
         topology.write_text(topology_text(fabric, case.spines))
-        matrix.write_text(matrix_text(fabric.hosts, pairs, packets * (FRAME_BYTES - HTSIM_HEADER)))
+        matrix.write_text(matrix_text(fabric.hosts, case.pairs, packets * (FRAME_BYTES - HTSIM_HEADER)))
         # What the user's htsim_uec does by default, NSCC with trimming, stays; the rest is that of the virtual fabric.
         command: list[str | Path] = [binary, "-sender_cc_only", "-topo", topology, "-tm", matrix]
         command += ["-linkspeed", f"{fabric.rate_bps / 1e6:.0f}", "-mtu", str(FRAME_BYTES)]
-        command += [
-            "-load_balancing_algo",
-            "bitmap",
-            "-paths",
-            str(HTSIM_PATHS),
-            "-seed",
-            str(seed),
-            "-end",
-            f"{LIMIT_S * 1e6:.0f}",
-            "-o",
-            Path(folder, "log"),
-        ]
+        command += ["-load_balancing_algo", "bitmap", "-paths", str(HTSIM_PATHS), "-seed", str(seed)]
+        command += ["-end", f"{LIMIT_S * 1e6:.0f}", "-o", Path(folder, "log")]
         command += ["-failed", "1"] if case.slow_spine else []
         usage_before = resource.getrusage(resource.RUSAGE_CHILDREN)
         try:
@@ -281,7 +264,8 @@ def _call_htsim(
             raise UsageError(f"--htsim {binary}: {error.strerror}: give the path of htsim_uec") from None
         usage_after = resource.getrusage(resource.RUSAGE_CHILDREN)
     if process.returncode:
-        raise RuntimeError(f"{binary} ended in {process.returncode}: {(process.stderr or process.stdout)[-500:]}")
+        last_words = (process.stderr or process.stdout)[-500:]
+        raise UsageError(f"--htsim {binary}: ended with exit code {process.returncode}: {last_words}")
     return process.stdout, usage_after.ru_utime + usage_after.ru_stime - usage_before.ru_utime - usage_before.ru_stime
 
 

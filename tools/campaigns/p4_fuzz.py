@@ -284,7 +284,7 @@ class FuzzReport:
             **self.counts,
             "packets": self.packets,
             "seconds": round(self.seconds, 1),
-            "restarts": self.restarts,
+            "restarts": dict(self.restarts),
             "findings": self.findings,
             "refused": self.refusals,
         }

@@ -387,7 +387,7 @@ class P4FuzzOutput(Struct, forbid_unknown_fields=True):
     common_refusals: int = field(name="both")
     packets: int
     seconds: Number
-    restarts: int
+    restarts: dict[str, int]
     findings: dict[str, str]
     refusals: dict[str, str] = field(name="refused")
 

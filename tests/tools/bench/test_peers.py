@@ -71,10 +71,10 @@ def test_htsim__its_flows_and_totals_are_read(htsim):
 
 def test_htsim__that_leaves_a_flow_out_is_no_result(htsim):
     htsim.write_text(HTSIM.replace("in flows:", "in flows[1:]:"))
-    with pytest.raises(RuntimeError, match="3 of 4 flows ended"):
+    with pytest.raises(UsageError, match="3 of 4 flows ended"):
         peers.run_htsim(htsim, FABRIC, case_named("permutation"), seed=1)
     htsim.write_text("#!/bin/sh\necho no >&2; exit 3\n")
-    with pytest.raises(RuntimeError, match="ended in 3: no"):
+    with pytest.raises(UsageError, match="exit code 3: no"):
         peers.run_htsim(htsim, FABRIC, case_named("permutation"), seed=1)
 
 

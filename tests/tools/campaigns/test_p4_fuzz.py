@@ -6,15 +6,19 @@ Its programs, its packets, and how it compares.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from itertools import islice
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from mrc_testbed.cli.outputs.run_outputs import P4FuzzOutput
 from mrc_testbed.switch.tools.stf import parse_script
 from tools.campaigns import bmv2, p4_fuzz
 from tools.campaigns.p4_fuzz import (
     FuzzCase,
+    FuzzReport,
     FuzzVerdict,
     ObservedRun,
     Pair,
@@ -151,3 +155,11 @@ def test_theirs__a_program_refused_after_others_is_tried_again_by_a_fresh_bmv2(m
     with pytest.raises(bmv2.Bmv2Error, match="first phase"):
         pair._run_bmv2(FuzzCase("x", "bad", ""), [])
     assert len(switches) == 3 and pair.restarts == {"Error in first phase of device update": 2}
+
+
+def test_report__of_a_bmv2_that_was_started_anew_fits_its_schema():
+    report = FuzzReport(Counter(dict.fromkeys(("same", "differs", "ours", "theirs", "both"), 0)))
+    report.restarts["it ended"] = 2
+    output = msgspec.convert(report.to_json(), P4FuzzOutput)
+    assert output.restarts == {"it ended": 2}
+    assert report.text().splitlines()[1:] == ["simple_switch_grpc was started anew 2 times:", "  2 times: it ended"]
