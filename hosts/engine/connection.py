@@ -5,7 +5,6 @@ Names, configuration, event queue, transmit credit of the ports.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
@@ -132,19 +131,21 @@ class TxCredit:
 
     __slots__ = ("_credits", "free_ports")
 
-    def __init__(self, planes: int, room: Sequence[int] | None, ports_up: int) -> None:
-        self.free_ports = ports_up & (1 << planes) - 1
-        self._credits = None
+    def __init__(self, planes: int, room: list[int] | None, ports_up: int) -> None:
+        free_ports = ports_up & (1 << planes) - 1
+        self._credits: list[int] | None = None
         if room is not None:
-            self._credits = list(room)
+            self._credits = room[:]
             for plane in range(planes):
                 if plane >= len(room) or room[plane] <= 0:
-                    self.free_ports &= ~(1 << plane)
+                    free_ports &= ~(1 << plane)
+        self.free_ports = free_ports
 
     def take(self, plane: int) -> None:
         """Take one packet's room at the port of `plane`."""
         credits = self._credits
         if credits is not None:
-            credits[plane] -= 1
-            if credits[plane] <= 0:
+            left = credits[plane] - 1
+            credits[plane] = left
+            if left <= 0:
                 self.free_ports &= ~(1 << plane)

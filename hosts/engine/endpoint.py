@@ -10,7 +10,6 @@ are float seconds of any one clock. `peer` is an opaque key (the other host's na
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
 from random import Random
 from typing import Any, Final
 
@@ -311,7 +310,7 @@ class Endpoint:
                 qp.touch()
 
     def transmit(
-        self, now: float, limit: int = 64, room: Sequence[int] | None = None, control_room: Sequence[int] | None = None
+        self, now: float, limit: int = 64, room: list[int] | None = None, control_room: list[int] | None = None
     ) -> list[tuple[int, str, PacketRecord]]:
         """Return about `limit` packets as (plane, peer, record), control packets first.
 
@@ -327,7 +326,7 @@ class Endpoint:
         if not control_ports.free_ports:
             return out
         ready_turns, turn = self._ready_turns, self._turn
-        first = bisect_left(ready_turns, self._next)
+        first = bisect_left(ready_turns, self._next) if self._next else 0
         if self._owing:
             self._collect_acks()
         if self._peers.has_control:

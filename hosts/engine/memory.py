@@ -68,10 +68,12 @@ class WritableMemory(Protocol):
 class Memory:
     """All registrations of one endpoint."""
 
-    __slots__ = ("_next_va", "_regions", "_rng")
+    __slots__ = ("_newest_region", "_next_va", "_regions", "_rng")
 
     def __init__(self, rng: Random) -> None:
         self._regions: dict[int, EngineMemoryRegion] = {}
+        self._newest_region: EngineMemoryRegion | None = None
+        """Region of the last write that was checked; None: it is gone."""
         self._rng = rng
         self._next_va = VA_BASE
 
@@ -103,6 +105,7 @@ class Memory:
         """Forget a region; its R_Key is refused from now on. Harmless when done twice."""
         if self._regions.get(region.rkey) is region:
             del self._regions[region.rkey]
+            self._newest_region = None
             region.view.release()  # so that the owner can resize or close the buffer
 
     def check(self, rkey: int, va: int, length: int) -> EngineMemoryRegion:
@@ -110,7 +113,9 @@ class Memory:
 
         Raises AccessError that names the fault.
         """
-        region = self._regions.get(rkey)
+        region = self._newest_region
+        if region is None or region.rkey != rkey:
+            region = self._newest_region = self._regions.get(rkey)
         if region is None:
             raise AccessError(f"no region with R_Key {rkey:#010x}")
         if not region.remote_write:

@@ -15,6 +15,8 @@ from typing import Final
 
 from mrc_testbed.hosts.engine.wire.packets import END_OPCODES, START_OPCODES, Opcode, Write
 
+_MIDDLE: Final = Opcode.WRITE_MIDDLE
+"""Opcode of most packets, tested before any set of opcodes."""
 RING_FROM: Final = 32
 """Packets above a hole for which there is room at first; a power of two."""
 
@@ -100,7 +102,7 @@ class Reassembly:
     def _next(self, part: MessagePart) -> str | None:
         opcode, msn, rqmsn, va = part.opcode, part.msn, part.rqmsn, part.va
         size, dma_length = part.size, part.dma_length
-        if opcode in START_OPCODES:
+        if opcode is not _MIDDLE and opcode in START_OPCODES:
             if self._has_begun:
                 return (
                     f"a message begins, and {self._bytes_left} bytes of the one before it (MSN {self._msn}) never came"
@@ -121,7 +123,7 @@ class Reassembly:
                 return f"virtual address {va:#x}, where the packet before it ended at {self._va:#x}"
         self._va = va + size
         self._bytes_left -= size
-        if opcode in END_OPCODES:
+        if opcode is not _MIDDLE and opcode in END_OPCODES:
             if self._bytes_left:
                 return f"the message ends with {self._length - self._bytes_left} of {self._length} bytes"
             self._has_begun = False

@@ -60,6 +60,11 @@ _KNOWN_REASONS: Final = frozenset(NackReason)
 _TRIMS: Final = frozenset((NackReason.TRIMMED, NackReason.TRIMMED_LASTHOP))
 _MIDDLE: Final = Opcode.WRITE_MIDDLE
 
+_SKIP_ONCE: Final[int] = Verdict.SKIP_ONCE.value
+"""Number of the verdict, which machine code compares without a call."""
+
+REORDER_MIN: Final = 3
+"""Least number of transmissions by which a packet has to be overtaken before it is suspect (§5.9 b)."""
 NACK_LOST_RTTS: Final = 4
 """Round trips after the last NACK for a trim in which other such NACKs may have been lost."""
 
@@ -330,8 +335,9 @@ class Requestor:
         flight.add(sent)
         window.on_send(size)
         ev.sent += 1
-        counters.plane_packets[ev.plane] += 1
-        counters.plane_bytes[ev.plane] += payload_size
+        plane, plane_packets, plane_bytes = ev.plane, counters.plane_packets, counters.plane_bytes
+        plane_packets[plane] = plane_packets[plane] + 1
+        plane_bytes[plane] = plane_bytes[plane] + payload_size
         ack_request = psn == message.last_psn
         imm = (message.imm or 0) if ack_request else 0
         if not ack_request and (window_ends or window.about_to_stall()):
@@ -460,7 +466,7 @@ class Requestor:
         self._window.on_ack(
             now,
             feedback.received_bytes,
-            sack.verdict == Verdict.SKIP_ONCE,
+            sack.verdict == _SKIP_ONCE,
             rtt_s,
             sack.penalty,
             sack.restore_cwnd,
@@ -557,7 +563,11 @@ class Requestor:
 
     def _reorder_threshold(self) -> int:
         """Rule (b) of §5.9, in transmissions."""
-        return self._reorder or max(3, int(self._window.cwnd) // self._pmtu, self.flight.outstanding)
+        if self._reorder:
+            return self._reorder
+        window_packets, outstanding = int(self._window.cwnd) // self._pmtu, self.flight.outstanding
+        threshold = window_packets if window_packets > outstanding else outstanding
+        return threshold if threshold > REORDER_MIN else REORDER_MIN
 
     def _verdict(self, sack: Sack, trigger: Sent | None, now: float) -> None:
         """Apply the verdict of a SACK on the path of its EV; probes are judged where they are counted (Paths).
@@ -576,7 +586,7 @@ class Requestor:
         self._paths.on_proof(ev, now)
         if self._trials:
             self._trials = deque(trial for trial in self._trials if not trial.acquits(ev, sack))
-        if sack.verdict == Verdict.SKIP_ONCE:
+        if sack.verdict == _SKIP_ONCE:
             ev.marked += 1
             self._counters.marked += 1
         if sack.verdict or ev.state is not EvState.GOOD:

@@ -38,6 +38,7 @@ from mrc_testbed.hosts.engine.wire.packets import (
     START_OPCODES,
     Nack,
     NackReason,
+    Opcode,
     Packet,
     ReliabilityProbe,
     Sack,
@@ -50,6 +51,8 @@ from mrc_testbed.hosts.engine.wire.packets import (
 from mrc_testbed.hosts.engine.wire.psn import unwrap
 
 _BITMAP_MASK: Final = (1 << BITMAP_BITS) - 1
+_MIDDLE: Final = Opcode.WRITE_MIDDLE
+"""Opcode of most packets, which neither begin nor end a message: it is tested before any set of opcodes."""
 MIN_TRIGGER_BYTES: Final = 1024
 """Least number of bytes that a packet counts towards the next SACK (§6.4)."""
 OOO_MAX: Final = 0x7FFF
@@ -103,7 +106,7 @@ class Responder:
         """Whether only the first packet of a message has its length (§12 row 12)."""
         self._assembly = Reassembly(self._remainder)
         self._at_cack = config.acks.bitmap_base == "cack"
-        self._threshold = config.sack_threshold
+        self._threshold, self._flush_s = config.sack_threshold, config.acks.sack_flush_s
         self.mpr_packets = config.qp.mpr_packets
         """Current window as responder, packets; set_mpr changes it."""
         # An exclusive window end promises one PSN less.
@@ -179,7 +182,7 @@ class Responder:
             return
         rqmsn = None
         # Plain writes carry 0 and mean nothing by it, unlike the WriteIMM of that number (§2.3).
-        if packet.rqmsn or packet.opcode in IMM_OPCODES:
+        if packet.rqmsn or (packet.opcode is not _MIDDLE and packet.opcode in IMM_OPCODES):
             rqmsn = self._check_rqmsn(packet, psn, now)
             if rqmsn is None:
                 return
@@ -232,11 +235,12 @@ class Responder:
             return False
         if not total:
             return True
-        start, span = va, length
-        if packet.opcode in START_OPCODES:
-            span = total
-        elif packet.opcode in END_OPCODES and not self._remainder:
-            start, span = va + length - total, total
+        start, span, opcode = va, length, packet.opcode
+        if opcode is not _MIDDLE:
+            if opcode in START_OPCODES:
+                span = total
+            elif opcode in END_OPCODES and not self._remainder:
+                start, span = va + length - total, total
         own_memory = self._own_memory
         try:
             if own_memory is not None:
@@ -249,17 +253,17 @@ class Responder:
         return True
 
     def _accept(self, packet: Write, psn: int, offset: int, rqmsn: int | None, now: float) -> None:
-        counters, size = self._counters, packet.size
+        counters, size, payload_bytes = self._counters, packet.size, len(packet.payload)
         if self._nominal is not None:
-            size = self._nominal + len(packet.payload)
+            size = self._nominal + payload_bytes
         marked = packet.ecn == ECN_CE
         counters.packets_received += 1
-        counters.bytes_received += len(packet.payload)
+        counters.bytes_received += payload_bytes
         self._rcvd_bytes += size
         self._unsacked_bytes += size if size > MIN_TRIGGER_BYTES else MIN_TRIGGER_BYTES
         if psn > self._max_psn:
             self._max_psn = psn
-        ends = packet.opcode in END_OPCODES
+        ends = packet.opcode is not _MIDDLE and packet.opcode in END_OPCODES
         if ends or packet.ack_request:
             heappush(
                 self._awaited_work, AwaitedWork(psn, packet, ends, rqmsn if packet.opcode in IMM_OPCODES else None)
@@ -298,7 +302,7 @@ class Responder:
         else:
             self._last = packet
             packet.payload = b""  # the view may die before the flush
-            self._flush_at = now + self._acks.sack_flush_s
+            self._flush_at = now + self._flush_s
 
     def _settle(self, packet: Write, now: float) -> bool:
         """Do the work that waited for cack, which has moved.
@@ -394,7 +398,9 @@ class Responder:
         self._unsacked_bytes = 0
         self._flush_at, self._last = NEVER, None
         # The strongest of three penalties counts: the application's, the incast signal's, the buffer's.
-        penalty, resources = max(self._penalty, context.incast.penalty(now)), self._resources
+        penalty, incast_penalty, resources = self._penalty, context.incast.penalty(now), self._resources
+        if incast_penalty > penalty:
+            penalty = incast_penalty
         if resources is not None:
             penalty = max(penalty, resources.penalty())
         self._send(

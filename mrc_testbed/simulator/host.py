@@ -83,7 +83,7 @@ class HostEngine(Protocol):
     def receive(self, packet: PacketRecord, plane: int, peer: str, now: float) -> None: ...
 
     def transmit(
-        self, now: float, limit: int = 64, room: Sequence[int] | None = None
+        self, now: float, limit: int = 64, room: list[int] | None = None
     ) -> list[tuple[int, str, PacketRecord]]: ...
 
     def on_timer(self, now: float) -> None: ...
@@ -391,9 +391,10 @@ class VirtualHost:
         if not self.endpoint.can_send():
             return False
         ring = self._ring
-        room = []
+        room: list[int] = []
         for port in self.ports:
-            free_slots = ring - port.waiting
+            waiting: int = port.waiting  # of 32 bits in machine code, which `room` is not
+            free_slots = ring - waiting
             port.starved = free_slots <= 0
             room.append(free_slots)
         if self.engine is self.endpoint:
@@ -404,10 +405,11 @@ class VirtualHost:
         for plane, peer, packet in sent:
             port = self.ports[plane]
             port.send(self._frame(packet, plane, peer), now)
-            room[plane] -= 1
+            room_left = room[plane] - 1
+            room[plane] = room_left
             if port.waiting >= ring:
                 port.starved = True
-            elif room[plane] <= 0:
+            elif room_left <= 0:
                 has_more = True  # the first packet did not wait: there is room again already
         return has_more
 

@@ -7,6 +7,21 @@ from mrc_testbed.hosts.engine.wire.payload import Payload, TextPart
 from mrc_testbed.hosts.traffic.message_bytes import MessageBytes
 
 
+class _Slot:
+    """Place of one message."""
+
+    __slots__ = ("missing_bytes", "number", "payload_bits", "text_start")
+
+    def __init__(self, number: int, text_start: int, missing_bytes: int) -> None:
+        self.number = number
+        """Number of the message written here."""
+        self.text_start = text_start
+        """Start of the message in the text."""
+        self.missing_bytes = missing_bytes
+        self.payload_bits = 0
+        """Bit i: the payload came that begins at byte i * unit_bytes."""
+
+
 class MessageSlots(PayloadSink):
     """`slots` messages side by side: number n is written to slot n % slots, after finish(n - slots).
 
@@ -14,17 +29,7 @@ class MessageSlots(PayloadSink):
     `unit_bytes`, the path MTU.
     """
 
-    __slots__ = (
-        "_content",
-        "_missing_bytes",
-        "_numbers",
-        "_payload_bits",
-        "_size",
-        "_text",
-        "_text_starts",
-        "_unit",
-        "damaged_messages",
-    )
+    __slots__ = ("_content", "_size", "_slots", "_text", "_unit", "damaged_messages")
 
     def __init__(self, content: MessageBytes, slots: int, unit_bytes: int) -> None:
         super().__init__(slots * content.size)
@@ -32,49 +37,42 @@ class MessageSlots(PayloadSink):
         self._text: bytes = content.text
         self._size: int = content.size
         self._unit = unit_bytes
-        self._numbers = list(range(slots))
-        """Number of the message written in each slot."""
-        self._text_starts: list[int] = [content.start(number) for number in range(slots)]
-        """Start of each slot's message in the text."""
-        self._missing_bytes = [self._size] * slots
-        """Bytes still missing in each slot."""
-        self._payload_bits = [0] * slots
-        """Bit i: the payload came that begins at byte i * unit_bytes."""
+        self._slots = [_Slot(number, content.start(number), content.size) for number in range(slots)]
         self.damaged_messages: set[int] = set()
         """Numbers of messages with a payload that differed, came twice, or began or ended at a wrong offset."""
 
     def write(self, start: int, data: Payload) -> None:
-        slot = start // self._size
+        slot = self._slots[start // self._size]
         offset, length = start % self._size, len(data)
-        payload_bits, bit = self._payload_bits[slot], 1 << offset // self._unit
-        missing_bytes = self._missing_bytes[slot] - length
+        bit = 1 << offset // self._unit
+        missing_bytes = slot.missing_bytes - length
         wrong = (
-            payload_bits & bit
+            slot.payload_bits & bit
             or offset % self._unit
             or length > self._unit
             or missing_bytes < 0
             or offset + length > self._size
         )
-        begin = self._text_starts[slot] + offset
+        begin = slot.text_start + offset
         if isinstance(data, TextPart):  # equal when it is the same range of the same text
             is_intact = data.begin == begin and data.text is self._text
         else:
             is_intact = self._text.startswith(data, begin)
         if wrong or not is_intact:
-            self.damaged_messages.add(self._numbers[slot])
-        self._payload_bits[slot], self._missing_bytes[slot] = payload_bits | bit, missing_bytes
+            self.damaged_messages.add(slot.number)
+        slot.payload_bits |= bit
+        slot.missing_bytes = missing_bytes
 
     def finish(self, number: int) -> bool:
         """Return whether message `number` is complete and intact; free its slot for the next message."""
-        slot = number % len(self._numbers)
-        whole = self._numbers[slot] == number and not self._missing_bytes[slot] and number not in self.damaged_messages
-        following = number + len(self._numbers)
-        self._numbers[slot], self._missing_bytes[slot] = following, self._size
-        self._text_starts[slot] = self._content.start(following)
-        self._payload_bits[slot] = 0
-        return whole
+        index = number % len(self._slots)
+        slot = self._slots[index]
+        is_whole = slot.number == number and not slot.missing_bytes and number not in self.damaged_messages
+        following = number + len(self._slots)
+        self._slots[index] = _Slot(following, self._content.start(following), self._size)
+        return is_whole
 
     @property
     def placed_bytes(self) -> int:
         """Bytes of messages that are not finished."""
-        return self._size * len(self._missing_bytes) - sum(self._missing_bytes)
+        return sum(self._size - slot.missing_bytes for slot in self._slots)

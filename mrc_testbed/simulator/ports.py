@@ -310,7 +310,7 @@ class EgressPort:
             self.control_bytes = depth
         if not self._draining:
             self._draining = True
-            self._node_events(self.busy_until, drain, self)
+            self._node_events(self.busy_until, _DRAIN, self)
 
     def _drain(self, now: float) -> None:
         """Send the next packet, control before data: the port is free again."""
@@ -341,7 +341,7 @@ class EgressPort:
         self.waiting -= 1
         self._launch(frame, now)
         if self.waiting:
-            self._node_events(self.busy_until, drain, self)
+            self._node_events(self.busy_until, _DRAIN, self)
         else:
             self._draining = False
 
@@ -485,6 +485,10 @@ class NicPort(EgressPort):
 def drain(port: EgressPort, now: float) -> None:
     """Let a port that is free again send: an event handler that is no bound method."""
     port._drain(now)
+
+
+_DRAIN: Final[Handler] = drain
+"""The handler as a constant: machine code would look a function up by its name each time."""
 
 
 def _unheard(_now: float) -> None:

@@ -20,7 +20,6 @@ Design notes.
 
 from __future__ import annotations
 
-from collections import deque
 from heapq import heapify, heappop, heappush
 from typing import Final
 
@@ -69,6 +68,7 @@ class Sent(Transmission):
         "is_accused",
         "message",
         "next_on_plane",
+        "next_timer",
         "psn",
         "second_chance",
         "sent_at",
@@ -96,6 +96,8 @@ class Sent(Transmission):
         self.sent_at = now
         self.next_on_plane: Sent | None = None
         """Next transmission over the same plane that is kept; see ByAge."""
+        self.next_timer: Sent | None = None
+        """Transmission whose timer is due next after this one's; see TimerChain."""
         self.psn = psn
         """Unwrapped."""
         self.size = size
@@ -195,6 +197,51 @@ class ByAge:
         self._limit = max(COMPACT_FROM, 2 * self._count)
 
 
+class TimerChain:
+    """Transmissions in order of (deadline, serial), as nearly all of them come."""
+
+    __slots__ = ("_last", "count", "first")
+
+    def __init__(self) -> None:
+        self.first: Sent | None = None
+        self._last: Sent | None = None
+        self.count = 0
+
+    def add(self, sent: Sent) -> bool:
+        """Append a transmission; False when its timer is due before the last one's."""
+        last = self._last
+        if last is None:
+            self.first = sent
+        elif sent.deadline < last.deadline:
+            return False
+        else:
+            last.next_timer = sent
+        self._last = sent
+        self.count += 1
+        return True
+
+    def drop_first(self) -> Sent | None:
+        """Take the first one out; return the next one."""
+        first = self.first
+        if first is None:
+            return None
+        following = self.first = first.next_timer
+        first.next_timer = None  # it may stay elsewhere, and must not keep all that follow
+        self.count -= 1
+        if following is None:
+            self._last = None
+        return following
+
+    def free_finished(self) -> None:
+        """Take out what is no longer in flight."""
+        sent, self.first, self._last, self.count = self.first, None, None, 0
+        while sent is not None:
+            following, sent.next_timer = sent.next_timer, None
+            if sent.state == IN_FLIGHT:
+                self.add(sent)
+            sent = following
+
+
 def keep(ev: Ev, sent: Sent) -> None:
     """Append a transmission, the youngest, to the list of its EV.
 
@@ -272,9 +319,7 @@ class SendWindow:
         self._newest_arrived = 0
         """Highest serial known to have arrived, of those where the copy is beyond doubt."""
         self._suspects: list[tuple[Sent, LossCause]] = []
-        # Nearly all timers are set in order of deadline, so a deque holds them; the heap takes the others.
-        self._timers: deque[Sent] = deque()
-        """Timers in order of (deadline, serial), as most of them come."""
+        self._timers = TimerChain()
         self._timers_apart: list[tuple[float, int, Sent]] = []
         """Heap of (deadline, serial, transmission): those that would come before one that left earlier."""
         self._timer_limit = COMPACT_FROM
@@ -299,11 +344,9 @@ class SendWindow:
         mates.add(sent)
         keep(ev, sent)
         timers = self._timers
-        if timers and sent.deadline < timers[-1].deadline:
+        if not timers.add(sent):
             heappush(self._timers_apart, (sent.deadline, sent.serial, sent))
-        else:
-            timers.append(sent)
-        if len(timers) + len(self._timers_apart) > self._timer_limit:
+        if timers.count + len(self._timers_apart) > self._timer_limit:
             self._free_timers()
 
     def _widen(self) -> None:
@@ -333,13 +376,11 @@ class SendWindow:
 
     def _free_timers(self) -> None:
         """Free the timers of what is over."""
-        live_timers = [sent for sent in self._timers if sent.state == IN_FLIGHT]
-        self._timers.clear()
-        self._timers.extend(live_timers)
+        self._timers.free_finished()
         timers_apart = self._timers_apart
         timers_apart[:] = [entry for entry in timers_apart if entry[2].state == IN_FLIGHT]
         heapify(timers_apart)
-        self._timer_limit = max(COMPACT_FROM, 2 * (len(live_timers) + len(timers_apart)))
+        self._timer_limit = max(COMPACT_FROM, 2 * (self._timers.count + len(timers_apart)))
 
     # ---- arrivals ---------------------------------------------------------------------------------------
 
@@ -495,8 +536,8 @@ class SendWindow:
         due: list[Sent] = []
         timers, timers_apart, rtt = self._timers, self._timers_apart, self._proof.rtt
         while (sent := self.first_timer()) is not None and sent.deadline <= now:
-            if timers and timers[0] is sent:
-                timers.popleft()
+            if timers.first is sent:
+                timers.drop_first()
             else:
                 heappop(timers_apart)
             deadline = sent.sent_at + rtt.known_s(now, sent.ev)
@@ -512,8 +553,8 @@ class SendWindow:
         timers, timers_apart = self._timers, self._timers_apart
         while timers_apart and timers_apart[0][2].state != IN_FLIGHT:
             heappop(timers_apart)
-        while timers:
-            sent = timers[0]
+        sent = timers.first
+        while sent is not None:
             if sent.state == IN_FLIGHT:
                 due = sent.deadline
                 if timers_apart and (
@@ -521,5 +562,5 @@ class SendWindow:
                 ):
                     break
                 return sent
-            timers.popleft()
+            sent = timers.drop_first()
         return timers_apart[0][2] if timers_apart else None

@@ -283,7 +283,8 @@ def shuffle(items: list[Any], rng: Random) -> None:
     """Fisher-Yates in place; random.shuffle does the same at three times the cost."""
     random = rng.random
     for i in range(len(items) - 1, 0, -1):
-        j = int(random() * (i + 1))
+        share: float = random()  # typed, so that machine code multiplies floats, not objects
+        j = int(share * (i + 1))
         items[i], items[j] = items[j], items[i]
 
 
@@ -316,10 +317,10 @@ class EvProfile:
         "_floor",
         "_local",
         "_moves",
+        "_next_turn",
         "_peer",
         "_planes",
         "_rng",
-        "_round",
         "_rounds",
         "_turns",
         "_usable_count",
@@ -372,9 +373,10 @@ class EvProfile:
         The port is to blame for losses of earlier packets."""
         self.usable_planes = 0
         """Bit p set: plane p is up at both ends and has an EV in rotation. choose() takes from these only."""
-        self._turns = list(self._planes)
-        self._round: list[int] = []
-        """Planes that have not had their turn in this round, last first."""
+        self._turns = list(self._planes.values())
+        """Planes in the order of their turns in a round."""
+        self._next_turn = len(self._turns)
+        """Index of the plane whose turn is next; the number of planes: this round is over."""
         self._rounds = 0
         """Rounds left until the order of the planes is shuffled again."""
         self._refresh()
@@ -433,12 +435,13 @@ class EvProfile:
         candidates = free_ports & self.usable_planes
         if not candidates:
             return None
-        fallback = False
-        for _ in (1, 2):  # what is left of this round, then a whole one
-            while self._round:
-                plane = self._round.pop()
-                if candidates >> plane & 1:
-                    ev = self._planes[plane].next(self._rng, avoid)
+        fallback, turns = False, self._turns
+        for _ in range(2):  # what is left of this round, then a whole one
+            while self._next_turn < len(turns):
+                plane = turns[self._next_turn]
+                self._next_turn += 1
+                if candidates >> plane.number & 1:
+                    ev = plane.next(self._rng, avoid)
                     if ev is not None:
                         return ev
                     fallback = True
@@ -481,7 +484,7 @@ class EvProfile:
             shuffle(self._turns, self._rng)
             self._rounds = max(p.in_rotation for p in self._planes.values())
         self._rounds -= 1 if self._rounds else 0
-        self._round = self._turns[::-1]
+        self._next_turn = 0
 
     # ---- states -----------------------------------------------------------------------------------------
 
@@ -612,7 +615,7 @@ class EvProfile:
         """Masks of the planes whose port is up here and at the peer. EV states are kept (§5.5)."""
         ports_before = self._local & self._peer
         self._local, self._peer = local, peer
-        self._round.clear()
+        self._next_turn = len(self._turns)
         for plane in self._planes:
             if local & peer & ~ports_before & 1 << plane:
                 self.up_since[plane] = now

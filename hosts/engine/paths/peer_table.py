@@ -39,7 +39,6 @@ from mrc_testbed.hosts.engine.wire.packets import (
     EndpointOp,
     EndpointRequest,
     EndpointResponse,
-    Packet,
     PacketRecord,
 )
 
@@ -180,7 +179,7 @@ class EvProbe(TimedItem):
         self.again_rtt_s: float | None = None
 
 
-def _put(queue: deque[tuple[Peer, Packet]], peer: Peer, packet: Packet) -> None:
+def _put(queue: deque[tuple[Peer, PacketRecord]], peer: Peer, packet: PacketRecord) -> None:
     """Append to a queue of control packets; a full queue drops its oldest, as the wire might."""
     if len(queue) >= CONTROL_MOST:
         dropped_peer, dropped_packet = queue.popleft()
@@ -197,13 +196,15 @@ class PeerTable:
         self._mask = (1 << planes) - 1
         self._by_name: dict[str, Peer] = {}
         self.local_ports = self._mask
-        self._control: deque[tuple[Peer, Packet]] = deque()
+        self._control: deque[tuple[Peer, PacketRecord]] = deque()
         """Control packets to be sent that were not tried yet, oldest first."""
-        self._held_packets: dict[int, deque[tuple[Peer, Packet]]] = {}
+        self._held_packets: dict[int, deque[tuple[Peer, PacketRecord]]] = {}
         """Packets that wait for room at any of a set of ports, by the mask of these ports.
 
         0: no EV of a port that is up is known. So each packet is tried when it comes and when a port that it waits
         for has room, however many wait for others."""
+        self.has_control = False
+        """Whether control packets wait to be sent."""
         self._renewing = 0
         """Peers of which data came in, and to which an EV probe is due."""
         self._rng = rng
@@ -268,20 +269,16 @@ class PeerTable:
     # ---- control packets --------------------------------------------------------------------------------
 
     @staticmethod
-    def _route(peer: Peer, packet: Packet, ports_up: int, free_ports: int) -> tuple[int, int]:
+    def _route(peer: Peer, packet: PacketRecord, ports_up: int, free_ports: int) -> tuple[int, int]:
         """See AckPaths.route. Answers to EV probes have a way of their own (on_request)."""
         plane = packet.plane
         if type(packet) is EndpointResponse and packet.op == EndpointOp.EV_PROBE and ports_up >> plane & 1:
             return (plane, packet.ev) if free_ports >> plane & 1 else (1 << plane, NO_EV)
         return peer.ack_paths.route(plane, ports_up, free_ports)
 
-    @property
-    def has_control(self) -> bool:
-        """Control packets wait to be sent."""
-        return bool(self._control or self._held_packets)
-
-    def queue(self, peer: Peer, packet: Packet) -> None:
+    def queue(self, peer: Peer, packet: PacketRecord) -> None:
         """Queue a control packet, to leave when ports let it."""
+        self.has_control = True
         _put(self._control, peer, packet)
 
     def _release(self) -> None:
@@ -290,11 +287,21 @@ class PeerTable:
         self._held_packets.clear()
         self._control.extendleft(reversed(held_packets))
 
-    def _hold(self, ports: int, peer: Peer, packet: Packet) -> None:
+    def _hold(self, ports: int, peer: Peer, packet: PacketRecord) -> None:
         _put(self._held_packets.setdefault(ports, deque()), peer, packet)
 
     def transmit(self, out: list[tuple[int, str, PacketRecord]], limit: int, credit: TxCredit) -> None:
         """Send what is queued, where ports have room; the rest stays."""
+        if self._held_packets:
+            self._transmit_held(out, limit, credit)
+        control = self._control
+        while control and len(out) < limit:
+            peer, packet = control.popleft()
+            self._send(peer, packet, out, credit)
+        self.has_control = bool(control or self._held_packets)
+
+    def _transmit_held(self, out: list[tuple[int, str, PacketRecord]], limit: int, credit: TxCredit) -> None:
+        """Send the held packets for which ports have room now."""
         for ports in list(self._held_packets):
             if ports and not ports & credit.free_ports:
                 continue
@@ -302,14 +309,13 @@ class PeerTable:
             for _ in range(min(len(queue), limit)):
                 if len(out) >= limit or (ports and not ports & credit.free_ports):
                     break
-                self._send(*queue.popleft(), out, credit)
+                peer, packet = queue.popleft()
+                self._send(peer, packet, out, credit)
             del self._held_packets[ports]
             if queue:
                 self._held_packets[ports] = queue  # the last one now: those of other masks may wait for the same port
-        while self._control and len(out) < limit:
-            self._send(*self._control.popleft(), out, credit)
 
-    def _send(self, peer: Peer, packet: Packet, out: list[tuple[int, str, PacketRecord]], credit: TxCredit) -> None:
+    def _send(self, peer: Peer, packet: PacketRecord, out: list[tuple[int, str, PacketRecord]], credit: TxCredit) -> None:
         """Send a control packet, or hold it."""
         if type(packet) is EndpointRequest:
             if packet.op == EndpointOp.EV_PROBE:

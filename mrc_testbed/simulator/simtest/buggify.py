@@ -113,7 +113,7 @@ class RareEngine:
             qp.deny_ev(ev.value, False, now)
 
     def transmit(
-        self, now: float, limit: int = 64, room: Sequence[int] | None = None
+        self, now: float, limit: int = 64, room: list[int] | None = None
     ) -> list[tuple[int, str, PacketRecord]]:
         self._now = now
         port_room = [limit] * self._endpoint.planes if room is None else list(room)

@@ -736,7 +736,7 @@ class WatchedEngine:
         self._checker.after_receive(self._side, packet)
 
     def transmit(
-        self, now: float, limit: int = 64, room: Sequence[int] | None = None
+        self, now: float, limit: int = 64, room: list[int] | None = None
     ) -> list[tuple[int, str, PacketRecord]]:
         checker, side = self._checker, self._side
         checker.now = now

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from mrc_testbed.hosts.engine.deadlines import COMPACT_FROM, NEVER, Deadlines, TimedItem
+from mrc_testbed.hosts.engine.deadlines import NEVER, Deadlines, TimedItem
 
 
 def test_first__is_never_without_items_and_after_the_last_is_taken_out():
@@ -27,21 +27,21 @@ def test_take_due__takes_each_once_although_it_was_queued_twice():
     assert deadlines.take_due(2.0) == [] and deadlines.first() == NEVER
 
 
-def test_compaction__does_not_lose_an_item_that_had_been_taken_out():
+def test_put__does_not_lose_an_item_that_had_been_taken_out():
     deadlines, item = Deadlines(), TimedItem()
     deadlines.put(item, 1.0)
     deadlines.put(item, NEVER)
-    for number in range(COMPACT_FROM + 1):
+    for number in range(65):
         deadlines.put(TimedItem(), 10.0 + number)
     deadlines.put(item, 2.0)
     assert deadlines.first() == 2.0
 
 
-def test_compaction__keeps_one_entry_of_an_item_whose_deadline_came_nearer_all_the_time():
+def test_put__keeps_one_entry_of_an_item_whose_deadline_came_nearer_all_the_time():
     deadlines, item = Deadlines(), TimedItem()
-    for number in range(COMPACT_FROM + 1):
+    for number in range(65):
         deadlines.put(item, 100.0 - number)
-    assert len(deadlines._heap) == 1 and deadlines.first() == 100.0 - COMPACT_FROM
+    assert len(deadlines._heap) == 1 and deadlines.first() == 36.0
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -60,4 +60,5 @@ def test_random_changes__agree_with_a_plain_minimum(seed: int) -> None:
             due_items = deadlines.take_due(now)
             assert [due[due_item] for due_item in due_items] == sorted(time for time in due.values() if time <= now)
             due.update(dict.fromkeys(due_items, NEVER))
-        assert len(deadlines._heap) <= COMPACT_FROM + 2 * len(items)
+        assert len(deadlines._heap) <= len(items)
+        assert all(deadlines._heap[item.heap_index] is item for item in items if item.heap_index >= 0)

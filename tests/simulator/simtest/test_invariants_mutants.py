@@ -152,9 +152,11 @@ def _one_probe(on_answer: Any) -> Any:
 
 def _same_plane_twice(choose: Any) -> Any:
     def mutant(self: EvProfile, free_ports: int, avoid: Any = None) -> Any:
-        if self._round and len(self._round) % 2:
-            self._round.append(self._round[-1])
-        return choose(self, free_ports, avoid)
+        turns_left = len(self._turns) - self._next_turn
+        ev = choose(self, free_ports, avoid)
+        if turns_left % 2:
+            self._next_turn -= 1
+        return ev
 
     return mutant
 
