@@ -78,6 +78,11 @@ class Endpoint:
         self._events: list[Event] = []
         self._peers = PeerTable(planes, self.config, self._events, self._rng)
         self._qps: dict[int, EngineQueuePair] = {}
+        self._newest_requestor: EngineQueuePair | None = None
+        """QP that the newest answer was for; `_newest_responder`: the newest write.
+
+        The next one is mostly for the same QP, and a look at its number is quicker than one into a dict."""
+        self._newest_responder: EngineQueuePair | None = None
         # Lists of QPs with work, kept up to date: asking every QP after each call would cost too much.
         self._turn: list[EngineQueuePair] = []
         """QPs in the order in which they are served, `_next` first; `turn` is a QP's index."""
@@ -181,6 +186,7 @@ class Endpoint:
         """
         qp = self.qp(qpn)
         del self._qps[qpn]
+        self._newest_requestor = self._newest_responder = None
         del self._turn[qp.turn]
         if qp.turn < self._next:
             self._next -= 1
@@ -197,6 +203,11 @@ class Endpoint:
             return self._qps[qpn]
         except KeyError:
             raise LocalError(f"no QP {qpn} (has: {', '.join(map(str, self._qps)) or 'none'})") from None
+
+    @property
+    def has_events(self) -> bool:
+        """Whether events() has some."""
+        return bool(self._events)
 
     def events(self) -> list[Event]:
         """Events since the last call, in order."""
@@ -231,7 +242,14 @@ class Endpoint:
         if packet.dest_qp == ENDPOINT_QPN:
             self._receive_endpoint(packet, plane, peer, now)
             return
-        qp = self._qps.get(packet.dest_qp)
+        is_write = type(packet) is Write
+        qp = self._newest_responder if is_write else self._newest_requestor
+        if qp is None or qp.qpn != packet.dest_qp:
+            qp = self._qps.get(packet.dest_qp)
+            if is_write:
+                self._newest_responder = qp
+            else:
+                self._newest_requestor = qp
         if qp is None or qp.peer != peer:
             self.unclaimed_packets += 1
             return

@@ -35,6 +35,7 @@ COMPILED_PATTERNS = (
     "simulator/switches.py",
     "simulator/trace.py",
     "simulator/wire.py",
+    "simulator/workloads.py",
 )
 """Patterns of files; the `__init__` of a package, which only imports, stays Python."""
 

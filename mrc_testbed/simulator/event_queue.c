@@ -3,6 +3,9 @@
  * An event is a handler and its argument; the handler is called as handler(argument, time). EventQueue: events come in
  * order of time, those of one instant in the order in which they were pushed. LookaheadQueue: the same for each node, one
  * node after the other. Both do what the Python classes do, and those tell why.
+ *
+ * A node of a LookaheadQueue needs no heap. About half of its events are due by the end of its turn: these are taken out
+ * and sorted when the turn begins, and the others stay as they came. A heap costs three times as much an event.
  */
 
 #define PY_SSIZE_T_CLEAN
@@ -376,16 +379,15 @@ typedef struct {
     /* What an event from elsewhere needs: one line of the CPU's caches. */
     PyObject_HEAD
     vectorcallfunc call; /* add(); a node is called, so that no object of its method is needed for that */
-    Heap heap;
+    Heap heap; /* in no order */
     double listed; /* its earliest time among the turns; infinite: not there; -infinite: it has its turn */
     double now;    /* time of its last event */
     /* What its turn needs. */
     Lookahead *queue;
-    int sorted; /* events of the heap; behind them are those that came since the node's turn, as they came: to sort
-                   them in is cheap when the whole heap is in the caches */
+    double later; /* during its turn: the earliest of `heap`, which holds what is not due in this stretch */
     int number;
-    Near near; /* see keep_near() */
     char side, fetches_parts;
+    Near near; /* see keep_near() */
 } Node;
 
 enum { LINE = 64, COLLECTOR_BYTES = 16 }; /* what the CPU fetches at a time; what Python's collector has in front */
@@ -402,6 +404,8 @@ struct Lookahead {
     Heap turns[2]; /* by side: when nodes are due, by their numbers; no handlers, and entries that are out of date */
     int sided; /* whether nodes of one side reach those of the other only */
     Node *running;
+    Heap due;     /* events of the running node up to the end of the stretch, in order of time */
+    int due_next; /* the next of them; those before it were handled, and are not there any more */
     long long done;
     double now, ahead;
     double stretch; /* where the stretch ends; -infinite between stretches */
@@ -410,18 +414,87 @@ struct Lookahead {
 
 static PyTypeObject NodeType, LookaheadType;
 
-/* Sorts in what came since the node's last turn. */
-static void sort_in(Node *node)
+static inline void fetch(const void *object, int lines)
 {
-    while (node->sorted < node->heap.count)
-        sift_up(node->heap.events, node->sorted++);
+    for (int i = 0; i < lines; i++)
+        __builtin_prefetch((const char *)object + i * LINE);
+}
+
+/* The earliest time in a heap that has no order. */
+static double earliest(const Heap *heap)
+{
+    double first = INFINITY;
+    for (int i = 0; i < heap->count; i++)
+        if (heap->events[i].at < first)
+            first = heap->events[i].at;
+    return first;
 }
 
 /* When the first event of a node is due. */
-static double node_next(Node *node)
+static double node_next(const Node *node)
 {
-    sort_in(node);
-    return heap_next(&node->heap);
+    const Lookahead *queue = node->queue;
+    if (queue == NULL || queue->running != node)
+        return earliest(&node->heap);
+    return queue->due_next < queue->due.count ? queue->due.events[queue->due_next].at : node->later;
+}
+
+/* Puts an event where it belongs among events in order of time, not before the index `first`. */
+static inline void insert(Event *events, int first, int count, Event event)
+{
+    int place = count;
+    for (; place > first && before(&event, &events[place - 1]); place--)
+        events[place] = events[place - 1];
+    events[place] = event;
+}
+
+enum { FEW = 32 }; /* events up to which inserting them one by one is the quickest way to sort */
+
+/* Takes the events of the running node up to the end of the stretch out of its heap. Returns 0, or -1 with an exception
+ * and nothing taken.
+ */
+static int gather_due(Lookahead *self, Node *node)
+{
+    Heap *heap = &node->heap, *due = &self->due;
+    if (due->room < heap->count) {
+        Event *events = PyMem_Realloc(due->events, (size_t)heap->room * sizeof(Event));
+        if (events == NULL)
+            return PyErr_NoMemory(), -1;
+        due->events = events, due->room = heap->room;
+    }
+    int kept = 0, count = 0;
+    node->later = INFINITY;
+    for (int i = 0; i < heap->count; i++) {
+        Event event = heap->events[i];
+        if (event.at >= self->stretch) {
+            heap->events[kept++] = event;
+            if (event.at < node->later)
+                node->later = event.at;
+            continue;
+        }
+        fetch(event.argument, 2);
+        if (heap->count <= FEW)
+            insert(due->events, 0, count++, event);
+        else
+            due->events[count++] = event;
+    }
+    if (heap->count > FEW)
+        qsort(due->events, (size_t)count, sizeof(Event), by_time);
+    heap->count = kept, due->count = count, self->due_next = 0;
+    return 0;
+}
+
+/* Puts what is left of the events due back into the heap of the running node. Returns 0, or -1 with an exception. */
+static int put_back_due(Lookahead *self, Node *node)
+{
+    int failed = 0;
+    while (self->due_next < self->due.count) {
+        Event event = self->due.events[self->due_next++];
+        failed = failed || heap_append(&node->heap, event.at, event.serial, event.handler, event.argument);
+        Py_DECREF(event.handler);
+        Py_DECREF(event.argument);
+    }
+    return -failed;
 }
 
 /* Notes that a node is due at a time, infinite: not at all. Returns 0, or -1 with an exception and nothing noted. */
@@ -446,7 +519,19 @@ static PyObject *node_from(Node *self, PyObject *const *args, Py_ssize_t count, 
         PyErr_SetString(PyExc_RuntimeError, "an event in the past of its node: the queue looks further ahead than it may");
         return NULL;
     }
-    if (heap_append(&self->heap, at, ++self->heap.serial, args[1], args[2]))
+    long long serial = ++self->heap.serial;
+    if (self->queue != NULL && self->queue->running == self) {
+        Heap *due = &self->queue->due;
+        if (at < self->queue->stretch) {
+            if (heap_append(due, at, serial, args[1], args[2]))
+                return NULL;
+            insert(due->events, self->queue->due_next, due->count - 1, due->events[due->count - 1]);
+            Py_RETURN_NONE;
+        }
+        if (at < self->later)
+            self->later = at;
+    }
+    if (heap_append(&self->heap, at, serial, args[1], args[2]))
         return NULL;
     if (at < self->listed && list_turn(self, at)) {
         Event refused = self->heap.events[--self->heap.count]; /* still where heap_append() put it: the last one */
@@ -504,12 +589,6 @@ static PyObject *node_keep_near(Node *self, PyObject *const *args, Py_ssize_t co
     Py_RETURN_NONE;
 }
 
-static inline void fetch(const void *object, int lines)
-{
-    for (int i = 0; i < lines; i++)
-        __builtin_prefetch((const char *)object + i * LINE);
-}
-
 /* Has the CPU fetch what note_part() named of an object; `inner`: of these parts, for which they must have come. */
 static void fetch_parts(const Lookahead *queue, PyObject *object, int inner)
 {
@@ -525,19 +604,16 @@ static void fetch_parts(const Lookahead *queue, PyObject *object, int inner)
     }
 }
 
-/* Has the CPU fetch what the events of a node up to a time will look at: one by one it would wait for each. */
-static void fetch_near(Node *node, double end)
+/* Has the CPU fetch what the events due at a node will look at: one by one it would wait for each. The arguments
+ * themselves were asked for by gather_due().
+ */
+static void fetch_near(const Node *node, const Heap *due) /* before the first of them is handled */
 {
-    Heap *heap = &node->heap;
-    for (int i = 0; i < heap->count; i++)
-        if (heap->events[i].at < end)
-            fetch(heap->events[i].argument, 2);
     for (Py_ssize_t i = 0; i < node->near.count; i++)
         fetch((void *)(node->near.starts[i] & ~(uintptr_t)LINES_MAX), (int)(node->near.starts[i] & LINES_MAX));
     for (int inner = 0; inner < 2 * node->fetches_parts; inner++)
-        for (int i = 0; i < heap->count; i++)
-            if (heap->events[i].at < end)
-                fetch_parts(node->queue, heap->events[i].argument, inner);
+        for (int i = 0; i < due->count; i++)
+            fetch_parts(node->queue, due->events[i].argument, inner);
 }
 
 static PyObject *node_next_at(Node *self, PyObject *Py_UNUSED(none)) { return PyFloat_FromDouble(node_next(self)); }
@@ -561,7 +637,6 @@ static int node_clear(Node *self)
     Py_CLEAR(self->queue);
     forget_near(&self->near);
     heap_clear(&self->heap);
-    self->sorted = 0;
     self->listed = INFINITY;
     return 0;
 }
@@ -607,7 +682,7 @@ static PyObject *lookahead_add_node(Lookahead *self, PyObject *side)
         return NULL;
     node->near = (Near){NULL, NULL, 0}, node->fetches_parts = 0;
     node->call = node_add;
-    node->heap = (Heap){0}, node->sorted = 0;
+    node->heap = (Heap){0}, node->later = INFINITY;
     node->queue = (Lookahead *)Py_NewRef(self);
     node->number = (int)PyList_GET_SIZE(self->nodes), node->side = self->sided && upper;
     node->now = 0, node->listed = INFINITY;
@@ -733,15 +808,19 @@ static int run_stretch(Lookahead *self, int side)
     while (!failed && first_turn_of(self, side) < self->stretch) {
         Node *node = self->running = node_of(self, heap_pop(&self->turns[side]).serial);
         node->listed = -INFINITY;
-        fetch_near(node, self->stretch);
-        while (!failed && node_next(node) < self->stretch) {
-            node->now = node->heap.events[0].at;
-            node->sorted--;
-            failed = lookahead_handle(self, heap_pop(&node->heap));
+        failed = gather_due(self, node);
+        fetch_near(node, &self->due);
+        while (!failed && self->due_next < self->due.count) {
+            Event event = self->due.events[self->due_next++];
+            node->now = event.at;
+            failed = lookahead_handle(self, event);
         }
+        if (failed)
+            put_back_due(self, node);
+        self->due.count = self->due_next = 0;
         latest = fmax(latest, self->now);
         self->running = NULL;
-        if (list_turn(node, node_next(node)))
+        if (list_turn(node, failed ? earliest(&node->heap) : node->later))
             node->listed = INFINITY, failed = -1; /* so that its next event lists it */
     }
     self->now = latest;
@@ -785,20 +864,28 @@ static PyObject *lookahead_halt(Lookahead *self, PyObject *Py_UNUSED(none))
 static PyObject *lookahead_take(Lookahead *self, PyObject *predicate)
 {
     Heap found = {0};
-    int failed = heap_take(&self->heap, predicate, &found);
+    int failed = self->running != NULL && put_back_due(self, self->running);
+    failed = failed || heap_take(&self->heap, predicate, &found);
     for (Py_ssize_t i = 0; !failed && i < PyList_GET_SIZE(self->nodes); i++) {
         Node *node = node_of(self, i);
         failed = heap_take(&node->heap, predicate, &found);
-        node->sorted = node->heap.count;
-        if (!failed && node != self->running && node->listed != heap_next(&node->heap))
-            failed = list_turn(node, heap_next(&node->heap));
+        double first = earliest(&node->heap);
+        if (!failed && node != self->running && node->listed != first)
+            failed = list_turn(node, first);
     }
+    if (self->running != NULL && self->due_next < self->due.count) {
+        failed = 1;
+        put_back_due(self, self->running);
+        PyErr_SetString(PyExc_RuntimeError, "an event was pushed while events are taken out");
+    }
+    if (self->running != NULL && gather_due(self, self->running))
+        failed = 1;
     return arguments_of(&found, failed);
 }
 
 static Py_ssize_t lookahead_length(Lookahead *self)
 {
-    Py_ssize_t count = self->heap.count;
+    Py_ssize_t count = self->heap.count + self->due.count - self->due_next;
     for (Py_ssize_t i = 0; i < PyList_GET_SIZE(self->nodes); i++)
         count += node_of(self, i)->heap.count;
     return count;
@@ -807,13 +894,27 @@ static Py_ssize_t lookahead_length(Lookahead *self)
 static int lookahead_traverse(Lookahead *self, visitproc visit, void *arg)
 {
     Py_VISIT(self->nodes);
+    for (int i = self->due_next; i < self->due.count; i++) {
+        Py_VISIT(self->due.events[i].handler);
+        Py_VISIT(self->due.events[i].argument);
+    }
     return heap_traverse(&self->heap, visit, arg);
+}
+
+static void due_clear(Lookahead *self)
+{
+    while (self->due_next < self->due.count) {
+        Event event = self->due.events[self->due_next++];
+        Py_DECREF(event.handler);
+        Py_DECREF(event.argument);
+    }
 }
 
 static int lookahead_clear(Lookahead *self)
 {
     /* The list stays, empty: turns name nodes by their numbers in it. */
     self->turns[0].count = self->turns[1].count = 0;
+    due_clear(self);
     heap_clear(&self->heap);
     return self->nodes == NULL ? 0 : PyList_SetSlice(self->nodes, 0, PyList_GET_SIZE(self->nodes), NULL);
 }
@@ -822,8 +923,10 @@ static void lookahead_dealloc(Lookahead *self)
 {
     PyObject_GC_UnTrack(self);
     heap_clear(&self->heap);
+    due_clear(self);
     Py_XDECREF(self->nodes);
     PyMem_Free(self->heap.events);
+    PyMem_Free(self->due.events);
     PyMem_Free(self->turns[0].events);
     PyMem_Free(self->turns[1].events);
     Py_TYPE(self)->tp_free(self);

@@ -118,8 +118,8 @@ class VirtualHost:
         """Events of the host."""
         self._hosts = fabric.hosts
         """All hosts of the fabric, by name."""
-        self._position_of: dict[str, tuple[int, int]] = {}
-        """Rack and downlink of each host that packets went to."""
+        self._target: VirtualHost | None = None
+        """Host that the newest packet went to."""
         # Copied out of the fabric: each packet needs these.
         self._ring, self._keep_events = fabric.host_profile.ring_packets, fabric.keep_events
         self._overhead, self._wires = fabric.overhead_bytes, fabric.wires
@@ -199,6 +199,7 @@ class VirtualHost:
         self._on_completion.clear()
         self._on_death.clear()
         self.engine = self.endpoint
+        self._target = None
         self.take = _ignore_frame
 
     # ---- process ----------------------------------------------------------------------------------------
@@ -370,9 +371,10 @@ class VirtualHost:
             engine.on_timer(now)
         endpoint = self.endpoint  # called as what it is where nobody stands in its place
         watched = engine is not endpoint
-        for _ in range(STUCK_AFTER):
+        for _call in range(STUCK_AFTER):
             has_more = self._transmit(now)
-            if self._notify(engine.events() if watched else endpoint.events()) or has_more:
+            has_events = watched or endpoint.has_events
+            if (has_events and self._notify(engine.events() if watched else endpoint.events())) or has_more:
                 continue
             due = self._wake = _or_never(engine.next_timer()) if watched else endpoint.next_deadline()
             if due == NEVER:
@@ -431,11 +433,11 @@ class VirtualHost:
 
     def _frame(self, packet: PacketRecord, plane: int, peer: str) -> Frame:
         """Return the frame of a packet that this host sends."""
-        position = self._position_of.get(peer)
-        if position is None:
-            target = self._hosts[peer]
-            position = self._position_of[peer] = target.rack, target.downlink
-        rack, downlink = position
+        target = self._target
+        # Names of hosts are the plan's own strings: most packets follow one to the same host.
+        if target is None or peer is not target.name:
+            target = self._target = self._hosts[peer]
+        rack, downlink = target.rack, target.downlink
         dscp, trimmable = packet.dscp, False
         if isinstance(packet, Write):
             size = packet.size

@@ -124,7 +124,7 @@ class AckPaths:
                 if ev is not None and free_ports >> ev.plane & 1 and ev.state in _WORKING:
                     return ev
             self._round = profile.values()
-            shuffle(self._round, self._rng)
+            shuffle(self._round, self._rng.random)
         return None
 
     @property

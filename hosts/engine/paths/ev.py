@@ -238,7 +238,7 @@ class _Plane:
         """Number of EVs in the rotation."""
         return len(self._order)
 
-    def next(self, rng: Random, avoid: Ev | None) -> Ev | None:
+    def next(self, random: Callable[[], float], avoid: Ev | None) -> Ev | None:
         """Return the EV whose turn it is; None when there is none but `avoid`.
 
         The rotation is shuffled anew each time round.
@@ -254,7 +254,7 @@ class _Plane:
         if cursor >= count or (self.whole_rotation and all(ev.state is not _GOOD for ev in self.order[cursor:])):
             if not turns:
                 turns.extend(range(count))
-            shuffle(turns, rng)
+            shuffle(turns, random)
             cursor = 0
             # Rotation rule: SKIP ends with the round.
             if self.whole_rotation:
@@ -279,9 +279,8 @@ class _Plane:
         return spare
 
 
-def shuffle(items: list[Any], rng: Random) -> None:
+def shuffle(items: list[Any], random: Callable[[], float]) -> None:
     """Fisher-Yates in place; random.shuffle does the same at three times the cost."""
-    random = rng.random
     for i in range(len(items) - 1, 0, -1):
         share: float = random()  # typed, so that machine code multiplies floats, not objects
         j = int(share * (i + 1))
@@ -320,7 +319,7 @@ class EvProfile:
         "_next_turn",
         "_peer",
         "_planes",
-        "_rng",
+        "_random",
         "_rounds",
         "_turns",
         "_usable_count",
@@ -338,7 +337,7 @@ class EvProfile:
         denied: Iterable[int] = (),
         observer: SignalObserver | None = None,
     ) -> None:
-        self._config, self._rng = config, rng
+        self._config, self._random = config, rng.random
         self.observer = observer
         """Observer of every signal, also of those that change nothing."""
         self._moves = ev_moves(config)
@@ -360,7 +359,7 @@ class EvProfile:
         share = max(1, config.paths.max_active // len(members))
         self._planes: dict[int, _Plane] = {}
         for plane, plane_evs in sorted(members.items()):
-            shuffle(plane_evs, rng)
+            shuffle(plane_evs, rng.random)
             spare = len(plane_evs) // 4 if config.paths.backup_per_plane < 0 else config.paths.backup_per_plane
             self._planes[plane] = _Plane(
                 plane, plane_evs, max(1, min(share, len(plane_evs) - spare)), config.paths.skip_mode
@@ -436,12 +435,12 @@ class EvProfile:
         if not candidates:
             return None
         fallback, turns = False, self._turns
-        for _ in range(2):  # what is left of this round, then a whole one
+        for _round in range(2):  # what is left of this round, then a whole one
             while self._next_turn < len(turns):
                 plane = turns[self._next_turn]
                 self._next_turn += 1
                 if candidates >> plane.number & 1:
-                    ev = plane.next(self._rng, avoid)
+                    ev = plane.next(self._random, avoid)
                     if ev is not None:
                         return ev
                     fallback = True
@@ -457,7 +456,7 @@ class EvProfile:
             if self.usable_planes >> plane & 1:
                 evs = [ev for ev in self._planes[plane].order if ev is not avoid]
                 if evs:
-                    return evs[int(self._rng.random() * len(evs))]
+                    return evs[int(self._random() * len(evs))]
         return avoid if avoid is not None and avoid.active and self.usable_planes >> avoid.plane & 1 else None
 
     def sibling(self, ev: Ev) -> Ev | None:
@@ -468,7 +467,7 @@ class EvProfile:
         if not self.usable_planes >> ev.plane & 1:
             return None
         siblings = [candidate for candidate in self._planes[ev.plane].order if candidate is not ev]
-        return siblings[int(self._rng.random() * len(siblings))] if siblings else None
+        return siblings[int(self._random() * len(siblings))] if siblings else None
 
     def spares(self) -> list[Ev]:
         """Return a random GOOD backup of each plane that is up and has one."""
@@ -476,12 +475,12 @@ class EvProfile:
         for number, plane in self._planes.items():
             good_backups = [ev for ev in plane.backups if ev.state is _GOOD] if self.plane_up(number) else []
             if good_backups:
-                backups.append(good_backups[int(self._rng.random() * len(good_backups))])
+                backups.append(good_backups[int(self._random() * len(good_backups))])
         return backups
 
     def _new_round(self) -> None:
         if self._rounds == 0:
-            shuffle(self._turns, self._rng)
+            shuffle(self._turns, self._random)
             self._rounds = max(p.in_rotation for p in self._planes.values())
         self._rounds -= 1 if self._rounds else 0
         self._next_turn = 0
