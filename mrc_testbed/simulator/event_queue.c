@@ -5,13 +5,14 @@
  * node after the other. Both do what the Python classes do, and those tell why.
  *
  * A node of a LookaheadQueue needs no heap. About half of its events are due by the end of its turn: these are taken out
- * and sorted when the turn begins, and the others stay as they came. A heap costs three times as much an event.
+ * and entered in a calendar when the turn begins (R. Brown, 1988), and the others stay as they came.
  */
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 #include <structmember.h>
 #include <math.h>
+#include <stdint.h>
 
 enum { CHILDREN = 4 };
 
@@ -390,6 +391,22 @@ typedef struct {
     Near near; /* see keep_near() */
 } Node;
 
+enum { DAYS = 64, NONE = -1 };
+
+typedef struct {
+    Event event;
+    int next; /* the next event of the same day, in order of time; or NONE */
+} Dated;
+
+typedef struct {
+    Dated *dated;
+    int count, room; /* `count`: entered so far, those taken out included */
+    double start, days_per_s;
+    uint64_t days_taken; /* days that have events, the first day in the lowest bit; others have no first and last */
+    int first[DAYS], last[DAYS];
+} Calendar; /* events between two times, which are divided into days: to enter and to take out one costs the same for any
+               number of events */
+
 enum { LINE = 64, COLLECTOR_BYTES = 16 }; /* what the CPU fetches at a time; what Python's collector has in front */
 _Static_assert(offsetof(Node, queue) == LINE, "what comes from elsewhere touches one line");
 _Static_assert((sizeof(Node) + COLLECTOR_BYTES) % LINE == 0, "so a node begins where a line does");
@@ -404,8 +421,7 @@ struct Lookahead {
     Heap turns[2]; /* by side: when nodes are due, by their numbers; no handlers, and entries that are out of date */
     int sided; /* whether nodes of one side reach those of the other only */
     Node *running;
-    Heap due;     /* events of the running node up to the end of the stretch, in order of time */
-    int due_next; /* the next of them; those before it were handled, and are not there any more */
+    Calendar due; /* events of the running node up to the end of the stretch */
     long long done;
     double now, ahead;
     double stretch; /* where the stretch ends; -infinite between stretches */
@@ -430,57 +446,100 @@ static double earliest(const Heap *heap)
     return first;
 }
 
+/* Makes room for so many events in a calendar. Returns 0, or -1 with an exception. */
+static int calendar_reserve(Calendar *calendar, int count)
+{
+    if (count <= calendar->room)
+        return 0;
+    int room = calendar->room ? calendar->room : 64;
+    while (room < count)
+        room *= 2;
+    Dated *dated = PyMem_Realloc(calendar->dated, (size_t)room * sizeof(Dated));
+    if (dated == NULL)
+        return PyErr_NoMemory(), -1;
+    calendar->dated = dated, calendar->room = room;
+    return 0;
+}
+
+/* Empties a calendar, for events from `start` up to `end`. */
+static void calendar_begin(Calendar *calendar, double start, double end)
+{
+    calendar->count = 0, calendar->days_taken = 0;
+    calendar->start = start, calendar->days_per_s = DAYS / (end - start);
+}
+
+/* Enters an event, whose references become the calendar's. There must be room. */
+static inline void calendar_enter(Calendar *calendar, Event event)
+{
+    double days = (event.at - calendar->start) * calendar->days_per_s;
+    /* Not a number where the days are infinitely short: then all events are of one moment. */
+    int day = days < DAYS - 1 ? (int)days : DAYS - 1, added = calendar->count++;
+    Dated *dated = calendar->dated;
+    uint64_t bit = (uint64_t)1 << day;
+    dated[added] = (Dated){event, NONE};
+    if (!(calendar->days_taken & bit)) {
+        calendar->days_taken |= bit;
+        calendar->first[day] = calendar->last[day] = added;
+    } else if (!before(&event, &dated[calendar->last[day]].event)) {
+        dated[calendar->last[day]].next = added;
+        calendar->last[day] = added;
+    } else {
+        int *link = &calendar->first[day];
+        while (before(&dated[*link].event, &event))
+            link = &dated[*link].next;
+        dated[added].next = *link;
+        *link = added;
+    }
+}
+
+/* The first event of a calendar that is not empty. */
+static inline const Event *calendar_first(const Calendar *calendar)
+{
+    return &calendar->dated[calendar->first[__builtin_ctzll(calendar->days_taken)]].event;
+}
+
+/* The first event, taken out; its references are the caller's. */
+static inline Event calendar_pop(Calendar *calendar)
+{
+    int day = __builtin_ctzll(calendar->days_taken), index = calendar->first[day];
+    calendar->first[day] = calendar->dated[index].next;
+    if (calendar->first[day] == NONE)
+        calendar->days_taken &= calendar->days_taken - 1;
+    return calendar->dated[index].event;
+}
+
 /* When the first event of a node is due. */
 static double node_next(const Node *node)
 {
     const Lookahead *queue = node->queue;
     if (queue == NULL || queue->running != node)
         return earliest(&node->heap);
-    return queue->due_next < queue->due.count ? queue->due.events[queue->due_next].at : node->later;
+    return queue->due.days_taken ? calendar_first(&queue->due)->at : node->later;
 }
 
-/* Puts an event where it belongs among events in order of time, not before the index `first`. */
-static inline void insert(Event *events, int first, int count, Event event)
-{
-    int place = count;
-    for (; place > first && before(&event, &events[place - 1]); place--)
-        events[place] = events[place - 1];
-    events[place] = event;
-}
-
-enum { FEW = 32 }; /* events up to which inserting them one by one is the quickest way to sort */
-
-/* Takes the events of the running node up to the end of the stretch out of its heap. Returns 0, or -1 with an exception
- * and nothing taken.
+/* Takes the events of the running node from `start` up to the end of the stretch out of its heap. Returns 0, or -1 with an
+ * exception and nothing taken.
  */
-static int gather_due(Lookahead *self, Node *node)
+static int gather_due(Lookahead *self, Node *node, double start)
 {
-    Heap *heap = &node->heap, *due = &self->due;
-    if (due->room < heap->count) {
-        Event *events = PyMem_Realloc(due->events, (size_t)heap->room * sizeof(Event));
-        if (events == NULL)
-            return PyErr_NoMemory(), -1;
-        due->events = events, due->room = heap->room;
-    }
-    int kept = 0, count = 0;
+    Heap *heap = &node->heap;
+    int kept = 0;
+    calendar_begin(&self->due, start, self->stretch);
+    if (calendar_reserve(&self->due, heap->count))
+        return -1;
     node->later = INFINITY;
     for (int i = 0; i < heap->count; i++) {
         Event event = heap->events[i];
-        if (event.at >= self->stretch) {
+        if (event.at < self->stretch) {
+            fetch(event.argument, 2);
+            calendar_enter(&self->due, event);
+        } else {
             heap->events[kept++] = event;
             if (event.at < node->later)
                 node->later = event.at;
-            continue;
         }
-        fetch(event.argument, 2);
-        if (heap->count <= FEW)
-            insert(due->events, 0, count++, event);
-        else
-            due->events[count++] = event;
     }
-    if (heap->count > FEW)
-        qsort(due->events, (size_t)count, sizeof(Event), by_time);
-    heap->count = kept, due->count = count, self->due_next = 0;
+    heap->count = kept;
     return 0;
 }
 
@@ -488,8 +547,8 @@ static int gather_due(Lookahead *self, Node *node)
 static int put_back_due(Lookahead *self, Node *node)
 {
     int failed = 0;
-    while (self->due_next < self->due.count) {
-        Event event = self->due.events[self->due_next++];
+    while (self->due.days_taken) {
+        Event event = calendar_pop(&self->due);
         failed = failed || heap_append(&node->heap, event.at, event.serial, event.handler, event.argument);
         Py_DECREF(event.handler);
         Py_DECREF(event.argument);
@@ -521,11 +580,11 @@ static PyObject *node_from(Node *self, PyObject *const *args, Py_ssize_t count, 
     }
     long long serial = ++self->heap.serial;
     if (self->queue != NULL && self->queue->running == self) {
-        Heap *due = &self->queue->due;
+        Calendar *due = &self->queue->due;
         if (at < self->queue->stretch) {
-            if (heap_append(due, at, serial, args[1], args[2]))
+            if (calendar_reserve(due, due->count + 1))
                 return NULL;
-            insert(due->events, self->queue->due_next, due->count - 1, due->events[due->count - 1]);
+            calendar_enter(due, (Event){at, serial, Py_NewRef(args[1]), Py_NewRef(args[2])});
             Py_RETURN_NONE;
         }
         if (at < self->later)
@@ -607,13 +666,13 @@ static void fetch_parts(const Lookahead *queue, PyObject *object, int inner)
 /* Has the CPU fetch what the events due at a node will look at: one by one it would wait for each. The arguments
  * themselves were asked for by gather_due().
  */
-static void fetch_near(const Node *node, const Heap *due) /* before the first of them is handled */
+static void fetch_near(const Node *node, const Calendar *due) /* before the first of them is handled */
 {
     for (Py_ssize_t i = 0; i < node->near.count; i++)
         fetch((void *)(node->near.starts[i] & ~(uintptr_t)LINES_MAX), (int)(node->near.starts[i] & LINES_MAX));
     for (int inner = 0; inner < 2 * node->fetches_parts; inner++)
         for (int i = 0; i < due->count; i++)
-            fetch_parts(node->queue, due->events[i].argument, inner);
+            fetch_parts(node->queue, due->dated[i].event.argument, inner);
 }
 
 static PyObject *node_next_at(Node *self, PyObject *Py_UNUSED(none)) { return PyFloat_FromDouble(node_next(self)); }
@@ -807,17 +866,18 @@ static int run_stretch(Lookahead *self, int side)
     double latest = self->now;
     while (!failed && first_turn_of(self, side) < self->stretch) {
         Node *node = self->running = node_of(self, heap_pop(&self->turns[side]).serial);
+        double start = node->listed;
         node->listed = -INFINITY;
-        failed = gather_due(self, node);
+        failed = gather_due(self, node, start);
         fetch_near(node, &self->due);
-        while (!failed && self->due_next < self->due.count) {
-            Event event = self->due.events[self->due_next++];
+        while (!failed && self->due.days_taken) {
+            Event event = calendar_pop(&self->due);
             node->now = event.at;
             failed = lookahead_handle(self, event);
         }
         if (failed)
             put_back_due(self, node);
-        self->due.count = self->due_next = 0;
+        self->due.count = 0;
         latest = fmax(latest, self->now);
         self->running = NULL;
         if (list_turn(node, failed ? earliest(&node->heap) : node->later))
@@ -873,19 +933,25 @@ static PyObject *lookahead_take(Lookahead *self, PyObject *predicate)
         if (!failed && node != self->running && node->listed != first)
             failed = list_turn(node, first);
     }
-    if (self->running != NULL && self->due_next < self->due.count) {
+    if (self->running != NULL && self->due.days_taken) {
         failed = 1;
         put_back_due(self, self->running);
         PyErr_SetString(PyExc_RuntimeError, "an event was pushed while events are taken out");
     }
-    if (self->running != NULL && gather_due(self, self->running))
+    if (self->running != NULL && gather_due(self, self->running, self->running->now))
         failed = 1;
     return arguments_of(&found, failed);
 }
 
+/* Loop over the indexes of the events due that are not handled yet. */
+#define DUE_LEFT(self, index)                                                                                          \
+    for (uint64_t days = (self)->due.days_taken; days; days &= days - 1)                                               \
+        for (int index = (self)->due.first[__builtin_ctzll(days)]; index != NONE; index = (self)->due.dated[index].next)
+
 static Py_ssize_t lookahead_length(Lookahead *self)
 {
-    Py_ssize_t count = self->heap.count + self->due.count - self->due_next;
+    Py_ssize_t count = self->heap.count;
+    DUE_LEFT(self, i) count++;
     for (Py_ssize_t i = 0; i < PyList_GET_SIZE(self->nodes); i++)
         count += node_of(self, i)->heap.count;
     return count;
@@ -894,17 +960,17 @@ static Py_ssize_t lookahead_length(Lookahead *self)
 static int lookahead_traverse(Lookahead *self, visitproc visit, void *arg)
 {
     Py_VISIT(self->nodes);
-    for (int i = self->due_next; i < self->due.count; i++) {
-        Py_VISIT(self->due.events[i].handler);
-        Py_VISIT(self->due.events[i].argument);
+    DUE_LEFT(self, i) {
+        Py_VISIT(self->due.dated[i].event.handler);
+        Py_VISIT(self->due.dated[i].event.argument);
     }
     return heap_traverse(&self->heap, visit, arg);
 }
 
 static void due_clear(Lookahead *self)
 {
-    while (self->due_next < self->due.count) {
-        Event event = self->due.events[self->due_next++];
+    while (self->due.days_taken) {
+        Event event = calendar_pop(&self->due);
         Py_DECREF(event.handler);
         Py_DECREF(event.argument);
     }
@@ -926,7 +992,7 @@ static void lookahead_dealloc(Lookahead *self)
     due_clear(self);
     Py_XDECREF(self->nodes);
     PyMem_Free(self->heap.events);
-    PyMem_Free(self->due.events);
+    PyMem_Free(self->due.dated);
     PyMem_Free(self->turns[0].events);
     PyMem_Free(self->turns[1].events);
     Py_TYPE(self)->tp_free(self);

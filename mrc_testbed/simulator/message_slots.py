@@ -10,16 +10,16 @@ from mrc_testbed.hosts.traffic.message_bytes import MessageBytes
 class _Slot:
     """Place of one message."""
 
-    __slots__ = ("missing_bytes", "number", "payload_bits", "text_start")
+    __slots__ = ("has_come", "missing_bytes", "number", "text_start")
 
-    def __init__(self, number: int, text_start: int, missing_bytes: int) -> None:
+    def __init__(self, number: int, text_start: int, missing_bytes: int, payloads: int) -> None:
         self.number = number
         """Number of the message written here."""
         self.text_start = text_start
         """Start of the message in the text."""
         self.missing_bytes = missing_bytes
-        self.payload_bits = 0
-        """Bit i: the payload came that begins at byte i * unit_bytes."""
+        self.has_come = bytearray(payloads)
+        """1 at i: the payload came that begins at byte i * unit_bytes."""
 
 
 class MessageSlots(PayloadSink):
@@ -37,17 +37,20 @@ class MessageSlots(PayloadSink):
         self._text: bytes = content.text
         self._size: int = content.size
         self._unit = unit_bytes
-        self._slots = [_Slot(number, content.start(number), content.size) for number in range(slots)]
+        self._slots = [self._new_slot(number) for number in range(slots)]
         self.damaged_messages: set[int] = set()
         """Numbers of messages with a payload that differed, came twice, or began or ended at a wrong offset."""
+
+    def _new_slot(self, number: int) -> _Slot:
+        return _Slot(number, self._content.start(number), self._size, self._size // self._unit + 1)
 
     def write(self, start: int, data: Payload) -> None:
         slot = self._slots[start // self._size]
         offset, length = start % self._size, len(data)
-        bit = 1 << offset // self._unit
+        has_come, index = slot.has_come, offset // self._unit
         missing_bytes = slot.missing_bytes - length
         wrong = (
-            slot.payload_bits & bit
+            has_come[index]
             or offset % self._unit
             or length > self._unit
             or missing_bytes < 0
@@ -60,7 +63,7 @@ class MessageSlots(PayloadSink):
             is_intact = self._text.startswith(data, begin)
         if wrong or not is_intact:
             self.damaged_messages.add(slot.number)
-        slot.payload_bits |= bit
+        has_come[index] = 1
         slot.missing_bytes = missing_bytes
 
     def finish(self, number: int) -> bool:
@@ -69,7 +72,7 @@ class MessageSlots(PayloadSink):
         slot = self._slots[index]
         is_whole = slot.number == number and not slot.missing_bytes and number not in self.damaged_messages
         following = number + len(self._slots)
-        self._slots[index] = _Slot(following, self._content.start(following), self._size)
+        self._slots[index] = self._new_slot(following)
         return is_whole
 
     @property

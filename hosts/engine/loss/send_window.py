@@ -20,7 +20,6 @@ Design notes.
 
 from __future__ import annotations
 
-from heapq import heapify, heappop, heappush
 from typing import Final
 
 from mrc_testbed.hosts.engine.deadlines import NEVER
@@ -242,6 +241,72 @@ class TimerChain:
             sent = following
 
 
+class TimerHeap:
+    """Transmissions whose timer is due before that of one that left earlier: a binary heap by (deadline, serial).
+
+    It holds the transmissions themselves: tuples of heapq would be made and compared as objects in machine code too.
+    """
+
+    __slots__ = ("_heap",)
+
+    def __init__(self) -> None:
+        self._heap: list[Sent] = []
+
+    def __len__(self) -> int:
+        return len(self._heap)
+
+    def first(self) -> Sent | None:
+        """Return the first transmission that is in flight; those before it are taken out."""
+        heap = self._heap
+        while heap:
+            if heap[0].state == IN_FLIGHT:
+                return heap[0]
+            self.drop_first()
+        return None
+
+    def add(self, sent: Sent) -> None:
+        heap, index = self._heap, len(self._heap)
+        heap.append(sent)
+        while index:
+            parent_index = index - 1 >> 1
+            parent = heap[parent_index]
+            if not is_due_before(sent, parent):
+                break
+            heap[index] = parent
+            index = parent_index
+        heap[index] = sent
+
+    def drop_first(self) -> None:
+        """Take the first one out."""
+        heap = self._heap
+        sent = heap.pop()
+        count, index = len(heap), 0
+        if not count:
+            return
+        while (child_index := 2 * index + 1) < count:
+            child = heap[child_index]
+            if child_index + 1 < count and is_due_before(heap[child_index + 1], child):
+                child_index += 1
+                child = heap[child_index]
+            if not is_due_before(child, sent):
+                break
+            heap[index] = child
+            index = child_index
+        heap[index] = sent
+
+    def free_finished(self) -> None:
+        """Take out what is no longer in flight."""
+        live = [sent for sent in self._heap if sent.state == IN_FLIGHT]
+        self._heap.clear()
+        for sent in live:
+            self.add(sent)
+
+
+def is_due_before(sent: Sent, other: Sent) -> bool:
+    """Whether the timer of a transmission is due first; of one moment, that of the older one is."""
+    return sent.deadline < other.deadline or (sent.deadline == other.deadline and sent.serial < other.serial)
+
+
 def keep(ev: Ev, sent: Sent) -> None:
     """Append a transmission, the youngest, to the list of its EV.
 
@@ -320,8 +385,7 @@ class SendWindow:
         """Highest serial known to have arrived, of those where the copy is beyond doubt."""
         self._suspects: list[tuple[Sent, LossCause]] = []
         self._timers = TimerChain()
-        self._timers_apart: list[tuple[float, int, Sent]] = []
-        """Heap of (deadline, serial, transmission): those that would come before one that left earlier."""
+        self._timers_apart = TimerHeap()
         self._timer_limit = COMPACT_FROM
 
     def add(self, sent: Sent) -> None:
@@ -345,7 +409,7 @@ class SendWindow:
         keep(ev, sent)
         timers = self._timers
         if not timers.add(sent):
-            heappush(self._timers_apart, (sent.deadline, sent.serial, sent))
+            self._timers_apart.add(sent)
         if timers.count + len(self._timers_apart) > self._timer_limit:
             self._free_timers()
 
@@ -377,10 +441,8 @@ class SendWindow:
     def _free_timers(self) -> None:
         """Free the timers of what is over."""
         self._timers.free_finished()
-        timers_apart = self._timers_apart
-        timers_apart[:] = [entry for entry in timers_apart if entry[2].state == IN_FLIGHT]
-        heapify(timers_apart)
-        self._timer_limit = max(COMPACT_FROM, 2 * (self._timers.count + len(timers_apart)))
+        self._timers_apart.free_finished()
+        self._timer_limit = max(COMPACT_FROM, 2 * (self._timers.count + len(self._timers_apart)))
 
     # ---- arrivals ---------------------------------------------------------------------------------------
 
@@ -539,28 +601,21 @@ class SendWindow:
             if timers.first is sent:
                 timers.drop_first()
             else:
-                heappop(timers_apart)
+                timers_apart.drop_first()
             deadline = sent.sent_at + rtt.known_s(now, sent.ev)
             if deadline > now:
                 sent.deadline = deadline
-                heappush(timers_apart, (deadline, sent.serial, sent))
+                timers_apart.add(sent)
             else:
                 due.append(sent)
         return sorted(due, key=lambda sent: sent.serial)
 
     def first_timer(self) -> Sent | None:
         """Return the packet in flight whose timer is due first."""
-        timers, timers_apart = self._timers, self._timers_apart
-        while timers_apart and timers_apart[0][2].state != IN_FLIGHT:
-            heappop(timers_apart)
+        first_apart, timers = self._timers_apart.first(), self._timers
         sent = timers.first
-        while sent is not None:
-            if sent.state == IN_FLIGHT:
-                due = sent.deadline
-                if timers_apart and (
-                    timers_apart[0][0] < due or (timers_apart[0][0] == due and timers_apart[0][1] < sent.serial)
-                ):
-                    break
-                return sent
+        while sent is not None and sent.state != IN_FLIGHT:
             sent = timers.drop_first()
-        return timers_apart[0][2] if timers_apart else None
+        if sent is None or (first_apart is not None and is_due_before(first_apart, sent)):
+            return first_apart
+        return sent
