@@ -357,14 +357,14 @@ class EngineQueuePair(TimedItem):
         proof = ProofOfLoss(RoundTrips(config))
         paths = QpPaths(profile, context, self.counters, self._rng, link.ack_paths, proof)
         requestor = Requestor(context, self.counters, paths, window, proof, self.first_psn, self._fail)
-        queue = self._peers.queue
         responder = Responder(
             context,
             self.counters,
             self._memory,
             remote.psn,
             self._receives,
-            lambda packet: queue(link, packet),
+            self._peers,
+            link,
             partial(self._fail, blame_own=False),
         )
         self.connected = Connected(remote, requestor, responder, paths, window)

@@ -25,6 +25,7 @@ from mrc_testbed.hosts.engine.deadlines import NEVER
 from mrc_testbed.hosts.engine.events import ReceiveFlushed, Status, WriteImmReceived
 from mrc_testbed.hosts.engine.loss.send_window import BITMAP_BITS
 from mrc_testbed.hosts.engine.memory import AccessError, Memory, WritableMemory
+from mrc_testbed.hosts.engine.paths.peer_table import Peer, PeerTable
 from mrc_testbed.hosts.engine.reassembly import Reassembly
 from mrc_testbed.hosts.engine.resources import Resources
 from mrc_testbed.hosts.engine.wire.codec import NOMINAL_EXTRA
@@ -39,7 +40,7 @@ from mrc_testbed.hosts.engine.wire.packets import (
     Nack,
     NackReason,
     Opcode,
-    Packet,
+    PacketRecord,
     ReliabilityProbe,
     Sack,
     Syndrome,
@@ -79,8 +80,7 @@ class AwaitedWork:
 class Responder:
     """Responder half of one QP.
 
-    `receives`: ids of posted receives. `send(packet)` queues a control packet for the plane in it; `fail` as for the
-    Requestor.
+    `receives`: ids of posted receives; `link`: the peer, to which the answers go; `fail` as for the Requestor.
     """
 
     def __init__(
@@ -90,13 +90,14 @@ class Responder:
         memory: WritableMemory,
         first_psn: int,
         receives: deque[int],
-        send: Callable[[Packet], None],
+        peers: PeerTable,
+        link: Peer,
         fail: Callable[[Status, str, int | None, float], None],
     ) -> None:
         self._context, self._counters, self._memory = context, counters, memory
         self._own_memory = memory if isinstance(memory, Memory) else None
         """`_memory` if it is the endpoint's own, by its class: the quickest call when compiled."""
-        self._receives, self._send, self._fail = receives, send, fail
+        self._receives, self._peers, self._link, self._fail = receives, peers, link, fail
         config = self._config = context.config
         self._acks, self._dscp_control = config.acks, config.dscp.control
         self._resources = Resources.for_config(config)
@@ -360,6 +361,10 @@ class Responder:
             self._nack(packet, packet.trimmed or NackReason.TRIMMED, psn)
 
     # ---- answers ----------------------------------------------------------------------------------------
+
+    def _send(self, packet: PacketRecord) -> None:
+        """Queue a control packet for the plane in it."""
+        self._peers.queue(self._link, packet)
 
     def _base(self, trigger: int, near: bool, sure: bool) -> int:
         """PSN of bit 0 of the next bitmap (§6.5): the whole window when it fits, else turn and turn about.

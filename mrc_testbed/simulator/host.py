@@ -156,6 +156,10 @@ class VirtualHost:
         """Planes whose port changed meanwhile."""
         self.take: Handler = self.receive if self._wires is None else self.receive_bytes
         """Handler to which the ports of T0s deliver."""
+        # Methods bound once, as each event needs them.
+        self._on_pump: Handler = self._pump
+        self._on_timer_event: Handler = self._on_timer
+        self._count_if_alone = self.node_events.count_if_alone
         self._dscp_control = endpoint.config.dscp.control
         self._trimmable = (endpoint.config.dscp.trimmable, endpoint.config.dscp.trimmable_retx)
 
@@ -200,7 +204,7 @@ class VirtualHost:
         self._on_death.clear()
         self.engine = self.endpoint
         self._target = None
-        self.take = _ignore_frame
+        self.take = self._on_pump = self._on_timer_event = _ignore_event
 
     # ---- process ----------------------------------------------------------------------------------------
 
@@ -337,11 +341,11 @@ class VirtualHost:
 
     def on_room(self, now: float) -> None:
         """Let the engine send: a port that was full has room again."""
-        self._request(now)
+        self._pump_soon(now)
 
     def _pump_soon(self, now: float) -> None:
         """Let the engine send after all arrivals of this instant; at once when no other event is due now."""
-        if not self._due and self.node_events.count_if_alone(now):
+        if not self._due and self._count_if_alone(now):
             self._pump(None, now)
         else:
             self._request(now)
@@ -350,7 +354,7 @@ class VirtualHost:
         """Let the engine send after the events queued for this instant."""
         if not self._due:
             self._due = True
-            self.node_events.push(now, self._pump, None)
+            self.node_events(now, self._on_pump, None)
 
     def _on_timer(self, _: object, now: float) -> None:
         if self._timer <= now:
@@ -386,7 +390,7 @@ class VirtualHost:
             raise StuckError(f"{self.name} at {now} s: the engine has something to do for ever; next_timer() {due}")
         if due < self._timer:
             self._timer = due
-            self.node_events(due, self._on_timer, None)
+            self.node_events(due, self._on_timer_event, None)
 
     def _transmit(self, now: float) -> bool:
         """Hand packets to the ports as far as they have room; return True when there may be more."""
@@ -457,5 +461,5 @@ def _or_never(due: float | None) -> float:
     return NEVER if due is None else due
 
 
-def _ignore_frame(_frame: Frame, _now: float) -> None:
-    """Ignore a frame for a closed host."""
+def _ignore_event(_argument: object, _now: float) -> None:
+    """Ignore an event of a closed host."""

@@ -203,6 +203,7 @@ class PeerTable:
 
         0: no EV of a port that is up is known. So each packet is tried when it comes and when a port that it waits
         for has room, however many wait for others."""
+        self._reverse_probe_s: float = config.paths.reverse_probe_s
         self.has_control = False
         """Whether control packets wait to be sent."""
         self._renewing = 0
@@ -543,8 +544,11 @@ class PeerTable:
 
         Longer when more peers send to us: the answers to all of them come in by one port, beside the data.
         """
-        shared_period_s = self._config.paths.reverse_probe_s * (self._renewing / RENEWED_PEERS)
-        return max(peer.ack_paths.rtt_s or 0.0, self._config.paths.reverse_probe_s, shared_period_s)
+        period_s, rtt_s = self._reverse_probe_s, peer.ack_paths.rtt_s
+        shared_period_s = period_s * (self._renewing / RENEWED_PEERS)
+        if shared_period_s > period_s:
+            period_s = shared_period_s
+        return rtt_s if rtt_s is not None and rtt_s > period_s else period_s
 
     def _renew_later(self, peer: Peer, now: float) -> None:
         self._renewing += 1
