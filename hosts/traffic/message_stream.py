@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from mrc_testbed.hosts.engine.errors import LocalError
 from mrc_testbed.hosts.engine.events import Completion, Status
@@ -40,10 +40,21 @@ class StreamShape:
         return MessageBytes(f"{self.seed}/{self.name}", self.message_bytes)
 
 
+class SimulatedReceiver(Protocol):
+    """Receiver's memory that stores no bytes: it is told what to expect, and sees whether that came."""
+
+    def expect(self, index: int, number: int) -> None:
+        """Expect message `number` in a slot."""
+
+    def finish(self, index: int) -> bool:
+        """Return whether the message of a slot is complete and intact."""
+
+
 class FlowSender:
     """Sender of messages over its QPs in turn, into the receiver's `depth` slots.
 
-    With `imm`, message i carries i.
+    With `imm`, message i carries i. `receiver`: of a simulation, which checks each message when it completes;
+    `bytes_travel`: packets carry bytes there too.
     """
 
     def __init__(
@@ -56,19 +67,20 @@ class FlowSender:
         *,
         imm: bool = False,
         latencies: bool = False,
-        check: Callable[[int, int], None] | None = None,
+        receiver: SimulatedReceiver | None = None,
+        bytes_travel: bool = True,
     ) -> None:
         self.qps, self.shape, self._clock, self._call_at = list(qps), shape, clock, call_at
         self._va, self._rkey = remote
-        self._imm, self._check = imm, check
+        self._imm, self._receiver, self._bytes_travel = imm, receiver, bytes_travel
         self._content = shape.content
-        self._waiting: dict[int, deque[tuple[int, int, float]]] = {qp.qpn: deque() for qp in self.qps}
-        """(message, slot, posted at) of each QPN, oldest first."""
+        self._waiting: dict[int, deque[tuple[int, float]]] = {qp.qpn: deque() for qp in self.qps}
+        """(slot, posted at) of each QPN, oldest first."""
         self._free_slots = deque(range(shape.depth))
         self._alive_qpns = {qp.qpn for qp in self.qps}
         self._stopped = self._timed = False
         self._began = 0.0
-        self.posted = self.completed_count = self.failed = 0
+        self.posted = self.completed_count = self.failed = self.damaged_count = 0
         self.finished_at: float | None = None
         """Clock of the last good completion."""
         self.latencies_s: list[float] | None = [] if latencies else None
@@ -109,7 +121,10 @@ class FlowSender:
             slot = self._free_slots.popleft()
             options = {"imm": self.posted & 0xFFFFFFFF} if self._imm else {}
             try:
-                data = self._content.part(self.posted)
+                content, number = self._content, self.posted
+                data: Any = content.part(number) if self._bytes_travel else content.text_part(number)
+                if self._receiver is not None:
+                    self._receiver.expect(slot, number)
                 qp.post_write(data, self._va + slot * shape.message_bytes, self._rkey, now=now, **options)
             except LocalError:  # its peer takes no more WriteIMM now: the next completion goes on
                 self._free_slots.appendleft(slot)
@@ -117,7 +132,7 @@ class FlowSender:
                     self._alive_qpns.discard(qp.qpn)  # it failed
                     continue
                 return
-            self._waiting[qp.qpn].append((self.posted, slot, now))
+            self._waiting[qp.qpn].append((slot, now))
             self.posted += 1
 
     def _schedule(self, due: float) -> None:
@@ -131,13 +146,13 @@ class FlowSender:
 
     def completed(self, completion: Completion) -> None:
         """Take the completion of a work request of one of our QPs."""
-        number, slot, posted_at = self._waiting[completion.qpn].popleft()
+        slot, posted_at = self._waiting[completion.qpn].popleft()
         if completion.status is not Status.SUCCESS:
             self.failed += 1
             self._alive_qpns.discard(completion.qpn)
         else:
-            if self._check is not None:
-                self._check(number, slot)
+            if self._receiver is not None and not self._receiver.finish(slot):
+                self.damaged_count += 1
             self.completed_count += 1
             self.finished_at = completion.at
             if self.latencies_s is not None:
@@ -153,12 +168,6 @@ class FlowSink:
         self._view, self.shape = view, shape
         self._content = shape.content
         self.checked = self.damaged_count = 0
-
-    def check(self, number: int, slot: int) -> None:
-        """Message `number` is in that slot now."""
-        self.checked += 1
-        if not self._content.matches(number, self._slot(slot)):
-            self.damaged_count += 1
 
     def _slot(self, slot: int) -> memoryview:
         size = self.shape.message_bytes

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from mrc_testbed.hosts.engine.memory import PayloadSink
 from mrc_testbed.hosts.engine.wire.payload import Payload, TextPart
 from mrc_testbed.hosts.traffic.message_bytes import MessageBytes
+
+
+NO_MESSAGE: Final = -1
+"""Number of the message of a slot that expects none: any payload there is wrong."""
 
 
 class _Slot:
@@ -23,13 +29,13 @@ class _Slot:
 
 
 class MessageSlots(PayloadSink):
-    """`slots` messages side by side: number n is written to slot n % slots, after finish(n - slots).
+    """`slots` messages side by side, each expected, written and finished; then its slot takes another.
 
     Every byte of a message has to be placed once, as `content` has it, in payloads that begin at multiples of
     `unit_bytes`, the path MTU.
     """
 
-    __slots__ = ("_content", "_size", "_slots", "_text", "_unit", "damaged_messages")
+    __slots__ = ("_content", "_payloads", "_size", "_slots", "_text", "_unit", "damaged_messages")
 
     def __init__(self, content: MessageBytes, slots: int, unit_bytes: int) -> None:
         super().__init__(slots * content.size)
@@ -37,12 +43,14 @@ class MessageSlots(PayloadSink):
         self._text: bytes = content.text
         self._size: int = content.size
         self._unit = unit_bytes
-        self._slots = [self._new_slot(number) for number in range(slots)]
+        self._payloads = content.size // unit_bytes + 1
+        self._slots = [_Slot(NO_MESSAGE, NO_MESSAGE, content.size, self._payloads) for _ in range(slots)]
         self.damaged_messages: set[int] = set()
         """Numbers of messages with a payload that differed, came twice, or began or ended at a wrong offset."""
 
-    def _new_slot(self, number: int) -> _Slot:
-        return _Slot(number, self._content.start(number), self._size, self._size // self._unit + 1)
+    def expect(self, index: int, number: int) -> None:
+        """Expect message `number` in a slot."""
+        self._slots[index] = _Slot(number, self._content.start(number), self._size, self._payloads)
 
     def write(self, start: int, data: Payload) -> None:
         slot = self._slots[start // self._size]
@@ -66,13 +74,11 @@ class MessageSlots(PayloadSink):
         has_come[index] = 1
         slot.missing_bytes = missing_bytes
 
-    def finish(self, number: int) -> bool:
-        """Return whether message `number` is complete and intact; free its slot for the next message."""
-        index = number % len(self._slots)
+    def finish(self, index: int) -> bool:
+        """Return whether the message of a slot is complete and intact; the slot expects none from now on."""
         slot = self._slots[index]
-        is_whole = slot.number == number and not slot.missing_bytes and number not in self.damaged_messages
-        following = number + len(self._slots)
-        self._slots[index] = self._new_slot(following)
+        is_whole = slot.number != NO_MESSAGE and not slot.missing_bytes and slot.number not in self.damaged_messages
+        self._slots[index] = _Slot(NO_MESSAGE, NO_MESSAGE, self._size, self._payloads)
         return is_whole
 
     @property

@@ -76,7 +76,9 @@ class Flow:
     def _post(self) -> None:
         ends = self._stopped or self.failures
         while not ends and self.posted - self.completed < self.depth and self.posted != self.messages:
-            slot = self.posted % self.depth * self.message_bytes
+            index = self.posted % self.depth
+            self.memory.expect(index, self.posted)
+            slot = index * self.message_bytes
             imm = self.posted & 0xFFFFFFFF if self._imm else None
             content, bytes_travel = self._bytes, self.fabric.wires is not None
             data: Any = content.part(self.posted) if bytes_travel else content.text_part(self.posted)
@@ -88,7 +90,7 @@ class Flow:
             self.failures.append(completion)
             return
         number = self.completed
-        if not self.memory.finish(number):
+        if not self.memory.finish(number % self.depth):
             self.corrupt.append(number)
         self.completed += 1
         self.completed_at.append(completion.at)

@@ -16,7 +16,10 @@ def content():
 
 @pytest.fixture
 def slots(content):
-    return MessageSlots(content, SLOTS, UNIT)
+    slots = MessageSlots(content, SLOTS, UNIT)
+    for number in range(SLOTS):
+        slots.expect(number, number)
+    return slots
 
 
 def write_payloads(slots, content, number, order=(0, 1, 2, 3)):
@@ -55,8 +58,9 @@ def test_finish__a_message_in_any_order(slots, content):
 
 def test_finish__the_slot_takes_the_message_after_it(slots, content):
     for number in range(5):
+        slots.expect(number % SLOTS, number)
         write_payloads(slots, content, number)
-        assert slots.finish(number)
+        assert slots.finish(number % SLOTS)
 
 
 def test_finish__a_hole(slots, content):
@@ -96,6 +100,8 @@ def test_finish__bytes_of_another_message(slots, content):
     assert not slots.finish(0)
 
 
-def test_finish__a_message_that_is_not_the_next_one(slots, content):
+def test_finish__a_slot_that_expects_no_message(slots, content):
     write_payloads(slots, content, 0)
-    assert not slots.finish(2)
+    assert slots.finish(0) and not slots.finish(0)
+    write_payloads(slots, content, 0)
+    assert not slots.finish(0) and slots.damaged_messages

@@ -14,8 +14,9 @@ from mrc_testbed.hosts.engine.config import Config
 from mrc_testbed.hosts.engine.events import WriteImmReceived
 from mrc_testbed.hosts.engine.rocev2.rc_config import RcConfig
 from mrc_testbed.hosts.traffic.collective_rank import RankDriver
-from mrc_testbed.hosts.traffic.message_stream import FlowSender, FlowSink, StreamShape
+from mrc_testbed.hosts.traffic.message_stream import FlowSender, StreamShape
 from mrc_testbed.simulator.fabric import VirtualFabric
+from mrc_testbed.simulator.message_slots import MessageSlots
 
 
 def connect(
@@ -66,15 +67,14 @@ class VirtualFlow:
         self.name = f"{flow.work}:{flow.source}-{flow.target}"
         depth = max(flow.depth, flow.transport.qps)
         shape = StreamShape(self.name, flow.message_bytes, flow.messages, depth, flow.rate_bps, fabric.seed)
-        self.memory = bytearray(depth * flow.message_bytes)
-        region = fabric.host(flow.target).endpoint.register(memoryview(self.memory))
+        configs = [config or fabric.config_of(host) for host in (flow.source, flow.target)]
+        memory = MessageSlots(shape.content, depth, min(config.qp.pmtu_bytes for config in configs))
+        region = fabric.host(flow.target).endpoint.register(memory)
         self.pairs = [
             connect(fabric, flow.source, flow.target, flow.transport, config, control, flow.pin)
             for _ in range(flow.transport.qps)
         ]
         self.reorder_max = 0
-        # The sender has the sink check each message when it completes.
-        self.sink = FlowSink(memoryview(self.memory), shape)
         host = fabric.host(flow.source)
         self.sender = FlowSender(
             [sender for sender, _ in self.pairs],
@@ -83,7 +83,8 @@ class VirtualFlow:
             lambda: fabric.now,
             host.schedule,
             latencies=latencies,
-            check=self.sink.check,
+            receiver=memory,
+            bytes_travel=fabric.wires is not None,
         )
         for qp, _ in self.pairs:
             host.on_completion(qp.qpn, self.sender.completed)
@@ -113,7 +114,7 @@ class VirtualFlow:
             flow.message_bytes,
             completed=sender.completed_count,
             failed=sender.failed,
-            damaged=self.sink.damaged_count,
+            damaged=sender.damaged_count,
             received_bytes=self.received_bytes,
             started_s=flow.start_s,
             finished_s=None if sender.finished_at is None else sender.finished_at - self.start_time,
