@@ -145,7 +145,7 @@ class TxCredit:
         """Take one packet's room at the port of `plane`."""
         credits = self._credits
         if credits is not None:
-            left = credits[plane] - 1
-            credits[plane] = left
-            if left <= 0:
+            room_left = credits[plane] - 1
+            credits[plane] = room_left
+            if room_left <= 0:
                 self.free_ports &= ~(1 << plane)

@@ -53,7 +53,7 @@ from mrc_testbed.hosts.engine.wire.psn import unwrap
 
 _BITMAP_MASK: Final = (1 << BITMAP_BITS) - 1
 _MIDDLE: Final = Opcode.WRITE_MIDDLE
-"""Opcode of most packets, which neither begin nor end a message: it is tested before any set of opcodes."""
+"""Opcode of most packets, tested before any set of opcodes."""
 MIN_TRIGGER_BYTES: Final = 1024
 """Least number of bytes that a packet counts towards the next SACK (§6.4)."""
 OOO_MAX: Final = 0x7FFF

@@ -53,8 +53,7 @@ class SimulatedReceiver(Protocol):
 class FlowSender:
     """Sender of messages over its QPs in turn, into the receiver's `depth` slots.
 
-    With `imm`, message i carries i. `receiver`: of a simulation, which checks each message when it completes;
-    `bytes_travel`: packets carry bytes there too.
+    With `imm`, message i carries i. `receiver`: of a simulation, which checks each message when it completes.
     """
 
     def __init__(
@@ -68,11 +67,10 @@ class FlowSender:
         imm: bool = False,
         latencies: bool = False,
         receiver: SimulatedReceiver | None = None,
-        bytes_travel: bool = True,
     ) -> None:
         self.qps, self.shape, self._clock, self._call_at = list(qps), shape, clock, call_at
         self._va, self._rkey = remote
-        self._imm, self._receiver, self._bytes_travel = imm, receiver, bytes_travel
+        self._imm, self._receiver = imm, receiver
         self._content = shape.content
         self._waiting: dict[int, deque[tuple[int, float]]] = {qp.qpn: deque() for qp in self.qps}
         """(slot, posted at) of each QPN, oldest first."""
@@ -122,8 +120,9 @@ class FlowSender:
             options = {"imm": self.posted & 0xFFFFFFFF} if self._imm else {}
             try:
                 content, number = self._content, self.posted
-                data: Any = content.part(number) if self._bytes_travel else content.text_part(number)
+                data: Any = content.part(number)
                 if self._receiver is not None:
+                    data = content.text_part(number)
                     self._receiver.expect(slot, number)
                 qp.post_write(data, self._va + slot * shape.message_bytes, self._rkey, now=now, **options)
             except LocalError:  # its peer takes no more WriteIMM now: the next completion goes on

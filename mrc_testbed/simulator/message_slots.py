@@ -8,7 +8,6 @@ from mrc_testbed.hosts.engine.memory import PayloadSink
 from mrc_testbed.hosts.engine.wire.payload import Payload, TextPart
 from mrc_testbed.hosts.traffic.message_bytes import MessageBytes
 
-
 NO_MESSAGE: Final = -1
 """Number of the message of a slot that expects none: any payload there is wrong."""
 

@@ -283,6 +283,66 @@ class Exchange:
         return self.logs, self.observations, self.queue.event_count
 
 
+def test_lookahead__has_the_events_of_a_turn_in_order_however_they_lie(lookahead):
+    rng, calls = random.Random(3), []
+    lookahead.note_delay(1.0)
+    node = lookahead.add_node(False)
+
+    def handle(argument, now):
+        calls.append((now, argument))
+        if argument < 400:  # some at once, some in this turn, some in a later one
+            node(now + rng.choice((0.0, 1e-9, 0.3, 2.0)), handle, argument + 1000)
+
+    times = [rng.choice((0.0, 0.5, rng.random(), 1e-300 * rng.random(), 3 * rng.random())) for _ in range(500)]
+    for number, time in enumerate(times):
+        node(time, handle, number)
+    lookahead.run(inf)
+    assert [now for now, _ in calls] == sorted(now for now, _ in calls) and len(calls) == 900
+    firsts = [argument for _, argument in calls if argument < 1000]
+    assert firsts == sorted(range(500), key=lambda number: times[number])
+
+
+def test_lookahead__takes_events_out_during_the_turn_they_are_due_in(lookahead):
+    calls = []
+    lookahead.note_delay(1.0)
+    node, neighbour = lookahead.add_node(False), lookahead.add_node(False)
+
+    def handle(argument, now):
+        calls.append(argument)
+        if argument == 1:
+            assert lookahead.take(lambda _handler, argument: argument % 2 == 0) == [2, 4, 6, 8]
+            assert len(lookahead) == 4 and node.next_at() == 0.3
+
+    for number in (5, 4, 3, 2, 1):
+        node(number / 10, handle, number)
+    for number in (6, 7, 8, 9):
+        (node if number < 8 else neighbour)(float(number), handle, number)
+    lookahead.run(inf)
+    assert calls == [1, 3, 5, 7, 9] and not len(lookahead)
+
+
+def test_c__an_event_pushed_while_events_of_a_turn_are_taken_out_is_refused_and_none_is_lost():
+    lookahead, calls, errors = lookahead_in_c(), [], []
+    lookahead.note_delay(1.0)
+    node = lookahead.add_node(False)
+
+    def push(_handler, _argument):
+        node(0.5, handle, "pushed")
+        return False
+
+    def handle(argument, _now):
+        calls.append(argument)
+        if argument == "first":
+            with pytest.raises(RuntimeError, match="while events are taken out") as error:
+                lookahead.take(push)
+            errors.append(error)
+
+    for time, name in ((0.1, "first"), (0.2, "second"), (5.0, "third")):
+        node(time, handle, name)
+    lookahead.run(inf)
+    assert errors and [name for name in calls if name != "pushed"] == ["first", "second", "third"]
+
+
 @pytest.mark.parametrize("delay", [0.0, 0.05, 0.7])
 def test_lookahead__has_the_events_of_the_exact_order_at_each_place(delay):
     exact = Exchange(PythonEventQueue(), 6, delay, delay).run()

@@ -242,9 +242,10 @@ class TimerChain:
 
 
 class TimerHeap:
-    """Transmissions whose timer is due before that of one that left earlier: a binary heap by (deadline, serial).
+    """Transmissions whose timer is due before that of one that left earlier.
 
-    It holds the transmissions themselves: tuples of heapq would be made and compared as objects in machine code too.
+    A binary heap by (deadline, serial). It holds the transmissions themselves: tuples of heapq would be made and
+    compared as objects in machine code too.
     """
 
     __slots__ = ("_heap",)
@@ -296,15 +297,15 @@ class TimerHeap:
 
     def free_finished(self) -> None:
         """Take out what is no longer in flight."""
-        live = [sent for sent in self._heap if sent.state == IN_FLIGHT]
+        transmissions = [sent for sent in self._heap if sent.state == IN_FLIGHT]
         self._heap.clear()
-        for sent in live:
+        for sent in transmissions:
             self.add(sent)
 
 
-def is_due_before(sent: Sent, other: Sent) -> bool:
-    """Whether the timer of a transmission is due first; of one moment, that of the older one is."""
-    return sent.deadline < other.deadline or (sent.deadline == other.deadline and sent.serial < other.serial)
+def is_due_before(a: Sent, b: Sent) -> bool:
+    """Whether the timer of `a` is due before that of `b`; of one moment, that of the older one is."""
+    return a.deadline < b.deadline or (a.deadline == b.deadline and a.serial < b.serial)
 
 
 def keep(ev: Ev, sent: Sent) -> None:

@@ -203,7 +203,6 @@ class PeerTable:
 
         0: no EV of a port that is up is known. So each packet is tried when it comes and when a port that it waits
         for has room, however many wait for others."""
-        self._reverse_probe_s: float = config.paths.reverse_probe_s
         self.has_control = False
         """Whether control packets wait to be sent."""
         self._renewing = 0
@@ -316,7 +315,9 @@ class PeerTable:
             if queue:
                 self._held_packets[ports] = queue  # the last one now: those of other masks may wait for the same port
 
-    def _send(self, peer: Peer, packet: PacketRecord, out: list[tuple[int, str, PacketRecord]], credit: TxCredit) -> None:
+    def _send(
+        self, peer: Peer, packet: PacketRecord, out: list[tuple[int, str, PacketRecord]], credit: TxCredit
+    ) -> None:
         """Send a control packet, or hold it."""
         if type(packet) is EndpointRequest:
             if packet.op == EndpointOp.EV_PROBE:
@@ -544,7 +545,8 @@ class PeerTable:
 
         Longer when more peers send to us: the answers to all of them come in by one port, beside the data.
         """
-        period_s, rtt_s = self._reverse_probe_s, peer.ack_paths.rtt_s
+        period_s: float = self._config.paths.reverse_probe_s
+        rtt_s = peer.ack_paths.rtt_s
         shared_period_s = period_s * (self._renewing / RENEWED_PEERS)
         if shared_period_s > period_s:
             period_s = shared_period_s

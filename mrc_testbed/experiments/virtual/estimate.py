@@ -54,13 +54,16 @@ def payload_bytes(run: RunPlan) -> float:
 
 
 def memory_bytes(run: RunPlan) -> int:
-    """Return the bytes of the buffers that a run's peers write to, nearly all memory of a large run."""
+    """Return the bytes of the buffers that a run's ranks write to, nearly all memory of a large run.
+
+    Flows have none: their receivers store no bytes.
+    """
     work, needed_bytes = run.work(), 0
     for group in work.groups:
         count = len(group.ranks)
         rank = group.rank(0, run.seed)  # memory pages are allocated when written to
         needed_bytes += count * rank.memory_bytes(group.warm_up + group.iterations)
-    return needed_bytes + sum(max(flow.depth, flow.transport.qps) * flow.message_bytes for flow in work.flows)
+    return needed_bytes
 
 
 def describe_memory(runs: list[RunPlan], jobs: int, free_bytes: int) -> str:

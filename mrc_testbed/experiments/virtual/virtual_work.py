@@ -67,6 +67,7 @@ class VirtualFlow:
         self.name = f"{flow.work}:{flow.source}-{flow.target}"
         depth = max(flow.depth, flow.transport.qps)
         shape = StreamShape(self.name, flow.message_bytes, flow.messages, depth, flow.rate_bps, fabric.seed)
+        # No bytes are stored: the receiver knows what each payload has to be.
         configs = [config or fabric.config_of(host) for host in (flow.source, flow.target)]
         memory = MessageSlots(shape.content, depth, min(config.qp.pmtu_bytes for config in configs))
         region = fabric.host(flow.target).endpoint.register(memory)
@@ -84,7 +85,6 @@ class VirtualFlow:
             host.schedule,
             latencies=latencies,
             receiver=memory,
-            bytes_travel=fabric.wires is not None,
         )
         for qp, _ in self.pairs:
             host.on_completion(qp.qpn, self.sender.completed)
