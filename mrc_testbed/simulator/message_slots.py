@@ -81,6 +81,11 @@ class MessageSlots(PayloadSink):
         return is_whole
 
     @property
+    def has_stray(self) -> bool:
+        """Whether a payload came to a slot that expected no message."""
+        return NO_MESSAGE in self.damaged_messages
+
+    @property
     def placed_bytes(self) -> int:
         """Bytes of messages that are not finished."""
         return sum(self._size - slot.missing_bytes for slot in self._slots)

@@ -111,7 +111,7 @@ class Flow:
     def intact(self) -> bool:
         """Whether every completed message was intact and no other bytes were placed in memory."""
         waiting = (self.posted - self.completed) * self.message_bytes
-        return not self.corrupt and self.memory.placed_bytes <= waiting
+        return not self.corrupt and not self.memory.has_stray and self.memory.placed_bytes <= waiting
 
     @property
     def received_bytes(self) -> int:

@@ -102,6 +102,9 @@ def test_finish__bytes_of_another_message(slots, content):
 
 def test_finish__a_slot_that_expects_no_message(slots, content):
     write_payloads(slots, content, 0)
-    assert slots.finish(0) and not slots.finish(0)
+    assert slots.finish(0) and not slots.finish(0) and not slots.has_stray
     write_payloads(slots, content, 0)
-    assert not slots.finish(0) and slots.damaged_messages
+    assert slots.has_stray and not slots.finish(0)
+    slots.expect(0, 2)
+    write_payloads(slots, content, 2)
+    assert slots.finish(0) and slots.has_stray
