@@ -169,5 +169,9 @@ def rates_bps(fabric: VirtualFabric, flows: Sequence[Flow], warm_up_s: float, se
 
 def jain(values: Sequence[float]) -> float:
     """Return Jain's fairness index: 1 = all equal, 1/n = one value has everything."""
-    squares = len(values) * sum(value * value for value in values)
-    return sum(values) ** 2 / squares if squares else 1.0
+    # A loop: in machine code sum() of a generator makes whole numbers only.
+    total = squares = 0.0
+    for value in values:
+        total += value
+        squares += value * value
+    return total * total / (len(values) * squares) if squares else 1.0
