@@ -183,6 +183,12 @@ def test_ports__frames_leave_at_the_same_times_with_the_same_bytes():
     assert len({str(entry) for entry in python[0][-500:]}) > 5, "hardly any reason to drop a frame came up"
 
 
+def test_jain__is_the_same_in_both_forms():
+    """Its sum of squares, a generator's, ended in a TypeError when compiled."""
+    program = "from mrc_testbed.simulator.workloads import jain; print(jain([1.0, 2.5, 3.0]), jain([1, 2]), jain([]))"
+    assert run(["-c", program]) == run(["-c", program], MRC_COMPILED="0") != ""
+
+
 @pytest.mark.parametrize("module", ["nic/test_native.py", "agent/test_turn_selector.py"])
 def test_tests_of_what_needs_no_stand_ins__pass_compiled_too(module):
     """All pass but those for values of a wrong type, which machine code refuses by itself."""
