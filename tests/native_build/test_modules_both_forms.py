@@ -184,7 +184,7 @@ def test_ports__frames_leave_at_the_same_times_with_the_same_bytes():
 
 
 def test_jain__is_the_same_in_both_forms():
-    """Its sum of squares, a generator's, ended in a TypeError when compiled."""
+    """The sum of squares, then a generator, ended in a TypeError when compiled."""
     program = "from mrc_testbed.simulator.workloads import jain; print(jain([1.0, 2.5, 3.0]), jain([1, 2]), jain([]))"
     assert run(["-c", program]) == run(["-c", program], MRC_COMPILED="0") != ""
 
