@@ -16,6 +16,7 @@ There is no CPU port: 510 is a port like any other, as it is for a mrc_testbed.s
 from __future__ import annotations
 
 import contextlib
+import functools
 import queue
 import re
 import shutil
@@ -342,9 +343,11 @@ class RemoteDevice:
         # Without a dataplane channel the object only controls.
         self._has_packets = packets is not None
         if packets is not None:
-            self._exchange = packets.stream_stream(
+            packet_stream = packets.stream_stream(
                 SERVICE + "PacketStream", request_serializer=_packed, response_deserializer=self._packet.FromString
             )
+            # A stream refused a connection can wait for ever: grpc ends its status then, not always its messages.
+            self._exchange = functools.partial(packet_stream, timeout=PACKET_S, wait_for_ready=True)
             self._set_status = packets.unary_unary(
                 SERVICE + "SetPortOperStatus", request_serializer=_packed, response_deserializer=bytes
             )
@@ -393,7 +396,7 @@ class RemoteDevice:
         deadline = time.monotonic() + START_S
         while self._has_packets:
             try:
-                for _ in self._exchange(iter(()), timeout=PACKET_S):
+                for _ in self._exchange(iter(())):
                     pass
                 return
             except grpc.RpcError as error:
@@ -409,7 +412,7 @@ class RemoteDevice:
             return  # BMv2 ignores them, too
         request = self._packet(device_id=self.device_id, port=port, packet=frame)
         try:
-            for response in self._exchange(iter([request]), timeout=PACKET_S):
+            for response in self._exchange(iter([request])):
                 self._out.append((response.port, response.packet))
         except grpc.RpcError as error:
             raise GoneError(f"{SWITCH}: {describe(error)}, of packet {frame.hex()} at port {port}") from None

@@ -233,7 +233,8 @@ class Echo(grpc.GenericRpcHandler):
         return b""
 
 
-def test_packets__in_and_out_of_a_switch(daemon):
+def test_packets__in_and_out_of_a_switch(daemon, monkeypatch):
+    monkeypatch.setattr(bmv2, "PACKET_S", 0.5)
     server = grpc.server(futures.ThreadPoolExecutor(2), handlers=[Echo()])
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
