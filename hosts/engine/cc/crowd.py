@@ -43,6 +43,8 @@ SPEED_MAX: Final = 4.0
 The factor is proportional to the window; increase and decrease cancel where they did without it."""
 CALM_INCREASE: Final = 0.2
 """Increase while there is no queue, in MTU a packet at a window of one or more."""
+IDLE_INCREASE: Final = 0.8
+"""Increase of a sender whose whole window met no queue: the crowd has thinned out, as at the end of an exchange."""
 CUT: Final = 0.7
 """Share of the window that a trim or a loss leaves."""
 WINDOW_MIN: Final = 1 / 128
@@ -103,7 +105,8 @@ class Crowd:
         if left_at >= self._flight_at:
             self._flight_at, self._flight_window = now, window
         if is_calm:
-            window += CALM_INCREASE * size * sqrt(min(1.0, share))
+            gain = IDLE_INCREASE if self._calm_bytes > window else CALM_INCREASE
+            window += gain * size * sqrt(min(1.0, share))
             self._calm_bytes += size
             if self._calm_bytes > window >= goal * mtu:
                 self.is_joined = False

@@ -160,22 +160,26 @@ def _flows(scenario: Scenario, plan: Plan, seed: int) -> Iterator[FlowPlan]:
     """Yield all flows, in file order; a permutation is drawn by the seed."""
     for work, name in zip(scenario.workload, work_names(scenario), strict=True):
         transport = work.transport or scenario.transport
+        pins: list[tuple[str, ...]]
         match work:
             case Stream():
                 ends = [work.stream, work.stream[::-1]] if work.bidirectional else [work.stream]
                 starts = [work.start] * len(ends)
+                pins = [tuple(work.pin or ())] * len(ends)
             case Permutation():
                 ends = _permutation(work, plan, random.Random(f"{seed}/{name}"))
                 dice = random.Random(f"{seed}/{name}/starts")
                 starts = [work.start + (dice.random() * work.spread if work.spread else 0.0) for _ in ends]
+                pins = [()] * len(ends)
             case Incast():
                 ends = [(source, work.incast) for source in work.sources]
                 starts = [work.start + number * work.every for number in range(len(ends))]
+                pins = [(node,) for node in work.pin] if work.pin else [()] * len(ends)
             case _:
                 continue
         # A workload smaller than one message is a single shorter message.
         message = work.message if work.bytes is None else min(work.message, work.bytes)
-        for (source, target), start in zip(ends, starts, strict=True):
+        for (source, target), start, pin in zip(ends, starts, pins, strict=True):
             yield FlowPlan(
                 work=name,
                 source=source,
@@ -187,7 +191,7 @@ def _flows(scenario: Scenario, plan: Plan, seed: int) -> Iterator[FlowPlan]:
                 start_s=start,
                 stop_s=work.stop,
                 rate_bps=work.rate if isinstance(work, Stream) else None,
-                pin=tuple(work.pin or ()) if isinstance(work, Stream) else (),
+                pin=pin,
             )
 
 
