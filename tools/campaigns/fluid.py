@@ -111,7 +111,7 @@ def run(seeds: int, calibrate: bool, console: Console, fabrics: Sequence[Fabric]
     """
     if calibrate:
         calibrations = {}
-        with Progress(console, "bench fluid --calibrate", guess_s=150.0 * seeds) as progress:
+        with Progress(console, "bench fluid --calibrate", guess_s=400.0 * seeds) as progress:
             for pipe in fluid_calibration.PIPES:
                 calibrations[pipe] = fluid_calibration.calibrate(
                     pipe, seeds, lambda text: progress.step(text, quiet=True)

@@ -1,9 +1,9 @@
 """`mrc bench fluid --calibrate`: what the fluid model takes from the packet simulator, measured anew.
 
-Permutations on fabrics of 8 to 32 hosts, whole and with dead links, with the denylist (so that nothing is lost), run in
-packets; each QP's EVs in rotation and its settled rate are what a Sharing has to reproduce. Its three tables are then
-searched, value by value, for the least error (`Misfit`). Two pipes: 10 Mb/s x 10 ms with a PMTU of 1024, the scenarios'
-own, and 100 Gb/s x 10 us with 4096, the paper's.
+Permutations on fabrics of 8 to 32 hosts, of four and eight planes, whole and with dead links, with the denylist (so
+that nothing is lost), run in packets; each QP's EVs in rotation and its settled rate are what a Sharing has to
+reproduce. Its three tables are then searched, value by value, for the least error (`Misfit`). Two pipes: 10 Mb/s x 10
+ms with a PMTU of 1024, the scenarios' own, and 100 Gb/s x 10 us with 4096, the paper's.
 """
 
 from __future__ import annotations
@@ -26,17 +26,25 @@ from mrc_testbed.simulator.fluid.calibration import Calibration, calibration_for
 from mrc_testbed.simulator.fluid.shape import FabricShape, Floats, QueuePairs
 from mrc_testbed.simulator.fluid.sharing import NO_SPINE, Sharing
 
-FABRICS: Final = ((4, 4, 4, 4), (4, 4, 8, 8), (4, 4, 4, 2), (4, 4, 8, 2))
+FABRICS: Final = (
+    (4, 4, 4, 4),
+    (4, 4, 8, 8),
+    (4, 4, 4, 2),
+    (4, 4, 8, 2),
+    (4, 8, 8, 4),
+    (8, 4, 8, 8),
+    (8, 8, 8, 4),
+)
 """Planes, racks, spines, hosts a rack; not those of the comparison.
 
-The last has more uplinks than it can use.
+Those of two hosts a rack have more uplinks than they can use.
 """
 SHARES: Final = (0, 5, 15)
 """Percent of the T0-T1 links that are dead."""
 PIPES: Final = {
-    "own": ("duration: 2s\nmeasure: {every: 50ms}", "message: 64K, depth: 4", 1.0),
+    "own": ("duration: 4s\nmeasure: {every: 50ms}", "message: 64K, depth: 4", 1.0),
     "paper": (
-        "links: {rate: 100G, rtt: 10us}\ntransport: {pmtu: 4096, clock: 0.001}\nduration: 1600us\n"
+        "links: {rate: 100G, rtt: 10us}\ntransport: {pmtu: 4096, clock: 0.001}\nduration: 3200us\n"
         "measure: {every: 40us}",
         "message: 256K, depth: 16",
         0.001,
@@ -50,8 +58,8 @@ control_plane: {{denylist: all}}
 faults: {faults}
 {lines}
 """
-ROUNDS: Final = 3
-FACTORS: Final = (1.25, 0.8, 1.08, 0.93)
+ROUNDS: Final = 5
+FACTORS: Final = (1.25, 0.8, 1.08, 0.93, 1.02, 0.98)
 KINDS: Final = ("delay", "skips", "price")
 
 

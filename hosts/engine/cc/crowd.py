@@ -44,7 +44,7 @@ The factor is proportional to the window; increase and decrease cancel where the
 CALM_INCREASE: Final = 0.2
 """Increase while there is no queue, in MTU a packet at a window of one or more."""
 IDLE_INCREASE: Final = 0.8
-"""Increase of a sender whose whole window met no queue: the crowd has thinned out, as at the end of an exchange."""
+"""Increase of a sender whose whole window met no queue, as at the end of an exchange."""
 CUT: Final = 0.7
 """Share of the window that a trim or a loss leaves."""
 WINDOW_MIN: Final = 1 / 128

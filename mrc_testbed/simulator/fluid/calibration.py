@@ -41,6 +41,8 @@ class Calibration:
     """Base round trips from an EV's first lost packet until the EV is retired."""
     found_rtts: float
     """Base round trips from a lost packet's departure until it is found lost."""
+    timer_rtts: float
+    """Base round trips until the retry timer finds a lost packet: four round trips under load."""
     own_delay_rtts: float
     """Round trip under load, beyond the base: what the window turns over in."""
     lost: float
@@ -75,14 +77,15 @@ class Calibration:
 CALIBRATIONS: Final = (
     Calibration(
         packets=10.7,
-        top=0.956,
+        top=0.954,
         loads=(0.0, 0.6, 0.7, 0.76, 0.8, 0.84, 0.88, 0.92, 0.96, 1.0),
-        delay=(0.0, 0.0, 0.0305, 0.056, 0.161, 0.1731, 0.3767, 0.4068, 0.44, 2.5312),
-        skips=(0.0, 0.0, 0.0583, 0.0729, 0.0847, 0.099, 0.1958, 0.1958, 0.2273, 0.4511),
+        delay=(0.0, 0.0, 0.0411, 0.0504, 0.1262, 0.1696, 0.3767, 0.4068, 0.4068, 2.025),
+        skips=(0.0, 0.0, 0.0458, 0.0571, 0.0915, 0.1059, 0.1928, 0.2696, 0.2696, 0.8386),
         rates=(0.3, 0.6, 0.75, 0.82, 0.87, 0.92, 0.9546),
-        price=(0.32, 0.2976, 0.2462, 0.228, 0.1728, 0.0382, 0.0382),
+        price=(0.32, 0.2658, 0.2658, 0.2234, 0.1903, 0.0325, 0.0167),
         retire_rtts=4.0,
         found_rtts=4.4,
+        timer_rtts=6.0,
         own_delay_rtts=0.66,
         lost=1.10,
         lost_young=1.18,
@@ -98,6 +101,7 @@ CALIBRATIONS: Final = (
         price=(0.4464, 0.3114, 0.2317, 0.2317, 0.2155, 0.2155, 0.0347),
         retire_rtts=4.0,
         found_rtts=4.4,
+        timer_rtts=6.0,
         own_delay_rtts=0.5,
         lost=1.10,
         lost_young=1.18,

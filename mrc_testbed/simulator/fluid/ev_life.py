@@ -72,6 +72,8 @@ class Loss(NamedTuple):
     stop: float
     share: float
     """Share of the QP's packets that the loss takes."""
+    by_timer: bool = False
+    """Whether only the retry timer finds the losses, as in a plane that has lost its port."""
 
 
 @dataclass(slots=True)

@@ -32,7 +32,7 @@ from mrc_testbed.simulator.fluid.ev_life import (
     is_inside,
     union,
 )
-from mrc_testbed.simulator.fluid.outages import Outages
+from mrc_testbed.simulator.fluid.outages import PORT, Outages
 from mrc_testbed.simulator.fluid.shape import Bools, FabricShape, Floats, Ints, QueuePairs, Singles
 from mrc_testbed.simulator.fluid.sharing import NO_SPINE, SWEEPS_MAX, Sharing
 
@@ -44,6 +44,8 @@ YOUNG_RTTS: Final = 10.0
 """A QP is young for so many base round trips: its windows open, and it loses less."""
 NEAR: Final = 0.6
 """Share of a notice's time inside a rack."""
+LINKS_OF_ROUND_TRIP: Final = 8
+"""Links that a packet between racks and its answer cross."""
 STUCK_MIN: Final = 1e-3
 """Part of a window that is stuck and no longer matters."""
 FEW_SWEEPS: Final = 8
@@ -255,7 +257,9 @@ class _Model:
                     self.ports.append((max(down_from, start) + notice_s, qp, plane_evs.plane, False))
                     # A port that was down before the QP began is known, so nothing is sent into it.
                     if down_from >= start:
-                        losses.append(Loss(down_from, down_from + notice_s, 1.0 / max(1, usable_planes)))
+                        under_way, unaware = self._lost_to_port(plane_evs.plane, target, racks, down_from)
+                        first, last = down_from - under_way * shape.rtt_s, down_from + unaware * shape.rtt_s
+                        losses.append(Loss(max(first, start), last, 1.0 / max(1, usable_planes), by_timer=True))
                     if down_until < end:
                         self.ports.append((down_until + notice_s, qp, plane_evs.plane, True))
         if losses:
@@ -264,6 +268,20 @@ class _Model:
         # One plane without faults always leaves a living path.
         if len(faulty_planes) == usable_planes and self.settings.retry_budget_s < end - start:
             self._check_retry_budget(qp, faulty_planes, start, end)
+
+    def _lost_to_port(self, plane: int, target: int, racks: tuple[int, int], time_s: float) -> tuple[float, float]:
+        """Return from when to when what a QP sends in a plane is lost to a port that goes down at `time_s`.
+
+        Base round trips before and after that time. A sender knows at once; its packets are safe behind one link and
+        half the queues. To a target's port they cross three links and all queues, and more of them leave until the
+        sender knows, half a round trip later.
+        """
+        link, queues = 1 / LINKS_OF_ROUND_TRIP, self.settings.calibration.own_delay_rtts
+        if racks[0] == racks[1]:
+            return 2 * link + queues / 2, 0.0
+        if is_inside(self.outages.intervals_of(PORT, plane, target), time_s):
+            return 3 * link + queues, 0.5
+        return link + queues / 2, 0.0
 
     def _plane_of(self, qp: int, plane: int, source: int, target: int, racks: tuple[int, int]) -> PlaneEvs:
         """Return a plane of a QP as input of ev_life.py."""
@@ -337,7 +355,6 @@ class _Model:
         shape, calibration, edges = self.shape, self.settings.calibration, self.edges
         lost, series = np.zeros(len(self.pairs)), np.zeros(len(edges) - 1)
         factors: dict[int, list[tuple[int, float]]] = {}
-        found_s = calibration.found_rtts * shape.rtt_s
         per_s = shape.packets_per_s * shape.planes * calibration.top
         widths = np.diff(edges)
         times: list[float] = []
@@ -347,7 +364,7 @@ class _Model:
             window = float(self.pairs.window_bytes[qp]) / (shape.rate_bps / 8 * shape.rtt_s * shape.planes)
             missing_share: dict[int, float] = {}
             young = float(self.pairs.starts_s[qp]) + YOUNG_RTTS * shape.rtt_s
-            for start, stop, lost_s, rate_share in stalls(losses, calibration, shape, window):
+            for start, stop, lost_s, rate_share, found_s in stalls(losses, calibration, shape, window):
                 packets = lost_s * per_s * weight * (calibration.lost if start >= young else calibration.lost_young)
                 if packets:
                     lost[qp] += packets
@@ -457,10 +474,10 @@ class _Model:
 
 def stalls(
     losses: list[Loss], calibration: Calibration, shape: FabricShape, window: float
-) -> Iterator[tuple[float, float, float, float]]:
+) -> Iterator[tuple[float, float, float, float, float]]:
     """Yield the parts of a QP's time in which it loses packets, or waits for lost ones.
 
-    As (from, to, seconds of its full rate that are lost, part of its rate that arrives).
+    As (from, to, seconds of its full rate that are lost, part of its rate that arrives, time until a loss is found).
 
     A lost packet stays in the window until it is found lost, so the rate falls as the window fills with them: with a
     part `share` of the packets going into dead paths, the stuck part s follows ds/dt = share (1 - s) / turn - s / found
@@ -470,13 +487,16 @@ def stalls(
     trip.
     """
     rtt_s = shape.rtt_s
-    turn_s, found_s = (1 + calibration.own_delay_rtts) * rtt_s, calibration.found_rtts * rtt_s
+    turn_s, overtaken_s = (1 + calibration.own_delay_rtts) * rtt_s, calibration.found_rtts * rtt_s
     moments = sorted({moment for loss in losses for moment in (loss.start, loss.stop)})
     stuck = 0.0
     for number, start in enumerate(moments):
         last = number + 1 == len(moments)
+        present = [loss for loss in losses if loss.start <= start < loss.stop]
+        by_timer = any(loss.by_timer for loss in present)
+        found_s = calibration.timer_rtts * rtt_s if by_timer else overtaken_s
         stop = start + 3 * found_s if last else moments[number + 1]
-        share = min(0.98, sum(loss.share for loss in losses if loss.start <= start < loss.stop))
+        share = min(0.98, sum(loss.share for loss in present))
         if share == 0:
             if stuck < STUCK_MIN:
                 stuck = 0.0
@@ -490,9 +510,10 @@ def stalls(
         stuck = equilibrium + (stuck - equilibrium) * decay
         arriving_share = 1 - mean
         holes = share * shape.packets_per_rtt * shape.planes * calibration.found_rtts
-        if holes > 1 or (share == 0 and mean > 0.05):
+        # What is lost to a port at once is over before the application's window is full of holes.
+        if (not by_timer and holes > 1) or (share == 0 and mean > 0.05):
             arriving_share = min(arriving_share, window / (calibration.found_rtts / 2 + 1 + calibration.own_delay_rtts))
-        yield start, stop, lasts * arriving_share * share, arriving_share * (1 - share)
+        yield start, stop, lasts * arriving_share * share, arriving_share * (1 - share), found_s
 
 
 def _parts(count: int) -> Iterator[slice]:

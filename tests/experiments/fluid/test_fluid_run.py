@@ -100,6 +100,26 @@ def test_switch_off__leaves_what_the_paper_saw(name, rate):
     assert measurement.value("qp_errors") == 0
 
 
+def test_dead_t0__costs_who_receives_by_it_more_than_who_sends_by_it(tmp_path):
+    """A sender knows at once; to a receiver three links are on their way, and more until the notice comes."""
+    text = (
+        HEAD.replace("hosts_per_rack: 1", "hosts_per_rack: 4")
+        + "duration: 1s\nfaults: [{at: 500ms, power_off: p1-t0-0}]"
+    )
+    run = only(tmp_path, text, "virtual")
+    lost_packets = []
+    for outcome in (VirtualRunner().run(run), FluidRunner().run(run)):
+        ends = [(int(flow.source[1:]) < 4, int(flow.target[1:]) < 4, flow.lost) for flow in outcome.flows]
+        sent = [lost for sends_by_it, receives_by_it, lost in ends if sends_by_it and not receives_by_it]
+        received = [lost for sends_by_it, receives_by_it, lost in ends if receives_by_it and not sends_by_it]
+        assert sum(lost for *_, lost in ends) >= sum(sent) + sum(received)
+        lost_packets.append((mean(sent), mean(received)))
+    (sent_packets, received_packets), (sent_fluid, received_fluid) = lost_packets
+    assert sent_fluid == pytest.approx(sent_packets, rel=0.35)
+    assert received_fluid == pytest.approx(received_packets, rel=0.15)
+    assert received_packets > 2 * sent_packets
+
+
 # ---- results --------------------------------------------------------------------------------------------------
 
 

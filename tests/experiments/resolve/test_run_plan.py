@@ -51,6 +51,25 @@ def test_resolve__every_default_is_filled_in(tmp_path):
     assert (plan.engine.congestion.base_rtt_s, plan.engine.qp.pmtu_bytes) == (0.02, 1024)
 
 
+def test_incast__each_sender_is_pinned_to_a_node_of_its_own(tmp_path):
+    """Paths that are given instead of hashed: E20's victim at the paper's scale."""
+    text = """\
+title: pinned
+fabric: {planes: 1, racks: 2, spines: 2, hosts_per_rack: 2}
+workload: [{incast: h0, name: incast, sources: [h2, h3], pin: [p0-t1-1, p0-t1-0]}]
+duration: 1s
+"""
+    (plan,) = planned_runs(tmp_path, text)
+    assert [(flow.source, flow.pin) for flow in plan.work().flows] == [("h2", ("p0-t1-1",)), ("h3", ("p0-t1-0",))]
+    for wrong_text, error_text in (
+        (text.replace("[p0-t1-1, p0-t1-0]", "[p0-t1-1]"), "pin: 1 nodes and 2 senders: as many of each"),
+        (text.replace("p0-t1-0]", "p0-t1-7]"), "no node 'p0-t1-7'"),
+        (text + "mode: flow-ecmp\n", "an EV names no path"),
+    ):
+        with pytest.raises(ScenarioError, match=error_text):
+            planned_runs(tmp_path, wrong_text)
+
+
 def test_resolve__work_and_faults_in_their_order(tmp_path):
     (plan,) = planned_runs(tmp_path)
     work = plan.work()

@@ -6,14 +6,18 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from random import Random
 from typing import Any
 
 import pytest
 
+from mrc_testbed.hosts.engine.cc.crowd import Crowd
 from mrc_testbed.hosts.engine.cc.qpcc import Share
 from mrc_testbed.hosts.engine.wire.packets import EndpointRequest, Write
 from mrc_testbed.simulator import VirtualFabric, incast, jain, rates_bps, run_all, scaled_profiles
 from mrc_testbed.topologies.plan import Plan
+
+MTU = 1190.0
 
 
 def make(senders: int, planes: int = 1, seed: int = 1, **options: Any) -> tuple[VirtualFabric, list[str], float]:
@@ -88,6 +92,23 @@ def test_below_a_packet_a_round_trip__packets_leave_one_by_one_also_those_sent_a
     gaps = [later - earlier for earlier, later in pairwise(departures)]
     assert min(gaps) > 0.010, "a base round trip"
     assert len(departures) == pytest.approx(1.5 * 10e6 / 8 / 1190 / 32, rel=0.3)
+
+
+def test_idle_crowd__grows_almost_as_fast_as_nscc() -> None:
+    """The last flows of an exchange are alone, and stayed slow when they grew by a fifth a round trip."""
+    crowd = Crowd(MTU, Random(1), 0.0)
+    crowd.join()
+    window, now = MTU, 0.0
+    windows = []
+    for _ in range(8):
+        now += 0.01
+        for _ in range(max(1, int(window / MTU))):
+            window = crowd.after_ack(window, now, int(MTU), now - 0.01, True, 0.0, 100.0)
+        windows.append(window / MTU)
+    growth = [later / former for former, later in pairwise(windows)]
+    assert growth[0] < 1.3, "one window without a queue says little"
+    assert min(growth[3:]) > 1.5
+    assert crowd.is_joined
 
 
 def test_reverse_probes__of_a_receiver_take_turns_among_many_senders() -> None:
