@@ -1,6 +1,6 @@
 """`mrc bench fluid --calibrate`: what the fluid model takes from the packet simulator, measured anew.
 
-Permutations on fabrics of 8 to 32 hosts, of four and eight planes, whole and with dead links, with the denylist (so
+Permutations on fabrics of 8 to 32 hosts, of four planes, whole and with dead links, with the denylist (so
 that nothing is lost), run in packets; each QP's EVs in rotation and its settled rate are what a Sharing has to
 reproduce. Its three tables are then searched, value by value, for the least error (`Misfit`). Two pipes: 10 Mb/s x 10
 ms with a PMTU of 1024, the scenarios' own, and 100 Gb/s x 10 us with 4096, the paper's.
@@ -32,8 +32,6 @@ FABRICS: Final = (
     (4, 4, 4, 2),
     (4, 4, 8, 2),
     (4, 8, 8, 4),
-    (8, 4, 8, 8),
-    (8, 8, 8, 4),
 )
 """Planes, racks, spines, hosts a rack; not those of the comparison.
 
