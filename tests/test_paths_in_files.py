@@ -40,7 +40,7 @@ WORDS = {
     "Scenario": "name title variants sweep live bmv2 virtual scale",
     "Reference": "id figure saw scaled cannot series",
     "Transport": "config",
-    "Stream": "name stream pin", "Permutation": "name permutation", "Incast": "name incast sources pin",
+    "Stream": "name stream pin", "Permutation": "name permutation", "Incast": "name incast sources pins",
     "Collective": "name ranks", "Training": "name ranks", "TraceWork": "name ranks",
     "ScenarioFault": "cut one_way silent restore blackhole power_off power_on reboot",
     "Random": "host", "PacketPick": "link into pattern", "LineChange": "link", "FlapPart": "link",

@@ -324,7 +324,7 @@ class Incast(Work):
     """Writes outstanding at a time."""
     every: Seconds = 0.0
     """Time between the starts of two senders; 0: together."""
-    pin: list[str] | None = None
+    pins: list[str] | None = None
     """Node of each sender, in their order, that all its paths cross. None: all EVs."""
 
 

@@ -174,7 +174,7 @@ def _flows(scenario: Scenario, plan: Plan, seed: int) -> Iterator[FlowPlan]:
             case Incast():
                 ends = [(source, work.incast) for source in work.sources]
                 starts = [work.start + number * work.every for number in range(len(ends))]
-                pins = [(node,) for node in work.pin] if work.pin else [()] * len(ends)
+                pins = [(node,) for node in work.pins] if work.pins else [()] * len(ends)
             case _:
                 continue
         # A workload smaller than one message is a single shorter message.

@@ -179,7 +179,7 @@ def _work(work: Work, scenario: Scenario, plan: Plan) -> Iterator[tuple[str, str
         case Stream():
             if work.stream[0] == work.stream[1]:
                 yield "stream", f"{work.stream[0]} cannot send to itself"
-            yield from _pins(work.pin, scenario, plan)
+            yield from _pins("pin", work.pin, scenario, plan)
         case Permutation() if work.permutation != "all":
             senders, receivers = work.permutation
             if len(senders) != len(receivers):
@@ -187,19 +187,19 @@ def _work(work: Work, scenario: Scenario, plan: Plan) -> Iterator[tuple[str, str
         case Incast():
             if work.incast in work.sources:
                 yield "sources", f"{work.incast} cannot send to itself"
-            yield from _pins(work.pin, scenario, plan)
-            if work.pin and len(work.pin) != len(work.sources):
-                yield "pin", f"{len(work.pin)} nodes and {len(work.sources)} senders: as many of each"
+            yield from _pins("pins", work.pins, scenario, plan)
+            if work.pins and len(work.pins) != len(work.sources):
+                yield "pins", f"{len(work.pins)} nodes and {len(work.sources)} senders: as many of each"
 
 
-def _pins(pinned_nodes: list[str] | None, scenario: Scenario, plan: Plan) -> Iterator[tuple[str, str]]:
+def _pins(key: str, pinned_nodes: list[str] | None, scenario: Scenario, plan: Plan) -> Iterator[tuple[str, str]]:
     """Yield (key, mistake) of the nodes that paths have to cross."""
     nodes = [*(node.name for part in (plan.hosts, plan.switches) for node in part)] if pinned_nodes else []
     for node in pinned_nodes or ():
         if node not in nodes:
-            yield "pin", f"no node {node!r} ({suggestion(node, nodes)})"
+            yield key, f"no node {node!r} ({suggestion(node, nodes)})"
     if pinned_nodes and scenario.mode not in MODES_WITH_PATHS:
-        yield "pin", f"in mode {scenario.mode} an EV names no path (modes: {', '.join(MODES_WITH_PATHS)})"
+        yield key, f"in mode {scenario.mode} an EV names no path (modes: {', '.join(MODES_WITH_PATHS)})"
 
 
 def _jobs(work: RankWork, hosts: tuple[str, ...], plan: Plan) -> Iterator[tuple[str, str]]:

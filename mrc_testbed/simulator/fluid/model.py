@@ -274,7 +274,7 @@ class _Model:
 
         Base round trips before and after that time. A sender knows at once; its packets are safe behind one link and
         half the queues. To a target's port they cross three links and all queues, and more of them leave until the
-        sender knows, half a round trip later.
+        sender knows, half a round trip later. Inside a rack both know at once, and there are two links.
         """
         link, queues = 1 / LINKS_OF_ROUND_TRIP, self.settings.calibration.own_delay_rtts
         if racks[0] == racks[1]:

@@ -56,13 +56,13 @@ def test_incast__each_sender_is_pinned_to_a_node_of_its_own(tmp_path):
     text = """\
 title: pinned
 fabric: {planes: 1, racks: 2, spines: 2, hosts_per_rack: 2}
-workload: [{incast: h0, name: incast, sources: [h2, h3], pin: [p0-t1-1, p0-t1-0]}]
+workload: [{incast: h0, name: incast, sources: [h2, h3], pins: [p0-t1-1, p0-t1-0]}]
 duration: 1s
 """
     (plan,) = planned_runs(tmp_path, text)
     assert [(flow.source, flow.pin) for flow in plan.work().flows] == [("h2", ("p0-t1-1",)), ("h3", ("p0-t1-0",))]
     for wrong_text, error_text in (
-        (text.replace("[p0-t1-1, p0-t1-0]", "[p0-t1-1]"), "pin: 1 nodes and 2 senders: as many of each"),
+        (text.replace("[p0-t1-1, p0-t1-0]", "[p0-t1-1]"), "pins: 1 nodes and 2 senders: as many of each"),
         (text.replace("p0-t1-0]", "p0-t1-7]"), "no node 'p0-t1-7'"),
         (text + "mode: flow-ecmp\n", "an EV names no path"),
     ):
