@@ -73,5 +73,9 @@ class DeviceContext:
         `timeout_s` None: wait without limit.
         """
         self.wait_for(lambda: bool(self._async), timeout_s)
+        return self.poll_async()
+
+    def poll_async(self) -> AsyncEvent | None:
+        """Return the next asynchronous event; None when there is none by now."""
         with self.lock:
             return self._async.popleft() if self._async else None

@@ -65,6 +65,10 @@ class CompletionChannel:
     def get_event(self, timeout_s: float | None = None) -> CompletionQueue | None:
         """Return the next CQ that was armed and has an entry; None when `timeout_s` is over."""
         self._context.wait_for(lambda: bool(self._pending), timeout_s)
+        return self.poll_event()
+
+    def poll_event(self) -> CompletionQueue | None:
+        """Return the next CQ that was announced; None when there is none by now."""
         with self._context.lock:
             if not self._pending:
                 return None

@@ -21,6 +21,7 @@ import selectors
 import socket
 import threading
 import time
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
@@ -130,6 +131,7 @@ class LiveDriver(PlanDriver):
             stack.callback(self._alarm.close)
             for readable in (self._links, self._wake_reader, self._alarm):
                 self._selector.register(readable, selectors.EVENT_READ)
+            self._watched: dict[int, Callable[[], None]] = {}
             self._nic_files: list[int] = []
             self._watch_nic()
             self._parts = stack.pop_all()
@@ -165,6 +167,21 @@ class LiveDriver(PlanDriver):
             self._kicked = True
             self._wake_writer.send(b"k")
 
+    def watch(self, fd: int, on_readable: Callable[[], None]) -> None:
+        """Call a function in the loop whenever a descriptor is readable."""
+        self._watched[fd] = on_readable
+        self._selector.register(fd, selectors.EVENT_READ)
+
+    def unwatch(self, fd: int) -> None:
+        """Forget a watched descriptor, before it is closed."""
+        del self._watched[fd]
+        self._selector.unregister(fd)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether the last turn moved packets, so that the next one does not wait."""
+        return self._busy
+
     # ---- the loop ---------------------------------------------------------------------------------------------
 
     def step(self, deadline: float | None) -> bool:
@@ -191,6 +208,9 @@ class LiveDriver(PlanDriver):
                 self._kicked = False
             for interface, state in self._links.poll():
                 self._on_link(interface, state)
+            for key, _ in events if self._watched else ():
+                if on_readable := self._watched.get(key.fd):
+                    on_readable()
             self._network()
 
     def _timeout(self, deadline: float | None) -> float | None:

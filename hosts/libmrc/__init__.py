@@ -1,0 +1,22 @@
+"""The library that programs written for RDMA load: `libmrc.so`, in C, with the functions of mrc.h and libibverbs.
+
+`library()` builds it with gcc at first use. It talks to the host's NIC process (hosts/nicd) by `src/nicd.h`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from mrc_testbed.native_build.cache import SANITIZER_FLAGS
+from mrc_testbed.switch.system.gcc import build_shared
+
+SOURCES = Path(__file__).with_name("src")
+INCLUDE = Path(__file__).with_name("include")
+WIRE_HEADER = SOURCES / "nicd.h"
+SOCKET_VARIABLE = "MRC_NIC_SOCKET"
+"""Environment variable of a program: path of the socket of its host's NIC process."""
+
+
+def library() -> Path:
+    """Return the path of libmrc, built when need be. Raises BuildError, MissingToolError without a compiler."""
+    return build_shared(sorted(SOURCES.glob("*.c")), [SOURCES, INCLUDE], ("-pthread", *SANITIZER_FLAGS), "libmrc")

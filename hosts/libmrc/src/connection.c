@@ -1,0 +1,295 @@
+/* Connection of a program to its host's NIC process: the device, its contexts, and requests. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "libmrc.h"
+
+/* A device is the first part of a larger zeroed one: libraries of other vendors look behind it for their own marks. */
+struct device {
+	struct ibv_device ibv;
+	uint8_t of_other_vendors[4096];
+};
+
+static struct device the_device;
+static struct context *contexts;
+static pthread_mutex_t contexts_mutex = PTHREAD_MUTEX_INITIALIZER;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+/* Print a line that names a cause, where errno alone would not. */
+void explain(const char *format, ...)
+{
+	char line[NICD_MAX_TEXT + 256];
+	va_list arguments;
+
+	va_start(arguments, format);
+	int length = vsnprintf(line, sizeof line - 1, format, arguments);
+	va_end(arguments);
+	if (length < 0)
+		return;
+	if ((size_t)length > sizeof line - 2)
+		length = sizeof line - 2;
+	line[length] = '\n';
+	if (write(STDERR_FILENO, line, length + 1) < 0)
+		return; /* a program without standard error has its errno */
+}
+
+/* A child of fork() has no part in its parent's device: it could only disturb what the parent sends. */
+static void in_child(void)
+{
+	pthread_mutex_init(&contexts_mutex, NULL);
+	for (struct context *context = contexts; context; context = context->next) {
+		context->is_dead = true;
+		unshare_in_child(context->pages);
+		close(context->socket);
+		close(context->doorbell);
+		close(context->ibv.async_fd);
+		close(context->pages);
+		context->socket = context->doorbell = context->ibv.async_fd = context->pages = -1;
+	}
+}
+
+static void set_up(void)
+{
+	struct ibv_device *device = &the_device.ibv;
+
+	device->node_type = IBV_NODE_CA;
+	device->transport_type = IBV_TRANSPORT_IB;
+	strcpy(device->name, "mrc0");
+	strcpy(device->dev_name, "uverbs0");
+	strcpy(device->dev_path, "/sys/class/infiniband_verbs/uverbs0");
+	strcpy(device->ibdev_path, "/sys/class/infiniband/mrc0");
+	pthread_atfork(NULL, NULL, in_child);
+}
+
+/* Return the list of devices, which ends with NULL; empty where no NIC process was named. */
+struct ibv_device **device_list(int *count)
+{
+	pthread_once(&once, set_up);
+	const char *path = getenv(SOCKET_VARIABLE);
+	bool is_there = path && *path && access(path, R_OK | W_OK) == 0;
+	struct ibv_device **list = calloc(2, sizeof *list);
+	if (!list)
+		return NULL;
+	if (is_there)
+		list[0] = &the_device.ibv;
+	else if (path && *path)
+		explain("libmrc: %s=%s: %s. Cure: run the program by `mrc exec HOST -- PROGRAM`", SOCKET_VARIABLE, path,
+			strerror(errno));
+	if (count)
+		*count = is_there;
+	return list;
+}
+
+static ssize_t send_call(int socket, const uint32_t head[4], const struct call *call)
+{
+	union {
+		char bytes[CMSG_SPACE(sizeof call->fds)];
+		struct cmsghdr align;
+	} control = {0};
+	struct iovec parts[] = {{(void *)head, 16}, {(void *)call->values, call->count * 8ul}};
+	struct msghdr message = {.msg_iov = parts, .msg_iovlen = 2};
+
+	if (call->fd_count) {
+		message.msg_control = control.bytes;
+		message.msg_controllen = CMSG_SPACE(call->fd_count * sizeof(int));
+		struct cmsghdr *rights = CMSG_FIRSTHDR(&message);
+		rights->cmsg_level = SOL_SOCKET;
+		rights->cmsg_type = SCM_RIGHTS;
+		rights->cmsg_len = CMSG_LEN(call->fd_count * sizeof(int));
+		memcpy(CMSG_DATA(rights), call->fds, call->fd_count * sizeof(int));
+	}
+	ssize_t sent;
+	do
+		sent = sendmsg(socket, &message, MSG_NOSIGNAL);
+	while (sent < 0 && errno == EINTR);
+	return sent;
+}
+
+static void take_fds(struct msghdr *message, struct call *call)
+{
+	call->fd_count = 0;
+	for (struct cmsghdr *part = CMSG_FIRSTHDR(message); part; part = CMSG_NXTHDR(message, part)) {
+		if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS)
+			continue;
+		call->fd_count = (part->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+		memcpy(call->fds, CMSG_DATA(part), call->fd_count * sizeof(int));
+	}
+}
+
+/* Receive a reply; return its errno, and EIO where the NIC process has ended. */
+static int receive_call(int socket, struct call *call)
+{
+	union {
+		char bytes[CMSG_SPACE(sizeof call->fds)];
+		struct cmsghdr align;
+	} control;
+	uint32_t head[4];
+	char rest[NICD_MAX_VALUES * 8 + NICD_MAX_TEXT + 1];
+	struct iovec parts[] = {{head, sizeof head}, {rest, sizeof rest - 1}};
+	struct msghdr message = {
+		.msg_iov = parts, .msg_iovlen = 2, .msg_control = control.bytes, .msg_controllen = sizeof control.bytes};
+	ssize_t length;
+
+	do
+		length = recvmsg(socket, &message, MSG_CMSG_CLOEXEC);
+	while (length < 0 && errno == EINTR);
+	if (length < (ssize_t)sizeof head || head[0] != NICD_MAGIC || head[2] > NICD_MAX_VALUES ||
+	    head[3] > NICD_MAX_TEXT || (size_t)length != sizeof head + head[2] * 8ul + head[3])
+		return EIO;
+	take_fds(&message, call);
+	call->count = head[2];
+	memcpy(call->values, rest, head[2] * 8ul);
+	if (head[1] && head[3])
+		explain("libmrc: %.*s", (int)head[3], rest + head[2] * 8ul);
+	return head[1];
+}
+
+/* Ask the NIC process, wait for its reply, and return its errno, 0 for success. */
+int nic_call(struct context *context, uint32_t operation, struct call *call)
+{
+	const uint32_t head[4] = {NICD_MAGIC, operation, call->count, 0};
+	int result = EIO;
+
+	pthread_mutex_lock(&context->call_mutex);
+	if (!context->is_dead) {
+		if (send_call(context->socket, head, call) >= 0)
+			result = receive_call(context->socket, call);
+		if (result == EIO)
+			nic_check_alive(context);
+	}
+	pthread_mutex_unlock(&context->call_mutex);
+	return result;
+}
+
+/* Ask for what is answered by an errno alone. */
+int nic_request(struct context *context, uint32_t operation, uint32_t count, const uint64_t *values)
+{
+	struct call call = {.count = count};
+
+	memcpy(call.values, values, count * 8ul);
+	return nic_call(context, operation, &call);
+}
+
+/* Note the end of the NIC process, which closes its end of the socket. */
+void nic_check_alive(struct context *context)
+{
+	struct pollfd file = {.fd = context->socket, .events = POLLRDHUP};
+
+	if (context->is_dead || poll(&file, 1, 0) < 1)
+		return;
+	if (file.revents & (POLLRDHUP | POLLHUP | POLLERR)) {
+		context->is_dead = true;
+		explain("libmrc: the NIC process of this host has ended (`mrc down`, or a failure: see its log)");
+	}
+}
+
+static int connect_to_nic(void)
+{
+	struct sockaddr_un address = {.sun_family = AF_UNIX};
+	const char *path = getenv(SOCKET_VARIABLE);
+
+	if (!path || strlen(path) >= sizeof address.sun_path) {
+		errno = ENODEV;
+		return -1;
+	}
+	strcpy(address.sun_path, path);
+	int file = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+	if (file >= 0 && connect(file, (struct sockaddr *)&address, sizeof address)) {
+		int reason = errno;
+		explain("libmrc: cannot reach the NIC process at %s: %s", path, strerror(reason));
+		close(file);
+		errno = reason;
+		return -1;
+	}
+	return file;
+}
+
+static struct ibv_context_ops operations(void)
+{
+	return (struct ibv_context_ops){
+		.poll_cq = poll_cq, .req_notify_cq = arm_cq, .post_send = post_send, .post_recv = post_recv};
+}
+
+/* Say hello: give the memfd of pages, and take ring, doorbell and the socket of async events. Return an errno. */
+static int greet(struct context *context)
+{
+	struct call call = {.count = 1, .fd_count = 1, .values = {NICD_VERSION}, .fds = {context->pages}};
+	int result = nic_call(context, NICD_OP_HELLO, &call);
+
+	if (result)
+		return result;
+	if (call.fd_count != 3 || call.count < 3 || call.values[0] != NICD_SQ_BYTES)
+		return EPROTO;
+	context->doorbell = call.fds[1];
+	context->ibv.async_fd = call.fds[2];
+	context->planes = call.values[2];
+	context->ring = mmap(NULL, NICD_SQ_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, call.fds[0], 0);
+	result = context->ring == MAP_FAILED ? errno : 0;
+	close(call.fds[0]);
+	return result;
+}
+
+/* Open a context of the device; NULL and errno when it cannot be. */
+struct context *open_context(struct ibv_device *device)
+{
+	pthread_once(&once, set_up);
+	struct context *context = calloc(1, sizeof *context);
+	if (!context)
+		return NULL;
+	context->socket = context->pages = context->doorbell = context->ibv.async_fd = -1;
+	context->ibv.device = device;
+	context->ibv.cmd_fd = -1;
+	context->ibv.num_comp_vectors = 1;
+	context->ibv.ops = operations();
+	pthread_mutex_init(&context->ibv.mutex, NULL);
+	pthread_mutex_init(&context->call_mutex, NULL);
+	pthread_mutex_init(&context->ring_mutex, NULL);
+	pthread_mutex_init(&context->objects_mutex, NULL);
+	context->qps = calloc(1 << 16, sizeof *context->qps);
+	int result = ENOMEM;
+	if (context->qps && (context->socket = connect_to_nic()) >= 0 && (context->pages = make_pages()) >= 0)
+		result = greet(context);
+	else if (context->qps)
+		result = errno;
+	if (result) {
+		close_context(context);
+		errno = result;
+		return NULL;
+	}
+	pthread_mutex_lock(&contexts_mutex);
+	context->next = contexts;
+	contexts = context;
+	pthread_mutex_unlock(&contexts_mutex);
+	return context;
+}
+
+/* Close a context; the NIC process ends what is left of it. */
+int close_context(struct context *context)
+{
+	pthread_mutex_lock(&contexts_mutex);
+	for (struct context **place = &contexts; *place; place = &(*place)->next)
+		if (*place == context) {
+			*place = context->next;
+			break;
+		}
+	pthread_mutex_unlock(&contexts_mutex);
+	const int files[] = {context->socket, context->doorbell, context->pages, context->ibv.async_fd};
+	for (unsigned i = 0; i < sizeof files / sizeof *files; i++)
+		if (files[i] >= 0)
+			close(files[i]);
+	if (context->ring && context->ring != MAP_FAILED)
+		munmap(context->ring, NICD_SQ_BYTES);
+	free(context->qps);
+	free(context);
+	return 0;
+}

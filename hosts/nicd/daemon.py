@@ -1,0 +1,122 @@
+"""NIC process of one host: it lets the programs of the host's device use one engine, in one thread.
+
+A program's library connects to a Unix socket of packets. Between two turns of the network this process takes what the
+programs posted, and gives them what completed. It sleeps when no ring has a request and no packet is due; a program
+that posts meanwhile rings the doorbell.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import resource
+import socket
+from contextlib import ExitStack, suppress
+from itertools import count
+from pathlib import Path
+
+from mrc_testbed.hosts.nicd.program import Program
+from mrc_testbed.hosts.verbs.device import Device
+from mrc_testbed.hosts.verbs.live import LiveDriver
+
+BACKLOG = 64
+log = logging.getLogger("mrc_testbed.hosts.nicd")
+
+
+class NicDaemon:
+    """See the module. A context manager: leaving it ends all programs and removes the socket."""
+
+    def __init__(self, driver: LiveDriver, path: Path, mode: int = 0o600, owner: int | None = None) -> None:
+        self._driver, self._device, self._path = driver, Device(driver), path
+        self._programs: dict[int, Program] = {}
+        self._numbers = count(1)
+        raise_file_limit()
+        with ExitStack() as stack:
+            stack.callback(self._device.close)
+            self._listener = stack.enter_context(
+                socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+            )
+            path.unlink(missing_ok=True)
+            old_mask = os.umask(0o777 & ~mode)
+            try:
+                self._listener.bind(str(path))
+            finally:
+                os.umask(old_mask)
+            stack.callback(path.unlink, missing_ok=True)
+            if owner is not None:
+                os.chown(path, owner, -1)
+            self._listener.listen(BACKLOG)
+            driver.watch(self._listener.fileno(), self._accept)
+            stack.callback(self._end_programs)
+            self._parts = stack.pop_all()
+
+    def run(self) -> None:
+        """Serve programs until an exception (KeyboardInterrupt of a signal) ends it."""
+        driver = self._driver
+        while True:
+            has_posted = False
+            for program in list(self._programs.values()):
+                has_posted |= program.serve_ring()
+            self._deliver()
+            # A turn that waits must be woken by posts; one that does not wait looks at the rings soon anyway.
+            may_wait = not has_posted and not driver.is_busy and self._all_asleep()
+            driver.step(None if may_wait else driver.now())
+            self._deliver()
+
+    def _all_asleep(self) -> bool:
+        """Ask all programs to ring at their next post; False when one has posted already."""
+        return all([program.ring.sleep() for program in self._programs.values() if program.ring is not None])
+
+    def _deliver(self) -> None:
+        for program in list(self._programs.values()):
+            program.deliver()
+        while (event := self._device.context.poll_async()) is not None:
+            for program in list(self._programs.values()):
+                if program.owns(event):
+                    program.tell(event)
+
+    def _accept(self) -> None:
+        try:
+            connection, _ = self._listener.accept()
+        except BlockingIOError:  # its program has gone
+            return
+        connection.setblocking(False)
+        program = Program(self._device, connection, next(self._numbers), self._forget)
+        self._programs[program.number] = program
+        self._driver.watch(connection.fileno(), lambda: self._on_readable(program))
+
+    def _on_readable(self, program: Program) -> None:
+        had_ring = program.ring is not None
+        program.on_readable()
+        if not had_ring and program.ring is not None and program.number in self._programs:
+            self._driver.watch(program.doorbell, lambda: _drain(program.doorbell))
+
+    def _forget(self, program: Program) -> None:
+        self._driver.unwatch(program.socket.fileno())
+        with suppress(KeyError):  # without a doorbell it has said nothing yet
+            self._driver.unwatch(program.doorbell)
+        del self._programs[program.number]
+
+    def _end_programs(self) -> None:
+        for program in list(self._programs.values()):
+            program.end("")
+
+    def close(self) -> None:
+        self._parts.close()
+
+    def __enter__(self) -> NicDaemon:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _drain(doorbell: int) -> None:
+    with suppress(BlockingIOError):
+        os.eventfd_read(doorbell)
+
+
+def raise_file_limit() -> None:
+    """Let this process have as many descriptors as the kernel allows: each region and queue of a program takes one."""
+    _, hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard_limit, hard_limit))

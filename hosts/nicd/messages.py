@@ -1,0 +1,91 @@
+"""Requests and replies on a program's socket, with their descriptors."""
+
+from __future__ import annotations
+
+import array
+import os
+import socket
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from struct import Struct
+
+from mrc_testbed.hosts.nicd.layout import HEAD, MAGIC, MAX_TEXT, MAX_VALUES
+
+_MAX_FDS = 4
+_MAX_BYTES = HEAD.size + 8 * MAX_VALUES + MAX_TEXT
+
+
+class MessageError(Exception):
+    """A program sent what no library of ours sends."""
+
+
+@dataclass
+class Request:
+    """A request of a program. Descriptors are the receiver's to close."""
+
+    operation: int
+    values: tuple[int, ...]
+    fds: list[int] = field(default_factory=list)
+
+
+@dataclass
+class Reply:
+    """Reply to a request: values and descriptors, or an errno with its reason."""
+
+    values: Sequence[int] = ()
+    fds: Sequence[int] = ()
+    sent_fds: Sequence[int] = ()
+    """Descriptors of `fds` that are the program's alone: closed here once they are sent."""
+    errno: int = 0
+    text: str = ""
+
+
+def receive(program: socket.socket) -> Request | None:
+    """Return the next request; None when the program has ended.
+
+    Raises MessageError, and BlockingIOError where there is no request.
+    """
+    try:
+        data, control, flags, _ = program.recvmsg(_MAX_BYTES + 1, socket.CMSG_SPACE(4 * _MAX_FDS), socket.MSG_CMSG_CLOEXEC)
+    except ConnectionError:
+        return None
+    fds = array.array("i")
+    for level, kind, part in control:
+        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+            fds.frombytes(part[: len(part) - len(part) % fds.itemsize])
+    if not data:
+        close_all(fds)
+        return None
+    try:
+        return Request(*_parse(data, flags), list(fds))
+    except MessageError:
+        close_all(fds)
+        raise
+
+
+def _parse(data: bytes, flags: int) -> tuple[int, tuple[int, ...]]:
+    if len(data) < HEAD.size:
+        raise MessageError(f"request of {len(data)} bytes, less than its header of {HEAD.size}")
+    magic, operation, count, text_bytes = HEAD.unpack_from(data)
+    if magic != MAGIC or count > MAX_VALUES or text_bytes or len(data) != HEAD.size + 8 * count:
+        raise MessageError(f"request of {len(data)} bytes with magic {magic:#x} and {count} values")
+    if flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC):
+        raise MessageError("request cut off: too many bytes or descriptors")
+    return operation, Struct(f"<{count}Q").unpack_from(data, HEAD.size)
+
+
+def send(program: socket.socket, reply: Reply) -> None:
+    """Send a reply. Raises OSError when the program does not read its replies, or has ended."""
+    text = reply.text.encode()[:MAX_TEXT]
+    head = HEAD.pack(MAGIC, reply.errno, len(reply.values), len(text))
+    values = Struct(f"<{len(reply.values)}Q").pack(*reply.values)
+    rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", reply.fds))] if reply.fds else []
+    program.sendmsg([head, values, text], rights, socket.MSG_NOSIGNAL | socket.MSG_DONTWAIT)
+
+
+def close_all(fds: Sequence[int]) -> None:
+    """Close descriptors; those that are closed already do not matter."""
+    for fd in fds:
+        with suppress(OSError):
+            os.close(fd)

@@ -1,0 +1,600 @@
+"""One program that loaded libmrc: its objects, its requests, its rings.
+
+A program reaches nothing but its own objects: it names them by numbers, which are looked up in tables of its own. What
+the library would never write (RingError, MessageError) ends the program's connection, and with it its objects.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import ipaddress
+import logging
+import mmap
+import os
+import socket
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field, fields
+from itertools import count
+from typing import Any, Final
+
+from mrc_testbed.hosts.engine.errors import LocalError
+from mrc_testbed.hosts.nicd import messages
+from mrc_testbed.hosts.nicd.layout import (
+    DEVICE_VALUES,
+    EVENT,
+    KIND_ARM,
+    KIND_RECV,
+    KIND_SEND,
+    MAX_INLINE,
+    MAX_SGE,
+    PAGES_BYTES,
+    QP_VALUES,
+    SGE,
+    SQ_BYTES,
+    SQ_SLOTS,
+    VERSION,
+    Record,
+    numbers_of,
+)
+from mrc_testbed.hosts.nicd.messages import MessageError, Reply, Request
+from mrc_testbed.hosts.nicd.rings import CompletionRing, RingError, SubmissionRing
+from mrc_testbed.hosts.verbs.attributes import AddressVector, MrcQpAttr, QpAttr, QpCap, QpInitAttr
+from mrc_testbed.hosts.verbs.context import AsyncEvent
+from mrc_testbed.hosts.verbs.cq import CompletionChannel, CompletionQueue, WorkCompletion
+from mrc_testbed.hosts.verbs.device import Device
+from mrc_testbed.hosts.verbs.enums import (
+    AccessFlags,
+    EventType,
+    MrcQpAttrMask,
+    QpAttrMask,
+    QpState,
+    QpType,
+    SendFlags,
+    WcOpcode,
+    WcStatus,
+    WrOpcode,
+)
+from mrc_testbed.hosts.verbs.errors import VerbsError
+from mrc_testbed.hosts.verbs.memory import MemoryRegion, ProtectionDomain, Sge
+from mrc_testbed.hosts.verbs.qp import QueuePair, RecvWR, SendWR
+
+MAX_OBJECTS: Final = 4096
+"""Regions, and completion queues, of one program: each holds a descriptor of this process."""
+MAX_CQ_ENTRIES: Final = 1 << 16
+TURN_RECORDS: Final = 256
+"""Requests taken from one program in a turn, so that no program keeps the others waiting."""
+GUID_BASE: Final = 0x4D52_4300_0000_0000
+_OPERATIONS: Final = {number: name.lower() for name, number in numbers_of("OP_").items()}
+_QP: Final = numbers_of("QP_")
+_PAGE: Final = mmap.PAGESIZE
+_U64: Final = (1 << 64) - 1
+log = logging.getLogger("mrc_testbed.hosts.nicd")
+
+
+@dataclass
+class _Queue:
+    """Requests of one direction of a QP that are not over: the program's numbers, oldest first."""
+
+    retired: int = 0
+    """Number of requests that are over; the serial of the oldest in `numbers`."""
+    numbers: deque[int] = field(default_factory=deque)
+
+    def add(self, serial: int, wr_id: int) -> None:
+        """Add a request. Raises RingError where the program's count of requests is not ours."""
+        if serial != self.retired + len(self.numbers):
+            raise RingError(f"request {serial} of a queue, after {self.retired + len(self.numbers)}")
+        self.numbers.append(wr_id)
+
+    def finish(self, serial: int) -> int:
+        """Take out the requests up to one, and return its number: those before gave no completion of their own."""
+        for _ in range(self.retired, serial):
+            self.numbers.popleft()
+        self.retired = serial + 1
+        return self.numbers.popleft()
+
+    def reset(self) -> None:
+        self.retired = 0
+        self.numbers.clear()
+
+
+@dataclass
+class _ProgramQp:
+    qp: QueuePair
+    send: _Queue = field(default_factory=_Queue)
+    recv: _Queue = field(default_factory=_Queue)
+
+
+@dataclass
+class _ProgramCq:
+    cq: CompletionQueue
+    ring: CompletionRing
+    number: int
+    channel: _Channel | None
+
+
+@dataclass
+class _Channel:
+    channel: CompletionChannel
+    events: socket.socket
+    """Our end of the socket from which the program reads events."""
+
+
+class Program:
+    """See the module. `on_end` is called once, when the program has ended or was ended."""
+
+    def __init__(self, device: Device, connection: socket.socket, number: int, on_end: Callable[[Program], None]) -> None:
+        self._device, self.socket, self.number, self._on_end = device, connection, number, on_end
+        self.ring: SubmissionRing | None = None
+        self.doorbell = -1
+        self._pages = -1
+        self._async: socket.socket | None = None
+        self._numbers = count(1)
+        self._pds: dict[int, ProtectionDomain] = {}
+        self._regions: dict[int, MemoryRegion] = {}
+        self._channels: dict[int, _Channel] = {}
+        self._cqs: dict[int, _ProgramCq] = {}
+        self._qps: dict[int, _ProgramQp] = {}
+
+    # ---- requests -------------------------------------------------------------------------------------------
+
+    def on_readable(self) -> None:
+        """Answer the requests that have come; end the program when it has ended, or is none of ours."""
+        try:
+            while (request := messages.receive(self.socket)) is not None:
+                try:
+                    reply = self._answer(request)
+                finally:
+                    messages.close_all(request.fds)
+                try:
+                    messages.send(self.socket, reply)
+                finally:
+                    messages.close_all(reply.sent_fds)
+            self.end("")
+        except BlockingIOError:
+            return
+        except (MessageError, RingError, OSError) as error:
+            self.end(str(error))
+
+    def _answer(self, request: Request) -> Reply:
+        name = _OPERATIONS.get(request.operation)
+        if name is None or (self.ring is None) != (name == "hello"):
+            raise MessageError(f"operation {request.operation} out of turn")
+        handler: Callable[..., Reply] = getattr(self, f"_{name}")
+        try:
+            return handler(*request.values, **({"fds": request.fds} if name == "hello" else {}))
+        except VerbsError as error:
+            return Reply(errno=error.errno, text=str(error))
+        except LocalError as error:
+            return Reply(errno=errno.EINVAL, text=str(error))
+        except TypeError as error:  # the number of values is not the operation's
+            raise MessageError(f"{name}: {error}") from None
+
+    def _hello(self, version: int, *, fds: list[int]) -> Reply:
+        if version != VERSION:
+            raise VerbsError(f"libmrc of version {version}, this NIC process has {VERSION}: start the program anew", errno.EPROTO)
+        if len(fds) != 1:
+            raise MessageError(f"hello with {len(fds)} descriptors")
+        _check_pages(fds[0])
+        self._pages = os.dup(fds[0])
+        self.ring = SubmissionRing()
+        self.doorbell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._async, events_fd = _event_socket()
+        fds = [self.ring.shared.fd, self.doorbell, events_fd]
+        return Reply([SQ_BYTES, SQ_SLOTS, self._device.driver.planes], fds, [events_fd])
+
+    def _query_device(self) -> Reply:
+        attr = self._device.query_device()
+        values = {
+            "MAX_QP": attr.max_qp,
+            "MAX_QP_WR": attr.max_qp_wr,
+            "MAX_SGE": min(attr.max_sge, MAX_SGE),
+            "MAX_CQE": min(attr.max_cqe, MAX_CQ_ENTRIES),
+            "PORTS": attr.phys_port_cnt,
+            "MAX_WIMM": attr.max_wimm,
+            "MAX_WIMM_DEST": attr.max_wimm_dest,
+            "MAX_MPR": attr.max_mpr,
+            "MPR_RESOLUTION": attr.mpr_resolution,
+            "MAX_QP_HINT": attr.max_qp_hint,
+            "CAP": int(attr.cap),
+            "PROTOCOLS": attr.api_version,
+            "GUID": GUID_BASE + self.number,
+            "MAX_INLINE": MAX_INLINE,
+        }
+        numbers = numbers_of("DEVICE_")
+        ordered = [0] * DEVICE_VALUES
+        for name, value in values.items():
+            ordered[numbers[name]] = value
+        return Reply(ordered)
+
+    def _query_port(self, port: int) -> Reply:
+        attr = self._device.query_port(port)
+        return Reply([attr.state, attr.active_mtu, *_gid_halves(attr.gid)])
+
+    def _alloc_pd(self) -> Reply:
+        number = next(self._numbers)
+        self._pds[number] = self._device.alloc_pd()
+        return Reply([number])
+
+    def _dealloc_pd(self, number: int) -> Reply:
+        _own(self._pds, number, "protection domain").dealloc()
+        del self._pds[number]
+        return Reply()
+
+    def _reg_mr(self, pd: int, address: int, length: int, iova: int, access: int) -> Reply:
+        if len(self._regions) >= MAX_OBJECTS:
+            raise VerbsError(f"a program may have {MAX_OBJECTS} regions", errno.ENOMEM)
+        start = address - address % _PAGE
+        end = -(-(address + length) // _PAGE) * _PAGE
+        if not length or end > PAGES_BYTES:
+            raise VerbsError(f"reg_mr: {length} bytes at {address:#x} are no memory of a program")
+        owner = _own(self._pds, pd, "protection domain")
+        try:
+            memory = mmap.mmap(self._pages, end - start, offset=start)
+        except OSError as error:
+            raise VerbsError(f"reg_mr: {error.strerror}", error.errno or errno.ENOMEM) from None
+        view = memoryview(memory)[address - start : address - start + length]
+        region = owner.reg_mr(view, AccessFlags(access & _KNOWN_ACCESS), addr=iova)
+        self._regions[region.lkey] = region
+        return Reply([region.lkey])
+
+    def _dereg_mr(self, key: int) -> Reply:
+        _own(self._regions, key, "region").dereg()
+        del self._regions[key]
+        return Reply()
+
+    def _create_channel(self) -> Reply:
+        if len(self._channels) >= MAX_OBJECTS:
+            raise VerbsError(f"a program may have {MAX_OBJECTS} completion channels", errno.ENOMEM)
+        number = next(self._numbers)
+        ours, events_fd = _event_socket()
+        self._channels[number] = _Channel(self._device.create_comp_channel(), ours)
+        return Reply([number], [events_fd], [events_fd])
+
+    def _destroy_channel(self, number: int) -> Reply:
+        channel = _own(self._channels, number, "completion channel")
+        channel.channel.destroy()
+        channel.events.close()
+        del self._channels[number]
+        return Reply()
+
+    def _create_cq(self, entries: int, channel_number: int) -> Reply:
+        if len(self._cqs) >= MAX_OBJECTS:
+            raise VerbsError(f"a program may have {MAX_OBJECTS} completion queues", errno.ENOMEM)
+        if not 1 <= entries <= MAX_CQ_ENTRIES:
+            raise VerbsError(f"create_cq: {entries} entries, must be 1 to {MAX_CQ_ENTRIES}")
+        channel = _own(self._channels, channel_number, "completion channel") if channel_number else None
+        cq = self._device.create_cq(entries, channel=channel.channel if channel else None)
+        number, ring = next(self._numbers), CompletionRing(entries)
+        self._cqs[number] = _ProgramCq(cq, ring, number, channel)
+        return Reply([number, ring.slots], [ring.shared.fd])
+
+    def _destroy_cq(self, number: int) -> Reply:
+        cq = _own(self._cqs, number, "completion queue")
+        cq.cq.destroy()
+        cq.ring.close()
+        del self._cqs[number]
+        return Reply()
+
+    def _create_qp(
+        self,
+        pd: int,
+        send_cq: int,
+        recv_cq: int,
+        max_send_wr: int,
+        max_recv_wr: int,
+        max_send_sge: int,
+        max_recv_sge: int,
+        max_inline: int,
+        sq_sig_all: int,
+        transport: int,
+    ) -> Reply:
+        if max_send_sge > MAX_SGE or max_inline > MAX_INLINE:
+            raise VerbsError(f"create_qp: at most {MAX_SGE} elements and {MAX_INLINE} bytes inline")
+        init = QpInitAttr(
+            _own(self._cqs, send_cq, "completion queue").cq,
+            _own(self._cqs, recv_cq, "completion queue").cq,
+            QpCap(max_send_wr, max_recv_wr, max_send_sge, max_recv_sge, max_inline),
+            sq_sig_all=bool(sq_sig_all),
+            qp_type=QpType.RC if transport else QpType.MRC,
+            pd=_own(self._pds, pd, "protection domain"),
+        )
+        qp = self._device.create_qp(init)
+        self._qps[qp.qp_num] = _ProgramQp(qp)
+        return Reply([qp.qp_num])
+
+    def _modify_qp(self, qpn: int, mask: int, mrc_mask: int, *values: int) -> Reply:
+        if len(values) != QP_VALUES:
+            raise MessageError(f"modify_qp with {len(values)} attributes")
+        program_qp = _own(self._qps, qpn, "QP")
+        qp = program_qp.qp
+        attr, mrc_attr = _attributes(values, mask, mrc_mask)
+        qp.modify(attr, None, mrc_attr, None)
+        if mask & QpAttrMask.IBV_QP_STATE and qp.state is QpState.RESET:
+            # What waits for the program belongs to the QP's earlier life; the library passes over what it has.
+            program_qp.send.reset()
+            program_qp.recv.reset()
+        max_wimm = qp.query()[1].max_wimm
+        return Reply([qp.state, 0 if max_wimm is None else max_wimm])
+
+    def _query_qp(self, qpn: int) -> Reply:
+        attr, mrc_attr, _ = _own(self._qps, qpn, "QP").qp.query()
+        return Reply(_values_of(attr, mrc_attr))
+
+    def _destroy_qp(self, qpn: int) -> Reply:
+        _own(self._qps, qpn, "QP").qp.destroy()
+        del self._qps[qpn]
+        return Reply()
+
+    # ---- rings ----------------------------------------------------------------------------------------------
+
+    def serve_ring(self) -> bool:
+        """Post what the program has written; return whether there was anything."""
+        if self.ring is None:
+            return False
+        try:
+            records = self.ring.take(TURN_RECORDS)
+            for record, behind in records:
+                self._serve(record, behind)
+        except RingError as error:
+            self.end(str(error))
+            return False
+        return bool(records)
+
+    def _serve(self, record: Record, behind: bytes) -> None:
+        if record.kind == KIND_ARM:
+            self._arm(record)
+            return
+        program_qp = self._qps.get(record.number)
+        if program_qp is None:  # destroyed since
+            return
+        if record.kind == KIND_SEND:
+            program_qp.send.add(record.serial, record.wr_id)
+            self._post_send(program_qp, record, behind)
+        elif record.kind == KIND_RECV:
+            program_qp.recv.add(record.serial, record.wr_id)
+            self._post_recv(program_qp, record.serial)
+        else:
+            raise RingError(f"record of kind {record.kind}")
+
+    def _post_send(self, program_qp: _ProgramQp, record: Record, behind: bytes) -> None:
+        qp = program_qp.qp
+        if record.sge_count * SGE.size + record.inline_bytes > len(behind):
+            raise RingError(f"{record.sge_count} elements and {record.inline_bytes} bytes in {len(behind)}")
+        opcode = _OPCODES.get(record.opcode)
+        if opcode is None:
+            raise RingError(f"operation {record.opcode}")
+        elements = [Sge(*SGE.unpack_from(behind, i * SGE.size)) for i in range(record.sge_count)]
+        request = SendWR(
+            record.serial,
+            opcode,
+            elements,
+            record.remote_addr,
+            record.rkey,
+            record.imm if opcode is WrOpcode.IBV_WR_RDMA_WRITE_WITH_IMM else None,
+            SendFlags(record.flags & _KNOWN_SEND_FLAGS),
+            behind[: record.inline_bytes] if record.flags & SendFlags.IBV_SEND_INLINE else None,
+        )
+        try:
+            qp.post_send(request)
+        except LocalError as error:
+            self._fail(qp, error, WorkCompletion(record.serial, WcStatus.IBV_WC_LOC_PROT_ERR, _WC_OPCODES[opcode], qp.qp_num), qp.send_cq)
+
+    def _post_recv(self, program_qp: _ProgramQp, serial: int) -> None:
+        qp = program_qp.qp
+        try:
+            qp.post_recv(RecvWR(serial))
+        except LocalError as error:
+            completion = WorkCompletion(serial, WcStatus.IBV_WC_LOC_QP_OP_ERR, WcOpcode.IBV_WC_RECV_RDMA_WITH_IMM, qp.qp_num)
+            self._fail(qp, error, completion, qp.recv_cq)
+
+    def _fail(self, qp: QueuePair, error: LocalError, completion: WorkCompletion, cq: CompletionQueue) -> None:
+        """Complete a request that could not be posted: the QP goes to ERROR, as a NIC's does.
+
+        In ERROR already, it is flushed like those before.
+        """
+        if qp.state is QpState.ERROR:
+            completion.status = WcStatus.IBV_WC_WR_FLUSH_ERR
+        elif qp.state is not QpState.RESET:
+            log.info("program %d: %s", self.number, error)
+            qp.modify(QpAttr(qp_state=QpState.ERROR))
+        completion.detail = str(error)
+        with self._device.lock:
+            cq.push([completion])
+
+    def _arm(self, record: Record) -> None:
+        cq = self._cqs.get(record.number)
+        if cq is None:  # destroyed since
+            return
+        if cq.channel is None:
+            raise RingError("a CQ without a completion channel was armed")
+        cq.cq.req_notify(bool(record.flags))
+        if cq.ring.tail != record.wr_id or len(cq.cq):
+            # Entries came after the program's last look: these are announced too. One event too many is harmless.
+            cq.channel.channel.announce(cq.cq)
+
+    def deliver(self) -> None:
+        """Write completions to the program's rings, then the events about them."""
+        try:
+            for cq in self._cqs.values():
+                if len(cq.cq):
+                    self._write_completions(cq)
+            for channel in self._channels.values():
+                while (announced := channel.channel.poll_event()) is not None:
+                    number = next((cq.number for cq in self._cqs.values() if cq.cq is announced), None)
+                    if number is not None:
+                        channel.events.send(EVENT.pack(0, number))
+        except (RingError, OSError) as error:
+            self.end(str(error))
+
+    def _write_completions(self, cq: _ProgramCq) -> None:
+        for entry in cq.cq.poll(cq.ring.room()):
+            program_qp = self._qps.get(entry.qp_num)
+            if program_qp is None:
+                continue
+            is_recv = entry.opcode is WcOpcode.IBV_WC_RECV_RDMA_WITH_IMM
+            queue = program_qp.recv if is_recv else program_qp.send
+            wr_id = queue.finish(entry.wr_id)
+            cq.ring.write(
+                wr_id,
+                queue.retired,
+                entry.status,
+                entry.opcode,
+                0,
+                entry.byte_len & 0xFFFF_FFFF,
+                entry.imm_data or 0,
+                entry.qp_num,
+                0,
+                entry.wc_flags,
+                is_recv,
+            )
+        cq.ring.publish()
+
+    def owns(self, event: AsyncEvent) -> bool:
+        """Whether an asynchronous event is about an object of this program, or about a port."""
+        return self._event_number(event) is not None
+
+    def _event_number(self, event: AsyncEvent) -> int | None:
+        if event.event_type is EventType.IBV_EVENT_QP_FATAL:
+            number: int = event.element.qp_num
+            return number if number in self._qps else None
+        if event.event_type is EventType.IBV_EVENT_CQ_ERR:
+            return next((cq.number for cq in self._cqs.values() if cq.cq is event.element), None)
+        return int(event.element)
+
+    def tell(self, event: AsyncEvent) -> None:
+        """Send an asynchronous event that the program owns."""
+        number = self._event_number(event)
+        if number is None or self._async is None:
+            return
+        with suppress(BlockingIOError):  # a program that never reads events does not mind to lose them
+            try:
+                self._async.send(EVENT.pack(event.event_type, number))
+            except ConnectionError:
+                self.end("")
+
+    # ---- the end --------------------------------------------------------------------------------------------
+
+    def end(self, reason: str) -> None:
+        """Destroy all objects of the program and close its connection. Idempotent."""
+        if self.socket.fileno() < 0:
+            return
+        if reason:
+            log.warning("program %d is ended: %s", self.number, reason)
+        self._on_end(self)
+        self.socket.close()
+        for program_qp in self._qps.values():
+            program_qp.qp.destroy()
+        for region in self._regions.values():
+            region.dereg()
+        for cq in self._cqs.values():
+            cq.cq.destroy()
+            cq.ring.close()
+        for channel in self._channels.values():
+            channel.channel.destroy()
+            channel.events.close()
+        for table in (self._qps, self._regions, self._cqs, self._channels, self._pds):
+            table.clear()
+        if self._async is not None:
+            self._async.close()
+        if self.ring is not None:
+            self.ring.close()
+        messages.close_all([fd for fd in (self.doorbell, self._pages) if fd >= 0])
+
+
+_OPCODES: Final = {int(opcode): opcode for opcode in WrOpcode}
+_WC_OPCODES: Final = {opcode: WcOpcode.IBV_WC_RDMA_WRITE for opcode in WrOpcode}
+_KNOWN_SEND_FLAGS: Final = SendFlags.IBV_SEND_SIGNALED | SendFlags.IBV_SEND_SOLICITED | SendFlags.IBV_SEND_INLINE
+_KNOWN_ACCESS: Final = AccessFlags.IBV_ACCESS_LOCAL_WRITE | AccessFlags.IBV_ACCESS_REMOTE_WRITE
+
+
+def _own(table: dict[int, Any], number: int, noun: str) -> Any:
+    """Return the program's own object of a number. Raises VerbsError (ENOENT)."""
+    try:
+        return table[number]
+    except KeyError:
+        raise VerbsError(f"this program has no {noun} {number:#x}", errno.ENOENT) from None
+
+
+def _event_socket() -> tuple[socket.socket, int]:
+    """Return our end of a socket for events, and the program's, which waits unless it sets O_NONBLOCK."""
+    ours, programs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    ours.setblocking(False)
+    return ours, programs.detach()
+
+
+def _check_pages(fd: int) -> None:
+    """Check that the memory of a program can never shrink: a page that is gone would end this process (SIGBUS)."""
+    try:
+        seals = fcntl.fcntl(fd, fcntl.F_GET_SEALS)
+        size = os.fstat(fd).st_size
+    except OSError as error:
+        raise MessageError(f"hello without a memfd: {error.strerror}") from None
+    if not seals & fcntl.F_SEAL_SHRINK or size != PAGES_BYTES:
+        raise MessageError(f"hello with a memfd of {size} bytes and seals {seals:#x}")
+
+
+def _gid_halves(gid: str) -> tuple[int, int]:
+    """Return an address as two numbers; IPv4 as ::ffff:a.b.c.d."""
+    address = ipaddress.ip_address(gid)
+    number = int(address) if address.version == 6 else 0xFFFF << 32 | int(address)
+    return number >> 64, number & _U64
+
+
+def _gid_text(high: int, low: int) -> str:
+    address = ipaddress.IPv6Address(high << 64 | low)
+    return str(address.ipv4_mapped or address)
+
+
+def _attributes(values: tuple[int, ...], mask: int, mrc_mask: int) -> tuple[QpAttr, MrcQpAttr]:
+    """Return the attributes that the masks name."""
+    attr, mrc_attr = QpAttr(), MrcQpAttr()
+    for flag, name, number in _IBV_FIELDS:
+        if mask & flag:
+            setattr(attr, name, values[number])
+    if mask & QpAttrMask.IBV_QP_AV:
+        attr.ah_attr = AddressVector(_gid_text(values[_QP["GID_HIGH"]], values[_QP["GID_LOW"]]))
+    for mrc_flag, name, number in _MRC_FIELDS:
+        if mrc_mask & mrc_flag:
+            setattr(mrc_attr, name, values[number])
+    if attr.qp_access_flags is not None:
+        attr.qp_access_flags = AccessFlags(attr.qp_access_flags & _KNOWN_ACCESS)
+    return attr, mrc_attr
+
+
+_IBV_FIELDS: Final = [
+    (QpAttrMask.IBV_QP_STATE, "qp_state", _QP["STATE"]),
+    (QpAttrMask.IBV_QP_CUR_STATE, "cur_qp_state", _QP["CUR_STATE"]),
+    (QpAttrMask.IBV_QP_PKEY_INDEX, "pkey_index", _QP["PKEY_INDEX"]),
+    (QpAttrMask.IBV_QP_ACCESS_FLAGS, "qp_access_flags", _QP["ACCESS"]),
+    (QpAttrMask.IBV_QP_PATH_MTU, "path_mtu", _QP["PATH_MTU"]),
+    (QpAttrMask.IBV_QP_DEST_QPN, "dest_qp_num", _QP["DEST_QPN"]),
+    (QpAttrMask.IBV_QP_RQ_PSN, "rq_psn", _QP["RQ_PSN"]),
+    (QpAttrMask.IBV_QP_SQ_PSN, "sq_psn", _QP["SQ_PSN"]),
+]
+"""Bit of the mask, attribute, and number of its value."""
+_MRC_FIELDS: Final = [
+    (MrcQpAttrMask.MRC_QP_MAX_WIMM, "max_wimm", _QP["MAX_WIMM"]),
+    (MrcQpAttrMask.MRC_QP_MAX_WIMM_DEST, "max_wimm_dest", _QP["MAX_WIMM_DEST"]),
+    (MrcQpAttrMask.MRC_QP_MPR, "mpr", _QP["MPR"]),
+    (MrcQpAttrMask.MRC_QP_MPR_DEST, "mpr_dest", _QP["MPR_DEST"]),
+    (MrcQpAttrMask.MRC_QP_TIMEOUT, "timeout", _QP["TIMEOUT"]),
+    (MrcQpAttrMask.MRC_QP_RETRY_CNT, "linear_cnt", _QP["LINEAR_CNT"]),
+    (MrcQpAttrMask.MRC_QP_RETRY_CNT, "exp_cnt", _QP["EXP_CNT"]),
+    (MrcQpAttrMask.MRC_QP_EV_PROFILE_ID, "ev_profile_id", _QP["EV_PROFILE"]),
+    (MrcQpAttrMask.MRC_QP_CC_PROFILE_ID, "cc_profile_id", _QP["CC_PROFILE"]),
+    (MrcQpAttrMask.MRC_QP_CAP, "cap", _QP["CAP"]),
+]
+
+
+def _values_of(attr: QpAttr, mrc_attr: MrcQpAttr) -> list[int]:
+    """Return the values of a reply to query_qp; 0 for what was never set."""
+    values = [0] * QP_VALUES
+    for record, table in ((attr, _IBV_FIELDS), (mrc_attr, _MRC_FIELDS)):
+        for _, name, number in table:
+            values[number] = int(getattr(record, name) or 0)
+    if attr.ah_attr is not None:
+        values[_QP["GID_HIGH"]], values[_QP["GID_LOW"]] = _gid_halves(attr.ah_attr.dgid)
+    return values
