@@ -5,10 +5,11 @@ It stands below all of them, as `ibv_context` does: they hold it, the device mak
 
 from __future__ import annotations
 
+import errno
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from mrc_testbed.hosts.engine.config import Config
 from mrc_testbed.hosts.verbs.checks import short_repr
@@ -26,14 +27,35 @@ class AsyncEvent:
     detail: str = ""
 
 
+class Closable(Protocol):
+    """A queue or channel of a context, as the context's end sees it."""
+
+    def close(self) -> None:
+        """Give back what it holds of the system."""
+
+
 class DeviceContext:
-    """Lock, clock and driver of a device, waiting on it, and its queue of asynchronous events."""
+    """One opening of a device: its lock, clock and driver, and asynchronous events of its own."""
 
     def __init__(self, driver: Driver) -> None:
         self.driver = driver
         self.config: Config = driver.endpoint.config
         self.lock = driver.lock
         self._async: deque[AsyncEvent] = deque()
+        self.parts: list[Closable] = []
+        """Queues and channels, in the order in which they were made."""
+        self.closed = False
+
+    def require_open(self) -> None:
+        """Raises VerbsError (EBADF) once the context is closed."""
+        if self.closed:
+            raise VerbsError(f"{self.name}: this context of the device was closed", errno.EBADF)
+
+    def close(self) -> None:
+        """Close its queues and channels; nothing can be made in it any more. Idempotent."""
+        self.closed = True
+        while self.parts:
+            self.parts.pop().close()
 
     @property
     def name(self) -> str:

@@ -8,17 +8,16 @@
     qp.modify(QpAttr(qp_state=QpState.INIT, ...), mrc_attr=MrcQpAttr(ev_profile_id=7))
 
 Profiles are numbered by whoever writes them; one that was never written is in INIT. Number 0 is AUTO, always there, and
-what a QP without a profile has. The C library asks for CAP_NET_ADMIN; here whoever has the device may do it.
+what a QP without a profile has. A device has one controller at a time, and only
+a privileged context opens it (CAP_NET_ADMIN in C).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from mrc_testbed.hosts.engine.cc.ccprofile import ALGORITHMS
-from mrc_testbed.hosts.engine.events import EvChanged, EvProbeResult
-from mrc_testbed.hosts.engine.qp import EngineQueuePair
-from mrc_testbed.hosts.verbs.cc_profiles import CcProfileTable
+from mrc_testbed.hosts.engine.events import EvProbeResult
 from mrc_testbed.hosts.verbs.checks import number, record, records, short_repr
 from mrc_testbed.hosts.verbs.context import DeviceContext
 from mrc_testbed.hosts.verbs.control_types import (
@@ -34,25 +33,40 @@ from mrc_testbed.hosts.verbs.control_types import (
     EvMode,
     OptCap,
 )
+from mrc_testbed.hosts.verbs.cq import MAX_CQE
 from mrc_testbed.hosts.verbs.errors import VerbsError
-from mrc_testbed.hosts.verbs.ev_profiles import EvProfileTable
+from mrc_testbed.hosts.verbs.ev_events import EvEventCq
 from mrc_testbed.hosts.verbs.fields import EvFormat
+from mrc_testbed.hosts.verbs.profiles import ProfileStore
 
 
 class Controller:
-    """`device.controller`. All calls raise VerbsError; see the module."""
+    """`device.controller`, at most one of a device at a time. All calls raise VerbsError; see the module."""
 
-    def __init__(self, context: DeviceContext) -> None:
-        self._context = context
-        ev = self.ev_profiles = EvProfileTable(context)
-        cc = self.cc_profiles = CcProfileTable(context)
+    def __init__(self, context: DeviceContext, profiles: ProfileStore, on_close: Callable[[], None]) -> None:
+        self.context = context
+        self._on_close = on_close
+        self.closed = False
+        ev, cc = profiles.ev, profiles.cc
+        self._ev_profiles = ev
         # Calls of mrc_ctl.h that one of the two carries out.
         self.modify_ev_fmt_profile, self.query_ev_fmt_profile = ev.modify_ev_fmt_profile, ev.query_ev_fmt_profile
         self.modify_ev_profile, self.query_ev_profile = ev.modify_ev_profile, ev.query_ev_profile
-        self.ev_op, self.create_ev_event_cq = ev.ev_op, ev.create_ev_event_cq
+        self.ev_op = ev.ev_op
         self.modify_cc_profile, self.query_cc_profile = cc.modify_cc_profile, cc.query_cc_profile
         self._probes: dict[int, tuple[EpBatch, EpRequest]] = {}
         """EV probes in flight, by the engine's request id."""
+        self._event_cqs: list[EvEventCq] = []
+
+    def close(self) -> None:
+        """Give the controller back, so that another context may have it; profiles stay. Idempotent."""
+        with self.context.lock:
+            if self.closed:
+                return
+            self.closed = True
+            for cq in self._event_cqs:
+                self._ev_profiles.event_cqs.remove(cq)
+            self._on_close()
 
     # ---- device and ports -----------------------------------------------------------------------------------
 
@@ -63,7 +77,7 @@ class Controller:
             ev_max_fmt_profiles=MAX_PROFILES,
             ev_max_profiles=MAX_PROFILES,
             ev_max_count=MAX_EVS,
-            ev_free_count=MAX_EVS - self.ev_profiles.ev_count,
+            ev_free_count=MAX_EVS - self._ev_profiles.ev_count,
             ev_max_count_profile=MAX_EVS_PROFILE,
             ev_count_align=1,
             ev_max_width=128,
@@ -72,39 +86,18 @@ class Controller:
             ev_op_max_entries=MAX_OP_ENTRIES,
             cc_max_profiles=MAX_CC_PROFILES,
             cc_algorithms=ALGORITHMS,
-            phy_port_mask=(1 << self._context.driver.planes) - 1 << 1,
+            phy_port_mask=(1 << self.context.driver.planes) - 1 << 1,
             opt_attr=OptCap.EV_EVENT | OptCap.EV_EVENT_PRECISE_DROP_CNT | OptCap.EP_OP_EV_PROBE,
         )
 
     def query_port(self, port_num: int) -> bool:
         """Whether a port (from 1) is enabled and has a link."""
-        return self._context.driver.port_up(self._context.plane_of(port_num))
+        return self.context.driver.port_up(self.context.plane_of(port_num))
 
     def modify_port(self, port_num: int, enabled: bool) -> None:
         """Enable or disable a port administratively: its plane is withdrawn at once, and our peers are told."""
-        self._context.driver.set_port(self._context.plane_of(port_num), bool(enabled))
-        self._context.driver.kick()
-
-    # ---- for QPs and the device -------------------------------------------------------------------------------
-
-    def check_profiles(self, ev_profile_id: int | None, cc_profile_id: int | None, subject: str) -> None:
-        """Whether a QP may use these now (called by QPs)."""
-        self.ev_profiles.check(ev_profile_id, subject)
-        self.cc_profiles.check(cc_profile_id, subject)
-
-    def attach(self, qp: EngineQueuePair, ev_profile_id: int | None, cc_profile_id: int | None) -> None:
-        """Count a QP that connected with these profiles (called by QPs)."""
-        self.ev_profiles.attach(qp, ev_profile_id)
-        self.cc_profiles.attach(qp, cc_profile_id)
-
-    def detach(self, qp: EngineQueuePair) -> None:
-        """Count off a QP that is reset or destroyed (called by QPs)."""
-        self.ev_profiles.detach(qp)
-        self.cc_profiles.detach(qp)
-
-    def on_ev_changed(self, event: EvChanged) -> None:
-        """Report that an EV of a QP came to another state (called by the device, lock held)."""
-        self.ev_profiles.ev_changed(event)
+        self.context.driver.set_port(self.context.plane_of(port_num), bool(enabled))
+        self.context.driver.kick()
 
     def on_probe_result(self, event: EvProbeResult) -> None:
         """Take the outcome of an EV probe (called by the device, lock held)."""
@@ -112,12 +105,26 @@ class Controller:
         if probe is not None:
             probe[0].finish(probe[1], event)
 
+    # ---- EV events -------------------------------------------------------------------------------------------
+
+    def create_ev_event_cq(self, cqe: int = 1024) -> EvEventCq:
+        """Create a queue of EV events of all profiles, from now on.
+
+        It coalesces and cannot overrun; at most `cqe` entries.
+        """
+        number("create_ev_event_cq: cqe", cqe, 1, MAX_CQE)
+        with self.context.lock:
+            cq = EvEventCq(self.context, cqe)
+            self._event_cqs.append(cq)
+            self._ev_profiles.event_cqs.append(cq)
+            return cq
+
     # ---- endpoint operations -----------------------------------------------------------------------------------
 
     def ep_op(self, requests: Sequence[EpRequest]) -> list[EpResponse]:
         """Carry out a batch and wait for all answers or timeouts; responses in the order of the requests."""
         batch = self.post_ep_op(requests)
-        self._context.wait_for(lambda: batch.done)
+        self.context.wait_for(lambda: batch.done)
         return [batch.responses[r.req_id] for r in requests if r.req_id in batch.responses]
 
     def post_ep_op(self, requests: Sequence[EpRequest]) -> EpBatch:
@@ -125,7 +132,7 @@ class Controller:
 
         The outcome is in `batch.done` and `batch.responses` (by request id).
         """
-        context = self._context
+        context = self.context
         requests = records("ep_op", requests, EpRequest)
         ids = [number(f"ep_op, entry {i}: req_id", r.req_id, 0, 0xFFFF) for i, r in enumerate(requests)]
         if len(set(ids)) != len(ids):

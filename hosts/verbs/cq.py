@@ -14,6 +14,8 @@ from mrc_testbed.hosts.verbs.enums import EventType, WcFlags, WcOpcode, WcStatus
 from mrc_testbed.hosts.verbs.errors import VerbsError
 
 NO_FLAGS = WcFlags(0)
+MAX_CQE = 1 << 20
+"""Entries that a queue may be asked for."""
 
 
 @dataclass(slots=True)
@@ -53,6 +55,9 @@ class CompletionChannel:
         self._eventfd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self.users = 0
         """CQs that announce themselves here."""
+        with context.lock:
+            context.require_open()
+            context.parts.append(self)
 
     def fileno(self) -> int:
         return self._eventfd
@@ -81,6 +86,13 @@ class CompletionChannel:
         """Destroy the channel; raises VerbsError (EBUSY) while a CQ uses it."""
         if self.users:
             raise VerbsError(f"the completion channel has {self.users} CQs: destroy these first", errno.EBUSY)
+        with self._context.lock:
+            if self in self._context.parts:
+                self._context.parts.remove(self)
+            self.close()
+
+    def close(self) -> None:
+        """Close the descriptor (called by the context when it ends)."""
         if self._eventfd >= 0:
             os.close(self._eventfd)
             self._eventfd = -1
@@ -106,6 +118,7 @@ class CompletionQueue:
         self._armed = self._solicited_only = False
         if channel is not None:
             channel.users += 1
+        context.parts.append(self)
 
     def belongs_to(self, context: DeviceContext) -> bool:
         """Whether a QP of that device may complete here."""
@@ -175,6 +188,11 @@ class CompletionQueue:
             if self.users:
                 raise VerbsError("QPs still complete into this CQ: destroy these first", errno.EBUSY)
             if not self.destroyed:
-                self.destroyed = True
-                if self.channel is not None:
-                    self.channel.users -= 1
+                self._context.parts.remove(self)
+                self.close()
+
+    def close(self) -> None:
+        """End the queue whoever uses it (called by the context when it ends)."""
+        self.destroyed = True
+        if self.channel is not None:
+            self.channel.users -= 1

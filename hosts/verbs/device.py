@@ -15,34 +15,26 @@ thread of its own: the waiting calls (`cq.wait`, `channel.get_event`, `wait_for`
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from mrc_testbed.hosts.engine.errors import LocalError
-from mrc_testbed.hosts.engine.events import (
-    Completion,
-    EvChanged,
-    Event,
-    EvProbeResult,
-    PlaneChanged,
-    QpError,
-    WriteImmReceived,
-)
+from mrc_testbed.hosts.engine.events import Event
 from mrc_testbed.hosts.verbs.attributes import QpCap, QpHint, QpInitAttr
 from mrc_testbed.hosts.verbs.checks import choice, number, record
-from mrc_testbed.hosts.verbs.context import AsyncEvent, DeviceContext
+from mrc_testbed.hosts.verbs.context import AsyncEvent
 from mrc_testbed.hosts.verbs.control import Controller
-from mrc_testbed.hosts.verbs.cq import CompletionChannel, CompletionQueue
+from mrc_testbed.hosts.verbs.cq import MAX_CQE, CompletionChannel, CompletionQueue
 from mrc_testbed.hosts.verbs.driver import Driver
-from mrc_testbed.hosts.verbs.enums import UNIT_MPR, AccessFlags, DeviceCap, EventType, PortState, QpType
+from mrc_testbed.hosts.verbs.enums import UNIT_MPR, AccessFlags, DeviceCap, PortState, QpType
 from mrc_testbed.hosts.verbs.errors import VerbsError
+from mrc_testbed.hosts.verbs.hardware import Hardware
 from mrc_testbed.hosts.verbs.memory import MemoryRegion, ProtectionDomain, RegionTable
 from mrc_testbed.hosts.verbs.qp import QueuePair
 
 API_VERSION = 1 << 0
 """Bit 0: version 1 of the API and of the wire protocol."""
-MAX_CQE = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -79,20 +71,50 @@ class PortAttr:
 
 
 class Device:
-    """One device, on top of one driver. Also a context manager: leaving it closes the driver."""
+    """One open context of a device, on top of one driver.
 
-    def __init__(self, driver: Driver) -> None:
-        context = self.context = DeviceContext(driver)
+    Also a context manager: leaving it closes the context.
+
+    The first one of a driver owns the driver: closing it closes all others too, and the driver.
+    """
+
+    def __init__(self, driver: Driver, hardware: Hardware | None = None, *, privileged: bool = True) -> None:
+        self._owns_driver = hardware is None
+        self.hardware = Hardware(driver) if hardware is None else hardware
+        """Part of the device that `open_context` shares."""
+        self.is_privileged = privileged
+        """Whether this context may open the controller (CAP_NET_ADMIN in C)."""
+        context = self.context = self.hardware.open_context(self.close)
         self.driver, self.config, self.lock = driver, context.config, context.lock
         self._regions = RegionTable(context)
         self.default_pd = ProtectionDomain(self._regions)
-        self.observers: list[Callable[[Event], None]] = []
-        """Observers called with every event of the engine, lock held.
+        self._controller: Controller | None = None
 
-        For tools that print losses and EV changes."""
-        self._qps: dict[int, QueuePair] = {}
-        self.controller = Controller(context)
-        driver.subscribe(self._on_events)
+    def open_context(self, *, privileged: bool = True) -> Device:
+        """Open the device once more, for another program: with QPs, CQs, regions and events of its own.
+
+        Profiles are the device's, so common. Closing it destroys what was made in it, and nothing else.
+        """
+        return Device(self.driver, self.hardware, privileged=privileged)
+
+    @property
+    def controller(self) -> Controller:
+        """The device's controller, opened at first use; it stays with this context until `close` of either.
+
+        Raises VerbsError: EBUSY while another context has it, EPERM in a context without the privilege.
+        """
+        if not self.is_privileged:
+            raise VerbsError(f"{self.name}: the controller needs a privileged context (CAP_NET_ADMIN)", errno.EPERM)
+        with self.lock:
+            if self._controller is None or self._controller.closed:
+                self.context.require_open()
+                self._controller = self.hardware.open_controller(self.context)
+            return self._controller
+
+    @property
+    def observers(self) -> list[Callable[[Event], None]]:
+        """Observers of the engine's events in all contexts (Hardware.observers)."""
+        return self.hardware.observers
 
     @property
     def name(self) -> str:
@@ -176,6 +198,7 @@ class Device:
         """Create a completion queue with room for `cqe` entries (1 to 2**20)."""
         number("create_cq: cqe", cqe, 1, MAX_CQE)
         with self.lock:
+            self.context.require_open()
             return CompletionQueue(self.context, cqe, cq_context, channel)
 
     def create_qp(self, init: QpInitAttr) -> QueuePair:
@@ -192,17 +215,20 @@ class Device:
         ):
             number(f"create_qp: {name}", getattr(cap, name), 0, high)
         with self.lock:
-            if len(self._qps) >= limits.max_qp:
+            self.context.require_open()
+            if len(self.hardware.qps) >= limits.max_qp:
                 raise VerbsError(f"create_qp: the device has {limits.max_qp} QPs, its limit", errno.ENOMEM)
-            for cq in (init.send_cq, init.recv_cq or init.send_cq):
+            for cq in (init.send_cq, init.send_cq if init.recv_cq is None else init.recv_cq):
                 if not isinstance(cq, CompletionQueue) or not cq.belongs_to(self.context):
-                    raise VerbsError("create_qp: the CQ is not one of this device")
-            qp = QueuePair(self.context, self.controller, self.default_pd, init, self._forget_qp)
-            self._qps[qp.qp_num] = qp
+                    raise VerbsError("create_qp: the CQ is not one of this context of the device")
+            if init.pd is not None and record("create_qp: pd", init.pd, ProtectionDomain).regions is not self._regions:
+                raise VerbsError("create_qp: the protection domain is not one of this context of the device")
+            qp = QueuePair(self.context, self.hardware.profiles, self.default_pd, init, self._forget_qp)
+            self.hardware.qps[qp.qp_num] = qp
             return qp
 
     def _forget_qp(self, qp: QueuePair) -> None:
-        del self._qps[qp.qp_num]
+        del self.hardware.qps[qp.qp_num]
 
     def create_qp_hint(self, **attributes: Any) -> QpHint:
         """Return a hint of expected traffic, `mrc_create_qp_hint`.
@@ -212,17 +238,17 @@ class Device:
         return QpHint(**attributes)
 
     def qp(self, qp_num: int) -> QueuePair:
-        """Return the QP of that number; raises VerbsError (ENOENT) for an unknown one."""
-        try:
-            return self._qps[qp_num]
-        except KeyError:
-            known = ", ".join(f"{n:#x}" for n in self._qps) or "none"
-            raise VerbsError(f"no QP {qp_num:#x} (has: {known})", errno.ENOENT) from None
+        """Return the QP of that number in this context; raises VerbsError (ENOENT) for an unknown one."""
+        qp = self.hardware.qps.get(qp_num)
+        if qp is None or qp.context is not self.context:
+            known = ", ".join(f"{own_qp.qp_num:#x}" for own_qp in self.qps) or "none"
+            raise VerbsError(f"no QP {qp_num:#x} (has: {known})", errno.ENOENT)
+        return qp
 
     @property
     def qps(self) -> list[QueuePair]:
-        """QPs that are not destroyed."""
-        return list(self._qps.values())
+        """QPs of this context that are not destroyed."""
+        return [qp for qp in list(self.hardware.qps.values()) if qp.context is self.context]
 
     # ---- working and waiting --------------------------------------------------------------------------------
 
@@ -265,40 +291,22 @@ class Device:
         """
         return self.context.next_async(timeout_s)
 
-    def _on_events(self, events: Sequence[Event]) -> None:
-        for event in events:
-            self._on_event(event)
-            for observer in self.observers:
-                observer(event)
-
-    def _on_event(self, event: Event) -> None:
-        match event:
-            case Completion():
-                if qp := self._qps.get(event.qpn):
-                    qp.on_completion(event)
-            case WriteImmReceived():
-                if qp := self._qps.get(event.qpn):
-                    qp.on_write_imm(event)
-            case QpError():
-                if qp := self._qps.get(event.qpn):
-                    qp.on_error(event.detail)
-            case PlaneChanged(peer=None):
-                event_type = EventType.IBV_EVENT_PORT_ACTIVE if event.up else EventType.IBV_EVENT_PORT_ERR
-                self.context.report_async(event_type, event.plane + 1, "link up" if event.up else "link down")
-            case EvChanged():
-                self.controller.on_ev_changed(event)
-            case EvProbeResult():
-                self.controller.on_probe_result(event)
-
     # ---- the end ------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Destroy everything and close the driver. Idempotent."""
-        for qp in self.qps:
-            qp.destroy()
-        for mr in self._regions:
-            mr.dereg()
-        self.driver.close()
+        """Destroy what was made in this context. Idempotent.
+
+        The first context of a driver closes all others too, then the driver.
+        """
+        with self.lock:
+            for qp in self.qps:
+                qp.destroy()
+            self.context.close()
+            for mr in self._regions:
+                mr.dereg()
+            self.hardware.close_context(self.context)
+        if self._owns_driver:
+            self.hardware.close()
 
     def __enter__(self) -> Device:
         return self

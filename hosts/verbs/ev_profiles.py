@@ -79,7 +79,8 @@ class EvProfileTable:
         auto = _EvProfile(AUTO_PROFILE)
         auto.attr = EvProfileAttr(ONLINE, EvMode.AUTO, ev_event_mask=EvStateMask.GOOD | EvStateMask.ASSUMED_BAD)
         self._profiles: dict[int, _EvProfile] = {AUTO_PROFILE: auto}
-        self._event_cqs: list[EvEventCq] = []
+        self.event_cqs: list[EvEventCq] = []
+        """Queues of EV events of all profiles (the controller makes them)."""
 
     # ---- format profiles -------------------------------------------------------------------------------------
 
@@ -220,7 +221,7 @@ class EvProfileTable:
     def _generate(self, attr: EvProfileAttr, subject: str) -> list[EvEntry]:
         """Return equally many EVs from each port, each a random subset of those that the ranges allow (§5.5)."""
         ev_count, rng = attr.ev_count or 0, Random(f"{self._context.name}/{subject}")
-        ports = attr.ports or list(range(1, self._context.driver.planes + 1))
+        ports = list(range(1, self._context.driver.planes + 1)) if attr.ports is None else attr.ports
         total = count_generated(attr.fields or [])
         if total < ev_count:
             raise VerbsError(
@@ -422,27 +423,15 @@ class EvProfileTable:
 
     # ---- EV events -------------------------------------------------------------------------------------------
 
-    def create_ev_event_cq(self, cqe: int = 1024) -> EvEventCq:
-        """Create a queue of EV events of all profiles, from now on.
-
-        It coalesces and cannot overrun; at most `cqe` entries.
-        """
-        if not isinstance(cqe, int) or cqe < 1:
-            raise VerbsError(f"create_ev_event_cq: cqe = {cqe!r}: must be 1 or more")
-        with self._context.lock:
-            cq = EvEventCq(self._context, cqe)
-            self._event_cqs.append(cq)
-            return cq
-
     def ev_changed(self, event: EvChanged) -> None:
         """Notify the event CQs that an EV of a QP came to another state (called by the device, lock held)."""
         state = _EVENT_STATES.get(event.new_state)
-        if state is None or not self._event_cqs:
+        if state is None or not self.event_cqs:
             return
         for profile in self._profiles.values():
             if state & (profile.attr.ev_event_mask or 0) and any(qp.qpn == event.qpn for qp in profile.users):
                 entry = self._entry_of(profile, event.ev, event.plane)
-                for cq in self._event_cqs:
+                for cq in self.event_cqs:
                     cq.push(profile.id, entry, state, event.at)
 
     def _entry_of(self, profile: _EvProfile, ev: int, plane: int) -> EvEntry:
@@ -464,8 +453,8 @@ def _check_attr(attr: EvProfileAttr, subject: str) -> None:
             number(f"{subject}: {name}", value, 0, (1 << 64) - 1)
     if attr.fields is not None:
         records(f"{subject}: fields", attr.fields, EvField)
-    if attr.ports is not None:
-        records(f"{subject}: ports", attr.ports, int)
+    if attr.ports is not None and not records(f"{subject}: ports", attr.ports, int):
+        raise VerbsError(f"{subject}: ports is empty: name at least one, or leave it out for all")
 
 
 def _check_format(form: EvFmtProfile, subject: str) -> None:

@@ -37,6 +37,9 @@ class RegionTable:
         if unsupported_flags:
             raise VerbsError("reg_mr: MRC has remote writes only (IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_REMOTE_WRITE)")
         with self._context.lock:
+            self._context.require_open()
+            if pd.regions is not self:
+                raise VerbsError("reg_mr: the protection domain is not one of this context of the device")
             remote = bool(access & AccessFlags.IBV_ACCESS_REMOTE_WRITE)
             region = self._context.driver.endpoint.register(buffer, va=addr, remote_write=remote)
             mr = self._by_key[region.rkey] = MemoryRegion(pd, region, access)

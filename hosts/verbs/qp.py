@@ -30,7 +30,6 @@ from mrc_testbed.hosts.verbs.attributes import (
 )
 from mrc_testbed.hosts.verbs.checks import choice, flags, iterable, number, record, records, require, short_repr
 from mrc_testbed.hosts.verbs.context import DeviceContext
-from mrc_testbed.hosts.verbs.control import Controller
 from mrc_testbed.hosts.verbs.cq import CompletionQueue, WorkCompletion
 from mrc_testbed.hosts.verbs.enums import (
     UNIT_MPR,
@@ -49,6 +48,7 @@ from mrc_testbed.hosts.verbs.enums import (
 )
 from mrc_testbed.hosts.verbs.errors import VerbsError
 from mrc_testbed.hosts.verbs.memory import ProtectionDomain, QpAccess, Sge
+from mrc_testbed.hosts.verbs.profiles import ProfileStore
 
 STATUS = {
     Status.SUCCESS: WcStatus.IBV_WC_SUCCESS,
@@ -107,17 +107,18 @@ class QueuePair:
     def __init__(
         self,
         context: DeviceContext,
-        controller: Controller,
+        profiles: ProfileStore,
         default_pd: ProtectionDomain,
         init: QpInitAttr,
         on_destroy: Callable[[QueuePair], None],
     ) -> None:
         self.context = context
-        self._controller = controller
+        self._profiles = profiles
         self._on_destroy = on_destroy
         self.init = init
         self.send_cq: CompletionQueue = init.send_cq
-        self.recv_cq: CompletionQueue = init.recv_cq or init.send_cq
+        # An empty CQ is false, so `or` would take the send CQ for it.
+        self.recv_cq: CompletionQueue = init.send_cq if init.recv_cq is None else init.recv_cq
         self.pd = init.pd or default_pd
         self.state = QpState.RESET
         self.peer: str | None = None
@@ -185,7 +186,7 @@ class QueuePair:
                 self._abort("modify_qp to ERROR")
             return
         if new_state is QpState.INIT:
-            self._controller.check_profiles(mrc.ev_profile_id, mrc.cc_profile_id, subject)
+            self._profiles.check(mrc.ev_profile_id, mrc.cc_profile_id, subject)
         elif old_state is QpState.INIT:
             self._connect(attr, mrc, now, subject)
         elif old_state is QpState.RTR:
@@ -209,11 +210,11 @@ class QueuePair:
             "linear_cnt": mrc.linear_cnt,
             "exp_cnt": mrc.exp_cnt,
         }
-        changes.update(self._controller.ev_profiles.config_changes(mrc.ev_profile_id))
+        changes.update(self._profiles.ev.config_changes(mrc.ev_profile_id))
         return base.with_values(**{key: value for key, value in changes.items() if value is not None})
 
     def _connect(self, attr: QpAttr, mrc: MrcQpAttr, now: float, subject: str) -> None:
-        context, controller = self.context, self._controller
+        context, profiles = self.context, self._profiles
         path_mtu = require(attr.path_mtu, "path_mtu", subject)
         if path_mtu > context.config.qp.pmtu_bytes:
             raise VerbsError(
@@ -230,22 +231,22 @@ class QueuePair:
             trim_nack=not cap & MrcQpCap.TRIM_NACK_DEST_UNSUPPORTED,
             dynamic_mpr=_dynamic(mrc),
         )
-        evs = controller.ev_profiles.evs_for(mrc.ev_profile_id, peer, subject)
+        evs = profiles.ev.evs_for(mrc.ev_profile_id, peer, subject)
         config = self._config(attr, mrc, subject)
         if mrc.cc_profile_id:
-            controller.cc_profiles.check(mrc.cc_profile_id, subject)
-            self.engine.set_cc_profile(controller.cc_profiles.engine_id(mrc.cc_profile_id))
-        denied = controller.ev_profiles.denied_evs(mrc.ev_profile_id)
+            profiles.cc.check(mrc.cc_profile_id, subject)
+            self.engine.set_cc_profile(profiles.cc.engine_id(mrc.cc_profile_id))
+        denied = profiles.ev.denied_evs(mrc.ev_profile_id)
         self.engine.limit_access(QpAccess(self, context.driver.endpoint.memory))
         self.engine.connect(peer, remote, evs, now, config=config, **({"denied": denied} if denied else {}))
-        controller.attach(self.engine, mrc.ev_profile_id, mrc.cc_profile_id)
+        profiles.attach(self.engine, mrc.ev_profile_id, mrc.cc_profile_id)
         self.peer = peer
 
     def _reset(self) -> None:
         """Forget everything but number and queues; what was outstanding never completes."""
         driver = self.context.driver
         driver.collect()  # what the old one has told belongs to it
-        self._controller.detach(self.engine)
+        self._profiles.detach(self.engine)
         qpn = self.qp_num
         driver.endpoint.destroy_qp(qpn)
         self.engine = self._make_engine_qp(qpn)
@@ -280,7 +281,7 @@ class QueuePair:
         with self.context.lock:
             if self.destroyed:
                 return
-            self._controller.detach(self.engine)
+            self._profiles.detach(self.engine)
             self.context.driver.endpoint.destroy_qp(self.qp_num)
             self.destroyed = True
             self.send_cq.users -= 1

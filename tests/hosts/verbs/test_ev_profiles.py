@@ -213,7 +213,7 @@ def test_srv6__a_whole_address_names_plane_and_uplink():
         control.ev_op(7, EvOp.REPLACE_EV, [EvOpEntry(ev_new=EvEntry(packed, 1))])
     control.ev_op(7, EvOp.REPLACE_EV, [EvOpEntry(ev_new=EvEntry(packed, 4))])
     control.modify_ev_profile(7, EvProfileAttr(ONLINE))
-    assert control.ev_profiles.evs_for(7, "b", "test") == [(0x305, 3)]
+    assert pair.a.device.hardware.profiles.ev.evs_for(7, "b", "test") == [(0x305, 3)]
 
 
 def test_auto__is_what_a_qp_without_profile_has():

@@ -341,7 +341,7 @@ def test_destroy__in_the_wrong_order_is_refused():
     pair.a.mr.dereg()
     pair.a.mr.dereg()
     pair.a.device.default_pd.dealloc()
-    with pytest.raises(VerbsError, match="not one of this device"):
+    with pytest.raises(VerbsError, match="the CQ is not one of this context"):
         pair.a.device.create_qp(QpInitAttr(pair.a.cq))
 
 

@@ -80,3 +80,20 @@ class VerbsPair:
     def receives(self, count: int, first: int = 100) -> None:
         """Post receives at b, wr_ids from `first`."""
         self.b.qp.post_recv(RecvWR(first + i) for i in range(count))
+
+
+class Program:
+    """A context of a device with a CQ, a QP connected to a peer's new first, and a region."""
+
+    def __init__(self, pair: VerbsPair, **profiles: int) -> None:
+        self.context = pair.a.device.open_context()
+        self.channel = self.context.create_comp_channel()
+        self.cq = self.context.create_cq(4, channel=self.channel)
+        self.qp = self.context.create_qp(QpInitAttr(self.cq))
+        self.mr = self.context.reg_mr(bytearray(1000))
+        self.peer_qp = pair.b.device.create_qp(QpInitAttr(pair.b.cq))
+        connect_pair(self.qp, self.peer_qp, **profiles)
+
+    def write(self, pair: VerbsPair, **changes: Any) -> SendWR:
+        """Return a work request from its region into that of the pair's b."""
+        return SendWR(**{"sg_list": [self.mr.sge()], "remote_addr": pair.b.mr.addr, "rkey": pair.b.mr.rkey, **changes})
