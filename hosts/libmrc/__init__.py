@@ -15,6 +15,8 @@ INCLUDE = Path(__file__).with_name("include")
 WIRE_HEADER = SOURCES / "nicd.h"
 SOCKET_VARIABLE = "MRC_NIC_SOCKET"
 """Environment variable of a program: path of the socket of its host's NIC process."""
+START_VARIABLE = "MRC_NIC_START"
+"""Environment variable of a program: command that starts that process, for when it does not answer."""
 
 
 def library() -> Path:

@@ -11,6 +11,7 @@ import logging
 import os
 import resource
 import socket
+import struct
 from contextlib import ExitStack, suppress
 from itertools import count
 from pathlib import Path
@@ -70,10 +71,6 @@ class NicDaemon:
     def _deliver(self) -> None:
         for program in list(self._programs.values()):
             program.deliver()
-        while (event := self._device.context.poll_async()) is not None:
-            for program in list(self._programs.values()):
-                if program.owns(event):
-                    program.tell(event)
 
     def _accept(self) -> None:
         try:
@@ -81,7 +78,8 @@ class NicDaemon:
         except BlockingIOError:  # its program has gone
             return
         connection.setblocking(False)
-        program = Program(self._device, connection, next(self._numbers), self._forget)
+        device = self._device.open_context(privileged=_is_privileged(connection))
+        program = Program(device, connection, next(self._numbers), self._forget)
         self._programs[program.number] = program
         self._driver.watch(connection.fileno(), lambda: self._on_readable(program))
 
@@ -109,6 +107,12 @@ class NicDaemon:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _is_privileged(connection: socket.socket) -> bool:
+    """Whether the program at the other end may use the device's controller: root's may."""
+    _, user_id, _ = struct.unpack("iII", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+    return bool(user_id == 0)
 
 
 def _drain(doorbell: int) -> None:

@@ -311,6 +311,12 @@ class Program:
         program_qp = _own(self._qps, qpn, "QP")
         qp = program_qp.qp
         attr, mrc_attr = _attributes(values, mask, mrc_mask)
+        c = self._device.config  # HACK
+        if attr.qp_state == 2 and mrc_attr.mpr_dest is None: mrc_attr.mpr_dest = max(1, c.qp.mpr_packets // 128)  # HACK
+        if attr.qp_state == 2 and mrc_attr.max_wimm_dest is None: mrc_attr.max_wimm_dest = 128  # HACK
+        if attr.qp_state == 3:  # HACK
+            for k, v in dict(mpr=max(1, c.qp.mpr_packets // 128), max_wimm=128, timeout=c.loss.timeout, linear_cnt=c.loss.linear_cnt, exp_cnt=c.loss.exp_cnt).items():  # HACK
+                if getattr(mrc_attr, k) is None: setattr(mrc_attr, k, v)  # HACK
         qp.modify(attr, None, mrc_attr, None)
         if mask & QpAttrMask.IBV_QP_STATE and qp.state is QpState.RESET:
             # What waits for the program belongs to the QP's earlier life; the library passes over what it has.
@@ -416,16 +422,17 @@ class Program:
             cq.channel.channel.announce(cq.cq)
 
     def deliver(self) -> None:
-        """Write completions to the program's rings, then the events about them."""
+        """Write completions to the program's rings, then the events about them, then asynchronous events."""
         try:
             for cq in self._cqs.values():
                 if len(cq.cq):
                     self._write_completions(cq)
             for channel in self._channels.values():
                 while (announced := channel.channel.poll_event()) is not None:
-                    number = next((cq.number for cq in self._cqs.values() if cq.cq is announced), None)
-                    if number is not None:
+                    if number := self._number_of(announced):
                         channel.events.send(EVENT.pack(0, number))
+            while (event := self._device.context.poll_async()) is not None:
+                self._tell(event)
         except (RingError, OSError) as error:
             self.end(str(error))
 
@@ -452,28 +459,22 @@ class Program:
             )
         cq.ring.publish()
 
-    def owns(self, event: AsyncEvent) -> bool:
-        """Whether an asynchronous event is about an object of this program, or about a port."""
-        return self._event_number(event) is not None
+    def _number_of(self, cq: CompletionQueue) -> int:
+        """Return the program's number of a CQ; 0 for one that was destroyed since."""
+        return next((program_cq.number for program_cq in self._cqs.values() if program_cq.cq is cq), 0)
 
-    def _event_number(self, event: AsyncEvent) -> int | None:
-        if event.event_type is EventType.IBV_EVENT_QP_FATAL:
-            number: int = event.element.qp_num
-            return number if number in self._qps else None
-        if event.event_type is EventType.IBV_EVENT_CQ_ERR:
-            return next((cq.number for cq in self._cqs.values() if cq.cq is event.element), None)
-        return int(event.element)
-
-    def tell(self, event: AsyncEvent) -> None:
-        """Send an asynchronous event that the program owns."""
-        number = self._event_number(event)
-        if number is None or self._async is None:
-            return
-        with suppress(BlockingIOError):  # a program that never reads events does not mind to lose them
-            try:
+    def _tell(self, event: AsyncEvent) -> None:
+        """Send an asynchronous event to a program that said hello."""
+        match event.event_type:
+            case EventType.IBV_EVENT_QP_FATAL:
+                number = int(event.element.qp_num)
+            case EventType.IBV_EVENT_CQ_ERR:
+                number = self._number_of(event.element)
+            case _:
+                number = int(event.element)
+        if self._async is not None:
+            with suppress(BlockingIOError):  # a program that never reads events does not mind to lose them
                 self._async.send(EVENT.pack(event.event_type, number))
-            except ConnectionError:
-                self.end("")
 
     # ---- the end --------------------------------------------------------------------------------------------
 
@@ -485,15 +486,10 @@ class Program:
             log.warning("program %d is ended: %s", self.number, reason)
         self._on_end(self)
         self.socket.close()
-        for program_qp in self._qps.values():
-            program_qp.qp.destroy()
-        for region in self._regions.values():
-            region.dereg()
+        self._device.close()
         for cq in self._cqs.values():
-            cq.cq.destroy()
             cq.ring.close()
         for channel in self._channels.values():
-            channel.channel.destroy()
             channel.events.close()
         for table in (self._qps, self._regions, self._cqs, self._channels, self._pds):
             table.clear()

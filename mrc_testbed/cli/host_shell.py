@@ -9,6 +9,7 @@ from pathlib import Path
 
 from mrc_testbed.cli.prompt.word_client import WordClient
 from mrc_testbed.errors import UsageError
+from mrc_testbed.hosts.nicd.launch import program_environment
 from mrc_testbed.ipc.framing import JsonlError
 from mrc_testbed.ipc.rundir import TOKEN_VARIABLE, FabricError, RunFiles, read_json
 from mrc_testbed.topologies.plan import Plan
@@ -38,6 +39,7 @@ def node_words(folder: Path, node: str, words: Sequence[str]) -> list[str]:
         plan.switch(node)
         return ["env", *environment, *words]  # switches are in the namespace of the machine
     pid = _pid_in(files, node)
+    environment += [f"{name}={value}" for name, value in program_environment(folder, node).items()]
     command = ["nsenter", f"--target={pid}", "--net", "--mount", "--", "env", f"MRC_HOST={node}", *environment]
     return [*command, "sh", "-c", IN_FOLDER, os.getcwd(), *words]
 

@@ -50,7 +50,7 @@ _CONTROLLER_FILES = ("controller.json", "faults.jsonl")
 _JSON_FILES = ("plan.json", "switches.json", "discipline.json", "devices.json", "state.json", "hosts.json")
 _DASH_FILE = "dash.json"
 _NAMES_FILE = "etc-hosts"
-_FOLDERS = ("agents", "program", "data", "tls")
+_FOLDERS = ("agents", "nics", "program", "data", "tls")
 _MACHINES = "machines"
 _SYS_NET = Path("/sys/class/net")
 
@@ -293,6 +293,10 @@ class RunFiles:
 
     def agent_socket(self, host: str) -> Path:
         return self.agents / f"{host}.sock"
+
+    def nic_socket(self, host: str) -> Path:
+        """Socket of a host's NIC process, for programs that loaded libmrc."""
+        return self.path / "nics" / f"{host}.sock"
 
     @property
     def program(self) -> Path:

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <spawn.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,6 +11,7 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "libmrc.h"
@@ -23,6 +25,7 @@ struct device {
 static struct device the_device;
 static struct context *contexts;
 static pthread_mutex_t contexts_mutex = PTHREAD_MUTEX_INITIALIZER;
+static pthread_mutex_t start_mutex = PTHREAD_MUTEX_INITIALIZER;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 /* Print a line that names a cause, where errno alone would not. */
@@ -71,22 +74,75 @@ static void set_up(void)
 	pthread_atfork(NULL, NULL, in_child);
 }
 
-/* Return the list of devices, which ends with NULL; empty where no NIC process was named. */
+static int connect_to(const char *path)
+{
+	struct sockaddr_un address = {.sun_family = AF_UNIX};
+
+	if (strlen(path) >= sizeof address.sun_path) {
+		errno = ENAMETOOLONG;
+		return -1;
+	}
+	strcpy(address.sun_path, path);
+	int file = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+	if (file < 0 || !connect(file, (struct sockaddr *)&address, sizeof address))
+		return file;
+	int reason = errno;
+	close(file);
+	errno = reason;
+	return -1;
+}
+
+/* Start the NIC process by the command that `mrc exec` left for that, and wait until it answers. */
+static void start_nic(void)
+{
+	const char *command = getenv(START_VARIABLE);
+	char *words[] = {"sh", "-c", (char *)command, NULL};
+	pid_t pid;
+	int status;
+
+	if (!command || !*command || posix_spawn(&pid, "/bin/sh", NULL, NULL, words, environ))
+		return;
+	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+		;
+}
+
+/* Return a connection to the NIC process of the host; -1 and errno, with a line that says why. */
+static int connect_to_nic(void)
+{
+	const char *path = getenv(SOCKET_VARIABLE);
+
+	if (!path || !*path) {
+		errno = ENODEV;
+		return -1;
+	}
+	pthread_mutex_lock(&start_mutex);
+	int file = connect_to(path);
+	if (file < 0 && (errno == ENOENT || errno == ECONNREFUSED)) {
+		start_nic();
+		file = connect_to(path);
+	}
+	pthread_mutex_unlock(&start_mutex);
+	if (file < 0) {
+		int reason = errno;
+		explain("libmrc: cannot reach the NIC process of this host (%s=%s): %s", SOCKET_VARIABLE, path, strerror(reason));
+		errno = reason;
+	}
+	return file;
+}
+
+/* Return the list of devices, which ends with NULL; empty where there is no NIC process. */
 struct ibv_device **device_list(int *count)
 {
 	pthread_once(&once, set_up);
-	const char *path = getenv(SOCKET_VARIABLE);
-	bool is_there = path && *path && access(path, R_OK | W_OK) == 0;
 	struct ibv_device **list = calloc(2, sizeof *list);
-	if (!list)
-		return NULL;
-	if (is_there)
+	int file = list ? connect_to_nic() : -1;
+
+	if (file >= 0) {
 		list[0] = &the_device.ibv;
-	else if (path && *path)
-		explain("libmrc: %s=%s: %s. Cure: run the program by `mrc exec HOST -- PROGRAM`", SOCKET_VARIABLE, path,
-			strerror(errno));
+		close(file);
+	}
 	if (count)
-		*count = is_there;
+		*count = file >= 0;
 	return list;
 }
 
@@ -191,27 +247,6 @@ void nic_check_alive(struct context *context)
 		context->is_dead = true;
 		explain("libmrc: the NIC process of this host has ended (`mrc down`, or a failure: see its log)");
 	}
-}
-
-static int connect_to_nic(void)
-{
-	struct sockaddr_un address = {.sun_family = AF_UNIX};
-	const char *path = getenv(SOCKET_VARIABLE);
-
-	if (!path || strlen(path) >= sizeof address.sun_path) {
-		errno = ENODEV;
-		return -1;
-	}
-	strcpy(address.sun_path, path);
-	int file = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-	if (file >= 0 && connect(file, (struct sockaddr *)&address, sizeof address)) {
-		int reason = errno;
-		explain("libmrc: cannot reach the NIC process at %s: %s", path, strerror(reason));
-		close(file);
-		errno = reason;
-		return -1;
-	}
-	return file;
 }
 
 static struct ibv_context_ops operations(void)

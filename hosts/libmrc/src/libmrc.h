@@ -9,6 +9,7 @@
 
 #define EXPORT __attribute__((visibility("default")))
 #define SOCKET_VARIABLE "MRC_NIC_SOCKET" /* path of the NIC process's socket, as `mrc exec` sets it */
+#define START_VARIABLE "MRC_NIC_START"   /* command of the shell that starts the NIC process */
 
 /* A request to the NIC process, and its reply in place of it. */
 struct call {
