@@ -15,6 +15,7 @@
 
 #define MAX_REGION_BYTES (1ull << 40)
 #define FULL_PKEY 0xffff
+#define GIDS 4 /* of a port, all the same: programs ask for number 0, 1 or 3 unless told otherwise */
 
 static int with_errno(int result)
 {
@@ -116,7 +117,7 @@ EXPORT int ibv_query_port(struct ibv_context *context, uint8_t port, struct ibv_
 		return result ? result : EPROTO;
 	const struct ibv_port_attr values = {
 		.state = call.values[0], .max_mtu = mtu_number(call.values[1]), .active_mtu = mtu_number(call.values[1]),
-		.gid_tbl_len = 1, .max_msg_sz = 1u << 31, .pkey_tbl_len = 1, .max_vl_num = 1, .active_width = 2,
+		.gid_tbl_len = GIDS, .max_msg_sz = 1u << 31, .pkey_tbl_len = 1, .max_vl_num = 1, .active_width = 2,
 		.active_speed = 32, .phys_state = call.values[0] == IBV_PORT_ACTIVE ? 5 : 3,
 		.link_layer = IBV_LINK_LAYER_ETHERNET};
 	memcpy(attr, &values, offsetof(struct ibv_port_attr, port_cap_flags2));
@@ -126,7 +127,7 @@ EXPORT int ibv_query_port(struct ibv_context *context, uint8_t port, struct ibv_
 EXPORT int ibv_query_gid(struct ibv_context *context, uint8_t port, int index, union ibv_gid *gid)
 {
 	struct call call = {.count = 1, .values = {port}};
-	int result = index ? EINVAL : nic_call(context_of(context), NICD_OP_QUERY_PORT, &call);
+	int result = index < 0 || index >= GIDS ? EINVAL : nic_call(context_of(context), NICD_OP_QUERY_PORT, &call);
 
 	if (!result && call.count != 4)
 		result = EPROTO;
@@ -425,14 +426,13 @@ void take_values(const struct queue_pair *qp, const uint64_t values[NICD_QP_VALU
 EXPORT int ibv_query_qp(struct ibv_qp *ibv, struct ibv_qp_attr *attr, int mask, struct ibv_qp_init_attr *init)
 {
 	struct queue_pair *qp = (struct queue_pair *)ibv;
-	struct call call = {.count = 1, .values = {ibv->qp_num}};
-	int result = nic_call(context_of(ibv->context), NICD_OP_QUERY_QP, &call);
+	uint64_t values[NICD_QP_VALUES];
+	int result = query_qp(qp, values);
 
 	(void)mask;
-	if (result || call.count != NICD_QP_VALUES)
-		return result ? result : EPROTO;
-	take_values(qp, call.values, attr);
-	ibv->state = attr->qp_state;
+	if (result)
+		return result;
+	take_values(qp, values, attr);
 	if (init)
 		*init = (struct ibv_qp_init_attr){.qp_context = ibv->qp_context, .send_cq = ibv->send_cq,
 						  .recv_cq = ibv->recv_cq, .cap = attr->cap, .qp_type = ibv->qp_type,
@@ -521,6 +521,21 @@ static void refuse(const char *name)
 		return EOPNOTSUPP; \
 	}
 
+#define MISSING_POINTER(name) \
+	EXPORT void *name(void); \
+	EXPORT void *name(void) \
+	{ \
+		errno = EOPNOTSUPP; \
+		return NULL; \
+	}
+#define MISSING_NUMBER(name) \
+	EXPORT int name(void); \
+	EXPORT int name(void) \
+	{ \
+		errno = EOPNOTSUPP; \
+		return EOPNOTSUPP; \
+	}
+
 REFUSED_POINTER(ibv_create_ah)
 REFUSED_POINTER(ibv_create_ah_from_wc)
 REFUSED_POINTER(ibv_create_srq)
@@ -528,17 +543,19 @@ REFUSED_POINTER(ibv_import_device)
 REFUSED_POINTER(ibv_import_dm)
 REFUSED_POINTER(ibv_import_mr)
 REFUSED_POINTER(ibv_import_pd)
-REFUSED_POINTER(ibv_qp_to_qp_ex)
-REFUSED_POINTER(ibv_reg_dmabuf_mr)
 REFUSED_NUMBER(ibv_attach_mcast)
 REFUSED_NUMBER(ibv_destroy_ah)
 REFUSED_NUMBER(ibv_destroy_srq)
 REFUSED_NUMBER(ibv_detach_mcast)
 REFUSED_NUMBER(ibv_init_ah_from_wc)
 REFUSED_NUMBER(ibv_modify_srq)
-REFUSED_NUMBER(ibv_query_ece)
 REFUSED_NUMBER(ibv_query_srq)
 REFUSED_NUMBER(ibv_rereg_mr)
 REFUSED_NUMBER(ibv_resize_cq)
-REFUSED_NUMBER(ibv_set_ece)
-REFUSED_NUMBER(ibv_query_qp_data_in_order)
+
+/* Programs try these and do without. */
+MISSING_POINTER(ibv_qp_to_qp_ex)
+MISSING_POINTER(ibv_reg_dmabuf_mr)
+MISSING_NUMBER(ibv_query_ece)
+MISSING_NUMBER(ibv_query_qp_data_in_order)
+MISSING_NUMBER(ibv_set_ece)

@@ -54,6 +54,7 @@ struct completion_queue {
 	uint32_t events_sent;               /* completion events that the program was given */
 	uint32_t async_events_sent;
 	pthread_mutex_t poll_mutex;
+	struct mrc_cq *face;                /* the program's, where it has one */
 	struct completion_queue *next;
 };
 
@@ -74,6 +75,7 @@ struct queue_pair {
 	uint32_t max_wimm, wimm_in_flight;
 	uint8_t *is_wimm;                   /* by the number of the request modulo `send.limit` */
 	bool sq_sig_all;
+	struct mrc_qp *face;                /* the program's, where it has one */
 };
 
 static inline struct context *context_of(struct ibv_context *context)
@@ -105,5 +107,19 @@ int destroy_qp(struct queue_pair *qp);
 int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad_wr);
 int post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad_wr);
 int modify_qp(struct queue_pair *qp, uint64_t mask, uint64_t mrc_mask, const uint64_t values[NICD_QP_VALUES]);
+int query_qp(struct queue_pair *qp, uint64_t values[NICD_QP_VALUES]);
+
+/* ibverbs.c */
+struct ibv_comp_channel *ibv_create_comp_channel(struct ibv_context *context);
+int ibv_destroy_comp_channel(struct ibv_comp_channel *channel);
+struct ibv_cq *ibv_create_cq(struct ibv_context *context, int entries, void *cq_context,
+			     struct ibv_comp_channel *channel, int vector);
+int ibv_destroy_cq(struct ibv_cq *cq);
+int ibv_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq **cq, void **cq_context);
+void ibv_ack_cq_events(struct ibv_cq *cq, unsigned int count);
+int ibv_get_async_event(struct ibv_context *context, struct ibv_async_event *event);
+void ibv_ack_async_event(struct ibv_async_event *event);
+void fill_values(const struct ibv_qp_attr *attr, int mask, uint64_t values[NICD_QP_VALUES]);
+void take_values(const struct queue_pair *qp, const uint64_t values[NICD_QP_VALUES], struct ibv_qp_attr *attr);
 
 #endif

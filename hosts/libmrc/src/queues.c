@@ -441,6 +441,19 @@ int modify_qp(struct queue_pair *qp, uint64_t mask, uint64_t mrc_mask, const uin
 	return 0;
 }
 
+/* Read the attributes in force. Return an errno. */
+int query_qp(struct queue_pair *qp, uint64_t values[NICD_QP_VALUES])
+{
+	struct call call = {.count = 1, .values = {qp->ibv.qp_num}};
+	int result = nic_call(context_of(qp->ibv.context), NICD_OP_QUERY_QP, &call);
+
+	if (result || call.count != NICD_QP_VALUES)
+		return result ? result : EPROTO;
+	memcpy(values, call.values, NICD_QP_VALUES * sizeof *values);
+	qp->ibv.state = values[NICD_QP_STATE];
+	return 0;
+}
+
 /* ---- for the NIC process ---- */
 
 /* Store an index by one aligned store, after all that was written before. */
