@@ -31,7 +31,8 @@ control = a.controller
 
 # 1. One EV probe per path. An EV here is plane << 8 | uplink; ports count from 1.
 evs = [plane << 8 | uplink for plane in range(4) for uplink in range(4)]
-answers = control.ep_op([EpRequest(ev, b.query_gid(), ev, (ev >> 8) + 1, timeout_ns=50_000_000) for ev in evs])
+requests = [EpRequest(ev, b.query_gid(), ev, (ev >> 8) + 1) for ev in evs]
+answers = sorted(control.ep_op(requests, timeout_ns=50_000_000), key=lambda answer: answer.req_id)
 for answer in answers:
     if not answer.ok or answer.rtt_ns > 10_000_000:
         rtt = "no answer" if answer.rtt_ns is None else f"{answer.rtt_ns / 1e6:.0f} ms"

@@ -46,6 +46,7 @@ for batch in range(BATCHES):
     last.send_flags = IBV_SEND_SIGNALED | IBV_SEND_SOLICITED
     qp_a.post_send(last)
     assert channel.get_event(timeout_s=5.0) is cq_b
+    cq_b.ack_events()
     assert not select.select([channel], [], [], 0)[0]  # announced once, taken once
     [received] = cq_b.poll()
     assert (received.imm_data, received.wr_id) == (batch, 100 + batch)

@@ -217,11 +217,16 @@ class Endpoint:
         self._events.clear()
         return events
 
-    def probe_ev(self, peer: str, ev: int, plane: int, *, now: float, timeout_s: float = 0.1) -> int:
-        """Send an EV probe (ERTH op 1, needs no QP); its EvProbeResult event carries the id returned."""
+    def probe_ev(
+        self, peer: str, ev: int, plane: int, *, now: float, timeout_s: float = 0.1, dscp: int | None = None
+    ) -> int:
+        """Send an EV probe (ERTH op 1, needs no QP); its EvProbeResult event carries the id returned.
+
+        `dscp`: its traffic class; None: that of data.
+        """
         if not 0 <= plane < self.planes:
             raise LocalError(f"no plane {plane}. Known: 0 to {self.planes - 1}")
-        return self._peers.probe_ev(self._peers.get(peer), ev, plane, now, timeout_s)
+        return self._peers.probe_ev(self._peers.get(peer), ev, plane, now, timeout_s, dscp=dscp)
 
     @property
     def local_ports(self) -> int:

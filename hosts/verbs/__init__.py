@@ -20,13 +20,13 @@ from mrc_testbed.hosts.engine.cc.ccprofile import CcProfile, ProfileState
 from mrc_testbed.hosts.engine.errors import LocalError, PeerError
 from mrc_testbed.hosts.verbs import enums
 from mrc_testbed.hosts.verbs.attributes import (
+    IGNORED_ATTRIBUTES,
     TRANSITIONS,
     UNSUPPORTED_ATTRIBUTES,
     AddressVector,
     MrcQpAttr,
     QpAttr,
     QpCap,
-    QpHint,
     QpInitAttr,
     QpTransition,
 )
@@ -54,13 +54,16 @@ from mrc_testbed.hosts.verbs.enums import (
     AccessFlags,
     DeviceCap,
     EventType,
+    MrcProtocolVersion,
     MrcQpAttrMask,
     MrcQpCap,
+    MrcQpHintAttrMask,
     PortState,
     QpAttrMask,
     QpState,
     QpType,
     SendFlags,
+    SendOpsFlags,
     WcFlags,
     WcOpcode,
     WcStatus,
@@ -81,16 +84,20 @@ from mrc_testbed.hosts.verbs.exchange import (
     swap,
 )
 from mrc_testbed.hosts.verbs.fields import EvField, EvFormat, collapse, expand
+from mrc_testbed.hosts.verbs.hints import QpHint, QpHintAttr
 from mrc_testbed.hosts.verbs.memory import MemoryRegion, ProtectionDomain, Sge
 from mrc_testbed.hosts.verbs.qp import QueuePair, RecvWR, SendWR
+from mrc_testbed.hosts.verbs.versions import ApiVersions, api_version, ctl_query_version, query_version
 from mrc_testbed.hosts.verbs.virtual import VirtualDriver, VirtualWire
 
 __all__ = [
     "EV_UNPOPULATED",
+    "IGNORED_ATTRIBUTES",
     "TRANSITIONS",
     "UNSUPPORTED_ATTRIBUTES",
     "AccessFlags",
     "AddressVector",
+    "ApiVersions",
     "AsyncEvent",
     "CcProfile",
     "CompletionChannel",
@@ -119,9 +126,11 @@ __all__ = [
     "EventType",
     "LocalError",
     "MemoryRegion",
+    "MrcProtocolVersion",
     "MrcQpAttr",
     "MrcQpAttrMask",
     "MrcQpCap",
+    "MrcQpHintAttrMask",
     "OptCap",
     "PeerError",
     "PortAttr",
@@ -132,6 +141,7 @@ __all__ = [
     "QpAttrMask",
     "QpCap",
     "QpHint",
+    "QpHintAttr",
     "QpInfo",
     "QpInitAttr",
     "QpState",
@@ -139,6 +149,7 @@ __all__ = [
     "QueuePair",
     "RecvWR",
     "SendFlags",
+    "SendOpsFlags",
     "SendWR",
     "Sge",
     "QpTransition",
@@ -150,14 +161,17 @@ __all__ = [
     "WcStatus",
     "WorkCompletion",
     "WrOpcode",
+    "api_version",
     "bring_up",
     "collapse",
     "connect_over",
     "connect_pair",
+    "ctl_query_version",
     "establish",
     "expand",
     "local_info",
     "meet",
+    "query_version",
     "receive_info",
     "send_info",
     "swap",

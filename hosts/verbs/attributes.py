@@ -5,23 +5,35 @@ A field of `QpAttr` and `MrcQpAttr` that is not None counts as given; an explici
 >>> check_modify(QpState.INIT, QpState.RTS, QpAttrMask(1), MrcQpAttrMask(0))
 Traceback (most recent call last):
 mrc_testbed.hosts.verbs.errors.VerbsError: modify_qp INIT->RTS: not a transition (from INIT: INIT, RTR, ERROR, RESET)
->>> check_modify(QpState.RESET, QpState.INIT, QpAttrMask.IBV_QP_STATE | QpAttrMask.IBV_QP_PORT, MrcQpAttrMask(0))
+>>> check_modify(QpState.RESET, QpState.INIT, QpAttrMask.IBV_QP_STATE | QpAttrMask.IBV_QP_QKEY, MrcQpAttrMask(0))
 Traceback (most recent call last):
-mrc_testbed.hosts.verbs.errors.VerbsError: modify_qp RESET->INIT: IBV_QP_PORT is not supported by MRC: a QP uses all \
-ports of the device
+mrc_testbed.hosts.verbs.errors.VerbsError: modify_qp RESET->INIT: IBV_QP_QKEY is not supported by MRC: there are no \
+datagrams
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+import errno
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from mrc_testbed.hosts.engine.config import PATH_MTUS
 from mrc_testbed.hosts.verbs.checks import flags, number, record, short_repr
 from mrc_testbed.hosts.verbs.cq import CompletionQueue
-from mrc_testbed.hosts.verbs.enums import AccessFlags, MrcQpAttrMask, MrcQpCap, QpAttrMask, QpState, QpType, names
+from mrc_testbed.hosts.verbs.enums import (
+    AccessFlags,
+    MrcProtocolVersion,
+    MrcQpAttrMask,
+    MrcQpCap,
+    QpAttrMask,
+    QpState,
+    QpType,
+    SendOpsFlags,
+    names,
+)
 from mrc_testbed.hosts.verbs.errors import VerbsError
-from mrc_testbed.hosts.verbs.memory import ProtectionDomain
+from mrc_testbed.hosts.verbs.hints import QpHint, check_vendor_cfg
+from mrc_testbed.hosts.verbs.memory import ProtectionDomain, check_access
 
 _I, _M = QpAttrMask, MrcQpAttrMask
 _I_NONE, _M_NONE = QpAttrMask(0), MrcQpAttrMask(0)
@@ -53,8 +65,12 @@ class QpInitAttr:
     """Whether every send request gives a completion, signaled or not."""
     qp_type: QpType = QpType.MRC
     pd: ProtectionDomain | None = None
-    """None: the device's default one."""
+    """None: the context's default one."""
     qp_context: Any = None
+    send_ops_flags: int = 0
+    """Send operations it is for, of SendOpsFlags: the two writes, which it has whether named or not."""
+    protocol_version: MrcProtocolVersion = MrcProtocolVersion.MRC_PROTOCOL_VERSION_0
+    """Version of the wire protocol; 0: the device's choice."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +103,7 @@ class QpAttr:
     sq_psn: int | None = None
     """First PSN we send."""
     port_num: int | None = None
-    """Port number: not in MRC, nor are the attributes below; a value is refused by the attribute's name."""
+    """Port number, which must exist; it is ignored, as a QP uses all ports, and so are the next six."""
     timeout: int | None = None
     retry_cnt: int | None = None
     rnr_retry: int | None = None
@@ -95,6 +111,7 @@ class QpAttr:
     max_rd_atomic: int | None = None
     max_dest_rd_atomic: int | None = None
     alt_ah_attr: AddressVector | None = None
+    """Alternate path: not in MRC, nor are the two below; a value is refused by the attribute's name."""
     path_mig_state: int | None = None
     qkey: int | None = None
     cap: QpCap | None = None
@@ -103,7 +120,7 @@ class QpAttr:
 
 @dataclass
 class MrcQpAttr:
-    """Attributes of MRC; None = not given."""
+    """Attributes of MRC; None = not given, which leaves what the device's configuration says."""
 
     max_wimm: int | None = None
     """WriteIMM messages we may have in flight; not above the peer's max_wimm_dest."""
@@ -113,8 +130,6 @@ class MrcQpAttr:
     """Window as requestor, in units of 128 packets; not above the peer's mpr_dest."""
     mpr_dest: int | None = None
     """Window as responder, in units of 128 packets."""
-    dynamic_mpr: bool | None = None
-    """Whether the window moves with the responder's memory; both ends have to support it."""
     timeout: int | None = None
     """Retry timer 1.024 us x 2**timeout, 1..24."""
     linear_cnt: int | None = None
@@ -127,19 +142,6 @@ class MrcQpAttr:
     cap: MrcQpCap | None = None
     vendor_cfg: bytes | None = None
     """Vendor data, at most 128 bytes: kept and given back, without meaning for this device."""
-
-
-@dataclass
-class QpHint:
-    """Expected traffic, so that a NIC can size its tables.
-
-    Kept and given back; this device needs none of it.
-    """
-
-    num_qps_per_peer: int = 1
-    num_send_peers: int = 1
-    num_remote_recv_peers: int = 1
-    vendor_cfg: bytes = b""
 
 
 FIELDS: dict[str, QpAttrMask] = {
@@ -171,7 +173,6 @@ MRC_FIELDS: dict[str, MrcQpAttrMask] = {
     "max_wimm_dest": _M.MRC_QP_MAX_WIMM_DEST,
     "mpr": _M.MRC_QP_MPR,
     "mpr_dest": _M.MRC_QP_MPR_DEST,
-    "dynamic_mpr": _M.MRC_QP_DYNAMIC_MPR,
     "timeout": _M.MRC_QP_TIMEOUT,
     "linear_cnt": _M.MRC_QP_RETRY_CNT,
     "exp_cnt": _M.MRC_QP_RETRY_CNT,
@@ -182,28 +183,37 @@ MRC_FIELDS: dict[str, MrcQpAttrMask] = {
     "vendor_cfg": _M.MRC_QP_VENDOR_CFG,
 }
 
-UNSUPPORTED_ATTRIBUTES: dict[QpAttrMask, str] = {
+IGNORED_ATTRIBUTES: dict[QpAttrMask, str] = {
     _I.IBV_QP_PORT: "a QP uses all ports of the device",
-    _I.IBV_QP_TIMEOUT: "use MRC_QP_TIMEOUT",
-    _I.IBV_QP_RETRY_CNT: "use MRC_QP_RETRY_CNT (linear_cnt, exp_cnt)",
+    _I.IBV_QP_TIMEOUT: "MRC_QP_TIMEOUT is in force",
+    _I.IBV_QP_RETRY_CNT: "MRC_QP_RETRY_CNT is in force (linear_cnt, exp_cnt)",
     _I.IBV_QP_RNR_RETRY: "there is no RNR NAK",
     _I.IBV_QP_MIN_RNR_TIMER: "there is no RNR NAK",
     _I.IBV_QP_MAX_QP_RD_ATOMIC: "there are no reads and atomics",
     _I.IBV_QP_MAX_DEST_RD_ATOMIC: "there are no reads and atomics",
+}
+"""Attributes of ibverbs that programs pass though MRC has none, and why each changes nothing."""
+
+UNSUPPORTED_ATTRIBUTES: dict[QpAttrMask, str] = {
     _I.IBV_QP_ALT_PATH: "a QP uses all paths; see EV profiles",
     _I.IBV_QP_PATH_MIG_STATE: "a QP uses all paths; see EV profiles",
     _I.IBV_QP_QKEY: "there are no datagrams",
     _I.IBV_QP_CAP: "queue sizes are fixed by create_qp",
 }
-"""Attributes of ibverbs that MRC does not have, and what to do instead."""
+"""Attributes of ibverbs that MRC refuses, and what to do instead."""
+
+
+_IGNORED_BITS = sum(IGNORED_ATTRIBUTES, _I_NONE)
 
 
 @dataclass(frozen=True)
 class QpTransition:
-    """Attributes of one move besides IBV_QP_STATE; IBV_QP_CUR_STATE may always be given."""
+    """Attributes of one move besides IBV_QP_STATE.
+
+    IBV_QP_CUR_STATE and IGNORED_ATTRIBUTES may always be given.
+    """
 
     need: QpAttrMask = _I_NONE
-    need_mrc: MrcQpAttrMask = _M_NONE
     may: QpAttrMask = _I_NONE
     may_mrc: MrcQpAttrMask = _M_NONE
 
@@ -215,20 +225,36 @@ TRANSITIONS: dict[tuple[QpState, QpState], QpTransition] = {
     (_INIT, _INIT): QpTransition(may=_I.IBV_QP_PKEY_INDEX | _I.IBV_QP_ACCESS_FLAGS, may_mrc=_PROFILES),
     (_INIT, _RTR): QpTransition(
         _I.IBV_QP_AV | _I.IBV_QP_PATH_MTU | _I.IBV_QP_DEST_QPN | _I.IBV_QP_RQ_PSN,
-        _M.MRC_QP_MAX_WIMM_DEST | _M.MRC_QP_MPR_DEST,
         _I.IBV_QP_ACCESS_FLAGS | _I.IBV_QP_PKEY_INDEX,
-        _M.MRC_QP_DYNAMIC_MPR | _M.MRC_QP_CAP,
+        _M.MRC_QP_MAX_WIMM_DEST | _M.MRC_QP_MPR_DEST | _M.MRC_QP_MAX_WIMM | _M.MRC_QP_MPR | _M.MRC_QP_CAP,
     ),
     (_RTR, _RTS): QpTransition(
         _I.IBV_QP_SQ_PSN,
-        _M.MRC_QP_MAX_WIMM | _M.MRC_QP_MPR | _M.MRC_QP_TIMEOUT | _M.MRC_QP_RETRY_CNT,
         _I.IBV_QP_ACCESS_FLAGS,
+        _M.MRC_QP_MAX_WIMM | _M.MRC_QP_MPR | _M.MRC_QP_TIMEOUT | _M.MRC_QP_RETRY_CNT,
     ),
     (_RTS, _RTS): QpTransition(may=_I.IBV_QP_ACCESS_FLAGS, may_mrc=_M.MRC_QP_MPR_DEST),  # MPR: when it is dynamic
     **{(state, _ERROR): QpTransition() for state in QpState},
     **{(state, _RESET): QpTransition() for state in QpState},
 }
 """Valid transitions; another pair of states is refused with the list of these."""
+
+
+def check_init(init: QpInitAttr, versions: MrcProtocolVersion) -> None:
+    """Check what a QP is made for against what MRC and the device have. Raises VerbsError."""
+    operations = flags("create_qp: send_ops_flags", init.send_ops_flags, SendOpsFlags)
+    refused_names = names(operations & ~_SEND_OPS)
+    if refused_names:
+        raise VerbsError(f"create_qp: {refused_names}: MRC has writes only ({names(_SEND_OPS)})", errno.EOPNOTSUPP)
+    version = flags("create_qp: protocol_version", init.protocol_version, MrcProtocolVersion)
+    if version & ~versions or version.bit_count() > 1:
+        raise VerbsError(
+            f"create_qp: protocol_version = {short_repr(version)}: must be 0 or one of {names(versions)}",
+            errno.EOPNOTSUPP,
+        )
+
+
+_SEND_OPS = SendOpsFlags.IBV_QP_EX_WITH_RDMA_WRITE | SendOpsFlags.IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM
 
 
 def mask_of(attr: QpAttr) -> QpAttrMask:
@@ -264,14 +290,14 @@ def check_modify(
         if mask & bit:
             raise VerbsError(f"{subject}: {names(bit)} is not supported by MRC: {instead}")
     valid_mask, valid_mrc_mask = (
-        move.need | move.may | _I.IBV_QP_STATE | _I.IBV_QP_CUR_STATE,
-        move.need_mrc | move.may_mrc,
+        move.need | move.may | _I.IBV_QP_STATE | _I.IBV_QP_CUR_STATE | _IGNORED_BITS,
+        move.may_mrc,
     )
     too_many = _names(mask & ~valid_mask, mrc_mask & ~valid_mrc_mask, mpr_name)
     if too_many:
-        valid_names = _names(move.need | move.may, move.need_mrc | move.may_mrc, mpr_name) or "IBV_QP_STATE alone"
+        valid_names = _names(move.need | move.may, move.may_mrc, mpr_name) or "IBV_QP_STATE alone"
         raise VerbsError(f"{subject}: {too_many} cannot be set here (can: {valid_names})")
-    missing_names = _names(move.need & ~mask, move.need_mrc & ~mrc_mask, mpr_name)
+    missing_names = names(move.need & ~mask)
     if missing_names:
         raise VerbsError(f"{subject}: needs {missing_names} too")
 
@@ -300,6 +326,11 @@ MRC_RANGES: dict[str, tuple[int, int]] = {
 }
 
 
+def without_ignored(attr: QpAttr) -> QpAttr:
+    """Return the attributes without those that change nothing."""
+    return replace(attr, **{name: None for name, bit in FIELDS.items() if bit in IGNORED_ATTRIBUTES})
+
+
 def check_values(attr: QpAttr, mrc_attr: MrcQpAttr, subject: str) -> None:
     """Kinds and ranges of everything given. Raises VerbsError."""
     for record_, ranges in ((attr, RANGES), (mrc_attr, MRC_RANGES)):
@@ -313,17 +344,10 @@ def check_values(attr: QpAttr, mrc_attr: MrcQpAttr, subject: str) -> None:
     if attr.ah_attr is not None:
         record(f"{subject}: dgid", record(f"{subject}: ah_attr", attr.ah_attr, AddressVector).dgid, str)
     if attr.qp_access_flags is not None:
-        access = flags(f"{subject}: qp_access_flags", attr.qp_access_flags, AccessFlags)
-        if access & ~(AccessFlags.IBV_ACCESS_LOCAL_WRITE | AccessFlags.IBV_ACCESS_REMOTE_WRITE):
-            raise VerbsError(f"{subject}: {names(access)}: MRC has remote writes only (IBV_ACCESS_REMOTE_WRITE)")
-    for key, kind in MRC_KINDS.items():
-        value = getattr(mrc_attr, key)
-        if value is not None:
-            record(f"{subject}: {key}", value, kind)
+        check_access(f"{subject}: qp_access_flags", attr.qp_access_flags)
+    if mrc_attr.qp_hint is not None:
+        record(f"{subject}: qp_hint", mrc_attr.qp_hint, QpHint)
     if mrc_attr.cap is not None:
         flags(f"{subject}: cap", mrc_attr.cap, MrcQpCap)
-    if mrc_attr.vendor_cfg is not None and len(mrc_attr.vendor_cfg) > 128:
-        raise VerbsError(f"{subject}: vendor_cfg has {len(mrc_attr.vendor_cfg)} bytes: at most 128")
-
-
-MRC_KINDS: dict[str, type] = {"dynamic_mpr": bool, "qp_hint": QpHint, "vendor_cfg": bytes}
+    if mrc_attr.vendor_cfg is not None:
+        check_vendor_cfg(subject, mrc_attr.vendor_cfg)

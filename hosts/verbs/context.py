@@ -20,11 +20,12 @@ from mrc_testbed.hosts.verbs.errors import VerbsError
 
 @dataclass(slots=True)
 class AsyncEvent:
-    """`ibv_async_event`. `element`: the QueuePair, the CompletionQueue, or the port number (from 1)."""
+    """`mrc_async_event`. `element`: the QueuePair, the CompletionQueue, or the port number (from 1)."""
 
     event_type: EventType
     element: Any
     detail: str = ""
+    acknowledged: bool = False
 
 
 class Closable(Protocol):
@@ -44,6 +45,8 @@ class DeviceContext:
         self._async: deque[AsyncEvent] = deque()
         self.parts: list[Closable] = []
         """Queues and channels, in the order in which they were made."""
+        self.hints: set[Any] = set()
+        """QP hints that are not destroyed (QpHint)."""
         self.closed = False
 
     def require_open(self) -> None:
@@ -54,8 +57,8 @@ class DeviceContext:
     def close(self) -> None:
         """Close its queues and channels; nothing can be made in it any more. Idempotent."""
         self.closed = True
-        while self.parts:
-            self.parts.pop().close()
+        for part in reversed(list(self.parts)):
+            part.close()
 
     @property
     def name(self) -> str:
@@ -100,4 +103,22 @@ class DeviceContext:
     def poll_async(self) -> AsyncEvent | None:
         """Return the next asynchronous event; None when there is none by now."""
         with self.lock:
-            return self._async.popleft() if self._async else None
+            if not self._async:
+                return None
+            event = self._async.popleft()
+            if not isinstance(event.element, int):
+                event.element.events_to_ack += 1
+            return event
+
+    def ack_async(self, event: AsyncEvent) -> None:
+        """Acknowledge an event, so that its QP or CQ can be destroyed; raises VerbsError the second time."""
+        with self.lock:
+            if event.acknowledged:
+                raise VerbsError(f"this {event.event_type.name} was acknowledged before")
+            event.acknowledged = True
+            if not isinstance(event.element, int):
+                event.element.events_to_ack -= 1
+
+    def forget(self, element: Any) -> None:
+        """Drop the events of a QP or CQ that is destroyed (lock held)."""
+        self._async = deque(event for event in self._async if event.element is not element)

@@ -14,11 +14,13 @@ a privileged context opens it (CAP_NET_ADMIN in C).
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from mrc_testbed.hosts.engine.cc.ccprofile import ALGORITHMS
 from mrc_testbed.hosts.engine.events import EvProbeResult
-from mrc_testbed.hosts.verbs.checks import number, record, records, short_repr
+from mrc_testbed.hosts.verbs.checks import choice, number, record, records, short_repr
 from mrc_testbed.hosts.verbs.context import DeviceContext
 from mrc_testbed.hosts.verbs.control_types import (
     MAX_CC_PROFILES,
@@ -33,10 +35,10 @@ from mrc_testbed.hosts.verbs.control_types import (
     EvMode,
     OptCap,
 )
-from mrc_testbed.hosts.verbs.cq import MAX_CQE
+from mrc_testbed.hosts.verbs.cq import MAX_CQE, CompletionChannel
 from mrc_testbed.hosts.verbs.errors import VerbsError
 from mrc_testbed.hosts.verbs.ev_events import EvEventCq
-from mrc_testbed.hosts.verbs.fields import EvFormat
+from mrc_testbed.hosts.verbs.fields import MAX_WIDTH, EvFormat, t1_usid_ev
 from mrc_testbed.hosts.verbs.profiles import ProfileStore
 
 
@@ -56,7 +58,6 @@ class Controller:
         self.modify_cc_profile, self.query_cc_profile = cc.modify_cc_profile, cc.query_cc_profile
         self._probes: dict[int, tuple[EpBatch, EpRequest]] = {}
         """EV probes in flight, by the engine's request id."""
-        self._event_cqs: list[EvEventCq] = []
 
     def close(self) -> None:
         """Give the controller back, so that another context may have it; profiles stay. Idempotent."""
@@ -64,8 +65,11 @@ class Controller:
             if self.closed:
                 return
             self.closed = True
-            for cq in self._event_cqs:
-                self._ev_profiles.event_cqs.remove(cq)
+            for cq in list(self._ev_profiles.event_cqs):
+                cq.close()
+            # Nobody waits for the rest any more; a batch in flight ends unanswered.
+            for batch, request in self._probes.values():
+                batch.abandon(request)
             self._on_close()
 
     # ---- device and ports -----------------------------------------------------------------------------------
@@ -73,7 +77,7 @@ class Controller:
     def query_device(self) -> CtlDeviceAttr:
         """Limits and capabilities."""
         return CtlDeviceAttr(
-            api_version=1,
+            mrc_ctl_protocol_version=1,
             ev_max_fmt_profiles=MAX_PROFILES,
             ev_max_profiles=MAX_PROFILES,
             ev_max_count=MAX_EVS,
@@ -107,53 +111,89 @@ class Controller:
 
     # ---- EV events -------------------------------------------------------------------------------------------
 
-    def create_ev_event_cq(self, cqe: int = 1024) -> EvEventCq:
-        """Create a queue of EV events of all profiles, from now on.
+    def create_ev_event_cq(
+        self, cqe: int = 1024, cq_context: Any = None, channel: CompletionChannel | None = None
+    ) -> EvEventCq:
+        """Create a queue of EV events of all profiles, from now on; armed, it announces itself at `channel`.
 
         It coalesces and cannot overrun; at most `cqe` entries.
         """
         number("create_ev_event_cq: cqe", cqe, 1, MAX_CQE)
         with self.context.lock:
-            cq = EvEventCq(self.context, cqe)
-            self._event_cqs.append(cq)
-            self._ev_profiles.event_cqs.append(cq)
-            return cq
+            return EvEventCq(self.context, cqe, cq_context, channel, self._ev_profiles.event_cqs)
 
     # ---- endpoint operations -----------------------------------------------------------------------------------
 
-    def ep_op(self, requests: Sequence[EpRequest]) -> list[EpResponse]:
-        """Carry out a batch and wait for all answers or timeouts; responses in the order of the requests."""
-        batch = self.post_ep_op(requests)
-        self.context.wait_for(lambda: batch.done)
-        return [batch.responses[r.req_id] for r in requests if r.req_id in batch.responses]
+    def ep_op(
+        self,
+        requests: Sequence[EpRequest],
+        *,
+        op: EpOp = EpOp.EV_PROBE,
+        dscp: int | None = None,
+        timeout_ns: int = 100_000_000,
+    ) -> list[EpResponse]:
+        """Carry out a batch and wait until all are answered or `timeout_ns` is over.
 
-    def post_ep_op(self, requests: Sequence[EpRequest]) -> EpBatch:
+        Returns the responses in the order in which they arrived; those that did not come stand last, with ETIMEDOUT.
+        `dscp`: traffic class of the requests; None: that of data.
+        """
+        batch = self.post_ep_op(requests, op=op, dscp=dscp, timeout_ns=timeout_ns)
+        self.context.wait_for(lambda: batch.done)
+        return sorted(batch.responses.values(), key=lambda response: not response.ok)
+
+    def post_ep_op(
+        self,
+        requests: Sequence[EpRequest],
+        *,
+        op: EpOp = EpOp.EV_PROBE,
+        dscp: int | None = None,
+        timeout_ns: int = 100_000_000,
+    ) -> EpBatch:
         """Start the requests as `ep_op` does, without waiting.
 
-        The outcome is in `batch.done` and `batch.responses` (by request id).
+        The outcome is in `batch.done` and `batch.responses` (by request id, in the order of their arrival).
         """
         context = self.context
+        self._check_batch(op, dscp, timeout_ns)
         requests = records("ep_op", requests, EpRequest)
         ids = [number(f"ep_op, entry {i}: req_id", r.req_id, 0, 0xFFFF) for i, r in enumerate(requests)]
         if len(set(ids)) != len(ids):
             raise VerbsError("ep_op: request ids must be there once each in a batch")
-        targets = []
-        for index, r in enumerate(requests):
-            if r.op != EpOp.EV_PROBE:
-                raise VerbsError(f"ep_op, entry {index}: op {short_repr(r.op)} (has: EV_PROBE)")
-            number(f"ep_op, entry {index}: timeout_ns", r.timeout_ns, 1, 60 * 10**9)
-            number(f"ep_op, entry {index}: ev", r.ev, 0, (1 << 32) - 1)
-            record(f"ep_op, entry {index}: dgid", r.dgid, str)
-            targets.append((context.driver.resolve(r.dgid), context.plane_of(r.port)))
+        targets = [self._target(f"ep_op, entry {index}", request) for index, request in enumerate(requests)]
         batch = EpBatch(len(ids))
         with context.lock:
-            for r, (peer, plane) in zip(requests, targets, strict=True):
+            if self.closed:
+                raise VerbsError("ep_op: this controller was closed", errno.EBADF)
+            for request, (peer, ev, plane) in zip(requests, targets, strict=True):
                 probe = context.driver.endpoint.probe_ev(
-                    peer, r.ev, plane, now=context.now(), timeout_s=r.timeout_ns * 1e-9
+                    peer, ev, plane, now=context.now(), timeout_s=timeout_ns * 1e-9, dscp=dscp
                 )
-                self._probes[probe] = (batch, r)
+                self._probes[probe] = (batch, request)
             context.after_call()
         return batch
+
+    def _check_batch(self, op: EpOp, dscp: int | None, timeout_ns: int) -> None:
+        """Check what all requests of a batch have in common. Raises VerbsError."""
+        if choice("ep_op: op", op, EpOp) is not EpOp.EV_PROBE:
+            raise VerbsError("ep_op: op PORT_STATUS_UPDATE: the device sends these by itself", errno.ENOTSUP)
+        number("ep_op: timeout_ns", timeout_ns, 1, 60 * 10**9)
+        if dscp is None:
+            return
+        classes = self.context.config.dscp
+        if number("ep_op: dscp", dscp, 0, 63) in (classes.trimmed, classes.trimmed_lasthop):
+            raise VerbsError(f"ep_op: dscp = {dscp} marks packets that a switch has trimmed")
+
+    def _target(self, subject: str, request: EpRequest) -> tuple[str, int, int]:
+        """Return (peer, EV of the engine, plane) of a request. Raises VerbsError."""
+        driver = self.context.driver
+        if request.sgid is not None and request.sgid not in driver.gids():
+            raise VerbsError(f"{subject}: sgid {short_repr(request.sgid)} is none of ours ({', '.join(driver.gids())})")
+        form = request.ev_fmt_mode
+        width = 32 if form is None else MAX_WIDTH[choice(f"{subject}: ev_fmt_mode", form, EvFormat)]
+        ev = number(f"{subject}: ev", request.ev, 0, (1 << width) - 1)
+        peer = driver.resolve(record(f"{subject}: dgid", request.dgid, str))
+        # A whole SRv6 address names its EV in the T1 uSID.
+        return peer, t1_usid_ev(ev) if ev >> 32 else ev, self.context.plane_of(request.port)
 
 
 class EpBatch:
@@ -168,7 +208,14 @@ class EpBatch:
         """Whether every request has its response."""
         return len(self.responses) == self._count
 
+    def abandon(self, request: EpRequest) -> None:
+        """End a request whose controller was closed (called by the controller)."""
+        self.responses[request.req_id] = EpResponse(request.req_id, request.port, None, errno=errno.EBADF)
+
     def finish(self, request: EpRequest, event: EvProbeResult) -> None:
         """Store the response to a request (called by the controller)."""
-        rtt = None if event.rtt_s is None else round(event.rtt_s * 1e9)
-        self.responses[request.req_id] = EpResponse(request.req_id, request.port, rtt, rtt)
+        if event.rtt_s is None:
+            response = EpResponse(request.req_id, request.port, None, errno=errno.ETIMEDOUT)
+        else:
+            response = EpResponse(request.req_id, request.port, round(event.rtt_s * 1e9))
+        self.responses[request.req_id] = response

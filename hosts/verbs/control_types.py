@@ -59,7 +59,10 @@ class EvOp(Enum):
 class EpOp(IntEnum):
     """Endpoint operations: node to node, no QP."""
 
-    EV_PROBE = 1
+    EV_PROBE = 0
+    """The wire numbers the two the other way round (§2.12)."""
+    PORT_STATUS_UPDATE = 1
+    """Operation that callers may not start: the device tells its peers of its ports by itself."""
 
 
 class OptCap(IntFlag):
@@ -135,7 +138,8 @@ class CtlDeviceAttr:
     Numbers of profiles and EVs; widths in bits; the port mask has bit N for port N.
     """
 
-    api_version: int
+    mrc_ctl_protocol_version: int
+    """Bitmap: bit 0 = version 1."""
     ev_max_fmt_profiles: int
     ev_max_profiles: int
     ev_max_count: int
@@ -154,28 +158,32 @@ class CtlDeviceAttr:
 
 @dataclass(frozen=True, slots=True)
 class EpRequest:
-    """One endpoint operation. `ev` is the expanded EV; `timeout_ns` counts from the call."""
+    """One endpoint operation of a batch."""
 
     req_id: int
     """16 bits, unique within a batch; comes back in the response."""
     dgid: str
     ev: int
+    """Expanded EV, right-aligned.
+
+    Of an SRv6 format: a whole address (above 32 bits), or the EV of its T1 uSID."""
     port: int
-    op: EpOp = EpOp.EV_PROBE
-    timeout_ns: int = 100_000_000
+    sgid: str | None = None
+    """Address of one of our ports; None: that of `port`."""
+    ev_fmt_mode: EvFormat | None = None
+    """Format of `ev`, which limits its bits; None: any of at most 32."""
 
 
 @dataclass(frozen=True, slots=True)
 class EpResponse:
-    """Outcome of one endpoint operation; `rtt_ns` None: no answer in time."""
+    """Outcome of one endpoint operation; `rtt_ns` None and `errno` ETIMEDOUT: no answer in time."""
 
     req_id: int
     port: int
     rtt_ns: int | None
-    rtt_adjusted_ns: int | None
-    """Round trip without the responder's service time, ns.
-
-    No responder reports that time yet (§12 row 34), so equal to `rtt_ns`."""
+    adj_svc_time: bool = False
+    """Whether the responder's service time was taken off: none reports it yet (§12 row 34)."""
+    errno: int = 0
 
     @property
     def ok(self) -> bool:

@@ -21,20 +21,18 @@ from typing import Any
 
 from mrc_testbed.hosts.engine.errors import LocalError
 from mrc_testbed.hosts.engine.events import Event
-from mrc_testbed.hosts.verbs.attributes import QpCap, QpHint, QpInitAttr
+from mrc_testbed.hosts.verbs.attributes import QpCap, QpInitAttr, check_init
 from mrc_testbed.hosts.verbs.checks import choice, number, record
 from mrc_testbed.hosts.verbs.context import AsyncEvent
 from mrc_testbed.hosts.verbs.control import Controller
 from mrc_testbed.hosts.verbs.cq import MAX_CQE, CompletionChannel, CompletionQueue
 from mrc_testbed.hosts.verbs.driver import Driver
-from mrc_testbed.hosts.verbs.enums import UNIT_MPR, AccessFlags, DeviceCap, PortState, QpType
+from mrc_testbed.hosts.verbs.enums import UNIT_MPR, AccessFlags, DeviceCap, MrcProtocolVersion, PortState, QpType
 from mrc_testbed.hosts.verbs.errors import VerbsError
 from mrc_testbed.hosts.verbs.hardware import Hardware
+from mrc_testbed.hosts.verbs.hints import MAX_HINTS, QpHint, QpHintAttr
 from mrc_testbed.hosts.verbs.memory import MemoryRegion, ProtectionDomain, RegionTable
 from mrc_testbed.hosts.verbs.qp import QueuePair
-
-API_VERSION = 1 << 0
-"""Bit 0: version 1 of the API and of the wire protocol."""
 
 
 @dataclass(frozen=True)
@@ -42,8 +40,10 @@ class DeviceAttr:
     """`mrc_query_device`. MPR in units of 128 packets; sizes in entries and bytes."""
 
     name: str
-    api_version: int
-    """Bitmap: bit n-1 = version n."""
+    supported: bool
+    """Whether the device speaks MRC; the second result of the call in C."""
+    mrc_protocol_version: MrcProtocolVersion
+    """Versions of the wire protocol; those of the API are told by `query_version`."""
     max_wimm: int
     max_wimm_dest: int
     max_mpr: int
@@ -124,18 +124,22 @@ class Device:
     # ---- queries ------------------------------------------------------------------------------------------
 
     def query_device(self) -> DeviceAttr:
-        """Limits and capabilities."""
+        """Limits and capabilities.
+
+        One call for `mrc_query_device` and its `_ex`, whose attributes are the same.
+        """
         cap = DeviceCap.MRC_DEVICE_CAP_DYNAMIC_MPR
         if self.config.acks.trim_nack:
             cap |= DeviceCap.MRC_DEVICE_CAP_TRIM_NACK
         return DeviceAttr(
             name=self.name,
-            api_version=API_VERSION,
+            supported=True,
+            mrc_protocol_version=MrcProtocolVersion.MRC_PROTOCOL_VERSION_1,
             max_wimm=32767,
             max_wimm_dest=32767,
             max_mpr=255,
             mpr_resolution=1,
-            max_qp_hint=1 << 16,
+            max_qp_hint=MAX_HINTS,
             cap=cap,
             phys_port_cnt=self.driver.planes,
             max_mtu=self.config.qp.pmtu_bytes,
@@ -206,6 +210,7 @@ class Device:
         limits = self.query_device()
         cap = record("create_qp: cap", record("create_qp", init, QpInitAttr).cap, QpCap)
         choice("create_qp: qp_type", init.qp_type, QpType)
+        check_init(init, limits.mrc_protocol_version)
         for name, high in (
             ("max_send_wr", limits.max_qp_wr),
             ("max_recv_wr", limits.max_qp_wr),
@@ -230,12 +235,9 @@ class Device:
     def _forget_qp(self, qp: QueuePair) -> None:
         del self.hardware.qps[qp.qp_num]
 
-    def create_qp_hint(self, **attributes: Any) -> QpHint:
-        """Return a hint of expected traffic, `mrc_create_qp_hint`.
-
-        Fields: num_qps_per_peer, num_send_peers, num_remote_recv_peers.
-        """
-        return QpHint(**attributes)
+    def create_qp_hint(self, attr: QpHintAttr) -> QpHint:
+        """Create a hint of expected traffic; what is not given in it is 1, or empty."""
+        return QpHint(self.context, attr)
 
     def qp(self, qp_num: int) -> QueuePair:
         """Return the QP of that number in this context; raises VerbsError (ENOENT) for an unknown one."""
@@ -285,11 +287,15 @@ class Device:
     # ---- events -------------------------------------------------------------------------------------------
 
     def get_async_event(self, timeout_s: float | None = 0.0) -> AsyncEvent | None:
-        """Return the next asynchronous event; None when `timeout_s` is over.
+        """Return the next asynchronous event of this context; None when `timeout_s` is over.
 
-        `timeout_s` None: wait without limit.
+        `timeout_s` None: wait without limit. The caller acknowledges it before its QP or CQ can be destroyed.
         """
         return self.context.next_async(timeout_s)
+
+    def ack_async_event(self, event: AsyncEvent) -> None:
+        """Acknowledge an event that `get_async_event` gave (`mrc_ack_async_event`)."""
+        self.context.ack_async(record("ack_async_event", event, AsyncEvent))
 
     # ---- the end ------------------------------------------------------------------------------------------
 
@@ -300,7 +306,7 @@ class Device:
         """
         with self.lock:
             for qp in self.qps:
-                qp.destroy()
+                qp.close()
             self.context.close()
             for mr in self._regions:
                 mr.dereg()

@@ -38,7 +38,10 @@ class QpType(Enum):
 
 
 class QpAttrMask(IntFlag):
-    """Generic attributes (ibverbs values). Those MRC does not have are here to be refused by name."""
+    """Generic attributes (ibverbs values).
+
+    Those MRC does not have are here to be ignored, or refused by name.
+    """
 
     IBV_QP_STATE = 1 << 0
     IBV_QP_CUR_STATE = 1 << 1
@@ -69,13 +72,12 @@ class MrcQpAttrMask(IntFlag):
     MRC_QP_MAX_WIMM_DEST = 1 << 1
     MRC_QP_MPR = 1 << 2
     MRC_QP_MPR_DEST = 1 << 3
-    MRC_QP_DYNAMIC_MPR = 1 << 4
-    MRC_QP_TIMEOUT = 1 << 5
-    MRC_QP_EV_PROFILE_ID = 1 << 6
-    MRC_QP_CC_PROFILE_ID = 1 << 7
-    MRC_QP_HINT = 1 << 8
-    MRC_QP_RETRY_CNT = 1 << 9
-    MRC_QP_CAP = 1 << 10
+    MRC_QP_TIMEOUT = 1 << 4
+    MRC_QP_EV_PROFILE_ID = 1 << 5
+    MRC_QP_CC_PROFILE_ID = 1 << 6
+    MRC_QP_HINT = 1 << 7
+    MRC_QP_RETRY_CNT = 1 << 8
+    MRC_QP_CAP = 1 << 9
     MRC_QP_VENDOR_CFG = 1 << 31
     MRC_QP_MAX_MPR_DEST = 1 << 3
 
@@ -83,12 +85,46 @@ class MrcQpAttrMask(IntFlag):
 class MrcQpCap(IntFlag):
     """MRC_QP_CAP: what the peer announced, and whether the receive window moves."""
 
-    TRIM_NACK_DEST_UNSUPPORTED = 1 << 0
+    MRC_QP_CAP_TRIM_NACK_DEST_UNSUPPORTED = 1 << 0
     """Flag: the remote responder sends no trim NACKs; our data must not be trimmed (§6.6)."""
-    DYNAMIC_MPR = 1 << 1
-    """Both ends follow the MPR of SACKs (§5.3)."""
-    SVC_TIME_DEST_UNSUPPORTED = 1 << 2
+    MRC_QP_CAP_DYNAMIC_MPR = 1 << 1
+    """Window that follows the MPR of SACKs (§5.3); both ends have to ask for it."""
+    MRC_QP_CAP_SVC_TIME_DEST_UNSUPPORTED = 1 << 2
     """Flag: the remote responder reports no service time; ours never does (§12 row 34)."""
+
+
+class MrcQpHintAttrMask(IntFlag):
+    """Attributes of a QP hint."""
+
+    MRC_QP_HINT_NUM_QPS_PER_PEER = 1 << 0
+    MRC_QP_HINT_NUM_SEND_PEERS = 1 << 1
+    MRC_QP_HINT_NUM_REMOTE_RECV_PEERS = 1 << 2
+    MRC_QP_HINT_VENDOR_CFG = 1 << 31
+
+
+class MrcProtocolVersion(IntFlag):
+    """Versions of the wire protocol. 0 in a request: the device's choice."""
+
+    MRC_PROTOCOL_VERSION_0 = 0
+    MRC_PROTOCOL_VERSION_1 = 1 << 0
+
+
+class SendOpsFlags(IntFlag):
+    """Send operations that a QP is made for (ibverbs values). MRC has the first two."""
+
+    IBV_QP_EX_WITH_RDMA_WRITE = 1 << 0
+    IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM = 1 << 1
+    IBV_QP_EX_WITH_SEND = 1 << 2
+    IBV_QP_EX_WITH_SEND_WITH_IMM = 1 << 3
+    IBV_QP_EX_WITH_RDMA_READ = 1 << 4
+    IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP = 1 << 5
+    IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD = 1 << 6
+    IBV_QP_EX_WITH_LOCAL_INV = 1 << 7
+    IBV_QP_EX_WITH_BIND_MW = 1 << 8
+    IBV_QP_EX_WITH_SEND_WITH_INV = 1 << 9
+    IBV_QP_EX_WITH_TSO = 1 << 10
+    IBV_QP_EX_WITH_FLUSH = 1 << 11
+    IBV_QP_EX_WITH_ATOMIC_WRITE = 1 << 12
 
 
 class DeviceCap(IntFlag):
@@ -100,12 +136,23 @@ class DeviceCap(IntFlag):
 
 
 class AccessFlags(IntFlag):
-    """Access that a registration or a QP allows."""
+    """Access that a registration or a QP allows (ibverbs values).
+
+    MRC has remote writes: REMOTE_READ, REMOTE_ATOMIC and RELAXED_ORDERING are taken and mean nothing, the rest is
+    refused by name.
+    """
 
     IBV_ACCESS_LOCAL_WRITE = 1 << 0
     IBV_ACCESS_REMOTE_WRITE = 1 << 1
     IBV_ACCESS_REMOTE_READ = 1 << 2
     IBV_ACCESS_REMOTE_ATOMIC = 1 << 3
+    IBV_ACCESS_MW_BIND = 1 << 4
+    IBV_ACCESS_ZERO_BASED = 1 << 5
+    IBV_ACCESS_ON_DEMAND = 1 << 6
+    IBV_ACCESS_HUGETLB = 1 << 7
+    IBV_ACCESS_FLUSH_GLOBAL = 1 << 8
+    IBV_ACCESS_FLUSH_PERSISTENT = 1 << 9
+    IBV_ACCESS_RELAXED_ORDERING = 1 << 20
 
 
 class SendFlags(IntFlag):
@@ -185,6 +232,10 @@ IBV_QPS_RESET, IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS, IBV_QPS_ERR = (
 _PUBLISHED_ENUMS = (
     QpAttrMask,
     MrcQpAttrMask,
+    MrcQpCap,
+    MrcQpHintAttrMask,
+    MrcProtocolVersion,
+    SendOpsFlags,
     DeviceCap,
     AccessFlags,
     SendFlags,

@@ -49,6 +49,7 @@ from mrc_testbed.hosts.verbs.fields import (
     expand,
     nth_generated,
     packed_width,
+    t1_usid_ev,
 )
 
 _EVENT_STATES = {
@@ -360,7 +361,7 @@ class EvProfileTable:
         if value >> width:
             raise VerbsError(f"EV {value:#x} does not fit the {width} bits of its format")
         if form.mode is EvFormat.SRV6 and width > 32:
-            return value << 128 - width >> 64 & 0x0FFF, value  # T1 uSID: bits 79..64, role nibble away (§8.2, §8.3)
+            return t1_usid_ev(value << 128 - width), value
         return value, value
 
     def engine_ev(self, attr: EvProfileAttr, ev: EvEntry) -> tuple[int, int]:

@@ -128,9 +128,11 @@ def bring_up(
     if final_state is QpState.INIT:
         return
     # No responder of ours reports a service time (§12 row 34).
-    cap = MrcQpCap.SVC_TIME_DEST_UNSUPPORTED
+    cap = MrcQpCap.MRC_QP_CAP_SVC_TIME_DEST_UNSUPPORTED
+    if local_end.dynamic_mpr and peer_end.dynamic_mpr:
+        cap |= MrcQpCap.MRC_QP_CAP_DYNAMIC_MPR
     if not peer_end.trim_nack:
-        cap |= MrcQpCap.TRIM_NACK_DEST_UNSUPPORTED
+        cap |= MrcQpCap.MRC_QP_CAP_TRIM_NACK_DEST_UNSUPPORTED
     qp.modify(
         QpAttr(
             qp_state=QpState.RTR,
@@ -142,7 +144,6 @@ def bring_up(
         mrc_attr=MrcQpAttr(
             max_wimm_dest=local_end.max_wimm,
             mpr_dest=local_end.mpr,
-            dynamic_mpr=local_end.dynamic_mpr and peer_end.dynamic_mpr,
             cap=cap,
         ),
     )

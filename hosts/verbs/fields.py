@@ -157,3 +157,11 @@ def all_generated(fields: Sequence[EvField]) -> Iterator[int]:
     ['0x1', '0x2', '0x5', '0x6']
     """
     return (nth_generated(i, fields) for i in range(count_generated(fields)))
+
+
+def t1_usid_ev(address: int) -> int:
+    """Return the EV that a whole SRv6 address names.
+
+    It is the T1 uSID, bits 79 to 64, without the role (§8.2, §8.3).
+    """
+    return address >> 64 & 0x0FFF

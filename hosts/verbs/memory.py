@@ -14,6 +14,32 @@ from mrc_testbed.hosts.verbs.context import DeviceContext
 from mrc_testbed.hosts.verbs.enums import AccessFlags
 from mrc_testbed.hosts.verbs.errors import VerbsError
 
+REFUSED_ACCESS: dict[AccessFlags, str] = {
+    AccessFlags.IBV_ACCESS_MW_BIND: "there are no memory windows",
+    AccessFlags.IBV_ACCESS_ZERO_BASED: "register at address 0 instead",
+    AccessFlags.IBV_ACCESS_ON_DEMAND: "memory is registered before it is used",
+    AccessFlags.IBV_ACCESS_HUGETLB: "it goes with on-demand paging, which there is not",
+    AccessFlags.IBV_ACCESS_FLUSH_GLOBAL: "there is no FLUSH",
+    AccessFlags.IBV_ACCESS_FLUSH_PERSISTENT: "there is no FLUSH",
+}
+OPTIONAL_ACCESS = 0x3FF0_0000
+"""Flags that any provider may ignore (IBV_ACCESS_OPTIONAL_RANGE); relaxed ordering is the first."""
+
+
+def check_access(subject: str, access: Any) -> AccessFlags:
+    """Return the access flags that programs pass, without the optional ones this device knows nothing of.
+
+    Raises VerbsError that names what MRC has not. Reads and atomics are let pass, as published programs ask for them
+    with every region; no peer can ever do them.
+    """
+    if isinstance(access, int) and not isinstance(access, bool):
+        access = int(access) & (~OPTIONAL_ACCESS | AccessFlags.IBV_ACCESS_RELAXED_ORDERING.value)
+    access_flags = flags(subject, access, AccessFlags)
+    for flag, reason in REFUSED_ACCESS.items():
+        if access_flags & flag:
+            raise VerbsError(f"{subject}: {flag.name} is not in MRC: {reason}", errno.EOPNOTSUPP)
+    return access_flags
+
 
 class RegionTable:
     """The registered regions of one device, by key."""
@@ -32,10 +58,7 @@ class RegionTable:
 
     def register(self, pd: ProtectionDomain, buffer: Any, access: int, addr: int | None) -> MemoryRegion:
         """See Device.reg_mr."""
-        access = flags("reg_mr: access", access, AccessFlags)
-        unsupported_flags = access & ~(AccessFlags.IBV_ACCESS_LOCAL_WRITE | AccessFlags.IBV_ACCESS_REMOTE_WRITE)
-        if unsupported_flags:
-            raise VerbsError("reg_mr: MRC has remote writes only (IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_REMOTE_WRITE)")
+        access = check_access("reg_mr: access", access)
         with self._context.lock:
             self._context.require_open()
             if pd.regions is not self:

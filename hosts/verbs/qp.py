@@ -27,6 +27,7 @@ from mrc_testbed.hosts.verbs.attributes import (
     check_values,
     mask_of,
     mrc_mask_of,
+    without_ignored,
 )
 from mrc_testbed.hosts.verbs.checks import choice, flags, iterable, number, record, records, require, short_repr
 from mrc_testbed.hosts.verbs.context import DeviceContext
@@ -47,6 +48,7 @@ from mrc_testbed.hosts.verbs.enums import (
     names,
 )
 from mrc_testbed.hosts.verbs.errors import VerbsError
+from mrc_testbed.hosts.verbs.hints import QpHint
 from mrc_testbed.hosts.verbs.memory import ProtectionDomain, QpAccess, Sge
 from mrc_testbed.hosts.verbs.profiles import ProfileStore
 
@@ -59,6 +61,15 @@ STATUS = {
     Status.FLUSHED: WcStatus.IBV_WC_WR_FLUSH_ERR,
 }
 """Status of the engine -> status of ibverbs."""
+
+VENDOR_ERRORS = {
+    WcStatus.IBV_WC_REM_INV_REQ_ERR: 0x61,
+    WcStatus.IBV_WC_REM_ACCESS_ERR: 0x62,
+    WcStatus.IBV_WC_REM_OP_ERR: 0x63,
+    WcStatus.IBV_WC_RETRY_EXC_ERR: 0x100,
+    WcStatus.IBV_WC_WR_FLUSH_ERR: 0x101,
+}
+"""Status -> `vendor_err`: syndrome of the peer's NAK (§2.7); from 0x100 on, a cause at this end."""
 
 
 @dataclass
@@ -126,6 +137,8 @@ class QueuePair:
         self.error: str | None = None
         """Reason of ERROR; None in other states."""
         self.destroyed = False
+        self.events_to_ack = 0
+        """Asynchronous events that were taken and nobody has acknowledged."""
         self.remote_write = False
         """Whether the peer may write (qp_access_flags)."""
         self._attr = QpAttr(cap=init.cap)
@@ -173,7 +186,30 @@ class QueuePair:
             subject = f"modify_qp {self.state.name}->{new_state.name}"
             check_modify(self.state, new_state, mask_of(attr), mrc_mask_of(mrc_attr), self.context.config.qp.mpr_name)
             check_values(attr, mrc_attr, subject)
-            self._move(new_state, _merge(self._attr, attr), _merge(self._mrc_attr, mrc_attr), subject)
+            self._check_objects(attr, mrc_attr, subject)
+            attr = _merge(self._attr, without_ignored(attr))
+            self._move(new_state, attr, _merge(self._mrc_attr, mrc_attr), subject)
+
+    def _check_objects(self, attr: QpAttr, mrc_attr: MrcQpAttr, subject: str) -> None:
+        """Check that the port exists and the hint is one of this context."""
+        if attr.port_num is not None:
+            try:
+                self.context.plane_of(attr.port_num)
+            except VerbsError as error:
+                raise VerbsError(f"{subject}: port_num: {error}") from None
+        if mrc_attr.qp_hint is not None and not mrc_attr.qp_hint.belongs_to(self.context):
+            raise VerbsError(f"{subject}: qp_hint is none of this context of the device, or was destroyed")
+
+    def _with_defaults(self, new_state: QpState, mrc: MrcQpAttr) -> MrcQpAttr:
+        """Return the attributes that RTR or RTS needs: those never given are the device's."""
+        config = self.context.config
+        window = max(1, config.qp.mpr_packets // UNIT_MPR)
+        defaults: dict[str, Any] = {"mpr_dest": window, "max_wimm_dest": config.qp.max_wimm}
+        if new_state is QpState.RTS:
+            # The peer's window and WriteIMM are taken to be as ours, where nobody said.
+            defaults |= {"mpr": window, "max_wimm": config.qp.max_wimm, "timeout": config.loss.timeout}
+            defaults |= {"linear_cnt": config.loss.linear_cnt, "exp_cnt": config.loss.exp_cnt}
+        return replace(mrc, **{name: value for name, value in defaults.items() if getattr(mrc, name) is None})
 
     def _move(self, new_state: QpState, attr: QpAttr, mrc: MrcQpAttr, subject: str) -> None:
         """Carry a checked move out; `attr` and `mrc` are old and new attributes together."""
@@ -185,6 +221,8 @@ class QueuePair:
             if old_state is not QpState.ERROR:
                 self._abort("modify_qp to ERROR")
             return
+        if new_state in (QpState.RTR, QpState.RTS):
+            mrc = self._with_defaults(new_state, mrc)
         if new_state is QpState.INIT:
             self._profiles.check(mrc.ev_profile_id, mrc.cc_profile_id, subject)
         elif old_state is QpState.INIT:
@@ -195,8 +233,17 @@ class QueuePair:
         elif mrc.mpr_dest != self._mrc_attr.mpr_dest:
             self.engine.set_mpr(require(mrc.mpr_dest, "mpr_dest", subject) * UNIT_MPR)
         self.remote_write = bool((attr.qp_access_flags or 0) & AccessFlags.IBV_ACCESS_REMOTE_WRITE)
+        self._take_hint(mrc.qp_hint)
         self.state, self._attr, self._mrc_attr = new_state, attr, mrc
         self.context.after_call()
+
+    def _take_hint(self, hint: QpHint | None) -> None:
+        """Count this QP at its hint, and off the one it had."""
+        old_hint = self._mrc_attr.qp_hint
+        if old_hint is not None:
+            old_hint.users -= 1
+        if hint is not None:
+            hint.users += 1
 
     def _config(self, attr: QpAttr, mrc: MrcQpAttr, subject: str) -> Config:
         """Return the device's configuration with this QP's attributes in it."""
@@ -205,7 +252,7 @@ class QueuePair:
             "pmtu_bytes": attr.path_mtu,
             "mpr_packets": require(mrc.mpr_dest, "mpr_dest", subject) * UNIT_MPR,
             "max_wimm": mrc.max_wimm_dest,
-            "dynamic_mpr": _dynamic(mrc),
+            "dynamic_mpr": bool((mrc.cap or 0) & MrcQpCap.MRC_QP_CAP_DYNAMIC_MPR),
             "timeout": mrc.timeout,
             "linear_cnt": mrc.linear_cnt,
             "exp_cnt": mrc.exp_cnt,
@@ -228,8 +275,8 @@ class QueuePair:
             pmtu_bytes=path_mtu,
             mpr_packets=require(mrc.mpr_dest, "mpr_dest", subject) * UNIT_MPR,  # until RTS says what the peer's is
             max_wimm=0xFFFF,  # MRC_QP_MAX_WIMM is checked here
-            trim_nack=not cap & MrcQpCap.TRIM_NACK_DEST_UNSUPPORTED,
-            dynamic_mpr=_dynamic(mrc),
+            trim_nack=not cap & MrcQpCap.MRC_QP_CAP_TRIM_NACK_DEST_UNSUPPORTED,
+            dynamic_mpr=bool(cap & MrcQpCap.MRC_QP_CAP_DYNAMIC_MPR),
         )
         evs = profiles.ev.evs_for(mrc.ev_profile_id, peer, subject)
         config = self._config(attr, mrc, subject)
@@ -255,6 +302,7 @@ class QueuePair:
         self._wimm_in_flight = 0
         for cq in {id(q): q for q in (self.send_cq, self.recv_cq)}.values():
             cq.forget(qpn)
+        self._take_hint(None)
         self._attr, self._mrc_attr = QpAttr(cap=self.init.cap), MrcQpAttr()
         self.peer = self.error = None
         self.state = QpState.RESET
@@ -276,14 +324,26 @@ class QueuePair:
     def destroy(self) -> None:
         """Destroy the QP: its packets are dropped from now on, and pending requests never complete.
 
-        Idempotent.
+        Raises VerbsError (EBUSY) while an asynchronous event of it is not acknowledged. Idempotent.
         """
+        with self.context.lock:
+            if self.events_to_ack:
+                raise VerbsError(
+                    f"QP {self.qp_num:#x}: {self.events_to_ack} events are not acknowledged (ack_async_event)",
+                    errno.EBUSY,
+                )
+            self.close()
+
+    def close(self) -> None:
+        """Destroy the QP whatever is not acknowledged (called by the context when it ends)."""
         with self.context.lock:
             if self.destroyed:
                 return
+            self.context.forget(self)
             self._profiles.detach(self.engine)
             self.context.driver.endpoint.destroy_qp(self.qp_num)
             self.destroyed = True
+            self._take_hint(None)
             self.send_cq.users -= 1
             self.recv_cq.users -= 1
             self.pd.users -= 1
@@ -422,7 +482,10 @@ class QueuePair:
         detail = "" if good else (self.error or event.status.value)
         length = event.length if good else 0
         opcode = WcOpcode.IBV_WC_RDMA_WRITE
-        entry = WorkCompletion(posted.wr_id, status, opcode, self.qp_num, length, detail=detail, at=event.at)
+        vendor_err = VENDOR_ERRORS.get(status, 0)
+        entry = WorkCompletion(
+            posted.wr_id, status, opcode, self.qp_num, length, vendor_err=vendor_err, detail=detail, at=event.at
+        )
         self.send_cq.push([entry])
 
     def on_write_imm(self, event: WriteImmReceived) -> None:
@@ -436,6 +499,7 @@ class QueuePair:
             event.length,
             event.imm,
             WcFlags.IBV_WC_WITH_IMM,
+            src_qp=self._attr.dest_qp_num or 0,
             at=event.at,
         )
         self.recv_cq.push([entry], solicited=event.solicited)
@@ -451,7 +515,9 @@ class QueuePair:
     def _flush_receives(self) -> None:
         status, opcode, now = WcStatus.IBV_WC_WR_FLUSH_ERR, WcOpcode.IBV_WC_RECV_RDMA_WITH_IMM, self.context.now()
         completions = [
-            WorkCompletion(wr_id, status, opcode, self.qp_num, detail=self.error or "", at=now)
+            WorkCompletion(
+                wr_id, status, opcode, self.qp_num, vendor_err=VENDOR_ERRORS[status], detail=self.error or "", at=now
+            )
             for wr_id in self._receives.values()
         ]
         self._receives.clear()
@@ -473,11 +539,6 @@ class QueuePair:
         return self.engine.counters
 
 
-def _dynamic(mrc: MrcQpAttr) -> bool:
-    """MRC_QP_DYNAMIC_MPR, or its bit in MRC_QP_CAP."""
-    return bool(mrc.dynamic_mpr) or bool((mrc.cap or 0) & MrcQpCap.DYNAMIC_MPR)
-
-
 def _select_fields(record: Any, mask: Any, table: dict[str, Any]) -> Any:
     """Return the record with only the fields the mask names; raises when one of them has no value."""
     if mask is None:
@@ -487,7 +548,8 @@ def _select_fields(record: Any, mask: Any, table: dict[str, Any]) -> Any:
     for attribute in fields(record):
         is_selected = mask & table[attribute.name]
         values[attribute.name] = getattr(record, attribute.name) if is_selected else None
-        if is_selected and values[attribute.name] is None:
+        # A hint may be none: the C walkthroughs pass NULL.
+        if is_selected and values[attribute.name] is None and attribute.name != "qp_hint":
             raise VerbsError(f"{names(table[attribute.name])} is in the mask, but {attribute.name} is not set")
     return type(record)(**values)
 

@@ -140,6 +140,7 @@ class EvProbe(TimedItem):
         "again_id",
         "again_rtt_s",
         "deadline",
+        "dscp",
         "ev",
         "number",
         "peer",
@@ -173,6 +174,8 @@ class EvProbe(TimedItem):
         self.ev = ev
         self.qpcc = qpcc
         """The QPCC that measures the base RTT."""
+        self.dscp: int | None = None
+        """Traffic class that the application asked for; None: that of its kind of probe."""
         self.again_id: int | None = None
         """Request id of the second asking, which left at `again_at` and was answered after `again_rtt_s`."""
         self.again_at = 0.0
@@ -478,8 +481,9 @@ class PeerTable:
         timeout_s: float,
         ev: Ev | None = None,
         qpcc: Qpcc | None = None,
+        dscp: int | None = None,
     ) -> int:
-        """Queue an EV probe; return its request id.
+        """Queue an EV probe, of the traffic class `dscp` if given; return its request id.
 
         The outcome is an EvProbeResult, or `ev` or `qpcc` is notified. Without an answer the probe is sent again
         after half of `timeout_s`.
@@ -487,6 +491,7 @@ class PeerTable:
         request_id = self._new_id()
         self._probes_asked += 1
         probe = EvProbe(request_id, self._probes_asked, peer, value, plane, now, now + timeout_s, ev, qpcc)
+        probe.dscp = dscp
         self._probes[request_id] = probe
         self._probe_times.put(probe, now + timeout_s / 2)
         self._queue_probe(probe, request_id, now)
@@ -500,6 +505,8 @@ class PeerTable:
         # Probes for control packets travel in their class, those of the application in that of data (§2.13).
         is_control = probe.ev is not None or probe.qpcc is not None
         dscp, ecn = (self._config.dscp.control, ECN_NOT_ECT) if is_control else (self._config.dscp.trimmable, ECN_ECT0)
+        if probe.dscp is not None:
+            dscp = probe.dscp
         self.queue(
             probe.peer,
             EndpointRequest(

@@ -2,9 +2,12 @@
 
 from random import Random
 
+import pytest
+
 from mrc_testbed.hosts.verbs import (
     EvEntry,
     EvStateMask,
+    VerbsError,
     connect_pair,
 )
 from tests.hosts.verbs.test_ev_profiles import explicit
@@ -59,3 +62,41 @@ def test_ev_events__coalesce_and_never_overrun():
     assert [e.at for e in events] == sorted(e.at for e in events)
     assert events[-1].at == push_count - 1
     assert sum(e.drop_count + 1 for e in events) == push_count
+
+
+def test_ev_events__drop_count_is_what_was_dropped_since_the_event_before():
+    cq = VerbsPair().a.device.controller.create_ev_event_cq(cqe=3)
+
+    def push(*evs):
+        for ev in evs:
+            cq.push(1, EvEntry(ev, 1), EV_GOOD, 0.0)
+
+    push(1, 2, 1)  # the first news of EV 1 was before that of EV 2, and is dropped
+    assert [(e.ev.val, e.drop_count) for e in cq.poll()] == [(2, 1), (1, 0)]
+    push(1, 2, 3, 4, 5)  # EVs 1 and 2 are crowded out
+    assert [(e.ev.val, e.drop_count) for e in cq.poll(2)] == [(3, 2), (4, 0)]
+    push(5, 5)
+    assert [(e.ev.val, e.drop_count) for e in cq.poll()] == [(5, 2)]
+
+
+def test_ev_events__announce_themselves_at_a_channel():
+    pair = VerbsPair(connect=False, planes=2, uplinks=4)
+    for side in (pair.a, pair.b):
+        explicit(side.device.controller, evs=((0x000, 1), (0x001, 1), (0x100, 2)), ev_event_mask=GOOD_OR_BAD)
+    connect_pair(pair.a.qp, pair.b.qp, ev_profile_id=7)
+    channel = pair.a.device.create_comp_channel()
+    cq = pair.a.device.controller.create_ev_event_cq(16, "mine", channel)
+    cq.req_notify()
+    pair.wire.cut(0x001)
+    pair.a.qp.post_send(pair.write(16 * MTU, wr_id=i) for i in range(10))
+    assert channel.get_event(timeout_s=5) is cq and cq.cq_context == "mine"
+    assert cq.poll()[0].ev == EvEntry(0x001, 1)
+    with pytest.raises(VerbsError, match="1 events of this CQ are not acknowledged"):
+        cq.destroy()
+    cq.ack_events()
+    cq.destroy()
+    channel.destroy()
+    assert pair.a.device.hardware.profiles.ev.event_cqs == []
+    foreign_channel = pair.b.device.create_comp_channel()
+    with pytest.raises(VerbsError, match="channel is not one of this context"):
+        pair.a.device.controller.create_ev_event_cq(16, None, foreign_channel)

@@ -216,6 +216,14 @@ def test_srv6__a_whole_address_names_plane_and_uplink():
     assert pair.a.device.hardware.profiles.ev.evs_for(7, "b", "test") == [(0x305, 3)]
 
 
+def test_generated__an_empty_list_of_ports_does_not_mean_all():
+    control = VerbsPair(connect=False).a.device.controller
+    online_format(control)
+    attr = EvProfileAttr(OFFLINE, EvMode.GENERATED, 1, 2, fields=[EvField(8, mask=0xFF, max_val=255)], ports=[])
+    with pytest.raises(VerbsError, match="EV profile 7: ports is empty"):
+        control.modify_ev_profile(7, attr)
+
+
 def test_auto__is_what_a_qp_without_profile_has():
     pair = VerbsPair(planes=2, uplinks=3)
     assert len(pair.a.qp.ev_states()) == 6

@@ -81,11 +81,11 @@ run_dir = os.environ["MRC_RUN_DIR"]
 with open_device(run_dir=run_dir) as one, open_device("h0", run_dir=run_dir) as two:
     numbers = [d.create_qp(QpInitAttr(d.create_cq(4))).qp_num for d in (one, two)]
     assert len({n >> 16 for n in numbers}) == 2 and all(n >> 16 for n in numbers), numbers
-    requests = [EpRequest(ev, "h1", ev, (ev >> 8) + 1, timeout_ns=2 * 10**9) for ev in (0x000, 0x001, 0x100, 0x101)]
-    answers = one.controller.ep_op(requests)
+    requests = [EpRequest(ev, "h1", ev, (ev >> 8) + 1) for ev in (0x000, 0x001, 0x100, 0x101)]
+    answers = one.controller.ep_op(requests, timeout_ns=2 * 10**9)
     assert all(a.ok for a in answers), answers
     gid = str(one.driver.plan.address(one.driver.plan.host("h1"), 0))
-    assert one.controller.ep_op([EpRequest(1, gid, 0x0, 1, timeout_ns=2 * 10**9)])[0].ok
+    assert one.controller.ep_op([EpRequest(1, gid, 0x0, 1)], timeout_ns=2 * 10**9)[0].ok
     one.controller.modify_port(2, False)
     event = one.get_async_event(timeout_s=10)
     assert (event.event_type, event.element) == (IBV_EVENT_PORT_ERR, 2), event
