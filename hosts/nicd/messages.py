@@ -47,7 +47,9 @@ def receive(program: socket.socket) -> Request | None:
     Raises MessageError, and BlockingIOError where there is no request.
     """
     try:
-        data, control, flags, _ = program.recvmsg(_MAX_BYTES + 1, socket.CMSG_SPACE(4 * _MAX_FDS), socket.MSG_CMSG_CLOEXEC)
+        data, control, flags, _ = program.recvmsg(
+            _MAX_BYTES + 1, socket.CMSG_SPACE(4 * _MAX_FDS), socket.MSG_CMSG_CLOEXEC
+        )
     except ConnectionError:
         return None
     fds = array.array("i")

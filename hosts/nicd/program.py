@@ -13,10 +13,11 @@ import logging
 import mmap
 import os
 import socket
+import zlib
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, Final
 
@@ -46,7 +47,6 @@ from mrc_testbed.hosts.verbs.context import AsyncEvent
 from mrc_testbed.hosts.verbs.cq import CompletionChannel, CompletionQueue, WorkCompletion
 from mrc_testbed.hosts.verbs.device import Device
 from mrc_testbed.hosts.verbs.enums import (
-    AccessFlags,
     EventType,
     MrcQpAttrMask,
     QpAttrMask,
@@ -67,6 +67,7 @@ MAX_CQ_ENTRIES: Final = 1 << 16
 TURN_RECORDS: Final = 256
 """Requests taken from one program in a turn, so that no program keeps the others waiting."""
 GUID_BASE: Final = 0x4D52_4300_0000_0000
+"""Upper half of a device's GUID; its host's name gives the lower one."""
 _OPERATIONS: Final = {number: name.lower() for name, number in numbers_of("OP_").items()}
 _QP: Final = numbers_of("QP_")
 _PAGE: Final = mmap.PAGESIZE
@@ -125,7 +126,9 @@ class _Channel:
 class Program:
     """See the module. `on_end` is called once, when the program has ended or was ended."""
 
-    def __init__(self, device: Device, connection: socket.socket, number: int, on_end: Callable[[Program], None]) -> None:
+    def __init__(
+        self, device: Device, connection: socket.socket, number: int, on_end: Callable[[Program], None]
+    ) -> None:
         self._device, self.socket, self.number, self._on_end = device, connection, number, on_end
         self.ring: SubmissionRing | None = None
         self.doorbell = -1
@@ -174,7 +177,9 @@ class Program:
 
     def _hello(self, version: int, *, fds: list[int]) -> Reply:
         if version != VERSION:
-            raise VerbsError(f"libmrc of version {version}, this NIC process has {VERSION}: start the program anew", errno.EPROTO)
+            raise VerbsError(
+                f"libmrc of version {version}, this NIC process has {VERSION}: run `mrc exec` anew", errno.EPROTO
+            )
         if len(fds) != 1:
             raise MessageError(f"hello with {len(fds)} descriptors")
         _check_pages(fds[0])
@@ -199,8 +204,8 @@ class Program:
             "MPR_RESOLUTION": attr.mpr_resolution,
             "MAX_QP_HINT": attr.max_qp_hint,
             "CAP": int(attr.cap),
-            "PROTOCOLS": attr.api_version,
-            "GUID": GUID_BASE + self.number,
+            "PROTOCOLS": int(attr.mrc_protocol_version),
+            "GUID": GUID_BASE | zlib.crc32(self._device.name.encode()),
             "MAX_INLINE": MAX_INLINE,
         }
         numbers = numbers_of("DEVICE_")
@@ -236,7 +241,7 @@ class Program:
         except OSError as error:
             raise VerbsError(f"reg_mr: {error.strerror}", error.errno or errno.ENOMEM) from None
         view = memoryview(memory)[address - start : address - start + length]
-        region = owner.reg_mr(view, AccessFlags(access & _KNOWN_ACCESS), addr=iova)
+        region = owner.reg_mr(view, access, addr=iova)
         self._regions[region.lkey] = region
         return Reply([region.lkey])
 
@@ -311,12 +316,6 @@ class Program:
         program_qp = _own(self._qps, qpn, "QP")
         qp = program_qp.qp
         attr, mrc_attr = _attributes(values, mask, mrc_mask)
-        c = self._device.config  # HACK
-        if attr.qp_state == 2 and mrc_attr.mpr_dest is None: mrc_attr.mpr_dest = max(1, c.qp.mpr_packets // 128)  # HACK
-        if attr.qp_state == 2 and mrc_attr.max_wimm_dest is None: mrc_attr.max_wimm_dest = 128  # HACK
-        if attr.qp_state == 3:  # HACK
-            for k, v in dict(mpr=max(1, c.qp.mpr_packets // 128), max_wimm=128, timeout=c.loss.timeout, linear_cnt=c.loss.linear_cnt, exp_cnt=c.loss.exp_cnt).items():  # HACK
-                if getattr(mrc_attr, k) is None: setattr(mrc_attr, k, v)  # HACK
         qp.modify(attr, None, mrc_attr, None)
         if mask & QpAttrMask.IBV_QP_STATE and qp.state is QpState.RESET:
             # What waits for the program belongs to the QP's earlier life; the library passes over what it has.
@@ -386,14 +385,21 @@ class Program:
         try:
             qp.post_send(request)
         except LocalError as error:
-            self._fail(qp, error, WorkCompletion(record.serial, WcStatus.IBV_WC_LOC_PROT_ERR, _WC_OPCODES[opcode], qp.qp_num), qp.send_cq)
+            self._fail(
+                qp,
+                error,
+                WorkCompletion(record.serial, WcStatus.IBV_WC_LOC_PROT_ERR, _WC_OPCODES[opcode], qp.qp_num),
+                qp.send_cq,
+            )
 
     def _post_recv(self, program_qp: _ProgramQp, serial: int) -> None:
         qp = program_qp.qp
         try:
             qp.post_recv(RecvWR(serial))
         except LocalError as error:
-            completion = WorkCompletion(serial, WcStatus.IBV_WC_LOC_QP_OP_ERR, WcOpcode.IBV_WC_RECV_RDMA_WITH_IMM, qp.qp_num)
+            completion = WorkCompletion(
+                serial, WcStatus.IBV_WC_LOC_QP_OP_ERR, WcOpcode.IBV_WC_RECV_RDMA_WITH_IMM, qp.qp_num
+            )
             self._fail(qp, error, completion, qp.recv_cq)
 
     def _fail(self, qp: QueuePair, error: LocalError, completion: WorkCompletion, cq: CompletionQueue) -> None:
@@ -429,9 +435,11 @@ class Program:
                     self._write_completions(cq)
             for channel in self._channels.values():
                 while (announced := channel.channel.poll_event()) is not None:
+                    announced.ack_events()  # the library waits for the program's acknowledgments
                     if number := self._number_of(announced):
                         channel.events.send(EVENT.pack(0, number))
             while (event := self._device.context.poll_async()) is not None:
+                self._device.ack_async_event(event)
                 self._tell(event)
         except (RingError, OSError) as error:
             self.end(str(error))
@@ -449,17 +457,17 @@ class Program:
                 queue.retired,
                 entry.status,
                 entry.opcode,
-                0,
+                entry.vendor_err,
                 entry.byte_len & 0xFFFF_FFFF,
                 entry.imm_data or 0,
                 entry.qp_num,
-                0,
+                entry.src_qp,
                 entry.wc_flags,
                 is_recv,
             )
         cq.ring.publish()
 
-    def _number_of(self, cq: CompletionQueue) -> int:
+    def _number_of(self, cq: object) -> int:
         """Return the program's number of a CQ; 0 for one that was destroyed since."""
         return next((program_cq.number for program_cq in self._cqs.values() if program_cq.cq is cq), 0)
 
@@ -503,7 +511,6 @@ class Program:
 _OPCODES: Final = {int(opcode): opcode for opcode in WrOpcode}
 _WC_OPCODES: Final = {opcode: WcOpcode.IBV_WC_RDMA_WRITE for opcode in WrOpcode}
 _KNOWN_SEND_FLAGS: Final = SendFlags.IBV_SEND_SIGNALED | SendFlags.IBV_SEND_SOLICITED | SendFlags.IBV_SEND_INLINE
-_KNOWN_ACCESS: Final = AccessFlags.IBV_ACCESS_LOCAL_WRITE | AccessFlags.IBV_ACCESS_REMOTE_WRITE
 
 
 def _own(table: dict[int, Any], number: int, noun: str) -> Any:
@@ -555,8 +562,6 @@ def _attributes(values: tuple[int, ...], mask: int, mrc_mask: int) -> tuple[QpAt
     for mrc_flag, name, number in _MRC_FIELDS:
         if mrc_mask & mrc_flag:
             setattr(mrc_attr, name, values[number])
-    if attr.qp_access_flags is not None:
-        attr.qp_access_flags = AccessFlags(attr.qp_access_flags & _KNOWN_ACCESS)
     return attr, mrc_attr
 
 

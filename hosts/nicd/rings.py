@@ -129,7 +129,7 @@ class CompletionRing:
 
     def room(self) -> int:
         """Return the number of entries that fit. Raises RingError."""
-        used = self.tail - self._library.mrc_nic_read(self.shared.address + HEAD_AT)
+        used: int = self.tail - self._library.mrc_nic_read(self.shared.address + HEAD_AT)
         if not 0 <= used <= self.slots:
             raise RingError(f"head of a completion ring that is {used} entries behind its tail")
         return self.slots - used

@@ -95,8 +95,8 @@ class CompletionChannel:
         self._context.wait_for(lambda: bool(self._pending), timeout_s)
         return self.poll_event()
 
-    def poll_event(self) -> CompletionQueue | None:
-        """Return the next CQ that was announced; None when there is none by now."""
+    def poll_event(self) -> NotifyingQueue | None:
+        """Return the next queue that was announced; None when there is none by now."""
         with self._context.lock:
             if not self._pending:
                 return None
