@@ -85,7 +85,7 @@ def pairs(mrc_example: Path | None, nccl_harness: Path | None) -> list[ProgramPa
         perftest("ib_write_lat", "-s", "8", "-n", "5000"),
     ]
     if mrc_example is not None:
-        words = (str(mrc_example), "-d", "mrc0", "-g", "0", "-n", "200", "-s", "262144", "--step-factor=4")
+        words: tuple[str, ...] = (str(mrc_example), "-d", "mrc0", "-g", "0", "-n", "200", "-s", "262144", "--step-factor=4")
         found.append(ProgramPair("mrc_example, 1 B to 256 KiB", words, words))
     if nccl_harness is not None:
         words = ("env", "NCCL_SOCKET_IFNAME=fabric0", "NCCL_IB_GID_INDEX=0", str(nccl_harness))
@@ -161,7 +161,9 @@ def _say(words: str) -> None:
 
 def main() -> int:
     """Run all pairs under all faults; return 1 when one failed."""
-    parser = argparse.ArgumentParser(prog="python -m tools.campaigns.programs", description="RDMA programs under faults")
+    parser = argparse.ArgumentParser(
+        prog="python -m tools.campaigns.programs", description="RDMA programs under faults"
+    )
     parser.add_argument("--mrc-example", type=Path, help="OCP's mrc_example, built against libmrc")
     parser.add_argument("--nccl-harness", type=Path, help="program that drives an NCCL NET plugin: receive, send HOST")
     parser.add_argument("--only", default="", help="part of the names of programs or faults to run")
