@@ -12,6 +12,8 @@ from mrc_testbed.switch.system.gcc import build_shared
 
 SOURCES = Path(__file__).with_name("src")
 INCLUDE = Path(__file__).with_name("include")
+_LINKER_FLAGS = ("-Wl,-soname,libmrc.so",)
+"""A program finds the library by this name, whatever its file is called: `mrc exec` has loaded it by then."""
 WIRE_HEADER = SOURCES / "nicd.h"
 SOCKET_VARIABLE = "MRC_NIC_SOCKET"
 """Environment variable of a program: path of the socket of its host's NIC process."""
@@ -21,4 +23,11 @@ START_VARIABLE = "MRC_NIC_START"
 
 def library() -> Path:
     """Return the path of libmrc, built when need be. Raises BuildError, MissingToolError without a compiler."""
-    return build_shared(sorted(SOURCES.glob("*.c")), [SOURCES, INCLUDE], ("-pthread", *SANITIZER_FLAGS), "libmrc")
+    return build_shared(
+        sorted(SOURCES.glob("*.c")), [SOURCES, INCLUDE], ("-pthread", *SANITIZER_FLAGS, *_LINKER_FLAGS), "libmrc"
+    )
+
+
+def compile_flags() -> list[str]:
+    """Return the flags for gcc of a program that uses mrc.h. Raises BuildError."""
+    return ["-I", str(INCLUDE), str(library()), "-libverbs"]
