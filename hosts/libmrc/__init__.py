@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import zlib
 from pathlib import Path
 
 from mrc_testbed.native_build.cache import SANITIZER_FLAGS
@@ -12,8 +13,11 @@ from mrc_testbed.switch.system.gcc import build_shared
 
 SOURCES = Path(__file__).with_name("src")
 INCLUDE = Path(__file__).with_name("include")
-_LINKER_FLAGS = ("-Wl,-soname,libmrc.so",)
-"""A program finds the library by this name, whatever its file is called: `mrc exec` has loaded it by then."""
+_LINKER_FLAGS = ("-Wl,-soname,libmrc.so", "-Wl,-Bsymbolic-functions")
+"""A program finds the library by its name, whatever its file is called: `mrc exec` has loaded it by then.
+
+The library's own calls reach its own functions, not those of a shim that is loaded before it.
+"""
 WIRE_HEADER = SOURCES / "nicd.h"
 SOCKET_VARIABLE = "MRC_NIC_SOCKET"
 """Environment variable of a program: path of the socket of its host's NIC process."""

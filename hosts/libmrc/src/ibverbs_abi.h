@@ -351,7 +351,18 @@ struct ibv_context {
 	int async_fd;
 	int num_comp_vectors;
 	pthread_mutex_t mutex;
-	void *abi_compat; /* NULL: the context has no functions of later versions; programs then use the older ones */
+	void *abi_compat; /* EXTENDED_CONTEXT */
+};
+
+#define EXTENDED_CONTEXT ((void *)-1)
+
+/* What lies before an extended context: functions of later versions. Where one is NULL programs use older ones. */
+struct verbs_context {
+	void *of_newer_programs[33];
+	struct ibv_qp *(*create_qp_ex)(struct ibv_context *context, void *init);
+	void *of_newer_programs_too[5];
+	size_t sz;
+	struct ibv_context context;
 };
 
 #endif

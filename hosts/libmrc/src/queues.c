@@ -57,7 +57,7 @@ struct completion_queue *make_cq(struct context *context, int entries, void *cq_
 		errno = result;
 		return NULL;
 	}
-	cq->ibv = (struct ibv_cq){.context = &context->ibv, .channel = channel, .cq_context = cq_context,
+	cq->ibv = (struct ibv_cq){.context = &context->verbs.context, .channel = channel, .cq_context = cq_context,
 				  .handle = call.values[0], .cqe = entries};
 	pthread_mutex_init(&cq->ibv.mutex, NULL);
 	pthread_cond_init(&cq->ibv.cond, NULL);
