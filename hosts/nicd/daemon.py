@@ -53,16 +53,19 @@ class NicDaemon:
 
     def run(self) -> None:
         """Serve programs until an exception (KeyboardInterrupt of a signal) ends it."""
-        driver = self._driver
         while True:
-            has_posted = False
-            for program in list(self._programs.values()):
-                has_posted |= program.serve_ring()
-            self._deliver()
-            # A turn that waits must be woken by posts; one that does not wait looks at the rings soon anyway.
-            may_wait = not has_posted and not driver.is_busy and self._all_asleep()
-            driver.step(None if may_wait else driver.now())
-            self._deliver()
+            self.turn()
+
+    def turn(self) -> None:
+        """Take what programs posted, let the network go on, and give them what completed; wait where nothing is due."""
+        driver, has_posted = self._driver, False
+        for program in list(self._programs.values()):
+            has_posted |= program.serve_ring()
+        self._deliver()
+        # A turn that waits must be woken by posts; one that does not wait looks at the rings soon anyway.
+        may_wait = not has_posted and not driver.is_busy and self._all_asleep()
+        driver.step(None if may_wait else driver.now())
+        self._deliver()
 
     def _all_asleep(self) -> bool:
         """Ask all programs to ring at their next post; False when one has posted already."""
