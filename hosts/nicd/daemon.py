@@ -48,6 +48,7 @@ class NicDaemon:
                 os.chown(path, owner, -1)
             self._listener.listen(BACKLOG)
             driver.watch(self._listener.fileno(), self._accept)
+            driver.before_packets = self._serve_rings
             stack.callback(self._end_programs)
             self._parts = stack.pop_all()
 
@@ -58,14 +59,20 @@ class NicDaemon:
 
     def turn(self) -> None:
         """Take what programs posted, let the network go on, and give them what completed; wait where nothing is due."""
-        driver, has_posted = self._driver, False
-        for program in list(self._programs.values()):
-            has_posted |= program.serve_ring()
+        driver = self._driver
+        has_posted = self._serve_rings()
         self._deliver()
         # A turn that waits must be woken by posts; one that does not wait looks at the rings soon anyway.
         may_wait = not has_posted and not driver.is_busy and self._all_asleep()
         driver.step(None if may_wait else driver.now())
         self._deliver()
+
+    def _serve_rings(self) -> bool:
+        """Take what programs posted; return whether there was anything.
+
+        Done before packets are looked at too: the peer may have sent them after it heard of a receive posted here.
+        """
+        return any([program.serve_ring() for program in list(self._programs.values())])
 
     def _all_asleep(self) -> bool:
         """Ask all programs to ring at their next post; False when one has posted already."""

@@ -65,7 +65,9 @@ MAX_OBJECTS: Final = 4096
 """Regions, and completion queues, of one program: each holds a descriptor of this process."""
 MAX_CQ_ENTRIES: Final = 1 << 16
 TURN_RECORDS: Final = 256
-"""Requests taken from one program in a turn, so that no program keeps the others waiting."""
+"""Requests taken from one program's ring in a turn, so that no program keeps the others waiting."""
+TURN_REQUESTS: Final = 16
+"""Requests answered on one program's socket in a turn, for the same reason."""
 GUID_BASE: Final = 0x4D52_4300_0000_0000
 """Upper half of a device's GUID; its host's name gives the lower one."""
 _OPERATIONS: Final = {number: name.lower() for name, number in numbers_of("OP_").items()}
@@ -146,20 +148,33 @@ class Program:
     def on_readable(self) -> None:
         """Answer the requests that have come; end the program when it has ended, or is none of ours."""
         try:
-            while (request := messages.receive(self.socket)) is not None:
+            for _ in range(TURN_REQUESTS):
                 try:
-                    reply = self._answer(request)
-                finally:
-                    messages.close_all(request.fds)
-                try:
-                    messages.send(self.socket, reply)
-                finally:
-                    messages.close_all(reply.sent_fds)
-            self.end("")
+                    request = messages.receive(self.socket)
+                except BlockingIOError:
+                    return
+                if request is None:
+                    self.end("")
+                    return
+                self._reply_to(request)
         except BlockingIOError:
-            return
+            self.end("it does not read its replies")
         except (MessageError, RingError, OSError) as error:
             self.end(str(error))
+
+    def _reply_to(self, request: Request) -> None:
+        """Answer a request, after what the program had posted before: a move to RESET ends these, not later ones."""
+        try:
+            for _ in range(-(-SQ_SLOTS // TURN_RECORDS)):
+                if not self._take_records():
+                    break
+            reply = self._answer(request)
+        finally:
+            messages.close_all(request.fds)
+        try:
+            messages.send(self.socket, reply)
+        finally:
+            messages.close_all(reply.sent_fds)
 
     def _answer(self, request: Request) -> Reply:
         name = _OPERATIONS.get(request.operation)
@@ -337,15 +352,17 @@ class Program:
 
     def serve_ring(self) -> bool:
         """Post what the program has written; return whether there was anything."""
-        if self.ring is None:
-            return False
         try:
-            records = self.ring.take(TURN_RECORDS)
-            for record, behind in records:
-                self._serve(record, behind)
+            return self._take_records()
         except RingError as error:
             self.end(str(error))
             return False
+
+    def _take_records(self) -> bool:
+        """Post what the program has written, up to TURN_RECORDS; return whether there was anything. Raises RingError."""
+        records = [] if self.ring is None else self.ring.take(TURN_RECORDS)
+        for record, behind in records:
+            self._serve(record, behind)
         return bool(records)
 
     def _serve(self, record: Record, behind: bytes) -> None:

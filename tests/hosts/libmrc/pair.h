@@ -147,10 +147,10 @@ static inline void open_end(struct end *end, const char *socket, struct sizes si
 {
 	end->context = open_host(socket);
 	CHECK(end->pd = ibv_alloc_pd(end->context));
-	CHECK(end->channel = ibv_create_comp_channel(end->context));
-	CHECK(end->send_cq = ibv_create_cq(end->context, sizes.entries, end, end->channel, 0));
-	CHECK(end->recv_cq = ibv_create_cq(end->context, sizes.entries, end, end->channel, 0));
 	CHECK(end->memory = calloc(1, REGION_BYTES));
+	CHECK(end->channel = ibv_create_comp_channel(end->context));
+	CHECK(end->send_cq = ibv_create_cq(end->context, sizes.entries, end->memory, end->channel, 0));
+	CHECK(end->recv_cq = ibv_create_cq(end->context, sizes.entries, end->memory, end->channel, 0));
 	CHECK(end->mr = ibv_reg_mr(end->pd, end->memory, REGION_BYTES, WRITE_ACCESS));
 	make_qp_of(end, sizes);
 }

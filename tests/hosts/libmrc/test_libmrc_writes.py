@@ -5,13 +5,6 @@ from __future__ import annotations
 import pytest
 
 from tests.hosts.libmrc import c_programs
-from tests.hosts.nicd.nic_processes import NicProcesses
-
-
-@pytest.fixture(scope="module")
-def processes(tmp_path_factory):
-    with NicProcesses(tmp_path_factory.mktemp("nic")) as processes:
-        yield processes
 
 
 @pytest.mark.parametrize("test", c_programs.tests_of("check_writes"))

@@ -28,6 +28,7 @@ class LoopDriver(VirtualDriver):
         wire.drivers[name] = self
         self._loop = loop
         self.is_busy = False
+        self.before_packets: Callable[[], object] = bool
 
     def gids(self) -> tuple[str, ...]:
         return tuple(str(ip_address(gid)) for gid in super().gids())  # as text of binary addresses, which programs have
@@ -81,6 +82,8 @@ class NicProcesses:
 
     def step(self, driver: LoopDriver, *, may_wait: bool) -> bool:
         """Move the wire and look at the descriptors of all; return whether the wire moved."""
+        for end in self.drivers:
+            end.before_packets()
         has_moved = self.wire.step(None)
         if has_moved or not may_wait:
             self._waiting.clear()
