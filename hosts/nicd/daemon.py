@@ -89,7 +89,7 @@ class NicDaemon:
             return
         connection.setblocking(False)
         device = self._device.open_context(privileged=_is_privileged(connection))
-        program = Program(device, connection, next(self._numbers), self._forget)
+        program = Program(device, connection, next(self._numbers), self._programs, self._forget)
         self._programs[program.number] = program
         self._driver.watch(connection.fileno(), lambda: self._on_readable(program))
 

@@ -34,6 +34,7 @@ KIND_RECV: Final = NUMBERS["KIND_RECV"]
 KIND_ARM: Final = NUMBERS["KIND_ARM"]
 QP_VALUES: Final = NUMBERS["QP_VALUES"]
 DEVICE_VALUES: Final = NUMBERS["DEVICE_VALUES"]
+STATUS_VALUES: Final = NUMBERS["STATUS_VALUES"]
 
 HEAD: Final = Struct("<IIII")
 """Header of a request or reply: magic, operation or errno, number of values, bytes of text."""

@@ -13,9 +13,10 @@ import logging
 import mmap
 import os
 import socket
+import struct
 import zlib
-from collections import deque
-from collections.abc import Callable
+from collections import Counter, deque
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import count
@@ -31,11 +32,13 @@ from mrc_testbed.hosts.nicd.layout import (
     KIND_SEND,
     MAX_INLINE,
     MAX_SGE,
+    MAX_VALUES,
     PAGES_BYTES,
     QP_VALUES,
     SGE,
     SQ_BYTES,
     SQ_SLOTS,
+    STATUS_VALUES,
     VERSION,
     Record,
     numbers_of,
@@ -72,6 +75,8 @@ GUID_BASE: Final = 0x4D52_4300_0000_0000
 """Upper half of a device's GUID; its host's name gives the lower one."""
 _OPERATIONS: Final = {number: name.lower() for name, number in numbers_of("OP_").items()}
 _QP: Final = numbers_of("QP_")
+_STATUS: Final = [name for name in numbers_of("STATUS_") if name != "VALUES"]
+"""Names of the values of a program in a reply to STATUS, in their order."""
 _PAGE: Final = mmap.PAGESIZE
 _U64: Final = (1 << 64) - 1
 log = logging.getLogger("mrc_testbed.hosts.nicd")
@@ -129,9 +134,19 @@ class Program:
     """See the module. `on_end` is called once, when the program has ended or was ended."""
 
     def __init__(
-        self, device: Device, connection: socket.socket, number: int, on_end: Callable[[Program], None]
+        self,
+        device: Device,
+        connection: socket.socket,
+        number: int,
+        programs: Mapping[int, Program],
+        on_end: Callable[[Program], None],
     ) -> None:
         self._device, self.socket, self.number, self._on_end = device, connection, number, on_end
+        self._programs = programs
+        """All programs of the host, this one included."""
+        self._pid = struct.unpack("iII", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
+        self._old_packets: Counter[str] = Counter()
+        """Packets of QPs that are destroyed, by the names of STATUS."""
         self.ring: SubmissionRing | None = None
         self.doorbell = -1
         self._pages = -1
@@ -178,7 +193,7 @@ class Program:
 
     def _answer(self, request: Request) -> Reply:
         name = _OPERATIONS.get(request.operation)
-        if name is None or (self.ring is None) != (name == "hello"):
+        if name is None or (name != "status" and (self.ring is None) != (name == "hello")):
             raise MessageError(f"operation {request.operation} out of turn")
         handler: Callable[..., Reply] = getattr(self, f"_{name}")
         try:
@@ -228,6 +243,25 @@ class Program:
         for name, value in values.items():
             ordered[numbers[name]] = value
         return Reply(ordered)
+
+    def _status(self) -> Reply:
+        shown = [program for program in self._programs.values() if program.ring is not None]
+        return Reply([value for program in shown[: MAX_VALUES // STATUS_VALUES] for value in program._state()])
+
+    def _state(self) -> list[int]:
+        """Return the values of STATUS."""
+        packets = self._old_packets.copy()
+        for program_qp in self._qps.values():
+            packets.update(_packets(program_qp.qp))
+        values = {
+            "PID": self._pid,
+            "QPS": len(self._qps),
+            "CQS": len(self._cqs),
+            "REGIONS": len(self._regions),
+            "REGISTERED": sum(region.length for region in self._regions.values()),
+            **packets,
+        }
+        return [values.get(name, 0) for name in _STATUS]
 
     def _query_port(self, port: int) -> Reply:
         attr = self._device.query_port(port)
@@ -344,7 +378,9 @@ class Program:
         return Reply(_values_of(attr, mrc_attr))
 
     def _destroy_qp(self, qpn: int) -> Reply:
-        _own(self._qps, qpn, "QP").qp.destroy()
+        qp = _own(self._qps, qpn, "QP").qp
+        self._old_packets.update(_packets(qp))
+        qp.destroy()
         del self._qps[qpn]
         return Reply()
 
@@ -536,6 +572,18 @@ def _own(table: dict[int, Any], number: int, noun: str) -> Any:
         return table[number]
     except KeyError:
         raise VerbsError(f"this program has no {noun} {number:#x}", errno.ENOENT) from None
+
+
+def _packets(qp: QueuePair) -> dict[str, int]:
+    """Return the packet counters of a QP by the names of STATUS."""
+    counters = qp.counters
+    return {
+        "SENT": counters.packets_sent,
+        "RETRANSMITTED": counters.retransmitted,
+        "LOST": counters.lost,
+        "BYTES_SENT": counters.bytes_sent,
+        "BYTES_RECEIVED": counters.bytes_received,
+    }
 
 
 def _event_socket() -> tuple[socket.socket, int]:
