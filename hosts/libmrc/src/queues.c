@@ -193,7 +193,7 @@ static void publish(struct context *context, uint64_t tail)
 	if (__atomic_load_n(word(context->ring, NICD_ASLEEP_AT), __ATOMIC_SEQ_CST) &&
 	    __atomic_exchange_n(word(context->ring, NICD_ASLEEP_AT), 0, __ATOMIC_SEQ_CST)) {
 		const uint64_t one = 1;
-		if (write(context->doorbell, &one, sizeof one) < 0)
+		if (send(context->doorbell, &one, sizeof one, MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
 			nic_check_alive(context);
 	}
 }
@@ -359,6 +359,11 @@ static uint32_t at_least_one(uint32_t number)
 	return number ? number : 1;
 }
 
+static uint64_t cqe_count(struct ibv_cq *cq)
+{
+	return cq ? __atomic_load_n(word(((struct completion_queue *)cq)->ring, NICD_TAIL_AT), __ATOMIC_ACQUIRE) : 0;
+}
+
 /* Make a QP in RESET; NULL and errno when the NIC process refuses. */
 struct queue_pair *make_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *init)
 {
@@ -391,6 +396,8 @@ struct queue_pair *make_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *init)
 	qp->is_wimm = is_wimm;
 	pthread_mutex_init(&qp->ibv.mutex, NULL);
 	pthread_cond_init(&qp->ibv.cond, NULL);
+	qp->cqe_after[0] = cqe_count(init->send_cq); /* what is there is of an earlier QP with this number */
+	qp->cqe_after[1] = cqe_count(init->recv_cq);
 	context->qps[qp->ibv.qp_num & 0xffff] = qp;
 	return qp;
 }
@@ -412,11 +419,6 @@ int destroy_qp(struct queue_pair *qp)
 	free(qp->is_wimm);
 	free(qp);
 	return 0;
-}
-
-static uint64_t cqe_count(struct ibv_cq *cq)
-{
-	return cq ? __atomic_load_n(word(((struct completion_queue *)cq)->ring, NICD_TAIL_AT), __ATOMIC_ACQUIRE) : 0;
 }
 
 /* Change attributes and state, as the masks say. Return an errno. */
