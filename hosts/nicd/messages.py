@@ -86,6 +86,13 @@ def send(program: socket.socket, reply: Reply) -> None:
     program.sendmsg([head, values, text], rights, socket.MSG_NOSIGNAL | socket.MSG_DONTWAIT)
 
 
+def event_socket() -> tuple[socket.socket, int]:
+    """Return our end of a socket for events, and the program's, which waits unless it sets O_NONBLOCK."""
+    ours, programs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    ours.setblocking(False)
+    return ours, programs.detach()
+
+
 def close_all(fds: Sequence[int]) -> None:
     """Close descriptors; those that are closed already do not matter."""
     for fd in fds:
