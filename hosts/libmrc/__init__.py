@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import zlib
+from contextlib import suppress
 from pathlib import Path
 
 from mrc_testbed.native_build.cache import SANITIZER_FLAGS
@@ -27,11 +28,25 @@ START_VARIABLE = "MRC_NIC_START"
 
 def library() -> Path:
     """Return the path of libmrc, built when need be. Raises BuildError, MissingToolError without a compiler."""
-    return build_shared(
-        sorted(SOURCES.glob("*.c")), [SOURCES, INCLUDE], ("-pthread", *SANITIZER_FLAGS, *_LINKER_FLAGS), "libmrc"
-    )
+    versions = SOURCES / "libmrc.map"
+    # The name of a build is a digest of its flags and sources, and a script of the linker is neither.
+    digest_flag = f"-DLIBMRC_VERSIONS={zlib.crc32(versions.read_bytes())}"
+    linker_flags = (*_LINKER_FLAGS, f"-Wl,--version-script={versions}", digest_flag)
+    flags = ("-pthread", *SANITIZER_FLAGS, *linker_flags)
+    return build_shared(sorted(SOURCES.glob("*.c")), [SOURCES, INCLUDE], flags, "libmrc")
+
+
+def library_folder() -> Path:
+    """Return a folder in which libmrc has the names by which programs ask for it. Raises BuildError, OSError."""
+    path = library()
+    folder = path.with_suffix("")
+    folder.mkdir(exist_ok=True)
+    for name in ("libmrc.so", "libibverbs.so.1"):
+        with suppress(FileExistsError):
+            (folder / name).symlink_to(path)
+    return folder
 
 
 def compile_flags() -> list[str]:
     """Return the flags for gcc of a program that uses mrc.h. Raises BuildError."""
-    return ["-I", str(INCLUDE), str(library()), "-libverbs"]
+    return ["-I", str(INCLUDE), f"-L{library_folder()}", "-lmrc", "-libverbs"]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import ipaddress
 import logging
 import mmap
 import os
@@ -21,12 +20,16 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Any, Final
+from struct import Struct
+from typing import Any, Final, TypeAlias
 
 from mrc_testbed.hosts.engine.errors import LocalError
 from mrc_testbed.hosts.nicd import messages
+from mrc_testbed.hosts.nicd.control import ProgramControl
 from mrc_testbed.hosts.nicd.layout import (
+    COMPLETION,
     DEVICE_VALUES,
+    EV_EVENT,
     EVENT,
     KIND_ARM,
     KIND_RECV,
@@ -42,6 +45,8 @@ from mrc_testbed.hosts.nicd.layout import (
     STATUS_VALUES,
     VERSION,
     Record,
+    gid_halves,
+    gid_text,
     numbers_of,
 )
 from mrc_testbed.hosts.nicd.messages import MessageError, Reply, Request
@@ -62,6 +67,7 @@ from mrc_testbed.hosts.verbs.enums import (
     WrOpcode,
 )
 from mrc_testbed.hosts.verbs.errors import VerbsError
+from mrc_testbed.hosts.verbs.ev_events import EvEventCq
 from mrc_testbed.hosts.verbs.memory import MemoryRegion, ProtectionDomain, Sge
 from mrc_testbed.hosts.verbs.qp import QueuePair, RecvWR, SendWR
 
@@ -83,10 +89,6 @@ _QP: Final = numbers_of("QP_")
 _STATUS: Final = [name for name in numbers_of("STATUS_") if name != "VALUES"]
 """Names of the values of a program in a reply to STATUS, in their order."""
 _PAGE: Final = mmap.PAGESIZE
-_U64: Final = (1 << 64) - 1
-_SO_SNDBUFFORCE: Final = 32
-_EVENT_BYTES: Final = 8 << 20
-"""Kernel memory for events that a program has not read: some for each of its CQs, with the kernel's own bytes."""
 log = logging.getLogger("mrc_testbed.hosts.nicd")
 
 
@@ -127,9 +129,12 @@ class _ProgramQp:
     recv: _Queue
 
 
+_AnyCq: TypeAlias = CompletionQueue | EvEventCq
+
+
 @dataclass
 class _ProgramCq:
-    cq: CompletionQueue
+    cq: _AnyCq
     ring: CompletionRing
     number: int
     channel: _Channel | None
@@ -170,6 +175,7 @@ class Program:
         self._channels: dict[int, _Channel] = {}
         self._cqs: dict[int, _ProgramCq] = {}
         self._qps: dict[int, _ProgramQp] = {}
+        self._control = ProgramControl(device)
 
     # ---- requests -------------------------------------------------------------------------------------------
 
@@ -222,7 +228,8 @@ class Program:
         name = _OPERATIONS.get(request.operation)
         if name is None or (name != "status" and (self.ring is None) != (name == "hello")):
             raise MessageError(f"operation {request.operation} out of turn")
-        handler: Callable[..., Reply] = getattr(self, f"_{name}")
+        owner = self._control if name.startswith("ctl_") else self
+        handler: Callable[..., Reply] = getattr(owner, name.removeprefix("ctl_") if owner is not self else f"_{name}")
         try:
             return handler(*request.values, **({"fds": request.fds} if name == "hello" else {}))
         except VerbsError as error:
@@ -247,8 +254,8 @@ class Program:
         _check_pages(fds[0])
         self._pages = os.dup(fds[0])
         self.ring = SubmissionRing()
-        self.doorbell, doorbell_fd = _event_socket(socket.SOCK_STREAM)
-        self._async, events_fd = _event_socket()
+        self.doorbell, doorbell_fd = messages.event_socket(socket.SOCK_STREAM)
+        self._async, events_fd = messages.event_socket()
         fds = [self.ring.shared.fd, doorbell_fd, events_fd]
         return Reply([SQ_BYTES, SQ_SLOTS, self._device.driver.planes], fds, [doorbell_fd, events_fd])
 
@@ -303,7 +310,7 @@ class Program:
 
     def _query_port(self, port: int) -> Reply:
         attr = self._device.query_port(port)
-        return Reply([attr.state, attr.active_mtu, *_gid_halves(attr.gid)])
+        return Reply([attr.state, attr.active_mtu, *gid_halves(attr.gid)])
 
     def _alloc_pd(self) -> Reply:
         number = next(self._numbers)
@@ -342,7 +349,7 @@ class Program:
         self._require_descriptor()
         number, channel = next(self._numbers), self._device.create_comp_channel()
         try:
-            ours, events_fd = _event_socket()
+            ours, events_fd = messages.event_socket()
         except OSError:
             channel.destroy()
             raise
@@ -357,12 +364,18 @@ class Program:
         return Reply()
 
     def _create_cq(self, entries: int, channel_number: int) -> Reply:
+        return self._add_cq(entries, channel_number, self._device.create_cq, COMPLETION)
+
+    def _create_ev_event_cq(self, entries: int, channel_number: int) -> Reply:
+        return self._add_cq(entries, channel_number, self._control.create_ev_event_cq, EV_EVENT)
+
+    def _add_cq(self, entries: int, channel_number: int, create: Callable[..., _AnyCq], layout: Struct) -> Reply:
         self._require_descriptor()
         if not 1 <= entries <= MAX_CQ_ENTRIES:
             raise VerbsError(f"create_cq: {entries} entries, must be 1 to {MAX_CQ_ENTRIES}")
         channel = _own(self._channels, channel_number, "completion channel") if channel_number else None
-        number, ring = next(self._numbers), CompletionRing(entries)
-        cq = self._device.create_cq(entries, channel=channel.channel if channel else None)
+        number, ring = next(self._numbers), CompletionRing(entries, layout)
+        cq = create(entries, channel=channel.channel if channel else None)
         self._cqs[number] = _ProgramCq(cq, ring, number, channel)
         return Reply([number, ring.slots], [ring.shared.fd])
 
@@ -439,7 +452,7 @@ class Program:
             return False
 
     def _take_records(self) -> bool:
-        """Post what the program has written, up to TURN_RECORDS; return whether there was anything. Raises RingError."""
+        """Post what the program has written, up to TURN_RECORDS; return whether there was any. Raises RingError."""
         records = [] if self.ring is None else self.ring.take(TURN_RECORDS)
         for record, behind in records:
             self._serve(record, behind)
@@ -538,12 +551,16 @@ class Program:
             while (event := self._device.context.poll_async()) is not None:
                 self._device.ack_async_event(event)
                 self._tell(event)
+            self._control.deliver()
         except BlockingIOError:
             self.end("it does not read its completion events")
         except (RingError, OSError) as error:
             self.end(str(error))
 
     def _write_completions(self, cq: _ProgramCq) -> None:
+        if isinstance(cq.cq, EvEventCq):
+            self._control.write_events(cq.cq, cq.ring)
+            return
         for entry in cq.cq.poll(cq.ring.room()):
             program_qp = self._qps.get(entry.qp_num)
             if program_qp is None:
@@ -594,6 +611,7 @@ class Program:
         self._on_end(self)
         self.socket.close()
         self._device.close()
+        self._control.close()
         for cq in self._cqs.values():
             cq.ring.close()
         for channel in self._channels.values():
@@ -635,15 +653,6 @@ def _packets(qp: QueuePair) -> dict[str, int]:
     }
 
 
-def _event_socket(kind: int = socket.SOCK_SEQPACKET) -> tuple[socket.socket, int]:
-    """Return our end of a socket, and the program's, which waits unless it sets O_NONBLOCK."""
-    ours, programs = socket.socketpair(socket.AF_UNIX, kind)
-    ours.setblocking(False)
-    with suppress(OSError):  # without privilege the system's own limit holds
-        ours.setsockopt(socket.SOL_SOCKET, _SO_SNDBUFFORCE, _EVENT_BYTES)
-    return ours, programs.detach()
-
-
 def _check_pages(fd: int) -> None:
     """Check that the memory of a program can never shrink: a page that is gone would end this process (SIGBUS)."""
     try:
@@ -657,18 +666,6 @@ def _check_pages(fd: int) -> None:
         raise MessageError(f"hello with a memfd of {size} bytes in pages of {block_bytes}, and seals {seals:#x}")
 
 
-def _gid_halves(gid: str) -> tuple[int, int]:
-    """Return an address as two numbers; IPv4 as ::ffff:a.b.c.d."""
-    address = ipaddress.ip_address(gid)
-    number = int(address) if address.version == 6 else 0xFFFF << 32 | int(address)
-    return number >> 64, number & _U64
-
-
-def _gid_text(high: int, low: int) -> str:
-    address = ipaddress.IPv6Address(high << 64 | low)
-    return str(address.ipv4_mapped or address)
-
-
 def _attributes(values: tuple[int, ...], mask: int, mrc_mask: int) -> tuple[QpAttr, MrcQpAttr]:
     """Return the attributes that the masks name."""
     attr, mrc_attr = QpAttr(), MrcQpAttr()
@@ -676,7 +673,7 @@ def _attributes(values: tuple[int, ...], mask: int, mrc_mask: int) -> tuple[QpAt
         if mask & flag:
             setattr(attr, name, values[number])
     if mask & QpAttrMask.IBV_QP_AV:
-        attr.ah_attr = AddressVector(_gid_text(values[_QP["GID_HIGH"]], values[_QP["GID_LOW"]]))
+        attr.ah_attr = AddressVector(gid_text(values[_QP["GID_HIGH"]], values[_QP["GID_LOW"]]))
     for mrc_flag, name, number in _MRC_FIELDS:
         if mrc_mask & mrc_flag:
             setattr(mrc_attr, name, values[number])
@@ -715,5 +712,5 @@ def _values_of(attr: QpAttr, mrc_attr: MrcQpAttr) -> list[int]:
         for _, name, number in table:
             values[number] = int(getattr(record, name) or 0)
     if attr.ah_attr is not None:
-        values[_QP["GID_HIGH"]], values[_QP["GID_LOW"]] = _gid_halves(attr.ah_attr.dgid)
+        values[_QP["GID_HIGH"]], values[_QP["GID_LOW"]] = gid_halves(attr.ah_attr.dgid)
     return values

@@ -10,6 +10,7 @@ import fcntl
 import mmap
 import os
 from functools import cache
+from struct import Struct
 from typing import Final
 
 from mrc_testbed.hosts.libmrc import library
@@ -119,9 +120,10 @@ class SubmissionRing:
 
 
 class CompletionRing:
-    """Completions for a program, as many as it has room for."""
+    """Completions for a program, or entries of another layout, as many as it has room for."""
 
-    def __init__(self, entries: int) -> None:
+    def __init__(self, entries: int, layout: Struct = COMPLETION) -> None:
+        self._layout = layout
         self.slots = 1 << max(entries - 1, 1).bit_length()
         self.shared = _SharedMemory("mrc-completions", SLOTS_AT + self.slots * SLOT_BYTES)
         self._library = _library()
@@ -135,8 +137,8 @@ class CompletionRing:
         return self.slots - used
 
     def write(self, *fields: int) -> None:
-        """Write an entry, for which there is room: the fields of struct nicd_completion."""
-        COMPLETION.pack_into(self.shared.memory, SLOTS_AT + (self.tail % self.slots) * SLOT_BYTES, *fields)
+        """Write an entry, for which there is room: the fields of its layout."""
+        self._layout.pack_into(self.shared.memory, SLOTS_AT + (self.tail % self.slots) * SLOT_BYTES, *fields)
         self.tail += 1
 
     def publish(self) -> None:

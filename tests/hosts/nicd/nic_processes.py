@@ -63,9 +63,7 @@ class NicProcesses:
         self._alarm = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self.selector.register(self._alarm, selectors.EVENT_READ)
         self.drivers = [LoopDriver(self, host, number) for number, host in enumerate(HOSTS, 1)]
-        self.daemons = [
-            NicDaemon(driver, self.sockets[host]) for driver, host in zip(self.drivers, HOSTS, strict=True)
-        ]
+        self.daemons = [NicDaemon(driver, self.sockets[host]) for driver, host in zip(self.drivers, HOSTS, strict=True)]
         self._thread = threading.Thread(target=self._run, name="NIC processes")
         self._thread.start()
 
@@ -107,7 +105,9 @@ class NicProcesses:
     def __enter__(self) -> NicProcesses:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.end()
         self.selector.close()
         os.close(self._alarm)
