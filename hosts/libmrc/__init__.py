@@ -19,6 +19,7 @@ _LINKER_FLAGS = ("-Wl,-soname,libmrc.so", "-Wl,-Bsymbolic-functions")
 
 The library's own calls reach its own functions, not those of a shim that is loaded before it.
 """
+VERBS_HEADER = Path("/usr/include/infiniband/verbs.h")
 WIRE_HEADER = SOURCES / "nicd.h"
 SOCKET_VARIABLE = "MRC_NIC_SOCKET"
 """Environment variable of a program: path of the socket of its host's NIC process."""
@@ -48,5 +49,11 @@ def library_folder() -> Path:
 
 
 def compile_flags() -> list[str]:
-    """Return the flags for gcc of a program that uses mrc.h. Raises BuildError."""
-    return ["-I", str(INCLUDE), f"-L{library_folder()}", "-lmrc", "-libverbs"]
+    """Return the flags for gcc of a program that uses mrc.h. Raises BuildError.
+
+    Where Debian's libibverbs-dev is not installed, what libmrc has of its header is taken instead.
+    """
+    libraries = [f"-L{library_folder()}", "-lmrc"]
+    if VERBS_HEADER.exists():
+        return ["-I", str(INCLUDE), *libraries, "-libverbs"]
+    return ["-I", str(INCLUDE), "-I", str(INCLUDE / "without-libibverbs"), *libraries]

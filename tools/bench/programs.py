@@ -95,7 +95,7 @@ def _build(folder: Path) -> Path:
     command = ["gcc", "-O2", f"-DSIZE={WRITE_BYTES}", "-o", str(program), str(EXAMPLE), *compile_flags()]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
-        raise FabricError(f"cannot compile {EXAMPLE.name}: {done.stderr.strip()}. Cure: apt-get install libibverbs-dev")
+        raise FabricError(f"cannot compile {EXAMPLE.name}: {done.stderr.strip()}")
     return program
 
 
