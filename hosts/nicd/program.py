@@ -77,6 +77,8 @@ SHARES: Final = 16
 """Programs for which the descriptors of this process suffice in any case."""
 MAX_MAPPED_BYTES: Final = 1 << 40
 """Addresses of this process that the regions of one program may take: it has 2**47 for all."""
+MAX_COPIED_BYTES: Final = 1 << 30
+"""Bytes of one program's requests of several elements that are not over: each is copied into one piece."""
 MAX_CQ_ENTRIES: Final = 1 << 16
 TURN_RECORDS: Final = 256
 """Requests taken from one program's ring in a turn, so that no program keeps the others waiting."""
@@ -101,6 +103,9 @@ class _Queue:
     retired: int = 0
     """Number of requests that are over; the serial of the oldest in `numbers`."""
     numbers: deque[int] = field(default_factory=deque)
+    copies: deque[tuple[int, int]] = field(default_factory=deque)
+    """Serial and bytes of each request that was copied."""
+    copied_bytes: int = 0
 
     def add(self, serial: int, wr_id: int) -> None:
         """Add a request. Raises RingError where the program's count of requests is not ours."""
@@ -115,11 +120,19 @@ class _Queue:
         for _ in range(self.retired, serial):
             self.numbers.popleft()
         self.retired = serial + 1
+        while self.copies and self.copies[0][0] <= serial:
+            self.copied_bytes -= self.copies.popleft()[1]
         return self.numbers.popleft()
 
+    def note_copy(self, serial: int, length: int) -> None:
+        """Count the bytes of a request that is copied."""
+        self.copies.append((serial, length))
+        self.copied_bytes += length
+
     def reset(self) -> None:
-        self.retired = 0
+        self.retired = self.copied_bytes = 0
         self.numbers.clear()
+        self.copies.clear()
 
 
 @dataclass
@@ -492,15 +505,22 @@ class Program:
             SendFlags(record.flags & _KNOWN_SEND_FLAGS),
             behind[: record.inline_bytes] if record.flags & SendFlags.IBV_SEND_INLINE else None,
         )
+        status = WcStatus.IBV_WC_LOC_PROT_ERR
         try:
+            if len(elements) > 1:
+                status = WcStatus.IBV_WC_LOC_LEN_ERR
+                self._count_copy(program_qp.send, record.serial, sum(element.length for element in elements))
+                status = WcStatus.IBV_WC_LOC_PROT_ERR
             qp.post_send(request)
         except LocalError as error:
-            self._fail(
-                qp,
-                error,
-                WorkCompletion(record.serial, WcStatus.IBV_WC_LOC_PROT_ERR, _WC_OPCODES[opcode], qp.qp_num),
-                qp.send_cq,
-            )
+            completion = WorkCompletion(record.serial, status, _WC_OPCODES[opcode], qp.qp_num)
+            self._fail(qp, error, completion, qp.send_cq)
+
+    def _count_copy(self, queue: _Queue, serial: int, length: int) -> None:
+        """Count a request of several elements. Raises VerbsError for one that takes too much memory of this process."""
+        if length + sum(program_qp.send.copied_bytes for program_qp in self._qps.values()) > MAX_COPIED_BYTES:
+            raise VerbsError(f"requests of several elements have more than {MAX_COPIED_BYTES >> 20} MiB", errno.ENOMEM)
+        queue.note_copy(serial, length)
 
     def _post_recv(self, program_qp: _ProgramQp, serial: int) -> None:
         qp = program_qp.qp

@@ -141,6 +141,10 @@ int poll_entries(struct completion_queue *cq, int count, take_entry *take, void 
 	struct context *context = context_of(cq->ibv.context);
 	int taken = 0;
 
+	if (context->socket < 0) { /* in a child of fork(): the ring is its parent's */
+		errno = EIO;
+		return -1;
+	}
 	pthread_mutex_lock(&cq->poll_mutex);
 	uint64_t tail = __atomic_load_n(word(cq->ring, NICD_TAIL_AT), __ATOMIC_ACQUIRE);
 	while (taken < count && cq->head != tail) {
@@ -319,9 +323,9 @@ static int write_send(struct context *context, struct queue_pair *qp, const stru
 int post_send(struct ibv_qp *ibv, struct ibv_send_wr *wr, struct ibv_send_wr **bad_wr)
 {
 	struct context *context = context_of(ibv->context);
-	int result = 0;
 
 	pthread_mutex_lock(&context->ring_mutex);
+	int result = context->is_dead ? EIO : 0;
 	uint64_t tail = context->tail;
 	for (; wr && !result; wr = result ? wr : wr->next)
 		result = write_send(context, (struct queue_pair *)ibv, wr, &tail);
@@ -353,9 +357,9 @@ static int write_recv(struct context *context, struct queue_pair *qp, const stru
 int post_recv(struct ibv_qp *ibv, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad_wr)
 {
 	struct context *context = context_of(ibv->context);
-	int result = 0;
 
 	pthread_mutex_lock(&context->ring_mutex);
+	int result = context->is_dead ? EIO : 0;
 	uint64_t tail = context->tail;
 	for (; wr && !result; wr = result ? wr : wr->next)
 		result = write_recv(context, (struct queue_pair *)ibv, wr, &tail);

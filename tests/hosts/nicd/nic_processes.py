@@ -6,6 +6,7 @@ import logging
 import os
 import selectors
 import threading
+import time
 from collections.abc import Callable
 from ipaddress import ip_address
 from pathlib import Path
@@ -93,6 +94,18 @@ class NicProcesses:
             if on_readable := self.watched.get(key.fd):
                 on_readable()
         return has_moved
+
+    def qp_counts(self) -> list[int]:
+        """Return the number of QPs of each host."""
+        with self.wire.lock:
+            return [len(daemon._device.hardware.qps) for daemon in self.daemons]
+
+    def wait_until(self, condition: Callable[[], bool]) -> None:
+        """Wait for the thread; without end where the condition never holds, until the test is timed out."""
+        while not condition():
+            if self._failure is not None:
+                raise self._failure
+            time.sleep(0.001)
 
     def end(self) -> None:
         """End both NIC processes. Raises what had ended them already."""
