@@ -48,21 +48,31 @@ class NicDaemon:
                 os.chown(path, owner, -1)
             self._listener.listen(BACKLOG)
             driver.watch(self._listener.fileno(), self._accept)
+            driver.before_packets = self._serve_rings
             stack.callback(self._end_programs)
             self._parts = stack.pop_all()
 
     def run(self) -> None:
         """Serve programs until an exception (KeyboardInterrupt of a signal) ends it."""
-        driver = self._driver
         while True:
-            has_posted = False
-            for program in list(self._programs.values()):
-                has_posted |= program.serve_ring()
-            self._deliver()
-            # A turn that waits must be woken by posts; one that does not wait looks at the rings soon anyway.
-            may_wait = not has_posted and not driver.is_busy and self._all_asleep()
-            driver.step(None if may_wait else driver.now())
-            self._deliver()
+            self.turn()
+
+    def turn(self) -> None:
+        """Take what programs posted, let the network go on, and give them what completed; wait where nothing is due."""
+        driver = self._driver
+        has_posted = self._serve_rings()
+        self._deliver()
+        # A turn that waits must be woken by posts; one that does not wait looks at the rings soon anyway.
+        may_wait = not has_posted and not driver.is_busy and self._all_asleep()
+        driver.step(None if may_wait else driver.now())
+        self._deliver()
+
+    def _serve_rings(self) -> bool:
+        """Take what programs posted; return whether there was anything.
+
+        Done before packets are looked at too: the peer may have sent them after it heard of a receive posted here.
+        """
+        return any([program.serve_ring() for program in list(self._programs.values())])
 
     def _all_asleep(self) -> bool:
         """Ask all programs to ring at their next post; False when one has posted already."""
@@ -79,7 +89,7 @@ class NicDaemon:
             return
         connection.setblocking(False)
         device = self._device.open_context(privileged=_is_privileged(connection))
-        program = Program(device, connection, next(self._numbers), self._forget)
+        program = Program(device, connection, next(self._numbers), self._programs, self._forget)
         self._programs[program.number] = program
         self._driver.watch(connection.fileno(), lambda: self._on_readable(program))
 

@@ -41,6 +41,7 @@ CC_VALUES: Final = NUMBERS["CC_VALUES"]
 EV_ENTRY_VALUES: Final = NUMBERS["EV_ENTRY_VALUES"]
 EV_VALUES: Final = NUMBERS["EV_VALUES"]
 EP_VALUES: Final = NUMBERS["EP_VALUES"]
+STATUS_VALUES: Final = NUMBERS["STATUS_VALUES"]
 
 HEAD: Final = Struct("<IIII")
 """Header of a request or reply: magic, operation or errno, number of values, bytes of text."""

@@ -12,9 +12,10 @@ import logging
 import mmap
 import os
 import socket
+import struct
 import zlib
-from collections import deque
-from collections.abc import Callable
+from collections import Counter, deque
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import count
@@ -34,11 +35,13 @@ from mrc_testbed.hosts.nicd.layout import (
     KIND_SEND,
     MAX_INLINE,
     MAX_SGE,
+    MAX_VALUES,
     PAGES_BYTES,
     QP_VALUES,
     SGE,
     SQ_BYTES,
     SQ_SLOTS,
+    STATUS_VALUES,
     VERSION,
     Record,
     gid_halves,
@@ -71,11 +74,15 @@ MAX_OBJECTS: Final = 4096
 """Regions, and completion queues, of one program: each holds a descriptor of this process."""
 MAX_CQ_ENTRIES: Final = 1 << 16
 TURN_RECORDS: Final = 256
-"""Requests taken from one program in a turn, so that no program keeps the others waiting."""
+"""Requests taken from one program's ring in a turn, so that no program keeps the others waiting."""
+TURN_REQUESTS: Final = 16
+"""Requests answered on one program's socket in a turn, for the same reason."""
 GUID_BASE: Final = 0x4D52_4300_0000_0000
 """Upper half of a device's GUID; its host's name gives the lower one."""
 _OPERATIONS: Final = {number: name.lower() for name, number in numbers_of("OP_").items()}
 _QP: Final = numbers_of("QP_")
+_STATUS: Final = [name for name in numbers_of("STATUS_") if name != "VALUES"]
+"""Names of the values of a program in a reply to STATUS, in their order."""
 _PAGE: Final = mmap.PAGESIZE
 log = logging.getLogger("mrc_testbed.hosts.nicd")
 
@@ -135,9 +142,19 @@ class Program:
     """See the module. `on_end` is called once, when the program has ended or was ended."""
 
     def __init__(
-        self, device: Device, connection: socket.socket, number: int, on_end: Callable[[Program], None]
+        self,
+        device: Device,
+        connection: socket.socket,
+        number: int,
+        programs: Mapping[int, Program],
+        on_end: Callable[[Program], None],
     ) -> None:
         self._device, self.socket, self.number, self._on_end = device, connection, number, on_end
+        self._programs = programs
+        """All programs of the host, this one included."""
+        self._pid = struct.unpack("iII", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
+        self._old_packets: Counter[str] = Counter()
+        """Packets of QPs that are destroyed, by the names of STATUS."""
         self.ring: SubmissionRing | None = None
         self.doorbell = -1
         self._pages = -1
@@ -155,24 +172,37 @@ class Program:
     def on_readable(self) -> None:
         """Answer the requests that have come; end the program when it has ended, or is none of ours."""
         try:
-            while (request := messages.receive(self.socket)) is not None:
+            for _ in range(TURN_REQUESTS):
                 try:
-                    reply = self._answer(request)
-                finally:
-                    messages.close_all(request.fds)
-                try:
-                    messages.send(self.socket, reply)
-                finally:
-                    messages.close_all(reply.sent_fds)
-            self.end("")
+                    request = messages.receive(self.socket)
+                except BlockingIOError:
+                    return
+                if request is None:
+                    self.end("")
+                    return
+                self._reply_to(request)
         except BlockingIOError:
-            return
+            self.end("it does not read its replies")
         except (MessageError, RingError, OSError) as error:
             self.end(str(error))
 
+    def _reply_to(self, request: Request) -> None:
+        """Answer a request, after what the program had posted before: a move to RESET ends these, not later ones."""
+        try:
+            for _ in range(-(-SQ_SLOTS // TURN_RECORDS)):
+                if not self._take_records():
+                    break
+            reply = self._answer(request)
+        finally:
+            messages.close_all(request.fds)
+        try:
+            messages.send(self.socket, reply)
+        finally:
+            messages.close_all(reply.sent_fds)
+
     def _answer(self, request: Request) -> Reply:
         name = _OPERATIONS.get(request.operation)
-        if name is None or (self.ring is None) != (name == "hello"):
+        if name is None or (name != "status" and (self.ring is None) != (name == "hello")):
             raise MessageError(f"operation {request.operation} out of turn")
         owner = self._control if name.startswith("ctl_") else self
         handler: Callable[..., Reply] = getattr(owner, name.removeprefix("ctl_") if owner is not self else f"_{name}")
@@ -223,6 +253,25 @@ class Program:
         for name, value in values.items():
             ordered[numbers[name]] = value
         return Reply(ordered)
+
+    def _status(self) -> Reply:
+        shown = [program for program in self._programs.values() if program.ring is not None]
+        return Reply([value for program in shown[: MAX_VALUES // STATUS_VALUES] for value in program._state()])
+
+    def _state(self) -> list[int]:
+        """Return the values of STATUS."""
+        packets = self._old_packets.copy()
+        for program_qp in self._qps.values():
+            packets.update(_packets(program_qp.qp))
+        values = {
+            "PID": self._pid,
+            "QPS": len(self._qps),
+            "CQS": len(self._cqs),
+            "REGIONS": len(self._regions),
+            "REGISTERED": sum(region.length for region in self._regions.values()),
+            **packets,
+        }
+        return [values.get(name, 0) for name in _STATUS]
 
     def _query_port(self, port: int) -> Reply:
         attr = self._device.query_port(port)
@@ -345,7 +394,9 @@ class Program:
         return Reply(_values_of(attr, mrc_attr))
 
     def _destroy_qp(self, qpn: int) -> Reply:
-        _own(self._qps, qpn, "QP").qp.destroy()
+        qp = _own(self._qps, qpn, "QP").qp
+        self._old_packets.update(_packets(qp))
+        qp.destroy()
         del self._qps[qpn]
         return Reply()
 
@@ -353,15 +404,17 @@ class Program:
 
     def serve_ring(self) -> bool:
         """Post what the program has written; return whether there was anything."""
-        if self.ring is None:
-            return False
         try:
-            records = self.ring.take(TURN_RECORDS)
-            for record, behind in records:
-                self._serve(record, behind)
+            return self._take_records()
         except RingError as error:
             self.end(str(error))
             return False
+
+    def _take_records(self) -> bool:
+        """Post what the program has written, up to TURN_RECORDS; return whether there was anything. Raises RingError."""
+        records = [] if self.ring is None else self.ring.take(TURN_RECORDS)
+        for record, behind in records:
+            self._serve(record, behind)
         return bool(records)
 
     def _serve(self, record: Record, behind: bytes) -> None:
@@ -540,6 +593,18 @@ def _own(table: dict[int, Any], number: int, noun: str) -> Any:
         return table[number]
     except KeyError:
         raise VerbsError(f"this program has no {noun} {number:#x}", errno.ENOENT) from None
+
+
+def _packets(qp: QueuePair) -> dict[str, int]:
+    """Return the packet counters of a QP by the names of STATUS."""
+    counters = qp.counters
+    return {
+        "SENT": counters.packets_sent,
+        "RETRANSMITTED": counters.retransmitted,
+        "LOST": counters.lost,
+        "BYTES_SENT": counters.bytes_sent,
+        "BYTES_RECEIVED": counters.bytes_received,
+    }
 
 
 def _check_pages(fd: int) -> None:

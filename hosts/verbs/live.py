@@ -132,6 +132,8 @@ class LiveDriver(PlanDriver):
             for readable in (self._links, self._wake_reader, self._alarm):
                 self._selector.register(readable, selectors.EVENT_READ)
             self._watched: dict[int, Callable[[], None]] = {}
+            self.before_packets: Callable[[], object] = bool
+            """Called when packets have come, before the engine sees them."""
             self._nic_files: list[int] = []
             self._watch_nic()
             self._parts = stack.pop_all()
@@ -229,6 +231,8 @@ class LiveDriver(PlanDriver):
         packets = nic.receive(RECEIVE_BATCH)
         now, received_count = self.now(), 0
         for plane, peer, packet in packets:
+            if not received_count:
+                self.before_packets()
             received_count += 1
             endpoint.receive(packet, plane, peer, now)
         if received_count < RECEIVE_BATCH:  # so no port had more

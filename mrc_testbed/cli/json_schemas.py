@@ -104,6 +104,31 @@ class QueueOutput(Struct, forbid_unknown_fields=True):
     peak_packets: int
 
 
+class DeviceProgramOutput(Struct, forbid_unknown_fields=True):
+    """Program that uses an RDMA device; packets and bytes of all its QPs."""
+
+    pid: int
+    qps: int
+    cqs: int
+    regions: int
+    registered_bytes: int
+    packets_sent: int
+    retransmitted: int
+    lost: int
+    bytes_sent: int
+    bytes_received: int
+
+
+class DeviceOutput(Struct, forbid_unknown_fields=True):
+    """RDMA device of a host; its NIC process begins with the first program."""
+
+    host: str
+    device: str
+    ports: int
+    is_running: bool
+    programs: list[DeviceProgramOutput]
+
+
 class FaultOutput(Struct):
     """Fault of the controller's list; it may have further fields by its kind."""
 
@@ -243,6 +268,7 @@ SCHEMAS: dict[str, Any] = {
     "evs": EvsOutput,
     "faults": (list[FaultOutput], FaultReplayOutput),
     "injected": list[InjectionOutput],
+    "devices": list[DeviceOutput],
     "queues": list[QueueOutput],
     "check": CheckOutput,
     "doctor": list[DoctorOutput],

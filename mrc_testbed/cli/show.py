@@ -135,6 +135,17 @@ def queues(
     raise typer.Exit(run_word("queues", [target] if target else [], as_json, fabric))
 
 
+def devices(
+    host: Annotated[
+        str | None, typer.Argument(autocompletion=offer.hosts, help="Host whose device is shown (default: all).")
+    ] = None,
+    fabric: FabricName = None,
+    as_json: Json = False,
+) -> None:
+    """Show the RDMA devices of the running fabric's hosts, and the programs that use them (mrc exec)."""
+    raise typer.Exit(run_word("devices", [host] if host else [], as_json, fabric))
+
+
 def counters(
     switch: Annotated[
         str | None,
@@ -169,6 +180,7 @@ EPILOGS: dict[Callable[..., None], str] = {
     faults: "Examples: `mrc faults` · `mrc faults all --json` · `mrc faults --replay observations.jsonl`",
     evs: "Example: `mrc evs h0 h2`",
     queues: "Examples: `mrc queues` · `mrc queues p0-t0-0`",
+    devices: "Examples: `mrc devices` · `mrc devices h0 --json`",
     counters: "Examples: `mrc counters` · `mrc counters p0-t0-0`",
     trace: "Examples: `mrc trace h0 h2 0x0101` · `mrc trace h0 h2 1/1 --full`",
 }

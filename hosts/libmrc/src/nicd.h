@@ -40,6 +40,20 @@
 #define NICD_OP_MODIFY_QP 13       /* qpn, mask, mrc mask, attributes (NICD_QP_VALUES) -> state */
 #define NICD_OP_QUERY_QP 14        /* qpn -> attributes */
 #define NICD_OP_DESTROY_QP 15      /* qpn */
+#define NICD_OP_STATUS 16          /* without HELLO: -> NICD_STATUS_VALUES for each program */
+
+/* Values of a program in a reply to STATUS: its pid and objects, and packets of all its QPs. */
+#define NICD_STATUS_PID 0
+#define NICD_STATUS_QPS 1
+#define NICD_STATUS_CQS 2
+#define NICD_STATUS_REGIONS 3
+#define NICD_STATUS_REGISTERED 4   /* bytes */
+#define NICD_STATUS_SENT 5         /* packets */
+#define NICD_STATUS_RETRANSMITTED 6
+#define NICD_STATUS_LOST 7
+#define NICD_STATUS_BYTES_SENT 8
+#define NICD_STATUS_BYTES_RECEIVED 9
+#define NICD_STATUS_VALUES 10
 
 /* Operations of the device's controller (mrc_ctl.h). Bit n of a mask says that value n after it is given: the bits of
  * mrc_ctl.h, without VENDOR_CFG. EVs are two big-endian halves of 128 bits, left-aligned. */

@@ -20,7 +20,9 @@ from mrc_testbed.cli.prompt.shell import USER_ERRORS, FabricCLI, goes_on
 from mrc_testbed.cli.prompt.word_client import WordClient
 from mrc_testbed.console.terminal import Style, width_of
 
-LOCAL_WORDS = frozenset(("ping", "mping", "bw", "lat", "stat", "iperf", "capture", "pcap", "trace", "p4sh", "notices"))
+LOCAL_WORDS = frozenset(
+    ("ping", "mping", "bw", "lat", "stat", "iperf", "exec", "capture", "pcap", "trace", "p4sh", "notices")
+)
 """Words that are programs of ours, or about this prompt: done here, at this terminal."""
 LOCAL_COMMANDS = frozenset(("help", "sh", "source", "exit", "quit", "EOF", "detach", "noecho", "time"))
 """Commands of the prompt itself; all others are the front process's."""

@@ -6,11 +6,13 @@
     queues.py     queues, counters                             tools.py    ping, bw, lat, stat, capture, trace, p4sh
     transfers.py  send, wait                                   notices.py  what is told above the prompt
     state.py      save, load                                   programs.py reload, entries
+    devices.py    devices
 
 Importing this package fills `WORDS`.
 """
 
-from mrc_testbed.cli.prompt.commands import links, paths, faults, queues, inject, state, programs, transfers, tools  # noqa: F401, I001 - order of `help`
+from mrc_testbed.cli.prompt.commands import links, paths, faults, queues, devices  # noqa: F401 - order of `help`
+from mrc_testbed.cli.prompt.commands import inject, state, programs, transfers, tools  # noqa: F401, I001
 from mrc_testbed.cli.prompt.commands.base import WORDS, Answer, CliSession, CommandError, CliCommand
 from mrc_testbed.console.terminal import Style
 from mrc_testbed.cli.prompt.commands.transfers import Transfers

@@ -136,6 +136,25 @@ def iperfudp(session: CliSession, args: Args) -> None:
     iperfudp_over_ip(session.fabric.hosts, args, lambda text: print(text, file=session.out, flush=True))
 
 
+@command("exec", SEND, complete=lambda fabric, words: () if words else host_names(fabric, words))
+def execute(session: CliSession, args: Args) -> None:
+    """Run a program with the RDMA device of a host, as `mrc exec` does.
+
+    exec h2 ib_write_bw -d mrc0 -D 10 &      perftest's server; & leaves the prompt free
+    exec h0 ib_write_bw -d mrc0 -D 10 h2     its client: `link p0-t0-0 p0-t1-0 down` elsewhere meanwhile
+    """
+    host, *program = arguments(args, "exec HOST PROGRAM [ARGUMENTS], as in: exec h0 ibv_devices", 2, 999)
+    program = program[1:] if program[0] == "--" else program
+    in_background = program[-1:] == ["&"]
+    words = ["exec", host_on(session, host), "--", *(program[:-1] if in_background else program)]
+    if in_background:
+        log = session.fabric.run_dir.log(f"exec-{host}")
+        run_behind(session, words, log)
+        session.out.write(f"{host}: {program[0]} runs; its output is in {log}\n")
+        return
+    _mrc(session, "exec", words, interactive=session.is_terminal)
+
+
 # ---- looking inside -------------------------------------------------------------------------------------------
 
 
@@ -249,8 +268,7 @@ def _mrc(
     success_codes: tuple[int, ...] = (0, EXIT_INTERRUPTED),
 ) -> None:
     """Run a sub-command of `mrc` on this fabric; `fine`: exit codes that are no failure."""
-    environment = {"MRC_RUN_DIR": str(session.fabric.run_dir.path), OWN_FABRIC: "1", "PYTHONPATH": str(PACKAGE.parent)}
-    argv = [sys.executable, "-m", "mrc_testbed", *args]
+    environment, argv = _environment(session), [sys.executable, "-m", "mrc_testbed", *args]
     if interactive:
         with session.notices.hold() if session.notices else nullcontext():
             code = subprocess.run(argv, env={**os.environ, **environment}, check=False).returncode
@@ -258,6 +276,25 @@ def _mrc(
             raise CommandError(f"{word}: ended with exit code {code}")
         return
     run(session, word, argv, env=environment, success_codes=success_codes)
+
+
+def _environment(session: CliSession) -> dict[str, str]:
+    """Return the variables that make a sub-command of `mrc` use this fabric."""
+    return {"MRC_RUN_DIR": str(session.fabric.run_dir.path), OWN_FABRIC: "1", "PYTHONPATH": str(PACKAGE.parent)}
+
+
+def run_behind(session: CliSession, words: Sequence[str], log: Path) -> None:
+    """Run a sub-command of `mrc` on this fabric without waiting for it; it ends with the fabric."""
+    with log.open("ab") as output:
+        processes.popen(
+            [sys.executable, "-m", "mrc_testbed", *words],
+            session.fabric.run_dir.state.token,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            env={**os.environ, **_environment(session)},
+        )
 
 
 def run(

@@ -1,0 +1,46 @@
+"""What a host's NIC process says of its programs, asked from outside."""
+
+from __future__ import annotations
+
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+from struct import Struct
+
+from mrc_testbed.hosts.nicd.layout import HEAD, MAGIC, MAX_VALUES, NUMBERS, STATUS_VALUES
+
+ANSWER_S = 5.0
+
+
+@dataclass(frozen=True)
+class ProgramStatus:
+    """A program that uses the device: its pid, its objects, and the packets of all its QPs, in the order of STATUS."""
+
+    pid: int
+    qps: int
+    cqs: int
+    regions: int
+    registered_bytes: int
+    packets_sent: int
+    retransmitted: int
+    lost: int
+    bytes_sent: int
+    bytes_received: int
+
+
+def programs_of(path: Path) -> list[ProgramStatus] | None:
+    """Return the programs of the NIC process whose socket is at `path`; None where no such process answers.
+
+    Raises TimeoutError when it does not answer.
+    """
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
+        connection.settimeout(ANSWER_S)
+        try:
+            connection.connect(str(path))
+        except (FileNotFoundError, ConnectionRefusedError):
+            return None
+        connection.send(HEAD.pack(MAGIC, NUMBERS["OP_STATUS"], 0, 0))
+        data = connection.recv(HEAD.size + 8 * MAX_VALUES)
+    count = HEAD.unpack_from(data)[2]
+    values = Struct(f"<{count}Q").unpack_from(data, HEAD.size)
+    return [ProgramStatus(*values[at : at + STATUS_VALUES]) for at in range(0, count, STATUS_VALUES)]

@@ -1,0 +1,60 @@
+"""C programs of this folder: built with libmrc, and run against NIC processes without root."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from pathlib import Path
+
+from mrc_testbed.hosts.libmrc import INCLUDE, SOURCES, library
+from mrc_testbed.switch.system.gcc import build_program
+from tests.hosts.nicd.nic_processes import NicProcesses
+
+FOLDER = Path(__file__).parent
+PATIENCE_S = 30
+_TESTS = re.compile(r'\{"(\w+)", \w+\}')
+
+
+def tests_of(name: str) -> list[str]:
+    """Return the names of the tests of a program, from the table at its end."""
+    return _TESTS.findall((FOLDER / f"{name}.c").read_text(encoding="utf-8"))
+
+
+def program(name: str) -> Path:
+    """Return a program of this folder, linked with libmrc."""
+    shared = library()
+    flags = ("-pthread", f"-L{shared.parent}", f"-Wl,-rpath,{shared.parent}", f"-l:{shared.name}")
+    return build_program([FOLDER / f"{name}.c"], [FOLDER, SOURCES, INCLUDE], flags, name)
+
+
+def sanitized_program(name: str) -> Path:
+    """Return a program made of its source and the library's, watched by AddressSanitizer and UBSan."""
+    flags = ("-pthread", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer")
+    return build_program([FOLDER / f"{name}.c", *sorted(SOURCES.glob("*.c"))], [FOLDER, SOURCES, INCLUDE], flags, name)
+
+
+def start(command: list[str], processes: NicProcesses) -> subprocess.Popen[str]:
+    """Start a program with both sockets behind its arguments."""
+    environment = {name: text for name, text in os.environ.items() if not name.startswith(("MRC_NIC_", "LD_PRELOAD"))}
+    sockets = [str(path) for path in processes.sockets.values()]
+    return subprocess.Popen(
+        [*command, *sockets],
+        env=environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def run(command: list[str], processes: NicProcesses) -> str:
+    """Run a program to its end, which must be a success, and return what it told on standard error."""
+    with start(command, processes) as process:
+        try:
+            output, errors = process.communicate(timeout=PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            raise
+    assert (process.returncode, output) == (0, "passed\n"), errors
+    return errors

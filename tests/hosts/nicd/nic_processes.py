@@ -1,0 +1,113 @@
+"""NIC processes of two hosts in a thread, on a virtual wire: what C programs are tested with where nobody is root."""
+
+from __future__ import annotations
+
+import logging
+import os
+import selectors
+import threading
+from collections.abc import Callable
+from ipaddress import ip_address
+from pathlib import Path
+from types import TracebackType
+
+from mrc_testbed.hosts.engine.endpoint import Endpoint
+from mrc_testbed.hosts.nicd.daemon import NicDaemon
+from mrc_testbed.hosts.verbs import VirtualDriver, VirtualWire
+
+HOSTS = ("a", "b")
+log = logging.getLogger(__name__)
+
+
+class LoopDriver(VirtualDriver):
+    """End of the wire for a NIC process that shares a loop with others."""
+
+    def __init__(self, loop: NicProcesses, name: str, number: int) -> None:
+        wire = loop.wire
+        super().__init__(wire, Endpoint(name, planes=wire.planes, seed=number), number)
+        wire.drivers[name] = self
+        self._loop = loop
+        self.is_busy = False
+        self.before_packets: Callable[[], object] = bool
+
+    def gids(self) -> tuple[str, ...]:
+        return tuple(str(ip_address(gid)) for gid in super().gids())  # as text of binary addresses, which programs have
+
+    def watch(self, fd: int, on_readable: Callable[[], None]) -> None:
+        self._loop.watched[fd] = on_readable
+        self._loop.selector.register(fd, selectors.EVENT_READ)
+
+    def unwatch(self, fd: int) -> None:
+        del self._loop.watched[fd]
+        self._loop.selector.unregister(fd)
+
+    def step(self, deadline: float | None) -> bool:
+        self.is_busy = self._loop.step(self, may_wait=deadline is None)
+        return self.is_busy
+
+
+class NicProcesses:
+    """See the module. `sockets`: path of each host's socket. A context manager, whose end raises what ended the thread.
+
+    The thread waits, without limit, when all of its NIC processes would: a wake-up that is lost hangs the test.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.wire = VirtualWire(planes=2, uplinks=2)
+        self.selector = selectors.DefaultSelector()
+        self.watched: dict[int, Callable[[], None]] = {}
+        self.sockets = {host: folder / f"{host}.sock" for host in HOSTS}
+        self._waiting: set[LoopDriver] = set()
+        self._is_ending = False
+        self._failure: BaseException | None = None
+        self._alarm = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self.selector.register(self._alarm, selectors.EVENT_READ)
+        self.drivers = [LoopDriver(self, host, number) for number, host in enumerate(HOSTS, 1)]
+        self.daemons = [
+            NicDaemon(driver, self.sockets[host]) for driver, host in zip(self.drivers, HOSTS, strict=True)
+        ]
+        self._thread = threading.Thread(target=self._run, name="NIC processes")
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            while not self._is_ending:
+                for daemon in self.daemons:
+                    daemon.turn()
+        except BaseException as error:
+            self._failure = error
+            log.exception("the thread of the NIC processes ended")
+        for daemon in self.daemons:
+            daemon.close()
+
+    def step(self, driver: LoopDriver, *, may_wait: bool) -> bool:
+        """Move the wire and look at the descriptors of all; return whether the wire moved."""
+        for end in self.drivers:
+            end.before_packets()
+        has_moved = self.wire.step(None)
+        if has_moved or not may_wait:
+            self._waiting.clear()
+        else:
+            self._waiting.add(driver)
+        is_waiting = len(self._waiting) == len(self.drivers) and not self._is_ending
+        for key, _ in self.selector.select(None if is_waiting else 0):
+            self._waiting.clear()
+            if on_readable := self.watched.get(key.fd):
+                on_readable()
+        return has_moved
+
+    def end(self) -> None:
+        """End both NIC processes. Raises what had ended them already."""
+        self._is_ending = True
+        os.eventfd_write(self._alarm, 1)
+        self._thread.join()
+        if self._failure is not None:
+            raise self._failure
+
+    def __enter__(self) -> NicProcesses:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.end()
+        self.selector.close()
+        os.close(self._alarm)
