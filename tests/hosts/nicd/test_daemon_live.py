@@ -70,12 +70,12 @@ def test_program__writes_every_byte_while_a_link_is_cut(fabric, write_program):
     requestor = mrc(fabric, "exec", "h0", "--", str(write_program), address(fabric, "h1"), "2")
     wait_for(lambda: any(program["packets_sent"] for program in programs_of(fabric, "h0")))
     link = fabric.plan.link("p0-t0-0", "p0-t1-0")
-    fabric.links.set_up(link, False)
+    fabric.set_interfaces((link.upper.interface,), False)
     try:
         written, _ = requestor.communicate(timeout=LIMIT_S)
         checked, _ = responder.communicate(timeout=LIMIT_S)
     finally:
-        fabric.links.set_up(link, True)
+        fabric.set_interfaces((link.upper.interface,), True)
     assert (requestor.returncode, responder.returncode) == (0, 0), written + checked
     assert "writes in" in written and "every byte is right" in checked
 
