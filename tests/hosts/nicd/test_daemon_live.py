@@ -13,7 +13,7 @@ import pytest
 
 from mrc_testbed.hosts.libmrc import compile_flags
 from mrc_testbed.topologies.lab.fabric import Fabric
-from mrc_testbed.topologies.lab.options import LabOptions
+from mrc_testbed.topologies.lab.options import LabOptions, Ports
 from mrc_testbed.topologies.plan import Plan
 from tests.repository import ROOT
 
@@ -22,11 +22,12 @@ pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root: network namespaces and packet sockets"),
 ]
 LIMIT_S = 90
+PORTS = Ports(p4runtime=29657, gnmi=29437)
 
 
 @pytest.fixture(scope="module")
 def fabric(tmp_path_factory):
-    with Fabric(Plan(2, 2, 1, 1), LabOptions(), run_dir=tmp_path_factory.mktemp("run")) as running_fabric:
+    with Fabric(Plan(2, 2, 1, 1), LabOptions(ports=PORTS), tmp_path_factory.mktemp("run")) as running_fabric:
         yield running_fabric
 
 
