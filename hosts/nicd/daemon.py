@@ -21,6 +21,8 @@ from mrc_testbed.hosts.verbs.device import Device
 from mrc_testbed.hosts.verbs.live import LiveDriver
 
 BACKLOG = 64
+MAX_PROGRAMS = 1024
+"""Programs served at once, those that have not said hello included."""
 log = logging.getLogger("mrc_testbed.hosts.nicd")
 
 
@@ -31,9 +33,11 @@ class NicDaemon:
         self._driver, self._device, self._path = driver, Device(driver), path
         self._programs: dict[int, Program] = {}
         self._numbers = count(1)
+        self._spare = socket.socket(socket.AF_UNIX)
         raise_file_limit()
         with ExitStack() as stack:
             stack.callback(self._device.close)
+            stack.callback(lambda: self._spare.close())
             self._listener = stack.enter_context(
                 socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
             )
@@ -87,22 +91,38 @@ class NicDaemon:
             connection, _ = self._listener.accept()
         except BlockingIOError:  # its program has gone
             return
+        except OSError as error:
+            log.error("cannot accept a program: %s", error.strerror)
+            self._refuse()
+            return
+        if len(self._programs) >= MAX_PROGRAMS:
+            log.error("a program is refused: %d are served, the limit", MAX_PROGRAMS)
+            connection.close()
+            return
         connection.setblocking(False)
         device = self._device.open_context(privileged=_is_privileged(connection))
         program = Program(device, connection, next(self._numbers), self._programs, self._forget)
         self._programs[program.number] = program
         self._driver.watch(connection.fileno(), lambda: self._on_readable(program))
 
+    def _refuse(self) -> None:
+        """Let the program that waits hear an end, by the descriptor that is kept for that."""
+        self._spare.close()
+        with suppress(OSError):
+            self._listener.accept()[0].close()
+        self._spare = socket.socket(socket.AF_UNIX)
+
     def _on_readable(self, program: Program) -> None:
         had_ring = program.ring is not None
         program.on_readable()
-        if not had_ring and program.ring is not None and program.number in self._programs:
-            self._driver.watch(program.doorbell, lambda: _drain(program.doorbell))
+        if not had_ring and program.doorbell is not None and program.number in self._programs:
+            self._driver.watch(program.doorbell.fileno(), program.on_doorbell)
 
     def _forget(self, program: Program) -> None:
         self._driver.unwatch(program.socket.fileno())
-        with suppress(KeyError):  # without a doorbell it has said nothing yet
-            self._driver.unwatch(program.doorbell)
+        if program.doorbell is not None:
+            with suppress(KeyError):  # it has ended in the turn of its hello
+                self._driver.unwatch(program.doorbell.fileno())
         del self._programs[program.number]
 
     def _end_programs(self) -> None:
@@ -123,11 +143,6 @@ def _is_privileged(connection: socket.socket) -> bool:
     """Whether the program at the other end may use the device's controller: root's may."""
     _, user_id, _ = struct.unpack("iII", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
     return bool(user_id == 0)
-
-
-def _drain(doorbell: int) -> None:
-    with suppress(BlockingIOError):
-        os.eventfd_read(doorbell)
 
 
 def raise_file_limit() -> None:

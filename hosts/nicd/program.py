@@ -11,6 +11,7 @@ import fcntl
 import logging
 import mmap
 import os
+import resource
 import socket
 import struct
 import zlib
@@ -71,7 +72,13 @@ from mrc_testbed.hosts.verbs.memory import MemoryRegion, ProtectionDomain, Sge
 from mrc_testbed.hosts.verbs.qp import QueuePair, RecvWR, SendWR
 
 MAX_OBJECTS: Final = 4096
-"""Regions, and completion queues, of one program: each holds a descriptor of this process."""
+"""Regions, completion queues and channels of one program: each holds a descriptor of this process, a channel two."""
+SHARES: Final = 16
+"""Programs for which the descriptors of this process suffice in any case."""
+MAX_MAPPED_BYTES: Final = 1 << 40
+"""Addresses of this process that the regions of one program may take: it has 2**47 for all."""
+MAX_COPIED_BYTES: Final = 1 << 30
+"""Bytes of one program's requests of several elements that are not over: each is copied into one piece."""
 MAX_CQ_ENTRIES: Final = 1 << 16
 TURN_RECORDS: Final = 256
 """Requests taken from one program's ring in a turn, so that no program keeps the others waiting."""
@@ -91,14 +98,21 @@ log = logging.getLogger("mrc_testbed.hosts.nicd")
 class _Queue:
     """Requests of one direction of a QP that are not over: the program's numbers, oldest first."""
 
+    limit: int
+    """Requests that the queue holds; the library refuses more."""
     retired: int = 0
     """Number of requests that are over; the serial of the oldest in `numbers`."""
     numbers: deque[int] = field(default_factory=deque)
+    copies: deque[tuple[int, int]] = field(default_factory=deque)
+    """Serial and bytes of each request that was copied."""
+    copied_bytes: int = 0
 
     def add(self, serial: int, wr_id: int) -> None:
         """Add a request. Raises RingError where the program's count of requests is not ours."""
         if serial != self.retired + len(self.numbers):
             raise RingError(f"request {serial} of a queue, after {self.retired + len(self.numbers)}")
+        if len(self.numbers) >= self.limit:
+            raise RingError(f"more than {self.limit} requests in a queue")
         self.numbers.append(wr_id)
 
     def finish(self, serial: int) -> int:
@@ -106,18 +120,26 @@ class _Queue:
         for _ in range(self.retired, serial):
             self.numbers.popleft()
         self.retired = serial + 1
+        while self.copies and self.copies[0][0] <= serial:
+            self.copied_bytes -= self.copies.popleft()[1]
         return self.numbers.popleft()
 
+    def note_copy(self, serial: int, length: int) -> None:
+        """Count the bytes of a request that is copied."""
+        self.copies.append((serial, length))
+        self.copied_bytes += length
+
     def reset(self) -> None:
-        self.retired = 0
+        self.retired = self.copied_bytes = 0
         self.numbers.clear()
+        self.copies.clear()
 
 
 @dataclass
 class _ProgramQp:
     qp: QueuePair
-    send: _Queue = field(default_factory=_Queue)
-    recv: _Queue = field(default_factory=_Queue)
+    send: _Queue
+    recv: _Queue
 
 
 _AnyCq: TypeAlias = CompletionQueue | EvEventCq
@@ -156,7 +178,8 @@ class Program:
         self._old_packets: Counter[str] = Counter()
         """Packets of QPs that are destroyed, by the names of STATUS."""
         self.ring: SubmissionRing | None = None
-        self.doorbell = -1
+        self.doorbell: socket.socket | None = None
+        """Our end of a socket: an eventfd would be one file for both, and the program could let us wait at it."""
         self._pages = -1
         self._async: socket.socket | None = None
         self._numbers = count(1)
@@ -186,6 +209,20 @@ class Program:
         except (MessageError, RingError, OSError) as error:
             self.end(str(error))
 
+    def on_doorbell(self) -> None:
+        """Take what the program wrote to wake us; end it when it has closed its end."""
+        if self.doorbell is None:
+            return
+        try:
+            is_open = bool(self.doorbell.recv(4096))
+        except BlockingIOError:
+            return
+        except ConnectionError:
+            is_open = False
+        if not is_open:
+            self.on_readable()  # as a rule it has ended
+            self.end("it closed its doorbell")
+
     def _reply_to(self, request: Request) -> None:
         """Answer a request, after what the program had posted before: a move to RESET ends these, not later ones."""
         try:
@@ -212,6 +249,11 @@ class Program:
             return Reply(errno=error.errno, text=str(error))
         except LocalError as error:
             return Reply(errno=errno.EINVAL, text=str(error))
+        except OSError as error:  # this process has no descriptors or memory left
+            if name == "hello":
+                raise
+            log.warning("program %d: %s: %s", self.number, name, error)
+            return Reply(errno=error.errno or errno.ENOMEM, text=f"{name}: the NIC process: {error.strerror}")
         except TypeError as error:  # the number of values is not the operation's
             raise MessageError(f"{name}: {error}") from None
 
@@ -225,10 +267,16 @@ class Program:
         _check_pages(fds[0])
         self._pages = os.dup(fds[0])
         self.ring = SubmissionRing()
-        self.doorbell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self.doorbell, doorbell_fd = messages.event_socket(socket.SOCK_STREAM)
         self._async, events_fd = messages.event_socket()
-        fds = [self.ring.shared.fd, self.doorbell, events_fd]
-        return Reply([SQ_BYTES, SQ_SLOTS, self._device.driver.planes], fds, [events_fd])
+        fds = [self.ring.shared.fd, doorbell_fd, events_fd]
+        return Reply([SQ_BYTES, SQ_SLOTS, self._device.driver.planes], fds, [doorbell_fd, events_fd])
+
+    def _require_descriptor(self) -> None:
+        """Check that the program has left others their share of descriptors. Raises VerbsError (ENOMEM)."""
+        limit = min(MAX_OBJECTS, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // SHARES)
+        if len(self._regions) + len(self._cqs) + 2 * len(self._channels) >= limit:
+            raise VerbsError(f"a program may have {limit} regions, CQs and (counted twice) channels", errno.ENOMEM)
 
     def _query_device(self) -> Reply:
         attr = self._device.query_device()
@@ -288,13 +336,14 @@ class Program:
         return Reply()
 
     def _reg_mr(self, pd: int, address: int, length: int, iova: int, access: int) -> Reply:
-        if len(self._regions) >= MAX_OBJECTS:
-            raise VerbsError(f"a program may have {MAX_OBJECTS} regions", errno.ENOMEM)
+        self._require_descriptor()
         start = address - address % _PAGE
         end = -(-(address + length) // _PAGE) * _PAGE
         if not length or end > PAGES_BYTES:
             raise VerbsError(f"reg_mr: {length} bytes at {address:#x} are no memory of a program")
         owner = _own(self._pds, pd, "protection domain")
+        if end - start + sum(region.length + 2 * _PAGE for region in self._regions.values()) > MAX_MAPPED_BYTES:
+            raise VerbsError(f"reg_mr: a program may register {MAX_MAPPED_BYTES >> 30} GiB", errno.ENOMEM)
         try:
             memory = mmap.mmap(self._pages, end - start, offset=start)
         except OSError as error:
@@ -310,11 +359,14 @@ class Program:
         return Reply()
 
     def _create_channel(self) -> Reply:
-        if len(self._channels) >= MAX_OBJECTS:
-            raise VerbsError(f"a program may have {MAX_OBJECTS} completion channels", errno.ENOMEM)
-        number = next(self._numbers)
-        ours, events_fd = messages.event_socket()
-        self._channels[number] = _Channel(self._device.create_comp_channel(), ours)
+        self._require_descriptor()
+        number, channel = next(self._numbers), self._device.create_comp_channel()
+        try:
+            ours, events_fd = messages.event_socket()
+        except OSError:
+            channel.destroy()
+            raise
+        self._channels[number] = _Channel(channel, ours)
         return Reply([number], [events_fd], [events_fd])
 
     def _destroy_channel(self, number: int) -> Reply:
@@ -331,13 +383,12 @@ class Program:
         return self._add_cq(entries, channel_number, self._control.create_ev_event_cq, EV_EVENT)
 
     def _add_cq(self, entries: int, channel_number: int, create: Callable[..., _AnyCq], layout: Struct) -> Reply:
-        if len(self._cqs) >= MAX_OBJECTS:
-            raise VerbsError(f"a program may have {MAX_OBJECTS} completion queues", errno.ENOMEM)
+        self._require_descriptor()
         if not 1 <= entries <= MAX_CQ_ENTRIES:
             raise VerbsError(f"create_cq: {entries} entries, must be 1 to {MAX_CQ_ENTRIES}")
         channel = _own(self._channels, channel_number, "completion channel") if channel_number else None
-        cq = create(entries, channel=channel.channel if channel else None)
         number, ring = next(self._numbers), CompletionRing(entries, layout)
+        cq = create(entries, channel=channel.channel if channel else None)
         self._cqs[number] = _ProgramCq(cq, ring, number, channel)
         return Reply([number, ring.slots], [ring.shared.fd])
 
@@ -372,7 +423,7 @@ class Program:
             pd=_own(self._pds, pd, "protection domain"),
         )
         qp = self._device.create_qp(init)
-        self._qps[qp.qp_num] = _ProgramQp(qp)
+        self._qps[qp.qp_num] = _ProgramQp(qp, _Queue(max_send_wr), _Queue(max_recv_wr))
         return Reply([qp.qp_num])
 
     def _modify_qp(self, qpn: int, mask: int, mrc_mask: int, *values: int) -> Reply:
@@ -398,6 +449,9 @@ class Program:
         self._old_packets.update(_packets(qp))
         qp.destroy()
         del self._qps[qpn]
+        with self._device.lock:  # a later QP may have the number
+            for cq in (qp.send_cq, qp.recv_cq):
+                cq.forget(qpn)
         return Reply()
 
     # ---- rings ----------------------------------------------------------------------------------------------
@@ -411,7 +465,7 @@ class Program:
             return False
 
     def _take_records(self) -> bool:
-        """Post what the program has written, up to TURN_RECORDS; return whether there was anything. Raises RingError."""
+        """Post what the program has written, up to TURN_RECORDS; return whether there was any. Raises RingError."""
         records = [] if self.ring is None else self.ring.take(TURN_RECORDS)
         for record, behind in records:
             self._serve(record, behind)
@@ -451,15 +505,22 @@ class Program:
             SendFlags(record.flags & _KNOWN_SEND_FLAGS),
             behind[: record.inline_bytes] if record.flags & SendFlags.IBV_SEND_INLINE else None,
         )
+        status = WcStatus.IBV_WC_LOC_PROT_ERR
         try:
+            if len(elements) > 1:
+                status = WcStatus.IBV_WC_LOC_LEN_ERR
+                self._count_copy(program_qp.send, record.serial, sum(element.length for element in elements))
+                status = WcStatus.IBV_WC_LOC_PROT_ERR
             qp.post_send(request)
         except LocalError as error:
-            self._fail(
-                qp,
-                error,
-                WorkCompletion(record.serial, WcStatus.IBV_WC_LOC_PROT_ERR, _WC_OPCODES[opcode], qp.qp_num),
-                qp.send_cq,
-            )
+            completion = WorkCompletion(record.serial, status, _WC_OPCODES[opcode], qp.qp_num)
+            self._fail(qp, error, completion, qp.send_cq)
+
+    def _count_copy(self, queue: _Queue, serial: int, length: int) -> None:
+        """Count a request of several elements. Raises VerbsError for one that takes too much memory of this process."""
+        if length + sum(program_qp.send.copied_bytes for program_qp in self._qps.values()) > MAX_COPIED_BYTES:
+            raise VerbsError(f"requests of several elements have more than {MAX_COPIED_BYTES >> 20} MiB", errno.ENOMEM)
+        queue.note_copy(serial, length)
 
     def _post_recv(self, program_qp: _ProgramQp, serial: int) -> None:
         qp = program_qp.qp
@@ -511,6 +572,8 @@ class Program:
                 self._device.ack_async_event(event)
                 self._tell(event)
             self._control.deliver()
+        except BlockingIOError:
+            self.end("it does not read its completion events")
         except (RingError, OSError) as error:
             self.end(str(error))
 
@@ -577,9 +640,12 @@ class Program:
             table.clear()
         if self._async is not None:
             self._async.close()
+        if self.doorbell is not None:
+            self.doorbell.close()
         if self.ring is not None:
             self.ring.close()
-        messages.close_all([fd for fd in (self.doorbell, self._pages) if fd >= 0])
+            self.ring = None
+        messages.close_all([self._pages] if self._pages >= 0 else [])
 
 
 _OPCODES: Final = {int(opcode): opcode for opcode in WrOpcode}
@@ -611,11 +677,13 @@ def _check_pages(fd: int) -> None:
     """Check that the memory of a program can never shrink: a page that is gone would end this process (SIGBUS)."""
     try:
         seals = fcntl.fcntl(fd, fcntl.F_GET_SEALS)
-        size = os.fstat(fd).st_size
+        status = os.fstat(fd)
     except OSError as error:
         raise MessageError(f"hello without a memfd: {error.strerror}") from None
-    if not seals & fcntl.F_SEAL_SHRINK or size != PAGES_BYTES:
-        raise MessageError(f"hello with a memfd of {size} bytes and seals {seals:#x}")
+    size, block_bytes = status.st_size, status.st_blksize
+    # Huge pages are limited: one that is not there would end this process.
+    if not seals & fcntl.F_SEAL_SHRINK or size != PAGES_BYTES or block_bytes != _PAGE:
+        raise MessageError(f"hello with a memfd of {size} bytes in pages of {block_bytes}, and seals {seals:#x}")
 
 
 def _attributes(values: tuple[int, ...], mask: int, mrc_mask: int) -> tuple[QpAttr, MrcQpAttr]:

@@ -85,14 +85,23 @@ def pairs(mrc_example: Path | None, nccl_harness: Path | None) -> list[ProgramPa
         perftest("ib_write_lat", "-s", "8", "-n", "5000"),
     ]
     if mrc_example is not None:
-        words: tuple[str, ...] = (str(mrc_example), "-d", "mrc0", "-g", "0", "-n", "200", "-s", "262144", "--step-factor=4")
+        words: tuple[str, ...] = (
+            str(mrc_example),
+            "-d",
+            "mrc0",
+            "-g",
+            "0",
+            "-n",
+            "200",
+            "-s",
+            "262144",
+            "--step-factor=4",
+        )
         found.append(ProgramPair("mrc_example, 1 B to 256 KiB", words, words))
     if nccl_harness is not None:
         words = ("env", "NCCL_SOCKET_IFNAME=fabric0", "NCCL_IB_GID_INDEX=0", str(nccl_harness))
-        options = ("--count", "1500")
-        found.append(
-            ProgramPair("NCCL plugin", (*words, "receive", *options), (*words, "send", *options), len(words) + 1)
-        )
+        count = ("--count", "1500")
+        found.append(ProgramPair("NCCL plugin", (*words, "receive", *count), (*words, "send", *count), len(words) + 1))
     return found
 
 

@@ -29,6 +29,8 @@ static struct device the_device;
 static struct context *contexts;
 static pthread_mutex_t contexts_mutex = PTHREAD_MUTEX_INITIALIZER;
 static pthread_mutex_t start_mutex = PTHREAD_MUTEX_INITIALIZER;
+static int pages_of_program = -1; /* memfd of registered pages, for all contexts: their regions may share pages */
+static int copied[2];
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 /* Print a line that names a cause, where errno alone would not. */
@@ -49,18 +51,54 @@ void explain(const char *format, ...)
 		return; /* a program without standard error has its errno */
 }
 
-/* A child of fork() has no part in its parent's device: it could only disturb what the parent sends. */
+/* Before fork(): no other thread opens or closes a device, and a pipe tells when the child has its copies. */
+static void before_fork(void)
+{
+	pthread_mutex_lock(&contexts_mutex);
+	if (pages_of_program < 0 || pipe2(copied, O_CLOEXEC))
+		copied[0] = copied[1] = -1;
+}
+
+/* The parent waits: what it writes to its pages would reach those that the child has not copied yet. */
+static void in_parent(void)
+{
+	char byte;
+
+	pthread_mutex_unlock(&contexts_mutex);
+	if (copied[0] < 0)
+		return;
+	close(copied[1]);
+	while (read(copied[0], &byte, 1) < 0 && errno == EINTR)
+		;
+	close(copied[0]);
+}
+
+/* A child of fork() has no part in its parent's device: it could only disturb what the parent sends. Another thread of
+ * the parent may have held any mutex.
+ */
 static void in_child(void)
 {
 	pthread_mutex_init(&contexts_mutex, NULL);
 	for (struct context *context = contexts; context; context = context->next) {
 		context->is_dead = true;
-		unshare_in_child(context->pages);
+		pthread_mutex_init(&context->call_mutex, NULL);
+		pthread_mutex_init(&context->ring_mutex, NULL);
+		pthread_mutex_init(&context->objects_mutex, NULL);
+		for (struct completion_queue *cq = context->cqs; cq; cq = cq->next)
+			pthread_mutex_init(&cq->poll_mutex, NULL);
 		close(context->socket);
 		close(context->doorbell);
-		close(context->ibv.async_fd);
-		close(context->pages);
-		context->socket = context->doorbell = context->ibv.async_fd = context->pages = -1;
+		close(context->verbs.context.async_fd);
+		context->socket = context->doorbell = context->verbs.context.async_fd = -1;
+	}
+	if (pages_of_program >= 0) {
+		unshare_in_child(pages_of_program);
+		close(pages_of_program);
+		pages_of_program = -1;
+	}
+	if (copied[0] >= 0) {
+		close(copied[0]);
+		close(copied[1]);
 	}
 }
 
@@ -74,7 +112,7 @@ static void set_up(void)
 	strcpy(device->dev_name, "uverbs0");
 	strcpy(device->dev_path, "/sys/class/infiniband_verbs/uverbs0");
 	strcpy(device->ibdev_path, DEVICE_PATH);
-	pthread_atfork(NULL, NULL, in_child);
+	pthread_atfork(before_fork, in_parent, in_child);
 }
 
 static int connect_to(const char *path)
@@ -258,10 +296,19 @@ static struct ibv_context_ops operations(void)
 		.poll_cq = poll_cq, .req_notify_cq = arm_cq, .post_send = post_send, .post_recv = post_recv};
 }
 
+/* Shims look whether this function is there, and put their own in its place. */
+static struct ibv_qp *refuse_qp_ex(struct ibv_context *context, void *init)
+{
+	(void)context;
+	(void)init;
+	errno = EOPNOTSUPP;
+	return NULL;
+}
+
 /* Say hello: give the memfd of pages, and take ring, doorbell and the socket of async events. Return an errno. */
 static int greet(struct context *context)
 {
-	struct call call = {.count = 1, .fd_count = 1, .values = {NICD_VERSION}, .fds = {context->pages}};
+	struct call call = {.count = 1, .fd_count = 1, .values = {NICD_VERSION}, .fds = {pages_of_program}};
 	int result = nic_call(context, NICD_OP_HELLO, &call);
 
 	if (result)
@@ -269,12 +316,22 @@ static int greet(struct context *context)
 	if (call.fd_count != 3 || call.count < 3 || call.values[0] != NICD_SQ_BYTES)
 		return EPROTO;
 	context->doorbell = call.fds[1];
-	context->ibv.async_fd = call.fds[2];
+	context->verbs.context.async_fd = call.fds[2];
 	context->planes = call.values[2];
 	context->ring = mmap(NULL, NICD_SQ_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, call.fds[0], 0);
 	result = context->ring == MAP_FAILED ? errno : 0;
 	close(call.fds[0]);
 	return result;
+}
+
+/* Return the memfd of registered pages, made at first use; -1 and errno. */
+static int shared_pages(void)
+{
+	pthread_mutex_lock(&contexts_mutex);
+	if (pages_of_program < 0)
+		pages_of_program = make_pages();
+	pthread_mutex_unlock(&contexts_mutex);
+	return pages_of_program;
 }
 
 /* Open a context of the device; NULL and errno when it cannot be. */
@@ -284,18 +341,21 @@ struct context *open_context(struct ibv_device *device)
 	struct context *context = calloc(1, sizeof *context);
 	if (!context)
 		return NULL;
-	context->socket = context->pages = context->doorbell = context->ibv.async_fd = -1;
-	context->ibv.device = device;
-	context->ibv.cmd_fd = -1;
-	context->ibv.num_comp_vectors = 1;
-	context->ibv.ops = operations();
-	pthread_mutex_init(&context->ibv.mutex, NULL);
+	context->socket = context->doorbell = context->verbs.context.async_fd = -1;
+	context->verbs.context.device = device;
+	context->verbs.create_qp_ex = refuse_qp_ex;
+	context->verbs.sz = sizeof context->verbs;
+	context->verbs.context.abi_compat = EXTENDED_CONTEXT;
+	context->verbs.context.cmd_fd = -1;
+	context->verbs.context.num_comp_vectors = 1;
+	context->verbs.context.ops = operations();
+	pthread_mutex_init(&context->verbs.context.mutex, NULL);
 	pthread_mutex_init(&context->call_mutex, NULL);
 	pthread_mutex_init(&context->ring_mutex, NULL);
 	pthread_mutex_init(&context->objects_mutex, NULL);
 	context->qps = calloc(1 << 16, sizeof *context->qps);
 	int result = ENOMEM;
-	if (context->qps && (context->socket = connect_to_nic()) >= 0 && (context->pages = make_pages()) >= 0)
+	if (context->qps && (context->socket = connect_to_nic()) >= 0 && (context->pages = shared_pages()) >= 0)
 		result = greet(context);
 	else if (context->qps)
 		result = errno;
@@ -321,7 +381,7 @@ int close_context(struct context *context)
 			break;
 		}
 	pthread_mutex_unlock(&contexts_mutex);
-	const int files[] = {context->socket, context->doorbell, context->pages, context->ibv.async_fd};
+	const int files[] = {context->socket, context->doorbell, context->verbs.context.async_fd};
 	for (unsigned i = 0; i < sizeof files / sizeof *files; i++)
 		if (files[i] >= 0)
 			close(files[i]);

@@ -63,7 +63,9 @@ EXPORT uint64_t ibv_get_device_guid(struct ibv_device *device)
 
 EXPORT struct ibv_context *ibv_open_device(struct ibv_device *device)
 {
-	return (struct ibv_context *)open_context(device);
+	struct context *context = open_context(device);
+
+	return context ? &context->verbs.context : NULL;
 }
 
 EXPORT int ibv_close_device(struct ibv_context *context)

@@ -23,7 +23,7 @@ struct queue_pair;
 
 /* An open device. `mutex` of each part is held for as long as it is read or written. */
 struct context {
-	struct ibv_context ibv;
+	struct verbs_context verbs;
 	int socket;
 	int doorbell;
 	int pages;
@@ -81,7 +81,7 @@ struct queue_pair {
 
 static inline struct context *context_of(struct ibv_context *context)
 {
-	return (struct context *)context;
+	return (struct context *)((char *)context - offsetof(struct verbs_context, context));
 }
 
 /* connection.c */

@@ -58,7 +58,7 @@ struct completion_queue *make_cq(struct context *context, uint32_t operation, in
 		errno = result;
 		return NULL;
 	}
-	cq->ibv = (struct ibv_cq){.context = &context->ibv, .channel = channel, .cq_context = cq_context,
+	cq->ibv = (struct ibv_cq){.context = &context->verbs.context, .channel = channel, .cq_context = cq_context,
 				  .handle = call.values[0], .cqe = entries};
 	cq->has_ev_events = operation == NICD_OP_CREATE_EV_EVENT_CQ;
 	pthread_mutex_init(&cq->ibv.mutex, NULL);
@@ -141,6 +141,10 @@ int poll_entries(struct completion_queue *cq, int count, take_entry *take, void 
 	struct context *context = context_of(cq->ibv.context);
 	int taken = 0;
 
+	if (context->socket < 0) { /* in a child of fork(): the ring is its parent's */
+		errno = EIO;
+		return -1;
+	}
 	pthread_mutex_lock(&cq->poll_mutex);
 	uint64_t tail = __atomic_load_n(word(cq->ring, NICD_TAIL_AT), __ATOMIC_ACQUIRE);
 	while (taken < count && cq->head != tail) {
@@ -207,7 +211,7 @@ static void publish(struct context *context, uint64_t tail)
 	if (__atomic_load_n(word(context->ring, NICD_ASLEEP_AT), __ATOMIC_SEQ_CST) &&
 	    __atomic_exchange_n(word(context->ring, NICD_ASLEEP_AT), 0, __ATOMIC_SEQ_CST)) {
 		const uint64_t one = 1;
-		if (write(context->doorbell, &one, sizeof one) < 0)
+		if (send(context->doorbell, &one, sizeof one, MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
 			nic_check_alive(context);
 	}
 }
@@ -319,9 +323,9 @@ static int write_send(struct context *context, struct queue_pair *qp, const stru
 int post_send(struct ibv_qp *ibv, struct ibv_send_wr *wr, struct ibv_send_wr **bad_wr)
 {
 	struct context *context = context_of(ibv->context);
-	int result = 0;
 
 	pthread_mutex_lock(&context->ring_mutex);
+	int result = context->is_dead ? EIO : 0;
 	uint64_t tail = context->tail;
 	for (; wr && !result; wr = result ? wr : wr->next)
 		result = write_send(context, (struct queue_pair *)ibv, wr, &tail);
@@ -353,9 +357,9 @@ static int write_recv(struct context *context, struct queue_pair *qp, const stru
 int post_recv(struct ibv_qp *ibv, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad_wr)
 {
 	struct context *context = context_of(ibv->context);
-	int result = 0;
 
 	pthread_mutex_lock(&context->ring_mutex);
+	int result = context->is_dead ? EIO : 0;
 	uint64_t tail = context->tail;
 	for (; wr && !result; wr = result ? wr : wr->next)
 		result = write_recv(context, (struct queue_pair *)ibv, wr, &tail);
@@ -371,6 +375,11 @@ int post_recv(struct ibv_qp *ibv, struct ibv_recv_wr *wr, struct ibv_recv_wr **b
 static uint32_t at_least_one(uint32_t number)
 {
 	return number ? number : 1;
+}
+
+static uint64_t cqe_count(struct ibv_cq *cq)
+{
+	return cq ? __atomic_load_n(word(((struct completion_queue *)cq)->ring, NICD_TAIL_AT), __ATOMIC_ACQUIRE) : 0;
 }
 
 /* Make a QP in RESET; NULL and errno when the NIC process refuses. */
@@ -405,6 +414,8 @@ struct queue_pair *make_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *init)
 	qp->is_wimm = is_wimm;
 	pthread_mutex_init(&qp->ibv.mutex, NULL);
 	pthread_cond_init(&qp->ibv.cond, NULL);
+	qp->cqe_after[0] = cqe_count(init->send_cq); /* what is there is of an earlier QP with this number */
+	qp->cqe_after[1] = cqe_count(init->recv_cq);
 	context->qps[qp->ibv.qp_num & 0xffff] = qp;
 	return qp;
 }
@@ -426,11 +437,6 @@ int destroy_qp(struct queue_pair *qp)
 	free(qp->is_wimm);
 	free(qp);
 	return 0;
-}
-
-static uint64_t cqe_count(struct ibv_cq *cq)
-{
-	return cq ? __atomic_load_n(word(((struct completion_queue *)cq)->ring, NICD_TAIL_AT), __ATOMIC_ACQUIRE) : 0;
 }
 
 /* Change attributes and state, as the masks say. Return an errno. */

@@ -6,6 +6,7 @@ import logging
 import os
 import selectors
 import threading
+import time
 from collections.abc import Callable
 from ipaddress import ip_address
 from pathlib import Path
@@ -63,9 +64,7 @@ class NicProcesses:
         self._alarm = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self.selector.register(self._alarm, selectors.EVENT_READ)
         self.drivers = [LoopDriver(self, host, number) for number, host in enumerate(HOSTS, 1)]
-        self.daemons = [
-            NicDaemon(driver, self.sockets[host]) for driver, host in zip(self.drivers, HOSTS, strict=True)
-        ]
+        self.daemons = [NicDaemon(driver, self.sockets[host]) for driver, host in zip(self.drivers, HOSTS, strict=True)]
         self._thread = threading.Thread(target=self._run, name="NIC processes")
         self._thread.start()
 
@@ -96,6 +95,18 @@ class NicProcesses:
                 on_readable()
         return has_moved
 
+    def qp_counts(self) -> list[int]:
+        """Return the number of QPs of each host."""
+        with self.wire.lock:
+            return [len(daemon._device.hardware.qps) for daemon in self.daemons]
+
+    def wait_until(self, condition: Callable[[], bool]) -> None:
+        """Wait for the thread; without end where the condition never holds, until the test is timed out."""
+        while not condition():
+            if self._failure is not None:
+                raise self._failure
+            time.sleep(0.001)
+
     def end(self) -> None:
         """End both NIC processes. Raises what had ended them already."""
         self._is_ending = True
@@ -107,7 +118,9 @@ class NicProcesses:
     def __enter__(self) -> NicProcesses:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.end()
         self.selector.close()
         os.close(self._alarm)

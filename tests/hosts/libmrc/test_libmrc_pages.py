@@ -1,0 +1,44 @@
+"""Registered memory of every kind, children of fork(), and programs or NIC processes that end (check_memory.c)."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+
+from tests.hosts.libmrc import c_programs
+from tests.hosts.nicd.nic_processes import NicProcesses
+
+ENDED_FROM_OUTSIDE = ("until_told", "nic_ends")
+TESTS = [test for test in c_programs.tests_of("check_memory") if test not in ENDED_FROM_OUTSIDE]
+
+
+@pytest.mark.parametrize("test", TESTS)
+def test_memory(processes, test):
+    c_programs.run([str(c_programs.program("check_memory")), test], processes)
+
+
+def test_killed__its_queue_pairs_go_at_once_and_another_program_goes_on(processes):
+    program = str(c_programs.program("check_memory"))
+    with c_programs.start([program, "until_told"], processes) as survivor:
+        assert survivor.stdout.readline() == "ready\n"
+        before = processes.qp_counts()
+        for _ in range(5):
+            with c_programs.start([program, "until_told"], processes) as killed:
+                assert killed.stdout.readline() == "ready\n"
+                killed.send_signal(signal.SIGKILL)
+                killed.wait()
+            processes.wait_until(lambda: processes.qp_counts() == before)
+        output, errors = survivor.communicate("", timeout=c_programs.PATIENCE_S)
+        assert (survivor.returncode, output) == (0, "passed\n"), errors
+    c_programs.run([program, "kinds"], processes)
+
+
+def test_nic_process_that_ends__no_call_hangs(tmp_path):
+    program = str(c_programs.program("check_memory"))
+    with NicProcesses(tmp_path) as processes, c_programs.start([program, "nic_ends"], processes) as process:
+        assert process.stdout.readline() == "ready\n"
+        processes.end()
+        output, errors = process.communicate(timeout=c_programs.PATIENCE_S)
+        assert (process.returncode, output) == (0, "passed\n"), errors
+        assert "the NIC process of this host has ended" in errors
