@@ -56,7 +56,7 @@ from mrc_testbed.hosts.verbs.ev_events import EvEventCq
 from mrc_testbed.hosts.verbs.fields import MAX_WIDTH, EvField, EvFormat, packed_width
 
 MAX_BATCHES: Final = 64
-"""Batches of endpoint operations that one program may have at a time: each in flight holds a descriptor."""
+"""Batches of endpoint operations of one program at a time; each in flight holds a descriptor."""
 MAX_BATCH_REQUESTS: Final = 1024
 _STATES: Final = (INIT, OFFLINE, ONLINE)
 """States of a profile by their numbers in C."""
@@ -94,7 +94,10 @@ T = TypeVar("T")
 
 
 class ProgramControl:
-    """See the module. The methods without underscore answer NICD_OP_CTL_* of the same name, with its values."""
+    """Controller's requests of a program; see the module.
+
+    The methods without underscore answer NICD_OP_CTL_* of the same name, with its values.
+    """
 
     def __init__(self, device: Device) -> None:
         self._device = device
@@ -112,8 +115,8 @@ class ProgramControl:
 
     def close(self) -> None:
         """End the batches in flight; the controller ends with the program's device."""
-        for ours in self._in_flight:
-            ours.close()
+        for nic_end in self._in_flight:
+            nic_end.close()
         self._in_flight.clear()
 
     # ---- device and ports -----------------------------------------------------------------------------------
@@ -144,10 +147,10 @@ class ProgramControl:
     def modify_port(self, port: int, mask: int, state: int) -> Reply:
         controller = self._controller
         controller.context.plane_of(port)
-        if (enabled := _given(mask, 0, state)) is not None:
-            if enabled > 1:
-                raise VerbsError(f"port {port}: admin state {enabled}: must be 0 (disabled) or 1 (enabled)")
-            controller.modify_port(port, bool(enabled))
+        if mask & 1:
+            if state > 1:
+                raise VerbsError(f"port {port}: admin state {state}: must be 0 (disabled) or 1 (enabled)")
+            controller.modify_port(port, bool(state))
         return Reply()
 
     # ---- EV format profiles ---------------------------------------------------------------------------------
@@ -156,15 +159,17 @@ class ProgramControl:
         form = self._controller.query_ev_fmt_profile(profile_id)
         return Reply([_STATES.index(form.state), int(form.mode or 0), *form.fields])
 
-    def modify_ev_fmt(self, profile_id: int, mask: int, state: int, expected: int, mode: int, *widths: int) -> Reply:
+    def modify_ev_fmt(
+        self, profile_id: int, mask: int, state: int, current_state: int, mode: int, *widths: int
+    ) -> Reply:
         controller, subject = self._controller, f"EV format profile {profile_id}"
-        _check_state(subject, controller.query_ev_fmt_profile(profile_id).state, _given(mask, 1, expected))
-        given_mode = _given(mask, 2, mode)
+        _check_state(subject, controller.query_ev_fmt_profile(profile_id).state, _attribute(mask, 1, current_state))
+        given_mode = _attribute(mask, 2, mode)
         controller.modify_ev_fmt_profile(
             profile_id,
-            state=_state(subject, _given(mask, 0, state)),
+            state=_state(subject, _attribute(mask, 0, state)),
             mode=None if given_mode is None else choice(f"{subject}: mode", given_mode, EvFormat),
-            fields=_given(mask, 3, widths),
+            fields=_attribute(mask, 3, widths),
         )
         return Reply()
 
@@ -181,11 +186,11 @@ class ProgramControl:
     def modify_ev_profile(self, profile_id: int, mask: int, *values: int) -> Reply:
         if len(values) < 7:
             raise MessageError(f"modify_ev_profile with {len(values)} attributes")
-        state, expected, mode, fmt_id, ev_count, min_active, event_mask = (
-            _given(mask, bit, value) for bit, value in enumerate(values[:7])
+        state, current_state, mode, fmt_id, ev_count, min_active, event_mask = (
+            _attribute(mask, bit, value) for bit, value in enumerate(values[:7])
         )
         controller, subject = self._controller, f"EV profile {profile_id}"
-        _check_state(subject, controller.query_ev_profile(profile_id).state or INIT, expected)
+        _check_state(subject, controller.query_ev_profile(profile_id).state or INIT, current_state)
         attr = EvProfileAttr(
             state=_state(subject, state),
             mode=None if mode is None else choice(f"{subject}: mode", mode, EvMode),
@@ -193,7 +198,7 @@ class ProgramControl:
             ev_count=ev_count,
             ev_min_active=min_active,
             ev_event_mask=None if event_mask is None else flags(f"{subject}: ev_event_mask", event_mask, EvStateMask),
-            fields=_given(mask, 8, [_field(*part) for part in _parts(values[7:], FIELD_VALUES)]),
+            fields=_attribute(mask, 8, [_field(*part) for part in _parts(values[7:], FIELD_VALUES)]),
         )
         controller.modify_ev_profile(profile_id, attr)
         return Reply()
@@ -230,7 +235,7 @@ class ProgramControl:
         """Return the bits of a profile's EVs. Raises VerbsError."""
         attr = self._controller.query_ev_profile(profile_id)
         if attr.mode is None:
-            raise VerbsError(f"EV profile {profile_id} is INIT: it has no EVs", errno.ENOENT)
+            raise VerbsError(f"EV profile {profile_id} has no EVs, as it is in INIT", errno.ENOENT)
         if attr.mode is EvMode.AUTO:
             return _AUTO_WIDTH
         form = self._controller.query_ev_fmt_profile(attr.ev_fmt_profile_id or 0)
@@ -249,16 +254,16 @@ class ProgramControl:
         values = [_STATES.index(state), int(has_config), *_name_values(profile.algorithm)]
         return Reply(values + (_config_values(profile) if has_config else [0] * CC_VALUES))
 
-    def modify_cc_profile(self, profile_id: int, mask: int, state: int, expected: int, *values: int) -> Reply:
+    def modify_cc_profile(self, profile_id: int, mask: int, state: int, current_state: int, *values: int) -> Reply:
         if len(values) != NAME_VALUES + CC_VALUES:
             raise MessageError(f"modify_cc_profile with {len(values)} values")
         controller, subject = self._controller, f"CC profile {profile_id}"
-        _check_state(subject, controller.query_cc_profile(profile_id)[0], _given(mask, 1, expected))
-        config = _given(mask, 3, _config(values[NAME_VALUES:])) or {}
+        _check_state(subject, controller.query_cc_profile(profile_id)[0], _attribute(mask, 1, current_state))
+        config = _attribute(mask, 3, _config(values[NAME_VALUES:])) or {}
         controller.modify_cc_profile(
             profile_id,
-            state=_state(subject, _given(mask, 0, state)),
-            algorithm=_given(mask, 2, _name(values[:NAME_VALUES])) if mask & 1 << 2 else ...,
+            state=_state(subject, _attribute(mask, 0, state)),
+            algorithm=_attribute(mask, 2, _name(values[:NAME_VALUES])) if mask & 1 << 2 else ...,
             **config,
         )
         return Reply()
@@ -270,7 +275,10 @@ class ProgramControl:
         return self._controller.create_ev_event_cq(entries, channel=channel)
 
     def write_events(self, cq: EvEventCq, ring: CompletionRing) -> None:
-        """Move events to a program's ring, as far as it has room; the rest coalesces meanwhile. Raises RingError."""
+        """Move events to a program's ring, as far as it has room; the rest coalesces meanwhile.
+
+        Raises RingError.
+        """
         for event in cq.poll(ring.room()):
             # An event may be older than the end of its profile, and then its EV means nothing any more.
             with suppress(VerbsError):
@@ -301,26 +309,26 @@ class ProgramControl:
             raise VerbsError(f"ep_batch_send_wait: this program has no batch {number}", errno.ENOENT)
         kind = choice("ep_batch_send_wait: type", operation, EpOp)
         batch = self._controller.post_ep_op(requests, op=kind, dscp=dscp, timeout_ns=timeout_ns)
-        ours, programs = event_socket()
-        self._in_flight[ours] = batch
-        return Reply((), [programs], [programs])
+        nic_end, program_end = event_socket()
+        self._in_flight[nic_end] = batch
+        return Reply((), [program_end], [program_end])
 
     def deliver(self) -> None:
         """Send the outcome of each batch that is over."""
-        for ours, batch in list(self._in_flight.items()):
+        for nic_end, batch in list(self._in_flight.items()):
             if not batch.done:
                 continue
-            del self._in_flight[ours]
+            del self._in_flight[nic_end]
             came = [response for response in batch.responses.values() if response.ok]
             parts = [
                 EP_RESPONSE.pack(response.req_id, response.port, min(response.rtt_ns or 0, _U32), response.adj_svc_time)
                 for response in came
             ]
-            with ours, suppress(OSError):  # a program that does not wait any more
-                ours.sendmsg([EP_COUNT.pack(len(came)), *parts], (), socket.MSG_NOSIGNAL)
+            with nic_end, suppress(OSError):  # a program that does not wait any more
+                nic_end.sendmsg([EP_COUNT.pack(len(came)), *parts], (), socket.MSG_NOSIGNAL)
 
 
-def _given(mask: int, bit: int, value: T) -> T | None:
+def _attribute(mask: int, bit: int, value: T) -> T | None:
     """Return a value whose bit in the mask is set, None otherwise."""
     return value if mask >> bit & 1 else None
 
@@ -334,9 +342,9 @@ def _state(subject: str, number: int | None) -> ProfileState | None:
     return _STATES[number]
 
 
-def _check_state(subject: str, state: ProfileState, expected: int | None) -> None:
+def _check_state(subject: str, state: ProfileState, current_state: int | None) -> None:
     """Check that a profile is in the state that the program says. Raises VerbsError."""
-    if expected is not None and state is not _state(subject, expected):
+    if current_state is not None and state is not _state(subject, current_state):
         raise VerbsError(f"{subject} is {state.name}: cur_profile_state says otherwise")
 
 
@@ -344,7 +352,7 @@ def _parts(values: Sequence[int], size: int) -> list[Sequence[int]]:
     """Return the parts of a list of records. Raises MessageError where the last is not whole."""
     if len(values) % size:
         raise MessageError(f"{len(values)} values of records that have {size} each")
-    return [values[at : at + size] for at in range(0, len(values), size)]
+    return [values[start : start + size] for start in range(0, len(values), size)]
 
 
 def _left_aligned(ev: int, width: int) -> tuple[int, int]:
@@ -364,7 +372,7 @@ def _op_entry(part: Sequence[int], width: int) -> EvOpEntry:
     ev_high, ev_low, new_high, new_low, ports, state = part
     entry_flags = ports >> 32
     if entry_flags & ~_ALL_COPIES:
-        raise VerbsError(f"ev_op: flags {entry_flags:#x}: there is MRC_CTL_EV_OP_F_ALL_COPIES alone")
+        raise VerbsError(f"ev_op: flags {entry_flags:#x}: must be 0 or MRC_CTL_EV_OP_F_ALL_COPIES")
     return EvOpEntry(
         EvEntry(_right_aligned(ev_high, ev_low, width, "EV"), ports & 0xFF),
         EvEntry(_right_aligned(new_high, new_low, width, "new EV"), ports >> 8 & 0xFF),

@@ -523,6 +523,118 @@ static void probes(char **sockets)
 	close_mrc(b);
 }
 
+/* ---- QPs with an explicit profile: over SRv6 EVs of plane and uplink, which a live host has too ---- */
+
+static void make_srv6_profile(struct mrc_context *context)
+{
+	struct mrc_ctl_ev_fmt_field fields[] = {{8}, {8}};
+	struct mrc_ctl_ev_fmt_profile_attr format = {
+		.profile_state = MRC_CTL_PROFILE_OFFLINE, .ev_fmt_mode = MRC_CTL_EV_FMT_MODE_SRV6,
+		.ev_fmt_op = {MRC_CTL_EV_FMT_OP_MODIFY_FIELDS, fields, 2}};
+	struct mrc_ctl_ev_op_entry entries[4];
+	struct mrc_ctl_ev_profile_attr attr = {
+		.profile_state = MRC_CTL_PROFILE_OFFLINE, .ev_mode = MRC_CTL_EV_MODE_EXP, .ev_fmt_profile_id = FORMAT,
+		.ev_count = 4, .ev_op = {MRC_CTL_EV_OP_REPLACE_EV, entries, 4}};
+	int fmt_mask = MRC_CTL_EV_FMT_PROFILE_STATE | MRC_CTL_EV_FMT_PROFILE_MODE | MRC_CTL_EV_FMT_PROFILE_OP;
+	int mask = MRC_CTL_EV_PROFILE_STATE | MRC_CTL_EV_PROFILE_MODE | MRC_CTL_EV_PROFILE_FMT_ID |
+		   MRC_CTL_EV_PROFILE_COUNT | MRC_CTL_EV_PROFILE_EV_OP;
+
+	for (int i = 0; i < 4; i++)
+		entries[i] = (struct mrc_ctl_ev_op_entry){.ev_new = ev_of(i & 1, i >> 1), .state = MRC_CTL_EV_GOOD};
+	EQUAL(mrc_ctl_modify_ev_fmt_profile(context, FORMAT, &format, fmt_mask), 0);
+	EQUAL(set_format_state(context, MRC_CTL_PROFILE_ONLINE), 0);
+	EQUAL(mrc_ctl_modify_ev_profile(context, PROFILE, &attr, mask), 0);
+	EQUAL(set_state(context, MRC_CTL_PROFILE_ONLINE), 0);
+}
+
+/* Have the end's QP anew, with the explicit profile. */
+static struct mrc_qp *use_profile(struct mrc_context *context, struct end *end)
+{
+	struct mrc_qp_init_attr init = {.cap = USUAL_SIZES.cap, .pd = end->pd};
+	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT, .port_num = 1, .qp_access_flags = WRITE_ACCESS};
+	struct mrc_qp_attr mrc_attr = {.profile = {.ev_profile_id = PROFILE}};
+
+	EQUAL(ibv_destroy_qp(end->qp), 0);
+	EQUAL(ibv_destroy_cq(end->send_cq), 0);
+	EQUAL(ibv_destroy_cq(end->recv_cq), 0);
+	CHECK(init.send_cq = mrc_create_cq(context, 64, NULL, NULL, 0));
+	CHECK(init.recv_cq = mrc_create_cq(context, 64, NULL, NULL, 0));
+	end->send_cq = *(struct ibv_cq **)init.send_cq; /* the first member */
+	end->recv_cq = *(struct ibv_cq **)init.recv_cq;
+	struct mrc_qp *qp = mrc_create_qp(context, &init);
+	CHECK(qp);
+	end->qp = *(struct ibv_qp **)qp;
+	EQUAL(mrc_modify_qp(qp, &attr, 1 << 0 | 1 << 4 | 1 << 5 | 1 << 3, &mrc_attr, MRC_QP_EV_PROFILE_ID), 0);
+	return qp;
+}
+
+static void used_profile(char **sockets)
+{
+	struct pair pair = open_pair(sockets, USUAL_SIZES);
+	struct mrc_context *context = mrc_create_context(pair.a.context, NULL);
+	struct mrc_ctl_ev_op_entry entry = {.ev = ev_of(0, 1), .state = MRC_CTL_EV_DENIED};
+
+	make_srv6_profile(context);
+	struct mrc_qp *qp = use_profile(context, &pair.a);
+	bring_up(&pair.a, &pair.b); /* INIT again leaves the profile as it is */
+	EQUAL(ibv_modify_qp(pair.b.qp, &(struct ibv_qp_attr){.qp_state = IBV_QPS_RESET}, 1), 0);
+	bring_up(&pair.b, &pair.a);
+	for (int i = 0; i < 20; i++)
+		write_and_check(&pair.a, &pair.b, 0, 20000, i);
+	FAILS(set_state(context, MRC_CTL_PROFILE_OFFLINE), EBUSY);
+	EQUAL(run_op(context, MRC_CTL_EV_OP_MODIFY_EV_STATE, &entry, 1), 0);
+	EQUAL(run_op(context, MRC_CTL_EV_OP_QUERY_EV_STATE, &entry, 1), 0);
+	EQUAL(entry.state, MRC_CTL_EV_DENIED);
+	write_and_check(&pair.a, &pair.b, 0, 20000, 99);
+	EQUAL(mrc_destroy_qp(qp), 0);
+	forget_profiles(context);
+	EQUAL(ibv_close_device(pair.a.context), 0);
+	close_end(&pair.b);
+}
+
+/* ---- on the ports of a host ---- */
+
+static void wait_for_port(struct ibv_context *context, int number, int state)
+{
+	struct ibv_port_attr port;
+	double deadline = now_s() + PATIENCE_S;
+
+	do {
+		EQUAL(ibv_query_port(context, number, &port), 0);
+		CHECK(now_s() < deadline);
+	} while ((int)port.state != state);
+}
+
+static void live(char **sockets)
+{
+	struct mrc_context *a = open_mrc(sockets[0], 0), *b = open_mrc(sockets[1], 0);
+	struct mrc_ctl_port_attr port = {MRC_CTL_PORT_ADMIN_DISABLED};
+	struct mrc_ctl_ep_req requests[4];
+	struct mrc_ctl_ep_rsp responses[4];
+	int count = 0;
+
+	for (int i = 0; i < 4; i++) {
+		requests[i] = probe_of(a, b, i, i & 1, i >> 1);
+		requests[i].ev_fmt_mode = MRC_CTL_EV_FMT_MODE_SRV6;
+		requests[i].req_ev = (struct mrc_ctl_ev){.port = (i & 1) + 1};
+		requests[i].req_ev.val[14] = i & 1; /* the EV of the T1 uSID, in place of a whole address */
+		requests[i].req_ev.val[15] = i >> 1;
+	}
+	EQUAL(probe(a, requests, 4, responses, &count), 0);
+	EQUAL(count, 4);
+	for (int i = 0; i < 4; i++)
+		CHECK(responses[i].rtt > 0 && responses[i].port == (responses[i].req_id & 1) + 1);
+	EQUAL(mrc_ctl_modify_port(a, 2, &port, MRC_CTL_PORT_ADMIN_STATE), 0);
+	wait_for_port(ibv_of(a), 2, IBV_PORT_DOWN);
+	FAILS(mrc_ctl_ep_batch_send_wait(a, 0, MRC_CTL_EP_OP_EV_PROBE, requests, 4, 300000000, responses, &count), ETIMEDOUT);
+	EQUAL(count, 2);
+	port.port_admin_state = MRC_CTL_PORT_ADMIN_ENABLED;
+	EQUAL(mrc_ctl_modify_port(a, 2, &port, MRC_CTL_PORT_ADMIN_STATE), 0);
+	wait_for_port(ibv_of(a), 2, IBV_PORT_ACTIVE);
+	close_mrc(a);
+	close_mrc(b);
+}
+
 static const struct test tests[] = {
 	{"device", device},
 	{"ports", ports},
@@ -536,6 +648,8 @@ static const struct test tests[] = {
 	{"events", events},
 	{"old_events", old_events},
 	{"probes", probes},
+	{"used_profile", used_profile},
+	{"live", live},
 };
 
 RUN_TESTS(tests)

@@ -12,7 +12,7 @@ CUT_EVS = (0x001, 0x100)
 """Paths that are cut for the tests of events and probes."""
 
 
-@pytest.mark.parametrize("test", c_programs.tests_of("check_control"))
+@pytest.mark.parametrize("test", [test for test in c_programs.tests_of("check_control") if test != "live"])
 def test_control(tmp_path, monkeypatch, test):
     monkeypatch.setattr(daemon, "_is_privileged", lambda _connection: test != "unprivileged")
     with NicProcesses(tmp_path) as processes:

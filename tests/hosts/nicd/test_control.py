@@ -1,4 +1,4 @@
-"""Controller's requests of a program: what C programs cannot show (tests/hosts/libmrc/test_libmrc_control.py has the rest)."""
+"""Controller's requests of a program, besides those that C programs show (test_libmrc_control.py)."""
 
 from __future__ import annotations
 
@@ -129,15 +129,15 @@ def test_ev_op__its_format_has_gone(control):
 
 def test_ev_op__entries_before_one_that_cannot_be(control):
     make_profile(control)
-    good, too_long = [0, 0, 0x0001 << 48, 0, 1 << 8, 1], [0, 0, 0x0001_01 << 40, 0, 1 << 8, 1]
-    with pytest.raises(VerbsError, match="new EV .* has bits behind its first 16"):
-        control.ev_op(7, REPLACE, 2, *good, *too_long)
+    entry, long_entry = [0, 0, 0x0001 << 48, 0, 1 << 8, 1], [0, 0, 0x0001_01 << 40, 0, 1 << 8, 1]
+    with pytest.raises(VerbsError, match=r"new EV .* has bits behind its first 16"):
+        control.ev_op(7, REPLACE, 2, *entry, *long_entry)
     assert control.query_evs(7, 0).values == [1, 0x0001 << 48, 0, 1 | EvStateMask.GOOD << 32]
     with pytest.raises(VerbsError, match="at most 4096 a call") as refusal:
-        control.ev_op(7, REPLACE, 4097, *good)
+        control.ev_op(7, REPLACE, 4097, *entry)
     assert refusal.value.errno == errno.E2BIG
     with pytest.raises(VerbsError, match="no operation 3"):
-        control.ev_op(7, 3, 1, *good)
+        control.ev_op(7, 3, 1, *entry)
 
 
 def test_requests_of_no_library_of_ours(control):

@@ -1,0 +1,61 @@
+"""The C tests with the library's sources under AddressSanitizer and UBSan, and under valgrind; ours under debug malloc."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from tests.hosts.libmrc import c_programs
+from tests.repository import ROOT
+from tests.switch.system.test_gcc_sanitized import sanitizer
+
+PROGRAMS = ("check_writes", "check_queues", "check_memory", "check_mrc")
+SLOW_UNDER_VALGRIND = ("until_told", "nic_ends", "events", "ping_pong", "wrap", "long_list", "kinds")
+QUICK = [("check_memory", "forked"), ("check_queues", "resets"), ("check_writes", "elements")]
+ALL = [
+    (name, test)
+    for name in PROGRAMS
+    for test in c_programs.tests_of(name)
+    if test not in ("until_told", "nic_ends") and (name, test) not in QUICK
+]
+needs_sanitizer = pytest.mark.skipif(sanitizer() is None, reason="gcc has no libasan here")
+
+
+@needs_sanitizer
+@pytest.mark.parametrize(("name", "test"), QUICK)
+def test_sanitizers__are_silent(processes, name, test):
+    c_programs.run([str(c_programs.sanitized_program(name)), test], processes)
+
+
+@needs_sanitizer
+@pytest.mark.thorough
+@pytest.mark.parametrize(("name", "test"), ALL)
+def test_sanitizers__are_silent_in_all_tests(processes, name, test):
+    c_programs.run([str(c_programs.sanitized_program(name)), test], processes)
+
+
+@pytest.mark.thorough
+@pytest.mark.timeout(120)
+@pytest.mark.skipif(shutil.which("valgrind") is None, reason="valgrind is not installed")
+@pytest.mark.parametrize(("name", "test"), [pair for pair in QUICK + ALL if pair[1] not in SLOW_UNDER_VALGRIND])
+def test_valgrind__is_silent(processes, name, test, tmp_path):
+    # Registered pages are moved whole, with bytes between objects that nobody has written.
+    suppressions = tmp_path / "suppressions"
+    suppressions.write_text("{\n whole pages\n Memcheck:Param\n pwrite64(buf)\n ...\n fun:move_pages\n ...\n}\n")
+    command = ["valgrind", f"--suppressions={suppressions}", "--quiet", "--error-exitcode=9", "--leak-check=full", "--errors-for-leak-kinds=definite"]
+    c_programs.run([*command, str(c_programs.program(name)), test], processes)
+
+
+@pytest.mark.thorough
+@pytest.mark.timeout(300)
+def test_nic_process__under_pythons_debug_allocator():
+    command = ["-m", "pytest", "-q", "-x", "-m", "not thorough", "-p", "no:cacheprovider", "tests/hosts/nicd"]
+    environment = {**os.environ, "PYTHONMALLOC": "debug"}
+    result = subprocess.run(
+        [sys.executable, *command], env=environment, capture_output=True, text=True, check=False, cwd=ROOT
+    )
+    assert result.returncode == 0, result.stdout[-2000:] + result.stderr[-2000:]

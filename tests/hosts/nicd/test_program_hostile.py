@@ -1,0 +1,56 @@
+"""Hostile programs harm nobody: the NIC process goes on, ends them with a reason, and serves others every byte."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import os
+
+import pytest
+
+from tests.hosts.libmrc import c_programs
+from tests.hosts.nicd.hostile_program import HostileProgram
+from tests.hosts.nicd.nic_processes import NicProcesses
+from tests.hosts.nicd.raw_program import RawProgram
+
+
+def descriptors() -> int:
+    """Return the number of descriptors of this process, with those of the NIC processes among them."""
+    return len(os.listdir("/proc/self/fd"))
+
+
+def harm(tmp_path, caplog, seeds):
+    """Let hostile programs of these seeds run beside one that writes, and check what is left of them."""
+    program = str(c_programs.program("check_memory"))
+    caplog.set_level(logging.INFO, "mrc_testbed.hosts.nicd")
+    with NicProcesses(tmp_path) as processes, c_programs.start([program, "until_told"], processes) as survivor:
+        assert survivor.stdout.readline() == "ready\n"
+        with RawProgram(processes.sockets["b"]) as peer:
+            peer_gid = peer.gid()
+        victims = [qpn for daemon in processes.daemons for qpn in daemon._device.hardware.qps]
+        counts = processes.qp_counts()
+        gc.collect()  # our own ends of what programs had before
+        before = descriptors()
+        for seed in seeds:
+            caplog.clear()
+            hostile = HostileProgram(processes.sockets["a"], peer_gid, seed, victims)
+            hostile.run()
+            processes.wait_until(lambda: processes.qp_counts() == counts)
+            reasons = [record.getMessage() for record in caplog.records if "is ended: " in record.getMessage()]
+            assert len(reasons) >= hostile.ended_count, seed
+            assert not [record for record in caplog.records if record.exc_info], seed
+        del hostile
+        gc.collect()
+        processes.wait_until(lambda: descriptors() <= before)
+        output, errors = survivor.communicate("", timeout=c_programs.PATIENCE_S)
+        assert (survivor.returncode, output) == (0, "passed\n"), errors
+
+
+def test_hostile_programs__of_some_seeds(tmp_path, caplog):
+    harm(tmp_path, caplog, range(12))
+
+
+@pytest.mark.thorough
+@pytest.mark.timeout(900)
+def test_hostile_programs__of_many_seeds(tmp_path, caplog):
+    harm(tmp_path, caplog, range(1000, 1400))
