@@ -1,6 +1,7 @@
-"""The library that programs written for RDMA load: `libmrc.so`, in C, with the functions of mrc.h and libibverbs.
+"""The library that programs written for RDMA load, `libmrc.so`, in C.
 
-`library()` builds it with gcc at first use. It talks to the host's NIC process (hosts/nicd) by `src/nicd.h`.
+It has the functions of mrc.h, mrc_ctl.h and libibverbs. `library()` builds it with gcc at first use. It talks to the
+host's NIC process (hosts/nicd) by `src/nicd.h`.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from mrc_testbed.switch.system.gcc import build_shared
 SOURCES = Path(__file__).with_name("src")
 INCLUDE = Path(__file__).with_name("include")
 _LINKER_FLAGS = ("-Wl,-soname,libmrc.so", "-Wl,-Bsymbolic-functions")
-"""A program finds the library by its name, whatever its file is called: `mrc exec` has loaded it by then.
+"""Flags by which a program finds the library by its name, as `mrc exec` has loaded it.
 
 The library's own calls reach its own functions, not those of a shim that is loaded before it.
 """
@@ -28,7 +29,10 @@ START_VARIABLE = "MRC_NIC_START"
 
 
 def library() -> Path:
-    """Return the path of libmrc, built when need be. Raises BuildError, MissingToolError without a compiler."""
+    """Return the path of libmrc, built when need be.
+
+    Raises BuildError, MissingToolError without a compiler.
+    """
     versions = SOURCES / "libmrc.map"
     # The name of a build is a digest of its flags and sources, and a script of the linker is neither.
     digest_flag = f"-DLIBMRC_VERSIONS={zlib.crc32(versions.read_bytes())}"
@@ -38,7 +42,10 @@ def library() -> Path:
 
 
 def library_folder() -> Path:
-    """Return a folder in which libmrc has the names by which programs ask for it. Raises BuildError, OSError."""
+    """Return a folder in which libmrc has the names by which programs ask for it.
+
+    Raises BuildError, OSError.
+    """
     path = library()
     folder = path.with_suffix("")
     folder.mkdir(exist_ok=True)

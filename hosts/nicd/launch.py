@@ -23,24 +23,26 @@ log = logging.getLogger("mrc_testbed.hosts.nicd")
 
 
 def program_environment(folder: Path, host: str, *, dlopen: bool = False) -> dict[str, str]:
-    """Return the variables with which a program finds libmrc and the device of a host; none without a C compiler.
+    """Return the variables with which a program finds libmrc and the device of a host.
 
-    `dlopen`: also as libibverbs.so.1, for programs that load it by that name. Raises BuildError.
+    None without a C compiler. `dlopen`: also as libibverbs.so.1, for programs that load it by that name.
+
+    Raises BuildError.
     """
     try:
         path, folder_of_names = str(library()), str(library_folder())
     except MissingToolError as error:
         log.warning("%s: programs find no RDMA device", error)
         return {}
-    preloaded = os.environ.get("LD_PRELOAD")
+    preload = os.environ.get("LD_PRELOAD")
     command = [sys.executable, "-m", "mrc_testbed.hosts.nicd.launch", str(folder), host]
-    searched = os.environ.get("LD_LIBRARY_PATH")
-    by_name = {"LD_LIBRARY_PATH": ":".join([folder_of_names, *([searched] if searched else [])])}
+    search_path = os.environ.get("LD_LIBRARY_PATH")
+    by_name = {"LD_LIBRARY_PATH": ":".join([folder_of_names, *([search_path] if search_path else [])])}
     return {
         **(by_name if dlopen else {}),
         SOCKET_VARIABLE: str(RunFiles(folder).nic_socket(host)),
         START_VARIABLE: f"LD_PRELOAD= exec {shlex.join(command)}",
-        "LD_PRELOAD": ":".join([path, *([preloaded] if preloaded else [])]),
+        "LD_PRELOAD": ":".join([path, *([preload] if preload else [])]),
     }
 
 

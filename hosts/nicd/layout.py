@@ -1,4 +1,4 @@
-"""Layout of what libmrc and the NIC process share: the numbers of hosts/libmrc/src/nicd.h, and its records.
+"""Layout of what libmrc and the NIC process share, as in hosts/libmrc/src/nicd.h.
 
 The header owns the numbers; they are read from it, so that no second table can differ.
 """
@@ -75,7 +75,7 @@ class Record(NamedTuple):
     opcode: int
     sge_count: int
     inline_bytes: int
-    reserved: int
+    padding: int
     serial: int
 
 

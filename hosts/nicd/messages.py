@@ -15,7 +15,7 @@ from mrc_testbed.hosts.nicd.layout import HEAD, MAGIC, MAX_TEXT, MAX_VALUES
 _MAX_FDS = 4
 _SO_SNDBUFFORCE = 32
 _EVENT_BYTES = 8 << 20
-"""Kernel memory for events that a program has not read: some for each of its CQs, with the kernel's own bytes."""
+"""Kernel memory for events that a program has not read, with the kernel's own bytes."""
 _MAX_BYTES = HEAD.size + 8 * MAX_VALUES + MAX_TEXT
 
 
@@ -91,11 +91,11 @@ def send(program: socket.socket, reply: Reply) -> None:
 
 def event_socket(kind: int = socket.SOCK_SEQPACKET) -> tuple[socket.socket, int]:
     """Return our end of a socket, and the program's, which waits unless it sets O_NONBLOCK."""
-    ours, programs = socket.socketpair(socket.AF_UNIX, kind)
-    ours.setblocking(False)
+    own_end, program_end = socket.socketpair(socket.AF_UNIX, kind)
+    own_end.setblocking(False)
     with suppress(OSError):  # without privilege the system's own limit holds
-        ours.setsockopt(socket.SOL_SOCKET, _SO_SNDBUFFORCE, _EVENT_BYTES)
-    return ours, programs.detach()
+        own_end.setsockopt(socket.SOL_SOCKET, _SO_SNDBUFFORCE, _EVENT_BYTES)
+    return own_end, program_end.detach()
 
 
 def close_all(fds: Sequence[int]) -> None:

@@ -100,7 +100,7 @@ class _Queue:
 
     limit: int
     """Requests that the queue holds; the library refuses more."""
-    retired: int = 0
+    retired_count: int = 0
     """Number of requests that are over; the serial of the oldest in `numbers`."""
     numbers: deque[int] = field(default_factory=deque)
     copies: deque[tuple[int, int]] = field(default_factory=deque)
@@ -109,17 +109,17 @@ class _Queue:
 
     def add(self, serial: int, wr_id: int) -> None:
         """Add a request. Raises RingError where the program's count of requests is not ours."""
-        if serial != self.retired + len(self.numbers):
-            raise RingError(f"request {serial} of a queue, after {self.retired + len(self.numbers)}")
+        if serial != self.retired_count + len(self.numbers):
+            raise RingError(f"request {serial} of a queue, after {self.retired_count + len(self.numbers)}")
         if len(self.numbers) >= self.limit:
             raise RingError(f"more than {self.limit} requests in a queue")
         self.numbers.append(wr_id)
 
     def finish(self, serial: int) -> int:
         """Take out the requests up to one, and return its number: those before gave no completion of their own."""
-        for _ in range(self.retired, serial):
+        for _ in range(self.retired_count, serial):
             self.numbers.popleft()
-        self.retired = serial + 1
+        self.retired_count = serial + 1
         while self.copies and self.copies[0][0] <= serial:
             self.copied_bytes -= self.copies.popleft()[1]
         return self.numbers.popleft()
@@ -130,7 +130,7 @@ class _Queue:
         self.copied_bytes += length
 
     def reset(self) -> None:
-        self.retired = self.copied_bytes = 0
+        self.retired_count = self.copied_bytes = 0
         self.numbers.clear()
         self.copies.clear()
 
@@ -297,14 +297,14 @@ class Program:
             "MAX_INLINE": MAX_INLINE,
         }
         numbers = numbers_of("DEVICE_")
-        ordered = [0] * DEVICE_VALUES
+        device_values = [0] * DEVICE_VALUES
         for name, value in values.items():
-            ordered[numbers[name]] = value
-        return Reply(ordered)
+            device_values[numbers[name]] = value
+        return Reply(device_values)
 
     def _status(self) -> Reply:
-        shown = [program for program in self._programs.values() if program.ring is not None]
-        return Reply([value for program in shown[: MAX_VALUES // STATUS_VALUES] for value in program._state()])
+        programs = [program for program in self._programs.values() if program.ring is not None]
+        return Reply([value for program in programs[: MAX_VALUES // STATUS_VALUES] for value in program._state()])
 
     def _state(self) -> list[int]:
         """Return the values of STATUS."""
@@ -331,7 +331,7 @@ class Program:
         return Reply([number])
 
     def _dealloc_pd(self, number: int) -> Reply:
-        _own(self._pds, number, "protection domain").dealloc()
+        _object_of(self._pds, number, "protection domain").dealloc()
         del self._pds[number]
         return Reply()
 
@@ -341,7 +341,7 @@ class Program:
         end = -(-(address + length) // _PAGE) * _PAGE
         if not length or end > PAGES_BYTES:
             raise VerbsError(f"reg_mr: {length} bytes at {address:#x} are no memory of a program")
-        owner = _own(self._pds, pd, "protection domain")
+        owner = _object_of(self._pds, pd, "protection domain")
         if end - start + sum(region.length + 2 * _PAGE for region in self._regions.values()) > MAX_MAPPED_BYTES:
             raise VerbsError(f"reg_mr: a program may register {MAX_MAPPED_BYTES >> 30} GiB", errno.ENOMEM)
         try:
@@ -354,7 +354,7 @@ class Program:
         return Reply([region.lkey])
 
     def _dereg_mr(self, key: int) -> Reply:
-        _own(self._regions, key, "region").dereg()
+        _object_of(self._regions, key, "region").dereg()
         del self._regions[key]
         return Reply()
 
@@ -362,15 +362,15 @@ class Program:
         self._require_descriptor()
         number, channel = next(self._numbers), self._device.create_comp_channel()
         try:
-            ours, events_fd = messages.event_socket()
+            own_end, events_fd = messages.event_socket()
         except OSError:
             channel.destroy()
             raise
-        self._channels[number] = _Channel(channel, ours)
+        self._channels[number] = _Channel(channel, own_end)
         return Reply([number], [events_fd], [events_fd])
 
     def _destroy_channel(self, number: int) -> Reply:
-        channel = _own(self._channels, number, "completion channel")
+        channel = _object_of(self._channels, number, "completion channel")
         channel.channel.destroy()
         channel.events.close()
         del self._channels[number]
@@ -386,14 +386,14 @@ class Program:
         self._require_descriptor()
         if not 1 <= entries <= MAX_CQ_ENTRIES:
             raise VerbsError(f"create_cq: {entries} entries, must be 1 to {MAX_CQ_ENTRIES}")
-        channel = _own(self._channels, channel_number, "completion channel") if channel_number else None
+        channel = _object_of(self._channels, channel_number, "completion channel") if channel_number else None
         number, ring = next(self._numbers), CompletionRing(entries, layout)
         cq = create(entries, channel=channel.channel if channel else None)
         self._cqs[number] = _ProgramCq(cq, ring, number, channel)
         return Reply([number, ring.slots], [ring.shared.fd])
 
     def _destroy_cq(self, number: int) -> Reply:
-        cq = _own(self._cqs, number, "completion queue")
+        cq = _object_of(self._cqs, number, "completion queue")
         cq.cq.destroy()
         cq.ring.close()
         del self._cqs[number]
@@ -415,12 +415,12 @@ class Program:
         if max_send_sge > MAX_SGE or max_inline > MAX_INLINE:
             raise VerbsError(f"create_qp: at most {MAX_SGE} elements and {MAX_INLINE} bytes inline")
         init = QpInitAttr(
-            _own(self._cqs, send_cq, "completion queue").cq,
-            _own(self._cqs, recv_cq, "completion queue").cq,
+            _object_of(self._cqs, send_cq, "completion queue").cq,
+            _object_of(self._cqs, recv_cq, "completion queue").cq,
             QpCap(max_send_wr, max_recv_wr, max_send_sge, max_recv_sge, max_inline),
             sq_sig_all=bool(sq_sig_all),
             qp_type=QpType.RC if transport else QpType.MRC,
-            pd=_own(self._pds, pd, "protection domain"),
+            pd=_object_of(self._pds, pd, "protection domain"),
         )
         qp = self._device.create_qp(init)
         self._qps[qp.qp_num] = _ProgramQp(qp, _Queue(max_send_wr), _Queue(max_recv_wr))
@@ -429,7 +429,7 @@ class Program:
     def _modify_qp(self, qpn: int, mask: int, mrc_mask: int, *values: int) -> Reply:
         if len(values) != QP_VALUES:
             raise MessageError(f"modify_qp with {len(values)} attributes")
-        program_qp = _own(self._qps, qpn, "QP")
+        program_qp = _object_of(self._qps, qpn, "QP")
         qp = program_qp.qp
         attr, mrc_attr = _attributes(values, mask, mrc_mask)
         qp.modify(attr, None, mrc_attr, None)
@@ -441,11 +441,11 @@ class Program:
         return Reply([qp.state, 0 if max_wimm is None else max_wimm])
 
     def _query_qp(self, qpn: int) -> Reply:
-        attr, mrc_attr, _ = _own(self._qps, qpn, "QP").qp.query()
+        attr, mrc_attr, _ = _object_of(self._qps, qpn, "QP").qp.query()
         return Reply(_values_of(attr, mrc_attr))
 
     def _destroy_qp(self, qpn: int) -> Reply:
-        qp = _own(self._qps, qpn, "QP").qp
+        qp = _object_of(self._qps, qpn, "QP").qp
         self._old_packets.update(_packets(qp))
         qp.destroy()
         del self._qps[qpn]
@@ -467,11 +467,11 @@ class Program:
     def _take_records(self) -> bool:
         """Post what the program has written, up to TURN_RECORDS; return whether there was any. Raises RingError."""
         records = [] if self.ring is None else self.ring.take(TURN_RECORDS)
-        for record, behind in records:
-            self._serve(record, behind)
+        for record, payload in records:
+            self._serve(record, payload)
         return bool(records)
 
-    def _serve(self, record: Record, behind: bytes) -> None:
+    def _serve(self, record: Record, payload: bytes) -> None:
         if record.kind == KIND_ARM:
             self._arm(record)
             return
@@ -480,21 +480,21 @@ class Program:
             return
         if record.kind == KIND_SEND:
             program_qp.send.add(record.serial, record.wr_id)
-            self._post_send(program_qp, record, behind)
+            self._post_send(program_qp, record, payload)
         elif record.kind == KIND_RECV:
             program_qp.recv.add(record.serial, record.wr_id)
             self._post_recv(program_qp, record.serial)
         else:
             raise RingError(f"record of kind {record.kind}")
 
-    def _post_send(self, program_qp: _ProgramQp, record: Record, behind: bytes) -> None:
+    def _post_send(self, program_qp: _ProgramQp, record: Record, payload: bytes) -> None:
         qp = program_qp.qp
-        if record.sge_count * SGE.size + record.inline_bytes > len(behind):
-            raise RingError(f"{record.sge_count} elements and {record.inline_bytes} bytes in {len(behind)}")
+        if record.sge_count * SGE.size + record.inline_bytes > len(payload):
+            raise RingError(f"{record.sge_count} elements and {record.inline_bytes} bytes in {len(payload)}")
         opcode = _OPCODES.get(record.opcode)
         if opcode is None:
             raise RingError(f"operation {record.opcode}")
-        elements = [Sge(*SGE.unpack_from(behind, i * SGE.size)) for i in range(record.sge_count)]
+        elements = [Sge(*SGE.unpack_from(payload, i * SGE.size)) for i in range(record.sge_count)]
         request = SendWR(
             record.serial,
             opcode,
@@ -503,7 +503,7 @@ class Program:
             record.rkey,
             record.imm if opcode is WrOpcode.IBV_WR_RDMA_WRITE_WITH_IMM else None,
             SendFlags(record.flags & _KNOWN_SEND_FLAGS),
-            behind[: record.inline_bytes] if record.flags & SendFlags.IBV_SEND_INLINE else None,
+            payload[: record.inline_bytes] if record.flags & SendFlags.IBV_SEND_INLINE else None,
         )
         status = WcStatus.IBV_WC_LOC_PROT_ERR
         try:
@@ -554,7 +554,7 @@ class Program:
             raise RingError("a CQ without a completion channel was armed")
         cq.cq.req_notify(bool(record.flags))
         if cq.ring.tail != record.wr_id or len(cq.cq):
-            # Entries came after the program's last look: these are announced too. One event too many is harmless.
+            # Entries came after the program's last look: they count. One event too many is harmless.
             cq.channel.channel.announce(cq.cq)
 
     def deliver(self) -> None:
@@ -564,13 +564,13 @@ class Program:
                 if len(cq.cq):
                     self._write_completions(cq)
             for channel in self._channels.values():
-                while (announced := channel.channel.poll_event()) is not None:
-                    announced.ack_events()  # the library waits for the program's acknowledgments
-                    if number := self._number_of(announced):
+                while (queue_with_event := channel.channel.poll_event()) is not None:
+                    queue_with_event.ack_events()  # the library waits for the program's acknowledgments
+                    if number := self._number_of(queue_with_event):
                         channel.events.send(EVENT.pack(0, number))
             while (event := self._device.context.poll_async()) is not None:
                 self._device.ack_async_event(event)
-                self._tell(event)
+                self._send_event(event)
             self._control.deliver()
         except BlockingIOError:
             self.end("it does not read its completion events")
@@ -590,7 +590,7 @@ class Program:
             wr_id = queue.finish(entry.wr_id)
             cq.ring.write(
                 wr_id,
-                queue.retired,
+                queue.retired_count,
                 entry.status,
                 entry.opcode,
                 entry.vendor_err,
@@ -607,7 +607,7 @@ class Program:
         """Return the program's number of a CQ; 0 for one that was destroyed since."""
         return next((program_cq.number for program_cq in self._cqs.values() if program_cq.cq is cq), 0)
 
-    def _tell(self, event: AsyncEvent) -> None:
+    def _send_event(self, event: AsyncEvent) -> None:
         """Send an asynchronous event to a program that said hello."""
         match event.event_type:
             case EventType.IBV_EVENT_QP_FATAL:
@@ -653,7 +653,7 @@ _WC_OPCODES: Final = {opcode: WcOpcode.IBV_WC_RDMA_WRITE for opcode in WrOpcode}
 _KNOWN_SEND_FLAGS: Final = SendFlags.IBV_SEND_SIGNALED | SendFlags.IBV_SEND_SOLICITED | SendFlags.IBV_SEND_INLINE
 
 
-def _own(table: dict[int, Any], number: int, noun: str) -> Any:
+def _object_of(table: dict[int, Any], number: int, noun: str) -> Any:
     """Return the program's own object of a number. Raises VerbsError (ENOENT)."""
     try:
         return table[number]

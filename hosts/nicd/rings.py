@@ -1,6 +1,7 @@
 """Rings in memory that a program shares: requests that it posts, and completions for it.
 
-A program may write anything into them at any time. So each index and record is read once, checked, and used as read.
+A program may write anything into them at any time. So each index and record is read once, checked, and used as it
+was read.
 """
 
 from __future__ import annotations
@@ -36,15 +37,15 @@ class RingError(Exception):
 
 @cache
 def _library() -> ctypes.CDLL:
-    """Return libmrc, for its loads and stores: Python's own have no order that the other side could rely on."""
-    loaded = ctypes.CDLL(str(library()))
-    loaded.mrc_nic_publish.argtypes = [ctypes.c_void_p, ctypes.c_uint64]
-    loaded.mrc_nic_publish.restype = None
+    """Return libmrc, whose loads and stores are in an order: Python's own are not."""
+    libmrc = ctypes.CDLL(str(library()))
+    libmrc.mrc_nic_publish.argtypes = [ctypes.c_void_p, ctypes.c_uint64]
+    libmrc.mrc_nic_publish.restype = None
     for name in ("mrc_nic_read", "mrc_nic_sleep"):
-        function = getattr(loaded, name)
+        function = getattr(libmrc, name)
         function.argtypes = [ctypes.c_void_p]
         function.restype = ctypes.c_uint64
-    return loaded
+    return libmrc
 
 
 class _SharedMemory:
@@ -81,15 +82,15 @@ class SubmissionRing:
             return []
         if not 0 < tail - self._head <= SQ_SLOTS:
             raise RingError(f"tail {tail} of the submission ring, whose head is {self._head}")
-        taken: list[tuple[Record, bytes]] = []
-        while self._head != tail and len(taken) < limit:
+        records: list[tuple[Record, bytes]] = []
+        while self._head != tail and len(records) < limit:
             record = Record(*RECORD.unpack_from(shared.memory, self._slot_at(self._head)))
             if not 1 <= record.slots <= tail - self._head:
                 raise RingError(f"record of {record.slots} slots, {tail - self._head} of which are written")
-            taken.append((record, self._bytes_behind(record.slots - 1)))
+            records.append((record, self._bytes_behind(record.slots - 1)))
             self._head += record.slots
         self._library.mrc_nic_publish(shared.address + HEAD_AT, self._head)
-        return taken
+        return records
 
     def _slot_at(self, index: int) -> int:
         return SLOTS_AT + (index % SQ_SLOTS) * SLOT_BYTES
@@ -131,10 +132,10 @@ class CompletionRing:
 
     def room(self) -> int:
         """Return the number of entries that fit. Raises RingError."""
-        used: int = self.tail - self._library.mrc_nic_read(self.shared.address + HEAD_AT)
-        if not 0 <= used <= self.slots:
-            raise RingError(f"head of a completion ring that is {used} entries behind its tail")
-        return self.slots - used
+        used_slots: int = self.tail - self._library.mrc_nic_read(self.shared.address + HEAD_AT)
+        if not 0 <= used_slots <= self.slots:
+            raise RingError(f"head of a completion ring that is {used_slots} entries behind its tail")
+        return self.slots - used_slots
 
     def write(self, *fields: int) -> None:
         """Write an entry, for which there is room: the fields of its layout."""

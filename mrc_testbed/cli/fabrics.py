@@ -254,12 +254,13 @@ def execute(
     words: Annotated[
         list[str] | None, typer.Argument(metavar="[-- COMMAND]", help="Program and its arguments; none: a shell.")
     ] = None,
-    here: Annotated[
-        bool, typer.Option("--here", help="Stay in the network of this terminal; only the RDMA device is the host's.")
+    stay_here: Annotated[
+        bool,
+        typer.Option("--here", help="Stay in this terminal's network; only the RDMA device is the host's."),
     ] = False,
     dlopen: Annotated[
         bool,
-        typer.Option("--dlopen", help="Let the program find libmrc as libibverbs.so.1 too, which it loads itself."),
+        typer.Option("--dlopen", help="Let the program find libmrc as libibverbs.so.1 too."),
     ] = False,
     fabric: FabricName = None,
 ) -> None:
@@ -271,7 +272,7 @@ def execute(
 
     folder = asked_folder(fabric)
     require_root("exec")
-    run_in_node(folder, node, words or [], here=here, dlopen=dlopen)
+    run_in_node(folder, node, words or [], stay_here=stay_here, dlopen=dlopen)
 
 
 EPILOGS: dict[str, tuple[Callable[..., None], str]] = {

@@ -1,4 +1,4 @@
-"""`mrc bench exec`: cost of a packet for a program that uses libmrc, beside that of the hosts' own agents.
+"""`mrc bench exec`: cost of a packet for a program over libmrc, beside the hosts' own agents.
 
 On one fabric, one after the other: the agents send a file (tools/bench/mrc.py, without SHA-256), then the example
 examples/rdma/write.c writes from host to host. CPU is that of the NIC processes and of the agents (user + system,
@@ -59,7 +59,10 @@ SIDES = ("requestor", "responder")
 
 
 def run(plan: Plan, size: int, seconds: float, lab: LabOptions, console: Console) -> dict[str, Any]:
-    """Measure agents with a file of `size` bytes, and programs for some seconds. Raises the fabric's errors."""
+    """Measure agents with a file of `size` bytes, and programs for some seconds.
+
+    Raises the fabric's errors.
+    """
     source, destination = plan.hosts[0], plan.first_remote_host("h0")
     with open_fabric(plan, lab, console) as fabric, tempfile.TemporaryDirectory() as folder:
         path = mrc.random_file(fabric, size)
@@ -71,6 +74,7 @@ def run(plan: Plan, size: int, seconds: float, lab: LabOptions, console: Console
         programs = _Programs(fabric, plan, source.name, destination.name)
         program, is_right = programs.write(_build(Path(folder)), seconds)
         latency_us, messages_per_s = programs.perftest() if shutil.which("ib_write_lat") else (None, None)
+    # Both sides must be within the goal, and no byte may be wrong.
     ratio = {side: round(program[side] / agent[side], 2) for side in SIDES}
     result = {
         "schema": SCHEMA,
@@ -93,9 +97,9 @@ def run(plan: Plan, size: int, seconds: float, lab: LabOptions, console: Console
 def _build(folder: Path) -> Path:
     program = folder / "write"
     command = ["gcc", "-O2", f"-DSIZE={WRITE_BYTES}", "-o", str(program), str(EXAMPLE), *compile_flags()]
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode:
-        raise FabricError(f"cannot compile {EXAMPLE.name}: {done.stderr.strip()}")
+    compiler = subprocess.run(command, capture_output=True, text=True)
+    if compiler.returncode:
+        raise FabricError(f"cannot compile {EXAMPLE.name}: {compiler.stderr.strip()}")
     return program
 
 
@@ -118,7 +122,10 @@ class _Programs:
         )
 
     def _pair(self, responder: list[str], requestor: list[str]) -> tuple[str, str]:
-        """Run a pair; return the output of the requestor and of the responder. Raises FabricError when one fails."""
+        """Run a pair; return the output of the requestor and of the responder.
+
+        Raises FabricError when one fails.
+        """
         responding = self._start("responder", responder)
         time.sleep(LISTEN_S)
         requesting = self._start("requestor", requestor)
@@ -133,16 +140,16 @@ class _Programs:
         address = str(plan.ip_interfaces(plan.host(self._hosts["responder"]))[0].ip)
         self._pair([str(program)], [str(program), address, "0.1"])  # starts the NIC processes
         pids = {side: _nic_pid(fabric.run_dir.nic_socket(name)) for side, name in self._hosts.items()}
-        before = {side: cpu_seconds(pid) for side, pid in pids.items()}
-        written, checked = self._pair([str(program)], [str(program), address, str(seconds)])
-        cpu_s = {side: cpu_seconds(pid) - before[side] for side, pid in pids.items()}
-        count, unit_s = re.findall(r"^(\d+) writes in ([\d.]+) s$", written, re.MULTILINE)[-1]
+        cpu_before_s = {side: cpu_seconds(pid) for side, pid in pids.items()}
+        requestor_output, responder_output = self._pair([str(program)], [str(program), address, str(seconds)])
+        cpu_s = {side: cpu_seconds(pid) - cpu_before_s[side] for side, pid in pids.items()}
+        count, unit_s = re.findall(r"^(\d+) writes in ([\d.]+) s$", requestor_output, re.MULTILINE)[-1]
         sent_bytes = int(count) * WRITE_BYTES
         cost = {side: round(cpu_s[side] / (sent_bytes / PMTU) * 1e6, 2) for side in SIDES}
-        return {**cost, "goodput_bps": round(sent_bytes * 8 / float(unit_s))}, "every byte is right" in checked
+        return {**cost, "goodput_bps": round(sent_bytes * 8 / float(unit_s))}, "every byte is right" in responder_output
 
     def perftest(self) -> tuple[float, float]:
-        """Return the typical latency of ib_write_lat, us, and the messages a second of ib_write_bw, of 8 bytes."""
+        """Return the latency of ib_write_lat, us, and the messages a second of ib_write_bw, of 8 bytes."""
         words = ["-d", "mrc0", "-x", "0", "-F", "-s", "8"]
         name = self._hosts["responder"]
         latency, _ = self._pair(["ib_write_lat", *words], ["ib_write_lat", *words, name])
@@ -166,26 +173,26 @@ def _nic_pid(path: Path) -> int:
 
 def _tcp_latency_us() -> float:
     """Return half a round trip of 8 bytes over a TCP connection in this machine, median."""
-    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as here:
-        there, _ = server.accept()
-        for end in (here, there):
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as client:
+        accepted, _ = server.accept()
+        for end in (client, accepted):
             end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
         def answer() -> None:
-            while data := there.recv(8):
-                there.sendall(data)
+            while data := accepted.recv(8):
+                accepted.sendall(data)
 
         thread = threading.Thread(target=answer, daemon=True)
         thread.start()
         times = []
         for _ in range(PINGS):
             began = time.perf_counter()
-            here.sendall(b"8 bytes.")
-            here.recv(8)
+            client.sendall(b"8 bytes.")
+            client.recv(8)
             times.append(time.perf_counter() - began)
-        here.shutdown(socket.SHUT_WR)
+        client.shutdown(socket.SHUT_WR)
         thread.join()
-        there.close()
+        accepted.close()
     return median(times) / 2 * 1e6
 
 

@@ -59,7 +59,9 @@ def test_mrc_headers__compile_in_c_and_cpp_against_libibverbs(tmp_path):
 
 def test_library__has_every_function_of_mrc_h():
     declared = set(re.findall(r"\b(mrc_\w+)\([^;{]*\);", (INCLUDE / "mrc.h").read_text(encoding="utf-8")))
-    symbols = subprocess.run(["nm", "-D", "--defined-only", library()], capture_output=True, text=True, check=True).stdout
+    symbols = subprocess.run(
+        ["nm", "-D", "--defined-only", library()], capture_output=True, text=True, check=True
+    ).stdout
     assert len(declared) == 27
     assert declared - {line.split()[-1] for line in symbols.splitlines()} == set()
 
@@ -74,7 +76,9 @@ def structures_of_ours():
         yield name, [of_function or of_field for of_function, of_field in names]
 
 
-@pytest.mark.skipif(not VERBS_H.exists(), reason="libibverbs-dev is not installed: ibverbs_abi.h is compared with its header")
+@pytest.mark.skipif(
+    not VERBS_H.exists(), reason="libibverbs-dev is not installed: ibverbs_abi.h is compared with its header"
+)
 def test_ibverbs_abi__is_that_of_debians_libibverbs(tmp_path):
     """Have both headers say sizes and offsets, as strings of an object file each, and compare."""
     structures = list(structures_of_ours())
@@ -85,9 +89,7 @@ def test_ibverbs_abi__is_that_of_debians_libibverbs(tmp_path):
         for field in names
         if not OF_OTHERS.fullmatch(field) and (name, field) not in ONLY_OURS
     ]
-    constants = re.findall(
-        r"\b(IBV_[A-Z0-9_]+)\b(?= =|,| \})", (SOURCES / "ibverbs_abi.h").read_text(encoding="utf-8")
-    )
+    constants = re.findall(r"\b(IBV_[A-Z0-9_]+)\b(?= =|,| \})", (SOURCES / "ibverbs_abi.h").read_text(encoding="utf-8"))
     values = [f"offsetof(struct {name}, {field})" for name, field in fields]
     values += [f"sizeof(((struct {name} *)0)->{field})" for name, field in fields]
     values += [f"sizeof(struct {name})" for name, _ in structures if name not in ONLY_BEGUN]

@@ -46,7 +46,14 @@ def test_valgrind__is_silent(processes, name, test, tmp_path):
     # Registered pages are moved whole, with bytes between objects that nobody has written.
     suppressions = tmp_path / "suppressions"
     suppressions.write_text("{\n whole pages\n Memcheck:Param\n pwrite64(buf)\n ...\n fun:move_pages\n ...\n}\n")
-    command = ["valgrind", f"--suppressions={suppressions}", "--quiet", "--error-exitcode=9", "--leak-check=full", "--errors-for-leak-kinds=definite"]
+    command = [
+        "valgrind",
+        f"--suppressions={suppressions}",
+        "--quiet",
+        "--error-exitcode=9",
+        "--leak-check=full",
+        "--errors-for-leak-kinds=definite",
+    ]
     c_programs.run([*command, str(c_programs.program(name)), test], processes)
 
 

@@ -145,7 +145,9 @@ class HostileProgram:
         mask, mrc_mask = (sum(1 << rng.randrange(bits) for _ in range(rng.randrange(5))) for bits in (26, 32))
         if rng.random() < 0.3:
             mask, mrc_mask = self._value(), self._value()
-        self._program.call("MODIFY_QP", rng.choice(self._qpns + self._victims), mask | rng.getrandbits(1), mrc_mask, *values)
+        self._program.call(
+            "MODIFY_QP", rng.choice(self._qpns + self._victims), mask | rng.getrandbits(1), mrc_mask, *values
+        )
 
     def _record(self) -> None:
         """Post a record that is right but for a field or two."""
@@ -173,7 +175,9 @@ class HostileProgram:
     def _wild_tail(self) -> None:
         if self._rng.random() < 0.3:
             program = self._program
-            program.set_tail(self._rng.choice((program.tail + 1, program.tail + SQ_SLOTS + 1, program.tail - 1, 1 << 63)) % (1 << 64))
+            program.set_tail(
+                self._rng.choice((program.tail + 1, program.tail + SQ_SLOTS + 1, program.tail - 1, 1 << 63)) % (1 << 64)
+            )
 
     def _wild_head(self) -> None:
         if self._rng.random() < 0.3:

@@ -67,7 +67,9 @@ class RawProgram:
 
     # ---- requests -----------------------------------------------------------------------------------------
 
-    def send(self, operation: int, values: tuple[int, ...], fds: list[int], *, magic: int = MAGIC, text: int = 0) -> None:
+    def send(
+        self, operation: int, values: tuple[int, ...], fds: list[int], *, magic: int = MAGIC, text: int = 0
+    ) -> None:
         """Send a request. Raises EndedError."""
         head = HEAD.pack(magic, operation, len(values), text)
         self.send_bytes(head + b"".join(value.to_bytes(8, "little") for value in values), fds)
@@ -188,5 +190,7 @@ class RawProgram:
     def __enter__(self) -> RawProgram:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()

@@ -1,4 +1,4 @@
-"""Programs in C on hosts of a live fabric, by `mrc exec`: bytes, faults, deaths, and the end with the fabric."""
+"""Programs in C on hosts of a live fabric, by `mrc exec`: bytes, a cut link, deaths."""
 
 from __future__ import annotations
 
@@ -73,12 +73,12 @@ def test_program__writes_every_byte_while_a_link_is_cut(fabric, write_program):
     link = fabric.plan.link("p0-t0-0", "p0-t1-0")
     fabric.set_interfaces((link.upper.interface,), False)
     try:
-        written, _ = requestor.communicate(timeout=LIMIT_S)
-        checked, _ = responder.communicate(timeout=LIMIT_S)
+        requestor_output, _ = requestor.communicate(timeout=LIMIT_S)
+        responder_output, _ = responder.communicate(timeout=LIMIT_S)
     finally:
         fabric.set_interfaces((link.upper.interface,), True)
-    assert (requestor.returncode, responder.returncode) == (0, 0), written + checked
-    assert "writes in" in written and "every byte is right" in checked
+    assert (requestor.returncode, responder.returncode) == (0, 0), requestor_output + responder_output
+    assert "writes in" in requestor_output and "every byte is right" in responder_output
 
 
 def test_program_that_is_killed__loses_its_queue_pairs_and_no_other_notices(fabric, write_program):

@@ -30,12 +30,12 @@ def test_structures__have_the_offsets_and_sizes_of_the_header(tmp_path):
     for name, (structure, fields) in STRUCTURES.items():
         places = offsets(structure.format)
         assert len(places) == len(fields)
-        lines.append(f"_Static_assert(sizeof(struct {name}) == {structure.size}, \"{name}\");")
+        lines.append(f'_Static_assert(sizeof(struct {name}) == {structure.size}, "{name}");')
         lines += [
-            f"_Static_assert(offsetof(struct {name}, {field}) == {place}, \"{name}.{field}\");"
+            f'_Static_assert(offsetof(struct {name}, {field}) == {place}, "{name}.{field}");'
             for field, place in zip(fields, places, strict=True)
         ]
-    lines += [f"_Static_assert(NICD_{name} == {value}, \"NICD_{name}\");" for name, value in NUMBERS.items()]
+    lines += [f'_Static_assert(NICD_{name} == {value}, "NICD_{name}");' for name, value in NUMBERS.items()]
     lines.append(f'_Static_assert(NICD_SQ_BYTES == {layout.SQ_BYTES}, "NICD_SQ_BYTES");')
     source = tmp_path / "check.c"
     source.write_text("#include <stddef.h>\n#include <nicd.h>\n" + "\n".join(lines), encoding="utf-8")

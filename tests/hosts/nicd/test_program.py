@@ -74,7 +74,13 @@ def test_objects_of_another_program__are_not_there(program, victim):
     pd, cq = victim.number("ALLOC_PD"), victim.number("CREATE_CQ", 16, 0)
     qpn, key = victim.queue_pair(pd, cq), victim.memory(pd)
     assert program.to_state(qpn, 6) == errno.ENOENT
-    for name, number in (("QUERY_QP", qpn), ("DESTROY_QP", qpn), ("DEREG_MR", key), ("DESTROY_CQ", cq), ("DEALLOC_PD", pd)):
+    for name, number in (
+        ("QUERY_QP", qpn),
+        ("DESTROY_QP", qpn),
+        ("DEREG_MR", key),
+        ("DESTROY_CQ", cq),
+        ("DEALLOC_PD", pd),
+    ):
         assert program.call(name, number)[0] == errno.ENOENT, name
     program.post(qpn, [(1 << 32, 8, key)])
     assert program.call("STATUS")[0] == 0  # the post has been seen, and was nobody's
