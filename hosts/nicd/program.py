@@ -72,13 +72,13 @@ from mrc_testbed.hosts.verbs.memory import MemoryRegion, ProtectionDomain, Sge
 from mrc_testbed.hosts.verbs.qp import QueuePair, RecvWR, SendWR
 
 MAX_OBJECTS: Final = 4096
-"""Regions, completion queues and channels of one program: each holds a descriptor of this process, a channel two."""
+"""Regions, CQs and channels of one program: each holds a descriptor of this process, a channel two."""
 SHARES: Final = 16
 """Programs for which the descriptors of this process suffice in any case."""
 MAX_MAPPED_BYTES: Final = 1 << 40
 """Addresses of this process that the regions of one program may take: it has 2**47 for all."""
 MAX_COPIED_BYTES: Final = 1 << 30
-"""Bytes of one program's requests of several elements that are not over: each is copied into one piece."""
+"""Bytes of a program's requests of several elements that are not over: these are copied."""
 MAX_CQ_ENTRIES: Final = 1 << 16
 TURN_RECORDS: Final = 256
 """Requests taken from one program's ring in a turn, so that no program keeps the others waiting."""
@@ -116,7 +116,10 @@ class _Queue:
         self.numbers.append(wr_id)
 
     def finish(self, serial: int) -> int:
-        """Take out the requests up to one, and return its number: those before gave no completion of their own."""
+        """Take out the requests up to one, and return its number.
+
+        Those before gave no completion of their own.
+        """
         for _ in range(self.retired_count, serial):
             self.numbers.popleft()
         self.retired_count = serial + 1
@@ -224,7 +227,10 @@ class Program:
             self.end("it closed its doorbell")
 
     def _reply_to(self, request: Request) -> None:
-        """Answer a request, after what the program had posted before: a move to RESET ends these, not later ones."""
+        """Answer a request, after what the program had posted before.
+
+        A move to RESET ends these, not later ones.
+        """
         try:
             for _ in range(-(-SQ_SLOTS // TURN_RECORDS)):
                 if not self._take_records():
@@ -269,7 +275,7 @@ class Program:
         self.ring = SubmissionRing()
         self.doorbell, doorbell_fd = messages.event_socket(socket.SOCK_STREAM)
         self._async, events_fd = messages.event_socket()
-        fds = [self.ring.shared.fd, doorbell_fd, events_fd]
+        fds = [self.ring.memfd.fd, doorbell_fd, events_fd]
         return Reply([SQ_BYTES, SQ_SLOTS, self._device.driver.planes], fds, [doorbell_fd, events_fd])
 
     def _require_descriptor(self) -> None:
@@ -390,7 +396,7 @@ class Program:
         number, ring = next(self._numbers), CompletionRing(entries, layout)
         cq = create(entries, channel=channel.channel if channel else None)
         self._cqs[number] = _ProgramCq(cq, ring, number, channel)
-        return Reply([number, ring.slots], [ring.shared.fd])
+        return Reply([number, ring.slots], [ring.memfd.fd])
 
     def _destroy_cq(self, number: int) -> Reply:
         cq = _object_of(self._cqs, number, "completion queue")
@@ -399,31 +405,23 @@ class Program:
         del self._cqs[number]
         return Reply()
 
-    def _create_qp(
-        self,
-        pd: int,
-        send_cq: int,
-        recv_cq: int,
-        max_send_wr: int,
-        max_recv_wr: int,
-        max_send_sge: int,
-        max_recv_sge: int,
-        max_inline: int,
-        sq_sig_all: int,
-        transport: int,
-    ) -> Reply:
-        if max_send_sge > MAX_SGE or max_inline > MAX_INLINE:
+    def _create_qp(self, pd: int, send_cq: int, recv_cq: int, *values: int) -> Reply:
+        if len(values) != 7:
+            raise MessageError(f"create_qp with {len(values)} values behind its queues")
+        *capacities, sq_sig_all, transport = values
+        cap = QpCap(*capacities)
+        if cap.max_send_sge > MAX_SGE or cap.max_inline_data > MAX_INLINE:
             raise VerbsError(f"create_qp: at most {MAX_SGE} elements and {MAX_INLINE} bytes inline")
         init = QpInitAttr(
             _object_of(self._cqs, send_cq, "completion queue").cq,
             _object_of(self._cqs, recv_cq, "completion queue").cq,
-            QpCap(max_send_wr, max_recv_wr, max_send_sge, max_recv_sge, max_inline),
+            cap,
             sq_sig_all=bool(sq_sig_all),
             qp_type=QpType.RC if transport else QpType.MRC,
             pd=_object_of(self._pds, pd, "protection domain"),
         )
         qp = self._device.create_qp(init)
-        self._qps[qp.qp_num] = _ProgramQp(qp, _Queue(max_send_wr), _Queue(max_recv_wr))
+        self._qps[qp.qp_num] = _ProgramQp(qp, _Queue(cap.max_send_wr), _Queue(cap.max_recv_wr))
         return Reply([qp.qp_num])
 
     def _modify_qp(self, qpn: int, mask: int, mrc_mask: int, *values: int) -> Reply:
@@ -465,7 +463,10 @@ class Program:
             return False
 
     def _take_records(self) -> bool:
-        """Post what the program has written, up to TURN_RECORDS; return whether there was any. Raises RingError."""
+        """Post what the program has written, up to TURN_RECORDS; return whether there was any.
+
+        Raises RingError.
+        """
         records = [] if self.ring is None else self.ring.take(TURN_RECORDS)
         for record, payload in records:
             self._serve(record, payload)
@@ -488,7 +489,9 @@ class Program:
             raise RingError(f"record of kind {record.kind}")
 
     def _post_send(self, program_qp: _ProgramQp, record: Record, payload: bytes) -> None:
+        """Post a write. One that is refused completes with an error, as on a NIC."""
         qp = program_qp.qp
+        # What the library checks before it writes a record is a program's fault here, and ends it.
         if record.sge_count * SGE.size + record.inline_bytes > len(payload):
             raise RingError(f"{record.sge_count} elements and {record.inline_bytes} bytes in {len(payload)}")
         opcode = _OPCODES.get(record.opcode)
@@ -517,7 +520,10 @@ class Program:
             self._fail(qp, error, completion, qp.send_cq)
 
     def _count_copy(self, queue: _Queue, serial: int, length: int) -> None:
-        """Count a request of several elements. Raises VerbsError for one that takes too much memory of this process."""
+        """Count a request of several elements.
+
+        Raises VerbsError for one that takes too much memory of this process.
+        """
         if length + sum(program_qp.send.copied_bytes for program_qp in self._qps.values()) > MAX_COPIED_BYTES:
             raise VerbsError(f"requests of several elements have more than {MAX_COPIED_BYTES >> 20} MiB", errno.ENOMEM)
         queue.note_copy(serial, length)
@@ -674,7 +680,10 @@ def _packets(qp: QueuePair) -> dict[str, int]:
 
 
 def _check_pages(fd: int) -> None:
-    """Check that the memory of a program can never shrink: a page that is gone would end this process (SIGBUS)."""
+    """Check that the memory of a program can never shrink.
+
+    A page that is gone would end this process (SIGBUS).
+    """
     try:
         seals = fcntl.fcntl(fd, fcntl.F_GET_SEALS)
         status = os.fstat(fd)

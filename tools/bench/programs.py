@@ -174,13 +174,13 @@ def _nic_pid(path: Path) -> int:
 def _tcp_latency_us() -> float:
     """Return half a round trip of 8 bytes over a TCP connection in this machine, median."""
     with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as client:
-        accepted, _ = server.accept()
-        for end in (client, accepted):
+        server_end, _ = server.accept()
+        for end in (client, server_end):
             end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
         def answer() -> None:
-            while data := accepted.recv(8):
-                accepted.sendall(data)
+            while data := server_end.recv(8):
+                server_end.sendall(data)
 
         thread = threading.Thread(target=answer, daemon=True)
         thread.start()
@@ -192,7 +192,7 @@ def _tcp_latency_us() -> float:
             times.append(time.perf_counter() - began)
         client.shutdown(socket.SHUT_WR)
         thread.join()
-        accepted.close()
+        server_end.close()
     return median(times) / 2 * 1e6
 
 

@@ -85,6 +85,7 @@ def pairs(mrc_example: Path | None, nccl_harness: Path | None) -> list[ProgramPa
         perftest("ib_write_bw", "-s", "100", "-n", "20000"),
         perftest("ib_write_lat", "-s", "8", "-n", "5000"),
     ]
+    # The next two are built outside the tree, so a user has them or not.
     if mrc_example is not None:
         words: tuple[str, ...] = (
             str(mrc_example),

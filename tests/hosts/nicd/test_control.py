@@ -163,7 +163,7 @@ def test_write_events__what_does_not_fit_waits(control):
     ring.close()
     ring = CompletionRing(1, EV_EVENT)
     control.write_events(cq, ring)
-    row = EV_EVENT.unpack_from(ring.shared.memory, 4096)
+    row = EV_EVENT.unpack_from(ring.memfd.memory, 4096)
     assert row == (AUTO_PROFILE, 2 << 96 >> 64, 0, 1, EvStateMask.GOOD, 1)
     ring.close()
 
