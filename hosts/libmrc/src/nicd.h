@@ -149,7 +149,7 @@ struct nicd_record {
 	uint32_t opcode;               /* IBV_WR_* */
 	uint32_t sge_count;
 	uint32_t inline_bytes;
-	uint32_t reserved;
+	uint32_t padding;
 	uint64_t serial;               /* requests posted to this queue before this one */
 };
 
