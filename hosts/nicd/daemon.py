@@ -62,7 +62,10 @@ class NicDaemon:
             self.turn()
 
     def turn(self) -> None:
-        """Take what programs posted, let the network go on, and give them what completed; wait where nothing is due."""
+        """Take what programs posted, let the network go on, and give them what completed.
+
+        Wait where nothing is due.
+        """
         driver = self._driver
         has_posted = self._serve_rings()
         self._deliver()
@@ -146,6 +149,9 @@ def _is_privileged(connection: socket.socket) -> bool:
 
 
 def raise_file_limit() -> None:
-    """Let this process have as many descriptors as the kernel allows: each region and queue of a program takes one."""
+    """Let this process have as many descriptors as the kernel allows.
+
+    Each region and queue of a program takes one.
+    """
     _, hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard_limit, hard_limit))

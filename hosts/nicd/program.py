@@ -66,13 +66,17 @@ from mrc_testbed.hosts.verbs.memory import MemoryRegion, ProtectionDomain, Sge
 from mrc_testbed.hosts.verbs.qp import QueuePair, RecvWR, SendWR
 
 MAX_OBJECTS: Final = 4096
-"""Regions, completion queues and channels of one program: each holds a descriptor of this process, a channel two."""
+"""Regions, completion queues and channels of one program.
+
+Each holds a descriptor of this process, a channel two."""
 SHARES: Final = 16
 """Programs for which the descriptors of this process suffice in any case."""
 MAX_MAPPED_BYTES: Final = 1 << 40
 """Addresses of this process that the regions of one program may take: it has 2**47 for all."""
 MAX_COPIED_BYTES: Final = 1 << 30
-"""Bytes of one program's requests of several elements that are not over: each is copied into one piece."""
+"""Bytes of one program's requests of several elements that are not over.
+
+Each is copied into one piece."""
 MAX_CQ_ENTRIES: Final = 1 << 16
 TURN_RECORDS: Final = 256
 """Requests taken from one program's ring in a turn, so that no program keeps the others waiting."""
@@ -88,7 +92,7 @@ _PAGE: Final = mmap.PAGESIZE
 _U64: Final = (1 << 64) - 1
 _SO_SNDBUFFORCE: Final = 32
 _EVENT_BYTES: Final = 8 << 20
-"""Kernel memory for events that a program has not read: some for each of its CQs, with the kernel's own bytes."""
+"""Kernel memory for events that a program has not read: several for each of its CQs."""
 log = logging.getLogger("mrc_testbed.hosts.nicd")
 
 
@@ -218,7 +222,10 @@ class Program:
             self.end("it closed its doorbell")
 
     def _reply_to(self, request: Request) -> None:
-        """Answer a request, after what the program had posted before: a move to RESET ends these, not later ones."""
+        """Answer a request, after what the program had posted before.
+
+        A move to RESET ends these, not later ones.
+        """
         try:
             for _ in range(-(-SQ_SLOTS // TURN_RECORDS)):
                 if not self._take_records():
@@ -355,11 +362,11 @@ class Program:
         self._require_descriptor()
         number, channel = next(self._numbers), self._device.create_comp_channel()
         try:
-            ours, events_fd = _event_socket()
+            events, events_fd = _event_socket()
         except OSError:
             channel.destroy()
             raise
-        self._channels[number] = _Channel(channel, ours)
+        self._channels[number] = _Channel(channel, events)
         return Reply([number], [events_fd], [events_fd])
 
     def _destroy_channel(self, number: int) -> Reply:
@@ -452,7 +459,10 @@ class Program:
             return False
 
     def _take_records(self) -> bool:
-        """Post what the program has written, up to TURN_RECORDS; return whether there was anything. Raises RingError."""
+        """Post what the program has written, up to TURN_RECORDS; return whether there was anything.
+
+        Raises RingError.
+        """
         records = [] if self.ring is None else self.ring.take(TURN_RECORDS)
         for record, behind in records:
             self._serve(record, behind)
@@ -478,6 +488,7 @@ class Program:
         qp = program_qp.qp
         if record.sge_count * SGE.size + record.inline_bytes > len(behind):
             raise RingError(f"{record.sge_count} elements and {record.inline_bytes} bytes in {len(behind)}")
+        # Nothing in the record is trusted: the verbs check keys, ranges and state again.
         opcode = _OPCODES.get(record.opcode)
         if opcode is None:
             raise RingError(f"operation {record.opcode}")
@@ -504,7 +515,10 @@ class Program:
             self._fail(qp, error, completion, qp.send_cq)
 
     def _count_copy(self, queue: _Queue, serial: int, length: int) -> None:
-        """Count a request of several elements. Raises VerbsError for one that takes too much memory of this process."""
+        """Count a request of several elements.
+
+        Raises VerbsError for one that takes too much memory of this process.
+        """
         if length + sum(program_qp.send.copied_bytes for program_qp in self._qps.values()) > MAX_COPIED_BYTES:
             raise VerbsError(f"requests of several elements have more than {MAX_COPIED_BYTES >> 20} MiB", errno.ENOMEM)
         queue.note_copy(serial, length)
@@ -657,11 +671,11 @@ def _packets(qp: QueuePair) -> dict[str, int]:
 
 def _event_socket(kind: int = socket.SOCK_SEQPACKET) -> tuple[socket.socket, int]:
     """Return our end of a socket, and the program's, which waits unless it sets O_NONBLOCK."""
-    ours, programs = socket.socketpair(socket.AF_UNIX, kind)
-    ours.setblocking(False)
+    end, programs = socket.socketpair(socket.AF_UNIX, kind)
+    end.setblocking(False)
     with suppress(OSError):  # without privilege the system's own limit holds
-        ours.setsockopt(socket.SOL_SOCKET, _SO_SNDBUFFORCE, _EVENT_BYTES)
-    return ours, programs.detach()
+        end.setsockopt(socket.SOL_SOCKET, _SO_SNDBUFFORCE, _EVENT_BYTES)
+    return end, programs.detach()
 
 
 def _check_pages(fd: int) -> None:

@@ -1,5 +1,5 @@
 /* Types of libibverbs as programs linked to it see them: layouts and numbers only, so that libmrc is built with gcc
- * alone. tests/hosts/libmrc/test_headers.py compares them with the header of Debian's libibverbs-dev.
+ * alone. tests/hosts/libmrc/test_libmrc_headers.py compares them with the header of Debian's libibverbs-dev.
  */
 #ifndef IBVERBS_ABI_H
 #define IBVERBS_ABI_H

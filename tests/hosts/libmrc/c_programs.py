@@ -23,8 +23,8 @@ def tests_of(name: str) -> list[str]:
 
 def program(name: str) -> Path:
     """Return a program of this folder, linked with libmrc."""
-    shared = library()
-    flags = ("-pthread", f"-L{shared.parent}", f"-Wl,-rpath,{shared.parent}", f"-l:{shared.name}")
+    library_file = library()
+    flags = ("-pthread", f"-L{library_file.parent}", f"-Wl,-rpath,{library_file.parent}", f"-l:{library_file.name}")
     return build_program([FOLDER / f"{name}.c"], [FOLDER, SOURCES, INCLUDE], flags, name)
 
 

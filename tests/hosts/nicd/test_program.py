@@ -74,7 +74,13 @@ def test_objects_of_another_program__are_not_there(program, victim):
     pd, cq = victim.number("ALLOC_PD"), victim.number("CREATE_CQ", 16, 0)
     qpn, key = victim.queue_pair(pd, cq), victim.memory(pd)
     assert program.to_state(qpn, 6) == errno.ENOENT
-    for name, number in (("QUERY_QP", qpn), ("DESTROY_QP", qpn), ("DEREG_MR", key), ("DESTROY_CQ", cq), ("DEALLOC_PD", pd)):
+    for name, number in (
+        ("QUERY_QP", qpn),
+        ("DESTROY_QP", qpn),
+        ("DEREG_MR", key),
+        ("DESTROY_CQ", cq),
+        ("DEALLOC_PD", pd),
+    ):
         assert program.call(name, number)[0] == errno.ENOENT, name
     program.post(qpn, [(1 << 32, 8, key)])
     assert program.call("STATUS")[0] == 0  # the post has been seen, and was nobody's
@@ -167,6 +173,14 @@ def test_copies__of_requests_of_several_elements_have_a_limit(processes, program
     program.post(end.qpn, [(1 << 32, 45_000, end.key)])
     program.post(end.qpn, [(1 << 32, 45_000, end.key)] * 2)
     assert [end.status() for _ in range(3)] == [FLUSH_ERR, FLUSH_ERR, LOC_LEN_ERR]
+
+
+def arm_without_end(program, cq):
+    """Arm a CQ again and again, as if five entries had been seen."""
+    while True:
+        for _ in range(100):
+            program.post(cq, [], kind=3, serial=5)
+        program.call("STATUS")
 
 
 def test_events__that_are_never_read_end_the_program(processes, program, caplog):
