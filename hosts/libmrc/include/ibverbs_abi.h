@@ -1,5 +1,5 @@
 /* Types of libibverbs as programs linked to it see them: layouts and numbers only, so that libmrc, and programs
- * without Debian's libibverbs-dev (without-libibverbs/infiniband/verbs.h), are built with gcc alone. 
+ * without Debian's libibverbs-dev (without-libibverbs/infiniband/verbs.h), are built with gcc alone.
  * tests/hosts/libmrc/test_libmrc_headers.py compares them with Debian's header.
  */
 #ifndef IBVERBS_ABI_H

@@ -52,7 +52,7 @@ EXPORT struct mrc_context *mrc_create_context(struct ibv_context *ibv, struct mr
 	uint32_t version = attr ? attr->mrc_api_version_used : 0;
 	struct mrc_context *context = NULL;
 
-	if (version > MRC_API_CURRENT_VERSION && version != (uint32_t)MRC_API_VER_LATEST) {
+	if (version > MRC_API_CURRENT_VERSION && version != UINT32_MAX /* LATEST */) {
 		explain("libmrc: the program uses version 0x%x of mrc.h; this library has 0x%x", version,
 			MRC_API_CURRENT_VERSION);
 		errno = EINVAL;

@@ -1,4 +1,4 @@
-"""Headers of libmrc: layouts and numbers of mrc.h and mrc_ctl.h 1.0.1, and of libibverbs (ibverbs_abi.h)."""
+"""Headers of libmrc: layouts and numbers of mrc.h and mrc_ctl.h 1.0.1, and of libibverbs."""
 
 from __future__ import annotations
 
@@ -58,12 +58,12 @@ def test_mrc_headers__compile_in_c_and_cpp_against_libibverbs(tmp_path):
 
 
 def test_library__has_every_function_of_mrc_h():
-    declared = set(re.findall(r"\b(mrc_\w+)\([^;{]*\);", (INCLUDE / "mrc.h").read_text(encoding="utf-8")))
+    functions = set(re.findall(r"\b(mrc_\w+)\([^;{]*\);", (INCLUDE / "mrc.h").read_text(encoding="utf-8")))
     symbols = subprocess.run(
         ["nm", "-D", "--defined-only", library()], capture_output=True, text=True, check=True
     ).stdout
-    assert len(declared) == 27
-    assert declared - {line.split()[-1] for line in symbols.splitlines()} == set()
+    assert len(functions) == 27
+    assert functions - {line.split()[-1] for line in symbols.splitlines()} == set()
 
 
 def structures_of_ours():
@@ -76,11 +76,9 @@ def structures_of_ours():
         yield name, [of_function or of_field for of_function, of_field in names]
 
 
-@pytest.mark.skipif(
-    not VERBS_H.exists(), reason="libibverbs-dev is not installed: ibverbs_abi.h is compared with its header"
-)
+@pytest.mark.skipif(not VERBS_H.exists(), reason="libibverbs-dev is not installed")
 def test_ibverbs_abi__is_that_of_debians_libibverbs(tmp_path):
-    """Have both headers say sizes and offsets, as strings of an object file each, and compare."""
+    """Compare what both headers say of sizes and offsets, in a program each."""
     structures = list(structures_of_ours())
     assert len(structures) > 20
     fields = [
@@ -94,7 +92,7 @@ def test_ibverbs_abi__is_that_of_debians_libibverbs(tmp_path):
     values += [f"sizeof(((struct {name} *)0)->{field})" for name, field in fields]
     values += [f"sizeof(struct {name})" for name, _ in structures if name not in ONLY_BEGUN]
     values += constants
-    printed = {}
+    outputs = {}
     for header in ("ibverbs_abi.h", "infiniband/verbs.h"):
         source, program = tmp_path / "print.c", tmp_path / "print"
         prints = "\n".join(f'printf("%s %lld\\n", "{value}", (long long)({value}));' for value in values)
@@ -103,9 +101,9 @@ def test_ibverbs_abi__is_that_of_debians_libibverbs(tmp_path):
             encoding="utf-8",
         )
         subprocess.run(["gcc", f"-I{SOURCES}", source, "-o", program], check=True)
-        printed[header] = subprocess.run([program], capture_output=True, text=True, check=True).stdout.splitlines()
-    ours, debians = printed.values()
-    assert [pair for pair in zip(ours, debians, strict=True) if pair[0] != pair[1]] == []
+        outputs[header] = subprocess.run([program], capture_output=True, text=True, check=True).stdout.splitlines()
+    lines, debian_lines = outputs.values()
+    assert [pair for pair in zip(lines, debian_lines, strict=True) if pair[0] != pair[1]] == []
 
 
 ONLY_BEGUN = {"ibv_device", "ibv_context", "ibv_port_attr", "ibv_async_event", "ibv_gid_entry"}

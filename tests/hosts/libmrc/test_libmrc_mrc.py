@@ -16,6 +16,6 @@ def test_mrc(processes, test):
 
 
 def test_mrc__each_function_is_called():
-    declared = set(re.findall(r"\b(mrc_\w+)\([^;{]*\);", (INCLUDE / "mrc.h").read_text(encoding="utf-8")))
-    called = set(re.findall(r"\b(mrc_\w+)\(", (c_programs.FOLDER / "check_mrc.c").read_text(encoding="utf-8")))
-    assert declared - called == set()
+    functions = set(re.findall(r"\b(mrc_\w+)\([^;{]*\);", (INCLUDE / "mrc.h").read_text(encoding="utf-8")))
+    calls = set(re.findall(r"\b(mrc_\w+)\(", (c_programs.FOLDER / "check_mrc.c").read_text(encoding="utf-8")))
+    assert functions - calls == set()

@@ -1,4 +1,4 @@
-"""Registered memory of every kind, children of fork(), and programs or NIC processes that end (check_memory.c)."""
+"""Registered memory, children of fork(), and programs or NIC processes that end (check_memory.c)."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ def test_killed__its_queue_pairs_go_at_once_and_another_program_goes_on(processe
     program = str(c_programs.program("check_memory"))
     with c_programs.start([program, "until_told"], processes) as survivor:
         assert survivor.stdout.readline() == "ready\n"
-        before = processes.qp_counts()
+        counts = processes.qp_counts()
         for _ in range(5):
-            with c_programs.start([program, "until_told"], processes) as killed:
-                assert killed.stdout.readline() == "ready\n"
-                killed.send_signal(signal.SIGKILL)
-                killed.wait()
-            processes.wait_until(lambda: processes.qp_counts() == before)
+            with c_programs.start([program, "until_told"], processes) as victim:
+                assert victim.stdout.readline() == "ready\n"
+                victim.send_signal(signal.SIGKILL)
+                victim.wait()
+            processes.wait_until(lambda: processes.qp_counts() == counts)
         output, errors = survivor.communicate("", timeout=c_programs.PATIENCE_S)
         assert (survivor.returncode, output) == (0, "passed\n"), errors
     c_programs.run([program, "kinds"], processes)

@@ -156,15 +156,15 @@ class HostileProgram:
         number = rng.choice((*self._qpns, *self._qpns, *self._victims)) if kind != KIND_ARM else rng.choice(self._cqs)
         elements = [self._element() for _ in range(rng.choice((1, 1, 2, 16, 17)))] if kind == KIND_SEND else []
         serial = program.serials.get((number, kind), 0)
-        behind = b"".join(SGE.pack(*element) for element in elements)
-        slots = 1 + -(-len(behind) // SLOT_BYTES)
+        payload = b"".join(SGE.pack(*element) for element in elements)
+        slots = 1 + -(-len(payload) // SLOT_BYTES)
         fields = [kind, slots, number, rng.choice((0, 2, 2, 6)), serial, 1 << 32, self._word(), self._word()]
         fields += [rng.choice((0, 0, 1)), len(elements), 0, 0, serial]
         if rng.random() < 0.15:
-            at = rng.randrange(len(fields))
-            fields[at] = self._value() if at in (4, 5, 12) else self._word()
+            index = rng.randrange(len(fields))
+            fields[index] = self._value() if index in (4, 5, 12) else self._word()
         program.serials[number, kind] = serial + 1
-        program.put_slots(RECORD.pack(*fields) + behind, slots)
+        program.put_slots(RECORD.pack(*fields) + payload, slots)
 
     def _element(self) -> tuple[int, int, int]:
         rng = self._rng
@@ -188,7 +188,7 @@ class HostileProgram:
         rng, program = self._rng, self._program
         if rng.random() < 0.3:
             at = SLOTS_AT + rng.randrange(SQ_SLOTS - 256) * SLOT_BYTES
-            program.ring[at : at + 4096] = rng.randbytes(4096)
+            program.ring[index : index + 4096] = rng.randbytes(4096)
             program.tail += rng.randrange(64)
             program.set_tail(program.tail)
 

@@ -1,4 +1,4 @@
-"""NIC processes of two hosts in a thread, on a virtual wire: what C programs are tested with where nobody is root."""
+"""NIC processes of two hosts in a thread, on a virtual wire: for C programs, without root."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ class LoopDriver(VirtualDriver):
         return tuple(str(ip_address(gid)) for gid in super().gids())  # as text of binary addresses, which programs have
 
     def watch(self, fd: int, on_readable: Callable[[], None]) -> None:
-        self._loop.watched[fd] = on_readable
+        self._loop.callbacks[fd] = on_readable
         self._loop.selector.register(fd, selectors.EVENT_READ)
 
     def unwatch(self, fd: int) -> None:
-        del self._loop.watched[fd]
+        del self._loop.callbacks[fd]
         self._loop.selector.unregister(fd)
 
     def step(self, deadline: float | None) -> bool:
@@ -48,7 +48,9 @@ class LoopDriver(VirtualDriver):
 
 
 class NicProcesses:
-    """See the module. `sockets`: path of each host's socket. A context manager, whose end raises what ended the thread.
+    """See the module. `sockets`: path of each host's socket.
+
+    A context manager, whose end raises what ended the thread.
 
     The thread waits, without limit, when all of its NIC processes would: a wake-up that is lost hangs the test.
     """
@@ -56,7 +58,7 @@ class NicProcesses:
     def __init__(self, folder: Path) -> None:
         self.wire = VirtualWire(planes=2, uplinks=2)
         self.selector = selectors.DefaultSelector()
-        self.watched: dict[int, Callable[[], None]] = {}
+        self.callbacks: dict[int, Callable[[], None]] = {}
         self.sockets = {host: folder / f"{host}.sock" for host in HOSTS}
         self._waiting: set[LoopDriver] = set()
         self._is_ending = False
@@ -91,7 +93,7 @@ class NicProcesses:
         is_waiting = len(self._waiting) == len(self.drivers) and not self._is_ending
         for key, _ in self.selector.select(None if is_waiting else 0):
             self._waiting.clear()
-            if on_readable := self.watched.get(key.fd):
+            if on_readable := self.callbacks.get(key.fd):
                 on_readable()
         return has_moved
 

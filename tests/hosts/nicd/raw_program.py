@@ -138,8 +138,8 @@ class RawProgram:
         """Write slots at our tail, and show them."""
         data = data.ljust(slots * SLOT_BYTES, b"\0")
         for i in range(slots):
-            at = SLOTS_AT + (self.tail + i) % SQ_SLOTS * SLOT_BYTES
-            self.ring[at : at + SLOT_BYTES] = data[i * SLOT_BYTES : (i + 1) * SLOT_BYTES]
+            start = SLOTS_AT + (self.tail + i) % SQ_SLOTS * SLOT_BYTES
+            self.ring[start : start + SLOT_BYTES] = data[i * SLOT_BYTES : (i + 1) * SLOT_BYTES]
         self.tail += slots
         self.set_tail(self.tail)
 
@@ -164,10 +164,10 @@ class RawProgram:
         """Post a request; its wr_id is its serial."""
         number = self.serials.get((qpn, kind), 0) if serial is None else serial
         self.serials[qpn, kind] = number + 1
-        behind = b"".join(SGE.pack(*element) for element in elements)
-        slots = 1 + -(-len(behind) // SLOT_BYTES)
+        payload = b"".join(SGE.pack(*element) for element in elements)
+        slots = 1 + -(-len(payload) // SLOT_BYTES)
         record = RECORD.pack(kind, slots, qpn, flags, number, remote, rkey, 0, opcode, len(elements), 0, 0, number)
-        self.put_slots(record + behind, slots)
+        self.put_slots(record + payload, slots)
 
     def completion(self, ring: mmap.mmap, index: int) -> tuple[int, ...] | None:
         """Return an entry of a CQ's ring, and give its slot back; None while it is not there."""

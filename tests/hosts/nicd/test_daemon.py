@@ -40,17 +40,20 @@ def test_too_many_programs__are_refused_and_the_others_served(processes, monkeyp
 
 def test_descriptors_that_run_out__end_no_program(processes, caplog):
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with RawProgram(processes.sockets["a"]) as program, socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as late:
+    with (
+        RawProgram(processes.sockets["a"]) as program,
+        socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as newcomer,
+    ):
         pd = program.number("ALLOC_PD")
         try:
             resource.setrlimit(resource.RLIMIT_NOFILE, (program.fds[-1] + 1, hard))
             errors = [program.call("REG_MR", pd, 1 << 32, 4096, 0, 3)[0] for _ in range(64)]
-            late.connect(str(processes.sockets["a"]))
+            newcomer.connect(str(processes.sockets["a"]))
             processes.wait_until(lambda: "cannot accept a program" in caplog.text)
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
         assert 0 < sum(map(bool, errors)) <= 64
-        assert late.recv(1) == b""
+        assert newcomer.recv(1) == b""
         assert program.memory(pd)
 
 

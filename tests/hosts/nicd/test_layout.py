@@ -30,12 +30,12 @@ def offsets(format_):
 def test_structures__have_the_offsets_and_sizes_of_the_header(tmp_path):
     lines = []
     for name, (structure, fields) in STRUCTURES.items():
-        places = offsets(structure.format)
-        assert len(places) == len(fields)
+        starts = offsets(structure.format)
+        assert len(starts) == len(fields)
         lines.append(f'_Static_assert(sizeof(struct {name}) == {structure.size}, "{name}");')
         lines += [
-            f'_Static_assert(offsetof(struct {name}, {field}) == {place}, "{name}.{field}");'
-            for field, place in zip(fields, places, strict=True)
+            f'_Static_assert(offsetof(struct {name}, {field}) == {start}, "{name}.{field}");'
+            for field, start in zip(fields, starts, strict=True)
         ]
     lines += [f'_Static_assert(NICD_{name} == {value}, "NICD_{name}");' for name, value in NUMBERS.items()]
     lines.append(f'_Static_assert(NICD_SQ_BYTES == {layout.SQ_BYTES}, "NICD_SQ_BYTES");')

@@ -175,6 +175,14 @@ def test_copies__of_requests_of_several_elements_have_a_limit(processes, program
     assert [end.status() for _ in range(3)] == [FLUSH_ERR, FLUSH_ERR, LOC_LEN_ERR]
 
 
+def arm_without_end(program, cq):
+    """Arm a CQ again and again, as if five entries had been seen."""
+    while True:
+        for _ in range(100):
+            program.post(cq, [], kind=3, serial=5)
+        program.call("STATUS")
+
+
 def test_events__that_are_never_read_end_the_program(processes, program, caplog):
     channel = program.number("CREATE_CHANNEL")
     cq = program.number("CREATE_CQ", 16, channel)

@@ -1,4 +1,4 @@
-"""Hostile programs harm nobody: the NIC process goes on, ends them with a reason, and serves others every byte."""
+"""Hostile programs harm nobody: the NIC process ends them, and serves others every byte."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def harm(tmp_path, caplog, seeds):
         victims = [qpn for daemon in processes.daemons for qpn in daemon._device.hardware.qps]
         counts = processes.qp_counts()
         gc.collect()  # our own ends of what programs had before
-        before = descriptors()
+        old_count = descriptors()
         for seed in seeds:
             caplog.clear()
             hostile = HostileProgram(processes.sockets["a"], peer_gid, seed, victims)
@@ -41,7 +41,7 @@ def harm(tmp_path, caplog, seeds):
             assert not [record for record in caplog.records if record.exc_info], seed
         del hostile
         gc.collect()
-        processes.wait_until(lambda: descriptors() <= before)
+        processes.wait_until(lambda: descriptors() <= old_count)
         output, errors = survivor.communicate("", timeout=c_programs.PATIENCE_S)
         assert (survivor.returncode, output) == (0, "passed\n"), errors
 
