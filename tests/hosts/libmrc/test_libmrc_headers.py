@@ -89,6 +89,7 @@ def test_ibverbs_abi__is_that_of_debians_libibverbs(tmp_path):
     ]
     text = (INCLUDE / "ibverbs_abi.h").read_text(encoding="utf-8")
     constants = re.findall(r"\b(IBV_[A-Z0-9_]+)\b(?= =|,| \})", text)
+    # Each value is printed by a program of one header, then of the other.
     values = [f"offsetof(struct {name}, {field})" for name, field in fields]
     values += [f"sizeof(((struct {name} *)0)->{field})" for name, field in fields]
     values += [f"sizeof(struct {name})" for name, _ in structures if name not in ONLY_BEGUN]

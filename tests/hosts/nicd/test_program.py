@@ -186,11 +186,15 @@ def arm_without_end(program, cq):
 def test_events__that_are_never_read_end_the_program(processes, program, caplog):
     channel = program.number("CREATE_CHANNEL")
     cq = program.number("CREATE_CQ", 16, channel)
-    with pytest.raises(EndedError):
+
+    def arm_for_ever() -> None:
         for _ in range(20_000):
             for _ in range(100):
                 program.post(cq, [], kind=3, serial=5)  # ARM, as if five entries had been seen
             program.call("STATUS")
+
+    with pytest.raises(EndedError):
+        arm_for_ever()
     assert "it does not read its completion events" in caplog.text
 
 
