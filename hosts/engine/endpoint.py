@@ -9,7 +9,6 @@ are float seconds of any one clock. `peer` is an opaque key (the other host's na
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from random import Random
 from typing import Any, Final
 
@@ -43,6 +42,21 @@ BURST: Final = 8
 
 QPNS: Final = range(FIRST_QPN, PSN_MASK + 1)
 """QPNs that a QP can have."""
+
+
+def first_from(turns: list[int], turn: int) -> int:
+    """Return the index of the first of the sorted `turns` that is not below `turn`, as bisect_left does.
+
+    In machine code a call of that one costs more than the search.
+    """
+    low, high = 0, len(turns)
+    while low < high:
+        middle = low + high >> 1
+        if turns[middle] < turn:
+            low = middle + 1
+        else:
+            high = middle
+    return low
 
 
 class Endpoint:
@@ -316,7 +330,7 @@ class Endpoint:
                 self._owing.append(qp)
             if qp.sender_changed and qp.can_send() != qp.listed:
                 qp.listed = not qp.listed
-                index = bisect_left(self._ready_turns, qp.turn)
+                index = first_from(self._ready_turns, qp.turn)
                 if qp.listed:
                     self._ready_turns.insert(index, qp.turn)
                 else:
@@ -330,7 +344,7 @@ class Endpoint:
         if due:
             for qp in self._in_turn([qp for qp in due if isinstance(qp, EngineQueuePair)]):
                 qp.on_timer(now)
-                qp.touch()
+                qp.touch_responder()  # its deadline was taken out
 
     def transmit(
         self, now: float, limit: int = 64, room: list[int] | None = None, control_room: list[int] | None = None
@@ -349,7 +363,7 @@ class Endpoint:
         if not control_ports.free_ports:
             return out
         ready_turns, turn = self._ready_turns, self._turn
-        first = bisect_left(ready_turns, self._next) if self._next else 0
+        first = first_from(ready_turns, self._next) if self._next else 0
         if self._owing:
             self._collect_acks()
         if self._peers.has_control:
@@ -391,5 +405,5 @@ class Endpoint:
         if len(qps) == 1 and qps[0].turn >= 0:
             return qps
         turns = sorted([qp.turn for qp in qps if qp.turn >= 0])
-        first = bisect_left(turns, self._next)
+        first = first_from(turns, self._next)
         return [self._turn[index] for index in turns[first:] + turns[:first]]

@@ -207,9 +207,9 @@ class EngineQueuePair(TimedItem):
     def touch(self) -> None:
         """Mark the QP as changed."""
         self.sender_changed = True
-        self._touch_responder()
+        self.touch_responder()
 
-    def _touch_responder(self) -> None:
+    def touch_responder(self) -> None:
         """Mark only the responder as changed; the sending half, with all its queues, is not examined then.
 
         The usual case with most packets of a receiver.
@@ -555,7 +555,7 @@ class EngineQueuePair(TimedItem):
         """Take a packet from our peer for this QP."""
         connected, kind = self.connected, type(packet)
         if kind is Write:
-            self._touch_responder()
+            self.touch_responder()
         else:
             self.touch()
         if connected is None:
@@ -622,10 +622,14 @@ class EngineQueuePair(TimedItem):
         """Do what is due; harmless when nothing is."""
         connected = self.connected
         if connected is not None and self.state is _RTS and self.next_deadline() <= now:
-            self.touch()
+            # Mostly a SACK is due, for too few packets: the sending half is not examined then.
+            sends = self._sender_deadline <= now
+            self.touch_responder()
             connected.responder.on_timer(now)
-            connected.paths.on_timer(now)
-            connected.requestor.on_timer(now)
+            if sends:
+                self.touch()
+                connected.paths.on_timer(now)
+                connected.requestor.on_timer(now)
 
     def next_deadline(self) -> float:
         """Return the time of the next on_timer call; NEVER when nothing is pending."""

@@ -131,6 +131,9 @@ class Requestor:
         """Heap of PSNs to retransmit; valid while their latest transmission is GIVEN_UP."""
         self._deferred_psns: list[tuple[float, int]] = []
         """Heap of (when, PSN) refused by the responder: they wait a round trip (§5.14)."""
+        # Times are kept beside queues that are empty for most QPs: a look at a queue is one more miss of the caches.
+        self._deferred_due = NEVER
+        """Time of the first of them."""
         self._last_ack_request: Sent | None = None
         """Last packet that left with the A bit."""
         self._rcvd_units = 0
@@ -141,6 +144,8 @@ class Requestor:
         """Expiries in a row of the wait for a Transport ACK."""
         self._trials: deque[Trial] = deque()
         """EVs whose packet is overdue, by the time of the verdict."""
+        self._trial_due = NEVER
+        """Time of the first verdict."""
         self._ack_due_at = NEVER
         """Time at which the Transport ACK of a message all of whose packets arrived is asked for.
 
@@ -215,14 +220,23 @@ class Requestor:
 
     def wants_to_send(self) -> bool:
         """Whether only windows or ports hold packets back."""
-        return bool(self._retransmit_psns or self._unsent)
+        return self.flight.next_psn < self._end_psn or bool(self._retransmit_psns)
 
     def can_send(self) -> bool:
         """Whether there is something to send and the window is open, or may open without a call to this QP."""
-        if not self._retransmit_psns and not self._unsent:
+        flight, window = self.flight, self._window
+        if flight.next_psn >= self._end_psn and not self._retransmit_psns:
             return False
-        window = self._window
-        return bool(not self.flight.bytes or window.may_send() or not window.is_alone or self._paths.profile.skips)
+        # A packet waits for its turn by a window below one packet, as at the last transmit(): on_timer() ends the wait.
+        if (
+            self._opens_at != NEVER
+            and self._opens_at == window.opens_at()
+            and (flight.bytes or window.inflight <= 0)
+            and window.is_alone
+            and not self._paths.profile.skips
+        ):
+            return False
+        return bool(not flight.bytes or window.may_send() or not window.is_alone or self._paths.profile.skips)
 
     def in_flight(self) -> bool:
         """Return whether a packet was sent that is not known to have arrived."""
@@ -560,6 +574,7 @@ class Requestor:
             else:
                 trials[copy.ev] = Trial(now + self.rtt.verdict_s(now), copy)
                 self._trials.append(trials[copy.ev])
+        self._trial_due = self._trials[0].verdict_at if self._trials else NEVER
 
     def _reorder_threshold(self) -> int:
         """Rule (b) of §5.9, in transmissions."""
@@ -584,8 +599,9 @@ class Requestor:
         if trigger is not None and trigger.sent_at >= ev.accused_at:
             ev.failures = 0
         self._paths.on_proof(ev, now)
-        if self._trials:
+        if self._trial_due != NEVER:
             self._trials = deque(trial for trial in self._trials if not trial.acquits(ev, sack))
+            self._trial_due = self._trials[0].verdict_at if self._trials else NEVER
         if sack.verdict == _SKIP_ONCE:
             ev.marked += 1
             self._counters.marked += 1
@@ -754,6 +770,7 @@ class Requestor:
         counters.refusals[nack.reason if nack.reason in counters.refusals else NackReason.NO_RESOURCE] += 1
         self._window.on_other_nack(sent.size)
         heappush(self._deferred_psns, (now + self.rtt.typical_s(), psn))
+        self._deferred_due = self._deferred_psns[0][0]
         self._charge(now)
 
     def _unknown_nack(self, nack: Nack, psn: int, now: float) -> bool:
@@ -794,12 +811,14 @@ class Requestor:
         """Expired packets (§5.9 c), refused ones that waited, and a Transport ACK that does not come."""
         if self._opens_at <= now:
             self._opens_at = NEVER
-        while self._deferred_psns and self._deferred_psns[0][0] <= now:
+        while self._deferred_due <= now:
             psn = heappop(self._deferred_psns)[1]
             heappush(self._retransmit_psns, psn)
+            self._deferred_due = self._deferred_psns[0][0] if self._deferred_psns else NEVER
         # No answer so far: a probe of the EV decides.
-        while self._trials and self._trials[0].verdict_at <= now:
+        while self._trial_due <= now:
             self._paths.put_on_trial(self._trials.popleft().ev)
+            self._trial_due = self._trials[0].verdict_at if self._trials else NEVER
         due = self.flight.take_expired(now)
         if due:
             if not self._charge(now):
@@ -859,10 +878,10 @@ class Requestor:
             due = self._tail_probe.due(sent)
             if due < first:
                 first = due
-        if self._trials and self._trials[0].verdict_at < first:
-            first = self._trials[0].verdict_at
-        if self._deferred_psns and self._deferred_psns[0][0] < first:
-            first = self._deferred_psns[0][0]
+        if self._trial_due < first:
+            first = self._trial_due
+        if self._deferred_due < first:
+            first = self._deferred_due
         if self._ack_due_at < first:
             first = self._ack_due_at
         if self._opens_at < first:
@@ -888,6 +907,8 @@ class Requestor:
         self._retransmit_psns.clear()
         self._deferred_psns.clear()
         self._trials.clear()
+        self._deferred_due = self._trial_due = NEVER
         self._ack_due_at = self._stranded_due = self._opens_at = NEVER
+        self._end_psn = self.flight.next_psn
         self.flight.give_up_all()
         self._window.leave()

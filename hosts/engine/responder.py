@@ -488,7 +488,8 @@ class Responder:
                 reason,
                 packet.ev,
                 packet.timestamp or 0,
-                *context.answer_ids,
+                context.answer_ids[0],
+                context.answer_ids[1],
                 self._config.wire.nack_cc_type,
             )
         )

@@ -403,7 +403,7 @@ class AnyFabric:
             target.undo(held_fault.held)  # what was done of it
             raise
         self._faults.append(held_fault)
-        self._note(held_fault.begun_s, "fault", _target_names(fault), str(fault))
+        self._note(held_fault.begun_s, "fault", fault.places_text, str(fault))
         return held_fault
 
     def heal(self) -> None:
@@ -440,7 +440,7 @@ class AnyFabric:
         if self._backend is not None:
             held_fault.fault.end(self._backend.faults, held_fault.held)
         held_fault.ended_s = self.now
-        self._note(held_fault.ended_s, "fault", _target_names(held_fault.fault), f"over: {held_fault.fault}")
+        self._note(held_fault.ended_s, "fault", held_fault.fault.places_text, f"over: {held_fault.fault}")
 
     def _replace(self, fault: LossFault | LineFault) -> HeldFault:
         """Begin a fault in place of one of its kind at its place."""
@@ -570,10 +570,6 @@ def _content(data: bytes | int | str | Path) -> tuple[Path | bytes | int, int]:
     if not 0 < size < 2**40:
         raise ApiError(f"a transfer of {size:,} bytes: give at least one, and less than 1 TiB")
     return content, size
-
-
-def _target_names(fault: InjectedFault) -> str:
-    return ", ".join(" ".join(target) if isinstance(target, tuple) else str(target) for target in fault.targets)
 
 
 def _same_values(replaced_fault: InjectedFault, fault: LossFault | LineFault) -> bool:

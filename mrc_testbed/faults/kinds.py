@@ -36,6 +36,10 @@ from mrc_testbed.topologies.plan import Plan
 
 DRAIN_S = 0.5
 """Between denying a plane's EVs and cutting its links."""
+PLACES_NAMED = 8
+"""Largest number of places that a text about a fault names one by one."""
+PLACES_BEGUN = 2
+"""Number of places named where there are more than that."""
 
 Kind = TypeVar("Kind", bound="InjectedFault")
 
@@ -96,8 +100,17 @@ class InjectedFault:
         """Return the figures of the fault by name."""
         return {field.name: getattr(self, field.name) for field in fields(self) if field.name != "targets"}
 
+    @property
+    def places_text(self) -> str:
+        """Return the names of the places of the fault; of many, the first ones and how many more there are."""
+        names = [" ".join(target) if isinstance(target, tuple) else str(target) for target in self.targets]
+        if len(names) <= PLACES_NAMED:
+            return ", ".join(names)
+        kind = "links" if isinstance(self.targets[0], tuple) else "nodes"
+        return f"{', '.join(names[:PLACES_BEGUN])} and {len(names) - PLACES_BEGUN} more {kind}"
+
     def __str__(self) -> str:
-        locations = ", ".join(" ".join(target) if isinstance(target, tuple) else str(target) for target in self.targets)
+        locations = self.places_text
         figures = " ".join(f"{key}={value}" for key, value in self.values.items() if value is not None)
         return " ".join(part for part in (self.action.replace("_", " "), locations, figures) if part)
 

@@ -53,6 +53,7 @@ INNER_BYTES: Final[dict[type[PacketRecord], int]] = {
 
 The nominal size of a write is exactly that (§6.2).
 """
+_SACK_BYTES: Final[int] = INNER_BYTES[Sack]
 
 
 class FrameCodec(Protocol):
@@ -371,10 +372,13 @@ class VirtualHost:
                     pass
                 self._wake = _or_never(engine.next_timer())
             return
-        if self._wake <= now:
-            engine.on_timer(now)
         endpoint = self.endpoint  # called as what it is where nobody stands in its place
         watched = engine is not endpoint
+        if self._wake <= now:
+            if watched:
+                engine.on_timer(now)
+            else:
+                endpoint.on_timer(now)
         for _call in range(STUCK_AFTER):
             has_more = self._transmit(now)
             has_events = watched or endpoint.has_events
@@ -446,6 +450,8 @@ class VirtualHost:
         if isinstance(packet, Write):
             size = packet.size
             trimmable = dscp == self._trimmable[0] or dscp == self._trimmable[1]
+        elif type(packet) is Sack:
+            size = _SACK_BYTES
         elif isinstance(packet, RcWrite):
             size = packet.size
         else:

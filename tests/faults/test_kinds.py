@@ -22,11 +22,12 @@ from mrc_testbed.faults import (
     LineFault,
     LossFault,
     PacketChoice,
+    PowerOffFault,
     StallFault,
     VanishFault,
     fault_from_json,
 )
-from mrc_testbed.faults.kinds import DRAIN_S
+from mrc_testbed.faults.kinds import DRAIN_S, PLACES_NAMED
 from mrc_testbed.simulator.fault_target import VirtualFaultTarget
 from mrc_testbed.topologies.lab.fault_target import LiveFaultTarget
 from mrc_testbed.topologies.plan import Plan
@@ -155,6 +156,16 @@ def resolve_fault(kind: str, text, seed=1) -> InjectedFault:
 
 def test_every_kind_has_its_case():
     assert list(CASES) == list(KINDS)
+
+
+def test_loss__into_many_hosts__is_told_in_a_few_words():
+    plan = Plan(planes=4, racks=8, spines=8, hosts_per_rack=8)
+    fault = LossFault.resolve(LossFault.value_type(into="hosts", rate="1%"), plan, random.Random(1))
+    assert len(fault.targets) == 256
+    assert str(fault) == "loss p0-t0-0 h0, p0-t0-0 h1 and 254 more links rate=0.01 direction=one_way"
+    assert PowerOffFault.on(*(f"h{k}" for k in range(9))).places_text == "h0, h1 and 7 more nodes"
+    named = PowerOffFault.on(*(f"h{k}" for k in range(PLACES_NAMED))).places_text
+    assert named == "h0, h1, h2, h3, h4, h5, h6, h7"
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -183,6 +183,11 @@ QUADRANTS: Final[dict[tuple[bool, bool], Reaction]] = {
     (True, False): Reaction.NOTHING,  # one path is filling: another EV cures that, not a smaller window
     (True, True): Reaction.DECREASE,  # congested
 }
+# Its cells by name: a look into it costs as much as the rest of a reaction.
+_EARLY: Final = QUADRANTS[False, False]
+_LATE: Final = QUADRANTS[False, True]
+_MARKED: Final = QUADRANTS[True, False]
+_MARKED_LATE: Final = QUADRANTS[True, True]
 
 
 class Nscc:
@@ -292,7 +297,8 @@ class Nscc:
             return self._share_crowd(now, size, rtt, delay, penalty)
         if (adaptation := self._quick_adapt(now, delay, marked, lost=False)) is not None:
             return adaptation
-        reaction = QUADRANTS[marked, delay >= self.p.target]
+        is_late = delay >= self.p.target
+        reaction = (_MARKED_LATE if is_late else _MARKED) if marked else _LATE if is_late else _EARLY
         if reaction is Reaction.DECREASE:
             reaction = self._decrease(now)
         elif penalty and reaction is not Reaction.NOTHING:

@@ -205,6 +205,7 @@ class Qpcc:
     """
 
     __slots__ = (
+        "_base_configured",
         "_config",
         "_hops",
         "_known_base",
@@ -245,6 +246,7 @@ class Qpcc:
         self._probing = False
         self._throttled_shares: set[Share] = set()
         """QPs whose responder throttles us: the episode ends with the last of them."""
+        self._base_configured = bool(config.congestion.base_rtt_s or profile.base_rtt)
         base = config.congestion.base_rtt_s if profile.base_rtt is None else profile.base_rtt * NS
         self._known_base = base
         """Base RTT that is configured, else the one that the parameters were derived from; 0 = no sample yet."""
@@ -267,10 +269,6 @@ class Qpcc:
             scaling=congestion.cc_scaling,
             base_min_s=min(base_rtt_s, congestion.base_rtt_min_s),
         )
-
-    @property
-    def _base_configured(self) -> bool:
-        return bool(self._config.congestion.base_rtt_s or self._profile.base_rtt)
 
     # ---- members ----------------------------------------------------------------------------------------
 

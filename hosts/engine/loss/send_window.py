@@ -609,7 +609,9 @@ class SendWindow:
                 timers_apart.add(sent)
             else:
                 due.append(sent)
-        return sorted(due, key=lambda sent: sent.serial)
+        if len(due) > 1:
+            due.sort(key=lambda sent: sent.serial)
+        return due
 
     def first_timer(self) -> Sent | None:
         """Return the packet in flight whose timer is due first."""

@@ -66,18 +66,25 @@ class _Probe:
 class QpPaths:
     """See the module."""
 
+    # Read for each packet, so that they come first and side by side: the queues of most QPs are empty for ever.
+    has_probes: bool
+    _is_timed: bool
+    profile: EvProfile
+
     __slots__ = (
         "_ack_paths",
         "_context",
         "_counters",
         "_due",
         "_expect",
+        "_is_timed",
         "_next_id",
         "_order",
         "_pending",
         "_proof",
         "_queue",
         "_seek_again_at",
+        "has_probes",
         "profile",
     )
 
@@ -90,6 +97,10 @@ class QpPaths:
         ack_paths: AckPaths,
         proof: ProofOfLoss,
     ) -> None:
+        self.has_probes = False
+        """Whether probes wait for a port."""
+        self._is_timed = False
+        """Whether a probe is to come or awaited."""
         self.profile, self._proof = profile, proof
         self._ack_paths = ack_paths
         self._context, self._counters = context, counters
@@ -179,6 +190,7 @@ class QpPaths:
         if not ev.probing:
             ev.probing = True
             self._order += 1
+            self._is_timed = True
             heapq.heappush(self._due, (time, self._order, ev))
 
     def on_ports(self, now: float) -> None:
@@ -218,7 +230,11 @@ class QpPaths:
         """Queue a probe over an EV, unless it is None or has one."""
         if ev is not None and not ev.probing:
             ev.probing = True
-            self._queue.append(_Probe(ev))
+            self._enqueue(_Probe(ev))
+
+    def _enqueue(self, probe: _Probe) -> None:
+        self._queue.append(probe)
+        self.has_probes = True
 
     def transmit(self, now: float, out: list[tuple[int, str, PacketRecord]], credit: TxCredit) -> None:
         """Send the probes that are due, where ports have room."""
@@ -270,14 +286,17 @@ class QpPaths:
                         probe_id,
                         timestamp,
                         int(wire.timestamps),
-                        *context.request_ids,
+                        context.request_ids[0],
+                        context.request_ids[1],
                         is_repeat,
                     ),
                 )
             )
+        self.has_probes = bool(self._queue)
 
     def _wait(self, probe: _Probe, deadline: float) -> None:
         self._order += 1
+        self._is_timed = True
         heapq.heappush(self._expect, (deadline, self._order, probe))
 
     def _end(self, probe: _Probe) -> None:
@@ -344,7 +363,7 @@ class QpPaths:
                 continue
             if self.profile.plane_up(ev.plane):
                 ev.probing = True
-                self._queue.append(_Probe(ev))
+                self._enqueue(_Probe(ev))
             else:
                 self._schedule(ev, now + self._context.config.probes.interval_s)
 
@@ -359,7 +378,7 @@ class QpPaths:
                 self.refresh(ev)
             self._wait(probe, min(answer_due_at, now + interval_s / ASKINGS))
         elif probe.ask_count < ASKINGS:
-            self._queue.append(probe)
+            self._enqueue(probe)
         elif probe.began_at < self.profile.up_since[ev.plane]:
             self._end(probe)  # a port was down meanwhile
             self._schedule_next(ev, now)
@@ -367,18 +386,16 @@ class QpPaths:
             self._end(probe)
             self._failed(ev, now, probe.began_at)
         else:
-            self._queue.append(probe)
+            self._enqueue(probe)
             self.refresh(ev)
 
     def next_deadline(self) -> float:
         """Return the time at which on_timer is due; NEVER when nothing is pending."""
+        if not self._is_timed:
+            return NEVER
         while self._expect and self._expect[0][2].is_over:
             heapq.heappop(self._expect)
         due = self._due[0][0] if self._due else NEVER
         expect = self._expect[0][0] if self._expect else NEVER
+        self._is_timed = bool(self._due or self._expect)
         return due if due < expect else expect
-
-    @property
-    def has_probes(self) -> bool:
-        """Probes wait for a port."""
-        return bool(self._queue)

@@ -507,6 +507,7 @@ class PeerTable:
         dscp, ecn = (self._config.dscp.control, ECN_NOT_ECT) if is_control else (self._config.dscp.trimmable, ECN_ECT0)
         if probe.dscp is not None:
             dscp = probe.dscp
+        timestamp, tsr = self._timestamp(now)
         self.queue(
             probe.peer,
             EndpointRequest(
@@ -518,7 +519,8 @@ class PeerTable:
                 request_id,
                 EndpointOp.EV_PROBE,
                 0,
-                *self._timestamp(now),
+                timestamp,
+                tsr,
                 request_id != probe.request_id,
             ),
         )
@@ -585,6 +587,15 @@ class PeerTable:
 
     def on_timer(self, now: float) -> None:
         """Repeat port status updates (§5.12), ask again and fail EV probes without answer."""
+        if self._peer_times.first() <= now:
+            self._on_peer_times(now)
+        if self._probe_times.first() <= now:
+            probes = [item for item in self._probe_times.take_due(now) if isinstance(item, EvProbe)]
+            probes.sort(key=lambda probe: probe.number)
+            for probe in probes:
+                self._on_overdue(probe, now)
+
+    def _on_peer_times(self, now: float) -> None:
         peers = [item for item in self._peer_times.take_due(now) if isinstance(item, Peer)]
         peers.sort(key=lambda peer: peer.number)
         for peer in peers:
@@ -598,10 +609,6 @@ class PeerTable:
                 else:
                     peer.update_at = NEVER  # nobody sends to us; the next connect tells
             self._time(peer)
-        probes = [item for item in self._probe_times.take_due(now) if isinstance(item, EvProbe)]
-        probes.sort(key=lambda probe: probe.number)
-        for probe in probes:
-            self._on_overdue(probe, now)
 
     def _update(self, peer: Peer, now: float) -> None:
         config = self._config
@@ -614,6 +621,7 @@ class PeerTable:
         if peer.update_waits:
             return
         peer.update_waits = True
+        timestamp, tsr = self._timestamp(now)
         self.queue(
             peer,
             EndpointRequest(
@@ -625,7 +633,8 @@ class PeerTable:
                 peer.update_id,
                 EndpointOp.PORT_STATUS_UPDATE,
                 self._port_mask(),
-                *self._timestamp(now),
+                timestamp,
+                tsr,
             ),
         )
 

@@ -291,7 +291,7 @@ class Sack(PacketRecord):
         self.cc_type = cc_type
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, init=False)
 class Nack(PacketRecord):
     """One packet refused, 0xDD: NETH (§2.9)."""
 
@@ -305,6 +305,34 @@ class Nack(PacketRecord):
     dpdcid: int = 0
     cc_type: int = 2
     """Type of congestion control: 2 when sent, ignored when received (§12 row 8)."""
+
+    def __init__(  # written out: the one that dataclass makes stays interpreted
+        self,
+        dest_qp: int,
+        ev: int,
+        plane: int,
+        dscp: int,
+        ecn: int,
+        psn: int,
+        reason: int,
+        entropy: int,
+        timestamp: int = 0,
+        spdcid: int = 0,
+        dpdcid: int = 0,
+        cc_type: int = 2,
+    ) -> None:
+        self.dest_qp = dest_qp
+        self.ev = ev
+        self.plane = plane
+        self.dscp = dscp
+        self.ecn = ecn
+        self.psn = psn
+        self.reason = reason
+        self.entropy = entropy
+        self.timestamp = timestamp
+        self.spdcid = spdcid
+        self.dpdcid = dpdcid
+        self.cc_type = cc_type
 
 
 @dataclass(slots=True, init=False)
@@ -330,7 +358,7 @@ class TransportAck(PacketRecord):
         self.msn = msn
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, init=False)
 class ReliabilityProbe(PacketRecord):
     """Probe of one EV of a QP, 0xDE: PETH (§2.11). Answered by a Sack with its probe_id."""
 
@@ -346,8 +374,34 @@ class ReliabilityProbe(PacketRecord):
 
     True: the answer should take another way (ack_paths.py)."""
 
+    def __init__(  # written out: the one that dataclass makes stays interpreted
+        self,
+        dest_qp: int,
+        ev: int,
+        plane: int,
+        dscp: int,
+        ecn: int,
+        probe_id: int,
+        timestamp: int | None = 0,
+        tsr: int = 0,
+        spdcid: int = 0,
+        dpdcid: int = 0,
+        rtx: bool = False,
+    ) -> None:
+        self.dest_qp = dest_qp
+        self.ev = ev
+        self.plane = plane
+        self.dscp = dscp
+        self.ecn = ecn
+        self.probe_id = probe_id
+        self.timestamp = timestamp
+        self.tsr = tsr
+        self.spdcid = spdcid
+        self.dpdcid = dpdcid
+        self.rtx = rtx
 
-@dataclass(slots=True)
+
+@dataclass(slots=True, init=False)
 class EndpointRequest(PacketRecord):
     """Port status update or EV probe between endpoints, 0xD8: ERTH (§2.12)."""
 
@@ -365,14 +419,60 @@ class EndpointRequest(PacketRecord):
     rtx: bool = False
     """Whether the request is sent again, as in ReliabilityProbe; False in port status updates."""
 
+    def __init__(  # written out: the one that dataclass makes stays interpreted
+        self,
+        dest_qp: int,
+        ev: int,
+        plane: int,
+        dscp: int,
+        ecn: int,
+        request_id: int,
+        op: int,
+        port_mask: int = 0,
+        timestamp: int | None = 0,
+        tsr: int = 0,
+        rtx: bool = False,
+    ) -> None:
+        self.dest_qp = dest_qp
+        self.ev = ev
+        self.plane = plane
+        self.dscp = dscp
+        self.ecn = ecn
+        self.request_id = request_id
+        self.op = op
+        self.port_mask = port_mask
+        self.timestamp = timestamp
+        self.tsr = tsr
+        self.rtx = rtx
 
-@dataclass(slots=True)
+
+@dataclass(slots=True, init=False)
 class EndpointResponse(PacketRecord):
     """Answer to an EndpointRequest, 0xD9: EETH (§2.12)."""
 
     request_id: int
     op: int
     timestamp: int = 0
+
+    def __init__(  # written out: the one that dataclass makes stays interpreted
+        self,
+        dest_qp: int,
+        ev: int,
+        plane: int,
+        dscp: int,
+        ecn: int,
+        request_id: int,
+        op: int,
+        timestamp: int = 0,
+    ) -> None:
+        self.dest_qp = dest_qp
+        self.ev = ev
+        self.plane = plane
+        self.dscp = dscp
+        self.ecn = ecn
+        self.request_id = request_id
+        self.op = op
+        self.timestamp = timestamp
 
 
 Packet = Write | Sack | Nack | TransportAck | ReliabilityProbe | EndpointRequest | EndpointResponse

@@ -69,6 +69,13 @@ def test_htsim__its_flows_and_totals_are_read(htsim):
     assert (outcome.packets, outcome.retransmitted, outcome.nacks) == (512, 3, 2)
 
 
+def test_htsim__making_the_same_flows_is_not_in_its_cpu(htsim, tmp_path):
+    log = tmp_path / "calls"
+    htsim.write_text(HTSIM + f'print(words["-end"], len(flows), file=open({str(log)!r}, "a"))\n')
+    peers.run_htsim(htsim, FABRIC, case_named("permutation"), seed=1)
+    assert log.read_text().splitlines() == ["1000000 4", "1 4"]
+
+
 def test_htsim__that_leaves_a_flow_out_is_no_result(htsim):
     htsim.write_text(HTSIM.replace("in flows:", "in flows[1:]:"))
     with pytest.raises(UsageError, match="3 of 4 flows ended"):
