@@ -144,6 +144,7 @@ LONG_LIVE = (
     "mrc run e10",
     "mrc bench provision",
     "mrc bench spray",
+    "mrc bench exec",
 )
 """Commands that run with root.
 
@@ -240,7 +241,6 @@ ELSEWHERE = {
         "mrc exec h2 -- ./write",
         "mrc exec h0 -- ./write 10.64.0.3 6",
     ),
-    "tests/tools/bench/test_programs.py": ("mrc bench exec",),
     "tests/test_releases.py": ("MRC_RELEASES=debian-13 python -m pytest tests/test_releases.py",),
 }
 """Commands by the test that does the same, smaller."""

@@ -16,7 +16,7 @@ from contextlib import ExitStack, suppress
 from itertools import count
 from pathlib import Path
 
-from mrc_testbed.hosts.nicd.program import Program
+from mrc_testbed.hosts.nicd.program import VerbsProgram
 from mrc_testbed.hosts.verbs.device import Device
 from mrc_testbed.hosts.verbs.live import LiveDriver
 
@@ -31,7 +31,7 @@ class NicDaemon:
 
     def __init__(self, driver: LiveDriver, path: Path, mode: int = 0o600, owner: int | None = None) -> None:
         self._driver, self._device, self._path = driver, Device(driver), path
-        self._programs: dict[int, Program] = {}
+        self._programs: dict[int, VerbsProgram] = {}
         self._numbers = count(1)
         self._spare = socket.socket(socket.AF_UNIX)
         raise_file_limit()
@@ -104,7 +104,7 @@ class NicDaemon:
             return
         connection.setblocking(False)
         device = self._device.open_context(privileged=_is_privileged(connection))
-        program = Program(device, connection, next(self._numbers), self._programs, self._forget)
+        program = VerbsProgram(device, connection, next(self._numbers), self._programs, self._forget)
         self._programs[program.number] = program
         self._driver.watch(connection.fileno(), lambda: self._on_readable(program))
 
@@ -115,13 +115,13 @@ class NicDaemon:
             self._listener.accept()[0].close()
         self._spare = socket.socket(socket.AF_UNIX)
 
-    def _on_readable(self, program: Program) -> None:
+    def _on_readable(self, program: VerbsProgram) -> None:
         had_ring = program.ring is not None
         program.on_readable()
         if not had_ring and program.doorbell is not None and program.number in self._programs:
             self._driver.watch(program.doorbell.fileno(), program.on_doorbell)
 
-    def _forget(self, program: Program) -> None:
+    def _forget(self, program: VerbsProgram) -> None:
         self._driver.unwatch(program.socket.fileno())
         if program.doorbell is not None:
             with suppress(KeyError):  # it has ended in the turn of its hello

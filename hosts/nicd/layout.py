@@ -61,7 +61,7 @@ EVENT: Final = Struct("<II")
 """struct nicd_event."""
 
 
-class Record(NamedTuple):
+class RingRecord(NamedTuple):
     """One record of a submission ring, as the program wrote it: nothing in it is checked yet."""
 
     kind: int

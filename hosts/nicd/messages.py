@@ -24,7 +24,7 @@ class MessageError(Exception):
 
 
 @dataclass
-class Request:
+class ProgramRequest:
     """A request of a program. Descriptors are the receiver's to close."""
 
     operation: int
@@ -44,7 +44,7 @@ class Reply:
     text: str = ""
 
 
-def receive(program: socket.socket) -> Request | None:
+def receive(program: socket.socket) -> ProgramRequest | None:
     """Return the next request; None when the program has ended.
 
     Raises MessageError, and BlockingIOError where there is no request.
@@ -63,7 +63,7 @@ def receive(program: socket.socket) -> Request | None:
         close_all(fds)
         return None
     try:
-        return Request(*_parse(data, flags), list(fds))
+        return ProgramRequest(*_parse(data, flags), list(fds))
     except MessageError:
         close_all(fds)
         raise

@@ -44,12 +44,12 @@ from mrc_testbed.hosts.nicd.layout import (
     SQ_SLOTS,
     STATUS_VALUES,
     VERSION,
-    Record,
+    RingRecord,
     gid_halves,
     gid_text,
     numbers_of,
 )
-from mrc_testbed.hosts.nicd.messages import MessageError, Reply, Request
+from mrc_testbed.hosts.nicd.messages import MessageError, ProgramRequest, Reply
 from mrc_testbed.hosts.nicd.rings import CompletionRing, RingError, SubmissionRing
 from mrc_testbed.hosts.verbs.attributes import AddressVector, MrcQpAttr, QpAttr, QpCap, QpInitAttr
 from mrc_testbed.hosts.verbs.context import AsyncEvent
@@ -163,7 +163,7 @@ class _Channel:
     """Our end of the socket from which the program reads events."""
 
 
-class Program:
+class VerbsProgram:
     """See the module. `on_end` is called once, when the program has ended or was ended."""
 
     def __init__(
@@ -171,8 +171,8 @@ class Program:
         device: Device,
         connection: socket.socket,
         number: int,
-        programs: Mapping[int, Program],
-        on_end: Callable[[Program], None],
+        programs: Mapping[int, VerbsProgram],
+        on_end: Callable[[VerbsProgram], None],
     ) -> None:
         self._device, self.socket, self.number, self._on_end = device, connection, number, on_end
         self._programs = programs
@@ -226,7 +226,7 @@ class Program:
             self.on_readable()  # as a rule it has ended
             self.end("it closed its doorbell")
 
-    def _reply_to(self, request: Request) -> None:
+    def _reply_to(self, request: ProgramRequest) -> None:
         """Answer a request, after what the program had posted before.
 
         A move to RESET ends these, not later ones.
@@ -243,7 +243,7 @@ class Program:
         finally:
             messages.close_all(reply.sent_fds)
 
-    def _answer(self, request: Request) -> Reply:
+    def _answer(self, request: ProgramRequest) -> Reply:
         name = _OPERATIONS.get(request.operation)
         if name is None or (name != "status" and (self.ring is None) != (name == "hello")):
             raise MessageError(f"operation {request.operation} out of turn")
@@ -472,7 +472,7 @@ class Program:
             self._serve(record, payload)
         return bool(records)
 
-    def _serve(self, record: Record, payload: bytes) -> None:
+    def _serve(self, record: RingRecord, payload: bytes) -> None:
         if record.kind == KIND_ARM:
             self._arm(record)
             return
@@ -488,7 +488,7 @@ class Program:
         else:
             raise RingError(f"record of kind {record.kind}")
 
-    def _post_send(self, program_qp: _ProgramQp, record: Record, payload: bytes) -> None:
+    def _post_send(self, program_qp: _ProgramQp, record: RingRecord, payload: bytes) -> None:
         """Post a write. One that is refused completes with an error, as on a NIC."""
         qp = program_qp.qp
         # What the library checks before it writes a record is a program's fault here, and ends it.
@@ -552,7 +552,7 @@ class Program:
         with self._device.lock:
             cq.push([completion])
 
-    def _arm(self, record: Record) -> None:
+    def _arm(self, record: RingRecord) -> None:
         cq = self._cqs.get(record.number)
         if cq is None:  # destroyed since
             return

@@ -25,7 +25,7 @@ from mrc_testbed.hosts.nicd.layout import (
     SQ_BYTES,
     SQ_SLOTS,
     TAIL_AT,
-    Record,
+    RingRecord,
 )
 
 _SEALS: Final = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
@@ -74,7 +74,7 @@ class SubmissionRing:
         self._library = _library()
         self._head = 0
 
-    def take(self, limit: int) -> list[tuple[Record, bytes]]:
+    def take(self, limit: int) -> list[tuple[RingRecord, bytes]]:
         """Return up to `limit` records, each with the bytes behind it. Raises RingError."""
         memfd = self.memfd
         tail = self._library.mrc_nic_read(memfd.address + TAIL_AT)
@@ -82,9 +82,9 @@ class SubmissionRing:
             return []
         if not 0 < tail - self._head <= SQ_SLOTS:
             raise RingError(f"tail {tail} of the submission ring, whose head is {self._head}")
-        records: list[tuple[Record, bytes]] = []
+        records: list[tuple[RingRecord, bytes]] = []
         while self._head != tail and len(records) < limit:
-            record = Record(*RECORD.unpack_from(memfd.memory, self._slot_at(self._head)))
+            record = RingRecord(*RECORD.unpack_from(memfd.memory, self._slot_at(self._head)))
             if not 1 <= record.slots <= tail - self._head:
                 raise RingError(f"record of {record.slots} slots, {tail - self._head} of which are written")
             records.append((record, self._bytes_behind(record.slots - 1)))

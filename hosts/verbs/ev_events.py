@@ -61,11 +61,11 @@ class EvEventCq(NotifyingQueue):
     def __len__(self) -> int:
         return len(self._pending)
 
-    def push(self, profile_id: int, ev: Any, state: Any, at: float) -> None:
+    def push(self, profile_id: int, ev: Any, state: Any, time_s: float) -> None:
         """Add the new state of an EV (called by the device, lock held)."""
         self._event_count += 1
         self._pending.pop((profile_id, ev), None)
-        self._pending[profile_id, ev] = _Pending(self._event_count, state, at)
+        self._pending[profile_id, ev] = _Pending(self._event_count, state, time_s)
         if len(self._pending) > self.cqe:
             self._pending.popitem(last=False)
         self._announce(solicited=True)

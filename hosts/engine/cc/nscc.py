@@ -184,8 +184,8 @@ QUADRANTS: Final[dict[tuple[bool, bool], Reaction]] = {
     (True, True): Reaction.DECREASE,  # congested
 }
 # Its cells by name: a look into it costs as much as the rest of a reaction.
-_EARLY: Final = QUADRANTS[False, False]
-_LATE: Final = QUADRANTS[False, True]
+_EARLY_SACK: Final = QUADRANTS[False, False]
+_LATE_SACK: Final = QUADRANTS[False, True]
 _MARKED: Final = QUADRANTS[True, False]
 _MARKED_LATE: Final = QUADRANTS[True, True]
 
@@ -298,7 +298,7 @@ class Nscc:
         if (adaptation := self._quick_adapt(now, delay, marked, lost=False)) is not None:
             return adaptation
         is_late = delay >= self.p.target
-        reaction = (_MARKED_LATE if is_late else _MARKED) if marked else _LATE if is_late else _EARLY
+        reaction = (_MARKED_LATE if is_late else _MARKED) if marked else _LATE_SACK if is_late else _EARLY_SACK
         if reaction is Reaction.DECREASE:
             reaction = self._decrease(now)
         elif penalty and reaction is not Reaction.NOTHING:

@@ -6,10 +6,10 @@ import subprocess
 
 from mrc_testbed.hosts.libmrc import SOURCES
 from mrc_testbed.hosts.nicd import layout
-from mrc_testbed.hosts.nicd.layout import NUMBERS, Record, numbers_of
+from mrc_testbed.hosts.nicd.layout import NUMBERS, RingRecord, numbers_of
 
 STRUCTURES = {
-    "nicd_record": (layout.RECORD, Record._fields),
+    "nicd_record": (layout.RECORD, RingRecord._fields),
     "nicd_sge": (layout.SGE, ("addr", "length", "lkey")),
     "nicd_completion": (
         layout.COMPLETION,
