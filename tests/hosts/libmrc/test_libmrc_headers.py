@@ -97,7 +97,8 @@ def test_ibverbs_abi__is_that_of_debians_libibverbs(tmp_path):
         source, program = tmp_path / "print.c", tmp_path / "print"
         prints = "\n".join(f'printf("%s %lld\\n", "{value}", (long long)({value}));' for value in values)
         source.write_text(
-            f"#include <stdio.h>\n#include <stddef.h>\n#include <{header}>\nint main(void) {{\n{prints}\nreturn 0;\n}}\n",
+            "#include <stdio.h>\n#include <stddef.h>\n"
+            f"#include <{header}>\nint main(void) {{\n{prints}\nreturn 0;\n}}\n",
             encoding="utf-8",
         )
         subprocess.run(["gcc", f"-I{SOURCES}", source, "-o", program], check=True)

@@ -187,7 +187,7 @@ class HostileProgram:
     def _random_slots(self) -> None:
         rng, program = self._rng, self._program
         if rng.random() < 0.3:
-            at = SLOTS_AT + rng.randrange(SQ_SLOTS - 256) * SLOT_BYTES
+            index = SLOTS_AT + rng.randrange(SQ_SLOTS - 256) * SLOT_BYTES
             program.ring[index : index + 4096] = rng.randbytes(4096)
             program.tail += rng.randrange(64)
             program.set_tail(program.tail)
