@@ -232,6 +232,15 @@ ELSEWHERE = {
         "make matrix PYTHONS=lowest",
         'make matrix PYTHONS="3.10 3.14" ARGS="tests/hosts"',
     ),
+    "tests/hosts/nicd/test_daemon_live.py": (
+        "mrc exec h0 -- ibv_devices",
+        "mrc exec h2 -- ib_write_bw -d mrc0 -s 65536 -D 10",
+        "mrc exec h0 -- ib_write_bw -d mrc0 -s 65536 -D 10 h2",
+        "mrc devices",
+        "mrc exec h2 -- ./write",
+        "mrc exec h0 -- ./write 10.64.0.3 6",
+    ),
+    "tests/tools/bench/test_programs.py": ("mrc bench exec",),
     "tests/test_releases.py": ("MRC_RELEASES=debian-13 python -m pytest tests/test_releases.py",),
 }
 """Commands by the test that does the same, smaller."""

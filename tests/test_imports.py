@@ -42,7 +42,7 @@ MAY_IMPORT = {
     "capture": ("console", "controller", "errors", "files", "hosts", "ipc", "switch", "topologies"),
     "demo": ("console", "errors", "experiments", "files", "ipc", "topologies"),
     "testing": ("demo", "switch", "topologies"),
-    "cli.prompt": ("console", "errors", "experiments", "faults", "files", "ipc", "topologies"),
+    "cli.prompt": ("console", "errors", "experiments", "faults", "files", "hosts", "ipc", "topologies"),
     "api": ("capture", "cli", "experiments", "faults", "hosts", "simulator", "topologies", *LEAVES),
     "dash": ("cli.prompt", "controller", "doctor", "experiments", "hosts", "topologies", *LEAVES),
     "doctor": ("dash", "hosts", "topologies", *LEAVES),

@@ -68,7 +68,7 @@ FOREIGN_FILES = {
 }
 """Names that examples give the user's own files, and files of other projects."""
 OTHER_NAMES = re.compile(
-    r"pytest_plugins|ibv?_\w+|mrc_ctl\w*|mrc_\w+_(device|port|qp|cq|context|hint)|bad_wr|bonding_masters|__sk_buff"
+    r"pytest_plugins|ibv?_\w+|mrc_ctl\w*|mrc_\w+_(device|port|qp|cq|context|hint|version|events?)(_ex)?|bad_wr|bonding_masters|__sk_buff"
     r"|P4C_16_INCLUDE_PATH|ignore_ipv6_zero_checksum|\w+NNN"
     r"|report_gbits|tps_average|analyze_perf_json|tls_config|ca_file"
 )

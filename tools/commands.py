@@ -116,6 +116,24 @@ def bench_mrc(
     _end(result, as_json, met=met and result["bytes_equal"])
 
 
+@bench_app.command("exec", epilog="Examples: `mrc bench exec` · `mrc bench exec --seconds 10 --json`")
+def bench_exec(
+    seconds: Annotated[float, typer.Option("--seconds", min=1, help="Time that the program writes.")] = 5.0,
+    size: Annotated[str, typer.Option("--size", help="Bytes of the agents' transfer.")] = "128M",
+    as_json: Json = False,
+) -> None:
+    """Measure what a packet of a program over libmrc costs, beside the hosts' own agents, and its latency."""
+    from mrc_testbed.topologies.lab.options import LabOptions
+    from mrc_testbed.topologies.plan import Plan
+    from tools.bench import programs
+
+    require_root("bench")
+    lines = console(stderr=as_json)
+    with Progress(lines, "bench exec", guess_s=30.0 + seconds):
+        result = programs.run(Plan(*astuple(ONE_HOST)), parse_size(size), seconds, LabOptions(), lines)
+    _end(result, as_json, met=result["met"])
+
+
 @bench_app.command("cluster", epilog="Example: `mrc bench cluster --servers servers.yaml --size 64M --rounds 3`")
 @expand_options
 def bench_cluster(

@@ -1,4 +1,4 @@
-"""`python -m mrc_testbed.hosts.nicd --host h0 --run-dir DIR`: the NIC process of a host, in its network namespace."""
+"""`python -m mrc_testbed.hosts.nicd --host h0 --run-dir DIR`: the NIC process of a host."""
 
 from __future__ import annotations
 

@@ -149,9 +149,6 @@ def _is_privileged(connection: socket.socket) -> bool:
 
 
 def raise_file_limit() -> None:
-    """Let this process have as many descriptors as the kernel allows.
-
-    Each region and queue of a program takes one.
-    """
+    """Let this process have as many descriptors as the kernel allows: regions and queues take one each."""
     _, hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard_limit, hard_limit))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
 import shlex
 import socket
@@ -11,25 +12,37 @@ import sys
 import time
 from pathlib import Path
 
-from mrc_testbed.hosts.libmrc import SOCKET_VARIABLE, START_VARIABLE, library
+from mrc_testbed.hosts.libmrc import SOCKET_VARIABLE, START_VARIABLE, library, library_folder
 from mrc_testbed.ipc.rundir import TOKEN_VARIABLE, FabricError, RunFiles, read_json
+from mrc_testbed.switch.system.gcc import MissingToolError
 
 START_S = 30.0
 """Longest time until the process answers, seconds: a busy machine reads its modules slowly."""
 _ASK_S = 0.02
+log = logging.getLogger("mrc_testbed.hosts.nicd")
 
 
-def program_environment(folder: Path, host: str) -> dict[str, str]:
+def program_environment(folder: Path, host: str, *, dlopen: bool = False) -> dict[str, str]:
     """Return the variables with which a program finds libmrc and the device of a host.
 
-    Raises BuildError where the library cannot be built.
+    None without a C compiler. `dlopen`: also as libibverbs.so.1, for programs that load it by that name.
+
+    Raises BuildError.
     """
-    preloaded = os.environ.get("LD_PRELOAD")
+    try:
+        path, folder_of_names = str(library()), str(library_folder())
+    except MissingToolError as error:
+        log.warning("%s: programs find no RDMA device", error)
+        return {}
+    preload = os.environ.get("LD_PRELOAD")
     command = [sys.executable, "-m", "mrc_testbed.hosts.nicd.launch", str(folder), host]
+    search_path = os.environ.get("LD_LIBRARY_PATH")
+    by_name = {"LD_LIBRARY_PATH": ":".join([folder_of_names, *([search_path] if search_path else [])])}
     return {
+        **(by_name if dlopen else {}),
         SOCKET_VARIABLE: str(RunFiles(folder).nic_socket(host)),
         START_VARIABLE: f"LD_PRELOAD= exec {shlex.join(command)}",
-        "LD_PRELOAD": ":".join([str(library()), *([preloaded] if preloaded else [])]),
+        "LD_PRELOAD": ":".join([path, *([preload] if preload else [])]),
     }
 
 

@@ -1,10 +1,11 @@
-"""Layout of what libmrc and the NIC process share: the numbers of hosts/libmrc/src/nicd.h, and its records.
+"""Layout of what libmrc and the NIC process share, as in hosts/libmrc/src/nicd.h.
 
 The header owns the numbers; they are read from it, so that no second table can differ.
 """
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from struct import Struct
 from typing import Final, NamedTuple
@@ -35,6 +36,12 @@ KIND_ARM: Final = NUMBERS["KIND_ARM"]
 QP_VALUES: Final = NUMBERS["QP_VALUES"]
 DEVICE_VALUES: Final = NUMBERS["DEVICE_VALUES"]
 STATUS_VALUES: Final = NUMBERS["STATUS_VALUES"]
+NAME_VALUES: Final = NUMBERS["NAME_VALUES"]
+FIELD_VALUES: Final = NUMBERS["FIELD_VALUES"]
+CC_VALUES: Final = NUMBERS["CC_VALUES"]
+EV_ENTRY_VALUES: Final = NUMBERS["EV_ENTRY_VALUES"]
+EV_VALUES: Final = NUMBERS["EV_VALUES"]
+EP_VALUES: Final = NUMBERS["EP_VALUES"]
 
 HEAD: Final = Struct("<IIII")
 """Header of a request or reply: magic, operation or errno, number of values, bytes of text."""
@@ -44,6 +51,12 @@ SGE: Final = Struct("<QII")
 """struct nicd_sge."""
 COMPLETION: Final = Struct("<QQIIIIIIIII12x")
 """struct nicd_completion."""
+EV_EVENT: Final = Struct("<QQQIII28x")
+"""struct nicd_ev_event."""
+EP_COUNT: Final = Struct("<Q")
+"""struct nicd_ep_outcome, before its responses."""
+EP_RESPONSE: Final = Struct("<IIII")
+"""struct nicd_ep_response."""
 EVENT: Final = Struct("<II")
 """struct nicd_event."""
 
@@ -62,10 +75,27 @@ class Record(NamedTuple):
     opcode: int
     sge_count: int
     inline_bytes: int
-    reserved: int
+    padding: int
     serial: int
 
 
 def numbers_of(prefix: str) -> dict[str, int]:
     """Return the numbers whose names begin with a prefix, by the rest of their names."""
     return {name.removeprefix(prefix): number for name, number in NUMBERS.items() if name.startswith(prefix)}
+
+
+def gid_halves(gid: str) -> tuple[int, int]:
+    """Return an address as two numbers; IPv4 as ::ffff:a.b.c.d."""
+    address = ipaddress.ip_address(gid)
+    return halves(int(address) if address.version == 6 else 0xFFFF << 32 | int(address))
+
+
+def gid_text(high: int, low: int) -> str:
+    """Inverse of `gid_halves`."""
+    address = ipaddress.IPv6Address(high << 64 | low)
+    return str(address.ipv4_mapped or address)
+
+
+def halves(number: int) -> tuple[int, int]:
+    """Return the two values of a number of 128 bits."""
+    return number >> 64, number & (1 << 64) - 1

@@ -13,6 +13,9 @@ from struct import Struct
 from mrc_testbed.hosts.nicd.layout import HEAD, MAGIC, MAX_TEXT, MAX_VALUES
 
 _MAX_FDS = 4
+_SO_SNDBUFFORCE = 32
+_EVENT_BYTES = 8 << 20
+"""Kernel memory for events that a program has not read, with the kernel's own bytes."""
 _MAX_BYTES = HEAD.size + 8 * MAX_VALUES + MAX_TEXT
 
 
@@ -84,6 +87,15 @@ def send(program: socket.socket, reply: Reply) -> None:
     values = Struct(f"<{len(reply.values)}Q").pack(*reply.values)
     rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", reply.fds))] if reply.fds else []
     program.sendmsg([head, values, text], rights, socket.MSG_NOSIGNAL | socket.MSG_DONTWAIT)
+
+
+def event_socket(kind: int = socket.SOCK_SEQPACKET) -> tuple[socket.socket, int]:
+    """Return our end of a socket, and the program's, which waits unless it sets O_NONBLOCK."""
+    own_end, program_end = socket.socketpair(socket.AF_UNIX, kind)
+    own_end.setblocking(False)
+    with suppress(OSError):  # without privilege the system's own limit holds
+        own_end.setsockopt(socket.SOL_SOCKET, _SO_SNDBUFFORCE, _EVENT_BYTES)
+    return own_end, program_end.detach()
 
 
 def close_all(fds: Sequence[int]) -> None:

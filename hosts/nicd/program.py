@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import ipaddress
 import logging
 import mmap
 import os
@@ -21,12 +20,16 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Any, Final
+from struct import Struct
+from typing import Any, Final, TypeAlias
 
 from mrc_testbed.hosts.engine.errors import LocalError
 from mrc_testbed.hosts.nicd import messages
+from mrc_testbed.hosts.nicd.control import ProgramControl
 from mrc_testbed.hosts.nicd.layout import (
+    COMPLETION,
     DEVICE_VALUES,
+    EV_EVENT,
     EVENT,
     KIND_ARM,
     KIND_RECV,
@@ -42,6 +45,8 @@ from mrc_testbed.hosts.nicd.layout import (
     STATUS_VALUES,
     VERSION,
     Record,
+    gid_halves,
+    gid_text,
     numbers_of,
 )
 from mrc_testbed.hosts.nicd.messages import MessageError, Reply, Request
@@ -62,21 +67,18 @@ from mrc_testbed.hosts.verbs.enums import (
     WrOpcode,
 )
 from mrc_testbed.hosts.verbs.errors import VerbsError
+from mrc_testbed.hosts.verbs.ev_events import EvEventCq
 from mrc_testbed.hosts.verbs.memory import MemoryRegion, ProtectionDomain, Sge
 from mrc_testbed.hosts.verbs.qp import QueuePair, RecvWR, SendWR
 
 MAX_OBJECTS: Final = 4096
-"""Regions, completion queues and channels of one program.
-
-Each holds a descriptor of this process, a channel two."""
+"""Regions, CQs and channels of one program: each holds a descriptor of this process, a channel two."""
 SHARES: Final = 16
 """Programs for which the descriptors of this process suffice in any case."""
 MAX_MAPPED_BYTES: Final = 1 << 40
 """Addresses of this process that the regions of one program may take: it has 2**47 for all."""
 MAX_COPIED_BYTES: Final = 1 << 30
-"""Bytes of one program's requests of several elements that are not over.
-
-Each is copied into one piece."""
+"""Bytes of a program's requests of several elements that are not over: these are copied."""
 MAX_CQ_ENTRIES: Final = 1 << 16
 TURN_RECORDS: Final = 256
 """Requests taken from one program's ring in a turn, so that no program keeps the others waiting."""
@@ -89,10 +91,6 @@ _QP: Final = numbers_of("QP_")
 _STATUS: Final = [name for name in numbers_of("STATUS_") if name != "VALUES"]
 """Names of the values of a program in a reply to STATUS, in their order."""
 _PAGE: Final = mmap.PAGESIZE
-_U64: Final = (1 << 64) - 1
-_SO_SNDBUFFORCE: Final = 32
-_EVENT_BYTES: Final = 8 << 20
-"""Kernel memory for events that a program has not read: several for each of its CQs."""
 log = logging.getLogger("mrc_testbed.hosts.nicd")
 
 
@@ -102,7 +100,7 @@ class _Queue:
 
     limit: int
     """Requests that the queue holds; the library refuses more."""
-    retired: int = 0
+    retired_count: int = 0
     """Number of requests that are over; the serial of the oldest in `numbers`."""
     numbers: deque[int] = field(default_factory=deque)
     copies: deque[tuple[int, int]] = field(default_factory=deque)
@@ -111,17 +109,20 @@ class _Queue:
 
     def add(self, serial: int, wr_id: int) -> None:
         """Add a request. Raises RingError where the program's count of requests is not ours."""
-        if serial != self.retired + len(self.numbers):
-            raise RingError(f"request {serial} of a queue, after {self.retired + len(self.numbers)}")
+        if serial != self.retired_count + len(self.numbers):
+            raise RingError(f"request {serial} of a queue, after {self.retired_count + len(self.numbers)}")
         if len(self.numbers) >= self.limit:
             raise RingError(f"more than {self.limit} requests in a queue")
         self.numbers.append(wr_id)
 
     def finish(self, serial: int) -> int:
-        """Take out the requests up to one, and return its number: those before gave no completion of their own."""
-        for _ in range(self.retired, serial):
+        """Take out the requests up to one, and return its number.
+
+        Those before gave no completion of their own.
+        """
+        for _ in range(self.retired_count, serial):
             self.numbers.popleft()
-        self.retired = serial + 1
+        self.retired_count = serial + 1
         while self.copies and self.copies[0][0] <= serial:
             self.copied_bytes -= self.copies.popleft()[1]
         return self.numbers.popleft()
@@ -132,7 +133,7 @@ class _Queue:
         self.copied_bytes += length
 
     def reset(self) -> None:
-        self.retired = self.copied_bytes = 0
+        self.retired_count = self.copied_bytes = 0
         self.numbers.clear()
         self.copies.clear()
 
@@ -144,9 +145,12 @@ class _ProgramQp:
     recv: _Queue
 
 
+_AnyCq: TypeAlias = CompletionQueue | EvEventCq
+
+
 @dataclass
 class _ProgramCq:
-    cq: CompletionQueue
+    cq: _AnyCq
     ring: CompletionRing
     number: int
     channel: _Channel | None
@@ -187,6 +191,7 @@ class Program:
         self._channels: dict[int, _Channel] = {}
         self._cqs: dict[int, _ProgramCq] = {}
         self._qps: dict[int, _ProgramQp] = {}
+        self._control = ProgramControl(device)
 
     # ---- requests -------------------------------------------------------------------------------------------
 
@@ -242,7 +247,8 @@ class Program:
         name = _OPERATIONS.get(request.operation)
         if name is None or (name != "status" and (self.ring is None) != (name == "hello")):
             raise MessageError(f"operation {request.operation} out of turn")
-        handler: Callable[..., Reply] = getattr(self, f"_{name}")
+        owner = self._control if name.startswith("ctl_") else self
+        handler: Callable[..., Reply] = getattr(owner, name.removeprefix("ctl_") if owner is not self else f"_{name}")
         try:
             return handler(*request.values, **({"fds": request.fds} if name == "hello" else {}))
         except VerbsError as error:
@@ -267,9 +273,9 @@ class Program:
         _check_pages(fds[0])
         self._pages = os.dup(fds[0])
         self.ring = SubmissionRing()
-        self.doorbell, doorbell_fd = _event_socket(socket.SOCK_STREAM)
-        self._async, events_fd = _event_socket()
-        fds = [self.ring.shared.fd, doorbell_fd, events_fd]
+        self.doorbell, doorbell_fd = messages.event_socket(socket.SOCK_STREAM)
+        self._async, events_fd = messages.event_socket()
+        fds = [self.ring.memfd.fd, doorbell_fd, events_fd]
         return Reply([SQ_BYTES, SQ_SLOTS, self._device.driver.planes], fds, [doorbell_fd, events_fd])
 
     def _require_descriptor(self) -> None:
@@ -297,14 +303,14 @@ class Program:
             "MAX_INLINE": MAX_INLINE,
         }
         numbers = numbers_of("DEVICE_")
-        ordered = [0] * DEVICE_VALUES
+        device_values = [0] * DEVICE_VALUES
         for name, value in values.items():
-            ordered[numbers[name]] = value
-        return Reply(ordered)
+            device_values[numbers[name]] = value
+        return Reply(device_values)
 
     def _status(self) -> Reply:
-        shown = [program for program in self._programs.values() if program.ring is not None]
-        return Reply([value for program in shown[: MAX_VALUES // STATUS_VALUES] for value in program._state()])
+        programs = [program for program in self._programs.values() if program.ring is not None]
+        return Reply([value for program in programs[: MAX_VALUES // STATUS_VALUES] for value in program._state()])
 
     def _state(self) -> list[int]:
         """Return the values of STATUS."""
@@ -323,7 +329,7 @@ class Program:
 
     def _query_port(self, port: int) -> Reply:
         attr = self._device.query_port(port)
-        return Reply([attr.state, attr.active_mtu, *_gid_halves(attr.gid)])
+        return Reply([attr.state, attr.active_mtu, *gid_halves(attr.gid)])
 
     def _alloc_pd(self) -> Reply:
         number = next(self._numbers)
@@ -331,7 +337,7 @@ class Program:
         return Reply([number])
 
     def _dealloc_pd(self, number: int) -> Reply:
-        _own(self._pds, number, "protection domain").dealloc()
+        _object_of(self._pds, number, "protection domain").dealloc()
         del self._pds[number]
         return Reply()
 
@@ -341,7 +347,7 @@ class Program:
         end = -(-(address + length) // _PAGE) * _PAGE
         if not length or end > PAGES_BYTES:
             raise VerbsError(f"reg_mr: {length} bytes at {address:#x} are no memory of a program")
-        owner = _own(self._pds, pd, "protection domain")
+        owner = _object_of(self._pds, pd, "protection domain")
         if end - start + sum(region.length + 2 * _PAGE for region in self._regions.values()) > MAX_MAPPED_BYTES:
             raise VerbsError(f"reg_mr: a program may register {MAX_MAPPED_BYTES >> 30} GiB", errno.ENOMEM)
         try:
@@ -354,7 +360,7 @@ class Program:
         return Reply([region.lkey])
 
     def _dereg_mr(self, key: int) -> Reply:
-        _own(self._regions, key, "region").dereg()
+        _object_of(self._regions, key, "region").dereg()
         del self._regions[key]
         return Reply()
 
@@ -362,68 +368,66 @@ class Program:
         self._require_descriptor()
         number, channel = next(self._numbers), self._device.create_comp_channel()
         try:
-            events, events_fd = _event_socket()
+            own_end, events_fd = messages.event_socket()
         except OSError:
             channel.destroy()
             raise
-        self._channels[number] = _Channel(channel, events)
+        self._channels[number] = _Channel(channel, own_end)
         return Reply([number], [events_fd], [events_fd])
 
     def _destroy_channel(self, number: int) -> Reply:
-        channel = _own(self._channels, number, "completion channel")
+        channel = _object_of(self._channels, number, "completion channel")
         channel.channel.destroy()
         channel.events.close()
         del self._channels[number]
         return Reply()
 
     def _create_cq(self, entries: int, channel_number: int) -> Reply:
+        return self._add_cq(entries, channel_number, self._device.create_cq, COMPLETION)
+
+    def _create_ev_event_cq(self, entries: int, channel_number: int) -> Reply:
+        return self._add_cq(entries, channel_number, self._control.create_ev_event_cq, EV_EVENT)
+
+    def _add_cq(self, entries: int, channel_number: int, create: Callable[..., _AnyCq], layout: Struct) -> Reply:
         self._require_descriptor()
         if not 1 <= entries <= MAX_CQ_ENTRIES:
             raise VerbsError(f"create_cq: {entries} entries, must be 1 to {MAX_CQ_ENTRIES}")
-        channel = _own(self._channels, channel_number, "completion channel") if channel_number else None
-        number, ring = next(self._numbers), CompletionRing(entries)
-        cq = self._device.create_cq(entries, channel=channel.channel if channel else None)
+        channel = _object_of(self._channels, channel_number, "completion channel") if channel_number else None
+        number, ring = next(self._numbers), CompletionRing(entries, layout)
+        cq = create(entries, channel=channel.channel if channel else None)
         self._cqs[number] = _ProgramCq(cq, ring, number, channel)
-        return Reply([number, ring.slots], [ring.shared.fd])
+        return Reply([number, ring.slots], [ring.memfd.fd])
 
     def _destroy_cq(self, number: int) -> Reply:
-        cq = _own(self._cqs, number, "completion queue")
+        cq = _object_of(self._cqs, number, "completion queue")
         cq.cq.destroy()
         cq.ring.close()
         del self._cqs[number]
         return Reply()
 
-    def _create_qp(
-        self,
-        pd: int,
-        send_cq: int,
-        recv_cq: int,
-        max_send_wr: int,
-        max_recv_wr: int,
-        max_send_sge: int,
-        max_recv_sge: int,
-        max_inline: int,
-        sq_sig_all: int,
-        transport: int,
-    ) -> Reply:
-        if max_send_sge > MAX_SGE or max_inline > MAX_INLINE:
+    def _create_qp(self, pd: int, send_cq: int, recv_cq: int, *values: int) -> Reply:
+        if len(values) != 7:
+            raise MessageError(f"create_qp with {len(values)} values behind its queues")
+        *capacities, sq_sig_all, transport = values
+        cap = QpCap(*capacities)
+        if cap.max_send_sge > MAX_SGE or cap.max_inline_data > MAX_INLINE:
             raise VerbsError(f"create_qp: at most {MAX_SGE} elements and {MAX_INLINE} bytes inline")
         init = QpInitAttr(
-            _own(self._cqs, send_cq, "completion queue").cq,
-            _own(self._cqs, recv_cq, "completion queue").cq,
-            QpCap(max_send_wr, max_recv_wr, max_send_sge, max_recv_sge, max_inline),
+            _object_of(self._cqs, send_cq, "completion queue").cq,
+            _object_of(self._cqs, recv_cq, "completion queue").cq,
+            cap,
             sq_sig_all=bool(sq_sig_all),
             qp_type=QpType.RC if transport else QpType.MRC,
-            pd=_own(self._pds, pd, "protection domain"),
+            pd=_object_of(self._pds, pd, "protection domain"),
         )
         qp = self._device.create_qp(init)
-        self._qps[qp.qp_num] = _ProgramQp(qp, _Queue(max_send_wr), _Queue(max_recv_wr))
+        self._qps[qp.qp_num] = _ProgramQp(qp, _Queue(cap.max_send_wr), _Queue(cap.max_recv_wr))
         return Reply([qp.qp_num])
 
     def _modify_qp(self, qpn: int, mask: int, mrc_mask: int, *values: int) -> Reply:
         if len(values) != QP_VALUES:
             raise MessageError(f"modify_qp with {len(values)} attributes")
-        program_qp = _own(self._qps, qpn, "QP")
+        program_qp = _object_of(self._qps, qpn, "QP")
         qp = program_qp.qp
         attr, mrc_attr = _attributes(values, mask, mrc_mask)
         qp.modify(attr, None, mrc_attr, None)
@@ -435,11 +439,11 @@ class Program:
         return Reply([qp.state, 0 if max_wimm is None else max_wimm])
 
     def _query_qp(self, qpn: int) -> Reply:
-        attr, mrc_attr, _ = _own(self._qps, qpn, "QP").qp.query()
+        attr, mrc_attr, _ = _object_of(self._qps, qpn, "QP").qp.query()
         return Reply(_values_of(attr, mrc_attr))
 
     def _destroy_qp(self, qpn: int) -> Reply:
-        qp = _own(self._qps, qpn, "QP").qp
+        qp = _object_of(self._qps, qpn, "QP").qp
         self._old_packets.update(_packets(qp))
         qp.destroy()
         del self._qps[qpn]
@@ -459,16 +463,16 @@ class Program:
             return False
 
     def _take_records(self) -> bool:
-        """Post what the program has written, up to TURN_RECORDS; return whether there was anything.
+        """Post what the program has written, up to TURN_RECORDS; return whether there was any.
 
         Raises RingError.
         """
         records = [] if self.ring is None else self.ring.take(TURN_RECORDS)
-        for record, behind in records:
-            self._serve(record, behind)
+        for record, payload in records:
+            self._serve(record, payload)
         return bool(records)
 
-    def _serve(self, record: Record, behind: bytes) -> None:
+    def _serve(self, record: Record, payload: bytes) -> None:
         if record.kind == KIND_ARM:
             self._arm(record)
             return
@@ -477,22 +481,23 @@ class Program:
             return
         if record.kind == KIND_SEND:
             program_qp.send.add(record.serial, record.wr_id)
-            self._post_send(program_qp, record, behind)
+            self._post_send(program_qp, record, payload)
         elif record.kind == KIND_RECV:
             program_qp.recv.add(record.serial, record.wr_id)
             self._post_recv(program_qp, record.serial)
         else:
             raise RingError(f"record of kind {record.kind}")
 
-    def _post_send(self, program_qp: _ProgramQp, record: Record, behind: bytes) -> None:
+    def _post_send(self, program_qp: _ProgramQp, record: Record, payload: bytes) -> None:
+        """Post a write. One that is refused completes with an error, as on a NIC."""
         qp = program_qp.qp
-        if record.sge_count * SGE.size + record.inline_bytes > len(behind):
-            raise RingError(f"{record.sge_count} elements and {record.inline_bytes} bytes in {len(behind)}")
-        # Nothing in the record is trusted: the verbs check keys, ranges and state again.
+        # What the library checks before it writes a record is a program's fault here, and ends it.
+        if record.sge_count * SGE.size + record.inline_bytes > len(payload):
+            raise RingError(f"{record.sge_count} elements and {record.inline_bytes} bytes in {len(payload)}")
         opcode = _OPCODES.get(record.opcode)
         if opcode is None:
             raise RingError(f"operation {record.opcode}")
-        elements = [Sge(*SGE.unpack_from(behind, i * SGE.size)) for i in range(record.sge_count)]
+        elements = [Sge(*SGE.unpack_from(payload, i * SGE.size)) for i in range(record.sge_count)]
         request = SendWR(
             record.serial,
             opcode,
@@ -501,7 +506,7 @@ class Program:
             record.rkey,
             record.imm if opcode is WrOpcode.IBV_WR_RDMA_WRITE_WITH_IMM else None,
             SendFlags(record.flags & _KNOWN_SEND_FLAGS),
-            behind[: record.inline_bytes] if record.flags & SendFlags.IBV_SEND_INLINE else None,
+            payload[: record.inline_bytes] if record.flags & SendFlags.IBV_SEND_INLINE else None,
         )
         status = WcStatus.IBV_WC_LOC_PROT_ERR
         try:
@@ -555,7 +560,7 @@ class Program:
             raise RingError("a CQ without a completion channel was armed")
         cq.cq.req_notify(bool(record.flags))
         if cq.ring.tail != record.wr_id or len(cq.cq):
-            # Entries came after the program's last look: these are announced too. One event too many is harmless.
+            # Entries came after the program's last look: they count. One event too many is harmless.
             cq.channel.channel.announce(cq.cq)
 
     def deliver(self) -> None:
@@ -565,19 +570,23 @@ class Program:
                 if len(cq.cq):
                     self._write_completions(cq)
             for channel in self._channels.values():
-                while (announced := channel.channel.poll_event()) is not None:
-                    announced.ack_events()  # the library waits for the program's acknowledgments
-                    if number := self._number_of(announced):
+                while (queue_with_event := channel.channel.poll_event()) is not None:
+                    queue_with_event.ack_events()  # the library waits for the program's acknowledgments
+                    if number := self._number_of(queue_with_event):
                         channel.events.send(EVENT.pack(0, number))
             while (event := self._device.context.poll_async()) is not None:
                 self._device.ack_async_event(event)
-                self._tell(event)
+                self._send_event(event)
+            self._control.deliver()
         except BlockingIOError:
             self.end("it does not read its completion events")
         except (RingError, OSError) as error:
             self.end(str(error))
 
     def _write_completions(self, cq: _ProgramCq) -> None:
+        if isinstance(cq.cq, EvEventCq):
+            self._control.write_events(cq.cq, cq.ring)
+            return
         for entry in cq.cq.poll(cq.ring.room()):
             program_qp = self._qps.get(entry.qp_num)
             if program_qp is None:
@@ -587,7 +596,7 @@ class Program:
             wr_id = queue.finish(entry.wr_id)
             cq.ring.write(
                 wr_id,
-                queue.retired,
+                queue.retired_count,
                 entry.status,
                 entry.opcode,
                 entry.vendor_err,
@@ -604,7 +613,7 @@ class Program:
         """Return the program's number of a CQ; 0 for one that was destroyed since."""
         return next((program_cq.number for program_cq in self._cqs.values() if program_cq.cq is cq), 0)
 
-    def _tell(self, event: AsyncEvent) -> None:
+    def _send_event(self, event: AsyncEvent) -> None:
         """Send an asynchronous event to a program that said hello."""
         match event.event_type:
             case EventType.IBV_EVENT_QP_FATAL:
@@ -628,6 +637,7 @@ class Program:
         self._on_end(self)
         self.socket.close()
         self._device.close()
+        self._control.close()
         for cq in self._cqs.values():
             cq.ring.close()
         for channel in self._channels.values():
@@ -649,7 +659,7 @@ _WC_OPCODES: Final = {opcode: WcOpcode.IBV_WC_RDMA_WRITE for opcode in WrOpcode}
 _KNOWN_SEND_FLAGS: Final = SendFlags.IBV_SEND_SIGNALED | SendFlags.IBV_SEND_SOLICITED | SendFlags.IBV_SEND_INLINE
 
 
-def _own(table: dict[int, Any], number: int, noun: str) -> Any:
+def _object_of(table: dict[int, Any], number: int, noun: str) -> Any:
     """Return the program's own object of a number. Raises VerbsError (ENOENT)."""
     try:
         return table[number]
@@ -669,17 +679,11 @@ def _packets(qp: QueuePair) -> dict[str, int]:
     }
 
 
-def _event_socket(kind: int = socket.SOCK_SEQPACKET) -> tuple[socket.socket, int]:
-    """Return our end of a socket, and the program's, which waits unless it sets O_NONBLOCK."""
-    end, programs = socket.socketpair(socket.AF_UNIX, kind)
-    end.setblocking(False)
-    with suppress(OSError):  # without privilege the system's own limit holds
-        end.setsockopt(socket.SOL_SOCKET, _SO_SNDBUFFORCE, _EVENT_BYTES)
-    return end, programs.detach()
-
-
 def _check_pages(fd: int) -> None:
-    """Check that the memory of a program can never shrink: a page that is gone would end this process (SIGBUS)."""
+    """Check that the memory of a program can never shrink.
+
+    A page that is gone would end this process (SIGBUS).
+    """
     try:
         seals = fcntl.fcntl(fd, fcntl.F_GET_SEALS)
         status = os.fstat(fd)
@@ -691,18 +695,6 @@ def _check_pages(fd: int) -> None:
         raise MessageError(f"hello with a memfd of {size} bytes in pages of {block_bytes}, and seals {seals:#x}")
 
 
-def _gid_halves(gid: str) -> tuple[int, int]:
-    """Return an address as two numbers; IPv4 as ::ffff:a.b.c.d."""
-    address = ipaddress.ip_address(gid)
-    number = int(address) if address.version == 6 else 0xFFFF << 32 | int(address)
-    return number >> 64, number & _U64
-
-
-def _gid_text(high: int, low: int) -> str:
-    address = ipaddress.IPv6Address(high << 64 | low)
-    return str(address.ipv4_mapped or address)
-
-
 def _attributes(values: tuple[int, ...], mask: int, mrc_mask: int) -> tuple[QpAttr, MrcQpAttr]:
     """Return the attributes that the masks name."""
     attr, mrc_attr = QpAttr(), MrcQpAttr()
@@ -710,7 +702,7 @@ def _attributes(values: tuple[int, ...], mask: int, mrc_mask: int) -> tuple[QpAt
         if mask & flag:
             setattr(attr, name, values[number])
     if mask & QpAttrMask.IBV_QP_AV:
-        attr.ah_attr = AddressVector(_gid_text(values[_QP["GID_HIGH"]], values[_QP["GID_LOW"]]))
+        attr.ah_attr = AddressVector(gid_text(values[_QP["GID_HIGH"]], values[_QP["GID_LOW"]]))
     for mrc_flag, name, number in _MRC_FIELDS:
         if mrc_mask & mrc_flag:
             setattr(mrc_attr, name, values[number])
@@ -749,5 +741,5 @@ def _values_of(attr: QpAttr, mrc_attr: MrcQpAttr) -> list[int]:
         for _, name, number in table:
             values[number] = int(getattr(record, name) or 0)
     if attr.ah_attr is not None:
-        values[_QP["GID_HIGH"]], values[_QP["GID_LOW"]] = _gid_halves(attr.ah_attr.dgid)
+        values[_QP["GID_HIGH"]], values[_QP["GID_LOW"]] = gid_halves(attr.ah_attr.dgid)
     return values

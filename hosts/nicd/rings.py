@@ -1,6 +1,7 @@
 """Rings in memory that a program shares: requests that it posts, and completions for it.
 
-A program may write anything into them at any time. So each index and record is read once, checked, and used as read.
+A program may write anything into them at any time. So each index and record is read once, checked, and used as it
+was read.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import fcntl
 import mmap
 import os
 from functools import cache
+from struct import Struct
 from typing import Final
 
 from mrc_testbed.hosts.libmrc import library
@@ -35,15 +37,15 @@ class RingError(Exception):
 
 @cache
 def _library() -> ctypes.CDLL:
-    """Return libmrc, for its loads and stores: Python's own have no order that the other side could rely on."""
-    loaded = ctypes.CDLL(str(library()))
-    loaded.mrc_nic_publish.argtypes = [ctypes.c_void_p, ctypes.c_uint64]
-    loaded.mrc_nic_publish.restype = None
+    """Return libmrc, whose loads and stores are in an order: Python's own are not."""
+    libmrc = ctypes.CDLL(str(library()))
+    libmrc.mrc_nic_publish.argtypes = [ctypes.c_void_p, ctypes.c_uint64]
+    libmrc.mrc_nic_publish.restype = None
     for name in ("mrc_nic_read", "mrc_nic_sleep"):
-        function = getattr(loaded, name)
+        function = getattr(libmrc, name)
         function.argtypes = [ctypes.c_void_p]
         function.restype = ctypes.c_uint64
-    return loaded
+    return libmrc
 
 
 class _SharedMemory:
@@ -68,27 +70,27 @@ class SubmissionRing:
     """Requests of a program's context, taken in order."""
 
     def __init__(self) -> None:
-        self.shared = _SharedMemory("mrc-submissions", SQ_BYTES)
+        self.memfd = _SharedMemory("mrc-submissions", SQ_BYTES)
         self._library = _library()
         self._head = 0
 
     def take(self, limit: int) -> list[tuple[Record, bytes]]:
         """Return up to `limit` records, each with the bytes behind it. Raises RingError."""
-        shared = self.shared
-        tail = self._library.mrc_nic_read(shared.address + TAIL_AT)
+        memfd = self.memfd
+        tail = self._library.mrc_nic_read(memfd.address + TAIL_AT)
         if tail == self._head:
             return []
         if not 0 < tail - self._head <= SQ_SLOTS:
             raise RingError(f"tail {tail} of the submission ring, whose head is {self._head}")
-        taken: list[tuple[Record, bytes]] = []
-        while self._head != tail and len(taken) < limit:
-            record = Record(*RECORD.unpack_from(shared.memory, self._slot_at(self._head)))
+        records: list[tuple[Record, bytes]] = []
+        while self._head != tail and len(records) < limit:
+            record = Record(*RECORD.unpack_from(memfd.memory, self._slot_at(self._head)))
             if not 1 <= record.slots <= tail - self._head:
                 raise RingError(f"record of {record.slots} slots, {tail - self._head} of which are written")
-            taken.append((record, self._bytes_behind(record.slots - 1)))
+            records.append((record, self._bytes_behind(record.slots - 1)))
             self._head += record.slots
-        self._library.mrc_nic_publish(shared.address + HEAD_AT, self._head)
-        return taken
+        self._library.mrc_nic_publish(memfd.address + HEAD_AT, self._head)
+        return records
 
     def _slot_at(self, index: int) -> int:
         return SLOTS_AT + (index % SQ_SLOTS) * SLOT_BYTES
@@ -97,7 +99,7 @@ class SubmissionRing:
         """Return the bytes of the slots behind the present one; they may wrap."""
         if not slots:
             return b""
-        memory, first = self.shared.memory, (self._head + 1) % SQ_SLOTS
+        memory, first = self.memfd.memory, (self._head + 1) % SQ_SLOTS
         before_end = min(slots, SQ_SLOTS - first)
         start = SLOTS_AT + first * SLOT_BYTES
         data = memory[start : start + before_end * SLOT_BYTES]
@@ -105,43 +107,44 @@ class SubmissionRing:
 
     def sleep(self) -> bool:
         """Ask for the doorbell at the next post; False when there are requests already."""
-        if self._library.mrc_nic_sleep(self.shared.address) == self._head:
+        if self._library.mrc_nic_sleep(self.memfd.address) == self._head:
             return True
         self.wake()
         return False
 
     def wake(self) -> None:
         """Ask for no doorbell: the ring is looked at anyway."""
-        self._library.mrc_nic_publish(self.shared.address + ASLEEP_AT, 0)
+        self._library.mrc_nic_publish(self.memfd.address + ASLEEP_AT, 0)
 
     def close(self) -> None:
-        self.shared.close()
+        self.memfd.close()
 
 
 class CompletionRing:
-    """Completions for a program, as many as it has room for."""
+    """Completions for a program, or entries of another layout, as many as it has room for."""
 
-    def __init__(self, entries: int) -> None:
+    def __init__(self, entries: int, layout: Struct = COMPLETION) -> None:
+        self._layout = layout
         self.slots = 1 << max(entries - 1, 1).bit_length()
-        self.shared = _SharedMemory("mrc-completions", SLOTS_AT + self.slots * SLOT_BYTES)
+        self.memfd = _SharedMemory("mrc-completions", SLOTS_AT + self.slots * SLOT_BYTES)
         self._library = _library()
         self.tail = 0
 
     def room(self) -> int:
         """Return the number of entries that fit. Raises RingError."""
-        used: int = self.tail - self._library.mrc_nic_read(self.shared.address + HEAD_AT)
-        if not 0 <= used <= self.slots:
-            raise RingError(f"head of a completion ring that is {used} entries behind its tail")
-        return self.slots - used
+        used_slots: int = self.tail - self._library.mrc_nic_read(self.memfd.address + HEAD_AT)
+        if not 0 <= used_slots <= self.slots:
+            raise RingError(f"head of a completion ring that is {used_slots} entries behind its tail")
+        return self.slots - used_slots
 
     def write(self, *fields: int) -> None:
-        """Write an entry, for which there is room: the fields of struct nicd_completion."""
-        COMPLETION.pack_into(self.shared.memory, SLOTS_AT + (self.tail % self.slots) * SLOT_BYTES, *fields)
+        """Write an entry, for which there is room: the fields of its layout."""
+        self._layout.pack_into(self.memfd.memory, SLOTS_AT + (self.tail % self.slots) * SLOT_BYTES, *fields)
         self.tail += 1
 
     def publish(self) -> None:
         """Show the program what was written."""
-        self._library.mrc_nic_publish(self.shared.address + TAIL_AT, self.tail)
+        self._library.mrc_nic_publish(self.memfd.address + TAIL_AT, self.tail)
 
     def close(self) -> None:
-        self.shared.close()
+        self.memfd.close()

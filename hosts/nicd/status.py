@@ -1,4 +1,4 @@
-"""What a host's NIC process says of its programs, asked from outside."""
+"""State of the programs that use a host's device, asked from outside."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ANSWER_S = 5.0
 
 @dataclass(frozen=True)
 class ProgramStatus:
-    """A program that uses the device: its pid, its objects, and the packets of all its QPs, in the order of STATUS."""
+    """A program that uses the device: pid, objects, and packets of all its QPs, as in STATUS."""
 
     pid: int
     qps: int
@@ -29,7 +29,7 @@ class ProgramStatus:
 
 
 def programs_of(path: Path) -> list[ProgramStatus] | None:
-    """Return the programs of the NIC process whose socket is at `path`; None where no such process answers.
+    """Return the programs of the NIC process at a socket; None where no such process answers.
 
     Raises TimeoutError when it does not answer.
     """
@@ -43,4 +43,4 @@ def programs_of(path: Path) -> list[ProgramStatus] | None:
         data = connection.recv(HEAD.size + 8 * MAX_VALUES)
     count = HEAD.unpack_from(data)[2]
     values = Struct(f"<{count}Q").unpack_from(data, HEAD.size)
-    return [ProgramStatus(*values[at : at + STATUS_VALUES]) for at in range(0, count, STATUS_VALUES)]
+    return [ProgramStatus(*values[first : first + STATUS_VALUES]) for first in range(0, count, STATUS_VALUES)]

@@ -57,7 +57,7 @@ class CcProfileTable:
                 raise VerbsError("CC profile 0 is the endpoint's configuration: change that instead")
             entry = self._cc.get(profile_id) or _Entry()
             changes = dict(config) if algorithm is ... else {"algorithm": algorithm, **config}
-            check_changes(entry.state, state, subject, **changes)
+            check_changes(entry.state, state, subject, **dict.fromkeys(changes, True))  # None is a value too
             try:
                 profile = CcProfile.from_json({**entry.profile.to_json(), **changes})
             except LocalError as error:

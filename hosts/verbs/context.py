@@ -89,7 +89,11 @@ class DeviceContext:
         return True
 
     def report_async(self, event_type: EventType, element: Any, detail: str = "") -> None:
-        """Queue an asynchronous event (lock held)."""
+        """Queue an asynchronous event, in place of an older one that says the same (lock held).
+
+        So a program that never takes its events holds a few for each QP, CQ and port.
+        """
+        self._async = deque(e for e in self._async if e.event_type is not event_type or e.element != element)
         self._async.append(AsyncEvent(event_type, element, detail))
 
     def next_async(self, timeout_s: float | None) -> AsyncEvent | None:

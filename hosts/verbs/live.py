@@ -131,9 +131,9 @@ class LiveDriver(PlanDriver):
             stack.callback(self._alarm.close)
             for readable in (self._links, self._wake_reader, self._alarm):
                 self._selector.register(readable, selectors.EVENT_READ)
-            self._watched: dict[int, Callable[[], None]] = {}
+            self._callbacks: dict[int, Callable[[], None]] = {}
             self.before_packets: Callable[[], object] = bool
-            """Called when packets have come, before the engine sees them."""
+            """Callback when packets have come, before the engine sees them."""
             self._nic_files: list[int] = []
             self._watch_nic()
             self._parts = stack.pop_all()
@@ -171,12 +171,12 @@ class LiveDriver(PlanDriver):
 
     def watch(self, fd: int, on_readable: Callable[[], None]) -> None:
         """Call a function in the loop whenever a descriptor is readable."""
-        self._watched[fd] = on_readable
+        self._callbacks[fd] = on_readable
         self._selector.register(fd, selectors.EVENT_READ)
 
     def unwatch(self, fd: int) -> None:
         """Forget a watched descriptor, before it is closed."""
-        del self._watched[fd]
+        del self._callbacks[fd]
         self._selector.unregister(fd)
 
     @property
@@ -210,8 +210,8 @@ class LiveDriver(PlanDriver):
                 self._kicked = False
             for interface, state in self._links.poll():
                 self._on_link(interface, state)
-            for key, _ in events if self._watched else ():
-                if on_readable := self._watched.get(key.fd):
+            for key, _ in events if self._callbacks else ():
+                if on_readable := self._callbacks.get(key.fd):
                     on_readable()
             self._network()
 

@@ -254,20 +254,35 @@ def execute(
     words: Annotated[
         list[str] | None, typer.Argument(metavar="[-- COMMAND]", help="Program and its arguments; none: a shell.")
     ] = None,
+    stay_here: Annotated[
+        bool,
+        typer.Option("--here", help="Stay in this terminal's network; only the RDMA device is the host's."),
+    ] = False,
+    dlopen: Annotated[
+        bool,
+        typer.Option("--dlopen", help="Let the program find libmrc as libibverbs.so.1 too."),
+    ] = False,
     fabric: FabricName = None,
 ) -> None:
-    """Run a program in a host of the running fabric, at this terminal; without a program, a shell."""
+    """Run a program in a host of the running fabric, at this terminal; without a program, a shell.
+
+    Programs that use RDMA find the host's device, mrc0 (docs/rdma-programs.md).
+    """
     from mrc_testbed.cli.host_shell import run_in_node
 
     folder = asked_folder(fabric)
     require_root("exec")
-    run_in_node(folder, node, words or [])
+    run_in_node(folder, node, words or [], stay_here=stay_here, dlopen=dlopen)
 
 
 EPILOGS: dict[str, tuple[Callable[..., None], str]] = {
     "ls": (list_fabrics, "Examples: `mrc ls` · `mrc ls --json`"),
     "attach": (attach, "Examples: `mrc attach` · `mrc attach b` · `mrc attach b < commands`"),
-    "exec": (execute, "Examples: `mrc exec h0` · `mrc exec h0 -- ping -c 3 h2` · `mrc exec h0 --fabric b -- ip addr`"),
+    "exec": (
+        execute,
+        "Examples: `mrc exec h0` · `mrc exec h0 -- ping -c 3 h2` · `mrc exec h0 --fabric b -- ip addr` · "
+        "`mrc exec h0 -- ib_write_bw -d mrc0 h2`",
+    ),
     "down": (take_down, "Examples: `mrc down` · `mrc down b` · `mrc down --all`"),
     "clean": (clean, "Examples: `mrc clean` · `mrc clean --servers servers.yaml`"),
 }

@@ -19,10 +19,15 @@ IN_FOLDER = 'cd -- "$0" 2>/dev/null; exec "$@"'
 """Script that runs its words where the user is: a mount namespace is entered at its root."""
 
 
-def node_words(folder: Path, node: str, words: Sequence[str]) -> list[str]:
+def node_words(
+    folder: Path, node: str, words: Sequence[str], *, stay_here: bool = False, dlopen: bool = False
+) -> list[str]:
     """Return the words that run a program in a node of the fabric in a run folder; none: a shell.
 
-    The program carries the run's token, so it ends with the fabric. Raises FabricError, and PlanError for no such node.
+    A host's program finds the host's RDMA device; `stay_here`: in our network. `dlopen`: it finds libmrc as
+    libibverbs.so.1 too. The program carries the run's token, so it ends with the fabric.
+
+    Raises FabricError, BuildError, and PlanError for no such node.
     """
     files = RunFiles(folder)
     plan = Plan.from_json(files.read_plan())
@@ -39,14 +44,18 @@ def node_words(folder: Path, node: str, words: Sequence[str]) -> list[str]:
         plan.switch(node)
         return ["env", *environment, *words]  # switches are in the namespace of the machine
     pid = _pid_in(files, node)
-    environment += [f"{name}={value}" for name, value in program_environment(folder, node).items()]
+    environment += [f"{name}={value}" for name, value in program_environment(folder, node, dlopen=dlopen).items()]
+    if stay_here:
+        return ["env", f"MRC_HOST={node}", *environment, *words]
     command = ["nsenter", f"--target={pid}", "--net", "--mount", "--", "env", f"MRC_HOST={node}", *environment]
     return [*command, "sh", "-c", IN_FOLDER, os.getcwd(), *words]
 
 
-def run_in_node(folder: Path, node: str, words: Sequence[str]) -> None:
+def run_in_node(
+    folder: Path, node: str, words: Sequence[str], *, stay_here: bool = False, dlopen: bool = False
+) -> None:
     """Become a program in a node. Raises UsageError when it cannot be started, FabricError, PlanError."""
-    command = node_words(folder, node, words)
+    command = node_words(folder, node, words, stay_here=stay_here, dlopen=dlopen)
     try:
         os.execvp(command[0], command)
     except OSError as error:

@@ -7,6 +7,7 @@ word would (docs/cli.md). Words that change something belong to the process that
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -139,10 +140,18 @@ def devices(
     host: Annotated[
         str | None, typer.Argument(autocompletion=offer.hosts, help="Host whose device is shown (default: all).")
     ] = None,
+    flags: Annotated[
+        bool, typer.Option("--flags", help="Print gcc's flags for programs that use mrc.h; needs no fabric.")
+    ] = False,
     fabric: FabricName = None,
     as_json: Json = False,
 ) -> None:
     """Show the RDMA devices of the running fabric's hosts, and the programs that use them (mrc exec)."""
+    if flags:
+        from mrc_testbed.hosts.libmrc import compile_flags
+
+        print(shlex.join(compile_flags()))
+        return
     raise typer.Exit(run_word("devices", [host] if host else [], as_json, fabric))
 
 
@@ -180,7 +189,7 @@ EPILOGS: dict[Callable[..., None], str] = {
     faults: "Examples: `mrc faults` · `mrc faults all --json` · `mrc faults --replay observations.jsonl`",
     evs: "Example: `mrc evs h0 h2`",
     queues: "Examples: `mrc queues` · `mrc queues p0-t0-0`",
-    devices: "Examples: `mrc devices` · `mrc devices h0 --json`",
+    devices: "Examples: `mrc devices` · `mrc devices h0 --json` · `gcc write.c $(mrc devices --flags)`",
     counters: "Examples: `mrc counters` · `mrc counters p0-t0-0`",
     trace: "Examples: `mrc trace h0 h2 0x0101` · `mrc trace h0 h2 1/1 --full`",
 }

@@ -82,6 +82,8 @@ OTHER_WRITERS = {
     "topologies/lab/cluster/remote_machine.py": "a log",
     "topologies/lab/netdev.py": "/proc",
     "hosts/ip/tun.py": "/proc",
+    "hosts/nicd/launch.py": "a lock, and a log",
+    "mrc_testbed/cli/prompt/commands/tools.py": "a log",
 }
 """Files of the product that write in another way, and why.
 

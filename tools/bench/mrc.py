@@ -174,7 +174,7 @@ def _measure_paced(plan: Plan, max_bytes: int, lab: LabOptions, console: Console
     frame_s = plan.frame_bytes(pmtu) * 8 / rate
     size = min(max_bytes, max(PACED_LEAST, int(PACED_S / frame_s)) * plan.planes * pmtu)
     with open_fabric(plan, lab, console) as fabric:
-        result = _measure(_random_file(fabric, size), fabric, plan, pmtu, sha256=False)
+        result = measure(random_file(fabric, size), fabric, plan, pmtu, sha256=False)
         result["file_us_per_packet"] = _file_alone(fabric, size, pmtu)
     del result["limit_bps"], result["sha256_equal"]
     result["with_sha256"] = None
@@ -201,7 +201,7 @@ def _compare(rounds: list[dict[str, Any]]) -> dict[str, Any]:
     return {"switches_us": switches, "goodput_bps": goodput, "share": share, "target": WIRES_SHARE, "met": met}
 
 
-def _random_file(fabric: Fabric, size: int) -> Path:
+def random_file(fabric: Fabric, size: int) -> Path:
     """A file of `size` random bytes where hosts keep theirs."""
     path = fabric.run_dir.data / "bench-random"
     write_random(path, size)
@@ -210,9 +210,9 @@ def _random_file(fabric: Fabric, size: int) -> Path:
 
 def _measure_all(fabric: Fabric, plan: Plan, size: int, pmtu: int) -> dict[str, Any]:
     """One transfer with SHA-256, and the median of those without."""
-    path = _random_file(fabric, size)
-    hashed_transfer = _measure(path, fabric, plan, pmtu, sha256=True)
-    result = middle(hashed_transfer, [_measure(path, fabric, plan, pmtu, sha256=False) for _ in range(TRANSFERS)])
+    path = random_file(fabric, size)
+    hashed_transfer = measure(path, fabric, plan, pmtu, sha256=True)
+    result = middle(hashed_transfer, [measure(path, fabric, plan, pmtu, sha256=False) for _ in range(TRANSFERS)])
     result["file_us_per_packet"] = _file_alone(fabric, size, pmtu)
     return result
 
@@ -248,7 +248,7 @@ def _file_alone(fabric: Fabric, size: int, pmtu: int) -> float:
     return round(new_file_us(fabric.run_dir.data / "bench-alone", size, pmtu), 2)
 
 
-def _measure(path: Path, fabric: Fabric, plan: Plan, pmtu: int, *, sha256: bool) -> dict[str, Any]:
+def measure(path: Path, fabric: Fabric, plan: Plan, pmtu: int, *, sha256: bool) -> dict[str, Any]:
     """One transfer of the file at `path`; what arrives is compared.
 
     The file of the transfer before goes only now, so that its memory, which this one gets, has not been given back to

@@ -1,4 +1,4 @@
-"""Programs written for RDMA, between two hosts of the running fabric while it fails: each program under each fault.
+"""Programs written for RDMA, between two hosts of the running fabric, under each fault.
 
 `python -m tools.campaigns.programs` with the options of `--help`, beside `mrc up -d`.
 
@@ -16,8 +16,8 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,13 +30,13 @@ LIMIT_S = 90.0
 FAULT_AFTER_S = 1.0
 LISTEN_S = 1.5
 """Time that a server has to listen."""
-WRONG = re.compile(r"MRC ERROR|mismatch|[1-9]\d* bad bytes|Completion with error|Failed status", re.IGNORECASE)
+FAILURE_LINE = re.compile(r"MRC ERROR|mismatch|[1-9]\d* bad bytes|Completion with error|Failed status", re.IGNORECASE)
 """Lines of programs that tell of a wrong byte or a failed request."""
 
 
 @dataclass(frozen=True)
 class ProgramPair:
-    """A program at two hosts: words of the server, and of the client, to which the server's address is added."""
+    """Words of a program at two hosts; the server's address is added to the client's."""
 
     name: str
     server: tuple[str, ...]
@@ -46,12 +46,12 @@ class ProgramPair:
 
     def client_words(self, address: str) -> list[str]:
         """Return the client's words with the server's address among them."""
-        at = len(self.client) if self.address_at is None else self.address_at
-        return [*self.client[:at], address, *self.client[at:]]
+        position = len(self.client) if self.address_at is None else self.address_at
+        return [*self.client[:position], address, *self.client[position:]]
 
 
 @dataclass(frozen=True)
-class Fault:
+class FabricFault:
     """A fault as words of `mrc`, and the words that mend it."""
 
     name: str
@@ -60,12 +60,12 @@ class Fault:
 
 
 FAULTS = (
-    Fault("none"),
-    Fault("link cut", "link p0-t0-0 p0-t1-0 down", "link p0-t0-0 p0-t1-0 up"),
-    Fault("black hole", "blackhole p1-t1-0", "blackhole p1-t1-0 off"),
-    Fault("1 % loss", "loss p2-t0-0 p2-t1-0 1%", "loss p2-t0-0 p2-t1-0 off"),
-    Fault("NIC port dead", "link h0 p3-t0-0 down", "link h0 p3-t0-0 up"),
-    Fault("T1 off", "power p1-t1-1 off", "power p1-t1-1 on"),
+    FabricFault("none"),
+    FabricFault("link cut", "link p0-t0-0 p0-t1-0 down", "link p0-t0-0 p0-t1-0 up"),
+    FabricFault("black hole", "blackhole p1-t1-0", "blackhole p1-t1-0 off"),
+    FabricFault("1 % loss", "loss p2-t0-0 p2-t1-0 1%", "loss p2-t0-0 p2-t1-0 off"),
+    FabricFault("NIC port dead", "link h0 p3-t0-0 down", "link h0 p3-t0-0 up"),
+    FabricFault("T1 off", "power p1-t1-1 off", "power p1-t1-1 on"),
 )
 
 
@@ -77,23 +77,36 @@ def perftest(name: str, *options: str) -> ProgramPair:
 
 def pairs(mrc_example: Path | None, nccl_harness: Path | None) -> list[ProgramPair]:
     """Return the programs to run: perftest's, and those whose files are named."""
-    found = [
+    # perftest: one QP, several, both directions, small messages, and memory that is polled.
+    chosen_pairs = [
         perftest("ib_write_bw", "-s", "65536", "-D", "5"),
         perftest("ib_write_bw", "-s", "65536", "-D", "5", "-q", "8"),
         perftest("ib_write_bw", "-s", "65536", "-n", "5000", "-b"),
         perftest("ib_write_bw", "-s", "100", "-n", "20000"),
         perftest("ib_write_lat", "-s", "8", "-n", "5000"),
     ]
+    # The next two are built outside the tree, so a user has them or not.
     if mrc_example is not None:
-        words: tuple[str, ...] = (str(mrc_example), "-d", "mrc0", "-g", "0", "-n", "200", "-s", "262144", "--step-factor=4")
-        found.append(ProgramPair("mrc_example, 1 B to 256 KiB", words, words))
+        words: tuple[str, ...] = (
+            str(mrc_example),
+            "-d",
+            "mrc0",
+            "-g",
+            "0",
+            "-n",
+            "200",
+            "-s",
+            "262144",
+            "--step-factor=4",
+        )
+        chosen_pairs.append(ProgramPair("mrc_example, 1 B to 256 KiB", words, words))
     if nccl_harness is not None:
         words = ("env", "NCCL_SOCKET_IFNAME=fabric0", "NCCL_IB_GID_INDEX=0", str(nccl_harness))
-        options = ("--count", "1500")
-        found.append(
-            ProgramPair("NCCL plugin", (*words, "receive", *options), (*words, "send", *options), len(words) + 1)
+        count = ("--count", "1500")
+        chosen_pairs.append(
+            ProgramPair("NCCL plugin", (*words, "receive", *count), (*words, "send", *count), len(words) + 1)
         )
-    return found
+    return chosen_pairs
 
 
 class Campaign:
@@ -104,22 +117,22 @@ class Campaign:
         self._server, self._client = plan.host(server), plan.host(client)
         self._address = str(plan.ip_interfaces(self._server)[0].ip)
 
-    def run(self, pair: ProgramPair, fault: Fault) -> dict[str, object]:
-        """Run a pair under a fault and return its row: seconds, what ended how, and the last line of the client."""
+    def run(self, pair: ProgramPair, fault: FabricFault) -> dict[str, object]:
+        """Run a pair under a fault and return its row."""
         began_at = time.monotonic()
         with _running(self._server.name, pair.server) as server:
             time.sleep(LISTEN_S)
             with _running(self._client.name, pair.client_words(self._address)) as client:
                 time.sleep(FAULT_AFTER_S)
                 try:
-                    _say(fault.begin)
+                    _run_words(fault.begin)
                     reasons = [_end(part, began_at) for part in (client, server)]
                 finally:
-                    _say(fault.end)
+                    _run_words(fault.end)
         outputs = [part.stdout.read() if part.stdout else "" for part in (client, server)]
-        wrong = [line for output in outputs for line in output.splitlines() if WRONG.search(line)]
-        wrong = [line for line in wrong if not line.rstrip().endswith(" 0 bad bytes")]
-        failures = [reason for reason in reasons if reason] + wrong[:1]
+        failure_lines = [line for output in outputs for line in output.splitlines() if FAILURE_LINE.search(line)]
+        failure_lines = [line for line in failure_lines if not line.rstrip().endswith(" 0 bad bytes")]
+        failures = [reason for reason in reasons if reason] + failure_lines[:1]
         numbers = [line for line in outputs[0].splitlines() if re.match(r" ?\d|sent:", line)]
         return {
             "program": pair.name,
@@ -131,9 +144,14 @@ class Campaign:
         }
 
 
+def _running(host: str, words: Sequence[str]) -> AbstractContextManager[subprocess.Popen[str]]:
+    """Run a program on a host, as _process does."""
+    return _process([sys.executable, "-m", "mrc_testbed", "exec", host, "--", *words])
+
+
 @contextmanager
-def _running(host: str, words: tuple[str, ...] | list[str]) -> Iterator[subprocess.Popen[str]]:
-    command = [sys.executable, "-m", "mrc_testbed", "exec", host, "--", *words]
+def _process(command: Sequence[str]) -> Iterator[subprocess.Popen[str]]:
+    """Run a command until the block ends."""
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
     )
@@ -154,7 +172,7 @@ def _end(process: subprocess.Popen[str], began_at: float) -> str:
     return f"ended with {status}" if status else ""
 
 
-def _say(words: str) -> None:
+def _run_words(words: str) -> None:
     if words:
         subprocess.run([sys.executable, "-m", "mrc_testbed", *words.split()], check=True, stdout=subprocess.DEVNULL)
 

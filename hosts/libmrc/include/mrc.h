@@ -139,11 +139,7 @@ struct mrc_async_event {
 		struct mrc_qp *qp;
 		int port_num;
 	} element;
-#ifdef LIBMRC_BUILD
-	uint32_t event_type;
-#else
 	enum ibv_event_type event_type;
-#endif
 };
 
 /* Devices and contexts. A version is MAJOR << 24 | MINOR << 16 | SUBMINOR. */

@@ -112,7 +112,8 @@ struct mrc_ctl_ev_fmt_profile_attr {
 typedef uint8_t mrc_ctl_ev_t[MRC_CTL_EV_MAX_BYTES];
 
 struct mrc_ctl_ev {
-	mrc_ctl_ev_t val; /* from its first bit on: STEV 4 bytes, SRv6 16 and an SRH's segment 16 */
+	mrc_ctl_ev_t val; /* in network order from its first bit on: STEV 4 bytes, SRv6 16 and an SRH's segment 16; an EV of
+			   * fields the bits of their masks */
 	uint8_t port;     /* the first is 1 */
 };
 
@@ -207,10 +208,12 @@ struct mrc_ctl_cc_profile_attr {
 	enum mrc_ctl_profile_state profile_state;
 	enum mrc_ctl_profile_state cur_profile_state;
 	const char *algorithm; /* one of the device's; NULL: no congestion control */
-	const void *cc_config; /* of "uet-1.0-nscc": struct mrc_ctl_cc_nscc_cfg */
+	const void *cc_config; /* struct mrc_ctl_cc_nscc_cfg; a query fills it, or where NULL names one until the next */
 	uint8_t vendor_cfg[MRC_CTL_MAX_VENDOR_CFG_SIZE];
 };
 
+/* 0 as adjust_period_threshold, base_rtt, max_cwnd or target_delay: the device derives it from the path; the greatest
+ * qa_threshold: no delay is enough. */
 struct mrc_ctl_cc_nscc_cfg {
 	uint8_t disable_qa;
 	uint32_t adjust_bytes_threshold;

@@ -88,8 +88,8 @@ static void in_child(void)
 			pthread_mutex_init(&cq->poll_mutex, NULL);
 		close(context->socket);
 		close(context->doorbell);
-		close(context->ibv.async_fd);
-		context->socket = context->doorbell = context->ibv.async_fd = -1;
+		close(context->verbs.context.async_fd);
+		context->socket = context->doorbell = context->verbs.context.async_fd = -1;
 	}
 	if (pages_of_program >= 0) {
 		unshare_in_child(pages_of_program);
@@ -296,6 +296,15 @@ static struct ibv_context_ops operations(void)
 		.poll_cq = poll_cq, .req_notify_cq = arm_cq, .post_send = post_send, .post_recv = post_recv};
 }
 
+/* Shims look whether this function is there, and put their own in its place. */
+static struct ibv_qp *refuse_qp_ex(struct ibv_context *context, void *init)
+{
+	(void)context;
+	(void)init;
+	errno = EOPNOTSUPP;
+	return NULL;
+}
+
 /* Say hello: give the memfd of pages, and take ring, doorbell and the socket of async events. Return an errno. */
 static int greet(struct context *context)
 {
@@ -307,7 +316,7 @@ static int greet(struct context *context)
 	if (call.fd_count != 3 || call.count < 3 || call.values[0] != NICD_SQ_BYTES)
 		return EPROTO;
 	context->doorbell = call.fds[1];
-	context->ibv.async_fd = call.fds[2];
+	context->verbs.context.async_fd = call.fds[2];
 	context->planes = call.values[2];
 	context->ring = mmap(NULL, NICD_SQ_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, call.fds[0], 0);
 	result = context->ring == MAP_FAILED ? errno : 0;
@@ -332,12 +341,15 @@ struct context *open_context(struct ibv_device *device)
 	struct context *context = calloc(1, sizeof *context);
 	if (!context)
 		return NULL;
-	context->socket = context->doorbell = context->ibv.async_fd = -1;
-	context->ibv.device = device;
-	context->ibv.cmd_fd = -1;
-	context->ibv.num_comp_vectors = 1;
-	context->ibv.ops = operations();
-	pthread_mutex_init(&context->ibv.mutex, NULL);
+	context->socket = context->doorbell = context->verbs.context.async_fd = -1;
+	context->verbs.context.device = device;
+	context->verbs.create_qp_ex = refuse_qp_ex;
+	context->verbs.sz = sizeof context->verbs;
+	context->verbs.context.abi_compat = EXTENDED_CONTEXT;
+	context->verbs.context.cmd_fd = -1;
+	context->verbs.context.num_comp_vectors = 1;
+	context->verbs.context.ops = operations();
+	pthread_mutex_init(&context->verbs.context.mutex, NULL);
 	pthread_mutex_init(&context->call_mutex, NULL);
 	pthread_mutex_init(&context->ring_mutex, NULL);
 	pthread_mutex_init(&context->objects_mutex, NULL);
@@ -369,7 +381,7 @@ int close_context(struct context *context)
 			break;
 		}
 	pthread_mutex_unlock(&contexts_mutex);
-	const int files[] = {context->socket, context->doorbell, context->ibv.async_fd};
+	const int files[] = {context->socket, context->doorbell, context->verbs.context.async_fd};
 	for (unsigned i = 0; i < sizeof files / sizeof *files; i++)
 		if (files[i] >= 0)
 			close(files[i]);

@@ -63,7 +63,9 @@ EXPORT uint64_t ibv_get_device_guid(struct ibv_device *device)
 
 EXPORT struct ibv_context *ibv_open_device(struct ibv_device *device)
 {
-	return (struct ibv_context *)open_context(device);
+	struct context *context = open_context(device);
+
+	return context ? &context->verbs.context : NULL;
 }
 
 EXPORT int ibv_close_device(struct ibv_context *context)
@@ -293,17 +295,24 @@ EXPORT int ibv_destroy_comp_channel(struct ibv_comp_channel *ibv)
 	return 0;
 }
 
-EXPORT struct ibv_cq *ibv_create_cq(struct ibv_context *context, int entries, void *cq_context,
-				    struct ibv_comp_channel *channel, int vector)
+/* Create a queue by an operation of the NIC process: of completions, or of EV events. */
+struct ibv_cq *create_cq(struct ibv_context *context, uint32_t operation, int entries, void *cq_context,
+			 struct ibv_comp_channel *channel, int vector)
 {
 	if (vector < 0 || vector >= context->num_comp_vectors || entries < 1) {
 		errno = EINVAL;
 		return NULL;
 	}
-	struct completion_queue *cq = make_cq(context_of(context), entries, cq_context, channel);
+	struct completion_queue *cq = make_cq(context_of(context), operation, entries, cq_context, channel);
 	if (cq && channel)
 		__atomic_add_fetch(&channel->refcnt, 1, __ATOMIC_SEQ_CST);
 	return (struct ibv_cq *)cq;
+}
+
+EXPORT struct ibv_cq *ibv_create_cq(struct ibv_context *context, int entries, void *cq_context,
+				    struct ibv_comp_channel *channel, int vector)
+{
+	return create_cq(context, NICD_OP_CREATE_CQ, entries, cq_context, channel, vector);
 }
 
 EXPORT int ibv_destroy_cq(struct ibv_cq *cq)

@@ -23,7 +23,7 @@ struct queue_pair;
 
 /* An open device. `mutex` of each part is held for as long as it is read or written. */
 struct context {
-	struct ibv_context ibv;
+	struct verbs_context verbs;
 	int socket;
 	int doorbell;
 	int pages;
@@ -54,6 +54,7 @@ struct completion_queue {
 	uint32_t events_sent;               /* completion events that the program was given */
 	uint32_t async_events_sent;
 	pthread_mutex_t poll_mutex;
+	bool has_ev_events;                 /* in place of completions */
 	struct mrc_cq *face;                /* the program's, where it has one */
 	struct completion_queue *next;
 };
@@ -80,7 +81,7 @@ struct queue_pair {
 
 static inline struct context *context_of(struct ibv_context *context)
 {
-	return (struct context *)context;
+	return (struct context *)((char *)context - offsetof(struct verbs_context, context));
 }
 
 /* connection.c */
@@ -97,9 +98,12 @@ int make_pages(void);
 int share_pages(struct context *context, uint64_t address, uint64_t length);
 void unshare_in_child(int pages);
 
-/* queues.c */
-struct completion_queue *make_cq(struct context *context, int entries, void *cq_context, struct ibv_comp_channel *channel);
+/* queues.c. `take` copies the entry number `at` of a ring to element `index` of `out`; false passes over it. */
+typedef bool take_entry(struct context *context, const void *entry, uint64_t at, void *out, int index);
+struct completion_queue *make_cq(struct context *context, uint32_t operation, int entries, void *cq_context,
+				 struct ibv_comp_channel *channel);
 int destroy_cq(struct completion_queue *cq);
+int poll_entries(struct completion_queue *cq, int count, take_entry *take, void *out);
 int poll_cq(struct ibv_cq *cq, int count, struct ibv_wc *completions);
 int arm_cq(struct ibv_cq *cq, int solicited_only);
 struct queue_pair *make_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *init);
@@ -110,6 +114,8 @@ int modify_qp(struct queue_pair *qp, uint64_t mask, uint64_t mrc_mask, const uin
 int query_qp(struct queue_pair *qp, uint64_t values[NICD_QP_VALUES]);
 
 /* ibverbs.c */
+struct ibv_cq *create_cq(struct ibv_context *context, uint32_t operation, int entries, void *cq_context,
+			 struct ibv_comp_channel *channel, int vector);
 struct ibv_comp_channel *ibv_create_comp_channel(struct ibv_context *context);
 int ibv_destroy_comp_channel(struct ibv_comp_channel *channel);
 struct ibv_cq *ibv_create_cq(struct ibv_context *context, int entries, void *cq_context,

@@ -9,20 +9,6 @@
 
 #define WRITE_OPERATIONS 3 /* RDMA_WRITE, RDMA_WRITE_WITH_IMM: bits of ibv_qp_create_send_ops_flags */
 
-/* Return an errno as functions do that mirror one of libibverbs which returns it. */
-static int as_errno(int result)
-{
-	if (result)
-		errno = result;
-	return result;
-}
-
-/* Return an errno as all other functions do. */
-static int as_minus_one(int result)
-{
-	return as_errno(result) ? -1 : 0;
-}
-
 /* ---- devices and contexts ---- */
 
 static int query_device(struct ibv_context *context, struct mrc_device_attr *attr, int *supported)
@@ -119,10 +105,9 @@ EXPORT int mrc_destroy_comp_channel(struct mrc_comp_channel *channel)
 	return as_errno(result);
 }
 
-EXPORT struct mrc_cq *mrc_create_cq(struct mrc_context *context, int cqe, void *cq_context,
-				    struct mrc_comp_channel *channel, int comp_vector)
+/* Return the program's queue over one of libibverbs', which is destroyed where that fails; NULL for NULL. */
+struct mrc_cq *face_of_cq(struct mrc_context *context, struct ibv_cq *ibv)
 {
-	struct ibv_cq *ibv = ibv_create_cq(context->ibv, cqe, cq_context, channel ? channel->ibv : NULL, comp_vector);
 	struct mrc_cq *cq = ibv ? calloc(1, sizeof *cq) : NULL;
 
 	if (ibv && !cq)
@@ -134,6 +119,12 @@ EXPORT struct mrc_cq *mrc_create_cq(struct mrc_context *context, int cqe, void *
 	((struct completion_queue *)ibv)->face = cq;
 	__atomic_add_fetch(&context->users, 1, __ATOMIC_SEQ_CST);
 	return cq;
+}
+
+EXPORT struct mrc_cq *mrc_create_cq(struct mrc_context *context, int cqe, void *cq_context,
+				    struct mrc_comp_channel *channel, int comp_vector)
+{
+	return face_of_cq(context, ibv_create_cq(context->ibv, cqe, cq_context, channel ? channel->ibv : NULL, comp_vector));
 }
 
 EXPORT int mrc_poll_cq(struct mrc_cq *cq, int count, struct ibv_wc *completions)

@@ -2,6 +2,8 @@
 #ifndef MRC_OBJECTS_H
 #define MRC_OBJECTS_H
 
+#include <errno.h>
+
 #define LIBMRC_BUILD
 #include "mrc.h"
 
@@ -34,5 +36,22 @@ struct mrc_qp {
 	struct mrc_qp_hint *hint;
 	uint8_t vendor_cfg[MRC_MAX_VENDOR_CFG_SIZE];
 };
+
+/* Return an errno as functions do that mirror one of libibverbs which returns it. */
+static inline int as_errno(int result)
+{
+	if (result)
+		errno = result;
+	return result;
+}
+
+/* Return an errno as all other functions do. */
+static inline int as_minus_one(int result)
+{
+	return as_errno(result) ? -1 : 0;
+}
+
+/* mrc.c */
+struct mrc_cq *face_of_cq(struct mrc_context *context, struct ibv_cq *ibv);
 
 #endif

@@ -55,6 +55,31 @@
 #define NICD_STATUS_BYTES_RECEIVED 9
 #define NICD_STATUS_VALUES 10
 
+/* Operations of the device's controller (mrc_ctl.h). Bit n of a mask says that value n after it is given: the bits of
+ * mrc_ctl.h, without VENDOR_CFG. EVs are two big-endian halves of 128 bits, left-aligned. */
+#define NICD_OP_CREATE_EV_EVENT_CQ 32 /* entries, channel or 0 -> cq, slots [ring of EV events] */
+#define NICD_OP_CTL_QUERY_DEVICE 33 /* -> NICD_CTL_DEVICE_VALUES, names of the algorithms */
+#define NICD_OP_CTL_QUERY_PORT 34  /* port -> is enabled */
+#define NICD_OP_CTL_MODIFY_PORT 35 /* port, mask, is enabled */
+#define NICD_OP_CTL_QUERY_EV_FMT 36 /* id -> state, mode, widths */
+#define NICD_OP_CTL_MODIFY_EV_FMT 37 /* id, mask, state, current state, mode, widths (value 3) */
+#define NICD_OP_CTL_QUERY_EV_PROFILE 38 /* id -> state, mode, format, count, min active, event mask, fields */
+#define NICD_OP_CTL_MODIFY_EV_PROFILE 39 /* id, mask, state, current state, mode, ..., event mask, fields (value 8) */
+#define NICD_OP_CTL_EV_OP 40       /* id, MRC_CTL_EV_OP_*, entries of the whole call, some of these -> their states */
+#define NICD_OP_CTL_QUERY_EVS 41   /* id, first -> EVs of the profile, some of these with their states */
+#define NICD_OP_CTL_QUERY_CC_PROFILE 42 /* id -> state, has configuration, algorithm, configuration */
+#define NICD_OP_CTL_MODIFY_CC_PROFILE 43 /* id, mask, state, current state, algorithm (value 2), configuration (3) */
+#define NICD_OP_CTL_EP_ADD 44      /* batch or 0 for a new one, requests -> batch */
+#define NICD_OP_CTL_EP_SEND 45     /* batch, MRC_CTL_EP_OP_*, DSCP, timeout in ns [nicd_ep_outcome, when it is over] */
+
+#define NICD_CTL_DEVICE_VALUES 14  /* struct mrc_ctl_device_attr in its order, without the algorithms */
+#define NICD_NAME_VALUES 4         /* bytes of a name, zeros behind it; all zero: NULL */
+#define NICD_FIELD_VALUES 3        /* width | initial value << 32, minimum | maximum << 32, mask */
+#define NICD_CC_VALUES 13          /* struct mrc_ctl_cc_nscc_cfg in its order; floats as their bits */
+#define NICD_EV_ENTRY_VALUES 6     /* EV, new EV, port | new port << 8 | flags << 32, state */
+#define NICD_EV_VALUES 3           /* EV, port | state << 32 */
+#define NICD_EP_VALUES 7           /* id | port << 16 | format << 32, sgid, dgid (as EVs), EV */
+
 /* Values of a device. */
 #define NICD_DEVICE_MAX_QP 0
 #define NICD_DEVICE_MAX_QP_WR 1
@@ -124,7 +149,7 @@ struct nicd_record {
 	uint32_t opcode;               /* IBV_WR_* */
 	uint32_t sge_count;
 	uint32_t inline_bytes;
-	uint32_t reserved;
+	uint32_t padding;
 	uint64_t serial;               /* requests posted to this queue before this one */
 };
 
@@ -150,6 +175,29 @@ struct nicd_completion {
 	uint32_t reserved[3];
 };
 
+/* An entry of the ring of an EV event CQ. */
+struct nicd_ev_event {
+	uint64_t profile;
+	uint64_t ev[2];
+	uint32_t port;
+	uint32_t state;                /* MRC_CTL_EV_* */
+	uint32_t drop_count;
+	uint32_t reserved[7];
+};
+
+/* Outcome of a batch of endpoint operations: the responses that came, in order of arrival. */
+struct nicd_ep_response {
+	uint32_t id;
+	uint32_t port;
+	uint32_t rtt;                  /* ns */
+	uint32_t adj_svc_time;
+};
+
+struct nicd_ep_outcome {
+	uint64_t count;
+	struct nicd_ep_response responses[];
+};
+
 /* Event at a channel or at the async socket. */
 struct nicd_event {
 	uint32_t type;                 /* IBV_EVENT_*; 0 at a channel */
@@ -158,5 +206,6 @@ struct nicd_event {
 
 _Static_assert(sizeof(struct nicd_record) == NICD_SLOT_BYTES, "a record begins with one slot");
 _Static_assert(sizeof(struct nicd_completion) == NICD_SLOT_BYTES, "a completion is one slot");
+_Static_assert(sizeof(struct nicd_ev_event) == NICD_SLOT_BYTES, "an EV event is one slot");
 
 #endif

@@ -37,11 +37,12 @@ static int completion_bytes(uint64_t slots)
 }
 
 /* Make a completion queue; NULL and errno when the NIC process refuses. */
-struct completion_queue *make_cq(struct context *context, int entries, void *cq_context, struct ibv_comp_channel *channel)
+struct completion_queue *make_cq(struct context *context, uint32_t operation, int entries, void *cq_context,
+				 struct ibv_comp_channel *channel)
 {
 	struct call call = {.count = 2, .values = {entries, channel ? ((struct channel *)channel)->number : 0}};
 	struct completion_queue *cq = calloc(1, sizeof *cq);
-	int result = cq ? nic_call(context, NICD_OP_CREATE_CQ, &call) : ENOMEM;
+	int result = cq ? nic_call(context, operation, &call) : ENOMEM;
 
 	if (!result && (call.count != 2 || call.fd_count != 1 || !call.values[1] || call.values[1] & (call.values[1] - 1)))
 		result = EPROTO;
@@ -57,8 +58,9 @@ struct completion_queue *make_cq(struct context *context, int entries, void *cq_
 		errno = result;
 		return NULL;
 	}
-	cq->ibv = (struct ibv_cq){.context = &context->ibv, .channel = channel, .cq_context = cq_context,
+	cq->ibv = (struct ibv_cq){.context = &context->verbs.context, .channel = channel, .cq_context = cq_context,
 				  .handle = call.values[0], .cqe = entries};
+	cq->has_ev_events = operation == NICD_OP_CREATE_EV_EVENT_CQ;
 	pthread_mutex_init(&cq->ibv.mutex, NULL);
 	pthread_cond_init(&cq->ibv.cond, NULL);
 	pthread_mutex_init(&cq->poll_mutex, NULL);
@@ -109,8 +111,10 @@ static void retire(struct queue_pair *qp, bool is_recv, uint64_t number)
 }
 
 /* Copy an entry for the program; false where it is of a QP that was destroyed or reset since. */
-static bool take_completion(struct context *context, const struct nicd_completion *entry, uint64_t at, struct ibv_wc *wc)
+static bool take_completion(struct context *context, const void *slot, uint64_t at, void *out, int index)
 {
+	const struct nicd_completion *entry = slot;
+	struct ibv_wc *wc = (struct ibv_wc *)out + index;
 	struct queue_pair *qp = context->qps[entry->qpn & 0xffff];
 
 	if (!qp || qp->ibv.qp_num != entry->qpn || at < qp->cqe_after[entry->is_recv != 0])
@@ -131,11 +135,10 @@ static void idle(struct completion_queue *cq)
 		nic_check_alive(context_of(cq->ibv.context));
 }
 
-/* Return the number of completions, at most `count`; -1 and errno EIO when the NIC process has ended. */
-int poll_cq(struct ibv_cq *ibv, int count, struct ibv_wc *completions)
+/* Return the number of entries taken, at most `count`; -1 and errno EIO when the NIC process has ended. */
+int poll_entries(struct completion_queue *cq, int count, take_entry *take, void *out)
 {
-	struct completion_queue *cq = (struct completion_queue *)ibv;
-	struct context *context = context_of(ibv->context);
+	struct context *context = context_of(cq->ibv.context);
 	int taken = 0;
 
 	if (context->socket < 0) { /* in a child of fork(): the ring is its parent's */
@@ -145,9 +148,8 @@ int poll_cq(struct ibv_cq *ibv, int count, struct ibv_wc *completions)
 	pthread_mutex_lock(&cq->poll_mutex);
 	uint64_t tail = __atomic_load_n(word(cq->ring, NICD_TAIL_AT), __ATOMIC_ACQUIRE);
 	while (taken < count && cq->head != tail) {
-		const struct nicd_completion *entry =
-			(void *)(cq->ring + NICD_SLOTS_AT + (cq->head & (cq->slots - 1)) * NICD_SLOT_BYTES);
-		taken += take_completion(context, entry, cq->head, &completions[taken]);
+		const uint8_t *slot = cq->ring + NICD_SLOTS_AT + (cq->head & (cq->slots - 1)) * NICD_SLOT_BYTES;
+		taken += take(context, slot, cq->head, out, taken);
 		cq->head++;
 	}
 	__atomic_store_n(word(cq->ring, NICD_HEAD_AT), cq->head, __ATOMIC_RELEASE);
@@ -161,6 +163,18 @@ int poll_cq(struct ibv_cq *ibv, int count, struct ibv_wc *completions)
 		return -1;
 	}
 	return taken;
+}
+
+/* Return the number of completions, at most `count`; -1 and errno when it cannot be polled. */
+int poll_cq(struct ibv_cq *ibv, int count, struct ibv_wc *completions)
+{
+	struct completion_queue *cq = (struct completion_queue *)ibv;
+
+	if (cq->has_ev_events) {
+		errno = EINVAL;
+		return -1;
+	}
+	return poll_entries(cq, count, take_completion, completions);
 }
 
 /* ---- the submission ring ---- */

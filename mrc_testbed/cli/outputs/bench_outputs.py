@@ -145,6 +145,23 @@ class PeersBenchOutput(Struct):
     seeds: int
 
 
+class ExecBenchOutput(Struct):
+    """Cost of a packet for a program over libmrc, beside the hosts' agents."""
+
+    schema: str
+    fabric: Figures
+    pmtu: int
+    seconds: Number
+    agent: Figures
+    program: Figures
+    program_bytes_right: bool
+    ratio: Figures
+    goal: Number
+    met: bool
+    latency_us: Figures
+    messages_per_s: Number | None
+
+
 class ProvisionBenchOutput(Struct):
     """Time until a fabric is up and every table is verified."""
 
@@ -177,6 +194,7 @@ BENCH_OUTPUTS: dict[str, Any] = {
     "bench transport": TransportBenchOutput,
     "bench virtual": VirtualBenchOutput,
     "bench peers": PeersBenchOutput,
+    "bench exec": ExecBenchOutput,
     "bench provision": ProvisionBenchOutput,
     "bench incast": IncastBenchOutput,
 }

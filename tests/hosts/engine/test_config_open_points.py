@@ -484,7 +484,7 @@ def test_unknown_nack__three_reactions(reaction: str) -> None:
 def test_mpr_name__in_messages(name: str) -> None:
     assert MrcQpAttrMask.MRC_QP_MAX_MPR_DEST is MrcQpAttrMask.MRC_QP_MPR_DEST
     with pytest.raises(VerbsError) as caught:
-        check_modify(QpState.INIT, QpState.RTR, QpAttrMask.IBV_QP_STATE, MrcQpAttrMask(0), name)
+        check_modify(QpState.RTR, QpState.RTS, QpAttrMask.IBV_QP_STATE, MrcQpAttrMask.MRC_QP_MPR_DEST, name)
     assert f"MRC_QP_{name}" in str(caught.value)
 
 

@@ -7,7 +7,7 @@ import re
 import subprocess
 from pathlib import Path
 
-from mrc_testbed.hosts.libmrc import INCLUDE, SOURCES, library
+from mrc_testbed.hosts.libmrc import INCLUDE, SOURCES, library_folder
 from mrc_testbed.switch.system.gcc import build_program
 from tests.hosts.nicd.nic_processes import NicProcesses
 
@@ -23,8 +23,8 @@ def tests_of(name: str) -> list[str]:
 
 def program(name: str) -> Path:
     """Return a program of this folder, linked with libmrc."""
-    library_file = library()
-    flags = ("-pthread", f"-L{library_file.parent}", f"-Wl,-rpath,{library_file.parent}", f"-l:{library_file.name}")
+    folder = library_folder()
+    flags = ("-pthread", f"-L{folder}", f"-Wl,-rpath,{folder}", "-lmrc")
     return build_program([FOLDER / f"{name}.c"], [FOLDER, SOURCES, INCLUDE], flags, name)
 
 

@@ -68,7 +68,7 @@ def test_library__has_every_function_of_mrc_h():
 
 def structures_of_ours():
     """Return the fields of each structure of ibverbs_abi.h, functions and unions by their first word."""
-    text = re.sub(r"/\*.*?\*/", "", (SOURCES / "ibverbs_abi.h").read_text(encoding="utf-8"), flags=re.DOTALL)
+    text = re.sub(r"/\*.*?\*/", "", (INCLUDE / "ibverbs_abi.h").read_text(encoding="utf-8"), flags=re.DOTALL)
     for name, body in re.findall(r"^struct (ibv_\w+) \{\n(.*?)^\};", text, re.DOTALL | re.MULTILINE):
         if "union" in body:
             body = re.sub(r"\tunion \{.*\n\t\} (\w+);", r"\tunion \1;", body, flags=re.DOTALL)
@@ -87,7 +87,8 @@ def test_ibverbs_abi__is_that_of_debians_libibverbs(tmp_path):
         for field in names
         if not OF_OTHERS.fullmatch(field) and (name, field) not in ONLY_OURS
     ]
-    constants = re.findall(r"\b(IBV_[A-Z0-9_]+)\b(?= =|,| \})", (SOURCES / "ibverbs_abi.h").read_text(encoding="utf-8"))
+    text = (INCLUDE / "ibverbs_abi.h").read_text(encoding="utf-8")
+    constants = re.findall(r"\b(IBV_[A-Z0-9_]+)\b(?= =|,| \})", text)
     values = [f"offsetof(struct {name}, {field})" for name, field in fields]
     values += [f"sizeof(((struct {name} *)0)->{field})" for name, field in fields]
     values += [f"sizeof(struct {name})" for name, _ in structures if name not in ONLY_BEGUN]
@@ -97,11 +98,11 @@ def test_ibverbs_abi__is_that_of_debians_libibverbs(tmp_path):
         source, program = tmp_path / "print.c", tmp_path / "print"
         prints = "\n".join(f'printf("%s %lld\\n", "{value}", (long long)({value}));' for value in values)
         source.write_text(
-            "#include <stdio.h>\n#include <stddef.h>\n"
-            f"#include <{header}>\nint main(void) {{\n{prints}\nreturn 0;\n}}\n",
+            f"#include <stdio.h>\n#include <stddef.h>\n#include <{header}>\n"
+            f"int main(void) {{\n{prints}\nreturn 0;\n}}\n",
             encoding="utf-8",
         )
-        subprocess.run(["gcc", f"-I{SOURCES}", source, "-o", program], check=True)
+        subprocess.run(["gcc", f"-I{INCLUDE}", source, "-o", program], check=True)
         outputs[header] = subprocess.run([program], capture_output=True, text=True, check=True).stdout.splitlines()
     lines, debian_lines = outputs.values()
     assert [pair for pair in zip(lines, debian_lines, strict=True) if pair[0] != pair[1]] == []

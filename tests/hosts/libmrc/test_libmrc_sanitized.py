@@ -1,4 +1,4 @@
-"""C tests with the library's sources under sanitizers and valgrind, and NIC processes under debug malloc."""
+"""C tests under sanitizers and valgrind, and NIC processes under debug malloc."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PROGRAMS = ("check_writes", "check_queues", "check_memory", "check_mrc")
 SLOW_UNDER_VALGRIND = ("until_told", "nic_ends", "events", "ping_pong", "wrap", "long_list", "kinds")
 QUICK = [("check_memory", "forked")]
 """Tests of which `make test` has the sanitizers: each program takes seconds to compile."""
-LONG = [
+LONG_TESTS = [
     (name, test)
     for name in PROGRAMS
     for test in c_programs.tests_of(name)
@@ -34,7 +34,7 @@ def test_sanitizers__are_silent(processes, name, test):
 
 @needs_sanitizer
 @pytest.mark.thorough
-@pytest.mark.parametrize(("name", "test"), LONG)
+@pytest.mark.parametrize(("name", "test"), LONG_TESTS)
 def test_sanitizers__are_silent_in_all_tests(processes, name, test):
     c_programs.run([str(c_programs.sanitized_program(name)), test], processes)
 
@@ -42,7 +42,7 @@ def test_sanitizers__are_silent_in_all_tests(processes, name, test):
 @pytest.mark.thorough
 @pytest.mark.timeout(120)
 @pytest.mark.skipif(shutil.which("valgrind") is None, reason="valgrind is not installed")
-@pytest.mark.parametrize(("name", "test"), [pair for pair in QUICK + LONG if pair[1] not in SLOW_UNDER_VALGRIND])
+@pytest.mark.parametrize(("name", "test"), [pair for pair in QUICK + LONG_TESTS if pair[1] not in SLOW_UNDER_VALGRIND])
 def test_valgrind__is_silent(processes, name, test, tmp_path):
     # Registered pages are moved whole, with bytes between objects that nobody has written.
     suppressions = tmp_path / "suppressions"

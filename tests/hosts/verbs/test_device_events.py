@@ -12,11 +12,14 @@ import mrc_testbed.hosts.verbs
 from mrc_testbed.hosts.verbs import (
     IBV_EVENT_PORT_ACTIVE,
     IBV_EVENT_PORT_ERR,
+    IBV_EVENT_QP_FATAL,
     IBV_PORT_DOWN,
     IBV_SEND_SIGNALED,
     IBV_SEND_SOLICITED,
     MRC_PROTOCOL_VERSION_1,
+    QpAttr,
     QpInitAttr,
+    QpState,
     QpType,
     RecvWR,
     VerbsError,
@@ -168,3 +171,18 @@ def test_ack__a_context_ends_whatever_is_not_acknowledged():
     assert pair.a.device.get_async_event().element is pair.a.qp
     pair.a.device.close()
     assert pair.a.qp.destroyed
+
+
+def test_async_events__that_nobody_takes_do_not_pile_up():
+    pair = VerbsPair()
+    controller = pair.a.device.controller
+    for is_enabled in (False, True) * 50 + (False,):
+        controller.modify_port(2, is_enabled)
+    for _ in range(50):
+        pair.a.qp.modify(QpAttr(qp_state=QpState.RESET))
+        pair.b.qp.modify(QpAttr(qp_state=QpState.RESET))
+        connect_pair(pair.a.qp, pair.b.qp)
+        pair.a.qp.post_send(pair.write(rkey=0))
+        assert not pair.a.cq.wait(timeout_s=1)[0].ok
+    events = [(event.event_type, event.element) for event in iter(pair.a.device.get_async_event, None)]
+    assert events == [(IBV_EVENT_PORT_ACTIVE, 2), (IBV_EVENT_PORT_ERR, 2), (IBV_EVENT_QP_FATAL, pair.a.qp)]

@@ -11,10 +11,20 @@
 Importing this package fills `WORDS`.
 """
 
-from mrc_testbed.cli.prompt.commands import links, paths, faults, queues, devices  # noqa: F401 - order of `help`
-from mrc_testbed.cli.prompt.commands import inject, state, programs, transfers, tools  # noqa: F401, I001
-from mrc_testbed.cli.prompt.commands.base import WORDS, Answer, CliSession, CommandError, CliCommand
-from mrc_testbed.console.terminal import Style
+from mrc_testbed.cli.prompt.commands import (  # noqa: F401 - order of `help`  # noqa: F401, I001
+    devices,
+    faults,
+    inject,
+    links,
+    paths,
+    programs,
+    queues,
+    state,
+    tools,
+    transfers,
+)
+from mrc_testbed.cli.prompt.commands.base import WORDS, Answer, CliCommand, CliSession, CommandError
 from mrc_testbed.cli.prompt.commands.transfers import Transfers
+from mrc_testbed.console.terminal import Style
 
 __all__ = ["WORDS", "Answer", "CliCommand", "CliSession", "CommandError", "Style", "Transfers"]

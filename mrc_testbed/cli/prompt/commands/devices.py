@@ -22,6 +22,7 @@ def devices(session: CliSession, args: Args) -> Answer:
     """
     arguments(args, "devices [HOST], as in: devices h0", 0, 1)
     plan, run_dir = session.plan, session.fabric.run_dir
+    # A host without programs has a row too: its device is there.
     rows: list[list[Cell]] = []
     data: list[dict[str, Any]] = []
     for host in [plan.host(args[0])] if args else plan.hosts:

@@ -1,5 +1,6 @@
-/* Types of libibverbs as programs linked to it see them: layouts and numbers only, so that libmrc is built with gcc
- * alone. tests/hosts/libmrc/test_libmrc_headers.py compares them with the header of Debian's libibverbs-dev.
+/* Types of libibverbs as programs linked to it see them: layouts and numbers only, so that libmrc, and programs
+ * without Debian's libibverbs-dev (without-libibverbs/infiniband/verbs.h), are built with gcc alone.
+ * tests/hosts/libmrc/test_libmrc_headers.py compares them with Debian's header.
  */
 #ifndef IBVERBS_ABI_H
 #define IBVERBS_ABI_H
@@ -15,14 +16,30 @@ struct ibv_srq;
 struct ibv_mw;
 struct ibv_mw_bind;
 
-enum { IBV_NODE_RNIC = 4, IBV_NODE_CA = 1 };
+enum { IBV_NODE_CA = 1 };
 enum { IBV_TRANSPORT_IB = 0 };
 enum { IBV_LINK_LAYER_ETHERNET = 2 };
-enum { IBV_PORT_DOWN = 1, IBV_PORT_ACTIVE = 4 };
 enum { IBV_ATOMIC_NONE = 0 };
 enum { IBV_GID_TYPE_ROCE_V2 = 2 };
-enum { IBV_QPT_RC = 2 };
-enum { IBV_QPS_RESET, IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS, IBV_QPS_SQD, IBV_QPS_SQE, IBV_QPS_ERR };
+enum ibv_port_state { IBV_PORT_DOWN = 1, IBV_PORT_ACTIVE = 4 };
+enum ibv_mtu { IBV_MTU_256 = 1, IBV_MTU_512, IBV_MTU_1024, IBV_MTU_2048, IBV_MTU_4096 };
+enum ibv_qp_type { IBV_QPT_RC = 2 };
+
+enum ibv_qp_state {
+	IBV_QPS_RESET,
+	IBV_QPS_INIT,
+	IBV_QPS_RTR,
+	IBV_QPS_RTS,
+	IBV_QPS_SQD,
+	IBV_QPS_SQE,
+	IBV_QPS_ERR,
+};
+
+enum ibv_access_flags {
+	IBV_ACCESS_LOCAL_WRITE = 1 << 0,
+	IBV_ACCESS_REMOTE_WRITE = 1 << 1,
+	IBV_ACCESS_REMOTE_READ = 1 << 2,
+};
 
 enum ibv_wr_opcode {
 	IBV_WR_RDMA_WRITE,
@@ -38,23 +55,55 @@ enum ibv_wr_opcode {
 	IBV_WR_TSO,
 };
 
-enum { IBV_SEND_FENCE = 1, IBV_SEND_SIGNALED = 2, IBV_SEND_SOLICITED = 4, IBV_SEND_INLINE = 8 };
+enum ibv_send_flags {
+	IBV_SEND_FENCE = 1 << 0,
+	IBV_SEND_SIGNALED = 1 << 1,
+	IBV_SEND_SOLICITED = 1 << 2,
+	IBV_SEND_INLINE = 1 << 3,
+};
 
-enum {
+enum ibv_wc_status {
 	IBV_WC_SUCCESS = 0,
+	IBV_WC_LOC_QP_OP_ERR = 2,
+	IBV_WC_LOC_PROT_ERR = 4,
 	IBV_WC_WR_FLUSH_ERR = 5,
+	IBV_WC_REM_INV_REQ_ERR = 9,
+	IBV_WC_REM_ACCESS_ERR = 10,
+	IBV_WC_REM_OP_ERR = 11,
+	IBV_WC_RETRY_EXC_ERR = 12,
 	IBV_WC_FATAL_ERR = 19,
 };
 
-enum {
+enum ibv_wc_opcode { IBV_WC_RDMA_WRITE = 1, IBV_WC_RECV_RDMA_WITH_IMM = 129 };
+enum ibv_wc_flags { IBV_WC_WITH_IMM = 1 << 1 };
+
+enum ibv_qp_attr_mask {
 	IBV_QP_STATE = 1 << 0,
 	IBV_QP_CUR_STATE = 1 << 1,
+	IBV_QP_ACCESS_FLAGS = 1 << 3,
+	IBV_QP_PKEY_INDEX = 1 << 4,
+	IBV_QP_PORT = 1 << 5,
+	IBV_QP_AV = 1 << 7,
 	IBV_QP_PATH_MTU = 1 << 8,
+	IBV_QP_TIMEOUT = 1 << 9,
+	IBV_QP_RETRY_CNT = 1 << 10,
+	IBV_QP_RNR_RETRY = 1 << 11,
+	IBV_QP_RQ_PSN = 1 << 12,
+	IBV_QP_MAX_QP_RD_ATOMIC = 1 << 13,
+	IBV_QP_MIN_RNR_TIMER = 1 << 15,
+	IBV_QP_SQ_PSN = 1 << 16,
+	IBV_QP_MAX_DEST_RD_ATOMIC = 1 << 17,
 	IBV_QP_CAP = 1 << 19,
+	IBV_QP_DEST_QPN = 1 << 20,
 };
 
-enum { IBV_EVENT_CQ_ERR = 0, IBV_EVENT_QP_FATAL = 1, IBV_EVENT_DEVICE_FATAL = 8 };
-enum { IBV_EVENT_PORT_ACTIVE = 9, IBV_EVENT_PORT_ERR = 10 };
+enum ibv_event_type {
+	IBV_EVENT_CQ_ERR = 0,
+	IBV_EVENT_QP_FATAL = 1,
+	IBV_EVENT_DEVICE_FATAL = 8,
+	IBV_EVENT_PORT_ACTIVE = 9,
+	IBV_EVENT_PORT_ERR = 10,
+};
 
 union ibv_gid {
 	uint8_t raw[16];
@@ -351,7 +400,18 @@ struct ibv_context {
 	int async_fd;
 	int num_comp_vectors;
 	pthread_mutex_t mutex;
-	void *abi_compat; /* NULL: the context has no functions of later versions; programs then use the older ones */
+	void *abi_compat; /* EXTENDED_CONTEXT */
+};
+
+#define EXTENDED_CONTEXT ((void *)-1)
+
+/* What lies before an extended context: functions of later versions. Where one is NULL programs use older ones. */
+struct verbs_context {
+	void *of_newer_programs[33];
+	struct ibv_qp *(*create_qp_ex)(struct ibv_context *context, void *init);
+	void *of_newer_programs_too[5];
+	size_t sz;
+	struct ibv_context context;
 };
 
 #endif
