@@ -9,6 +9,7 @@ import os
 
 import pytest
 
+from mrc_testbed.hosts.nicd import program as program_module
 from mrc_testbed.hosts.nicd.layout import KIND_RECV, VERSION
 from tests.hosts.nicd.nic_processes import NicProcesses
 from tests.hosts.nicd.raw_program import EndedError, RawProgram, sealed_pages
@@ -114,7 +115,7 @@ def test_reg_mr__refuses_ranges_that_are_no_memory(program, values, error):
 
 
 def test_regions__have_a_share_of_the_descriptors(program, monkeypatch):
-    monkeypatch.setattr("mrc_testbed.hosts.nicd.program.MAX_OBJECTS", 10)
+    monkeypatch.setattr(program_module, "MAX_OBJECTS", 10)
     pd = program.number("ALLOC_PD")
     answers = [program.call("REG_MR", pd, 1 << 32, 4096, 0, 3)[0] for _ in range(12)]
     assert answers == [0] * 10 + [errno.ENOMEM] * 2
@@ -167,7 +168,7 @@ def test_more_requests_than_the_queue_holds__end_the_program(processes, program,
 
 
 def test_copies__of_requests_of_several_elements_have_a_limit(processes, program, monkeypatch):
-    monkeypatch.setattr("mrc_testbed.hosts.nicd.program.MAX_COPIED_BYTES", 100_000)
+    monkeypatch.setattr(program_module, "MAX_COPIED_BYTES", 100_000)
     end = Connected(processes, program)
     program.post(end.qpn, [(1 << 32, 45_000, end.key)] * 2)
     program.post(end.qpn, [(1 << 32, 45_000, end.key)])
