@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import gc
 import mmap
 import os
 
@@ -165,6 +166,21 @@ def test_more_requests_than_the_queue_holds__end_the_program(processes, program,
     for _ in range(65):
         program.post(end.qpn, [(1 << 32, 8, end.key)], flags=0)
     assert_ended(program, caplog, "more than 64 requests in a queue")
+
+
+def test_memory_of_a_program_that_ended_amid_writes__is_given_back_without_the_collector(processes):
+    gc.collect()
+    gc.disable()
+    try:
+        old_count = len(os.listdir("/proc/self/fd"))
+        with RawProgram(processes.sockets["a"]) as program:
+            end = Connected(processes, program)
+            program.post(end.qpn, [(1 << 32, 60_000, end.key)])
+            assert program.call("STATUS")[0] == 0
+            end.ring.close()
+        processes.wait_until(lambda: len(os.listdir("/proc/self/fd")) <= old_count)
+    finally:
+        gc.enable()
 
 
 def test_copies__of_requests_of_several_elements_have_a_limit(processes, program, monkeypatch):
