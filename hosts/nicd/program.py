@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import gc
 import logging
 import mmap
 import os
@@ -634,6 +635,7 @@ class VerbsProgram:
             return
         if reason:
             log.warning("program %d is ended: %s", self.number, reason)
+        had_qps = bool(self._qps or self._old_packets)
         self._on_end(self)
         self.socket.close()
         self._device.close()
@@ -652,6 +654,8 @@ class VerbsProgram:
             self.ring.close()
             self.ring = None
         messages.close_all([self._pages] if self._pages >= 0 else [])
+        if had_qps:
+            gc.collect()  # a circle of the engine's objects holds the program's memory until then
 
 
 _OPCODES: Final = {int(opcode): opcode for opcode in WrOpcode}

@@ -40,8 +40,7 @@ def harm(tmp_path, caplog, seeds):
             assert len(reasons) >= hostile.ended_count, seed
             assert not [record for record in caplog.records if record.exc_info], seed
         del hostile
-        gc.collect()
-        processes.wait_until(lambda: descriptors() <= old_count)
+        processes.wait_until(lambda: gc.collect() >= 0 and descriptors() <= old_count)
         output, errors = survivor.communicate("", timeout=c_programs.PATIENCE_S)
         assert (survivor.returncode, output) == (0, "passed\n"), errors
 
@@ -53,4 +52,4 @@ def test_hostile_programs__of_some_seeds(tmp_path, caplog):
 @pytest.mark.thorough
 @pytest.mark.timeout(900)
 def test_hostile_programs__of_many_seeds(tmp_path, caplog):
-    harm(tmp_path, caplog, range(1000, 1400))
+    harm(tmp_path, caplog, range(1000, 1100))
