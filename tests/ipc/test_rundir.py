@@ -94,6 +94,7 @@ def test_state__on_disk_before_anything_is_made(tmp_path):
             "data",
             "lock",
             "log",
+            "nics",
             "program",
             "state.json",
             "tls",

@@ -175,7 +175,7 @@ MUTANTS: dict[str, tuple[Patch, set[str]]] = {
     "a requestor that never sends again": (wrap(Requestor, "_next_lost", _return_none), {"ends"}),
     "a requestor whose timers never run": (
         wrap(Requestor, "next_deadline", _return_never),
-        {"ends", "timers"},
+        {"ends", "timers", "congestion"},
     ),
     "a QP that does not notice acknowledgments": (
         wrap(EngineQueuePair, "receive", _ignore_deadline_change),
