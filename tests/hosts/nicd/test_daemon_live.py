@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from mrc_testbed.hosts.libmrc import compile_flags
+from mrc_testbed.hosts.nicd.status import programs_of
 from mrc_testbed.topologies.lab.fabric import Fabric
 from mrc_testbed.topologies.lab.options import LabOptions, Ports
 from mrc_testbed.topologies.plan import Plan
@@ -50,9 +51,8 @@ def mrc(fabric: Fabric, *words: str) -> subprocess.Popen[str]:
     )
 
 
-def programs_of(fabric: Fabric, host: str) -> list[dict[str, int]]:
-    output, _ = mrc(fabric, "devices", host, "--json").communicate(timeout=LIMIT_S)
-    return json.loads(output)[0]["programs"]
+def has_sent(fabric: Fabric, host: str) -> bool:
+    return any(program.packets_sent for program in programs_of(fabric.run_dir.nic_socket(host)) or ())
 
 
 def wait_for(condition) -> None:
@@ -68,8 +68,8 @@ def address(fabric: Fabric, host: str) -> str:
 
 def test_program__writes_every_byte_while_a_link_is_cut(fabric, write_program):
     responder = mrc(fabric, "exec", "h1", "--", str(write_program))
-    requestor = mrc(fabric, "exec", "h0", "--", str(write_program), address(fabric, "h1"), "2")
-    wait_for(lambda: any(program["packets_sent"] for program in programs_of(fabric, "h0")))
+    requestor = mrc(fabric, "exec", "h0", "--", str(write_program), address(fabric, "h1"), "5")
+    wait_for(lambda: has_sent(fabric, "h0") or requestor.poll() is not None)
     link = fabric.plan.link("p0-t0-0", "p0-t1-0")
     fabric.set_interfaces((link.upper.interface,), False)
     try:
@@ -84,11 +84,15 @@ def test_program__writes_every_byte_while_a_link_is_cut(fabric, write_program):
 def test_program_that_is_killed__loses_its_queue_pairs_and_no_other_notices(fabric, write_program):
     mrc(fabric, "exec", "h1", "--", str(write_program))
     requestor = mrc(fabric, "exec", "h0", "--", str(write_program), address(fabric, "h1"), "60")
-    wait_for(lambda: any(program["packets_sent"] for program in programs_of(fabric, "h0")))
+    wait_for(lambda: has_sent(fabric, "h0"))
+    output, _ = mrc(fabric, "devices", "h0", "--json").communicate(timeout=LIMIT_S)
+    (program,) = json.loads(output)[0]["programs"]
+    assert program["qps"] == 1 and program["registered_bytes"] == 1 << 20
     requestor.kill()
     requestor.communicate(timeout=LIMIT_S)
-    wait_for(lambda: programs_of(fabric, "h0") == [])
-    wait_for(lambda: programs_of(fabric, "h1") == [])  # its program read the end of the TCP connection
+    wait_for(lambda: programs_of(fabric.run_dir.nic_socket("h0")) == [])
+    # The other program reads the end of its TCP connection, and ends.
+    wait_for(lambda: programs_of(fabric.run_dir.nic_socket("h1")) == [])
 
 
 def test_host_without_programs__has_no_nic_process(fabric):
