@@ -320,8 +320,8 @@ def bench_peers(
 ) -> None:
     """Compare flows and cost of the virtual fabric with those of htsim_uec on the same fabric.
 
-    htsim_uec is the simulator of NSCC's authors (ultraethernet/uet-htsim). CPU is that of the run without set-up, for each
-    data packet sent, those sent again included. Needs no root.
+    htsim_uec is the simulator of NSCC's authors (ultraethernet/uet-htsim). CPU is that of the run without set-up, for
+    each data packet sent, those sent again included. Needs no root.
     """
     from tools.bench import peers
 

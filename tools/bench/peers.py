@@ -249,9 +249,7 @@ def run_htsim(binary: Path, fabric: LeafSpine, case: FlowPattern, seed: int) -> 
     return PatternOutcome(list(ends.values()), packets, retransmitted, nacks, max(cpu_s - begin_s, 0.0))
 
 
-def _call_htsim(
-    binary: Path, fabric: LeafSpine, case: FlowPattern, seed: int, limit_s: float
-) -> tuple[str, float]:
+def _call_htsim(binary: Path, fabric: LeafSpine, case: FlowPattern, seed: int, limit_s: float) -> tuple[str, float]:
     """Return what htsim_uec prints of a run of at most that long, and the CPU seconds it took."""
     with tempfile.TemporaryDirectory() as folder:
         packets = case.flow_bytes // PAYLOAD
