@@ -164,8 +164,8 @@ def test_loss__into_many_hosts__is_told_in_a_few_words():
     assert len(fault.targets) == 256
     assert str(fault) == "loss p0-t0-0 h0, p0-t0-0 h1 and 254 more links rate=0.01 direction=one_way"
     assert PowerOffFault.on(*(f"h{k}" for k in range(9))).places_text == "h0, h1 and 7 more nodes"
-    few_places = PowerOffFault.on(*(f"h{k}" for k in range(PLACES_NAMED))).places_text
-    assert few_places == "h0, h1, h2, h3, h4, h5, h6, h7"
+    short_list = PowerOffFault.on(*(f"h{k}" for k in range(PLACES_NAMED))).places_text
+    assert short_list == "h0, h1, h2, h3, h4, h5, h6, h7"
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -184,10 +184,10 @@ QUADRANTS: Final[dict[tuple[bool, bool], Reaction]] = {
     (True, True): Reaction.DECREASE,  # congested
 }
 # Its cells by name: a look into it costs as much as the rest of a reaction.
-_EARLY_SACK: Final = QUADRANTS[False, False]
-_LATE_SACK: Final = QUADRANTS[False, True]
-_MARKED: Final = QUADRANTS[True, False]
-_MARKED_LATE: Final = QUADRANTS[True, True]
+_QUADRANT_LIGHT: Final = QUADRANTS[False, False]
+_QUADRANT_DRAIN: Final = QUADRANTS[False, True]
+_QUADRANT_ONE_PATH: Final = QUADRANTS[True, False]
+_QUADRANT_CONGESTION: Final = QUADRANTS[True, True]
 
 
 class Nscc:
@@ -298,7 +298,10 @@ class Nscc:
         if (adaptation := self._quick_adapt(now, delay, marked, lost=False)) is not None:
             return adaptation
         is_late = delay >= self.p.target
-        reaction = (_MARKED_LATE if is_late else _MARKED) if marked else _LATE_SACK if is_late else _EARLY_SACK
+        if marked:
+            reaction = _QUADRANT_CONGESTION if is_late else _QUADRANT_ONE_PATH
+        else:
+            reaction = _QUADRANT_DRAIN if is_late else _QUADRANT_LIGHT
         if reaction is Reaction.DECREASE:
             reaction = self._decrease(now)
         elif penalty and reaction is not Reaction.NOTHING:

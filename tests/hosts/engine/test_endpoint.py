@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
+
 import pytest
 
 import mrc_testbed.hosts.engine
 from mrc_testbed.hosts.engine import Endpoint, LocalError
+from mrc_testbed.hosts.engine.endpoint import first_from
 from mrc_testbed.hosts.engine.rocev2.rc_config import RcConfig
 from mrc_testbed.hosts.engine.wire.packets import Write
 from tests.hosts.engine.engine_pair import make_evs
@@ -97,3 +100,10 @@ def test_planes__one_that_is_not_there_is_refused(plane):
         local_endpoint.probe_ev("b", 1, plane, now=0.0)
     with pytest.raises(LocalError, match="Known: 0 to 1"):
         local_endpoint.on_port(plane, False, 0.0)
+
+
+def test_first_from__is_where_bisect_left_finds_it():
+    turns = [0, 2, 3, 7, 11]
+    for turn in range(13):
+        assert first_from(turns, turn) == bisect_left(turns, turn)
+    assert first_from([], 4) == 0
