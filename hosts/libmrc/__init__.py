@@ -20,6 +20,8 @@ _LINKER_FLAGS = ("-Wl,-soname,libmrc.so", "-Wl,-Bsymbolic-functions")
 
 The library's own calls reach its own functions, not those of a shim that is loaded before it.
 """
+VERBS_FOLDER = INCLUDE / "without-libibverbs" / "infiniband"
+"""Folder of what libmrc has of libibverbs' header; the library is built with it."""
 VERBS_HEADER = Path("/usr/include/infiniband/verbs.h")
 WIRE_HEADER = SOURCES / "nicd.h"
 SOCKET_VARIABLE = "MRC_NIC_SOCKET"
@@ -38,7 +40,7 @@ def library() -> Path:
     digest_flag = f"-DLIBMRC_VERSIONS={zlib.crc32(versions.read_bytes())}"
     linker_flags = (*_LINKER_FLAGS, f"-Wl,--version-script={versions}", digest_flag)
     flags = ("-pthread", *SANITIZER_FLAGS, *linker_flags)
-    return build_shared(sorted(SOURCES.glob("*.c")), [SOURCES, INCLUDE], flags, "libmrc")
+    return build_shared(sorted(SOURCES.glob("*.c")), [SOURCES, INCLUDE, VERBS_FOLDER], flags, "libmrc")
 
 
 def library_folder() -> Path:

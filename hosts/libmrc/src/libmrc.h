@@ -4,7 +4,7 @@
 
 #include <stdbool.h>
 
-#include "ibverbs_abi.h"
+#include "without-libibverbs/infiniband/verbs.h"
 #include "nicd.h"
 
 #define EXPORT __attribute__((visibility("default")))
@@ -116,15 +116,6 @@ int query_qp(struct queue_pair *qp, uint64_t values[NICD_QP_VALUES]);
 /* ibverbs.c */
 struct ibv_cq *create_cq(struct ibv_context *context, uint32_t operation, int entries, void *cq_context,
 			 struct ibv_comp_channel *channel, int vector);
-struct ibv_comp_channel *ibv_create_comp_channel(struct ibv_context *context);
-int ibv_destroy_comp_channel(struct ibv_comp_channel *channel);
-struct ibv_cq *ibv_create_cq(struct ibv_context *context, int entries, void *cq_context,
-			     struct ibv_comp_channel *channel, int vector);
-int ibv_destroy_cq(struct ibv_cq *cq);
-int ibv_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq **cq, void **cq_context);
-void ibv_ack_cq_events(struct ibv_cq *cq, unsigned int count);
-int ibv_get_async_event(struct ibv_context *context, struct ibv_async_event *event);
-void ibv_ack_async_event(struct ibv_async_event *event);
 void fill_values(const struct ibv_qp_attr *attr, int mask, uint64_t values[NICD_QP_VALUES]);
 void take_values(const struct queue_pair *qp, const uint64_t values[NICD_QP_VALUES], struct ibv_qp_attr *attr);
 

@@ -12,32 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "ibverbs_abi.h"
-
-struct ibv_device **ibv_get_device_list(int *count);
-void ibv_free_device_list(struct ibv_device **list);
-struct ibv_context *ibv_open_device(struct ibv_device *device);
-int ibv_close_device(struct ibv_context *context);
-int ibv_query_device(struct ibv_context *context, struct ibv_device_attr *attr);
-int ibv_query_port(struct ibv_context *context, uint8_t port, struct ibv_port_attr *attr);
-int ibv_query_gid(struct ibv_context *context, uint8_t port, int index, union ibv_gid *gid);
-struct ibv_pd *ibv_alloc_pd(struct ibv_context *context);
-int ibv_dealloc_pd(struct ibv_pd *pd);
-struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t length, int access);
-int ibv_dereg_mr(struct ibv_mr *mr);
-struct ibv_comp_channel *ibv_create_comp_channel(struct ibv_context *context);
-int ibv_destroy_comp_channel(struct ibv_comp_channel *channel);
-struct ibv_cq *ibv_create_cq(struct ibv_context *context, int entries, void *cq_context,
-			     struct ibv_comp_channel *channel, int vector);
-int ibv_destroy_cq(struct ibv_cq *cq);
-int ibv_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq **cq, void **cq_context);
-void ibv_ack_cq_events(struct ibv_cq *cq, unsigned int count);
-struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *init);
-int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask);
-int ibv_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask, struct ibv_qp_init_attr *init);
-int ibv_destroy_qp(struct ibv_qp *qp);
-int ibv_get_async_event(struct ibv_context *context, struct ibv_async_event *event);
-void ibv_ack_async_event(struct ibv_async_event *event);
+#include "without-libibverbs/infiniband/verbs.h"
 
 #define REGION_BYTES (2ul << 20)
 #define WRITE_ACCESS 3 /* local and remote write */
