@@ -92,7 +92,7 @@ class Agent:
         self._link_news = False
         self._server: RpcServer | None = None
         self.endpoint = Endpoint(host_name, config, planes=plan.planes, seed=seed, qpns=AGENT_QPNS)
-        self._turns = Turns(self.endpoint, self._on_event)
+        self._turns = Turns(self.endpoint, self._on_events)
         # The NIC has a descriptor per port: close it when its ports cannot be watched.
         nic = open_nic(nic_kind, plan, self.host, config, hooks)
         try:
@@ -176,6 +176,10 @@ class Agent:
 
     def _on_link_news(self) -> None:
         self._link_news = True
+
+    def _on_events(self, events: list[Event]) -> None:
+        for event in events:
+            self._on_event(event)
 
     def _on_event(self, event: Event) -> None:
         """Report an engine event to watchers, and to the transfer that waits for it."""

@@ -1,4 +1,4 @@
-"""Turn of an agent's NIC and engine: receive, timers, send (agent.py explains the order).
+"""Turn of a host's NIC and engine: receive, timers, send (agent.py explains the order).
 
 Compiled where the engine is: at a paced rate a turn has four packets, and each pays for this code.
 """
@@ -27,10 +27,19 @@ _now: Final = time.monotonic
 
 
 class Turns:
-    """Turns of one engine. `on_event` is called with each of its events, in order."""
+    """Turns of one engine.
 
-    def __init__(self, endpoint: Endpoint, on_event: Callable[[Event], None]) -> None:
-        self._endpoint, self._on_event = endpoint, on_event
+    `on_events` is called with its events, in order; `before_packets` when frames have been read and before the engine
+    has them or sends.
+    """
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        on_events: Callable[[list[Event]], object],
+        before_packets: Callable[[], object] | None = None,
+    ) -> None:
+        self._endpoint, self._on_events, self._before_packets = endpoint, on_events, before_packets
         self._undrained_turns = 0
         self._engine_due: float | None = 0.0
         """The engine's next timer when the last turn ended, for the begin of the next one; 0 = not asked."""
@@ -58,6 +67,8 @@ class Turns:
         for _ in range(ROUNDS):
             time_before = _now()
             arrivals = nic.receive(RECEIVE_BATCH)
+            if self._before_packets is not None:
+                self._before_packets()
             now = _now()  # not before: what came while we were held up is late
             received = 0
             for plane, peer, packet in arrivals:
@@ -75,8 +86,7 @@ class Turns:
             events = endpoint.events()
             if events:
                 has_events = True
-                for event in events:
-                    self._on_event(event)
+                self._on_events(events)
             elif received < RECEIVE_BATCH and sent < TRANSMIT_BATCH:
                 received = sent = 0  # all that could be done has been; what comes now wakes us
                 break

@@ -9,6 +9,7 @@ are float seconds of any one clock. `peer` is an opaque key (the other host's na
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from random import Random
 from typing import Any, Final
 
@@ -241,6 +242,13 @@ class Endpoint:
         if not 0 <= plane < self.planes:
             raise LocalError(f"no plane {plane}. Known: 0 to {self.planes - 1}")
         return self._peers.probe_ev(self._peers.get(peer), ev, plane, now, timeout_s, dscp=dscp)
+
+    def answer_probes_if(self, condition: Callable[[], bool]) -> None:
+        """Answer probes and port status updates of peers only while a condition holds.
+
+        For an endpoint beside another of the same host.
+        """
+        self._peers.answers_probes = condition
 
     @property
     def local_ports(self) -> int:

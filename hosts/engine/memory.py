@@ -7,7 +7,7 @@ and checked in unbounded integers, so an address near 2**64 cannot wrap into a r
 from __future__ import annotations
 
 from random import Random
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from mrc_testbed.hosts.engine.wire.payload import Payload, buffer_of
 
@@ -58,11 +58,22 @@ class EngineMemoryRegion:
         return self.va <= va and va + length <= self.va + self.length
 
 
-class WritableMemory(Protocol):
-    """Memory as a responder uses it: the check of a remote write, and its placement."""
+class QpAccess:
+    """Regions that the peer of one QP may write to: those of a protection domain, while the QP allows it."""
 
-    def check(self, rkey: int, va: int, length: int) -> EngineMemoryRegion: ...
-    def write(self, region: EngineMemoryRegion, va: int, data: Payload) -> None: ...
+    __slots__ = ("remote_write", "rkeys")
+
+    def __init__(self, rkeys: set[int], remote_write: bool = True) -> None:
+        self.rkeys = rkeys
+        """R_Keys of the domain's regions, which its owner keeps up to date."""
+        self.remote_write = remote_write
+
+    def check(self, rkey: int) -> None:
+        """Raise AccessError unless the peer may write to the region of an R_Key."""
+        if not self.remote_write:
+            raise AccessError("the QP does not allow remote writes (IBV_ACCESS_REMOTE_WRITE)")
+        if rkey not in self.rkeys:
+            raise AccessError(f"region {rkey:#010x} belongs to another protection domain")
 
 
 class Memory:

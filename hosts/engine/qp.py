@@ -19,7 +19,7 @@ from mrc_testbed.hosts.engine.errors import LocalError, PeerError
 from mrc_testbed.hosts.engine.events import Event, QpError, Status
 from mrc_testbed.hosts.engine.loss.proof_of_loss import ProofOfLoss
 from mrc_testbed.hosts.engine.loss.roundtrips import RoundTrips
-from mrc_testbed.hosts.engine.memory import EngineMemoryRegion, WritableMemory
+from mrc_testbed.hosts.engine.memory import EngineMemoryRegion, Memory, QpAccess
 from mrc_testbed.hosts.engine.paths.ev import EvProfile
 from mrc_testbed.hosts.engine.paths.ev_state import EvSignal
 from mrc_testbed.hosts.engine.paths.paths import QpPaths
@@ -165,7 +165,7 @@ class EngineQueuePair(TimedItem):
         psn: int,
         planes: int,
         config: Config,
-        memory: WritableMemory,
+        memory: Memory,
         peers: PeerTable,
         events: list[Event],
         rng: Random,
@@ -184,6 +184,7 @@ class EngineQueuePair(TimedItem):
         self.error: str | None = None
         """Reason of ERROR; None in other states."""
         self._planes, self._config, self._memory, self._peers = planes, config, memory, peers
+        self._access: QpAccess | None = None
         self._events, self._rng = events, rng
         self._wr_id = self._recv_id = 0
         self._receives: deque[int] = deque()
@@ -279,14 +280,14 @@ class EngineQueuePair(TimedItem):
         profiles.give_back(self._cc_profile)
         self._cc_profile = profile_id
 
-    def limit_access(self, memory: WritableMemory) -> None:
-        """Restrict the peer's writes to `memory`, in place of all registrations.
+    def limit_access(self, access: QpAccess) -> None:
+        """Restrict the peer's writes to some of the endpoint's registrations.
 
         Raises LocalError unless in INIT.
         """
         if self.state is not EngineQpState.INIT:
             raise LocalError(f"QP {self.qpn} is in {self.state.value}: access is limited before it connects")
-        self._memory = memory
+        self._access = access
 
     def cc_state(self) -> dict[str, Any]:
         """Window, base RTT, delay and what moved the window, see qpcc.Qpcc.report; empty before connect()."""
@@ -361,6 +362,7 @@ class EngineQueuePair(TimedItem):
             context,
             self.counters,
             self._memory,
+            self._access,
             remote.psn,
             self._receives,
             self._peers,

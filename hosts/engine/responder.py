@@ -24,7 +24,7 @@ from mrc_testbed.hosts.engine.connection import Context, Counters
 from mrc_testbed.hosts.engine.deadlines import NEVER
 from mrc_testbed.hosts.engine.events import ReceiveFlushed, Status, WriteImmReceived
 from mrc_testbed.hosts.engine.loss.send_window import BITMAP_BITS
-from mrc_testbed.hosts.engine.memory import AccessError, Memory, WritableMemory
+from mrc_testbed.hosts.engine.memory import AccessError, Memory, QpAccess
 from mrc_testbed.hosts.engine.paths.peer_table import Peer, PeerTable
 from mrc_testbed.hosts.engine.reassembly import Reassembly
 from mrc_testbed.hosts.engine.resources import Resources
@@ -87,7 +87,8 @@ class Responder:
         self,
         context: Context,
         counters: Counters,
-        memory: WritableMemory,
+        memory: Memory,
+        access: QpAccess | None,
         first_psn: int,
         receives: deque[int],
         peers: PeerTable,
@@ -95,8 +96,8 @@ class Responder:
         fail: Callable[[Status, str, int | None, float], None],
     ) -> None:
         self._context, self._counters, self._memory = context, counters, memory
-        self._own_memory = memory if isinstance(memory, Memory) else None
-        """`_memory` if it is the endpoint's own, by its class: the quickest call when compiled."""
+        self._access = access
+        """Limit of the peer's writes; None: all regions of the endpoint."""
         self._receives, self._peers, self._link, self._fail = receives, peers, link, fail
         config = self._config = context.config
         self._acks, self._dscp_control = config.acks, config.dscp.control
@@ -242,12 +243,11 @@ class Responder:
                 span = total
             elif opcode in END_OPCODES and not self._remainder:
                 start, span = va + length - total, total
-        own_memory = self._own_memory
         try:
-            if own_memory is not None:
-                own_memory.write(own_memory.check(packet.rkey, start, span), va, data)
-            else:
-                self._memory.write(self._memory.check(packet.rkey, start, span), va, data)
+            region = self._memory.check(packet.rkey, start, span)
+            if self._access is not None:
+                self._access.check(packet.rkey)
+            self._memory.write(region, va, data)
         except AccessError as error:
             self._refuse(packet, psn, Syndrome.NAK_REMOTE_ACCESS, str(error), now)
             return False

@@ -52,7 +52,7 @@ class NicDaemon:
                 os.chown(path, owner, -1)
             self._listener.listen(BACKLOG)
             driver.watch(self._listener.fileno(), self._accept)
-            driver.before_packets = self._serve_rings
+            driver.call_before_packets(self._serve_rings)
             stack.callback(self._end_programs)
             self._parts = stack.pop_all()
 
@@ -67,17 +67,15 @@ class NicDaemon:
         Wait where nothing is due.
         """
         driver = self._driver
-        has_posted = self._serve_rings()
-        self._deliver()
         # A turn that waits must be woken by posts; one that does not wait looks at the rings soon anyway.
-        may_wait = not has_posted and not driver.is_busy and self._all_asleep()
+        may_wait = not driver.is_busy and self._all_asleep()
         driver.step(None if may_wait else driver.now())
         self._deliver()
 
     def _serve_rings(self) -> bool:
         """Take what programs posted; return whether there was anything.
 
-        Done before packets are looked at too: the peer may have sent them after it heard of a receive posted here.
+        Done before packets are looked at: the peer may have sent them after it heard of a receive posted here.
         """
         return any([program.serve_ring() for program in list(self._programs.values())])
 

@@ -507,7 +507,7 @@ class VerbsProgram:
             record.rkey,
             record.imm if opcode is WrOpcode.IBV_WR_RDMA_WRITE_WITH_IMM else None,
             SendFlags(record.flags & _KNOWN_SEND_FLAGS),
-            payload[: record.inline_bytes] if record.flags & SendFlags.IBV_SEND_INLINE else None,
+            payload[: record.inline_bytes] if record.flags & _INLINE else None,
         )
         status = WcStatus.IBV_WC_LOC_PROT_ERR
         try:
@@ -660,7 +660,8 @@ class VerbsProgram:
 
 _OPCODES: Final = {int(opcode): opcode for opcode in WrOpcode}
 _WC_OPCODES: Final = {opcode: WcOpcode.IBV_WC_RDMA_WRITE for opcode in WrOpcode}
-_KNOWN_SEND_FLAGS: Final = SendFlags.IBV_SEND_SIGNALED | SendFlags.IBV_SEND_SOLICITED | SendFlags.IBV_SEND_INLINE
+_INLINE: Final = int(SendFlags.IBV_SEND_INLINE)
+_KNOWN_SEND_FLAGS: Final = int(SendFlags.IBV_SEND_SIGNALED | SendFlags.IBV_SEND_SOLICITED) | _INLINE
 
 
 def _object_of(table: dict[int, Any], number: int, noun: str) -> Any:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import Enum, IntFlag
+from functools import cache
 from typing import Any, TypeVar
 
 from mrc_testbed.hosts.verbs.errors import VerbsError
@@ -51,10 +52,15 @@ def choice(subject: str, value: Any, enum: type[E]) -> E:
 
 def flags(subject: str, value: Any, enum: type[F]) -> F:
     """Return a combination of flags."""
-    all_bits = sum({int(member) for member in enum.__members__.values()})
-    if not isinstance(value, int) or isinstance(value, bool) or value & ~all_bits or value < 0:
+    # As numbers: an operator of IntFlag takes longer than all the rest.
+    if not isinstance(value, int) or isinstance(value, bool) or int(value) & ~_all_bits(enum) or int(value) < 0:
         raise VerbsError(f"{subject} = {short_repr(value)}: must be made of {', '.join(enum.__members__)}")
-    return enum(value)
+    return value if type(value) is enum else enum(value)
+
+
+@cache
+def _all_bits(enum: type[IntFlag]) -> int:
+    return sum({int(member) for member in enum.__members__.values()})
 
 
 def record(subject: str, value: Any, kind: type[T]) -> T:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 import logging
 import random
-import selectors
+import select
 import socket
 import threading
 import time
@@ -27,9 +27,10 @@ from pathlib import Path
 
 from mrc_testbed.hosts.agent.engine_defaults import host_config
 from mrc_testbed.hosts.agent.timerfd import TimerFd
+from mrc_testbed.hosts.agent.turns import Turns
 from mrc_testbed.hosts.engine.config import Config
 from mrc_testbed.hosts.engine.endpoint import Endpoint
-from mrc_testbed.hosts.engine.wire.packets import EndpointResponse
+from mrc_testbed.hosts.engine.events import Event
 from mrc_testbed.hosts.nic import open_nic
 from mrc_testbed.hosts.nic.base import NicError
 from mrc_testbed.hosts.nic.netlink import LinkState, LinkWatcher
@@ -42,10 +43,6 @@ from mrc_testbed.switch.system.rtnetlink import set_admin_state
 from mrc_testbed.topologies.plan import Host, Plan, PlanError
 
 SLOTS = range(1, 256)
-RECEIVE_BATCH = 8
-TRANSMIT_BATCH = 64
-RETRY_S = 0.001
-"""Wait before the next attempt when the kernel took no more frames, seconds."""
 AGENT_CHECK_S = 1.0
 log = logging.getLogger("mrc_testbed.hosts.verbs")
 
@@ -104,7 +101,7 @@ class LiveDriver(PlanDriver):
     ) -> None:
         self._agent_path = RunFiles(run_dir).agent_socket(host.name)
         self._agent_seen: tuple[float, bool] = (float("-inf"), False)
-        self._closed = self._busy = self._kicked = False
+        self._closed = self._kicked = self._in_turn = self._has_events = False
         self._thread: threading.Thread | None = None
         self._failure: BaseException | None = None
         """Error that ended the thread; None while the thread runs."""
@@ -125,15 +122,17 @@ class LiveDriver(PlanDriver):
             for end in (self._wake_writer, self._wake_reader):
                 end.setblocking(False)
                 stack.callback(end.close)
-            self._selector = selectors.DefaultSelector()
-            stack.callback(self._selector.close)
+            self._epoll = stack.enter_context(select.epoll())
             self._alarm = TimerFd()
             stack.callback(self._alarm.close)
-            for readable in (self._links, self._wake_reader, self._alarm):
-                self._selector.register(readable, selectors.EVENT_READ)
-            self._callbacks: dict[int, Callable[[], None]] = {}
-            self.before_packets: Callable[[], object] = bool
-            """Callback when packets have come, before the engine sees them."""
+            self._epoll.register(self._alarm, select.EPOLLIN)
+            self._callbacks: dict[int, Callable[[], object]] = {}
+            self.watch(self._links.fileno(), self._on_links)
+            self.watch(self._wake_reader.fileno(), self._on_kick)
+            self._turns = Turns(self.endpoint, self._on_events)
+            self._due: float | None = 0.0
+            """Next turn that the last one asked for; 0 = at once."""
+            self.endpoint.answer_probes_if(self._is_alone)
             self._nic_files: list[int] = []
             self._watch_nic()
             self._parts = stack.pop_all()
@@ -162,27 +161,31 @@ class LiveDriver(PlanDriver):
             raise VerbsError(f"{interface}: cannot set it {'up' if enabled else 'down'}: {error.strerror}") from None
 
     def fileno(self) -> int:
-        return self._selector.fileno()
+        return self._epoll.fileno()
 
     def kick(self) -> None:
-        if not self._kicked:
+        if not self._kicked and not self._in_turn:  # a turn sends what was posted in it
             self._kicked = True
             self._wake_writer.send(b"k")
 
-    def watch(self, fd: int, on_readable: Callable[[], None]) -> None:
+    def watch(self, fd: int, on_readable: Callable[[], object]) -> None:
         """Call a function in the loop whenever a descriptor is readable."""
         self._callbacks[fd] = on_readable
-        self._selector.register(fd, selectors.EVENT_READ)
+        self._epoll.register(fd, select.EPOLLIN)
 
     def unwatch(self, fd: int) -> None:
         """Forget a watched descriptor, before it is closed."""
         del self._callbacks[fd]
-        self._selector.unregister(fd)
+        self._epoll.unregister(fd)
+
+    def call_before_packets(self, callback: Callable[[], object]) -> None:
+        """Call a function when frames have been read, before the engine has them or sends."""
+        self._turns = Turns(self.endpoint, self._on_events, callback)
 
     @property
     def is_busy(self) -> bool:
-        """Whether the last turn moved packets, so that the next one does not wait."""
-        return self._busy
+        """Whether the last turn has left work, so that the next one does not wait."""
+        return self._due == 0.0
 
     # ---- the loop ---------------------------------------------------------------------------------------------
 
@@ -203,49 +206,40 @@ class LiveDriver(PlanDriver):
 
     def _turn(self, deadline: float | None) -> None:
         """Wait for something to do, no longer than `deadline`, and do it."""
-        events = self._selector.select(self._timeout(deadline))
+        readable_fds = self._epoll.poll(self._timeout(deadline))
         with self.lock:
-            if self._kicked and any(key.fileobj is self._wake_reader for key, _ in events):
-                self._wake_reader.recv(16)
-                self._kicked = False
-            for interface, state in self._links.poll():
-                self._on_link(interface, state)
-            for key, _ in events if self._callbacks else ():
-                if on_readable := self._callbacks.get(key.fd):
-                    on_readable()
-            self._network()
+            self._in_turn = True
+            try:
+                for fd, _ in readable_fds:
+                    if on_readable := self._callbacks.get(fd):
+                        on_readable()
+                self._due = self._turns.turn(self.nic)
+            finally:
+                self._in_turn = False
+            if self._has_events:
+                self._has_events = False
+                self._notify()
 
     def _timeout(self, deadline: float | None) -> float | None:
-        if self._busy:
+        if self.is_busy:
             return 0.0
         with self.lock:
-            nic, now = self.nic, self.now()
-            times = (self.endpoint.next_timer(), deadline, nic.next_at(), now + RETRY_S if nic.backlog else None)
-            return self._alarm.wait(min((t for t in times if t is not None), default=None), now)
+            # Calls between turns may have set timers of the engine.
+            times = (self._due, self.endpoint.next_timer(), deadline)
+            return self._alarm.wait(min((t for t in times if t is not None), default=None), self.now())
 
-    def _network(self) -> None:
-        """Run one round: down to the last frame first, and only then timers, as in hosts/agent."""
-        endpoint, nic = self.endpoint, self.nic
-        nic.flush()
-        poll_time = self.now()
-        packets = nic.receive(RECEIVE_BATCH)
-        now, received_count = self.now(), 0
-        for plane, peer, packet in packets:
-            if not received_count:
-                self.before_packets()
-            received_count += 1
-            endpoint.receive(packet, plane, peer, now)
-        if received_count < RECEIVE_BATCH:  # so no port had more
-            endpoint.on_timer(poll_time)
-        sent_count = 0
-        for plane, peer, packet in endpoint.transmit(self.now(), TRANSMIT_BATCH, nic.room(), nic.control_room()):
-            if type(packet) is not EndpointResponse or not self._agent_answers():
-                nic.send(plane, peer, packet)
-            sent_count += 1
-        nic.flush()
-        self._busy = bool(received_count or sent_count)
-        if self.collect():
-            self._notify()
+    def _on_kick(self) -> None:
+        if self._kicked:
+            self._wake_reader.recv(16)
+            self._kicked = False
+
+    def _on_links(self) -> None:
+        for interface, state in self._links.poll():
+            self._on_link(interface, state)
+
+    def _on_events(self, events: list[Event]) -> None:
+        self._has_events = True
+        self.deliver(events)
 
     def _notify(self) -> None:
         if self._thread is not None:
@@ -261,8 +255,8 @@ class LiveDriver(PlanDriver):
             with self.lock:
                 self._notify()
 
-    def _agent_answers(self) -> bool:
-        """Return whether the agent of this host answers; checked once a second at most."""
+    def _is_alone(self) -> bool:
+        """Return whether no agent of this host answers probes; checked once a second at most."""
         checked_at, is_alive = self._agent_seen
         now = self.now()
         if now - checked_at > AGENT_CHECK_S:
@@ -270,16 +264,16 @@ class LiveDriver(PlanDriver):
                 sock.settimeout(0.1)
                 is_alive = sock.connect_ex(str(self._agent_path)) == 0
             self._agent_seen = now, is_alive
-        return is_alive
+        return not is_alive
 
     def _watch_nic(self) -> None:
         for number in self._nic_files:
-            with suppress(KeyError, ValueError):
-                self._selector.unregister(number)
+            with suppress(OSError):  # a port that has gone has closed its own
+                self._epoll.unregister(number)
         self._nic_files = list(self.nic.filenos().values())
         for number in self._nic_files:
             keep(number, self.qpns, outer=self.plan.mode.outer_header)
-            self._selector.register(number, selectors.EVENT_READ)
+            self._epoll.register(number, select.EPOLLIN)
 
     def _on_link(self, interface: str, state: LinkState) -> None:
         plane = self._interfaces[interface]

@@ -5,9 +5,8 @@ from __future__ import annotations
 import errno
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
-from mrc_testbed.hosts.engine.memory import AccessError, Memory
 from mrc_testbed.hosts.engine.memory import EngineMemoryRegion as EngineRegion
 from mrc_testbed.hosts.verbs.checks import flags
 from mrc_testbed.hosts.verbs.context import DeviceContext
@@ -67,6 +66,7 @@ class RegionTable:
             region = self._context.driver.endpoint.register(buffer, va=addr, remote_write=remote)
             mr = self._by_key[region.rkey] = MemoryRegion(pd, region, access)
             pd.users += 1
+            pd.rkeys.add(region.rkey)
             return mr
 
     def deregister(self, mr: MemoryRegion) -> None:
@@ -75,6 +75,7 @@ class RegionTable:
             if mr.registered:
                 mr.registered = False
                 mr.pd.users -= 1
+                mr.pd.rkeys.discard(mr.rkey)
                 del self._by_key[mr.lkey]
                 self._context.driver.endpoint.deregister(mr.region)
 
@@ -85,6 +86,8 @@ class ProtectionDomain:
     def __init__(self, regions: RegionTable) -> None:
         self.regions = regions
         self.users = 0
+        self.rkeys: set[int] = set()
+        """R_Keys of the domain's regions: the engine lets peers of its QPs write to these."""
 
     def reg_mr(
         self, buffer: Any, access: int = AccessFlags.IBV_ACCESS_REMOTE_WRITE, *, addr: int | None = None
@@ -139,35 +142,3 @@ class MemoryRegion:
     def dereg(self) -> None:
         """Peers and work requests are refused from now on. Idempotent."""
         self.pd.regions.deregister(self)
-
-
-class RemoteWritable(Protocol):
-    """A QP, as QpAccess asks it."""
-
-    pd: ProtectionDomain
-    remote_write: bool
-    """Whether the peer may write (IBV_ACCESS_REMOTE_WRITE)."""
-
-
-class QpAccess:
-    """Memory that the peer of one QP may write to.
-
-    Regions of the QP's protection domain, if the QP allows remote writes.
-    """
-
-    __slots__ = ("_check", "_find", "_qp", "write")
-
-    def __init__(self, qp: RemoteWritable, memory: Memory) -> None:
-        self._qp, self._find = qp, qp.pd.regions.find
-        self._check = memory.check
-        self.write = memory.write
-
-    def check(self, rkey: int, va: int, length: int) -> EngineRegion:
-        """Check a write as Memory.check does, and that the QP allows it. Raises AccessError."""
-        region = self._check(rkey, va, length)
-        if not self._qp.remote_write:
-            raise AccessError("the QP does not allow remote writes (IBV_ACCESS_REMOTE_WRITE)")
-        mr = self._find(rkey)
-        if mr is None or mr.pd is not self._qp.pd:
-            raise AccessError(f"region {rkey:#010x} belongs to another protection domain")
-        return region

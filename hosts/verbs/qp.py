@@ -11,11 +11,12 @@ import errno
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from typing import Any, Final
 
 from mrc_testbed.hosts.engine.config import Config
 from mrc_testbed.hosts.engine.errors import LocalError
 from mrc_testbed.hosts.engine.events import Completion, Status, WriteImmReceived
+from mrc_testbed.hosts.engine.memory import QpAccess
 from mrc_testbed.hosts.engine.qp import EngineQueuePair, QpAttributes
 from mrc_testbed.hosts.verbs.attributes import (
     FIELDS,
@@ -49,7 +50,7 @@ from mrc_testbed.hosts.verbs.enums import (
 )
 from mrc_testbed.hosts.verbs.errors import VerbsError
 from mrc_testbed.hosts.verbs.hints import QpHint
-from mrc_testbed.hosts.verbs.memory import ProtectionDomain, QpAccess, Sge
+from mrc_testbed.hosts.verbs.memory import ProtectionDomain, Sge
 from mrc_testbed.hosts.verbs.profiles import ProfileStore
 
 STATUS = {
@@ -139,8 +140,8 @@ class QueuePair:
         self.destroyed = False
         self.events_to_ack = 0
         """Asynchronous events that were taken and nobody has acknowledged."""
-        self.remote_write = False
-        """Whether the peer may write (qp_access_flags)."""
+        self._access = QpAccess(self.pd.rkeys, remote_write=False)
+        """Regions that the peer may write to, and whether it may at all (qp_access_flags)."""
         self._attr = QpAttr(cap=init.cap)
         self._mrc_attr = MrcQpAttr()
         self._sends: deque[_Posted] = deque()
@@ -232,7 +233,7 @@ class QueuePair:
             self.engine.begin_sending(psn, mpr * UNIT_MPR, self._config(attr, mrc, subject))
         elif mrc.mpr_dest != self._mrc_attr.mpr_dest:
             self.engine.set_mpr(require(mrc.mpr_dest, "mpr_dest", subject) * UNIT_MPR)
-        self.remote_write = bool((attr.qp_access_flags or 0) & AccessFlags.IBV_ACCESS_REMOTE_WRITE)
+        self._access.remote_write = bool((attr.qp_access_flags or 0) & AccessFlags.IBV_ACCESS_REMOTE_WRITE)
         self._take_hint(mrc.qp_hint)
         self.state, self._attr, self._mrc_attr = new_state, attr, mrc
         self.context.after_call()
@@ -284,7 +285,7 @@ class QueuePair:
             profiles.cc.check(mrc.cc_profile_id, subject)
             self.engine.set_cc_profile(profiles.cc.engine_id(mrc.cc_profile_id))
         denied = profiles.ev.denied_evs(mrc.ev_profile_id)
-        self.engine.limit_access(QpAccess(self, context.driver.endpoint.memory))
+        self.engine.limit_access(self._access)
         self.engine.connect(peer, remote, evs, now, config=config, **({"denied": denied} if denied else {}))
         profiles.attach(self.engine, mrc.ev_profile_id, mrc.cc_profile_id)
         self.peer = peer
@@ -382,8 +383,8 @@ class QueuePair:
                 f"the send queue is full: max_send_wr = {self.init.cap.max_send_wr} requests have not completed",
                 errno.ENOMEM,
             )
-        flags("send_flags", wr.send_flags, SendFlags)
-        if wr.opcode not in tuple(WrOpcode):
+        send_flags = int(flags("send_flags", wr.send_flags, SendFlags))
+        if wr.opcode not in _OPCODES:
             raise VerbsError(f"opcode {short_repr(wr.opcode)}: MRC has {' and '.join(WrOpcode.__members__)}")
         with_imm = wr.opcode == WrOpcode.IBV_WR_RDMA_WRITE_WITH_IMM
         if with_imm != (wr.imm_data is not None):
@@ -391,10 +392,10 @@ class QueuePair:
         number("imm_data", wr.imm_data or 0, 0, (1 << 32) - 1)
         number("remote_addr", wr.remote_addr, 0, (1 << 64) - 1)
         number("rkey", wr.rkey, 0, (1 << 32) - 1)
-        data = self._gather(wr)
-        if wr.send_flags & SendFlags.IBV_SEND_FENCE:
+        data = self._gather(wr, is_inline=bool(send_flags & _INLINE))
+        if send_flags & _FENCE:
             raise VerbsError("IBV_SEND_FENCE orders reads and atomics, which MRC does not have")
-        solicited = bool(wr.send_flags & SendFlags.IBV_SEND_SOLICITED)
+        solicited = bool(send_flags & _SOLICITED)
         if solicited and not with_imm:
             raise VerbsError("IBV_SEND_SOLICITED wakes a receiver: only with IBV_WR_RDMA_WRITE_WITH_IMM")
         # The peer allows max_wimm at a time (§5.3); a completion frees one.
@@ -405,14 +406,14 @@ class QueuePair:
         self.engine.post_write(
             data, wr.remote_addr, wr.rkey, now=self.context.now(), imm=wr.imm_data, solicited=solicited
         )
-        signaled = self.init.sq_sig_all or bool(wr.send_flags & SendFlags.IBV_SEND_SIGNALED)
+        signaled = self.init.sq_sig_all or bool(send_flags & _SIGNALED)
         self._sends.append(_Posted(wr.wr_id, signaled, wr.opcode))
         self._wimm_in_flight += with_imm
 
-    def _gather(self, wr: SendWR) -> bytes | memoryview:
+    def _gather(self, wr: SendWR, *, is_inline: bool) -> bytes | memoryview:
         """Return the bytes of a request."""
         elements = records("sg_list", wr.sg_list, Sge)
-        if wr.send_flags & SendFlags.IBV_SEND_INLINE:
+        if is_inline:
             try:
                 data = b"".join(map(self._local, elements)) if wr.inline is None else bytes(memoryview(wr.inline))
             except TypeError:
@@ -537,6 +538,14 @@ class QueuePair:
     def counters(self) -> Any:
         """Counters of the engine (`mrc_testbed.hosts.engine.connection.Counters`); live, do not change them."""
         return self.engine.counters
+
+
+# Numbers of the flags, and the operations: a flag of an enumeration takes a microsecond to look at.
+_SIGNALED: Final = int(SendFlags.IBV_SEND_SIGNALED)
+_SOLICITED: Final = int(SendFlags.IBV_SEND_SOLICITED)
+_INLINE: Final = int(SendFlags.IBV_SEND_INLINE)
+_FENCE: Final = int(SendFlags.IBV_SEND_FENCE)
+_OPCODES: Final = tuple(WrOpcode)
 
 
 def _select_fields(record: Any, mask: Any, table: dict[str, Any]) -> Any:

@@ -21,6 +21,7 @@ that a port is down is known 2 R after the late word at the latest.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from random import Random
 from typing import Final, Protocol
 
@@ -218,6 +219,8 @@ class PeerTable:
         """Deadlines of peers, and of EV probes (to be sent again, or failed)."""
         self._request_id = rng.getrandbits(REQUEST_BITS)
         self._plane = 0
+        self.answers_probes: Callable[[], bool] | None = None
+        """Whether we answer probes and port status updates now; None: always."""
         self.qpccs = Qpccs(config, planes, self._probe_base, rng)
         self.incast = IncastSignal(config.congestion.incast_penalty, config.congestion.incast_hold_s)
 
@@ -416,6 +419,8 @@ class PeerTable:
             if not self._on_update(peer, request, now):
                 return
         elif request.op != EndpointOp.EV_PROBE:
+            return
+        if self.answers_probes is not None and not self.answers_probes():
             return
         ways = [(request.plane, request.ev)]
         if request.rtx and request.op == EndpointOp.EV_PROBE:

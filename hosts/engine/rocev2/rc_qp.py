@@ -20,7 +20,7 @@ from mrc_testbed.hosts.engine.connection import Context, TxCredit
 from mrc_testbed.hosts.engine.deadlines import NEVER
 from mrc_testbed.hosts.engine.errors import LocalError
 from mrc_testbed.hosts.engine.events import Event, Status
-from mrc_testbed.hosts.engine.memory import EngineMemoryRegion, WritableMemory
+from mrc_testbed.hosts.engine.memory import EngineMemoryRegion, Memory
 from mrc_testbed.hosts.engine.paths.peer_table import PeerTable
 from mrc_testbed.hosts.engine.qp import EngineQpState, EngineQueuePair, QpAttributes, SendingHalf
 from mrc_testbed.hosts.engine.rocev2.rc_config import RcConfig
@@ -57,7 +57,7 @@ class RcQueuePair(EngineQueuePair):
         planes: int,
         config: Config,
         settings: RcConfig,
-        memory: WritableMemory,
+        memory: Memory,
         peers: PeerTable,
         events: list[Event],
         rng: Random,
@@ -137,6 +137,7 @@ class RcQueuePair(EngineQueuePair):
             context,
             self.rc_counters,
             self._memory,
+            self._access,
             self.settings,
             path,
             remote.psn,

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from mrc_testbed.hosts.engine.connection import Context, TxCredit
 from mrc_testbed.hosts.engine.events import ReceiveFlushed, Status, WriteImmReceived
-from mrc_testbed.hosts.engine.memory import AccessError, WritableMemory
+from mrc_testbed.hosts.engine.memory import AccessError, Memory, QpAccess
 from mrc_testbed.hosts.engine.rocev2.rc_config import RcConfig
 from mrc_testbed.hosts.engine.rocev2.rc_counters import RcCounters
 from mrc_testbed.hosts.engine.rocev2.rc_packets import (
@@ -38,7 +38,8 @@ class RcResponder:
         self,
         context: Context,
         counters: RcCounters,
-        memory: WritableMemory,
+        memory: Memory,
+        access: QpAccess | None,
         settings: RcConfig,
         path: tuple[int, int],
         first_psn: int,
@@ -46,6 +47,7 @@ class RcResponder:
         fail: Callable[[Status, str, int | None, float], None],
     ) -> None:
         self._context, self._counters, self._memory, self._settings = context, counters, memory, settings
+        self._access = access
         self._ev, self._plane = path
         self._receives, self._fail = receives, fail
         self.expected_psn = first_psn
@@ -102,6 +104,8 @@ class RcResponder:
         if bytes_left:
             try:
                 region = self._memory.check(rkey, va, bytes_left)
+                if self._access is not None:
+                    self._access.check(rkey)
             except AccessError as error:
                 return self._refuse(packet, psn, RcSyndrome.NAK_REMOTE_ACCESS, str(error), now)
             self._memory.write(region, va, data)

@@ -72,7 +72,7 @@ class Agenda:
 
     def __init__(self, engine: Engine, port: Port) -> None:
         self.reported_events: list[object] = []
-        self._turns, self._port = Turns(engine, self.reported_events.append), port
+        self._turns, self._port = Turns(engine, self.reported_events.extend), port
 
     def turn(self) -> float | None:
         return self._turns.turn(self._port)

@@ -6,14 +6,13 @@ States, refusals, and what it shows of itself before and after connect().
 from __future__ import annotations
 
 from dataclasses import replace
-from random import Random
 
 import pytest
 
 from mrc_testbed.hosts.engine import Endpoint, LocalError, PeerError, QpAttributes
 from mrc_testbed.hosts.engine.connection import TxCredit
 from mrc_testbed.hosts.engine.events import Status
-from mrc_testbed.hosts.engine.memory import Memory
+from mrc_testbed.hosts.engine.memory import QpAccess
 from mrc_testbed.hosts.engine.wire.packets import TransportAck
 from tests.hosts.engine.engine_pair import Pair, make_evs
 from tests.hosts.engine.rocev2.rocev2_pair import RcPair
@@ -88,7 +87,7 @@ def test_connect__refusals_name_the_cause(transport):
     with pytest.raises(LocalError, match="only a new one can be connected"):
         qp.connect("b", remote, EVS, 0.0)
     with pytest.raises(LocalError, match="access is limited before it connects"):
-        qp.limit_access(Memory(qp._rng))
+        qp.limit_access(QpAccess(set()))
 
 
 def test_connect__a_baseline_takes_windows_of_its_own_kind():
@@ -114,28 +113,27 @@ def test_set_up__in_two_steps_sends_from_the_second_ones_psn(pair_type):
     assert [line.packet.psn for line in pair.log if line.source == "a"] == [first_psn, (first_psn + 1) & 0xFFFFFF]
 
 
-def test_limit_access__writes_go_to_that_memory_alone():
-    """Registrations of the endpoint are not reached, whatever R_Key a packet names."""
-
-    class Window:
-        def __init__(self, memory: Memory):
-            self._memory = memory
-            self.check, self.write = memory.check, memory.write
-
-    pair = Pair()
-    receiver = pair.b.endpoint.create_qp()
-    own_memory, buffer = Memory(Random(3)), bytearray(300)
-    region = own_memory.register(buffer)
-    receiver.limit_access(Window(own_memory))
-    sender = pair.a.endpoint.create_qp()
-    sender.connect("b", receiver.attributes(region), EVS, 0.0)
-    receiver.connect("a", sender.attributes(), EVS, 0.0)
+@pytest.mark.parametrize("transport", ["mrc", "rocev2"])
+@pytest.mark.parametrize("fault", ["another domain", "no remote write"])
+def test_limit_access__writes_reach_the_regions_of_the_domain_alone(transport, fault):
+    """Other registrations of the endpoint are not reached, whatever R_Key a packet names."""
+    pair = (Pair if transport == "mrc" else RcPair)()
+    receiver = pair.b.endpoint.create_qp(transport=transport)
+    buffer = bytearray(300)
+    region = pair.b.endpoint.register(buffer)
+    access = QpAccess({region.rkey})
+    receiver.limit_access(access)
+    sender = pair.a.endpoint.create_qp(transport=transport)
+    sender.connect("b", receiver.attributes(region), EVS[:1], 0.0)
+    receiver.connect("a", sender.attributes(), EVS[:1], 0.0)
     sender.post_write(b"x" * 300, region.va, region.rkey, now=0.0)
     pair.run(1.0)
     assert bytes(buffer) == b"x" * 300
-    sender.post_write(b"y", pair.region.va, pair.region.rkey, now=pair.now)
+    access.remote_write = fault != "no remote write"
+    target = region if fault == "no remote write" else pair.region
+    sender.post_write(b"y", target.va, target.rkey, now=pair.now)
     pair.run(1.0)
-    assert sender.error and not any(pair.memory)
+    assert sender.error and not any(pair.memory) and bytes(buffer) == b"x" * 300
 
 
 def test_destroy__of_a_qp_that_nobody_connected():

@@ -31,6 +31,9 @@ class LoopDriver(VirtualDriver):
         self.is_busy = False
         self.before_packets: Callable[[], object] = bool
 
+    def call_before_packets(self, callback: Callable[[], object]) -> None:
+        self.before_packets = callback
+
     def gids(self) -> tuple[str, ...]:
         return tuple(str(ip_address(gid)) for gid in super().gids())  # as text of binary addresses, which programs have
 
@@ -83,18 +86,19 @@ class NicProcesses:
 
     def step(self, driver: LoopDriver, *, may_wait: bool) -> bool:
         """Move the wire and look at the descriptors of all; return whether the wire moved."""
-        for end in self.drivers:
-            end.before_packets()
-        has_moved = self.wire.step(None)
-        if has_moved or not may_wait:
-            self._waiting.clear()
-        else:
+        if may_wait:
             self._waiting.add(driver)
+        else:
+            self._waiting.clear()
         is_waiting = len(self._waiting) == len(self.drivers) and not self._is_ending
         for key, _ in self.selector.select(None if is_waiting else 0):
             self._waiting.clear()
             if on_readable := self.callbacks.get(key.fd):
                 on_readable()
+        has_posted = any([end.before_packets() for end in self.drivers])
+        has_moved = self.wire.step(None)
+        if has_posted or has_moved:
+            self._waiting.clear()
         return has_moved
 
     def qp_counts(self) -> list[int]:
