@@ -18,7 +18,7 @@ import struct
 import zlib
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from itertools import count
 from struct import Struct
@@ -53,7 +53,7 @@ from mrc_testbed.hosts.nicd.layout import (
 from mrc_testbed.hosts.nicd.messages import MessageError, ProgramRequest, Reply
 from mrc_testbed.hosts.nicd.rings import CompletionRing, RingError, SubmissionRing
 from mrc_testbed.hosts.verbs.attributes import AddressVector, MrcQpAttr, QpAttr, QpCap, QpInitAttr
-from mrc_testbed.hosts.verbs.context import AsyncEvent
+from mrc_testbed.hosts.verbs.context import AsyncEvent, DeviceContext
 from mrc_testbed.hosts.verbs.cq import CompletionChannel, CompletionQueue, WorkCompletion
 from mrc_testbed.hosts.verbs.device import Device
 from mrc_testbed.hosts.verbs.enums import (
@@ -262,6 +262,8 @@ class VerbsProgram:
             log.warning("program %d: %s: %s", self.number, name, error)
             return Reply(errno=error.errno or errno.ENOMEM, text=f"{name}: the NIC process: {error.strerror}")
         except TypeError as error:  # the number of values is not the operation's
+            if error.__traceback__ is None or error.__traceback__.tb_next is not None:  # it was raised inside it
+                raise
             raise MessageError(f"{name}: {error}") from None
 
     def _hello(self, version: int, *, fds: list[int]) -> Reply:
@@ -635,27 +637,28 @@ class VerbsProgram:
             return
         if reason:
             log.warning("program %d is ended: %s", self.number, reason)
-        had_qps = bool(self._qps or self._old_packets)
-        self._on_end(self)
-        self.socket.close()
-        self._device.close()
-        self._control.close()
-        for cq in self._cqs.values():
-            cq.ring.close()
-        for channel in self._channels.values():
-            channel.events.close()
-        for table in (self._qps, self._regions, self._cqs, self._channels, self._pds):
-            table.clear()
-        if self._async is not None:
-            self._async.close()
-        if self.doorbell is not None:
-            self.doorbell.close()
-        if self.ring is not None:
-            self.ring.close()
+        with ExitStack() as steps:  # the last step first; each is done whatever another raises
+            if self._qps or self._old_packets:
+                steps.callback(gc.collect)  # a circle of the engine's objects holds the program's memory until then
+            messages.close_all([self._pages] if self._pages >= 0 else [])
+            for table in (self._qps, self._regions, self._cqs, self._channels, self._pds):
+                steps.callback(table.clear)
+            for part in (self.ring, self.doorbell, self._async):
+                if part is not None:
+                    steps.callback(part.close)
             self.ring = None
-        messages.close_all([self._pages] if self._pages >= 0 else [])
-        if had_qps:
-            gc.collect()  # a circle of the engine's objects holds the program's memory until then
+            for channel in self._channels.values():
+                steps.callback(channel.events.close)
+            for cq in self._cqs.values():
+                steps.callback(cq.ring.close)
+            steps.callback(self._control.close)
+            steps.callback(self._device.close)
+            steps.callback(self.socket.close)
+            steps.callback(self._on_end, self)
+
+    def has_context(self, context: DeviceContext) -> bool:
+        """Whether the program's objects are of this context of the device."""
+        return self._device.context is context
 
 
 _OPCODES: Final = {int(opcode): opcode for opcode in WrOpcode}

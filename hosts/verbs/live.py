@@ -131,7 +131,7 @@ class LiveDriver(PlanDriver):
             stack.callback(self._alarm.close)
             for readable in (self._links, self._wake_reader, self._alarm):
                 self._selector.register(readable, selectors.EVENT_READ)
-            self._callbacks: dict[int, Callable[[], None]] = {}
+            self._callbacks: dict[int, Callable[[], object]] = {}
             self.before_packets: Callable[[], object] = bool
             """Callback when packets have come, before the engine sees them."""
             self._nic_files: list[int] = []
@@ -172,7 +172,7 @@ class LiveDriver(PlanDriver):
             self._kicked = True
             self._wake_writer.send(b"k")
 
-    def watch(self, fd: int, on_readable: Callable[[], None]) -> None:
+    def watch(self, fd: int, on_readable: Callable[[], object]) -> None:
         """Call a function in the loop whenever a descriptor is readable."""
         self._callbacks[fd] = on_readable
         self._selector.register(fd, selectors.EVENT_READ)

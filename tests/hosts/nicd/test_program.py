@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import mmap
 import os
 
 import pytest
 
 from mrc_testbed.hosts.nicd import program as program_module
 from mrc_testbed.hosts.nicd.layout import KIND_RECV, VERSION
+from tests.hosts.nicd.connected import Connected
 from tests.hosts.nicd.nic_processes import NicProcesses
 from tests.hosts.nicd.raw_program import EndedError, RawProgram, sealed_pages
 
@@ -33,36 +33,6 @@ def program(processes):
 def victim(processes):
     with RawProgram(processes.sockets["a"]) as program:
         yield program
-
-
-class Connected:
-    """A QP in RTS with a CQ and a region, towards a QP of host b that need not exist."""
-
-    def __init__(self, processes: NicProcesses, program: RawProgram) -> None:
-        with RawProgram(processes.sockets["b"]) as peer:
-            gid = peer.gid()
-        self.processes, self.program = processes, program
-        self.pd = program.number("ALLOC_PD")
-        error, (self.cq, _), fds = program.call("CREATE_CQ", 256, 0)
-        assert error == 0
-        self.ring = mmap.mmap(fds[0], 0)
-        self.key = program.memory(self.pd)
-        self.qpn = program.queue_pair(self.pd, self.cq)
-        program.connect(self.qpn, 0x1234, gid)
-        self.index = 0
-
-    def status(self) -> int:
-        """Return the status of the next completion."""
-        entry = None
-
-        def is_there() -> bool:
-            nonlocal entry
-            entry = self.program.completion(self.ring, self.index)
-            return entry is not None
-
-        self.processes.wait_until(is_there)
-        self.index += 1
-        return entry[2]
 
 
 def assert_ended(program, caplog, reason):
