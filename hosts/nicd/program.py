@@ -82,7 +82,9 @@ MAX_COPIED_BYTES: Final = 1 << 30
 """Bytes of a program's requests of several elements that are not over: these are copied."""
 MAX_CQ_ENTRIES: Final = 1 << 16
 TURN_RECORDS: Final = 256
-"""Requests taken from one program's ring in a turn, so that no program keeps the others waiting."""
+"""Requests taken from one program's ring in a turn, so that no program keeps the others waiting.
+
+All of its receives come on top: a peer may use them in the same turn."""
 TURN_REQUESTS: Final = 16
 """Requests answered on one program's socket in a turn, for the same reason."""
 GUID_BASE: Final = 0x4D52_4300_0000_0000
@@ -466,7 +468,7 @@ class VerbsProgram:
             return False
 
     def _take_records(self) -> bool:
-        """Post what the program has written, up to TURN_RECORDS; return whether there was any.
+        """Post receives and up to TURN_RECORDS other requests; return whether there was any.
 
         Raises RingError.
         """

@@ -9,10 +9,10 @@ from tests.hosts.nicd.raw_program import RawProgram
 
 
 class Connected:
-    """A QP in RTS with a CQ and a region, towards a QP of host b that need not exist."""
+    """A QP in RTS with a CQ and a region, towards a QP of another host that need not exist."""
 
-    def __init__(self, processes: NicProcesses, program: RawProgram) -> None:
-        with RawProgram(processes.sockets["b"]) as peer:
+    def __init__(self, processes: NicProcesses, program: RawProgram, peer_host: str = "b") -> None:
+        with RawProgram(processes.sockets[peer_host]) as peer:
             gid = peer.gid()
         self.processes, self.program = processes, program
         self.pd = program.number("ALLOC_PD")

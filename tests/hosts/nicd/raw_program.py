@@ -56,6 +56,8 @@ class RawProgram:
         self.fds: list[int] = []
         self.ring: mmap.mmap | None = None
         self.tail = 0
+        self.shows_posts = True
+        """Whether each post is shown to the NIC process; else the next one shown brings those before along."""
         self.serials: dict[int, int] = {}
         """Requests sent by queue pair."""
         if hello:
@@ -141,7 +143,8 @@ class RawProgram:
             start = SLOTS_AT + (self.tail + i) % SQ_SLOTS * SLOT_BYTES
             self.ring[start : start + SLOT_BYTES] = data[i * SLOT_BYTES : (i + 1) * SLOT_BYTES]
         self.tail += slots
-        self.set_tail(self.tail)
+        if self.shows_posts:
+            self.set_tail(self.tail)
 
     def set_tail(self, tail: int) -> None:
         """Store an index, and ring."""

@@ -211,3 +211,20 @@ def test_hello__of_another_version_says_so(processes):
     with RawProgram(processes.sockets["a"], hello=False) as program:
         program.fds.append(sealed_pages())
         assert program.call("HELLO", VERSION + 1, fds=program.fds[:1])[0] == errno.EPROTO
+
+
+def test_receive__behind_many_requests_is_there_for_a_write_of_the_peer(processes, program):
+    """A turn takes 256 requests; the receive is the last of 4001, and the peer writes once it heard of it."""
+    with RawProgram(processes.sockets["b"]) as peer:
+        receiver, writer = Connected(processes, program), Connected(processes, peer, "a")
+        qpn, peer_qpn = (end.program.queue_pair(end.pd, end.cq, 8192) for end in (receiver, writer))
+        program.connect(qpn, peer_qpn, peer.gid())
+        peer.connect(peer_qpn, qpn, program.gid())
+        program.shows_posts = False
+        for _ in range(4000):
+            program.post(qpn, [(1 << 32, 1, receiver.key)], remote=1 << 32, rkey=writer.key, flags=0)
+        program.shows_posts = True
+        program.post(qpn, [], kind=KIND_RECV)
+        peer.post(peer_qpn, [], opcode=1)  # WRITE_WITH_IMM of no bytes
+        assert writer.status() == 0
+        assert receiver.status() == 0
