@@ -95,8 +95,8 @@ EXPORT int ibv_query_device(struct ibv_context *context, struct ibv_device_attr 
 		.fw_ver = "mrc-testbed", .node_guid = htobe64(values[NICD_DEVICE_GUID]),
 		.sys_image_guid = htobe64(values[NICD_DEVICE_GUID]), .max_mr_size = MAX_REGION_BYTES,
 		.page_size_cap = ~0xfffull, .max_qp = values[NICD_DEVICE_MAX_QP], .max_qp_wr = values[NICD_DEVICE_MAX_QP_WR],
-		.max_sge = values[NICD_DEVICE_MAX_SGE], .max_cq = 1 << 16, .max_cqe = values[NICD_DEVICE_MAX_CQE],
-		.max_mr = 1 << 16, .max_pd = 1 << 16, .atomic_cap = IBV_ATOMIC_NONE, .max_pkeys = 1,
+		.max_sge = values[NICD_DEVICE_MAX_SGE], .max_cq = values[NICD_DEVICE_MAX_CQ], .max_cqe = values[NICD_DEVICE_MAX_CQE],
+		.max_mr = values[NICD_DEVICE_MAX_MR], .max_pd = values[NICD_DEVICE_MAX_PD], .atomic_cap = IBV_ATOMIC_NONE, .max_pkeys = 1,
 		.phys_port_cnt = values[NICD_DEVICE_PORTS]};
 	return 0;
 }

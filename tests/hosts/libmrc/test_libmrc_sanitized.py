@@ -14,7 +14,7 @@ from tests.repository import ROOT
 from tests.switch.system.test_gcc_sanitized import sanitizer
 
 PROGRAMS = ("check_writes", "check_queues", "check_memory", "check_mrc")
-SLOW_UNDER_VALGRIND = ("until_told", "nic_ends", "events", "ping_pong", "wrap", "long_list", "kinds")
+SLOW_UNDER_VALGRIND = ("until_told", "nic_ends", "events", "ping_pong", "wrap", "long_list", "kinds", "limits")
 QUICK = [("check_memory", "forked")]
 """Tests of which `make test` has the sanitizers: each program takes seconds to compile."""
 LONG_TESTS = [

@@ -54,6 +54,8 @@ class RawProgram:
         self.socket.connect(str(path))
         self.socket.settimeout(20)
         self.fds: list[int] = []
+        self.text = ""
+        """Words of the last reply."""
         self.ring: mmap.mmap | None = None
         self.tail = 0
         self.shows_posts = True
@@ -93,6 +95,7 @@ class RawProgram:
         if not data:
             raise EndedError
         _, error, count, _ = HEAD.unpack_from(data)
+        self.text = data[HEAD.size + 8 * count :].decode()
         values = tuple(int.from_bytes(data[16 + 8 * i : 24 + 8 * i], "little") for i in range(count))
         return error, values, fds
 

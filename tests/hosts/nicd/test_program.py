@@ -9,7 +9,7 @@ import os
 import pytest
 
 from mrc_testbed.hosts.nicd import program as program_module
-from mrc_testbed.hosts.nicd.layout import KIND_RECV, VERSION
+from mrc_testbed.hosts.nicd.layout import KIND_RECV, NUMBERS, VERSION
 from tests.hosts.nicd.connected import Connected
 from tests.hosts.nicd.nic_processes import NicProcesses
 from tests.hosts.nicd.raw_program import EndedError, RawProgram, sealed_pages
@@ -91,6 +91,54 @@ def test_regions__have_a_share_of_the_descriptors(program, monkeypatch):
     assert answers == [0] * 10 + [errno.ENOMEM] * 2
     assert program.call("CREATE_CQ", 4, 0)[0] == errno.ENOMEM
     assert program.call("CREATE_CHANNEL")[0] == errno.ENOMEM
+
+
+@pytest.mark.parametrize(
+    ("limit", "text"),
+    [
+        ("MAX_QPS", "a process may have 5 QPs"),
+        ("MAX_REQUESTS", "a process may have 700 requests in its QPs"),
+        ("MAX_ENTRIES", "a process may have 700 entries in its CQs"),
+        ("MAX_OBJECTS", "a process may have 5 protection domains"),
+    ],
+)
+def test_limits__are_of_all_programs_of_a_process_together(processes, program, victim, monkeypatch, limit, text):
+    """The limits of query_device, and of the memory behind them; both programs are of the test's process."""
+    monkeypatch.setattr(program_module, limit, 5 if limit in ("MAX_QPS", "MAX_OBJECTS") else 700)
+    numbers = [(owner, owner.number("ALLOC_PD"), owner.number("CREATE_CQ", 4, 0)) for owner in (program, victim)]
+    requests = {
+        "MAX_QPS": lambda pd, cq: ("CREATE_QP", pd, cq, cq, 1, 1, 1, 1, 0, 0, 0),
+        "MAX_REQUESTS": lambda pd, cq: ("CREATE_QP", pd, cq, cq, 100, 40, 1, 1, 0, 0, 0),
+        "MAX_ENTRIES": lambda _pd, _cq: ("CREATE_CQ", 128, 0),
+        "MAX_OBJECTS": lambda _pd, _cq: ("ALLOC_PD",),
+    }
+    errors, texts = [], []
+    for _ in range(4):
+        for owner, pd, cq in numbers:
+            name, *values = requests[limit](pd, cq)
+            owner.send(NUMBERS[f"OP_{name}"], tuple(values), [])
+            error, _, _ = owner.receive()
+            errors.append(error)
+            texts += [owner.text] if error else []
+    success_count = 3 if limit == "MAX_OBJECTS" else 5
+    assert errors == [0] * success_count + [errno.ENOMEM] * (8 - success_count)
+    assert set(texts) == {text}
+
+
+def test_limits__of_open_devices_leave_those_that_are_open(processes, program, monkeypatch):
+    monkeypatch.setattr(program_module, "MAX_CONTEXTS", 1)
+    with RawProgram(processes.sockets["a"], hello=False) as second:
+        second.fds.append(sealed_pages())
+        assert second.call("HELLO", VERSION, fds=second.fds[:1])[0] == errno.ENOMEM
+        assert second.text == "a process may have 1 open devices"
+    assert program.call("STATUS")[0] == 0
+
+
+def test_limits__are_those_that_the_device_tells(program, monkeypatch):
+    monkeypatch.setattr(program_module, "MAX_OBJECTS", 77)
+    _, values, _ = program.call("QUERY_DEVICE")
+    limits = [values[NUMBERS[f"DEVICE_MAX_{name}"]] for name in ("QP", "CQ", "MR", "PD")]
+    assert limits == [program_module.MAX_QPS, 77, 77, 77]
 
 
 def test_reset__with_more_posts_than_a_turn_takes(processes, program):
