@@ -49,8 +49,9 @@ def program_environment(folder: Path, host: str, *, dlopen: bool = False) -> dic
 def ensure_nic_process(files: RunFiles, host: str) -> None:
     """Start the NIC process of a host, in the network namespace of the host, unless it answers already.
 
-    Raises FabricError with the end of its log when it does not come up.
+    Raises FabricError with the end of its log when it does not come up, HostOffError for a host without power.
     """
+    files.check_host_on(host)
     path = files.nic_socket(host)
     path.parent.mkdir(mode=0o711, exist_ok=True)
     with open(path.with_suffix(".lock"), "w", encoding="utf-8") as lock:

@@ -85,7 +85,7 @@ SHARES: Final = 16
 MAX_REQUESTS: Final = 1 << 20
 """Requests for which the QPs of a process may ask; each that waits takes some hundred bytes here."""
 MAX_ENTRIES: Final = 1 << 20
-"""Entries of all CQs of a process, each of which takes a slot of a ring, and more while it waits for one."""
+"""Entries of all CQs of a process: each takes a slot of a ring, and more while it waits."""
 MAX_MAPPED_BYTES: Final = 1 << 40
 """Addresses of this process that the regions of one program may take: it has 2**47 for all."""
 MAX_COPIED_BYTES: Final = 1 << 30
@@ -295,13 +295,13 @@ class VerbsProgram:
         return Reply([SQ_BYTES, SQ_SLOTS, self._device.driver.planes], fds, [doorbell_fd, events_fd])
 
     def _require_share(self, noun: str, count: Callable[[VerbsProgram], int], limit: int, increase: int = 1) -> None:
-        """Check that the program's process leaves others their share. Raises VerbsError (ENOMEM).
+        """Check that a process leaves others their share. Raises VerbsError (ENOMEM).
 
         `count`: what one program has of it. The kernel has no pid for a process outside our pid namespace: each such
         program counts as a process.
         """
         programs = self._programs.values() if self.pid else [self]
-        if sum(count(program) for program in programs if program.pid == self.pid) + added > limit:
+        if sum(count(program) for program in programs if program.pid == self.pid) + increase > limit:
             raise VerbsError(f"a process may have {limit} {noun}", errno.ENOMEM)
 
     def _require_descriptor(self) -> None:

@@ -474,6 +474,18 @@ static bool name_element(struct context *context, const struct nicd_event *from,
 	return true;
 }
 
+/* Tell once that the NIC process has ended: the device is gone, whose QPs give no completions any more. */
+static bool tells_end(struct context *context, struct ibv_async_event *event)
+{
+	pthread_mutex_lock(&context->objects_mutex);
+	bool is_first = context->is_dead && !context->has_told_end;
+	context->has_told_end |= is_first;
+	pthread_mutex_unlock(&context->objects_mutex);
+	if (is_first)
+		*event = (struct ibv_async_event){.event_type = IBV_EVENT_DEVICE_FATAL};
+	return is_first;
+}
+
 EXPORT int ibv_get_async_event(struct ibv_context *ibv, struct ibv_async_event *event)
 {
 	struct context *context = context_of(ibv);
@@ -482,7 +494,7 @@ EXPORT int ibv_get_async_event(struct ibv_context *ibv, struct ibv_async_event *
 	while (!has_element) {
 		struct nicd_event from;
 		if (read_event(context, ibv->async_fd, &from))
-			return -1;
+			return errno == EIO && tells_end(context, event) ? 0 : -1;
 		pthread_mutex_lock(&context->objects_mutex);
 		has_element = name_element(context, &from, event);
 		pthread_mutex_unlock(&context->objects_mutex);
