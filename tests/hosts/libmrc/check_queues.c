@@ -1,6 +1,7 @@
 /* Completion events, resets, the ends of QPs, and the wrap of the rings. */
 #include <fcntl.h>
 #include <pthread.h>
+#include <sys/resource.h>
 
 #include "nicd.h"
 #include "pair.h"
@@ -367,8 +368,34 @@ static void limits(char **sockets)
 	EQUAL(ibv_close_device(context), 0);
 }
 
+/* Without a descriptor left calls say EMFILE; what the NIC process made for them goes, and the rest works. */
+static void few_descriptors(char **sockets)
+{
+	struct pair pair = open_pair(sockets, USUAL_SIZES);
+	int next = dup(0);
+	struct rlimit old, few;
+	struct ibv_device_attr attr;
+
+	EQUAL(getrlimit(RLIMIT_NOFILE, &old), 0);
+	few = (struct rlimit){next, old.rlim_max};
+	close(next);
+	EQUAL(ibv_query_device(pair.a.context, &attr), 0);
+	EQUAL(setrlimit(RLIMIT_NOFILE, &few), 0);
+	for (int i = 0; i < attr.max_cq; i++)
+		CHECK(!ibv_create_cq(pair.a.context, 4, NULL, NULL, 0) && errno == EMFILE);
+	for (int i = 0; i < attr.max_cq; i++)
+		CHECK(!ibv_create_comp_channel(pair.a.context) && errno == EMFILE);
+	CHECK(!ibv_open_device(pair.a.context->device) && errno == EMFILE);
+	write_and_check(&pair.a, &pair.b, 0, 60000, 1);
+	EQUAL(setrlimit(RLIMIT_NOFILE, &old), 0);
+	struct ibv_cq *cq = ibv_create_cq(pair.a.context, 4, NULL, NULL, 0);
+	CHECK(cq);
+	EQUAL(ibv_destroy_cq(cq), 0);
+	close_pair(&pair);
+}
+
 static const struct test tests[] = {
 	{"events", events}, {"ping_pong", ping_pong}, {"solicited", solicited}, {"fatal", fatal}, {"overrun", overrun},
 	{"resets", resets}, {"errors", errors}, {"destroyed", destroyed}, {"wrap", wrap}, {"long_list", long_list},
-	{"limits", limits}};
+	{"limits", limits}, {"few_descriptors", few_descriptors}};
 RUN_TESTS(tests)

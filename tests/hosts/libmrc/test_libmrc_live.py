@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 import time
 
 import pytest
@@ -15,6 +16,7 @@ from mrc_testbed.topologies.lab.fabric import Fabric
 from mrc_testbed.topologies.lab.options import LabOptions, Ports
 from mrc_testbed.topologies.plan import Plan
 from tests.hosts.libmrc import c_programs
+from tests.repository import ROOT
 
 pytestmark = [
     pytest.mark.root,
@@ -116,3 +118,28 @@ def test_fault_of_a_plane__fails_no_write(fabric, node):
             fabric.power(node, is_up)
         wait_for_packets(fabric, process, 2000)
     assert_passes(process)
+
+
+def test_programs_of_small_limits__work_or_fail_by_name(fabric):
+    """Several at once, none of which hangs."""
+    for host in ("h0", "h1"):
+        ensure_nic_process(fabric.run_dir, host)
+    environment = {**os.environ, "MRC_RUN_DIR": str(fabric.run_dir.path)}
+    program, sockets = c_programs.program("check_memory"), [fabric.run_dir.nic_socket(host) for host in ("h0", "h1")]
+    limits = ["-n 64", "-l 64", "-v 400000", "-s 128", "-n 64 -v 400000 -s 128", "-n 9", "-v 9000"]
+    processes = []
+    for limit in limits:
+        options = "; ".join(f"ulimit -{option}" for option in limit.removeprefix("-").split(" -"))
+        shell = f"{options}; exec {program} kinds {' '.join(map(str, sockets))}"
+        command = [sys.executable, "-m", "mrc_testbed", "exec", "h0", "--", "sh", "-c", shell]
+        processes.append(
+            subprocess.Popen(
+                command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+            )
+        )
+    outputs = [process.communicate(timeout=LIMIT_S)[0] for process in processes]
+    for process, limit, output in list(zip(processes, limits, outputs, strict=True))[:5]:
+        assert (process.returncode, output) == (0, "passed\n"), limit
+    for process, output in list(zip(processes, outputs, strict=True))[5:]:
+        assert process.returncode and ("Too many open files" in output or "Cannot allocate memory" in output), output
+        assert "Traceback" not in output
