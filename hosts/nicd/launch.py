@@ -88,7 +88,7 @@ def _start(files: RunFiles, host: str) -> None:
 
 
 def take_limits_of(pid: int) -> list[str]:
-    """Take over the limits (`ulimit`) of a process; return the names of those that cannot be raised so far."""
+    """Take over the limits (`ulimit`) of a process; return the names of those that stay lower."""
     kept_limits = []
     for name in LIMITS:
         try:
