@@ -3,6 +3,9 @@
 A program's library connects to a Unix socket of packets. Between two turns of the network this process takes what the
 programs posted, and gives them what completed. It sleeps when no ring has a request and no packet is due; a program
 that posts meanwhile rings the doorbell.
+
+An exception that nobody foresaw, raised while one program is served, ends that program alone; its traceback is in the
+log. One of the engine that all share ends this process: programs hear DEVICE_FATAL, and their calls return EIO.
 """
 
 from __future__ import annotations
@@ -12,11 +15,14 @@ import os
 import resource
 import socket
 import struct
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
+from functools import partial
 from itertools import count
 from pathlib import Path
 
 from mrc_testbed.hosts.nicd.program import VerbsProgram
+from mrc_testbed.hosts.verbs.context import DeviceContext
 from mrc_testbed.hosts.verbs.device import Device
 from mrc_testbed.hosts.verbs.live import LiveDriver
 
@@ -32,10 +38,13 @@ class NicDaemon:
     def __init__(self, driver: LiveDriver, path: Path, mode: int = 0o600, owner: int | None = None) -> None:
         self._driver, self._device, self._path = driver, Device(driver), path
         self._programs: dict[int, VerbsProgram] = {}
+        self._failed: list[VerbsProgram] = []
+        """Programs that are about to be ended."""
+        self._device.hardware.on_failure = self._on_failure
         self._numbers = count(1)
         self._spare = socket.socket(socket.AF_UNIX)
         raise_file_limit()
-        with ExitStack() as stack:
+        with ExitStack() as stack:  # undone in reverse order, by close() or where a step fails
             stack.callback(self._device.close)
             stack.callback(lambda: self._spare.close())
             self._listener = stack.enter_context(
@@ -71,13 +80,16 @@ class NicDaemon:
         may_wait = not driver.is_busy and self._all_asleep()
         driver.step(None if may_wait else driver.now())
         self._deliver()
+        for program in self._failed:
+            self._end(program)
+        self._failed.clear()
 
     def _serve_rings(self) -> bool:
         """Take what programs posted; return whether there was anything.
 
         Done before packets are looked at: the peer may have sent them after it heard of a receive posted here.
         """
-        return any([program.serve_ring() for program in list(self._programs.values())])
+        return any([self._serve(program, program.serve_ring) for program in list(self._programs.values())])
 
     def _all_asleep(self) -> bool:
         """Ask all programs to ring at their next post; False when one has posted already."""
@@ -85,7 +97,29 @@ class NicDaemon:
 
     def _deliver(self) -> None:
         for program in list(self._programs.values()):
-            program.deliver()
+            self._serve(program, program.deliver)
+
+    def _serve(self, program: VerbsProgram, action: Callable[[], object]) -> bool:
+        """Do something for a program, and return whether there was anything; end it where that fails."""
+        try:
+            return bool(action())
+        except Exception:
+            log.exception("program %d is ended, as serving it failed; the others go on", program.number)
+            self._end(program)
+            return False
+
+    def _end(self, program: VerbsProgram) -> None:
+        try:
+            program.end("")
+        except Exception:
+            log.exception("program %d: not all of its objects could be destroyed", program.number)
+
+    def _on_failure(self, context: DeviceContext) -> None:
+        """End soon the program of a context whose QP raised an exception, while events are given to all."""
+        for program in self._programs.values():
+            if program.has_context(context):
+                log.exception("program %d is ended, as a QP of it failed; the others go on", program.number)
+                self._failed.append(program)
 
     def _accept(self) -> None:
         try:
@@ -115,20 +149,20 @@ class NicDaemon:
 
     def _on_readable(self, program: VerbsProgram) -> None:
         had_ring = program.ring is not None
-        program.on_readable()
+        self._serve(program, program.on_readable)
         if not had_ring and program.doorbell is not None and program.number in self._programs:
-            self._driver.watch(program.doorbell.fileno(), program.on_doorbell)
+            self._driver.watch(program.doorbell.fileno(), partial(self._serve, program, program.on_doorbell))
 
     def _forget(self, program: VerbsProgram) -> None:
+        del self._programs[program.number]
         self._driver.unwatch(program.socket.fileno())
         if program.doorbell is not None:
             with suppress(KeyError):  # it has ended in the turn of its hello
                 self._driver.unwatch(program.doorbell.fileno())
-        del self._programs[program.number]
 
     def _end_programs(self) -> None:
         for program in list(self._programs.values()):
-            program.end("")
+            self._end(program)
 
     def close(self) -> None:
         self._parts.close()

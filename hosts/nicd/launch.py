@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import logging
 import os
+import resource
 import shlex
 import socket
 import subprocess
@@ -18,6 +19,8 @@ from mrc_testbed.switch.system.gcc import MissingToolError
 
 START_S = 30.0
 """Longest time until the process answers, seconds: a busy machine reads its modules slowly."""
+LIMITS = tuple(name for name in dir(resource) if name.startswith("RLIMIT_") and name != "RLIMIT_OFILE")
+"""Names of the limits of a process (`ulimit`); OFILE is another name of one."""
 _ASK_S = 0.02
 log = logging.getLogger("mrc_testbed.hosts.nicd")
 
@@ -41,7 +44,8 @@ def program_environment(folder: Path, host: str, *, dlopen: bool = False) -> dic
     return {
         **(by_name if dlopen else {}),
         SOCKET_VARIABLE: str(RunFiles(folder).nic_socket(host)),
-        START_VARIABLE: f"LD_PRELOAD= exec {shlex.join(command)}",
+        # Python needs more addresses than a program's limit may leave it; root may raise the limit.
+        START_VARIABLE: f"ulimit -v unlimited 2>/dev/null; LD_PRELOAD= exec {shlex.join(command)}",
         "LD_PRELOAD": ":".join([path, *([preload] if preload else [])]),
     }
 
@@ -49,8 +53,9 @@ def program_environment(folder: Path, host: str, *, dlopen: bool = False) -> dic
 def ensure_nic_process(files: RunFiles, host: str) -> None:
     """Start the NIC process of a host, in the network namespace of the host, unless it answers already.
 
-    Raises FabricError with the end of its log when it does not come up.
+    Raises FabricError with the end of its log when it does not come up, HostOffError for a host without power.
     """
+    files.check_host_on(host)
     path = files.nic_socket(host)
     path.parent.mkdir(mode=0o711, exist_ok=True)
     with open(path.with_suffix(".lock"), "w", encoding="utf-8") as lock:
@@ -82,6 +87,17 @@ def _start(files: RunFiles, host: str) -> None:
         time.sleep(_ASK_S)
 
 
+def take_limits_of(pid: int) -> list[str]:
+    """Take over the limits (`ulimit`) of a process; return the names of those that stay lower."""
+    kept_limits = []
+    for name in LIMITS:
+        try:
+            resource.setrlimit(getattr(resource, name), resource.prlimit(pid, getattr(resource, name)))
+        except (OSError, ValueError):
+            kept_limits.append(name)
+    return kept_limits
+
+
 def _answers(path: Path) -> bool:
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as probe:
         return probe.connect_ex(str(path)) == 0
@@ -103,8 +119,16 @@ def _pid_of(files: RunFiles, host: str) -> int:
 def main(argv: list[str] | None = None) -> int:
     """Start the NIC process of a host of the fabric in a run folder (arguments: folder, host)."""
     folder, host = sys.argv[1:] if argv is None else argv
+    files = RunFiles(folder)
     try:
-        ensure_nic_process(RunFiles(folder), host)
+        # The limits of the program that begins the process are not for the programs after it.
+        if kept_limits := take_limits_of(_pid_of(files, host)):
+            print(
+                f"libmrc: the NIC process of {host} has this program's {', '.join(kept_limits)}: raising them "
+                "needs CAP_SYS_RESOURCE. Cure: begin with a program without limits",
+                file=sys.stderr,
+            )
+        ensure_nic_process(files, host)
     except (FabricError, OSError) as error:
         print(f"libmrc: {error}", file=sys.stderr)
         return 1

@@ -18,7 +18,7 @@ import struct
 import zlib
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from itertools import count
 from struct import Struct
@@ -53,7 +53,7 @@ from mrc_testbed.hosts.nicd.layout import (
 from mrc_testbed.hosts.nicd.messages import MessageError, ProgramRequest, Reply
 from mrc_testbed.hosts.nicd.rings import CompletionRing, RingError, SubmissionRing
 from mrc_testbed.hosts.verbs.attributes import AddressVector, MrcQpAttr, QpAttr, QpCap, QpInitAttr
-from mrc_testbed.hosts.verbs.context import AsyncEvent
+from mrc_testbed.hosts.verbs.context import AsyncEvent, DeviceContext
 from mrc_testbed.hosts.verbs.cq import CompletionChannel, CompletionQueue, WorkCompletion
 from mrc_testbed.hosts.verbs.device import Device
 from mrc_testbed.hosts.verbs.enums import (
@@ -72,17 +72,29 @@ from mrc_testbed.hosts.verbs.ev_events import EvEventCq
 from mrc_testbed.hosts.verbs.memory import MemoryRegion, ProtectionDomain, Sge
 from mrc_testbed.hosts.verbs.qp import QueuePair, RecvWR, SendWR
 
+MAX_QPS: Final = 1024
+"""QPs of one process of the host, however often it opened the device; so for the other limits."""
 MAX_OBJECTS: Final = 4096
-"""Regions, CQs and channels of one program: each holds a descriptor of this process, a channel two."""
+"""Regions, CQs and channels of a process: each holds a descriptor of this one, a channel two.
+
+Protection domains too have this limit."""
+MAX_CONTEXTS: Final = 64
+"""Times that a process may have the device open at once."""
 SHARES: Final = 16
-"""Programs for which the descriptors of this process suffice in any case."""
+"""Processes for which the descriptors of this one suffice in any case."""
+MAX_REQUESTS: Final = 1 << 20
+"""Requests for which the QPs of a process may ask; each that waits takes some hundred bytes here."""
+MAX_ENTRIES: Final = 1 << 20
+"""Entries of all CQs of a process: each takes a slot of a ring, and more while it waits."""
 MAX_MAPPED_BYTES: Final = 1 << 40
 """Addresses of this process that the regions of one program may take: it has 2**47 for all."""
 MAX_COPIED_BYTES: Final = 1 << 30
 """Bytes of a program's requests of several elements that are not over: these are copied."""
 MAX_CQ_ENTRIES: Final = 1 << 16
 TURN_RECORDS: Final = 256
-"""Requests taken from one program's ring in a turn, so that no program keeps the others waiting."""
+"""Requests taken from one program's ring in a turn, so that no program keeps the others waiting.
+
+All of its receives come on top: a peer may use them in the same turn."""
 TURN_REQUESTS: Final = 16
 """Requests answered on one program's socket in a turn, for the same reason."""
 GUID_BASE: Final = 0x4D52_4300_0000_0000
@@ -178,7 +190,7 @@ class VerbsProgram:
         self._device, self.socket, self.number, self._on_end = device, connection, number, on_end
         self._programs = programs
         """All programs of the host, this one included."""
-        self._pid = struct.unpack("iII", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
+        self.pid: int = struct.unpack("iII", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
         self._old_packets: Counter[str] = Counter()
         """Packets of QPs that are destroyed, by the names of STATUS."""
         self.ring: SubmissionRing | None = None
@@ -262,6 +274,8 @@ class VerbsProgram:
             log.warning("program %d: %s: %s", self.number, name, error)
             return Reply(errno=error.errno or errno.ENOMEM, text=f"{name}: the NIC process: {error.strerror}")
         except TypeError as error:  # the number of values is not the operation's
+            if error.__traceback__ is None or error.__traceback__.tb_next is not None:  # it was raised inside it
+                raise
             raise MessageError(f"{name}: {error}") from None
 
     def _hello(self, version: int, *, fds: list[int]) -> Reply:
@@ -271,6 +285,7 @@ class VerbsProgram:
             )
         if len(fds) != 1:
             raise MessageError(f"hello with {len(fds)} descriptors")
+        self._require_share("open devices", lambda program: program.ring is not None, MAX_CONTEXTS)
         _check_pages(fds[0])
         self._pages = os.dup(fds[0])
         self.ring = SubmissionRing()
@@ -279,16 +294,28 @@ class VerbsProgram:
         fds = [self.ring.memfd.fd, doorbell_fd, events_fd]
         return Reply([SQ_BYTES, SQ_SLOTS, self._device.driver.planes], fds, [doorbell_fd, events_fd])
 
+    def _require_share(self, noun: str, count: Callable[[VerbsProgram], int], limit: int, increase: int = 1) -> None:
+        """Check that a process leaves others their share. Raises VerbsError (ENOMEM).
+
+        `count`: what one program has of it. The kernel has no pid for a process outside our pid namespace: each such
+        program counts as a process.
+        """
+        programs = self._programs.values() if self.pid else [self]
+        if sum(count(program) for program in programs if program.pid == self.pid) + increase > limit:
+            raise VerbsError(f"a process may have {limit} {noun}", errno.ENOMEM)
+
     def _require_descriptor(self) -> None:
-        """Check that the program has left others their share of descriptors. Raises VerbsError (ENOMEM)."""
-        limit = min(MAX_OBJECTS, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // SHARES)
-        if len(self._regions) + len(self._cqs) + 2 * len(self._channels) >= limit:
-            raise VerbsError(f"a program may have {limit} regions, CQs and (counted twice) channels", errno.ENOMEM)
+        """Check the process's share of descriptors. Raises VerbsError (ENOMEM)."""
+        self._require_share(
+            "regions, CQs and (counted twice) channels",
+            lambda program: len(program._regions) + len(program._cqs) + 2 * len(program._channels),
+            descriptor_limit(),
+        )
 
     def _query_device(self) -> Reply:
         attr = self._device.query_device()
         values = {
-            "MAX_QP": attr.max_qp,
+            "MAX_QP": min(attr.max_qp, MAX_QPS),
             "MAX_QP_WR": attr.max_qp_wr,
             "MAX_SGE": min(attr.max_sge, MAX_SGE),
             "MAX_CQE": min(attr.max_cqe, MAX_CQ_ENTRIES),
@@ -302,6 +329,9 @@ class VerbsProgram:
             "PROTOCOLS": int(attr.mrc_protocol_version),
             "GUID": GUID_BASE | zlib.crc32(self._device.name.encode()),
             "MAX_INLINE": MAX_INLINE,
+            "MAX_CQ": descriptor_limit(),
+            "MAX_MR": descriptor_limit(),
+            "MAX_PD": MAX_OBJECTS,
         }
         numbers = numbers_of("DEVICE_")
         device_values = [0] * DEVICE_VALUES
@@ -319,7 +349,7 @@ class VerbsProgram:
         for program_qp in self._qps.values():
             packets.update(_packets(program_qp.qp))
         values = {
-            "PID": self._pid,
+            "PID": self.pid,
             "QPS": len(self._qps),
             "CQS": len(self._cqs),
             "REGIONS": len(self._regions),
@@ -333,6 +363,7 @@ class VerbsProgram:
         return Reply([attr.state, attr.active_mtu, *gid_halves(attr.gid)])
 
     def _alloc_pd(self) -> Reply:
+        self._require_share("protection domains", lambda program: len(program._pds), MAX_OBJECTS)
         number = next(self._numbers)
         self._pds[number] = self._device.alloc_pd()
         return Reply([number])
@@ -393,6 +424,12 @@ class VerbsProgram:
         self._require_descriptor()
         if not 1 <= entries <= MAX_CQ_ENTRIES:
             raise VerbsError(f"create_cq: {entries} entries, must be 1 to {MAX_CQ_ENTRIES}")
+        self._require_share(
+            "entries in its CQs",
+            lambda program: sum(cq.ring.slots for cq in program._cqs.values()),
+            MAX_ENTRIES,
+            entries,
+        )
         channel = _object_of(self._channels, channel_number, "completion channel") if channel_number else None
         number, ring = next(self._numbers), CompletionRing(entries, layout)
         cq = create(entries, channel=channel.channel if channel else None)
@@ -413,6 +450,13 @@ class VerbsProgram:
         cap = QpCap(*capacities)
         if cap.max_send_sge > MAX_SGE or cap.max_inline_data > MAX_INLINE:
             raise VerbsError(f"create_qp: at most {MAX_SGE} elements and {MAX_INLINE} bytes inline")
+        self._require_share("QPs", lambda program: len(program._qps), MAX_QPS)
+        self._require_share(
+            "requests in its QPs",
+            lambda program: sum(qp.send.limit + qp.recv.limit for qp in program._qps.values()),
+            MAX_REQUESTS,
+            cap.max_send_wr + cap.max_recv_wr,
+        )
         init = QpInitAttr(
             _object_of(self._cqs, send_cq, "completion queue").cq,
             _object_of(self._cqs, recv_cq, "completion queue").cq,
@@ -464,7 +508,7 @@ class VerbsProgram:
             return False
 
     def _take_records(self) -> bool:
-        """Post what the program has written, up to TURN_RECORDS; return whether there was any.
+        """Post receives and up to TURN_RECORDS other requests; return whether there was any.
 
         Raises RingError.
         """
@@ -635,33 +679,39 @@ class VerbsProgram:
             return
         if reason:
             log.warning("program %d is ended: %s", self.number, reason)
-        had_qps = bool(self._qps or self._old_packets)
-        self._on_end(self)
-        self.socket.close()
-        self._device.close()
-        self._control.close()
-        for cq in self._cqs.values():
-            cq.ring.close()
-        for channel in self._channels.values():
-            channel.events.close()
-        for table in (self._qps, self._regions, self._cqs, self._channels, self._pds):
-            table.clear()
-        if self._async is not None:
-            self._async.close()
-        if self.doorbell is not None:
-            self.doorbell.close()
-        if self.ring is not None:
-            self.ring.close()
+        with ExitStack() as steps:  # the last step first; each is done whatever another raises
+            if self._qps or self._old_packets:
+                steps.callback(gc.collect)  # a circle of the engine's objects holds the program's memory until then
+            messages.close_all([self._pages] if self._pages >= 0 else [])
+            for table in (self._qps, self._regions, self._cqs, self._channels, self._pds):
+                steps.callback(table.clear)
+            for part in (self.ring, self.doorbell, self._async):
+                if part is not None:
+                    steps.callback(part.close)
             self.ring = None
-        messages.close_all([self._pages] if self._pages >= 0 else [])
-        if had_qps:
-            gc.collect()  # a circle of the engine's objects holds the program's memory until then
+            for channel in self._channels.values():
+                steps.callback(channel.events.close)
+            for cq in self._cqs.values():
+                steps.callback(cq.ring.close)
+            steps.callback(self._control.close)
+            steps.callback(self._device.close)
+            steps.callback(self.socket.close)
+            steps.callback(self._on_end, self)
+
+    def has_context(self, context: DeviceContext) -> bool:
+        """Whether the program's objects are of this context of the device."""
+        return self._device.context is context
 
 
 _OPCODES: Final = {int(opcode): opcode for opcode in WrOpcode}
 _WC_OPCODES: Final = {opcode: WcOpcode.IBV_WC_RDMA_WRITE for opcode in WrOpcode}
 _INLINE: Final = int(SendFlags.IBV_SEND_INLINE)
 _KNOWN_SEND_FLAGS: Final = int(SendFlags.IBV_SEND_SIGNALED | SendFlags.IBV_SEND_SOLICITED) | _INLINE
+
+
+def descriptor_limit() -> int:
+    """Return the descriptors of this process that one process's regions, CQs and channels may hold."""
+    return min(MAX_OBJECTS, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // SHARES)
 
 
 def _object_of(table: dict[int, Any], number: int, noun: str) -> Any:

@@ -10,6 +10,7 @@ import ctypes
 import fcntl
 import mmap
 import os
+from collections import deque
 from functools import cache
 from struct import Struct
 from typing import Final
@@ -19,6 +20,7 @@ from mrc_testbed.hosts.nicd.layout import (
     ASLEEP_AT,
     COMPLETION,
     HEAD_AT,
+    KIND_RECV,
     RECORD,
     SLOT_BYTES,
     SLOTS_AT,
@@ -67,39 +69,60 @@ class _SharedMemory:
 
 
 class SubmissionRing:
-    """Requests of a program's context, taken in order."""
+    """Requests of a program's context, taken in order, but for receives, which come first.
+
+    A receive must be there when its peer's packet comes, however many requests the program wrote before it.
+    """
 
     def __init__(self) -> None:
         self.memfd = _SharedMemory("mrc-submissions", SQ_BYTES)
         self._library = _library()
         self._head = 0
+        """Slots that the program may use again."""
+        self._read = 0
+        """Slots whose records were read, at least `_head`."""
+        self._waiting: deque[tuple[RingRecord, bytes]] = deque()
+        """Records that were read and still have their slots; receives among them are served already."""
 
     def take(self, limit: int) -> list[tuple[RingRecord, bytes]]:
-        """Return up to `limit` records, each with the bytes behind it. Raises RingError."""
-        memfd = self.memfd
-        tail = self._library.mrc_nic_read(memfd.address + TAIL_AT)
-        if tail == self._head:
-            return []
-        if not 0 < tail - self._head <= SQ_SLOTS:
-            raise RingError(f"tail {tail} of the submission ring, whose head is {self._head}")
-        records: list[tuple[RingRecord, bytes]] = []
-        while self._head != tail and len(records) < limit:
-            record = RingRecord(*RECORD.unpack_from(memfd.memory, self._slot_at(self._head)))
-            if not 1 <= record.slots <= tail - self._head:
-                raise RingError(f"record of {record.slots} slots, {tail - self._head} of which are written")
-            records.append((record, self._bytes_behind(record.slots - 1)))
+        """Return all receives that are written, then up to `limit` other records.
+
+        Each comes with the bytes behind it. Raises RingError.
+        """
+        records, old_head = self._read_written(), self._head
+        end = len(records) + limit
+        while self._waiting and len(records) < end:
+            record, payload = self._waiting.popleft()
             self._head += record.slots
-        self._library.mrc_nic_publish(memfd.address + HEAD_AT, self._head)
+            if record.kind != KIND_RECV:
+                records.append((record, payload))
+        if self._head != old_head:
+            self._library.mrc_nic_publish(self.memfd.address + HEAD_AT, self._head)
         return records
 
-    def _slot_at(self, index: int) -> int:
-        return SLOTS_AT + (index % SQ_SLOTS) * SLOT_BYTES
+    def _read_written(self) -> list[tuple[RingRecord, bytes]]:
+        """Read what was written since, and return the receives of it. Raises RingError."""
+        tail = self._library.mrc_nic_read(self.memfd.address + TAIL_AT)
+        if not 0 <= tail - self._read <= SQ_SLOTS - (self._read - self._head):
+            raise RingError(f"tail {tail} of the submission ring, whose head is {self._head}")
+        receives: list[tuple[RingRecord, bytes]] = []
+        while self._read != tail:
+            start = SLOTS_AT + (self._read % SQ_SLOTS) * SLOT_BYTES
+            record = RingRecord(*RECORD.unpack_from(self.memfd.memory, start))
+            if not 1 <= record.slots <= tail - self._read:
+                raise RingError(f"record of {record.slots} slots, {tail - self._read} of which are written")
+            request = record, self._bytes_behind(record.slots - 1)
+            self._waiting.append(request)
+            if record.kind == KIND_RECV:
+                receives.append(request)
+            self._read += record.slots
+        return receives
 
     def _bytes_behind(self, slots: int) -> bytes:
-        """Return the bytes of the slots behind the present one; they may wrap."""
+        """Return the bytes of the slots behind the one that is read; they may wrap."""
         if not slots:
             return b""
-        memory, first = self.memfd.memory, (self._head + 1) % SQ_SLOTS
+        memory, first = self.memfd.memory, (self._read + 1) % SQ_SLOTS
         before_end = min(slots, SQ_SLOTS - first)
         start = SLOTS_AT + first * SLOT_BYTES
         data = memory[start : start + before_end * SLOT_BYTES]

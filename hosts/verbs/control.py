@@ -95,8 +95,8 @@ class Controller:
         )
 
     def query_port(self, port_num: int) -> bool:
-        """Whether a port (from 1) is enabled and has a link."""
-        return self.context.driver.port_up(self.context.plane_of(port_num))
+        """Whether a port (from 1) is enabled; whether it has a link too, Device.query_port says."""
+        return self.context.driver.port_enabled(self.context.plane_of(port_num))
 
     def modify_port(self, port_num: int, enabled: bool) -> None:
         """Enable or disable a port administratively: its plane is withdrawn at once, and our peers are told."""

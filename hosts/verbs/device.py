@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
@@ -302,15 +303,16 @@ class Device:
     def close(self) -> None:
         """Destroy what was made in this context. Idempotent.
 
-        The first context of a driver closes all others too, then the driver.
+        The first context of a driver closes all others too, then the driver. One object whose end raises an exception
+        keeps no other from its end.
         """
-        with self.lock:
-            for qp in self.qps:
-                qp.close()
-            self.context.close()
+        with self.lock, ExitStack() as steps:  # the last step first
+            steps.callback(self.hardware.close_context, self.context)
             for mr in self._regions:
-                mr.dereg()
-            self.hardware.close_context(self.context)
+                steps.callback(mr.dereg)
+            steps.callback(self.context.close)
+            for qp in self.qps:
+                steps.callback(qp.close)
         if self._owns_driver:
             self.hardware.close()
 

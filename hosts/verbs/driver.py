@@ -93,6 +93,10 @@ class Driver(ABC):
         """Return whether the port of a plane has a link and is enabled."""
         return True
 
+    def port_enabled(self, plane: int) -> bool:
+        """Return whether the port of a plane is enabled administratively, with a link or without."""
+        return self.port_up(plane)
+
     def set_port(self, plane: int, enabled: bool) -> None:
         """Enable or disable a port administratively. Raises LocalError when this driver cannot."""
         with self.lock:

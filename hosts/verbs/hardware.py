@@ -38,6 +38,10 @@ class Hardware:
         """Observers called with every event of the engine, lock held.
 
         For tools that print losses and EV changes."""
+        self.on_failure: Callable[[DeviceContext], None] | None = None
+        """Callback, in the handler of an exception, for the context whose QP raised it on an event.
+
+        Later events go on to their QPs. None: the exception goes up, and these events are lost."""
         self._contexts: dict[DeviceContext, Callable[[], None]] = {}
         """Open contexts, each with the call that closes it."""
         self._controller: Controller | None = None
@@ -84,7 +88,13 @@ class Hardware:
 
     def _on_events(self, events: Sequence[Event]) -> None:
         for event in events:
-            self._on_event(event)
+            try:
+                self._on_event(event)
+            except Exception:
+                qp = self.qps.get(getattr(event, "qpn", -1))
+                if qp is None or self.on_failure is None:
+                    raise
+                self.on_failure(qp.context)
             for observer in self.observers:
                 observer(event)
 

@@ -152,6 +152,9 @@ class LiveDriver(PlanDriver):
     def port_up(self, plane: int) -> bool:
         return self._links.states[self.nic.ports[plane].interface].up
 
+    def port_enabled(self, plane: int) -> bool:
+        return self._links.states[self.nic.ports[plane].interface].admin_up
+
     def set_port(self, plane: int, enabled: bool) -> None:
         """Sets the interface up or down, as `ip link set`: the agent of the host sees it too."""
         interface = self.nic.ports[plane].interface

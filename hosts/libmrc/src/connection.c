@@ -246,6 +246,12 @@ static int receive_call(int socket, struct call *call)
 	take_fds(&message, call);
 	call->count = head[2];
 	memcpy(call->values, rest, head[2] * 8ul);
+	if (message.msg_flags & MSG_CTRUNC) { /* what was made has its number in the values still */
+		while (call->fd_count)
+			close(call->fds[--call->fd_count]);
+		explain("libmrc: this process has no descriptor left for what it asked for. Cure: a higher `ulimit -n`");
+		return EMFILE;
+	}
 	if (head[1] && head[3])
 		explain("libmrc: %.*s", (int)head[3], rest + head[2] * 8ul);
 	return head[1];

@@ -95,8 +95,8 @@ EXPORT int ibv_query_device(struct ibv_context *context, struct ibv_device_attr 
 		.fw_ver = "mrc-testbed", .node_guid = htobe64(values[NICD_DEVICE_GUID]),
 		.sys_image_guid = htobe64(values[NICD_DEVICE_GUID]), .max_mr_size = MAX_REGION_BYTES,
 		.page_size_cap = ~0xfffull, .max_qp = values[NICD_DEVICE_MAX_QP], .max_qp_wr = values[NICD_DEVICE_MAX_QP_WR],
-		.max_sge = values[NICD_DEVICE_MAX_SGE], .max_cq = 1 << 16, .max_cqe = values[NICD_DEVICE_MAX_CQE],
-		.max_mr = 1 << 16, .max_pd = 1 << 16, .atomic_cap = IBV_ATOMIC_NONE, .max_pkeys = 1,
+		.max_sge = values[NICD_DEVICE_MAX_SGE], .max_cq = values[NICD_DEVICE_MAX_CQ], .max_cqe = values[NICD_DEVICE_MAX_CQE],
+		.max_mr = values[NICD_DEVICE_MAX_MR], .max_pd = values[NICD_DEVICE_MAX_PD], .atomic_cap = IBV_ATOMIC_NONE, .max_pkeys = 1,
 		.phys_port_cnt = values[NICD_DEVICE_PORTS]};
 	return 0;
 }
@@ -273,6 +273,8 @@ EXPORT struct ibv_comp_channel *ibv_create_comp_channel(struct ibv_context *cont
 	if (!result && (call.count != 1 || call.fd_count != 1))
 		result = EPROTO;
 	if (result) {
+		if (result == EMFILE && call.count == 1)
+			nic_request(context_of(context), NICD_OP_DESTROY_CHANNEL, 1, call.values);
 		free(channel);
 		errno = result;
 		return NULL;
@@ -474,6 +476,18 @@ static bool name_element(struct context *context, const struct nicd_event *from,
 	return true;
 }
 
+/* Tell once that the NIC process has ended: the device is gone, whose QPs give no completions any more. */
+static bool tells_end(struct context *context, struct ibv_async_event *event)
+{
+	pthread_mutex_lock(&context->objects_mutex);
+	bool is_first = context->is_dead && !context->has_told_end;
+	context->has_told_end |= is_first;
+	pthread_mutex_unlock(&context->objects_mutex);
+	if (is_first)
+		*event = (struct ibv_async_event){.event_type = IBV_EVENT_DEVICE_FATAL};
+	return is_first;
+}
+
 EXPORT int ibv_get_async_event(struct ibv_context *ibv, struct ibv_async_event *event)
 {
 	struct context *context = context_of(ibv);
@@ -482,7 +496,7 @@ EXPORT int ibv_get_async_event(struct ibv_context *ibv, struct ibv_async_event *
 	while (!has_element) {
 		struct nicd_event from;
 		if (read_event(context, ibv->async_fd, &from))
-			return -1;
+			return errno == EIO && tells_end(context, event) ? 0 : -1;
 		pthread_mutex_lock(&context->objects_mutex);
 		has_element = name_element(context, &from, event);
 		pthread_mutex_unlock(&context->objects_mutex);

@@ -34,6 +34,7 @@ struct context {
 	uint64_t tail;
 	uint32_t planes;
 	pthread_mutex_t objects_mutex;
+	bool has_told_end;                  /* the program had DEVICE_FATAL */
 	struct queue_pair **qps;            /* by the low 16 bits of their numbers */
 	struct completion_queue *cqs;
 	struct context *next;

@@ -19,7 +19,7 @@
 #include <stdint.h>
 
 #define NICD_MAGIC 0x4d524331      /* "MRC1" */
-#define NICD_VERSION 1
+#define NICD_VERSION 2
 #define NICD_MAX_VALUES 256        /* u64 values of a request or a reply */
 #define NICD_MAX_TEXT 2048         /* bytes */
 #define NICD_PAGES_BYTES 0x800000000000 /* size of the memfd of registered pages: all addresses of a program */
@@ -95,7 +95,10 @@
 #define NICD_DEVICE_PROTOCOLS 11
 #define NICD_DEVICE_GUID 12
 #define NICD_DEVICE_MAX_INLINE 13
-#define NICD_DEVICE_VALUES 14
+#define NICD_DEVICE_MAX_CQ 14
+#define NICD_DEVICE_MAX_MR 15
+#define NICD_DEVICE_MAX_PD 16
+#define NICD_DEVICE_VALUES 17
 
 /* Values of a QP's attributes, in requests after {qpn, mask, mrc mask}, in replies alone. */
 #define NICD_QP_STATE 0

@@ -43,6 +43,7 @@ struct completion_queue *make_cq(struct context *context, uint32_t operation, in
 	struct call call = {.count = 2, .values = {entries, channel ? ((struct channel *)channel)->number : 0}};
 	struct completion_queue *cq = calloc(1, sizeof *cq);
 	int result = cq ? nic_call(context, operation, &call) : ENOMEM;
+	bool is_made = !result || result == EMFILE;
 
 	if (!result && (call.count != 2 || call.fd_count != 1 || !call.values[1] || call.values[1] & (call.values[1] - 1)))
 		result = EPROTO;
@@ -54,6 +55,8 @@ struct completion_queue *make_cq(struct context *context, uint32_t operation, in
 		close(call.fds[0]);
 	}
 	if (result) {
+		if (is_made && call.count == 2)
+			nic_request(context, NICD_OP_DESTROY_CQ, 1, call.values);
 		free(cq);
 		errno = result;
 		return NULL;

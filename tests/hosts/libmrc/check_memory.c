@@ -257,7 +257,13 @@ static void *wait_for_async(void *argument)
 	struct ibv_async_event event;
 
 	(void)argument;
+	do /* power that goes off takes the ports first */
+		EQUAL(ibv_get_async_event(ended.a.context, &event), 0);
+	while (event.event_type == IBV_EVENT_PORT_ERR);
+	EQUAL(event.event_type, IBV_EVENT_DEVICE_FATAL);
+	ibv_ack_async_event(&event);
 	EQUAL(ibv_get_async_event(ended.a.context, &event), -1);
+	EQUAL(errno, EIO);
 	return NULL;
 }
 
@@ -290,9 +296,34 @@ static void nic_ends(char **sockets)
 	close_pair(&ended);
 }
 
+/* Write until nothing reaches the peer: the write fails, and the event says whose QP did. */
+static void peer_ends(char **sockets)
+{
+	struct pair pair = open_pair(sockets, USUAL_SIZES);
+	struct ibv_async_event event;
+	struct ibv_wc wc;
+
+	puts("ready");
+	fflush(stdout);
+	do {
+		EQUAL(write_at(&pair.a, &pair.b, 0, 60000, 1, IBV_SEND_SIGNALED), 0);
+		wc = next_completion(pair.a.send_cq);
+	} while (wc.status == IBV_WC_SUCCESS);
+	EQUAL(wc.status, IBV_WC_RETRY_EXC_ERR);
+	do
+		EQUAL(ibv_get_async_event(pair.a.context, &event), 0);
+	while (event.event_type == IBV_EVENT_PORT_ERR);
+	EQUAL(event.event_type, IBV_EVENT_QP_FATAL);
+	CHECK(event.element.qp == pair.a.qp);
+	ibv_ack_async_event(&event);
+	EQUAL(write_at(&pair.a, &pair.b, 0, 8, 2, IBV_SEND_SIGNALED), 0);
+	expect(next_completion(pair.a.send_cq), 2, IBV_WC_WR_FLUSH_ERR);
+	close_pair(&pair);
+}
+
 static const struct test tests[] = {
 	{"kinds", kinds}, {"overlaps", overlaps}, {"moved", moved}, {"refused", refused}, {"forked", forked},
 	{"child_with_its_own", child_with_its_own},
-	{"until_told", until_told}, {"nic_ends", nic_ends}, /* ended from outside */
+	{"until_told", until_told}, {"nic_ends", nic_ends}, {"peer_ends", peer_ends}, /* ended from outside */
 };
 RUN_TESTS(tests)

@@ -1,6 +1,7 @@
 /* Completion events, resets, the ends of QPs, and the wrap of the rings. */
 #include <fcntl.h>
 #include <pthread.h>
+#include <sys/resource.h>
 
 #include "nicd.h"
 #include "pair.h"
@@ -331,7 +332,70 @@ static void long_list(char **sockets)
 	close_pair(&pair);
 }
 
+/* A process gets as many objects as the device says, ENOMEM beyond, and anew what it gave back. */
+static void limits(char **sockets)
+{
+	struct ibv_context *context = open_host(sockets[0]);
+	struct ibv_device_attr attr;
+	struct ibv_cq *cq = ibv_create_cq(context, 1, NULL, NULL, 0);
+
+	EQUAL(ibv_query_device(context, &attr), 0);
+	struct ibv_pd **pds = calloc(attr.max_pd, sizeof *pds);
+	struct ibv_qp **qps = calloc(attr.max_qp, sizeof *qps);
+	struct ibv_cq **cqs = calloc(attr.max_cq, sizeof *cqs);
+	struct ibv_qp_init_attr init = {.send_cq = cq, .recv_cq = cq, .cap = {1, 1, 1, 1, 0}, .qp_type = IBV_QPT_RC};
+	for (int i = 0; i < attr.max_pd; i++)
+		CHECK(pds[i] = ibv_alloc_pd(context));
+	CHECK(!ibv_alloc_pd(context) && errno == ENOMEM);
+	for (int i = 0; i < attr.max_qp; i++)
+		CHECK(qps[i] = ibv_create_qp(pds[0], &init));
+	CHECK(!ibv_create_qp(pds[0], &init) && errno == ENOMEM);
+	for (int i = 0; i < attr.max_qp; i++)
+		EQUAL(ibv_destroy_qp(qps[i]), 0);
+	CHECK(qps[0] = ibv_create_qp(pds[0], &init));
+	EQUAL(ibv_destroy_qp(qps[0]), 0);
+	for (int i = 0; i < attr.max_pd; i++)
+		EQUAL(ibv_dealloc_pd(pds[i]), 0);
+	for (int i = 1; i < attr.max_cq; i++)
+		CHECK(cqs[i] = ibv_create_cq(context, 1, NULL, NULL, 0));
+	CHECK(!ibv_create_cq(context, 1, NULL, NULL, 0) && errno == ENOMEM);
+	for (int i = 1; i < attr.max_cq; i++)
+		EQUAL(ibv_destroy_cq(cqs[i]), 0);
+	free(cqs);
+	free(qps);
+	free(pds);
+	EQUAL(ibv_destroy_cq(cq), 0);
+	EQUAL(ibv_close_device(context), 0);
+}
+
+/* Without a descriptor left calls say EMFILE; what the NIC process made for them goes, and the rest works. */
+static void few_descriptors(char **sockets)
+{
+	struct pair pair = open_pair(sockets, USUAL_SIZES);
+	int next = dup(0);
+	struct rlimit old, few;
+	struct ibv_device_attr attr;
+
+	EQUAL(getrlimit(RLIMIT_NOFILE, &old), 0);
+	few = (struct rlimit){next, old.rlim_max};
+	close(next);
+	EQUAL(ibv_query_device(pair.a.context, &attr), 0);
+	EQUAL(setrlimit(RLIMIT_NOFILE, &few), 0);
+	for (int i = 0; i < attr.max_cq; i++)
+		CHECK(!ibv_create_cq(pair.a.context, 4, NULL, NULL, 0) && errno == EMFILE);
+	for (int i = 0; i < attr.max_cq; i++)
+		CHECK(!ibv_create_comp_channel(pair.a.context) && errno == EMFILE);
+	CHECK(!ibv_open_device(pair.a.context->device) && errno == EMFILE);
+	write_and_check(&pair.a, &pair.b, 0, 60000, 1);
+	EQUAL(setrlimit(RLIMIT_NOFILE, &old), 0);
+	struct ibv_cq *cq = ibv_create_cq(pair.a.context, 4, NULL, NULL, 0);
+	CHECK(cq);
+	EQUAL(ibv_destroy_cq(cq), 0);
+	close_pair(&pair);
+}
+
 static const struct test tests[] = {
 	{"events", events}, {"ping_pong", ping_pong}, {"solicited", solicited}, {"fatal", fatal}, {"overrun", overrun},
-	{"resets", resets}, {"errors", errors}, {"destroyed", destroyed}, {"wrap", wrap}, {"long_list", long_list}};
+	{"resets", resets}, {"errors", errors}, {"destroyed", destroyed}, {"wrap", wrap}, {"long_list", long_list},
+	{"limits", limits}, {"few_descriptors", few_descriptors}};
 RUN_TESTS(tests)

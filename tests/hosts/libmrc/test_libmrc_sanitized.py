@@ -14,14 +14,24 @@ from tests.repository import ROOT
 from tests.switch.system.test_gcc_sanitized import sanitizer
 
 PROGRAMS = ("check_writes", "check_queues", "check_memory", "check_mrc")
-SLOW_UNDER_VALGRIND = ("until_told", "nic_ends", "events", "ping_pong", "wrap", "long_list", "kinds")
+SLOW_UNDER_VALGRIND = (
+    "until_told",
+    "nic_ends",
+    "peer_ends",
+    "events",
+    "ping_pong",
+    "wrap",
+    "long_list",
+    "kinds",
+    "limits",
+)
 QUICK = [("check_memory", "forked")]
 """Tests of which `make test` has the sanitizers: each program takes seconds to compile."""
 LONG_TESTS = [
     (name, test)
     for name in PROGRAMS
     for test in c_programs.tests_of(name)
-    if test not in ("until_told", "nic_ends") and (name, test) not in QUICK
+    if test not in ("until_told", "nic_ends", "peer_ends") and (name, test) not in QUICK
 ]
 needs_sanitizer = pytest.mark.skipif(sanitizer() is None, reason="gcc has no libasan here")
 

@@ -37,7 +37,7 @@ class LoopDriver(VirtualDriver):
     def gids(self) -> tuple[str, ...]:
         return tuple(str(ip_address(gid)) for gid in super().gids())  # as text of binary addresses, which programs have
 
-    def watch(self, fd: int, on_readable: Callable[[], None]) -> None:
+    def watch(self, fd: int, on_readable: Callable[[], object]) -> None:
         self._loop.callbacks[fd] = on_readable
         self._loop.selector.register(fd, selectors.EVENT_READ)
 
@@ -61,7 +61,7 @@ class NicProcesses:
     def __init__(self, folder: Path) -> None:
         self.wire = VirtualWire(planes=2, uplinks=2)
         self.selector = selectors.DefaultSelector()
-        self.callbacks: dict[int, Callable[[], None]] = {}
+        self.callbacks: dict[int, Callable[[], object]] = {}
         self.sockets = {host: folder / f"{host}.sock" for host in HOSTS}
         self._waiting: set[LoopDriver] = set()
         self._is_ending = False
@@ -127,6 +127,12 @@ class NicProcesses:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.end()
-        self.selector.close()
-        os.close(self._alarm)
+        self.close()
+
+    def close(self) -> None:
+        """End both, and give back what they shared. Raises what had ended them already."""
+        try:
+            self.end()
+        finally:
+            self.selector.close()
+            os.close(self._alarm)

@@ -54,8 +54,12 @@ class RawProgram:
         self.socket.connect(str(path))
         self.socket.settimeout(20)
         self.fds: list[int] = []
+        self.text = ""
+        """Words of the last reply."""
         self.ring: mmap.mmap | None = None
         self.tail = 0
+        self.shows_posts = True
+        """Whether each post is shown to the NIC process; else the next one shown brings those before along."""
         self.serials: dict[int, int] = {}
         """Requests sent by queue pair."""
         if hello:
@@ -91,6 +95,7 @@ class RawProgram:
         if not data:
             raise EndedError
         _, error, count, _ = HEAD.unpack_from(data)
+        self.text = data[HEAD.size + 8 * count :].decode()
         values = tuple(int.from_bytes(data[16 + 8 * i : 24 + 8 * i], "little") for i in range(count))
         return error, values, fds
 
@@ -141,7 +146,8 @@ class RawProgram:
             start = SLOTS_AT + (self.tail + i) % SQ_SLOTS * SLOT_BYTES
             self.ring[start : start + SLOT_BYTES] = data[i * SLOT_BYTES : (i + 1) * SLOT_BYTES]
         self.tail += slots
-        self.set_tail(self.tail)
+        if self.shows_posts:
+            self.set_tail(self.tail)
 
     def set_tail(self, tail: int) -> None:
         """Store an index, and ring."""

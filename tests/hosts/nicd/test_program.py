@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import mmap
 import os
 
 import pytest
 
 from mrc_testbed.hosts.nicd import program as program_module
-from mrc_testbed.hosts.nicd.layout import KIND_RECV, VERSION
+from mrc_testbed.hosts.nicd.layout import KIND_RECV, NUMBERS, VERSION
+from tests.hosts.nicd.connected import Connected
 from tests.hosts.nicd.nic_processes import NicProcesses
 from tests.hosts.nicd.raw_program import EndedError, RawProgram, sealed_pages
 
@@ -33,36 +33,6 @@ def program(processes):
 def victim(processes):
     with RawProgram(processes.sockets["a"]) as program:
         yield program
-
-
-class Connected:
-    """A QP in RTS with a CQ and a region, towards a QP of host b that need not exist."""
-
-    def __init__(self, processes: NicProcesses, program: RawProgram) -> None:
-        with RawProgram(processes.sockets["b"]) as peer:
-            gid = peer.gid()
-        self.processes, self.program = processes, program
-        self.pd = program.number("ALLOC_PD")
-        error, (self.cq, _), fds = program.call("CREATE_CQ", 256, 0)
-        assert error == 0
-        self.ring = mmap.mmap(fds[0], 0)
-        self.key = program.memory(self.pd)
-        self.qpn = program.queue_pair(self.pd, self.cq)
-        program.connect(self.qpn, 0x1234, gid)
-        self.index = 0
-
-    def status(self) -> int:
-        """Return the status of the next completion."""
-        entry = None
-
-        def is_there() -> bool:
-            nonlocal entry
-            entry = self.program.completion(self.ring, self.index)
-            return entry is not None
-
-        self.processes.wait_until(is_there)
-        self.index += 1
-        return entry[2]
 
 
 def assert_ended(program, caplog, reason):
@@ -121,6 +91,54 @@ def test_regions__have_a_share_of_the_descriptors(program, monkeypatch):
     assert answers == [0] * 10 + [errno.ENOMEM] * 2
     assert program.call("CREATE_CQ", 4, 0)[0] == errno.ENOMEM
     assert program.call("CREATE_CHANNEL")[0] == errno.ENOMEM
+
+
+@pytest.mark.parametrize(
+    ("limit", "text"),
+    [
+        ("MAX_QPS", "a process may have 5 QPs"),
+        ("MAX_REQUESTS", "a process may have 700 requests in its QPs"),
+        ("MAX_ENTRIES", "a process may have 700 entries in its CQs"),
+        ("MAX_OBJECTS", "a process may have 5 protection domains"),
+    ],
+)
+def test_limits__are_of_all_programs_of_a_process_together(processes, program, victim, monkeypatch, limit, text):
+    """The limits of query_device, and of the memory behind them; both programs are of the test's process."""
+    monkeypatch.setattr(program_module, limit, 5 if limit in ("MAX_QPS", "MAX_OBJECTS") else 700)
+    numbers = [(owner, owner.number("ALLOC_PD"), owner.number("CREATE_CQ", 4, 0)) for owner in (program, victim)]
+    requests = {
+        "MAX_QPS": lambda pd, cq: ("CREATE_QP", pd, cq, cq, 1, 1, 1, 1, 0, 0, 0),
+        "MAX_REQUESTS": lambda pd, cq: ("CREATE_QP", pd, cq, cq, 100, 40, 1, 1, 0, 0, 0),
+        "MAX_ENTRIES": lambda _pd, _cq: ("CREATE_CQ", 128, 0),
+        "MAX_OBJECTS": lambda _pd, _cq: ("ALLOC_PD",),
+    }
+    errors, texts = [], []
+    for _ in range(4):
+        for owner, pd, cq in numbers:
+            name, *values = requests[limit](pd, cq)
+            owner.send(NUMBERS[f"OP_{name}"], tuple(values), [])
+            error, _, _ = owner.receive()
+            errors.append(error)
+            texts += [owner.text] if error else []
+    success_count = 3 if limit == "MAX_OBJECTS" else 5
+    assert errors == [0] * success_count + [errno.ENOMEM] * (8 - success_count)
+    assert set(texts) == {text}
+
+
+def test_limits__of_open_devices_leave_those_that_are_open(processes, program, monkeypatch):
+    monkeypatch.setattr(program_module, "MAX_CONTEXTS", 1)
+    with RawProgram(processes.sockets["a"], hello=False) as second:
+        second.fds.append(sealed_pages())
+        assert second.call("HELLO", VERSION, fds=second.fds[:1])[0] == errno.ENOMEM
+        assert second.text == "a process may have 1 open devices"
+    assert program.call("STATUS")[0] == 0
+
+
+def test_limits__are_those_that_the_device_tells(program, monkeypatch):
+    monkeypatch.setattr(program_module, "MAX_OBJECTS", 77)
+    _, values, _ = program.call("QUERY_DEVICE")
+    limits = [values[NUMBERS[f"DEVICE_MAX_{name}"]] for name in ("QP", "CQ", "MR", "PD")]
+    assert limits == [program_module.MAX_QPS, 77, 77, 77]
 
 
 def test_reset__with_more_posts_than_a_turn_takes(processes, program):
@@ -241,3 +259,20 @@ def test_hello__of_another_version_says_so(processes):
     with RawProgram(processes.sockets["a"], hello=False) as program:
         program.fds.append(sealed_pages())
         assert program.call("HELLO", VERSION + 1, fds=program.fds[:1])[0] == errno.EPROTO
+
+
+def test_receive__behind_many_requests_is_there_for_a_write_of_the_peer(processes, program):
+    """A turn takes 256 requests; the receive is the last of 4001, and the peer writes once it heard of it."""
+    with RawProgram(processes.sockets["b"]) as peer:
+        receiver, writer = Connected(processes, program), Connected(processes, peer, "a")
+        qpn, peer_qpn = (end.program.queue_pair(end.pd, end.cq, 8192) for end in (receiver, writer))
+        program.connect(qpn, peer_qpn, peer.gid())
+        peer.connect(peer_qpn, qpn, program.gid())
+        program.shows_posts = False
+        for _ in range(4000):
+            program.post(qpn, [(1 << 32, 1, receiver.key)], remote=1 << 32, rkey=writer.key, flags=0)
+        program.shows_posts = True
+        program.post(qpn, [], kind=KIND_RECV)
+        peer.post(peer_qpn, [], opcode=1)  # WRITE_WITH_IMM of no bytes
+        assert writer.status() == 0
+        assert receiver.status() == 0

@@ -10,6 +10,7 @@ from mrc_testbed.hosts.verbs import (
     EpOp,
     EpRequest,
     EvFormat,
+    PortState,
     ProfileState,
     QpAttr,
     QpState,
@@ -159,3 +160,10 @@ def test_device__limits_are_told():
     assert (attr.mrc_ctl_protocol_version, attr.phy_port_mask) == (1, 0b11110)
     assert attr.ev_free_count == attr.ev_max_count
     assert attr.ev_fmt_mode_mask == EvFormat.STEV | EvFormat.SRV6 | EvFormat.UDP
+
+
+def test_query_port__a_port_without_a_link_is_enabled_still(monkeypatch):
+    device = VerbsPair(connect=False).a.device
+    monkeypatch.setattr(device.driver, "port_enabled", lambda _plane: True)
+    monkeypatch.setattr(device.driver, "port_up", lambda _plane: False)
+    assert device.controller.query_port(1) and device.query_port(1).state is PortState.IBV_PORT_DOWN

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.hosts.agent.test_agent_network import ROOT, Wire
+from tests.hosts.agent.test_agent_network import ROOT, Wire, ip
 
 pytestmark = [
     pytest.mark.root,
@@ -89,10 +89,11 @@ with open_device(run_dir=run_dir) as one, open_device("h0", run_dir=run_dir) as 
     one.controller.modify_port(2, False)
     event = one.get_async_event(timeout_s=10)
     assert (event.event_type, event.element) == (IBV_EVENT_PORT_ERR, 2), event
-    assert one.query_port(2).state is IBV_PORT_DOWN
+    assert one.query_port(2).state is IBV_PORT_DOWN and not one.controller.query_port(2)
     assert two.get_async_event(timeout_s=10).event_type is IBV_EVENT_PORT_ERR
     one.controller.modify_port(2, True)
     assert one.get_async_event(timeout_s=10).event_type is IBV_EVENT_PORT_ACTIVE
+    assert one.controller.query_port(2)
 print("fine")
 """
 
@@ -103,6 +104,26 @@ def test_live__two_devices_of_one_host_probe_and_set_ports(wire):
     wire.agent("h1")
     script = Path(wire.run_dir) / "two.py"
     script.write_text(TWO_DEVICES)
+    assert run(wire, "h0", str(script)) == "fine\n"
+
+
+PORT_WITHOUT_LINK = """
+from mrc_testbed.hosts.verbs.live import open_device
+from mrc_testbed.hosts.verbs import IBV_PORT_DOWN
+import os
+with open_device(run_dir=os.environ["MRC_RUN_DIR"]) as device:
+    assert device.query_port(2).state is IBV_PORT_DOWN and device.controller.query_port(2)
+    device.controller.modify_port(2, False)
+    device.wait_for(lambda: not device.controller.query_port(2), 10)
+    assert not device.controller.query_port(2)
+print("fine")
+"""
+
+
+def test_live__a_port_without_a_link_is_enabled_still(wire):
+    ip("-n", f"{wire.prefix}-w", "link", "set", "h0-eth1", "down")
+    script = Path(wire.run_dir) / "port.py"
+    script.write_text(PORT_WITHOUT_LINK)
     assert run(wire, "h0", str(script)) == "fine\n"
 
 
