@@ -2,10 +2,10 @@
 
 `python -m tools.campaigns.programs` with the options of `--help`, beside `mrc up -d`.
 
-A pair of programs runs by `mrc exec`. The fault comes a second after the client's start and is mended when both have
-ended. A pair passes when both end with 0 within the limit and no line of theirs tells of a wrong byte. The programs
-are Debian's perftest, and, where they were built outside the tree and are named: OCP's mrc_example, a harness of an
-NCCL plugin, and perftest under a shim of libibverbs.
+A pair of programs runs by `mrc exec`. The fault comes once the client's packets are on their way, and is mended when
+both have ended. A pair passes when both end with 0 within the limit, no line of theirs tells of a wrong byte, and the
+client has sent packets under the fault. The programs are Debian's perftest, and, where they were built outside the
+tree and are named: OCP's mrc_example, a harness of an NCCL plugin, and perftest under a shim of libibverbs.
 
 Programs of operations that MRC has not run without a fault, and pass when both ends are refused by name.
 """
@@ -25,16 +25,16 @@ from pathlib import Path
 
 from mrc_testbed.console.terminal import console
 from mrc_testbed.hosts.libmrc import library
+from mrc_testbed.hosts.nicd.status import programs_of
 from mrc_testbed.ipc.rundir import FabricError, RunFiles
 from mrc_testbed.topologies.plan import Plan
 
 LIMIT_S = 90.0
 """Longest time of a pair: above all timeouts of the programs themselves."""
-FAULT_AFTER_S = 1.0
+LOOK_S = 0.05
+"""Time between two looks at the client's packets."""
 REFUSAL_LIMIT_S = 20.0
 """Longest time of a pair that is refused: perftest's ends meet by TCP before they post."""
-SAMPLE_AFTER_S = 1.0
-"""Time of a fault until the packets sent again are read: shorter than the programs run on."""
 LISTEN_S = 1.5
 """Time that a server has to listen."""
 FAILURE_LINE = re.compile(r"MRC ERROR|mismatch|[1-9]\d* bad bytes|Completion with error|Failed status", re.IGNORECASE)
@@ -134,12 +134,33 @@ def pairs(mrc_example: Path | None, nccl_harness: Path | None, shim: Path | None
     return [*chosen_pairs, *refused_pairs()]
 
 
+@dataclass
+class ClientPackets:
+    """Packets of a client, as last seen while it ran."""
+
+    sent: int = 0
+    sent_at_fault: int | None = None
+    sent_again: int = 0
+
+    def read_status(self, socket_path: Path) -> None:
+        """Read the packets of the program at a NIC process; keep what was read before once it is gone."""
+        with suppress(TimeoutError):
+            for program in programs_of(socket_path) or []:
+                self.sent, self.sent_again = program.packets_sent, program.retransmitted
+
+    def has_met_fault(self) -> bool:
+        """Tell whether packets were sent after the fault had come."""
+        return self.sent_at_fault is not None and self.sent > self.sent_at_fault
+
+
 class Campaign:
     """Runs pairs between two hosts of the fabric in a run folder."""
 
     def __init__(self, folder: Path, server: str, client: str) -> None:
-        plan = Plan.from_json(RunFiles(folder).read_plan())
+        run_dir = RunFiles(folder)
+        plan = Plan.from_json(run_dir.read_plan())
         self._server, self._client = plan.host(server), plan.host(client)
+        self._client_socket = run_dir.nic_socket(client)
         self._address = str(plan.ip_interfaces(self._server)[0].ip)
 
     def run(self, pair: ProgramPair, fault: FabricFault) -> dict[str, object]:
@@ -149,16 +170,15 @@ class Campaign:
         with _running(self._server.name, pair.server) as server:
             time.sleep(LISTEN_S)
             with _running(self._client.name, pair.client_words(self._address)) as client:
-                time.sleep(FAULT_AFTER_S)
                 try:
-                    _run_words(fault.begin)
-                    time.sleep(SAMPLE_AFTER_S)
-                    sent_again = _sent_again(self._client.name)
+                    packets = self._watch(client, fault, deadline)
                     statuses = [_status(part, deadline) for part in (client, server)]
                 finally:
                     _run_words(fault.end)
         outputs = [part.stdout.read() if part.stdout else "" for part in (client, server)]
         failures = refusal_failures(pair, statuses, outputs) if pair.refusal else _failures(statuses, outputs)
+        if fault.begin and not packets.has_met_fault():
+            failures.append("no packet was sent under the fault")
         numbers = [line for line in outputs[0].splitlines() if re.match(r" ?\d|sent:", line)]
         return {
             "program": pair.name,
@@ -166,9 +186,21 @@ class Campaign:
             "passed": not failures,
             "seconds": round(time.monotonic() - began_at, 1),
             "reason": "; ".join(failures),
-            "sent_again": sent_again,
-            "last_line": numbers[-1].strip() if numbers else "",
+            "sent_again": packets.sent_again,
+            "last_line": " ".join(numbers[-1].split()) if numbers else "",
         }
+
+    def _watch(self, client: subprocess.Popen[str], fault: FabricFault, deadline: float) -> ClientPackets:
+        """Let a fault come when the client sends; return its packets at its end, or at the deadline."""
+        packets = ClientPackets()
+        while client.poll() is None and time.monotonic() < deadline:
+            packets.read_status(self._client_socket)
+            if fault.begin and packets.sent and packets.sent_at_fault is None:
+                _run_words(fault.begin)
+                packets.read_status(self._client_socket)
+                packets.sent_at_fault = packets.sent
+            time.sleep(LOOK_S)
+        return packets
 
 
 def _running(host: str, words: Sequence[str]) -> AbstractContextManager[subprocess.Popen[str]]:
@@ -211,13 +243,6 @@ def refusal_failures(pair: ProgramPair, statuses: Sequence[int | None], outputs:
     return reasons + ([] if is_named else [f"no end names {pair.refusal}"])
 
 
-def _sent_again(host: str) -> int:
-    """Return how many packets the programs of a host, as long as they run, have sent again."""
-    command = [sys.executable, "-m", "mrc_testbed", "devices", host, "--json"]
-    devices = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
-    return sum(program["retransmitted"] for device in devices for program in device["programs"])
-
-
 def _run_words(words: str) -> None:
     if words:
         subprocess.run([sys.executable, "-m", "mrc_testbed", *words.split()], check=True, stdout=subprocess.DEVNULL)
@@ -242,6 +267,7 @@ def main() -> int:
         console().print(f"no fabric to run on: {error}. Cure: mrc up -d --rate none")
         return 2
     rows = []
+    # A program that is refused sends nothing, so a fault would not meet it.
     for pair in pairs(arguments.mrc_example, arguments.nccl_harness, arguments.shim):
         for fault in FAULTS[:1] if pair.refusal else FAULTS:
             if arguments.only in f"{pair.name} {fault.name}":
@@ -249,6 +275,11 @@ def main() -> int:
                 verdict = "passed" if row["passed"] else f"FAILED: {row['reason']}"
                 times = f"{row['seconds']} s, {row['sent_again']} packets sent again"
                 console().print(f"{pair.name}, {fault.name}: {verdict}, {times}  {row['last_line']}")
+    if not rows:
+        console().print(
+            f"no program and fault is named '{arguments.only}'. Cure: a part of `ib_write_bw -s 100 link cut`"
+        )
+        return 2
     if arguments.json:
         print(json.dumps(rows, indent=1))
     return 0 if all(row["passed"] for row in rows) else 1

@@ -8,6 +8,7 @@ import time
 import pytest
 
 from mrc_testbed.hosts.libmrc import library
+from mrc_testbed.hosts.nicd.status import ProgramStatus
 from tools.campaigns import programs
 
 
@@ -38,15 +39,15 @@ def test_nccl_pair__names_its_version_and_has_the_address_behind_the_word_send(t
     assert words[words.index("send") + 1] == "h2" and words[words.index("--net") + 1] == "v11"
 
 
-NAMED = "libmrc: IBV_WR_RDMA_READ is no operation of MRC"
+REFUSAL_LINE = "libmrc: IBV_WR_RDMA_READ is no operation of MRC"
 
 
 @pytest.mark.parametrize(
     ("statuses", "outputs", "reasons"),
     [
-        ((1, 17), ("bandwidth", NAMED), []),
-        ((1, 0), (NAMED, ""), ["ended with 0"]),
-        ((1, None), (NAMED, ""), ["still running"]),
+        ((1, 17), ("bandwidth", REFUSAL_LINE), []),
+        ((1, 0), (REFUSAL_LINE, ""), ["ended with 0"]),
+        ((1, None), (REFUSAL_LINE, ""), ["still running"]),
         ((1, 1), ("IBV_WR_RDMA_READ failed", "libmrc: no device"), ["no end names IBV_WR_RDMA_READ"]),
     ],
 )
@@ -73,4 +74,21 @@ def test_program_that_does_not_end__is_told():
     with programs._process(words) as process:
         assert programs._status(process, time.monotonic()) is None
     assert process.returncode is not None
-    assert programs._failures([None, 3], ["", NAMED]) == ["still running", "ended with 3"]
+    assert programs._failures([None, 3], ["", REFUSAL_LINE]) == ["still running", "ended with 3"]
+
+
+def test_client_packets__meet_a_fault_when_packets_follow_it(monkeypatch, tmp_path):
+    answers = [[status(5, 0)], [status(9, 2)], None, []]
+    monkeypatch.setattr(programs, "programs_of", lambda _path: answers.pop(0))
+    packets = programs.ClientPackets()
+    packets.read_status(tmp_path)
+    assert not packets.has_met_fault()
+    packets.sent_at_fault = packets.sent
+    assert not packets.has_met_fault()
+    for _ in range(3):
+        packets.read_status(tmp_path)
+        assert packets.has_met_fault() and (packets.sent, packets.sent_again) == (9, 2)
+
+
+def status(packets_sent, retransmitted):
+    return ProgramStatus(1, 1, 1, 1, 1, packets_sent, retransmitted, 0, 0, 0)
