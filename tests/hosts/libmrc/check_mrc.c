@@ -323,7 +323,10 @@ static void acknowledged(char **sockets)
 	EQUAL(mrc_destroy_cq(a.recv_cq), 0);
 	EQUAL(mrc_destroy_comp_channel(a.channel), 0);
 	EQUAL(mrc_destroy_context(a.context), 0);
+	EQUAL(ibv_dereg_mr(a.mr), 0);
+	EQUAL(ibv_dealloc_pd(a.pd), 0);
 	EQUAL(ibv_close_device(a.ibv), 0);
+	free(a.memory);
 	close_mrc_end(&b);
 }
 
