@@ -126,7 +126,7 @@ def pairs(mrc_example: Path | None, nccl_harness: Path | None, shim: Path | None
         bandwidth, latency = chosen_pairs[0], chosen_pairs[-1]
         chosen_pairs += [under_shim(shim, bandwidth), under_shim(shim, latency)]
     if mrc_example is not None:
-        options = ("-d", "mrc0", "-g", "0", "-n", "200", "-s", "262144", "--step-factor=4")
+        options = ("-d", "mrc0", "-g", "0", "-n", "600", "-s", "262144", "--step-factor=4")
         words = (str(mrc_example), *options)
         chosen_pairs.append(ProgramPair("mrc_example, 1 B to 256 KiB", words, words))
     if nccl_harness is not None:
