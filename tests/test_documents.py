@@ -242,6 +242,10 @@ ELSEWHERE = {
         "mrc devices",
         "mrc exec h2 -- ./write",
         "mrc exec h0 -- ./write 10.64.0.3 6",
+        "tshark -X lua_script:hosts/dissector/mrc.lua -n -r h0.pcapng -Y 'mrc.bth.dest_qp == 0x1627d'",
+        "tshark -X lua_script:hosts/dissector/mrc.lua -n -r h0.pcapng -Y 'mrc.bth.dest_qp == 0x14197'",
+        "tshark -X lua_script:hosts/dissector/mrc.lua -n -r h0.pcapng -Y 'mrc.bth.dest_qp == 0x1627d' "
+        "-T fields -e frame.interface_name -e mrc.ev | sort | uniq -c",
     ),
     "tests/test_releases.py": ("MRC_RELEASES=debian-13 python -m pytest tests/test_releases.py",),
 }
