@@ -260,6 +260,8 @@ NOT_RUN = {
         "python -m pytest -q tests/hosts/engine/paths/test_ev.py",
         'python -m pytest -q tests/hosts -k "skip and not probe"',
         "python -m pytest -q tests/cli/prompt/test_shell_live.py",
+        "python -m pytest -q tests/hosts/libmrc/test_libmrc_sanitized.py -k sanitizers",
+        "python -m pytest -q tests/hosts/libmrc/test_libmrc_sanitized.py -k valgrind",
         "pip install -e '.[data]'",
     ),
     "needs several machines for a minute; docs/cluster.md has what it gave": (
