@@ -242,6 +242,10 @@ ELSEWHERE = {
         "mrc devices",
         "mrc exec h2 -- ./write",
         "mrc exec h0 -- ./write 10.64.0.3 6",
+        "tshark -X lua_script:hosts/dissector/mrc.lua -n -r h0.pcapng -Y 'mrc.bth.dest_qp == 0x1627d'",
+        "tshark -X lua_script:hosts/dissector/mrc.lua -n -r h0.pcapng -Y 'mrc.bth.dest_qp == 0x14197'",
+        "tshark -X lua_script:hosts/dissector/mrc.lua -n -r h0.pcapng -Y 'mrc.bth.dest_qp == 0x1627d' "
+        "-T fields -e frame.interface_name -e mrc.ev | sort | uniq -c",
     ),
     "tests/test_releases.py": ("MRC_RELEASES=debian-13 python -m pytest tests/test_releases.py",),
 }
@@ -256,6 +260,8 @@ NOT_RUN = {
         "python -m pytest -q tests/hosts/engine/paths/test_ev.py",
         'python -m pytest -q tests/hosts -k "skip and not probe"',
         "python -m pytest -q tests/cli/prompt/test_shell_live.py",
+        "python -m pytest -q tests/hosts/libmrc/test_libmrc_sanitized.py -k sanitizers",
+        "python -m pytest -q tests/hosts/libmrc/test_libmrc_sanitized.py -k valgrind",
         "pip install -e '.[data]'",
     ),
     "needs several machines for a minute; docs/cluster.md has what it gave": (

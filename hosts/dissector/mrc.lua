@@ -497,6 +497,8 @@ end
 
 -- IP packets of ordinary programs: Generic UDP Encapsulation, variant 1 (docs/ip-over-the-fabric.md).
 local GUE_PORT = 6080
+-- Clustermapper's probes are BFD Echo, whatever protocol the port is that their EV looks like.
+local PROBE_PORT = 3785
 local carried = { [4] = Dissector.get("ip"), [6] = Dissector.get("ipv6") }
 
 local function carried_packet(tvb, pinfo, tree)
@@ -512,7 +514,8 @@ function mrc.dissector(tvb, pinfo, tree)
     end
     local opcode = tvb:len() > 0 and tvb(0, 1):uint() or -1
     if not is_ours[pinfo.dst_port] or not OPCODES[opcode] then
-        local other = previous[is_ours[pinfo.dst_port] and PORTS[1] or pinfo.match_uint]
+        local port = is_ours[pinfo.dst_port] and PORTS[1] or pinfo.dst_port == PROBE_PORT and PROBE_PORT or pinfo.match_uint
+        local other = previous[port]
         return other and hand_on(other, tvb, pinfo, tree) or 0
     end
     pinfo.cols.protocol = "MRC"

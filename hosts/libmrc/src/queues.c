@@ -339,10 +339,27 @@ int post_send(struct ibv_qp *ibv, struct ibv_send_wr *wr, struct ibv_send_wr **b
 	return result;
 }
 
-static int write_recv(struct context *context, struct queue_pair *qp, const struct ibv_recv_wr *wr, uint64_t *tail)
+/* Return an errno for a receive that cannot be posted. */
+static int check_recv(const struct queue_pair *qp, const struct ibv_recv_wr *wr)
 {
 	if (qp->ibv.state == IBV_QPS_RESET || wr->num_sge < 0 || (uint32_t)wr->num_sge > qp->recv.sge_limit)
 		return EINVAL;
+	/* A program that waits for a SEND would wait for ever: its peer's was refused. */
+	for (int i = 0; i < wr->num_sge; i++)
+		if (wr->sg_list[i].length) {
+			explain("libmrc: a receive with memory waits for IBV_WR_SEND, which is no operation of MRC; one for "
+				"RDMA_WRITE_WITH_IMM has none (num_sge 0)");
+			return EOPNOTSUPP;
+		}
+	return 0;
+}
+
+static int write_recv(struct context *context, struct queue_pair *qp, const struct ibv_recv_wr *wr, uint64_t *tail)
+{
+	int result = check_recv(qp, wr);
+
+	if (result)
+		return result;
 	if (qp->recv.posted - __atomic_load_n(&qp->recv.retired, __ATOMIC_ACQUIRE) >= qp->recv.limit)
 		return ENOMEM;
 	if (*tail + 1 - context->tail > NICD_SQ_SLOTS)
@@ -356,7 +373,7 @@ static int write_recv(struct context *context, struct queue_pair *qp, const stru
 	return 0;
 }
 
-/* Post receives: a WriteIMM of the peer uses one up. Their elements are not used: a write names its own memory. */
+/* Post receives: a WriteIMM of the peer uses one up. They have no memory: a write names its own. */
 int post_recv(struct ibv_qp *ibv, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad_wr)
 {
 	struct context *context = context_of(ibv->context);

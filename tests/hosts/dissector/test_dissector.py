@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from mrc_testbed.capture.packet_files import CapturedPacket, PcapFile
+from mrc_testbed.hosts.clustermapper.packets import UDP_PORT
 from mrc_testbed.hosts.dissector import SCRIPT, generate, tshark
 from mrc_testbed.hosts.engine.config import Config
 from mrc_testbed.hosts.engine.rocev2.rc_packets import RcOpcode, RcWrite
@@ -269,6 +270,18 @@ def test_ev__any_source_port_is_mrc(rows):
     assert [[number(row[name][0]) for name in row] for row in packets] == [
         [ev, ev >> 8 & 0xFF, ev & 0xFF] for ev in evs
     ]
+
+
+@needs_tshark
+def test_probe_of_clustermapper__is_bfd_echo_whatever_port_its_ev_looks_like(tmp_path):
+    """Test EVs that are ports of other protocols: 513 is who, 514 syslog."""
+    frames = []
+    for ev in (0, 513, 514):
+        udp = ev.to_bytes(2, "big") + UDP_PORT.to_bytes(2, "big") + (8 + 44).to_bytes(2, "big") + bytes(2 + 44)
+        frames.append(
+            ethernet(bytes.fromhex("60000000") + len(udp).to_bytes(2, "big") + b"\x11\x40" + ADDRESSING.pair + udp)
+        )
+    assert {line.split("\t")[0] for line in texts(tmp_path, frames)} == {"BFD Echo"}
 
 
 @needs_tshark

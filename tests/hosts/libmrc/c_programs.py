@@ -58,3 +58,13 @@ def run(command: list[str], processes: NicProcesses) -> str:
             raise
     assert (process.returncode, output) == (0, "passed\n"), errors
     return errors
+
+
+def run_until_the_nic_ends(name: str, processes: NicProcesses) -> None:
+    """End the NIC processes under the test `nic_ends` of a program, which must be a success."""
+    with start([str(program(name)), "nic_ends"], processes) as process:
+        assert process.stdout and process.stdout.readline() == "ready\n"
+        processes.end()
+        output, errors = process.communicate(timeout=PATIENCE_S)
+        assert (process.returncode, output) == (0, "passed\n"), errors
+        assert "the NIC process of this host has ended" in errors

@@ -124,6 +124,12 @@ static void device(char **sockets)
 	CHECK(!attr.cc.algorithms[2]);
 	mrc_ctl_query_version(versions, versions + 1, versions + 2, versions + 3);
 	EQUAL(versions[0], MRC_API_VER(1, 0, 1));
+	EQUAL(versions[1], MRC_CTL_API_LAST_SUPPORTED_VERSION);
+	EQUAL(versions[2], MRC_CTL_VENDOR_API_CURRENT_VERSION);
+	EQUAL(versions[3], MRC_CTL_VENDOR_API_LAST_SUPPORTED_VERSION);
+	struct mrc_context *at_peer = open_mrc(sockets[1], 0);
+	FAILS(mrc_ctl_query_device_ex(ibv_of(context), at_peer, &attr, &supported), EINVAL);
+	close_mrc(at_peer);
 	close_mrc(context);
 }
 
@@ -385,15 +391,25 @@ static void unprivileged(char **sockets)
 {
 	struct mrc_context *context = open_mrc(sockets[0], 0);
 	struct mrc_ctl_device_attr device;
-	struct mrc_ctl_port_attr port;
+	struct mrc_ctl_port_attr port = {0};
 	struct mrc_ctl_ep_req request = {.ev_fmt_mode = MRC_CTL_EV_FMT_MODE_STEV};
 	struct mrc_ctl_ep_rsp response;
-	int count = 7;
+	struct mrc_ctl_ev_fmt_profile_attr format = {0};
+	struct mrc_ctl_ev_profile_attr ev = {0};
+	struct mrc_ctl_cc_profile_attr cc = {0};
+	int count = 7, supported = 0;
 
 	FAILS(mrc_ctl_query_device(ibv_of(context), &device), EPERM);
+	FAILS(mrc_ctl_query_device_ex(ibv_of(context), context, &device, &supported), EPERM);
+	EQUAL(supported, 0);
 	FAILS(mrc_ctl_query_port(context, 1, &port, MRC_CTL_PORT_ADMIN_STATE), EPERM);
+	FAILS(mrc_ctl_modify_port(context, 1, &port, 0), EPERM);
 	FAILS(set_format_state(context, MRC_CTL_PROFILE_OFFLINE), EPERM);
 	FAILS(set_state(context, MRC_CTL_PROFILE_OFFLINE), EPERM);
+	FAILS(mrc_ctl_modify_cc_profile(context, 5, &cc, MRC_CTL_CC_PROFILE_STATE), EPERM);
+	FAILS(mrc_ctl_query_ev_fmt_profile(context, FORMAT, &format, MRC_CTL_EV_FMT_PROFILE_STATE), EPERM);
+	FAILS(mrc_ctl_query_ev_profile(context, PROFILE, &ev, MRC_CTL_EV_PROFILE_STATE), EPERM);
+	FAILS(mrc_ctl_query_cc_profile(context, 5, &cc, MRC_CTL_CC_PROFILE_STATE), EPERM);
 	CHECK(!mrc_ctl_create_ev_event_cq(context, 16, NULL, NULL, 0));
 	EQUAL(errno, EPERM);
 	FAILS(mrc_ctl_ep_batch_send_wait(context, 0, MRC_CTL_EP_OP_EV_PROBE, &request, 1, 1000000, &response, &count), EPERM);

@@ -214,6 +214,21 @@ static void refused(char **sockets)
 	EQUAL(post_send(pair.a.qp, &wr), EINVAL);
 	wr = write_of(&pair.b, &element, -1, 1);
 	EQUAL(post_send(pair.a.qp, &wr), EINVAL);
+
+	/* Receives for a SEND are refused, of a list from the first on; one with an element of no bytes is for a WriteIMM. */
+	struct ibv_recv_wr list[] = {{.wr_id = 1, .sg_list = &element, .num_sge = 0, .next = &list[1]},
+				     {.wr_id = 2, .sg_list = &element, .num_sge = 1}}, *bad = NULL;
+	EQUAL(pair.b.context->ops.post_recv(pair.b.qp, list, &bad), EOPNOTSUPP);
+	CHECK(bad == &list[1]);
+	element.length = 0;
+	EQUAL(pair.b.context->ops.post_recv(pair.b.qp, &list[1], &bad), 0);
+	for (int i = 1; i <= 2; i++) {
+		wr = write_of(&pair.b, &element, 1, i);
+		wr.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
+		EQUAL(post_send(pair.a.qp, &wr), 0);
+		expect(next_completion(pair.a.send_cq), i, IBV_WC_SUCCESS);
+		expect(next_completion(pair.b.recv_cq), i, IBV_WC_SUCCESS);
+	}
 	write_and_check(&pair.a, &pair.b, 0, 4096, 3); /* nothing of these has harmed the QP */
 	close_pair(&pair);
 }

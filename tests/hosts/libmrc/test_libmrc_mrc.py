@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
 
-from mrc_testbed.hosts.libmrc import INCLUDE
 from tests.hosts.libmrc import c_programs
+from tests.hosts.nicd.nic_processes import NicProcesses
 
 
-@pytest.mark.parametrize("test", c_programs.tests_of("check_mrc"))
+@pytest.mark.parametrize("test", [test for test in c_programs.tests_of("check_mrc") if test != "nic_ends"])
 def test_mrc(processes, test):
     c_programs.run([str(c_programs.program("check_mrc")), test], processes)
 
 
-def test_mrc__each_function_is_called():
-    functions = set(re.findall(r"\b(mrc_\w+)\([^;{]*\);", (INCLUDE / "mrc.h").read_text(encoding="utf-8")))
-    calls = set(re.findall(r"\b(mrc_\w+)\(", (c_programs.FOLDER / "check_mrc.c").read_text(encoding="utf-8")))
-    assert functions - calls == set()
+def test_nic_process_that_ends__each_function_says_so(tmp_path):
+    with NicProcesses(tmp_path) as processes:
+        c_programs.run_until_the_nic_ends("check_mrc", processes)

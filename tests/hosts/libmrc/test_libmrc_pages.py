@@ -35,10 +35,5 @@ def test_killed__its_queue_pairs_go_at_once_and_another_program_goes_on(processe
 
 
 def test_nic_process_that_ends__no_call_hangs(tmp_path):
-    program = str(c_programs.program("check_memory"))
-    with NicProcesses(tmp_path) as processes, c_programs.start([program, "nic_ends"], processes) as process:
-        assert process.stdout.readline() == "ready\n"
-        processes.end()
-        output, errors = process.communicate(timeout=c_programs.PATIENCE_S)
-        assert (process.returncode, output) == (0, "passed\n"), errors
-        assert "the NIC process of this host has ended" in errors
+    with NicProcesses(tmp_path) as processes:
+        c_programs.run_until_the_nic_ends("check_memory", processes)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -11,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from mrc_testbed.hosts.dissector import tshark
 from mrc_testbed.hosts.libmrc import compile_flags
 from mrc_testbed.hosts.nicd.status import programs_of
 from mrc_testbed.topologies.lab.fabric import Fabric
@@ -98,3 +102,34 @@ def test_program_that_is_killed__loses_its_queue_pairs_and_no_other_notices(fabr
 def test_host_without_programs__has_no_nic_process(fabric):
     output, _ = mrc(fabric, "exec", "h0", "--", "true").communicate(timeout=LIMIT_S)
     assert output == ""
+
+
+def run_perftest_client(fabric: Fabric, words: tuple[str, ...]) -> str:
+    """Run the client's end until the server listens, and return what it printed."""
+    output = "Couldn't connect"
+    while "Couldn't connect" in output:
+        client = mrc(fabric, "exec", "h0", "--", *words, address(fabric, "h1"))
+        output, _ = client.communicate(timeout=LIMIT_S)
+    assert client.returncode == 0, output
+    return output
+
+
+@pytest.mark.skipif(not shutil.which("ib_write_bw"), reason="perftest is not installed")
+@pytest.mark.skipif(not shutil.which("tshark"), reason="tshark is not installed")
+def test_perftest__its_packets_are_dissected_with_qp_psn_and_ev(fabric, tmp_path):
+    words = ("ib_write_bw", "-d", "mrc0", "-x", "0", "-F", "-s", "65536", "-n", "300")
+    path = tmp_path / "h0.pcapng"
+    server = mrc(fabric, "exec", "h1", "--", *words)
+    capture = mrc(fabric, "pcap", "h0", "--out", str(path))
+    assert "capturing" in capture.stdout.readline()
+    output = run_perftest_client(fabric, words)
+    capture.send_signal(signal.SIGINT)
+    assert capture.wait(LIMIT_S) == 0 and server.wait(LIMIT_S) == 0
+    psn = int(re.search(r"local address: .* PSN (0x\w+)", output)[1], 16)
+    qpn = re.search(r"remote address: .* QPN (0x\w+)", output)[1]
+    options = [word for field in ("mrc.psn", "mrc.ev", "mrc.icrc.good") for word in ("-e", field)]
+    rows = tshark(path, "-Y", f"mrc.bth.dest_qp == {qpn} && mrc.reth", "-T", "fields", *options).stdout.splitlines()
+    psns, evs, verdicts = zip(*(row.split("\t") for row in rows), strict=True)
+    assert int(psns[0]) == psn and set(evs) == {"0x00000000", "0x00000100"}  # a path on each plane
+    assert set(verdicts) <= {"1", "True"} and len(set(psns)) >= 300 * 16
+    assert tshark(path, "-Y", "mrc && _ws.malformed").stdout == ""
