@@ -15,7 +15,7 @@ from mrc_testbed.hosts.nic.base import NicError
 from mrc_testbed.hosts.nicd.daemon import NicDaemon
 from mrc_testbed.hosts.verbs.errors import VerbsError
 from mrc_testbed.hosts.verbs.live import LiveDriver
-from mrc_testbed.ipc.rundir import RunFiles
+from mrc_testbed.ipc.rundir import RunFiles, RunState, read_json
 from mrc_testbed.ipc.signals import SignalExit, terminating
 from mrc_testbed.switch.system.cache_folder import BuildError
 from mrc_testbed.topologies.plan import Plan, PlanError
@@ -36,7 +36,9 @@ def main(argv: list[str] | None = None) -> int:
         driver = LiveDriver(
             plan, host, arguments.run_dir, host_config(plan), nic="fast", thread=False, seed=arguments.seed
         )
-        with terminating(), NicDaemon(driver, files.nic_socket(host.name)) as daemon:
+        guests = RunState(**read_json(files.state_file)).guests
+        guest_path = files.guests.nic_socket(host.name) if guests else None
+        with terminating(), NicDaemon(driver, files.nic_socket(host.name), guest_path, guests) as daemon:
             gc.freeze()
             daemon.run()
     except SignalExit:

@@ -14,7 +14,6 @@ import mmap
 import os
 import resource
 import socket
-import struct
 import zlib
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
@@ -27,6 +26,7 @@ from typing import Any, Final, TypeAlias
 from mrc_testbed.hosts.engine.errors import LocalError
 from mrc_testbed.hosts.nicd import messages
 from mrc_testbed.hosts.nicd.control import ProgramControl
+from mrc_testbed.hosts.nicd.guests import Caller
 from mrc_testbed.hosts.nicd.layout import (
     COMPLETION,
     DEVICE_VALUES,
@@ -73,13 +73,13 @@ from mrc_testbed.hosts.verbs.memory import MemoryRegion, ProtectionDomain, Sge
 from mrc_testbed.hosts.verbs.qp import QueuePair, RecvWR, SendWR
 
 MAX_OBJECTS: Final = 4096
-"""Regions, CQs and channels of one program: each holds a descriptor of this process, a channel two."""
+"""Regions, CQs and channels of one program, or of all of a guest's: each holds a descriptor of this process, a channel two."""
 SHARES: Final = 16
-"""Programs for which the descriptors of this process suffice in any case."""
+"""Programs, or guests, for which the descriptors of this process suffice in any case."""
 MAX_MAPPED_BYTES: Final = 1 << 40
-"""Addresses of this process that the regions of one program may take: it has 2**47 for all."""
+"""Addresses of this process that the regions of one program, or of a guest, may take: it has 2**47 for all."""
 MAX_COPIED_BYTES: Final = 1 << 30
-"""Bytes of a program's requests of several elements that are not over: these are copied."""
+"""Bytes of a program's, or a guest's, requests of several elements that are not over: these are copied."""
 MAX_CQ_ENTRIES: Final = 1 << 16
 TURN_RECORDS: Final = 256
 """Requests taken from one program's ring in a turn, so that no program keeps the others waiting."""
@@ -171,14 +171,15 @@ class VerbsProgram:
         self,
         device: Device,
         connection: socket.socket,
+        caller: Caller,
         number: int,
         programs: Mapping[int, VerbsProgram],
         on_end: Callable[[VerbsProgram], None],
     ) -> None:
-        self._device, self.socket, self.number, self._on_end = device, connection, number, on_end
+        self._device, self.socket, self.caller, self.number = device, connection, caller, number
+        self._on_end = on_end
         self._programs = programs
         """All programs of the host, this one included."""
-        self._pid = struct.unpack("iII", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
         self._old_packets: Counter[str] = Counter()
         """Packets of QPs that are destroyed, by the names of STATUS."""
         self.ring: SubmissionRing | None = None
@@ -189,6 +190,8 @@ class VerbsProgram:
         self._numbers = count(1)
         self._pds: dict[int, ProtectionDomain] = {}
         self._regions: dict[int, MemoryRegion] = {}
+        self._mapped_bytes: dict[int, int] = {}
+        """Bytes of the pages of each region."""
         self._channels: dict[int, _Channel] = {}
         self._cqs: dict[int, _ProgramCq] = {}
         self._qps: dict[int, _ProgramQp] = {}
@@ -282,8 +285,37 @@ class VerbsProgram:
     def _require_descriptor(self) -> None:
         """Check that the program has left others their share of descriptors. Raises VerbsError (ENOMEM)."""
         limit = min(MAX_OBJECTS, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // SHARES)
-        if len(self._regions) + len(self._cqs) + 2 * len(self._channels) >= limit:
-            raise VerbsError(f"a program may have {limit} regions, CQs and (counted twice) channels", errno.ENOMEM)
+        if sum(program._descriptor_count() for program in self._sharers()) >= limit:
+            raise VerbsError(f"{self._who()} may have {limit} regions, CQs and (counted twice) channels", errno.ENOMEM)
+
+    def _descriptor_count(self) -> int:
+        return len(self._regions) + len(self._cqs) + 2 * len(self._channels)
+
+    def _sharers(self) -> list[VerbsProgram]:
+        """Return the programs that have one share of this process: all of a guest, or this one alone."""
+        if not self.caller.is_guest:
+            return [self]
+        return [program for program in self._programs.values() if program.caller.user == self.caller.user]
+
+    def _who(self) -> str:
+        return f"user {self.caller.user}" if self.caller.is_guest else "a program"
+
+    def _require_memory(self, length: int) -> None:
+        """Check that the program may register so many bytes of pages more. Raises VerbsError (ENOMEM)."""
+        sharers, limit = self._sharers(), self.caller.locked_limit
+        if length + sum(sum(program._mapped_bytes.values()) for program in sharers) > MAX_MAPPED_BYTES:
+            raise VerbsError(f"reg_mr: {self._who()} may register {MAX_MAPPED_BYTES >> 30} GiB", errno.ENOMEM)
+        if limit is None:
+            return
+        # A process may have opened the device several times; the limit is the process's.
+        programs = [program for program in sharers if program.caller.pid == self.caller.pid]
+        locked = sum(sum(program._mapped_bytes.values()) for program in programs)
+        if length + locked > limit:
+            raise VerbsError(
+                f"reg_mr: {length >> 10} KiB beside {locked >> 10} KiB are more than the {limit >> 10} KiB of memory "
+                "that this process may lock. Cure: `ulimit -l` of its shell (RLIMIT_MEMLOCK)",
+                errno.ENOMEM,
+            )
 
     def _query_device(self) -> Reply:
         attr = self._device.query_device()
@@ -319,7 +351,7 @@ class VerbsProgram:
         for program_qp in self._qps.values():
             packets.update(_packets(program_qp.qp))
         values = {
-            "PID": self._pid,
+            "PID": self.caller.pid,
             "QPS": len(self._qps),
             "CQS": len(self._cqs),
             "REGIONS": len(self._regions),
@@ -349,8 +381,7 @@ class VerbsProgram:
         if not length or end > PAGES_BYTES:
             raise VerbsError(f"reg_mr: {length} bytes at {address:#x} are no memory of a program")
         owner = _object_of(self._pds, pd, "protection domain")
-        if end - start + sum(region.length + 2 * _PAGE for region in self._regions.values()) > MAX_MAPPED_BYTES:
-            raise VerbsError(f"reg_mr: a program may register {MAX_MAPPED_BYTES >> 30} GiB", errno.ENOMEM)
+        self._require_memory(end - start)
         try:
             memory = mmap.mmap(self._pages, end - start, offset=start)
         except OSError as error:
@@ -358,11 +389,12 @@ class VerbsProgram:
         view = memoryview(memory)[address - start : address - start + length]
         region = owner.reg_mr(view, access, addr=iova)
         self._regions[region.lkey] = region
+        self._mapped_bytes[region.lkey] = end - start
         return Reply([region.lkey])
 
     def _dereg_mr(self, key: int) -> Reply:
         _object_of(self._regions, key, "region").dereg()
-        del self._regions[key]
+        del self._regions[key], self._mapped_bytes[key]
         return Reply()
 
     def _create_channel(self) -> Reply:
@@ -525,7 +557,8 @@ class VerbsProgram:
 
         Raises VerbsError for one that takes too much memory of this process.
         """
-        if length + sum(program_qp.send.copied_bytes for program_qp in self._qps.values()) > MAX_COPIED_BYTES:
+        queues = [program_qp.send for program in self._sharers() for program_qp in program._qps.values()]
+        if length + sum(queue.copied_bytes for queue in queues) > MAX_COPIED_BYTES:
             raise VerbsError(f"requests of several elements have more than {MAX_COPIED_BYTES >> 20} MiB", errno.ENOMEM)
         queue.note_copy(serial, length)
 
@@ -644,7 +677,7 @@ class VerbsProgram:
             cq.ring.close()
         for channel in self._channels.values():
             channel.events.close()
-        for table in (self._qps, self._regions, self._cqs, self._channels, self._pds):
+        for table in (self._qps, self._regions, self._mapped_bytes, self._cqs, self._channels, self._pds):
             table.clear()
         if self._async is not None:
             self._async.close()

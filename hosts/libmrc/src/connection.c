@@ -236,14 +236,22 @@ static int receive_call(int socket, struct call *call)
 	struct msghdr message = {
 		.msg_iov = parts, .msg_iovlen = 2, .msg_control = control.bytes, .msg_controllen = sizeof control.bytes};
 	ssize_t length;
+	bool was_reset = false;
 
-	do
-		length = recvmsg(socket, &message, MSG_CMSG_CLOEXEC);
-	while (length < 0 && errno == EINTR);
+	/* A connection that was turned away before it asked is reset, and has a reply behind that. */
+	while ((length = recvmsg(socket, &message, MSG_CMSG_CLOEXEC)) < 0 &&
+	       (errno == EINTR || (errno == ECONNRESET && !was_reset)))
+		was_reset |= errno == ECONNRESET;
 	if (length < (ssize_t)sizeof head || head[0] != NICD_MAGIC || head[2] > NICD_MAX_VALUES ||
 	    head[3] > NICD_MAX_TEXT || (size_t)length != sizeof head + head[2] * 8ul + head[3])
 		return EIO;
 	take_fds(&message, call);
+	if (message.msg_flags & MSG_CTRUNC) {
+		while (call->fd_count)
+			close(call->fds[--call->fd_count]);
+		explain("libmrc: the program has no descriptors left (`ulimit -n`)");
+		return EMFILE;
+	}
 	call->count = head[2];
 	memcpy(call->values, rest, head[2] * 8ul);
 	if (head[1] && head[3])
@@ -259,8 +267,8 @@ int nic_call(struct context *context, uint32_t operation, struct call *call)
 
 	pthread_mutex_lock(&context->call_mutex);
 	if (!context->is_dead) {
-		if (send_call(context->socket, head, call) >= 0)
-			result = receive_call(context->socket, call);
+		if (send_call(context->socket, head, call) >= 0 || errno == EPIPE)
+			result = receive_call(context->socket, call); /* which may have come before we asked */
 		if (result == EIO)
 			nic_check_alive(context);
 	}
