@@ -4,7 +4,7 @@ A guest can neither look into the run folder nor start a process of root. So he 
 ipc/framing.py, one request a connection:
 
     {"op": "plan"}                 the answer has {"plan": the fabric, as in plan.json}
-    {"op": "start", "host": "h0"}  the NIC process of a host is started, unless it runs; it listens at a socket for guests
+    {"op": "start", "host": "h0"}  the NIC process of a host is started, unless it runs; it has a socket for guests
 
     python -m mrc_testbed.hosts.nicd.door FOLDER HOST    asks for a start: libmrc's command for programs of guests
 """
@@ -50,7 +50,7 @@ MAX_CONNECTIONS = 8
 """Connections of one user at once: each has a thread of the front process."""
 _RETRY_S = 0.1
 log = logging.getLogger("mrc_testbed.hosts.nicd")
-_EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+_SHORTAGES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
 @contextlib.contextmanager
@@ -87,7 +87,7 @@ class _Door:
             try:
                 connection, _ = listening.accept()
             except OSError as error:
-                if error.errno not in _EXHAUSTED:
+                if error.errno not in _SHORTAGES:
                     return
                 time.sleep(_RETRY_S)
                 continue
@@ -116,7 +116,7 @@ class _Door:
             with connection, contextlib.suppress(OSError):  # a guest who goes is not missed
                 try:
                     # A request in pieces would let a guest keep the thread for ever.
-                    request = _decoded(connection.recv(REQUEST_BYTES))
+                    request = _request_in(connection.recv(REQUEST_BYTES))
                     answer = answer_to(request, self._answer(request))
                 except (JsonlError, FabricError) as error:
                     answer = refusal_of(request, str(error))
@@ -144,12 +144,10 @@ class _Door:
             ensure_nic_process(self._files, host)
         except (FabricError, OSError, ValueError) as error:  # its text may have a line of a log, which is the owner's
             log.error("for a guest: %s", error)
-            raise FabricError(
-                f"the NIC process of {host} does not start. Cure: its owner sees why in the log"
-            ) from None
+            raise FabricError(f"the NIC process of {host} does not start. Cure: ask the fabric's owner") from None
 
 
-def _decoded(data: bytes) -> Message:
+def _request_in(data: bytes) -> Message:
     """Return the one request of a connection. Raises JsonlError."""
     received = LineBuffer().feed(data)
     if len(received) != 1:
@@ -160,7 +158,7 @@ def _decoded(data: bytes) -> Message:
 def plan_for_guest(files: GuestFiles) -> Plan:
     """Return the fabric that this user is a guest of. Raises FabricError, where he is none too."""
     try:
-        return Plan.from_json(_ask(files, {"op": "plan"})["plan"])
+        return Plan.from_json(_answer_to(files, {"op": "plan"})["plan"])
     except (KeyError, PlanError, JsonlError) as error:
         raise FabricError(f"the fabric's plan does not come as it should: {error}") from error
 
@@ -176,10 +174,10 @@ def guest_environment(files: GuestFiles, host: str, *, dlopen: bool = False) -> 
 
 def start_for_guest(files: GuestFiles, host: str) -> None:
     """Let the NIC process of a host be started, unless it runs. Raises FabricError, JsonlError."""
-    _ask(files, {"op": "start", "host": host})
+    _answer_to(files, {"op": "start", "host": host})
 
 
-def _ask(files: GuestFiles, request: Message) -> Message:
+def _answer_to(files: GuestFiles, request: Message) -> Message:
     lines = LineBuffer()
     try:
         with socket.socket(socket.AF_UNIX) as connection:
@@ -196,7 +194,7 @@ def _ask(files: GuestFiles, request: Message) -> Message:
         pass
     except TimeoutError:
         raise FabricError(f"the fabric does not answer at {files.door}. Cure: ask its owner") from None
-    raise FabricError(f"no fabric answers at {files.door}: it is starting or has ended. Cure: ask its owner")
+    raise FabricError(f"no fabric answers at {files.door}. Cure: `mrc up --allow` of its owner, who may be starting it")
 
 
 def main(argv: list[str] | None = None) -> int:

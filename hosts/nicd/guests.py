@@ -7,11 +7,10 @@ CAP_NET_ADMIN is on a real NIC; what the limits of a guest's process are on a re
 from __future__ import annotations
 
 import os
-import resource
 import socket
 from collections.abc import Collection
-from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 from mrc_testbed.ipc.peers import peer_of
 
@@ -44,12 +43,16 @@ def caller_of(connection: socket.socket) -> Caller:
 
 
 def _locked_limit(pid: int) -> int | None:
-    """Return a process's RLIMIT_MEMLOCK; 0 for a process that this one does not see."""
-    limit = 0
-    if pid > 0:  # of a process outside our pid namespace the number is 0, which would mean ourselves
-        with suppress(OSError):
-            limit = resource.prlimit(pid, resource.RLIMIT_MEMLOCK)[0]
-    return None if limit == resource.RLIM_INFINITY else limit
+    """Return a process's RLIMIT_MEMLOCK, None for no limit; 0 for a process that has ended or is not to be seen here.
+
+    prlimit() would need CAP_SYS_RESOURCE, which root in a container may lack.
+    """
+    try:
+        lines = Path(f"/proc/{pid}/limits").read_text().splitlines()
+    except OSError:
+        return 0
+    soft_limits = [line.split()[3] for line in lines if line.startswith("Max locked memory ")]
+    return None if soft_limits == ["unlimited"] else int(soft_limits[0])
 
 
 def refusal(user: int, guests: Collection[int]) -> str | None:

@@ -33,7 +33,7 @@ def program_environment(folder: Path, host: str, *, dlopen: bool = False) -> dic
 
 
 def environment_of(nic_socket: Path, command: Sequence[str], *, dlopen: bool = False) -> dict[str, str]:
-    """Return the variables for libmrc, a socket of a NIC process, and the module, with arguments, that starts one.
+    """Return the variables for libmrc: a NIC process's socket, the module that starts one.
 
     None without a C compiler. `dlopen`: libmrc also as libibverbs.so.1, for programs that load it by that name.
 

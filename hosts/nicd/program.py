@@ -73,13 +73,13 @@ from mrc_testbed.hosts.verbs.memory import MemoryRegion, ProtectionDomain, Sge
 from mrc_testbed.hosts.verbs.qp import QueuePair, RecvWR, SendWR
 
 MAX_OBJECTS: Final = 4096
-"""Regions, CQs and channels of one program, or of all of a guest's: each holds a descriptor of this process, a channel two."""
+"""Regions, CQs and channels of a program or guest: each holds a descriptor of this process, a channel two."""
 SHARES: Final = 16
 """Programs, or guests, for which the descriptors of this process suffice in any case."""
 MAX_MAPPED_BYTES: Final = 1 << 40
-"""Addresses of this process that the regions of one program, or of a guest, may take: it has 2**47 for all."""
+"""Addresses of this process that regions of a program, or of a guest, may take: it has 2**47 for all."""
 MAX_COPIED_BYTES: Final = 1 << 30
-"""Bytes of a program's, or a guest's, requests of several elements that are not over: these are copied."""
+"""Bytes of unfinished requests with several elements, of a program or guest: these are copied."""
 MAX_CQ_ENTRIES: Final = 1 << 16
 TURN_RECORDS: Final = 256
 """Requests taken from one program's ring in a turn, so that no program keeps the others waiting."""
@@ -286,7 +286,9 @@ class VerbsProgram:
         """Check that the program has left others their share of descriptors. Raises VerbsError (ENOMEM)."""
         limit = min(MAX_OBJECTS, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // SHARES)
         if sum(program._descriptor_count() for program in self._sharers()) >= limit:
-            raise VerbsError(f"{self._who()} may have {limit} regions, CQs and (counted twice) channels", errno.ENOMEM)
+            raise VerbsError(
+                f"{self._sharer_text()} may have {limit} regions, CQs and (counted twice) channels", errno.ENOMEM
+            )
 
     def _descriptor_count(self) -> int:
         return len(self._regions) + len(self._cqs) + 2 * len(self._channels)
@@ -304,16 +306,16 @@ class VerbsProgram:
         """Check that the program may register so many bytes of pages more. Raises VerbsError (ENOMEM)."""
         sharers, limit = self._sharers(), self.caller.locked_limit
         if length + sum(sum(program._mapped_bytes.values()) for program in sharers) > MAX_MAPPED_BYTES:
-            raise VerbsError(f"reg_mr: {self._who()} may register {MAX_MAPPED_BYTES >> 30} GiB", errno.ENOMEM)
+            raise VerbsError(f"reg_mr: {self._sharer_text()} may register {MAX_MAPPED_BYTES >> 30} GiB", errno.ENOMEM)
         if limit is None:
             return
         # A process may have opened the device several times; the limit is the process's.
         programs = [program for program in sharers if program.caller.pid == self.caller.pid]
-        locked = sum(sum(program._mapped_bytes.values()) for program in programs)
-        if length + locked > limit:
+        locked_bytes = sum(sum(program._mapped_bytes.values()) for program in programs)
+        if length + locked_bytes > limit:
             raise VerbsError(
-                f"reg_mr: {length >> 10} KiB beside {locked >> 10} KiB are more than the {limit >> 10} KiB of memory "
-                "that this process may lock. Cure: `ulimit -l` of its shell (RLIMIT_MEMLOCK)",
+                f"reg_mr: {length >> 10} KiB beside {locked_bytes >> 10} KiB are more than the {limit >> 10} KiB that "
+                "this process may lock (RLIMIT_MEMLOCK). Cure: a larger `ulimit -l`",
                 errno.ENOMEM,
             )
 

@@ -25,7 +25,7 @@ class Guest:
 
 
 def find_guest(name: str | None) -> Guest | None:
-    """Return the fabric of root that this user is a guest of; None for root, and where no fabric has guests.
+    """Return root's fabric that this user is a guest of; None for root, and where none has guests.
 
     `name`: of the fabric that a command asks, None: the only one. A rootless fabric of the user's own comes first.
 
@@ -41,10 +41,9 @@ def find_guest(name: str | None) -> Guest | None:
         return None
     if name is None and len(names) > 1:
         raise FabricError(f"several fabrics have guests: {', '.join(names)}. Cure: name one, as in --fabric {names[0]}")
-    chosen = names[0] if name is None else name
-    if chosen not in names:
-        raise FabricError(f"no fabric {chosen!r} has guests (has: {', '.join(names)})")
-    files = GuestFiles(Path(folder, chosen))
+    if name is not None and name not in names:
+        raise FabricError(f"no fabric {name!r} has guests (has: {', '.join(names)})")
+    files = GuestFiles(Path(folder, name or names[0]))
     return Guest(plan_for_guest(files), files)
 
 

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 _CREDENTIALS: Final = struct.Struct("3i")
 
 
-class Peer(NamedTuple):
+class SocketPeer(NamedTuple):
     """Process that connected to a Unix socket, or listens there: its pid, user and group at that time."""
 
     pid: int
@@ -17,6 +17,8 @@ class Peer(NamedTuple):
     group: int
 
 
-def peer_of(connection: socket.socket) -> Peer:
+def peer_of(connection: socket.socket) -> SocketPeer:
     """Return the process at the other end of a connection. Raises OSError."""
-    return Peer(*_CREDENTIALS.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)))
+    return SocketPeer(
+        *_CREDENTIALS.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
+    )

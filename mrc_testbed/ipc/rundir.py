@@ -402,7 +402,10 @@ class GuestFiles:
 
 
 def guests_folder(base: Path) -> Path:
-    """Return the folder of all fabrics' sockets for guests, present or absent. `base`: the first fabric's run folder."""
+    """Return the folder of all fabrics' sockets for guests, present or absent.
+
+    `base`: the first fabric's run folder.
+    """
     return base.with_name(base.name + GUESTS_SUFFIX)
 
 
