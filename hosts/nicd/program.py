@@ -299,7 +299,7 @@ class VerbsProgram:
             return [self]
         return [program for program in self._programs.values() if program.caller.user == self.caller.user]
 
-    def _who(self) -> str:
+    def _sharer_text(self) -> str:
         return f"user {self.caller.user}" if self.caller.is_guest else "a program"
 
     def _require_memory(self, length: int) -> None:

@@ -223,7 +223,9 @@ static void take_fds(struct msghdr *message, struct call *call)
 	}
 }
 
-/* Receive a reply; return its errno, and EIO where the NIC process has ended. */
+/* Receive a reply; return its errno, EIO where the NIC process has ended, EMFILE where this process cannot have the
+ * descriptors of an object that is made.
+ */
 static int receive_call(int socket, struct call *call)
 {
 	union {
@@ -246,20 +248,20 @@ static int receive_call(int socket, struct call *call)
 	    head[3] > NICD_MAX_TEXT || (size_t)length != sizeof head + head[2] * 8ul + head[3])
 		return EIO;
 	take_fds(&message, call);
+	call->count = head[2];
+	memcpy(call->values, rest, head[2] * 8ul);
 	if (message.msg_flags & MSG_CTRUNC) {
 		while (call->fd_count)
 			close(call->fds[--call->fd_count]);
 		explain("libmrc: the program has no descriptors left (`ulimit -n`)");
 		return EMFILE;
 	}
-	call->count = head[2];
-	memcpy(call->values, rest, head[2] * 8ul);
 	if (head[1] && head[3])
 		explain("libmrc: %.*s", (int)head[3], rest + head[2] * 8ul);
 	return head[1];
 }
 
-/* Ask the NIC process, wait for its reply, and return its errno, 0 for success. */
+/* Ask the NIC process, wait for its reply, and return its errno, 0 for success. Without a reply `call` has no values. */
 int nic_call(struct context *context, uint32_t operation, struct call *call)
 {
 	const uint32_t head[4] = {NICD_MAGIC, operation, call->count, 0};
@@ -267,7 +269,9 @@ int nic_call(struct context *context, uint32_t operation, struct call *call)
 
 	pthread_mutex_lock(&context->call_mutex);
 	if (!context->is_dead) {
-		if (send_call(context->socket, head, call) >= 0 || errno == EPIPE)
+		ssize_t sent = send_call(context->socket, head, call);
+		call->count = 0;
+		if (sent >= 0 || errno == EPIPE)
 			result = receive_call(context->socket, call); /* which may have come before we asked */
 		if (result == EIO)
 			nic_check_alive(context);

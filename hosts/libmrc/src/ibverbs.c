@@ -273,6 +273,8 @@ EXPORT struct ibv_comp_channel *ibv_create_comp_channel(struct ibv_context *cont
 	if (!result && (call.count != 1 || call.fd_count != 1))
 		result = EPROTO;
 	if (result) {
+		if (call.count == 1)
+			nic_request(context_of(context), NICD_OP_DESTROY_CHANNEL, 1, call.values);
 		free(channel);
 		errno = result;
 		return NULL;

@@ -42,8 +42,12 @@ struct completion_queue *make_cq(struct context *context, uint32_t operation, in
 {
 	struct call call = {.count = 2, .values = {entries, channel ? ((struct channel *)channel)->number : 0}};
 	struct completion_queue *cq = calloc(1, sizeof *cq);
-	int result = cq ? nic_call(context, operation, &call) : ENOMEM;
+	int result = ENOMEM;
 
+	if (cq)
+		result = nic_call(context, operation, &call);
+	else
+		call.count = 0;
 	if (!result && (call.count != 2 || call.fd_count != 1 || !call.values[1] || call.values[1] & (call.values[1] - 1)))
 		result = EPROTO;
 	if (!result) {
@@ -54,6 +58,8 @@ struct completion_queue *make_cq(struct context *context, uint32_t operation, in
 		close(call.fds[0]);
 	}
 	if (result) {
+		if (call.count == 2) /* it is there, but not for us */
+			nic_request(context, NICD_OP_DESTROY_CQ, 1, call.values);
 		free(cq);
 		errno = result;
 		return NULL;

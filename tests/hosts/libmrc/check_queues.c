@@ -1,6 +1,7 @@
 /* Completion events, resets, the ends of QPs, and the wrap of the rings. */
 #include <fcntl.h>
 #include <pthread.h>
+#include <sys/resource.h>
 
 #include "nicd.h"
 #include "pair.h"
@@ -331,7 +332,48 @@ static void long_list(char **sockets)
 	close_pair(&pair);
 }
 
+static void let_have(rlim_t descriptors)
+{
+	struct rlimit limit;
+
+	CHECK(!getrlimit(RLIMIT_NOFILE, &limit));
+	limit.rlim_cur = descriptors;
+	CHECK(!setrlimit(RLIMIT_NOFILE, &limit));
+}
+
+/* A program without descriptors: each call that needs one fails at once, and leaves nothing at the NIC process. */
+static void few_descriptors(char **sockets)
+{
+	enum { MORE_THAN_A_PROGRAM_MAY_HAVE = 100 };
+	struct pair pair = open_pair(sockets, USUAL_SIZES);
+	struct rlimit limit;
+	int next = dup(0);
+	void *memory = aligned_alloc(4096, 4096);
+
+	CHECK(next >= 0 && !close(next) && !getrlimit(RLIMIT_NOFILE, &limit));
+	for (int spare = 0; spare < 4; spare++) { /* the device takes four */
+		let_have(next + spare);
+		setenv("MRC_NIC_SOCKET", sockets[0], 1);
+		CHECK(!ibv_open_device(pair.a.context->device));
+	}
+	let_have(next);
+	CHECK(!ibv_reg_mr(pair.a.pd, memory, 4096, WRITE_ACCESS));
+	for (int i = 0; i < MORE_THAN_A_PROGRAM_MAY_HAVE; i++) {
+		CHECK(!ibv_create_cq(pair.a.context, 16, NULL, NULL, 0));
+		EQUAL(errno, EMFILE);
+	}
+	CHECK(!ibv_create_comp_channel(pair.a.context));
+	EQUAL(errno, EMFILE);
+	write_and_check(&pair.a, &pair.b, 0, 4096, 1);
+	let_have(limit.rlim_cur);
+	struct ibv_cq *cq = ibv_create_cq(pair.a.context, 16, NULL, NULL, 0);
+	CHECK(cq && !ibv_destroy_cq(cq));
+	free(memory);
+	close_pair(&pair);
+}
+
 static const struct test tests[] = {
 	{"events", events}, {"ping_pong", ping_pong}, {"solicited", solicited}, {"fatal", fatal}, {"overrun", overrun},
-	{"resets", resets}, {"errors", errors}, {"destroyed", destroyed}, {"wrap", wrap}, {"long_list", long_list}};
+	{"resets", resets}, {"errors", errors}, {"destroyed", destroyed}, {"wrap", wrap}, {"long_list", long_list},
+	{"few_descriptors", few_descriptors}};
 RUN_TESTS(tests)
