@@ -6,10 +6,12 @@ CAP_NET_ADMIN is on a real NIC; what the limits of a guest's process are on a re
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 
 from mrc_testbed.ipc.peers import peer_of
@@ -53,6 +55,19 @@ def _locked_limit(pid: int) -> int | None:
         return 0
     soft_limits = [line.split()[3] for line in lines if line.startswith("Max locked memory ")]
     return None if soft_limits == ["unlimited"] else int(soft_limits[0])
+
+
+def first_records(limit: int) -> Callable[[logging.LogRecord], bool]:
+    """Return a filter that ends a log after so many records: each mistake of a guest's program makes one."""
+    numbers = count(1)
+
+    def is_kept(record: logging.LogRecord) -> bool:
+        number = next(numbers)
+        if number == limit:
+            record.msg, record.args = "this log has its last line: %d are enough", (limit,)
+        return number <= limit
+
+    return is_kept
 
 
 def refusal(user: int, guests: Collection[int]) -> str | None:
