@@ -12,6 +12,7 @@ import logging
 import os
 import resource
 import socket
+from collections import Counter
 from collections.abc import Collection
 from contextlib import ExitStack, suppress
 from itertools import count
@@ -27,6 +28,8 @@ from mrc_testbed.hosts.verbs.live import LiveDriver
 BACKLOG = 64
 MAX_PROGRAMS = 1024
 """Programs served at once, those that have not said hello included."""
+MAX_STRIKES = 8
+"""Programs of a guest that may send files that are no memory: each may hold a thread and descriptors for ever."""
 log = logging.getLogger("mrc_testbed.hosts.nicd")
 
 
@@ -39,6 +42,8 @@ class NicDaemon:
         """`guest_path`: second socket, for the users `guests`. Its folder lets nobody else change it."""
         self._driver, self._device, self._guests = driver, Device(driver), guests
         self._programs: dict[int, VerbsProgram] = {}
+        self._strikes: Counter[int] = Counter()
+        """Programs of each user that were ended for files that are no memory."""
         self._numbers = count(1)
         self._spare = socket.socket(socket.AF_UNIX)
         raise_file_limit()
@@ -129,6 +134,8 @@ class NicDaemon:
         """Return why a caller is turned away; None for one who may use the device."""
         if not caller.is_guest:
             return None
+        if self._strikes[caller.user] >= MAX_STRIKES:
+            return f"user {caller.user} sent files that are no memory {MAX_STRIKES} times: no more is heard of him"
         count = sum(program.caller.user == caller.user for program in self._programs.values())
         if count >= MAX_PROGRAMS // SHARES:
             return f"user {caller.user} has {count} programs on this device, the limit"
@@ -153,6 +160,7 @@ class NicDaemon:
             with suppress(KeyError):  # it has ended in the turn of its hello
                 self._driver.unwatch(program.doorbell.fileno())
         del self._programs[program.number]
+        self._strikes[program.caller.user] += program.has_sent_files
 
     def _end_programs(self) -> None:
         for program in list(self._programs.values()):

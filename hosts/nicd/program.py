@@ -50,7 +50,7 @@ from mrc_testbed.hosts.nicd.layout import (
     gid_text,
     numbers_of,
 )
-from mrc_testbed.hosts.nicd.messages import MessageError, ProgramRequest, Reply
+from mrc_testbed.hosts.nicd.messages import ForeignFileError, MessageError, ProgramRequest, Reply
 from mrc_testbed.hosts.nicd.rings import CompletionRing, RingError, SubmissionRing
 from mrc_testbed.hosts.verbs.attributes import AddressVector, MrcQpAttr, QpAttr, QpCap, QpInitAttr
 from mrc_testbed.hosts.verbs.context import AsyncEvent
@@ -187,6 +187,8 @@ class VerbsProgram:
         """Our end of a socket: an eventfd would be one file for both, and the program could let us wait at it."""
         self._pages = -1
         self._async: socket.socket | None = None
+        self.has_sent_files = False
+        """Whether it was ended for files that are no memory."""
         self._numbers = count(1)
         self._pds: dict[int, ProtectionDomain] = {}
         self._regions: dict[int, MemoryRegion] = {}
@@ -214,6 +216,7 @@ class VerbsProgram:
         except BlockingIOError:
             self.end("it does not read its replies")
         except (MessageError, RingError, OSError) as error:
+            self.has_sent_files = isinstance(error, ForeignFileError)
             self.end(str(error))
 
     def on_doorbell(self) -> None:
@@ -455,6 +458,9 @@ class VerbsProgram:
             qp_type=QpType.RC if transport else QpType.MRC,
             pd=_object_of(self._pds, pd, "protection domain"),
         )
+        limit = self._device.query_device().max_qp // SHARES
+        if self.caller.is_guest and sum(len(program._qps) for program in self._sharers()) >= limit:
+            raise VerbsError(f"create_qp: {self._sharer_text()} may have {limit} QPs", errno.ENOMEM)
         qp = self._device.create_qp(init)
         self._qps[qp.qp_num] = _ProgramQp(qp, _Queue(cap.max_send_wr), _Queue(cap.max_recv_wr))
         return Reply([qp.qp_num])

@@ -24,6 +24,11 @@ class Guest:
     run_dir: GuestFiles
 
 
+def is_root() -> bool:
+    """Return whether this user is root, who is nobody's guest."""
+    return os.geteuid() == ROOT
+
+
 def find_guest(name: str | None) -> Guest | None:
     """Return root's fabric that this user is a guest of; None for root, and where none has guests.
 
@@ -32,7 +37,7 @@ def find_guest(name: str | None) -> Guest | None:
     Raises FabricError.
     """
     base = default_run_dir()
-    if os.geteuid() == ROOT or os.access(base, os.X_OK):
+    if is_root() or os.access(base, os.X_OK):
         return None
     # What stands there is connected to: it must be root's, as the fabric is.
     folder = checked(guests_folder(base), owners=(ROOT,))

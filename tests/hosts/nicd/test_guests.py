@@ -9,14 +9,16 @@ import resource
 import socket
 import stat
 import subprocess
+import threading
 
 import pytest
 
-from mrc_testbed.hosts.nicd import daemon, guests
+from mrc_testbed.hosts.nicd import daemon, guests, messages
 from mrc_testbed.hosts.nicd import program as program_module
 from mrc_testbed.hosts.nicd.guests import Caller
+from mrc_testbed.hosts.nicd.layout import VERSION
 from tests.hosts.nicd.nic_processes import NicProcesses
-from tests.hosts.nicd.raw_program import RawProgram
+from tests.hosts.nicd.raw_program import EndedError, RawProgram
 
 GUEST, STRANGER = 4_000_001, 4_000_002
 
@@ -120,6 +122,42 @@ def test_guest__leaves_others_their_programs(processes, as_user, monkeypatch):
         as_user(0)
         with RawProgram(processes.sockets["a"]) as program:
             assert program.number("ALLOC_PD")
+
+
+def test_guest__leaves_others_their_queue_pairs(processes, as_user, monkeypatch):
+    monkeypatch.setattr(type(processes.drivers[0]), "max_qps", 2 * program_module.SHARES)
+    as_user(GUEST)
+    with RawProgram(processes.guest_sockets["a"]) as first, RawProgram(processes.guest_sockets["a"]) as second:
+        for program in (first, second):
+            pd, (_, (cq, _), _) = program.number("ALLOC_PD"), program.call("CREATE_CQ", 16, 0)
+            assert program.queue_pair(pd, cq)
+        error, *_ = second.call("CREATE_QP", pd, cq, cq, 1, 1, 1, 1, 0, 0, 0)
+        assert error == errno.ENOMEM
+
+
+def test_guest__who_sends_files_holds_nobody_up_and_is_heard_no_more(processes, as_user, monkeypatch, caplog):
+    monkeypatch.setattr(daemon, "MAX_STRIKES", 2)
+    release, closed_fds = threading.Event(), []
+
+    def close_slowly(fds):
+        """Stand for a file whose file system keeps whoever closes it waiting."""
+        if threading.current_thread().name == "foreign files":
+            closed_fds.extend(fds)
+            release.wait()
+        for fd in fds:
+            os.close(fd)
+
+    monkeypatch.setattr(messages, "close_all", close_slowly)
+    as_user(GUEST)
+    with RawProgram(processes.guest_sockets["a"]) as program:
+        for _ in range(2):
+            with RawProgram(processes.guest_sockets["a"], hello=False) as hostile, pytest.raises(EndedError):
+                hostile.call("HELLO", VERSION, fds=[0])
+        assert program.number("ALLOC_PD")
+        with RawProgram(processes.guest_sockets["a"], hello=False) as hostile:
+            assert b"no more is heard of him" in hostile.socket.recv(4096)
+    processes.wait_until(lambda: len(closed_fds) == 2)
+    release.set()
 
 
 def test_log__ends():
