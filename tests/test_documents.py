@@ -243,6 +243,11 @@ ELSEWHERE = {
         "mrc exec h2 -- ./write",
         "mrc exec h0 -- ./write 10.64.0.3 6",
     ),
+    "tests/hosts/nicd/test_door_live.py": (
+        "mrc up -d --rate none --allow alice",
+        "mrc exec h2 --here -- ./write",
+        "mrc exec h0 --here -- ./write 127.0.0.1 6",
+    ),
     "tests/test_releases.py": ("MRC_RELEASES=debian-13 python -m pytest tests/test_releases.py",),
 }
 """Commands by the test that does the same, smaller."""

@@ -16,7 +16,7 @@ from mrc_testbed.hosts.nicd.daemon import NicDaemon
 from mrc_testbed.hosts.nicd.guests import first_records
 from mrc_testbed.hosts.verbs.errors import VerbsError
 from mrc_testbed.hosts.verbs.live import LiveDriver
-from mrc_testbed.ipc.rundir import RunFiles, RunState, read_json
+from mrc_testbed.ipc.rundir import RunFiles
 from mrc_testbed.ipc.signals import SignalExit, terminating
 from mrc_testbed.switch.system.cache_folder import BuildError
 from mrc_testbed.topologies.plan import Plan, PlanError
@@ -33,6 +33,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, help="seed of the engine's random choices; random when left out")
     arguments = parser.parse_args(argv)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    # Whatever a guest's program does wrong makes a line.
     for handler in logging.getLogger().handlers:
         handler.addFilter(first_records(LOG_RECORDS))
     files = RunFiles(arguments.run_dir)
@@ -42,7 +43,7 @@ def main(argv: list[str] | None = None) -> int:
         driver = LiveDriver(
             plan, host, arguments.run_dir, host_config(plan), nic="fast", thread=False, seed=arguments.seed
         )
-        guests = RunState(**read_json(files.state_file)).guests
+        guests = files.guest_users
         guest_path = files.guests.nic_socket(host.name) if guests else None
         with terminating(), NicDaemon(driver, files.nic_socket(host.name), guest_path, guests) as daemon:
             gc.freeze()

@@ -29,7 +29,7 @@ BACKLOG = 64
 MAX_PROGRAMS = 1024
 """Programs served at once, those that have not said hello included."""
 MAX_STRIKES = 8
-"""Programs of a guest that may send files that are no memory: each may hold a thread and descriptors for ever."""
+"""Programs of a guest that may send files that are no memory: each may hold a thread for ever."""
 log = logging.getLogger("mrc_testbed.hosts.nicd")
 
 

@@ -45,7 +45,7 @@ def caller_of(connection: socket.socket) -> Caller:
 
 
 def _locked_limit(pid: int) -> int | None:
-    """Return a process's RLIMIT_MEMLOCK, None for no limit; 0 for a process that has ended or is not to be seen here.
+    """Return a process's RLIMIT_MEMLOCK, None for no limit; 0 for a process that is not to be seen.
 
     prlimit() would need CAP_SYS_RESOURCE, which root in a container may lack.
     """

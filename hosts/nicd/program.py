@@ -73,7 +73,7 @@ from mrc_testbed.hosts.verbs.memory import MemoryRegion, ProtectionDomain, Sge
 from mrc_testbed.hosts.verbs.qp import QueuePair, RecvWR, SendWR
 
 MAX_OBJECTS: Final = 4096
-"""Regions, CQs and channels of a program or guest: each holds a descriptor of this process, a channel two."""
+"""Regions, CQs and channels of a program or guest: each holds a descriptor here, a channel two."""
 SHARES: Final = 16
 """Programs, or guests, for which the descriptors of this process suffice in any case."""
 MAX_MAPPED_BYTES: Final = 1 << 40

@@ -222,6 +222,14 @@ class RunFiles:
         except (OSError, ValueError, KeyError, TypeError):
             return []
 
+    @property
+    def guest_users(self) -> list[int]:
+        """Users of the run's `--allow` by number; none where that is not known."""
+        try:
+            return [int(user) for user in read_json(self.state_file)["guests"]]
+        except (OSError, ValueError, KeyError, TypeError):
+            return []
+
     def check_host_on(self, host: str) -> None:
         """Raises HostOffError for a host without power."""
         if host in self.hosts_off:

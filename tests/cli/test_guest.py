@@ -1,4 +1,4 @@
-"""Guests at the command line: the users of --allow, and the fabric that a user without root is a guest of."""
+"""Guests at the command line: users of --allow, and the fabric that a user is a guest of."""
 
 import os
 

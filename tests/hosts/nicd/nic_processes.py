@@ -48,7 +48,7 @@ class LoopDriver(VirtualDriver):
 
 
 class NicProcesses:
-    """See the module. `sockets`: path of each host's socket; `guest_sockets`: of its second one, with `guests`.
+    """See the module. `sockets`: path of each host's socket.
 
     A context manager, whose end raises what ended the thread.
 
@@ -60,6 +60,7 @@ class NicProcesses:
         self.selector = selectors.DefaultSelector()
         self.callbacks: dict[int, Callable[[], None]] = {}
         self.sockets = {host: folder / f"{host}.sock" for host in HOSTS}
+        # The second socket of each host, where it has guests.
         self.guest_sockets = {host: folder / f"{host}-guests.sock" for host in HOSTS}
         self._waiting: set[LoopDriver] = set()
         self._is_ending = False

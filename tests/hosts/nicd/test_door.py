@@ -18,7 +18,10 @@ GUEST, STRANGER = 4_000_001, 4_000_002
 
 @pytest.fixture
 def run_dir(tmp_path, monkeypatch):
-    """Run folder with a guest, its door open; whoever asks is the guest. Starts are noted, and start nothing."""
+    """Run folder with a guest, its door open; whoever asks is the guest.
+
+    Starts are noted, and start nothing.
+    """
     started_hosts = []
     monkeypatch.setattr(door, "ensure_nic_process", lambda _files, host: started_hosts.append(host))
     monkeypatch.setattr(door, "peer_of", lambda _connection: SocketPeer(7, GUEST, GUEST))
@@ -33,7 +36,7 @@ def run_dir(tmp_path, monkeypatch):
         assert not run_dir.guests.door.exists()
 
 
-def ask(run_dir: RunDir, data: bytes) -> dict:
+def answer_to(run_dir: RunDir, data: bytes) -> dict:
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(20)
         connection.connect(str(run_dir.guests.door))
@@ -79,8 +82,8 @@ def test_start__that_fails_tells_a_guest_nothing_of_the_log(run_dir, monkeypatch
     ],
 )
 def test_request__that_is_none_is_refused_and_the_next_is_answered(run_dir, data):
-    assert ask(run_dir, data)["ok"] is False
-    assert ask(run_dir, encode({"op": "plan"}))["ok"] is True
+    assert answer_to(run_dir, data)["ok"] is False
+    assert answer_to(run_dir, encode({"op": "plan"}))["ok"] is True
     assert run_dir.started_hosts == []
 
 
@@ -92,8 +95,8 @@ def test_stranger__is_refused_with_the_cure(run_dir, monkeypatch):
 
 def test_guest__who_never_asks_holds_up_himself_alone(run_dir, monkeypatch):
     monkeypatch.setattr(door, "REQUEST_S", 20.0)
-    silent = [socket.socket(socket.AF_UNIX) for _ in range(door.MAX_CONNECTIONS)]
-    for connection in silent:
+    quiet_connections = [socket.socket(socket.AF_UNIX) for _ in range(door.MAX_CONNECTIONS)]
+    for connection in quiet_connections:
         connection.connect(str(run_dir.guests.door))
     # The connections are taken one after the other, so the next is surely one too many.
     with pytest.raises(FabricError, match="at once, the limit"):
@@ -101,7 +104,7 @@ def test_guest__who_never_asks_holds_up_himself_alone(run_dir, monkeypatch):
     monkeypatch.setattr(door, "peer_of", lambda _connection: SocketPeer(7, 0, 0))
     assert door.plan_for_guest(run_dir.guests)
     monkeypatch.setattr(door, "peer_of", lambda _connection: SocketPeer(7, GUEST, GUEST))
-    for connection in silent:
+    for connection in quiet_connections:
         connection.close()
     while True:  # until the threads have noticed
         try:

@@ -1,4 +1,4 @@
-"""Guests of a live fabric, as another user of this machine: what `mrc up --allow` opens to them, and nothing else."""
+"""Guests of a live fabric, as another user of this machine: what `mrc up --allow` opens to them."""
 
 from __future__ import annotations
 
