@@ -247,6 +247,11 @@ ELSEWHERE = {
         "tshark -X lua_script:hosts/dissector/mrc.lua -n -r h0.pcapng -Y 'mrc.bth.dest_qp == 0x1627d' "
         "-T fields -e frame.interface_name -e mrc.ev | sort | uniq -c",
     ),
+    "tests/hosts/nicd/test_door_live.py": (
+        "mrc up -d --rate none --allow alice",
+        "mrc exec h2 --here -- ./write",
+        "mrc exec h0 --here -- ./write 127.0.0.1 6",
+    ),
     "tests/test_releases.py": ("MRC_RELEASES=debian-13 python -m pytest tests/test_releases.py",),
 }
 """Commands by the test that does the same, smaller."""

@@ -43,6 +43,7 @@ FACES = {
         "completion",
         "detached",
         "fabrics",
+        "guest",
         "host_shell",
         "link_options",
         "options",

@@ -8,16 +8,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from tests.repository import ROOT
 
 NOBODY_ID = 65534
-CACHE = Path(f"/var/tmp/mrc-testbed-tests-{NOBODY_ID}")
-"""Compiled programs and bytecode of that user, who cannot read ours.
-
-Kept, so that only the first run compiles them.
-"""
 
 ENTER = """
 set -e
@@ -42,29 +38,41 @@ A closed folder is replaced by one that has only what is needed of it.
 """
 
 
-def as_nobody(command: list[str], home: Path, **options) -> subprocess.Popen[str]:
-    """Start a command as user `nobody`, whose home and run folder lie in `home`, a folder below /tmp.
+def cache_of(user: int) -> Path:
+    """Return the folder of compiled programs and bytecode of a user, who cannot read ours.
+
+    Kept, so that only the first run compiles them.
+    """
+    return Path(f"/var/tmp/mrc-testbed-tests-{user}")
+
+
+def as_nobody(
+    command: list[str], home: Path, *, user: int = NOBODY_ID, variables: Mapping[str, str] | None = None, **options
+) -> subprocess.Popen[str]:
+    """Start a command as an ordinary user, whose home and run folder lie in `home`, a folder below /tmp.
 
     Needs root.
     """
+    cache = cache_of(user)
     needed_folders = {Path(sys.base_prefix), Path(sys.prefix), ROOT}
     closed_folders = {parent for path in needed_folders for parent in path.parents if not parent.stat().st_mode & 0o001}
     # Folders that others cannot enter are hidden, and what the command needs of them is mounted there again.
     top = min(closed_folders, key=lambda path: len(path.parts), default=None)
     inner = sorted(str(path) for path in needed_folders if top in path.parents)
     outer = [path for path in inner if not any(path.startswith(f"{ancestor}/") for ancestor in inner)]
-    for folder in (home, home / "kept", home / "run", CACHE):
+    for folder in (home, home / "kept", home / "run", cache):
         folder.mkdir(mode=0o700, exist_ok=True)
-        assert not folder.is_symlink() and folder.stat().st_uid in (0, NOBODY_ID), f"{folder}: another user made it"
-        os.chown(folder, NOBODY_ID, NOBODY_ID, follow_symlinks=False)
+        assert not folder.is_symlink() and folder.stat().st_uid in (0, user), f"{folder}: another user made it"
+        os.chown(folder, user, user, follow_symlinks=False)
     env = {
         "PATH": os.environ["PATH"],
         "HOME": str(home),
         "LANG": "C.UTF-8",
-        "MRC_CACHE_DIR": str(CACHE),
-        "PYTHONPYCACHEPREFIX": str(CACHE / "pyc"),
+        "MRC_CACHE_DIR": str(cache),
+        "PYTHONPYCACHEPREFIX": str(cache / "pyc"),
         "XDG_RUNTIME_DIR": str(home / "run"),
         "MRC_COMPILED": "0",
+        **(variables or {}),
     }
     return subprocess.Popen(
         [
@@ -75,7 +83,7 @@ def as_nobody(command: list[str], home: Path, **options) -> subprocess.Popen[str
             ENTER,
             "enter",
             str(home / "kept"),
-            str(NOBODY_ID),
+            str(user),
             str(top or ""),
             " ".join(outer),
             *command,

@@ -111,6 +111,7 @@ int main(int argc, char **argv)
 	struct ibv_device **devices = ibv_get_device_list(NULL);
 	CHECK(devices && devices[0]);
 	struct ibv_context *device = ibv_open_device(devices[0]);
+	CHECK(device);
 	struct mrc_context *context = mrc_create_context(device, NULL);
 	struct ibv_pd *pd = ibv_alloc_pd(device);
 	struct mrc_cq *cq = mrc_create_cq(context, 2 * DEPTH, NULL, NULL, 0);

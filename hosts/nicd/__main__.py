@@ -13,12 +13,16 @@ from mrc_testbed.hosts.agent.engine_defaults import host_config
 from mrc_testbed.hosts.engine.config import ConfigError
 from mrc_testbed.hosts.nic.base import NicError
 from mrc_testbed.hosts.nicd.daemon import NicDaemon
+from mrc_testbed.hosts.nicd.guests import first_records
 from mrc_testbed.hosts.verbs.errors import VerbsError
 from mrc_testbed.hosts.verbs.live import LiveDriver
 from mrc_testbed.ipc.rundir import RunFiles
 from mrc_testbed.ipc.signals import SignalExit, terminating
 from mrc_testbed.switch.system.cache_folder import BuildError
 from mrc_testbed.topologies.plan import Plan, PlanError
+
+LOG_RECORDS = 100_000
+"""Lines of the log, which lies in memory as a rule (/run)."""
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -29,6 +33,9 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, help="seed of the engine's random choices; random when left out")
     arguments = parser.parse_args(argv)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    # Whatever a guest's program does wrong makes a line.
+    for handler in logging.getLogger().handlers:
+        handler.addFilter(first_records(LOG_RECORDS))
     files = RunFiles(arguments.run_dir)
     try:
         plan = Plan.from_json(files.read_plan())
@@ -36,7 +43,9 @@ def main(argv: list[str] | None = None) -> int:
         driver = LiveDriver(
             plan, host, arguments.run_dir, host_config(plan), nic="fast", thread=False, seed=arguments.seed
         )
-        with terminating(), NicDaemon(driver, files.nic_socket(host.name)) as daemon:
+        guests = files.guest_users
+        guest_path = files.guests.nic_socket(host.name) if guests else None
+        with terminating(), NicDaemon(driver, files.nic_socket(host.name), guest_path, guests) as daemon:
             gc.freeze()
             daemon.run()
     except SignalExit:

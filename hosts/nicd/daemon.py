@@ -10,18 +10,22 @@ log. One of the engine that all share ends this process: programs hear DEVICE_FA
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import resource
 import socket
-import struct
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Collection
 from contextlib import ExitStack, suppress
 from functools import partial
 from itertools import count
 from pathlib import Path
 
-from mrc_testbed.hosts.nicd.program import VerbsProgram
+from mrc_testbed.hosts.nicd import messages
+from mrc_testbed.hosts.nicd.guests import Caller, caller_of, refusal
+from mrc_testbed.hosts.nicd.messages import Reply
+from mrc_testbed.hosts.nicd.program import SHARES, VerbsProgram
 from mrc_testbed.hosts.verbs.context import DeviceContext
 from mrc_testbed.hosts.verbs.device import Device
 from mrc_testbed.hosts.verbs.live import LiveDriver
@@ -29,41 +33,52 @@ from mrc_testbed.hosts.verbs.live import LiveDriver
 BACKLOG = 64
 MAX_PROGRAMS = 1024
 """Programs served at once, those that have not said hello included."""
+MAX_STRIKES = 8
+"""Programs of a guest that may send files that are no memory: each may hold a thread for ever."""
 log = logging.getLogger("mrc_testbed.hosts.nicd")
 
 
 class NicDaemon:
     """See the module. A context manager: leaving it ends all programs and removes the socket."""
 
-    def __init__(self, driver: LiveDriver, path: Path, mode: int = 0o600, owner: int | None = None) -> None:
-        self._driver, self._device, self._path = driver, Device(driver), path
+    def __init__(
+        self, driver: LiveDriver, path: Path, guest_path: Path | None = None, guests: Collection[int] = ()
+    ) -> None:
+        """`guest_path`: second socket, for the users `guests`. Its folder lets nobody else change it."""
+        self._driver, self._device, self._guests = driver, Device(driver), guests
         self._programs: dict[int, VerbsProgram] = {}
         self._failed: list[VerbsProgram] = []
         """Programs that are about to be ended."""
         self._device.hardware.on_failure = self._on_failure
+        self._strikes: Counter[int] = Counter()
+        """Programs of each user that were ended for files that are no memory."""
         self._numbers = count(1)
         self._spare = socket.socket(socket.AF_UNIX)
         raise_file_limit()
         with ExitStack() as stack:  # undone in reverse order, by close() or where a step fails
             stack.callback(self._device.close)
             stack.callback(lambda: self._spare.close())
-            self._listener = stack.enter_context(
-                socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
-            )
-            path.unlink(missing_ok=True)
-            old_mask = os.umask(0o777 & ~mode)
-            try:
-                self._listener.bind(str(path))
-            finally:
-                os.umask(old_mask)
-            stack.callback(path.unlink, missing_ok=True)
-            if owner is not None:
-                os.chown(path, owner, -1)
-            self._listener.listen(BACKLOG)
-            driver.watch(self._listener.fileno(), self._accept)
+            if guest_path is not None:
+                self._listen(guest_path, 0o666, stack)
+            self._listen(path, 0o600, stack)  # the last: whoever starts this process waits for it
             driver.call_before_packets(self._serve_rings)
             stack.callback(self._end_programs)
             self._parts = stack.pop_all()
+
+    def _listen(self, path: Path, mode: int, stack: ExitStack) -> None:
+        """Accept programs at a socket until the stack is closed."""
+        listener = stack.enter_context(
+            socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+        )
+        path.unlink(missing_ok=True)
+        old_mask = os.umask(0o777 & ~mode)
+        try:
+            listener.bind(str(path))
+        finally:
+            os.umask(old_mask)
+        stack.callback(path.unlink, missing_ok=True)
+        listener.listen(BACKLOG)
+        self._driver.watch(listener.fileno(), lambda: self._accept(listener))
 
     def run(self) -> None:
         """Serve programs until an exception (KeyboardInterrupt of a signal) ends it."""
@@ -121,30 +136,47 @@ class NicDaemon:
                 log.exception("program %d is ended, as a QP of it failed; the others go on", program.number)
                 self._failed.append(program)
 
-    def _accept(self) -> None:
+    def _accept(self, listener: socket.socket) -> None:
         try:
-            connection, _ = self._listener.accept()
+            connection, _ = listener.accept()
         except BlockingIOError:  # its program has gone
             return
         except OSError as error:
             log.error("cannot accept a program: %s", error.strerror)
-            self._refuse()
+            self._refuse(listener)
             return
         if len(self._programs) >= MAX_PROGRAMS:
             log.error("a program is refused: %d are served, the limit", MAX_PROGRAMS)
             connection.close()
             return
+        caller = caller_of(connection)
+        if reason := self._refusal(caller):
+            # The caller hears it as the reply to whatever it asks first.
+            with connection, suppress(OSError):
+                messages.send(connection, Reply(errno=errno.EPERM, text=reason))
+            return
         connection.setblocking(False)
-        device = self._device.open_context(privileged=_is_privileged(connection))
-        program = VerbsProgram(device, connection, next(self._numbers), self._programs, self._forget)
+        device = self._device.open_context(privileged=caller.is_root)
+        program = VerbsProgram(device, connection, caller, next(self._numbers), self._programs, self._forget)
         self._programs[program.number] = program
         self._driver.watch(connection.fileno(), lambda: self._on_readable(program))
 
-    def _refuse(self) -> None:
+    def _refusal(self, caller: Caller) -> str | None:
+        """Return why a caller is turned away; None for one who may use the device."""
+        if not caller.is_guest:
+            return None
+        if self._strikes[caller.user] >= MAX_STRIKES:
+            return f"user {caller.user} sent files that are no memory {MAX_STRIKES} times: no more is heard of him"
+        count = sum(program.caller.user == caller.user for program in self._programs.values())
+        if count >= MAX_PROGRAMS // SHARES:
+            return f"user {caller.user} has {count} programs on this device, the limit"
+        return refusal(caller.user, self._guests)
+
+    def _refuse(self, listener: socket.socket) -> None:
         """Let the program that waits hear an end, by the descriptor that is kept for that."""
         self._spare.close()
         with suppress(OSError):
-            self._listener.accept()[0].close()
+            listener.accept()[0].close()
         self._spare = socket.socket(socket.AF_UNIX)
 
     def _on_readable(self, program: VerbsProgram) -> None:
@@ -159,6 +191,7 @@ class NicDaemon:
         if program.doorbell is not None:
             with suppress(KeyError):  # it has ended in the turn of its hello
                 self._driver.unwatch(program.doorbell.fileno())
+        self._strikes[program.caller.user] += program.has_sent_files
 
     def _end_programs(self) -> None:
         for program in list(self._programs.values()):
@@ -172,12 +205,6 @@ class NicDaemon:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def _is_privileged(connection: socket.socket) -> bool:
-    """Whether the program at the other end may use the device's controller: root's may."""
-    _, user_id, _ = struct.unpack("iII", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
-    return bool(user_id == 0)
 
 
 def raise_file_limit() -> None:

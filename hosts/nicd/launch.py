@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from mrc_testbed.hosts.libmrc import SOCKET_VARIABLE, START_VARIABLE, library, library_folder
@@ -26,9 +27,18 @@ log = logging.getLogger("mrc_testbed.hosts.nicd")
 
 
 def program_environment(folder: Path, host: str, *, dlopen: bool = False) -> dict[str, str]:
-    """Return the variables with which a program finds libmrc and the device of a host.
+    """Return the variables with which a program finds libmrc and the device of a host; `dlopen` as below.
 
-    None without a C compiler. `dlopen`: also as libibverbs.so.1, for programs that load it by that name.
+    Raises BuildError.
+    """
+    command = ["mrc_testbed.hosts.nicd.launch", str(folder), host]
+    return environment_of(RunFiles(folder).nic_socket(host), command, dlopen=dlopen)
+
+
+def environment_of(nic_socket: Path, command: Sequence[str], *, dlopen: bool = False) -> dict[str, str]:
+    """Return the variables for libmrc: a NIC process's socket, the module that starts one.
+
+    None without a C compiler. `dlopen`: libmrc also as libibverbs.so.1, for programs that load it by that name.
 
     Raises BuildError.
     """
@@ -38,14 +48,15 @@ def program_environment(folder: Path, host: str, *, dlopen: bool = False) -> dic
         log.warning("%s: programs find no RDMA device", error)
         return {}
     preload = os.environ.get("LD_PRELOAD")
-    command = [sys.executable, "-m", "mrc_testbed.hosts.nicd.launch", str(folder), host]
     search_path = os.environ.get("LD_LIBRARY_PATH")
     by_name = {"LD_LIBRARY_PATH": ":".join([folder_of_names, *([search_path] if search_path else [])])}
     return {
         **(by_name if dlopen else {}),
-        SOCKET_VARIABLE: str(RunFiles(folder).nic_socket(host)),
+        SOCKET_VARIABLE: str(nic_socket),
         # Python needs more addresses than a program's limit may leave it; root may raise the limit.
-        START_VARIABLE: f"ulimit -v unlimited 2>/dev/null; LD_PRELOAD= exec {shlex.join(command)}",
+        START_VARIABLE: (
+            f"ulimit -v unlimited 2>/dev/null; LD_PRELOAD= exec {shlex.join([sys.executable, '-m', *command])}"
+        ),
         "LD_PRELOAD": ":".join([path, *([preload] if preload else [])]),
     }
 

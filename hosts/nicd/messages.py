@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import array
+import fcntl
 import os
 import socket
+import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -21,6 +23,10 @@ _MAX_BYTES = HEAD.size + 8 * MAX_VALUES + MAX_TEXT
 
 class MessageError(Exception):
     """A program sent what no library of ours sends."""
+
+
+class ForeignFileError(MessageError):
+    """A program sent a descriptor of something else than memory."""
 
 
 @dataclass
@@ -47,7 +53,7 @@ class Reply:
 def receive(program: socket.socket) -> ProgramRequest | None:
     """Return the next request; None when the program has ended.
 
-    Raises MessageError, and BlockingIOError where there is no request.
+    Raises MessageError (ForeignFileError), and BlockingIOError where there is no request.
     """
     try:
         data, control, flags, _ = program.recvmsg(
@@ -59,6 +65,10 @@ def receive(program: socket.socket) -> ProgramRequest | None:
     for level, kind, part in control:
         if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
             fds.frombytes(part[: len(part) - len(part) % fds.itemsize])
+    if not all(_is_memory(fd) for fd in fds):
+        # A file system of the program's own (FUSE) lets whoever closes its file wait, without end if it likes.
+        threading.Thread(target=close_all, args=(fds,), name="foreign files", daemon=True).start()
+        raise ForeignFileError("descriptors that are no memory")
     if not data:
         close_all(fds)
         return None
@@ -67,6 +77,14 @@ def receive(program: socket.socket) -> ProgramRequest | None:
     except MessageError:
         close_all(fds)
         raise
+
+
+def _is_memory(fd: int) -> bool:
+    """Whether a descriptor is of memory (memfd), found out without asking the file's own file system."""
+    try:
+        return fcntl.fcntl(fd, fcntl.F_GET_SEALS) >= 0
+    except OSError:
+        return False
 
 
 def _parse(data: bytes, flags: int) -> tuple[int, tuple[int, ...]]:

@@ -14,7 +14,6 @@ import mmap
 import os
 import resource
 import socket
-import struct
 import zlib
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
@@ -27,6 +26,7 @@ from typing import Any, Final, TypeAlias
 from mrc_testbed.hosts.engine.errors import LocalError
 from mrc_testbed.hosts.nicd import messages
 from mrc_testbed.hosts.nicd.control import ProgramControl
+from mrc_testbed.hosts.nicd.guests import Caller
 from mrc_testbed.hosts.nicd.layout import (
     COMPLETION,
     DEVICE_VALUES,
@@ -50,7 +50,7 @@ from mrc_testbed.hosts.nicd.layout import (
     gid_text,
     numbers_of,
 )
-from mrc_testbed.hosts.nicd.messages import MessageError, ProgramRequest, Reply
+from mrc_testbed.hosts.nicd.messages import ForeignFileError, MessageError, ProgramRequest, Reply
 from mrc_testbed.hosts.nicd.rings import CompletionRing, RingError, SubmissionRing
 from mrc_testbed.hosts.verbs.attributes import AddressVector, MrcQpAttr, QpAttr, QpCap, QpInitAttr
 from mrc_testbed.hosts.verbs.context import AsyncEvent, DeviceContext
@@ -87,9 +87,9 @@ MAX_REQUESTS: Final = 1 << 20
 MAX_ENTRIES: Final = 1 << 20
 """Entries of all CQs of a process: each takes a slot of a ring, and more while it waits."""
 MAX_MAPPED_BYTES: Final = 1 << 40
-"""Addresses of this process that the regions of one program may take: it has 2**47 for all."""
+"""Addresses of this process that regions of a program, or of a guest, may take: it has 2**47 for all."""
 MAX_COPIED_BYTES: Final = 1 << 30
-"""Bytes of a program's requests of several elements that are not over: these are copied."""
+"""Bytes of unfinished requests with several elements, of a program or guest: these are copied."""
 MAX_CQ_ENTRIES: Final = 1 << 16
 TURN_RECORDS: Final = 256
 """Requests taken from one program's ring in a turn, so that no program keeps the others waiting.
@@ -183,14 +183,15 @@ class VerbsProgram:
         self,
         device: Device,
         connection: socket.socket,
+        caller: Caller,
         number: int,
         programs: Mapping[int, VerbsProgram],
         on_end: Callable[[VerbsProgram], None],
     ) -> None:
-        self._device, self.socket, self.number, self._on_end = device, connection, number, on_end
+        self._device, self.socket, self.caller, self.number = device, connection, caller, number
+        self._on_end = on_end
         self._programs = programs
         """All programs of the host, this one included."""
-        self.pid: int = struct.unpack("iII", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
         self._old_packets: Counter[str] = Counter()
         """Packets of QPs that are destroyed, by the names of STATUS."""
         self.ring: SubmissionRing | None = None
@@ -198,9 +199,13 @@ class VerbsProgram:
         """Our end of a socket: an eventfd would be one file for both, and the program could let us wait at it."""
         self._pages = -1
         self._async: socket.socket | None = None
+        self.has_sent_files = False
+        """Whether it was ended for files that are no memory."""
         self._numbers = count(1)
         self._pds: dict[int, ProtectionDomain] = {}
         self._regions: dict[int, MemoryRegion] = {}
+        self._mapped_bytes: dict[int, int] = {}
+        """Bytes of the pages of each region."""
         self._channels: dict[int, _Channel] = {}
         self._cqs: dict[int, _ProgramCq] = {}
         self._qps: dict[int, _ProgramQp] = {}
@@ -223,6 +228,7 @@ class VerbsProgram:
         except BlockingIOError:
             self.end("it does not read its replies")
         except (MessageError, RingError, OSError) as error:
+            self.has_sent_files = isinstance(error, ForeignFileError)
             self.end(str(error))
 
     def on_doorbell(self) -> None:
@@ -294,15 +300,26 @@ class VerbsProgram:
         fds = [self.ring.memfd.fd, doorbell_fd, events_fd]
         return Reply([SQ_BYTES, SQ_SLOTS, self._device.driver.planes], fds, [doorbell_fd, events_fd])
 
-    def _require_share(self, noun: str, count: Callable[[VerbsProgram], int], limit: int, increase: int = 1) -> None:
-        """Check that a process leaves others their share. Raises VerbsError (ENOMEM).
+    def _sharers(self) -> list[VerbsProgram]:
+        """Return the programs that have one share of this process: all of a guest, or all of a process.
 
-        `count`: what one program has of it. The kernel has no pid for a process outside our pid namespace: each such
-        program counts as a process.
+        The kernel has no pid for a process outside our pid namespace: each such program counts as a process.
         """
-        programs = self._programs.values() if self.pid else [self]
-        if sum(count(program) for program in programs if program.pid == self.pid) + increase > limit:
-            raise VerbsError(f"a process may have {limit} {noun}", errno.ENOMEM)
+        caller, programs = self.caller, self._programs.values()
+        if caller.is_guest:
+            return [program for program in programs if program.caller.user == caller.user]
+        return [program for program in programs if program.caller.pid == caller.pid] if caller.pid else [self]
+
+    def _sharer_text(self) -> str:
+        return f"user {self.caller.user}" if self.caller.is_guest else "a process"
+
+    def _require_share(self, noun: str, count: Callable[[VerbsProgram], int], limit: int, increase: int = 1) -> None:
+        """Check that a process or guest leaves others their share. Raises VerbsError (ENOMEM).
+
+        `count`: what one program has of it.
+        """
+        if sum(map(count, self._sharers())) + increase > limit:
+            raise VerbsError(f"{self._sharer_text()} may have {limit} {noun}", errno.ENOMEM)
 
     def _require_descriptor(self) -> None:
         """Check the process's share of descriptors. Raises VerbsError (ENOMEM)."""
@@ -311,6 +328,23 @@ class VerbsProgram:
             lambda program: len(program._regions) + len(program._cqs) + 2 * len(program._channels),
             descriptor_limit(),
         )
+
+    def _require_memory(self, length: int) -> None:
+        """Check that the program may register so many bytes of pages more. Raises VerbsError (ENOMEM)."""
+        sharers, limit = self._sharers(), self.caller.locked_limit
+        if length + sum(sum(program._mapped_bytes.values()) for program in sharers) > MAX_MAPPED_BYTES:
+            raise VerbsError(f"reg_mr: {self._sharer_text()} may register {MAX_MAPPED_BYTES >> 30} GiB", errno.ENOMEM)
+        if limit is None:
+            return
+        # A process may have opened the device several times; the limit is the process's.
+        programs = [program for program in sharers if program.caller.pid == self.caller.pid]
+        locked_bytes = sum(sum(program._mapped_bytes.values()) for program in programs)
+        if length + locked_bytes > limit:
+            raise VerbsError(
+                f"reg_mr: {length >> 10} KiB beside {locked_bytes >> 10} KiB are more than the {limit >> 10} KiB that "
+                "this process may lock (RLIMIT_MEMLOCK). Cure: a larger `ulimit -l`",
+                errno.ENOMEM,
+            )
 
     def _query_device(self) -> Reply:
         attr = self._device.query_device()
@@ -349,7 +383,7 @@ class VerbsProgram:
         for program_qp in self._qps.values():
             packets.update(_packets(program_qp.qp))
         values = {
-            "PID": self.pid,
+            "PID": self.caller.pid,
             "QPS": len(self._qps),
             "CQS": len(self._cqs),
             "REGIONS": len(self._regions),
@@ -380,8 +414,7 @@ class VerbsProgram:
         if not length or end > PAGES_BYTES:
             raise VerbsError(f"reg_mr: {length} bytes at {address:#x} are no memory of a program")
         owner = _object_of(self._pds, pd, "protection domain")
-        if end - start + sum(region.length + 2 * _PAGE for region in self._regions.values()) > MAX_MAPPED_BYTES:
-            raise VerbsError(f"reg_mr: a program may register {MAX_MAPPED_BYTES >> 30} GiB", errno.ENOMEM)
+        self._require_memory(end - start)
         try:
             memory = mmap.mmap(self._pages, end - start, offset=start)
         except OSError as error:
@@ -389,11 +422,12 @@ class VerbsProgram:
         view = memoryview(memory)[address - start : address - start + length]
         region = owner.reg_mr(view, access, addr=iova)
         self._regions[region.lkey] = region
+        self._mapped_bytes[region.lkey] = end - start
         return Reply([region.lkey])
 
     def _dereg_mr(self, key: int) -> Reply:
         _object_of(self._regions, key, "region").dereg()
-        del self._regions[key]
+        del self._regions[key], self._mapped_bytes[key]
         return Reply()
 
     def _create_channel(self) -> Reply:
@@ -450,7 +484,9 @@ class VerbsProgram:
         cap = QpCap(*capacities)
         if cap.max_send_sge > MAX_SGE or cap.max_inline_data > MAX_INLINE:
             raise VerbsError(f"create_qp: at most {MAX_SGE} elements and {MAX_INLINE} bytes inline")
-        self._require_share("QPs", lambda program: len(program._qps), MAX_QPS)
+        guests_limit = self._device.query_device().max_qp // SHARES
+        limit = min(MAX_QPS, guests_limit) if self.caller.is_guest else MAX_QPS
+        self._require_share("QPs", lambda program: len(program._qps), limit)
         self._require_share(
             "requests in its QPs",
             lambda program: sum(qp.send.limit + qp.recv.limit for qp in program._qps.values()),
@@ -569,7 +605,8 @@ class VerbsProgram:
 
         Raises VerbsError for one that takes too much memory of this process.
         """
-        if length + sum(program_qp.send.copied_bytes for program_qp in self._qps.values()) > MAX_COPIED_BYTES:
+        queues = [program_qp.send for program in self._sharers() for program_qp in program._qps.values()]
+        if length + sum(queue.copied_bytes for queue in queues) > MAX_COPIED_BYTES:
             raise VerbsError(f"requests of several elements have more than {MAX_COPIED_BYTES >> 20} MiB", errno.ENOMEM)
         queue.note_copy(serial, length)
 
@@ -683,7 +720,7 @@ class VerbsProgram:
             if self._qps or self._old_packets:
                 steps.callback(gc.collect)  # a circle of the engine's objects holds the program's memory until then
             messages.close_all([self._pages] if self._pages >= 0 else [])
-            for table in (self._qps, self._regions, self._cqs, self._channels, self._pds):
+            for table in (self._qps, self._regions, self._mapped_bytes, self._cqs, self._channels, self._pds):
                 steps.callback(table.clear)
             for part in (self.ring, self.doorbell, self._async):
                 if part is not None:

@@ -217,6 +217,10 @@ def bring_up(
     tls: Annotated[
         bool, typer.Option("--tls", help="Serve the TCP ports over TLS, with a certificate in the run folder.")
     ] = False,
+    allow: Annotated[
+        list[str] | None,
+        typer.Option("--allow", metavar="USER", help="Let a user run RDMA programs (`mrc exec --here`; repeatable)."),
+    ] = None,
     name: Annotated[
         str | None,
         typer.Option("--name", help="Name of the fabric (`mrc ls`); default: mrc, or mrc2 where that is up."),
@@ -230,10 +234,12 @@ def bring_up(
 
     from mrc_testbed.cli.detached import fork_front
     from mrc_testbed.cli.fabrics import folder_for, print_where
+    from mrc_testbed.cli.guest import guest_numbers
     from mrc_testbed.cli.prompt.shell import run_cli
     from mrc_testbed.cli.prompt.word_server import serve_words
     from mrc_testbed.controller.reconvergence import seconds_of
     from mrc_testbed.dash.live_page import LivePage
+    from mrc_testbed.hosts.nicd.door import open_door
     from mrc_testbed.topologies.lab.open_fabric import open_fabric
     from mrc_testbed.topologies.lab.options import Ports
 
@@ -257,7 +263,10 @@ def bring_up(
         react_after_s=react_after_s,
         ports=ports,
         slowdown=speed.slowdown,
+        guests=guest_numbers(allow or []),
     )
+    if lab.rootless and allow:
+        raise UsageError("--rootless with --allow: other users are unknown there. Cure: leave --rootless out, use sudo")
     lab.take_root("up", page=True)
     if speed.slowdown > 1 and file is None and links.are_usual:
         choice = f"links of {show_rate(plan.host_link.rate_bps or 0.0)}, base RTT {show_seconds(plan.base_rtt_s())}"
@@ -268,7 +277,7 @@ def bring_up(
     with open_fabric(plan, options, console(), folder) as fabric:
         print(fabric.plan.describe_links())
         print_where(fabric, detached=detach)
-        with closing(LivePage()) as page:
+        with closing(LivePage()) as page, open_door(fabric.run_dir, options.guests):
             commands = ("dash",) if dash else ()
             run_cli(fabric, open_page=page.open, commands=commands, prompt=not detach, let_go=let_go, serve=serve_words)
 

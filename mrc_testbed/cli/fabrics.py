@@ -56,7 +56,8 @@ def folder_for(name: str | None) -> Path:
 
 def print_where(fabric: Fabric, *, detached: bool) -> None:
     """Print the name and the ports of a fabric beside others, and how to reach one in the background."""
-    from mrc_testbed.ipc.fabrics import FIRST_NAME, Fabrics
+    from mrc_testbed.ipc.fabrics import Fabrics
+    from mrc_testbed.ipc.rundir import FIRST_NAME
 
     name = Fabrics.name_of(fabric.run_dir.path)
     ports = ", ".join(f"{purpose} {number}" for purpose, number in sorted(fabric.run_dir.state.ports.items()))
@@ -266,12 +267,16 @@ def execute(
 ) -> None:
     """Run a program in a host of the running fabric, at this terminal; without a program, a shell.
 
-    Programs that use RDMA find the host's device, mrc0 (docs/rdma-programs.md).
+    Programs that use RDMA find the host's device, mrc0 (docs/rdma-programs.md). A user whom `mrc up --allow` lets in
+    needs no root, with --here.
     """
-    from mrc_testbed.cli.host_shell import run_in_node
+    from mrc_testbed.cli.guest import find_guest
+    from mrc_testbed.cli.host_shell import run_as_guest, run_in_node
 
+    if (guest := find_guest(fabric)) is not None:
+        run_as_guest(guest, node, words or [], stay_here=stay_here, dlopen=dlopen)
     folder = asked_folder(fabric)
-    require_root("exec")
+    require_root("exec", ", or let root start the fabric with `mrc up --allow USER`")
     run_in_node(folder, node, words or [], stay_here=stay_here, dlopen=dlopen)
 
 
@@ -281,7 +286,7 @@ EPILOGS: dict[str, tuple[Callable[..., None], str]] = {
     "exec": (
         execute,
         "Examples: `mrc exec h0` · `mrc exec h0 -- ping -c 3 h2` · `mrc exec h0 --fabric b -- ip addr` · "
-        "`mrc exec h0 -- ib_write_bw -d mrc0 h2`",
+        "`mrc exec h0 -- ib_write_bw -d mrc0 h2` · `mrc exec h0 --here -- ./write`",
     ),
     "down": (take_down, "Examples: `mrc down` · `mrc down b` · `mrc down --all`"),
     "clean": (clean, "Examples: `mrc clean` · `mrc clean --servers servers.yaml`"),

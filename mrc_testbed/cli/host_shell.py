@@ -7,8 +7,10 @@ import sysconfig
 from collections.abc import Sequence
 from pathlib import Path
 
+from mrc_testbed.cli.guest import Guest
 from mrc_testbed.cli.prompt.word_client import WordClient
 from mrc_testbed.errors import UsageError
+from mrc_testbed.hosts.nicd.door import guest_environment
 from mrc_testbed.hosts.nicd.launch import program_environment
 from mrc_testbed.ipc.framing import JsonlError
 from mrc_testbed.ipc.rundir import TOKEN_VARIABLE, FabricError, RunFiles, read_json
@@ -60,6 +62,25 @@ def run_in_node(
         os.execvp(command[0], command)
     except OSError as error:
         raise UsageError(f"cannot run {command[0]}: {error.strerror}. Cure: apt-get install util-linux") from error
+
+
+def run_as_guest(guest: Guest, node: str, words: Sequence[str], *, stay_here: bool, dlopen: bool = False) -> None:
+    """Become a program of a guest, in his own network, with the RDMA device of a host.
+
+    Raises UsageError when it cannot be started or would need root, BuildError, and PlanError for no such host.
+    """
+    guest.plan.host(node)
+    if not stay_here:
+        raise UsageError(
+            f"exec {node}: only root enters the host's network. Cure: `mrc exec {node} --here -- PROGRAM`, which stays "
+            "in yours and has the host's RDMA device, or sudo"
+        )
+    os.environ.update({"MRC_HOST": node, **guest_environment(guest.run_dir, node, dlopen=dlopen)})
+    command = [*(words or SHELL)]
+    try:
+        os.execvp(command[0], command)
+    except OSError as error:
+        raise UsageError(f"cannot run {command[0]}: {error.strerror}") from error
 
 
 def _pid_in(files: RunFiles, host: str) -> int:

@@ -29,6 +29,7 @@ FABRIC_OPTIONS = {
     "servers": "this machine holds all",
     "nic": "hosts have Linux's own stacks",
     "dash": "the live view shows fabrics alone",
+    "allow": "its hosts have no RDMA devices",
     "tls": "its P4Runtime speaks plain TCP",
     "name": "it is no fabric of `mrc ls`",
     "detach": "it ends with its prompt",

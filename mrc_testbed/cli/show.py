@@ -11,7 +11,7 @@ import shlex
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -21,12 +21,17 @@ from mrc_testbed.console.progress import Progress
 from mrc_testbed.console.terminal import console
 from mrc_testbed.errors import UsageError
 
+if TYPE_CHECKING:
+    from mrc_testbed.cli.guest import Guest
+
 Host = Annotated[str, typer.Argument(autocompletion=offer.hosts, help="Host of the running fabric, e.g. h0.")]
 Json = Annotated[bool, typer.Option("--json", help="Print data instead of a table.")]
 
 
-def run_word(name: str, args: Sequence[str], as_json: bool, fabric_name: str | None) -> int:
+def run_word(name: str, args: Sequence[str], as_json: bool, fabric_name: str | None, guest: Guest | None = None) -> int:
     """Run a read-only command on the running fabric; returns the exit code, 1 when it found something bad.
+
+    `guest`: the fabric as a guest sees it, for the words that guests have.
 
     Raises UsageError and what words raise.
     """
@@ -34,7 +39,7 @@ def run_word(name: str, args: Sequence[str], as_json: bool, fabric_name: str | N
     from mrc_testbed.cli.prompt.commands import CommandError as WordError
     from mrc_testbed.cli.running_fabric import RunningFabric
 
-    fabric = RunningFabric(asked_folder(fabric_name))
+    fabric = guest or RunningFabric(asked_folder(fabric_name))
     session = CliSession(fabric, sys.stdout, Style.for_stream(sys.stdout))  # type: ignore[arg-type]
     try:
         answer = WORDS[name].run(session, args)
@@ -152,7 +157,10 @@ def devices(
 
         print(shlex.join(compile_flags()))
         return
-    raise typer.Exit(run_word("devices", [host] if host else [], as_json, fabric))
+    from mrc_testbed.cli.guest import find_guest
+
+    words = [host] if host else []
+    raise typer.Exit(run_word("devices", words, as_json, fabric, find_guest(fabric)))
 
 
 def counters(

@@ -17,6 +17,7 @@ from typing import Any
 from mrc_testbed.ipc import procfs
 from mrc_testbed.ipc.rundir import (
     FABRICS_FOLDER,
+    FIRST_NAME,
     FabricError,
     RunFiles,
     RunState,
@@ -24,8 +25,6 @@ from mrc_testbed.ipc.rundir import (
     read_json,
 )
 
-FIRST_NAME = "mrc"
-"""Name of the fabric in the run folder itself."""
 NAME_PATTERN = re.compile("[a-z][a-z0-9-]{0,15}")
 MRC_HOST = "MRC_HOST"
 """Variable with the name of the host that a process is in."""
@@ -74,12 +73,12 @@ class Fabrics:
     @staticmethod
     def name_of(folder: Path) -> str:
         """Return the name of the fabric whose run folder that is."""
-        return folder.name if folder.parent.name == FABRICS_FOLDER else FIRST_NAME
+        return RunFiles(folder).name
 
     @staticmethod
     def base_of(folder: Path) -> Path:
         """Return the run folder that has the folders of all fabrics of a user, from one of them."""
-        return folder.parent.parent if folder.parent.name == FABRICS_FOLDER else folder
+        return RunFiles(folder).base
 
     def folder(self, name: str) -> Path:
         """Return the run folder of a fabric, present or absent. Raises FabricError for what is no name."""

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import os
 import socket
-import struct
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -28,6 +27,7 @@ from pathlib import Path
 from typing import Protocol
 
 from mrc_testbed.ipc import procfs
+from mrc_testbed.ipc.peers import peer_of
 
 QUIET_S = 30.0
 """A part that has not got on for so long is given up, seconds."""
@@ -204,7 +204,7 @@ class Standstill:
 
 def peer_pid(connected: socket.socket) -> int:
     """Return the process at the other end of a Unix socket; 0 when it is this one, or unknown."""
-    pid: int = struct.unpack("3i", connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
+    pid = peer_of(connected).pid
     return 0 if pid == os.getpid() else pid
 
 

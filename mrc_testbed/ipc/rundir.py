@@ -39,8 +39,17 @@ DEFAULT_PATH = "/run/mrc-testbed"
 TOKEN_VARIABLE = "MRC_FABRIC"
 IN_MEMORY_VARIABLE = "MRC_DATA_IN_MEMORY"
 """`0`: files that hosts receive stay on the disk of the run folder."""
+GUESTS_SUFFIX = "-guests"
+"""Suffix of the folder beside the first fabric's run folder with what guests may open.
+
+The run folders themselves stay closed to them.
+"""
 FABRICS_FOLDER = "fabrics"
 """Folder in the first fabric's run folder, for the run folders of those with names (ipc/fabrics.py)."""
+FIRST_NAME = "mrc"
+"""Name of the fabric in the run folder itself (ipc/fabrics.py)."""
+LONGEST_HOST = "h65535"
+"""Host name as long as any."""
 SWITCHD = "switchd"
 """Name of the process that has all embedded switches."""
 _SOCKETS = ("switchd.sock", "mapper.sock", "p4runtime.sock", "gnmi.sock", "controller.sock", "prompt.sock")
@@ -132,6 +141,8 @@ class RunState:
     """Whether every part has answered."""
     hosts_off: list[str] = field(default_factory=list)
     """Hosts without power."""
+    guests: list[int] = field(default_factory=list)
+    """Users by number who may run programs on the hosts' RDMA devices (`mrc up --allow`)."""
 
     @property
     def variable(self) -> str:
@@ -148,6 +159,16 @@ class RunFiles:
 
     def __init__(self, path: Path | str | None = None) -> None:
         self.path = Path(path) if path else default_run_dir()
+
+    @property
+    def name(self) -> str:
+        """Name of the fabric."""
+        return self.path.name if self.path.parent.name == FABRICS_FOLDER else FIRST_NAME
+
+    @property
+    def base(self) -> Path:
+        """Run folder of the first fabric, which has those of all others of its user."""
+        return self.path.parent.parent if self.path.parent.name == FABRICS_FOLDER else self.path
 
     # ---- JSON files -------------------------------------------------------------------------------------
 
@@ -198,6 +219,14 @@ class RunFiles:
         """Hosts of the run without power; none where that is not known."""
         try:
             return [str(name) for name in read_json(self.state_file)["hosts_off"]]
+        except (OSError, ValueError, KeyError, TypeError):
+            return []
+
+    @property
+    def guest_users(self) -> list[int]:
+        """Users of the run's `--allow` by number; none where that is not known."""
+        try:
+            return [int(user) for user in read_json(self.state_file)["guests"]]
         except (OSError, ValueError, KeyError, TypeError):
             return []
 
@@ -299,6 +328,11 @@ class RunFiles:
         return self.path / "nics" / f"{host}.sock"
 
     @property
+    def guests(self) -> GuestFiles:
+        """Sockets of the fabric for guests, where it has any."""
+        return GuestFiles(guests_folder(self.base) / self.name)
+
+    @property
     def program(self) -> Path:
         """Folder of p4info.txtpb and the target's device config."""
         return self.path / "program"
@@ -325,6 +359,71 @@ class RunFiles:
     def log(self, name: str) -> Path:
         """Log of the process `name`: stdout and stderr."""
         return self.logs / f"{name}.log"
+
+
+class GuestFiles:
+    """Sockets of one fabric that guests may open (`mrc up --allow`, docs/security.md).
+
+    They lie in a folder that only the fabric's owner can change, and each asks the kernel who connects.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @property
+    def door(self) -> Path:
+        """Socket of the front process: which hosts there are, and the start of their NIC processes."""
+        return self.path / "door.sock"
+
+    def nic_socket(self, host: str) -> Path:
+        """Socket of a host's NIC process, for programs of guests."""
+        return self.path / f"{host}.sock"
+
+    def make(self) -> None:
+        """Make the folder, which others may enter and nobody else may change. Raises RunDirError."""
+        check_socket_length(self.path, self.nic_socket(LONGEST_HOST))
+        for folder in (self.path.parent, self.path):
+            try:
+                with contextlib.suppress(FileExistsError):
+                    folder.mkdir(mode=0o700)
+                checked(folder, owners=(os.geteuid(),))
+                folder.chmod(0o755)
+            except OSError as error:
+                raise RunDirError(f"cannot make {folder} for guests: {error.strerror}: set MRC_RUN_DIR") from error
+        for parent in self.path.parents:
+            if not parent.stat().st_mode & stat.S_IXOTH:
+                raise RunDirError(
+                    f"guests cannot reach {self.path}, for {parent} is closed to other users. Cure: "
+                    f"`chmod o+x {parent}`, or set MRC_RUN_DIR"
+                )
+
+    def remove(self) -> None:
+        """Remove the folder if it is there and ours. A folder that another user prepared stays as it is."""
+        try:
+            if ownership.refusal(self.path, (os.geteuid(),)) is not None:
+                return
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        _remove_tree(self.path)
+        with contextlib.suppress(OSError):  # fabrics with guests remain
+            self.path.parent.rmdir()
+
+
+def guests_folder(base: Path) -> Path:
+    """Return the folder of all fabrics' sockets for guests, present or absent.
+
+    `base`: the first fabric's run folder.
+    """
+    return base.with_name(base.name + GUESTS_SUFFIX)
+
+
+def check_socket_length(folder: Path, longest_path: Path) -> None:
+    """Raises RunDirError for a folder whose name is too long for the sockets in it."""
+    if (excess := len(os.fsencode(longest_path)) - SOCKET_PATH_MAX) > 0:
+        raise RunDirError(
+            f"the name of the run folder {folder} is {excess} bytes too long for a Unix socket ({longest_path}): "
+            "set MRC_RUN_DIR to a shorter one"
+        )
 
 
 def read_json(path: Path) -> Any:
@@ -376,7 +475,7 @@ class RunDir(RunFiles):
 
         Raises RunDirError naming pid and command of the lock's holder, or the fault of the folder.
         """
-        self._check_path()
+        check_socket_length(self.path, self.agent_socket(LONGEST_HOST))
         try:
             self._make_private()
             self._check_is_ours()
@@ -404,6 +503,12 @@ class RunDir(RunFiles):
         self.state = RunState()
         self.save()
         write_private(self.token_file, (token or secrets.token_hex(32)) + "\n")
+
+    def let_in(self, guests: list[int]) -> None:
+        """Let users, by number, run programs on the hosts' RDMA devices. Raises RunDirError."""
+        self.state.guests = guests
+        self.save()
+        self.guests.make()
 
     def keep_data_in_memory(self) -> bool:
         """Give `data/` memory with huge pages, at most half of the free memory; False where it stays on disk.
@@ -458,6 +563,7 @@ class RunDir(RunFiles):
         """Remove what a run put here, by name; `log/` and the lock stay."""
         for name in (*_FOLDERS, _MACHINES):
             _remove_tree(self.path / name)
+        self.guests.remove()
         file_names = (*_JSON_FILES, *_CONTROLLER_FILES, _DASH_FILE, _TOKEN_FILE, _NAMES_FILE)
         for name in (
             *_SOCKETS,
@@ -468,14 +574,6 @@ class RunDir(RunFiles):
             (self.path / name).unlink(missing_ok=True)
 
     # ---- inside -----------------------------------------------------------------------------------------
-
-    def _check_path(self) -> None:
-        longest_path = self.agent_socket("h65535")
-        if len(os.fsencode(longest_path)) > SOCKET_PATH_MAX:
-            raise RunDirError(
-                f"the name of the run folder {self.path} is {len(os.fsencode(longest_path)) - SOCKET_PATH_MAX} bytes "
-                f"too long for a Unix socket ({longest_path}): set MRC_RUN_DIR to a shorter one"
-            )
 
     def _make_private(self) -> None:
         """Make the folder, or see that it is this user's alone, mode 0700. Raises RunDirError, OSError."""

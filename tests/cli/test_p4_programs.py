@@ -68,6 +68,7 @@ def test_read_programs__mistakes_are_named(words, message):
         ("--nic", "scapy"),
         ("--dash",),
         ("--tls",),
+        ("--allow", "daemon"),
         ("--name", "b"),
         ("-d",),
     ],

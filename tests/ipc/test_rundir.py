@@ -1,6 +1,7 @@
 """The run folder: one holder, state before deeds, and clean-up that touches nothing of anybody else."""
 
 import ast
+import contextlib
 import json
 import os
 import subprocess
@@ -21,6 +22,12 @@ def start_process(argv=SLEEP, **options):
     process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, **options)
     assert process.stdout.readline() == "up\n"
     return process
+
+
+def make_reachable(guests):
+    """Make a folder for guests; folders of pytest, which others cannot enter, are no fault of it."""
+    with contextlib.suppress(RunDirError):
+        guests.make()
 
 
 @pytest.fixture
@@ -212,6 +219,63 @@ def test_delete_group__takes_all_of_it_and_nothing_else():
         assert rundir.delete_group(state.group) == []
     finally:
         subprocess.run(["ip", "link", "del", "zztopoc0"], check=True)
+
+
+def test_guests__have_a_folder_of_their_own_and_the_run_folder_stays_closed(tmp_path):
+    tmp_path.chmod(0o755)
+    with RunDir(tmp_path / "run") as run_dir:
+        run_dir.begin()
+        old_mask = os.umask(0o077)
+        try:
+            make_reachable(run_dir.guests)
+        finally:
+            os.umask(old_mask)
+        assert run_dir.guests.path == tmp_path / "run-guests" / "mrc"
+        modes = [
+            path.stat().st_mode & 0o7777 for path in (run_dir.path, run_dir.guests.path.parent, run_dir.guests.path)
+        ]
+        assert modes == [0o700, 0o755, 0o755]
+        (run_dir.guests.path / "h0.sock").touch()
+        with RunDir(tmp_path / "run" / "fabrics" / "b") as second:
+            make_reachable(second.guests)
+            assert second.guests.path == tmp_path / "run-guests" / "b"
+            run_dir.remove_files()
+            assert [path.name for path in (tmp_path / "run-guests").iterdir()] == ["b"]
+            second.remove_files()
+        assert not (tmp_path / "run-guests").exists()
+
+
+def test_guests__folder_that_another_user_prepared_is_refused_and_untouched(tmp_path):
+    treasure = tmp_path / "treasure"
+    (treasure / "mrc").mkdir(parents=True)
+    (treasure / "mrc" / "file").touch()
+    with RunDir(tmp_path / "run") as run_dir:
+        run_dir.begin()
+        run_dir.guests.path.parent.symlink_to(treasure)
+        with pytest.raises(RunDirError, match="is a symbolic link"):
+            run_dir.guests.make()
+        run_dir.guests.path.parent.unlink()
+        run_dir.guests.path.parent.mkdir()
+        run_dir.guests.path.symlink_to(treasure / "mrc")
+        with pytest.raises(RunDirError, match="is a symbolic link"):
+            run_dir.guests.make()
+        run_dir.remove_files()
+        run_dir.guests.path.unlink()
+        run_dir.guests.path.mkdir()
+        run_dir.guests.path.parent.chmod(0o777)
+        with pytest.raises(RunDirError, match="can be changed by other users"):
+            run_dir.guests.make()
+        run_dir.remove_files()
+        assert run_dir.guests.path.exists() and (treasure / "mrc" / "file").exists()
+
+
+def test_guests__who_could_not_reach_their_folder_are_told_at_the_start(tmp_path):
+    tmp_path.chmod(0o700)
+    with RunDir(tmp_path / "run") as run_dir:
+        run_dir.begin()
+        with pytest.raises(RunDirError, match=r"is closed to other users. Cure: `chmod o\+x"):
+            run_dir.let_in([65534])
+        assert json.loads(run_dir.state_file.read_text())["guests"] == [65534]
 
 
 @pytest.mark.house

@@ -23,7 +23,6 @@ import os
 import re
 import shutil
 import socket
-import struct
 import subprocess
 import sys
 import tempfile
@@ -40,6 +39,7 @@ from mrc_testbed.console.units import bits
 from mrc_testbed.files.package import PACKAGE
 from mrc_testbed.hosts.libmrc import compile_flags
 from mrc_testbed.ipc.fabrics import OWN_FABRIC
+from mrc_testbed.ipc.peers import peer_of
 from mrc_testbed.ipc.procfs import cpu_seconds
 from mrc_testbed.ipc.rundir import FabricError
 from mrc_testbed.topologies.lab.fabric import Fabric
@@ -167,8 +167,7 @@ def _nic_pid(path: Path) -> int:
     """Return the pid of the NIC process that listens at a socket."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
         connection.connect(str(path))
-        pid: int = struct.unpack("iII", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
-        return pid
+        return peer_of(connection).pid
 
 
 def _tcp_latency_us() -> float:

@@ -210,6 +210,8 @@ class Fabric:
             self._progress(f"removed {len(self.removed_leftovers)} leftovers of a killed run")
         self.network.check()
         self.run_dir.begin()
+        if self.lab.guests:
+            self.run_dir.let_in([*self.lab.guests])
         for number, purpose in sorted(self.target.tcp_ports().items(), reverse=True):
             self.run_dir.state.ports[purpose] = number
         self.data_in_memory = self.run_dir.keep_data_in_memory()

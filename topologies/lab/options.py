@@ -98,6 +98,8 @@ class LabOptions:
     """Settings of the egress discipline that differ from the plan's (controller/p4runtime/qos.py)."""
     ports: Ports = Ports()
     """TCP ports of the servers, and who may use them (docs/security.md)."""
+    guests: tuple[int, ...] = ()
+    """Users by number who may run programs on the hosts' RDMA devices (docs/rdma-programs.md)."""
 
     def __post_init__(self) -> None:
         _require("target", self.target, WIRES_OF)
@@ -113,6 +115,10 @@ class LabOptions:
             )
         if self.servers is not None and self.target != EMBEDDED:
             raise FabricError(f"--servers with --target {self.target}: only --target {EMBEDDED} runs on several")
+        if self.servers is not None and self.guests:
+            raise FabricError(
+                "--servers with --allow: guests reach hosts of one machine alone. Cure: leave --allow out"
+            )
         if self.own_programs and (self.servers is not None or self.target != EMBEDDED):
             option = "--servers" if self.servers is not None else f"--target {self.target}"
             raise FabricError(f"--program NODE=FILE with {option}: chosen switches are embedded ones of this machine")

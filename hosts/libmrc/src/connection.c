@@ -223,7 +223,9 @@ static void take_fds(struct msghdr *message, struct call *call)
 	}
 }
 
-/* Receive a reply; return its errno, and EIO where the NIC process has ended. */
+/* Receive a reply; return its errno, EIO where the NIC process has ended, EMFILE where this process cannot have the
+ * descriptors of an object that is made.
+ */
 static int receive_call(int socket, struct call *call)
 {
 	union {
@@ -236,10 +238,12 @@ static int receive_call(int socket, struct call *call)
 	struct msghdr message = {
 		.msg_iov = parts, .msg_iovlen = 2, .msg_control = control.bytes, .msg_controllen = sizeof control.bytes};
 	ssize_t length;
+	bool was_reset = false;
 
-	do
-		length = recvmsg(socket, &message, MSG_CMSG_CLOEXEC);
-	while (length < 0 && errno == EINTR);
+	/* A connection that was turned away before it asked is reset, and has a reply behind that. */
+	while ((length = recvmsg(socket, &message, MSG_CMSG_CLOEXEC)) < 0 &&
+	       (errno == EINTR || (errno == ECONNRESET && !was_reset)))
+		was_reset |= errno == ECONNRESET;
 	if (length < (ssize_t)sizeof head || head[0] != NICD_MAGIC || head[2] > NICD_MAX_VALUES ||
 	    head[3] > NICD_MAX_TEXT || (size_t)length != sizeof head + head[2] * 8ul + head[3])
 		return EIO;
@@ -257,7 +261,7 @@ static int receive_call(int socket, struct call *call)
 	return head[1];
 }
 
-/* Ask the NIC process, wait for its reply, and return its errno, 0 for success. */
+/* Ask the NIC process, wait for its reply, and return its errno, 0 for success. Without a reply `call` has no values. */
 int nic_call(struct context *context, uint32_t operation, struct call *call)
 {
 	const uint32_t head[4] = {NICD_MAGIC, operation, call->count, 0};
@@ -265,8 +269,10 @@ int nic_call(struct context *context, uint32_t operation, struct call *call)
 
 	pthread_mutex_lock(&context->call_mutex);
 	if (!context->is_dead) {
-		if (send_call(context->socket, head, call) >= 0)
-			result = receive_call(context->socket, call);
+		ssize_t sent = send_call(context->socket, head, call);
+		call->count = 0;
+		if (sent >= 0 || errno == EPIPE)
+			result = receive_call(context->socket, call); /* which may have come before we asked */
 		if (result == EIO)
 			nic_check_alive(context);
 	}

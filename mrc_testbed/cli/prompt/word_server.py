@@ -41,11 +41,10 @@ from mrc_testbed.ipc.framing import (
     listen,
     refusal_for,
 )
+from mrc_testbed.ipc.peers import peer_of
 from mrc_testbed.ipc.rundir import FabricError
 
 RECEIVE_BYTES = 1 << 16
-CREDENTIALS = struct.Struct("3i")
-"""pid, user and group of a peer, as SO_PEERCRED has them."""
 TRANSFER_WORDS = ("send", "wait")
 COLUMNS_MAX = 1000
 NOTICE_S = 1.0
@@ -100,7 +99,7 @@ def _serve(connection: socket.socket, cli: FabricCLI) -> None:
 
 def _check_peer(connection: socket.socket) -> None:
     """Raises JsonlError for a peer that is neither root nor the user of the fabric."""
-    _, user, _ = CREDENTIALS.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, CREDENTIALS.size))
+    user = peer_of(connection).user
     if user not in (0, os.geteuid()):
         raise JsonlError(f"user {user}: the fabric belongs to user {os.geteuid()}. Cure: use sudo")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mrc_testbed.hosts.nicd import daemon
+from mrc_testbed.hosts.nicd import guests
 from tests.hosts.libmrc import c_programs
 from tests.hosts.nicd.nic_processes import NicProcesses
 
@@ -14,7 +14,7 @@ CUT_EVS = (0x001, 0x100)
 
 @pytest.mark.parametrize("test", [test for test in c_programs.tests_of("check_control") if test != "live"])
 def test_control(tmp_path, monkeypatch, test):
-    monkeypatch.setattr(daemon, "_is_privileged", lambda _connection: test != "unprivileged")
+    monkeypatch.setattr(guests.Caller, "is_root", test != "unprivileged")
     with NicProcesses(tmp_path) as processes:
         if test in ("events", "old_events", "probes"):
             for ev in CUT_EVS:

@@ -7,7 +7,7 @@ import os
 import selectors
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from ipaddress import ip_address
 from pathlib import Path
 from types import TracebackType
@@ -58,18 +58,23 @@ class NicProcesses:
     The thread waits, without limit, when all of its NIC processes would: a wake-up that is lost hangs the test.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, guests: Collection[int] = ()) -> None:
         self.wire = VirtualWire(planes=2, uplinks=2)
         self.selector = selectors.DefaultSelector()
         self.callbacks: dict[int, Callable[[], object]] = {}
         self.sockets = {host: folder / f"{host}.sock" for host in HOSTS}
+        # The second socket of each host, where it has guests.
+        self.guest_sockets = {host: folder / f"{host}-guests.sock" for host in HOSTS}
         self._waiting: set[LoopDriver] = set()
         self._is_ending = False
         self._failure: BaseException | None = None
         self._alarm = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self.selector.register(self._alarm, selectors.EVENT_READ)
         self.drivers = [LoopDriver(self, host, number) for number, host in enumerate(HOSTS, 1)]
-        self.daemons = [NicDaemon(driver, self.sockets[host]) for driver, host in zip(self.drivers, HOSTS, strict=True)]
+        self.daemons = [
+            NicDaemon(driver, self.sockets[host], self.guest_sockets[host] if guests else None, guests)
+            for driver, host in zip(self.drivers, HOSTS, strict=True)
+        ]
         self._thread = threading.Thread(target=self._run, name="NIC processes")
         self._thread.start()
 
