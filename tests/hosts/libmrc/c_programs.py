@@ -63,7 +63,7 @@ def run(command: list[str], processes: NicProcesses) -> str:
 
 
 def run_control(command: list[str], test: str, folder: Path) -> None:
-    """Run a test of check_control.c with NIC processes of its own; those of events and probes have cut paths."""
+    """Run a test of check_control.c with NIC processes of its own, over cut paths if it needs them."""
     with NicProcesses(folder) as processes:
         if test in ("events", "old_events", "probes"):
             for ev in CUT_EVS:
