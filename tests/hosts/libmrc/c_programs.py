@@ -13,6 +13,8 @@ from tests.hosts.nicd.nic_processes import NicProcesses
 
 FOLDER = Path(__file__).parent
 PATIENCE_S = 30
+CUT_EVS = (0x001, 0x100)
+"""Paths that are cut for the tests of events and probes."""
 _TESTS = re.compile(r'\{"(\w+)", \w+\}')
 
 
@@ -60,9 +62,18 @@ def run(command: list[str], processes: NicProcesses) -> str:
     return errors
 
 
-def run_until_the_nic_ends(name: str, processes: NicProcesses) -> None:
+def run_control(command: list[str], test: str, folder: Path) -> None:
+    """Run a test of check_control.c with NIC processes of its own, over cut paths if it needs them."""
+    with NicProcesses(folder) as processes:
+        if test in ("events", "old_events", "probes"):
+            for ev in CUT_EVS:
+                processes.wire.cut(ev)
+        run([*command, test], processes)
+
+
+def run_until_the_nic_ends(program: Path, processes: NicProcesses) -> None:
     """End the NIC processes under the test `nic_ends` of a program, which must be a success."""
-    with start([str(program(name)), "nic_ends"], processes) as process:
+    with start([str(program), "nic_ends"], processes) as process:
         assert process.stdout and process.stdout.readline() == "ready\n"
         processes.end()
         output, errors = process.communicate(timeout=PATIENCE_S)

@@ -602,9 +602,21 @@ static void used_profile(char **sockets)
 	EQUAL(run_op(context, MRC_CTL_EV_OP_QUERY_EV_STATE, &entry, 1), 0);
 	EQUAL(entry.state, MRC_CTL_EV_DENIED);
 	write_and_check(&pair.a, &pair.b, 0, 20000, 99);
+	struct mrc_qp_init_attr init;
+	struct mrc_qp_attr mrc_attr;
+	struct ibv_qp_attr attr;
+	EQUAL(mrc_query_qp(qp, &attr, IBV_QP_STATE, &mrc_attr, MRC_QP_EV_PROFILE_ID, &init), 0);
+	EQUAL(mrc_attr.profile.ev_profile_id, PROFILE);
 	EQUAL(mrc_destroy_qp(qp), 0);
+	EQUAL(mrc_destroy_cq(init.send_cq), 0);
+	EQUAL(mrc_destroy_cq(init.recv_cq), 0);
 	forget_profiles(context);
+	EQUAL(mrc_destroy_context(context), 0);
+	EQUAL(ibv_destroy_comp_channel(pair.a.channel), 0);
+	EQUAL(ibv_dereg_mr(pair.a.mr), 0);
+	EQUAL(ibv_dealloc_pd(pair.a.pd), 0);
 	EQUAL(ibv_close_device(pair.a.context), 0);
+	free(pair.a.memory);
 	close_end(&pair.b);
 }
 

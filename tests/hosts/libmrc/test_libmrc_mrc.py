@@ -15,4 +15,4 @@ def test_mrc(processes, test):
 
 def test_nic_process_that_ends__each_function_says_so(tmp_path):
     with NicProcesses(tmp_path) as processes:
-        c_programs.run_until_the_nic_ends("check_mrc", processes)
+        c_programs.run_until_the_nic_ends(c_programs.program("check_mrc"), processes)

@@ -36,4 +36,4 @@ def test_killed__its_queue_pairs_go_at_once_and_another_program_goes_on(processe
 
 def test_nic_process_that_ends__no_call_hangs(tmp_path):
     with NicProcesses(tmp_path) as processes:
-        c_programs.run_until_the_nic_ends("check_memory", processes)
+        c_programs.run_until_the_nic_ends(c_programs.program("check_memory"), processes)

@@ -9,7 +9,9 @@ import sys
 
 import pytest
 
+from mrc_testbed.hosts.nicd import daemon
 from tests.hosts.libmrc import c_programs
+from tests.hosts.nicd.nic_processes import NicProcesses
 from tests.repository import ROOT
 from tests.switch.system.test_gcc_sanitized import sanitizer
 
@@ -33,7 +35,23 @@ LONG_TESTS = [
     for test in c_programs.tests_of(name)
     if test not in ("until_told", "nic_ends", "peer_ends") and (name, test) not in QUICK
 ]
+CONTROL_TESTS = [test for test in c_programs.tests_of("check_control") if test not in ("live", "unprivileged")]
 needs_sanitizer = pytest.mark.skipif(sanitizer() is None, reason="gcc has no libasan here")
+
+
+def valgrind(tmp_path):
+    """Return valgrind's words before those of a program."""
+    # Registered pages are moved whole, with bytes between objects that nobody has written.
+    suppressions = tmp_path / "suppressions"
+    suppressions.write_text("{\n whole pages\n Memcheck:Param\n pwrite64(buf)\n ...\n fun:move_pages\n ...\n}\n")
+    return [
+        "valgrind",
+        f"--suppressions={suppressions}",
+        "--quiet",
+        "--error-exitcode=9",
+        "--leak-check=full",
+        "--errors-for-leak-kinds=definite",
+    ]
 
 
 @needs_sanitizer
@@ -49,23 +67,37 @@ def test_sanitizers__are_silent_in_all_tests(processes, name, test):
     c_programs.run([str(c_programs.sanitized_program(name)), test], processes)
 
 
+@needs_sanitizer
+@pytest.mark.thorough
+@pytest.mark.parametrize("test", CONTROL_TESTS)
+def test_sanitizers__are_silent_in_controllers(tmp_path, monkeypatch, test):
+    monkeypatch.setattr(daemon, "_is_privileged", lambda _connection: True)
+    c_programs.run_control([str(c_programs.sanitized_program("check_control"))], test, tmp_path)
+
+
+@needs_sanitizer
+@pytest.mark.thorough
+@pytest.mark.parametrize("name", ["check_memory", "check_mrc"])
+def test_sanitizers__are_silent_when_the_nic_process_ends(tmp_path, name):
+    with NicProcesses(tmp_path) as processes:
+        c_programs.run_until_the_nic_ends(c_programs.sanitized_program(name), processes)
+
+
 @pytest.mark.thorough
 @pytest.mark.timeout(120)
 @pytest.mark.skipif(shutil.which("valgrind") is None, reason="valgrind is not installed")
 @pytest.mark.parametrize(("name", "test"), [pair for pair in QUICK + LONG_TESTS if pair[1] not in SLOW_UNDER_VALGRIND])
 def test_valgrind__is_silent(processes, name, test, tmp_path):
-    # Registered pages are moved whole, with bytes between objects that nobody has written.
-    suppressions = tmp_path / "suppressions"
-    suppressions.write_text("{\n whole pages\n Memcheck:Param\n pwrite64(buf)\n ...\n fun:move_pages\n ...\n}\n")
-    command = [
-        "valgrind",
-        f"--suppressions={suppressions}",
-        "--quiet",
-        "--error-exitcode=9",
-        "--leak-check=full",
-        "--errors-for-leak-kinds=definite",
-    ]
-    c_programs.run([*command, str(c_programs.program(name)), test], processes)
+    c_programs.run([*valgrind(tmp_path), str(c_programs.program(name)), test], processes)
+
+
+@pytest.mark.thorough
+@pytest.mark.timeout(120)
+@pytest.mark.skipif(shutil.which("valgrind") is None, reason="valgrind is not installed")
+@pytest.mark.parametrize("test", [test for test in CONTROL_TESTS if test not in ("events", "old_events")])
+def test_valgrind__is_silent_in_controllers(tmp_path, monkeypatch, test):
+    monkeypatch.setattr(daemon, "_is_privileged", lambda _connection: True)
+    c_programs.run_control([*valgrind(tmp_path), str(c_programs.program("check_control"))], test, tmp_path)
 
 
 @pytest.mark.thorough
