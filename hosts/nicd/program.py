@@ -305,9 +305,10 @@ class VerbsProgram:
 
         The kernel has no pid for a process outside our pid namespace: each such program counts as a process.
         """
-        caller, programs = self.caller, self._programs.values()
+        caller = self.caller
+        programs = [program for program in self._programs.values() if program.caller.user == caller.user]
         if caller.is_guest:
-            return [program for program in programs if program.caller.user == caller.user]
+            return programs
         return [program for program in programs if program.caller.pid == caller.pid] if caller.pid else [self]
 
     def _sharer_text(self) -> str:

@@ -368,6 +368,8 @@ static void nic_ends(char **sockets)
 	CHECK(bad == &wr);
 	EQUAL(mrc_post_recv(end.qp, &receive, &bad_receive), EIO);
 	CHECK(bad_receive == &receive);
+	EQUAL(mrc_get_async_event(end.context, &event), 0);
+	EQUAL(event.event_type, IBV_EVENT_DEVICE_FATAL);
 	MINUS_ONE(mrc_get_async_event(end.context, &event), EIO);
 	close_mrc_end(&end);
 }

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from mrc_testbed.hosts.nicd import daemon
+from mrc_testbed.hosts.nicd import guests
 from tests.hosts.libmrc import c_programs
 from tests.hosts.nicd.nic_processes import NicProcesses
 from tests.repository import ROOT
@@ -71,7 +71,7 @@ def test_sanitizers__are_silent_in_all_tests(processes, name, test):
 @pytest.mark.thorough
 @pytest.mark.parametrize("test", CONTROL_TESTS)
 def test_sanitizers__are_silent_in_controllers(tmp_path, monkeypatch, test):
-    monkeypatch.setattr(daemon, "_is_privileged", lambda _connection: True)
+    monkeypatch.setattr(guests.Caller, "is_root", True)
     c_programs.run_control([str(c_programs.sanitized_program("check_control"))], test, tmp_path)
 
 
@@ -96,7 +96,7 @@ def test_valgrind__is_silent(processes, name, test, tmp_path):
 @pytest.mark.skipif(shutil.which("valgrind") is None, reason="valgrind is not installed")
 @pytest.mark.parametrize("test", [test for test in CONTROL_TESTS if test not in ("events", "old_events")])
 def test_valgrind__is_silent_in_controllers(tmp_path, monkeypatch, test):
-    monkeypatch.setattr(daemon, "_is_privileged", lambda _connection: True)
+    monkeypatch.setattr(guests.Caller, "is_root", True)
     c_programs.run_control([*valgrind(tmp_path), str(c_programs.program("check_control"))], test, tmp_path)
 
 

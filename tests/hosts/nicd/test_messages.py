@@ -37,7 +37,7 @@ def request(operation=5, values=(), magic=MAGIC, count=None, text=0):
 
 def send_fds(program_end, data, count):
     """Send bytes with so many descriptors, and keep none of these."""
-    fds = [os.open(os.devnull, os.O_RDONLY) for _ in range(count)]
+    fds = [os.memfd_create("test") for _ in range(count)]
     program_end.sendmsg([data], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))])
     messages.close_all(fds)
 
