@@ -84,6 +84,8 @@ class Program:
 
     name: str
     ranks: tuple[RankTasks, ...]
+    notes: tuple[str, ...] = ()
+    """What its source has and the program has not, or has otherwise: a sentence each, for the user."""
 
 
 class TrainingProgramError(UsageError):

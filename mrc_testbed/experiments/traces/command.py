@@ -178,6 +178,7 @@ def show(trace: Path, replay: Replay, as_json: bool) -> int:
     ]
     if data["computations"] and not data["busiest_s"]:
         lines.append(f"none of its {data['computations']} computations takes time: the step is communication alone")
+    lines += [f"note: {note}" for note in program.notes]
     print(terminal.Style.for_stream(sys.stdout).fold("\n".join(lines)))
     return 0
 
@@ -204,4 +205,5 @@ def summarize_trace(program: Program) -> dict[str, Any]:
             {"kind": kind, "size": size, "ranks": ranks, "count": round(count)}
             for (kind, size, ranks), count in sorted(counts.items())
         ],
+        "notes": list(program.notes),
     }

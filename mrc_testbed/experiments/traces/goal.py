@@ -47,6 +47,8 @@ class _Rank:
     tasks: list[AnyTask] = field(default_factory=list)
     labels: dict[str, int] = field(default_factory=dict)
     waits: dict[int, tuple[list[int], list[int]]] = field(default_factory=dict)
+    nics: int = 0
+    """Tasks that name a NIC other than the first."""
 
 
 def read_goal(path: Path) -> Program:
@@ -85,7 +87,13 @@ def read_goal(path: Path) -> Program:
         raise TraceError(
             path, f"num_ranks is {count}, but rank {missing_ranks[0]} is not there ({len(missing_ranks)} missing)"
         )
-    return Program(path.stem, tuple(RankTasks(tuple(_waiting(ranks[number]))) for number in range(count)))
+    tasks = tuple(RankTasks(tuple(_waiting(ranks[number]))) for number in range(count))
+    return Program(path.stem, tasks, nic_notes(sum(rank.nics for rank in ranks.values())))
+
+
+def nic_notes(count: int) -> tuple[str, ...]:
+    """Return the note on tasks that name a NIC other than the first."""
+    return (f"nic of {count} tasks is left out: a host has one NIC of several planes",) if count else ()
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
@@ -138,6 +146,7 @@ def _take(path: Path, number: int, text: str, rank: _Rank) -> None:
             raise TraceError(path, f"label {match['label']} stands twice in a rank", number)
         if match["label"]:
             rank.labels[match["label"]] = len(rank.tasks)
+        rank.nics += int(match["nic"] or 0) != 0
         rank.tasks.append(_task(path, number, match))
         return
     waits = _WAIT.fullmatch(text)

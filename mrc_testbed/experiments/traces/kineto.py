@@ -22,14 +22,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mrc_testbed.experiments.traces.chakra import (
-    CONTENT_MAX,
-    KINDS,
-    MICROSECOND,
-    RANKS_MAX,
-    SIZE_MAX,
-    read_groups,
-)
+from mrc_testbed.experiments.traces.chakra import KINDS, RANKS_MAX, SIZE_MAX, read_groups
+from mrc_testbed.experiments.traces.chakra_file import CONTENT_MAX, MICROSECOND
 from mrc_testbed.experiments.traces.errors import TraceError
 from mrc_testbed.experiments.traces.expansion import EXPANDED_KINDS, expand
 from mrc_testbed.experiments.traces.recognition import is_kineto

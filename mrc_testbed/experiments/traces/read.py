@@ -82,7 +82,7 @@ def _read(
     scaled_ranks = [
         tuple(_scale_task(task, compute_scale, size_scale) for task in rank.tasks) for rank in program.ranks
     ]
-    program = Program(program.name, tuple(map(RankTasks, scaled_ranks)))
+    program = replace(program, ranks=tuple(map(RankTasks, scaled_ranks)))
     try:
         check(program)
     except TrainingProgramError as error:

@@ -47,7 +47,9 @@ FOREIGN: tuple[tuple[str, Callable[[bytes], object], str], ...] = (
     ("a scenario file", re.compile(rb"(.*\n)?(title|fabric|workload)\s*:", re.DOTALL).match, "run it without --trace"),
 )
 """Foreign kinds: the name, the beginning of a file, the cure."""
-_CHAKRA_JSON = re.compile(rb'\s*\{\s*("version"\s*:[^{}]*\}\s*\{|"id"\s*:|"version"\s*:[^{}]*\}\s*$)', re.DOTALL)
+_CHAKRA_JSON = re.compile(
+    rb'\s*\{\s*("version"\s*:[^{}]*\}\s*\{|"id"\s*:|"workload_graph"\s*:|"version"\s*:[^{}]*\}\s*$)', re.DOTALL
+)
 _KINETO = re.compile(rb'\s*[\[{].*"(traceEvents|distributedInfo|deviceProperties|ph)"\s*:', re.DOTALL)
 _GZIP = b"\x1f\x8b"
 _GOAL = re.compile(rb"(^|\n)\s*num_ranks\b")

@@ -46,6 +46,7 @@ def test_schedule__becomes_a_program(tmp_path):
         ReceiveMessage(peer=1, size=8, name="l3", once_begun=(1,)),
     )
     ideal = check(program)
+    assert program.notes == ("nic of 1 tasks is left out: a host has one NIC of several planes",)
     assert ideal.messages == 2 and ideal.seconds == pytest.approx(5e-6) and program.name == "step"
 
 
