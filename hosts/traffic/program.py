@@ -85,7 +85,7 @@ class Program:
     name: str
     ranks: tuple[RankTasks, ...]
     notes: tuple[str, ...] = ()
-    """What its source has and the program has not, or has otherwise: a sentence each, for the user."""
+    """Sentences on what its source has and the program has not, or has otherwise."""
 
 
 class TrainingProgramError(UsageError):

@@ -249,7 +249,7 @@ class TraceSummaryOutput(Struct, forbid_unknown_fields=True):
     ideal_s: Number
     collectives: list[TracedCollectiveOutput]
     notes: list[str]
-    """What the trace has and the replay has not, or has otherwise."""
+    """Sentences on what the trace has and the replay has not, or has otherwise."""
 
 
 class ListedScenarioOutput(Struct, forbid_unknown_fields=True):

@@ -17,7 +17,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
-from mrc_testbed.experiments.traces.chakra_file import Node, Trace, read_file
+from mrc_testbed.experiments.traces.chakra_file import ChakraNode, ChakraTrace, read_file
 from mrc_testbed.experiments.traces.chakra_schema import COLLECTIVES
 from mrc_testbed.experiments.traces.errors import TraceError
 from mrc_testbed.experiments.traces.expansion import EXPANDED_KINDS, Expansion, expand
@@ -61,7 +61,7 @@ def read_chakra(path: Path, groups: Path | None = None) -> Program:
     return Program(path.stem.partition(".")[0], ranks, tuple(_notes(traces)))
 
 
-def _notes(traces: list[Trace]) -> Iterator[str]:
+def _notes(traces: list[ChakraTrace]) -> Iterator[str]:
     """Yield what the traces have and their program has not."""
     nodes = [node for trace in traces for node in trace.nodes]
     if count := sum(bool(node.attributes.get("comm_priority")) for node in nodes):
@@ -74,7 +74,7 @@ def _notes(traces: list[Trace]) -> Iterator[str]:
         yield f"{count} nodes of collectives with a root have no root_rank: the first rank of their group is taken"
 
 
-def _is_rooted(node: Node) -> bool:
+def _is_rooted(node: ChakraNode) -> bool:
     number = node.attributes.get("comm_type")
     return isinstance(number, int) and 0 <= number < len(COLLECTIVES) and COLLECTIVES[number] in EXPANDED_KINDS
 
@@ -114,14 +114,14 @@ def _job(path: Path) -> str:
 # ---- process groups -----------------------------------------------------------------------------------------
 
 
-def _joins(trace: Trace) -> Iterator[Node]:
+def _joins(trace: ChakraTrace) -> Iterator[ChakraNode]:
     return (node for node in trace.nodes if node.kind == "COMM_COLL_NODE")
 
 
 class _Groups:
     """Ranks of each process group."""
 
-    def __init__(self, traces: list[Trace], file: Path | None) -> None:
+    def __init__(self, traces: list[ChakraTrace], file: Path | None) -> None:
         self._all_ranks = tuple(range(len(traces)))
         self._file_groups = read_groups(file, len(traces)) if file else {}
         self._trace_groups: dict[str, tuple[int, ...]] = {}
@@ -138,19 +138,19 @@ class _Groups:
                 elif node.kind == "COMM_COLL_NODE":
                     self._ranks_by_group[_group_name(trace, node)].add(trace.rank)
 
-    def _add_groups(self, trace: Trace, node: Node, groups: dict[str, tuple[int, ...]]) -> None:
+    def _add_groups(self, trace: ChakraTrace, node: ChakraNode, groups: dict[str, tuple[int, ...]]) -> None:
         """Add what a rank says of the groups. Raises TraceError when a rank before it says something else."""
         for name, ranks in groups.items():
-            before = self._trace_groups.setdefault(name, ranks)
-            if before != ranks and name not in self._file_groups:
+            first_ranks = self._trace_groups.setdefault(name, ranks)
+            if first_ranks != ranks and name not in self._file_groups:
                 raise _node_error(
                     trace,
                     node,
                     f"says at rank {trace.rank} that process group {name!r} is ranks {list(ranks)}, a rank before it "
-                    f"{list(before)}: give --groups FILE",
+                    f"{list(first_ranks)}: give --groups FILE",
                 )
 
-    def ranks_of(self, trace: Trace, node: Node) -> tuple[int, ...]:
+    def ranks_of(self, trace: ChakraTrace, node: ChakraNode) -> tuple[int, ...]:
         """Return the ranks of the node's group, ascending. Raises TraceError."""
         name = _group_name(trace, node)
         if "involved_dim" in node.attributes and name not in self._file_groups:
@@ -167,7 +167,7 @@ class _Groups:
         return ranks
 
 
-def _group_name(trace: Trace, node: Node) -> str:
+def _group_name(trace: ChakraTrace, node: ChakraNode) -> str:
     """Return the name of the node's group, empty for all ranks. Raises TraceError."""
     name = node.attributes.get("pg_name", "")
     if isinstance(name, bool) or not isinstance(name, str | int):
@@ -175,15 +175,16 @@ def _group_name(trace: Trace, node: Node) -> str:
     return str(name)
 
 
-def _check_dimensions(trace: Trace, node: Node, dimensions: object) -> None:
-    """Raises TraceError unless all dimensions of the topology are involved: a trace has no topology to leave out of."""
-    items = dimensions if isinstance(dimensions, list) else [None]
-    if not items or not all(isinstance(item, int) and item for item in items):
-        shown = [int(item) for item in items] if all(isinstance(item, int) for item in items) else dimensions
+def _check_dimensions(trace: ChakraTrace, node: ChakraNode, dimensions: object) -> None:
+    """Raises TraceError unless all dimensions of the topology are involved."""
+    flags = dimensions if isinstance(dimensions, list) else []
+    are_numbers = all(isinstance(flag, int) for flag in flags)
+    if not flags or not are_numbers or not all(flags):
+        listing = [int(flag) for flag in flags] if flags and are_numbers else dimensions
         raise _node_error(
             trace,
             node,
-            f"has involved_dim {shown!r:.60}, of a topology that the trace does not have: give its nodes a pg_name, "
+            f"has involved_dim {listing!r:.60}, of a topology that the trace does not have: give its nodes a pg_name, "
             "and --groups FILE",
         )
 
@@ -223,7 +224,7 @@ def _parse_trace_groups(text: str, ranks: int) -> dict[str, tuple[int, ...]] | N
 # ---- tasks --------------------------------------------------------------------------------------------------
 
 
-def _tasks(trace: Trace, members: _Groups, order: dict[tuple[int, ...], int]) -> RankTasks:
+def _tasks(trace: ChakraTrace, members: _Groups, order: dict[tuple[int, ...], int]) -> RankTasks:
     """Return the tasks of a rank. Dependents of a node that becomes several tasks wait for the last task."""
     nodes = {node.id: node for node in trace.nodes}
     sizes: dict[int, Expansion] = {}
@@ -256,7 +257,7 @@ def _tasks(trace: Trace, members: _Groups, order: dict[tuple[int, ...], int]) ->
     return RankTasks(tuple(tasks))
 
 
-def _task(trace: Trace, node: Node, dependencies: tuple[int, ...], members: _Groups) -> AnyTask:
+def _task(trace: ChakraTrace, node: ChakraNode, dependencies: tuple[int, ...], members: _Groups) -> AnyTask:
     name = node.name
     if node.kind == "COMM_COLL_NODE":
         group = members.ranks_of(trace, node)
@@ -282,7 +283,7 @@ def _task(trace: Trace, node: Node, dependencies: tuple[int, ...], members: _Gro
     return Compute(seconds=node.seconds, lane=lane, name=name, after=dependencies)
 
 
-def _collective(trace: Trace, node: Node) -> str:
+def _collective(trace: ChakraTrace, node: ChakraNode) -> str:
     number = _number(trace, node, "comm_type")
     if not 0 <= number < len(COLLECTIVES):
         types = ", ".join(f"{index} {name}" for index, name in enumerate(COLLECTIVES))
@@ -290,14 +291,14 @@ def _collective(trace: Trace, node: Node) -> str:
     return COLLECTIVES[number]
 
 
-def _size(trace: Trace, node: Node) -> int:
+def _size(trace: ChakraTrace, node: ChakraNode) -> int:
     size = _number(trace, node, "comm_size")
     if not 0 <= size <= SIZE_MAX:
         raise _node_error(trace, node, f"has comm_size {size}: 0 to {SIZE_MAX} bytes")
     return size
 
 
-def _root(trace: Trace, node: Node, group: tuple[int, ...]) -> int:
+def _root(trace: ChakraTrace, node: ChakraNode, group: tuple[int, ...]) -> int:
     """Return the position of the root in the group; the first rank where the node has no root."""
     root = _number(trace, node, "root_rank", group[0])
     if root not in group:
@@ -305,7 +306,7 @@ def _root(trace: Trace, node: Node, group: tuple[int, ...]) -> int:
     return group.index(root)
 
 
-def _number(trace: Trace, node: Node, name: str, default: int | None = None) -> int:
+def _number(trace: ChakraTrace, node: ChakraNode, name: str, default: int | None = None) -> int:
     value = node.attributes.get(name, default)
     if isinstance(value, bool) or not isinstance(value, int):
         has = ", ".join(sorted(node.attributes)) or "none"
@@ -313,5 +314,5 @@ def _number(trace: Trace, node: Node, name: str, default: int | None = None) -> 
     return value
 
 
-def _node_error(trace: Trace, node: Node, text: str) -> TraceError:
+def _node_error(trace: ChakraTrace, node: ChakraNode, text: str) -> TraceError:
     return TraceError(trace.path, f"node {node.id} ({node.name}) {text}")

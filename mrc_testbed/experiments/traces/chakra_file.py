@@ -1,4 +1,4 @@
-"""Files of Chakra traces as nodes: .et of today, .et older than GlobalMetadata, JSON of both forms that Chakra reads.
+"""Files of Chakra traces as nodes: .et of today and of before GlobalMetadata, JSON of two forms.
 
     trace = read_file(Path("job.0.et"), rank=0)
 
@@ -47,7 +47,7 @@ _Data = bytes | dict[str, Any]
 
 
 @dataclass(slots=True)
-class Node:
+class ChakraNode:
     """One node. An attribute without a value that is known has None."""
 
     id: int
@@ -60,22 +60,23 @@ class Node:
 
 
 @dataclass(slots=True)
-class Trace:
+class ChakraTrace:
     """The nodes of one rank."""
 
     path: Path
     rank: int
-    nodes: list[Node] = field(default_factory=list)
+    nodes: list[ChakraNode] = field(default_factory=list)
 
 
-def read_file(path: Path, rank: int, *, as_json: bool = False) -> Trace:
+def read_file(path: Path, rank: int, *, as_json: bool = False) -> ChakraTrace:
     """Return the nodes of a file. Raises TraceError."""
-    trace = Trace(path, rank)
+    trace = ChakraTrace(path, rank)
     ids: set[int] = set()
     try:
         with path.open("rb") as file:
-            messages = _json_messages(path, file) if as_json else _messages(path, file)
+            messages: Iterator[_Data] = _json_messages(path, file) if as_json else _messages(path, file)
             for number, data in enumerate(messages):
+                # The first message is the file's metadata, unless it is a node.
                 try:
                     if number == 0 and _is_metadata(data):
                         _message_of("GlobalMetadata", data)
@@ -222,7 +223,7 @@ def _message_of(name: str, data: _Data) -> Any:
 # ---- nodes --------------------------------------------------------------------------------------------------
 
 
-def _node_of(path: Path, data: _Data) -> Node:
+def _node_of(path: Path, data: _Data) -> ChakraNode:
     """Return the node of a message. Raises TraceError, DecodeError, ParseError."""
     if isinstance(data, bytes) and OLD_ATTRIBUTES in _fields(data):
         return _old_node(path, _message_of("OldNode", data))
@@ -235,11 +236,13 @@ def _node_of(path: Path, data: _Data) -> Node:
     attributes = {attribute.name: _value(attribute, attribute.WhichOneof("value")) for attribute in node.attr}
     dependencies = list(dict.fromkeys([*node.ctrl_deps, *node.data_deps]))
     seconds = node.duration_micros * MICROSECOND
-    return Node(node.id, node.name[:80], _type_name(path, node), dependencies, seconds, attributes, node.inputs.values)
+    return ChakraNode(
+        node.id, node.name[:80], _type_name(path, node), dependencies, seconds, attributes, node.inputs.values
+    )
 
 
-def _old_node(path: Path, node: Any) -> Node:
-    """Return a node of the schema until 2023, with the collectives' numbers of today and its `runtime` as time."""
+def _old_node(path: Path, node: Any) -> ChakraNode:
+    """Return a node of the schema until 2023, with numbers and time as they are today."""
     kind = _type_name(path, node)
     attributes = {}
     for attribute in node.attribute:
@@ -253,7 +256,7 @@ def _old_node(path: Path, node: Any) -> Node:
     if isinstance(runtime, bool) or not isinstance(runtime, int) or runtime < 0:
         raise TraceError(path, f"node {node.id} ({node.name}) has runtime {runtime!r}: microseconds")
     dependencies = list(dict.fromkeys(node.parent))
-    return Node(node.id, node.name[:80], kind, dependencies, runtime * MICROSECOND, attributes, node.inputs)
+    return ChakraNode(node.id, node.name[:80], kind, dependencies, runtime * MICROSECOND, attributes, node.inputs)
 
 
 def _value(attribute: Any, name: str | None) -> Any:

@@ -87,7 +87,7 @@ COLLECTIVES = (
 )
 """Names of collectives by number of `comm_type`."""
 OLD_COLLECTIVES = ("ALL_REDUCE", "ALL_TO_ALL", "ALL_GATHER", "REDUCE_SCATTER", "BROADCAST")
-"""The same until 2023, in messages with OldAttribute."""
+"""Names of collectives by number of `comm_type` in messages with OldAttribute, until 2023."""
 
 
 def _build_messages() -> dict[str, Any]:
