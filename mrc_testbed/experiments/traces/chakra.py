@@ -22,6 +22,8 @@ from mrc_testbed.experiments.traces.chakra_schema import COLLECTIVES
 from mrc_testbed.experiments.traces.errors import TraceError
 from mrc_testbed.experiments.traces.expansion import EXPANDED_KINDS, Expansion, expand
 from mrc_testbed.experiments.traces.recognition import kind_of
+from mrc_testbed.experiments.traces.task_list import KINDS
+from mrc_testbed.experiments.traces.text_lines import RANKS_MAX
 from mrc_testbed.hosts.traffic.program import (
     AnyTask,
     Compute,
@@ -32,17 +34,7 @@ from mrc_testbed.hosts.traffic.program import (
     SendMessage,
 )
 
-RANKS_MAX = 4096
 SIZE_MAX = 1 << 50
-KINDS = {
-    "ALL_REDUCE": "all_reduce",
-    "ALL_GATHER": "all_gather",
-    "ALL_TO_ALL": "all_to_all",
-    "REDUCE_SCATTER": "reduce_scatter",
-    "REDUCE_SCATTER_BLOCK": "reduce_scatter",
-    "BARRIER": "all_reduce_tree",
-}
-"""Chakra's name of a collective -> the testbed's; a barrier is an all-reduce of one element per rank."""
 CPU_LANE, DEVICE_LANE = 1, 0
 
 

@@ -61,6 +61,8 @@ class Replay:
     compute_scale: float = 1.0
     size_scale: float = 1.0
     groups: Path | None = None
+    ranks: int | None = None
+    """Number of ranks, where a workload does not say it."""
     placement: str = "packed"
     faults: tuple[str, ...] = ()
     """Phrases of faults (language/fault_phrase.py)."""
@@ -73,7 +75,7 @@ def scenario_of(trace: Path, replay: Replay, *, live: bool) -> tuple[str, str]:
 
     Raises TraceError, UsageError.
     """
-    program = read_trace(trace, groups=replay.groups, compute_scale=replay.compute_scale, size_scale=replay.size_scale)
+    program = program_of(trace, replay)
     ranks = len(program.ranks)
     per_rack = max(1, min(PACKED_RACK, -(-ranks // 2)))
     fabric = {"planes": PLANES, "racks": -(-ranks // per_rack), "spines": 2, "hosts_per_rack": per_rack}
@@ -87,6 +89,8 @@ def scenario_of(trace: Path, replay: Replay, *, live: bool) -> tuple[str, str]:
         "compute_scale": replay.compute_scale,
         "size_scale": replay.size_scale,
     }
+    if replay.ranks is not None:
+        work["ranks"] = replay.ranks
     if replay.groups is not None:
         work["groups"] = str(replay.groups.resolve())
     baselines = dict(map(_baseline, replay.against))
@@ -109,6 +113,20 @@ def scenario_of(trace: Path, replay: Replay, *, live: bool) -> tuple[str, str]:
         ]
     name = re.sub(r"[^A-Za-z0-9_-]+", "-", program.name).strip("-") or "trace"
     return f"trace-{name}", json.dumps(data, indent=1)  # JSON is YAML
+
+
+def program_of(trace: Path, replay: Replay) -> Program:
+    """Return the program of a trace, read as the options say. Raises TraceError, UsageError."""
+    program = read_trace(
+        trace,
+        groups=replay.groups,
+        ranks=replay.ranks,
+        compute_scale=replay.compute_scale,
+        size_scale=replay.size_scale,
+    )
+    if replay.ranks not in (None, len(program.ranks)):
+        raise UsageError(f"--ranks {replay.ranks}: the trace has {len(program.ranks)} ranks; leave --ranks out")
+    return program
 
 
 def _title(trace: Path, baselines: list[str], faults: tuple[str, ...]) -> str:
@@ -160,7 +178,7 @@ def _iterations(faults: list[dict[str, Any]], step_s: float) -> int:
 
 def show(trace: Path, replay: Replay, as_json: bool) -> int:
     """Print the content of a trace; return exit code 0. Raises TraceError."""
-    program = read_trace(trace, groups=replay.groups, compute_scale=replay.compute_scale, size_scale=replay.size_scale)
+    program = program_of(trace, replay)
     data = summarize_trace(program)
     if as_json:
         print(json.dumps(data, indent=2))

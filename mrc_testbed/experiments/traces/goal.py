@@ -19,15 +19,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from mrc_testbed.experiments.traces.errors import TraceError
+from mrc_testbed.experiments.traces.text_lines import NUMBER_MAX, RANKS_MAX, numbered_lines, quote
 from mrc_testbed.hosts.traffic.program import AnyTask, Compute, Program, RankTasks, ReceiveMessage, SendMessage
 from mrc_testbed.hosts.traffic.program_script import TASKS_MAX
 
-LINE_MAX = 4096
-"""Bytes of a line."""
-RANKS_MAX = 4096
 NANOSECONDS = 1e9
-NUMBER_MAX = 1 << 53
-"""Largest accepted number: 104 days of nanoseconds, 8 PiB."""
 
 _RANKS = re.compile(r"num_ranks\s+(\d+)")
 _RANK = re.compile(r"rank\s+(\d+)\s*\{")
@@ -76,7 +72,7 @@ def read_goal(path: Path) -> Program:
         elif text == "}" and now is not None:
             now = None
         elif now is None:
-            raise TraceError(path, f"{_quote(text)} outside of a rank: {KNOWN_LINES}", number)
+            raise TraceError(path, f"{quote(text)} outside of a rank: {KNOWN_LINES}", number)
         else:
             _take(path, number, text, now)
     if now is not None:
@@ -99,26 +95,12 @@ def nic_notes(count: int) -> tuple[str, ...]:
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
     """Yield numbered lines without comments and empty lines, one in memory at a time."""
     in_comment = False
-    try:
-        with path.open("rb") as file:
-            number = 0
-            while raw := file.readline(LINE_MAX + 1):
-                number += 1
-                if len(raw) > LINE_MAX:
-                    raise TraceError(path, f"a line of more than {LINE_MAX} bytes: not a GOAL schedule", number)
-                try:
-                    text = raw.decode("utf-8-sig" if number == 1 else "utf-8")
-                except UnicodeDecodeError:
-                    raise TraceError(
-                        path, "not text: give the text that a binary GOAL file (txt2bin) was made from", number
-                    ) from None
-                text, in_comment = _without_comments(text, in_comment)
-                if (text := text.strip()) and not text.isascii():
-                    raise TraceError(path, f"{_quote(text)}: GOAL is ASCII outside of comments", number)
-                if text:
-                    yield number, text
-    except OSError as error:
-        raise TraceError(path, f"cannot be read: {error.strerror}") from None
+    for number, line in numbered_lines(path, "a GOAL schedule"):
+        text, in_comment = _without_comments(line, in_comment)
+        if (text := text.strip()) and not text.isascii():
+            raise TraceError(path, f"{quote(text)}: GOAL is ASCII outside of comments", number)
+        if text:
+            yield number, text
 
 
 def _without_comments(text: str, in_comment: bool) -> tuple[str, bool]:
@@ -151,7 +133,7 @@ def _take(path: Path, number: int, text: str, rank: _Rank) -> None:
         return
     waits = _WAIT.fullmatch(text)
     if waits is None:
-        raise TraceError(path, f"{_quote(text)} is no line of GOAL: {KNOWN_LINES}", number)
+        raise TraceError(path, f"{quote(text)} is no line of GOAL: {KNOWN_LINES}", number)
     for label in (waits["label"], waits["other"]):
         if label not in rank.labels:
             raise TraceError(path, f"no task is labelled {label} above in this rank", number)
@@ -178,7 +160,3 @@ def _waiting(rank: _Rank) -> Iterator[AnyTask]:
     for index, task in enumerate(rank.tasks):
         end_waits, start_waits = rank.waits.get(index, ([], []))
         yield replace(task, after=tuple(dict.fromkeys(end_waits)), once_begun=tuple(dict.fromkeys(start_waits)))
-
-
-def _quote(text: str) -> str:
-    return repr(text if len(text) <= 40 else text[:40] + "...")

@@ -22,11 +22,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mrc_testbed.experiments.traces.chakra import KINDS, RANKS_MAX, SIZE_MAX, read_groups
+from mrc_testbed.experiments.traces.chakra import SIZE_MAX, read_groups
 from mrc_testbed.experiments.traces.chakra_file import CONTENT_MAX, MICROSECOND
 from mrc_testbed.experiments.traces.errors import TraceError
 from mrc_testbed.experiments.traces.expansion import EXPANDED_KINDS, expand
 from mrc_testbed.experiments.traces.recognition import is_kineto
+from mrc_testbed.experiments.traces.task_list import KINDS
+from mrc_testbed.experiments.traces.text_lines import RANKS_MAX
 from mrc_testbed.hosts.traffic.program import (
     AnyTask,
     Compute,
