@@ -158,11 +158,11 @@ class _Builder:
         # What fires a trigger comes before what it starts: a task waits for tasks above it.
         waiting = dict(enumerate(self._connections))
         while waiting:
-            ready = [index for index in waiting if self._is_ready(index)]
-            if not ready:
+            ready_numbers = [index for index in waiting if self._is_ready(index)]
+            if not ready_numbers:
                 text = "waits for itself: its triggers make a circle"
                 raise TraceError(self._path, text, next(iter(waiting.values())).line)
-            for index in ready:
+            for index in ready_numbers:
                 self._add(index, waiting.pop(index))
         return tuple(tasks.finish() for tasks in self._lists)
 
@@ -171,21 +171,21 @@ class _Builder:
         return self._triggers[number].ends if number else []
 
     def _is_ready(self, index: int) -> bool:
-        return all(before in self._sent for before, _ in self._ends_before(self._connections[index]))
+        return all(number in self._sent for number, _ in self._ends_before(self._connections[index]))
 
     def _add(self, index: int, connection: _Connection) -> None:
         source, target, values = connection.source, connection.target, connection.values
-        after = []
-        for before, side in self._ends_before(connection):
-            first = self._connections[before]
+        dependencies: list[int] = []
+        for number, side in self._ends_before(connection):
+            first = self._connections[number]
             node = first.source if side == "send" else first.target
             if node != source:
                 text = f"trigger {values['trigger']} fires at node {node} and starts a connection of node {source}"
                 raise TraceError(self._path, f"{text}: a message would have to tell it", connection.line)
-            after.append((self._sent if side == "send" else self._received)[before])
+            dependencies.append((self._sent if side == "send" else self._received)[number])
         tag, name = index + 1, f"connection {values.get('id', index + 1)}"
         if values.get("start"):
             # A lane of its own: others do not wait for this clock.
-            after = [self._lists[source].compute(values["start"] * PICOSECOND, (), lane=tag, name=name)]
-        self._sent[index] = self._lists[source].send(target, values["size"], tuple(after), tag=tag, name=name)
+            dependencies = [self._lists[source].compute(values["start"] * PICOSECOND, (), lane=tag, name=name)]
+        self._sent[index] = self._lists[source].send(target, values["size"], tuple(dependencies), tag=tag, name=name)
         self._received[index] = self._lists[target].receive(source, values["size"], (), tag=tag, name=name)

@@ -21,7 +21,7 @@ from mrc_testbed.hosts.traffic.program_script import TASKS_MAX
 MAGIC = struct.pack("<Q", 4223)
 SIZE_MAX = 1 << 30
 """Most bytes of a file."""
-ANY = 0xFFFFFFFF
+ANY_NUMBER = 0xFFFFFFFF
 """Peer or tag -1."""
 _HEADER, _SPAN, _COUNTS, _TASK = (
     struct.Struct("<IBB"),
@@ -69,25 +69,27 @@ class _Reader:
         first = start + _COUNTS.size + 4 * roots
         rows = [self.unpack(_TASK, first + number * _TASK.size, f"a task of rank {rank}") for number in range(count)]
         tasks = [self._task(rank, number, row) for number, row in enumerate(rows)]
-        ends: list[list[int]] = [[] for _ in rows]
-        begins: list[list[int]] = [[] for _ in rows]
+        end_waits: list[list[int]] = [[] for _ in rows]
+        begin_waits: list[list[int]] = [[] for _ in rows]
         # The file says who waits for a task; a program says what a task waits for.
         appendix = first + count * _TASK.size
         for number, row in enumerate(rows):
-            for waits, amount, place in ((ends, row[7], row[8]), (begins, row[9], row[10])):
-                for follower in self._followers(rank, appendix + 4 * place, amount, count):
+            for waits, amount, index in ((end_waits, row[7], row[8]), (begin_waits, row[9], row[10])):
+                for follower in self._followers(rank, appendix + 4 * index, amount, count):
                     waits[follower].append(number)
         return [
-            replace(task, after=tuple(dict.fromkeys(after)), once_begun=tuple(dict.fromkeys(once_begun)))
-            for task, after, once_begun in zip(tasks, ends, begins, strict=True)
+            replace(task, after=tuple(dict.fromkeys(enders)), once_begun=tuple(dict.fromkeys(starters)))
+            for task, enders, starters in zip(tasks, end_waits, begin_waits, strict=True)
         ]
 
     def _followers(self, rank: int, offset: int, amount: int, count: int) -> tuple[int, ...]:
         if amount > count:
-            raise TraceError(self._path, f"{amount} tasks of rank {rank} wait for one of them: it has {count}")
+            raise TraceError(
+                self._path, f"rank {rank} says that {amount} tasks wait for one of them, and has {count} tasks"
+            )
         followers = self.unpack(struct.Struct(f"<{amount}I"), offset, f"what waits in rank {rank}") if amount else ()
         if too_large := [follower for follower in followers if follower >= count]:
-            raise TraceError(self._path, f"task {too_large[0]} of rank {rank} is not there: it has {count}")
+            raise TraceError(self._path, f"rank {rank} has no task {too_large[0]}: its tasks are 0 to {count - 1}")
         return followers
 
     def _task(self, rank: int, number: int, row: tuple[int, ...]) -> AnyTask:
@@ -100,6 +102,6 @@ class _Reader:
             return Compute(seconds=size / NANOSECONDS, lane=lane)
         if kind not in (SEND, RECEIVE):
             raise TraceError(self._path, f"{subject} is of type {kind}: 1 send, 2 receive, 3 compute")
-        if ANY in (peer, tag):
+        if ANY_NUMBER in (peer, tag):
             raise TraceError(self._path, f"{subject} has peer or tag -1: any rank or tag is not known; name them")
         return (SendMessage if kind == SEND else ReceiveMessage)(peer=peer, size=size, tag=tag)

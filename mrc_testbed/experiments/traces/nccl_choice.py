@@ -26,10 +26,7 @@ RING_LL128_GB_S = 36.7
 TREE_GB_S, TREE_LL128_GB_S = (41.4, 36.0), (36.7, 29.0)
 """Most of a channel; of trees with two nodes, and with more."""
 HOP_US = {"LL": 5.0, "LL128": 8.5, "Simple": 14.0}
-BASE_US = {
-    ("tree", "LL"): 6.8, ("tree", "LL128"): 14.0, ("tree", "Simple"): 8.4,
-    ("ring", "LL"): 6.6, ("ring", "LL128"): 14.0, ("ring", "Simple"): 8.4,
-}  # fmt: skip
+BASE_US = {"tree": {"LL": 6.8, "LL128": 14.0, "Simple": 8.4}, "ring": {"LL": 6.6, "LL128": 14.0, "Simple": 8.4}}
 PLATEAU = 1.4
 """Factor on the latency of a ring of the protocol Simple, from 64 bytes a channel and rank."""
 TREE_FACTORS = {
@@ -71,7 +68,7 @@ def _time_us(algorithm: str, protocol: str, size: int, ranks: int) -> float:
     factors = TREE_FACTORS[protocol].split()
     if algorithm == "tree" and 0 <= power < len(factors) - 1:
         bandwidth *= float(factors[power])
-    base = BASE_US[algorithm, protocol] + latency
+    base = BASE_US[algorithm][protocol] + latency
     if (algorithm, protocol) == ("ring", "Simple") and size // (CHANNELS * ranks) >= 64:
         base *= PLATEAU
     return base + size / (1000 * bandwidth)
@@ -79,25 +76,25 @@ def _time_us(algorithm: str, protocol: str, size: int, ranks: int) -> float:
 
 def _ring_gb_s(protocol: str, ranks: int) -> float:
     """Return bytes of the buffer by time: the bus bandwidth, over what each byte crosses of it."""
-    most = {
+    limits = {
         "LL": min(LL_MAX_GB_S.get(ranks, LL_MAX_MANY_GB_S), NIC_GB_S / 2),
         "LL128": min(NIC_GB_S * 0.92, CHANNELS * RING_LL128_GB_S),
     }
-    return most.get(protocol, NIC_GB_S) * ranks / (2 * (ranks - 1))
+    return limits.get(protocol, NIC_GB_S) * ranks / (2 * (ranks - 1))
 
 
 def _tree_gb_s(protocol: str, ranks: int) -> float:
-    many = int(ranks > 2)
-    tree = min(NIC_GB_S * 0.92, CHANNELS * TREE_GB_S[many])
-    most = {
+    index = int(ranks > 2)
+    tree = min(NIC_GB_S * 0.92, CHANNELS * TREE_GB_S[index])
+    limits = {
         "LL": min(tree / 3.8, LL_MAX_GB_S.get(ranks, LL_MAX_MANY_GB_S)),
-        "LL128": min(tree * 120 / 128, CHANNELS * TREE_LL128_GB_S[many]),
+        "LL128": min(tree * 120 / 128, CHANNELS * TREE_LL128_GB_S[index]),
     }
-    return most.get(protocol, tree) / 2
+    return limits.get(protocol, tree) / 2
 
 
 def choose_for(program: Program) -> Program:
-    """Return the program with the all-reduces of its trace as rings or trees, as NCCL would carry them out."""
+    """Return the program with its all-reduces as rings or trees, as NCCL would carry them out."""
     counts = dict.fromkeys((RING, TREE), 0.0)
 
     def with_choice(task: AnyTask) -> AnyTask:

@@ -1,4 +1,4 @@
-"""NCCL's debug log (NCCL_DEBUG=INFO, NCCL_DEBUG_SUBSYS=INIT,COLL): the operations of every rank, in their order.
+"""NCCL's debug log (NCCL_DEBUG_SUBSYS=INIT,COLL): the operations of every rank, in their order.
 
     host:4711:4731 [0] NCCL INFO ncclCommInitRank comm 0x55d0 rank 0 nranks 8 cudaDev 0 ... commId 0xa1 - Init COMPLETE
     host:4711:4731 [0] NCCL INFO AllReduce: opCount 1a sendbuff 0x7 recvbuff 0x7 count 64 datatype 7 op 0 root 0 comm
@@ -36,7 +36,7 @@ INIT = re.compile(
 _TORN = re.compile(r"\bopCount [0-9a-fA-F]+ sendbuff ")
 LINE_MAX = 1 << 16
 DTYPE_BYTES = {0: 1, 1: 1, 2: 4, 3: 4, 4: 8, 5: 8, 6: 2, 7: 4, 8: 8, 9: 2, 10: 1, 11: 1}
-"""Number of a datatype -> bytes: (u)int8, (u)int32, (u)int64, half, float, double, bfloat16, two of float8."""
+"""Number of a datatype -> bytes: integers of 1, 4 and 8, floats of 2, 4 and 8, bfloat16, float8."""
 COLLECTIVES = {
     "AllReduce": "ALL_REDUCE",
     "AllGather": "ALL_GATHER",
@@ -50,7 +50,7 @@ COLLECTIVES = {
 }
 SHARES = ("ALL_GATHER", "REDUCE_SCATTER", "ALL_TO_ALL", "GATHER", "SCATTER")
 """Collectives whose count is that of one rank's share."""
-ROOTED = ("BROADCAST", "REDUCE", "GATHER", "SCATTER")
+ROOT_KINDS = ("BROADCAST", "REDUCE", "GATHER", "SCATTER")
 MESSAGES = ("Send", "Recv")
 CURE = "log with NCCL_DEBUG_SUBSYS=INIT,COLL, each process to a file (NCCL_DEBUG_FILE=nccl.%h.%p.log)"
 _Device = tuple[str, int, int]
@@ -82,7 +82,7 @@ def read_nccl_log(path: Path) -> Program:
     files = [path] if path.is_file() else sorted(file for file in path.iterdir() if file.is_file())
     log = _Log(path)
     for file in files:
-        for line, text in numbered_lines(file, "a log of NCCL", longest=LINE_MAX):
+        for line, text in numbered_lines(file, "a log of NCCL", line_max=LINE_MAX):
             log.add_line(file, line, text)
     numbers = log.rank_numbers()
     ranks = [_Rank(number) for number in range(len(numbers))]
@@ -102,7 +102,7 @@ class _Log:
         self.operations: list[_Operation] = []
         self.notes: list[str] = []
         self._by_id: dict[tuple[str, int], _Communicator] = {}
-        """By commId and size; without one by the number of those of a process that are as large."""
+        """Communicators by commId and size; without an id by their count at a process."""
         self._by_pointer: dict[tuple[_Device, str], _Communicator] = {}
         self._inits: dict[tuple[_Device, int], int] = defaultdict(int)
 
@@ -133,7 +133,7 @@ class _Log:
         self._by_pointer[device, match["comm"]] = communicator
 
     def _unknown(self, device: _Device, match: re.Match[str]) -> _Communicator:
-        """Return the communicator of an operation of which no line said its start: its ranks are numbered later."""
+        """Return the communicator of an operation whose start no line said; ranks get numbers later."""
         key = ("", int(match["ranks"]))
         communicator = self._by_id.setdefault(key, _Communicator(key[1]))
         communicator.devices[len(communicator.devices)] = device
@@ -155,8 +155,8 @@ class _Log:
         world = max(self._by_id.values(), key=lambda communicator: communicator.ranks)
         if not 2 <= world.ranks <= RANKS_MAX:
             raise TraceError(self._path, f"a job of {world.ranks} ranks: give one of 2 to {RANKS_MAX}")
-        if unnumbered := self._by_id.get(("", world.ranks)):
-            unnumbered.devices = dict(enumerate(sorted(unnumbered.devices.values())))
+        if guessed_ranks := self._by_id.get(("", world.ranks)):
+            guessed_ranks.devices = dict(enumerate(sorted(guessed_ranks.devices.values())))
             self.notes.append("ranks are numbered by host, process and device: the log has no Init COMPLETE")
         numbers = {device: rank for rank, device in sorted(world.devices.items())}
         if len(numbers) != world.ranks:
@@ -166,11 +166,11 @@ class _Log:
     def group(self, operation: _Operation, numbers: dict[_Device, int]) -> dict[int, int]:
         """Return rank in the communicator -> rank of the job. Raises TraceError."""
         devices = operation.communicator.devices
-        if missing := [device for device in devices.values() if device not in numbers]:
+        if foreign_devices := [device for device in devices.values() if device not in numbers]:
             raise operation.error(
-                f"has a rank at {missing[0][0]}:{missing[0][1]}, of no rank of the largest one: {CURE}"
+                f"has a rank at {foreign_devices[0][0]}:{foreign_devices[0][1]}, of no rank of the largest one: {CURE}"
             )
-        has_root = operation.values["name"] in MESSAGES or COLLECTIVES.get(operation.values["name"]) in ROOTED
+        has_root = operation.values["name"] in MESSAGES or COLLECTIVES.get(operation.values["name"]) in ROOT_KINDS
         if has_root and ("", operation.communicator.ranks) in self._by_id:
             raise operation.error(f"has a root or a peer, and the log does not say who has which rank: {CURE}")
         return {rank: numbers[device] for rank, device in devices.items()}
@@ -198,7 +198,7 @@ class _Rank:
         if element_bytes is None:
             raise operation.error(f"has datatype {values['dtype']} (known: 0 to {max(DTYPE_BYTES)})")
         size, root = int(values["count"]) * element_bytes, int(values["root"])
-        has_root = name in MESSAGES or COLLECTIVES.get(name) in ROOTED
+        has_root = name in MESSAGES or COLLECTIVES.get(name) in ROOT_KINDS
         if has_root and root not in group:
             raise operation.error(f"has root {root}: 0 to {len(group) - 1}")
         if name in MESSAGES:
@@ -218,10 +218,10 @@ class _Rank:
 
     def _add_message(self, stream: str, start: tuple[int, str], name: str, peer: int, size: int) -> None:
         """Add a message, at once with those of its opCount on the stream."""
-        together, after = self._open.get(stream, (None, ()))
-        if together != start:
-            after = self._last[stream]
-            self._open[stream] = (start, after)
+        open_start, dependencies = self._open.get(stream, (None, ()))
+        if open_start != start:
+            dependencies = self._last[stream]
+            self._open[stream] = (start, dependencies)
             self._last[stream] = ()
         add = self.tasks.send if name == "Send" else self.tasks.receive
-        self._last[stream] += (add(peer, size, after, tag=start[0], name=name),)
+        self._last[stream] += (add(peer, size, dependencies, tag=start[0], name=name),)

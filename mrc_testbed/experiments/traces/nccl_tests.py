@@ -47,7 +47,7 @@ def read_nccl_tests(path: Path) -> Program:
     ranks: list[int] = []
     test, columns = "", list[str]()
     rows: list[tuple[int, int]] = []
-    for line, text in numbered_lines(path, "a table of nccl-tests", longest=LINE_MAX):
+    for line, text in numbered_lines(path, "a table of nccl-tests", line_max=LINE_MAX):
         text = _TAG.sub("", text)
         if match := _RANK.match(text):
             ranks.append(int(match[1]))
@@ -72,8 +72,8 @@ def _row(path: Path, line: int, fields: list[str], columns: list[str]) -> tuple[
     size = whole_number(path, fields[0], "size", line, 0, SIZE_MAX)
     if "root" not in columns:
         return size, -1
-    place = columns.index("root")
-    text = fields[place] if place < len(fields) else ""
+    column = columns.index("root")
+    text = fields[column] if column < len(fields) else ""
     return size, -1 if text == "-1" else whole_number(path, text, "root", line, 0, RANKS_MAX)
 
 

@@ -1,4 +1,4 @@
-"""Kind of a trace by its content: GOAL, Chakra, Kineto, a workload, a matrix, NCCL's output, or a foreign kind.
+"""Kind of a trace by its content: schedules, traces, workloads, outputs of NCCL, or a foreign kind.
 
     kind_of(path)        # one of Kind; TraceError names a foreign kind, and what is read
 

@@ -1,4 +1,4 @@
-"""Tasks of one rank as a reader adds them: computing, messages, collectives; each gives the number of its last task."""
+"""Tasks of one rank as a reader adds them: computing, messages, collectives, each with its number."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ KINDS = {
     "BARRIER": "all_reduce_tree",
 }
 """Chakra's name of a collective -> the testbed's; a barrier is an all-reduce of one element per rank."""
-After = tuple[int, ...]
+Dependencies = tuple[int, ...]
 
 
 class TaskList:
@@ -43,31 +43,33 @@ class TaskList:
         """Return the tasks that were added."""
         return RankTasks(tuple(self._tasks))
 
-    def compute(self, seconds: float, after: After, *, lane: int = 0, name: str = "") -> int:
+    def compute(self, seconds: float, dependencies: Dependencies, *, lane: int = 0, name: str = "") -> int:
         """Add a computation."""
-        return self._add(Compute(seconds=seconds, lane=lane, after=after, name=name))
+        return self._add(Compute(seconds=seconds, lane=lane, after=dependencies, name=name))
 
-    def send(self, peer: int, size: int, after: After, *, tag: int = 0, name: str = "") -> int:
+    def send(self, peer: int, size: int, dependencies: Dependencies, *, tag: int = 0, name: str = "") -> int:
         """Add a message to a peer."""
-        return self._add(SendMessage(peer=peer, size=size, tag=tag, after=after, name=name))
+        return self._add(SendMessage(peer=peer, size=size, tag=tag, after=dependencies, name=name))
 
-    def receive(self, peer: int, size: int, after: After, *, tag: int = 0, name: str = "") -> int:
+    def receive(self, peer: int, size: int, dependencies: Dependencies, *, tag: int = 0, name: str = "") -> int:
         """Add a message of a peer."""
-        return self._add(ReceiveMessage(peer=peer, size=size, tag=tag, after=after, name=name))
+        return self._add(ReceiveMessage(peer=peer, size=size, tag=tag, after=dependencies, name=name))
 
     def collective(
-        self, kind: str, size: int, group: tuple[int, ...], after: After, *, root: int = 0, name: str = ""
+        self, kind: str, size: int, group: tuple[int, ...], dependencies: Dependencies, *, root: int = 0, name: str = ""
     ) -> int:
         """Add a collective by Chakra's name; `size` as nccl-tests count it, `root` is a position in the group."""
         if len(group) < 2:
-            return self.compute(0.0, after, name=name)
+            return self.compute(0.0, dependencies, name=name)
         if kind not in EXPANDED_KINDS:
-            return self._add(JoinCollective(kind=KINDS[kind], size=max(1, size), group=group, after=after, name=name))
+            return self._add(
+                JoinCollective(kind=KINDS[kind], size=max(1, size), group=group, after=dependencies, name=name)
+            )
         # Negative tags are those of collectives; each of a group has its own.
         self._counts[group] += 1
         tag = -(crc32(repr(group).encode()) * (TASKS_MAX + 1) + self._counts[group])
         messages = expand(kind, group, group.index(self.rank), root, max(1, size), tag)
-        self._tasks += messages.tasks(len(self._tasks), after, name)
+        self._tasks += messages.tasks(len(self._tasks), dependencies, name)
         return len(self._tasks) - 1
 
     def _add(self, task: AnyTask) -> int:

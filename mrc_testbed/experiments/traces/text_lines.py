@@ -15,7 +15,7 @@ NUMBER_MAX = 1 << 53
 QUOTED_MAX = 40
 
 
-def numbered_lines(path: Path, kind: str, *, longest: int = LINE_MAX) -> Iterator[tuple[int, str]]:
+def numbered_lines(path: Path, kind: str, *, line_max: int = LINE_MAX) -> Iterator[tuple[int, str]]:
     """Yield the lines of a text file, without the byte order mark. Raises TraceError.
 
     `kind` says what the file should be ("a GOAL schedule").
@@ -23,10 +23,10 @@ def numbered_lines(path: Path, kind: str, *, longest: int = LINE_MAX) -> Iterato
     try:
         with path.open("rb") as file:
             number = 0
-            while raw := file.readline(longest + 1):
+            while raw := file.readline(line_max + 1):
                 number += 1
-                if len(raw) > longest:
-                    raise TraceError(path, f"a line of more than {longest} bytes: not {kind}", number)
+                if len(raw) > line_max:
+                    raise TraceError(path, f"a line of more than {line_max} bytes: not {kind}", number)
                 try:
                     yield number, raw.decode("utf-8-sig" if number == 1 else "utf-8")
                 except UnicodeDecodeError:
@@ -40,9 +40,9 @@ def quote(text: str) -> str:
     return repr(text if len(text) <= QUOTED_MAX else text[:QUOTED_MAX] + "...")
 
 
-def whole_number(path: Path, text: str, subject: str, line: int, least: int = 0, most: int = NUMBER_MAX) -> int:
+def whole_number(path: Path, text: str, subject: str, line: int, low: int = 0, high: int = NUMBER_MAX) -> int:
     """Return a whole number in decimal digits. Raises TraceError, with the subject and the bounds."""
     number = int(text) if text.isascii() and text.isdecimal() and len(text) <= len(str(NUMBER_MAX)) else -1
-    if not least <= number <= most:
-        raise TraceError(path, f"{subject} {quote(text)}: {least} to {most}", line)
+    if not low <= number <= high:
+        raise TraceError(path, f"{subject} {quote(text)}: {low} to {high}", line)
     return number

@@ -104,7 +104,7 @@ def _read(path: Path) -> tuple[str, dict[str, int], list[_Layer]]:
 
 
 def _keys(path: Path, line: int, words: list[str]) -> dict[str, int]:
-    """Return the values of the first line: `key: number`, in old files also `key number`. Raises TraceError."""
+    """Return the values of the first line, `key: number` or `key number`. Raises TraceError."""
     keys: dict[str, int] = {}
     position = 0
     while position < len(words):
@@ -145,12 +145,12 @@ def _layer(path: Path, line: int, fields: list[str], policy: str) -> _Layer:
 
 def _count(path: Path, keys: dict[str, int], ranks: int | None) -> int:
     """Return the number of ranks. Raises TraceError."""
-    stated = keys.get("all_gpus")
-    count = stated if ranks is None else ranks
+    job_ranks = keys.get("all_gpus")
+    count = job_ranks if ranks is None else ranks
     if count is None:
         raise TraceError(path, "does not say how many ranks there are: give --ranks N (in a scenario: `ranks: N`)")
-    if stated not in (None, count):
-        raise TraceError(path, f"all_gpus is {stated}, {count} ranks are asked for: leave --ranks out")
+    if job_ranks not in (None, count):
+        raise TraceError(path, f"all_gpus is {job_ranks}, {count} ranks are asked for: leave --ranks out")
     if not 2 <= count <= RANKS_MAX:
         raise TraceError(path, f"{count} ranks: 2 to {RANKS_MAX}")
     return count
@@ -238,13 +238,13 @@ class _Steps:
         if number is not None:
             self._last = (number,)
 
-    def _communicate(self, layer: _Layer, phase: str, after: tuple[int, ...]) -> int | None:
-        """Add the collective of a phase and the update behind it; return the last task, None without a collective."""
+    def _communicate(self, layer: _Layer, phase: str, dependencies: tuple[int, ...]) -> int | None:
+        """Add the collective of a phase and its update; return the last task, None without any."""
         part, name = layer.parts[phase], f"{layer.name} {phase}"
         if not part.kind:
             return None
         group = self._groups.ranks_of(part.group, self.tasks.rank)
-        number = self.tasks.collective(part.kind, part.size, group, after, name=name)
+        number = self.tasks.collective(part.kind, part.size, group, dependencies, name=name)
         if not layer.update:
             return number
         return self.tasks.compute(layer.update * NANOSECOND, (number,), lane=UPDATE_LANE, name=f"{name} update")

@@ -24,11 +24,11 @@ class BinaryTask:
 
 def pack(ranks: list[list[BinaryTask]]) -> bytes:
     """Return the file of some ranks."""
-    place = 6 + 16 * len(ranks)
+    offset = 6 + 16 * len(ranks)
     spans, parts = b"", b""
     for tasks in ranks:
         part = _part(tasks)
-        spans += struct.pack("<QQ", place + len(parts), place + len(parts) + len(part))
+        spans += struct.pack("<QQ", offset + len(parts), offset + len(parts) + len(part))
         parts += part
     return struct.pack("<QIBB", 4223, len(ranks), 1, 1) + spans + parts
 

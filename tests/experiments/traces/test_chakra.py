@@ -160,6 +160,7 @@ def reduce_node(number: int = 1, **attributes):
 
 
 BAD_TRACES = {
+    "node 1 .two lines. has comm_size -1": [reduce_node(comm_size=-1, name="two\nlines")],
     "needs the number comm_size": [node(1, "COMM_COLL_NODE", comm_type=0)],
     "has comm_type 12 ": [reduce_node(comm_type=12)],
     "has comm_size -1: 0 to": [reduce_node(comm_size=-1)],

@@ -46,7 +46,7 @@ def test_triggers__start_what_waits_for_them(tmp_path):
 
 
 SEND = "0->1 id 1 start 0 size 10"
-BAD = {
+BAD_FILES = {
     r"m.cm:4: node '7': 0 to 3": ("0->7 start 0 size 1\n", ""),
     r"m.cm:4: 0->0: a connection of a node with itself": ("0->0 start 0 size 1\n", ""),
     r"m.cm:4: size '0': 1 to": ("0->1 start 0 size 0\n", ""),
@@ -64,10 +64,10 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize("words", BAD)
+@pytest.mark.parametrize("words", BAD_FILES)
 def test_matrix__that_is_wrong_gets_one_line(tmp_path, words):
     with pytest.raises(TraceError, match=words) as error:
-        read_trace(matrix(tmp_path, *BAD[words]))
+        read_trace(matrix(tmp_path, *BAD_FILES[words]))
     assert "\n" not in str(error.value)
 
 

@@ -32,7 +32,7 @@ def test_binary__is_the_program_of_its_text(tmp_path):
     ]
 
 
-BAD = {
+BAD_FILES = {
     "task 0 of rank 0 has peer or tag -1": [[BinaryTask(RECEIVE, 4, peer=0xFFFFFFFF)], []],
     "task 0 of rank 0 is of type 9": [[BinaryTask(9, 4)], []],
     "task 0 of rank 0 has size 18446744073709551615": [[BinaryTask(CALCULATE, (1 << 64) - 1)], []],
@@ -41,9 +41,9 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize("words", BAD)
+@pytest.mark.parametrize("words", BAD_FILES)
 def test_binary__that_is_wrong_gets_one_line(tmp_path, words):
-    (tmp_path / "step.bin").write_bytes(pack(BAD[words]))
+    (tmp_path / "step.bin").write_bytes(pack(BAD_FILES[words]))
     with pytest.raises(TraceError, match=words) as error:
         read_trace(tmp_path / "step.bin")
     assert "\n" not in str(error.value)
@@ -59,5 +59,5 @@ def test_binary__that_is_cut_off_says_where(tmp_path, size):
 def test_binary__with_a_task_that_is_not_there_is_refused(tmp_path):
     data = pack(BINARY_STEP)
     (tmp_path / "step.bin").write_bytes(data[:-4] + struct.pack("<I", 99))
-    with pytest.raises(TraceError, match="task 99 of rank 1 is not there: it has 2"):
+    with pytest.raises(TraceError, match="rank 1 has no task 99: its tasks are 0 to 1"):
         read_trace(tmp_path / "step.bin")

@@ -18,9 +18,9 @@ from mrc_testbed.hosts.traffic.program import JoinCollective, Program, RankTasks
     ],
 )
 def test_choice__has_the_least_time_of_the_model(size, ranks, choice):
-    chosen = choose(size, ranks)
-    assert (chosen.algorithm, chosen.protocol) == (choice.algorithm, choice.protocol)
-    assert chosen.time_us == pytest.approx(choice.time_us)
+    result = choose(size, ranks)
+    assert (result.algorithm, result.protocol) == (choice.algorithm, choice.protocol)
+    assert result.time_us == pytest.approx(choice.time_us)
 
 
 def test_choice__is_trees_for_small_buffers_of_many_ranks():

@@ -18,12 +18,14 @@ def start(process: int, pointer: str, rank: int, ranks: int, identity: str | Non
     )
 
 
-def operation(
-    process: int, name: str, pointer: str, ranks: int, *, count=64, root=0, number="0", stream="0x5", dtype=7
-) -> str:
+def operation(process: int, name: str, pointer: str, ranks: int, **changes: object) -> str:
+    """Return the line of an operation; `changes` of its values."""
+    values = {"count": 64, "root": 0, "number": "0", "stream": "0x5", "dtype": 7} | changes
     return (
-        f"h:{process}:{process}9 [0] NCCL INFO {name}: opCount {number} sendbuff 0x7f recvbuff (nil) count {count} "
-        f"datatype {dtype} op 0 root {root} comm {pointer} [nranks={ranks}] stream {stream}\n"
+        f"h:{process}:{process}9 [0] NCCL INFO {name}: opCount {values['number']} sendbuff 0x7f recvbuff (nil) "
+        f"count {values['count']} datatype {values['dtype']} op 0 root {values['root']} comm {pointer} "
+        f"[nranks={ranks}] stream {values['stream']}
+"
     )
 
 
@@ -92,7 +94,7 @@ def test_folder_of_logs__without_starts_numbers_ranks_by_process(tmp_path):
 
 
 TORN = "h:1:2 [0] NCCL INFO h:2:3 [1] NCCL INFO Broadcast: opCount 0 sendbuff 0x7\n"
-BAD = {
+BAD_FILES = {
     r"1 of 4 ranks of a communicator are in the log, without Init COMPLETE: log with": operation(
         1, "AllReduce", "0x1", 4
     ),
@@ -108,8 +110,8 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize("words", BAD)
+@pytest.mark.parametrize("words", BAD_FILES)
 def test_log__that_is_wrong_gets_one_line(tmp_path, words):
     with pytest.raises(TraceError, match=words) as error:
-        read_trace(log(tmp_path, BAD[words]))
+        read_trace(log(tmp_path, BAD_FILES[words]))
     assert "\n" not in str(error.value)

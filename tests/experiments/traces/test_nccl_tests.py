@@ -49,12 +49,12 @@ def test_root__is_that_of_its_row(tmp_path):
 
 def test_lines__may_have_the_tag_of_mpirun_and_no_root(tmp_path):
     text = "sendrecv_perf\n" + RANKS + HEAD.replace("    root", "") + row(1024).replace("     -1", "")
-    tagged = "".join(f"[1,0]<stdout>:{line}" for line in text.splitlines(keepends=True))
-    send, receive = read_trace(table(tmp_path, tagged)).ranks[0].tasks
+    tagged_text = "".join(f"[1,0]<stdout>:{line}" for line in text.splitlines(keepends=True))
+    send, receive = read_trace(table(tmp_path, tagged_text)).ranks[0].tasks
     assert (send.peer, receive.peer, send.size) == (1, 3, 1024)
 
 
-BAD = {
+BAD_FILES = {
     "does not say which test it is": RANKS + HEAD + ROWS,
     r"test 'hypercube' \(known: all_reduce": "hypercube_perf\n" + RANKS + HEAD + ROWS,
     "has no rows": "all_reduce_perf\n" + RANKS + HEAD,
@@ -64,8 +64,8 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize("words", BAD)
+@pytest.mark.parametrize("words", BAD_FILES)
 def test_table__that_is_wrong_gets_one_line(tmp_path, words):
     with pytest.raises(TraceError, match=words) as error:
-        read_trace(table(tmp_path, BAD[words]))
+        read_trace(table(tmp_path, BAD_FILES[words]))
     assert "\n" not in str(error.value)

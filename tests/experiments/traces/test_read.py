@@ -1,4 +1,4 @@
-"""Any trace: damaged files of every kind are a program or an error of one line; the number of ranks; scales."""
+"""Any trace: a damaged file of every kind is a program or an error of one line; the number of ranks."""
 
 from __future__ import annotations
 
@@ -29,9 +29,8 @@ from tests.repository import ROOT
 SEED = 20_261_128
 MUTATIONS = 80
 NAMES = (
-    "step.goal", "step.bin", "chakra.0.et", "old.0.et", "job.0.json", "graph.0.json", "kineto.json", "simai.txt",
-    "perm.cm", "nccl.log", "table.txt",
-)  # fmt: skip
+    "step.goal step.bin chakra.0.et old.0.et job.0.json graph.0.json kineto.json simai.txt perm.cm nccl.log table.txt"
+)
 MICRO = "MICRO\n1\nar -1 5 NONE 0 5 NONE 0 5 ALLREDUCE 64 5\n"
 
 
@@ -47,16 +46,19 @@ def samples(folder: Path) -> dict[str, bytes]:
     """Return a sound file of each kind by the name it has."""
     matrix = "0->1 id 1 start 0 size 10 send_done_trigger 1\n0->3 id 2 trigger 1 size 5 prio 2\n"
     table = "all_reduce_perf\n" + test_nccl_tests.RANKS + test_nccl_tests.HEAD + test_nccl_tests.ROWS
-    simai = test_workload_text.SIMAI + "2\n" + test_workload_text.ALL + test_workload_text.LAST
+    simai = test_workload_text.SIMAI + "2\n" + test_workload_text.FIRST + test_workload_text.LAST
     log = test_nccl_log.job(("AllReduce", {}), ("Broadcast", {"root": 1}))
     joining = node(2, "COMM_COLL_NODE", data=[1], comm_type=0, comm_size=64, pg_name="1")
-    old = [old_node(1, "COMP_NODE", runtime=3), old_node(2, "COMM_COLL_NODE", parents=[1], comm_type=0, comm_size=64)]
+    old_nodes = [
+        old_node(1, "COMP_NODE", runtime=3),
+        old_node(2, "COMM_COLL_NODE", parents=[1], comm_type=0, comm_size=64),
+    ]
     graph = {"workload_graph": [{"Id": 1, "NodeType": 7, "comm_type": 0, "comm_size": 64, "data_deps": []}]}
     return {
         "step.goal": test_goal.STEP.encode(),
         "step.bin": pack(test_goal_binary.BINARY_STEP),
         "chakra.0.et": frame_messages(node(1, "COMP_NODE", micros=3), joining),
-        "old.0.et": frame_messages(*old),
+        "old.0.et": frame_messages(*old_nodes),
         "job.0.json": chakra_json(all_reduce()).encode(),
         "graph.0.json": json.dumps(graph).encode(),
         "kineto.json": kineto_bytes(folder),
@@ -67,7 +69,7 @@ def samples(folder: Path) -> dict[str, bytes]:
     }
 
 
-def mutated(data: bytes, source: random.Random) -> bytes:
+def damage(data: bytes, source: random.Random) -> bytes:
     """Return a file with some damage: bytes gone, twice, changed, or a number that became large."""
     for _ in range(source.randint(1, 3)):
         low = source.randrange(len(data) + 1)
@@ -84,13 +86,13 @@ def mutated(data: bytes, source: random.Random) -> bytes:
     return data
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", NAMES.split())
 def test_damaged_file__is_a_program_or_an_error_of_one_line(tmp_path, name):
     source = random.Random(f"{SEED} {name}")
     sound = samples(tmp_path)[name]
     errors = []
     for _ in range(MUTATIONS):
-        (tmp_path / name).write_bytes(mutated(sound, source))
+        (tmp_path / name).write_bytes(damage(sound, source))
         # A job of two ranks: the second file is sound.
         if ".0." in name:
             (tmp_path / name.replace(".0.", ".1.")).write_bytes(sound)
