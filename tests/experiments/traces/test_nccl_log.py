@@ -24,8 +24,7 @@ def operation(process: int, name: str, pointer: str, ranks: int, **changes: obje
     return (
         f"h:{process}:{process}9 [0] NCCL INFO {name}: opCount {values['number']} sendbuff 0x7f recvbuff (nil) "
         f"count {values['count']} datatype {values['dtype']} op 0 root {values['root']} comm {pointer} "
-        f"[nranks={ranks}] stream {values['stream']}
-"
+        f"[nranks={ranks}] stream {values['stream']}\n"
     )
 
 

@@ -7,7 +7,9 @@ import random
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from mrc_testbed.cli.app import app
 from mrc_testbed.experiments.language.model import TraceWork
 from mrc_testbed.experiments.traces.errors import TraceError
 from mrc_testbed.experiments.traces.read import read_trace, trace_of
@@ -119,9 +121,15 @@ def test_groups__of_a_kind_without_any_are_refused(tmp_path):
         read_trace(tmp_path / "micro.txt", groups=tmp_path / "groups.json", ranks=2)
 
 
-def test_examples__are_read():
-    folder = ROOT / "examples" / "traces"
-    names = {path.name for path in folder.iterdir()}
-    assert len(names) >= 5
-    for path in sorted(folder.iterdir()):
-        read_trace(path)
+EXAMPLES = {
+    "permutation.cm": "8 ranks, 17 tasks",
+    "nccl.log": "1 x all_gather of 256 KiB among 4 ranks",
+    "all_reduce_perf.txt": "1 x all_reduce_tree of 1 KiB among 8 ranks",
+    "simai.txt": "all-reduces: ",
+}
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_example__is_shown(name):
+    result = CliRunner().invoke(app, ["scenario", "trace", str(ROOT / "examples" / "traces" / name)])
+    assert result.exit_code == 0 and EXAMPLES[name] in " ".join(result.output.split()), result.output
