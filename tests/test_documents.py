@@ -186,6 +186,7 @@ ELSEWHERE = {
         "mrc run --trace examples/traces/simai.txt --virtual --against rocev2,flow-ecmp,switch-spray",
     ),
     "tests/experiments/traces/test_read.py": (
+        "mrc scenario convert examples/traces/simai.txt simai.goal",
         "mrc scenario trace examples/traces/permutation.cm",
         "mrc scenario trace examples/traces/nccl.log",
         "mrc scenario trace examples/traces/all_reduce_perf.txt",

@@ -100,6 +100,22 @@ def show_trace(
     raise typer.Exit(command.show(trace, replay, as_json))
 
 
+@scenario_app.command(epilog="Example: `mrc scenario convert examples/traces/simai.txt simai.goal`")
+def convert(
+    trace: Annotated[Path, typer.Argument(help="File of a trace, or the folder with one a rank (docs/traces.md).")],
+    out: Annotated[Path, typer.Argument(help="GOAL text to write.")],
+    groups: Groups = None,
+    ranks: TraceRanks = None,
+    compute_scale: ComputeScale = 1.0,
+    size_scale: SizeScale = 1.0,
+) -> None:
+    """Write any trace as GOAL text, its collectives as messages, and say what was read."""
+    from mrc_testbed.experiments.traces import command
+
+    replay = replay_options(1, compute_scale, size_scale, groups, "packed", ranks=ranks)
+    raise typer.Exit(command.convert(trace, out, replay))
+
+
 @scenario_app.command("check", hidden=True, help="Check scenario files, as `mrc scenario validate` does.")
 @scenario_app.command(epilog="Example: `mrc scenario validate scenarios/*.yaml`")
 def validate(files: Files, as_json: Json = False) -> None:

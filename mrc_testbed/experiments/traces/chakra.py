@@ -20,7 +20,7 @@ from pathlib import Path
 from mrc_testbed.experiments.traces.chakra_file import ChakraNode, ChakraTrace, read_file
 from mrc_testbed.experiments.traces.chakra_schema import COLLECTIVES
 from mrc_testbed.experiments.traces.errors import TraceError
-from mrc_testbed.experiments.traces.expansion import EXPANDED_KINDS, Expansion, expand
+from mrc_testbed.experiments.traces.expansion import EXPANDED_KINDS, MARKER_LANE, Expansion, expand
 from mrc_testbed.experiments.traces.recognition import kind_of
 from mrc_testbed.experiments.traces.task_list import KINDS
 from mrc_testbed.experiments.traces.text_lines import RANKS_MAX
@@ -254,7 +254,7 @@ def _task(trace: ChakraTrace, node: ChakraNode, dependencies: tuple[int, ...], m
     if node.kind == "COMM_COLL_NODE":
         group = members.ranks_of(trace, node)
         if len(group) < 2:
-            return Compute(seconds=0.0, name=name, after=dependencies)
+            return Compute(seconds=0.0, lane=MARKER_LANE, name=name, after=dependencies)
         kind = _collective(trace, node)
         size = 4 * len(group) if kind == "BARRIER" else _size(trace, node)
         return JoinCollective(kind=KINDS[kind], size=max(1, size), group=group, name=name, after=dependencies)

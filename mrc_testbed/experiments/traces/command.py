@@ -1,4 +1,4 @@
-"""`mrc run --trace` and `mrc scenario trace`: a scenario made around a trace, and what a trace holds."""
+"""`mrc run --trace`, `mrc scenario trace`, `convert`: a scenario around a trace, what it holds, GOAL text of it."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from mrc_testbed.experiments.language.fault_phrase import fault_line
 from mrc_testbed.experiments.language.model import MODES
 from mrc_testbed.experiments.traces.read import read_trace
 from mrc_testbed.faults.terms import suggestion
+from mrc_testbed.files.whole_files import write_output
 from mrc_testbed.hosts.traffic.program import Compute, JoinCollective, Program
 from mrc_testbed.hosts.traffic.program_check import check
 from mrc_testbed.topologies.plan import Plan, PlanError
@@ -182,7 +183,34 @@ def show(trace: Path, replay: Replay, as_json: bool) -> int:
     data = summarize_trace(program)
     if as_json:
         print(json.dumps(data, indent=2))
-        return 0
+    else:
+        _print_lines(_summary_lines(trace, program, data))
+    return 0
+
+
+def convert(trace: Path, out: Path, replay: Replay) -> int:
+    """Write a trace as GOAL text and print what it holds; return exit code 0. Raises UsageError."""
+    # Not before: numpy comes with the collectives.
+    from mrc_testbed.experiments.traces.goal_text import goal_of
+
+    program = program_of(trace, replay)
+    text = goal_of(program)
+    lines = _summary_lines(trace, program, summarize_trace(program))
+    try:
+        write_output(out, text.encode())
+    except OSError as error:
+        raise UsageError(f"{out}: cannot be written: {error.strerror or error}") from None
+    messages = len(re.findall(r": send ", text))
+    _print_lines([*lines, f"{out}: GOAL text, {messages} messages"])
+    return 0
+
+
+def _print_lines(lines: list[str]) -> None:
+    print(terminal.Style.for_stream(sys.stdout).fold("\n".join(lines)))
+
+
+def _summary_lines(trace: Path, program: Program, data: dict[str, Any]) -> list[str]:
+    """Return the content of a trace for people."""
     lines = [
         f"{trace}: {data['ranks']} ranks, {data['tasks']} tasks",
         f"computing: {data['busiest_s']:.6g} s at the busiest rank; {data['ideal_s']:.6g} s a step on a network that "
@@ -196,9 +224,7 @@ def show(trace: Path, replay: Replay, as_json: bool) -> int:
     ]
     if data["computations"] and not data["busiest_s"]:
         lines.append(f"none of its {data['computations']} computations takes time: the step is communication alone")
-    lines += [f"note: {note}" for note in program.notes]
-    print(terminal.Style.for_stream(sys.stdout).fold("\n".join(lines)))
-    return 0
+    return lines + [f"note: {note}" for note in program.notes]
 
 
 def summarize_trace(program: Program) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from zlib import crc32
 
-from mrc_testbed.experiments.traces.expansion import EXPANDED_KINDS, expand
+from mrc_testbed.experiments.traces.expansion import EXPANDED_KINDS, MARKER_LANE, expand
 from mrc_testbed.hosts.traffic.program import (
     AnyTask,
     Compute,
@@ -60,7 +60,7 @@ class TaskList:
     ) -> int:
         """Add a collective by Chakra's name; `size` as nccl-tests count it, `root` is a position in the group."""
         if len(group) < 2:
-            return self.compute(0.0, dependencies, name=name)
+            return self.compute(0.0, dependencies, lane=MARKER_LANE, name=name)
         if kind not in EXPANDED_KINDS:
             return self._add(
                 JoinCollective(kind=KINDS[kind], size=max(1, size), group=group, after=dependencies, name=name)

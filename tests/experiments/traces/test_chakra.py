@@ -79,6 +79,16 @@ def test_collective__that_is_made_of_messages(tmp_path, kind, ranks, root):
     assert last.after == (len(program.ranks[root].tasks) - 2,), "waits for all messages of the collective"
 
 
+def test_collective__made_of_messages_ends_beside_a_computation(tmp_path):
+    nodes = [
+        node(1, "COMP_NODE", micros=500),
+        node(2, "COMM_COLL_NODE", comm_type="BROADCAST", comm_size=4000),
+        node(3, "COMP_NODE", data=[2], micros=400, is_cpu_op=True),
+    ]
+    # Lane 0 computes all the time; what waits for the broadcast has a lane of its own.
+    assert check(read_trace(write(tmp_path, [nodes] * 2))).seconds == pytest.approx(500e-6)
+
+
 def group_node(number: int, group: str):
     return node(number, "COMM_COLL_NODE", comm_type="ALL_GATHER", comm_size=64, pg_name=group)
 

@@ -10,6 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from mrc_testbed.cli.app import app
+from mrc_testbed.errors import UsageError
 from mrc_testbed.experiments.language.model import TraceWork
 from mrc_testbed.experiments.traces.errors import TraceError
 from mrc_testbed.experiments.traces.read import read_trace, trace_of
@@ -119,6 +120,18 @@ def test_groups__of_a_kind_without_any_are_refused(tmp_path):
     (tmp_path / "groups.json").write_text("{}")
     with pytest.raises(TraceError, match="kind 'workload text' names no process groups"):
         read_trace(tmp_path / "micro.txt", groups=tmp_path / "groups.json", ranks=2)
+
+
+def test_convert__writes_goal_that_is_read(tmp_path):
+    source, out = ROOT / "examples" / "traces" / "simai.txt", tmp_path / "simai.goal"
+    result = CliRunner().invoke(app, ["scenario", "convert", str(source), str(out)])
+    assert result.exit_code == 0 and "simai.goal: GOAL text, " in "".join(result.output.splitlines()), result.output
+    assert "all-reduces: " in result.output
+    trace, schedule = check(read_trace(source)), check(read_trace(out))
+    assert schedule.seconds == pytest.approx(trace.seconds) and schedule.messages > 100
+    assert schedule.sent_bytes == pytest.approx(trace.sent_bytes, rel=0.05)
+    refusal = CliRunner().invoke(app, ["scenario", "convert", str(source), str(tmp_path / "no" / "x.goal")])
+    assert isinstance(refusal.exception, UsageError) and "x.goal: cannot be written: " in str(refusal.exception)
 
 
 EXAMPLES = {
