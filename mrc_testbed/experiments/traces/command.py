@@ -1,4 +1,4 @@
-"""`mrc run --trace`, `mrc scenario trace`, `convert`: a scenario around a trace, what it holds, GOAL text of it."""
+"""`mrc run --trace`, `mrc scenario trace`, `convert`: a scenario around a trace, its content, GOAL text."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ _Key = tuple[object, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
+class CollectiveMove:
     """One message of a rank of a collective: the peer's position, its step, and its share of the buffer."""
 
     way: str
@@ -35,25 +35,25 @@ class Move:
 
 
 @lru_cache(maxsize=64)
-def moves_of(kind: str, ranks: int) -> tuple[tuple[Move, ...], ...]:
+def moves_of(kind: str, ranks: int) -> tuple[tuple[CollectiveMove, ...], ...]:
     """Return what each rank receives and sends, in an order in which it can happen."""
     # Not before: numpy comes with it.
     from mrc_testbed.hosts.traffic.collectives import Send, make
 
     machines = [make(kind, rank=rank, ranks=ranks, size_bytes=4 * MODEL_ELEMENTS * ranks) for rank in range(ranks)]
-    moves: list[list[Move]] = [[] for _ in machines]
+    moves: list[list[CollectiveMove]] = [[] for _ in machines]
     under_way: deque[tuple[int, Send]] = deque()
 
     def post(rank: int, sends: list[Send]) -> None:
         for send in sends:
-            moves[rank].append(Move(SEND, send.peer, send.step, send.count / machines[rank].elements))
+            moves[rank].append(CollectiveMove(SEND, send.peer, send.step, send.count / machines[rank].elements))
             under_way.append((rank, send))
 
     for rank, machine in enumerate(machines):
         post(rank, machine.start(0))
     while under_way:
         rank, send = under_way.popleft()
-        moves[send.peer].append(Move(RECEIVE, rank, send.step, send.count / machines[rank].elements))
+        moves[send.peer].append(CollectiveMove(RECEIVE, rank, send.step, send.count / machines[rank].elements))
         post(send.peer, machines[send.peer].on_write(rank, send.step, 0))
     return tuple(map(tuple, moves))
 

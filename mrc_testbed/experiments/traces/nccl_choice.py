@@ -41,7 +41,7 @@ MODEL = "NCCL 2.28's model for one H100 and one 400 Gb/s NIC a rank"
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class NcclChoice:
     """Algorithm and protocol, and the time that NCCL expects."""
 
     algorithm: str
@@ -50,10 +50,10 @@ class Choice:
 
 
 @lru_cache(maxsize=4096)
-def choose(size: int, ranks: int) -> Choice:
+def choose(size: int, ranks: int) -> NcclChoice:
     """Return NCCL's choice for an all-reduce of `size` bytes a rank."""
     choices = [
-        Choice(algorithm, protocol, _time_us(algorithm, protocol, size, ranks))
+        NcclChoice(algorithm, protocol, _time_us(algorithm, protocol, size, ranks))
         for algorithm in ("tree", "ring")
         for protocol in PROTOCOLS
     ]

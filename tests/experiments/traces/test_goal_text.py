@@ -20,12 +20,12 @@ def read_again(folder, program: Program) -> Program:
 
 def test_schedule__is_the_same_when_it_is_read_again(tmp_path):
     program = read_trace(goal(tmp_path, STEP))
-    again = read_again(tmp_path, program)
+    second = read_again(tmp_path, program)
 
     def bare(rank: RankTasks) -> list:
         return [replace(task, name="", **({} if isinstance(task, Compute) else {"tag": 0})) for task in rank.tasks]
 
-    assert list(map(bare, again.ranks)) == list(map(bare, program.ranks))
+    assert list(map(bare, second.ranks)) == list(map(bare, program.ranks))
 
 
 KINDS = ["all_reduce", "reduce_scatter", "all_gather", "all_to_all", "all_reduce_tree", "all_reduce_halving"]
@@ -44,8 +44,8 @@ def test_collective__becomes_messages_of_its_bus_bytes(tmp_path, kind, ranks):
     # The collective is between the two computations: nobody computes on before all have begun.
     assert ideal.seconds == pytest.approx(3e-3)
     # A tree, and halving with ranks beyond a power of two, send a byte more often than a ring does.
-    least = bus_factor_of(kind, ranks) * size * ranks
-    assert 0.99 * least <= ideal.sent_bytes <= (2.2 if kind == "all_reduce_halving" else 1.1) * least
+    bus_bytes = bus_factor_of(kind, ranks) * size * ranks
+    assert 0.99 * bus_bytes <= ideal.sent_bytes <= (2.2 if kind == "all_reduce_halving" else 1.1) * bus_bytes
 
 
 def test_collectives__of_overlapping_groups_do_not_mix(tmp_path):

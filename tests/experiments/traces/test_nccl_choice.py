@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mrc_testbed.experiments.traces.nccl_choice import Choice, choose, choose_for
+from mrc_testbed.experiments.traces.nccl_choice import NcclChoice, choose, choose_for
 from mrc_testbed.hosts.traffic.program import JoinCollective, Program, RankTasks
 
 
@@ -12,9 +12,9 @@ from mrc_testbed.hosts.traffic.program import JoinCollective, Program, RankTasks
     ("size", "ranks", "choice"),
     [
         # Latency: hops of the base, and the bytes; worked out by hand from the model's table.
-        (64, 2, Choice("ring", "LL", 6.6 + 2 * 5.0 + 64 / 24_000)),
-        (64, 64, Choice("tree", "LL", 6.8 + 2 * 6 * 5.0 + 64 / (48_000 * 0.92 / 3.8 / 2))),
-        (1 << 30, 2, Choice("ring", "Simple", 8.4 * 1.4 + 2 * 14 * 1.4 + (1 << 30) / 48_000)),
+        (64, 2, NcclChoice("ring", "LL", 6.6 + 2 * 5.0 + 64 / 24_000)),
+        (64, 64, NcclChoice("tree", "LL", 6.8 + 2 * 6 * 5.0 + 64 / (48_000 * 0.92 / 3.8 / 2))),
+        (1 << 30, 2, NcclChoice("ring", "Simple", 8.4 * 1.4 + 2 * 14 * 1.4 + (1 << 30) / 48_000)),
     ],
 )
 def test_choice__has_the_least_time_of_the_model(size, ranks, choice):
