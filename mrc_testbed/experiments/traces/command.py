@@ -1,4 +1,4 @@
-"""`mrc run --trace`, `mrc scenario trace`, `convert`: a scenario around a trace, its content, GOAL text."""
+"""`mrc run --trace`, `mrc scenario trace`, `convert`: a scenario around a trace, its content, GOAL."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 from mrc_testbed.console import terminal, units
 from mrc_testbed.console.units import show_size
-from mrc_testbed.errors import UsageError
+from mrc_testbed.errors import DISK_FULL_ERRNOS, UsageError
 from mrc_testbed.experiments.language.fault_phrase import fault_line
 from mrc_testbed.experiments.language.model import MODES
 from mrc_testbed.experiments.traces.read import read_trace
@@ -199,6 +199,8 @@ def convert(trace: Path, out: Path, replay: Replay) -> int:
     try:
         write_output(out, text.encode())
     except OSError as error:
+        if error.errno in DISK_FULL_ERRNOS:  # with an exit code of its own
+            raise
         raise UsageError(f"{out}: cannot be written: {error.strerror or error}") from None
     messages = len(re.findall(r": send ", text))
     _print_lines([*lines, f"{out}: GOAL text, {messages} messages"])
