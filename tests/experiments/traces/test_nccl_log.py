@@ -103,7 +103,7 @@ BAD_FILES = {
     r"has datatype 99": job(("AllReduce", {"dtype": 99})),
     r"Broadcast of communicator 0x01 has root 9: 0 to 3": job(("Broadcast", {"root": 9})),
     r"nccl.log:9: an operation whose line is torn": job(("AllReduce", {})) + TORN,
-    r"no operations in it: log with NCCL_DEBUG_SUBSYS=INIT,COLL": start(1, "0x1", 0, 2),
+    r"no operations in it: log with NCCL_DEBUG=INFO and NCCL_DEBUG_SUBSYS=INIT,COLL": start(1, "0x1", 0, 2),
     r"two processes have rank 0 of 2 .* use NCCL 2.16": start(1, "0x1", 0, 2, None) + start(2, "0x1", 0, 2, None),
     r"has nranks 4, its start said 2": start(1, "0x1", 0, 2) + operation(1, "AllReduce", "0x1", 4),
 }
