@@ -52,7 +52,9 @@ SHARES = ("ALL_GATHER", "REDUCE_SCATTER", "ALL_TO_ALL", "GATHER", "SCATTER")
 """Collectives whose count is that of one rank's share."""
 ROOT_KINDS = ("BROADCAST", "REDUCE", "GATHER", "SCATTER")
 MESSAGES = ("Send", "Recv")
-CURE = "log with NCCL_DEBUG=INFO and NCCL_DEBUG_SUBSYS=INIT,COLL, each process to a file (NCCL_DEBUG_FILE=nccl.%h.%p.log)"
+CURE = (
+    "log with NCCL_DEBUG=INFO and NCCL_DEBUG_SUBSYS=INIT,COLL, each process to a file (NCCL_DEBUG_FILE=nccl.%h.%p.log)"
+)
 _Device = tuple[str, int, int]
 """Host, process and device: a rank of the job."""
 
