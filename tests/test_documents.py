@@ -180,6 +180,17 @@ ELSEWHERE = {
         "mrc scenario trace examples/traces/ring-step.goal",
         "mrc run --trace examples/traces/ring-step.goal --iterations 5",
     ),
+    "tests/experiments/traces/test_command.py": (
+        'mrc run --trace examples/traces/ring-step.goal --fault "cut p1-t0-0 p1-t1-1 at 1 s" '
+        "--against rocev2,flow-ecmp",
+        "mrc run --trace examples/traces/simai.txt --virtual --against rocev2,flow-ecmp,switch-spray",
+    ),
+    "tests/experiments/traces/test_read.py": (
+        "mrc scenario convert examples/traces/simai.txt simai.goal",
+        "mrc scenario trace examples/traces/permutation.cm",
+        "mrc scenario trace examples/traces/nccl.log",
+        "mrc scenario trace examples/traces/all_reduce_perf.txt",
+    ),
     "tests/experiments/traces/test_kineto.py": ("mrc run --trace examples/traces/kineto --virtual",),
     "tests/simulator/simtest/test_fuzz.py": (
         "mrc fuzz wire --runs 2000000 --duration 600",
@@ -210,10 +221,6 @@ ELSEWHERE = {
     ),
     "tests/cli/test_topology_live.py": ("mrc up examples/topologies/own-names.yaml",),
     "tests/experiments/language/test_new_scenario.py": ("mrc scenario new mine.yaml",),
-    "tests/experiments/traces/test_command.py": (
-        'mrc run --trace examples/traces/ring-step.goal --fault "cut p1-t0-0 p1-t1-1 at 1 s" '
-        "--against rocev2,flow-ecmp",
-    ),
     "tests/topologies/p4lab/test_lab.py": (
         "mrc p4 run my.p4 --entries s1-runtime.json",
         "mrc p4 run solution/basic.p4 --topology pod-topo/topology.json",

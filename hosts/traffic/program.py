@@ -84,6 +84,8 @@ class Program:
 
     name: str
     ranks: tuple[RankTasks, ...]
+    notes: tuple[str, ...] = ()
+    """Sentences on what its source has and the program has not, or has otherwise."""
 
 
 class TrainingProgramError(UsageError):

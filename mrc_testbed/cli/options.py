@@ -81,6 +81,15 @@ Groups = Annotated[
         help='JSON with the ranks of each process group of a trace: {"0": [0, 1], ...}.',
     ),
 ]
+TraceRanks = Annotated[
+    int | None,
+    typer.Option(
+        "--ranks",
+        rich_help_panel=TRACES,
+        min=2,
+        help="Number of ranks of a workload of ASTRA-sim or SimAI that does not say it.",
+    ),
+]
 ComputeScale = Annotated[
     float,
     typer.Option("--compute-scale", rich_help_panel=TRACES, min=0.0, help="Factor on the compute times of a trace."),
@@ -295,7 +304,7 @@ def replay_options(
     for option, value in (("--compute-scale", compute), ("--size-scale", size)):
         if not 0 < value <= SCALE_MAX:
             raise UsageError(f"{option} {value:g}: above 0, at most {SCALE_MAX:g}")
-    return Replay(iterations, compute, size, groups, placement, **more_fields)
+    return Replay(iterations, compute, size, groups, placement=placement, **more_fields)
 
 
 def _positive(read: Callable[[object], float], text: str, quantity: str) -> float:

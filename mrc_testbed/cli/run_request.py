@@ -23,6 +23,7 @@ from mrc_testbed.cli.options import (
     Json,
     LabChoice,
     SizeScale,
+    TraceRanks,
     replay_options,
 )
 from mrc_testbed.errors import UsageError
@@ -75,6 +76,7 @@ RULES = (
         RunRule(option, (TRACE_RUNS,), _OF_TRACE)
         for option in (
             "--groups",
+            "--ranks",
             "--iterations",
             "--fault",
             "--against",
@@ -103,10 +105,11 @@ class RunRequest(LabChoice, ExecutorChoice):
         typer.Option(
             "--trace",
             rich_help_panel=TRACES,
-            help="Replay a trace instead: a GOAL file, or a folder (or one file) of Chakra's .et.",
+            help="Replay a trace instead: a file of it, or the folder with one a rank (docs/traces.md has the kinds).",
         ),
     ] = None
     groups: Groups = None
+    ranks: TraceRanks = None
     iterations: Annotated[
         int | None,
         typer.Option(
@@ -226,6 +229,7 @@ class RunRequest(LabChoice, ExecutorChoice):
             self.size_scale,
             self.groups,
             self.placement,
+            ranks=self.ranks,
             faults=tuple(self.fault or ()),
             against=tuple(name.strip() for name in (self.against or "").split(",") if name.strip()),
         )

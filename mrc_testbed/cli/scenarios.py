@@ -15,6 +15,7 @@ from mrc_testbed.cli.options import (
     Groups,
     Json,
     SizeScale,
+    TraceRanks,
     expand_options,
     replay_options,
 )
@@ -84,9 +85,10 @@ def _live_runner(request: RunRequest) -> LiveRunner:
 @scenario_app.command("trace", epilog="Examples: `mrc scenario trace step.goal` · `mrc scenario trace job.0.et --json`")
 def show_trace(
     trace: Annotated[
-        Path, typer.Argument(help="GOAL file, or folder of Chakra's or a PyTorch profiler's files, or one of them.")
+        Path, typer.Argument(help="File of a trace, or the folder with one a rank (docs/traces.md has the kinds).")
     ],
     groups: Groups = None,
+    ranks: TraceRanks = None,
     compute_scale: ComputeScale = 1.0,
     size_scale: SizeScale = 1.0,
     as_json: Json = False,
@@ -94,7 +96,24 @@ def show_trace(
     """Check a trace for `mrc run --trace`: ranks, tasks, collectives, bytes, its time without a network."""
     from mrc_testbed.experiments.traces import command
 
-    raise typer.Exit(command.show(trace, replay_options(1, compute_scale, size_scale, groups, "packed"), as_json))
+    replay = replay_options(1, compute_scale, size_scale, groups, "packed", ranks=ranks)
+    raise typer.Exit(command.show(trace, replay, as_json))
+
+
+@scenario_app.command(epilog="Example: `mrc scenario convert examples/traces/simai.txt simai.goal`")
+def convert(
+    trace: Annotated[Path, typer.Argument(help="File of a trace, or the folder with one a rank (docs/traces.md).")],
+    out: Annotated[Path, typer.Argument(help="GOAL text to write.")],
+    groups: Groups = None,
+    ranks: TraceRanks = None,
+    compute_scale: ComputeScale = 1.0,
+    size_scale: SizeScale = 1.0,
+) -> None:
+    """Write any trace as GOAL text, its collectives as messages, and say what was read."""
+    from mrc_testbed.experiments.traces import command
+
+    replay = replay_options(1, compute_scale, size_scale, groups, "packed", ranks=ranks)
+    raise typer.Exit(command.convert(trace, out, replay))
 
 
 @scenario_app.command("check", hidden=True, help="Check scenario files, as `mrc scenario validate` does.")

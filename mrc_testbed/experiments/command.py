@@ -32,7 +32,7 @@ from mrc_testbed.experiments.language.yaml_loader import ScenarioError, read
 from mrc_testbed.experiments.resolve.run_plan import RunPlan
 from mrc_testbed.experiments.results import RESULTS, ResultsError, default_folder, refuse_taken, refuse_twice
 from mrc_testbed.experiments.runner import Checkpoint, RunReport, RunSet, plan_runs, run_scenario
-from mrc_testbed.experiments.traces.command import Replay, scenario_of
+from mrc_testbed.experiments.traces.command import Replay, program_of, scenario_of
 from mrc_testbed.experiments.traces.errors import TraceError
 from mrc_testbed.experiments.virtual.estimate import (
     Piece,
@@ -312,11 +312,9 @@ def _write_replay_scenario(console: Console, trace: Path, replay: Replay, *, liv
         if error.errno in DISK_FULL_ERRNOS:  # with an exit code of its own
             raise
         raise TraceError(path, f"cannot be written: {error.strerror}; run it where you may write") from None
-    console.print(
-        f"{path}: the scenario made of {trace}; change it and run it for faults, transports and rules",
-        style="dim",
-        soft_wrap=True,
-    )
+    made_text = f"{path}: the scenario made of {trace}; change it and run it for faults, transports and rules"
+    for line in (made_text, *(f"note: {note}" for note in program_of(trace, replay).notes)):
+        console.print(line, style="dim", soft_wrap=True, markup=False)
     return path
 
 

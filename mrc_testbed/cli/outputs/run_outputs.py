@@ -248,6 +248,8 @@ class TraceSummaryOutput(Struct, forbid_unknown_fields=True):
     busiest_s: Number
     ideal_s: Number
     collectives: list[TracedCollectiveOutput]
+    notes: list[str]
+    """Sentences on what the trace has and the replay has not, or has otherwise."""
 
 
 class ListedScenarioOutput(Struct, forbid_unknown_fields=True):

@@ -418,7 +418,7 @@ class TraceWork(RankWork):
     """Replay of a training job's trace (docs/traces.md): computing takes time, what is sent is checked."""
 
     trace: PathInFile
-    """GOAL file, or Chakra's or a profiler's files: the folder or one of them; from the file's folder."""
+    """File of a trace, or the folder with one a rank; from the file's folder."""
     groups: PathInFile | None = None
     """JSON file with the ranks of each process group, {"0": [0, 1], ...}, where the trace does not say."""
     compute_scale: float = Field(1.0, gt=0, le=1e9)

@@ -1,12 +1,11 @@
 """MLCommons Chakra execution traces: one file per rank, `NAME.RANK.et`, or its JSON, `NAME.RANK.json`.
 
-An .et file has length-prefixed messages.
-
 COMP nodes take their `duration_micros` (those on a CPU on a lane of their own); memory, storage and metadata nodes take
 theirs, mostly none. COMM_COLL nodes join a collective of their process group, COMM_SEND and COMM_RECV nodes are
 messages. Control and data dependencies are both waited for. Collectives that the testbed lacks are made of messages
 (expansion.py). Members of a process group (`pg_name`) come from the file of groups, else from a node of the trace that
-lists them, else they are all ranks whose trace names the group; without a name all ranks.
+lists them, else they are all ranks whose trace names the group; without a name all ranks. An attribute that changes
+what is sent and cannot be followed is refused by its name; what only hints is left out with a note.
 """
 
 from __future__ import annotations
@@ -15,18 +14,16 @@ import ast
 import json
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
 
-from google.protobuf.json_format import ParseDict, ParseError
-from google.protobuf.message import DecodeError
-
-from mrc_testbed.experiments.traces.chakra_schema import COLLECTIVES, MESSAGES, NODE_TYPES
+from mrc_testbed.experiments.traces.chakra_file import ChakraNode, ChakraTrace, read_file
+from mrc_testbed.experiments.traces.chakra_schema import COLLECTIVES
 from mrc_testbed.experiments.traces.errors import TraceError
-from mrc_testbed.experiments.traces.expansion import EXPANDED_KINDS, Expansion, expand
+from mrc_testbed.experiments.traces.expansion import EXPANDED_KINDS, MARKER_LANE, Expansion, expand
 from mrc_testbed.experiments.traces.recognition import kind_of
+from mrc_testbed.experiments.traces.task_list import KINDS
+from mrc_testbed.experiments.traces.text_lines import RANKS_MAX
 from mrc_testbed.hosts.traffic.program import (
     AnyTask,
     Compute,
@@ -36,45 +33,9 @@ from mrc_testbed.hosts.traffic.program import (
     ReceiveMessage,
     SendMessage,
 )
-from mrc_testbed.hosts.traffic.program_script import TASKS_MAX
 
-MESSAGE_MAX = 16 << 20
-"""Most bytes of a node."""
-CONTENT_MAX, JSON_GAP_MAX = 256 << 20, 1024
-"""Most bytes of a file of JSON, and of blanks between two of its objects."""
-RANKS_MAX = 4096
 SIZE_MAX = 1 << 50
-MICROSECOND = 1e-6
-KINDS = {
-    "ALL_REDUCE": "all_reduce",
-    "ALL_GATHER": "all_gather",
-    "ALL_TO_ALL": "all_to_all",
-    "REDUCE_SCATTER": "reduce_scatter",
-    "REDUCE_SCATTER_BLOCK": "reduce_scatter",
-    "BARRIER": "all_reduce_tree",
-}
-"""Chakra's name of a collective -> the testbed's; a barrier is an all-reduce of one element per rank."""
 CPU_LANE, DEVICE_LANE = 1, 0
-_Data = bytes | dict[str, Any]
-"""A message as it stands in a file."""
-
-
-@dataclass(slots=True)
-class _Node:
-    id: int
-    name: str
-    kind: str
-    dependencies: list[int]
-    seconds: float
-    attributes: dict[str, Any]
-    inputs: str
-
-
-@dataclass(slots=True)
-class _Trace:
-    path: Path
-    rank: int
-    nodes: list[_Node] = field(default_factory=list)
 
 
 def read_chakra(path: Path, groups: Path | None = None) -> Program:
@@ -83,12 +44,31 @@ def read_chakra(path: Path, groups: Path | None = None) -> Program:
     `path`: the folder, or one file of the job; `groups`: JSON file with the ranks of each process group.
     """
     as_json = kind_of(path) == "chakra json"
-    traces = [_read(file, rank, as_json=as_json) for rank, file in enumerate(_files(path, groups))]
+    traces = [read_file(file, rank, as_json=as_json) for rank, file in enumerate(_files(path, groups))]
     members = _Groups(traces, groups)
     order = {
         group: index for index, group in enumerate(sorted({members.ranks_of(t, n) for t in traces for n in _joins(t)}))
     }
-    return Program(path.stem.partition(".")[0], tuple(_tasks(trace, members, order) for trace in traces))
+    ranks = tuple(_tasks(trace, members, order) for trace in traces)
+    return Program(path.stem.partition(".")[0], ranks, tuple(_notes(traces)))
+
+
+def _notes(traces: list[ChakraTrace]) -> Iterator[str]:
+    """Yield what the traces have and their program has not."""
+    nodes = [node for trace in traces for node in trace.nodes]
+    if count := sum(bool(node.attributes.get("comm_priority")) for node in nodes):
+        yield f"comm_priority of {count} nodes is left out: all traffic has one class"
+    if count := sum(node.kind.startswith("MEM") and not node.seconds for node in nodes):
+        yield f"{count} nodes of memory say no duration_micros: they take no time"
+    if count := sum(
+        node.kind == "COMM_COLL_NODE" and _is_rooted(node) and "root_rank" not in node.attributes for node in nodes
+    ):
+        yield f"{count} nodes of collectives with a root have no root_rank: the first rank of their group is taken"
+
+
+def _is_rooted(node: ChakraNode) -> bool:
+    number = node.attributes.get("comm_type")
+    return isinstance(number, int) and 0 <= number < len(COLLECTIVES) and COLLECTIVES[number] in EXPANDED_KINDS
 
 
 def _files(path: Path, groups: Path | None) -> list[Path]:
@@ -123,134 +103,17 @@ def _job(path: Path) -> str:
     return path.name.rpartition(".")[0].rpartition(".")[0]
 
 
-# ---- a file -------------------------------------------------------------------------------------------------
-
-
-def _read(path: Path, rank: int, *, as_json: bool = False) -> _Trace:
-    trace = _Trace(path, rank)
-    ids: set[int] = set()
-    try:
-        with path.open("rb") as file:
-            # The first message is the file's metadata, all others are nodes.
-            read: Callable[[Path, BinaryIO], Iterator[_Data]] = _json_messages if as_json else _messages
-            for number, data in enumerate(read(path, file)):
-                try:
-                    if number == 0:
-                        _message_of("GlobalMetadata", data)
-                        continue
-                    node = _message_of("Node", data)
-                except (DecodeError, ParseError) as error:
-                    subject = "GlobalMetadata" if number == 0 else f"node {number}"
-                    raise TraceError(path, f"{subject} is no message of a Chakra trace: {error}") from None
-                if len(trace.nodes) >= TASKS_MAX:
-                    raise TraceError(path, f"more than {TASKS_MAX} nodes")
-                if node.id in ids:
-                    raise TraceError(path, f"two nodes have the id {node.id}")
-                ids.add(node.id)
-                trace.nodes.append(_node(path, node))
-    except OSError as error:
-        raise TraceError(path, f"cannot be read: {error.strerror}") from None
-    for waiting_node in trace.nodes:
-        if unknown := [dependency for dependency in waiting_node.dependencies if dependency not in ids]:
-            raise TraceError(
-                path, f"node {waiting_node.id} ({waiting_node.name}) waits for node {unknown[0]}, which is not there"
-            )
-    return trace
-
-
-def _messages(path: Path, file: BinaryIO) -> Iterator[bytes]:
-    """Yield messages that are prefixed with their length (a varint), one in memory at a time."""
-    count = 0
-    while True:
-        length = shift = 0
-        while True:
-            byte = file.read(1)
-            if not byte:
-                if shift:
-                    raise TraceError(path, f"cut off after {count} messages")
-                if not count:
-                    raise TraceError(path, "empty: a Chakra trace begins with its GlobalMetadata")
-                return
-            length |= (byte[0] & 0x7F) << shift
-            shift += 7
-            if byte[0] < 0x80:
-                break
-            if shift > 28:
-                raise TraceError(path, f"message {count + 1} has no sensible length: not a Chakra trace")
-        if length > MESSAGE_MAX:
-            subject = f"message {count + 1} would have {length} bytes, at most {MESSAGE_MAX}"
-            raise TraceError(path, f"{subject}: not a Chakra trace")
-        data = file.read(length)
-        if len(data) < length:
-            raise TraceError(path, f"cut off after {count} messages: the next lacks {length - len(data)} bytes")
-        count += 1
-        yield data
-
-
-def _json_messages(path: Path, file: BinaryIO) -> Iterator[dict[str, Any]]:
-    """Yield the JSON objects of a file, one after the other, as protobuf's MessageToJson writes them."""
-    decoder, start = json.JSONDecoder(), 0
-    try:
-        text = file.read(CONTENT_MAX + 1).decode("utf-8-sig")
-    except UnicodeDecodeError:
-        raise TraceError(path, "not UTF-8 text: not a Chakra trace as JSON") from None
-    if len(text) > CONTENT_MAX:
-        raise TraceError(path, f"more than {CONTENT_MAX} bytes: give the .et file that it was made of")
-    while start < len(text):
-        try:
-            data, start = decoder.raw_decode(text, start)
-        except (ValueError, RecursionError):
-            line = text.count("\n", 0, start) + 1
-            raise TraceError(path, "no JSON object, or cut off: not a Chakra trace as JSON", line) from None
-        if not isinstance(data, dict):
-            raise TraceError(path, f"{data!r:.40} is no node", text.count("\n", 0, start) + 1)
-        yield data
-        start += len(text[start : start + JSON_GAP_MAX]) - len(text[start : start + JSON_GAP_MAX].lstrip())
-
-
-def _message_of(name: str, data: _Data) -> Any:
-    """Return a message of its bytes, or of its JSON. Raises DecodeError, ParseError."""
-    if isinstance(data, bytes):
-        return MESSAGES[name].FromString(data)
-    numbers = {type_name: number for number, type_name in NODE_TYPES.items()}
-    kind = data.get("type")
-    return ParseDict(
-        data | ({"type": numbers.get(kind, 0)} if isinstance(kind, str) else {}),
-        MESSAGES[name](),
-        ignore_unknown_fields=True,
-    )
-
-
-def _node(path: Path, node: Any) -> _Node:
-    kind = NODE_TYPES.get(node.type)
-    if kind is None:
-        types = ", ".join(NODE_TYPES.values())
-        raise TraceError(path, f"node {node.id} ({node.name}) is of type {node.type} (known: {types})")
-    values = {
-        attribute.name: getattr(attribute, kind_name)
-        for attribute in node.attr
-        if (kind_name := attribute.WhichOneof("value"))
-    }
-    values |= {
-        attribute.name: list(attribute.bool_list.values) for attribute in node.attr if attribute.bool_list.values
-    }
-    dependencies = list(dict.fromkeys([*node.ctrl_deps, *node.data_deps]))
-    return _Node(
-        node.id, node.name[:80], kind, dependencies, node.duration_micros * MICROSECOND, values, node.inputs.values
-    )
-
-
 # ---- process groups -----------------------------------------------------------------------------------------
 
 
-def _joins(trace: _Trace) -> Iterator[_Node]:
+def _joins(trace: ChakraTrace) -> Iterator[ChakraNode]:
     return (node for node in trace.nodes if node.kind == "COMM_COLL_NODE")
 
 
 class _Groups:
     """Ranks of each process group."""
 
-    def __init__(self, traces: list[_Trace], file: Path | None) -> None:
+    def __init__(self, traces: list[ChakraTrace], file: Path | None) -> None:
         self._all_ranks = tuple(range(len(traces)))
         self._file_groups = read_groups(file, len(traces)) if file else {}
         self._trace_groups: dict[str, tuple[int, ...]] = {}
@@ -263,27 +126,59 @@ class _Groups:
                         raise _node_error(
                             trace, node, f"lists process groups as {node.inputs:.60}: not readable; give --groups FILE"
                         )
-                    self._trace_groups |= groups or {}
+                    self._add_groups(trace, node, groups or {})
                 elif node.kind == "COMM_COLL_NODE":
-                    self._ranks_by_group[str(node.attributes.get("pg_name", ""))].add(trace.rank)
+                    self._ranks_by_group[_group_name(trace, node)].add(trace.rank)
 
-    def ranks_of(self, trace: _Trace, node: _Node) -> tuple[int, ...]:
+    def _add_groups(self, trace: ChakraTrace, node: ChakraNode, groups: dict[str, tuple[int, ...]]) -> None:
+        """Add what a rank says of the groups. Raises TraceError when a rank before it says something else."""
+        for name, ranks in groups.items():
+            first_ranks = self._trace_groups.setdefault(name, ranks)
+            if first_ranks != ranks and name not in self._file_groups:
+                raise _node_error(
+                    trace,
+                    node,
+                    f"says at rank {trace.rank} that process group {name!r} is ranks {list(ranks)}, a rank before it "
+                    f"{list(first_ranks)}: give --groups FILE",
+                )
+
+    def ranks_of(self, trace: ChakraTrace, node: ChakraNode) -> tuple[int, ...]:
         """Return the ranks of the node's group, ascending. Raises TraceError."""
-        name = str(node.attributes.get("pg_name", ""))
-        dimensions = node.attributes.get("involved_dim")
-        if not name and isinstance(dimensions, list) and not all(dimensions):
-            raise _node_error(
-                trace,
-                node,
-                f"has involved_dim {list(map(int, dimensions))}, of a topology that the trace does not have: give its "
-                "nodes a pg_name, and --groups FILE",
-            )
+        name = _group_name(trace, node)
+        if "involved_dim" in node.attributes and name not in self._file_groups:
+            _check_dimensions(trace, node, node.attributes["involved_dim"])
         if not name:
             return self._all_ranks
         ranks = self._file_groups.get(name) or self._trace_groups.get(name) or tuple(sorted(self._ranks_by_group[name]))
+        if ranks[-1] >= len(self._all_ranks) or ranks[0] < 0:
+            text = f"is of process group {name!r}, ranks {list(ranks)}: the trace has ranks 0 to {self._all_ranks[-1]}"
+            raise _node_error(trace, node, text)
         if trace.rank not in ranks:
-            raise _node_error(trace, node, f"is of process group {name!r}, ranks {list(ranks)}, without its own")
+            text = f"is of process group {name!r}, ranks {list(ranks)}, without its own, rank {trace.rank}"
+            raise _node_error(trace, node, text)
         return ranks
+
+
+def _group_name(trace: ChakraTrace, node: ChakraNode) -> str:
+    """Return the name of the node's group, empty for all ranks. Raises TraceError."""
+    name = node.attributes.get("pg_name", "")
+    if isinstance(name, bool) or not isinstance(name, str | int):
+        raise _node_error(trace, node, f"has pg_name {name!r:.40}: the name of a process group")
+    return str(name)
+
+
+def _check_dimensions(trace: ChakraTrace, node: ChakraNode, dimensions: object) -> None:
+    """Raises TraceError unless all dimensions of the topology are involved."""
+    flags = dimensions if isinstance(dimensions, list) else []
+    are_numbers = all(isinstance(flag, int) for flag in flags)
+    if not flags or not are_numbers or not all(flags):
+        listing = [int(flag) for flag in flags] if flags and are_numbers else dimensions
+        raise _node_error(
+            trace,
+            node,
+            f"has involved_dim {listing!r:.60}, of a topology that the trace does not have: give its nodes a pg_name, "
+            "and --groups FILE",
+        )
 
 
 def read_groups(file: Path, ranks: int) -> dict[str, tuple[int, ...]]:
@@ -315,13 +210,13 @@ def _parse_trace_groups(text: str, ranks: int) -> dict[str, tuple[int, ...]] | N
         groups = {str(entry["pg_name"]): tuple(sorted(map(int, entry.get("ranks") or range(ranks)))) for entry in data}
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError, SyntaxError, MemoryError):
         return None
-    return {name: group for name, group in groups.items() if group and group[0] >= 0 and group[-1] < ranks}
+    return groups
 
 
 # ---- tasks --------------------------------------------------------------------------------------------------
 
 
-def _tasks(trace: _Trace, members: _Groups, order: dict[tuple[int, ...], int]) -> RankTasks:
+def _tasks(trace: ChakraTrace, members: _Groups, order: dict[tuple[int, ...], int]) -> RankTasks:
     """Return the tasks of a rank. Dependents of a node that becomes several tasks wait for the last task."""
     nodes = {node.id: node for node in trace.nodes}
     sizes: dict[int, Expansion] = {}
@@ -354,12 +249,12 @@ def _tasks(trace: _Trace, members: _Groups, order: dict[tuple[int, ...], int]) -
     return RankTasks(tuple(tasks))
 
 
-def _task(trace: _Trace, node: _Node, dependencies: tuple[int, ...], members: _Groups) -> AnyTask:
+def _task(trace: ChakraTrace, node: ChakraNode, dependencies: tuple[int, ...], members: _Groups) -> AnyTask:
     name = node.name
     if node.kind == "COMM_COLL_NODE":
         group = members.ranks_of(trace, node)
         if len(group) < 2:
-            return Compute(seconds=0.0, name=name, after=dependencies)
+            return Compute(seconds=0.0, lane=MARKER_LANE, name=name, after=dependencies)
         kind = _collective(trace, node)
         size = 4 * len(group) if kind == "BARRIER" else _size(trace, node)
         return JoinCollective(kind=KINDS[kind], size=max(1, size), group=group, name=name, after=dependencies)
@@ -367,13 +262,20 @@ def _task(trace: _Trace, node: _Node, dependencies: tuple[int, ...], members: _G
         sends = node.kind == "COMM_SEND_NODE"
         peer = _number(trace, node, "comm_dst" if sends else "comm_src")
         task_class = SendMessage if sends else ReceiveMessage
-        tag = _number(trace, node, "comm_tag", 0)
-        return task_class(peer=peer, size=_size(trace, node), tag=max(0, tag), name=name, after=dependencies)
+        own_side = "comm_src" if sends else "comm_dst"
+        if (own_rank := _number(trace, node, own_side, trace.rank)) != trace.rank:
+            raise _node_error(trace, node, f"has {own_side} {own_rank} in the trace of rank {trace.rank}")
+        if (tag := _number(trace, node, "comm_tag", 0)) < 0:
+            raise _node_error(trace, node, f"has comm_tag {tag}: messages with any tag are not known; give each one")
+        return task_class(peer=peer, size=_size(trace, node), tag=tag, name=name, after=dependencies)
+    if node.kind == "COMP_NODE" and not node.seconds and (operations := node.attributes.get("num_ops")):
+        text = f"has num_ops {operations} and no duration_micros: a device model would say its time: give it one"
+        raise _node_error(trace, node, text)
     lane = CPU_LANE if node.attributes.get("is_cpu_op") else DEVICE_LANE
     return Compute(seconds=node.seconds, lane=lane, name=name, after=dependencies)
 
 
-def _collective(trace: _Trace, node: _Node) -> str:
+def _collective(trace: ChakraTrace, node: ChakraNode) -> str:
     number = _number(trace, node, "comm_type")
     if not 0 <= number < len(COLLECTIVES):
         types = ", ".join(f"{index} {name}" for index, name in enumerate(COLLECTIVES))
@@ -381,14 +283,14 @@ def _collective(trace: _Trace, node: _Node) -> str:
     return COLLECTIVES[number]
 
 
-def _size(trace: _Trace, node: _Node) -> int:
+def _size(trace: ChakraTrace, node: ChakraNode) -> int:
     size = _number(trace, node, "comm_size")
     if not 0 <= size <= SIZE_MAX:
         raise _node_error(trace, node, f"has comm_size {size}: 0 to {SIZE_MAX} bytes")
     return size
 
 
-def _root(trace: _Trace, node: _Node, group: tuple[int, ...]) -> int:
+def _root(trace: ChakraTrace, node: ChakraNode, group: tuple[int, ...]) -> int:
     """Return the position of the root in the group; the first rank where the node has no root."""
     root = _number(trace, node, "root_rank", group[0])
     if root not in group:
@@ -396,7 +298,7 @@ def _root(trace: _Trace, node: _Node, group: tuple[int, ...]) -> int:
     return group.index(root)
 
 
-def _number(trace: _Trace, node: _Node, name: str, default: int | None = None) -> int:
+def _number(trace: ChakraTrace, node: ChakraNode, name: str, default: int | None = None) -> int:
     value = node.attributes.get(name, default)
     if isinstance(value, bool) or not isinstance(value, int):
         has = ", ".join(sorted(node.attributes)) or "none"
@@ -404,5 +306,5 @@ def _number(trace: _Trace, node: _Node, name: str, default: int | None = None) -
     return value
 
 
-def _node_error(trace: _Trace, node: _Node, text: str) -> TraceError:
+def _node_error(trace: ChakraTrace, node: ChakraNode, text: str) -> TraceError:
     return TraceError(trace.path, f"node {node.id} ({node.name}) {text}")

@@ -19,17 +19,23 @@ _VALUES = {
     "fixed32_val": (19, _Field.TYPE_FIXED32), "fixed64_val": (21, _Field.TYPE_FIXED64),
     "sfixed32_val": (23, _Field.TYPE_SFIXED32), "sfixed64_val": (25, _Field.TYPE_SFIXED64),
     "bool_val": (27, _Field.TYPE_BOOL), "string_val": (29, _Field.TYPE_STRING),
+    "bytes_val": (31, _Field.TYPE_BYTES),
 }  # fmt: skip
-"""Values of an attribute: field number and type."""
+"""Values of an attribute: field number and type. The list of each kind has the number behind it."""
+_LISTS = {
+    name.replace("_val", "_list"): (number + 1, f"{name.replace('_val', '').title()}List", kind)
+    for name, (number, kind) in _VALUES.items()
+}
+"""Lists of an attribute: field number, message and type of its items."""
 _MESSAGES: dict[str, dict[str, tuple[int, Any, bool]]] = {
     "AttributeProto": {
         "name": (1, _Field.TYPE_STRING, False),
         **{k: (n, t, False) for k, (n, t) in _VALUES.items()},
-        "bool_list": (28, "BoolList", False),
+        **{k: (n, message, False) for k, (n, message, _) in _LISTS.items()},
     },
-    "BoolList": {"values": (1, _Field.TYPE_BOOL, True)},
+    **{message: {"values": (1, kind, True)} for _, message, kind in _LISTS.values()},
     "IOInfo": {"values": (1, _Field.TYPE_STRING, False)},
-    "GlobalMetadata": {"version": (1, _Field.TYPE_STRING, False)},
+    "GlobalMetadata": {"version": (1, _Field.TYPE_STRING, False), "attr": (2, "AttributeProto", True)},
     "Node": {
         "id": (1, _Field.TYPE_UINT64, False),
         "name": (2, _Field.TYPE_STRING, False),
@@ -39,6 +45,25 @@ _MESSAGES: dict[str, dict[str, tuple[int, Any, bool]]] = {
         "duration_micros": (7, _Field.TYPE_UINT64, False),
         "inputs": (8, "IOInfo", False),
         "attr": (10, "AttributeProto", True),
+    },
+    "OldAttribute": {
+        "name": (1, _Field.TYPE_STRING, False),
+        "b": (4, _Field.TYPE_BOOL, False),
+        "f": (5, _Field.TYPE_FLOAT, False),
+        "i": (6, _Field.TYPE_INT64, False),
+        "s": (7, _Field.TYPE_STRING, False),
+        "bools": (8, _Field.TYPE_BOOL, True),
+        "floats": (9, _Field.TYPE_FLOAT, True),
+        "ints": (10, _Field.TYPE_INT64, True),
+        "strings": (11, _Field.TYPE_STRING, True),
+    },
+    "OldNode": {
+        "id": (1, _Field.TYPE_UINT64, False),
+        "name": (2, _Field.TYPE_STRING, False),
+        "type": (3, _Field.TYPE_INT32, False),
+        "parent": (4, _Field.TYPE_UINT64, True),
+        "inputs": (5, _Field.TYPE_STRING, False),
+        "attribute": (11, "OldAttribute", True),
     },
 }
 """Message -> field -> (number, type or message, repeated)."""
@@ -61,6 +86,8 @@ COLLECTIVES = (
     "BARRIER",
 )
 """Names of collectives by number of `comm_type`."""
+OLD_COLLECTIVES = ("ALL_REDUCE", "ALL_TO_ALL", "ALL_GATHER", "REDUCE_SCATTER", "BROADCAST")
+"""Names of collectives by number of `comm_type` in messages with OldAttribute, until 2023."""
 
 
 def _build_messages() -> dict[str, Any]:
@@ -74,7 +101,7 @@ def _build_messages() -> dict[str, Any]:
                 descriptor.type, descriptor.type_name = _Field.TYPE_MESSAGE, f".{PACKAGE}.{kind}"
             else:
                 descriptor.type = kind
-            if field in _VALUES:
+            if field in _VALUES or field in _LISTS:
                 descriptor.oneof_index = 0
         if name == "AttributeProto":
             message.oneof_decl.add(name="value")

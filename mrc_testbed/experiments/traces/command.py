@@ -1,4 +1,4 @@
-"""`mrc run --trace` and `mrc scenario trace`: a scenario made around a trace, and what a trace holds."""
+"""`mrc run --trace`, `mrc scenario trace`, `convert`: a scenario around a trace, its content, GOAL."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from typing import Any
 
 from mrc_testbed.console import terminal, units
 from mrc_testbed.console.units import show_size
-from mrc_testbed.errors import UsageError
+from mrc_testbed.errors import DISK_FULL_ERRNOS, UsageError
 from mrc_testbed.experiments.language.fault_phrase import fault_line
 from mrc_testbed.experiments.language.model import MODES
 from mrc_testbed.experiments.traces.read import read_trace
 from mrc_testbed.faults.terms import suggestion
+from mrc_testbed.files.whole_files import write_output
 from mrc_testbed.hosts.traffic.program import Compute, JoinCollective, Program
 from mrc_testbed.hosts.traffic.program_check import check
 from mrc_testbed.topologies.plan import Plan, PlanError
@@ -61,6 +62,8 @@ class Replay:
     compute_scale: float = 1.0
     size_scale: float = 1.0
     groups: Path | None = None
+    ranks: int | None = None
+    """Number of ranks, where a workload does not say it."""
     placement: str = "packed"
     faults: tuple[str, ...] = ()
     """Phrases of faults (language/fault_phrase.py)."""
@@ -73,7 +76,7 @@ def scenario_of(trace: Path, replay: Replay, *, live: bool) -> tuple[str, str]:
 
     Raises TraceError, UsageError.
     """
-    program = read_trace(trace, groups=replay.groups, compute_scale=replay.compute_scale, size_scale=replay.size_scale)
+    program = program_of(trace, replay)
     ranks = len(program.ranks)
     per_rack = max(1, min(PACKED_RACK, -(-ranks // 2)))
     fabric = {"planes": PLANES, "racks": -(-ranks // per_rack), "spines": 2, "hosts_per_rack": per_rack}
@@ -87,6 +90,8 @@ def scenario_of(trace: Path, replay: Replay, *, live: bool) -> tuple[str, str]:
         "compute_scale": replay.compute_scale,
         "size_scale": replay.size_scale,
     }
+    if replay.ranks is not None:
+        work["ranks"] = replay.ranks
     if replay.groups is not None:
         work["groups"] = str(replay.groups.resolve())
     baselines = dict(map(_baseline, replay.against))
@@ -109,6 +114,20 @@ def scenario_of(trace: Path, replay: Replay, *, live: bool) -> tuple[str, str]:
         ]
     name = re.sub(r"[^A-Za-z0-9_-]+", "-", program.name).strip("-") or "trace"
     return f"trace-{name}", json.dumps(data, indent=1)  # JSON is YAML
+
+
+def program_of(trace: Path, replay: Replay) -> Program:
+    """Return the program of a trace, read as the options say. Raises TraceError, UsageError."""
+    program = read_trace(
+        trace,
+        groups=replay.groups,
+        ranks=replay.ranks,
+        compute_scale=replay.compute_scale,
+        size_scale=replay.size_scale,
+    )
+    if replay.ranks not in (None, len(program.ranks)):
+        raise UsageError(f"--ranks {replay.ranks}: the trace has {len(program.ranks)} ranks; leave --ranks out")
+    return program
 
 
 def _title(trace: Path, baselines: list[str], faults: tuple[str, ...]) -> str:
@@ -160,11 +179,40 @@ def _iterations(faults: list[dict[str, Any]], step_s: float) -> int:
 
 def show(trace: Path, replay: Replay, as_json: bool) -> int:
     """Print the content of a trace; return exit code 0. Raises TraceError."""
-    program = read_trace(trace, groups=replay.groups, compute_scale=replay.compute_scale, size_scale=replay.size_scale)
+    program = program_of(trace, replay)
     data = summarize_trace(program)
     if as_json:
         print(json.dumps(data, indent=2))
-        return 0
+    else:
+        _print_lines(_summary_lines(trace, program, data))
+    return 0
+
+
+def convert(trace: Path, out: Path, replay: Replay) -> int:
+    """Write a trace as GOAL text and print what it holds; return exit code 0. Raises UsageError."""
+    # Not before: numpy comes with the collectives.
+    from mrc_testbed.experiments.traces.goal_text import goal_of
+
+    program = program_of(trace, replay)
+    text = goal_of(program)
+    lines = _summary_lines(trace, program, summarize_trace(program))
+    try:
+        write_output(out, text.encode())
+    except OSError as error:
+        if error.errno in DISK_FULL_ERRNOS:  # with an exit code of its own
+            raise
+        raise UsageError(f"{out}: cannot be written: {error.strerror or error}") from None
+    messages = len(re.findall(r": send ", text))
+    _print_lines([*lines, f"{out}: GOAL text, {messages} messages"])
+    return 0
+
+
+def _print_lines(lines: list[str]) -> None:
+    print(terminal.Style.for_stream(sys.stdout).fold("\n".join(lines)))
+
+
+def _summary_lines(trace: Path, program: Program, data: dict[str, Any]) -> list[str]:
+    """Return the content of a trace for people."""
     lines = [
         f"{trace}: {data['ranks']} ranks, {data['tasks']} tasks",
         f"computing: {data['busiest_s']:.6g} s at the busiest rank; {data['ideal_s']:.6g} s a step on a network that "
@@ -178,8 +226,7 @@ def show(trace: Path, replay: Replay, as_json: bool) -> int:
     ]
     if data["computations"] and not data["busiest_s"]:
         lines.append(f"none of its {data['computations']} computations takes time: the step is communication alone")
-    print(terminal.Style.for_stream(sys.stdout).fold("\n".join(lines)))
-    return 0
+    return lines + [f"note: {note}" for note in program.notes]
 
 
 def summarize_trace(program: Program) -> dict[str, Any]:
@@ -204,4 +251,5 @@ def summarize_trace(program: Program) -> dict[str, Any]:
             {"kind": kind, "size": size, "ranks": ranks, "count": round(count)}
             for (kind, size, ranks), count in sorted(counts.items())
         ],
+        "notes": list(program.notes),
     }

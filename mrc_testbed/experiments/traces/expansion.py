@@ -9,6 +9,8 @@ from dataclasses import dataclass
 
 from mrc_testbed.hosts.traffic.program import AnyTask, Compute, ReceiveMessage, SendMessage
 
+MARKER_LANE = 255
+"""Lane of tasks that take no time and only join others: they wait for no computation."""
 EXPANDED_KINDS = ("BROADCAST", "REDUCE", "GATHER", "SCATTER")
 
 
@@ -36,7 +38,7 @@ class Expansion:
             for peer, size in self.sends
         ]
         all_numbers = tuple(range(first, first + len(tasks)))
-        return [*tasks, Compute(seconds=0.0, name=name, after=all_numbers or dependencies)]
+        return [*tasks, Compute(seconds=0.0, lane=MARKER_LANE, name=name, after=all_numbers or dependencies)]
 
 
 def expand(kind: str, group: tuple[int, ...], position: int, root: int, size: int, tag: int) -> Expansion:

@@ -19,15 +19,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from mrc_testbed.experiments.traces.errors import TraceError
+from mrc_testbed.experiments.traces.text_lines import NUMBER_MAX, RANKS_MAX, numbered_lines, quote
 from mrc_testbed.hosts.traffic.program import AnyTask, Compute, Program, RankTasks, ReceiveMessage, SendMessage
 from mrc_testbed.hosts.traffic.program_script import TASKS_MAX
 
-LINE_MAX = 4096
-"""Bytes of a line."""
-RANKS_MAX = 4096
 NANOSECONDS = 1e9
-NUMBER_MAX = 1 << 53
-"""Largest accepted number: 104 days of nanoseconds, 8 PiB."""
 
 _RANKS = re.compile(r"num_ranks\s+(\d+)")
 _RANK = re.compile(r"rank\s+(\d+)\s*\{")
@@ -47,6 +43,8 @@ class _Rank:
     tasks: list[AnyTask] = field(default_factory=list)
     labels: dict[str, int] = field(default_factory=dict)
     waits: dict[int, tuple[list[int], list[int]]] = field(default_factory=dict)
+    nics: int = 0
+    """Tasks that name a NIC other than the first."""
 
 
 def read_goal(path: Path) -> Program:
@@ -74,7 +72,7 @@ def read_goal(path: Path) -> Program:
         elif text == "}" and now is not None:
             now = None
         elif now is None:
-            raise TraceError(path, f"{_quote(text)} outside of a rank: {KNOWN_LINES}", number)
+            raise TraceError(path, f"{quote(text)} outside of a rank: {KNOWN_LINES}", number)
         else:
             _take(path, number, text, now)
     if now is not None:
@@ -85,32 +83,24 @@ def read_goal(path: Path) -> Program:
         raise TraceError(
             path, f"num_ranks is {count}, but rank {missing_ranks[0]} is not there ({len(missing_ranks)} missing)"
         )
-    return Program(path.stem, tuple(RankTasks(tuple(_waiting(ranks[number]))) for number in range(count)))
+    tasks = tuple(RankTasks(tuple(_waiting(ranks[number]))) for number in range(count))
+    return Program(path.stem, tasks, nic_notes(sum(rank.nics for rank in ranks.values())))
+
+
+def nic_notes(count: int) -> tuple[str, ...]:
+    """Return the note on tasks that name a NIC other than the first."""
+    return (f"nic of {count} tasks is left out: a host has one NIC of several planes",) if count else ()
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
     """Yield numbered lines without comments and empty lines, one in memory at a time."""
     in_comment = False
-    try:
-        with path.open("rb") as file:
-            number = 0
-            while raw := file.readline(LINE_MAX + 1):
-                number += 1
-                if len(raw) > LINE_MAX:
-                    raise TraceError(path, f"a line of more than {LINE_MAX} bytes: not a GOAL schedule", number)
-                try:
-                    text = raw.decode("utf-8-sig" if number == 1 else "utf-8")
-                except UnicodeDecodeError:
-                    raise TraceError(
-                        path, "not text: give the text that a binary GOAL file (txt2bin) was made from", number
-                    ) from None
-                text, in_comment = _without_comments(text, in_comment)
-                if (text := text.strip()) and not text.isascii():
-                    raise TraceError(path, f"{_quote(text)}: GOAL is ASCII outside of comments", number)
-                if text:
-                    yield number, text
-    except OSError as error:
-        raise TraceError(path, f"cannot be read: {error.strerror}") from None
+    for number, line in numbered_lines(path, "a GOAL schedule"):
+        text, in_comment = _without_comments(line, in_comment)
+        if (text := text.strip()) and not text.isascii():
+            raise TraceError(path, f"{quote(text)}: GOAL is ASCII outside of comments", number)
+        if text:
+            yield number, text
 
 
 def _without_comments(text: str, in_comment: bool) -> tuple[str, bool]:
@@ -138,11 +128,12 @@ def _take(path: Path, number: int, text: str, rank: _Rank) -> None:
             raise TraceError(path, f"label {match['label']} stands twice in a rank", number)
         if match["label"]:
             rank.labels[match["label"]] = len(rank.tasks)
+        rank.nics += int(match["nic"] or 0) != 0
         rank.tasks.append(_task(path, number, match))
         return
     waits = _WAIT.fullmatch(text)
     if waits is None:
-        raise TraceError(path, f"{_quote(text)} is no line of GOAL: {KNOWN_LINES}", number)
+        raise TraceError(path, f"{quote(text)} is no line of GOAL: {KNOWN_LINES}", number)
     for label in (waits["label"], waits["other"]):
         if label not in rank.labels:
             raise TraceError(path, f"no task is labelled {label} above in this rank", number)
@@ -169,7 +160,3 @@ def _waiting(rank: _Rank) -> Iterator[AnyTask]:
     for index, task in enumerate(rank.tasks):
         end_waits, start_waits = rank.waits.get(index, ([], []))
         yield replace(task, after=tuple(dict.fromkeys(end_waits)), once_begun=tuple(dict.fromkeys(start_waits)))
-
-
-def _quote(text: str) -> str:
-    return repr(text if len(text) <= 40 else text[:40] + "...")

@@ -22,17 +22,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mrc_testbed.experiments.traces.chakra import (
-    CONTENT_MAX,
-    KINDS,
-    MICROSECOND,
-    RANKS_MAX,
-    SIZE_MAX,
-    read_groups,
-)
+from mrc_testbed.experiments.traces.chakra import SIZE_MAX, read_groups
+from mrc_testbed.experiments.traces.chakra_file import CONTENT_MAX, MICROSECOND
 from mrc_testbed.experiments.traces.errors import TraceError
-from mrc_testbed.experiments.traces.expansion import EXPANDED_KINDS, expand
+from mrc_testbed.experiments.traces.expansion import EXPANDED_KINDS, MARKER_LANE, expand
 from mrc_testbed.experiments.traces.recognition import is_kineto
+from mrc_testbed.experiments.traces.task_list import KINDS
+from mrc_testbed.experiments.traces.text_lines import RANKS_MAX
 from mrc_testbed.hosts.traffic.program import (
     AnyTask,
     Compute,
@@ -359,7 +355,7 @@ class _RankReader:
             return
         group = self._group(communication)
         if len(group) < 2:
-            self._tasks.append(Compute(seconds=0.0, name=name, after=dependencies))
+            self._tasks.append(Compute(seconds=0.0, lane=MARKER_LANE, name=name, after=dependencies))
         elif kind == "ALL_TO_ALL" and (parts := self._uneven_parts(communication, group)):
             self._tasks += self._exchange(group, parts, name, dependencies)
         elif kind in EXPANDED_KINDS:
@@ -463,7 +459,7 @@ class _RankReader:
                     count += 1
                     yield task_class(peer=peer, size=size, tag=tag, name=name, after=dependencies)
         numbers = tuple(range(first, first + count))
-        yield Compute(seconds=0.0, name=name, after=numbers or dependencies)
+        yield Compute(seconds=0.0, lane=MARKER_LANE, name=name, after=numbers or dependencies)
 
     def _tag(self, group: tuple[int, ...]) -> int:
         """Return a tag of its own for the messages of a collective: the same at all ranks of the group."""

@@ -1,6 +1,6 @@
-"""Kind of a trace by its content: GOAL, Chakra, Chakra as JSON, Kineto, or a foreign kind.
+"""Kind of a trace by its content: schedules, traces, workloads, outputs of NCCL, or a foreign kind.
 
-    kind_of(path)        # "goal", "chakra", "chakra json" or "kineto"; TraceError names a foreign kind
+    kind_of(path)        # one of Kind; TraceError names a foreign kind, and what is read
 
 A folder has the kind of its files.
 """
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gzip
 import re
+import struct
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -16,11 +17,22 @@ from typing import Literal
 
 from mrc_testbed.experiments.traces.errors import TraceError
 
-Kind = Literal["goal", "chakra", "chakra json", "kineto"]
+Kind = Literal[
+    "goal",
+    "goal binary",
+    "chakra",
+    "chakra json",
+    "kineto",
+    "workload text",
+    "connection matrix",
+    "nccl log",
+    "nccl tests",
+]
 HEAD_BYTES = 1 << 16
 """Bytes at the beginning of a file that tell its kind."""
 READABLE = (
-    "give a GOAL schedule, a folder of Chakra traces (NAME.RANK.et or NAME.RANK.json), or one of a PyTorch profiler's"
+    "give a GOAL schedule, a folder of Chakra traces (NAME.RANK.et or NAME.RANK.json) or of a PyTorch profiler's, a "
+    "workload of ASTRA-sim 1.0 or SimAI, a connection matrix of htsim, a log of NCCL, or a table of nccl-tests"
 )
 CONVERTERS = "make Chakra traces of it (chakra_trace_link, then chakra_converter PyTorch)"
 
@@ -34,23 +46,27 @@ FOREIGN: tuple[tuple[str, Callable[[bytes], object], str], ...] = (
         "see `mrc pcap`",
     ),
     ("a PyTorch execution trace", re.compile(rb'\s*\{.*"schema"\s*:\s*"1\.\d', re.DOTALL).match, CONVERTERS),
-    (
-        "a workload of ASTRA-sim 1.0 or SimAI",
-        re.compile(rb"\s*(MICRO|DATA|MODEL|HYBRID_\w+|TRANSFORMER\w*|DLRM\w*)\b[^\n]*\r?\n\s*\d+\s*\r?\n").match,
-        "make Chakra traces of it (chakra_converter Text)",
-    ),
-    (
-        "a connection matrix of htsim",
-        re.compile(rb"\s*Nodes\s+\d+\s+Connections\s+\d+").match,
-        "write a scenario with a `stream` for each connection",
-    ),
+    ("a database of SQLite, as Nsight Systems exports", re.compile(rb"SQLite format 3\0").match, CONVERTERS),
     ("a scenario file", re.compile(rb"(.*\n)?(title|fabric|workload)\s*:", re.DOTALL).match, "run it without --trace"),
 )
 """Foreign kinds: the name, the beginning of a file, the cure."""
-_CHAKRA_JSON = re.compile(rb'\s*\{\s*("version"\s*:[^{}]*\}\s*\{|"id"\s*:|"version"\s*:[^{}]*\}\s*$)', re.DOTALL)
+_CHAKRA_JSON = re.compile(
+    rb'\s*\{\s*("version"\s*:[^{}]*\}\s*\{|"id"\s*:|"workload_graph"\s*:|"version"\s*:[^{}]*\}\s*$)', re.DOTALL
+)
 _KINETO = re.compile(rb'\s*[\[{].*"(traceEvents|distributedInfo|deviceProperties|ph)"\s*:', re.DOTALL)
 _GZIP = b"\x1f\x8b"
-_GOAL = re.compile(rb"(^|\n)\s*num_ranks\b")
+_GOAL_BINARY = struct.pack("<Q", 4223)
+_POLICY = rb"\A\s*(MICRO|DATA|MODEL|DISTRIBUTED_INFERENCE|HYBRID_[A-Z_]+)\b[^\n]*\r?\n\s*\d+\s*($|\n)"
+_TEXTS: tuple[tuple[Kind, re.Pattern[bytes]], ...] = (
+    ("goal", re.compile(rb"(^|\n|\*/)\s*num_ranks\b")),
+    ("workload text", re.compile(_POLICY)),
+    ("connection matrix", re.compile(rb"\A(\s*(#[^\n]*)?\n)*\s*Nodes\s+\d+\s")),
+    # A log of a test has a table too: the log says more, if it has operations.
+    ("nccl log", re.compile(rb" NCCL INFO \w+: opCount ")),
+    ("nccl tests", re.compile(rb"#\s+size\s+count\s+type\b")),
+    ("nccl log", re.compile(rb" NCCL INFO ")),
+)
+"""Kinds of text, by what stands in the beginning of a file; the first that fits."""
 _BOM = b"\xef\xbb\xbf"
 
 
@@ -63,6 +79,8 @@ def kind_of(path: Path) -> Kind:
     named_files = [file for file in files if re.fullmatch(r"(.*\.)?\d{1,6}\.(et|json)", file.name)]
     if not named_files and any(is_kineto(file) for file in files):
         return "kineto"
+    if not named_files and any(b" NCCL INFO " in _head(file) for file in files):
+        return "nccl log"
     if not named_files:
         present = ", ".join(file.name for file in files[:4]) or "nothing"
         raise TraceError(path, f"no files of ranks in it, but {present}: {READABLE}")
@@ -95,20 +113,28 @@ def _head(path: Path) -> bytes:
 
 def _kind_of_file(path: Path) -> Kind:
     head = _head(path)
-    if _GOAL.search(head):
-        return "goal"
+    if head.startswith(_GOAL_BINARY):
+        return "goal binary"
     if _CHAKRA_JSON.match(head):
         return "chakra json"
     if _KINETO.match(head):
         return "kineto"
+    for kind, pattern in _TEXTS:
+        if pattern.search(head):
+            return kind
     for name, matches, cure in FOREIGN:
         if matches(head):
             raise TraceError(path, f"looks like {name}, which is not read here: {cure}")
     if head.lstrip()[:1] in (b"{", b"["):
         raise TraceError(path, f"looks like JSON, but not of a trace: {READABLE}")
     # Binary data, or a name that says so: Chakra's reader tells what is wrong with it.
-    is_rank_file = path.suffix == ".et" or (re.search(r"\.\d+\.\w+$", path.name) and not _is_text(head))
-    return "chakra" if is_rank_file else "goal"
+    is_text = _is_text(head)
+    if path.suffix == ".et" or (re.search(r"\.\d+\.\w+$", path.name) and not is_text):
+        return "chakra"
+    if path.suffix == ".goal":
+        return "goal"
+    looks = "is empty" if not head.strip() else "looks like text, but of no trace" if is_text else "is binary data"
+    raise TraceError(path, f"{looks}: {READABLE}")
 
 
 def _is_text(head: bytes) -> bool:

@@ -41,3 +41,22 @@ def write(folder: Path, ranks: list[list[Any]], name: str = "job") -> Path:
         data = frame_messages(MESSAGES["GlobalMetadata"](version="0.0.4"), *nodes)
         (folder / f"{name}.{rank}.et").write_bytes(data)
     return folder / f"{name}.0.et"
+
+
+def old_node(number: int, kind: str, *, parents=(), name="", **attributes: Any) -> Any:
+    """Return a node of the schema until 2023; attributes that are texts, numbers or lists of booleans."""
+    message = MESSAGES["OldNode"](id=number, name=name or kind, type=NUMBERS[kind], parent=parents)
+    for key, value in attributes.items():
+        attribute = message.attribute.add(name=key)
+        if isinstance(value, list):
+            attribute.bools.extend(value)
+        else:
+            setattr(attribute, {str: "s", int: "i"}[type(value)], value)
+    return message
+
+
+def write_without_metadata(folder: Path, ranks: list[list[Any]], name: str = "job") -> Path:
+    """Write one file a rank as before GlobalMetadata; return the first of them."""
+    for rank, nodes in enumerate(ranks):
+        (folder / f"{name}.{rank}.et").write_bytes(frame_messages(*nodes))
+    return folder / f"{name}.0.et"

@@ -79,6 +79,16 @@ def test_collective__that_is_made_of_messages(tmp_path, kind, ranks, root):
     assert last.after == (len(program.ranks[root].tasks) - 2,), "waits for all messages of the collective"
 
 
+def test_collective__made_of_messages_ends_beside_a_computation(tmp_path):
+    nodes = [
+        node(1, "COMP_NODE", micros=500),
+        node(2, "COMM_COLL_NODE", comm_type="BROADCAST", comm_size=4000),
+        node(3, "COMP_NODE", data=[2], micros=400, is_cpu_op=True),
+    ]
+    # Lane 0 computes all the time; what waits for the broadcast has a lane of its own.
+    assert check(read_trace(write(tmp_path, [nodes] * 2))).seconds == pytest.approx(500e-6)
+
+
 def group_node(number: int, group: str):
     return node(number, "COMM_COLL_NODE", comm_type="ALL_GATHER", comm_size=64, pg_name=group)
 
@@ -101,11 +111,66 @@ def test_groups__are_those_who_name_them_unless_somebody_says(tmp_path):
     assert read_trace(write(tmp_path, traces), groups=groups).ranks[3].tasks[0].group == (0, 3)
 
 
+def with_groups(*groups: dict) -> list:
+    """Return a node that lists process groups, and one that joins group "1"."""
+    return [
+        node(7, "METADATA_NODE", name="## process_group:init ##", inputs=json.dumps(groups)),
+        group_node(1, "1"),
+    ]
+
+
+def test_groups__that_ranks_say_otherwise_are_refused_with_rank_and_group(tmp_path):
+    traces = [with_groups({"pg_name": "1", "ranks": [0, 1]}), with_groups({"pg_name": "1", "ranks": [0, 1, 2]})]
+    with pytest.raises(TraceError, match=r"rank 1 that process group '1' is ranks \[0, 1, 2\], .* \[0, 1\]"):
+        read_trace(write(tmp_path, [*traces, [node(1, "COMP_NODE")]]))
+
+
+def test_groups__with_a_rank_that_is_not_there_are_refused(tmp_path):
+    traces = [with_groups({"pg_name": "1", "ranks": [0, 1, 9]})] * 2
+    with pytest.raises(TraceError, match=r"process group '1', ranks \[0, 1, 9\]: the trace has ranks 0 to 1"):
+        read_trace(write(tmp_path, traces))
+
+
+@pytest.mark.parametrize("kind", ["bool_list", "int32_list", "int64_list", "uint64_list"])
+def test_dimensions__count_in_every_kind_of_list(tmp_path, kind):
+    def ranks(*values: int) -> list:
+        joining = reduce_node()
+        getattr(joining.attr.add(name="involved_dim"), kind).values.extend(values)
+        return [[joining]] * 2
+
+    assert read_trace(write(tmp_path, ranks(1, 1))).ranks[0].tasks[0].group == (0, 1)
+    for values in ((1, 0), ()):
+        with pytest.raises(TraceError, match="has involved_dim"):
+            read_trace(write(tmp_path, ranks(*values)))
+
+
+def test_dimensions__of_a_group_with_a_name_are_refused_unless_a_file_says_its_ranks(tmp_path):
+    joining = group_node(1, "1")
+    joining.attr.add(name="involved_dim").bool_list.values.extend([True, False])
+    path = write(tmp_path, [[joining]] * 2)
+    with pytest.raises(TraceError, match=r"involved_dim \[1, 0\]"):
+        read_trace(path)
+    groups = tmp_path / "groups.json"
+    groups.write_text('{"1": [0, 1]}')
+    assert read_trace(path, groups=groups).ranks[0].tasks[0].group == (0, 1)
+
+
+def test_notes__say_what_is_left_out(tmp_path):
+    nodes = [
+        reduce_node(comm_priority=2),
+        reduce_node(2, comm_type="BROADCAST"),
+        node(3, "MEM_LOAD_NODE", tensor_size=4),
+    ]
+    notes = " ".join(read_trace(write(tmp_path, [nodes] * 2)).notes)
+    assert "comm_priority of 2 nodes" in notes and "2 nodes of memory" in notes and "have no root_rank" in notes
+
+
 def reduce_node(number: int = 1, **attributes):
     return node(number, "COMM_COLL_NODE", **{"comm_type": "ALL_REDUCE", "comm_size": 64, **attributes})
 
 
 BAD_TRACES = {
+    "node 1 .two lines. has comm_size -1": [reduce_node(comm_size=-1, name="two\nlines")],
     "needs the number comm_size": [node(1, "COMM_COLL_NODE", comm_type=0)],
     "has comm_type 12 ": [reduce_node(comm_type=12)],
     "has comm_size -1: 0 to": [reduce_node(comm_size=-1)],
@@ -116,6 +181,12 @@ BAD_TRACES = {
     "without a receiver": [node(1, "COMM_SEND_NODE", comm_size=4, comm_dst=1)],
     "a circle of 2 tasks": [node(1, "COMP_NODE", data=[2]), node(2, "COMP_NODE", data=[1])],
     "has root_rank 7": [reduce_node(comm_type="BROADCAST", root_rank=7)],
+    "has comm_src 1 in the trace of rank 0": [node(1, "COMM_SEND_NODE", comm_src=1, comm_dst=1, comm_size=4)],
+    "has comm_tag -1: messages with any tag": [node(1, "COMM_SEND_NODE", comm_dst=1, comm_size=4, comm_tag=-1)],
+    "has num_ops 512 and no duration_micros": [node(1, "COMP_NODE", num_ops=512)],
+    "has pg_name True": [reduce_node(pg_name=True)],
+    "has involved_dim True": [reduce_node(involved_dim=True)],
+    "has involved_dim 'x'": [reduce_node(involved_dim="x")],
 }
 
 

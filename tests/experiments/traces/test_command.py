@@ -10,6 +10,7 @@ from mrc_testbed.errors import UsageError
 from mrc_testbed.experiments.language.yaml_loader import read
 from mrc_testbed.experiments.runner import plan_runs
 from mrc_testbed.experiments.traces.command import BASELINES, MRC, VARIANTS, Replay, scenario_of
+from tests.repository import ROOT
 
 
 def trace_of(tmp_path, calc_ns: int = 50_000_000):
@@ -60,3 +61,22 @@ def test_replay__that_cannot_be_says_why(tmp_path, replay, words):
     with pytest.raises(UsageError) as refusal:
         scenario_of(trace_of(tmp_path), replay, live=False)
     assert words in str(refusal.value)
+
+
+def test_replay__of_a_workload_over_all_transports_is_a_scenario_that_reads(tmp_path):
+    replay = Replay(against=("rocev2", "flow-ecmp", "switch-spray"), size_scale=0.5)
+    name, text = scenario_of(ROOT / "examples" / "traces" / "simai.txt", replay, live=False)
+    (tmp_path / f"{name}.yaml").write_text(text)
+    runs = plan_runs(read(tmp_path / f"{name}.yaml"), "virtual").runs
+    assert [run.label["variant"] for run in runs] == [MRC, "RoCEv2", "flow-ECMP", "switch spraying"]
+
+
+def test_ranks__are_kept_for_the_scenario_and_refused_where_the_trace_says_them(tmp_path):
+    workload = tmp_path / "micro.txt"
+    workload.write_text("MICRO\n1\nar -1 5 NONE 0 5 NONE 0 5 ALLREDUCE 4096 5\n")
+    name, text = scenario_of(workload, Replay(ranks=4), live=False)
+    (tmp_path / f"{name}.yaml").write_text(text)
+    assert json.loads(text)["workload"][0]["ranks"] == 4
+    assert len(plan_runs(read(tmp_path / f"{name}.yaml"), "virtual").runs) == 1
+    with pytest.raises(UsageError, match="--ranks 4: the trace has 2 ranks"):
+        scenario_of(trace_of(tmp_path), Replay(ranks=4), live=False)

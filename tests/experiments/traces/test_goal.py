@@ -46,6 +46,7 @@ def test_schedule__becomes_a_program(tmp_path):
         ReceiveMessage(peer=1, size=8, name="l3", once_begun=(1,)),
     )
     ideal = check(program)
+    assert program.notes == ("nic of 1 tasks is left out: a host has one NIC of several planes",)
     assert ideal.messages == 2 and ideal.seconds == pytest.approx(5e-6) and program.name == "step"
 
 
@@ -70,7 +71,7 @@ BAD_SCHEDULES = {
     "without a receiver": "num_ranks 2\nrank 0 {\nsend 4b to 1\n}\nrank 1 {\n}\n",
     "a circle of 2 tasks": "num_ranks 2\nrank 0 {\na: calc 1\nb: calc 1\na requires b\nb requires a\n}\nrank 1 {\n}\n",
     "no num_ranks: not a GOAL schedule": "\n\n",
-    "not text: give the text that a binary": b"\x00\xff\x01binary",
+    "not text: not a GOAL schedule": b"\x00\xff\x01binary",
     "a line of more than 4096 bytes": b"a" * 5000,
 }
 

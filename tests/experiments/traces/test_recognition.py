@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import struct
 
 import pytest
 
@@ -19,9 +20,8 @@ FOREIGN_FILES = {
     "a.pcap": (b"\xd4\xc3\xb2\xa1\x02\x00", "a capture of packets"),
     "a.pcapng": (b"\x0a\x0d\x0d\x0a\x1c\x00", "a capture of packets"),
     "pytorch_et.json": (b'{"schema": "1.1.0-chakra.0.0.4", "nodes": []}', "a PyTorch execution trace"),
-    "micro.txt": (b"MICRO\n1\nallreduce\t-1\t5\n", "a workload of ASTRA-sim 1.0 or SimAI"),
-    "simai.txt": (b"HYBRID_TRANSFORMER_FWD_IN_BCKWD model_parallel_NPU_group: 4\n2\nmlp\t-1\n", "a workload of ASTRA"),
-    "perm.cm": (b"Nodes 4\nConnections 2\n0->2 id 1 start 0 size 65536\n", "a connection matrix of htsim"),
+    "job.sqlite": (b"SQLite format 3\0", "a database of SQLite, as Nsight Systems exports"),
+    "notes.txt": (b"hello\n", "text, but of no trace: give a GOAL schedule, a folder of Chakra traces"),
     "mine.yaml": (b"title: t\nworkload: []\n", "a scenario file, which is not read here: run it without --trace"),
     "groups.json": (b'{"0": [0, 1]}', "JSON, but not of a trace"),
 }
@@ -48,9 +48,34 @@ def test_foreign_file__is_refused_by_its_name_and_with_a_cure(tmp_path, name):
     assert f"{name}: looks like {words}" in str(refusal.value)
 
 
+READ_FILES = {
+    "goal": GOAL.encode(),
+    "goal binary": struct.pack("<QIBB", 4223, 2, 0, 0),
+    "chakra json": b'{"version": "0.0.4"}{"id": "1"}',
+    "kineto": b'{"traceEvents": []}',
+    "workload text": b"HYBRID_TRANSFORMER_FWD_IN_BCKWD\tmodel_parallel_NPU_group: 8\n19\nmicro_test\t-1\n",
+    "connection matrix": b"# made by hand\n\nNodes 4\nConnections 0\n",
+    "nccl log": b"[1,0]<stdout>: h:1:2 [0] NCCL INFO AllReduce: opCount 0\n",
+    "nccl tests": b"# nThread 1\nh:1:2 [0] NCCL INFO Bootstrap\n#  size  count  type   redop    root\n",
+}
+
+
+@pytest.mark.parametrize("kind", READ_FILES)
+def test_kind__is_that_of_the_content(tmp_path, kind):
+    (tmp_path / "trace.txt").write_bytes(READ_FILES[kind])
+    assert kind_of(tmp_path / "trace.txt") == kind
+
+
+@pytest.mark.parametrize(("data", "words"), [(b"", "is empty: give a GOAL"), (b"\x01\xff\0", "is binary data: give a")])
+def test_file__that_looks_like_nothing_says_so(tmp_path, data, words):
+    (tmp_path / "data").write_bytes(data)
+    with pytest.raises(TraceError, match=words):
+        read_trace(tmp_path / "data")
+
+
 def test_every_foreign_kind__is_tried():
     words = " ".join(text for _, text in FOREIGN_FILES.values())
-    assert [name for name, _, _ in FOREIGN if name.split(" (")[0] not in words and "SimAI" not in name] == []
+    assert [name for name, _, _ in FOREIGN if name.split(" (")[0] not in words] == []
 
 
 @pytest.mark.parametrize("text", ["\ufeff" + GOAL, "// Schritt für alle\n" + GOAL, "/* ü\n*/" + GOAL])
