@@ -254,6 +254,10 @@ ELSEWHERE = {
         "tshark -X lua_script:hosts/dissector/mrc.lua -n -r h0.pcapng -Y 'mrc.bth.dest_qp == 0x1627d' "
         "-T fields -e frame.interface_name -e mrc.ev | sort | uniq -c",
     ),
+    "tests/cli/test_training_live.py": (
+        "mrc train examples/ddp.py",
+        "mrc train --backend loopback examples/ddp.py",
+    ),
     "tests/hosts/nicd/test_door_live.py": (
         "mrc up -d --rate none --allow alice",
         "mrc exec h2 --here -- ./write",

@@ -57,6 +57,7 @@ FACES = {
         "scenarios",
         "show",
         "topology",
+        "training",
         "words",
     },
     "mrc_testbed.cli.prompt": {

@@ -45,6 +45,7 @@ MAY_IMPORT = {
     "cli.prompt": ("console", "errors", "experiments", "faults", "files", "hosts", "ipc", "topologies"),
     "api": ("capture", "cli", "experiments", "faults", "hosts", "simulator", "topologies", *LEAVES),
     "dash": ("cli.prompt", "controller", "doctor", "experiments", "hosts", "topologies", *LEAVES),
+    "torch": ("hosts", *LEAVES),
     "doctor": ("dash", "hosts", "topologies", *LEAVES),
     "cli": (*FRONT, "controller", "experiments", "faults", "hosts", "simulator", "switch", "topologies", *LEAVES),
 }

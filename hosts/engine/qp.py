@@ -362,13 +362,13 @@ class EngineQueuePair(TimedItem):
             context,
             self.counters,
             self._memory,
-            self._access,
             remote.psn,
             self._receives,
             self._peers,
             link,
             partial(self._fail, blame_own=False),
         )
+        responder.access = self._access
         self.connected = Connected(remote, requestor, responder, paths, window)
         self._dynamic_mpr = context.dynamic_mpr
         self.state = _RTS

@@ -88,7 +88,6 @@ class Responder:
         context: Context,
         counters: Counters,
         memory: Memory,
-        access: QpAccess | None,
         first_psn: int,
         receives: deque[int],
         peers: PeerTable,
@@ -96,7 +95,7 @@ class Responder:
         fail: Callable[[Status, str, int | None, float], None],
     ) -> None:
         self._context, self._counters, self._memory = context, counters, memory
-        self._access = access
+        self.access: QpAccess | None = None
         """Limit of the peer's writes; None: all regions of the endpoint."""
         self._receives, self._peers, self._link, self._fail = receives, peers, link, fail
         config = self._config = context.config
@@ -245,8 +244,8 @@ class Responder:
                 start, span = va + length - total, total
         try:
             region = self._memory.check(packet.rkey, start, span)
-            if self._access is not None:
-                self._access.check(packet.rkey)
+            if self.access is not None:
+                self.access.check(packet.rkey)
             self._memory.write(region, va, data)
         except AccessError as error:
             self._refuse(packet, psn, Syndrome.NAK_REMOTE_ACCESS, str(error), now)

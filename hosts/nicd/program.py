@@ -389,6 +389,9 @@ class VerbsProgram:
             "CQS": len(self._cqs),
             "REGIONS": len(self._regions),
             "REGISTERED": sum(region.length for region in self._regions.values()),
+            "EVS_OUT": sum(
+                not ev["active"] for program_qp in self._qps.values() for ev in program_qp.qp.engine.ev_states()
+            ),
             **packets,
         }
         return [values.get(name, 0) for name in _STATUS]
@@ -485,6 +488,7 @@ class VerbsProgram:
         cap = QpCap(*capacities)
         if cap.max_send_sge > MAX_SGE or cap.max_inline_data > MAX_INLINE:
             raise VerbsError(f"create_qp: at most {MAX_SGE} elements and {MAX_INLINE} bytes inline")
+        # Guests leave most QPs of the device to others.
         guests_limit = self._device.query_device().max_qp // SHARES
         limit = min(MAX_QPS, guests_limit) if self.caller.is_guest else MAX_QPS
         self._require_share("QPs", lambda program: len(program._qps), limit)

@@ -26,6 +26,8 @@ class ProgramStatus:
     lost: int
     bytes_sent: int
     bytes_received: int
+    evs_out: int
+    """EVs of its QPs that carry nothing."""
 
 
 def programs_of(path: Path) -> list[ProgramStatus] | None:

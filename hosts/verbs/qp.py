@@ -392,10 +392,10 @@ class QueuePair:
         number("imm_data", wr.imm_data or 0, 0, (1 << 32) - 1)
         number("remote_addr", wr.remote_addr, 0, (1 << 64) - 1)
         number("rkey", wr.rkey, 0, (1 << 32) - 1)
-        data = self._gather(wr, is_inline=bool(send_flags & _INLINE))
-        if send_flags & _FENCE:
+        data = self._gather(wr, is_inline=bool(send_flags & _INLINE_FLAG))
+        if send_flags & _FENCE_FLAG:
             raise VerbsError("IBV_SEND_FENCE orders reads and atomics, which MRC does not have")
-        solicited = bool(send_flags & _SOLICITED)
+        solicited = bool(send_flags & _SOLICITED_FLAG)
         if solicited and not with_imm:
             raise VerbsError("IBV_SEND_SOLICITED wakes a receiver: only with IBV_WR_RDMA_WRITE_WITH_IMM")
         # The peer allows max_wimm at a time (§5.3); a completion frees one.
@@ -406,7 +406,7 @@ class QueuePair:
         self.engine.post_write(
             data, wr.remote_addr, wr.rkey, now=self.context.now(), imm=wr.imm_data, solicited=solicited
         )
-        signaled = self.init.sq_sig_all or bool(send_flags & _SIGNALED)
+        signaled = self.init.sq_sig_all or bool(send_flags & _SIGNALED_FLAG)
         self._sends.append(_Posted(wr.wr_id, signaled, wr.opcode))
         self._wimm_in_flight += with_imm
 
@@ -541,10 +541,10 @@ class QueuePair:
 
 
 # Numbers of the flags, and the operations: a flag of an enumeration takes a microsecond to look at.
-_SIGNALED: Final = int(SendFlags.IBV_SEND_SIGNALED)
-_SOLICITED: Final = int(SendFlags.IBV_SEND_SOLICITED)
-_INLINE: Final = int(SendFlags.IBV_SEND_INLINE)
-_FENCE: Final = int(SendFlags.IBV_SEND_FENCE)
+_SIGNALED_FLAG: Final = int(SendFlags.IBV_SEND_SIGNALED)
+_SOLICITED_FLAG: Final = int(SendFlags.IBV_SEND_SOLICITED)
+_INLINE_FLAG: Final = int(SendFlags.IBV_SEND_INLINE)
+_FENCE_FLAG: Final = int(SendFlags.IBV_SEND_FENCE)
 _OPCODES: Final = tuple(WrOpcode)
 
 

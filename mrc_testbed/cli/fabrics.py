@@ -280,6 +280,38 @@ def execute(
     run_in_node(folder, node, words or [], stay_here=stay_here, dlopen=dlopen)
 
 
+def train(
+    context: typer.Context,
+    program: Annotated[str, typer.Argument(help="Python program of a rank, such as examples/ddp.py.")],
+    ranks: Annotated[int, typer.Option("--ranks", min=1, help="Number of ranks, each on a host of its own.")] = 2,
+    hosts: Annotated[str, typer.Option("--hosts", help="Hosts of the ranks in order, e.g. h0,h2.")] = "",
+    backend: Annotated[
+        str, typer.Option("--backend", help="mrc; gloo, over the fabric's IP; or loopback: gloo without the fabric.")
+    ] = "mrc",
+    fabric: FabricName = None,
+    as_json: Json = False,
+) -> None:
+    """Train a PyTorch model on hosts of the running fabric, with a line a step (docs/training.md)."""
+    from mrc_testbed.cli.training import BACKENDS, TrainingJob, check_program, choose_hosts
+    from mrc_testbed.ipc.rundir import RunFiles
+    from mrc_testbed.topologies.plan import Plan
+
+    if backend not in BACKENDS:
+        raise UsageError(f"--backend {backend}: must be one of {', '.join(BACKENDS)}")
+    words = [program, *context.args]
+    check_program(words)
+    folder = asked_folder(fabric)
+    require_root("train")
+    plan = Plan.from_json(RunFiles(folder).read_plan())
+    chosen_hosts = choose_hosts(plan, [name for name in hosts.split(",") if name], ranks)
+    output = sys.stderr if as_json else sys.stdout
+    training = TrainingJob(folder, chosen_hosts, backend, lambda line: print(line, file=output, flush=True))
+    status = training.run(words)
+    if as_json:
+        print(json.dumps(training.to_json(status), indent=2))
+    raise typer.Exit(status)
+
+
 EPILOGS: dict[str, tuple[Callable[..., None], str]] = {
     "ls": (list_fabrics, "Examples: `mrc ls` · `mrc ls --json`"),
     "attach": (attach, "Examples: `mrc attach` · `mrc attach b` · `mrc attach b < commands`"),
@@ -287,6 +319,11 @@ EPILOGS: dict[str, tuple[Callable[..., None], str]] = {
         execute,
         "Examples: `mrc exec h0` · `mrc exec h0 -- ping -c 3 h2` · `mrc exec h0 --fabric b -- ip addr` · "
         "`mrc exec h0 -- ib_write_bw -d mrc0 h2` · `mrc exec h0 --here -- ./write`",
+    ),
+    "train": (
+        train,
+        "Examples: `mrc train examples/ddp.py` · `mrc train --ranks 4 examples/ddp.py --steps 50` · "
+        "`mrc train --backend gloo examples/ddp.py`",
     ),
     "down": (take_down, "Examples: `mrc down` · `mrc down b` · `mrc down --all`"),
     "clean": (clean, "Examples: `mrc clean` · `mrc clean --servers servers.yaml`"),
@@ -297,4 +334,6 @@ EPILOGS: dict[str, tuple[Callable[..., None], str]] = {
 def add_to(app: typer.Typer) -> None:
     """Give `mrc` these commands."""
     for name, (command, epilog) in EPILOGS.items():
-        app.command(name, epilog=epilog)(command)
+        # Arguments of the program that is trained are its own, options too.
+        settings = {"ignore_unknown_options": True, "allow_extra_args": True, "allow_interspersed_args": False}
+        app.command(name, epilog=epilog, context_settings=settings if name == "train" else None)(command)

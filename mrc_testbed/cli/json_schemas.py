@@ -117,6 +117,27 @@ class DeviceProgramOutput(Struct, forbid_unknown_fields=True):
     lost: int
     bytes_sent: int
     bytes_received: int
+    evs_out: int
+
+
+class TrainStepOutput(Struct, forbid_unknown_fields=True):
+    """Step of `mrc train`; the last two are sums over the ranks' NICs since they began."""
+
+    step: int
+    seconds: float
+    retransmitted: int
+    evs_out: int
+
+
+class TrainOutput(Struct, forbid_unknown_fields=True):
+    """Result of `mrc train --json`."""
+
+    backend: str
+    hosts: list[str]
+    exit_codes: list[int]
+    status: int
+    steps: list[TrainStepOutput]
+    sha256: Annotated[str | None, Meta(description="SHA-256 of the parameters; null unless equal on all ranks.")]
 
 
 class DeviceOutput(Struct, forbid_unknown_fields=True):
@@ -269,6 +290,7 @@ SCHEMAS: dict[str, Any] = {
     "faults": (list[FaultOutput], FaultReplayOutput),
     "injected": list[InjectionOutput],
     "devices": list[DeviceOutput],
+    "train": TrainOutput,
     "queues": list[QueueOutput],
     "check": CheckOutput,
     "doctor": list[DoctorOutput],

@@ -212,6 +212,7 @@ class PeerTable:
         self._renewing = 0
         """Peers of which data came in, and to which an EV probe is due."""
         self._rng = rng
+        # Probes: those of ours in flight, and whether we answer others'.
         self._probes: dict[int, EvProbe] = {}
         """EV probes in flight by request id, of either transmission."""
         self._probes_asked = 0

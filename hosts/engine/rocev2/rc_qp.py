@@ -137,13 +137,13 @@ class RcQueuePair(EngineQueuePair):
             context,
             self.rc_counters,
             self._memory,
-            self._access,
             self.settings,
             path,
             remote.psn,
             self._receives,
             partial(self._fail, blame_own=False),
         )
+        responder.access = self._access
         self.baseline = RcConnection(remote, requestor, responder, path)
         self._port = 1 << path[1]
         self.state = _RTS

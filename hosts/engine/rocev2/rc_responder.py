@@ -39,7 +39,6 @@ class RcResponder:
         context: Context,
         counters: RcCounters,
         memory: Memory,
-        access: QpAccess | None,
         settings: RcConfig,
         path: tuple[int, int],
         first_psn: int,
@@ -47,7 +46,8 @@ class RcResponder:
         fail: Callable[[Status, str, int | None, float], None],
     ) -> None:
         self._context, self._counters, self._memory, self._settings = context, counters, memory, settings
-        self._access = access
+        self.access: QpAccess | None = None
+        """Limit of the peer's writes; None: all regions of the endpoint."""
         self._ev, self._plane = path
         self._receives, self._fail = receives, fail
         self.expected_psn = first_psn
@@ -104,8 +104,8 @@ class RcResponder:
         if bytes_left:
             try:
                 region = self._memory.check(rkey, va, bytes_left)
-                if self._access is not None:
-                    self._access.check(rkey)
+                if self.access is not None:
+                    self.access.check(rkey)
             except AccessError as error:
                 return self._refuse(packet, psn, RcSyndrome.NAK_REMOTE_ACCESS, str(error), now)
             self._memory.write(region, va, data)

@@ -53,7 +53,8 @@
 #define NICD_STATUS_LOST 7
 #define NICD_STATUS_BYTES_SENT 8
 #define NICD_STATUS_BYTES_RECEIVED 9
-#define NICD_STATUS_VALUES 10
+#define NICD_STATUS_EVS_OUT 10     /* EVs of its QPs that carry nothing */
+#define NICD_STATUS_VALUES 11
 
 /* Operations of the device's controller (mrc_ctl.h). Bit n of a mask says that value n after it is given: the bits of
  * mrc_ctl.h, without VENDOR_CFG. EVs are two big-endian halves of 128 bits, left-aligned. */

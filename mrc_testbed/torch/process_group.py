@@ -1,0 +1,406 @@
+"""Process group `mrc` of torch.distributed.
+
+A group has a messenger (connections to all of its ranks) and a thread, which runs collectives in the order in which
+they were called. send and recv do not wait for them.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.futures import Future
+
+from mrc_testbed.torch.collectives import Collectives, reduction
+from mrc_testbed.torch.messenger import ANY_RANK, MessageRequest, Messenger, MessengerError
+
+NAME = "mrc"
+Tensors = list[torch.Tensor]
+
+
+def register() -> None:
+    """Register the backend, once a process."""
+    if not hasattr(dist.Backend, NAME.upper()):
+        dist.Backend.register_backend(NAME, _create, devices=["cpu"])
+
+
+def _create(store: dist.Store, rank: int, size: int, timeout: timedelta) -> MrcProcessGroup:
+    return MrcProcessGroup(store, rank, size, timeout)
+
+
+class MrcProcessGroup(dist.ProcessGroup):
+    """See the module. Raises MessengerError when the host's device or a rank cannot be reached."""
+
+    def __init__(self, store: dist.Store, rank: int, size: int, timeout: timedelta) -> None:
+        super().__init__(rank, size)
+        self._group_name = self._group_desc = ""
+        store.set_timeout(timeout)
+        self._messenger = Messenger(size, rank, _Swaps(store, rank))
+        self._collectives = Collectives(self._messenger, timeout.total_seconds())
+        self._calls: queue.SimpleQueue[_CollectiveWork | None] = queue.SimpleQueue()
+        self._messages: list[_MessageWork] = []
+        """Messages of send and recv that nobody has waited for: their tensors must live."""
+        self._thread = threading.Thread(target=self._run, name="mrc collectives", daemon=True)
+        self._thread.start()
+
+    @property
+    def group_name(self) -> str:
+        return self._group_name
+
+    def _set_group_name(self, name: str) -> None:
+        self._group_name = name
+
+    @property
+    def group_desc(self) -> str:
+        return self._group_desc
+
+    def _set_group_desc(self, text: str) -> None:
+        self._group_desc = text
+
+    def getBackendName(self) -> str:
+        return NAME
+
+    def _run(self) -> None:
+        while (work := self._calls.get()) is not None:
+            self._collectives.begin()
+            work.run()
+
+    def _call(self, function: Callable[[], object], result: Any) -> _CollectiveWork:
+        """Return the work of a function that the thread will call, and whose result is `result`."""
+        call = _CollectiveWork(function, result)
+        self._calls.put(call)
+        return call
+
+    # ---- collectives: torch passes lists of one tensor for historical reasons --------------------------------
+
+    def allreduce(self, tensors: Tensors, opts: Any = None) -> Any:
+        return self.allreduce_coalesced(tensors, opts)
+
+    def allreduce_coalesced(self, tensors: Tensors, opts: Any = None) -> Any:
+        op = _op(opts)
+
+        def run() -> None:
+            for tensor in tensors:
+                with _Contiguous(tensor, is_output=True) as flat:
+                    self._collectives.all_reduce(flat, op)
+
+        return self._call(run, tensors)
+
+    def broadcast(self, tensors: Tensors, opts: Any) -> Any:
+        tensor, root = _single(tensors, "broadcast"), opts.rootRank
+
+        def run() -> None:
+            with _Contiguous(tensor, is_output=True) as flat:
+                self._collectives.broadcast(flat, root)
+
+        return self._call(run, tensors)
+
+    def reduce(self, tensors: Tensors, opts: Any) -> Any:
+        tensor, root, op = _single(tensors, "reduce"), opts.rootRank, _op(opts)
+
+        def run() -> None:
+            with _Contiguous(tensor, is_output=True) as flat:
+                self._collectives.reduce(flat, root, op)
+
+        return self._call(run, tensors)
+
+    def allgather(self, outputs: list[Tensors], inputs: Tensors, opts: Any = None) -> Any:
+        return self._all_gather(_single(outputs, "all_gather"), _single(inputs, "all_gather"), outputs)
+
+    def _allgather_base(self, output: torch.Tensor, tensor: torch.Tensor, opts: Any = None) -> Any:
+        return self._all_gather(list(output.view(-1).chunk(self.size())), tensor.reshape(-1), output)
+
+    def allgather_into_tensor_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> Any:
+        works = [self._allgather_base(output, tensor) for output, tensor in zip(outputs, inputs, strict=True)]
+        return works[-1]
+
+    def _all_gather(self, outputs: Tensors, tensor: torch.Tensor, result: Any) -> Any:
+        _check_sizes("all_gather", outputs, self.size(), tensor)
+
+        def run() -> None:
+            with _Contiguous(tensor) as flat, _AllContiguous(outputs, is_output=True) as flats:
+                self._collectives.all_gather(flats, flat)
+
+        return self._call(run, result)
+
+    def gather(self, outputs: list[Tensors], inputs: Tensors, opts: Any) -> Any:
+        tensor, root = _single(inputs, "gather"), opts.rootRank
+        tensors = outputs[0] if self.rank() == root else []
+        if self.rank() == root:
+            _check_sizes("gather", tensors, self.size(), tensor)
+
+        def run() -> None:
+            with _Contiguous(tensor) as flat, _AllContiguous(tensors, is_output=True) as flats:
+                self._collectives.gather(flats, flat, root)
+
+        return self._call(run, outputs)
+
+    def scatter(self, outputs: Tensors, inputs: list[Tensors], opts: Any) -> Any:
+        tensor, root = _single(outputs, "scatter"), opts.rootRank
+        tensors = inputs[0] if self.rank() == root else []
+        if self.rank() == root:
+            _check_sizes("scatter", tensors, self.size(), tensor)
+
+        def run() -> None:
+            with _Contiguous(tensor, is_output=True) as flat, _AllContiguous(tensors) as flats:
+                self._collectives.scatter(flat, flats, root)
+
+        return self._call(run, outputs)
+
+    def reduce_scatter(self, outputs: Tensors, inputs: list[Tensors], opts: Any = None) -> Any:
+        return self._reduce_scatter(_single(outputs, "reduce_scatter"), inputs[0], opts, outputs)
+
+    def _reduce_scatter_base(self, output: torch.Tensor, tensor: torch.Tensor, opts: Any = None) -> Any:
+        shares = list(tensor.contiguous().view(-1).chunk(self.size()))
+        return self._reduce_scatter(output.view(-1), shares, opts, output)
+
+    def reduce_scatter_tensor_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> Any:
+        works = [
+            self._reduce_scatter_base(output, tensor, opts) for output, tensor in zip(outputs, inputs, strict=True)
+        ]
+        return works[-1]
+
+    def _reduce_scatter(self, output: torch.Tensor, inputs: Tensors, opts: Any, result: Any) -> Any:
+        op = _op(opts)
+        _check_sizes("reduce_scatter", inputs, self.size(), output)
+
+        def run() -> None:
+            with _Contiguous(output, is_output=True) as flat, _AllContiguous(inputs) as flats:
+                self._collectives.reduce_scatter(flat, flats, op)
+
+        return self._call(run, result)
+
+    def alltoall(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> Any:
+        def run() -> None:
+            with _AllContiguous(outputs, is_output=True) as flats, _AllContiguous(inputs) as input_flats:
+                self._collectives.all_to_all(flats, input_flats)
+
+        return self._call(run, outputs)
+
+    def alltoall_base(
+        self,
+        output: torch.Tensor,
+        tensor: torch.Tensor,
+        output_sizes: list[int],
+        input_sizes: list[int],
+        opts: Any = None,
+    ) -> Any:
+        def run() -> None:
+            with _Contiguous(output, is_output=True) as flat, _Contiguous(tensor) as input_flat:
+                self._collectives.all_to_all(
+                    _split(flat, output_sizes, self.size()), _split(input_flat, input_sizes, self.size())
+                )
+
+        return self._call(run, output)
+
+    def barrier(self, opts: Any = None) -> Any:
+        return self._call(self._collectives.barrier, [])
+
+    def monitored_barrier(self, timeout: timedelta, wait_all_ranks: bool = False) -> None:
+        self.barrier().wait()
+
+    # Names of PyTorch 2.13 and later, beside those above.
+    all_gather_single = _allgather_base
+    all_gather_single_coalesced = allgather_into_tensor_coalesced
+    reduce_scatter_single = _reduce_scatter_base
+    reduce_scatter_single_coalesced = reduce_scatter_tensor_coalesced
+    all_to_all_single = alltoall_base
+
+    # ---- messages -------------------------------------------------------------------------------------------
+
+    def send(self, tensors: Tensors, rank: int, tag: int = 0) -> Any:
+        tensor = _single(tensors, "send")
+        _check_dense(tensor)
+        flat = tensor.contiguous()
+        return self._message(self._messenger.send(rank, tag, flat.data_ptr(), flat.nbytes), flat, None)
+
+    def recv(self, tensors: Tensors, rank: int, tag: int = 0) -> Any:
+        tensor = _single(tensors, "recv")
+        _check_dense(tensor)
+        flat = tensor if tensor.is_contiguous() else torch.empty_like(tensor, memory_format=torch.contiguous_format)
+        request = self._messenger.receive(rank, tag, flat.data_ptr(), flat.nbytes)
+        return self._message(request, flat, None if flat is tensor else tensor)
+
+    def recv_anysource(self, tensors: Tensors, tag: int = 0) -> Any:
+        return self.recv(tensors, ANY_RANK, tag)
+
+    def _message(self, request: MessageRequest, flat: torch.Tensor, target: torch.Tensor | None) -> _MessageWork:
+        self._messages = [work for work in self._messages if not work.is_completed()]
+        work = _MessageWork(request, flat, target, self._collectives.timeout_s)
+        self._messages.append(work)
+        return work
+
+    # ---- the end --------------------------------------------------------------------------------------------
+
+    def shutdown(self) -> None:
+        """End the thread, let the last writes arrive, and free the host's QPs. Idempotent."""
+        self._calls.put(None)
+        self._thread.join()
+        for work in self._messages:
+            work.abandon()
+        self._messages.clear()
+        self._messenger.close()
+
+    abort = shutdown
+
+
+class _Swaps:
+    """Exchange of bytes with other ranks, through the store of the group."""
+
+    def __init__(self, store: dist.Store, rank: int) -> None:
+        self._store, self._rank = store, rank
+        self._counts: dict[int, int] = {}
+
+    def __call__(self, peer: int, hello: bytes) -> bytes:
+        count = self._counts[peer] = self._counts.get(peer, 0) + 1
+        self._store.set(f"mrc {self._rank} to {peer}, {count}", hello)
+        return bytes(self._store.get(f"mrc {peer} to {self._rank}, {count}"))
+
+
+class _CollectiveWork(dist.Work):
+    """Collective that waits for its turn in the group's thread."""
+
+    def __init__(self, function: Callable[[], object], result: Any) -> None:
+        super().__init__()
+        self._function, self._result = function, result
+        self._error: BaseException | None = None
+        self._end = threading.Event()
+        self._future: Future[Any] = Future()
+
+    def run(self) -> None:
+        try:
+            self._function()
+        except BaseException as error:  # whoever waits must hear of it
+            self._error = error
+        self._end.set()
+        self._future.set_result(None)
+
+    def wait(self, timeout: timedelta | None = None) -> bool:
+        if not self._end.wait(timeout.total_seconds() if timeout else None):
+            raise MessengerError(f"not done in {timeout}")
+        if self._error is not None:
+            raise self._error
+        return True
+
+    def is_completed(self) -> bool:
+        return self._end.is_set()
+
+    def is_success(self) -> bool:
+        return self._end.is_set() and self._error is None
+
+    def exception(self) -> BaseException | None:
+        return self._error
+
+    def result(self) -> Any:
+        return self._result
+
+    def get_future(self) -> Future[Any]:
+        # Only an error raised in a callback reaches the C++ of DDP.
+        return self._future.then(lambda _: self.wait() and self._result)
+
+
+class _MessageWork(dist.Work):
+    """Work of one send or recv."""
+
+    def __init__(
+        self, request: MessageRequest, flat: torch.Tensor, target: torch.Tensor | None, timeout_s: float
+    ) -> None:
+        super().__init__()
+        self._request, self._flat, self._target, self._timeout_s = request, flat, target, timeout_s
+        self._is_over = False
+        self._source = ANY_RANK
+
+    def wait(self, timeout: timedelta | None = None) -> bool:
+        if not self._is_over:
+            seconds = timeout.total_seconds() if timeout else 0.0
+            self._is_over = True
+            self._source = self._request.wait(seconds or self._timeout_s)
+            if self._target is not None:
+                self._target.copy_(self._flat)
+        return True
+
+    def is_completed(self) -> bool:
+        return self._is_over or self._request.is_done
+
+    def _source_rank(self) -> int:
+        return self._source
+
+    def abandon(self) -> None:
+        """Give the tensor up, of a message that nobody has waited for."""
+        if not self._is_over:
+            self._is_over = True
+            self._request.abandon()
+
+
+class _Contiguous:
+    """A tensor as contiguous memory; an output is written back at the end."""
+
+    def __init__(self, tensor: torch.Tensor, *, is_output: bool = False) -> None:
+        _check_dense(tensor)
+        self._tensor, self._is_output = tensor.detach(), is_output
+
+    def __enter__(self) -> torch.Tensor:
+        self._flat = self._tensor.contiguous()
+        return self._flat
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        if self._is_output and error is None and self._flat is not self._tensor:
+            self._tensor.copy_(self._flat)
+
+
+class _AllContiguous:
+    """Several tensors as contiguous memory."""
+
+    def __init__(self, tensors: Sequence[torch.Tensor], *, is_output: bool = False) -> None:
+        self._parts = [_Contiguous(tensor, is_output=is_output) for tensor in tensors]
+
+    def __enter__(self) -> Tensors:
+        return [part.__enter__() for part in self._parts]
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        for part in self._parts:
+            part.__exit__(kind, error, trace)
+
+
+def _op(opts: Any) -> Any:
+    """Return the reduction of options. Raises ValueError for one there is not."""
+    op = dist.ReduceOp.SUM if opts is None else opts.reduceOp
+    reduction(op)
+    return op
+
+
+def _single(tensors: Sequence[Any], collective: str) -> Any:
+    if len(tensors) != 1:
+        raise ValueError(f"mrc: {collective} of {len(tensors)} tensors: a rank has one")
+    return tensors[0]
+
+
+def _check_dense(tensor: torch.Tensor) -> None:
+    if tensor.layout is not torch.strided or tensor.device.type != "cpu":
+        raise ValueError(f"mrc takes dense tensors on the CPU alone, not {tensor.layout} on {tensor.device}")
+
+
+def _check_sizes(collective: str, tensors: Sequence[torch.Tensor], ranks: int, tensor: torch.Tensor) -> None:
+    """Check that there is a tensor a rank, each as large as `tensor`. Raises ValueError."""
+    if len(tensors) != ranks:
+        raise ValueError(f"mrc: {collective} with {len(tensors)} tensors for {ranks} ranks")
+    for rank, part in enumerate(tensors):
+        if part.numel() != tensor.numel() or part.dtype != tensor.dtype:
+            raise ValueError(
+                f"mrc: {collective}: the tensor of rank {rank} has {part.numel()} elements of {part.dtype}, "
+                f"must have {tensor.numel()} of {tensor.dtype}"
+            )
+
+
+def _split(tensor: torch.Tensor, sizes: list[int], ranks: int) -> Tensors:
+    """Split along the first dimension: by sizes, or evenly without any."""
+    if not sizes:
+        if tensor.size(0) % ranks:
+            raise ValueError(f"mrc: all_to_all: {tensor.size(0)} rows do not divide by {ranks} ranks")
+        sizes = [tensor.size(0) // ranks] * ranks
+    return list(tensor.split(sizes))
