@@ -58,14 +58,16 @@ def sha256(model: nn.Module) -> str:
     """Return the SHA-256 of all parameters."""
     digest = hashlib.sha256()
     for parameter in model.parameters():
-        digest.update(parameter.detach().contiguous().numpy().tobytes())
+        digest.update(parameter.detach().clone().numpy().tobytes())  # numpy would pin the storage
     return digest.hexdigest()
 
 
-def train(wrap: Callable[[nn.Module], nn.Module], whole: Callable[[nn.Module], AbstractContextManager[object]]) -> None:
+def train(
+    wrap: Callable[[nn.Module], nn.Module], gather: Callable[[nn.Module], AbstractContextManager[object]]
+) -> None:
     """Train a model that `wrap` made parallel, and print a line a step at rank 0.
 
-    `whole`: context in which each rank has all parameters.
+    `gather`: context in which each rank has all parameters.
     """
     parser = argparse.ArgumentParser(description="Train a small transformer, one rank of several.")
     parser.add_argument("--steps", type=int, default=200)
@@ -85,7 +87,7 @@ def train(wrap: Callable[[nn.Module], nn.Module], whole: Callable[[nn.Module], A
         optimizer.step()
         if rank == 0:
             print(f"step {step:4d}  loss {loss.item():.3f}  {time.monotonic() - start:.3f} s", flush=True)
-    with whole(model):
+    with gather(model):
         print(f"rank {rank}: SHA-256 of the parameters {sha256(model)}", flush=True)
     dist.destroy_process_group()
 

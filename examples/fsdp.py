@@ -1,4 +1,4 @@
-"""Train the transformer of ddp.py by FullyShardedDataParallel: each rank keeps a share of the parameters.
+"""Train the transformer of ddp.py by FullyShardedDataParallel: a rank keeps a share of it.
 
 mrc up -d
 mrc train --ranks 4 examples/fsdp.py
@@ -19,10 +19,10 @@ def shard(model: nn.Module) -> nn.Module:
     return FullyShardedDataParallel(model, device_id=torch.device("cpu"))
 
 
-def whole(model: nn.Module) -> AbstractContextManager[object]:
+def gather(model: nn.Module) -> AbstractContextManager[object]:
     """Give each rank all parameters for a while."""
     return FullyShardedDataParallel.summon_full_params(model, writeback=False)
 
 
 if __name__ == "__main__":
-    train(shard, whole)
+    train(shard, gather)

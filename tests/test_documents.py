@@ -279,6 +279,7 @@ NOT_RUN = {
         "python -m pytest -q tests/hosts/libmrc/test_libmrc_sanitized.py -k sanitizers",
         "python -m pytest -q tests/hosts/libmrc/test_libmrc_sanitized.py -k valgrind",
         "pip install -e '.[data]'",
+        "pip install -e '.[torch]'",
     ),
     "needs several machines for a minute; docs/cluster.md has what it gave": (
         "mrc bench cluster --servers servers.yaml --size 64M --rounds 5",
