@@ -42,6 +42,7 @@ def _library() -> ctypes.CDLL:
         ("wait", number, (pointer, pointer, ctypes.c_double, ctypes.POINTER(number))),
         ("is_done", ctypes.c_bool, (pointer, pointer)),
         ("text", ctypes.c_char_p, (pointer,)),
+        ("abort", None, (pointer,)),
         ("close", None, (pointer,)),
     ):
         function = getattr(library, f"messenger_{name}")
@@ -113,6 +114,11 @@ class Messenger:
     def lost_text(self) -> str:
         """Words about the last rank that was lost."""
         return bytes(self._library.messenger_text(self._messenger) or b"").decode()
+
+    def abort(self) -> None:
+        """Give up all connections: what waits ends with an error."""
+        if self._messenger:
+            self._library.messenger_abort(self._messenger)
 
     def close(self) -> None:
         """Wait for the last writes to arrive, and free QPs and memory. Idempotent."""

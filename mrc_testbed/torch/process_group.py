@@ -246,7 +246,10 @@ class MrcProcessGroup(dist.ProcessGroup):
         self._messages.clear()
         self._messenger.close()
 
-    abort = shutdown
+    def abort(self) -> None:
+        """End at once: collectives and messages that wait raise."""
+        self._messenger.abort()
+        self.shutdown()
 
 
 class _Swaps:

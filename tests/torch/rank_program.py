@@ -11,9 +11,10 @@ import time
 from collections.abc import Callable
 from datetime import timedelta
 
-import mrc_testbed.torch  # noqa: F401 - registers the backend
 import torch
 import torch.distributed as dist
+
+import mrc_testbed.torch  # noqa: F401 - registers the backend
 
 RANK, RANKS = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 DTYPES = (
@@ -194,6 +195,22 @@ def time_out(gloo: dist.ProcessGroup) -> None:
     dist.barrier()
 
 
+def abort(gloo: dist.ProcessGroup) -> None:
+    """Check that a collective that waits for another rank ends when its group is given up."""
+    group = dist.new_group(backend="mrc")
+    if RANK == 0:
+        work = dist.all_reduce(torch.ones(3), group=group, async_op=True)
+        time.sleep(0.2)
+        group.abort()
+        try:
+            work.wait()
+        except RuntimeError as error:
+            check_words(error, "canceled")
+        else:
+            raise AssertionError("all_reduce of a group that was given up")
+    dist.barrier()
+
+
 def close_early(gloo: dist.ProcessGroup) -> None:
     """A rank that ends right after its last send: the message arrives all the same."""
     if RANK == 0:
@@ -215,6 +232,7 @@ CASES = {
         groups,
         refusals,
         time_out,
+        abort,
         close_early,
         dead_rank,
     )

@@ -12,8 +12,9 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs PyTorch: pip install 'mrc-testbed[torch]'")
 
-from mrc_testbed.torch.collectives import DIRECT_BYTES, Collectives, reduction  # noqa: E402 - for it
 from torch.distributed import ReduceOp  # noqa: E402 - only where PyTorch is
+
+from mrc_testbed.torch.collectives import DIRECT_BYTES, Collectives, reduction  # noqa: E402 - for it
 
 PATIENCE_S = 20
 

@@ -646,6 +646,15 @@ EXPORT const char *messenger_text(struct messenger *m)
 	return m->text;
 }
 
+/* Give up all connections: what waits ends with ECANCELED. */
+EXPORT void messenger_abort(struct messenger *m)
+{
+	pthread_mutex_lock(&m->lock);
+	for (int i = 0; i < m->ranks; i++)
+		fail_peer(m, &m->peers[i], ECANCELED);
+	pthread_mutex_unlock(&m->lock);
+}
+
 /* End the thread when the last writes have arrived, and free everything. */
 EXPORT void messenger_close(struct messenger *m)
 {
