@@ -12,6 +12,7 @@ from mrc_testbed.cli.prompt.word_client import WordClient, _with_whole_path
 from mrc_testbed.cli.prompt.word_server import serve_words
 from mrc_testbed.console.terminal import Style
 from mrc_testbed.ipc.framing import JsonlError
+from mrc_testbed.ipc.peers import SocketPeer
 from mrc_testbed.ipc.rundir import FabricError
 
 LINK = "p0-t0-0 p0-t1-0"
@@ -134,7 +135,7 @@ def test_notices__cut_off_who_does_not_read(prompt, tmp_path, monkeypatch):
 
 
 def test_notices__of_another_users_fabric_are_refused(prompt, tmp_path, monkeypatch):
-    monkeypatch.setattr(word_server, "CREDENTIALS", types.SimpleNamespace(size=12, unpack=lambda _bytes: (1, 1001, 1)))
+    monkeypatch.setattr(word_server, "peer_of", lambda _connection: SocketPeer(1, 1001, 1))
     with pytest.raises(JsonlError, match=r"user 1001: the fabric belongs to user"), WordClient(tmp_path).notices():
         raise AssertionError("entered")
 
@@ -148,7 +149,7 @@ def test_host__has_a_pid(prompt, fabric, tmp_path):
 
 def test_peer__of_another_user_is_refused(give, monkeypatch):
     monkeypatch.setattr(word_server.os, "geteuid", lambda: 1000)
-    monkeypatch.setattr(word_server, "CREDENTIALS", types.SimpleNamespace(size=12, unpack=lambda _bytes: (1, 1001, 1)))
+    monkeypatch.setattr(word_server, "peer_of", lambda _connection: SocketPeer(1, 1001, 1))
     with pytest.raises(JsonlError, match=r"user 1001: the fabric belongs to user 1000. Cure: "):
         give("heal")
 

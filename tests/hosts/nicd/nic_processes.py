@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import selectors
@@ -75,6 +76,9 @@ class NicProcesses:
             NicDaemon(driver, self.sockets[host], self.guest_sockets[host] if guests else None, guests)
             for driver, host in zip(self.drivers, HOSTS, strict=True)
         ]
+        # A program's end collects garbage: the objects of all tests before need not be looked at each time.
+        gc.collect()
+        gc.freeze()
         self._thread = threading.Thread(target=self._run, name="NIC processes")
         self._thread.start()
 
@@ -123,6 +127,7 @@ class NicProcesses:
         self._is_ending = True
         os.eventfd_write(self._alarm, 1)
         self._thread.join()
+        gc.unfreeze()
         if self._failure is not None:
             raise self._failure
 

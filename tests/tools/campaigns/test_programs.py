@@ -91,4 +91,4 @@ def test_client_packets__meet_a_fault_when_packets_follow_it(monkeypatch, tmp_pa
 
 
 def status(packets_sent, retransmitted):
-    return ProgramStatus(1, 1, 1, 1, 1, packets_sent, retransmitted, 0, 0, 0)
+    return ProgramStatus(1, 1, 1, 1, 1, packets_sent, retransmitted, 0, 0, 0, 0)
