@@ -289,6 +289,15 @@ int nic_request(struct context *context, uint32_t operation, uint32_t count, con
 	return nic_call(context, operation, &call);
 }
 
+/* Note that the NIC process has ended, or has ended this program. */
+void nic_has_ended(struct context *context)
+{
+	if (context->is_dead)
+		return;
+	context->is_dead = true;
+	explain("libmrc: the NIC process of this host has ended (`mrc down`, or a failure: see its log)");
+}
+
 /* Note the end of the NIC process, which closes its end of the socket. */
 void nic_check_alive(struct context *context)
 {
@@ -296,10 +305,8 @@ void nic_check_alive(struct context *context)
 
 	if (context->is_dead || poll(&file, 1, 0) < 1)
 		return;
-	if (file.revents & (POLLRDHUP | POLLHUP | POLLERR)) {
-		context->is_dead = true;
-		explain("libmrc: the NIC process of this host has ended (`mrc down`, or a failure: see its log)");
-	}
+	if (file.revents & (POLLRDHUP | POLLHUP | POLLERR))
+		nic_has_ended(context);
 }
 
 static struct ibv_context_ops operations(void)

@@ -495,8 +495,15 @@ EXPORT int ibv_get_async_event(struct ibv_context *ibv, struct ibv_async_event *
 
 	while (!has_element) {
 		struct nicd_event from;
-		if (read_event(context, ibv->async_fd, &from))
-			return errno == EIO && tells_end(context, event) ? 0 : -1;
+		if (read_event(context, ibv->async_fd, &from)) {
+			if (errno != EIO)
+				return -1;
+			nic_has_ended(context); /* it closes this socket then alone, perhaps before the one of requests */
+			if (tells_end(context, event))
+				return 0;
+			errno = EIO;
+			return -1;
+		}
 		pthread_mutex_lock(&context->objects_mutex);
 		has_element = name_element(context, &from, event);
 		pthread_mutex_unlock(&context->objects_mutex);

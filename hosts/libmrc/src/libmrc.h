@@ -88,6 +88,7 @@ static inline struct context *context_of(struct ibv_context *context)
 /* connection.c */
 int nic_call(struct context *context, uint32_t operation, struct call *call);
 int nic_request(struct context *context, uint32_t operation, uint32_t count, const uint64_t *values);
+void nic_has_ended(struct context *context);
 void nic_check_alive(struct context *context);
 void explain(const char *format, ...) __attribute__((format(printf, 1, 2)));
 struct ibv_device **device_list(int *count);
