@@ -292,9 +292,8 @@ def train(
     as_json: Json = False,
 ) -> None:
     """Train a PyTorch model on hosts of the running fabric, with a line a step (docs/training.md)."""
+    from mrc_testbed.capture.pcap import running_plan
     from mrc_testbed.cli.training import BACKENDS, TrainingJob, check_program, choose_hosts
-    from mrc_testbed.ipc.rundir import RunFiles
-    from mrc_testbed.topologies.plan import Plan
 
     if backend not in BACKENDS:
         raise UsageError(f"--backend {backend}: must be one of {', '.join(BACKENDS)}")
@@ -302,10 +301,10 @@ def train(
     check_program(words)
     folder = asked_folder(fabric)
     require_root("train")
-    plan = Plan.from_json(RunFiles(folder).read_plan())
+    plan = running_plan(folder)
     chosen_hosts = choose_hosts(plan, [name for name in hosts.split(",") if name], ranks)
     output = sys.stderr if as_json else sys.stdout
-    training = TrainingJob(folder, chosen_hosts, backend, lambda line: print(line, file=output, flush=True))
+    training = TrainingJob(folder, plan, chosen_hosts, backend, lambda line: print(line, file=output, flush=True))
     status = training.run(words)
     if as_json:
         print(json.dumps(training.to_json(status), indent=2))
@@ -329,11 +328,11 @@ EPILOGS: dict[str, tuple[Callable[..., None], str]] = {
     "clean": (clean, "Examples: `mrc clean` · `mrc clean --servers servers.yaml`"),
 }
 """Name of a command -> its function, and its examples."""
+SETTINGS = {"train": {"ignore_unknown_options": True, "allow_extra_args": True, "allow_interspersed_args": False}}
+"""Settings of commands whose words behind the first are another program's, options too."""
 
 
 def add_to(app: typer.Typer) -> None:
     """Give `mrc` these commands."""
     for name, (command, epilog) in EPILOGS.items():
-        # Arguments of the program that is trained are its own, options too.
-        settings = {"ignore_unknown_options": True, "allow_extra_args": True, "allow_interspersed_args": False}
-        app.command(name, epilog=epilog, context_settings=settings if name == "train" else None)(command)
+        app.command(name, epilog=epilog, context_settings=SETTINGS.get(name))(command)

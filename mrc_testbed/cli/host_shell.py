@@ -7,6 +7,7 @@ import sysconfig
 from collections.abc import Sequence
 from pathlib import Path
 
+from mrc_testbed.capture.pcap import running_plan
 from mrc_testbed.cli.guest import Guest
 from mrc_testbed.cli.prompt.word_client import WordClient
 from mrc_testbed.errors import UsageError
@@ -14,7 +15,6 @@ from mrc_testbed.hosts.nicd.door import guest_environment
 from mrc_testbed.hosts.nicd.launch import program_environment
 from mrc_testbed.ipc.framing import JsonlError
 from mrc_testbed.ipc.rundir import TOKEN_VARIABLE, FabricError, RunFiles, read_json
-from mrc_testbed.topologies.plan import Plan
 
 SHELL = ("bash",)
 IN_FOLDER = 'cd -- "$0" 2>/dev/null; exec "$@"'
@@ -29,10 +29,10 @@ def node_words(
     A host's program finds the host's RDMA device; `stay_here`: in our network. `dlopen`: it finds libmrc as
     libibverbs.so.1 too. The program carries the run's token, so it ends with the fabric.
 
-    Raises FabricError, BuildError, and PlanError for no such node.
+    Raises FabricError, BuildError, PlanError for no such node, and UsageError for no fabric.
     """
     files = RunFiles(folder)
-    plan = Plan.from_json(files.read_plan())
+    plan = running_plan(folder)
     environment = [
         f"MRC_RUN_DIR={folder}",
         f"{TOKEN_VARIABLE}={read_json(files.state_file)['token']}",

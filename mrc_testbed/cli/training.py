@@ -6,6 +6,7 @@ terminal's; with gloo everything is the host's own network, so that gloo's bytes
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import signal
@@ -45,6 +46,8 @@ def choose_hosts(plan: Plan, names: list[str], ranks: int) -> list[Host]:
 
     Raises UsageError, PlanError.
     """
+    if len(set(names)) < len(names):
+        raise UsageError(f"--hosts {','.join(names)}: one rank a host, as the fabric carries nothing from it to itself")
     if names:
         return [plan.host(name) for name in names]
     if not 1 <= ranks <= len(plan.hosts):
@@ -81,9 +84,8 @@ class TrainingRank:
 class TrainingJob:
     """A job on the fabric of a run folder. `show`: takes each line for the terminal."""
 
-    def __init__(self, folder: Path, hosts: list[Host], backend: str, show: Callable[[str], None]) -> None:
-        self._folder, self._files = folder, RunFiles(folder)
-        self._plan = Plan.from_json(self._files.read_plan())
+    def __init__(self, folder: Path, plan: Plan, hosts: list[Host], backend: str, show: Callable[[str], None]) -> None:
+        self._folder, self._files, self._plan = folder, RunFiles(folder), plan
         self._hosts, self._backend, self._show = hosts, backend, show
         self.steps: list[TrainingStep] = []
         self.ranks: list[TrainingRank] = []
@@ -229,6 +231,8 @@ def _free_port() -> int:
 
 
 def check_program(words: list[str]) -> None:
-    """Raise UsageError for a program that cannot be read."""
+    """Raise UsageError for a program that cannot be read, and without PyTorch."""
     if not os.path.isfile(words[0]):
         raise UsageError(f"{words[0]}: no such file. Cure: a Python program, such as examples/ddp.py")
+    if importlib.util.find_spec("torch") is None:
+        raise UsageError(f"{sys.executable} has no PyTorch. Cure: pip install 'mrc-testbed[torch]' (docs/training.md)")

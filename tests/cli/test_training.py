@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import json
+import importlib.util
+import os
 
 import pytest
+from typer.testing import CliRunner
 
+from mrc_testbed.cli.app import app
 from mrc_testbed.cli.training import TrainingJob, check_program, choose_hosts
 from mrc_testbed.errors import UsageError
-from mrc_testbed.ipc.rundir import RunFiles
 from mrc_testbed.topologies.plan import Plan
 
 
@@ -22,6 +24,8 @@ def test_choose_hosts__takes_racks_in_turn_or_the_named_ones():
     assert names(choose_hosts(plan, ["h5", "h1"], 2)) == ["h5", "h1"]
     with pytest.raises(UsageError, match="the fabric has 6 hosts"):
         choose_hosts(plan, [], 7)
+    with pytest.raises(UsageError, match="--hosts h1,h1: one rank a host"):
+        choose_hosts(plan, ["h1", "h1"], 2)
 
 
 def test_check_program__names_an_example():
@@ -29,15 +33,21 @@ def test_check_program__names_an_example():
         check_program(["nothing.py"])
 
 
-def job(folder, words, tmp_path):
+def test_check_program__without_pytorch_names_the_cure(tmp_path, monkeypatch):
+    program = tmp_path / "program.py"
+    program.write_text("")
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _name: None)
+    with pytest.raises(UsageError, match=r"has no PyTorch. Cure: pip install 'mrc-testbed\[torch\]'"):
+        check_program([str(program)])
+
+
+def job(tmp_path, words):
     """Run a Python text as both ranks of a job that needs no fabric; return job, status and lines."""
     plan = Plan(1, 2, 1, 1)
-    files = RunFiles(folder)
-    files.plan_file.write_text(json.dumps(plan.to_json()))
     program = tmp_path / "program.py"
     program.write_text(words)
     lines = []
-    training = TrainingJob(folder, list(plan.hosts), "loopback", lines.append)
+    training = TrainingJob(tmp_path, plan, list(plan.hosts), "loopback", lines.append)
     return training, training.run([str(program)]), lines
 
 
@@ -48,7 +58,7 @@ print("step 2  loss 1.0  0.250 s")
 print("SHA-256 of the parameters " + "ab" * 32)
 assert (os.environ["WORLD_SIZE"], os.environ["MRC_TRAIN_BACKEND"]) == ("2", "gloo")
 """
-    training, status, lines = job(tmp_path, words, tmp_path)
+    training, status, lines = job(tmp_path, words)
     assert status == 0
     assert lines[:3] == [
         "step 1  loss 2.0  0.500 s",
@@ -62,11 +72,20 @@ assert (os.environ["WORLD_SIZE"], os.environ["MRC_TRAIN_BACKEND"]) == ("2", "glo
 
 def test_run__says_which_rank_ended_with_other_parameters(tmp_path):
     words = "import os; print('SHA-256 of the parameters ' + os.environ['RANK'] * 64)"
-    _, status, lines = job(tmp_path, words, tmp_path)
+    _, status, lines = job(tmp_path, words)
     assert status == 1 and lines[0] == "the ranks ended with different parameters:"
 
 
 def test_run__shows_the_last_lines_of_the_rank_that_failed(tmp_path):
     words = "import os, sys; print('rank', os.environ['RANK']); sys.exit(7 if os.environ['RANK'] == '1' else 0)"
-    _, status, lines = job(tmp_path, words, tmp_path)
+    _, status, lines = job(tmp_path, words)
     assert status == 7 and "rank 1 on h1 ended with 7; its last lines:" in lines and "    rank 1" in lines
+
+
+@pytest.mark.parametrize("words", [["train", __file__], ["exec", "h0", "--", "true"]])
+def test_commands__without_a_fabric_say_so(tmp_path, monkeypatch, words):
+    monkeypatch.setenv("MRC_RUN_DIR", str(tmp_path))
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _name: object())
+    result = CliRunner().invoke(app, words)
+    assert isinstance(result.exception, UsageError) and "no fabric is running" in str(result.exception)
