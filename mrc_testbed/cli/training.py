@@ -26,6 +26,7 @@ from mrc_testbed.cli.host_shell import node_words
 from mrc_testbed.errors import UsageError
 from mrc_testbed.hosts.ip.tun import INTERFACE
 from mrc_testbed.hosts.nicd.status import programs_of
+from mrc_testbed.ipc.processes import DEATH_SIGNAL
 from mrc_testbed.ipc.rundir import RunFiles
 from mrc_testbed.topologies.plan import Host, Plan
 
@@ -98,7 +99,7 @@ class TrainingJob:
         port = _free_port()
         for number, host in enumerate(self._hosts):
             variables = self._variables(number, port)
-            command = self._words(host.name, ["env", *variables, sys.executable, "-u", *words])
+            command = [*DEATH_SIGNAL, *self._words(host.name, ["env", *variables, sys.executable, "-u", *words])]
             try:
                 process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
             except OSError as error:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import subprocess
+import sys
 
 import pytest
 from typer.testing import CliRunner
@@ -89,3 +91,24 @@ def test_commands__without_a_fabric_say_so(tmp_path, monkeypatch, words):
     monkeypatch.setattr(importlib.util, "find_spec", lambda _name: object())
     result = CliRunner().invoke(app, words)
     assert isinstance(result.exception, UsageError) and "no fabric is running" in str(result.exception)
+
+
+def test_ranks__do_not_outlive_a_job_that_was_killed(tmp_path):
+    (tmp_path / "program.py").write_text("import os, time\nprint('pid', os.getpid(), flush=True)\ntime.sleep(1000)\n")
+    script = (
+        "import sys; from pathlib import Path; from mrc_testbed.cli.training import TrainingJob\n"
+        "from mrc_testbed.topologies.plan import Plan\n"
+        "plan, folder = Plan(1, 2, 1, 1), Path(sys.argv[1])\n"
+        "job = TrainingJob(folder, plan, list(plan.hosts), 'loopback', lambda line: print(line, flush=True))\n"
+        "job.run([str(folder / 'program.py')])\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", script, str(tmp_path)], stdout=subprocess.PIPE, text=True
+    ) as job_process:
+        rank_pid = int(job_process.stdout.readline().split()[1])
+        job_process.kill()
+        # The rank has the pipe too: its end is the rank's.
+        assert job_process.stdout.read() == ""
+    with pytest.raises(ProcessLookupError):
+        while True:
+            os.kill(rank_pid, 0)
