@@ -1,7 +1,8 @@
 """`mrc bench exec`: cost of a packet for a program over libmrc, beside the hosts' own agents.
 
-On one fabric, one after the other: the agents send a file (tools/bench/mrc.py, without SHA-256), then the example
-examples/rdma/write.c writes from host to host. CPU is that of the NIC processes and of the agents (user + system,
+On one fabric, in turns (ROUNDS times each, so that both meet the same machine): the agents send a file
+(tools/bench/mrc.py, without SHA-256), and the example examples/rdma/write.c writes from host to host. The medians count.
+CPU is that of the NIC processes and of the agents (user + system,
 /proc/PID/stat), divided by data packets of the path MTU. The program's own CPU is shown apart: it polls.
 
 Where Debian's perftest is installed, ib_write_lat and ib_write_bw of 8 bytes run too, with a ping-pong of 8 bytes over
@@ -50,6 +51,7 @@ from tools.bench import mrc
 
 SCHEMA = "mrc-bench-exec/1"
 RATIO = 1.3
+ROUNDS = 3
 PMTU = 4096
 WRITE_BYTES = 65536
 EXAMPLE = PACKAGE.parent / "examples" / "rdma" / "write.c"
@@ -66,15 +68,21 @@ def run(plan: Plan, size: int, seconds: float, lab: LabOptions, console: Console
     source, destination = plan.hosts[0], plan.first_remote_host("h0")
     with open_fabric(plan, lab, console) as fabric, tempfile.TemporaryDirectory() as folder:
         path = mrc.random_file(fabric, size)
-        transfers = [mrc.measure(path, fabric, plan, PMTU, sha256=False) for _ in range(mrc.TRANSFERS)]
-        agent = {
-            **{side: median(row["cpu_us_per_packet"][side] for row in transfers) for side in SIDES},
-            "goodput_bps": median(row["goodput_bps"] for row in transfers),
-        }
         programs = _Programs(fabric, plan, source.name, destination.name)
-        program, is_right = programs.write(_build(Path(folder)), seconds)
+        example = _build(Path(folder))
+        programs.start_nic_processes(example)
+        transfers, writes = [], []
+        for _ in range(ROUNDS):
+            transfers.append(mrc.measure(path, fabric, plan, PMTU, sha256=False))
+            writes.append(programs.write(example, seconds / ROUNDS))
         latency_us, messages_per_s = programs.perftest() if shutil.which("ib_write_lat") else (None, None)
+    agent = {
+        **{side: median(transfer["cpu_us_per_packet"][side] for transfer in transfers) for side in SIDES},
+        "goodput_bps": median(transfer["goodput_bps"] for transfer in transfers),
+    }
+    program = {key: median(write[key] for write in writes) for key in (*SIDES, "goodput_bps")}
     # Both sides must be within the goal, and no byte may be wrong.
+    is_right = all(write["is_right"] for write in writes)
     ratio = {side: round(program[side] / agent[side], 2) for side in SIDES}
     result = {
         "schema": SCHEMA,
@@ -134,19 +142,26 @@ class _Programs:
             raise FabricError(f"{requestor[0]} ended with {requesting.returncode}: {outputs[0].strip()[-200:]}")
         return outputs
 
-    def write(self, program: Path, seconds: float) -> tuple[dict[str, float], bool]:
-        """Run the example; return its cost by side with its goodput, and whether every byte was right."""
-        plan, fabric = self._plan, self._fabric
-        address = str(plan.ip_interfaces(plan.host(self._hosts["responder"]))[0].ip)
-        self._pair([str(program)], [str(program), address, "0.1"])  # starts the NIC processes
-        pids = {side: _nic_pid(fabric.run_dir.nic_socket(name)) for side, name in self._hosts.items()}
+    def _write(self, program: Path, seconds: float) -> tuple[str, str]:
+        """Run the example; return the output of the requestor and of the responder."""
+        address = str(self._plan.ip_interfaces(self._plan.host(self._hosts["responder"]))[0].ip)
+        return self._pair([str(program)], [str(program), address, str(seconds)])
+
+    def start_nic_processes(self, program: Path) -> None:
+        """Run the example for a moment, which starts the NIC processes."""
+        self._write(program, 0.1)
+
+    def write(self, program: Path, seconds: float) -> dict[str, float]:
+        """Run the example; return its cost by side, its goodput, and `is_right`: whether every byte was right."""
+        pids = {side: _nic_pid(self._fabric.run_dir.nic_socket(name)) for side, name in self._hosts.items()}
         cpu_before_s = {side: cpu_seconds(pid) for side, pid in pids.items()}
-        requestor_output, responder_output = self._pair([str(program)], [str(program), address, str(seconds)])
+        requestor_output, responder_output = self._write(program, seconds)
         cpu_s = {side: cpu_seconds(pid) - cpu_before_s[side] for side, pid in pids.items()}
         count, unit_s = re.findall(r"^(\d+) writes in ([\d.]+) s$", requestor_output, re.MULTILINE)[-1]
         sent_bytes = int(count) * WRITE_BYTES
         cost = {side: round(cpu_s[side] / (sent_bytes / PMTU) * 1e6, 2) for side in SIDES}
-        return {**cost, "goodput_bps": round(sent_bytes * 8 / float(unit_s))}, "every byte is right" in responder_output
+        is_right = "every byte is right" in responder_output
+        return {**cost, "goodput_bps": round(sent_bytes * 8 / float(unit_s)), "is_right": is_right}
 
     def perftest(self) -> tuple[float, float]:
         """Return the latency of ib_write_lat, us, and the messages a second of ib_write_bw, of 8 bytes."""
