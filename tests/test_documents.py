@@ -145,6 +145,7 @@ LONG_LIVE = (
     "mrc bench provision",
     "mrc bench spray",
     "mrc bench exec",
+    "mrc bench collectives",
 )
 """Commands that run with root.
 
@@ -257,6 +258,8 @@ ELSEWHERE = {
     "tests/cli/test_training_live.py": (
         "mrc train examples/ddp.py",
         "mrc train --backend loopback examples/ddp.py",
+        'mrc exec h0 -- mpirun --allow-run-as-root --mca plm_rsh_agent "mrc ssh" --mca btl tcp,self '
+        "--mca btl_tcp_if_include fabric0 --mca oob_tcp_if_include fabric0 -H h0,h2 ./all_reduce",
     ),
     "tests/hosts/nicd/test_door_live.py": (
         "mrc up -d --rate none --allow alice",

@@ -17,7 +17,7 @@ from tools.manual import notebook
 
 pytestmark = pytest.mark.documents
 
-LIVE_EXAMPLES = {"ddp.py", "fsdp.py", "live_write.py"}
+LIVE_EXAMPLES = {"all_reduce.py", "ddp.py", "fsdp.py", "live_write.py"}
 EXPECTED_OUTPUTS = {
     "write.py": "wr_id 1: IBV_WC_SUCCESS, 100000 bytes",
     "write_imm_events.py": "EV 0x102 of port 2: ASSUMED_BAD",

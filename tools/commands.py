@@ -134,6 +134,20 @@ def bench_exec(
     _end(result, as_json, met=result["met"])
 
 
+@bench_app.command("collectives", epilog="Examples: `mrc bench collectives` · `mrc bench collectives --json`")
+def bench_collectives(as_json: Json = False) -> None:
+    """Measure all_reduce by MRC beside gloo and Open MPI over the fabric's IP."""
+    from mrc_testbed.topologies.lab.options import LabOptions
+    from mrc_testbed.topologies.plan import Plan
+    from tools.bench import collectives
+
+    require_root("bench")
+    lines = console(stderr=as_json)
+    with Progress(lines, "bench collectives", guess_s=120.0):
+        result = collectives.run(Plan(), LabOptions(), lines)
+    _end(result, as_json)
+
+
 @bench_app.command("cluster", epilog="Example: `mrc bench cluster --servers servers.yaml --size 64M --rounds 3`")
 @expand_options
 def bench_cluster(

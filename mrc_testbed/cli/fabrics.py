@@ -280,6 +280,15 @@ def execute(
     run_in_node(folder, node, words or [], stay_here=stay_here, dlopen=dlopen)
 
 
+def ssh(
+    context: typer.Context,
+    node: Annotated[str, typer.Argument(autocompletion=offer.nodes, help="Host or switch of the running fabric.")],
+    fabric: FabricName = None,
+) -> None:
+    """Let sh run words in a host: ssh's command line, for mpirun and others that start by ssh."""
+    execute(node, ["sh", "-c", " ".join(context.args)] if context.args else [], fabric=fabric)
+
+
 def train(
     context: typer.Context,
     program: Annotated[str, typer.Argument(help="Python program of a rank, such as examples/ddp.py.")],
@@ -319,6 +328,10 @@ EPILOGS: dict[str, tuple[Callable[..., None], str]] = {
         "Examples: `mrc exec h0` · `mrc exec h0 -- ping -c 3 h2` · `mrc exec h0 --fabric b -- ip addr` · "
         "`mrc exec h0 -- ib_write_bw -d mrc0 h2` · `mrc exec h0 --here -- ./write`",
     ),
+    "ssh": (
+        ssh,
+        'Examples: `mrc ssh h0 ip addr` · `mpirun --mca plm_rsh_agent "mrc ssh" -H h0,h2 PROGRAM` (docs/training.md)',
+    ),
     "train": (
         train,
         "Examples: `mrc train examples/ddp.py` · `mrc train --ranks 4 examples/ddp.py --steps 50` · "
@@ -328,7 +341,8 @@ EPILOGS: dict[str, tuple[Callable[..., None], str]] = {
     "clean": (clean, "Examples: `mrc clean` · `mrc clean --servers servers.yaml`"),
 }
 """Name of a command -> its function, and its examples."""
-SETTINGS = {"train": {"ignore_unknown_options": True, "allow_extra_args": True, "allow_interspersed_args": False}}
+_WITH_WORDS = {"ignore_unknown_options": True, "allow_extra_args": True, "allow_interspersed_args": False}
+SETTINGS = {"ssh": _WITH_WORDS, "train": _WITH_WORDS}
 """Settings of commands whose words behind the first are another program's, options too."""
 
 

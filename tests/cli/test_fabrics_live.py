@@ -76,6 +76,7 @@ def test_two_fabrics__side_by_side(mrc, tmp_path, monkeypatch):
         assert "begun" in mrc(f"send h0 h1 256K --fabric {name}")
         assert json.loads(mrc(f"wait --fabric {name} --json"))["transfers"][-1]["state"] == "done"
         assert mrc(f"exec h0 --fabric {name} -- printenv MRC_HOST") == "h0\n"
+        assert mrc(f"ssh --fabric {name} h1 echo -n $MRC_HOST ;  echo .") == "h1.\n"
     assert "p0-t0-0 p0-t1-0  up" in mrc("attach b", prompt_text="links p0-t0-0\ndetach\n")
     assert "1 undone" in mrc("heal --fabric a")
     monkeypatch.setenv("MRC_RUN_DIR", str(tmp_path / "r"))

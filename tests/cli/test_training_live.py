@@ -1,9 +1,10 @@
-"""`mrc train` on a live fabric: a link is cut meanwhile, and the parameters are those of gloo."""
+"""`mrc train` on a live fabric through a cut link ends with gloo's parameters; MPI runs too."""
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 
@@ -13,6 +14,7 @@ from mrc_testbed.topologies.lab.fabric import Fabric
 from mrc_testbed.topologies.lab.options import LabOptions, Ports
 from mrc_testbed.topologies.plan import Plan
 from tests.repository import ROOT
+from tools.bench import collectives
 
 pytest.importorskip("torch", reason="needs PyTorch: pip install 'mrc-testbed[torch]'")
 pytestmark = [
@@ -57,3 +59,15 @@ def test_train__through_a_cut_link_gives_gloos_parameters(tmp_path):
     assert over_mrc["hosts"] == ["h0", "h1"] and len(over_mrc["steps"]) == STEPS
     assert any(step["evs_out"] for step in over_mrc["steps"]) or over_mrc["steps"][-1]["retransmitted"], lines
     assert over_mrc["sha256"] and over_mrc["sha256"] == over_gloo["sha256"] == over_ip["sha256"]
+
+
+@pytest.mark.parametrize("backend", ["mrc", "MPI"])
+def test_collectives__run_on_a_fabric_by_either(tmp_path, backend):
+    program = str(ROOT / "examples" / "all_reduce.py")
+    if backend == "MPI":
+        if not (shutil.which("mpirun") and shutil.which("mpicc")):
+            pytest.skip("needs Open MPI: apt-get install openmpi-bin libopenmpi-dev")
+        program = collectives.build(tmp_path)
+    with Fabric(Plan(2, 2, 2, 1), LabOptions(ports=PORTS), tmp_path / "run") as fabric:
+        times = collectives.measure(fabric, fabric.plan, backend, [program, "16384"], 2)
+    assert list(times) == [4096, 16384]

@@ -1,9 +1,9 @@
 """`mrc bench exec`: cost of a packet for a program over libmrc, beside the hosts' own agents.
 
 On one fabric, in turns (ROUNDS times each, so that both meet the same machine): the agents send a file
-(tools/bench/mrc.py, without SHA-256), and the example examples/rdma/write.c writes from host to host. The medians count.
-CPU is that of the NIC processes and of the agents (user + system,
-/proc/PID/stat), divided by data packets of the path MTU. The program's own CPU is shown apart: it polls.
+(tools/bench/mrc.py, without SHA-256), and the example examples/rdma/write.c writes from host to host. Medians count.
+CPU is that of the NIC processes and of the agents (user + system, /proc/PID/stat), divided by data packets of the path
+MTU. The program's own is not in it: a program that polls takes what is left.
 
 Where Debian's perftest is installed, ib_write_lat and ib_write_bw of 8 bytes run too, with a ping-pong of 8 bytes over
 a TCP connection in this machine beside them.

@@ -162,6 +162,15 @@ class ExecBenchOutput(Struct):
     messages_per_s: Number | None
 
 
+class CollectivesBenchOutput(Struct):
+    """Times of all_reduce by backend, ranks and bytes."""
+
+    schema: str
+    fabric: Figures
+    seconds: dict[str, dict[int, dict[int, Number]] | None]
+    ratio: dict[int, dict[int, Number]]
+
+
 class ProvisionBenchOutput(Struct):
     """Time until a fabric is up and every table is verified."""
 
@@ -195,6 +204,7 @@ BENCH_OUTPUTS: dict[str, Any] = {
     "bench virtual": VirtualBenchOutput,
     "bench peers": PeersBenchOutput,
     "bench exec": ExecBenchOutput,
+    "bench collectives": CollectivesBenchOutput,
     "bench provision": ProvisionBenchOutput,
     "bench incast": IncastBenchOutput,
 }
