@@ -214,6 +214,7 @@ ELSEWHERE = {
         "mrc ls",
         "mrc attach b",
         "mrc exec h0 --fabric b",
+        "mrc ssh h0 uname -a",
         "mrc down b",
     ),
     "tests/cli/test_topology.py": (
