@@ -19,7 +19,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
-from itertools import count
+from itertools import count, islice
 from struct import Struct
 from typing import Any, Final, TypeAlias
 
@@ -69,8 +69,8 @@ from mrc_testbed.hosts.verbs.enums import (
 )
 from mrc_testbed.hosts.verbs.errors import VerbsError
 from mrc_testbed.hosts.verbs.ev_events import EvEventCq
-from mrc_testbed.hosts.verbs.memory import MemoryRegion, ProtectionDomain, Sge
-from mrc_testbed.hosts.verbs.qp import QueuePair, RecvWR, SendWR
+from mrc_testbed.hosts.verbs.memory import MemoryRegion, ProtectionDomain
+from mrc_testbed.hosts.verbs.qp import QueuePair, RecvWR
 
 MAX_QPS: Final = 1024
 """QPs of one process of the host, however often it opened the device; so for the other limits."""
@@ -554,9 +554,13 @@ class VerbsProgram:
         Raises RingError.
         """
         records = [] if self.ring is None else self.ring.take(TURN_RECORDS)
-        for record, payload in records:
-            self._serve(record, payload)
-        return bool(records)
+        if not records:
+            return False
+        with self._device.lock:
+            for record, payload in records:
+                self._serve(record, payload)
+            self._device.context.after_call()
+        return True
 
     def _serve(self, record: RingRecord, payload: bytes) -> None:
         if record.kind == KIND_ARM:
@@ -583,24 +587,20 @@ class VerbsProgram:
         opcode = _OPCODES.get(record.opcode)
         if opcode is None:
             raise RingError(f"operation {record.opcode}")
-        elements = [Sge(*SGE.unpack_from(payload, i * SGE.size)) for i in range(record.sge_count)]
-        request = SendWR(
-            record.serial,
-            opcode,
-            elements,
-            record.remote_addr,
-            record.rkey,
-            record.imm if opcode is WrOpcode.IBV_WR_RDMA_WRITE_WITH_IMM else None,
-            SendFlags(record.flags & _KNOWN_SEND_FLAGS),
-            payload[: record.inline_bytes] if record.flags & _INLINE else None,
-        )
         status = WcStatus.IBV_WC_LOC_PROT_ERR
         try:
-            if len(elements) > 1:
-                status = WcStatus.IBV_WC_LOC_LEN_ERR
-                self._count_copy(program_qp.send, record.serial, sum(element.length for element in elements))
-                status = WcStatus.IBV_WC_LOC_PROT_ERR
-            qp.post_send(request)
+            if record.flags & _INLINE:
+                data: bytes | memoryview = qp.inline(payload[: record.inline_bytes])
+            else:
+                elements = list(islice(SGE.iter_unpack(payload[: record.sge_count * SGE.size]), record.sge_count))
+                if len(elements) > 1:
+                    status = WcStatus.IBV_WC_LOC_LEN_ERR
+                    self._count_copy(program_qp.send, record.serial, sum(length for _, length, _ in elements))
+                    status = WcStatus.IBV_WC_LOC_PROT_ERR
+                data = qp.gather(elements)
+            imm = record.imm if opcode is WrOpcode.IBV_WR_RDMA_WRITE_WITH_IMM else None
+            send_flags = record.flags & _KNOWN_SEND_FLAGS
+            qp.post_write(record.serial, opcode, data, record.remote_addr, record.rkey, imm, send_flags)
         except LocalError as error:
             completion = WorkCompletion(record.serial, status, _WC_OPCODES[opcode], qp.qp_num)
             self._fail(qp, error, completion, qp.send_cq)

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import errno
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace
+from itertools import starmap
 from typing import Any, Final
 
 from mrc_testbed.hosts.engine.config import Config
@@ -366,15 +367,69 @@ class QueuePair:
         with self.context.lock:
             for done_count, request in enumerate([wr] if isinstance(wr, SendWR) else iterable("post_send", wr)):
                 try:
-                    self._post_send(request)
+                    self._post_request(request)
                 except LocalError as error:
                     error_number = getattr(error, "errno", errno.EINVAL)
                     raise VerbsError(f"post_send: {error}", error_number, done_count=done_count) from None
             self.context.after_call()
 
-    def _post_send(self, wr: SendWR) -> None:
-        self._require_alive()
+    def _post_request(self, wr: SendWR) -> None:
+        """Check what a Python program handed in, each value of it, and post it."""
+        self._require_room()
         record("request", wr, SendWR)
+        send_flags = int(flags("send_flags", wr.send_flags, SendFlags))
+        if wr.opcode not in _OPCODES:
+            raise VerbsError(f"opcode {short_repr(wr.opcode)}: MRC has {' and '.join(WrOpcode.__members__)}")
+        if (wr.opcode == WrOpcode.IBV_WR_RDMA_WRITE_WITH_IMM) != (wr.imm_data is not None):
+            raise VerbsError("imm_data goes with IBV_WR_RDMA_WRITE_WITH_IMM, and only with it")
+        number("imm_data", wr.imm_data or 0, 0, (1 << 32) - 1)
+        number("remote_addr", wr.remote_addr, 0, (1 << 64) - 1)
+        number("rkey", wr.rkey, 0, (1 << 32) - 1)
+        if send_flags & _FENCE_FLAG:
+            raise VerbsError("IBV_SEND_FENCE orders reads and atomics, which MRC does not have")
+        data = self._data_of(wr, is_inline=bool(send_flags & _INLINE_FLAG))
+        self._post(wr.wr_id, wr.opcode, data, wr.remote_addr, wr.rkey, wr.imm_data, send_flags)
+
+    def _data_of(self, wr: SendWR, *, is_inline: bool) -> bytes | memoryview:
+        """Return the bytes of a request that a Python program handed in."""
+        if wr.inline is not None:
+            if not is_inline:
+                raise VerbsError("`inline` needs IBV_SEND_INLINE in send_flags")
+            try:
+                return self.inline(bytes(memoryview(wr.inline)))
+            except TypeError:
+                raise VerbsError(f"inline = {short_repr(wr.inline)}: must be bytes, or anything like bytes") from None
+        elements = [
+            (
+                number("addr", element.addr, 0, (1 << 64) - 1),
+                number("length", element.length, 0, (1 << 64) - 1),
+                number("lkey", element.lkey, 0, (1 << 32) - 1),
+            )
+            for element in records("sg_list", wr.sg_list, Sge)
+        ]
+        return self.inline(b"".join(starmap(self._local, elements))) if is_inline else self.gather(elements)
+
+    def post_write(
+        self,
+        wr_id: int,
+        opcode: WrOpcode,
+        data: bytes | memoryview,
+        remote_addr: int,
+        rkey: int,
+        imm: int | None,
+        send_flags: int,
+    ) -> None:
+        """Post a request of numbers that have their range, as a ring's records do (lock held).
+
+        `data`: from `gather` or `inline`; it must stay unchanged until the completion. `send_flags`: SendFlags, no
+        fence. `imm`: with WRITE_WITH_IMM alone. The caller calls `after_call` of the context behind the last request.
+        """
+        self._require_room()
+        self._post(wr_id, opcode, data, remote_addr, rkey, imm, send_flags)
+
+    def _require_room(self) -> None:
+        """Check that a request may be posted now. Raises VerbsError."""
+        self._require_alive()
         if self.state is not QpState.RTS:
             reason = f": {self.error}" if self.error else ""
             raise VerbsError(f"QP {self.qp_num:#x} is in {self.state.name}, needs RTS{reason}")
@@ -383,64 +438,56 @@ class QueuePair:
                 f"the send queue is full: max_send_wr = {self.init.cap.max_send_wr} requests have not completed",
                 errno.ENOMEM,
             )
-        send_flags = int(flags("send_flags", wr.send_flags, SendFlags))
-        if wr.opcode not in _OPCODES:
-            raise VerbsError(f"opcode {short_repr(wr.opcode)}: MRC has {' and '.join(WrOpcode.__members__)}")
-        with_imm = wr.opcode == WrOpcode.IBV_WR_RDMA_WRITE_WITH_IMM
-        if with_imm != (wr.imm_data is not None):
-            raise VerbsError("imm_data goes with IBV_WR_RDMA_WRITE_WITH_IMM, and only with it")
-        number("imm_data", wr.imm_data or 0, 0, (1 << 32) - 1)
-        number("remote_addr", wr.remote_addr, 0, (1 << 64) - 1)
-        number("rkey", wr.rkey, 0, (1 << 32) - 1)
-        data = self._gather(wr, is_inline=bool(send_flags & _INLINE_FLAG))
-        if send_flags & _FENCE_FLAG:
-            raise VerbsError("IBV_SEND_FENCE orders reads and atomics, which MRC does not have")
+
+    def _post(
+        self,
+        wr_id: int,
+        opcode: WrOpcode,
+        data: bytes | memoryview,
+        remote_addr: int,
+        rkey: int,
+        imm: int | None,
+        send_flags: int,
+    ) -> None:
+        """See post_write."""
         solicited = bool(send_flags & _SOLICITED_FLAG)
-        if solicited and not with_imm:
+        if solicited and imm is None:
             raise VerbsError("IBV_SEND_SOLICITED wakes a receiver: only with IBV_WR_RDMA_WRITE_WITH_IMM")
         # The peer allows max_wimm at a time (§5.3); a completion frees one.
-        if with_imm and self._wimm_in_flight >= (self._mrc_attr.max_wimm or 0):
+        if imm is not None and self._wimm_in_flight >= (self._mrc_attr.max_wimm or 0):
             raise VerbsError(
                 f"max_wimm = {self._mrc_attr.max_wimm} WriteIMM are in flight: wait for a completion", errno.ENOMEM
             )
-        self.engine.post_write(
-            data, wr.remote_addr, wr.rkey, now=self.context.now(), imm=wr.imm_data, solicited=solicited
-        )
+        self.engine.post_write(data, remote_addr, rkey, now=self.context.now(), imm=imm, solicited=solicited)
         signaled = self.init.sq_sig_all or bool(send_flags & _SIGNALED_FLAG)
-        self._sends.append(_Posted(wr.wr_id, signaled, wr.opcode))
-        self._wimm_in_flight += with_imm
+        self._sends.append(_Posted(wr_id, signaled, opcode))
+        self._wimm_in_flight += imm is not None
 
-    def _gather(self, wr: SendWR, *, is_inline: bool) -> bytes | memoryview:
-        """Return the bytes of a request."""
-        elements = records("sg_list", wr.sg_list, Sge)
-        if is_inline:
-            try:
-                data = b"".join(map(self._local, elements)) if wr.inline is None else bytes(memoryview(wr.inline))
-            except TypeError:
-                raise VerbsError(f"inline = {short_repr(wr.inline)}: must be bytes, or anything like bytes") from None
-            if len(data) > self.init.cap.max_inline_data:
-                raise VerbsError(f"{len(data)} bytes inline: max_inline_data = {self.init.cap.max_inline_data}")
-            return data
-        if wr.inline is not None:
-            raise VerbsError("`inline` needs IBV_SEND_INLINE in send_flags")
+    def inline(self, data: bytes) -> bytes:
+        """Return bytes to be sent inline. Raises VerbsError for more than the QP takes."""
+        if len(data) > self.init.cap.max_inline_data:
+            raise VerbsError(f"{len(data)} bytes inline: max_inline_data = {self.init.cap.max_inline_data}")
+        return data
+
+    def gather(self, elements: Sequence[tuple[int, int, int]]) -> bytes | memoryview:
+        """Return the bytes of elements, each an address, a length and an lkey; a copy where there are several.
+
+        Raises VerbsError.
+        """
         if len(elements) > self.init.cap.max_send_sge:
             raise VerbsError(f"{len(elements)} elements: max_send_sge = {self.init.cap.max_send_sge}")
-        if not elements:
-            return b""
-        return self._local(elements[0]) if len(elements) == 1 else b"".join(map(self._local, elements))
+        return self._local(*elements[0]) if len(elements) == 1 else b"".join(starmap(self._local, elements))
 
-    def _local(self, sge: Sge) -> memoryview:
-        region = self.pd.regions.find(number("lkey", sge.lkey, 0, (1 << 32) - 1))
+    def _local(self, addr: int, length: int, lkey: int) -> memoryview:
+        region = self.pd.regions.find(lkey)
         if region is None or region.pd is not self.pd:
-            raise VerbsError(f"lkey {sge.lkey:#010x} is no region of this QP's protection domain")
-        number("length", sge.length, 0, (1 << 64) - 1)
-        start = number("addr", sge.addr, 0, (1 << 64) - 1) - region.addr
-        if start < 0 or sge.length < 0 or start + sge.length > region.length:
+            raise VerbsError(f"lkey {lkey:#010x} is no region of this QP's protection domain")
+        start = addr - region.addr
+        if start < 0 or start + length > region.length:
             raise VerbsError(
-                f"{sge.length} bytes at {sge.addr:#x} leave region {sge.lkey:#010x} "
-                f"({region.length} bytes at {region.addr:#x})"
+                f"{length} bytes at {addr:#x} leave region {lkey:#010x} ({region.length} bytes at {region.addr:#x})"
             )
-        return region.view[start : start + sge.length]
+        return region.view[start : start + length]
 
     def post_recv(self, wr: RecvWR | Iterable[RecvWR]) -> None:
         """Post receives, from INIT on.

@@ -82,7 +82,7 @@ def test_request__whose_answer_has_an_error_in_its_types_is_no_wrong_request(
 
 
 def test_record__whose_post_raises(processes, program, end, nic_program, bystander, caplog, monkeypatch):
-    monkeypatch.setattr(nic_program._qps[end.qpn].qp, "post_send", fail)
+    monkeypatch.setattr(nic_program._qps[end.qpn].qp, "post_write", fail)
     program.post(end.qpn, [(1 << 32, 8, end.key)])
     assert_ended_alone(processes, program, bystander, caplog)
 
