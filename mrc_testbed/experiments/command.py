@@ -27,7 +27,7 @@ from mrc_testbed.experiments.executors.choice import crew_of
 from mrc_testbed.experiments.executors.crew import Crew
 from mrc_testbed.experiments.executors.options import ExecutorOptions
 from mrc_testbed.experiments.executors.worker_pool import WorkerPool
-from mrc_testbed.experiments.language.expand import runs_live
+from mrc_testbed.experiments.language.expand import is_for
 from mrc_testbed.experiments.language.yaml_loader import ScenarioError, read
 from mrc_testbed.experiments.resolve.run_plan import RunPlan
 from mrc_testbed.experiments.results import RESULTS, ResultsError, default_folder, refuse_taken, refuse_twice
@@ -186,8 +186,9 @@ def run(
     for path in paths:
         try:
             document = read(path)
-            if backend == "live" and len(paths) > 1 and not runs_live(document):
-                console.print(f"{path.stem} is left out: it runs in virtual time only", style="dim")
+            if len(paths) > 1 and not is_for(document, backend):
+                place = "in virtual time" if backend == "live" else "live"
+                console.print(f"{path.stem} is left out: it runs {place} only", style="dim")
                 continue
             run_sets.append(plan_runs(document, backend, target=target, seed=seed, repeat=repeat, scale=scale))
         except ScenarioError as error:
@@ -423,7 +424,7 @@ def validate(names: list[str], as_json: bool) -> int:
         runs: dict[str, int] = {}
         for backend, target in (("virtual", "embedded"), ("live", "embedded"), ("live", "bmv2")):
             try:
-                if backend == "live" and not runs_live(read(path)):
+                if not is_for(read(path), backend):
                     continue
                 runs.setdefault(backend, len(plan_runs(read(path), backend, target=target).runs))
             except ScenarioError as error:
@@ -443,7 +444,7 @@ def validate(names: list[str], as_json: bool) -> int:
                 print(f"{path}:{problem}")
             if not problems:
                 live_text = f", {runs['live']} live ones" if "live" in runs else ", none live"
-                print(f"{path}: good; {runs['virtual']} virtual runs{live_text}")
+                print(f"{path}: good; {runs.get('virtual', 'no')} virtual runs{live_text}")
     return EXIT_BAD_FILE if any(problems for _, _, problems in file_results) else EXIT_PASSED
 
 
@@ -475,7 +476,7 @@ def listing(as_json: bool) -> int:
     rows = []
     for path in _with_progress(sorted(SCENARIOS.glob("*.yaml"), key=_order), "list"):
         try:
-            runs = plan_runs(read(path), "virtual").runs
+            runs = _shown_runs(path)
             first = runs[0].scenario
             rows.append((path.stem, first.paper.id if first.paper else "", first.title, len(runs)))
         except ScenarioError as error:
@@ -492,6 +493,12 @@ def listing(as_json: bool) -> int:
     return EXIT_PASSED
 
 
+def _shown_runs(path: Path) -> list[RunPlan]:
+    """Return the runs of a file in virtual time, or of one that is for live runs alone. Raises ScenarioError."""
+    document = read(path)
+    return plan_runs(document, "virtual" if document.raw.get("only") != "live" else "live").runs
+
+
 def _order(path: Path) -> tuple[int, int, str]:
     digits = "".join(char for char in path.stem[1:3] if char.isdigit())
     return (0, int(digits), path.stem) if path.stem.startswith("e") and digits else (1, 0, path.stem)
@@ -504,7 +511,7 @@ def show(name: str, as_json: bool) -> int:
     from mrc_testbed.experiments.resolve.sizes import size_lines
 
     (path,) = find([name])[:1]
-    runs = plan_runs(read(path), "virtual").runs
+    runs = _shown_runs(path)
     # faults and sizes are those of the first run: variants and sweep values may change them
     plan, first = runs[0], runs[0].scenario
     fault_lines = [f"{step.time}: {step}" for step in plan.steps()]
