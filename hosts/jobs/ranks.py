@@ -121,8 +121,7 @@ class Ranks:
         for rank in running:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 rank.process.wait(max(0.0, deadline - time.monotonic()))
-            if rank.process.poll() is None:
-                _signal(rank.process, signal.SIGKILL)
+            _signal(rank.process, signal.SIGKILL)  # what it started goes too, where it ended by itself
             rank.process.wait()
         self._look()
         for reader in self._readers:
@@ -130,6 +129,6 @@ class Ranks:
 
 
 def _signal(process: subprocess.Popen[bytes], number: int) -> None:
-    """Send a signal to a rank that runs, and to what it started in its session."""
+    """Send a signal to a rank, and to what it started in its session."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, number)

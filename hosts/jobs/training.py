@@ -80,7 +80,7 @@ def digest_of(line: str) -> str | None:
 
 def nic_counts(files: RunFiles, hosts: Iterable[str]) -> dict[tuple[str, int], ProgramStatus]:
     """Return (host, pid) -> what the NIC process of the host counts of each program; absent where none answers."""
-    out = {}
+    out: dict[tuple[str, int], ProgramStatus] = {}
     for host in hosts:
         with contextlib.suppress(OSError):  # TimeoutError too
             out |= {(host, status.pid): status for status in programs_of(files.nic_socket(host)) or []}

@@ -31,7 +31,7 @@ from mrc_testbed.experiments.language.expand import is_for
 from mrc_testbed.experiments.language.yaml_loader import ScenarioError, read
 from mrc_testbed.experiments.resolve.run_plan import RunPlan
 from mrc_testbed.experiments.results import RESULTS, ResultsError, default_folder, refuse_taken, refuse_twice
-from mrc_testbed.experiments.runner import Checkpoint, RunReport, RunSet, plan_runs, run_scenario
+from mrc_testbed.experiments.runner import Checkpoint, RunReport, RunSet, plan_runs, plan_to_show, run_scenario
 from mrc_testbed.experiments.traces.command import Replay, program_of, scenario_of
 from mrc_testbed.experiments.traces.errors import TraceError
 from mrc_testbed.experiments.virtual.estimate import (
@@ -476,7 +476,7 @@ def listing(as_json: bool) -> int:
     rows = []
     for path in _with_progress(sorted(SCENARIOS.glob("*.yaml"), key=_order), "list"):
         try:
-            runs = _shown_runs(path)
+            runs = plan_to_show(read(path)).runs
             first = runs[0].scenario
             rows.append((path.stem, first.paper.id if first.paper else "", first.title, len(runs)))
         except ScenarioError as error:
@@ -493,12 +493,6 @@ def listing(as_json: bool) -> int:
     return EXIT_PASSED
 
 
-def _shown_runs(path: Path) -> list[RunPlan]:
-    """Return the runs of a file in virtual time, or of one that is for live runs alone. Raises ScenarioError."""
-    document = read(path)
-    return plan_runs(document, "virtual" if document.raw.get("only") != "live" else "live").runs
-
-
 def _order(path: Path) -> tuple[int, int, str]:
     digits = "".join(char for char in path.stem[1:3] if char.isdigit())
     return (0, int(digits), path.stem) if path.stem.startswith("e") and digits else (1, 0, path.stem)
@@ -511,7 +505,7 @@ def show(name: str, as_json: bool) -> int:
     from mrc_testbed.experiments.resolve.sizes import size_lines
 
     (path,) = find([name])[:1]
-    runs = _shown_runs(path)
+    runs = plan_to_show(read(path)).runs
     # faults and sizes are those of the first run: variants and sweep values may change them
     plan, first = runs[0], runs[0].scenario
     fault_lines = [f"{step.time}: {step}" for step in plan.steps()]

@@ -153,12 +153,17 @@ def plan_runs(
         return RunSet(document, backend, runs, seed, repeat, target, scale)
 
     # Mistakes that such runs of it would have follow from this one; a wrong value of `only` is one of its own.
-    only, cures = document.raw.get("only"), {"virtual": "--virtual", "live": "without --virtual, as root"}
-    if only in cures and not is_for(document, backend):
-        place = "in virtual time" if only == "virtual" else "live"
-        text = f"the scenario runs {place} only. Cure: {cures[only]}, or another scenario"
+    if document.raw.get("only") in ("virtual", "live") and not is_for(document, backend):
+        text = "the scenario runs in virtual time only. Cure: --virtual, or another scenario"
+        if backend != "live":
+            text = "the scenario runs on the live fabric only. Cure: without --virtual, as root, or another scenario"
         raise ScenarioError(document.path, [document.problem(("only",), text)])
     return with_all_mistakes(document, plan, SCENARIO_FILLERS)
+
+
+def plan_to_show(document: Document) -> RunSet:
+    """Plan the runs of a file in virtual time, or live ones of a file that is for those. Raises ScenarioError."""
+    return plan_runs(document, "virtual" if is_for(document, "virtual") else "live")
 
 
 def _plan_runs(

@@ -11,7 +11,7 @@ import shlex
 import shutil
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from mrc_testbed.errors import UsageError
@@ -37,7 +37,7 @@ OUTPUT_BYTES = 1 << 24
 """Most bytes of lines that are kept of all programs of a run."""
 STOP_GRACE_S = 2.0
 """Time that a program has to end by itself at its `stop`."""
-COUNT_EVERY_S = 0.5
+COUNT_EVERY_S = 0.2
 """Time between two looks at what NICs count of a program."""
 
 
@@ -103,7 +103,8 @@ class _Run:
         """Why it could not be started; empty: it was, or its time did not come."""
         self.started_s: float | None = None
         self.is_over = False
-        self._counts: dict[tuple[str, int], ProgramStatus] = {}
+        self.counts: dict[tuple[str, int], ProgramStatus] = {}
+        """(host, pid) -> what its NIC counted of a process at the last look."""
         self._counted_at = 0.0
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._carry_out, name=f"program {plan.work}", daemon=True)
@@ -147,9 +148,7 @@ class _Run:
             else:
                 # The NIC's process enters the host by the same file; ranks of `mrc` meet in our network.
                 pid = None if backend == "mrc" else fabric.hosts[host.name].namespace_pid
-                words = host_words(
-                    fabric.run_dir.path, host.name, pid, words, start_folder=here, environment=variables
-                )
+                words = host_words(fabric.run_dir.path, host.name, pid, words, start_folder=here, environment=variables)
             self.ranks.start(host.name, words, fabric.run_dir.state.token, here)
 
     def _look(self) -> bool:
@@ -160,7 +159,10 @@ class _Run:
         if time.monotonic() >= self._counted_at + COUNT_EVERY_S:
             sessions = {rank.process.pid for rank in self.ranks.members}
             counts = nic_counts(self._fabric.run_dir, self.plan.ranks)
-            self._counts |= {key: status for key, status in counts.items() if _session_of(key[1]) in sessions}
+            # Replaced as a whole: the sampler's thread reads it.
+            self.counts = self.counts | {
+                key: status for key, status in counts.items() if _session_of(key[1]) in sessions
+            }
             self._counted_at = time.monotonic()
         return self._stop.is_set() or (self.plan.stop_s is not None and self.now() >= self.plan.stop_s)
 
@@ -177,7 +179,7 @@ class _Run:
 
     def outcome(self) -> ProgramOutcome:
         """Return the program's outcome; it has ended."""
-        members, counts = self.ranks.members, self._counts.values()
+        members, counts = self.ranks.members, self.counts.values()
         ends = [rank.ended_at - self._start_time for rank in members if rank.ended_at is not None]
         has_ended = self.started_s is not None and all(rank.exit_code is not None for rank in members)
         return ProgramOutcome(
@@ -194,14 +196,18 @@ class _Run:
             retransmitted=sum(status.retransmitted for status in counts),
         )
 
-    def report_failures(self, fail: Callable[[str, float, str, int], None], run_end_s: float) -> None:
-        """Call `fail` with kind, time, text and count of each failure."""
-        plan, members = self.plan, self.ranks.members
+    def report_failures(self, outcome: Outcome) -> None:
+        """Record in the run's outcome what failed."""
+        plan, members, run_end_s = self.plan, self.ranks.members, outcome.duration_s
+
+        def fail(kind: str, at_s: float, text: str, count: int = 1) -> None:
+            outcome.fail(kind, at_s, f"{plan.work}: {text}", plan.work, count)
+
         if self.started_s is None:
-            fail("left_out", run_end_s, f"{plan.work} was to start at {plan.start_s:.4g} s: the run was over before", 1)
+            fail("left_out", run_end_s, f"was to start at {plan.start_s:.4g} s: the run was over before")
             return
         if self.error:
-            fail("program", self.started_s, f"{plan.work} could not be started: {self.error}", 1)
+            fail("program", self.started_s, f"could not be started: {self.error}")
             return
         failed_ranks = [rank for rank in members if rank.exit_code]
         for rank in failed_ranks:
@@ -209,15 +215,15 @@ class _Run:
             last_line = next((line for line in reversed(rank.lines) if line.strip()), None)
             words = "it printed nothing" if last_line is None else f"its last line: {last_line}"
             where = f"rank {rank.number} on {rank.host}"
-            fail("program", at_s, f"{plan.work}: {where} {rank.how_it_ended()}; {words}", 1)
+            fail("program", at_s, f"{where} {rank.how_it_ended()}; {words}")
         stopped_count = sum(rank.is_stopped for rank in members)
         if stopped_count and plan.stop_s is None and not (failed_ranks and plan.backend is not None):
-            fail("unfinished", run_end_s, f"{plan.work}: {stopped_count} of {len(members)} ranks ran on", stopped_count)
+            fail("unfinished", run_end_s, f"{stopped_count} of {len(members)} ranks ran on", stopped_count)
         if plan.steps is not None and plan.stop_s is None and (missing_count := plan.steps - len(self.steps)) > 0:
-            text = f"{plan.work}: {len(self.steps)} of {plan.steps} steps were printed"
+            text = f"{len(self.steps)} of {plan.steps} steps were printed"
             fail("unfinished", run_end_s, text, missing_count)
         if len(set(self.digests.values())) > 1:
-            fail("damage", run_end_s, f"{plan.work}: the ranks ended with different parameters", 1)
+            fail("damage", run_end_s, "the ranks ended with different parameters")
 
 
 def _session_of(pid: int) -> int | None:
@@ -253,6 +259,11 @@ class LivePrograms:
         done_count = sum(min(len(run.steps), count) for run, count in planned_runs)
         return done_count / planned_count if planned_count else None
 
+    def packets_lost(self) -> tuple[int, int]:
+        """Return packets found lost, and packets sent again, of all programs at the last look."""
+        counts = [status for run in self._runs for status in run.counts.values()]
+        return sum(status.lost for status in counts), sum(status.retransmitted for status in counts)
+
     def progress(self) -> list[tuple[str, bool]]:
         """Return a label of each, and whether it is over, for a live page."""
         return [(f"program {run.plan.work}", run.is_over) for run in self._runs]
@@ -271,7 +282,4 @@ class LivePrograms:
             if run.steps:
                 steps = CollectiveOutcome(result.work, PROGRAM, result.ranks, 0, 0.0, iterations=run.steps)
                 outcome.collectives.append(steps)
-            run.report_failures(
-                lambda kind, at_s, text, count, work=result.work: outcome.fail(kind, at_s, text, work, count),
-                outcome.duration_s,
-            )
+            run.report_failures(outcome)

@@ -79,7 +79,6 @@ class LiveRunner:
         Raises UsageError for a program that is not there.
         """
         live_run = LiveRun(plan, self.lab)
-        check_programs(live_run.work.planned_work.programs, several_machines=self.lab.servers is not None)
         if self.waits is not None:
             live_run.fabric.processes.report = self.waits
         try:
@@ -114,7 +113,7 @@ def unlike(plan: RunPlan, target: str = "embedded") -> list[str]:
 
 
 class LiveRun:
-    """One run; use `fabric` as a context manager around `carry_out`."""
+    """One run; use `fabric` as a context manager around `carry_out`. Raises UsageError: a program is not there."""
 
     def __init__(self, plan: RunPlan, lab: LabOptions) -> None:
         self.plan, control, queues = plan, plan.control, plan.discipline
@@ -143,8 +142,9 @@ class LiveRun:
         share = plan.transport.pmtu / plan.fabric.frame_bytes()
         self.outcome = Outcome.begin(plan, "live", plan.nic_bps * share * len(self.work.planned_work.senders))
         self.outcome.notes += unlike(plan, lab.target)
+        check_programs(self.work.planned_work.programs, several_machines=lab.servers is not None)
         self.programs = LivePrograms(self.work.planned_work.programs)
-        self.sampler = LiveSampler(self.fabric, self.work, self.outcome, self._note)
+        self.sampler = LiveSampler(self.fabric, self.work, self.programs, self.outcome, self._note)
         self._timeline: list[FaultStep] = []
         self._known_faults = KnownFaults("text")
         self._events_lock = threading.Lock()

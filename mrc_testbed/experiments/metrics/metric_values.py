@@ -324,13 +324,15 @@ class Measurement:
         return compute(sorted(times)) if times else None
 
     def step(self, compute: Callable[[list[float]], float], *, before: bool = False) -> float | None:
-        """Return a statistic of the step times of all programs; `before`: of steps that ended before the first fault."""
+        """Return a statistic of the step times of all programs; `before`: of those before the first fault."""
         until_s = self.first_fault_s if before else inf
         times = [i.finished_s - i.started_s for i in self._steps() if until_s is not None and i.finished_s <= until_s]
         return compute(sorted(times)) if times else None
 
     def _steps(self) -> list[Iteration]:
-        return [i for collective in self.outcome.collectives if collective.kind == PROGRAM for i in collective.iterations]
+        return [
+            i for collective in self.outcome.collectives if collective.kind == PROGRAM for i in collective.iterations
+        ]
 
     def exit_code(self, work: str) -> float | None:
         """Return the worst exit code of a program's ranks; empty: of all programs. None: no rank ended by itself."""
@@ -413,12 +415,16 @@ class Measurement:
         peaks = self.outcome.counters.get("peak_queue_bytes")
         return None if peaks is None else float(max(peaks.values(), default=0))
 
-    def flow_sum(self, count: Callable[[FlowOutcome], int]) -> float:
-        return float(sum(count(flow) for flow in self.outcome.flows))
+    def flow_sum(self, count: Callable[[FlowOutcome], int]) -> float | None:
+        return self.of_flows(sum(count(flow) for flow in self.outcome.flows))
+
+    def of_flows(self, value: int) -> float | None:
+        """Return what is known of flows alone; None where all work is programs of users, of whose QPs it is not."""
+        return None if self.outcome.programs and not self.outcome.flows else float(value)
 
     def packet_sum(self, count: Callable[[FlowOutcome | ProgramOutcome], int]) -> float:
         """Return a count of packets of all flows and programs."""
-        return float(sum(count(part) for part in (*self.outcome.flows, *self.outcome.programs)))
+        return float(sum(map(count, self.outcome.flows)) + sum(map(count, self.outcome.programs)))
 
     def counter(self, name: str) -> float | None:
         value = self.outcome.counters.get(name)
@@ -468,7 +474,7 @@ _RUN_METRICS: dict[str, Callable[[Measurement, str], float | None]] = {
     "latency.NAME.max": lambda m, w: m.latency(w, 1.0),
     "sent": lambda m, _: m.packet_sum(lambda f: f.sent),
     "lost": lambda m, _: m.packet_sum(lambda f: f.lost),
-    "lost.per_qp.max": lambda m, _: float(max((f.lost_worst_qp for f in m.outcome.flows), default=0)),
+    "lost.per_qp.max": lambda m, _: m.of_flows(max((f.lost_worst_qp for f in m.outcome.flows), default=0)),
     "retransmitted": lambda m, _: m.packet_sum(lambda f: f.retransmitted),
     "retransmitted.bytes": lambda m, _: m.plan.transport.pmtu * m.packet_sum(lambda f: f.retransmitted),
     "retransmitted.first": Measurement.first_retransmission,
@@ -481,12 +487,12 @@ _RUN_METRICS: dict[str, Callable[[Measurement, str], float | None]] = {
     "pauses.longest": lambda m, _: m.counter("longest_pause_s"),
     "storms": lambda m, _: m.counter("storms"),
     "corrupted": lambda m, _: m.counter("corrupted"),
-    "qp_errors": lambda m, _: float(sum(e["what"] == "qp_error" for e in m.outcome.events)),
+    "qp_errors": lambda m, _: m.of_flows(sum(e["what"] == "qp_error" for e in m.outcome.events)),
     "failed": lambda m, _: m.flow_sum(lambda f: f.failed),
     "damaged": lambda m, _: m.flow_sum(lambda f: f.damaged),
-    "reorder.max": lambda m, _: float(max((f.reorder_max for f in m.outcome.flows), default=0)),
-    "evs.denied": lambda m, _: float(m.outcome.evs_denied),
-    "evs.bad": lambda m, _: float(m.outcome.evs_bad),
+    "reorder.max": lambda m, _: m.of_flows(max((f.reorder_max for f in m.outcome.flows), default=0)),
+    "evs.denied": lambda m, _: m.of_flows(m.outcome.evs_denied),
+    "evs.bad": lambda m, _: m.of_flows(m.outcome.evs_bad),
     "evs.first_bad": Measurement.first_bad,
     "evs.last_bad": Measurement.last_bad,
     "evs.restored": Measurement.restore_time,
