@@ -28,7 +28,7 @@ from mrc_testbed.experiments.executors.crew import Crew
 from mrc_testbed.experiments.executors.options import ExecutorOptions
 from mrc_testbed.experiments.executors.worker_pool import WorkerPool
 from mrc_testbed.experiments.language.expand import is_for
-from mrc_testbed.experiments.language.yaml_loader import ScenarioError, read
+from mrc_testbed.experiments.language.yaml_loader import Document, ScenarioError, read
 from mrc_testbed.experiments.resolve.run_plan import RunPlan
 from mrc_testbed.experiments.results import RESULTS, ResultsError, default_folder, refuse_taken, refuse_twice
 from mrc_testbed.experiments.runner import Checkpoint, RunReport, RunSet, plan_runs, plan_to_show, run_scenario
@@ -181,21 +181,18 @@ def run(
     except TraceError as error:
         console.print(escape(f"mrc: error: {error}"), style="red", soft_wrap=True)
         return EXIT_BAD_FILE
-    run_sets: list[RunSet] = []
-    refusals: list[ScenarioError] = []
-    for path in paths:
-        try:
-            document = read(path)
-            if len(paths) > 1 and not is_for(document, backend):
-                place = "in virtual time" if backend == "live" else "live"
-                console.print(f"{path.stem} is left out: it runs {place} only", style="dim")
-                continue
-            run_sets.append(plan_runs(document, backend, target=target, seed=seed, repeat=repeat, scale=scale))
-        except ScenarioError as error:
-            refusals.append(error)
+    run_sets, refusals = _plan_all(
+        console,
+        paths,
+        backend,
+        live_runner,
+        lambda document: plan_runs(document, backend, target=target, seed=seed, repeat=repeat, scale=scale),
+    )
     if refusals:
         print_mistakes(console, refusals, as_json=as_json)
         return EXIT_BAD_FILE
+    if not run_sets:
+        raise UsageError("no scenario remains to be run: give one that is not left out")
     folders = _folders(out if resume is None else resume, run_sets, resuming=resume is not None)
     for run_set in run_sets if backend == "live" else ():
         _print_limits(console, run_set)
@@ -217,6 +214,39 @@ def run(
     if any(report.unwritten for report in reports):
         return EXIT_UNWRITTEN
     return EXIT_PASSED if all(report.passed for report in reports) else EXIT_FAILED
+
+
+def _plan_all(
+    console: Console,
+    paths: list[Path],
+    backend: str,
+    live_runner: LiveRunner | None,
+    plan: Callable[[Document], RunSet],
+) -> tuple[list[RunSet], list[ScenarioError]]:
+    """Return the planned files, and the mistakes of others; of several those that cannot run here are left out.
+
+    Raises UsageError when a single file cannot run here.
+    """
+    run_sets: list[RunSet] = []
+    refusals: list[ScenarioError] = []
+    for path in paths:
+        try:
+            document = read(path)
+            if len(paths) > 1 and not is_for(document, backend):
+                place = "in virtual time" if backend == "live" else "live"
+                console.print(f"{path.stem} is left out: it runs {place} only", style="dim")
+                continue
+            run_set = plan(document)
+            if live_runner is not None:
+                live_runner.check(run_set.runs)
+            run_sets.append(run_set)
+        except ScenarioError as error:
+            refusals.append(error)
+        except UsageError as error:
+            if len(paths) == 1:
+                raise
+            console.print(escape(f"{path.stem} is left out: {error}"), style="yellow", soft_wrap=True)
+    return run_sets, refusals
 
 
 def print_mistakes(console: Console, refusals: list[ScenarioError], *, as_json: bool) -> None:

@@ -68,6 +68,8 @@ def tables_unchanged():
 def test_scenario(name, target, tmp_path):
     if os.geteuid() != 0:
         pytest.skip("needs root: network namespaces and raw sockets (run `make resilience`)")
+    if name == "x-training":
+        pytest.importorskip("torch", reason="needs PyTorch: pip install 'mrc-testbed[torch]'")
     base = RESULTS or tmp_path / "results"
     label = name if target == "embedded" else f"{name}-{target}"
     out, aside = base / label, base.with_name(f"overloaded-{base.name}")

@@ -73,6 +73,11 @@ class LiveRunner:
     waits: Callable[[str], None] | None = None
     """Callback for the reason of a long wait for a part of the fabric."""
 
+    def check(self, plans: Sequence[RunPlan]) -> None:
+        """Raise UsageError for runs with a program that cannot be run here."""
+        for plan in plans:
+            check_programs(plan.work().programs, several_machines=self.lab.servers is not None)
+
     def run(self, plan: RunPlan, watch: Watch = ignore_progress) -> Outcome:
         """Carry out a run. Raises FabricError, JsonlError or PlanError when a machine or the fabric refuses.
 

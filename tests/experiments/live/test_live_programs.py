@@ -185,7 +185,7 @@ def test_check_programs__names_cause_and_cure(words, changes, says):
 def test_check_programs__on_this_machine_only(tmp_path, monkeypatch):
     (tmp_path / "train.py").write_text("")
     check_programs([plan_of(["true"])], several_machines=False)
-    with pytest.raises(UsageError, match="on one machine only. Cure: without --servers"):
+    with pytest.raises(UsageError, match=r"on one machine only\. Cure: without --servers"):
         check_programs([plan_of(["true"])], several_machines=True)
     monkeypatch.setattr(importlib.util, "find_spec", lambda _name: None)
     with pytest.raises(UsageError, match=r"has no PyTorch. Cure: pip install"):
