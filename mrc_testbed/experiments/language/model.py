@@ -442,10 +442,13 @@ def _command(value: object) -> object:
         raise ValueError(f"{value!r}: {error}. Cure: close the quotes, or give a list of words") from None
 
 
+Command = Annotated[list[str], BeforeValidator(_command), Field(min_length=1)]
+
+
 class ProgramWork(Work):
     """A command that runs on hosts of the live fabric, in each one as `mrc exec` would run it; or a training job."""
 
-    program: Annotated[list[str], BeforeValidator(_command), Field(min_length=1)]
+    program: Command
     """Command with its arguments, as one text or as a list; no shell reads it."""
     ranks: Literal["all"] | Annotated[int, Field(ge=1)] | list[str] = 1
     """Hosts in the order of their ranks, or how many `placement` chooses."""
