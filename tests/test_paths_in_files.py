@@ -33,9 +33,8 @@ from mrc_testbed.hosts.agent.services.memory import MemoryService, ReceiveFileRe
 from mrc_testbed.topologies.servers.file import Servers
 from tests.repository import ROOT
 
-READ = {
-    "FabricPart.file", "TraceWork.trace", "TraceWork.groups", "ProgramWork.folder", "Study.scenario", "Machine.identity"
-}  # fmt: skip
+READ = {"FabricPart.file", "TraceWork.trace", "TraceWork.groups", "Study.scenario", "Machine.identity"}
+READ |= {"ProgramWork.folder"}
 """Keys that name a file to read, or the folder of a program: any that their user may read."""
 ON_MACHINE = {"Machine.checkout", "Machine.python", "Machine.run_dir"}
 """Keys that name folders of a machine of `--servers`, to whose owner's account ssh logs in."""

@@ -15,7 +15,7 @@ IN_FOLDER = 'cd -- "$0" 2>/dev/null; exec "$@"'
 
 
 def run_environment(folder: Path) -> list[str]:
-    """Return what each program of the fabric in a run folder has; by the run's token it ends with the fabric."""
+    """Return the variables of each program of a fabric, which ends with it by the run's token."""
     return [
         f"MRC_RUN_DIR={folder}",
         f"{TOKEN_VARIABLE}={read_json(RunFiles(folder).state_file)['token']}",
@@ -38,10 +38,10 @@ def host_words(
     dlopen: bool = False,
     environment: Sequence[str] = (),
 ) -> list[str]:
-    """Return the words that run a program in the namespaces of a process of a host; `pid` None: in our own.
+    """Return the words that run a program in the namespaces of a process of a host.
 
-    The program finds the host's RDMA device, with `dlopen` libmrc as libibverbs.so.1 too, and has `environment` beside.
-    `start_folder`: where it starts in the host. Raises BuildError.
+    `pid` None: in our own namespaces. The program finds the host's RDMA device, with `dlopen` libmrc as libibverbs.so.1
+    too, and has `environment` beside. `start_folder`: where it starts in the host. Raises BuildError.
     """
     device = program_environment(folder, host, dlopen=dlopen)
     variables = [f"MRC_HOST={host}", *run_environment(folder), *environment]

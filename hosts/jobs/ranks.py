@@ -26,7 +26,7 @@ _LOOK_S = 0.05
 
 
 @dataclass
-class Rank:
+class RankProcess:
     """Process of one rank."""
 
     number: int
@@ -34,7 +34,7 @@ class Rank:
     process: subprocess.Popen[bytes]
     lines: deque[str] = field(default_factory=lambda: deque(maxlen=KEPT_LINES))
     ended_at: float | None = None
-    """When its end was seen, CLOCK_MONOTONIC seconds."""
+    """Time at which its end was seen, CLOCK_MONOTONIC seconds."""
     is_stopped: bool = False
     """Whether it was ended from here."""
 
@@ -58,10 +58,10 @@ class Rank:
 class Ranks:
     """Ranks of a job. `take`: gets each rank's lines as they come, in a thread of the rank."""
 
-    def __init__(self, take: Callable[[Rank, str], None]) -> None:
+    def __init__(self, take: Callable[[RankProcess, str], None]) -> None:
         self._take = take
         self._readers: list[threading.Thread] = []
-        self.members: list[Rank] = []
+        self.members: list[RankProcess] = []
 
     def start(self, host: str, words: Sequence[str], token: str | None = None, folder: str | None = None) -> None:
         """Start the next rank, in a folder; `token`: of the fabric that it ends with. Raises OSError."""
@@ -74,32 +74,32 @@ class Ranks:
             stderr=subprocess.STDOUT,
             start_new_session=True,  # the terminal's Ctrl-C is for who started the job, who ends it
         )
-        rank = Rank(len(self.members), host, process)
+        rank = RankProcess(len(self.members), host, process)
         self.members.append(rank)
         self._readers.append(threading.Thread(target=self._read, args=(rank,), daemon=True))
         self._readers[-1].start()
 
-    def _read(self, rank: Rank) -> None:
+    def _read(self, rank: RankProcess) -> None:
         assert rank.process.stdout is not None
         while line := rank.process.stdout.readline(LINE_BYTES):
             text = line.decode(errors="replace").rstrip("\n")
             rank.lines.append(text)
             self._take(rank, text)
 
-    def wait(self, patience_s: float | None, is_over: Callable[[], bool] = lambda: False) -> Rank | None:
+    def wait(self, patience_s: float | None, is_over: Callable[[], bool] = lambda: False) -> RankProcess | None:
         """Wait for all ranks; return the first that failed.
 
         `patience_s`: how long the others may go on after it; None: for ever. `is_over`: asked again and again, ends
         the waiting.
         """
         first_failed, deadline = None, float("inf")
-        while self._look() and time.monotonic() < deadline and not is_over():
+        while self._note_ends() and time.monotonic() < deadline and not is_over():
             time.sleep(_LOOK_S)
             if first_failed is None and (first_failed := self._failed_rank()) is not None and patience_s is not None:
                 deadline = time.monotonic() + patience_s
         return first_failed or self._failed_rank()
 
-    def _look(self) -> bool:
+    def _note_ends(self) -> bool:
         """Note which ranks have ended; return whether one runs."""
         running = [rank for rank in self.members if rank.process.poll() is None]
         for rank in self.members:
@@ -107,7 +107,7 @@ class Ranks:
                 rank.ended_at = time.monotonic()
         return bool(running)
 
-    def _failed_rank(self) -> Rank | None:
+    def _failed_rank(self) -> RankProcess | None:
         return next((rank for rank in self.members if rank.exit_code not in (None, 0)), None)
 
     def end(self, grace_s: float = 0.0) -> None:
@@ -123,7 +123,7 @@ class Ranks:
                 rank.process.wait(max(0.0, deadline - time.monotonic()))
             _signal(rank.process, signal.SIGKILL)  # what it started goes too, where it ended by itself
             rank.process.wait()
-        self._look()
+        self._note_ends()
         for reader in self._readers:
             reader.join(READ_S)
 

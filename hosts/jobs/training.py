@@ -79,7 +79,7 @@ def digest_of(line: str) -> str | None:
 
 
 def nic_counts(files: RunFiles, hosts: Iterable[str]) -> dict[tuple[str, int], ProgramStatus]:
-    """Return (host, pid) -> what the NIC process of the host counts of each program; absent where none answers."""
+    """Return (host, pid) -> counts of each program by its host's NIC process, where that answers."""
     out: dict[tuple[str, int], ProgramStatus] = {}
     for host in hosts:
         with contextlib.suppress(OSError):  # TimeoutError too

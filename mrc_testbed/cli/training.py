@@ -1,4 +1,4 @@
-"""`mrc train`: ranks of a PyTorch job on hosts of the running fabric, one a host, shown at the terminal."""
+"""`mrc train`: ranks of a PyTorch job on hosts of the running fabric, one a host."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from mrc_testbed.cli.host_shell import node_words
 from mrc_testbed.errors import UsageError
-from mrc_testbed.hosts.jobs.ranks import KEPT_LINES, PATIENCE_S, Rank, Ranks
+from mrc_testbed.hosts.jobs.ranks import KEPT_LINES, PATIENCE_S, RankProcess, Ranks
 from mrc_testbed.hosts.jobs.training import (
     digest_of,
     free_port,
@@ -87,7 +87,7 @@ class TrainingJob:
             return words
         return node_words(self._folder, host, words, stay_here=self._backend == "mrc")
 
-    def _take(self, rank: Rank, text: str) -> None:
+    def _take(self, rank: RankProcess, text: str) -> None:
         """Take a rank's line: the first rank's are shown, with what NICs count at each step."""
         if digest := digest_of(text):
             self._digests[rank.number] = digest
@@ -108,7 +108,7 @@ class TrainingJob:
         self.steps.append(step)
         return f"  sent again {step.retransmitted}  EVs out {step.evs_out}" if self._backend == "mrc" else ""
 
-    def _report(self, failed: Rank | None) -> int:
+    def _report(self, failed: RankProcess | None) -> int:
         """Say how the job ended; return its status."""
         members = self._ranks.members
         if failed is not None:

@@ -223,9 +223,9 @@ def _plan_all(
     live_runner: LiveRunner | None,
     plan: Callable[[Document], RunSet],
 ) -> tuple[list[RunSet], list[ScenarioError]]:
-    """Return the planned files, and the mistakes of others; of several those that cannot run here are left out.
+    """Return the planned files, and the mistakes of others.
 
-    Raises UsageError when a single file cannot run here.
+    Of several files those that cannot run here are left out; raises UsageError when a single one cannot.
     """
     run_sets: list[RunSet] = []
     refusals: list[ScenarioError] = []
@@ -233,8 +233,8 @@ def _plan_all(
         try:
             document = read(path)
             if len(paths) > 1 and not is_for(document, backend):
-                place = "in virtual time" if backend == "live" else "live"
-                console.print(f"{path.stem} is left out: it runs {place} only", style="dim")
+                environment = "in virtual time" if backend == "live" else "live"
+                console.print(f"{path.stem} is left out: it runs {environment} only", style="dim")
                 continue
             run_set = plan(document)
             if live_runner is not None:

@@ -162,7 +162,10 @@ def plan_runs(
 
 
 def plan_to_show(document: Document) -> RunSet:
-    """Plan the runs of a file in virtual time, or live ones of a file that is for those. Raises ScenarioError."""
+    """Plan the runs of a file in virtual time, or live ones of a file that is for those.
+
+    Raises ScenarioError.
+    """
     return plan_runs(document, "virtual" if is_for(document, "virtual") else "live")
 
 

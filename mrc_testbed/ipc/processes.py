@@ -172,7 +172,7 @@ def _bytecode_prefix() -> dict[str, str]:
 
 
 def popen(argv: Sequence[str], token: str | None, **options: Any) -> subprocess.Popen[bytes]:
-    """Start a process that dies with this one and carries the run's token; None: of no run. Options are Popen's."""
+    """Start a process that dies with this one and carries the run's token, if any. Options are Popen's."""
     environment = {**(options.pop("env", None) or os.environ), **({} if token is None else {TOKEN_VARIABLE: token})}
     return _spawner.call(lambda: subprocess.Popen([*DEATH_SIGNAL, *argv], env=environment, **options))
 

@@ -143,9 +143,9 @@ def test_output_of_programs_is_put_beside_their_run(tmp_path):
     run_scenario(run_set, Quiet(), out=out)
     results, (outcome,) = Results.open(out)
     outcome.programs, outcome.output = [ProgramOutcome("job", "true", ["h0"], None, exit_codes=[0])], b"step 1\n"
-    stored = results.store.write(outcome, {})
+    stored_run = results.store.write(outcome, {})
     assert (out / "runs/run.output.txt").read_bytes() == b"step 1\n" and outcome.output == b""
-    assert "output.txt" in stored.sha256 and results.store.read("run").outcome.programs == outcome.programs
+    assert "output.txt" in stored_run.sha256 and results.store.read("run").outcome.programs == outcome.programs
     (out / "runs/run.output.txt").write_bytes(b"step 2\n")
     with pytest.raises(DamagedRun, match=r"run\.output\.txt: its bytes are not those that were written"):
         results.store.read("run")

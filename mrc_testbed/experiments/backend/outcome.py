@@ -125,9 +125,12 @@ class ProgramOutcome:
     """Backend of a training job; None: a plain command."""
     started_s: float | None = None
     finished_s: float | None = None
-    """When its last rank had ended; None: it ran at the end of the run."""
+    """Time at which its last rank had ended; None: it ran at the end of the run."""
     exit_codes: list[int | None] = field(default_factory=list)
-    """As a shell gives them; None: the rank was ended by `stop`, after another's failure, or with the run."""
+    """Exit codes as a shell gives them.
+
+    None: the rank was ended by `stop`, after another's failure, or with the run.
+    """
     digests: list[str | None] = field(default_factory=list)
     """SHA-256 of the parameters; None: the rank printed none."""
     sent: int = 0

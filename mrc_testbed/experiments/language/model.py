@@ -446,7 +446,7 @@ Command = Annotated[list[str], BeforeValidator(_command), Field(min_length=1)]
 
 
 class ProgramWork(Work):
-    """A command that runs on hosts of the live fabric, in each one as `mrc exec` would run it; or a training job."""
+    """Command that runs on hosts of the live fabric as `mrc exec` would run it, or as a training job."""
 
     program: Command
     """Command with its arguments, as one text or as a list; no shell reads it."""

@@ -18,7 +18,7 @@ from mrc_testbed.errors import UsageError
 from mrc_testbed.experiments.backend.outcome import PROGRAM, CollectiveOutcome, Iteration, Outcome, ProgramOutcome
 from mrc_testbed.experiments.resolve.flows import ProgramPlan
 from mrc_testbed.hosts.jobs.host_words import host_words, search_path
-from mrc_testbed.hosts.jobs.ranks import PATIENCE_S, Rank, Ranks
+from mrc_testbed.hosts.jobs.ranks import PATIENCE_S, RankProcess, Ranks
 from mrc_testbed.hosts.jobs.training import (
     digest_of,
     free_port,
@@ -42,7 +42,7 @@ COUNT_EVERY_S = 0.2
 
 
 def check_programs(programs: Sequence[ProgramPlan], *, several_machines: bool) -> None:
-    """Raise UsageError, with the cure, for programs that cannot be run here: before a fabric is made for them."""
+    """Raise UsageError, with the cure, for programs that cannot be run on this machine."""
     for program in programs:
         mistake = None
         if several_machines:
@@ -51,7 +51,7 @@ def check_programs(programs: Sequence[ProgramPlan], *, several_machines: bool) -
             mistake = f"no folder {program.folder}. Cure: another `folder` of the workload, from the file's own"
         elif program.backend is not None:
             mistake = program_mistake(Path(program.folder or ".", program.words[0]))
-        elif _found(program) is None:
+        elif _path_of(program) is None:
             mistake = (
                 f"no program {program.words[0]!r} in PATH. Cure: install it, or give its path, from "
                 f"{program.folder or 'the folder of `mrc run`'}"
@@ -60,7 +60,7 @@ def check_programs(programs: Sequence[ProgramPlan], *, several_machines: bool) -
             raise UsageError(f"workload {program.work}: {mistake}")
 
 
-def _found(program: ProgramPlan) -> str | None:
+def _path_of(program: ProgramPlan) -> str | None:
     name = program.words[0]
     if "/" in name:
         name = os.path.join(program.folder or os.curdir, name)
@@ -87,8 +87,8 @@ class _Output:
 
     def data(self) -> bytes:
         with self._lock:
-            more = f"... and {self._dropped_count} lines more\n".encode() if self._dropped_count else b""
-            return b"".join(self._lines) + more
+            remark = f"... and {self._dropped_count} lines more\n".encode() if self._dropped_count else b""
+            return b"".join(self._lines) + remark
 
 
 class _Run:
@@ -100,7 +100,7 @@ class _Run:
         self.steps: list[Iteration] = []
         self.digests: dict[int, str] = {}
         self.error = ""
-        """Why it could not be started; empty: it was, or its time did not come."""
+        """Error that kept it from starting; empty: it started, or its time did not come."""
         self.started_s: float | None = None
         self.is_over = False
         self.counts: dict[tuple[str, int], ProgramStatus] = {}
@@ -126,7 +126,7 @@ class _Run:
         self.started_s = self.now()
         try:
             self._start_ranks()
-            self.ranks.wait(None if self.plan.backend is None else PATIENCE_S, self._look)
+            self.ranks.wait(None if self.plan.backend is None else PATIENCE_S, self._check_ranks)
         except (FabricError, BuildError, OSError) as error:
             self.error = str(error)
         finally:
@@ -137,7 +137,7 @@ class _Run:
         """Start the program on each of its hosts. Raises FabricError, BuildError, OSError."""
         backend, fabric = self.plan.backend, self._fabric
         hosts = [fabric.plan.host(name) for name in self.plan.ranks]
-        port, here = free_port(), self.plan.folder or os.getcwd()
+        port, start_folder = free_port(), self.plan.folder or os.getcwd()
         for number, host in enumerate(hosts):
             fabric.run_dir.check_host_on(host.name)
             words, variables = list(self.plan.words), list[str]()
@@ -148,10 +148,12 @@ class _Run:
             else:
                 # The NIC's process enters the host by the same file; ranks of `mrc` meet in our network.
                 pid = None if backend == "mrc" else fabric.hosts[host.name].namespace_pid
-                words = host_words(fabric.run_dir.path, host.name, pid, words, start_folder=here, environment=variables)
-            self.ranks.start(host.name, words, fabric.run_dir.state.token, here)
+                words = host_words(
+                    fabric.run_dir.path, host.name, pid, words, start_folder=start_folder, environment=variables
+                )
+            self.ranks.start(host.name, words, fabric.run_dir.state.token, start_folder)
 
-    def _look(self) -> bool:
+    def _check_ranks(self) -> bool:
         """End ranks whose host has lost its power, count packets; return whether the program has to end."""
         for rank in self.ranks.members:
             if not self._fabric.hosts[rank.host].is_powered and rank.process.poll() is None:
@@ -166,7 +168,7 @@ class _Run:
             self._counted_at = time.monotonic()
         return self._stop.is_set() or (self.plan.stop_s is not None and self.now() >= self.plan.stop_s)
 
-    def _take(self, rank: Rank, text: str) -> None:
+    def _take(self, rank: RankProcess, text: str) -> None:
         now = self.now()
         self._output.add(now, f"{self.plan.work} rank {rank.number} on {rank.host}", text)
         if digest := digest_of(text):
@@ -214,8 +216,8 @@ class _Run:
             at_s = run_end_s if rank.ended_at is None else rank.ended_at - self._start_time
             last_line = next((line for line in reversed(rank.lines) if line.strip()), None)
             words = "it printed nothing" if last_line is None else f"its last line: {last_line}"
-            where = f"rank {rank.number} on {rank.host}"
-            fail("program", at_s, f"{where} {rank.how_it_ended()}; {words}")
+            fail("program", at_s, f"rank {rank.number} on {rank.host} {rank.how_it_ended()}; {words}")
+        # Ranks that were ended for another's failure, or at `stop`, have not failed themselves.
         stopped_count = sum(rank.is_stopped for rank in members)
         if stopped_count and plan.stop_s is None and not (failed_ranks and plan.backend is not None):
             fail("unfinished", run_end_s, f"{stopped_count} of {len(members)} ranks ran on", stopped_count)

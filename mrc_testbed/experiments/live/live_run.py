@@ -118,7 +118,10 @@ def unlike(plan: RunPlan, target: str = "embedded") -> list[str]:
 
 
 class LiveRun:
-    """One run; use `fabric` as a context manager around `carry_out`. Raises UsageError: a program is not there."""
+    """One run; use `fabric` as a context manager around `carry_out`.
+
+    Raises UsageError for a program that cannot be run here.
+    """
 
     def __init__(self, plan: RunPlan, lab: LabOptions) -> None:
         self.plan, control, queues = plan, plan.control, plan.discipline
@@ -290,7 +293,7 @@ class LiveRun:
                 return
 
     def _share_done(self) -> float:
-        """Return the share of the work that is done: of its bytes, of its programs' steps, or the smaller of both."""
+        """Return the share of the bytes or of the programs' steps that is done, the smaller of both."""
         share_of_steps = self.programs.share_done
         if share_of_steps is None:
             return self.sampler.share_done

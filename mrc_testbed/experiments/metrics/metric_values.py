@@ -313,7 +313,7 @@ class Measurement:
         ]
 
     def _own_collectives(self, work: str) -> list[CollectiveOutcome]:
-        """Return those with iterations whose bytes are ours: of a user's program nothing but step times is known."""
+        """Return those with iterations but for steps of programs, of which only the times are known."""
         return [collective for collective in self._with_iterations(work) if collective.kind != PROGRAM]
 
     def iteration(self, work: str, compute: Callable[[list[float]], float]) -> float | None:
@@ -323,9 +323,9 @@ class Measurement:
         ]
         return compute(sorted(times)) if times else None
 
-    def step(self, compute: Callable[[list[float]], float], *, before: bool = False) -> float | None:
-        """Return a statistic of the step times of all programs; `before`: of those before the first fault."""
-        until_s = self.first_fault_s if before else inf
+    def step(self, compute: Callable[[list[float]], float], *, is_early: bool = False) -> float | None:
+        """Return a statistic of the step times of all programs; `is_early`: of those before the first fault."""
+        until_s = self.first_fault_s if is_early else inf
         times = [i.finished_s - i.started_s for i in self._steps() if until_s is not None and i.finished_s <= until_s]
         return compute(sorted(times)) if times else None
 
@@ -335,7 +335,7 @@ class Measurement:
         ]
 
     def exit_code(self, work: str) -> float | None:
-        """Return the worst exit code of a program's ranks; empty: of all programs. None: no rank ended by itself."""
+        """Return the worst exit code of a program's ranks (empty: of all); None: none ended by itself."""
         programs = [program for program in self.outcome.programs if work in ("", program.work)]
         codes = [code for program in programs for code in program.exit_codes if code is not None]
         return float(max(codes)) if codes else None
@@ -419,7 +419,7 @@ class Measurement:
         return self.of_flows(sum(count(flow) for flow in self.outcome.flows))
 
     def of_flows(self, value: int) -> float | None:
-        """Return what is known of flows alone; None where all work is programs of users, of whose QPs it is not."""
+        """Return a value that is known of flows alone; None where all work is programs of users."""
         return None if self.outcome.programs and not self.outcome.flows else float(value)
 
     def packet_sum(self, count: Callable[[FlowOutcome | ProgramOutcome], int]) -> float:
@@ -464,7 +464,7 @@ _RUN_METRICS: dict[str, Callable[[Measurement, str], float | None]] = {
     "step.p50": lambda m, _: m.step(lambda times: _quantile(times, 0.5)),
     "step.p99": lambda m, _: m.step(lambda times: _quantile(times, 0.99)),
     "step.max": lambda m, _: m.step(lambda times: times[-1]),
-    "step.before": lambda m, _: m.step(median, before=True),
+    "step.before": lambda m, _: m.step(median, is_early=True),
     "steps": lambda m, _: float(len(m._steps())) if m.outcome.programs else None,
     "exit_code": lambda m, _: m.exit_code(""),
     "exit_code.NAME": Measurement.exit_code,

@@ -87,7 +87,7 @@ class RunPlan(Run):
     """Part of the run that rules compare with; None: before the first fault."""
     pins: tuple[Pin, ...]
     iterations: Mapping[str, int]
-    """Measured iterations of each workload that has ranks; of a program its steps, 0 where the file has no number."""
+    """Measured iterations of each workload that has ranks; steps of a program, 0: not given."""
 
     @property
     def nic_bps(self) -> float:

@@ -138,7 +138,10 @@ def timeline_of(plan: RunPlan, describe: Callable[[Expect | ExpectFailure], str]
 
 
 def _parts(plan: RunPlan) -> Iterator[tuple[str, float, float | None, bool]]:
-    """Yield text, start, length (None: not known) and whether that is open of each workload, in file order."""
+    """Yield text, start, length and whether that is open of each workload, in file order.
+
+    The length is None where it is not known.
+    """
     work = plan.work()
     for name in work.names:
         flows = [flow for flow in work.flows if flow.work == name]

@@ -132,7 +132,7 @@ def test_report__a_host_without_power(rig):
     assert rig.failures() == [("program", "job: could not be started: h0 has no power", 1)]
 
 
-def test_look__ends_the_rank_of_a_host_that_loses_its_power(rig, monkeypatch):
+def test_check_ranks__ends_the_rank_of_a_host_that_loses_its_power(rig, monkeypatch):
     monkeypatch.setattr(live_programs, "PATIENCE_S", 0.0)
     rig.add(FOR_EVER)
     rig.start()

@@ -1,4 +1,4 @@
-"""Programs of users on a live fabric, while a link is cut: how runs of them end, and what is left of them."""
+"""Programs of users on a live fabric: a link is cut, their runs end, and nothing is left."""
 
 from __future__ import annotations
 
@@ -78,9 +78,9 @@ expect: [exit_code.job <= 0, step.p50 > 0.01, {{metric: step.max, at_most: 100, 
     assert 0 < outcome["metrics"]["step.p50"] <= outcome["metrics"]["step.p99"] <= outcome["metrics"]["step.max"]
     lines = (tmp_path / "out/runs/run.output.txt").read_text().splitlines()
     assert len(lines) == 82 and any("job rank 1 on h1: h1 ['lo'," in line for line in lines)
-    stored = json.loads((tmp_path / "out/runs/run.json").read_text())
-    faults = [event["t"] for event in stored["events"] if event["what"] == "fault"]
-    ends = [iteration["finished_s"] for iteration in stored["collectives"][0]["iterations"]]
+    run_data = json.loads((tmp_path / "out/runs/run.json").read_text())
+    faults = [event["t"] for event in run_data["events"] if event["what"] == "fault"]
+    ends = [iteration["finished_s"] for iteration in run_data["collectives"][0]["iterations"]]
     assert len(faults) == 2 and ends[9] < faults[0] and ends[29] < faults[1]
     report_page = subprocess.run(
         [sys.executable, "-m", "mrc_testbed", "report", str(tmp_path / "out")], cwd=ROOT, capture_output=True, text=True

@@ -32,8 +32,8 @@ def verdicts(folder, rule, failures=(), steps=()):
     for kind, text in failures:
         outcome.fail(kind, 5.0, text, "job")
     close(outcome)
-    judged = judge(plan.scenario, [("run", {}, Measurement(outcome, plan))], plan.environments)
-    return [(verdict.passed, verdict.seen) for verdict in judged]
+    runs = [("run", {}, Measurement(outcome, plan))]
+    return [(verdict.passed, verdict.seen) for verdict in judge(plan.scenario, runs, plan.environments)]
 
 
 FAILED = ("program", "job: rank 1 on h1 exited with code 7; it printed nothing")
@@ -45,14 +45,14 @@ def test_a_rank_that_fails__fails_a_run_that_does_not_expect_it(tmp_path):
 
 
 def test_a_rule_failed__counts_ranks_of_programs(tmp_path):
-    assert [passed for passed, _ in verdicts(tmp_path, "{failed: job, at_most: 1}", [FAILED])] == [True, True]
-    (_, (passed, seen)) = verdicts(tmp_path, "{failed: job, at_least: 2}", [FAILED])
-    assert not passed and seen == f"1 of its QPs or ranks failed: {FAILED[1]}"
+    assert [holds for holds, _ in verdicts(tmp_path, "{failed: job, at_most: 1}", [FAILED])] == [True, True]
+    (_, (holds, result)) = verdicts(tmp_path, "{failed: job, at_least: 2}", [FAILED])
+    assert not holds and result == f"1 of its QPs or ranks failed: {FAILED[1]}"
 
 
 @pytest.mark.parametrize("metric", ["qp_errors", "timeouts", "evs.bad", "lost.per_qp.max", "reorder.max", "busbw.job"])
 def test_what_only_our_flows_know__is_not_measured(tmp_path, metric):
-    """Of a user's QPs nobody counts it here: 0 would pass a rule that looked at nothing."""
+    """A count of 0 would pass a rule that looked at nothing."""
     steps = [Iteration(1, 0.0, 0.5, "h0", 0), Iteration(2, 0.5, 1.0, "h0", 0)]
-    (_, (passed, seen)) = verdicts(tmp_path, f"{metric} <= 0", steps=steps)
-    assert not passed and seen == f"{metric} was not measured"
+    (_, (holds, result)) = verdicts(tmp_path, f"{metric} <= 0", steps=steps)
+    assert not holds and result == f"{metric} was not measured"

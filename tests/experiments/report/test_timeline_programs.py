@@ -1,4 +1,4 @@
-"""A run whose work is a user's program: its steps in the picture, its command and exit codes on the page."""
+"""A run of a user's program: steps in the picture, command and exit codes on the page."""
 
 from __future__ import annotations
 

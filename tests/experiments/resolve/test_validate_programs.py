@@ -103,9 +103,9 @@ def test_commands__show_and_validate_a_file_for_live_runs(tmp_path):
     answer = CliRunner().invoke(app, ["scenario", "validate", str(path)])
     assert answer.exit_code == 0 and "no virtual runs, 1 live ones" in answer.stdout
     answer = CliRunner().invoke(app, ["scenario", "show", str(path), "--json"])
-    shown = json.loads(answer.stdout)
-    assert shown["sizes"] == ["job: program `echo 'a b' c` on h0"]
-    (row,) = [row for row in shown["timeline"]["rows"] if row["kind"] == "work"]
+    data = json.loads(answer.stdout)
+    assert data["sizes"] == ["job: program `echo 'a b' c` on h0"]
+    (row,) = [row for row in data["timeline"]["rows"] if row["kind"] == "work"]
     assert row["text"] == "job: `echo 'a b' c` on h0, 0 s until it ends" and row["estimated"]
 
 
