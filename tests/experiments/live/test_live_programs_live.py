@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -155,6 +156,16 @@ def test_a_run__that_is_ended_leaves_no_program(tmp_path, number):
         check=True,
         capture_output=True,
     )
+
+
+@pytest.mark.skipif(shutil.which("ib_write_bw") is None, reason="needs perftest")
+def test_the_example_of_the_page__goes_through_a_cut_link(tmp_path):
+    page = (ROOT / "docs" / "scenarios.md").read_text()
+    text = page[page.index("title: ib_write_bw through a cut link") :].partition("```")[0]
+    body = text.partition("links: {rate: 40M}\n")[2]
+    code, report, processes = run(tmp_path, body)
+    assert code == 0 and report["passed"] and not processes, report["verdicts"]
+    assert b"65536  " in (tmp_path / "out/runs/run.output.txt").read_bytes()
 
 
 @pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs PyTorch")
