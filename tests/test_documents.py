@@ -171,7 +171,7 @@ ELSEWHERE = {
     "tests/experiments/test_results.py": ("mrc run scenarios/*.yaml --virtual --resume results/all",),
     "tests/experiments/live/test_live_programs_live.py": (
         "mrc run write.yaml --out results/write",
-        'grep "65536  " results/write/runs/run.output.txt',
+        'grep "65536 " results/write/runs/run.output.txt',
     ),
     "tests/resilience/test_scenarios.py": (
         "mrc run x-training --out results/training",
