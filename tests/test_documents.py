@@ -170,6 +170,14 @@ ELSEWHERE = {
     ),
     "tests/experiments/backend/test_outcome_dead_ranks.py": ("python -m tests.experiments.dead_ranks 1000",),
     "tests/experiments/test_results.py": ("mrc run scenarios/*.yaml --virtual --resume results/all",),
+    "tests/experiments/live/test_live_programs_live.py": (
+        "mrc run write.yaml --out results/write",
+        'grep "65536 " results/write/runs/run.output.txt',
+    ),
+    "tests/resilience/test_scenarios.py": (
+        "mrc run x-training --out results/training",
+        "tail -3 results/training/runs/run.output.txt",
+    ),
     "tests/experiments/test_merge.py": ("mrc merge node1/e15 node2/e15 --out results/e15",),
     "tests/experiments/executors/test_ray_crew.py": ("mrc study loss --executor ray --out results/loss",),
     "tests/experiments/executors/test_submitit_crew.py": (

@@ -2,7 +2,8 @@
 
 Nothing is written outside of what was named.
 
-A scenario may name a file to read, with its user's rights (docs/security.md); no file names one to write.
+A scenario may name a file to read, with its user's rights, and a program to run live (docs/security.md); no file
+names one to write.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ from mrc_testbed.topologies.servers.file import Servers
 from tests.repository import ROOT
 
 READ = {"FabricPart.file", "TraceWork.trace", "TraceWork.groups", "Study.scenario", "Machine.identity"}
-"""Keys that name a file to read: any that their user may read."""
+READ |= {"ProgramWork.folder"}
+"""Keys that name a file to read, or the folder of a program: any that their user may read."""
 ON_MACHINE = {"Machine.checkout", "Machine.python", "Machine.run_dir"}
 """Keys that name folders of a machine of `--servers`, to whose owner's account ssh logs in."""
 WORDS = {
@@ -42,6 +44,7 @@ WORDS = {
     "Transport": "config",
     "Stream": "name stream pin", "Permutation": "name permutation", "Incast": "name incast sources pins",
     "Collective": "name ranks", "Training": "name ranks", "TraceWork": "name ranks",
+    "ProgramWork": "name program ranks",
     "ScenarioFault": "cut one_way silent restore blackhole power_off power_on reboot",
     "Random": "host", "PacketPick": "link into pattern", "LineChange": "link", "FlapPart": "link",
     "Corrupting": "switch", "Measure": "queues", "ScalePart": "sweep variants",

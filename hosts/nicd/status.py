@@ -8,6 +8,7 @@ from pathlib import Path
 from struct import Struct
 
 from mrc_testbed.hosts.nicd.layout import HEAD, MAGIC, MAX_VALUES, NUMBERS, STATUS_VALUES
+from mrc_testbed.ipc.peers import peer_of
 
 ANSWER_S = 5.0
 
@@ -46,3 +47,13 @@ def programs_of(path: Path) -> list[ProgramStatus] | None:
     count = HEAD.unpack_from(data)[2]
     values = Struct(f"<{count}Q").unpack_from(data, HEAD.size)
     return [ProgramStatus(*values[first : first + STATUS_VALUES]) for first in range(0, count, STATUS_VALUES)]
+
+
+def nic_pid(path: Path) -> int | None:
+    """Return the pid of the NIC process that listens at a socket; None where there is none."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
+        try:
+            connection.connect(str(path))
+        except (FileNotFoundError, ConnectionRefusedError):
+            return None
+        return peer_of(connection).pid

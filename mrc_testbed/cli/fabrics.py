@@ -302,7 +302,8 @@ def train(
 ) -> None:
     """Train a PyTorch model on hosts of the running fabric, with a line a step (docs/training.md)."""
     from mrc_testbed.capture.pcap import running_plan
-    from mrc_testbed.cli.training import BACKENDS, TrainingJob, check_program, choose_hosts
+    from mrc_testbed.cli.training import TrainingJob, check_program, choose_hosts
+    from mrc_testbed.hosts.jobs.training import BACKENDS
 
     if backend not in BACKENDS:
         raise UsageError(f"--backend {backend}: must be one of {', '.join(BACKENDS)}")

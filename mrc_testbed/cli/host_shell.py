@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sysconfig
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,14 +10,12 @@ from mrc_testbed.capture.pcap import running_plan
 from mrc_testbed.cli.guest import Guest
 from mrc_testbed.cli.prompt.word_client import WordClient
 from mrc_testbed.errors import UsageError
+from mrc_testbed.hosts.jobs.host_words import host_words, run_environment
 from mrc_testbed.hosts.nicd.door import guest_environment
-from mrc_testbed.hosts.nicd.launch import program_environment
 from mrc_testbed.ipc.framing import JsonlError
-from mrc_testbed.ipc.rundir import TOKEN_VARIABLE, FabricError, RunFiles, read_json
+from mrc_testbed.ipc.rundir import FabricError, RunFiles, read_json
 
 SHELL = ("bash",)
-IN_FOLDER = 'cd -- "$0" 2>/dev/null; exec "$@"'
-"""Script that runs its words where the user is: a mount namespace is entered at its root."""
 
 
 def node_words(
@@ -31,26 +28,25 @@ def node_words(
 
     Raises FabricError, BuildError, PlanError for no such node, and UsageError for no fabric.
     """
-    files = RunFiles(folder)
+    files, environment = RunFiles(folder), list[str]()
     plan = running_plan(folder)
-    environment = [
-        f"MRC_RUN_DIR={folder}",
-        f"{TOKEN_VARIABLE}={read_json(files.state_file)['token']}",
-        f"PATH={os.pathsep.join([sysconfig.get_path('scripts'), os.environ.get('PATH', os.defpath)])}",
-    ]
     if not words:
         words = SHELL
         # A user's own start file sets the prompt, so the name of the node is put before it afterwards, once.
         environment.append(f"PROMPT_COMMAND=PS1='{node}:\\w# '; unset PROMPT_COMMAND")
     if node not in {host.name for host in plan.hosts}:
         plan.switch(node)
-        return ["env", *environment, *words]  # switches are in the namespace of the machine
+        return ["env", *run_environment(folder), *environment, *words]  # switches are in the namespace of the machine
     pid = _pid_in(files, node)
-    environment += [f"{name}={value}" for name, value in program_environment(folder, node, dlopen=dlopen).items()]
-    if stay_here:
-        return ["env", f"MRC_HOST={node}", *environment, *words]
-    command = ["nsenter", f"--target={pid}", "--net", "--mount", "--", "env", f"MRC_HOST={node}", *environment]
-    return [*command, "sh", "-c", IN_FOLDER, os.getcwd(), *words]
+    return host_words(
+        folder,
+        node,
+        None if stay_here else pid,
+        words,
+        start_folder=os.getcwd(),
+        dlopen=dlopen,
+        environment=environment,
+    )
 
 
 def run_in_node(

@@ -127,7 +127,7 @@ def recording(name: str, measurement: Measurement, manifest: dict[str, Any]) -> 
             for label, row in series.received_bps.items()
         ],
         "collectives": [
-            _collective(collective, measurement.plan.iterations.get(collective.work, len(collective.iterations)))
+            _collective(collective, measurement.plan.iterations.get(collective.work) or len(collective.iterations))
             for collective in outcome.collectives
         ],
         "links": {link: _ways(rows, step) for link, rows in series.link_bps.items()},

@@ -27,11 +27,11 @@ from mrc_testbed.experiments.executors.choice import crew_of
 from mrc_testbed.experiments.executors.crew import Crew
 from mrc_testbed.experiments.executors.options import ExecutorOptions
 from mrc_testbed.experiments.executors.worker_pool import WorkerPool
-from mrc_testbed.experiments.language.expand import runs_live
-from mrc_testbed.experiments.language.yaml_loader import ScenarioError, read
+from mrc_testbed.experiments.language.expand import is_for
+from mrc_testbed.experiments.language.yaml_loader import Document, ScenarioError, read
 from mrc_testbed.experiments.resolve.run_plan import RunPlan
 from mrc_testbed.experiments.results import RESULTS, ResultsError, default_folder, refuse_taken, refuse_twice
-from mrc_testbed.experiments.runner import Checkpoint, RunReport, RunSet, plan_runs, run_scenario
+from mrc_testbed.experiments.runner import Checkpoint, RunReport, RunSet, plan_runs, plan_to_show, run_scenario
 from mrc_testbed.experiments.traces.command import Replay, program_of, scenario_of
 from mrc_testbed.experiments.traces.errors import TraceError
 from mrc_testbed.experiments.virtual.estimate import (
@@ -181,20 +181,18 @@ def run(
     except TraceError as error:
         console.print(escape(f"mrc: error: {error}"), style="red", soft_wrap=True)
         return EXIT_BAD_FILE
-    run_sets: list[RunSet] = []
-    refusals: list[ScenarioError] = []
-    for path in paths:
-        try:
-            document = read(path)
-            if backend == "live" and len(paths) > 1 and not runs_live(document):
-                console.print(f"{path.stem} is left out: it runs in virtual time only", style="dim")
-                continue
-            run_sets.append(plan_runs(document, backend, target=target, seed=seed, repeat=repeat, scale=scale))
-        except ScenarioError as error:
-            refusals.append(error)
+    run_sets, refusals = _plan_all(
+        console,
+        paths,
+        backend,
+        live_runner,
+        lambda document: plan_runs(document, backend, target=target, seed=seed, repeat=repeat, scale=scale),
+    )
     if refusals:
         print_mistakes(console, refusals, as_json=as_json)
         return EXIT_BAD_FILE
+    if not run_sets:
+        raise UsageError("no scenario remains to be run: give one that is not left out")
     folders = _folders(out if resume is None else resume, run_sets, resuming=resume is not None)
     for run_set in run_sets if backend == "live" else ():
         _print_limits(console, run_set)
@@ -216,6 +214,39 @@ def run(
     if any(report.unwritten for report in reports):
         return EXIT_UNWRITTEN
     return EXIT_PASSED if all(report.passed for report in reports) else EXIT_FAILED
+
+
+def _plan_all(
+    console: Console,
+    paths: list[Path],
+    backend: str,
+    live_runner: LiveRunner | None,
+    plan: Callable[[Document], RunSet],
+) -> tuple[list[RunSet], list[ScenarioError]]:
+    """Return the planned files, and the mistakes of others.
+
+    Of several files those that cannot run here are left out; raises UsageError when a single one cannot.
+    """
+    run_sets: list[RunSet] = []
+    refusals: list[ScenarioError] = []
+    for path in paths:
+        try:
+            document = read(path)
+            if len(paths) > 1 and not is_for(document, backend):
+                environment = "in virtual time" if backend == "live" else "live"
+                console.print(f"{path.stem} is left out: it runs {environment} only", style="dim")
+                continue
+            run_set = plan(document)
+            if live_runner is not None:
+                live_runner.check(run_set.runs)
+            run_sets.append(run_set)
+        except ScenarioError as error:
+            refusals.append(error)
+        except UsageError as error:
+            if len(paths) == 1:
+                raise
+            console.print(escape(f"{path.stem} is left out: {error}"), style="yellow", soft_wrap=True)
+    return run_sets, refusals
 
 
 def print_mistakes(console: Console, refusals: list[ScenarioError], *, as_json: bool) -> None:
@@ -423,7 +454,7 @@ def validate(names: list[str], as_json: bool) -> int:
         runs: dict[str, int] = {}
         for backend, target in (("virtual", "embedded"), ("live", "embedded"), ("live", "bmv2")):
             try:
-                if backend == "live" and not runs_live(read(path)):
+                if not is_for(read(path), backend):
                     continue
                 runs.setdefault(backend, len(plan_runs(read(path), backend, target=target).runs))
             except ScenarioError as error:
@@ -443,7 +474,7 @@ def validate(names: list[str], as_json: bool) -> int:
                 print(f"{path}:{problem}")
             if not problems:
                 live_text = f", {runs['live']} live ones" if "live" in runs else ", none live"
-                print(f"{path}: good; {runs['virtual']} virtual runs{live_text}")
+                print(f"{path}: good; {runs.get('virtual', 'no')} virtual runs{live_text}")
     return EXIT_BAD_FILE if any(problems for _, _, problems in file_results) else EXIT_PASSED
 
 
@@ -475,7 +506,7 @@ def listing(as_json: bool) -> int:
     rows = []
     for path in _with_progress(sorted(SCENARIOS.glob("*.yaml"), key=_order), "list"):
         try:
-            runs = plan_runs(read(path), "virtual").runs
+            runs = plan_to_show(read(path)).runs
             first = runs[0].scenario
             rows.append((path.stem, first.paper.id if first.paper else "", first.title, len(runs)))
         except ScenarioError as error:
@@ -504,7 +535,7 @@ def show(name: str, as_json: bool) -> int:
     from mrc_testbed.experiments.resolve.sizes import size_lines
 
     (path,) = find([name])[:1]
-    runs = plan_runs(read(path), "virtual").runs
+    runs = plan_to_show(read(path)).runs
     # faults and sizes are those of the first run: variants and sweep values may change them
     plan, first = runs[0], runs[0].scenario
     fault_lines = [f"{step.time}: {step}" for step in plan.steps()]

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from mrc_testbed.console.units import show_length, show_seconds
-from mrc_testbed.experiments.backend.outcome import CollectiveOutcome
+from mrc_testbed.experiments.backend.outcome import PROGRAM, CollectiveOutcome
 from mrc_testbed.experiments.metrics.assertions import ALWAYS, ExpectationVerdict
 from mrc_testbed.experiments.metrics.metric_values import Measurement
 from mrc_testbed.experiments.metrics.repeats import Spread, base_name
@@ -91,11 +91,10 @@ def _iterations(collective: CollectiveOutcome) -> str:
     times = sorted(iteration.finished_s - iteration.started_s for iteration in collective.iterations)
     exposed_share = sum(iteration.exposed for iteration in collective.iterations) / len(times)
     spread = f" (median; {show_seconds(times[0])} to {show_seconds(times[-1])})" if len(times) > 1 else ""
+    noun = "step" if collective.kind == PROGRAM else "iteration"
     plural = "s" if len(times) > 1 else ""
-    return (
-        f"{collective.work}: {len(times)} iteration{plural} of {show_seconds(times[len(times) // 2])}{spread}, "
-        f"{100 * exposed_share:.0f} % of it without computing"
-    )
+    text = f"{collective.work}: {len(times)} {noun}{plural} of {show_seconds(times[len(times) // 2])}{spread}"
+    return text if collective.kind == PROGRAM else f"{text}, {100 * exposed_share:.0f} % of it without computing"
 
 
 def _notes(report: RunReport) -> dict[str, list[str]]:

@@ -17,6 +17,7 @@ DIR/runs/NAME.json       schema mrc-run/1: everything of one run (outcome.py), a
 DIR/runs/NAME.csv        its time series: time_s, rate_bps of flows, lost, retransmitted, marked, trimmed, dropped,
                          planes, queues
 DIR/runs/NAME.observations.jsonl   live: observations of the controller, for `mrc faults --replay` (docs/controller.md)
+DIR/runs/NAME.output.txt           live: lines that programs of users printed, with their times
 DIR/tasks/               while a scheduler makes runs: input and output of its tasks (executors/)
 """
 

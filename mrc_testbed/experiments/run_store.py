@@ -28,7 +28,7 @@ from mrc_testbed.experiments.backend.outcome import Outcome
 from mrc_testbed.files.file_names import read_regular
 from mrc_testbed.files.whole_files import PART, sync_folder, write_whole
 
-CSV, OBSERVATIONS = "csv", "observations.jsonl"
+CSV, OBSERVATIONS, OUTPUT = "csv", "observations.jsonl", "output.txt"
 """Name endings of the files beside a run's JSON."""
 _SEAL = b', "seal": '
 
@@ -44,7 +44,7 @@ class StoredRun:
     outcome: Outcome
     load: dict[str, Any]
     sha256: dict[str, str]
-    """Digest by file: json (the outcome alone), csv, observations.jsonl."""
+    """Digest by file: json (the outcome alone), csv, observations.jsonl, output.txt."""
     file: str
     """Path of the JSON, relative to the manifest: runs/NAME.json."""
 
@@ -116,7 +116,7 @@ class RunStore:
         text += b"}"
         if _sha256(text) != sha256.get("json"):
             raise DamagedRun(f"runs/{path.name}: its bytes are not those that were written")
-        for ending in (CSV, OBSERVATIONS):
+        for ending in (CSV, OBSERVATIONS, OUTPUT):
             self._check(path.with_suffix(f".{ending}"), sha256.get(ending))
         try:
             outcome = Outcome.from_json(json.loads(text))
@@ -140,12 +140,13 @@ class RunStore:
     def write(self, outcome: Outcome, load: dict[str, Any]) -> StoredRun:
         """Write a run to the disk; one that exists with the same content stays. Raises OSError.
 
-        Removes the observations from the outcome: they may be megabytes, and a scenario may have a hundred runs.
+        Removes observations and output from the outcome: they may be megabytes, and a scenario may have a hundred runs.
         """
         text = json.dumps(outcome.to_json()).encode()
-        files = {CSV: _csv(outcome)} | ({OBSERVATIONS: outcome.observations} if outcome.observations else {})
+        files = {CSV: _csv(outcome), OBSERVATIONS: outcome.observations, OUTPUT: outcome.output}
+        files = {ending: data for ending, data in files.items() if data or ending == CSV}
         sha256 = {"json": _sha256(text)} | {ending: _sha256(data) for ending, data in files.items()}
-        outcome.observations = b""
+        outcome.observations = outcome.output = b""
         path = self.path(outcome.name)
         with suppress(DamagedRun):
             existing_run = self.read(outcome.name)
@@ -159,7 +160,7 @@ class RunStore:
 
     def remove(self, name: str) -> None:
         """Remove the files of a run: one that is damaged, or that a merge leaves out."""
-        for ending in ("json", CSV, OBSERVATIONS):
+        for ending in ("json", CSV, OBSERVATIONS, OUTPUT):
             self.path(name).with_suffix(f".{ending}").unlink(missing_ok=True)
 
     def sweep(self) -> None:

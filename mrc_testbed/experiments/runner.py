@@ -21,7 +21,7 @@ from mrc_testbed.experiments.backend.protocol import Backend
 from mrc_testbed.experiments.executors.crew import NewsQueue, RunLost, RunProgress
 from mrc_testbed.experiments.fluid.fluid_run import FluidRunner, modelled, without_unmodelled
 from mrc_testbed.experiments.language.all_mistakes import SCENARIO_FILLERS, with_all_mistakes
-from mrc_testbed.experiments.language.expand import environments_of, expand, runs_live
+from mrc_testbed.experiments.language.expand import environments_of, expand, is_for
 from mrc_testbed.experiments.language.topology import topology_files
 from mrc_testbed.experiments.language.yaml_loader import Document, Problem, ScenarioError
 from mrc_testbed.experiments.metrics.assertions import ALWAYS, ExpectationVerdict, causes, conclude, judge
@@ -152,11 +152,21 @@ def plan_runs(
         runs = _plan_runs(readable, backend, target=target, seed=seed, repeat=repeat, scale=scale)
         return RunSet(document, backend, runs, seed, repeat, target, scale)
 
-    # Mistakes that live runs of it would have follow from this one.
-    if backend == "live" and not runs_live(document):
+    # Mistakes that such runs of it would have follow from this one; a wrong value of `only` is one of its own.
+    if document.raw.get("only") in ("virtual", "live") and not is_for(document, backend):
         text = "the scenario runs in virtual time only. Cure: --virtual, or another scenario"
+        if backend != "live":
+            text = "the scenario runs on the live fabric only. Cure: without --virtual, as root, or another scenario"
         raise ScenarioError(document.path, [document.problem(("only",), text)])
     return with_all_mistakes(document, plan, SCENARIO_FILLERS)
+
+
+def plan_to_show(document: Document) -> RunSet:
+    """Plan the runs of a file in virtual time, or live ones of a file that is for those.
+
+    Raises ScenarioError.
+    """
+    return plan_runs(document, "virtual" if is_for(document, "virtual") else "live")
 
 
 def _plan_runs(

@@ -171,9 +171,9 @@ def _bytecode_prefix() -> dict[str, str]:
     return {"PYTHONPYCACHEPREFIX": str(BYTECODE)} if safe else {}
 
 
-def popen(argv: Sequence[str], token: str, **options: Any) -> subprocess.Popen[bytes]:
-    """Start a process that dies with this one and carries the run's token. Options are Popen's."""
-    environment = {**(options.pop("env", None) or os.environ), TOKEN_VARIABLE: token}
+def popen(argv: Sequence[str], token: str | None, **options: Any) -> subprocess.Popen[bytes]:
+    """Start a process that dies with this one and carries the run's token, if any. Options are Popen's."""
+    environment = {**(options.pop("env", None) or os.environ), **({} if token is None else {TOKEN_VARIABLE: token})}
     return _spawner.call(lambda: subprocess.Popen([*DEATH_SIGNAL, *argv], env=environment, **options))
 
 

@@ -69,7 +69,7 @@ assert (os.environ["WORLD_SIZE"], os.environ["MRC_TRAIN_BACKEND"]) == ("2", "glo
         "step 2  loss 1.0  0.250 s",
         "2 steps: median 0.375 s, slowest 0.500 s; 0 packets sent again",
     ]
-    assert lines[3].endswith("equal on 2 ranks: " + "ab" * 32)
+    assert lines[3].startswith("CPU of a step: ranks ") and lines[4].endswith("equal on 2 ranks: " + "ab" * 32)
     result = training.to_json(status)
     assert result["sha256"] == "ab" * 32 and [step["seconds"] for step in result["steps"]] == [0.5, 0.25]
 

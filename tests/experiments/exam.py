@@ -8,7 +8,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from mrc_testbed.experiments.backend.outcome import CollectiveOutcome, FlowOutcome, Iteration, Outcome, Series
+from mrc_testbed.experiments.backend.outcome import (
+    PROGRAM,
+    CollectiveOutcome,
+    FlowOutcome,
+    Iteration,
+    Outcome,
+    ProgramOutcome,
+    Series,
+)
 from mrc_testbed.experiments.language.expand import expand
 from mrc_testbed.experiments.language.yaml_loader import read
 from mrc_testbed.experiments.metrics.metric_values import Measurement
@@ -23,6 +31,8 @@ workload:
   - {stream: h1 h3, name: c, pin: [p1-t1-1]}
   - {collective: all_reduce, name: job, ranks: [h0, h1, h2], iterations: 200}
   - {collective: all_reduce, name: task, ranks: [h1, h2, h3], iterations: 150}
+  - {program: "true", name: prog, ranks: [h0, h1, h2]}
+  - {program: "true", name: tool, ranks: [h1, h2, h3]}
 duration: 10s
 faults: [{at: 4s, cut: p0-t0-0 p0-t1-0, for: 2s}]
 measure: {every: 1s, latency: true, queues: [p0-t0-0-eth1, p0-t0-1-eth1]}
@@ -64,6 +74,15 @@ def _collective(work: str, ranks: list[str], size: int, times: list[float], slow
     return collective
 
 
+def _steps(work: str, ranks: list[str], count: int) -> CollectiveOutcome:
+    """Return steps of a program, one every 50 ms, with times of their own."""
+    steps = CollectiveOutcome(work, PROGRAM, ranks, 1, 1.0)
+    for number in range(count):
+        end_s = 0.05 * (number + 1)
+        steps.iterations.append(Iteration(number, end_s - 0.03 - 0.0001 * (53 * number % 121), end_s, ranks[0], 0))
+    return steps
+
+
 def _slower(times: list[float], since_s: float) -> list[float]:
     """Return the times of iterations that take a third longer from some moment on."""
     out: list[float] = []
@@ -83,6 +102,12 @@ def outcome() -> Outcome:
         _collective("task", ["h3", "h2", "h1"], 5000, [*[0.04] * 120, 0.09, *[0.04] * 60], 2),  # slowed once
         _collective("task", ["h3", "h2", "h1"], 7000, [0.05] * 150, 2),  # never
     ]
+    hosts = ["h0", "h1", "h2", "h3"]
+    exam_outcome.programs = [
+        ProgramOutcome("prog", "true", hosts[:3], None, 0.5, 7.0, [3, 41, 5], ["x", "y", "x"], 5, 7, 11),
+        ProgramOutcome("tool", "true", hosts[1:], None, 0.5, 7.5, [37, None, 2], ["z", "x", "z"], 13, 17, 19),
+    ]
+    exam_outcome.collectives += [_steps("prog", hosts[:3], 120), _steps("tool", hosts[1:], 7)]
     series = exam_outcome.series
     series.times_s = [float(second + 1) for second in range(SECONDS)]
     series.received_bps = {name: [float(rate) for rate in rates] for name, rates in RATES.items()}
@@ -141,9 +166,12 @@ EXPECTED_VALUES = {
     "slowest.job": 1.0, "wrong.job": 199.0, "iteration.job.mean": 0.046483333, "iteration.job.p50": 0.045333333,
     "iteration.job.p95": 0.0744, "iteration.job.p99": 0.078666667, "iteration.job.max": 0.078933333,
     "iteration.task.back": 0.89,
-    "slowed.job": 1.0, "slowed.task.once": 0.5, "exposed.job": 0.2025, "latency.a.p50": 0.134, "latency.a.p99": 0.394,
-    "latency.a.max": 0.4, "sent": 10012.0, "lost": 1004.0, "lost.per_qp.max": 37.0, "retransmitted": 1108.0,
-    "retransmitted.bytes": 1134592.0, "retransmitted.first": 0.15,
+    "slowed.job": 1.0, "slowed.task.once": 0.5, "exposed.job": 0.2025,
+    "step.p50": 0.0359, "step.p99": 0.0419, "step.max": 0.042, "step.before": 0.0357,
+    "steps": 127.0, "exit_code": 41.0, "exit_code.tool": 37.0, "digests": 3.0,
+    "latency.a.p50": 0.134, "latency.a.p99": 0.394, "latency.a.max": 0.4,
+    "sent": 10030.0, "lost": 1028.0, "lost.per_qp.max": 37.0, "retransmitted": 1138.0,
+    "retransmitted.bytes": 1165312.0, "retransmitted.first": 0.15,
     "timeouts": 74.0, "marked": 211.0, "trimmed": 223.0, "trimmed.last_hop": 227.0, "dropped.queue": 229.0,
     "pauses": 233.0, "pauses.longest": 0.239, "storms": 241.0, "corrupted": 251.0, "qp_errors": 6.0, "failed": 24.0,
     "damaged": 34.0, "reorder.max": 53.0, "evs.denied": 8.0, "evs.bad": 9.0, "evs.first_bad": 0.25,

@@ -16,12 +16,14 @@ import pytest
 
 from mrc_testbed.experiments import command, run_store
 from mrc_testbed.experiments import results as results_module
+from mrc_testbed.experiments.backend.outcome import ProgramOutcome
 from mrc_testbed.experiments.command import run
 from mrc_testbed.experiments.executors.options import ExecutorOptions
 from mrc_testbed.experiments.language.yaml_loader import read
 from mrc_testbed.experiments.live.live_run import LiveRunner
 from mrc_testbed.experiments.metrics.assertions import ExpectationVerdict
 from mrc_testbed.experiments.results import LoadMeter, Results, ResultsError, rerun_command
+from mrc_testbed.experiments.run_store import DamagedRun
 from mrc_testbed.experiments.runner import Checkpoint, RunReport, RunSet, plan_runs, run_scenario
 from mrc_testbed.files.whole_files import write_whole
 from mrc_testbed.ipc.rundir import FabricError
@@ -134,6 +136,19 @@ def test_observations_of_a_run_are_put_beside_it(tmp_path):
     assert observation_files == {"runs/run.observations.jsonl"}
     assert (out / observation_files.pop()).read_bytes() == b'{"kind":"observations"}\n'
     assert "observations" not in json.loads((out / "runs/run.json").read_text())
+
+
+def test_output_of_programs_is_put_beside_their_run(tmp_path):
+    run_set, out = planned_runs(tmp_path), tmp_path / "out"
+    run_scenario(run_set, Quiet(), out=out)
+    results, (outcome,) = Results.open(out)
+    outcome.programs, outcome.output = [ProgramOutcome("job", "true", ["h0"], None, exit_codes=[0])], b"step 1\n"
+    stored_run = results.store.write(outcome, {})
+    assert (out / "runs/run.output.txt").read_bytes() == b"step 1\n" and outcome.output == b""
+    assert "output.txt" in stored_run.sha256 and results.store.read("run").outcome.programs == outcome.programs
+    (out / "runs/run.output.txt").write_bytes(b"step 2\n")
+    with pytest.raises(DamagedRun, match=r"run\.output\.txt: its bytes are not those that were written"):
+        results.store.read("run")
 
 
 def test_interrupted_after_one_run_keeps_it(tmp_path):

@@ -23,7 +23,7 @@ from mrc_testbed.experiments import command
 from mrc_testbed.experiments.command import SCENARIOS
 from mrc_testbed.experiments.executors.crew import RunProgress
 from mrc_testbed.experiments.executors.worker_pool import WorkerPool
-from mrc_testbed.experiments.language.expand import environments_of, expand, runs_live
+from mrc_testbed.experiments.language.expand import environments_of, expand, is_for
 from mrc_testbed.experiments.language.metric_names import METRICS
 from mrc_testbed.experiments.language.yaml_loader import ScenarioError, read
 from mrc_testbed.experiments.live import live_run
@@ -372,8 +372,8 @@ def test_the_command_line_tells_by_its_exit_code(tmp_path):
 @pytest.mark.parametrize("path", sorted(SCENARIOS.glob("*.yaml")), ids=lambda path: path.stem)
 @pytest.mark.parametrize("backend", ["virtual", "live"])
 def test_scenario_is_good(path, backend):
-    if backend == "live" and not runs_live(read(path)):
-        with pytest.raises(ScenarioError, match=r"runs in virtual time only\. Cure: --virtual"):
+    if not is_for(read(path), backend):
+        with pytest.raises(ScenarioError, match=r"runs (in virtual time|on the live fabric) only\. Cure: "):
             plan_runs(read(path), backend)
         return
     runs = plan_runs(read(path), backend).runs
@@ -483,7 +483,7 @@ def test_display__of_resumed_runs_that_are_stopped_counts_those_that_were_there(
 @pytest.mark.parametrize("path", sorted(SCENARIOS.glob("*.yaml")), ids=lambda path: path.stem)
 def test_variants__have_hosts_of_the_same_rate(path, backend, target):
     """Compared variants send at the same rate over all their planes, wherever they run."""
-    if backend == "live" and not runs_live(read(path)):
+    if not is_for(read(path), backend):
         return
     runs = plan_runs(read(path), backend, target=target).runs
     rates = {run.scenario.links.rate * run.scenario.fabric.planes for run in runs}

@@ -85,7 +85,7 @@ def test_sweep_with_names__labels_runs_by_them(tmp_path):
         ),
         ("    link: {at: 150us, cut: p0-t0-0 p0-t1-0}\n", "    link: 5\n", "or names with a mapping each"),
         ("cut: p0-t0-0 p0-t1-0}\n", "cat: p0-t0-0 p0-t1-0}\n", "cat"),
-        ("only: virtual", "only: live", "only: .*virtual"),
+        ("only: virtual", "only: life", "only: .*virtual"),
     ],
 )
 def test_mistakes__are_named(tmp_path, text, replacement, says):

@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from mrc_testbed.experiments.command import SCENARIOS
-from mrc_testbed.experiments.language.expand import runs_live
+from mrc_testbed.experiments.language.expand import is_for
 from mrc_testbed.experiments.language.yaml_loader import read
 from mrc_testbed.experiments.live.live_run import LiveRunner
 from mrc_testbed.experiments.runner import plan_runs, run_scenario
@@ -51,7 +51,9 @@ class Quiet:
 
 def names() -> list[str]:
     return sorted(
-        path.stem for path in SCENARIOS.glob("*.yaml") if path.stem in QUICK or (RUNS_ALL and runs_live(read(path)))
+        path.stem
+        for path in SCENARIOS.glob("*.yaml")
+        if path.stem in QUICK or (RUNS_ALL and is_for(read(path), "live"))
     )
 
 
@@ -66,6 +68,8 @@ def tables_unchanged():
 def test_scenario(name, target, tmp_path):
     if os.geteuid() != 0:
         pytest.skip("needs root: network namespaces and raw sockets (run `make resilience`)")
+    if name == "x-training":
+        pytest.importorskip("torch", reason="needs PyTorch: pip install 'mrc-testbed[torch]'")
     base = RESULTS or tmp_path / "results"
     label = name if target == "embedded" else f"{name}-{target}"
     out, aside = base / label, base.with_name(f"overloaded-{base.name}")

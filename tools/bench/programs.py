@@ -39,8 +39,8 @@ from rich.table import Table
 from mrc_testbed.console.units import bits
 from mrc_testbed.files.package import PACKAGE
 from mrc_testbed.hosts.libmrc import compile_flags
+from mrc_testbed.hosts.nicd.status import nic_pid
 from mrc_testbed.ipc.fabrics import OWN_FABRIC
-from mrc_testbed.ipc.peers import peer_of
 from mrc_testbed.ipc.procfs import cpu_seconds
 from mrc_testbed.ipc.rundir import FabricError
 from mrc_testbed.topologies.lab.fabric import Fabric
@@ -153,15 +153,20 @@ class _Programs:
 
     def write(self, program: Path, seconds: float) -> dict[str, float]:
         """Run the example; return its cost by side, its goodput, and `is_right`: whether every byte was right."""
-        pids = {side: _nic_pid(self._fabric.run_dir.nic_socket(name)) for side, name in self._hosts.items()}
-        cpu_before_s = {side: cpu_seconds(pid) for side, pid in pids.items()}
+        before = {side: self._nic_cpu_s(name) for side, name in self._hosts.items()}
         requestor_output, responder_output = self._write(program, seconds)
-        cpu_s = {side: cpu_seconds(pid) - cpu_before_s[side] for side, pid in pids.items()}
+        cpu_s = {side: self._nic_cpu_s(name) - before[side] for side, name in self._hosts.items()}
         count, unit_s = re.findall(r"^(\d+) writes in ([\d.]+) s$", requestor_output, re.MULTILINE)[-1]
         sent_bytes = int(count) * WRITE_BYTES
         cost = {side: round(cpu_s[side] / (sent_bytes / PMTU) * 1e6, 2) for side in SIDES}
         is_right = "every byte is right" in responder_output
         return {**cost, "goodput_bps": round(sent_bytes * 8 / float(unit_s)), "is_right": is_right}
+
+    def _nic_cpu_s(self, host: str) -> float:
+        pid = nic_pid(self._fabric.run_dir.nic_socket(host))
+        if pid is None:
+            raise FabricError(f"the NIC process of {host} has ended: {self._fabric.run_dir.path}/log has its log")
+        return cpu_seconds(pid)
 
     def perftest(self) -> tuple[float, float]:
         """Return the latency of ib_write_lat, us, and the messages a second of ib_write_bw, of 8 bytes."""
@@ -176,13 +181,6 @@ def _row(output: str) -> list[float]:
     """Return the numbers of perftest's last row."""
     rows = [line.split() for line in output.splitlines() if re.match(r"^ ?8\s+\d", line)]
     return [float(number) for number in rows[-1]]
-
-
-def _nic_pid(path: Path) -> int:
-    """Return the pid of the NIC process that listens at a socket."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
-        connection.connect(str(path))
-        return peer_of(connection).pid
 
 
 def _tcp_latency_us() -> float:

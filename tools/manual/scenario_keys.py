@@ -20,7 +20,7 @@ from pydantic.fields import FieldInfo
 from ruamel.yaml import YAML
 
 from mrc_testbed.experiments.language import model
-from mrc_testbed.experiments.language.model import Moment, Pair, PathInFile
+from mrc_testbed.experiments.language.model import Command, Moment, Pair, PathInFile
 from mrc_testbed.faults import KINDS
 from mrc_testbed.faults.terms import Part, Rate, Seconds, Share, Size
 from tools.manual.reference import code, fault_value, fields_of, first_sentence, table
@@ -53,6 +53,7 @@ SECTIONS: tuple[tuple[str, type[Part]], ...] = (
     ("`workload`: `training`", model.Training),
     ("`training`", model.TrainingPart),
     ("`workload`: `trace`", model.TraceWork),
+    ("`workload`: `program`", model.ProgramWork),
     ("Each line of `faults`", model.FaultLine),
     ("`poisson` of a line of `faults`", model.Poisson),
     ("`measure`", model.Measure),
@@ -91,6 +92,7 @@ QUANTITIES: tuple[tuple[Any, str, str, str], ...] = (
     (_metadata_of(Share), "share", "0 to 1", "5%"),
     (_metadata_of(Moment), "time, or share of the work", "s", "2s"),
     (_metadata_of(Pair), "two hosts", "", "h0 h5"),
+    (_metadata_of(Command), "text, or list of its words", "", "sleep 3"),
     (_metadata_of(PathInFile), "path", "", "step.goal"),
 )
 """Validator of a type of terms.py or model.py, the words for it, its unit, an example."""

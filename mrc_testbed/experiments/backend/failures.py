@@ -20,6 +20,7 @@ from mrc_testbed.experiments.resolve.flows import CollectivePlan, FlowPlan, Plan
 UNWRITTEN = {
     "process": "no process of ours dies",
     "qp": "no QP dies",
+    "program": "no program ends with an error",
     "message": "no message fails",
     "damage": "no byte is damaged, no sum is wrong",
     "left_out": "nothing of the plan is left out",
@@ -31,14 +32,16 @@ LATE_SHARE, LATE_S = 0.1, 1.0
 """Lateness of a fault that fails a run: more than this part of the run, and than these seconds."""
 OVERLOAD_KINDS = frozenset(("late",))
 """Kinds that an overloaded machine may cause."""
-FOLLOWS = ("qp", "message", "unfinished")
+FAILS = ("qp", "program")
+"""Kinds of which a rule `failed` counts the failures."""
+FOLLOWS = (*FAILS, "message", "unfinished")
 """Kinds that a workload may have where its failure is expected."""
 
 
 def audit(outcome: Outcome, work: PlannedWork, timeline: Sequence[FaultStep]) -> None:
     """Record what failed in a run that is over, in order of time, and whether all finite work is complete.
 
-    Flows and collectives of the outcome stand in the order of their plans, flows first.
+    Flows and collectives of the outcome stand in the order of their plans, flows first, steps of programs last.
     """
     _dead_qps(outcome, work.groups)
     _messages(outcome)
@@ -135,7 +138,7 @@ def _note_unfinished(outcome: Outcome, work: PlannedWork) -> None:
         if flow.messages is not None and flow.stop_s is None and flow_outcome.completed < flow.messages:
             text = f"{flow_outcome.name}: {flow_outcome.completed} of {flow.messages} messages are complete"
             outcome.fail("unfinished", outcome.duration_s, text, flow.work, flow.messages - flow_outcome.completed)
-    for group, collective in zip(work.groups, outcome.collectives, strict=True):
+    for group, collective in zip(work.groups, outcome.collectives, strict=False):
         ended_count = len(collective.iterations)
         if ended_count < group.iterations:
             warm_up = f" after {group.warm_up} to warm up" if group.warm_up else ""

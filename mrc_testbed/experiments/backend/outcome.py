@@ -110,6 +110,35 @@ class CollectiveOutcome:
         return (self.iterations[-1].finished_s - self.iterations[0].started_s) / len(self.iterations)
 
 
+PROGRAM = "program"
+"""Kind of the CollectiveOutcome that has the steps of a user's program, as it printed them."""
+
+
+@dataclass(slots=True)
+class ProgramOutcome:
+    """A user's program on hosts; entry i of a list is of rank i."""
+
+    work: str
+    command: str
+    ranks: list[str]
+    backend: str | None
+    """Backend of a training job; None: a plain command."""
+    started_s: float | None = None
+    finished_s: float | None = None
+    """Time at which its last rank had ended; None: it ran at the end of the run."""
+    exit_codes: list[int | None] = field(default_factory=list)
+    """Exit codes as a shell gives them.
+
+    None: the rank was ended by `stop`, after another's failure, or with the run.
+    """
+    digests: list[str | None] = field(default_factory=list)
+    """SHA-256 of the parameters; None: the rank printed none."""
+    sent: int = 0
+    """Packets of its RDMA, as the hosts' NICs counted at the last look; also below."""
+    lost: int = 0
+    retransmitted: int = 0
+
+
 @dataclass(slots=True)
 class JobsOutcome:
     """Iteration times of jobs that are not recorded one by one, seconds; entry i is a job."""
@@ -254,6 +283,8 @@ class Outcome:
     """Failures in order of time, the first cause first; absent from `to_json` when empty."""
     flows: list[FlowOutcome] = field(default_factory=list)
     collectives: list[CollectiveOutcome] = field(default_factory=list)
+    programs: list[ProgramOutcome] = field(default_factory=list)
+    """Programs of users, in live runs; absent from `to_json` when empty."""
     jobs: list[JobsOutcome] = field(default_factory=list)
     """Jobs of fluid runs, which have rates and no iterations; absent from `to_json` when empty."""
     cause: str = ""
@@ -281,6 +312,8 @@ class Outcome:
 
     A file of its own, absent from `to_json`.
     """
+    output: bytes = field(default=b"", repr=False)
+    """Lines that programs of users printed, with their times; a file of its own, as the observations."""
 
     @classmethod
     def begin(cls, plan: RunPlan, backend: str, capacity_bps: float) -> Outcome:
@@ -316,12 +349,13 @@ class Outcome:
 
     def works(self) -> list[str]:
         """Return the names of the workloads, in order."""
-        return list(dict.fromkeys([*(f.work for f in self.flows), *(c.work for c in self.collectives)]))
+        works = (work.work for part in (self.flows, self.collectives, self.programs) for work in part)
+        return list(dict.fromkeys(works))
 
     def to_json(self) -> dict[str, Any]:
         values = asdict(self)
-        del values["observations"]
-        for key in ("jobs", "failures", "dead_parts", "cause"):
+        del values["observations"], values["output"]
+        for key in ("programs", "jobs", "failures", "dead_parts", "cause"):
             if not values[key]:
                 del values[key]
         return {"schema": SCHEMA, **values}
@@ -340,6 +374,7 @@ class Outcome:
                 CollectiveOutcome(**{**collective, "iterations": [Iteration(**i) for i in collective["iterations"]]})
                 for collective in values["collectives"]
             ]
+            values["programs"] = [ProgramOutcome(**program) for program in values.get("programs", ())]
             values["jobs"] = [JobsOutcome(**job) for job in values.get("jobs", ())]
             values["failures"] = [Failure(**failure) for failure in values.get("failures", ())]
             series = dict(values["series"])

@@ -112,9 +112,9 @@ def environments_of(backend: str, target: str) -> tuple[str, ...]:
     return ("virtual",) if backend in ("virtual", "fluid") else (backend, target)
 
 
-def runs_live(document: Document) -> bool:
-    """Return whether a file is for live runs, too (its key `only`)."""
-    return document.raw.get("only") != "virtual"
+def is_for(document: Document, backend: str) -> bool:
+    """Return whether a file is for runs of a back end (its key `only`)."""
+    return document.raw.get("only") in (None, environments_of(backend, "")[0])
 
 
 def expand(

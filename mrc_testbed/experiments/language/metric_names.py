@@ -64,6 +64,19 @@ METRICS = (
     Metric(
         "exposed.NAME", "share", "of training: part of an iteration in which a rank computes nothing, mean of ranks"
     ),
+    Metric("step.p50", "s", "of programs: time of a step as its first rank printed it, median"),
+    Metric("step.p99", "s", "the same, 99th percentile"),
+    Metric("step.max", "s", "the same, longest"),
+    Metric("step.before", "s", "the same, median of the steps before the first fault"),
+    Metric("steps", "count", "of programs: steps that their first ranks printed"),
+    Metric(
+        "exit_code",
+        "count",
+        "of programs: worst exit code of all ranks, 128 and the signal's number of a killed one",
+        timed=False,
+    ),
+    Metric("exit_code.NAME", "count", "the same, of one program", timed=False),
+    Metric("digests", "count", "of programs: different SHA-256 of the parameters that ranks printed", timed=False),
     Metric("latency.NAME.p50", "s", "posting to completion of its messages (measure.latency)"),
     Metric("latency.NAME.p99", "s", "the same, 99th percentile"),
     Metric("latency.NAME.max", "s", "the same, longest"),

@@ -7,6 +7,7 @@ that are not here are refused. Nothing in this module touches a fabric.
 from __future__ import annotations
 
 import re
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -431,6 +432,36 @@ class TraceWork(RankWork):
     """Replays before them that are not measured."""
 
 
+def _command(value: object) -> object:
+    """Return a command as a list of words: a text is split as a shell would."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return shlex.split(value)
+    except ValueError as error:
+        raise ValueError(f"{value!r}: {error}. Cure: close the quotes, or give a list of words") from None
+
+
+Command = Annotated[list[str], BeforeValidator(_command), Field(min_length=1)]
+
+
+class ProgramWork(Work):
+    """Command that runs on hosts of the live fabric as `mrc exec` would run it, or as a training job."""
+
+    program: Command
+    """Command with its arguments, as one text or as a list; no shell reads it."""
+    ranks: Literal["all"] | Annotated[int, Field(ge=1)] | list[str] = 1
+    """Hosts in the order of their ranks, or how many `placement` chooses."""
+    placement: Literal["packed", "spread", "random"] = "packed"
+    """Choice of hosts for a number or `all`: rack by rack, one of each rack in turn, or drawn by seed."""
+    backend: Literal["mrc", "gloo", "loopback"] | None = None
+    """Python program as a training job with this backend of `mrc train`; None: a plain command."""
+    folder: PathInFile | None = None
+    """Folder in which it runs, from the file's folder; None: that of `mrc run`."""
+    steps: int | None = Field(None, ge=1)
+    """Steps that its first rank has to print, the work of which faults have a share; None: any number."""
+
+
 WORK_KINDS = {
     "stream": Stream,
     "permutation": Permutation,
@@ -438,6 +469,7 @@ WORK_KINDS = {
     "collective": Collective,
     "training": Training,
     "trace": TraceWork,
+    "program": ProgramWork,
 }
 
 
@@ -455,7 +487,8 @@ AnyWork = Annotated[
     | Annotated[Incast, Tag("incast")]
     | Annotated[Collective, Tag("collective")]
     | Annotated[Training, Tag("training")]
-    | Annotated[TraceWork, Tag("trace")],
+    | Annotated[TraceWork, Tag("trace")]
+    | Annotated[ProgramWork, Tag("program")],
     Discriminator(_work_kind),
 ]
 
@@ -511,7 +544,7 @@ class FaultLine(KindLine):
     """One line of `faults` without its actions: time (`at` or `poisson`) and duration."""
 
     at: Moment | None = None
-    """Time of the fault: seconds, or a share of the bytes to be sent."""
+    """Time of the fault: seconds, or a share of the bytes to be sent or `steps` to be made."""
     poisson: Poisson | None = None
     """Random times instead of `at`."""
     duration: Seconds | None = Field(None, alias="for")
@@ -664,7 +697,7 @@ class Expect(Rule):
 
 
 class ExpectFailure(Rule):
-    """Rule that QPs of a workload fail. Its failed messages and missing end are allowed with them.
+    """Rule that QPs, or ranks of a program, fail. Failed messages and a missing end are allowed with them.
 
     Without such a rule no run may have a failure (failures.py). Damage, a dead process of ours and omitted parts of the
     plan cannot be expected.
@@ -673,9 +706,9 @@ class ExpectFailure(Rule):
     failed: str
     """The workload."""
     at_least: int = Field(1, ge=0)
-    """QPs that fail; 0: a failure is allowed, not needed."""
+    """QPs or ranks that fail; 0: a failure is allowed, not needed."""
     at_most: int | None = Field(None, ge=0)
-    """Most QPs that fail; None: any number."""
+    """Most of them that fail; None: any number."""
     start: Moment | None = Field(None, alias="from")
     """Start of the part of the run in which each of them fails."""
     stop: Moment | None = Field(None, alias="to")
@@ -752,8 +785,8 @@ class Scenario(Part):
     """Name in results; empty: the name of the file."""
     title: str
     """One line that says what is tried."""
-    only: Literal["virtual"] | None = None
-    """The only environment that the file is for; None: it runs live, too."""
+    only: Literal["virtual", "live"] | None = None
+    """The only environment that the file is for; None: it runs in both."""
     paper: Reference | None = None
     """Result of the paper, for the report."""
     fabric: FabricPart = FabricPart()

@@ -29,6 +29,7 @@ from mrc_testbed.experiments.backend.outcome import (
 )
 from mrc_testbed.experiments.backend.protocol import Watch, ignore_progress
 from mrc_testbed.experiments.live.cpu import CpuWatch
+from mrc_testbed.experiments.live.live_programs import LivePrograms, check_programs
 from mrc_testbed.experiments.live.live_work import Answers, LiveWork, flow_name
 from mrc_testbed.experiments.live.samples import LiveSampler
 from mrc_testbed.experiments.resolve.fault_schedule import FaultStep, StepRunner
@@ -72,8 +73,16 @@ class LiveRunner:
     waits: Callable[[str], None] | None = None
     """Callback for the reason of a long wait for a part of the fabric."""
 
+    def check(self, plans: Sequence[RunPlan]) -> None:
+        """Raise UsageError for runs with a program that cannot be run here."""
+        for plan in plans:
+            check_programs(plan.work().programs, several_machines=self.lab.servers is not None)
+
     def run(self, plan: RunPlan, watch: Watch = ignore_progress) -> Outcome:
-        """Carry out a run. Raises FabricError, JsonlError or PlanError when a machine or the fabric refuses."""
+        """Carry out a run. Raises FabricError, JsonlError or PlanError when a machine or the fabric refuses.
+
+        Raises UsageError for a program that is not there.
+        """
         live_run = LiveRun(plan, self.lab)
         if self.waits is not None:
             live_run.fabric.processes.report = self.waits
@@ -109,7 +118,10 @@ def unlike(plan: RunPlan, target: str = "embedded") -> list[str]:
 
 
 class LiveRun:
-    """One run; use `fabric` as a context manager around `carry_out`."""
+    """One run; use `fabric` as a context manager around `carry_out`.
+
+    Raises UsageError for a program that cannot be run here.
+    """
 
     def __init__(self, plan: RunPlan, lab: LabOptions) -> None:
         self.plan, control, queues = plan, plan.control, plan.discipline
@@ -138,7 +150,9 @@ class LiveRun:
         share = plan.transport.pmtu / plan.fabric.frame_bytes()
         self.outcome = Outcome.begin(plan, "live", plan.nic_bps * share * len(self.work.planned_work.senders))
         self.outcome.notes += unlike(plan, lab.target)
-        self.sampler = LiveSampler(self.fabric, self.work, self.outcome, self._note)
+        check_programs(self.work.planned_work.programs, several_machines=lab.servers is not None)
+        self.programs = LivePrograms(self.work.planned_work.programs)
+        self.sampler = LiveSampler(self.fabric, self.work, self.programs, self.outcome, self._note)
         self._timeline: list[FaultStep] = []
         self._known_faults = KnownFaults("text")
         self._events_lock = threading.Lock()
@@ -147,7 +161,7 @@ class LiveRun:
     # ---- running ----------------------------------------------------------------------------------------
 
     def work_done(self) -> list[dict[str, Any]]:
-        """Return the progress of each flow and collective at the last sample.
+        """Return the progress of each flow, collective and program at the last sample.
 
         Keys: label, bytes (0: no end), bytes_done, state (`running` or `done`).
         """
@@ -159,6 +173,10 @@ class LiveRun:
             starts = tuple(f"{group.work}:{host}-" for host in group.ranks)
             bytes_done = sum(amount for name, amount in received.items() if name.startswith(starts))
             progress.append((f"{group.kind} {group.work}", self.work.collective_bytes(group), bytes_done))
+        programs = [
+            {"label": label, "bytes": 0, "bytes_done": 0, "state": "done" if is_over else "running"}
+            for label, is_over in self.programs.progress()
+        ]
         return [
             {
                 "label": label,
@@ -167,7 +185,7 @@ class LiveRun:
                 "state": "done" if total and bytes_done >= total else "running",
             }
             for label, total, bytes_done in progress
-        ]
+        ] + programs
 
     def carry_out(self, watch: Watch) -> Outcome:
         """Carry out the run: early faults, connections, work, faults on time, samples, the end."""
@@ -177,6 +195,7 @@ class LiveRun:
             time.sleep(SETTLE_S)
             self.work.open(self.fabric, stack)
             stack.push(self._heal)
+            stack.callback(self.programs.end)
             watchers = [threading.Thread(target=self._watch, args=(host,), daemon=True) for host in self.work.hosts]
             watchers.append(threading.Thread(target=self._watch_controller, daemon=True))
             stack.callback(self._stop.set)
@@ -194,6 +213,7 @@ class LiveRun:
             cpu.start()
             self.work.start()
             self._wait(self.work.start_time)
+            self.programs.start(self.fabric, self.work.start_time)
             self.sampler.start()
             try:
                 self._loop(timeline, watch)
@@ -204,6 +224,7 @@ class LiveRun:
                 now = self.outcome.duration_s = self._now()
                 self.outcome.fail("unfinished", now, f"the run was over after {now:.4g} s, when {part.cause}")
                 self.sampler.stop()
+            self.programs.end()
             self._report_dead_parts()
             for note in (*cpu.notes(), *self.fabric.network.notes()):
                 self._note(note)
@@ -255,7 +276,7 @@ class LiveRun:
             if (
                 count := self.sampler.wait(samples, min([end, *(time_s for time_s, _ in due[:1])]) - self._now())
             ) > samples:
-                samples, share_done = count, self.sampler.share_done
+                samples, share_done = count, self._share_done()
                 # The undo of a fault at a share of the work is due at a time that is known only now.
                 for step in [step for step in shares if (step.time.share or 0.0) <= share_done]:
                     shares.remove(step)
@@ -264,12 +285,19 @@ class LiveRun:
                         due.append((self._now() + (undo.delay_s or 0.0), undo))
                 watch(min(share_done if endless else self._now() / end, 1.0), self._now())
                 self.fabric.check()
-            finished = endless and samples > 0 and self.work.all_over(self.sampler.last)
+            finished = endless and samples > 0 and self.work.all_over(self.sampler.last) and self.programs.all_over
             if finished or self._now() >= end:
                 self.outcome.duration_s = self._now()
                 self.outcome.finished = finished or not endless
                 self.sampler.finish()
                 return
+
+    def _share_done(self) -> float:
+        """Return the share of the bytes or of the programs' steps that is done, the smaller of both."""
+        share_of_steps = self.programs.share_done
+        if share_of_steps is None:
+            return self.sampler.share_done
+        return min(share_of_steps, self.sampler.share_done) if self.work.total_bytes else share_of_steps
 
     @staticmethod
     def _wait(deadline: float) -> None:
@@ -394,6 +422,7 @@ class LiveRun:
             self.outcome.flows.append(self._flow_outcome(flow, last))
         for group in self.work.groups:
             self._group_outcome(group, last)
+        self.programs.report(self.outcome)
         self._count()
         self._count_lost_inside()
         self._count_evs(last)

@@ -14,6 +14,7 @@ from typing import Any
 
 from mrc_testbed.experiments.backend.outcome import LINKS_MAX, Outcome
 from mrc_testbed.experiments.live.counts import CELLS, SwitchTotals
+from mrc_testbed.experiments.live.live_programs import LivePrograms
 from mrc_testbed.experiments.live.live_work import Answers, LiveWork, flow_name
 from mrc_testbed.ipc.rundir import FabricError
 from mrc_testbed.topologies.lab.fabric import Fabric
@@ -29,8 +30,10 @@ SHORTEST_SHARE = 0.2
 class LiveSampler:
     """Sampler of a live run: `start`, then `wait` repeatedly, at last `finish`. Fills `outcome.series`."""
 
-    def __init__(self, fabric: Fabric, work: LiveWork, outcome: Outcome, note: Callable[[str], None]) -> None:
-        self.fabric, self.work, self.outcome = fabric, work, outcome
+    def __init__(
+        self, fabric: Fabric, work: LiveWork, programs: LivePrograms, outcome: Outcome, note: Callable[[str], None]
+    ) -> None:
+        self.fabric, self.work, self.programs, self.outcome = fabric, work, programs, outcome
         self.measure, self.plan = work.plan.measure, work.plan.fabric
         self.reorder_max: dict[str, int] = {}
         """Most packets a receiver held above a hole, by flow, or by collective and host."""
@@ -141,7 +144,8 @@ class LiveSampler:
         times: dict[str, float] = {}
         """Time of each flow's reading by the receiver's own clock: a busy host answers late."""
         packets: dict[str, dict[str, int]] = {}
-        planes, lost, retransmitted = [0] * self.plan.planes, 0, 0
+        planes = [0] * self.plan.planes
+        lost, retransmitted = self.programs.packets_lost()
         for host, answer in read.items():
             for name, sink in answer["sinks"].items():
                 received[name], times[name] = sink["received_bytes"], answer["t"]

@@ -12,7 +12,7 @@ from math import inf
 from typing import Any
 
 from mrc_testbed.console import units
-from mrc_testbed.experiments.backend.failures import OVERLOAD_KINDS, UNWRITTEN, audit_scope, unwanted_failures
+from mrc_testbed.experiments.backend.failures import FAILS, OVERLOAD_KINDS, UNWRITTEN, audit_scope, unwanted_failures
 from mrc_testbed.experiments.backend.outcome import Outcome
 from mrc_testbed.experiments.language.metric_names import find, unit_by_name
 from mrc_testbed.experiments.language.model import AnyRule, Expect, ExpectFailure, ExpectIncomplete, Rule, Scenario
@@ -183,12 +183,12 @@ def describe(rule: AnyRule, *, with_label: bool = True) -> str:
 
 
 def _describe_failure(rule: ExpectFailure) -> str:
-    """Return the rule in words: `job fails: at least 1 of its QPs die from 1s to 3s with "retries"`."""
+    """Return the rule in words: `job fails: at least 1 of its QPs or ranks from 1s to 3s with "retries"`."""
     upper_text = "" if rule.at_most is None else f" and at most {rule.at_most}"
-    text = f"{rule.failed} fails: at least {rule.at_least}{upper_text} of its QPs die"
+    text = f"{rule.failed} fails: at least {rule.at_least}{upper_text} of its QPs or ranks"
     if not rule.at_least:
         text = f"{rule.failed} may fail: " + (f"at most {rule.at_most}" if rule.at_most is not None else "any number")
-        text += " of its QPs may die"
+        text += " of its QPs or ranks"
     text += f" from {rule.start}" if rule.start is not None else ""
     text += f" to {rule.stop}" if rule.stop is not None else ""
     return text + (f' with "{rule.error}"' if rule.error else "")
@@ -241,22 +241,22 @@ def _judge(
 
 def _judge_failure(rule: ExpectFailure, name: str, measurement: Measurement) -> ExpectationVerdict:
     outcome = measurement.outcome
-    qp_failures = [failure for failure in outcome.failures if (failure.kind, failure.work) == ("qp", rule.failed)]
+    own_failures = [failure for failure in outcome.failures if failure.kind in FAILS and failure.work == rule.failed]
     # The last failure may be at the run's end, rounded up.
     low, high = measurement.moment(rule.start, 0.0), measurement.moment(rule.stop, inf)
-    early_or_late = [failure.text for failure in qp_failures if not low <= failure.at_s <= high]
+    early_or_late = [failure.text for failure in own_failures if not low <= failure.at_s <= high]
     other_errors = [
-        failure.text for failure in qp_failures if rule.error is not None and rule.error not in failure.text
+        failure.text for failure in own_failures if rule.error is not None and rule.error not in failure.text
     ]
-    upper_limit = len(qp_failures) if rule.at_most is None else rule.at_most
+    upper_limit = len(own_failures) if rule.at_most is None else rule.at_most
     mismatches = [*early_or_late, *other_errors]
-    passed = rule.at_least <= len(qp_failures) <= upper_limit and not mismatches
-    result = f"{len(qp_failures) or 'none'} of its QPs died"
-    examples = (mismatches or [failure.text for failure in qp_failures])[:1]
+    passed = rule.at_least <= len(own_failures) <= upper_limit and not mismatches
+    result = f"{len(own_failures) or 'none'} of its QPs or ranks failed"
+    examples = (mismatches or [failure.text for failure in own_failures])[:1]
     result += f": {examples[0]}" if examples else ""
     bound = f"{rule.at_least} or more" if rule.at_most is None else f"{rule.at_least} to {rule.at_most}"
-    verdict = ExpectationVerdict(describe(rule, with_label=False), name, passed, f"{bound} dead QPs", result, rule.why)
-    verdict.value, verdict.unit, verdict.cause = float(len(qp_failures)), "count", "" if passed else result
+    verdict = ExpectationVerdict(describe(rule, with_label=False), name, passed, f"{bound} failed", result, rule.why)
+    verdict.value, verdict.unit, verdict.cause = float(len(own_failures)), "count", "" if passed else result
     return verdict
 
 

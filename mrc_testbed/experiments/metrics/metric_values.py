@@ -12,11 +12,19 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
+from math import inf
 from statistics import fmean, median
 from typing import Any
 
 from mrc_testbed.experiments.backend.job_times import before_faults, job_times
-from mrc_testbed.experiments.backend.outcome import CollectiveOutcome, FlowOutcome, Outcome
+from mrc_testbed.experiments.backend.outcome import (
+    PROGRAM,
+    CollectiveOutcome,
+    FlowOutcome,
+    Iteration,
+    Outcome,
+    ProgramOutcome,
+)
 from mrc_testbed.experiments.language.metric_names import METRICS, find
 from mrc_testbed.experiments.language.model import Instant
 from mrc_testbed.experiments.resolve.flows import pinned_evs
@@ -287,16 +295,16 @@ class Measurement:
 
     def collective(self, work: str, compute: Callable[[Any], float]) -> float | None:
         """Return a number of a collective with measured iterations; of several jobs the mean."""
-        return mean([compute(collective) for collective in self._with_iterations(work) if collective.mean_s > 0])
+        return mean([compute(collective) for collective in self._own_collectives(work) if collective.mean_s > 0])
 
     def wrong_elements(self, work: str) -> float | None:
         """Return the elements of a collective, all jobs, with a wrong value."""
-        collectives = self._with_iterations(work)
+        collectives = self._own_collectives(work)
         return float(sum(i.wrong for collective in collectives for i in collective.iterations)) if collectives else None
 
     def slowest(self, work: str) -> float | None:
         """Return the rank that ended last most often; None for several jobs, as each has its own ranks."""
-        collectives = self._with_iterations(work)
+        collectives = self._own_collectives(work)
         return _slowest(collectives[0]) if len(collectives) == 1 else None
 
     def _with_iterations(self, work: str) -> list[CollectiveOutcome]:
@@ -304,12 +312,38 @@ class Measurement:
             collective for collective in self.outcome.collectives if collective.work == work and collective.iterations
         ]
 
+    def _own_collectives(self, work: str) -> list[CollectiveOutcome]:
+        """Return those with iterations but for steps of programs, of which only the times are known."""
+        return [collective for collective in self._with_iterations(work) if collective.kind != PROGRAM]
+
     def iteration(self, work: str, compute: Callable[[list[float]], float]) -> float | None:
         """Return a statistic of the times of measured iterations of a collective or training, all jobs."""
         times = [
             i.finished_s - i.started_s for collective in self._with_iterations(work) for i in collective.iterations
         ]
         return compute(sorted(times)) if times else None
+
+    def step(self, compute: Callable[[list[float]], float], *, is_early: bool = False) -> float | None:
+        """Return a statistic of the step times of all programs; `is_early`: of those before the first fault."""
+        until_s = self.first_fault_s if is_early else inf
+        times = [i.finished_s - i.started_s for i in self._steps() if until_s is not None and i.finished_s <= until_s]
+        return compute(sorted(times)) if times else None
+
+    def _steps(self) -> list[Iteration]:
+        return [
+            i for collective in self.outcome.collectives if collective.kind == PROGRAM for i in collective.iterations
+        ]
+
+    def exit_code(self, work: str) -> float | None:
+        """Return the worst exit code of a program's ranks (empty: of all); None: none ended by itself."""
+        programs = [program for program in self.outcome.programs if work in ("", program.work)]
+        codes = [code for program in programs for code in program.exit_codes if code is not None]
+        return float(max(codes)) if codes else None
+
+    def digest_count(self) -> float | None:
+        """Return how many different digests of parameters ranks printed; None: none did."""
+        digests = {digest for program in self.outcome.programs for digest in program.digests if digest is not None}
+        return float(len(digests)) or None
 
     def iterations_back(self, work: str) -> float | None:
         """Return the seconds from the first fault until all iterations are as short as before, for good.
@@ -381,8 +415,16 @@ class Measurement:
         peaks = self.outcome.counters.get("peak_queue_bytes")
         return None if peaks is None else float(max(peaks.values(), default=0))
 
-    def flow_sum(self, count: Callable[[FlowOutcome], int]) -> float:
-        return float(sum(count(flow) for flow in self.outcome.flows))
+    def flow_sum(self, count: Callable[[FlowOutcome], int]) -> float | None:
+        return self.of_flows(sum(count(flow) for flow in self.outcome.flows))
+
+    def of_flows(self, value: int) -> float | None:
+        """Return a value that is known of flows alone; None where all work is programs of users."""
+        return None if self.outcome.programs and not self.outcome.flows else float(value)
+
+    def packet_sum(self, count: Callable[[FlowOutcome | ProgramOutcome], int]) -> float:
+        """Return a count of packets of all flows and programs."""
+        return float(sum(map(count, self.outcome.flows)) + sum(map(count, self.outcome.programs)))
 
     def counter(self, name: str) -> float | None:
         value = self.outcome.counters.get(name)
@@ -419,14 +461,22 @@ _RUN_METRICS: dict[str, Callable[[Measurement, str], float | None]] = {
     "slowed.NAME": lambda m, w: m.slowed_share(w, once=False),
     "slowed.NAME.once": lambda m, w: m.slowed_share(w, once=True),
     "exposed.NAME": lambda m, w: m.collective(w, lambda c: fmean(i.exposed for i in c.iterations)),
+    "step.p50": lambda m, _: m.step(lambda times: _quantile(times, 0.5)),
+    "step.p99": lambda m, _: m.step(lambda times: _quantile(times, 0.99)),
+    "step.max": lambda m, _: m.step(lambda times: times[-1]),
+    "step.before": lambda m, _: m.step(median, is_early=True),
+    "steps": lambda m, _: float(len(m._steps())) if m.outcome.programs else None,
+    "exit_code": lambda m, _: m.exit_code(""),
+    "exit_code.NAME": Measurement.exit_code,
+    "digests": lambda m, _: m.digest_count(),
     "latency.NAME.p50": lambda m, w: m.latency(w, 0.5),
     "latency.NAME.p99": lambda m, w: m.latency(w, 0.99),
     "latency.NAME.max": lambda m, w: m.latency(w, 1.0),
-    "sent": lambda m, _: m.flow_sum(lambda f: f.sent),
-    "lost": lambda m, _: m.flow_sum(lambda f: f.lost),
-    "lost.per_qp.max": lambda m, _: float(max((f.lost_worst_qp for f in m.outcome.flows), default=0)),
-    "retransmitted": lambda m, _: m.flow_sum(lambda f: f.retransmitted),
-    "retransmitted.bytes": lambda m, _: m.plan.transport.pmtu * m.flow_sum(lambda f: f.retransmitted),
+    "sent": lambda m, _: m.packet_sum(lambda f: f.sent),
+    "lost": lambda m, _: m.packet_sum(lambda f: f.lost),
+    "lost.per_qp.max": lambda m, _: m.of_flows(max((f.lost_worst_qp for f in m.outcome.flows), default=0)),
+    "retransmitted": lambda m, _: m.packet_sum(lambda f: f.retransmitted),
+    "retransmitted.bytes": lambda m, _: m.plan.transport.pmtu * m.packet_sum(lambda f: f.retransmitted),
     "retransmitted.first": Measurement.first_retransmission,
     "timeouts": lambda m, _: m.flow_sum(lambda f: f.timeouts),
     "marked": lambda m, _: m.counter("marked"),
@@ -437,12 +487,12 @@ _RUN_METRICS: dict[str, Callable[[Measurement, str], float | None]] = {
     "pauses.longest": lambda m, _: m.counter("longest_pause_s"),
     "storms": lambda m, _: m.counter("storms"),
     "corrupted": lambda m, _: m.counter("corrupted"),
-    "qp_errors": lambda m, _: float(sum(e["what"] == "qp_error" for e in m.outcome.events)),
+    "qp_errors": lambda m, _: m.of_flows(sum(e["what"] == "qp_error" for e in m.outcome.events)),
     "failed": lambda m, _: m.flow_sum(lambda f: f.failed),
     "damaged": lambda m, _: m.flow_sum(lambda f: f.damaged),
-    "reorder.max": lambda m, _: float(max((f.reorder_max for f in m.outcome.flows), default=0)),
-    "evs.denied": lambda m, _: float(m.outcome.evs_denied),
-    "evs.bad": lambda m, _: float(m.outcome.evs_bad),
+    "reorder.max": lambda m, _: m.of_flows(max((f.reorder_max for f in m.outcome.flows), default=0)),
+    "evs.denied": lambda m, _: m.of_flows(m.outcome.evs_denied),
+    "evs.bad": lambda m, _: m.of_flows(m.outcome.evs_bad),
     "evs.first_bad": Measurement.first_bad,
     "evs.last_bad": Measurement.last_bad,
     "evs.restored": Measurement.restore_time,

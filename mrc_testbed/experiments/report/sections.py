@@ -218,6 +218,9 @@ def recorded_sizes(measurement: Measurement) -> Iterator[str]:
             packets = in_packets(plan, collective.largest_write_bytes, plan.transport.pmtu)
             largest = show_size(collective.largest_write_bytes)
             yield f"{collective.work}: {collective.kind}, largest write {largest} = {packets}"
+    for program in outcome.programs:
+        codes = ", ".join("ended by the run" if code is None else str(code) for code in program.exit_codes)
+        yield f"{program.work}: program `{program.command}` on {', '.join(program.ranks)}; exit codes {codes or 'none'}"
     for work in dict.fromkeys(flow.work for flow in outcome.flows if flow.message_bytes):
         size = next(flow.message_bytes for flow in outcome.flows if flow.work == work)
         yield f"{work}: messages {show_size(size)} = {in_packets(plan, size, plan.transport.pmtu)}"

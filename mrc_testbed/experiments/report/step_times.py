@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from statistics import median
 
-from mrc_testbed.experiments.backend.outcome import Iteration
+from mrc_testbed.experiments.backend.outcome import PROGRAM, Iteration
 from mrc_testbed.experiments.metrics.assertions import Measurements
 from mrc_testbed.experiments.metrics.metric_values import Measurement
 from mrc_testbed.experiments.metrics.repeats import base_name, group_repeats
 from mrc_testbed.experiments.report.faults import spans_of
 
-PROGRAMS = ("training", "trace")
-"""Kinds whose step times are printed without a rule."""
+PROGRAMS = ("training", "trace", PROGRAM)
+"""Kinds of work whose step times are printed without a rule."""
 HEADS = ("steps", "median", "longest", "before fault", "in fault", "not computing")
 """Heads behind the run's; those of faults are of medians, and only where a run has faults."""
 
@@ -35,7 +35,8 @@ def step_table(runs: Measurements) -> tuple[list[str], list[list[str]]]:
     rows = []
     for name, measurement, collective in programs:
         planned_count = measurement.plan.iterations.get(collective.work, 0)
-        cells = _cells(collective.iterations, planned_count, measurement, factor)
+        has_exposed = collective.kind != PROGRAM
+        cells = _cells(collective.iterations, planned_count, measurement, factor, has_exposed=has_exposed)
         rows.append([f"{name}: {collective.work}" if several_works else name, *cells])
     shown_columns = [number for number in range(len(HEADS) + 1) if any(row[number] for row in rows)]
     heads = [f"step times, {unit}", *HEADS]
@@ -46,7 +47,9 @@ def _seconds(step: Iteration) -> float:
     return step.finished_s - step.started_s
 
 
-def _cells(steps: list[Iteration], planned_count: int, measurement: Measurement, factor: float) -> list[str]:
+def _cells(
+    steps: list[Iteration], planned_count: int, measurement: Measurement, factor: float, *, has_exposed: bool
+) -> list[str]:
     """Return the cells of HEADS, times multiplied by `factor`; empty ones where there is no fault."""
     count = f"{len(steps)} of {planned_count}" if planned_count > len(steps) else str(len(steps))
     if not steps:
@@ -62,11 +65,12 @@ def _cells(steps: list[Iteration], planned_count: int, measurement: Measurement,
         for part in (steps_before, steps_in_fault)
     ]
     exposed_share = sum(step.exposed for step in steps) / len(steps)
+    exposed_text = f"{100 * exposed_share:.0f} %" if has_exposed else "–"
     times = sorted(map(_seconds, steps))
     return [
         count,
         f"{factor * median(times):.3g}",
         f"{factor * times[-1]:.3g}",
         *middles,
-        f"{100 * exposed_share:.0f} %",
+        exposed_text,
     ]

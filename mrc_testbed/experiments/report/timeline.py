@@ -1,7 +1,8 @@
 """One figure per run with everything over time: panels below each other on the same time axis.
 
-rate of each workload | faults | EV states by plane and T1 | sent over each plane | marks, trims, drops | losses and
-retransmissions | queue depths.  Panels whose values are all 0, or were not read, are not drawn; `text` says which.
+rate of each workload | steps of programs | faults | EV states by plane and T1 | sent over each plane | marks, trims,
+drops | losses and retransmissions | queue depths.  Panels whose values are all 0, or were not read, are not drawn;
+`text` says which.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 from matplotlib.patches import Patch
 
-from mrc_testbed.console.units import rate_unit
+from mrc_testbed.console.units import rate_unit, show_seconds, time_unit
+from mrc_testbed.experiments.backend.outcome import PROGRAM, CollectiveOutcome
 from mrc_testbed.experiments.metrics.metric_values import Measurement
 from mrc_testbed.experiments.report.canvas import BEGIN, WIDTH, Drawing, mark_faults, name_times
 from mrc_testbed.experiments.report.ev_strips import STATES, EvLane, by_path, shares
@@ -29,6 +31,7 @@ LABEL_MAX = 30
 POINTS_MIN = 4
 """Fewest intervals of a run that has a timeline."""
 KINDS = {"marked": "marked CE", "trimmed": "trimmed", "dropped": "dropped", "link_lost": "lost on links"}
+STEPS_TITLE = "Time of a step"
 LOSSES = {"lost": "found lost", "retransmitted": "sent again"}
 
 
@@ -44,7 +47,13 @@ def timeline(name: str, measurement: Measurement, ev_lanes: list[EvLane], colour
     """Draw the figure of one run with at least POINTS_MIN points in time; `colour`: that of its variant."""
     series = measurement.outcome.series
     statements: list[str] = []
-    panels = [_Panel(1.7, lambda axes: _rates(axes, measurement, colour))]
+    panels = []
+    has_rates = bool(series.received_bps) or not _program_steps(measurement)
+    if has_rates:
+        panels.append(_Panel(1.7, lambda axes: _rates(axes, measurement, colour)))
+    if _program_steps(measurement):
+        panels.append(_Panel(1.5, lambda axes: _steps(axes, measurement)))
+        statements.append(_step_text(measurement))
     bars = fault_bars(measurement)
     if bars:
         panels.append(_Panel(0.45 + 0.17 * len(bars), lambda axes: _faults(axes, bars)))
@@ -70,7 +79,8 @@ def timeline(name: str, measurement: Measurement, ev_lanes: list[EvLane], colour
         panel.draw(axis)
         mark_faults(axis, measurement, named=False)
     # The picture stands alone as well.
-    axes[0].set_title(f"{name}: received payload" if name != "run" else "Received payload")
+    subject = "Received payload" if has_rates else STEPS_TITLE
+    axes[0].set_title(f"{name}: {subject[0].lower()}{subject[1:]}" if name != "run" else subject)
     name_times(axes[-1], max(measurement.outcome.duration_s, series.times_s[-1]))
     return Drawing(
         f"timeline-{name}", f"All of {name} over time", " ".join(text for text in statements if text), canvas
@@ -89,7 +99,8 @@ def _middles(times: list[float]) -> list[float]:
 def _rates(axes: Axes, measurement: Measurement, colour: str) -> None:
     """Draw the goodput of each workload; a single one has the colour of the run's variant."""
     times = measurement.outcome.series.times_s
-    works = measurement.outcome.works()[: len(COLOURS)]
+    programs = [program.work for program in measurement.outcome.programs]
+    works = [work for work in measurement.outcome.works() if work not in programs][: len(COLOURS)]
     edges = list(zip([0.0, *times[:-1]], times, strict=True))
     rates = {work: [measurement.value_between(f"rate.{work}", low, high) for low, high in edges] for work in works}
     unit_name, unit = rate_unit(max((rate or 0.0 for values in rates.values() for rate in values), default=0.0))
@@ -104,6 +115,34 @@ def _rates(axes: Axes, measurement: Measurement, colour: str) -> None:
     axes.set_ylabel(unit_name)
     axes.set_ylim(0, 1.06 * max(axes.get_ylim()[1], 1e-9))
     _legend(axes)
+
+
+def _program_steps(measurement: Measurement) -> list[CollectiveOutcome]:
+    return [collective for collective in measurement.outcome.collectives if collective.kind == PROGRAM]
+
+
+def _steps(axes: Axes, measurement: Measurement) -> None:
+    """Draw the time of each step of each program where it ended."""
+    programs = _program_steps(measurement)
+    longest_s = max(i.finished_s - i.started_s for program in programs for i in program.iterations)
+    unit_name, unit = time_unit(longest_s)
+    for number, program in enumerate(programs):
+        ends_s = [i.finished_s for i in program.iterations]
+        times = [(i.finished_s - i.started_s) / unit for i in program.iterations]
+        colour = COLOURS[number % len(COLOURS)]
+        axes.plot(ends_s, times, marker="o", ms=2.5, lw=1.0, color=colour, label=program.work)
+    axes.set_title(STEPS_TITLE)
+    axes.set_ylabel(unit_name)
+    axes.set_ylim(bottom=0)
+    _legend(axes)
+
+
+def _step_text(measurement: Measurement) -> str:
+    texts = []
+    for program in _program_steps(measurement):
+        times = sorted(i.finished_s - i.started_s for i in program.iterations)
+        texts.append(f"{program.work} {len(times)} of {show_seconds(times[0])} to {show_seconds(times[-1])}")
+    return f"Steps: {', '.join(texts)}."
 
 
 def _faults(axes: Axes, bars: dict[str, list[Bar]]) -> None:

@@ -2,12 +2,14 @@
 
 work = planned_work(scenario, plan, seed)
 work.flows                  # streams, permutations, incasts
-work.groups                 # collectives and programs
+work.groups                 # collectives and simulated programs
+work.programs               # commands of users, live only
 """
 
 from __future__ import annotations
 
 import random
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -16,6 +18,7 @@ from mrc_testbed.experiments.language.model import (
     Collective,
     Incast,
     Permutation,
+    ProgramWork,
     RankWork,
     Scenario,
     Stream,
@@ -109,6 +112,25 @@ class CollectivePlan:
 
 
 @dataclass(frozen=True, slots=True)
+class ProgramPlan:
+    """A command of a user on hosts; rank i is on `ranks[i]`."""
+
+    work: str
+    words: tuple[str, ...]
+    ranks: tuple[str, ...]
+    backend: str | None
+    """Backend of a training job; None: a plain command."""
+    folder: str | None
+    """None: that of this process."""
+    steps: int | None
+    start_s: float
+    stop_s: float | None
+
+    def __str__(self) -> str:
+        return f"`{shlex.join(self.words)}` on {', '.join(self.ranks)}"
+
+
+@dataclass(frozen=True, slots=True)
 class PlannedWork:
     """All work of a run, in file order."""
 
@@ -116,6 +138,7 @@ class PlannedWork:
     """Names of the workloads."""
     flows: tuple[FlowPlan, ...]
     groups: tuple[CollectivePlan, ...]
+    programs: tuple[ProgramPlan, ...] = ()
 
     @property
     def plans(self) -> tuple[FlowPlan | CollectivePlan, ...]:
@@ -129,14 +152,18 @@ class PlannedWork:
 
     @property
     def hosts(self) -> list[str]:
-        """Hosts that send or receive, sorted."""
-        return sorted(self.senders | {flow.target for flow in self.flows})
+        """Hosts that send, receive or run a program, sorted."""
+        programs = {host for program in self.programs for host in program.ranks}
+        return sorted(self.senders | {flow.target for flow in self.flows} | programs)
 
 
 def planned_work(scenario: Scenario, plan: Plan, seed: int) -> PlannedWork:
     """Draw flows and collectives of a scenario by the seed. Raises TrainingProgramError, TraceError."""
     return PlannedWork(
-        tuple(work_names(scenario)), tuple(_flows(scenario, plan, seed)), tuple(_groups(scenario, plan, seed))
+        tuple(work_names(scenario)),
+        tuple(_flows(scenario, plan, seed)),
+        tuple(_groups(scenario, plan, seed)),
+        tuple(_programs(scenario, plan, seed)),
     )
 
 
@@ -232,6 +259,15 @@ def _groups(scenario: Scenario, plan: Plan, seed: int) -> Iterator[CollectivePla
                 kind = "training" if isinstance(work, Training) else "trace"
                 hosts = ranks[: len(scripts)]
                 yield CollectivePlan(name, kind, hosts, transport, mean, *timing, scripts=scripts)
+
+
+def _programs(scenario: Scenario, plan: Plan, seed: int) -> Iterator[ProgramPlan]:
+    """Yield the programs of users in file order; the seed may draw their hosts."""
+    hosts_by_work = placements(scenario, plan, seed)
+    for index, (work, name) in enumerate(zip(scenario.workload, work_names(scenario), strict=True)):
+        if isinstance(work, ProgramWork):
+            hosts, words = hosts_by_work[index], tuple(work.program)
+            yield ProgramPlan(name, words, hosts, work.backend, work.folder, work.steps, work.start, work.stop)
 
 
 def program_of(work: Training | TraceWork, plan: Plan, ranks: tuple[str, ...]) -> Program:

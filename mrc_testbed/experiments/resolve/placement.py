@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from mrc_testbed.experiments.language.model import RankWork, Scenario
+from mrc_testbed.experiments.language.model import ProgramWork, RankWork, Scenario
 from mrc_testbed.topologies.plan import Plan
 
 
@@ -15,7 +15,7 @@ def placements(scenario: Scenario, plan: Plan, seed: int) -> dict[int, tuple[str
     hosts. `random` placement is drawn by the seed. The hosts may be fewer than the number; validate.py reports it. The
     hosts of several `jobs` stand one job after the other (jobs_of).
     """
-    works = {index: work for index, work in enumerate(scenario.workload) if isinstance(work, RankWork)}
+    works = {index: work for index, work in enumerate(scenario.workload) if isinstance(work, RankWork | ProgramWork)}
     used_hosts = {host for work in works.values() if isinstance(work.ranks, list) for host in work.ranks}
     out: dict[int, tuple[str, ...]] = {}
     for index, work in works.items():
@@ -28,7 +28,8 @@ def placements(scenario: Scenario, plan: Plan, seed: int) -> dict[int, tuple[str
         elif work.placement == "spread":
             hosts.sort(key=lambda name: (plan.host(name).number % plan.hosts_per_rack, plan.host(name).rack))
         if work.ranks != "all":
-            hosts = [host for host in hosts if host not in used_hosts][: work.ranks * work.jobs]
+            needed_count = work.ranks * (work.jobs if isinstance(work, RankWork) else 1)
+            hosts = [host for host in hosts if host not in used_hosts][:needed_count]
             used_hosts |= set(hosts)
         out[index] = tuple(hosts)
     return out

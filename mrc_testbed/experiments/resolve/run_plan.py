@@ -18,6 +18,7 @@ from mrc_testbed.experiments.language.model import (
     ControlPlane,
     LinksPart,
     Measure,
+    ProgramWork,
     QueuesPart,
     RankWork,
     Scenario,
@@ -86,7 +87,7 @@ class RunPlan(Run):
     """Part of the run that rules compare with; None: before the first fault."""
     pins: tuple[Pin, ...]
     iterations: Mapping[str, int]
-    """Measured iterations of each workload that has ranks."""
+    """Measured iterations of each workload that has ranks; steps of a program, 0: not given."""
 
     @property
     def nic_bps(self) -> float:
@@ -191,7 +192,8 @@ def _fill_defaults(run: Run) -> RunPlan:
             for name, work in named_works
             if isinstance(work, Stream) and work.pin
         ),
-        iterations={name: work.iterations for name, work in named_works if isinstance(work, RankWork)},
+        iterations={name: work.iterations for name, work in named_works if isinstance(work, RankWork)}
+        | {name: work.steps or 0 for name, work in named_works if isinstance(work, ProgramWork)},
     )
 
 

@@ -115,17 +115,18 @@ def _step(length: float, marks: int) -> float:
 def timeline_of(plan: RunPlan, describe: Callable[[Expect | ExpectFailure], str]) -> Timeline:
     """Return the time line of a run, with rules as `describe` says them. Raises what RunPlan.work raises."""
     steps, parts = plan.steps(), [*_parts(plan)]
-    work_ends = [start + length for _, start, length, _ in parts]
+    work_ends = [start + (length or 0.0) for _, start, length, _ in parts]
     fault_ends = [step.time.seconds for step in steps if step.time.seconds is not None]
     end_s = plan.duration_s or max([*work_ends, *(1.1 * end for end in fault_ends)], default=0.0) or 1.0
     end_s = min(end_s, plan.limit_s)
-    work_s = min(end_s, max(work_ends, default=end_s)) if plan.duration_s is None else end_s
+    is_known = plan.duration_s is None and all(length is not None for _, _, length, _ in parts)
+    work_s = min(end_s, max(work_ends, default=end_s)) if is_known else end_s
     rows = [TimelineRow("fabric", f"fabric: {plan.fabric}", 0.0, end_s)]
     for text, start, length, is_open in parts:
-        end = min(end_s, start + length)
-        rows.append(
-            TimelineRow("work", f"{text}, {_span(start, end, 'at least ' if is_open else '')}", start, end, is_open)
-        )
+        end = end_s if length is None else min(end_s, start + length)
+        span = _span(start, end, "at least " if is_open else "")
+        span = f"{show_seconds(start)} until it ends" if length is None else span
+        rows.append(TimelineRow("work", f"{text}, {span}", min(start, end), end, is_open))
     rows += _faults(steps, end_s, work_s)
     for rule in plan.scenario.expect:
         if isinstance(rule, (Expect, ExpectFailure)) and (rule.start is not None or rule.stop is not None):
@@ -136,8 +137,11 @@ def timeline_of(plan: RunPlan, describe: Callable[[Expect | ExpectFailure], str]
     return Timeline(end_s, plan.duration_s is None, tuple(rows))
 
 
-def _parts(plan: RunPlan) -> Iterator[tuple[str, float, float, bool]]:
-    """Yield text, start, length and whether that is open of each workload, in file order."""
+def _parts(plan: RunPlan) -> Iterator[tuple[str, float, float | None, bool]]:
+    """Yield text, start, length and whether that is open of each workload, in file order.
+
+    The length is None where it is not known.
+    """
     work = plan.work()
     for name in work.names:
         flows = [flow for flow in work.flows if flow.work == name]
@@ -153,6 +157,10 @@ def _parts(plan: RunPlan) -> Iterator[tuple[str, float, float, bool]]:
                 kind = f"{group.kind} of {show_size(group.size_bytes)}"
                 text = f"{name}: {kind}, {len(group.ranks)} ranks, {rounds} iteration{'s' * (rounds > 1)}"
                 yield text, group.start_s, _rounds_s(plan, group), group.stop_s is None
+        for program in work.programs:
+            if program.work == name:
+                length = None if program.stop_s is None else program.stop_s - program.start_s
+                yield f"{name}: {program}", program.start_s, length, length is None
 
 
 def _flows_end(plan: RunPlan, flows: list[FlowPlan]) -> tuple[float, bool]:

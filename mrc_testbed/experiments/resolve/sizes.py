@@ -30,6 +30,8 @@ def size_lines(plan: RunPlan) -> Iterator[str]:
         description = f"{group.kind}, {size} a rank and step" if group.scripts else f"{group.kind} of {size}"
         name = f"{group.work}: {len(group.ranks)} ranks, {description}"
         yield _line(plan, name, "largest write", group.largest_write_bytes(), group.transport.pmtu)
+    for program in work.programs:
+        yield f"{program.work}: program {program}"
 
 
 def _line(plan: RunPlan, name: str, subject: str, size: int, pmtu: int) -> str:

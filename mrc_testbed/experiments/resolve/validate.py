@@ -18,6 +18,7 @@ from mrc_testbed.experiments.language.model import (
     ExpectFailure,
     Incast,
     Permutation,
+    ProgramWork,
     RankWork,
     Scenario,
     ScenarioFault,
@@ -101,6 +102,8 @@ def _default_name(work: Any) -> str:
             return "training"
         case TraceWork():
             return "trace"
+        case ProgramWork():
+            return "program"
     raise TypeError(work)
 
 
@@ -119,7 +122,7 @@ def check(document: Document, scenario: Scenario, *, outlined: bool = False, liv
 
 
 def _problems(scenario: Scenario, plan: Plan, *, live: bool) -> Iterator[tuple[Loc, str]]:
-    yield from _workload(scenario, plan)
+    yield from _workload(scenario, plan, live=live)
     yield from _transport(("transport",), scenario.transport)
     yield from _links(scenario, live=live)
     for index, fault in enumerate(scenario.faults):
@@ -134,10 +137,10 @@ def _problems(scenario: Scenario, plan: Plan, *, live: bool) -> Iterator[tuple[L
 
 
 def _endless(work: Any) -> bool:
-    return not isinstance(work, RankWork) and work.bytes is None and work.stop is None
+    return not isinstance(work, RankWork | ProgramWork) and work.bytes is None and work.stop is None
 
 
-def _workload(scenario: Scenario, plan: Plan) -> Iterator[tuple[Loc, str]]:
+def _workload(scenario: Scenario, plan: Plan, *, live: bool) -> Iterator[tuple[Loc, str]]:
     index_by_name: dict[str, int] = {}
     hosts_by_work = placements(scenario, plan, scenario.seed)
     for index, work in enumerate(scenario.workload):
@@ -150,6 +153,8 @@ def _workload(scenario: Scenario, plan: Plan) -> Iterator[tuple[Loc, str]]:
         mistakes = [*_work(work, scenario, plan)]
         if isinstance(work, RankWork):
             mistakes += _jobs(work, hosts_by_work[index], plan)
+        if isinstance(work, ProgramWork):
+            mistakes += _program(work, hosts_by_work[index], live=live)
         for key, text in mistakes:
             yield (*loc, key), text
         for key, name in _hosts_of(work):
@@ -168,7 +173,7 @@ def _hosts_of(work: Work) -> list[tuple[str, str]]:
             return [("permutation", name) for name in (*senders, *receivers)]
         case Incast():
             return [("incast", work.incast), *(("sources", name) for name in work.sources)]
-        case RankWork() if isinstance(work.ranks, list):
+        case RankWork() | ProgramWork() if isinstance(work.ranks, list):
             return [("ranks", name) for name in work.ranks]
     return []
 
@@ -200,6 +205,24 @@ def _pins(key: str, pinned_nodes: list[str] | None, scenario: Scenario, plan: Pl
             yield key, f"no node {node!r} ({suggestion(node, nodes)})"
     if pinned_nodes and scenario.mode not in MODES_WITH_PATHS:
         yield key, f"in mode {scenario.mode} an EV names no path (modes: {', '.join(MODES_WITH_PATHS)})"
+
+
+def _program(work: ProgramWork, hosts: tuple[str, ...], *, live: bool) -> Iterator[tuple[str, str]]:
+    """Yield (key, mistake) of a program on these hosts."""
+    if not live:
+        yield (
+            "program",
+            "a program runs on the live fabric only: virtual time has no processes. Cure: without --virtual, as root, "
+            "and `only: live` in the file",
+        )
+    if isinstance(work.ranks, int) and len(hosts) < work.ranks:
+        yield "ranks", f"{work.ranks} ranks, and {len(hosts)} hosts are free: one rank a host"
+    if len(set(hosts)) != len(hosts) or not hosts:
+        yield "ranks", "one rank a host, and at least one"
+    if work.transport is not None:
+        yield "transport", "a program has the transport of the hosts' RDMA devices. Cure: leave it out"
+    if work.stop is not None and work.stop <= work.start:
+        yield "stop", f"{short_seconds(work.stop)} is not after its start"
 
 
 def _jobs(work: RankWork, hosts: tuple[str, ...], plan: Plan) -> Iterator[tuple[str, str]]:

@@ -127,6 +127,6 @@ def test_a_rule_without_the_key_has_another_verdict(tmp_path, kind, key):
 def test_a_share_is_of_what_it_says(tmp_path, reference):
     """The exam's rate of `a`, 1124 bit/s, by its baseline, the NICs' capacity, and packets lost."""
     before_fault = (0.6 * 1200 + 3 * 1500) / 3.6  # from 0.4 s, a tenth of the time before the fault, to 4 s
-    divisor = {"baseline": before_fault, "capacity": 4000.0, "lost": 1004.0}[reference]
+    divisor = {"baseline": before_fault, "capacity": 4000.0, "lost": 1028.0}[reference]
     rule = RULES.validate_python({"metric": "rate.a", "about": 1124 / divisor, "within": "0.1%", "of": reference})
     assert passes(tmp_path, Expect, "of", rule)

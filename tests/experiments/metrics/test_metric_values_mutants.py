@@ -20,7 +20,7 @@ from mrc_testbed.experiments.metrics.metric_values import Measurement
 from tests.experiments import exam
 from tests.experiments.backend.test_outcome_gathered import VIRTUAL_VALUES
 
-NEIGHBOURS = {"a": "b", "job": "task", "task": "job", "p0-t0-0-eth1": "p0-t0-1-eth1"}
+NEIGHBOURS = {"a": "b", "job": "task", "task": "job", "prog": "tool", "tool": "prog", "p0-t0-0-eth1": "p0-t0-1-eth1"}
 EQUIVALENT = {
     "time": "a run has one end",
     **dict.fromkeys(
@@ -129,6 +129,8 @@ def last_parts(measurement: Measurement) -> Measurement:
     )
     for collective in outcome.collectives:
         collective.iterations = collective.iterations[-1:]
+    for program in outcome.programs:
+        program.exit_codes, program.digests = program.exit_codes[-1:], program.digests[-1:]
     outcome.events = list({event["what"]: event for event in outcome.events}.values())
     outcome.series.queues = {port: depths[-1:] for port, depths in outcome.series.queues.items()}
     return Measurement(outcome, measurement.plan)

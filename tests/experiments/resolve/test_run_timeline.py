@@ -12,7 +12,7 @@ from mrc_testbed.cli.app import app
 from mrc_testbed.experiments.language.yaml_loader import read
 from mrc_testbed.experiments.metrics.assertions import describe
 from mrc_testbed.experiments.resolve.run_timeline import FAULTS_MAX, Timeline, timeline_of
-from mrc_testbed.experiments.runner import plan_runs
+from mrc_testbed.experiments.runner import plan_runs, plan_to_show
 from tests.repository import ROOT
 
 TEXT = """\
@@ -88,7 +88,7 @@ def test_lines__of_many_faults_say_how_many_more(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("path", sorted((ROOT / "scenarios").glob("[hmx]*.yaml")), ids=lambda path: path.stem)
 def test_scenario__of_the_testbed_has_a_time_line(path: Path) -> None:
-    line = timeline_of(plan_runs(read(path), "virtual").runs[0], describe)
+    line = timeline_of(plan_to_show(read(path)).runs[0], describe)
     assert all(0 <= row.begin_s <= (row.end_s or line.end_s) <= line.end_s for row in line.rows)
 
 
