@@ -189,7 +189,7 @@ def time_out(gloo: dist.ProcessGroup) -> None:
         try:
             dist.all_reduce(torch.ones(3), group=group)
         except RuntimeError as error:
-            check_words(error, "not done in 2 s")
+            check_words(error, "not done within the timeout of 2 s")
         else:
             raise AssertionError("no time-out")
     dist.barrier()
