@@ -10,6 +10,7 @@ import functools
 import queue
 import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any
 
@@ -36,6 +37,8 @@ NAME = "mrc"
 Tensors = list[torch.Tensor]
 _ATTRIBUTES = {"op": "reduceOp", "root": "rootRank"}
 """Attributes of options that are not named as the words which methods take in their place."""
+CALLBACK_THREADS = 64
+"""Most futures of a group whose callbacks wait at one time."""
 
 
 def register() -> None:
@@ -87,6 +90,7 @@ class MrcProcessGroup(dist.ProcessGroup):
         self._messenger = Messenger(size, rank, _Swaps(store, rank, timeout))
         self._collectives = Collectives(self._messenger)
         self._calls: queue.SimpleQueue[_CollectiveWork | None] = queue.SimpleQueue()
+        self._callbacks = ThreadPoolExecutor(CALLBACK_THREADS, "mrc callbacks")
         self._messages: list[_MessageWork] = []
         """Messages of send and recv that nobody has waited for: their tensors must live."""
         self._thread = threading.Thread(target=self._run, name="mrc collectives", daemon=True)
@@ -124,9 +128,8 @@ class MrcProcessGroup(dist.ProcessGroup):
         A profiler sees it by its name, with the shapes of `inputs`. `opts`: options, whose time-out holds where they have one.
         """
         own_timeout_s = opts.timeout.total_seconds()
-        call = _CollectiveWork(
-            function, result, _Record(name, inputs), own_timeout_s if own_timeout_s > 0 else self._timeout_s
-        )
+        call = _CollectiveWork(function, result, _Record(name, inputs), self._callbacks)
+        call.timeout_s = own_timeout_s if own_timeout_s > 0 else self._timeout_s
         self._calls.put(call)
         return call
 
@@ -343,6 +346,7 @@ class MrcProcessGroup(dist.ProcessGroup):
         """End the thread, let the last writes arrive, and free the host's QPs. Idempotent."""
         self._calls.put(None)
         self._thread.join()
+        self._callbacks.shutdown(wait=False)
         for work in self._messages:
             work.abandon()
         self._messages.clear()
@@ -392,14 +396,21 @@ class _Record:
 
 
 class _CollectiveWork(dist.Work):
-    """Collective that waits for its turn in the group's thread."""
+    """Collective that waits for its turn in the group's thread.
 
-    def __init__(self, function: Callable[[], object], result: Any, record: _Record, timeout_s: float) -> None:
+    What a program has hung onto its future runs in a thread of `callbacks`, as it may wait for other collectives.
+    """
+
+    timeout_s = 0.0
+
+    def __init__(
+        self, function: Callable[[], object], result: Any, record: _Record, callbacks: ThreadPoolExecutor
+    ) -> None:
         super().__init__()
-        self._function, self._result, self._record, self.timeout_s = function, result, record, timeout_s
+        self._function, self._result, self._record, self._callbacks = function, result, record, callbacks
         self._error: BaseException | None = None
-        self._end = threading.Event()
-        self._future: Future[Any] = Future()
+        self._end, self._lock = threading.Event(), threading.Lock()
+        self._signal: Future[Any] | None = None
 
     def run(self) -> None:
         try:
@@ -407,12 +418,15 @@ class _CollectiveWork(dist.Work):
         except BaseException as error:  # whoever waits must hear of it
             self._error = error
         self._record.end()
-        self._end.set()
-        self._future.set_result(None)
+        with self._lock:
+            self._end.set()
+            signal = self._signal
+        if signal is not None:
+            self._callbacks.submit(signal.set_result, None)
 
     def wait(self, timeout: timedelta | None = None) -> bool:
         if not self._end.wait(timeout.total_seconds() if timeout else None):
-            raise MessengerError(f"not done in {timeout}")
+            raise MessengerError(f"not done within the timeout of {timeout}")
         if self._error is not None:
             raise self._error
         return True
@@ -430,8 +444,14 @@ class _CollectiveWork(dist.Work):
         return self._result
 
     def get_future(self) -> Future[Any]:
+        with self._lock:
+            signal, is_ended = self._signal, self._end.is_set()
+            if signal is None:
+                signal = self._signal = Future()
+                if is_ended:
+                    signal.set_result(None)
         # Only an error raised in a callback reaches the C++ of DDP.
-        return self._future.then(lambda _: self.wait() and self._result)
+        return signal.then(lambda _: self.wait() and self._result)
 
 
 class _MessageWork(dist.Work):

@@ -18,8 +18,9 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -34,6 +35,8 @@ LIMIT_S = 120.0
 """Longest time of a test: above the minute after which its groups time out."""
 ONLY_MPI = "Only MPI"
 """Words of the reasons for which gloo is not asked what MPI is."""
+NEEDS_GPU = r"CUDA (devices|is not available)"
+"""Words of the reasons for which tests are not run without GPUs."""
 COUNTS = (2, 3, 4, 8)
 """Ranks of a job; the suite runs with each."""
 
@@ -95,9 +98,12 @@ def refusal_of(test: str) -> Refusal | None:
 
 
 class SuiteProcess:
-    """Process that has imported the suite, for a backend and a number of ranks. A context manager."""
+    """Process that has imported the suite, for a backend and a number of ranks. A context manager.
 
-    def __init__(self, backend: str, seen_as: str, ranks: int, limit_s: float, sockets: Sequence[Path] = ()) -> None:
+    `seen_as`: backend that the decorators of its tests see: gloo, mpi, or cuda: gloo with the CPU in place of GPUs.
+    """
+
+    def __init__(self, backend: str, seen_as: str, *, ranks: int, limit_s: float, sockets: Sequence[Path] = ()) -> None:
         words = (backend, seen_as, str(ranks), str(limit_s), *map(str, sockets))
         self._process = subprocess.Popen(
             [sys.executable, "-m", f"{__package__}.torch_suite_process", *words],
@@ -133,29 +139,59 @@ class SuiteProcess:
         self._process.wait()
 
 
+class BackendSuite:
+    """The suite over a backend, with a process for each of the backends that its decorators may see. A context manager."""
+
+    def __init__(self, backend: str, ranks: int, limit_s: float, sockets: Sequence[Path] = ()) -> None:
+        self._make = partial(SuiteProcess, backend, ranks=ranks, limit_s=limit_s, sockets=sockets)
+        self._stack = ExitStack()
+        self._processes = {"gloo": self._stack.enter_context(self._make("gloo"))}
+
+    @property
+    def tests(self) -> list[str]:
+        return self._processes["gloo"].tests
+
+    def run(self, test: str, seen_as: str = "gloo") -> tuple[str, str]:
+        """Run a test that sees a backend; return its status, and the reason. Raises UsageError."""
+        if seen_as not in self._processes:
+            self._processes[seen_as] = self._stack.enter_context(self._make(seen_as))
+        return self._processes[seen_as].run(test)
+
+    def __enter__(self) -> BackendSuite:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._stack.close()
+
+
+def run_test(test: str, ranks: int, over_mrc: BackendSuite, over_gloo: BackendSuite) -> SuiteRow:
+    """Run a test over both; return its row. Raises UsageError."""
+    began_at = time.monotonic()
+    status, reason = over_mrc.run(test)
+    gloo_status, gloo_reason = over_gloo.run(test)
+    if status == "skipped" and ONLY_MPI in reason:
+        status, reason = over_mrc.run(test, "mpi")
+    elif status == "skipped" and re.search(NEEDS_GPU, reason):
+        # Whether it is a test without a GPU at all, gloo says.
+        cpu_status, cpu_reason = over_gloo.run(test, "cuda")
+        if cpu_status == "passed":
+            gloo_status, gloo_reason = cpu_status, cpu_reason
+            status, reason = over_mrc.run(test, "cuda")
+    return SuiteRow(test, ranks, status, gloo_status, reason, gloo_reason, round(time.monotonic() - began_at, 1))
+
+
 def run_suite(sockets: Sequence[Path], ranks: int, pattern: str, limit_s: float) -> list[SuiteRow]:
-    """Run the tests that a pattern finds, over the NIC processes of `sockets` and over gloo.
+    """Run the tests that a pattern finds, over the NIC processes of `sockets` and over gloo; show each.
 
     Raises UsageError.
     """
     rows = []
-    # MPI is asked for all_to_all in all its forms, which gloo is not.
-    with (
-        SuiteProcess("mrc", "gloo", ranks, limit_s, sockets) as over_mrc,
-        SuiteProcess("mrc", "mpi", ranks, limit_s, sockets) as as_mpi,
-        SuiteProcess("gloo", "gloo", ranks, limit_s) as over_gloo,
-    ):
+    with BackendSuite("mrc", ranks, limit_s, sockets) as over_mrc, BackendSuite("gloo", ranks, limit_s) as over_gloo:
         for test in over_mrc.tests:
             if re.search(pattern, test):
-                began_at = time.monotonic()
-                status, reason = over_mrc.run(test)
-                if status == "skipped" and ONLY_MPI in reason:
-                    status, reason = as_mpi.run(test)
-                seconds = round(time.monotonic() - began_at, 1)
-                gloo_status, gloo_reason = over_gloo.run(test)
-                rows.append(row := SuiteRow(test, ranks, status, gloo_status, reason, gloo_reason, seconds))
-                beside = f" (gloo {gloo_status})" if gloo_status != status else ""
-                line = f"{ranks} ranks, {test}: {row.verdict}{beside}, {seconds} s  {row.short_reason}"
+                rows.append(row := run_test(test, ranks, over_mrc, over_gloo))
+                beside = f" (gloo {row.gloo})" if row.gloo != row.mrc else ""
+                line = f"{ranks} ranks, {test}: {row.verdict}{beside}, {row.seconds} s  {row.short_reason}"
                 console().print(line, markup=False, soft_wrap=True)
     return rows
 

@@ -46,8 +46,15 @@ def suite_of(backend: str, seen_as: str, ranks: int, folder: str, sockets: list[
 
     `seen_as`: backend that the decorators of its tests see; `folder`: where ranks meet a second time.
     """
+    is_for_cuda = seen_as == "cuda"
+    seen_as = "gloo" if is_for_cuda else seen_as
     os.environ |= {"BACKEND": seen_as, "WORLD_SIZE": str(ranks), "TEMP_DIR": folder, "INIT_METHOD": f"file://{folder}/meet"}
     import torch
+
+    from tools.campaigns import torch_cpu_device
+
+    if is_for_cuda:
+        torch_cpu_device.ask_no_gpus()
     from torch.testing._internal.distributed import distributed_test
 
     import mrc_testbed.torch  # registers the backend
@@ -66,6 +73,8 @@ def suite_of(backend: str, seen_as: str, ranks: int, folder: str, sockets: list[
         def _run(cls, rank: int, *arguments: Any, **options: Any) -> None:
             if sockets:
                 os.environ[SOCKET_VARIABLE] = sockets[rank]
+            if is_for_cuda:
+                torch_cpu_device.take_cpu()
             super()._run(rank, *arguments, **options)
 
     return Suite
