@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import queue
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -37,6 +38,9 @@ NAME = "mrc"
 Tensors = list[torch.Tensor]
 _ATTRIBUTES = {"op": "reduceOp", "root": "rootRank"}
 """Attributes of options that are not named as the words which methods take in their place."""
+KEPT_WORKS, KEPT_ELEMENTS = 1024, 64
+"""Works that a group keeps, and the most elements of each: DDP's join() hands such a one over to C++, which keeps no
+object of Python's alive."""
 CALLBACK_THREADS = 64
 """Most futures of a group whose callbacks wait at one time."""
 
@@ -90,6 +94,7 @@ class MrcProcessGroup(dist.ProcessGroup):
         self._messenger = Messenger(size, rank, _Swaps(store, rank, timeout))
         self._collectives = Collectives(self._messenger)
         self._calls: queue.SimpleQueue[_CollectiveWork | None] = queue.SimpleQueue()
+        self._kept_works: deque[_CollectiveWork] = deque(maxlen=KEPT_WORKS)
         self._callbacks = ThreadPoolExecutor(CALLBACK_THREADS, "mrc callbacks")
         self._messages: list[_MessageWork] = []
         """Messages of send and recv that nobody has waited for: their tensors must live."""
@@ -130,6 +135,8 @@ class MrcProcessGroup(dist.ProcessGroup):
         own_timeout_s = opts.timeout.total_seconds()
         call = _CollectiveWork(function, result, _Record(name, inputs), self._callbacks)
         call.timeout_s = own_timeout_s if own_timeout_s > 0 else self._timeout_s
+        if sum(tensor.numel() for tensor in inputs) <= KEPT_ELEMENTS:
+            self._kept_works.append(call)
         self._calls.put(call)
         return call
 
