@@ -17,6 +17,8 @@ from mrc_testbed.torch.messenger import MessageRequest, Messenger, MessengerErro
 
 DIRECT_BYTES = 32 * 1024
 """Size up to which all_reduce sends whole tensors to all: one exchange in place of two."""
+TAGS = 1 << 62
+"""Tags that messages of send and recv may have."""
 _COLLECTIVE = 1 << 63
 """Bit of the tags of collectives, so that no message of send and recv is taken for one."""
 _MONITORED = 1 << 62

@@ -31,7 +31,7 @@ from torch._C._distributed_c10d import (
 )
 from torch.futures import Future
 
-from mrc_testbed.torch.collectives import Collectives, monitored_barrier, reduction
+from mrc_testbed.torch.collectives import TAGS, Collectives, monitored_barrier, reduction
 from mrc_testbed.torch.messenger import ANY_RANK, MessageRequest, Messenger, MessengerError
 
 NAME = "mrc"
@@ -166,7 +166,7 @@ class MrcProcessGroup(dist.ProcessGroup):
     @_overloaded(BroadcastOptions, 1, "root", "timeout")
     def broadcast(self, tensors: Tensors, opts: Any) -> Any:
         (tensors,) = _listed(tensors)
-        tensor, root = _single(tensors, "broadcast"), opts.rootRank
+        tensor, root = _single(tensors, "broadcast"), self._root(opts)
 
         def run() -> None:
             with _Contiguous(tensor, is_output=True) as flat:
@@ -177,7 +177,7 @@ class MrcProcessGroup(dist.ProcessGroup):
     @_overloaded(ReduceOptions, 1, "root", "op", "timeout")
     def reduce(self, tensors: Tensors, opts: Any) -> Any:
         (tensors,) = _listed(tensors)
-        tensor, root, op = _single(tensors, "reduce"), opts.rootRank, _op(opts)
+        tensor, root, op = _single(tensors, "reduce"), self._root(opts), _op(opts)
 
         def run() -> None:
             with _Contiguous(tensor, is_output=True) as flat:
@@ -223,7 +223,7 @@ class MrcProcessGroup(dist.ProcessGroup):
     @_overloaded(GatherOptions, 2, "root", "timeout")
     def gather(self, outputs: list[Tensors], inputs: Tensors, opts: Any) -> Any:
         outputs, inputs = _listed(outputs, inputs)
-        tensor, root = _single(inputs, "gather"), opts.rootRank
+        tensor, root = _single(inputs, "gather"), self._root(opts)
         tensors = outputs[0] if self.rank() == root else []
         if self.rank() == root:
             _check_sizes("gather", tensors, self.size(), tensor)
@@ -237,7 +237,7 @@ class MrcProcessGroup(dist.ProcessGroup):
     @_overloaded(ScatterOptions, 2, "root", "timeout")
     def scatter(self, outputs: Tensors, inputs: list[Tensors], opts: Any) -> Any:
         outputs, inputs = _listed(outputs, inputs)
-        tensor, root = _single(outputs, "scatter"), opts.rootRank
+        tensor, root = _single(outputs, "scatter"), self._root(opts)
         tensors = inputs[0] if self.rank() == root else []
         if self.rank() == root:
             _check_sizes("scatter", tensors, self.size(), tensor)
@@ -281,6 +281,9 @@ class MrcProcessGroup(dist.ProcessGroup):
 
     @_overloaded(AllToAllOptions, 2, "timeout")
     def alltoall(self, outputs: Tensors, inputs: Tensors, opts: Any) -> Any:
+        if len(outputs) != self.size() or len(inputs) != self.size():
+            raise ValueError(f"mrc: all_to_all of {len(inputs)} to {len(outputs)} tensors for {self.size()} ranks")
+
         def run() -> None:
             with _AllContiguous(outputs, is_output=True) as flats, _AllContiguous(inputs) as input_flats:
                 self._collectives.all_to_all(flats, input_flats)
@@ -325,19 +328,41 @@ class MrcProcessGroup(dist.ProcessGroup):
     def send(self, tensors: Tensors, rank: int, tag: int = 0) -> Any:
         tensor = _single(tensors, "send")
         _check_dense(tensor)
-        flat, record = tensor.contiguous(), _Record("send", tensors)
+        self._check_message(rank, tag)
+        flat, record = _in_memory(tensor), _Record("send", tensors)
         return self._message(self._messenger.send(rank, tag, flat.data_ptr(), flat.nbytes), flat, None, record)
 
     def recv(self, tensors: Tensors, rank: int, tag: int = 0) -> Any:
         tensor = _single(tensors, "recv")
         _check_dense(tensor)
-        flat = tensor if tensor.is_contiguous() else torch.empty_like(tensor, memory_format=torch.contiguous_format)
+        if rank != ANY_RANK:
+            self._check_message(rank, tag)
+        is_in_memory = tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg()
+        flat = tensor if is_in_memory else torch.empty(tensor.shape, dtype=tensor.dtype)
         record = _Record("recvAnySource" if rank == ANY_RANK else "recv", tensors)
         request = self._messenger.receive(rank, tag, flat.data_ptr(), flat.nbytes)
         return self._message(request, flat, None if flat is tensor else tensor, record)
 
     def recv_anysource(self, tensors: Tensors, tag: int = 0) -> Any:
         return self.recv(tensors, ANY_RANK, tag)
+
+    def _check_message(self, rank: int, tag: int) -> None:
+        """Check the other rank of a message, and its tag. Raises ValueError."""
+        if rank == self.rank():
+            raise ValueError(f"mrc: rank {rank} sends a message to itself: a fabric carries none from a host to itself")
+        self._check_rank(rank)
+        if not 0 <= tag < TAGS:
+            raise ValueError(f"mrc: the tag {tag} is not one of 0 to {TAGS - 1}")
+
+    def _check_rank(self, rank: int) -> None:
+        if not 0 <= rank < self.size():
+            raise ValueError(f"mrc: the group has ranks 0 to {self.size() - 1}, not {rank}")
+
+    def _root(self, opts: Any) -> int:
+        """Return the root of a collective. Raises ValueError for a rank there is not."""
+        root = int(opts.rootRank)
+        self._check_rank(root)
+        return root
 
     def _message(
         self, request: MessageRequest, flat: torch.Tensor, target: torch.Tensor | None, record: _Record
@@ -503,6 +528,11 @@ class _MessageWork(dist.Work):
             self._request.abandon()
 
 
+def _in_memory(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor whose bytes are its values in order: itself, or a copy of a strided, conjugated or negated one."""
+    return tensor.contiguous().resolve_conj().resolve_neg()
+
+
 class _Contiguous:
     """A tensor as contiguous memory; an output is written back at the end."""
 
@@ -511,7 +541,7 @@ class _Contiguous:
         self._tensor, self._is_output = tensor.detach(), is_output
 
     def __enter__(self) -> torch.Tensor:
-        self._flat = self._tensor.contiguous()
+        self._flat = _in_memory(self._tensor)
         return self._flat
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:

@@ -101,7 +101,7 @@ def reduce_scatter(gloo: dist.ProcessGroup) -> None:
 
 
 def layouts(gloo: dist.ProcessGroup) -> None:
-    """Check transposed and empty tensors, bits, averages, and several tensors at once."""
+    """Check transposed, negated, conjugated and empty tensors, bits, averages, and several tensors at once."""
 
     def run(group):
         matrix = values(torch.float32, 600, 1).view(20, 30).t()
@@ -117,6 +117,10 @@ def layouts(gloo: dist.ProcessGroup) -> None:
     average = torch.full((5,), float(RANK))
     dist.all_reduce(average, op=dist.ReduceOp.AVG)
     assert torch.equal(average, torch.full((5,), (RANKS - 1) / 2))
+    negated, conjugated = torch._neg_view(torch.full((3,), RANK + 1.0)), torch.tensor([1 + 2j * RANK]).conj()
+    assert dist.group.WORLD.broadcast(negated, 1).wait() and torch.equal(negated, torch.full((3,), -2.0))
+    dist.group.WORLD.broadcast(conjugated, 1).wait()
+    assert conjugated.item() == 1 - 2j
     works = [dist.all_reduce(torch.full((n,), 1.0), async_op=True) for n in (3, 50_000)]
     for work in works:
         work.wait()
@@ -342,11 +346,17 @@ def groups(gloo: dist.ProcessGroup) -> None:
 
 def refusals(gloo: dist.ProcessGroup) -> None:
     """Errors name the cause, and the group works on after those of the caller."""
+    group = dist.group.WORLD
     for call, words in (
         (lambda: dist.broadcast(torch.eye(3).to_sparse(), 0), "dense tensors on the CPU alone"),
         (lambda: dist.all_reduce(torch.eye(3).to_sparse(), dist.ReduceOp.MAX), "dense tensors on the CPU alone"),
         (lambda: dist.all_gather([torch.empty(3)], torch.empty(3)), "for 2 ranks"),
         (lambda: dist.all_reduce(torch.ones(2), op=dist.ReduceOp.BAND), "bitwise"),
+        (lambda: group.send([torch.ones(1)], RANK, 0), "to itself"),
+        (lambda: group.recv([torch.ones(1)], 7, 0), "ranks 0 to 1, not 7"),
+        (lambda: group.broadcast(torch.ones(1), 7), "ranks 0 to 1, not 7"),
+        (lambda: group.send([torch.ones(1)], 1 - RANK, -1), "the tag -1 is not"),
+        (lambda: group.alltoall([torch.ones(1)], [torch.ones(1)]), "1 to 1 tensors for 2 ranks"),
     ):
         try:
             call()
