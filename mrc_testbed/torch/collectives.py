@@ -21,7 +21,7 @@ TAGS = 1 << 62
 """Tags that messages of send and recv may have."""
 _COLLECTIVE = 1 << 63
 """Bit of the tags of collectives, so that no message of send and recv is taken for one."""
-_MONITORED = 1 << 62
+_MONITOR_BIT = 1 << 62
 """Bit of the tags of monitored barriers, which do not wait for collectives."""
 
 Reduce = Callable[[torch.Tensor, torch.Tensor], object]
@@ -184,11 +184,12 @@ class Collectives:
 
 
 def monitored_barrier(messenger: Messenger, count: int, timeout_s: float, wait_all_ranks: bool) -> None:
-    """Wait until rank 0 has heard of all ranks. Raises MessengerError in PyTorch's words, with the ranks that did not come.
+    """Wait until rank 0 has heard of all ranks.
 
+    Raises MessengerError in PyTorch's words, with the ranks that did not come.
     `count`: number of barriers before; `wait_all_ranks`: name all ranks that did not come, not the first alone.
     """
-    tag, end, milliseconds = _MONITORED | count, time.monotonic() + timeout_s, round(timeout_s * 1000)
+    tag, end, milliseconds = _MONITOR_BIT | count, time.monotonic() + timeout_s, round(timeout_s * 1000)
     if messenger.rank:
         try:
             messenger.send(0, tag, 0, 0).wait(timeout_s)
@@ -199,7 +200,8 @@ def monitored_barrier(messenger: Messenger, count: int, timeout_s: float, wait_a
                 f"send/recv from rank 0: {error}"
             ) from error
         return
-    missing_ranks = []
+    # Rank 0 waits for all until one time, and answers when the last has come.
+    missing_ranks: list[int] = []
     for rank, request in [(rank, messenger.receive(rank, tag, 0, 0)) for rank in range(1, messenger.ranks)]:
         is_first = not missing_ranks
         try:

@@ -39,8 +39,10 @@ Tensors = list[torch.Tensor]
 _ATTRIBUTES = {"op": "reduceOp", "root": "rootRank"}
 """Attributes of options that are not named as the words which methods take in their place."""
 KEPT_WORKS, KEPT_ELEMENTS = 1024, 64
-"""Works that a group keeps, and the most elements of each: DDP's join() hands such a one over to C++, which keeps no
-object of Python's alive."""
+"""Works that a group keeps, and the most elements of each.
+
+DDP's join() hands such a work over to C++, which keeps no object of Python's alive.
+"""
 CALLBACK_THREADS = 64
 """Most futures of a group whose callbacks wait at one time."""
 
@@ -55,7 +57,7 @@ def _create(store: dist.Store, rank: int, size: int, timeout: timedelta) -> MrcP
     return MrcProcessGroup(store, rank, size, timeout)
 
 
-def _overloaded(options: Any, tensors: int, *words: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def _words_for_options(options: Any, tensors: int, *words: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Let a method take what those of PyTorch's own groups take.
 
     These are a number of lists of tensors, or bare tensors, and options or words that stand for them.
@@ -64,12 +66,12 @@ def _overloaded(options: Any, tensors: int, *words: str) -> Callable[[Callable[.
     def decorate(method: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(method)
         def call(group: MrcProcessGroup, *arguments: Any, opts: Any = None, **values: Any) -> Any:
-            parts, rest = arguments[:tensors], arguments[tensors:]
-            if rest and isinstance(rest[0], options):
-                opts = rest[0]
+            parts, ends = arguments[:tensors], arguments[tensors:]
+            if ends and isinstance(ends[0], options):
+                opts = ends[0]
             if opts is None:
                 opts = options()
-                for word, value in {**dict(zip(words, rest, strict=False)), **values}.items():
+                for word, value in {**dict(zip(words, ends, strict=False)), **values}.items():
                     if value is not None:
                         setattr(opts, _ATTRIBUTES.get(word, word), value)
             return method(group, *parts, opts)
@@ -79,7 +81,7 @@ def _overloaded(options: Any, tensors: int, *words: str) -> Callable[[Callable[.
     return decorate
 
 
-def _listed(*parts: Any) -> tuple[Any, ...]:
+def _lists_of(*parts: Any) -> tuple[Any, ...]:
     """Return lists of tensors; where one is a bare tensor, each is a part of a list of one."""
     return tuple([part] for part in parts) if any(isinstance(part, torch.Tensor) for part in parts) else parts
 
@@ -130,7 +132,8 @@ class MrcProcessGroup(dist.ProcessGroup):
     def _call(self, name: str, function: Callable[[], object], result: Any, inputs: Tensors, opts: Any) -> Any:
         """Return the work of a function that the thread will call, and whose result is `result`.
 
-        A profiler sees it by its name, with the shapes of `inputs`. `opts`: options, whose time-out holds where they have one.
+        A profiler sees it by its name, with the shapes of `inputs`. `opts`: options, whose time-out
+        holds where they have one.
         """
         own_timeout_s = opts.timeout.total_seconds()
         call = _CollectiveWork(function, result, _Record(name, inputs), self._callbacks)
@@ -142,11 +145,12 @@ class MrcProcessGroup(dist.ProcessGroup):
 
     # ---- collectives: torch passes lists of one tensor for historical reasons --------------------------------
 
-    @_overloaded(AllreduceOptions, 1, "op", "timeout")
+    @_words_for_options(AllreduceOptions, 1, "op", "timeout")
     def allreduce(self, tensors: Tensors, opts: Any) -> Any:
-        return self._all_reduce(*_listed(tensors), opts)
+        (tensors,) = _lists_of(tensors)
+        return self._all_reduce(tensors, opts)
 
-    @_overloaded(AllreduceCoalescedOptions, 1)
+    @_words_for_options(AllreduceCoalescedOptions, 1)
     def allreduce_coalesced(self, tensors: Tensors, opts: Any) -> Any:
         return self._all_reduce(tensors, opts)
 
@@ -163,9 +167,9 @@ class MrcProcessGroup(dist.ProcessGroup):
 
         return self._call("all_reduce", run, tensors, tensors, opts)
 
-    @_overloaded(BroadcastOptions, 1, "root", "timeout")
+    @_words_for_options(BroadcastOptions, 1, "root", "timeout")
     def broadcast(self, tensors: Tensors, opts: Any) -> Any:
-        (tensors,) = _listed(tensors)
+        (tensors,) = _lists_of(tensors)
         tensor, root = _single(tensors, "broadcast"), self._root(opts)
 
         def run() -> None:
@@ -174,9 +178,9 @@ class MrcProcessGroup(dist.ProcessGroup):
 
         return self._call("broadcast", run, tensors, tensors, opts)
 
-    @_overloaded(ReduceOptions, 1, "root", "op", "timeout")
+    @_words_for_options(ReduceOptions, 1, "root", "op", "timeout")
     def reduce(self, tensors: Tensors, opts: Any) -> Any:
-        (tensors,) = _listed(tensors)
+        (tensors,) = _lists_of(tensors)
         tensor, root, op = _single(tensors, "reduce"), self._root(opts), _op(opts)
 
         def run() -> None:
@@ -185,21 +189,21 @@ class MrcProcessGroup(dist.ProcessGroup):
 
         return self._call("reduce", run, tensors, tensors, opts)
 
-    @_overloaded(AllgatherOptions, 2, "timeout")
+    @_words_for_options(AllgatherOptions, 2, "timeout")
     def allgather(self, outputs: list[Tensors], inputs: Tensors, opts: Any) -> Any:
-        outputs, inputs = _listed(outputs, inputs)
+        outputs, inputs = _lists_of(outputs, inputs)
         return self._all_gather([_single(outputs, "all_gather")], [_single(inputs, "all_gather")], outputs, opts)
 
-    @_overloaded(AllgatherOptions, 2)
+    @_words_for_options(AllgatherOptions, 2)
     def allgather_coalesced(self, outputs: list[Tensors], inputs: Tensors, opts: Any) -> Any:
         """Gather several tensors: `outputs[r][i]` is the i-th of rank r."""
         return self._all_gather([list(parts) for parts in zip(*outputs, strict=True)], inputs, outputs, opts)
 
-    @_overloaded(AllgatherOptions, 2)
+    @_words_for_options(AllgatherOptions, 2)
     def _allgather_base(self, output: torch.Tensor, tensor: torch.Tensor, opts: Any) -> Any:
         return self._all_gather_flat([output], [tensor], output, opts)
 
-    @_overloaded(AllgatherOptions, 2)
+    @_words_for_options(AllgatherOptions, 2)
     def allgather_into_tensor_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any) -> Any:
         return self._all_gather_flat(outputs, inputs, outputs, opts)
 
@@ -220,9 +224,9 @@ class MrcProcessGroup(dist.ProcessGroup):
 
         return self._call("all_gather", run, result, inputs, opts)
 
-    @_overloaded(GatherOptions, 2, "root", "timeout")
+    @_words_for_options(GatherOptions, 2, "root", "timeout")
     def gather(self, outputs: list[Tensors], inputs: Tensors, opts: Any) -> Any:
-        outputs, inputs = _listed(outputs, inputs)
+        outputs, inputs = _lists_of(outputs, inputs)
         tensor, root = _single(inputs, "gather"), self._root(opts)
         tensors = outputs[0] if self.rank() == root else []
         if self.rank() == root:
@@ -234,9 +238,9 @@ class MrcProcessGroup(dist.ProcessGroup):
 
         return self._call("gather", run, outputs, inputs, opts)
 
-    @_overloaded(ScatterOptions, 2, "root", "timeout")
+    @_words_for_options(ScatterOptions, 2, "root", "timeout")
     def scatter(self, outputs: Tensors, inputs: list[Tensors], opts: Any) -> Any:
-        outputs, inputs = _listed(outputs, inputs)
+        outputs, inputs = _lists_of(outputs, inputs)
         tensor, root = _single(outputs, "scatter"), self._root(opts)
         tensors = inputs[0] if self.rank() == root else []
         if self.rank() == root:
@@ -248,17 +252,17 @@ class MrcProcessGroup(dist.ProcessGroup):
 
         return self._call("scatter", run, outputs, outputs, opts)
 
-    @_overloaded(ReduceScatterOptions, 2, "op", "timeout")
+    @_words_for_options(ReduceScatterOptions, 2, "op", "timeout")
     def reduce_scatter(self, outputs: Tensors, inputs: list[Tensors], opts: Any) -> Any:
-        outputs, inputs = _listed(outputs, inputs)
+        outputs, inputs = _lists_of(outputs, inputs)
         tensors = _single(inputs, "reduce_scatter")
         return self._reduce_scatter([_single(outputs, "reduce_scatter")], [tensors], outputs, opts)
 
-    @_overloaded(ReduceScatterOptions, 2)
+    @_words_for_options(ReduceScatterOptions, 2)
     def _reduce_scatter_base(self, output: torch.Tensor, tensor: torch.Tensor, opts: Any) -> Any:
         return self._reduce_scatter_flat([output], [tensor], output, opts)
 
-    @_overloaded(ReduceScatterOptions, 2)
+    @_words_for_options(ReduceScatterOptions, 2)
     def reduce_scatter_tensor_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any) -> Any:
         return self._reduce_scatter_flat(outputs, inputs, outputs, opts)
 
@@ -279,7 +283,7 @@ class MrcProcessGroup(dist.ProcessGroup):
 
         return self._call("reduce_scatter", run, result, [tensor for shares in inputs for tensor in shares], opts)
 
-    @_overloaded(AllToAllOptions, 2, "timeout")
+    @_words_for_options(AllToAllOptions, 2, "timeout")
     def alltoall(self, outputs: Tensors, inputs: Tensors, opts: Any) -> Any:
         if len(outputs) != self.size() or len(inputs) != self.size():
             raise ValueError(f"mrc: all_to_all of {len(inputs)} to {len(outputs)} tensors for {self.size()} ranks")
@@ -290,7 +294,7 @@ class MrcProcessGroup(dist.ProcessGroup):
 
         return self._call("all_to_all", run, outputs, inputs, opts)
 
-    @_overloaded(AllToAllOptions, 4, "timeout")
+    @_words_for_options(AllToAllOptions, 4, "timeout")
     def alltoall_base(
         self,
         output: torch.Tensor,
@@ -307,7 +311,7 @@ class MrcProcessGroup(dist.ProcessGroup):
 
         return self._call("all_to_all", run, output, [tensor], opts)
 
-    @_overloaded(BarrierOptions, 0, "timeout")
+    @_words_for_options(BarrierOptions, 0, "timeout")
     def barrier(self, opts: Any) -> Any:
         return self._call("barrier", self._collectives.barrier, [], [], opts)
 
@@ -529,7 +533,7 @@ class _MessageWork(dist.Work):
 
 
 def _in_memory(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a tensor whose bytes are its values in order: itself, or a copy of a strided, conjugated or negated one."""
+    """Return a tensor whose bytes are its values in order, a copy where its own are not."""
     return tensor.contiguous().resolve_conj().resolve_neg()
 
 

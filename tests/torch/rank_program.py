@@ -101,7 +101,7 @@ def reduce_scatter(gloo: dist.ProcessGroup) -> None:
 
 
 def layouts(gloo: dist.ProcessGroup) -> None:
-    """Check transposed, negated, conjugated and empty tensors, bits, averages, and several tensors at once."""
+    """Check tensors whose bytes are not their values in order, empty ones, bits and averages."""
 
     def run(group):
         matrix = values(torch.float32, 600, 1).view(20, 30).t()
@@ -117,10 +117,10 @@ def layouts(gloo: dist.ProcessGroup) -> None:
     average = torch.full((5,), float(RANK))
     dist.all_reduce(average, op=dist.ReduceOp.AVG)
     assert torch.equal(average, torch.full((5,), (RANKS - 1) / 2))
-    negated, conjugated = torch._neg_view(torch.full((3,), RANK + 1.0)), torch.tensor([1 + 2j * RANK]).conj()
-    assert dist.group.WORLD.broadcast(negated, 1).wait() and torch.equal(negated, torch.full((3,), -2.0))
-    dist.group.WORLD.broadcast(conjugated, 1).wait()
-    assert conjugated.item() == 1 - 2j
+    minus, conjugate = torch._neg_view(torch.full((3,), RANK + 1.0)), torch.tensor([1 + 2j * RANK]).conj()
+    assert dist.group.WORLD.broadcast(minus, 1).wait() and torch.equal(minus, torch.full((3,), -2.0))
+    dist.group.WORLD.broadcast(conjugate, 1).wait()
+    assert conjugate.item() == 1 - 2j
     works = [dist.all_reduce(torch.full((n,), 1.0), async_op=True) for n in (3, 50_000)]
     for work in works:
         work.wait()
@@ -150,8 +150,8 @@ def messages(gloo: dist.ProcessGroup) -> None:
     assert objects == [{"rank": rank} for rank in range(RANKS)]
 
 
-def coalesced(gloo: dist.ProcessGroup) -> None:
-    """Several tensors in a call, and sparse ones whose indices overlap."""
+def several_tensors(gloo: dist.ProcessGroup) -> None:
+    """Check several tensors in a call, and sparse ones whose indices overlap."""
 
     def run(group):
         tensors = [values(torch.float32, size, size) for size in (1, 0, 40_000)]
@@ -171,20 +171,20 @@ def coalesced(gloo: dist.ProcessGroup) -> None:
 
 
 def overloads(gloo: dist.ProcessGroup) -> None:
-    """Methods of a group take bare tensors and words, as those of gloo's do."""
+    """Check that methods of a group take bare tensors and words, as those of gloo's do."""
     group, tensor, outputs = dist.group.WORLD, torch.tensor([RANK + 1.0]), [torch.empty(1) for _ in range(RANKS)]
     highest, first, root = tensor.clone(), tensor.clone(), RANKS - 1
     group.allreduce(highest, dist.ReduceOp.MAX).wait()
     group.broadcast(first, 0).wait()
     group.allgather(outputs, tensor).wait()
     assert highest == RANKS and first == 1 and torch.cat(outputs).tolist() == list(range(1, RANKS + 1))
-    reduced, share, total = tensor.clone(), torch.empty(1), torch.empty(1)
-    group.reduce(reduced, root, op=dist.ReduceOp.PRODUCT).wait()
-    group.scatter(share, outputs if RANK == root else [], root=root).wait()
+    product, share, total = tensor.clone(), torch.empty(1), torch.empty(1)
+    group.reduce(product, root, op=dist.ReduceOp.PRODUCT).wait()
+    group.scatter(share, outputs if root == RANK else [], root=root).wait()
     group.reduce_scatter(total, outputs).wait()
-    group.gather(outputs if RANK == root else [], tensor, root).wait()
+    group.gather(outputs if root == RANK else [], tensor, root).wait()
     assert share == RANK + 1 and total == RANKS * (RANK + 1)
-    assert RANK != root or reduced == math.prod(range(1, RANKS + 1))
+    assert root != RANK or product == math.prod(range(1, RANKS + 1))
     group.barrier(timeout=timedelta(seconds=60)).wait()
 
 
@@ -205,7 +205,7 @@ def monitored_barrier(gloo: dist.ProcessGroup) -> None:
 
 
 def futures(gloo: dist.ProcessGroup) -> None:
-    """A callback of a future waits for another collective; a collective has its own time-out; a store keeps its own."""
+    """Let a callback wait for another collective; a collective and the store have time-outs of their own."""
     seen_totals = []
 
     def add_again(future):
@@ -218,9 +218,9 @@ def futures(gloo: dist.ProcessGroup) -> None:
     assert work.get_future().then(add_again).wait() == RANKS**2 and seen_totals == [RANKS**2]
     assert work.get_future().wait()[0] == RANKS**2  # once the collective has ended
     store = dist.distributed_c10d._get_default_store()
-    before = store.timeout
+    store_timeout = store.timeout
     group = dist.new_group(backend="mrc", timeout=timedelta(seconds=3))
-    assert store.timeout == before
+    assert store.timeout == store_timeout
     if RANK == 0:
         try:
             group.barrier(timeout=timedelta(milliseconds=200)).wait()
@@ -256,7 +256,7 @@ def uneven(gloo: dist.ProcessGroup) -> None:
     assert all(torch.equal(gradient, gradients[0]) for gradient in gradients)
 
 
-def again(gloo: dist.ProcessGroup) -> None:
+def second_job(gloo: dist.ProcessGroup) -> None:
     """A job ends its groups and meets anew, by a named device, a hash store of one rank among them."""
     dist.destroy_process_group()
     store = dist.FileStore(os.environ["STORE"] + "-again", RANKS)
@@ -270,7 +270,7 @@ def again(gloo: dist.ProcessGroup) -> None:
     assert tensor[0] == RANKS
 
 
-def many(gloo: dist.ProcessGroup) -> None:
+def all_collectives(gloo: dist.ProcessGroup) -> None:
     """Every collective of any number of ranks, against sums in the order of the ranks."""
     parts = [torch.randn(30_000, generator=torch.Generator().manual_seed(rank)) for rank in range(RANKS)]
     own_part, total = parts[RANK], functools.reduce(torch.add, parts)
@@ -279,14 +279,16 @@ def many(gloo: dist.ProcessGroup) -> None:
         dist.all_reduce(tensor)
         assert torch.equal(tensor, total[:size])
     for root in range(RANKS):
-        tensor, reduced, share = own_part.clone(), own_part.clone(), torch.empty(30_000)
+        tensor, root_total, share = own_part.clone(), own_part.clone(), torch.empty(30_000)
         outputs = [torch.empty(30_000) for _ in range(RANKS)] if root == RANK else None
         dist.broadcast(tensor, root)
-        dist.reduce(reduced, root)
+        dist.reduce(root_total, root)
         dist.gather(own_part, outputs, dst=root)
         dist.scatter(share, parts if root == RANK else None, src=root)
         assert torch.equal(tensor, parts[root]) and torch.equal(share, own_part)
-        assert root != RANK or (torch.equal(reduced, total) and torch.equal(torch.stack(outputs), torch.stack(parts)))
+        assert root != RANK or (
+            torch.equal(root_total, total) and torch.equal(torch.stack(outputs), torch.stack(parts))
+        )
     outputs, share = [torch.empty(30_000) for _ in range(RANKS)], torch.empty(30_000)
     dist.all_gather(outputs, own_part)
     dist.reduce_scatter(share, [part * (RANK + 1) for part in parts])
@@ -300,7 +302,8 @@ def many(gloo: dist.ProcessGroup) -> None:
     objects = [None] * RANKS
     dist.all_gather_object(objects, {RANK})
     assert objects == [{rank} for rank in range(RANKS)]
-    operations = [dist.P2POp(dist.isend, own_part, (RANK + 1) % RANKS), dist.P2POp(dist.irecv, share, (RANK - 1) % RANKS)]
+    messages = [(dist.isend, own_part, RANK + 1), (dist.irecv, share, RANK - 1)]
+    operations = [dist.P2POp(function, tensor, peer % RANKS) for function, tensor, peer in messages]
     for work in dist.batch_isend_irecv(operations):
         work.wait()
     assert torch.equal(share, parts[RANK - 1])
@@ -429,13 +432,13 @@ CASES = {
         reduce_scatter,
         layouts,
         messages,
-        coalesced,
+        several_tensors,
         overloads,
         monitored_barrier,
         futures,
         profiler,
         uneven,
-        again,
+        second_job,
         groups,
         refusals,
         time_out,
@@ -444,7 +447,7 @@ CASES = {
         dead_rank,
     )
 }
-MANY_CASES = {case.__name__: case for case in (many, models)}
+MANY_CASES = {case.__name__: case for case in (all_collectives, models)}
 
 
 def main() -> None:

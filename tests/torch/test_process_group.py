@@ -19,7 +19,7 @@ PATIENCE_S = 110
 
 
 def _cases(table_name: str) -> list[str]:
-    """Return the names in a table of the program; the program itself registers a backend when it is imported."""
+    """Return the names in a table of the program, which registers a backend when it is imported."""
     table = next(
         node.value
         for node in ast.parse(PROGRAM.read_text(encoding="utf-8")).body

@@ -20,9 +20,7 @@ class CpuForCuda(TorchFunctionMode):
         if function in (torch.Tensor.cuda, torch.Tensor.pin_memory):
             return args[0]
         values = [_on_cpu(value, may_be_number=function is torch.Tensor.to) for value in args]
-        named_values = {
-            name: _on_cpu(value, may_be_number=name == "device") for name, value in (kwargs or {}).items()
-        }
+        named_values = {name: _on_cpu(value, may_be_number=name == "device") for name, value in (kwargs or {}).items()}
         return function(*values, **named_values)
 
 
@@ -53,15 +51,15 @@ def take_cpu() -> None:
     CpuForCuda().__enter__()
     make_ddp, move_module = DistributedDataParallel.__init__, torch.nn.Module.to
 
-    def make_ddp_on_cpu(
-        ddp: Any, module: Any, device_ids: Any = None, output_device: Any = None, *others: Any, **words: Any
-    ) -> None:
-        make_ddp(ddp, module, None, None, *others, **words)
+    def make_ddp_on_cpu(ddp: Any, module: Any, *devices: Any, **words: Any) -> None:
+        named_values = {name: value for name, value in words.items() if name not in ("device_ids", "output_device")}
+        make_ddp(ddp, module, None, None, *devices[2:], **named_values)
 
     def move_to_cpu(module: Any, *values: Any, **words: Any) -> Any:
         return move_module(module, *(_on_cpu(value, may_be_number=True) for value in values), **words)
 
-    DistributedDataParallel.__init__, torch.nn.Module.to = make_ddp_on_cpu, move_to_cpu
+    DistributedDataParallel.__init__ = make_ddp_on_cpu
+    setattr(torch.nn.Module, "to", move_to_cpu)  # noqa: B010 - `to` is PyTorch's name
     torch.nn.Module.cuda = lambda module, *_: module
     torch.cuda.set_device = torch.cuda.synchronize = torch.cuda.manual_seed = lambda *_, **__: None
     torch.cuda.current_device = lambda: 0

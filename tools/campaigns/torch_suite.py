@@ -2,9 +2,9 @@
 
 `python -m tools.campaigns.torch_suite` with the options of `--help`, beside `mrc up -d --rate none --hosts-per-rack 4`.
 
-The suite is that of the installed PyTorch. Its decorators see `gloo`, so `mrc` is asked all that gloo is. A test runs in a
-process with a limit of time, its ranks on hosts of the fabric, one a host. What gloo skips or fails on the same machine
-is no fault of `mrc`. A test of what `mrc` refuses must fail and its words must name the refusal (REFUSED).
+The suite is that of the installed PyTorch. Its decorators see `gloo`, so `mrc` is asked all that gloo is. A test runs
+in a process with a limit of time, its ranks on hosts of the fabric, one a host. What gloo skips or fails on the same
+machine is no fault of `mrc`. A test of what `mrc` refuses must fail and its words must name the refusal (REFUSALS).
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ COUNTS = (2, 3, 4, 8)
 
 
 @dataclass(frozen=True)
-class Refusal:
-    """Tests of something that `mrc` has not: what it is, and words of the error that each of them ends with."""
+class SuiteRefusal:
+    """Tests of something that `mrc` has not, and words of the error that each of them ends with."""
 
     tests: str
     """Pattern of their whole names."""
@@ -51,8 +51,8 @@ class Refusal:
     words: str
 
 
-REFUSED = (
-    Refusal(
+REFUSALS = (
+    SuiteRefusal(
         "test_monitored_barrier_(gloo|gloo_subgroup|failure_order|wait_all_ranks)",
         "dist.monitored_barrier, which PyTorch itself keeps for gloo; the group's own method is there",
         "monitored_barrier is only implemented for GLOO backend",
@@ -92,9 +92,9 @@ class SuiteRow:
         return (errors or lines or [""])[-1].strip()[:200]
 
 
-def refusal_of(test: str) -> Refusal | None:
+def refusal_of(test: str) -> SuiteRefusal | None:
     """Return the refusal that a test is about, if any."""
-    return next((refusal for refusal in REFUSED if re.fullmatch(refusal.tests, test)), None)
+    return next((refusal for refusal in REFUSALS if re.fullmatch(refusal.tests, test)), None)
 
 
 class SuiteProcess:
@@ -140,7 +140,7 @@ class SuiteProcess:
 
 
 class BackendSuite:
-    """The suite over a backend, with a process for each of the backends that its decorators may see. A context manager."""
+    """The suite over a backend, a process for each that its decorators may see. A context manager."""
 
     def __init__(self, backend: str, ranks: int, limit_s: float, sockets: Sequence[Path] = ()) -> None:
         self._make = partial(SuiteProcess, backend, ranks=ranks, limit_s=limit_s, sockets=sockets)
@@ -190,8 +190,8 @@ def run_suite(sockets: Sequence[Path], ranks: int, pattern: str, limit_s: float)
         for test in over_mrc.tests:
             if re.search(pattern, test):
                 rows.append(row := run_test(test, ranks, over_mrc, over_gloo))
-                beside = f" (gloo {row.gloo})" if row.gloo != row.mrc else ""
-                line = f"{ranks} ranks, {test}: {row.verdict}{beside}, {row.seconds} s  {row.short_reason}"
+                of_gloo = f" (gloo {row.gloo})" if row.gloo != row.mrc else ""
+                line = f"{ranks} ranks, {test}: {row.verdict}{of_gloo}, {row.seconds} s  {row.short_reason}"
                 console().print(line, markup=False, soft_wrap=True)
     return rows
 
@@ -217,9 +217,11 @@ def main() -> int:
     arguments = parser.parse_args()
     missing_modules = [name for name in ("torch", "expecttest") if find_spec(name) is None]
     if missing_modules:
-        console().print(f"PyTorch's tests need {' and '.join(missing_modules)}. Cure: pip install {' '.join(missing_modules)}")
+        names = " ".join(missing_modules)
+        console().print(f"PyTorch's tests need what is not installed. Cure: pip install {names}")
         return 2
     rows = []
+    # A row is shown as soon as it is there; the table comes at the end.
     try:
         for ranks in map(int, arguments.ranks.split(",")):
             sockets = arguments.sockets or fabric_sockets(ranks)

@@ -1,9 +1,10 @@
-"""Process that has imported PyTorch's distributed suite, and forks a process a test: see torch_suite.py.
+"""Process that has imported PyTorch's suite, and forks one a test: see torch_suite.py.
 
     python -m tools.campaigns.torch_suite_process BACKEND AS RANKS LIMIT_S [SOCKET ...]
 
-The suite's decorators see the backend AS (gloo, mpi), so that BACKEND is asked all that AS is. It prints the names of its tests as a JSON list, reads a name a line, and prints an outcome a line. Sockets are those of the NIC
-processes of the ranks of backend `mrc`.
+The suite's decorators see the backend AS: gloo, mpi, or cuda: gloo with the CPU in place of GPUs; so BACKEND is asked
+all that AS is. It prints the names of its tests as a JSON list, reads a name a line, and prints an outcome a line.
+Sockets are those of the NIC processes of the ranks of backend `mrc`.
 """
 
 from __future__ import annotations
@@ -48,7 +49,12 @@ def suite_of(backend: str, seen_as: str, ranks: int, folder: str, sockets: list[
     """
     is_for_cuda = seen_as == "cuda"
     seen_as = "gloo" if is_for_cuda else seen_as
-    os.environ |= {"BACKEND": seen_as, "WORLD_SIZE": str(ranks), "TEMP_DIR": folder, "INIT_METHOD": f"file://{folder}/meet"}
+    os.environ |= {
+        "BACKEND": seen_as,
+        "WORLD_SIZE": str(ranks),
+        "TEMP_DIR": folder,
+        "INIT_METHOD": f"file://{folder}/meet",
+    }
     import torch
 
     from tools.campaigns import torch_cpu_device
@@ -59,6 +65,7 @@ def suite_of(backend: str, seen_as: str, ranks: int, folder: str, sockets: list[
 
     import mrc_testbed.torch  # registers the backend
 
+    os.environ["BACKEND"] = "gloo"  # as decorators have been: the rest is asked when a test runs
     torch.set_num_threads(1)
     distributed_test.BACKEND = BackendName(backend)
     for name in ("PROFILING_SUPPORTED_BACKENDS", "SEND_RECV_PROFILING_SUPPORTED_BACKENDS"):
@@ -93,7 +100,7 @@ def outcome(suite: type[unittest.TestCase], name: str) -> tuple[str, str]:
     return "passed", ""
 
 
-def forked(run: Callable[[], tuple[str, str]], limit_s: float) -> tuple[str, str]:
+def run_in_fork(run: Callable[[], tuple[str, str]], limit_s: float) -> tuple[str, str]:
     """Call a function in a process group of its own, until the limit; return what it returns."""
     read_end, write_end = os.pipe()
     process = os.fork()
@@ -117,7 +124,8 @@ def forked(run: Callable[[], tuple[str, str]], limit_s: float) -> tuple[str, str
     with os.fdopen(read_end, "rb") as answer:
         text = answer.read()
     if not text:
-        return "failed", "its process ended without a word" if time.monotonic() < deadline else f"not done in {limit_s:g} s"
+        is_late = time.monotonic() >= deadline
+        return "failed", f"not done in {limit_s:g} s" if is_late else "its process ended without a word"
     status, reason = json.loads(text)
     return status, reason
 
@@ -129,7 +137,7 @@ def main() -> None:
         suite = suite_of(backend, seen_as, int(ranks), folder, sockets)
         print(json.dumps(unittest.TestLoader().getTestCaseNames(suite)), flush=True)
         for line in sys.stdin:
-            print(json.dumps(forked(partial(outcome, suite, line.strip()), float(limit_s))), flush=True)
+            print(json.dumps(run_in_fork(partial(outcome, suite, line.strip()), float(limit_s))), flush=True)
 
 
 if __name__ == "__main__":
