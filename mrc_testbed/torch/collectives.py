@@ -6,6 +6,7 @@ Reductions add in the order of ranks, so all ranks get the same bits, whatever a
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -16,8 +17,12 @@ from mrc_testbed.torch.messenger import MessageRequest, Messenger, MessengerErro
 
 DIRECT_BYTES = 32 * 1024
 """Size up to which all_reduce sends whole tensors to all: one exchange in place of two."""
+TAGS = 1 << 62
+"""Tags that messages of send and recv may have."""
 _COLLECTIVE = 1 << 63
 """Bit of the tags of collectives, so that no message of send and recv is taken for one."""
+_MONITOR_BIT = 1 << 62
+"""Bit of the tags of monitored barriers, which do not wait for collectives."""
 
 Reduce = Callable[[torch.Tensor, torch.Tensor], object]
 
@@ -49,17 +54,18 @@ def reduction(op: Any) -> Reduce:
 class Collectives:
     """Collectives over one messenger, one after the other. Tensors are contiguous, on the CPU.
 
-    Raises MessengerError when a rank is lost, or does not answer in `timeout_s`.
+    Raises MessengerError when a rank is lost, or does not answer in the time-out of the collective.
     """
 
-    def __init__(self, messenger: Messenger, timeout_s: float) -> None:
-        self._messenger, self.timeout_s = messenger, timeout_s
+    def __init__(self, messenger: Messenger) -> None:
+        self._messenger = messenger
         self.rank, self.ranks = messenger.rank, messenger.ranks
-        self._count = 0
+        self._count, self._timeout_s = 0, 0.0
 
-    def begin(self) -> None:
+    def begin(self, timeout_s: float) -> None:
         """Begin the next collective: its messages have a tag of their own."""
         self._count += 1
+        self._timeout_s = timeout_s
 
     def _exchange(self, sends: dict[int, torch.Tensor], receives: dict[int, torch.Tensor]) -> None:
         """Send a tensor to some ranks, and receive one from some; return when all is done."""
@@ -75,7 +81,7 @@ class Collectives:
         failure: MessengerError | None = None
         for request in requests:  # each must be waited for: until then its bytes may be written
             try:
-                request.wait(self.timeout_s if failure is None else 0.0)
+                request.wait(self._timeout_s if failure is None else 0.0)
             except MessengerError as error:
                 failure = failure or error
         if failure is not None:
@@ -145,6 +151,20 @@ class Collectives:
         self.reduce_scatter(own_share, shares, op)
         self.all_gather(shares, own_share)
 
+    def all_reduce_sparse(self, tensor: torch.Tensor) -> None:
+        """Add a sparse tensor of all ranks: each sends its indices and values to all."""
+        own_part = tensor.coalesce()
+        values = own_part.values().contiguous()
+        counts = [torch.empty(1, dtype=torch.int64) for _ in range(self.ranks)]
+        self.all_gather(counts, torch.tensor([own_part._nnz()]))
+        all_indices = [torch.empty(own_part.sparse_dim(), int(count), dtype=torch.int64) for count in counts]
+        all_values = [values.new_empty(int(count), *values.shape[1:]) for count in counts]
+        self.all_gather(all_indices, own_part.indices().contiguous())
+        self.all_gather(all_values, values)
+        total = torch.sparse_coo_tensor(torch.cat(all_indices, 1), torch.cat(all_values), tensor.shape)
+        with torch.no_grad():
+            tensor.copy_(total.coalesce())
+
     def reduce(self, tensor: torch.Tensor, root: int, op: Any) -> None:
         """Reduce a tensor of all ranks at the root; that of others stays as it is."""
         parts = [tensor.clone() if r == self.rank else torch.empty_like(tensor) for r in range(self.ranks)]
@@ -161,3 +181,38 @@ class Collectives:
             function(output, part)
         if op == ReduceOp.AVG:
             output.div_(self.ranks) if output.is_floating_point() else output.floor_divide_(self.ranks)
+
+
+def monitored_barrier(messenger: Messenger, count: int, timeout_s: float, wait_all_ranks: bool) -> None:
+    """Wait until rank 0 has heard of all ranks.
+
+    Raises MessengerError in PyTorch's words, with the ranks that did not come.
+    `count`: number of barriers before; `wait_all_ranks`: name all ranks that did not come, not the first alone.
+    """
+    tag, end, milliseconds = _MONITOR_BIT | count, time.monotonic() + timeout_s, round(timeout_s * 1000)
+    if messenger.rank:
+        try:
+            messenger.send(0, tag, 0, 0).wait(timeout_s)
+            messenger.receive(0, tag, 0, 0).wait(timeout_s)
+        except MessengerError as error:
+            raise MessengerError(
+                f"Rank {messenger.rank} successfully reached monitoredBarrier, but received errors while waiting for "
+                f"send/recv from rank 0: {error}"
+            ) from error
+        return
+    # Rank 0 waits for all until one time, and answers when the last has come.
+    missing_ranks: list[int] = []
+    for rank, request in [(rank, messenger.receive(rank, tag, 0, 0)) for rank in range(1, messenger.ranks)]:
+        is_first = not missing_ranks
+        try:
+            request.wait(max(0.0, end - time.monotonic()) if is_first or wait_all_ranks else 0.0)
+        except MessengerError:
+            missing_ranks.append(rank)
+    if missing_ranks and not timeout_s:
+        raise MessengerError(f"Rank 0 timed out in monitoredBarrier after {milliseconds} ms")
+    if missing_ranks:
+        named_ranks = missing_ranks if wait_all_ranks else missing_ranks[:1]
+        ranks = f"Rank{'s' if len(named_ranks) > 1 else ''} {', '.join(map(str, named_ranks))}"
+        raise MessengerError(f"{ranks} failed to pass monitoredBarrier in {milliseconds} ms")
+    for request in [messenger.send(rank, tag, 0, 0) for rank in range(1, messenger.ranks)]:
+        request.wait(timeout_s)

@@ -151,7 +151,7 @@ class MessageRequest:
 
     def _failure(self, error: int, timeout_s: float) -> str:
         if error == errno.ETIMEDOUT:
-            return f"{self._action}: not done in {timeout_s:g} s, the time-out of the group"
+            return f"{self._action}: not done within the timeout of {timeout_s:g} s"
         if error == errno.EMSGSIZE:
             return f"{self._action}: the message has not the {self._length} bytes of the tensor"
         lost_text = self._messenger.lost_text if error == errno.ECONNRESET else ""

@@ -1,10 +1,15 @@
 """One rank of a job for the tests: `rank_program.py CASE`, with RANK, WORLD_SIZE and STORE set.
 
-Every collective runs on backend mrc and on gloo over loopback, and both must give the same bits.
+Every collective runs on backend mrc and on gloo over loopback, and both must give the same bits. The cases of
+MANY_CASES are for any number of ranks.
 """
 
 from __future__ import annotations
 
+import functools
+import gc
+import hashlib
+import math
 import os
 import sys
 import time
@@ -13,6 +18,9 @@ from datetime import timedelta
 
 import torch
 import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
+from torch.nn.parallel import DistributedDataParallel
 
 import mrc_testbed.torch  # noqa: F401 - registers the backend
 
@@ -93,7 +101,7 @@ def reduce_scatter(gloo: dist.ProcessGroup) -> None:
 
 
 def layouts(gloo: dist.ProcessGroup) -> None:
-    """Check transposed and empty tensors, bits, averages, and several tensors at once."""
+    """Check tensors whose bytes are not their values in order, empty ones, bits and averages."""
 
     def run(group):
         matrix = values(torch.float32, 600, 1).view(20, 30).t()
@@ -109,6 +117,10 @@ def layouts(gloo: dist.ProcessGroup) -> None:
     average = torch.full((5,), float(RANK))
     dist.all_reduce(average, op=dist.ReduceOp.AVG)
     assert torch.equal(average, torch.full((5,), (RANKS - 1) / 2))
+    minus, conjugate = torch._neg_view(torch.full((3,), RANK + 1.0)), torch.tensor([1 + 2j * RANK]).conj()
+    assert dist.group.WORLD.broadcast(minus, 1).wait() and torch.equal(minus, torch.full((3,), -2.0))
+    dist.group.WORLD.broadcast(conjugate, 1).wait()
+    assert conjugate.item() == 1 - 2j
     works = [dist.all_reduce(torch.full((n,), 1.0), async_op=True) for n in (3, 50_000)]
     for work in works:
         work.wait()
@@ -138,6 +150,190 @@ def messages(gloo: dist.ProcessGroup) -> None:
     assert objects == [{"rank": rank} for rank in range(RANKS)]
 
 
+def several_tensors(gloo: dist.ProcessGroup) -> None:
+    """Check several tensors in a call, and sparse ones whose indices overlap."""
+
+    def run(group):
+        tensors = [values(torch.float32, size, size) for size in (1, 0, 40_000)]
+        outputs = [[torch.empty_like(tensor) for tensor in tensors] for _ in range(RANKS)]
+        dist.all_gather_coalesced(outputs, tensors, group=group)
+        totals = [tensor.clone() for tensor in tensors]
+        dist.all_reduce_coalesced(totals, group=group)
+        indices = torch.tensor([[RANK, RANK + 1, RANK], [0, 1, 0]])  # not coalesced: the first and last are one
+        sparse = torch.sparse_coo_tensor(indices, torch.arange(6.0).view(3, 2) + RANK, (RANKS + 1, 2, 2))
+        dist.all_reduce(sparse, group=group)
+        return [tensor for row in outputs for tensor in row] + totals + [sparse.to_dense()]
+
+    compare(run, gloo)
+    parts, totals = [torch.full((RANKS, 3), float(RANK))] * 2, [torch.empty(3), torch.empty(3)]
+    dist.group.WORLD.reduce_scatter_tensor_coalesced(totals, parts).wait()
+    assert all(torch.equal(total, torch.full((3,), RANKS * (RANKS - 1) / 2)) for total in totals)
+
+
+def overloads(gloo: dist.ProcessGroup) -> None:
+    """Check that methods of a group take bare tensors and words, as those of gloo's do."""
+    group, tensor, outputs = dist.group.WORLD, torch.tensor([RANK + 1.0]), [torch.empty(1) for _ in range(RANKS)]
+    highest, first, root = tensor.clone(), tensor.clone(), RANKS - 1
+    group.allreduce(highest, dist.ReduceOp.MAX).wait()
+    group.broadcast(first, 0).wait()
+    group.allgather(outputs, tensor).wait()
+    assert highest == RANKS and first == 1 and torch.cat(outputs).tolist() == list(range(1, RANKS + 1))
+    product, share, total = tensor.clone(), torch.empty(1), torch.empty(1)
+    group.reduce(product, root, op=dist.ReduceOp.PRODUCT).wait()
+    group.scatter(share, outputs if root == RANK else [], root=root).wait()
+    group.reduce_scatter(total, outputs).wait()
+    group.gather(outputs if root == RANK else [], tensor, root).wait()
+    assert share == RANK + 1 and total == RANKS * (RANK + 1)
+    assert root != RANK or product == math.prod(range(1, RANKS + 1))
+    group.barrier(timeout=timedelta(seconds=60)).wait()
+
+
+def monitored_barrier(gloo: dist.ProcessGroup) -> None:
+    """A barrier of the group names who did not come, in gloo's words."""
+    group = dist.group.WORLD
+    group.monitored_barrier(timedelta(seconds=60))
+    group.monitored_barrier(timedelta(seconds=60), wait_all_ranks=True)
+    if RANK == 0:
+        for seconds, words in ((0.5, "Rank 1 failed to pass monitoredBarrier in 500 ms"), (0, "Rank 0 timed out in")):
+            try:
+                group.monitored_barrier(timedelta(seconds=seconds))
+            except RuntimeError as error:
+                check_words(error, words)
+            else:
+                raise AssertionError("a barrier without rank 1")
+    dist.barrier()
+
+
+def futures(gloo: dist.ProcessGroup) -> None:
+    """Let a callback wait for another collective; a collective and the store have time-outs of their own."""
+    seen_totals = []
+
+    def add_again(future):
+        tensor = future.value()[0]
+        dist.all_reduce(tensor, async_op=True).get_future().wait()
+        seen_totals.append(tensor.item())
+        return tensor
+
+    work = dist.all_reduce(torch.ones(1), async_op=True)
+    assert work.get_future().then(add_again).wait() == RANKS**2 and seen_totals == [RANKS**2]
+    assert work.get_future().wait()[0] == RANKS**2  # once the collective has ended
+    store = dist.distributed_c10d._get_default_store()
+    store_timeout = store.timeout
+    group = dist.new_group(backend="mrc", timeout=timedelta(seconds=3))
+    assert store.timeout == store_timeout
+    if RANK == 0:
+        try:
+            group.barrier(timeout=timedelta(milliseconds=200)).wait()
+        except RuntimeError as error:
+            check_words(error, "not done within the timeout of 0.2 s")
+        else:
+            raise AssertionError("no time-out")
+    dist.barrier()
+
+
+def profiler(gloo: dist.ProcessGroup) -> None:
+    """A profiler sees collectives and messages by name, with their shapes, as asynchronous."""
+    tensor, peer = torch.ones(3, 4), 1 - RANK
+    with torch.profiler.profile(record_shapes=True) as profile:
+        dist.all_reduce(tensor)
+        works = [dist.isend(tensor, peer), dist.irecv(torch.empty(3, 4), peer)]
+        for work in works:
+            work.wait()
+    events = {event.name: event for event in profile.events() if event.name.startswith("mrc:")}
+    assert set(events) == {"mrc:all_reduce", "mrc:send", "mrc:recv"}, events
+    assert all(event.is_async and event.input_shapes == [[3, 4]] for event in events.values()), events
+
+
+def uneven(gloo: dist.ProcessGroup) -> None:
+    """DDP's join: a rank with fewer inputs follows the others, whose work C++ holds alone."""
+    model = DistributedDataParallel(torch.nn.Linear(4, 4, bias=False))
+    with model.join():
+        for _ in range(3 + 2 * RANK):
+            gc.collect()
+            model(torch.ones(2, 4)).sum().backward()
+    gradients = [torch.empty(4, 4) for _ in range(RANKS)]
+    dist.all_gather(gradients, model.module.weight.detach())
+    assert all(torch.equal(gradient, gradients[0]) for gradient in gradients)
+
+
+def second_job(gloo: dist.ProcessGroup) -> None:
+    """A job ends its groups and meets anew, by a named device, a hash store of one rank among them."""
+    dist.destroy_process_group()
+    store = dist.FileStore(os.environ["STORE"] + "-again", RANKS)
+    dist.init_process_group("cpu:mrc", store=store, rank=RANK, world_size=RANKS)
+    tensor = torch.ones(2)
+    dist.all_reduce(tensor)
+    assert tensor[0] == RANKS
+    dist.destroy_process_group()
+    dist.init_process_group("mrc", store=dist.HashStore(), rank=0, world_size=1)
+    dist.all_reduce(tensor)
+    assert tensor[0] == RANKS
+
+
+def all_collectives(gloo: dist.ProcessGroup) -> None:
+    """Every collective of any number of ranks, against sums in the order of the ranks."""
+    parts = [torch.randn(30_000, generator=torch.Generator().manual_seed(rank)) for rank in range(RANKS)]
+    own_part, total = parts[RANK], functools.reduce(torch.add, parts)
+    for size in (1, 30_000):
+        tensor = own_part[:size].clone()
+        dist.all_reduce(tensor)
+        assert torch.equal(tensor, total[:size])
+    for root in range(RANKS):
+        tensor, root_total, share = own_part.clone(), own_part.clone(), torch.empty(30_000)
+        outputs = [torch.empty(30_000) for _ in range(RANKS)] if root == RANK else None
+        dist.broadcast(tensor, root)
+        dist.reduce(root_total, root)
+        dist.gather(own_part, outputs, dst=root)
+        dist.scatter(share, parts if root == RANK else None, src=root)
+        assert torch.equal(tensor, parts[root]) and torch.equal(share, own_part)
+        assert root != RANK or (
+            torch.equal(root_total, total) and torch.equal(torch.stack(outputs), torch.stack(parts))
+        )
+    outputs, share = [torch.empty(30_000) for _ in range(RANKS)], torch.empty(30_000)
+    dist.all_gather(outputs, own_part)
+    dist.reduce_scatter(share, [part * (RANK + 1) for part in parts])
+    assert torch.equal(torch.stack(outputs), torch.stack(parts))
+    assert torch.equal(share, functools.reduce(torch.add, [own_part * (rank + 1) for rank in range(RANKS)]))
+    # Uneven: rank r sends r + 1 rows to rank 0, r + 2 to rank 1, and so on.
+    rows, counts = torch.arange(RANKS) + RANK + 1, [rank + RANK + 1 for rank in range(RANKS)]
+    received = torch.empty(int(rows.sum()), 2)
+    dist.all_to_all_single(received, torch.full((int(rows.sum()), 2), float(RANK)), counts, counts)
+    assert torch.equal(received[:, 1], torch.arange(RANKS).repeat_interleave(rows).float())
+    objects = [None] * RANKS
+    dist.all_gather_object(objects, {RANK})
+    assert objects == [{rank} for rank in range(RANKS)]
+    messages = [(dist.isend, own_part, RANK + 1), (dist.irecv, share, RANK - 1)]
+    operations = [dist.P2POp(function, tensor, peer % RANKS) for function, tensor, peer in messages]
+    for work in dist.batch_isend_irecv(operations):
+        work.wait()
+    assert torch.equal(share, parts[RANK - 1])
+
+
+def models(gloo: dist.ProcessGroup) -> None:
+    """DDP and both kinds of FSDP: after some steps all ranks have the same parameters."""
+    for wrap in (DistributedDataParallel, FullyShardedDataParallel, fully_shard):
+        torch.manual_seed(1)
+        model = torch.nn.Sequential(torch.nn.Linear(40, 100), torch.nn.ReLU(), torch.nn.Linear(100, 7))
+        options = {"device_id": torch.device("cpu")} if wrap is FullyShardedDataParallel else {}
+        mesh = {"mesh": init_device_mesh("cpu", (RANKS,))} if wrap is fully_shard else {}
+        wrapped_model = wrap(model, **options, **mesh)
+        optimizer = torch.optim.SGD(wrapped_model.parameters(), 0.1)
+        for step in range(3):
+            inputs = torch.randn(5, 40, generator=torch.Generator().manual_seed(step * RANKS + RANK))
+            optimizer.zero_grad()
+            wrapped_model(inputs).square().mean().backward()
+            optimizer.step()
+        if wrap is FullyShardedDataParallel:
+            with FullyShardedDataParallel.summon_full_params(wrapped_model):
+                parameters = [parameter.detach().clone() for parameter in model.parameters()]
+        else:
+            tensors = [parameter.detach() for parameter in model.parameters()]
+            parameters = [tensor.full_tensor() if wrap is fully_shard else tensor for tensor in tensors]
+        digests = [None] * RANKS
+        dist.all_gather_object(digests, hashlib.sha256(b"".join(p.numpy().tobytes() for p in parameters)).hexdigest())
+        assert len(set(digests)) == 1, (wrap, digests)
+
+
 def groups(gloo: dist.ProcessGroup) -> None:
     """Collectives of two groups at once, and of a group that ends before the others."""
     second = dist.new_group(backend="mrc")
@@ -153,10 +349,17 @@ def groups(gloo: dist.ProcessGroup) -> None:
 
 def refusals(gloo: dist.ProcessGroup) -> None:
     """Errors name the cause, and the group works on after those of the caller."""
+    group = dist.group.WORLD
     for call, words in (
-        (lambda: dist.all_reduce(torch.eye(3).to_sparse()), "dense tensors on the CPU alone"),
+        (lambda: dist.broadcast(torch.eye(3).to_sparse(), 0), "dense tensors on the CPU alone"),
+        (lambda: dist.all_reduce(torch.eye(3).to_sparse(), dist.ReduceOp.MAX), "dense tensors on the CPU alone"),
         (lambda: dist.all_gather([torch.empty(3)], torch.empty(3)), "for 2 ranks"),
         (lambda: dist.all_reduce(torch.ones(2), op=dist.ReduceOp.BAND), "bitwise"),
+        (lambda: group.send([torch.ones(1)], RANK, 0), "to itself"),
+        (lambda: group.recv([torch.ones(1)], 7, 0), "ranks 0 to 1, not 7"),
+        (lambda: group.broadcast(torch.ones(1), 7), "ranks 0 to 1, not 7"),
+        (lambda: group.send([torch.ones(1)], 1 - RANK, -1), "the tag -1 is not"),
+        (lambda: group.alltoall([torch.ones(1)], [torch.ones(1)]), "1 to 1 tensors for 2 ranks"),
     ):
         try:
             call()
@@ -189,7 +392,7 @@ def time_out(gloo: dist.ProcessGroup) -> None:
         try:
             dist.all_reduce(torch.ones(3), group=group)
         except RuntimeError as error:
-            check_words(error, "not done in 2 s")
+            check_words(error, "not done within the timeout of 2 s")
         else:
             raise AssertionError("no time-out")
     dist.barrier()
@@ -229,6 +432,13 @@ CASES = {
         reduce_scatter,
         layouts,
         messages,
+        several_tensors,
+        overloads,
+        monitored_barrier,
+        futures,
+        profiler,
+        uneven,
+        second_job,
         groups,
         refusals,
         time_out,
@@ -237,13 +447,14 @@ CASES = {
         dead_rank,
     )
 }
+MANY_CASES = {case.__name__: case for case in (all_collectives, models)}
 
 
 def main() -> None:
     store = dist.FileStore(os.environ["STORE"], RANKS)
     dist.init_process_group("mrc", store=store, rank=RANK, world_size=RANKS, timeout=timedelta(seconds=100))
     gloo = dist.new_group(backend="gloo")
-    CASES[sys.argv[1]](gloo)
+    (CASES | MANY_CASES)[sys.argv[1]](gloo)
     if sys.argv[1] != "dead_rank":
         dist.destroy_process_group()
     print("passed")

@@ -61,7 +61,7 @@ class Queues(defaultdict):
 def on_all(ranks, run):
     """Run a function on the collectives of every rank, each in a thread; return the results by rank."""
     queues = Queues()
-    collectives = [Collectives(MemoryMessenger(queues, ranks, rank), PATIENCE_S) for rank in range(ranks)]
+    collectives = [Collectives(MemoryMessenger(queues, ranks, rank)) for rank in range(ranks)]
     with ThreadPoolExecutor(ranks) as pool:
         return list(pool.map(run, collectives))
 
@@ -85,7 +85,7 @@ def test_all_reduce__gives_all_ranks_the_same_bits(ranks, size):
 
     def run(collectives):
         tensor = parts[collectives.rank].clone()
-        collectives.begin()
+        collectives.begin(PATIENCE_S)
         collectives.all_reduce(tensor, ReduceOp.SUM)
         return tensor
 

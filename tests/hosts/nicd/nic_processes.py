@@ -1,4 +1,4 @@
-"""NIC processes of two hosts in a thread, on a virtual wire: for C programs, without root."""
+"""NIC processes of several hosts in a thread, on a virtual wire: for C programs, without root."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import os
 import selectors
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from ipaddress import ip_address
 from pathlib import Path
 from types import TracebackType
@@ -59,22 +59,22 @@ class NicProcesses:
     The thread waits, without limit, when all of its NIC processes would: a wake-up that is lost hangs the test.
     """
 
-    def __init__(self, folder: Path, guests: Collection[int] = ()) -> None:
+    def __init__(self, folder: Path, guests: Collection[int] = (), hosts: Sequence[str] = HOSTS) -> None:
         self.wire = VirtualWire(planes=2, uplinks=2)
         self.selector = selectors.DefaultSelector()
         self.callbacks: dict[int, Callable[[], object]] = {}
-        self.sockets = {host: folder / f"{host}.sock" for host in HOSTS}
+        self.sockets = {host: folder / f"{host}.sock" for host in hosts}
         # The second socket of each host, where it has guests.
-        self.guest_sockets = {host: folder / f"{host}-guests.sock" for host in HOSTS}
+        self.guest_sockets = {host: folder / f"{host}-guests.sock" for host in hosts}
         self._waiting: set[LoopDriver] = set()
         self._is_ending = False
         self._failure: BaseException | None = None
         self._alarm = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self.selector.register(self._alarm, selectors.EVENT_READ)
-        self.drivers = [LoopDriver(self, host, number) for number, host in enumerate(HOSTS, 1)]
+        self.drivers = [LoopDriver(self, host, number) for number, host in enumerate(hosts, 1)]
         self.daemons = [
             NicDaemon(driver, self.sockets[host], self.guest_sockets[host] if guests else None, guests)
-            for driver, host in zip(self.drivers, HOSTS, strict=True)
+            for driver, host in zip(self.drivers, hosts, strict=True)
         ]
         # A program's end collects garbage: the objects of all tests before need not be looked at each time.
         gc.collect()
@@ -123,7 +123,7 @@ class NicProcesses:
             time.sleep(0.001)
 
     def end(self) -> None:
-        """End both NIC processes. Raises what had ended them already."""
+        """End all NIC processes. Raises what had ended them already."""
         self._is_ending = True
         os.eventfd_write(self._alarm, 1)
         self._thread.join()
@@ -140,7 +140,7 @@ class NicProcesses:
         self.close()
 
     def close(self) -> None:
-        """End both, and give back what they shared. Raises what had ended them already."""
+        """End all, and give back what they shared. Raises what had ended them already."""
         try:
             self.end()
         finally:
