@@ -1,0 +1,75 @@
+"""Costs of one failure, from runs: what stands still and what dies by packets, the pace afterwards by the fluid model.
+
+costs = sample_costs(packet_report.runs)         # {(transport, failure): [Cost, one a seed]}
+paces = sample_paces(fluid_report.runs)          # {failure: [pace, one a seed]}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from statistics import median
+
+from mrc_testbed.errors import UsageError
+from mrc_testbed.experiments.backend.outcome import Outcome
+from mrc_testbed.experiments.resolve.run_plan import RunPlan
+
+FAILURE, NOTHING = "failure", "nothing"
+"""Sweep of the scenarios that names the failure, and its value that is no failure."""
+STEADY = 4
+"""Iterations at the end of a sample that tell its pace after the failure, and fewest before it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Cost of one sampled failure."""
+
+    stall_s: float
+    """Time that iterations took beyond those at the end of the sample."""
+    pace: float
+    """Time of an iteration at the end over that before the failure."""
+    dies: bool
+    """Whether a QP failed, and the job with it."""
+
+
+def sample_cost(outcome: Outcome) -> Cost:
+    """Return the cost of the failure in a run of one collective. Raises UsageError for too few iterations."""
+    if any(failure.kind == "qp" for failure in outcome.failures):
+        return Cost(0.0, 1.0, dies=True)
+    fault_s = min(float(event["t"]) for event in outcome.events if event["what"] == "fault")
+    ends = [iteration.finished_s for collective in outcome.collectives for iteration in collective.iterations]
+    spans = [(end - start, end) for start, end in zip(ends, ends[1:], strict=False)]
+    before = [span for span, end in spans if end <= fault_s]
+    after = [span for span, end in spans if end > fault_s]
+    if len(before) < STEADY or len(after) < 2 * STEADY:
+        raise UsageError(
+            f"{outcome.name}: {len(before)} iterations before the failure and {len(after)} after it; "
+            f"{STEADY} and {2 * STEADY} are needed: give the scenario more iterations, or the failure another time"
+        )
+    steady = median(after[-STEADY:])
+    return Cost(max(0.0, sum(after) - len(after) * steady), steady / median(before), dies=False)
+
+
+def sample_costs(runs: Iterable[tuple[RunPlan, Outcome]]) -> dict[tuple[str, str], list[Cost]]:
+    """Return the costs of each seed by (transport, failure)."""
+    out: dict[tuple[str, str], list[Cost]] = {}
+    for run, outcome in runs:
+        out.setdefault((str(run.label["variant"]), str(run.label[FAILURE])), []).append(sample_cost(outcome))
+    return out
+
+
+def sample_paces(runs: Iterable[tuple[RunPlan, Outcome]]) -> dict[str, list[float]]:
+    """Return, for each failure and seed, how many times as long the slowest ring's iterations take after it.
+
+    A job over all NICs goes at the pace of its slowest ring. The same seed without a failure is the comparison.
+    """
+    slowest: dict[tuple[str, int], float] = {}
+    for run, outcome in runs:
+        if not outcome.jobs:
+            raise UsageError(f"{run.name}: no ring ended an iteration after the failure: give it a longer duration")
+        slowest[str(run.label[FAILURE]), run.seed] = max(max(jobs.after_s) for jobs in outcome.jobs)
+    out: dict[str, list[float]] = {}
+    for (failure, seed), after_s in slowest.items():
+        if failure != NOTHING:
+            out.setdefault(failure, []).append(after_s / slowest[NOTHING, seed])
+    return out
