@@ -50,9 +50,7 @@ def run(path: Path, *, out: Path | None, resume: Path | None, jobs: int, as_json
         reports = _make_runs(stack, console, run_sets, folder, jobs, resuming=resume is not None)
     costs = sample_costs(reports[SAMPLES].runs)
     _refuse_missing(study, costs)
-    paces = {
-        size: sample_paces(reports[f"paces-{number}"].runs) for number, size in enumerate(study.sizes, 1)
-    }
+    paces = {size: sample_paces(reports[f"paces-{number}"].runs) for number, size in enumerate(study.sizes, 1)}
     with console.status("drawing months of failures"):
         result = _result(study, path, folder, costs, paces, reports)
     try:
@@ -83,7 +81,7 @@ def plan_run_sets(study: FailureStudy, path: Path) -> dict[str, RunSet]:
     samples, paces = read(file_of(study.samples.scenario)), read(file_of(study.paces.scenario))
     out = {SAMPLES: plan_runs(samples, "virtual", repeat=study.samples.seeds)}
     for number, size in enumerate(study.sizes.values(), 1):
-        out[f"paces-{number}"] = plan_runs(paces, "fluid", repeat=study.paces.seeds, scale=size.scale)
+        out[f"paces-{number}"] = plan_runs(paces, "fluid", repeat=size.seeds or study.paces.seeds, scale=size.scale)
     return out
 
 

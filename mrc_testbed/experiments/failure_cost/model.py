@@ -91,10 +91,14 @@ class Paces(Runs):
 
 
 class Size(Part):
-    """A number of NICs. `scale`: that of the paces' scenario; `months`: seeds, where they are not the file's."""
+    """A number of NICs. `scale`: that of the paces' scenario.
+
+    `seeds`, `months`: of paces and months, where they are not the file's.
+    """
 
     nics: Annotated[int, Field(ge=2)]
     scale: str | None = None
+    seeds: Annotated[int, Field(ge=1, le=100)] | None = None
     months: Annotated[int, Field(ge=2, le=10_000)] | None = None
 
 

@@ -17,7 +17,9 @@ from mrc_testbed.files.whole_files import write_whole
 
 PAGE_FILE = "report.html"
 PICTURE = "failures-lost-time"
-COLUMNS = ("rates", "goodput", "steps lost", "restarts", "hours lost", "down", "stalled", "slower", "failures")
+COLUMNS = ("rates", "goodput", "steps lost", "restarts", "swaps", "hours lost", "down", "stalled", "slower", "failures")
+NARROW = ("rates", "goodput", "steps lost", "restarts", "swaps", "hours lost")
+"""Columns on the console; the page has all of them."""
 FLOOR_HOURS = 0.01
 """Least hours that the picture shows."""
 
@@ -26,27 +28,27 @@ def as_table(rows: list[dict[str, Any]]) -> Table:
     """Return a table with a row for each size, transport and level."""
     table = Table(box=None, pad_edge=False)
     table.add_column("transport", overflow="fold")
-    for name in COLUMNS:
-        table.add_column(name, justify="right", overflow="fold")
+    for name in NARROW:
+        table.add_column(name, justify="right", overflow="fold", no_wrap=True)
     size = ""
     for row in rows:
         if row["size"] != size:
             size = row["size"]
             table.add_row(f"[bold]{escape(size)}[/bold]")
         name = row["transport"] if row["level"] == LEVELS[0] else ""
-        table.add_row(escape(name), *(escape(text) for text in cells(row)))
+        table.add_row(escape(name), *(escape(text) for text in cells(row)[: len(NARROW)]))
     return table
 
 
 def cells(row: dict[str, Any]) -> list[str]:
     """Return a row of the result as texts, in the order of COLUMNS."""
-    swaps = row["swaps"]["mean"]
     return [
         row["level"],
         _with_interval(row["goodput"], ".4f"),
         _with_interval(row["steps_lost"], ",.0f"),
-        _with_interval(row["restarts"], ",.2f") + (f" + {swaps:,.1f} swaps" if row["swaps_hosts"] else ""),
-        _with_interval(row["lost_hours"], ",.2f"),
+        _with_interval(row["restarts"], ",.1f"),
+        f"{row['swaps']['mean']:,.1f}",
+        _with_interval(row["lost_hours"], ",.1f"),
         *(f"{row['hours'][name]:,.2f}" for name in ("down", "stalled", "slowed")),
         f"{row['failures']['mean']:,.0f}",
     ]
@@ -80,7 +82,6 @@ def draw(study: FailureStudy, rows: list[dict[str, Any]]) -> Drawing:
         axes.set_xticks(range(len(study.transports)), [_folded(name) for name in study.transports], fontsize=8)
         axes.grid(visible=False, axis="x")
         axes.set_xlabel(size)
-    panels[0].set_ylabel("hours lost (of goodput below)")
     panels[0].set_ylabel("hours lost")
     text = f"{title}; bars: mid rates, whiskers: low to high rates, percentages: goodput. {'; '.join(words)}"
     return Drawing(PICTURE, title, text, canvas)

@@ -45,14 +45,13 @@ def _row(
     seeds = range(1, (study.sizes[size].months or study.months) + 1)
     # Whether a host with a broken port is kept or left out is the operator's choice: the cheaper one is taken.
     choices = [[draw_month(hazards, replace(terms, swaps=swaps), seed) for seed in seeds] for swaps in (False, True)]
-    months = min(choices, key=lambda months: fmean(month.lost_s for month in months))
+    months = min(choices, key=lambda drawn: fmean(month.lost_s for month in drawn))
     return {
         "size": size,
         "transport": transport,
         "level": level,
         "months": len(months),
         "parts": parts,
-        "swaps_hosts": months is choices[1] and any(month.swaps for month in months),
         **_summary(months, terms.month_s, study.times.step_s.at(level)),
     }
 

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from statistics import median
 
 from mrc_testbed.errors import UsageError
-from mrc_testbed.experiments.backend.outcome import Outcome
+from mrc_testbed.experiments.backend.outcome import JobsOutcome, Outcome
 from mrc_testbed.experiments.resolve.run_plan import RunPlan
 
-FAILURE, NOTHING = "failure", "nothing"
-"""Sweep of the scenarios that names the failure, and its value that is no failure."""
+FAILURE = "failure"
+"""Sweep of the scenarios that names the failure."""
 STEADY = 4
 """Iterations at the end of a sample that tell its pace after the failure, and fewest before it."""
 
@@ -61,15 +61,16 @@ def sample_costs(runs: Iterable[tuple[RunPlan, Outcome]]) -> dict[tuple[str, str
 def sample_paces(runs: Iterable[tuple[RunPlan, Outcome]]) -> dict[str, list[float]]:
     """Return, for each failure and seed, how many times as long the slowest ring's iterations take after it.
 
-    A job over all NICs goes at the pace of its slowest ring. The same seed without a failure is the comparison.
+    A job over all NICs goes at the pace of its slowest ring. Raises UsageError for a run that is too short.
     """
-    slowest: dict[tuple[str, int], float] = {}
+    out: dict[str, list[float]] = {}
     for run, outcome in runs:
         if not outcome.jobs:
-            raise UsageError(f"{run.name}: no ring ended an iteration after the failure: give it a longer duration")
-        slowest[str(run.label[FAILURE]), run.seed] = max(max(jobs.after_s) for jobs in outcome.jobs)
-    out: dict[str, list[float]] = {}
-    for (failure, seed), after_s in slowest.items():
-        if failure != NOTHING:
-            out.setdefault(failure, []).append(after_s / slowest[NOTHING, seed])
+            raise UsageError(f"{run.name}: no ring ended an iteration before and after the failure: make it longer")
+        before_s, after_s = (max(max(times) for times in column) for column in zip(*map(_sides, outcome.jobs), strict=True))
+        out.setdefault(str(run.label[FAILURE]), []).append(after_s / before_s)
     return out
+
+
+def _sides(jobs: JobsOutcome) -> tuple[list[float], list[float]]:
+    return jobs.before_s, jobs.after_s
