@@ -1,4 +1,4 @@
-"""Costs of failures to a job: published rates, sampled failures and drawn months, for `mrc study failures`.
+"""Costs of failures to a job: published rates, sampled failures, drawn months.
 
 model.py        the file: rates, times and their sources
 samples.py      what one failure costs, from runs of packets and of the fluid model

@@ -1,4 +1,4 @@
-"""`mrc study failures`: samples by packets, paces by the fluid model, then drawn months; table, page, picture, JSON.
+"""`mrc study` of failure rates: its runs, its months, and its output.
 
 The folder has the runs in `samples/` and `paces-N/`, each a folder of results, and `failures.json` with the result.
 """

@@ -1,4 +1,4 @@
-"""Types of a file of failure rates (`schema: mrc-failures/1`): rates and times at three levels, each with a source."""
+"""Types of a file of failure rates: rates and times at three levels, each with its source."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ FLAP = "$flap"
 Positive = Annotated[float, Field(gt=0)]
 
 
-class Sourced(Part):
+class SourcedValue(Part):
     """A value, the source that has it, and how it follows from there."""
 
     value: Positive
     source: str
-    why: str
+    reason: str
 
 
 class Levels(Part):
     """A value at each level."""
 
-    low: Sourced
-    mid: Sourced
-    high: Sourced
+    low: SourcedValue
+    mid: SourcedValue
+    high: SourcedValue
 
-    def at(self, level: Level) -> float:
+    def value_at(self, level: Level) -> float:
         """Return the value at a level."""
-        return self.sourced(level).value
+        return self.entry_at(level).value
 
-    def sourced(self, level: Level) -> Sourced:
+    def entry_at(self, level: Level) -> SourcedValue:
         """Return the value at a level with its source."""
         return {"low": self.low, "mid": self.mid, "high": self.high}[level]
 
@@ -52,15 +52,15 @@ class Times(Part):
     switch_repair_s: Levels
     flap_s: Levels
     restart_s: Levels
-    """From the death of a job until it computes again."""
+    """Time from the death of a job until it computes again."""
     checkpoint_s: Levels
     """Between two checkpoints."""
     step_s: Levels
 
-    def at(self, name: str, level: Level) -> float:
+    def value_at(self, name: str, level: Level) -> float:
         """Return the time of a name at a level."""
         levels: Levels = getattr(self, name)
-        return levels.at(level)
+        return levels.value_at(level)
 
 
 class Rate(Levels):
@@ -74,7 +74,7 @@ class Rate(Levels):
 
     def sample_at(self, level: Level, times: Times) -> str:
         """Return the name of the sample at a level."""
-        return self.sample.replace(FLAP, f"{times.flap_s.at(level):g}s")
+        return self.sample.replace(FLAP, f"{times.flap_s.value_at(level):g}s")
 
 
 class Runs(Part):
@@ -85,9 +85,9 @@ class Runs(Part):
 
 
 class Paces(Runs):
-    """The scenario of the fluid model. `of`: transport that it is about."""
+    """The scenario of the fluid model. `transport`: the one that it is about."""
 
-    of: str
+    transport: str
 
 
 class Size(Part):
@@ -102,7 +102,7 @@ class Size(Part):
     months: Annotated[int, Field(ge=2, le=10_000)] | None = None
 
 
-class Network(Part):
+class TransportNetwork(Part):
     """Network of a transport. `radix`: ports of a switch at the rate of a plane, for each size in turn."""
 
     planes: Annotated[int, Field(ge=1)]
@@ -119,22 +119,22 @@ class FailureStudy(Part):
     samples: Runs
     paces: Paces
     sizes: dict[str, Size] = Field(min_length=1)
-    transports: dict[str, Network] = Field(min_length=1)
+    transports: dict[str, TransportNetwork] = Field(min_length=1)
     sources: dict[str, str]
     rates: list[Rate] = Field(min_length=1)
     times: Times
-    exposed: Levels
+    exposed_share: Levels
     """Share of a step that waits for collectives."""
 
     @model_validator(mode="after")
     def _check(self) -> FailureStudy:
         for name, levels in self.rows():
             for level in LEVELS:
-                source = levels.sourced(level).source
+                source = levels.entry_at(level).source
                 if source not in self.sources:
                     raise ValueError(f"{name}, {level}: no source {source!r} under sources")
-        if self.paces.of not in self.transports:
-            raise ValueError(f"paces.of: no transport {self.paces.of!r} under transports")
+        if self.paces.transport not in self.transports:
+            raise ValueError(f"paces.transport: no transport {self.paces.transport!r} under transports")
         for name, network in self.transports.items():
             if len(network.radix) != len(self.sizes):
                 raise ValueError(f"transports.{name}.radix: give one for each of the {len(self.sizes)} sizes")
@@ -142,14 +142,17 @@ class FailureStudy(Part):
 
     def rows(self) -> list[tuple[str, Levels]]:
         """Return every row of the table: rates, times, the exposed share."""
-        times: list[tuple[str, Levels]] = [(name, getattr(self.times, name)) for name in Times.keys()]
-        return [*((rate.failure, rate) for rate in self.rates), *times, ("exposed", self.exposed)]
+        times: list[tuple[str, Levels]] = [(name, getattr(self.times, name)) for name in Times.model_fields]
+        return [*((rate.failure, rate) for rate in self.rates), *times, ("exposed_share", self.exposed_share)]
 
     def counts(self, transport: str, size: str) -> dict[str, int]:
         """Return the number of parts of each kind, as `mrc plan` counts them. Raises UsageError."""
         network = self.transports[transport]
         plan = FabricSize.for_nics(
-            self.sizes[size].nics, radix=network.radix[list(self.sizes).index(size)], planes=network.planes, nic_bps=8e11
+            self.sizes[size].nics,
+            radix=network.radix[list(self.sizes).index(size)],
+            planes=network.planes,
+            nic_bps=8e11,
         )
         return {
             "nics": plan.nics,

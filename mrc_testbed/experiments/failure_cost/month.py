@@ -1,4 +1,4 @@
-"""Months of failures, drawn by seed, and what a job loses in each.
+"""Months of failures, sample_numbers by seed, and what a job loses in each.
 
 month = draw_month(hazards, terms, random_seed)
 month.lost_s, month.restarts, month.failures
@@ -26,7 +26,7 @@ class Hazard:
     """A kind of failure, as one fabric has it."""
 
     failure: str
-    expected: float
+    expected_count: float
     """Failures in the month, on average, of all parts."""
     costs: Sequence[Cost]
     """Samples of what one costs; each failure draws one."""
@@ -44,7 +44,7 @@ class Terms:
     month_s: float
     restart_s: float
     checkpoint_s: float
-    exposed: float
+    exposed_share: float
     """Share of a step that waits for collectives."""
     swaps: bool = False
     """Whether the job is restarted at its next checkpoint without a host that has a broken port."""
@@ -56,7 +56,7 @@ class Month:
 
     failures: int
     restarts: int
-    """After the death of the job."""
+    """Restarts after the death of the job."""
     swaps: int
     """Restarts at a checkpoint, to leave out a host."""
     down_s: float
@@ -77,11 +77,11 @@ def draw_month(hazards: Sequence[Hazard], terms: Terms, seed: int) -> Month:
     slow: list[tuple[float, Floats, Floats]] = []
     failures, stall_s, swaps = 0, 0.0, 0
     for hazard in hazards:
-        count = int(generator.poisson(hazard.expected))
-        times = np.sort(generator.uniform(0.0, terms.month_s, count))
-        drawn = generator.integers(0, len(hazard.costs), count)
-        dies = np.array([cost.dies for cost in hazard.costs])[drawn]
-        stall_s += float(np.array([cost.stall_s for cost in hazard.costs])[drawn][~dies].sum())
+        count = int(generator.poisson(hazard.expected_count))
+        times = generator.uniform(0.0, terms.month_s, count)
+        sample_numbers = generator.integers(0, len(hazard.costs), count)
+        dies = np.array([cost.dies for cost in hazard.costs])[sample_numbers]
+        stall_s += float(np.array([cost.stall_s for cost in hazard.costs])[sample_numbers][~dies].sum())
         failures += count
         deaths.append(times[dies])
         if hazard.pace > 1.0:
@@ -97,7 +97,7 @@ def draw_month(hazards: Sequence[Hazard], terms: Terms, seed: int) -> Month:
     down_s = min(down_s + swaps * terms.restart_s, terms.month_s)
     # While the job is down nothing delays it.
     up_share = 1.0 - down_s / terms.month_s
-    slowed_s = up_share * _slowed(slow, terms.exposed)
+    slowed_s = up_share * _slowdown(slow, terms.exposed_share)
     stalled_s = min(up_share * stall_s, terms.month_s - down_s - slowed_s)
     return Month(failures, restarts, swaps, down_s, max(0.0, stalled_s), slowed_s)
 
@@ -106,32 +106,32 @@ def _restarts(deaths: Floats, terms: Terms) -> tuple[int, float]:
     """Return how often the job is restarted, and the time that restarts and repeated work take."""
     restarts, lost_s, began, index = 0, 0.0, 0.0, 0
     while index < len(deaths):
-        died = float(deaths[index])
+        death_s = float(deaths[index])
         restarts += 1
-        lost_s += (died - began) % terms.checkpoint_s + min(terms.restart_s, terms.month_s - died)
-        began = died + terms.restart_s
+        lost_s += (death_s - began) % terms.checkpoint_s + min(terms.restart_s, terms.month_s - death_s)
+        began = death_s + terms.restart_s
         index = int(np.searchsorted(deaths, began))
     return restarts, lost_s
 
 
-def _slowed(slow: Sequence[tuple[float, Floats, Floats]], exposed: float) -> float:
+def _slowdown(slow: Sequence[tuple[float, Floats, Floats]], exposed_share: float) -> float:
     """Return the time lost to slower paces, of which the slowest counts at any time."""
     lost_s, covered_s = 0.0, 0.0
     starts, ends = np.empty(0), np.empty(0)
     for pace, more_starts, more_ends in sorted(slow, key=lambda part: -part[0]):
         starts, ends = np.concatenate([starts, more_starts]), np.concatenate([ends, more_ends])
-        all_s = _covered(starts, ends)
-        step = 1.0 + exposed * (pace - 1.0)
+        all_s = _union_length(starts, ends)
+        step = 1.0 + exposed_share * (pace - 1.0)
         lost_s += (all_s - covered_s) * (1.0 - 1.0 / step)
         covered_s = all_s
     return lost_s
 
 
-def _covered(starts: Floats, ends: Floats) -> float:
+def _union_length(starts: Floats, ends: Floats) -> float:
     """Return the length of the union of intervals."""
     if not len(starts):
         return 0.0
     order = np.argsort(starts)
     starts, ends = starts[order], ends[order]
-    reached = np.concatenate([[-np.inf], np.maximum.accumulate(ends)[:-1]])
-    return float(np.maximum(0.0, ends - np.maximum(starts, reached)).sum())
+    reached_ends = np.concatenate([[-np.inf], np.maximum.accumulate(ends)[:-1]])
+    return float(np.maximum(0.0, ends - np.maximum(starts, reached_ends)).sum())

@@ -65,21 +65,24 @@ def draw(study: FailureStudy, rows: list[dict[str, Any]]) -> Drawing:
     colours = line_colours(study.transports)
     words = []
     for axes, size in zip(panels, study.sizes, strict=True):
-        for place, transport in enumerate(study.transports):
+        for position, transport in enumerate(study.transports):
             low, mid, high = (
                 next(row for row in rows if (row["size"], row["transport"], row["level"]) == (size, transport, level))
                 for level in LEVELS
             )
+            # A logarithmic axis has no zero: what loses nothing stands at the floor.
             hours = [max(FLOOR_HOURS, row["lost_hours"]["mean"]) for row in (low, mid, high)]
             ends = [[max(0.0, hours[1] - hours[0])], [max(0.0, hours[2] - hours[1])]]
-            axes.bar([place], [hours[1]], width=0.62, color=colours[transport])
-            axes.errorbar([place], [hours[1]], yerr=ends, color="#5a6069", capsize=4, lw=1.1)
-            axes.text(place, max(hours) * 1.25, f"{hours[1]:.3g} h\n{mid['goodput']['mean']:.2%}", ha="center", fontsize=8)
+            axes.bar([position], [hours[1]], width=0.62, color=colours[transport])
+            axes.errorbar([position], [hours[1]], yerr=ends, color="#5a6069", capsize=4, lw=1.1)
+            axes.text(
+                position, max(hours) * 1.25, f"{hours[1]:.3g} h\n{mid['goodput']['mean']:.2%}", ha="center", fontsize=8
+            )
             words.append(f"{size}, {transport}: {hours[1]:.3g} h ({hours[0]:.3g} to {hours[2]:.3g})")
         axes.set_yscale("log")
         axes.set_ylim(FLOOR_HOURS, study.days * 24 * 8)
         axes.axhline(study.days * 24, color="#8a8f96", lw=0.8, ls=(0, (4, 3)))
-        axes.set_xticks(range(len(study.transports)), [_folded(name) for name in study.transports], fontsize=8)
+        axes.set_xticks(range(len(study.transports)), [_fold_name(name) for name in study.transports], fontsize=8)
         axes.grid(visible=False, axis="x")
         axes.set_xlabel(size)
     panels[0].set_ylabel("hours lost")
@@ -87,7 +90,7 @@ def draw(study: FailureStudy, rows: list[dict[str, Any]]) -> Drawing:
     return Drawing(PICTURE, title, text, canvas)
 
 
-def _folded(name: str) -> str:
+def _fold_name(name: str) -> str:
     return name.replace(", ", ",\n").replace("switch ", "switch\n")
 
 

@@ -38,21 +38,25 @@ def _row(
     hazards = hazards_of(study, transport, level, parts, costs, paces)
     terms = Terms(
         study.days * DAY_S,
-        study.times.restart_s.at(level),
-        study.times.checkpoint_s.at(level),
-        study.exposed.at(level),
+        study.times.restart_s.value_at(level),
+        study.times.checkpoint_s.value_at(level),
+        study.exposed_share.value_at(level),
     )
     seeds = range(1, (study.sizes[size].months or study.months) + 1)
     # Whether a host with a broken port is kept or left out is the operator's choice: the cheaper one is taken.
-    choices = [[draw_month(hazards, replace(terms, swaps=swaps), seed) for seed in seeds] for swaps in (False, True)]
-    months = min(choices, key=lambda drawn: fmean(month.lost_s for month in drawn))
+    may_swap = any(hazard.evaded_by_swap and hazard.pace > 1.0 for hazard in hazards)
+    choices = [
+        [draw_month(hazards, replace(terms, swaps=swaps), seed) for seed in seeds]
+        for swaps in ((False, True) if may_swap else (False,))
+    ]
+    months = min(choices, key=lambda choice: fmean(month.lost_s for month in choice))
     return {
         "size": size,
         "transport": transport,
         "level": level,
         "months": len(months),
         "parts": parts,
-        **_summary(months, terms.month_s, study.times.step_s.at(level)),
+        **_summary(months, terms.month_s, study.times.step_s.value_at(level)),
     }
 
 
@@ -70,17 +74,17 @@ def hazards_of(
     """
     hazards = []
     for rate in study.rates:
-        sampled = costs[transport, rate.sample_at(level, study.times)]
+        samples = costs[transport, rate.sample_at(level, study.times)]
         modelled = paces.get(rate.sample_at(level, study.times)) or paces.get(rate.failure.replace("flap", "link"))
-        use_model = transport == study.paces.of and modelled
-        pace = fmean(modelled if use_model and modelled else [cost.pace for cost in sampled])
+        use_model = transport == study.paces.transport and modelled
+        pace = fmean(modelled if use_model and modelled else [cost.pace for cost in samples])
         hazards.append(
             Hazard(
                 rate.failure,
-                rate.at(level) * parts[rate.parts] * study.days / RATE_DAYS,
-                sampled,
+                rate.value_at(level) * parts[rate.parts] * study.days / RATE_DAYS,
+                samples,
                 max(1.0, pace),
-                study.times.at(rate.lasts, level),
+                study.times.value_at(rate.lasts, level),
                 evaded_by_swap=rate.parts == "nic_links" and rate.lasts == "link_repair_s",
             )
         )
@@ -107,23 +111,23 @@ def interval(values: Sequence[float]) -> dict[str, float | None]:
     """Return mean and interval (Student's t) as JSON data; the ends are None for a single value."""
     if len(values) < 2:
         return {"mean": values[0], "low": None, "high": None}
-    found = t_interval(values, CONFIDENCE)
-    return {"mean": found.estimate, "low": found.low, "high": found.high}
+    mean_interval = t_interval(values, CONFIDENCE)
+    return {"mean": mean_interval.estimate, "low": mean_interval.low, "high": mean_interval.high}
 
 
 def sample_rows(costs: Costs) -> list[dict[str, Any]]:
     """Return what each failure cost in the samples, as JSON data."""
     rows = []
     for (transport, failure), samples in costs.items():
-        alive = [cost for cost in samples if not cost.dies]
+        survivors = [cost for cost in samples if not cost.dies]
         rows.append(
             {
                 "transport": transport,
                 "failure": failure,
                 "seeds": len(samples),
-                "dies": 1 - len(alive) / len(samples),
-                "stall_s": interval([cost.stall_s for cost in alive]) if alive else None,
-                "pace": interval([cost.pace for cost in alive]) if alive else None,
+                "dies": 1 - len(survivors) / len(samples),
+                "stall_s": interval([cost.stall_s for cost in survivors]) if survivors else None,
+                "pace": interval([cost.pace for cost in survivors]) if survivors else None,
             }
         )
     return rows

@@ -1,4 +1,4 @@
-"""Costs of one failure, from runs: what stands still and what dies by packets, the pace afterwards by the fluid model.
+"""Costs of one failure, from runs of packets, and the pace after it, from the fluid model.
 
 costs = sample_costs(packet_report.runs)         # {(transport, failure): [Cost, one a seed]}
 paces = sample_paces(fluid_report.runs)          # {failure: [pace, one a seed]}
@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import pairwise
 from statistics import median
 
 from mrc_testbed.errors import UsageError
-from mrc_testbed.experiments.backend.outcome import JobsOutcome, Outcome
+from mrc_testbed.experiments.backend.outcome import Outcome
 from mrc_testbed.experiments.resolve.run_plan import RunPlan
 
 FAILURE = "failure"
@@ -38,16 +39,16 @@ def sample_cost(outcome: Outcome) -> Cost:
         return Cost(0.0, 1.0, dies=True)
     fault_s = min(float(event["t"]) for event in outcome.events if event["what"] == "fault")
     ends = [iteration.finished_s for collective in outcome.collectives for iteration in collective.iterations]
-    spans = [(end - start, end) for start, end in zip(ends, ends[1:], strict=False)]
-    before = [span for span, end in spans if end <= fault_s]
-    after = [span for span, end in spans if end > fault_s]
-    if len(before) < STEADY or len(after) < 2 * STEADY:
+    spans = [(end - start, end) for start, end in pairwise(ends)]
+    spans_before = [span for span, end in spans if end <= fault_s]
+    spans_after = [span for span, end in spans if end > fault_s]
+    if len(spans_before) < STEADY or len(spans_after) < 2 * STEADY:
         raise UsageError(
-            f"{outcome.name}: {len(before)} iterations before the failure and {len(after)} after it; "
+            f"{outcome.name}: {len(spans_before)} iterations before the failure and {len(spans_after)} after it; "
             f"{STEADY} and {2 * STEADY} are needed: give the scenario more iterations, or the failure another time"
         )
-    steady = median(after[-STEADY:])
-    return Cost(max(0.0, sum(after) - len(after) * steady), steady / median(before), dies=False)
+    steady = median(spans_after[-STEADY:])
+    return Cost(max(0.0, sum(spans_after) - len(spans_after) * steady), steady / median(spans_before), dies=False)
 
 
 def sample_costs(runs: Iterable[tuple[RunPlan, Outcome]]) -> dict[tuple[str, str], list[Cost]]:
@@ -59,7 +60,7 @@ def sample_costs(runs: Iterable[tuple[RunPlan, Outcome]]) -> dict[tuple[str, str
 
 
 def sample_paces(runs: Iterable[tuple[RunPlan, Outcome]]) -> dict[str, list[float]]:
-    """Return, for each failure and seed, how many times as long the slowest ring's iterations take after it.
+    """Return the slowest ring's time after each failure over that before, for each seed.
 
     A job over all NICs goes at the pace of its slowest ring. Raises UsageError for a run that is too short.
     """
@@ -67,10 +68,7 @@ def sample_paces(runs: Iterable[tuple[RunPlan, Outcome]]) -> dict[str, list[floa
     for run, outcome in runs:
         if not outcome.jobs:
             raise UsageError(f"{run.name}: no ring ended an iteration before and after the failure: make it longer")
-        before_s, after_s = (max(max(times) for times in column) for column in zip(*map(_sides, outcome.jobs), strict=True))
+        before_s = max(max(jobs.before_s) for jobs in outcome.jobs)
+        after_s = max(max(jobs.after_s) for jobs in outcome.jobs)
         out.setdefault(str(run.label[FAILURE]), []).append(after_s / before_s)
     return out
-
-
-def _sides(jobs: JobsOutcome) -> tuple[list[float], list[float]]:
-    return jobs.before_s, jobs.after_s

@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from mrc_testbed.cli.app import app
 from mrc_testbed.experiments.failure_cost.command import RESULT_FILE
+from mrc_testbed.experiments.failure_cost.model import LEVELS
 from mrc_testbed.experiments.failure_cost.report import PAGE_FILE, PICTURE
 from mrc_testbed.experiments.study.command import STUDIES
 from tests.cli.json_outputs import fit
@@ -34,7 +35,8 @@ PACES = """\
 title: paces
 only: virtual
 fabric: {planes: 2, racks: 2, spines: 2, hosts_per_rack: 2}
-workload: [{collective: all_reduce, name: job, size: 64K, ranks: 2, jobs: 2, placement: spread, iterations: 100, warm_up: 1}]
+workload:
+  - {collective: all_reduce, name: job, size: 64K, ranks: 2, jobs: 2, placement: spread, iterations: 100, warm_up: 1}
 duration: 4s
 faults: [$failure]
 sweep:
@@ -46,7 +48,7 @@ expect:
 
 
 def level(value: float) -> str:
-    return "{" + ", ".join(f"{name}: {{value: {value}, source: own, why: a test}}" for name in ("low", "mid", "high")) + "}"
+    return "{" + ", ".join(f"{name}: {{value: {value}, source: own, reason: a test}}" for name in LEVELS) + "}"
 
 
 STUDY = f"""\
@@ -55,7 +57,7 @@ title: a month
 days: 30
 months: 20
 samples: {{scenario: samples.yaml, seeds: 1}}
-paces: {{scenario: paces.yaml, seeds: 1, of: MRC}}
+paces: {{scenario: paces.yaml, seeds: 1, transport: MRC}}
 sizes: {{4 GPUs: {{nics: 4}}}}
 transports: {{MRC: {{planes: 2, radix: [4]}}, one plane: {{planes: 1, radix: [4]}}}}
 sources: {{own: a test}}
@@ -64,9 +66,9 @@ rates:
     parts: nic_links
     sample: NIC-T0 link
     lasts: link_repair_s
-    low: {{value: 1.0, source: own, why: a test}}
-    mid: {{value: 2.0, source: own, why: a test}}
-    high: {{value: 4.0, source: own, why: a test}}
+    low: {{value: 1.0, source: own, reason: a test}}
+    mid: {{value: 2.0, source: own, reason: a test}}
+    high: {{value: 4.0, source: own, reason: a test}}
 times:
   link_repair_s: {level(7200)}
   switch_repair_s: {level(60)}
@@ -74,7 +76,7 @@ times:
   restart_s: {level(600)}
   checkpoint_s: {level(3600)}
   step_s: {level(5)}
-exposed: {level(0.5)}
+exposed_share: {level(0.5)}
 """
 
 
@@ -123,8 +125,8 @@ def test_page_and_picture__are_there(folder, result):
 def test_resume__makes_no_run_again_and_gives_the_same(folder, result):
     code, output = mrc("study", folder / "mine.yaml", "--resume", folder / "out", "--json")
     assert code == 0
-    again = json.loads(output[output.index("{") :])
-    assert again["rows"] == result["rows"] and again["digests"] == result["digests"]
+    resumed_result = json.loads(output[output.index("{") :])
+    assert resumed_result["rows"] == result["rows"] and resumed_result["digests"] == result["digests"]
 
 
 def test_mistakes__name_the_cure(folder, tmp_path):

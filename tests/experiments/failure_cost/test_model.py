@@ -16,11 +16,11 @@ FILE = STUDIES / "failures.yaml"
 def test_levels_are_in_order_and_sourced():
     study = read_failure_study(FILE)
     for name, levels in study.rows():
-        values = [levels.at(level) for level in LEVELS]
+        values = [levels.value_at(level) for level in LEVELS]
         assert values == sorted(values), name
-    used = {levels.sourced(level).source for _, levels in study.rows() for level in LEVELS}
-    assert used == set(study.sources)
-    assert CHOICE in used
+    used_sources = {levels.entry_at(level).source for _, levels in study.rows() for level in LEVELS}
+    assert used_sources == set(study.sources)
+    assert CHOICE in used_sources
 
 
 def test_counts_are_the_plans():
@@ -35,10 +35,10 @@ def test_counts_are_the_plans():
 def test_samples_have_every_failure_and_transport_of_the_rates():
     study = read_failure_study(FILE)
     run_sets = plan_run_sets(study, FILE)
-    sampled = {(run.label["variant"], run.label["failure"]) for run in run_sets["samples"].runs}
+    sampled_pairs = {(run.label["variant"], run.label["failure"]) for run in run_sets["samples"].runs}
     for transport in study.transports:
         for rate in study.rates:
-            assert {(transport, rate.sample_at(level, study.times)) for level in LEVELS} <= sampled
+            assert {(transport, rate.sample_at(level, study.times)) for level in LEVELS} <= sampled_pairs
     assert sorted(run_sets) == ["paces-1", "paces-2", "samples"]
 
 
@@ -47,16 +47,16 @@ def test_only_files_of_its_schema_are_failure_studies():
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "text"),
+    ("text", "mistake", "message"),
     [
         ("source: HPN", "source: HPM", "no source 'HPM' under sources"),
-        ("of: MRC}", "of: MRD}", "no transport 'MRD' under transports"),
+        ("transport: MRC}", "transport: MRD}", "no transport 'MRD' under transports"),
         ("radix: [512, 512]", "radix: [512]", "give one for each of the 2 sizes"),
         ("parts: t0s", "parts: t2s", "parts"),
     ],
 )
-def test_mistakes__are_named(tmp_path, old, new, text):
+def test_mistakes__are_named(tmp_path, text, mistake, message):
     path = tmp_path / "mine.yaml"
-    path.write_text(FILE.read_text().replace(old, new))
-    with pytest.raises(ScenarioError, match=text):
+    path.write_text(FILE.read_text().replace(text, mistake))
+    with pytest.raises(ScenarioError, match=message):
         read_failure_study(path)

@@ -1,4 +1,4 @@
-"""What is taken from a run: the time that stood still, the pace afterwards, the death of the job."""
+"""The cost of a failure, from the iterations of a run."""
 
 from __future__ import annotations
 
