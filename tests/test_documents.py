@@ -114,6 +114,7 @@ LONG_WITHOUT_ROOT = (
     "mrc study microseconds --out results/us",
     "mrc study loss --out results/loss",
     "mrc study loss --resume results/loss",
+    "mrc study failures --out results/failures",
     "mrc run mine.yaml --virtual --seed 7 --repeat 3 --out results/mine",
     "mrc run moe-step --virtual",
     "mrc run x-tenants --virtual",

@@ -318,8 +318,8 @@ class Results:
         differences = [key for key, value in settings.items() if manifest.get(key) != value]
         differences += changed_files
         differences += [] if manifest["machine"]["commit"] == _commit() else ["commit"]
-        if backend != "virtual":
-            raise ResultsError(f"{folder}: only runs in virtual time can be gone on with; give another --out")
+        if backend == "live":
+            raise ResultsError(f"{folder}: live runs cannot be gone on with; give another --out")
         if differences:
             text = f"{folder} was made with another {', '.join(differences)}: give the same again, or another --out"
             raise ResultsError(text)

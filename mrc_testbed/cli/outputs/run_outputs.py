@@ -159,6 +159,65 @@ class StudyEstimateOutput(Struct, forbid_unknown_fields=True):
     cpu_s_max: Number
 
 
+class MeanOutput(Struct, forbid_unknown_fields=True):
+    """Mean and ends of its 95 % interval; null: of a single value."""
+
+    mean: Number
+    low: Number | None
+    high: Number | None
+
+
+class FailureRowOutput(Struct, forbid_unknown_fields=True):
+    """Drawn months of a job with one transport, at a size and a level of rates; `hours`: lost, by cause."""
+
+    size: str
+    transport: str
+    level: str
+    months: int
+    parts: dict[str, int]
+    goodput: MeanOutput
+    steps_lost: MeanOutput
+    restarts: MeanOutput
+    swaps: MeanOutput
+    failures: MeanOutput
+    lost_hours: MeanOutput
+    hours: dict[str, Number]
+
+
+class FailureSampleOutput(Struct, forbid_unknown_fields=True):
+    """Cost of one failure under a transport; `dies`: share of the seeds in which the job died."""
+
+    transport: str
+    failure: str
+    seeds: int
+    dies: Number
+    stall_s: MeanOutput | None
+    pace: MeanOutput | None
+
+
+class FailurePaceOutput(Struct, forbid_unknown_fields=True):
+    """Time of a collective after a failure over that before, in the fluid model."""
+
+    size: str
+    failure: str
+    seeds: int
+    pace: MeanOutput
+
+
+class FailureStudyOutput(Struct, forbid_unknown_fields=True):
+    """Result of `mrc study` of failure rates; `digests`: of the runs, by folder."""
+
+    schema: str
+    study: str
+    title: str
+    folder: str
+    digests: dict[str, str | None]
+    days: Number
+    rows: list[FailureRowOutput]
+    samples: list[FailureSampleOutput]
+    paces: list[FailurePaceOutput]
+
+
 class MergedOutput(Struct, forbid_unknown_fields=True):
     """Folder of `mrc merge`; `command`: what makes the missing runs."""
 
@@ -403,7 +462,7 @@ class CompiledOutput(Struct, forbid_unknown_fields=True):
 
 RUN_OUTPUTS: dict[str, Any] = {
     "run": (list[RunReportOutput], MistakesOutput),
-    "study": (StudyOutput, StudyEstimateOutput, MistakesOutput),
+    "study": (StudyOutput, FailureStudyOutput, StudyEstimateOutput, MistakesOutput),
     "merge": list[MergedOutput],
     "compare": ComparisonOutput,
     "report": list[PageOutput],

@@ -26,6 +26,8 @@ from mrc_testbed.experiments.command import (
 from mrc_testbed.experiments.executors.choice import crew_of
 from mrc_testbed.experiments.executors.options import ExecutorOptions
 from mrc_testbed.experiments.executors.worker_pool import WorkerPool
+from mrc_testbed.experiments.failure_cost import command as failure_cost
+from mrc_testbed.experiments.failure_cost.model import is_failure_study
 from mrc_testbed.experiments.language.yaml_loader import ScenarioError
 from mrc_testbed.experiments.resolve.run_plan import RunPlan
 from mrc_testbed.experiments.results import default_folder, refusal, refuse_taken
@@ -137,7 +139,11 @@ def run(
     if resume is not None and out is not None:
         raise UsageError("--resume says where the results are: leave --out away")
     try:
-        plan = plan_study(find_study(name), lambda scenario: find([scenario])[0])
+        file = find_study(name)
+        if is_failure_study(file):
+            _refuse_options(estimate=estimate, executor=executor)
+            return failure_cost.run(file, out=out, resume=resume, jobs=jobs, as_json=as_json)
+        plan = plan_study(file, lambda scenario: find([scenario])[0])
     except ScenarioError as error:
         print_mistakes(console, [error], as_json=as_json)
         return EXIT_BAD_FILE
@@ -155,6 +161,14 @@ def run(
     if as_json:
         print(json.dumps(report.to_json(), indent=2))
     return EXIT_FAILED if any(point.causes for point in report.points) else EXIT_PASSED
+
+
+def _refuse_options(*, estimate: bool, executor: ExecutorOptions) -> None:
+    """Raise UsageError for options that a study of failure rates does not have."""
+    if estimate:
+        raise UsageError("--estimate: a study of failure rates has none; docs/failures-cost.md says what it takes")
+    if executor.elsewhere:
+        raise UsageError(f"--executor {executor.name}: a study of failure rates runs on this machine: leave it away")
 
 
 def _carry_out(

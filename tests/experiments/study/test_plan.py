@@ -111,5 +111,5 @@ def test_too_many_runs__are_refused(tmp_path):
 
 @pytest.mark.parametrize("path", sorted(STUDIES.glob("*.yaml")), ids=lambda path: path.stem)
 def test_studies_that_come_with_the_testbed_are_good(path):
-    if "scenario:" in path.read_text():
+    if "\nscenario:" in path.read_text():
         assert plan_study(path, lambda name: find([name])[0]).points
