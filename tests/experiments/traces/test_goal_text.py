@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -53,3 +54,9 @@ def test_collectives__of_overlapping_groups_do_not_mix(tmp_path):
     three = JoinCollective(kind="all_reduce_tree", size=4000, group=(0, 1, 2))
     ranks = (RankTasks((pair, three, pair)), RankTasks((three, pair, pair)), RankTasks((three,)))
     assert check(read_again(tmp_path, Program("p", ranks))).messages > 4
+
+
+def test_lanes__are_as_many_as_loggopsim_counts_in_a_byte(tmp_path):
+    step = (Compute(seconds=1e-3, lane=1), JoinCollective(kind="all_reduce", size=4000, group=(0, 1)))
+    lanes = map(int, re.findall(r"cpu (\d+)", goal_of(Program("p", (RankTasks(step),) * 2))))
+    assert 1 < max(lanes) + 1 < 256
