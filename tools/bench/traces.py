@@ -58,6 +58,8 @@ GIB = 1 << 30
 """Bytes that ASTRA-sim's networks count as a GB."""
 ENDLESS_BYTES = (1 << 31) - 1
 """Size from which LogGOPSim would send by rendezvous: none here reaches it."""
+RANKS_MAX = 64
+"""Most hosts at one switch."""
 LIMIT_S = 3600
 FLUID_S = 0.1
 FLUID_ITERATIONS = 100_000
@@ -107,6 +109,14 @@ def collective_cases(
                 name = f"{kind} {show_size(size)} x {count}"
                 program = Program(name, (RankTasks((task,)),) * count)
                 yield TraceCase(name, write_chakra(program, folder, re.sub(r"\W+", "-", name)))
+
+
+def rank_counts(text: str) -> list[int]:
+    """Return the numbers of an option `--ranks 4,16`. Raises UsageError."""
+    counts = [int(word) if word.strip().isdecimal() else 0 for word in text.split(",")]
+    if not all(2 <= count <= RANKS_MAX for count in counts):
+        raise UsageError(f"--ranks {text}: numbers from 2 to {RANKS_MAX} with commas between, such as 4,16")
+    return counts
 
 
 def algorithms_of(program: Program) -> dict[str, str]:
