@@ -395,9 +395,12 @@ def bench_traces(
     kinds: Annotated[str | None, typer.Option("--kinds", help="Collectives with commas between; 4 by default.")] = None,
     ranks: Annotated[str, typer.Option("--ranks", help="Numbers of ranks, 2 to 64, with commas between.")] = "4,16,64",
     sizes: Annotated[str, typer.Option("--sizes", help="Sizes as nccl-tests count them.")] = "1M,16M,64M",
+    chunks: Annotated[
+        int, typer.Option("--chunks", min=1, max=64, help="Equal parts of a collective, one after the other.")
+    ] = 1,
     rate: Annotated[str, typer.Option("--rate", help="Rate of every link.")] = "400G",
     rtt: Annotated[
-        float, typer.Option("--rtt", min=1e-5, max=1, help="Unloaded round trip over a T1, seconds.")
+        float, typer.Option("--rtt", min=1e-6, max=1, help="Unloaded round trip over a T1, seconds.")
     ] = 1e-5,
     as_json: Json = False,
 ) -> None:
@@ -419,7 +422,8 @@ def bench_traces(
             counts = traces.rank_counts(ranks)
             wanted_sizes = [parse_size(text) for text in sizes.split(",")]
             wanted_kinds = _names("kind", kinds, traces.KINDS)
-            cases = list(traces.collective_cases(wanted_kinds, counts, wanted_sizes, Path(folder)))
+            folder_path = Path(folder)
+            cases = list(traces.collective_cases(wanted_kinds, counts, wanted_sizes, folder_path, chunks=chunks))
         result = traces.run(fabric, cases, astra=astra_sim or [], loggopsim=loggopsim, console=console(stderr=as_json))
     if not as_json:
         traces.show(result, console())

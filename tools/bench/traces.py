@@ -26,6 +26,7 @@ import re
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,7 @@ from mrc_testbed.experiments.traces.read import read_trace
 from mrc_testbed.experiments.virtual.virtual_run import VirtualRunner
 from mrc_testbed.hosts.traffic.collectives import bus_factor_of
 from mrc_testbed.hosts.traffic.program import JoinCollective, Program, RankTasks
-from mrc_testbed.simulator.profiles import scaled_profiles
+from mrc_testbed.simulator.profiles import ProfileError, scaled_profiles
 from tools.bench.chakra_writer import groups_file, write_chakra
 from tools.bench.peer_program import run_program
 
@@ -53,6 +54,7 @@ SCHEMA = "mrc-bench-traces/1"
 PMTU = 4096
 USUAL_RTT_S = 0.010
 """Round trip to which the engine's own times belong; they are shortened with it."""
+SACK_FLUSH_LEAST_S = 1e-6
 KINDS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
 GIB = 1 << 30
 """Bytes that ASTRA-sim's networks count as a GB."""
@@ -78,9 +80,20 @@ class OneSwitch:
     """Unloaded round trip over a T1, as a scenario's `links: rtt` has it."""
 
     @property
+    def config(self) -> dict[str, float]:
+        """Settings of the engine: a tenth of a short round trip would be below the least time that a SACK may wait."""
+        return {} if self.rtt_s >= 10 * SACK_FLUSH_LEAST_S else {"sack_flush_s": SACK_FLUSH_LEAST_S}
+
+    @property
     def hop_s(self) -> float:
-        """Delay of a link."""
-        return scaled_profiles(1, rate_bps=self.rate_bps, rtt_s=self.rtt_s, pmtu_bytes=PMTU).links.nic.delay_s
+        """Delay of a link. Raises UsageError where packets take the whole round trip to be sent."""
+        try:
+            profiles = scaled_profiles(
+                1, rate_bps=self.rate_bps, rtt_s=self.rtt_s, pmtu_bytes=PMTU, config=dict(self.config)
+            )
+        except ProfileError as error:
+            raise UsageError(f"--rate and --rtt: {error}") from None
+        return profiles.links.nic.delay_s
 
 
 @dataclass(frozen=True)
@@ -99,16 +112,21 @@ class TraceCase:
 
 
 def collective_cases(
-    kinds: Sequence[str], ranks: Sequence[int], sizes: Sequence[int], folder: Path
+    kinds: Sequence[str], ranks: Sequence[int], sizes: Sequence[int], folder: Path, *, chunks: int = 1
 ) -> Iterator[TraceCase]:
-    """Write a trace of each collective into the folder; yield it. Sizes are those of nccl-tests."""
-    for kind in kinds:
-        for count in ranks:
-            for size in sizes:
-                task = JoinCollective(kind=kind, size=size, group=tuple(range(count)))
-                name = f"{kind} {show_size(size)} x {count}"
-                program = Program(name, (RankTasks((task,)),) * count)
-                yield TraceCase(name, write_chakra(program, folder, re.sub(r"\W+", "-", name)))
+    """Write a trace of each collective into the folder; yield it.
+
+    Sizes are those of nccl-tests. `chunks`: equal parts of it, one after the other.
+    """
+    for kind, count, size in product(kinds, ranks, sizes):
+        name = f"{kind} {show_size(size)} x {count}"
+        group = tuple(range(count))
+        tasks = tuple(
+            JoinCollective(kind=kind, size=size // chunks, group=group, after=(part - 1,) if part else ())
+            for part in range(chunks)
+        )
+        program = Program(name, (RankTasks(tasks),) * count)
+        yield TraceCase(name, write_chakra(program, folder, re.sub(r"\W+", "-", name)))
 
 
 def rank_counts(text: str) -> list[int]:
@@ -135,7 +153,7 @@ def scenario_text(fabric: OneSwitch, ranks: int, work: dict[str, Any], end: dict
         "title": "A trace beside other simulators",
         "fabric": {"planes": 1, "racks": 2, "spines": 1, "hosts_per_rack": ranks},
         "links": {"rate": fabric.rate_bps, "rtt": fabric.rtt_s},
-        "transport": {"pmtu": PMTU, "clock": fabric.rtt_s / USUAL_RTT_S},
+        "transport": {"pmtu": PMTU, "clock": fabric.rtt_s / USUAL_RTT_S, "config": fabric.config},
         "workload": [{"name": "job", "ranks": ranks, **work}],
         **end,
     }
@@ -163,11 +181,16 @@ def run_mrc(fabric: OneSwitch, case: TraceCase, folder: Path) -> float:
 
 
 def run_fluid(fabric: OneSwitch, program: Program, folder: Path) -> float | None:
-    """Return the seconds of a step of one ring in the fluid model; None for other programs."""
+    """Return the seconds of a step of one ring in the fluid model.
+
+    None for other programs, and where the engine needs settings that the model does not follow.
+    """
     tasks = [rank.tasks for rank in program.ranks]
-    first = tasks[0][0]
-    if not isinstance(first, JoinCollective) or first.kind not in RINGS or any(rank != (first,) for rank in tasks):
+    first = tasks[0][0] if tasks[0] else None
+    is_ring = isinstance(first, JoinCollective) and first.kind in RINGS and all(rank == (first,) for rank in tasks)
+    if not is_ring or fabric.config:
         return None
+    assert isinstance(first, JoinCollective)
     work = {"collective": first.kind, "size": first.size, "iterations": FLUID_ITERATIONS}
     text = scenario_text(fabric, len(tasks), work, {"duration": FLUID_S})
     outcome = FluidRunner().run(_plan(text, "fluid", folder))

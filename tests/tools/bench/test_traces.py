@@ -68,6 +68,18 @@ def test_collective__is_read_back_with_its_size(tmp_path, kind):
     assert (task.kind, task.size, task.group) == (kind, 1 << 20, (0, 1, 2, 3))
 
 
+def test_collective__in_chunks_is_one_after_the_other(tmp_path):
+    (case,) = traces.collective_cases(["all_gather"], [4], [1 << 20], tmp_path, chunks=4)
+    tasks = case.program().ranks[1].tasks
+    assert [(task.size, task.after) for task in tasks] == [(1 << 18, after) for after in ((), (0,), (1,), (2,))]
+
+
+def test_links__that_only_send_are_refused():
+    with pytest.raises(UsageError, match="--rate and --rtt: rtt_s = "):
+        assert traces.OneSwitch(1e9, 1e-5).hop_s
+    assert traces.OneSwitch(400 * 2**30, 2.3e-6).hop_s == pytest.approx(0.25e-6, rel=0.1)
+
+
 def test_program__becomes_the_same_chakra_trace(tmp_path):
     sender = (
         Compute(seconds=5e-6, name="a"),
