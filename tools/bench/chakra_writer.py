@@ -14,6 +14,7 @@ from typing import Any
 from mrc_testbed.errors import UsageError
 from mrc_testbed.experiments.traces.chakra import DEVICE_LANE, GATHERS
 from mrc_testbed.experiments.traces.chakra_schema import COLLECTIVES, MESSAGES, NODE_TYPES
+from mrc_testbed.experiments.traces.goal_text import MessageTags
 from mrc_testbed.experiments.traces.task_list import KINDS
 from mrc_testbed.hosts.traffic.program import AnyTask, Compute, JoinCollective, Program, SendMessage
 
@@ -30,7 +31,7 @@ MICROSECOND = 1e-6
 
 def write_chakra(program: Program, folder: Path, name: str) -> Path:
     """Write a file for each rank; return the first. Raises UsageError for what ASTRA-sim has no node for."""
-    tags = _Numbers()
+    tags = MessageTags()
     groups = _Numbers()
     everyone = tuple(range(len(program.ranks)))
     for rank, tasks in enumerate(program.ranks):
@@ -54,7 +55,7 @@ class _Numbers(dict[Any, int]):
         return self[key]
 
 
-def _node(rank: int, number: int, task: AnyTask, everyone: tuple[int, ...], tags: _Numbers, groups: _Numbers) -> Any:
+def _node(rank: int, number: int, task: AnyTask, everyone: tuple[int, ...], tags: MessageTags, groups: _Numbers) -> Any:
     if task.once_begun:
         raise UsageError(f"rank {rank}, task {number}: Chakra has no node that waits for a begin (irequires)")
     attributes: dict[str, bool | int | str] = {"is_cpu_op": False}
@@ -74,7 +75,12 @@ def _node(rank: int, number: int, task: AnyTask, everyone: tuple[int, ...], tags
         is_send = isinstance(task, SendMessage)
         kind = "COMM_SEND_NODE" if is_send else "COMM_RECV_NODE"
         source, target = (rank, task.peer) if is_send else (task.peer, rank)
-        attributes |= {"comm_src": source, "comm_dst": target, "comm_size": task.size, "comm_tag": tags[task.tag]}
+        attributes |= {
+            "comm_src": source,
+            "comm_dst": target,
+            "comm_size": task.size,
+            "comm_tag": tags.of_message(rank, task),
+        }
     node = MESSAGES["Node"](
         id=number, name=task.name or f"{kind}_{number}", type=NODE_NUMBERS[kind], duration_micros=micros
     )

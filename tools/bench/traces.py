@@ -55,6 +55,8 @@ PMTU = 4096
 USUAL_RTT_S = 0.010
 """Round trip to which the engine's own times belong; they are shortened with it."""
 SACK_FLUSH_LEAST_S = 1e-6
+CLOCK_LEAST = 0.001
+"""Least that a scenario takes of the engine's usual times."""
 KINDS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
 GIB = 1 << 30
 """Bytes that ASTRA-sim's networks count as a GB."""
@@ -153,7 +155,7 @@ def scenario_text(fabric: OneSwitch, ranks: int, work: dict[str, Any], end: dict
         "title": "A trace beside other simulators",
         "fabric": {"planes": 1, "racks": 2, "spines": 1, "hosts_per_rack": ranks},
         "links": {"rate": fabric.rate_bps, "rtt": fabric.rtt_s},
-        "transport": {"pmtu": PMTU, "clock": fabric.rtt_s / USUAL_RTT_S, "config": fabric.config},
+        "transport": {"pmtu": PMTU, "clock": max(CLOCK_LEAST, fabric.rtt_s / USUAL_RTT_S), "config": fabric.config},
         "workload": [{"name": "job", "ranks": ranks, **work}],
         **end,
     }
