@@ -83,8 +83,8 @@ class CollectivePlan:
     def peers(self, number: int) -> list[int]:
         """Return the ranks that a rank writes to, its next one first.
 
-        A host serves its QPs in the order in which they were connected: in that of their ranks all hosts would begin with
-        rank 0 when they all have something for everybody.
+        A host serves its QPs in the order in which they were connected: in the order of ranks all hosts would begin
+        with rank 0 when they all have something for everybody.
         """
         count = len(self.ranks)
         peers = self.scripts[number].targets if self.scripts else peers_of(self.kind, number, count, self.options)

@@ -98,9 +98,9 @@ class MessageTags:
     def of_message(self, rank: int, task: SendMessage | ReceiveMessage) -> int:
         """Return the tag of the next message of a rank, the same at both of its ends."""
         is_send = isinstance(task, SendMessage)
-        key = (*((rank, task.peer) if is_send else (task.peer, rank)), task.tag)
-        self._counts[is_send, *key] += 1
-        return self.number("message", *key, self._counts[is_send, *key])
+        ends = (rank, task.peer) if is_send else (task.peer, rank)
+        self._counts[is_send, ends, task.tag] += 1
+        return self.number("message", ends, task.tag, self._counts[is_send, ends, task.tag])
 
 
 def goal_of(program: Program) -> str:
