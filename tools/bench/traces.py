@@ -6,7 +6,7 @@ are collectives alone, as Chakra traces that both read. A trace of another kind 
 (chakra_writer.py); LogGOPSim gets every trace as GOAL, its collectives as the messages that our ranks send.
 
 One switch with a host a rank, all links alike. ASTRA-sim and LogGOPSim have no packets and get the full rate of a link,
-and no overheads of their own: no delay at endpoints, no time to add up. Each all-reduce is what the reader of traces
+and no overheads of their own: 1 ns at endpoints (ASTRA-sim takes no 0), no time to add up. Each all-reduce is what the reader of traces
 chose, as NCCL chooses, rings or two trees.
 
     MRC          the packet simulator: 4096 bytes of payload a packet, headers, acknowledgments, congestion control
@@ -206,13 +206,13 @@ def run_fluid(fabric: OneSwitch, program: Program, folder: Path) -> float | None
 def astra_inputs(fabric: OneSwitch, program: Program) -> dict[str, str]:
     """Return the texts of ASTRA-sim's configurations by file name.
 
-    One switch, and none of the delays that ASTRA-sim would add to a host: chunks are whole, adding up takes no time.
+    One switch, chunks are whole, adding up takes no time. A host takes 1 ns for a message: with 0 ASTRA-sim ends itself.
     """
     algorithms = algorithms_of(program)
     ring = "tree" if "all_reduce_tree" in algorithms and "all_reduce" not in algorithms else "ring"
     system = {
         "scheduling-policy": "FIFO",
-        "endpoint-delay": 0,
+        "endpoint-delay": 1,
         "active-chunks-per-dimension": 1,
         "preferred-dataset-splits": 1,
         "all-reduce-implementation": [ASTRA_NAMES[ring]],
