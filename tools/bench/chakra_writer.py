@@ -93,7 +93,7 @@ def _node(rank: int, number: int, task: AnyTask, everyone: tuple[int, ...], tags
 
 def _framed(message: Any) -> bytes:
     """Return a message behind its length."""
-    data = message.SerializeToString()
+    data: bytes = message.SerializeToString()
     length, prefix = len(data), bytearray()
     while length > 0x7F:
         prefix.append(length & 0x7F | 0x80)

@@ -26,6 +26,7 @@ import re
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -293,9 +294,9 @@ def run(
     """Run cases in all simulators; see the module's schema."""
     peers: dict[str, Callable[[TraceCase, Path], float]] = {}
     for binary in astra:
-        peers[astra_title(binary)] = lambda case, folder, binary=binary: run_astra(binary, fabric, case, folder)
+        peers[astra_title(binary)] = partial(run_astra, binary, fabric)
     if loggopsim is not None:
-        peers["LogGOPSim"] = lambda case, folder: run_loggopsim(loggopsim, fabric, case, folder)
+        peers["LogGOPSim"] = partial(run_loggopsim, loggopsim, fabric)
     rows = []
     with Progress(console, "bench traces", guess_s=10.0 * len(cases)) as progress:
         for case in cases:
