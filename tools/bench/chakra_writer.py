@@ -1,4 +1,4 @@
-"""Programs as Chakra traces that ASTRA-sim reads: a file a rank, and the ranks of process groups as JSON.
+"""Programs as Chakra traces that ASTRA-sim reads: a file a rank, and process groups as JSON.
 
     first = write_chakra(program, folder, "job")      # job.0.et, job.1.et, ..., job.groups.json
 
@@ -37,7 +37,7 @@ def write_chakra(program: Program, folder: Path, name: str) -> Path:
     for rank, tasks in enumerate(program.ranks):
         messages = [MESSAGES["GlobalMetadata"](version=SCHEMA_VERSION)]
         messages += [_node(rank, number, task, everyone, tags, groups) for number, task in enumerate(tasks.tasks)]
-        (folder / f"{name}.{rank}.et").write_bytes(b"".join(map(_framed, messages)))
+        (folder / f"{name}.{rank}.et").write_bytes(b"".join(map(_with_length, messages)))
     groups_file(folder, name).write_text(json.dumps({str(number): key for key, number in groups.items()}))
     return folder / f"{name}.0.et"
 
@@ -56,6 +56,7 @@ class _Numbers(dict[Any, int]):
 
 
 def _node(rank: int, number: int, task: AnyTask, everyone: tuple[int, ...], tags: MessageTags, groups: _Numbers) -> Any:
+    # Attributes are those that ASTRA-sim's feeder asks for, sizes what a rank puts in.
     if task.once_begun:
         raise UsageError(f"rank {rank}, task {number}: Chakra has no node that waits for a begin (irequires)")
     attributes: dict[str, bool | int | str] = {"is_cpu_op": False}
@@ -91,7 +92,7 @@ def _node(rank: int, number: int, task: AnyTask, everyone: tuple[int, ...], tags
     return node
 
 
-def _framed(message: Any) -> bytes:
+def _with_length(message: Any) -> bytes:
     """Return a message behind its length."""
     data: bytes = message.SerializeToString()
     length, prefix = len(data), bytearray()

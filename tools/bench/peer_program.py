@@ -1,4 +1,4 @@
-"""Another simulator as a program that the user has: run once, with its words in the error when it fails."""
+"""Another simulator as a program of the user: run once, with its words in the error."""
 
 from __future__ import annotations
 

@@ -6,8 +6,8 @@ are collectives alone, as Chakra traces that both read. A trace of another kind 
 (chakra_writer.py); LogGOPSim gets every trace as GOAL, its collectives as the messages that our ranks send.
 
 One switch with a host a rank, all links alike. ASTRA-sim and LogGOPSim have no packets and get the full rate of a link,
-and no overheads of their own: 1 ns at endpoints (ASTRA-sim takes no 0), no time to add up. Each all-reduce is what the reader of traces
-chose, as NCCL chooses, rings or two trees.
+and no overheads of their own: 1 ns at endpoints (ASTRA-sim takes no 0), no time to add up. Each all-reduce is what the
+reader of traces chose, as NCCL chooses, rings or two trees.
 
     MRC          the packet simulator: 4096 bytes of payload a packet, headers, acknowledgments, congestion control
     MRC, fluid   what the fluid model has of it, for rings alone: bytes over its rate, steps without delays
@@ -70,7 +70,7 @@ FLUID_S = 0.1
 FLUID_ITERATIONS = 100_000
 """More than fit into FLUID_S: a rate is measured."""
 ASTRA_NAMES = {"ring": "ring", "tree": "doubleBinaryTree"}
-FINISHED = re.compile(r"sys\[(\d+)\] finished, (\d+) cycles")
+RANK_END = re.compile(r"sys\[(\d+)\] finished, (\d+) cycles")
 HOST_TIME = re.compile(r"^(?:Host \d+:|Maximum finishing time at host \d+:) (\d+)", re.MULTILINE)
 
 
@@ -84,7 +84,7 @@ class OneSwitch:
 
     @property
     def config(self) -> dict[str, float]:
-        """Settings of the engine: a tenth of a short round trip would be below the least time that a SACK may wait."""
+        """Settings of the engine where a SACK would wait less than it may: on short round trips."""
         return {} if self.rtt_s >= 10 * SACK_FLUSH_LEAST_S else {"sack_flush_s": SACK_FLUSH_LEAST_S}
 
     @property
@@ -171,7 +171,7 @@ def _plan(text: str, backend: str, folder: Path) -> RunPlan:
 
 
 def run_mrc(fabric: OneSwitch, case: TraceCase, folder: Path) -> float:
-    """Return the seconds of a step in the packet simulator. Raises RuntimeError when it does not end as it has to."""
+    """Return the seconds of a step in the packet simulator. Raises RuntimeError without one."""
     work: dict[str, Any] = {"trace": str(case.trace)}
     if case.groups is not None:
         work["groups"] = str(case.groups)
@@ -207,7 +207,7 @@ def run_fluid(fabric: OneSwitch, program: Program, folder: Path) -> float | None
 def astra_inputs(fabric: OneSwitch, program: Program) -> dict[str, str]:
     """Return the texts of ASTRA-sim's configurations by file name.
 
-    One switch, chunks are whole, adding up takes no time. A host takes 1 ns for a message: with 0 ASTRA-sim ends itself.
+    One switch, chunks are whole, adding up takes no time. A host takes 1 ns for a message: ASTRA-sim takes no 0.
     """
     algorithms = algorithms_of(program)
     ring = "tree" if "all_reduce_tree" in algorithms and "all_reduce" not in algorithms else "ring"
@@ -250,7 +250,7 @@ def run_astra(binary: Path, fabric: OneSwitch, case: TraceCase, folder: Path) ->
     command += ["--remote-memory-configuration=memory.json"]
     command += [f"--comm-group-configuration={groups}"] if groups is not None and groups.stat().st_size > 2 else []
     output, _ = run_program("--astra-sim", command, folder)
-    ends = {int(rank): int(cycles) for rank, cycles in FINISHED.findall(output)}
+    ends = {int(rank): int(cycles) for rank, cycles in RANK_END.findall(output)}
     if len(ends) != len(program.ranks):
         text = f"{len(ends)} of {len(program.ranks)} ranks ended"
         raise UsageError(f"--astra-sim {binary}: {case.name}: {text}. Output: {output[-500:]}")

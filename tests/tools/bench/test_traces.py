@@ -1,4 +1,4 @@
-"""`mrc bench traces`: what it writes for ASTRA-sim and LogGOPSim and reads from them, and the cases here.
+"""`mrc bench traces`: its inputs for ASTRA-sim and LogGOPSim, their outputs, the cases here.
 
 Neither is in this tree: scripts in their place print lines of the forms that ASTRA-sim (518bd51) and ATLAHS's LogGOPSim
 (8837294) print.
@@ -93,19 +93,19 @@ def test_program__becomes_the_same_chakra_trace(tmp_path):
     first = traces.write_chakra(program, tmp_path, "job")
     groups = traces.groups_file(tmp_path, "job")
     assert json.loads(groups.read_text()) == {"1": [0, 2]}
-    again = read_trace(first, groups=groups)
-    tags = {task.tag for rank in again.ranks for task in rank.tasks if isinstance(task, SendMessage | ReceiveMessage)}
+    second = read_trace(first, groups=groups)
+    tags = {task.tag for rank in second.ranks for task in rank.tasks if isinstance(task, SendMessage | ReceiveMessage)}
     assert len(tags) == 1 and min(tags) >= 0
-    bare = [[(type(task), task.name, task.after) for task in rank.tasks] for rank in again.ranks]
+    bare = [[(type(task), task.name, task.after) for task in rank.tasks] for rank in second.ranks]
     assert bare == [[(type(task), task.name, task.after) for task in rank.tasks] for rank in program.ranks]
-    compute, join, _, aside = again.ranks[0].tasks
+    compute, join, _, aside = second.ranks[0].tasks
     assert (compute.seconds, compute.lane, aside.lane) == (pytest.approx(5e-6), 0, 1) and join.group == (0, 2)
 
 
 def test_program__with_what_chakra_lacks_is_refused_by_rank_and_task(tmp_path):
-    late = (Compute(seconds=1e-6), Compute(seconds=1e-6, once_begun=(0,)))
+    irequires = (Compute(seconds=1e-6), Compute(seconds=1e-6, once_begun=(0,)))
     with pytest.raises(UsageError, match=r"rank 0, task 1: .*\(irequires\)"):
-        traces.write_chakra(Program("p", (RankTasks(late),) * 2), tmp_path, "job")
+        traces.write_chakra(Program("p", (RankTasks(irequires),) * 2), tmp_path, "job")
     neighbours = (JoinCollective(kind="send_recv", size=64, group=(0, 1)),)
     with pytest.raises(UsageError, match="no collective send_recv"):
         traces.write_chakra(Program("p", (RankTasks(neighbours),) * 2), tmp_path, "job")
