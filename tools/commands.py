@@ -356,7 +356,7 @@ def bench_peers(
 
 
 @dataclass(frozen=True)
-class TraceOptions:
+class ComparedTraces:
     """Traces to compare."""
 
     trace: Annotated[
@@ -372,7 +372,7 @@ class TraceOptions:
 
 
 @dataclass(frozen=True)
-class CollectiveOptions:
+class ComparedCollectives:
     """Collectives to compare where no trace is given."""
 
     kinds: Annotated[str | None, typer.Option("--kinds", help="Collectives with commas between; 4 by default.")] = None
@@ -383,7 +383,7 @@ class CollectiveOptions:
     ] = 1
 
 
-ANY_TRACE, ALL_COLLECTIVES = TraceOptions(), CollectiveOptions()
+ANY_TRACE, ALL_COLLECTIVES = ComparedTraces(), ComparedCollectives()
 
 
 @bench_app.command(
@@ -414,8 +414,8 @@ def bench_traces(
             help="Program LogGOPSim, with txt2bin beside it.",
         ),
     ] = None,
-    traced: TraceOptions = ANY_TRACE,
-    collectives: CollectiveOptions = ALL_COLLECTIVES,
+    compared_traces: ComparedTraces = ANY_TRACE,
+    collectives: ComparedCollectives = ALL_COLLECTIVES,
     rate: Annotated[str, typer.Option("--rate", help="Rate of every link.")] = "400G",
     rtt: Annotated[
         float, typer.Option("--rtt", min=1e-6, max=1, help="Unloaded round trip over a T1, seconds.")
@@ -434,9 +434,10 @@ def bench_traces(
     assert rate_bps is not None
     fabric = traces.OneSwitch(rate_bps, rtt)
     with tempfile.TemporaryDirectory() as folder:
-        if traced.trace:
+        if compared_traces.trace:
             cases = [
-                traces.TraceCase(path.name, path.resolve(), traced.groups, traced.trace_ranks) for path in traced.trace
+                traces.TraceCase(path.name, path.resolve(), compared_traces.groups, compared_traces.trace_ranks)
+                for path in compared_traces.trace
             ]
         else:
             counts = traces.rank_counts(collectives.ranks)

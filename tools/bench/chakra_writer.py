@@ -56,9 +56,9 @@ class _Numbers(dict[Any, int]):
 
 
 def _node(rank: int, number: int, task: AnyTask, everyone: tuple[int, ...], tags: MessageTags, groups: _Numbers) -> Any:
-    # Attributes are those that ASTRA-sim's feeder asks for, sizes what a rank puts in.
     if task.once_begun:
         raise UsageError(f"rank {rank}, task {number}: Chakra has no node that waits for a begin (irequires)")
+    # ASTRA-sim refuses communication on a CPU, and takes a node without the attribute for one.
     attributes: dict[str, bool | int | str] = {"is_cpu_op": False}
     micros = 0
     if isinstance(task, Compute):
@@ -68,6 +68,7 @@ def _node(rank: int, number: int, task: AnyTask, everyone: tuple[int, ...], tags
         if task.kind not in COLLECTIVE_NUMBERS:
             raise UsageError(f"rank {rank}, task {number}: Chakra has no collective {task.kind}")
         kind = "COMM_COLL_NODE"
+        # comm_size is what a rank puts in.
         shares = len(task.group) if task.kind in SHARED_KINDS else 1
         attributes |= {"comm_type": COLLECTIVE_NUMBERS[task.kind], "comm_size": max(1, task.size // shares)}
         if task.group != everyone:
@@ -82,6 +83,7 @@ def _node(rank: int, number: int, task: AnyTask, everyone: tuple[int, ...], tags
             "comm_size": task.size,
             "comm_tag": tags.of_message(rank, task),
         }
+    # Control and data dependencies are alike to ASTRA-sim: all of them are the latter.
     node = MESSAGES["Node"](
         id=number, name=task.name or f"{kind}_{number}", type=NODE_NUMBERS[kind], duration_micros=micros
     )

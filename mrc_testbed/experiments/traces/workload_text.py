@@ -165,7 +165,10 @@ class _Groups:
     def __init__(self, path: Path, policy: str, keys: dict[str, int], ranks: int) -> None:
         self._ranks = ranks
         self.sizes_are_inputs = "all_gpus" not in keys
-        """Whether a size is what a rank puts in, as in ASTRA-sim; SimAI writes all_gpus, and the larger buffer."""
+        """Whether a size is what a rank puts in.
+
+        So it is in ASTRA-sim; SimAI, which writes all_gpus, has the larger buffer.
+        """
         self._hybrid = policy in TRANSFORMERS
         self._tensor = keys.get("model_parallel_NPU_group") or ranks
         self._experts = keys.get("ep") or 1

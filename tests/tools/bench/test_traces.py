@@ -71,7 +71,7 @@ def test_collective__is_read_back_with_its_size(tmp_path, kind):
 def test_collective__in_chunks_is_one_after_the_other(tmp_path):
     (case,) = traces.collective_cases(["all_gather"], [4], [1 << 20], tmp_path, chunks=4)
     tasks = case.program().ranks[1].tasks
-    assert [(task.size, task.after) for task in tasks] == [(1 << 18, after) for after in ((), (0,), (1,), (2,))]
+    assert [(task.size, task.after) for task in tasks] == [(1 << 18, numbers) for numbers in ((), (0,), (1,), (2,))]
 
 
 def test_links__that_only_send_are_refused():
