@@ -58,7 +58,7 @@ class _Numbers(dict[Any, int]):
 def _node(rank: int, number: int, task: AnyTask, everyone: tuple[int, ...], tags: MessageTags, groups: _Numbers) -> Any:
     if task.once_begun:
         raise UsageError(f"rank {rank}, task {number}: Chakra has no node that waits for a begin (irequires)")
-    # ASTRA-sim refuses communication on a CPU, and takes a node without the attribute for one.
+    # ASTRA-sim refuses communication on a CPU; its older feeders take a node without the attribute for one.
     attributes: dict[str, bool | int | str] = {"is_cpu_op": False}
     micros = 0
     if isinstance(task, Compute):
