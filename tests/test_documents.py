@@ -165,6 +165,10 @@ ELSEWHERE = {
     "tests/tools/campaigns/test_p4corpus.py": ("python -m tools.campaigns.p4corpus corpus/* --record corpus.jsonl",),
     "tests/tools/campaigns/test_torch_suite.py": ("python -m tools.campaigns.torch_suite --ranks 2,8",),
     "tests/tools/bench/test_peers.py": ("mrc bench peers --htsim ~/uet-htsim/build/datacenter/htsim_uec",),
+    "tests/tools/bench/test_traces.py": (
+        "mrc bench traces --astra-sim Congestion_Unaware --astra-sim Congestion_Aware --loggopsim LogGOPSim",
+        "mrc bench traces --loggopsim LogGOPSim --trace recdoub16.goal --trace a2a16.goal --trace binary_tree_32.goal",
+    ),
     "tests/tools/campaigns/test_virtual_faults.py": ("mrc bench faults --virtual --sets 10000 --out DIR",),
     "tests/native_build/test_modules_both_forms.py": ("mrc compile",),
     "tests/controller/faults/test_observations.py": (

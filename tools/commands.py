@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from collections.abc import Collection
-from dataclasses import astuple
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -365,6 +366,104 @@ def bench_peers(
     result = peers.run(htsim, fabric, seeds, wanted_cases, console=console(stderr=as_json))
     if not as_json:
         peers.show(result, console())
+    _end(result, as_json)
+
+
+@dataclass(frozen=True)
+class ComparedTraces:
+    """Traces to compare."""
+
+    trace: Annotated[
+        list[Path] | None,
+        typer.Option("--trace", exists=True, help="Trace to compare, instead of collectives; may be given again."),
+    ] = None
+    groups: Annotated[
+        Path | None, typer.Option("--groups", exists=True, help="JSON file with the ranks of each process group.")
+    ] = None
+    trace_ranks: Annotated[
+        int | None, typer.Option("--trace-ranks", min=2, max=64, help="Ranks, where a workload does not say it.")
+    ] = None
+
+
+@dataclass(frozen=True)
+class ComparedCollectives:
+    """Collectives to compare where no trace is given."""
+
+    kinds: Annotated[str | None, typer.Option("--kinds", help="Collectives with commas between; 4 by default.")] = None
+    ranks: Annotated[str, typer.Option("--ranks", help="Numbers of ranks, 2 to 64, with commas between.")] = "4,16,64"
+    sizes: Annotated[str, typer.Option("--sizes", help="Sizes as nccl-tests count them.")] = "1M,16M,64M"
+    chunks: Annotated[
+        int, typer.Option("--chunks", min=1, max=64, help="Equal parts of a collective, one after the other.")
+    ] = 1
+
+
+ANY_TRACE, ALL_COLLECTIVES = ComparedTraces(), ComparedCollectives()
+
+
+@bench_app.command(
+    "traces",
+    epilog="Examples: `mrc bench traces --astra-sim bin/AstraSim_Analytical_Congestion_Unaware --loggopsim "
+    "LogGOPSim/LogGOPSim` · `mrc bench traces --loggopsim LogGOPSim/LogGOPSim --trace sweep3d.goal --json`",
+)
+@expand_options
+def bench_traces(
+    *,
+    astra_sim: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--astra-sim",
+            exists=True,
+            dir_okay=False,
+            resolve_path=True,
+            help="Program of ASTRA-sim's analytical network, of congestion-unaware or -aware; may be given twice.",
+        ),
+    ] = None,
+    loggopsim: Annotated[
+        Path | None,
+        typer.Option(
+            "--loggopsim",
+            exists=True,
+            dir_okay=False,
+            resolve_path=True,
+            help="Program LogGOPSim, with txt2bin beside it.",
+        ),
+    ] = None,
+    compared_traces: ComparedTraces = ANY_TRACE,
+    collectives: ComparedCollectives = ALL_COLLECTIVES,
+    rate: Annotated[str, typer.Option("--rate", help="Rate of every link.")] = "400G",
+    rtt: Annotated[
+        float, typer.Option("--rtt", min=1e-6, max=1, help="Unloaded round trip over a T1, seconds.")
+    ] = 1e-5,
+    as_json: Json = False,
+) -> None:
+    """Compare step times of traces with those of ASTRA-sim and LogGOPSim (ATLAHS) on the same links.
+
+    The programs are yours: this writes their inputs and reads their outputs. Needs no root.
+    """
+    from tools.bench import traces
+
+    if not astra_sim and loggopsim is None:
+        raise UsageError("bench traces: nothing to compare with: give --astra-sim FILE, --loggopsim FILE, or both")
+    rate_bps = parse_rate(rate)
+    assert rate_bps is not None
+    fabric = traces.OneSwitch(rate_bps, rtt)
+    with tempfile.TemporaryDirectory() as folder:
+        if compared_traces.trace:
+            cases = [
+                traces.TraceCase(path.name, path.resolve(), compared_traces.groups, compared_traces.trace_ranks)
+                for path in compared_traces.trace
+            ]
+        else:
+            counts = traces.rank_counts(collectives.ranks)
+            wanted_sizes = [parse_size(text) for text in collectives.sizes.split(",")]
+            wanted_kinds = _names("kind", collectives.kinds, traces.KINDS)
+            folder_path = Path(folder)
+            cases = list(
+                traces.collective_cases(wanted_kinds, counts, wanted_sizes, folder_path, chunks=collectives.chunks)
+            )
+        result = traces.run(fabric, cases, astra=astra_sim or [], loggopsim=loggopsim, console=console(stderr=as_json))
+    if not as_json:
+        traces.show(result, console())
     _end(result, as_json)
 
 

@@ -27,8 +27,6 @@ Schema `mrc-bench-peers/1` (`--json`):
 from __future__ import annotations
 
 import re
-import resource
-import subprocess
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -48,6 +46,7 @@ from mrc_testbed.simulator.profiles import Line, LinkProfile, frame_bytes, scale
 from mrc_testbed.simulator.workloads import jain, run_all
 from mrc_testbed.topologies.plan import Plan
 from mrc_testbed.topologies.plan.link_speeds import SACK_BYTES
+from tools.bench.peer_program import run_program
 
 SCHEMA = "mrc-bench-peers/1"
 PAYLOAD = 4096
@@ -262,16 +261,7 @@ def _call_htsim(binary: Path, fabric: LeafSpine, case: FlowPattern, seed: int, l
         command += ["-load_balancing_algo", "bitmap", "-paths", str(HTSIM_PATHS), "-seed", str(seed)]
         command += ["-end", f"{limit_s * 1e6:.0f}", "-o", Path(folder, "log")]
         command += ["-failed", "1"] if case.slow_spine else []
-        usage_before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        try:
-            process = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
-        except OSError as error:
-            raise UsageError(f"--htsim {binary}: {error.strerror}: give the path of htsim_uec") from None
-        usage_after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    if process.returncode:
-        last_words = (process.stderr or process.stdout)[-500:]
-        raise UsageError(f"--htsim {binary}: ended with exit code {process.returncode}: {last_words}")
-    return process.stdout, usage_after.ru_utime + usage_after.ru_stime - usage_before.ru_utime - usage_before.ru_stime
+        return run_program("--htsim", command, Path(folder))
 
 
 # ---- both -------------------------------------------------------------------------------------------------------

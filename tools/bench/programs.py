@@ -153,9 +153,9 @@ class _Programs:
 
     def write(self, program: Path, seconds: float) -> dict[str, float]:
         """Run the example; return its cost by side, its goodput, and `is_right`: whether every byte was right."""
-        before = {side: self._nic_cpu_s(name) for side, name in self._hosts.items()}
+        cpu_before_s = {side: self._nic_cpu_s(name) for side, name in self._hosts.items()}
         requestor_output, responder_output = self._write(program, seconds)
-        cpu_s = {side: self._nic_cpu_s(name) - before[side] for side, name in self._hosts.items()}
+        cpu_s = {side: self._nic_cpu_s(name) - cpu_before_s[side] for side, name in self._hosts.items()}
         count, unit_s = re.findall(r"^(\d+) writes in ([\d.]+) s$", requestor_output, re.MULTILINE)[-1]
         sent_bytes = int(count) * WRITE_BYTES
         cost = {side: round(cpu_s[side] / (sent_bytes / PMTU) * 1e6, 2) for side in SIDES}

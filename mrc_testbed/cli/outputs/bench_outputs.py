@@ -145,6 +145,14 @@ class PeersBenchOutput(Struct):
     seeds: int
 
 
+class TracesBenchOutput(Struct):
+    """Step times of traces beside those of other simulators."""
+
+    schema: str
+    fabric: Figures
+    cases: list[Figures]
+
+
 class ExecBenchOutput(Struct):
     """Cost of a packet for a program over libmrc, beside the hosts' agents."""
 
@@ -203,6 +211,7 @@ BENCH_OUTPUTS: dict[str, Any] = {
     "bench transport": TransportBenchOutput,
     "bench virtual": VirtualBenchOutput,
     "bench peers": PeersBenchOutput,
+    "bench traces": TracesBenchOutput,
     "bench exec": ExecBenchOutput,
     "bench collectives": CollectivesBenchOutput,
     "bench provision": ProvisionBenchOutput,

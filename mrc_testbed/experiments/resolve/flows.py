@@ -84,10 +84,14 @@ class CollectivePlan:
     """Script of each rank of a program; empty for a collective."""
 
     def peers(self, number: int) -> list[int]:
-        """Return the ranks that a rank writes to."""
-        if self.scripts:
-            return self.scripts[number].targets
-        return peers_of(self.kind, number, len(self.ranks), self.options)
+        """Return the ranks that a rank writes to, its next one first.
+
+        A host serves its QPs in the order in which they were connected: in the order of ranks all hosts would begin
+        with rank 0 when they all have something for everybody.
+        """
+        count = len(self.ranks)
+        peers = self.scripts[number].targets if self.scripts else peers_of(self.kind, number, count, self.options)
+        return sorted(peers, key=lambda peer: (peer - number) % count)
 
     def largest_write_bytes(self) -> int:
         """Return the bytes of the largest write that a rank posts in a step."""

@@ -36,6 +36,8 @@ from mrc_testbed.hosts.traffic.program import (
 
 SIZE_MAX = 1 << 50
 CPU_LANE, DEVICE_LANE = 1, 0
+GATHERS = ("ALL_GATHER", "GATHER")
+"""Collectives of which a rank puts in one share."""
 
 
 def read_chakra(path: Path, groups: Path | None = None) -> Program:
@@ -230,7 +232,7 @@ def _tasks(trace: ChakraTrace, members: _Groups, order: dict[tuple[int, ...], in
                 group,
                 group.index(trace.rank),
                 _root(trace, node, group),
-                _size(trace, node),
+                _buffer_size(trace, node, kind, group),
                 tag=-1 - (counts[group] * len(order) + order[group]),
             )
             counts[group] += 1
@@ -256,7 +258,7 @@ def _task(trace: ChakraTrace, node: ChakraNode, dependencies: tuple[int, ...], m
         if len(group) < 2:
             return Compute(seconds=0.0, lane=MARKER_LANE, name=name, after=dependencies)
         kind = _collective(trace, node)
-        size = 4 * len(group) if kind == "BARRIER" else _size(trace, node)
+        size = 4 * len(group) if kind == "BARRIER" else _buffer_size(trace, node, kind, group)
         return JoinCollective(kind=KINDS[kind], size=max(1, size), group=group, name=name, after=dependencies)
     if node.kind in ("COMM_SEND_NODE", "COMM_RECV_NODE"):
         sends = node.kind == "COMM_SEND_NODE"
@@ -288,6 +290,15 @@ def _size(trace: ChakraTrace, node: ChakraNode) -> int:
     if not 0 <= size <= SIZE_MAX:
         raise _node_error(trace, node, f"has comm_size {size}: 0 to {SIZE_MAX} bytes")
     return size
+
+
+def _buffer_size(trace: ChakraTrace, node: ChakraNode, kind: str, group: tuple[int, ...]) -> int:
+    """Return the bytes of a collective as nccl-tests count them: what the larger buffer of a rank holds.
+
+    `comm_size` is what a rank puts in: of a gather its share alone. ASTRA-sim sends as much, and Chakra's converter
+    adds up the inputs of PyTorch.
+    """
+    return _size(trace, node) * (len(group) if kind in GATHERS else 1)
 
 
 def _root(trace: ChakraTrace, node: ChakraNode, group: tuple[int, ...]) -> int:

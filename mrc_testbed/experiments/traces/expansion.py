@@ -9,8 +9,11 @@ from dataclasses import dataclass
 
 from mrc_testbed.hosts.traffic.program import AnyTask, Compute, ReceiveMessage, SendMessage
 
-MARKER_LANE = 255
-"""Lane of tasks that take no time and only join others: they wait for no computation."""
+MARKER_LANE = 254
+"""Lane of tasks that take no time and only join others: they wait for no computation.
+
+LogGOPSim counts lanes in a byte: with a lane 255 it has none, and crashes.
+"""
 EXPANDED_KINDS = ("BROADCAST", "REDUCE", "GATHER", "SCATTER")
 
 

@@ -14,7 +14,14 @@ from functools import lru_cache
 
 from mrc_testbed.experiments.traces.expansion import MARKER_LANE
 from mrc_testbed.experiments.traces.goal import NANOSECONDS
-from mrc_testbed.hosts.traffic.program import AnyTask, Compute, JoinCollective, Program, SendMessage
+from mrc_testbed.hosts.traffic.program import (
+    AnyTask,
+    Compute,
+    JoinCollective,
+    Program,
+    ReceiveMessage,
+    SendMessage,
+)
 
 MODEL_ELEMENTS = 64
 """Elements for each rank of the small buffer: enough for every part of a tree."""
@@ -74,19 +81,31 @@ class _Lines:
         return label
 
 
-class _Tags:
-    """Tags in the order in which they are asked for."""
+class MessageTags:
+    """Tags in the order in which they are asked for, each of one message.
+
+    With a tag of several messages LogGOPSim gives each to any receive that waits, not to the first.
+    """
 
     def __init__(self) -> None:
         self._numbers: dict[_Key, int] = {}
+        self._counts: dict[_Key, int] = defaultdict(int)
 
     def number(self, *key: object) -> int:
+        """Return the tag of a message by what names it."""
         return self._numbers.setdefault(key, len(self._numbers))
+
+    def of_message(self, rank: int, task: SendMessage | ReceiveMessage) -> int:
+        """Return the tag of the next message of a rank, the same at both of its ends."""
+        is_send = isinstance(task, SendMessage)
+        ends = (rank, task.peer) if is_send else (task.peer, rank)
+        self._counts[is_send, ends, task.tag] += 1
+        return self.number("message", ends, task.tag, self._counts[is_send, ends, task.tag])
 
 
 def goal_of(program: Program) -> str:
     """Return a program as the text of a GOAL schedule."""
-    tags = _Tags()
+    tags = MessageTags()
     out = [f"num_ranks {len(program.ranks)}"]
     for rank, rank_tasks in enumerate(program.ranks):
         lines = _rank_lines(rank, rank_tasks.tasks, tags)
@@ -94,7 +113,7 @@ def goal_of(program: Program) -> str:
     return "\n".join(out) + "\n"
 
 
-def _rank_lines(rank: int, tasks: tuple[AnyTask, ...], tags: _Tags) -> _Lines:
+def _rank_lines(rank: int, tasks: tuple[AnyTask, ...], tags: MessageTags) -> _Lines:
     lines = _Lines()
     counts: dict[tuple[int, ...], int] = defaultdict(int)
     first: dict[int, str] = {}
@@ -108,7 +127,7 @@ def _rank_lines(rank: int, tasks: tuple[AnyTask, ...], tags: _Tags) -> _Lines:
             counts[task.group] += 1
             last[number] = _add_collective(lines, rank, task, first[number], key, tags)
         else:
-            first[number] = last[number] = lines.add(_text(task, tags), [], [])
+            first[number] = last[number] = lines.add(_text(rank, task, tags), [], [])
         pending.append((first[number], task))
     for label, task in pending:
         lines.waits += [f"{label} requires {last[number]}" for number in task.after]
@@ -116,15 +135,15 @@ def _rank_lines(rank: int, tasks: tuple[AnyTask, ...], tags: _Tags) -> _Lines:
     return lines
 
 
-def _text(task: AnyTask, tags: _Tags) -> str:
+def _text(rank: int, task: AnyTask, tags: MessageTags) -> str:
     if isinstance(task, Compute):
         return f"calc {round(task.seconds * NANOSECONDS)}{f' cpu {task.lane}' if task.lane else ''}"
     assert not isinstance(task, JoinCollective)
     way, word = (SEND, "to") if isinstance(task, SendMessage) else (RECEIVE, "from")
-    return f"{way} {task.size}b {word} {task.peer} tag {tags.number('message', task.tag)}"
+    return f"{way} {task.size}b {word} {task.peer} tag {tags.of_message(rank, task)}"
 
 
-def _add_collective(lines: _Lines, rank: int, task: JoinCollective, start: str, key: _Key, tags: _Tags) -> str:
+def _add_collective(lines: _Lines, rank: int, task: JoinCollective, start: str, key: _Key, tags: MessageTags) -> str:
     """Add the messages of a collective behind a label; return the label of what ends it."""
     received_labels, all_labels = [start], [start]
     for move in moves_of(task.kind, len(task.group))[task.group.index(rank)]:

@@ -164,6 +164,11 @@ class _Groups:
 
     def __init__(self, path: Path, policy: str, keys: dict[str, int], ranks: int) -> None:
         self._ranks = ranks
+        self.sizes_are_inputs = "all_gpus" not in keys
+        """Whether a size is what a rank puts in.
+
+        So it is in ASTRA-sim; SimAI, which writes all_gpus, has the larger buffer.
+        """
         self._hybrid = policy in TRANSFORMERS
         self._tensor = keys.get("model_parallel_NPU_group") or ranks
         self._experts = keys.get("ep") or 1
@@ -244,7 +249,8 @@ class _Steps:
         if not part.kind:
             return None
         group = self._groups.ranks_of(part.group, self.tasks.rank)
-        number = self.tasks.collective(part.kind, part.size, group, dependencies, name=name)
+        size = part.size * (len(group) if part.kind == "ALL_GATHER" and self._groups.sizes_are_inputs else 1)
+        number = self.tasks.collective(part.kind, size, group, dependencies, name=name)
         if not layer.update:
             return number
         return self.tasks.compute(layer.update * NANOSECOND, (number,), lane=UPDATE_LANE, name=f"{name} update")

@@ -11,8 +11,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from mrc_testbed.experiments.traces.command import summarize_trace
 from mrc_testbed.experiments.traces.errors import TraceError
 from mrc_testbed.experiments.traces.read import read_trace
+from mrc_testbed.hosts.traffic.collectives import bus_factor_of
 from mrc_testbed.hosts.traffic.program import Compute, JoinCollective, ReceiveMessage, SendMessage
 from mrc_testbed.hosts.traffic.program_check import check
 from tests.experiments.traces.chakra_files import NUMBERS, frame_messages, node, write
@@ -77,6 +79,28 @@ def test_collective__that_is_made_of_messages(tmp_path, kind, ranks, root):
     assert (sends[root] > 0) == outwards
     last = program.ranks[root].tasks[-1]
     assert last.after == (len(program.ranks[root].tasks) - 2,), "waits for all messages of the collective"
+
+
+@pytest.mark.parametrize(
+    ("kind", "sent_bytes"),
+    [
+        ("ALL_REDUCE", 6 * 4096),
+        ("REDUCE_SCATTER", 3 * 4096),
+        ("ALL_TO_ALL", 3 * 4096),
+        ("ALL_GATHER", 12 * 4096),
+        ("GATHER", 3 * 4096),
+        ("SCATTER", 3 * 1024),
+        ("BROADCAST", 3 * 4096),
+    ],
+)
+def test_collective__its_size_is_what_a_rank_puts_in(tmp_path, kind, sent_bytes):
+    nodes = [node(1, "COMM_COLL_NODE", comm_type=kind, comm_size=4096)]
+    program = read_trace(write(tmp_path, [nodes] * RANKS))
+    collectives = summarize_trace(program)["collectives"]
+    # An all-reduce of 4 KiB sends 1.5 times its buffer from each rank, the others (n - 1) / n of the larger one.
+    of_rings = sum(round(c["size"] * bus_factor_of(c["kind"], RANKS)) * RANKS for c in collectives)
+    messages = [task.size for rank in program.ranks for task in rank.tasks if isinstance(task, SendMessage)]
+    assert of_rings + sum(messages) == sent_bytes
 
 
 def test_collective__made_of_messages_ends_beside_a_computation(tmp_path):

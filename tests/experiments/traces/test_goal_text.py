@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -53,3 +54,16 @@ def test_collectives__of_overlapping_groups_do_not_mix(tmp_path):
     three = JoinCollective(kind="all_reduce_tree", size=4000, group=(0, 1, 2))
     ranks = (RankTasks((pair, three, pair)), RankTasks((three, pair, pair)), RankTasks((three,)))
     assert check(read_again(tmp_path, Program("p", ranks))).messages > 4
+
+
+def test_lanes__are_as_many_as_loggopsim_counts_in_a_byte(tmp_path):
+    step = (Compute(seconds=1e-3, lane=1), JoinCollective(kind="all_reduce", size=4000, group=(0, 1)))
+    lanes = map(int, re.findall(r"cpu (\d+)", goal_of(Program("p", (RankTasks(step),) * 2))))
+    assert 1 < max(lanes) + 1 < 256
+
+
+def test_messages__of_one_tag_have_a_tag_each_in_their_order(tmp_path):
+    text = "num_ranks 2\nrank 0 {\na: send 5b to 1 tag 3\nb: send 7b to 1 tag 3\n}\n"
+    program = read_trace(goal(tmp_path, text + "rank 1 {\na: recv 5b from 0 tag 3\nb: recv 7b from 0 tag 3\n}\n"))
+    lines = re.findall(r"(\d+)b \w+ \d tag (\d+)", goal_of(program))
+    assert lines[:2] == lines[2:] and len(set(lines)) == 2 and len({tag for _, tag in lines}) == 2

@@ -56,6 +56,17 @@ def test_model__waits_for_input_gradients_with_the_weight_gradients(tmp_path):
     assert program.ranks[0].tasks[7].after == (6, 5)
 
 
+@pytest.mark.parametrize(("keys", "size"), [("", 4 * 4096), ("all_gpus: 4", 4096)])
+def test_all_gather__its_size_is_one_share_in_astra_sim_and_all_of_them_in_simai(tmp_path, keys, size):
+    text = f"MODEL {keys}\n1\na -1 5 ALLGATHER 4096 5 ALLREDUCE 8192 5 NONE 0 0\n"
+    joins = [
+        task
+        for task in read_trace(workload(tmp_path, text), ranks=4).ranks[0].tasks
+        if isinstance(task, JoinCollective)
+    ]
+    assert [join.size for join in joins] == [size]
+
+
 def test_micro_and_inference__have_one_phase(tmp_path):
     micro = "MICRO\n2\n" + "a -1 5 NONE 0 5 NONE 0 5 ALLREDUCE 1048576 0\n" * 2
     program = read_trace(workload(tmp_path, micro), ranks=4)

@@ -86,7 +86,7 @@ def test_htsim__that_leaves_a_flow_out_is_no_result(htsim):
 
 
 def test_htsim__that_cannot_be_run_is_named(tmp_path):
-    with pytest.raises(UsageError, match="give the path of htsim_uec"):
+    with pytest.raises(UsageError, match="give the path of the program"):
         peers.run_htsim(tmp_path, FABRIC, case_named("permutation"), seed=1)
 
 
