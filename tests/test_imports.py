@@ -65,7 +65,8 @@ EXPERIMENTS = (
     ("runner",),
     ("console_summary", "compare"),
     ("command",),
-    ("merge", "study"),
+    ("merge", "failure_cost"),
+    ("study",),
 )
 """Rooms and files of experiments as a scenario goes through them.
 

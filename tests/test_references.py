@@ -65,12 +65,14 @@ FOREIGN_FILES = {
     "verbs.h",
     "x.p4",
     "analyze_perf_json.py",
+    "test_c10d_gloo.py",
 }
 """Names that examples give the user's own files, and files of other projects."""
 OTHER_NAMES = re.compile(
     r"pytest_plugins|ibv?_\w+|mrc_ctl\w*|mrc_\w+_(device|port|qp|cq|context|hint|version|events?)(_ex)?|bad_wr|bonding_masters|__sk_buff"
     r"|P4C_16_INCLUDE_PATH|ignore_ipv6_zero_checksum|\w+NNN"
     r"|report_gbits|tps_average|analyze_perf_json|tls_config|ca_file"
+    r"|run_infinitely|oL|allreduce_recdoub|linear_alltoall|halvingDoubling|test_c10d_gloo"
 )
 """Names in texts that other projects define, and a placeholder.
 

@@ -68,7 +68,7 @@ def tables_unchanged():
 def test_scenario(name, target, tmp_path):
     if os.geteuid() != 0:
         pytest.skip("needs root: network namespaces and raw sockets (run `make resilience`)")
-    if name == "x-training":
+    if name.startswith("x-training"):
         pytest.importorskip("torch", reason="needs PyTorch: pip install 'mrc-testbed[torch]'")
     base = RESULTS or tmp_path / "results"
     label = name if target == "embedded" else f"{name}-{target}"

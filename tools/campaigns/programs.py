@@ -119,7 +119,7 @@ def pairs(mrc_example: Path | None, nccl_harness: Path | None, shim: Path | None
         perftest("ib_write_bw", "-s", "65536", "-D", "5"),
         perftest("ib_write_bw", "-s", "65536", "-D", "5", "-q", "8"),
         perftest("ib_write_bw", "-s", "65536", "-n", "5000", "-b"),
-        perftest("ib_write_bw", "-s", "100", "-n", "20000"),
+        perftest("ib_write_bw", "-s", "100", "-n", "100000"),
         perftest("ib_write_lat", "-s", "8", "-n", "5000"),
     ]
     if shim is not None:

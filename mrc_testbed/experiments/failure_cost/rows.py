@@ -10,7 +10,7 @@ from typing import Any
 from mrc_testbed.experiments.failure_cost.model import LEVELS, FailureStudy, Level
 from mrc_testbed.experiments.failure_cost.month import Hazard, Month, Terms, draw_month
 from mrc_testbed.experiments.failure_cost.samples import Cost
-from mrc_testbed.experiments.study.intervals import t_interval
+from mrc_testbed.experiments.metrics.intervals import t_interval
 
 CONFIDENCE = 0.95
 DAY_S = 86_400.0

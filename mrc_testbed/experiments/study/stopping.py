@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mrc_testbed.experiments.study.intervals import ConfidenceInterval, bootstrap_interval, t_interval
+from mrc_testbed.experiments.metrics.intervals import ConfidenceInterval, bootstrap_interval, t_interval
 from mrc_testbed.experiments.study.plan import MetricGoal, Point, StudyPlan
 
 

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from mrc_testbed.experiments.study.intervals import t_interval
+from mrc_testbed.experiments.metrics.intervals import t_interval
 from mrc_testbed.experiments.study.model import Seeds, StudyMetric
 from mrc_testbed.experiments.study.plan import Bound, MetricGoal, Point
 from mrc_testbed.experiments.study.stopping import PointProgress, SeedValues

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from mrc_testbed.experiments.study.intervals import bootstrap_interval, t_below, t_interval, t_quantile
+from mrc_testbed.experiments.metrics.intervals import bootstrap_interval, t_below, t_interval, t_quantile
 
 TABLE = {  # as printed in any table of Student's t
     (0.975, 1): 12.7062, (0.975, 2): 4.3027, (0.975, 4): 2.7764, (0.975, 9): 2.2622, (0.975, 29): 2.0452,
