@@ -182,6 +182,7 @@ ELSEWHERE = {
     ),
     "tests/resilience/test_scenarios.py": (
         "mrc run x-training --out results/training",
+        "mrc run x-training-faults",
         "tail -3 results/training/runs/run.output.txt",
     ),
     "tests/experiments/test_merge.py": ("mrc merge node1/e15 node2/e15 --out results/e15",),
