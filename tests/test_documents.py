@@ -200,6 +200,7 @@ ELSEWHERE = {
         'mrc run --trace examples/traces/ring-step.goal --fault "cut p1-t0-0 p1-t1-1 at 1 s" '
         "--against rocev2,flow-ecmp",
         "mrc run --trace examples/traces/simai.txt --virtual --against rocev2,flow-ecmp,switch-spray",
+        "mrc run --trace examples/traces/simai.txt --virtual --fabric planes=8,rate=100G,rtt=10us --against rocev2",
     ),
     "tests/experiments/traces/test_read.py": (
         "mrc scenario convert examples/traces/simai.txt simai.goal",

@@ -80,6 +80,7 @@ RULES = (
             "--iterations",
             "--fault",
             "--against",
+            "--fabric",
             "--compute-scale",
             "--size-scale",
             "--placement",
@@ -136,6 +137,15 @@ class RunRequest(LabChoice, ExecutorChoice):
             rich_help_panel=TRACES,
             metavar="NAMES",
             help="Baselines replayed beside MRC: rocev2, flow-ecmp, ecmp, stev, switch-spray, with commas between.",
+        ),
+    ] = None
+    fabric: Annotated[
+        str | None,
+        typer.Option(
+            "--fabric",
+            rich_help_panel=TRACES,
+            metavar="KEY=VALUE,...",
+            help="Fabric of a replay: planes, racks, spines, hosts_per_rack, rate, rtt: `planes=8,rate=100G,rtt=10us`.",
         ),
     ] = None
     compute_scale: ComputeScale = 1.0
@@ -232,5 +242,6 @@ class RunRequest(LabChoice, ExecutorChoice):
             ranks=self.ranks,
             faults=tuple(self.fault or ()),
             against=tuple(name.strip() for name in (self.against or "").split(",") if name.strip()),
+            fabric=self.fabric,
         )
         return self.trace, options

@@ -16,20 +16,11 @@ from mrc_testbed.errors import DISK_FULL_ERRNOS, UsageError
 from mrc_testbed.experiments.language.fault_phrase import fault_line
 from mrc_testbed.experiments.language.model import MODES
 from mrc_testbed.experiments.traces.read import read_trace
+from mrc_testbed.experiments.traces.replay_fabric import replay_fabric
 from mrc_testbed.faults.terms import suggestion
 from mrc_testbed.files.whole_files import write_output
 from mrc_testbed.hosts.traffic.program import Compute, JoinCollective, Program
 from mrc_testbed.hosts.traffic.program_check import check
-from mrc_testbed.topologies.plan import Plan, PlanError
-
-PACKED_RACK = 4
-"""Hosts of a rack when a trace has more ranks than two racks of them hold."""
-LIVE_BPS = 32e6
-"""Most bits per second of all NICs of a live fabric together, so that two cores can follow."""
-VIRTUAL_LINK_BPS = 10e6
-RTT_S = 0.010
-PLANES = 4
-
 
 ITERATIONS_MAX = 100
 """Most replays of a trace in a run."""
@@ -69,6 +60,8 @@ class Replay:
     """Phrases of faults (language/fault_phrase.py)."""
     against: tuple[str, ...] = ()
     """Names of BASELINES that are run beside MRC."""
+    fabric: str | None = None
+    """Words of the fabric (replay_fabric.py); None: its defaults."""
 
 
 def scenario_of(trace: Path, replay: Replay, *, live: bool) -> tuple[str, str]:
@@ -78,14 +71,13 @@ def scenario_of(trace: Path, replay: Replay, *, live: bool) -> tuple[str, str]:
     """
     program = program_of(trace, replay)
     ranks = len(program.ranks)
-    per_rack = max(1, min(PACKED_RACK, -(-ranks // 2)))
-    fabric = {"planes": PLANES, "racks": -(-ranks // per_rack), "spines": 2, "hosts_per_rack": per_rack}
-    faults = _faults(replay, fabric)
-    rate = min(VIRTUAL_LINK_BPS, LIVE_BPS / PLANES / ranks) if live else VIRTUAL_LINK_BPS
+    fabric = replay_fabric(replay.fabric, ranks, live=live)
+    plan = fabric.plan
+    faults = [fault_line(phrase, plan) for phrase in replay.faults]
     work: dict[str, Any] = {
         "trace": str(trace.resolve()),
         "name": "job",
-        "iterations": replay.iterations or _iterations(faults, _step_s(program, rate)),
+        "iterations": replay.iterations or _iterations(faults, _step_s(program, fabric.planes * fabric.rate_bps)),
         "placement": replay.placement,
         "compute_scale": replay.compute_scale,
         "size_scale": replay.size_scale,
@@ -97,8 +89,7 @@ def scenario_of(trace: Path, replay: Replay, *, live: bool) -> tuple[str, str]:
     baselines = dict(map(_baseline, replay.against))
     data: dict[str, Any] = {
         "title": _title(trace, list(baselines), replay.faults),
-        "fabric": fabric,
-        "links": {"rate": round(rate), "rtt": RTT_S * VIRTUAL_LINK_BPS / rate},
+        **fabric.parts(live=live),
         "workload": [work],
         "limit": 3600,
         "figures": [{"kind": "iterations_over_time"}, {"kind": "iteration_cdf"}],
@@ -137,15 +128,6 @@ def _title(trace: Path, baselines: list[str], faults: tuple[str, ...]) -> str:
     return f"{trace.name}, replayed{over_text}{under_text}"
 
 
-def _faults(replay: Replay, fabric: dict[str, int]) -> list[dict[str, Any]]:
-    """Return lines of `faults` for the phrases. Raises UsageError."""
-    try:
-        plan = Plan(fabric["planes"], fabric["racks"], fabric["spines"], fabric["hosts_per_rack"])
-    except PlanError as error:
-        raise UsageError(f"--trace: a fabric for its ranks: {error}") from None
-    return [fault_line(phrase, plan) for phrase in replay.faults]
-
-
 def _baseline(name: str) -> tuple[str, dict[str, Any]]:
     """Return name and changes of the variant for a name of --against. Raises UsageError."""
     if name not in BASELINES:
@@ -153,10 +135,10 @@ def _baseline(name: str) -> tuple[str, dict[str, Any]]:
     return VARIANTS[name], BASELINES[name]
 
 
-def _step_s(program: Program, rate_bps: float) -> float:
+def _step_s(program: Program, host_bps: float) -> float:
     """Return the least duration of a step: its computing, and its bytes at a host's full rate."""
     ideal = check(program)
-    return ideal.seconds + 8 * ideal.sent_bytes / len(program.ranks) / (PLANES * rate_bps)
+    return ideal.seconds + 8 * ideal.sent_bytes / len(program.ranks) / host_bps
 
 
 def _iterations(faults: list[dict[str, Any]], step_s: float) -> int:
