@@ -27,7 +27,7 @@ FAST_BPS, FAST_PMTU = 1e9, 4096
 """Rate from which packets are as long as on real NICs."""
 
 
-def _whole(text: object) -> int:
+def _whole_number(text: object) -> int:
     """Return a whole number. Raises ValueError."""
     if not str(text).isdecimal():
         raise ValueError("must be a whole number")
@@ -35,7 +35,7 @@ def _whole(text: object) -> int:
 
 
 _KEYS: dict[str, Callable[[object], float]] = {
-    **dict.fromkeys(("planes", "racks", "spines", "hosts_per_rack"), _whole),
+    **dict.fromkeys(("planes", "racks", "spines", "hosts_per_rack"), _whole_number),
     "rate": units.rate,
     "rtt": units.seconds,
 }
@@ -87,19 +87,19 @@ def replay_fabric(text: str | None, ranks: int, *, live: bool) -> ReplayFabric:
 
     Raises UsageError for words that are none, and for too few hosts.
     """
-    asked = _asked_values(text)
-    per_rack = int(asked.get("hosts_per_rack") or max(1, min(PACKED_RACK, -(-ranks // 2))))
-    planes = int(asked.get("planes", PLANES))
-    rate_bps = asked.get("rate") or (min(VIRTUAL_LINK_BPS, LIVE_BPS / planes / ranks) if live else VIRTUAL_LINK_BPS)
-    rtt_s = asked.get("rtt") or max(LEAST_RTT_S, RTT_S * VIRTUAL_LINK_BPS / rate_bps)
-    racks = int(asked.get("racks", -(-ranks // per_rack)))
+    numbers = _numbers_in(text)
+    per_rack = int(numbers.get("hosts_per_rack") or max(1, min(PACKED_RACK, -(-ranks // 2))))
+    planes = int(numbers.get("planes", PLANES))
+    rate_bps = numbers.get("rate") or (min(VIRTUAL_LINK_BPS, LIVE_BPS / planes / ranks) if live else VIRTUAL_LINK_BPS)
+    rtt_s = numbers.get("rtt") or max(LEAST_RTT_S, RTT_S * VIRTUAL_LINK_BPS / rate_bps)
+    racks = int(numbers.get("racks", -(-ranks // per_rack)))
     if racks * per_rack < ranks:
         raise UsageError(f"--fabric: {racks} racks of {per_rack} hosts are too few for the {ranks} ranks of the trace")
-    is_asked = bool(asked.keys() & {"rate", "rtt"})
-    return ReplayFabric(planes, racks, int(asked.get("spines", 2)), per_rack, rate_bps, rtt_s, is_asked)
+    is_asked = bool(numbers.keys() & {"rate", "rtt"})
+    return ReplayFabric(planes, racks, int(numbers.get("spines", 2)), per_rack, rate_bps, rtt_s, is_asked)
 
 
-def _asked_values(text: str | None) -> dict[str, float]:
+def _numbers_in(text: str | None) -> dict[str, float]:
     """Return the numbers behind the keys of --fabric. Raises UsageError."""
     values: dict[str, float] = {}
     for word in filter(None, (word.strip() for word in (text or "").split(","))):
