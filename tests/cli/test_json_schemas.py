@@ -55,7 +55,7 @@ def test_every_command_with_json_has_a_schema():
 
 
 def test_schema__of_several_types_has_each():
-    assert len(schema("study")["anyOf"]) == 3 and "StudyEstimateOutput" in schema("study")["$defs"]
+    assert len(schema("study")["anyOf"]) == 4 and "StudyEstimateOutput" in schema("study")["$defs"]
 
 
 def test_schema__unknown_name_lists_the_known_ones():

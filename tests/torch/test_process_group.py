@@ -66,7 +66,7 @@ def test_backend__of_two_ranks(tmp_path, case):
 
 
 @pytest.mark.parametrize("case", _cases("MANY_CASES"))
-@pytest.mark.parametrize("ranks", [3, 8])
+@pytest.mark.parametrize("ranks", [3, pytest.param(8, marks=pytest.mark.thorough)])
 def test_backend__of_many_ranks(tmp_path, case, ranks):
     for output in run(case, ranks, tmp_path):
         assert output.endswith("passed\n"), output

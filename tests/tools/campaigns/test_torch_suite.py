@@ -54,6 +54,7 @@ def test_main__names_what_is_missing(capsys, monkeypatch):
     assert "Cure: pip install expecttest" in capsys.readouterr().out
 
 
+@pytest.mark.thorough
 def test_main__runs_tests_over_both_backends(tmp_path):
     for name in ("torch", "expecttest"):
         pytest.importorskip(name, reason="PyTorch's own tests need it")
