@@ -185,7 +185,14 @@ def trace(
     fabric: FabricName = None,
     as_json: Json = False,
 ) -> None:
-    """Follow one packet through the running fabric: each switch's decision by its present tables."""
+    """Follow one packet through the running fabric: each switch's decision by its present tables.
+
+    `mrc trace convert FILE OUT` is `mrc scenario convert`, for who looks for traces of jobs here.
+    """
+    if source == "convert":  # no host has this name
+        from mrc_testbed.cli.scenarios import convert
+
+        convert(Path(destination), Path(ev))
     from mrc_testbed.capture import trace as tracing
 
     raise typer.Exit(tracing.run(asked_folder(fabric), source, destination, ev, full=full, as_json=as_json))

@@ -122,9 +122,10 @@ def test_groups__of_a_kind_without_any_are_refused(tmp_path):
         read_trace(tmp_path / "micro.txt", groups=tmp_path / "groups.json", ranks=2)
 
 
-def test_convert__writes_goal_that_is_read(tmp_path):
+@pytest.mark.parametrize("command", ["scenario", "trace"])
+def test_convert__writes_goal_that_is_read(tmp_path, command):
     source, out = ROOT / "examples" / "traces" / "simai.txt", tmp_path / "simai.goal"
-    result = CliRunner().invoke(app, ["scenario", "convert", str(source), str(out)])
+    result = CliRunner().invoke(app, [command, "convert", str(source), str(out)])
     assert result.exit_code == 0 and "simai.goal: GOAL text, " in "".join(result.output.splitlines()), result.output
     assert "all-reduces: " in result.output
     trace, schedule = check(read_trace(source)), check(read_trace(out))
