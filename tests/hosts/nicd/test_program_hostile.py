@@ -6,6 +6,7 @@ import gc
 import logging
 import os
 import time
+from contextlib import suppress
 
 import pytest
 
@@ -18,6 +19,15 @@ from tests.hosts.nicd.raw_program import RawProgram
 def descriptors() -> int:
     """Return the number of descriptors of this process, with those of the NIC processes among them."""
     return len(os.listdir("/proc/self/fd"))
+
+
+def open_files() -> list[str]:
+    """Return what the descriptors of this process lead to."""
+    targets = []
+    for name in os.listdir("/proc/self/fd"):
+        with suppress(OSError):  # it was closed meanwhile
+            targets.append(os.readlink(f"/proc/self/fd/{name}"))
+    return targets
 
 
 def no_more_than(count: int) -> bool:
@@ -48,7 +58,10 @@ def harm(tmp_path, caplog, seeds):
             assert len(reasons) >= hostile.ended_count, seed
             assert not [record for record in caplog.records if record.exc_info], seed
         del hostile
-        processes.wait_until(lambda: no_more_than(old_count))
+        try:
+            processes.wait_until(lambda: no_more_than(old_count))
+        finally:  # for who reads why it took too long
+            print(f"{old_count} descriptors before, now:", *sorted(open_files()), sep="\n")
         output, errors = survivor.communicate("", timeout=c_programs.PATIENCE_S)
         assert (survivor.returncode, output) == (0, "passed\n"), errors
 
