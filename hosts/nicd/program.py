@@ -557,9 +557,11 @@ class VerbsProgram:
         if not records:
             return False
         with self._device.lock:
-            for record, payload in records:
-                self._serve(record, payload)
-            self._device.context.after_call()
+            try:
+                for record, payload in records:
+                    self._serve(record, payload)
+            finally:  # what was posted before a bad record is the engine's already
+                self._device.context.after_call()
         return True
 
     def _serve(self, record: RingRecord, payload: bytes) -> None:
