@@ -16,7 +16,10 @@ from tests.hosts.nicd.nic_processes import NicProcesses
 from tests.hosts.nicd.raw_program import RawProgram
 
 KEPT_DESCRIPTORS = 8
-"""Most descriptors that stay open: five memfds of some hundred ended programs were seen, for a cause not found."""
+"""Most descriptors that stay open after many programs.
+
+Five memfds of some hundred ended programs were seen, for a cause not found.
+"""
 
 
 def descriptors() -> int:
