@@ -632,12 +632,13 @@ class VerbsProgram:
 
         In ERROR already, it is flushed like those before.
         """
+        completion.detail = str(error)
         if qp.state is QpState.ERROR:
             completion.status = WcStatus.IBV_WC_WR_FLUSH_ERR
         elif qp.state is not QpState.RESET:
-            log.info("program %d: %s", self.number, error)
+            # Its text: an exception that a log keeps would keep the program's memory with its frames.
+            log.info("program %d: %s", self.number, completion.detail)
             qp.modify(QpAttr(qp_state=QpState.ERROR))
-        completion.detail = str(error)
         with self._device.lock:
             cq.push([completion])
 
