@@ -375,7 +375,7 @@ class QueuePair:
 
     def _post_request(self, wr: SendWR) -> None:
         """Check what a Python program handed in, each value of it, and post it."""
-        self._require_room()
+        self._require_room()  # before the request is looked at: a QP that cannot send says so first
         record("request", wr, SendWR)
         send_flags = int(flags("send_flags", wr.send_flags, SendFlags))
         if wr.opcode not in _OPCODES:
@@ -388,7 +388,7 @@ class QueuePair:
         if send_flags & _FENCE_FLAG:
             raise VerbsError("IBV_SEND_FENCE orders reads and atomics, which MRC does not have")
         data = self._data_of(wr, is_inline=bool(send_flags & _INLINE_FLAG))
-        self._post(wr.wr_id, wr.opcode, data, wr.remote_addr, wr.rkey, wr.imm_data, send_flags)
+        self.post_write(wr.wr_id, wr.opcode, data, wr.remote_addr, wr.rkey, wr.imm_data, send_flags)
 
     def _data_of(self, wr: SendWR, *, is_inline: bool) -> bytes | memoryview:
         """Return the bytes of a request that a Python program handed in."""
@@ -425,31 +425,6 @@ class QueuePair:
         fence. `imm`: with WRITE_WITH_IMM alone. The caller calls `after_call` of the context behind the last request.
         """
         self._require_room()
-        self._post(wr_id, opcode, data, remote_addr, rkey, imm, send_flags)
-
-    def _require_room(self) -> None:
-        """Check that a request may be posted now. Raises VerbsError."""
-        self._require_alive()
-        if self.state is not QpState.RTS:
-            reason = f": {self.error}" if self.error else ""
-            raise VerbsError(f"QP {self.qp_num:#x} is in {self.state.name}, needs RTS{reason}")
-        if len(self._sends) >= self.init.cap.max_send_wr:
-            raise VerbsError(
-                f"the send queue is full: max_send_wr = {self.init.cap.max_send_wr} requests have not completed",
-                errno.ENOMEM,
-            )
-
-    def _post(
-        self,
-        wr_id: int,
-        opcode: WrOpcode,
-        data: bytes | memoryview,
-        remote_addr: int,
-        rkey: int,
-        imm: int | None,
-        send_flags: int,
-    ) -> None:
-        """See post_write."""
         solicited = bool(send_flags & _SOLICITED_FLAG)
         if solicited and imm is None:
             raise VerbsError("IBV_SEND_SOLICITED wakes a receiver: only with IBV_WR_RDMA_WRITE_WITH_IMM")
@@ -462,6 +437,18 @@ class QueuePair:
         signaled = self.init.sq_sig_all or bool(send_flags & _SIGNALED_FLAG)
         self._sends.append(_Posted(wr_id, signaled, opcode))
         self._wimm_in_flight += imm is not None
+
+    def _require_room(self) -> None:
+        """Check that a request may be posted now. Raises VerbsError."""
+        self._require_alive()
+        if self.state is not QpState.RTS:
+            reason = f": {self.error}" if self.error else ""
+            raise VerbsError(f"QP {self.qp_num:#x} is in {self.state.name}, needs RTS{reason}")
+        if len(self._sends) >= self.init.cap.max_send_wr:
+            raise VerbsError(
+                f"the send queue is full: max_send_wr = {self.init.cap.max_send_wr} requests have not completed",
+                errno.ENOMEM,
+            )
 
     def inline(self, data: bytes) -> bytes:
         """Return bytes to be sent inline. Raises VerbsError for more than the QP takes."""
