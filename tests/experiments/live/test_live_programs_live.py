@@ -31,18 +31,21 @@ for step in range(1, int(sys.argv[1]) + 1):
 """
 
 
-def command(folder, text, *options):
+def started_run(folder, text, *options):
     (folder / "steps.py").write_text(STEPS)
     (folder / "live.yaml").write_text(f"title: a program\n{FABRIC}{text}")
     words = [sys.executable, "-m", "mrc_testbed", "run", str(folder / "live.yaml"), "--out", str(folder / "out")]
     environment = {**os.environ, "MRC_RUN_DIR": str(folder / "run")}
-    return subprocess.Popen([*words, *options], cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        [*words, *options], cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
 
 
 def run(folder, text):
     """Return exit code and report of a scenario's run, and what `mrc run` left of its processes."""
-    process = command(folder, text, "--json")
-    output, _ = process.communicate()
+    process = started_run(folder, text, "--json")
+    output, errors = process.communicate()
+    print(errors)  # pytest shows them of a test that failed
     return process.returncode, json.loads(output)[0], processes_of(folder)
 
 
@@ -125,22 +128,17 @@ expect: [{failed: job}, {metric: exit_code, about: 137, within: 0}]
 
 
 def test_a_program__that_does_not_exist_is_named_before_a_fabric_is_made(tmp_path):
-    process = subprocess.run(
-        command(tmp_path, "workload: [{program: no-such-program}]\n").args,
-        cwd=ROOT,
-        env={**os.environ, "MRC_RUN_DIR": str(tmp_path / "run")},
-        capture_output=True,
-        text=True,
-    )
-    assert process.returncode == 1 and "Traceback" not in process.stderr
-    text = " ".join(process.stderr.split())
+    process = started_run(tmp_path, "workload: [{program: no-such-program}]\n")
+    _, errors = process.communicate()
+    assert process.returncode == 1 and "Traceback" not in errors
+    text = " ".join(errors.split())
     assert "workload program: no program 'no-such-program' in PATH. Cure: install it" in text
     assert not (tmp_path / "run").exists() and not processes_of(tmp_path)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_a_run__that_is_ended_leaves_no_program(tmp_path, number):
-    process = command(tmp_path, "workload: [{program: sleep 1003, name: job}]\nlimit: 100s\n")
+    process = started_run(tmp_path, "workload: [{program: sleep 1003, name: job}]\nlimit: 100s\n")
     while not any(b"sleep\x001003" in (Path("/proc") / pid / "cmdline").read_bytes() for pid in processes_of(tmp_path)):
         assert process.poll() is None
         time.sleep(0.1)
