@@ -139,10 +139,12 @@ class Agent:
         name = self.host.name
         self._server = await RpcServer.start(self._files.agent_socket(name), self._operations.handle)
         self._loop.add_reader(self.ports.links, self._on_link_news)
+        self.nic.share(self._files.shared_wires_socket, AGENT_QPNS)
         self._watch_nic()
         for interface, state in self.ports.links.states.items():
             if not state.up:
                 self._on_link(interface, state)
+        self._on_captures()
         for plane in set(range(self.plan.planes)) - set(self.nic.ports):  # an uneven fabric has no cable for it
             self.endpoint.on_port(plane, False, time.monotonic())
         self.ports.choose_scheduler()
@@ -158,7 +160,7 @@ class Agent:
         numbers = self.nic.filenos().values()
         for number in numbers:
             keep(number, AGENT_QPNS, outer=self.plan.mode.outer_header, strays=True)
-        self._selector.wake_for(numbers)
+        self._selector.wake_for([*numbers, *self.nic.wire_filenos()])
 
     # ---- a turn -------------------------------------------------------------------------------------------
 
@@ -168,6 +170,7 @@ class Agent:
         if news:
             for interface, state in self.ports.links.poll():
                 self._on_link(interface, state)
+            self._on_captures()
         self._selector.rest_s = self.ports.rest_s
         if self.ip is not None and self.ip.waiting:
             self.ip.send(self.ports.nic)
@@ -199,6 +202,10 @@ class Agent:
         log.info("%s: %s", interface, "up" if state.up else "down")
         news = {"plane": plane, "interface": interface, "up": state.up, "admin_up": state.admin_up}
         self.publish("port", lambda: news)
+
+    def _on_captures(self) -> None:
+        for interface, is_captured in self.ports.links.captures().items():
+            self.nic.capture_changed(self.ports.planes[interface], is_captured)
 
     def publish(self, event: str, fields: Callable[[], dict[str, Any]]) -> None:
         """Send an event to every watcher that wants it; `fields` is called when there is one."""

@@ -18,6 +18,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, TypeAlias
 
 from mrc_testbed.hosts.engine.config import KEYS, Config
@@ -118,6 +119,13 @@ class Nic(ABC):
     def filenos(self) -> dict[int, int]:
         """Return the descriptor of each plane, readable when a frame waits; new when a port is opened again."""
 
+    def share(self, path: Path, qpns: range) -> None:  # noqa: B027 - a NIC can do without
+        """Ask the switches behind the socket `path` for wires in shared memory, for packets to `qpns`."""
+
+    def wire_filenos(self) -> list[int]:
+        """Return the descriptors that are readable when a shared wire has something; the same ones for ever."""
+        return []
+
     @abstractmethod
     def send(self, plane: int, peer: str, packet: AnyPacket) -> None:
         """Queue a packet for a port. A packet that cannot be sent counts in `tx_dropped` and is lost."""
@@ -138,6 +146,9 @@ class Nic(ABC):
     @abstractmethod
     def link_changed(self, plane: int, state: LinkState) -> bool:
         """Take a link event of a port; return whether `filenos` changed (the interface was created anew)."""
+
+    def capture_changed(self, plane: int, is_captured: bool) -> None:  # noqa: B027 - a NIC can do without
+        """Let a port's frames be seen at its interface while somebody captures there."""
 
     def receive_ip(self, receiver: Callable[[str, bytes], None]) -> None:
         """Hand carried IP packets to `receiver` (sending host, packet); without one, drop and count them."""

@@ -10,10 +10,12 @@ do the same.
 
 from __future__ import annotations
 
+import os
 import socket
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -40,6 +42,7 @@ from mrc_testbed.hosts.nic.ip_packet import IP_MTU, IP_OVERHEAD, IpPacket, carri
 from mrc_testbed.hosts.nic.native import native
 from mrc_testbed.hosts.nic.netlink import LinkState
 from mrc_testbed.hosts.nic.port import RETRY, RxRing, bind, clear_error, explain, open_socket
+from mrc_testbed.hosts.nic.shared_wires import SharedWires, match_of
 from mrc_testbed.topologies.plan import Host, Plan
 
 BACKLOG_FRAMES = 1024
@@ -65,6 +68,13 @@ class _Port:
         except BaseException:
             self.socket.close()
             raise
+
+    def send_by_wire(self, pieces: tuple[bytes | memoryview, ...]) -> bool:
+        """Put a frame on the shared wire; return False when there is none for it. Raises OSError when it is full."""
+        error_code = -1 if self.c_port is None else self.c_port.put(b"".join(pieces))
+        if error_code > 0:
+            raise OSError(error_code, os.strerror(error_code))
+        return bool(error_code == 0)
 
     def close(self) -> None:
         if self.socket.fileno() >= 0:
@@ -105,6 +115,7 @@ class FastNic(Nic):
         self._decapsulations = {p: Decapsulation(plan, host, p, self._codec) for p in self.ports}
         self._take = {p: partial(self._take_in_python, p) for p in self.ports}
         self._config = config
+        self._wires: SharedWires | None = None
         try:
             for plane in self.ports:
                 self._open(plane)
@@ -142,6 +153,25 @@ class FastNic(Nic):
 
     def filenos(self) -> dict[int, int]:
         return {plane: port.socket.fileno() for plane, port in self._open_ports.items()}
+
+    def share(self, path: Path, qpns: range) -> None:
+        if self._module is None:
+            return  # Python alone takes no shared wire
+        interfaces = {
+            plane: self.plan.link_of_interface(port.interface).upper.interface for plane, port in self.ports.items()
+        }
+        match = match_of(qpns, outer=self.plan.mode.outer_header)
+        self._wires = SharedWires(
+            path, interfaces, self._frame_bytes, match, lambda plane: self._open_ports[plane].c_port
+        )
+
+    def wire_filenos(self) -> list[int]:
+        return [] if self._wires is None else [self._wires.fileno()]
+
+    @property
+    def shared_planes(self) -> frozenset[int]:
+        """Planes whose frames go over memory shared with the switch."""
+        return frozenset() if self._wires is None else self._wires.planes
 
     @property
     def backlog(self) -> int:
@@ -238,12 +268,18 @@ class FastNic(Nic):
         counters.tx_bytes += size + len(outer)
 
     def flush(self) -> None:
+        if self._wires is not None and self._wires.is_incomplete:
+            self._wires.advance()
         if not self._waiting:
             return
         for plane, port in self._open_ports.items():
             while port.backlog:
                 pieces = port.backlog[0]
                 try:
+                    if port.send_by_wire(pieces):
+                        port.backlog.popleft()
+                        self._waiting -= 1
+                        continue
                     port.socket.sendmsg(pieces)
                 except OSError as error:
                     if error.errno in RETRY:
@@ -277,7 +313,9 @@ class FastNic(Nic):
             return self._receive_in_python(limit)
         received: list[Received] = []
         for plane, port in self._open_ports.items():
-            port.c_port.receive(limit, received, self._take[plane])
+            is_wire_ended = port.c_port.receive(limit, received, self._take[plane])
+            if is_wire_ended and self._wires is not None:
+                self._wires.end(plane)
         return received
 
     def _receive_in_python(self, limit: int) -> Iterator[Received]:
@@ -321,13 +359,21 @@ class FastNic(Nic):
     def link_changed(self, plane: int, state: LinkState) -> bool:
         port = self._open_ports[plane]
         clear_error(port.socket)
+        if self._wires is not None:
+            self._wires.set_closed(plane, "down", not state.up)
         if state.index in (0, port.index):
             return False
+        if self._wires is not None:
+            self._wires.end(plane)
         self._open(plane)
         self._collect(plane, port)
         self._waiting -= len(port.backlog)
         port.close()
         return True
+
+    def capture_changed(self, plane: int, is_captured: bool) -> None:
+        if self._wires is not None:
+            self._wires.set_closed(plane, "captured", is_captured)
 
     @property
     def counters(self) -> dict[int, PortCounters]:
@@ -347,9 +393,12 @@ class FastNic(Nic):
 
     def refresh_counters(self) -> None:
         for plane, port in self._open_ports.items():
-            if lost := port.ring.dropped():
+            lost = port.ring.dropped() + (0 if self._wires is None else self._wires.take_lost(plane))
+            if lost:
                 self._counters[plane].rx_dropped["ring full"] += lost
 
     def close(self) -> None:
+        if self._wires is not None:
+            self._wires.close()
         for port in self._open_ports.values():
             port.close()

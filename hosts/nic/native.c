@@ -24,6 +24,9 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
+#include <time.h>
+
+#include "shared_wire.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -410,6 +413,13 @@ typedef struct {
     Py_buffer ring;        /* buf == NULL: no ring */
     Py_ssize_t block, slot;
     unsigned per_block, slots, at;
+    Py_buffer wire_memory; /* buf == NULL: no wire in shared memory */
+    struct shared_wire *wire;
+    struct shared_side to_switch, from_switch;
+    int wire_fd;           /* wakes the switch, and us; its end is the wire's */
+    int asleep;            /* the switch was asked to wake us */
+    uint32_t wakes;        /* bytes read from wire_fd */
+    unsigned looks;        /* at the wire while nothing waited there */
     unsigned long long tx_packets, tx_bytes, rx_packets, rx_bytes;
 } Port;
 
@@ -420,7 +430,7 @@ static int port_init(Port *self, PyObject *args, PyObject *kwargs)
     Py_buffer usid, address;
     unsigned short dport, pkey;
     int low;
-    self->fd = -1;
+    self->fd = self->wire_fd = -1;
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!y*y*O!O!HHpO!", names, &PyLong_Type, &plane, &usid, &address,
                                      &PyDict_Type, &peers, &PyTuple_Type, &ports, &dport, &pkey, &low,
                                      &PyTuple_Type, &trimmed))
@@ -455,9 +465,20 @@ static PyObject *port_detach(Port *self, PyObject *nothing)
     Py_RETURN_NONE;
 }
 
+static PyObject *port_unshare(Port *self, PyObject *nothing)
+{
+    (void)nothing;
+    if (self->wire != NULL)
+        PyBuffer_Release(&self->wire_memory);
+    self->wire = NULL;
+    self->wire_fd = -1;
+    Py_RETURN_NONE;
+}
+
 static void port_dealloc(Port *self)
 {
     Py_XDECREF(port_detach(self, NULL));
+    Py_XDECREF(port_unshare(self, NULL));
     Py_XDECREF(self->plane);
     Py_XDECREF(self->peers);
     Py_XDECREF(self->routes);
@@ -481,6 +502,115 @@ static PyObject *port_attach(Port *self, PyObject *args)
     }
     self->fd = fd, self->block = block, self->slot = slot, self->per_block = per_block, self->slots = slots, self->at = 0;
     Py_RETURN_NONE;
+}
+
+/* ---- a wire in shared memory (shared_wire.h) --------------------------------------------------------------------------- */
+
+/* share(fd, memory): use the wire in `memory`, and the socket `fd` to wake and be woken. */
+static PyObject *port_share(Port *self, PyObject *args)
+{
+    int fd;
+    PyObject *memory;
+    if (!PyArg_ParseTuple(args, "iO", &fd, &memory))
+        return NULL;
+    Py_XDECREF(port_unshare(self, NULL));
+    if (PyObject_GetBuffer(memory, &self->wire_memory, PyBUF_WRITABLE))
+        return NULL;
+    struct shared_wire *wire = self->wire_memory.buf;
+    size_t size = (size_t)self->wire_memory.len;
+    uint32_t slot_bytes = 0, slots[2] = {0, 0};
+    if (size >= sizeof *wire)
+        slot_bytes = wire->slot_bytes, memcpy(slots, wire->slots, sizeof slots);
+    int good = slot_bytes > sizeof(struct shared_slot) && slot_bytes < 1 << 20;
+    for (int i = 0; i < 2; i++)
+        good = good && slots[i] && slots[i] <= 1 << 16 && (slots[i] & (slots[i] - 1)) == 0;
+    if (!good || shared_bytes(slot_bytes, slots[0], slots[1]) > size) {
+        PyBuffer_Release(&self->wire_memory);
+        return PyErr_SetString(PyExc_ValueError, "a shared wire of that shape does not fit its memory"), NULL;
+    }
+    self->to_switch = shared_side(wire, SHARED_TO_SWITCH, slots, slot_bytes);
+    self->from_switch = shared_side(wire, SHARED_TO_PROCESS, slots, slot_bytes);
+    self->wire = wire, self->wire_fd = fd, self->wakes = 0, self->looks = 0, self->asleep = 0;
+    Py_RETURN_NONE;
+}
+
+/* close_wire(closed): whether frames go over the interface for now, in both directions. */
+static PyObject *port_close_wire(Port *self, PyObject *closed)
+{
+    int value = PyObject_IsTrue(closed);
+    if (value < 0)
+        return NULL;
+    if (self->wire != NULL)
+        shared_store(&self->wire->process_closed, (uint32_t)value);
+    Py_RETURN_NONE;
+}
+
+static PyObject *port_wire_lost(Port *self, PyObject *nothing)
+{
+    (void)nothing;
+    return PyLong_FromUnsignedLongLong(self->wire ? __atomic_load_n(&self->from_switch.ring->lost, __ATOMIC_RELAXED) : 0);
+}
+
+static uint64_t monotonic_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+/* Put a frame of `count` pieces on the wire; the caller wakes the switch. 0; EAGAIN: no slot is free now; NOT_MINE: it goes
+ * over the interface. */
+static int put_on_wire(Port *port, const struct iovec *pieces, size_t count)
+{
+    if (port->wire == NULL || !shared_is_open(port->wire))
+        return NOT_MINE;
+    size_t len = 0;
+    for (size_t i = 0; i < count; i++)
+        len += pieces[i].iov_len;
+    struct shared_slot *slot = shared_room(&port->to_switch, len);
+    if (slot == NULL)
+        return len > port->to_switch.slot_bytes - sizeof *slot ? NOT_MINE : EAGAIN;
+    uint8_t *at = slot->frame;
+    for (size_t i = 0; i < count; at += pieces[i].iov_len, i++)
+        memcpy(at, pieces[i].iov_base, pieces[i].iov_len);
+    slot->at_ns = monotonic_ns();
+    slot->len = (uint32_t)len;
+    shared_put(&port->to_switch);
+    port->tx_packets++, port->tx_bytes += len;
+    return OK;
+}
+
+static void wake_switch(Port *port)
+{
+    if (port->wire != NULL)
+        shared_wake(&port->to_switch, port->wire_fd);
+}
+
+enum { LOOKS = 8 };  /* at an empty wire, before its socket is looked at although nobody has said so */
+
+/* Whether the switch has ended the wire. Reads the bytes with which it has woken us. */
+static int wire_ended(Port *port)
+{
+    if (shared_load(&port->from_switch.ring->wakes) == port->wakes && ++port->looks % LOOKS)
+        return 0;
+    char bytes[64];
+    ssize_t n = recv(port->wire_fd, bytes, sizeof bytes, MSG_DONTWAIT);
+    if (n > 0)
+        port->wakes += (uint32_t)n;
+    return n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR);
+}
+
+/* Whether a frame waits on the wire. If not, the switch has been asked to wake us for the next. */
+static int wire_has_frame(Port *port)
+{
+    if (shared_waiting(&port->from_switch)) {
+        port->asleep = 0;
+        return 1;
+    }
+    if (port->asleep)
+        return 0;
+    port->asleep = !shared_sleep(&port->from_switch);
+    return !port->asleep;
 }
 
 /* ---- out -------------------------------------------------------------------------------------------------------------- */
@@ -684,6 +814,32 @@ static PyObject *port_build(Port *self, PyObject *const *args, Py_ssize_t count)
     return whole;
 }
 
+/* 0, or the errno of the kernel's refusal. */
+static int send_by_interface(Port *port, const struct msghdr *message)
+{
+    ssize_t sent;
+    do
+        sent = sendmsg(port->fd, message, MSG_DONTWAIT);
+    while (sent < 0 && errno == EINTR);
+    if (sent < 0)
+        return errno;
+    port->tx_packets++, port->tx_bytes += (unsigned long long)sent;
+    return 0;
+}
+
+/* put(frame): put a whole frame on the wire. 0, an errno, or NOT_MINE: there is no wire for it. */
+static PyObject *port_put(Port *self, PyObject *frame)
+{
+    Py_buffer bytes;
+    if (PyObject_GetBuffer(frame, &bytes, PyBUF_SIMPLE))
+        return NULL;
+    struct iovec piece = {bytes.buf, (size_t)bytes.len};
+    int result = put_on_wire(self, &piece, 1);
+    wake_switch(self);
+    PyBuffer_Release(&bytes);
+    return PyLong_FromLong(result);
+}
+
 /* Send one record. 0: sent. > 0: the errno of the kernel's refusal. NOT_MINE: Python has to encode it. */
 static PyObject *port_send(Port *self, PyObject *const *args, Py_ssize_t count)
 {
@@ -701,14 +857,10 @@ static PyObject *port_send(Port *self, PyObject *const *args, Py_ssize_t count)
         if (frame.payload.len == 0)
             pieces[1] = pieces[2];
         struct msghdr message = {.msg_iov = pieces, .msg_iovlen = frame.payload.len ? 3 : 2};
-        ssize_t sent;
-        do
-            sent = sendmsg(self->fd, &message, MSG_DONTWAIT);
-        while (sent < 0 && errno == EINTR);
-        if (sent < 0)
-            result = errno;
-        else
-            self->tx_packets++, self->tx_bytes += (unsigned long long)sent;
+        result = put_on_wire(self, pieces, message.msg_iovlen);
+        wake_switch(self);
+        if (result == NOT_MINE)
+            result = send_by_interface(self, &message);
     }
     release(&frame);
     return PyErr_Occurred() ? NULL : PyLong_FromLong(result);
@@ -749,7 +901,15 @@ static int note_refusal(PyObject *refused, Py_ssize_t item, int code)
  * means "later" the rest is refused without a call: no packet may overtake another. -1 with an exception. */
 static int send_queued(Port *port, Queued *const *of, unsigned count, PyObject *refused)
 {
-    for (unsigned at = 0; at < count;) {
+    unsigned at = 0;
+    int result = OK;
+    while (at < count && (result = put_on_wire(port, messages[at].msg_hdr.msg_iov, messages[at].msg_hdr.msg_iovlen)) == OK)
+        at++;
+    wake_switch(port);
+    while (at < count && result == EAGAIN)
+        if (note_refusal(refused, of[at++]->item, EAGAIN))
+            return -1;
+    while (at < count) {
         int sent = sendmmsg(port->fd, messages + at, count - at, MSG_DONTWAIT);
         if (sent < 0 && errno == EINTR)
             continue;
@@ -1008,14 +1168,52 @@ static PyObject *port_open(Port *self, PyObject *frame)
     return whole;
 }
 
-/* receive(limit, found, other): up to `limit` frames of the ring; what is taken is appended to the list `found`. For each
- * frame that is not for us `other(frame)` is called with its bytes, or None when it was longer than a slot; its answer is
- * appended unless it is None. */
+/* Append the record of a frame to the list `records`, or what `other` makes of it, unless that is None. `frame` NULL: it
+ * was longer than a slot. -1 with an exception. */
+static int receive_frame(Port *port, const uint8_t *frame, size_t size, PyObject *records, PyObject *other)
+{
+    PyObject *peer, *item = NULL, *record = frame ? take(port, frame, size, &peer) : NULL;
+    if (record != NULL) {
+        item = received(port, peer, record);
+        port->rx_packets++, port->rx_bytes += size;
+    } else if (!PyErr_Occurred()) {
+        PyObject *copy = frame ? PyBytes_FromStringAndSize((const char *)frame, (Py_ssize_t)size) : Py_NewRef(Py_None);
+        item = copy == NULL ? NULL : PyObject_CallOneArg(other, copy);
+        Py_XDECREF(copy);
+    }
+    int failed = item == NULL || (item != Py_None && PyList_Append(records, item));
+    Py_XDECREF(item);
+    return failed ? -1 : 0;
+}
+
+/* Up to `limit` frames of the wire, if there is one. Returns whether the switch has ended it; -1 with an exception. */
+static int receive_by_wire(Port *port, long limit, PyObject *records, PyObject *other)
+{
+    if (port->wire == NULL)
+        return 0;
+    int ended = wire_ended(port);
+    for (long taken = 0; taken < limit && wire_has_frame(port); taken++) {
+        uint32_t size;
+        const struct shared_slot *slot = shared_next(&port->from_switch, &size);
+        int failed = receive_frame(port, slot ? slot->frame : NULL, size, records, other);
+        shared_took(&port->from_switch);
+        if (failed)
+            return -1;
+    }
+    return ended;
+}
+
+/* receive(limit, found, other): up to `limit` frames of the wire and as many of the ring; what is taken is appended to the
+ * list `found`. For each frame that is not for us `other(frame)` is called with its bytes, or None when it was longer than
+ * a slot; its answer is appended unless it is None. Returns whether the switch has ended the wire. */
 static PyObject *port_receive(Port *self, PyObject *const *args, Py_ssize_t count)
 {
     if (count != 3 || !PyList_Check(args[1]) || self->ring.buf == NULL)
         return PyErr_SetString(PyExc_TypeError, "receive(limit, found, other) on an attached port"), NULL;
     long limit = PyLong_AsLong(args[0]);
+    int ended = receive_by_wire(self, limit, args[1], args[2]);
+    if (ended < 0)
+        return NULL;
     for (long taken = 0; taken < limit; taken++) {
         uint8_t *slot = (uint8_t *)self->ring.buf + (Py_ssize_t)(self->at / self->per_block) * self->block +
                         (Py_ssize_t)(self->at % self->per_block) * self->slot;
@@ -1026,26 +1224,16 @@ static PyObject *port_receive(Port *self, PyObject *const *args, Py_ssize_t coun
             break;
         memcpy(&length, slot + 4, 4), memcpy(&there, slot + 8, 4), memcpy(&start, slot + 12, 2);
         int whole = length == there && start + (size_t)there <= (size_t)self->slot;
-        PyObject *peer, *found = NULL, *record = whole ? take(self, slot + start, there, &peer) : NULL;
-        if (record != NULL) {
-            found = received(self, peer, record);
-            self->rx_packets++, self->rx_bytes += there;
-        } else if (!PyErr_Occurred()) {
-            PyObject *copy = whole ? PyBytes_FromStringAndSize((const char *)slot + start, there) : Py_NewRef(Py_None);
-            found = copy == NULL ? NULL : PyObject_CallOneArg(args[2], copy);
-            Py_XDECREF(copy);
-        }
+        int failed = receive_frame(self, whole ? slot + start : NULL, there, args[1], args[2]);
         /* the record has copied the frame: the kernel may fill the slot again */
         __atomic_store_n(status, 0, __ATOMIC_RELEASE);
         self->at = self->at + 1 == self->slots ? 0 : self->at + 1;
-        int failed = found == NULL || (found != Py_None && PyList_Append(args[1], found));
-        Py_XDECREF(found);
         if (failed)
             return NULL;
     }
     if (PyErr_Occurred())
         return NULL;
-    Py_RETURN_NONE;
+    return PyBool_FromLong(ended);
 }
 
 static PyObject *port_add_route(Port *self, PyObject *const *args, Py_ssize_t count)
@@ -1073,7 +1261,12 @@ static PyMethodDef port_methods[] = {
     {"open", (PyCFunction)port_open, METH_O, "open(frame) -> (plane, peer, record), or None"},
     {"add_route", (PyCFunction)(void (*)(void))port_add_route, METH_FASTCALL, "add_route(peer, route), for send_many"},
     {"send", (PyCFunction)(void (*)(void))port_send, METH_FASTCALL, "send(route, record) -> 0, errno, or -1"},
-    {"receive", (PyCFunction)(void (*)(void))port_receive, METH_FASTCALL, "receive(limit, found, other)"},
+    {"receive", (PyCFunction)(void (*)(void))port_receive, METH_FASTCALL, "receive(limit, found, other) -> whether the wire ended"},
+    {"share", (PyCFunction)port_share, METH_VARARGS, "share(fd, memory): use a wire in shared memory"},
+    {"unshare", (PyCFunction)port_unshare, METH_NOARGS, "Let go of the wire in shared memory."},
+    {"close_wire", (PyCFunction)port_close_wire, METH_O, "close_wire(closed): frames go over the interface for now"},
+    {"put", (PyCFunction)port_put, METH_O, "put(frame) -> 0, errno, or -1: no wire takes it"},
+    {"wire_lost", (PyCFunction)port_wire_lost, METH_NOARGS, "frames that found the wire full since it was made"},
     {"take_counts", (PyCFunction)port_take_counts, METH_NOARGS,
      "(tx_packets, tx_bytes, rx_packets, rx_bytes) since the last call"},
     {NULL, NULL, 0, NULL},

@@ -17,7 +17,7 @@ from types import ModuleType
 from mrc_testbed.hosts.engine.wire.packets import Opcode, Sack, TransportAck, Write
 from mrc_testbed.native_build.cache import SANITIZER_FLAGS
 from mrc_testbed.switch.system.cache_folder import BuildError
-from mrc_testbed.switch.system.gcc import build_extension
+from mrc_testbed.switch.system.gcc import SYSTEM_DIR, build_extension
 
 SOURCE = Path(__file__).with_name("native.c")
 MODULE = "mrc_native"
@@ -43,7 +43,7 @@ def load() -> ModuleType:
 
     Raises BuildError, MissingToolError without a compiler.
     """
-    path = build_extension(SOURCE, SANITIZER_FLAGS, "nic")
+    path = build_extension(SOURCE, SANITIZER_FLAGS, "nic", [SYSTEM_DIR])
     loader = ExtensionFileLoader(MODULE, str(path))
     spec = spec_from_loader(MODULE, loader)
     try:

@@ -39,6 +39,8 @@ class LinkWatcher:
 
     def __init__(self, names: Iterable[str]) -> None:
         self.states = dict.fromkeys(names, LinkState())
+        self._captured: set[str] = set()
+        self._capture_changes: dict[str, bool] = {}
         self._socket = link_socket()
         try:
             self._read_all()
@@ -70,6 +72,14 @@ class LinkWatcher:
                 for is_there, link in link_news(data):
                     changes += self._take(link.name, link if is_there else None)
 
+    def captures(self) -> dict[str, bool]:
+        """Return the interfaces where somebody has begun or ended to capture since the last call, True for begun.
+
+        `poll` hears of them. To capture is to have an interface in promiscuous mode, as tcpdump does.
+        """
+        changes, self._capture_changes = self._capture_changes, {}
+        return changes
+
     def _read_all(self) -> list[tuple[str, LinkState]]:
         """Bring every state up to date, and return the changes. Raises OSError."""
         links = read_links()
@@ -78,6 +88,10 @@ class LinkWatcher:
     def _take(self, name: str, link: InterfaceState | None) -> list[tuple[str, LinkState]]:
         """Keep the state of an interface, None when gone, and return the change if the interface is watched."""
         state = LinkState() if link is None else LinkState(link.ifindex, link.admin_up, link.carrier)
+        is_captured = link is not None and link.captures > 0
+        if name in self.states and is_captured != (name in self._captured):
+            self._captured ^= {name}
+            self._capture_changes[name] = is_captured
         if self.states.get(name, state) == state:
             return []
         self.states[name] = state

@@ -19,6 +19,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 
 from mrc_testbed.hosts.engine.rocev2.rc_packets import Cnp, RcAck, RcWrite
 from mrc_testbed.hosts.engine.wire.codec import write_size
@@ -317,6 +318,12 @@ class PacedNic(Nic):
     def filenos(self) -> dict[int, int]:
         return self.nic.filenos()
 
+    def share(self, path: Path, qpns: range) -> None:
+        self.nic.share(path, qpns)
+
+    def wire_filenos(self) -> list[int]:
+        return self.nic.wire_filenos()
+
     def receive(self, limit: int) -> Iterable[Received]:
         return self.nic.receive(limit)
 
@@ -324,6 +331,9 @@ class PacedNic(Nic):
         if not state.up:
             self._lose(plane, "port down")
         return self.nic.link_changed(plane, state)
+
+    def capture_changed(self, plane: int, is_captured: bool) -> None:
+        self.nic.capture_changed(plane, is_captured)
 
     def refresh_counters(self) -> None:
         self.nic.refresh_counters()

@@ -134,11 +134,13 @@ class LiveDriver(PlanDriver):
             """Next turn that the last one asked for; 0 = at once."""
             self.endpoint.answer_probes_if(self._is_alone)
             self._nic_files: list[int] = []
+            self.nic.share(RunFiles(run_dir).shared_wires_socket, self.qpns)
             self._watch_nic()
             self._parts = stack.pop_all()
         for interface, state in self._links.states.items():
             if not state.up:
                 self._on_link(interface, state)
+        self._on_captures()
         self._progress = threading.Condition(self.lock)
         if thread:
             self._thread = threading.Thread(target=self._run, name=f"mrc {host.name}", daemon=True)
@@ -239,6 +241,7 @@ class LiveDriver(PlanDriver):
     def _on_links(self) -> None:
         for interface, state in self._links.poll():
             self._on_link(interface, state)
+        self._on_captures()
 
     def _on_events(self, events: list[Event]) -> None:
         self._has_events = True
@@ -273,9 +276,11 @@ class LiveDriver(PlanDriver):
         for number in self._nic_files:
             with suppress(OSError):  # a port that has gone has closed its own
                 self._epoll.unregister(number)
-        self._nic_files = list(self.nic.filenos().values())
-        for number in self._nic_files:
+        sockets = list(self.nic.filenos().values())
+        for number in sockets:
             keep(number, self.qpns, outer=self.plan.mode.outer_header)
+        self._nic_files = [*sockets, *self.nic.wire_filenos()]
+        for number in self._nic_files:
             self._epoll.register(number, select.EPOLLIN)
 
     def _on_link(self, interface: str, state: LinkState) -> None:
@@ -286,6 +291,10 @@ class LiveDriver(PlanDriver):
         except NicError as error:
             log.error("%s", error)
         self.endpoint.on_port(plane, state.up, self.now())
+
+    def _on_captures(self) -> None:
+        for interface, is_captured in self._links.captures().items():
+            self.nic.capture_changed(self._interfaces[interface], is_captured)
 
     def close(self) -> None:
         if self._closed:

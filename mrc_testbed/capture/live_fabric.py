@@ -52,7 +52,7 @@ class LiveFabric:
 
         The daemon knows that of a wire, the kernel others; switches are in this namespace.
         """
-        if (wire := states_of(self._control).get(port.interface)) is not None:
+        if (wire := states_of(self._control).ends.get(port.interface)) is not None:
             return bool(wire["up"])
         try:
             return Path(_CARRIER.format(port.interface)).read_text().strip() == "1"

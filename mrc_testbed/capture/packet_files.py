@@ -41,7 +41,8 @@ STAMP_RECEIVED, REPORT_SOFTWARE = 1 << 3, 1 << 4
 
 Unlike SO_TIMESTAMPNS it gives a frame that the kernel did not stamp no time at all.
 """
-PACKET_STATISTICS, PACKET_IGNORE_OUTGOING = 6, 23
+PACKET_ADD_MEMBERSHIP, PACKET_STATISTICS, PACKET_IGNORE_OUTGOING = 1, 6, 23
+PACKET_MR_PROMISC = 1
 SO_RCVBUFFORCE = 33
 SOL_PACKET = 263
 RECEIVE_BUFFER_BYTES = 1 << 24
@@ -49,6 +50,7 @@ NOTES_BYTES = socket.CMSG_SPACE(3 * 16)
 """Room for one message of SO_TIMESTAMPING: three timespecs, software first."""
 _TIMESPEC = struct.Struct("@qq")
 _STATISTICS = struct.Struct("@II")
+_MEMBERSHIP = struct.Struct("@IHH8x")
 _TAP_HEAD = struct.Struct("=QII")
 """Header of a frame of a wire: nanoseconds, length, reserved (switch/device/loop.py: tap_wire)."""
 ACCEPT_S = 5.0
@@ -165,6 +167,9 @@ class PacketReader:
             self._socket.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPING, STAMP_RECEIVED | REPORT_SOFTWARE)
             self._socket.setsockopt(SOL_PACKET, PACKET_IGNORE_OUTGOING, 1)
             self._socket.bind((interface, ETH_P_ALL))
+            # As tcpdump does: NICs and switches that share memory see it, and send through the kernel as long.
+            membership = _MEMBERSHIP.pack(socket.if_nametoindex(interface), PACKET_MR_PROMISC)
+            self._socket.setsockopt(SOL_PACKET, PACKET_ADD_MEMBERSHIP, membership)
         except BaseException:
             self._socket.close()
             raise

@@ -52,7 +52,15 @@ LONGEST_HOST = "h65535"
 """Host name as long as any."""
 SWITCHD = "switchd"
 """Name of the process that has all embedded switches."""
-_SOCKETS = ("switchd.sock", "mapper.sock", "p4runtime.sock", "gnmi.sock", "controller.sock", "prompt.sock")
+_SOCKETS = (
+    "switchd.sock",
+    "wires.sock",
+    "mapper.sock",
+    "p4runtime.sock",
+    "gnmi.sock",
+    "controller.sock",
+    "prompt.sock",
+)
 _TOKEN_FILE = "token"
 _CONTROLLER_FILES = ("controller.json", "faults.jsonl")
 """Address and fault journal of the controller (controller/)."""
@@ -282,6 +290,11 @@ class RunFiles:
     @property
     def switchd_socket(self) -> Path:
         return self.path / "switchd.sock"
+
+    @property
+    def shared_wires_socket(self) -> Path:
+        """Embedded switches: hosts' processes ask there for memory shared with a port (docs/design/wires.md)."""
+        return self.path / "wires.sock"
 
     @property
     def p4runtime_socket(self) -> Path:

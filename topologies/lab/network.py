@@ -24,7 +24,14 @@ from mrc_testbed.topologies.lab.netdev import IFF_NOARP, IFF_UP, NetDevices, Vet
 from mrc_testbed.topologies.lab.nodes import FabricHost, FabricMininet
 from mrc_testbed.topologies.lab.options import VIRTUAL
 from mrc_testbed.topologies.lab.targets import FabricSwitch, Target, answers
-from mrc_testbed.topologies.lab.wires import PortLook, WireClient, WiredDevices, link_states, links_between_switches
+from mrc_testbed.topologies.lab.wires import (
+    PortLook,
+    WireClient,
+    WiredDevices,
+    WireStates,
+    link_states,
+    links_between_switches,
+)
 from mrc_testbed.topologies.plan import Link, Plan, Port
 
 SetLink = Callable[[str, str, bool], object]
@@ -205,6 +212,7 @@ class LocalNetwork(Network):
         self.run_dir, self.processes, self.target = run_dir, processes, target
         self.part = part or MachinePart.whole_plan(plan)
         self._links = self.part.links(plan)
+        target.shares_wires = wires == VIRTUAL
         switch_links = set(links_between_switches(plan)) if wires == VIRTUAL else set()
         self._wire_links = dict.fromkeys(link for link in self._links if link in switch_links)
         """Links that are wires, in the plan's order."""
@@ -384,7 +392,7 @@ class LocalNetwork(Network):
     def link_states(self) -> dict[str, PortLook]:
         return link_states(
             [link for link in self.plan.links if link.upper.node in self.switches],
-            self._state_wires.states() if self._state_wires is not None else {},
+            self._state_wires.states() if self._state_wires is not None else WireStates({}, {}),
         )
 
     # ---- files, end -------------------------------------------------------------------------------------

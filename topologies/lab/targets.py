@@ -109,6 +109,8 @@ class Target(abc.ABC):
     """Whether links have the delays of the plan, and serialise each packet."""
     tells_watch_ports = True
     """Whether P4Runtime reads members of a group back with the watch ports that were written."""
+    shares_wires = False
+    """Whether hosts' processes may share memory with the ports of their switches."""
 
     def __init__(self, run_dir: RunDir, processes: Processes, ports: Ports, fabric: Plan) -> None:
         self.run_dir = run_dir
@@ -243,6 +245,7 @@ class EmbeddedTarget(Target):
             *("--p4runtime", f"{LOOPBACK}:{self.ports.p4runtime},unix:{files.p4runtime_socket}"),
             *self.serve_gnmi(),
             *tls,
+            *(("--shared-wires", str(files.shared_wires_socket)) if self.shares_wires else ()),
         )
         return {SWITCHD: answers(self.client, "devices")}
 

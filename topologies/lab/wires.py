@@ -31,14 +31,22 @@ class PortLook(NamedTuple):
     tx_bytes: int
 
 
-def link_states(links: Iterable[Link], wires: Mapping[str, Mapping[str, Any]]) -> dict[str, PortLook]:
+class WireStates(NamedTuple):
+    """State of a daemon's wires, with the names of switch/device/loop.py: WireEnd, SharedCounts."""
+
+    ends: Mapping[str, Mapping[str, Any]]
+    """Wires between switches, by interface."""
+    shared: Mapping[str, Mapping[str, Any]]
+    """Wires to processes of hosts, by the interface of the switch's port."""
+
+
+def link_states(links: Iterable[Link], states_of_wires: WireStates) -> dict[str, PortLook]:
     """Return the state of links by the interface of their upper end.
 
-    That is a switch's: a wire's end, or an interface of our namespace.
-
-    `wires`: as WireClient.states() has them. What is neither is left out.
+    That is a switch's: a wire's end, or an interface of our namespace. What is neither is left out.
     """
     states = {}
+    wires, shared = states_of_wires
     for link in links:
         name = link.upper.interface
         if name in wires:
@@ -49,7 +57,8 @@ def link_states(links: Iterable[Link], wires: Mapping[str, Mapping[str, Any]]) -
             kernel = Path("/sys/class/net", name)
             rx, tx = (int((kernel / "statistics" / f"{way}_bytes").read_text()) for way in ("rx", "tx"))
             is_up = (kernel / "operstate").read_text().strip() in ("up", "unknown")  # a tunnel's end does not know
-            states[name] = PortLook(is_up, rx, tx)
+            by_memory = shared.get(name, {"rx_bytes": 0, "tx_bytes": 0})
+            states[name] = PortLook(is_up, rx + by_memory["rx_bytes"], tx + by_memory["tx_bytes"])
     return states
 
 
@@ -76,11 +85,11 @@ class WireClient:
         """Set an end up or down."""
         self._request("set_wires", interfaces=[interface], up=is_up)
 
-    def states(self, interfaces: Collection[str] | None = None) -> dict[str, dict[str, Any]]:
-        """State and counters of these ends, of all by default (switch/device/loop.py: WireEnd)."""
+    def states(self, interfaces: Collection[str] | None = None) -> WireStates:
+        """State and counters of these ends, of all by default, and of all shared wires."""
         fields = {} if interfaces is None else {"interfaces": list(interfaces)}
-        states: dict[str, dict[str, Any]] = self._request("wires", **fields)["wires"]
-        return states
+        answer = self._request("wires", **fields)
+        return WireStates(answer["wires"], answer["shared"])
 
     def tap(self, interface: str, socket_name: str, snap_bytes: int) -> int:
         """Send the frames that come to an end to an abstract socket too; return the number of the tap."""
@@ -112,7 +121,7 @@ class WiredDevices(NetDevices):
     def flags(self, name: str) -> int:
         if name not in self._ends:
             return super().flags(name)
-        return IFF_NOARP | (IFF_UP if self._wires.states([name])[name]["admin_up"] else 0)
+        return IFF_NOARP | (IFF_UP if self._wires.states([name]).ends[name]["admin_up"] else 0)
 
     def set_flags(self, name: str, on: int = 0, clear: int = 0) -> None:
         if name not in self._ends:
@@ -121,20 +130,20 @@ class WiredDevices(NetDevices):
             self._wires.set_up(name, bool(on & IFF_UP))
 
     def is_up(self, name: str) -> bool:
-        return bool(self._wires.states([name])[name]["up"]) if name in self._ends else super().is_up(name)
+        return bool(self._wires.states([name]).ends[name]["up"]) if name in self._ends else super().is_up(name)
 
     def offloads_off(self, name: str, *, in_pieces: bool = False) -> None:
         if name not in self._ends:
             super().offloads_off(name, in_pieces=in_pieces)
 
 
-def states_of(control: Path) -> dict[str, dict[str, Any]]:
-    """Return the state of all ends of wires of the daemon at a control socket.
+def states_of(control: Path) -> WireStates:
+    """Return the state of all wires of the daemon at a control socket.
 
     Empty where there is no daemon, as with BMv2.
     """
     if not control.exists():
-        return {}
+        return WireStates({}, {})
     wires = WireClient(control)
     try:
         return wires.states()

@@ -11,6 +11,7 @@ be deleted and made again under the same name: the port follows and says so by P
 
 A cable between two ports of one loop can be a wire (`add_wire`) instead: its ends have names that `add_port` takes
 like those of interfaces, and frames go from port to port in memory, with nothing of the kernel in between.
+A process at the other end of a port's interface can have its frames through memory as well (`share`).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import ctypes
 import os
 import socket
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -97,6 +98,33 @@ class WireEnd:
     """Frames received and dropped: as many waited as a port's ring holds."""
     tx_dropped: int
     """Longer than the MTU, or no Ethernet frame."""
+
+
+@dataclass(frozen=True, slots=True)
+class FrameRange:
+    """A number in a frame, network order, which lies from `first` to `last`, or `outside` of them."""
+
+    at: int
+    """Offset from the frame's begin, bytes."""
+    size: int
+    """Its bytes: 1 to 4."""
+    first: int
+    last: int
+    outside: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SharedCounts:
+    """What the shared wires of an interface have carried since the loop began; the kernel counts the rest."""
+
+    rx_packets: int
+    rx_bytes: int
+    tx_packets: int
+    tx_bytes: int
+    wires: int
+    """Processes that share a wire with the port now."""
+    open: int
+    """Those of them whose frames go over it: nobody captures, and the port is up."""
 
 
 class EventLoop:
@@ -335,6 +363,52 @@ class EventLoop:
             if self._lib.rt_wire_untap(self._open_handle(), number, ctypes.byref(lost)):
                 raise PortError(f"no tap {number}")
         return lost.value
+
+    # ---- shared wires -------------------------------------------------------------------------------------------
+
+    def share(self, interface: str, wake: socket.socket, frame_bytes: int, match: Sequence[FrameRange]) -> int:
+        """Make a wire in shared memory between the port on `interface` and the process at the far end of `wake`.
+
+        Frames for which all of `match` hold go to the process, if they have `frame_bytes` at most. Takes the descriptor
+        of `wake` over: detach it. Returns a descriptor of the memory, which the caller sends there and closes. Raises
+        PortError.
+        """
+        if len(match) > native.MOST_RANGES:
+            raise PortError(f"{interface}: {len(match)} ranges (at most {native.MOST_RANGES})")
+        raw = native.Match(len(match))
+        for position, entry in enumerate(match):
+            raw.ranges[position] = (entry.at, entry.size, entry.first, entry.last, entry.outside)
+        with self._lock:
+            memory = int(
+                self._lib.rt_shared_add(
+                    self._open_handle(), interface.encode(), wake.fileno(), frame_bytes, ctypes.byref(raw)
+                )
+            )
+        if memory == native.NOT_FOUND:
+            raise PortError(f"no port is on interface {interface!r}")
+        if memory == native.INVALID:
+            raise PortError(
+                f"{interface}: {frame_bytes} bytes a frame (want 64 to {native.MAX_FRAME}), or a range that is not "
+                "1 to 4 bytes of a frame"
+            )
+        if memory < 0:
+            raise PortError(f"{interface}: no memory or descriptor for a shared wire")
+        return memory
+
+    def shared_counts(self) -> dict[str, SharedCounts]:
+        """Return counts by interface. Raises PortError without memory for them."""
+        with self._lock:
+            count, block = native.take_block(self._lib.rt_shared_read, self._open_handle())
+        if count < 0:
+            raise PortError("shared wires cannot be read: out of memory")
+        size = ctypes.sizeof(native.SharedCounts)
+        entries = [native.SharedCounts.from_buffer_copy(block, position * size) for position in range(count)]
+        return {
+            raw.interface.decode(errors="replace"): SharedCounts(
+                raw.rx_packets, raw.rx_bytes, raw.tx_packets, raw.tx_bytes, raw.wires, raw.open
+            )
+            for raw in entries
+        }
 
     def fileno(self) -> int:
         """A descriptor that is readable while events wait."""

@@ -14,7 +14,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from mrc_testbed.switch.system.cache_folder import BuildError
-from mrc_testbed.switch.system.gcc import build_shared
+from mrc_testbed.switch.system.gcc import SYSTEM_DIR, build_shared
 
 RUNTIME_DIR = Path(str(files("mrc_testbed.switch"))) / "runtime"
 """Folder of p4rt.h: the include folder of generated programs."""
@@ -40,6 +40,7 @@ SOURCES = (
     "port.c",
     "link.c",
     "wires.c",
+    "shared_wires.c",
 )
 
 MAX_FRAME = 16384
@@ -230,6 +231,36 @@ class PortCounts(c.Structure):
     ]  # fmt: skip
 
 
+class SharedCounts(c.Structure):
+    """struct rt_shared_counts: what an interface's shared wires have carried."""
+
+    _fields_ = [
+        *((name, c.c_uint64) for name in ("rx_packets", "rx_bytes", "tx_packets", "tx_bytes")),
+        ("interface", c.c_char * 16),
+        ("wires", c.c_uint32),
+        ("open", c.c_uint32),
+    ]
+
+
+MOST_RANGES = 4
+"""RT_RANGES."""
+
+
+class Range(c.Structure):
+    """struct rt_range: a number in a frame, network order, from `first` to `last`, or `outside` of them."""
+
+    _fields_ = [
+        *((name, c.c_uint32) for name in ("at", "bytes", "first", "last")),
+        ("outside", c.c_int32),
+    ]
+
+
+class Match(c.Structure):
+    """struct rt_match: frames for which all ranges hold."""
+
+    _fields_ = [("n", c.c_uint32), ("ranges", Range * MOST_RANGES)]
+
+
 class EndState(c.Structure):
     """struct rt_end_state: an end of a wire."""
 
@@ -414,6 +445,8 @@ _SIGNATURES = {
     "rt_wires_read": (c.c_int, c.c_void_p, *_VIEW),
     "rt_wire_tap": (c.c_int, c.c_void_p, c.c_char_p, c.c_int, c.c_uint32),
     "rt_wire_untap": (c.c_int, c.c_void_p, c.c_int, c.POINTER(c.c_uint64)),
+    "rt_shared_read": (c.c_int, c.c_void_p, *_VIEW),
+    "rt_shared_add": (c.c_int, c.c_void_p, c.c_char_p, c.c_int, c.c_uint32, c.POINTER(Match)),
 }
 
 
@@ -421,7 +454,7 @@ def build_runtime(flags: tuple[str, ...] = ()) -> Path:
     """The runtime as a shared object, from the cache or compiled now. Raises BuildError."""
     sources = [RUNTIME_DIR / name for name in SOURCES]
     with _building:
-        return build_shared(sources, [RUNTIME_DIR], ("-pthread", *flags, "-ldl"), tag="p4runtime")
+        return build_shared(sources, [RUNTIME_DIR, SYSTEM_DIR], ("-pthread", *flags, "-ldl"), tag="p4runtime")
 
 
 _building = threading.Lock()

@@ -47,6 +47,7 @@ static void flush_all(struct rt_loop *loop)
     for (uint32_t i = 0; i < loop->n_fed; i++)
         rt_port_release(loop->fed[i]);
     rt_frames_release(loop);
+    rt_shared_wake_all(loop);
     loop->n_dirty = loop->n_fed = loop->n_waiting = 0;
 }
 
@@ -62,6 +63,15 @@ static void queue(struct rt_loop *loop, struct rt_port *port, uint8_t *data, uin
     loop->n_waiting++;
 }
 
+/* A frame leaves by a port, over what the port is on. */
+static void leave_by(struct rt_loop *loop, struct rt_port *port, uint8_t *data, uint32_t len, uint64_t at_ns)
+{
+    if (port->end)
+        rt_wire_send(loop, port, data, len, at_ns);
+    else if (!port->shared || !rt_shared_send(loop, port, data, len, at_ns))
+        queue(loop, port, data, len);
+}
+
 /* A frame leaves `dev` by its port, or to the CPU. It must stay where it is until flush_all. The device is locked. */
 static void emit(struct rt_out *out, struct rt_device *dev, uint32_t to, uint8_t *data, uint32_t len, uint64_t at_ns)
 {
@@ -72,10 +82,7 @@ static void emit(struct rt_out *out, struct rt_device *dev, uint32_t to, uint8_t
                                            .at_ns = rt_now_ns()}, data);
         dev->observers.stats.sent++;
     } else if (to < RT_PORTS && dev->attached.ports[to]) {
-        if (dev->attached.ports[to]->end)
-            rt_wire_send(loop, dev->attached.ports[to], data, len, at_ns);
-        else
-            queue(loop, dev->attached.ports[to], data, len);
+        leave_by(loop, dev->attached.ports[to], data, len, at_ns);
         dev->observers.stats.sent++;
     } else {
         dev->observers.stats.dropped_no_port++;
@@ -122,6 +129,8 @@ static uint32_t deliver(struct rt_loop *loop, struct rt_end *end)
     struct rt_frame *frame;
     uint32_t n = 0;
 
+    if (end->shared)
+        rt_shared_fill(loop, end->shared, now_ns);
     if (dev)
         rt_lock(&dev->lock);
     for (; n < RT_BATCH && (frame = rt_end_take(end)); n++) {
@@ -147,7 +156,9 @@ static uint32_t deliver(struct rt_loop *loop, struct rt_end *end)
     }
     if (loop->n_waiting >= SEND_AT)
         flush_all(loop);
-    if (end->first)
+    if (end->shared)
+        rt_shared_rest(loop, end->shared);
+    else if (end->first)
         rt_end_ready(loop, end);
     return n;
 }
@@ -401,6 +412,8 @@ static void *run(void *argument)
                 rt_link_read(loop);
             else if (events[i].data.u64 == TAG_WAKE)
                 drain(loop->wake);
+            else if (events[i].data.u64 & RT_TAG_SHARED)
+                rt_shared_serve(loop, events[i].data.u64);
             else
                 serve_port(loop, events[i].data.u64, events[i].events);
         }
@@ -545,10 +558,7 @@ RT_API int rt_port_send(struct rt_loop *loop, struct rt_device *dev, uint32_t nu
 
     rt_lock(&loop->lock);
     if (number < RT_PORTS && dev->attached.ports[number]) {
-        if (dev->attached.ports[number]->end)
-            rt_wire_send(loop, dev->attached.ports[number], (uint8_t *)frame, len, rt_now_ns());
-        else
-            queue(loop, dev->attached.ports[number], (uint8_t *)frame, len);
+        leave_by(loop, dev->attached.ports[number], (uint8_t *)frame, len, rt_now_ns());
         flush_all(loop);
         hurry(loop);
         error = RT_OK;
@@ -565,6 +575,7 @@ RT_API void rt_loop_destroy(struct rt_loop *loop)
     rt_loop_stop(loop);
     rt_ports_close(loop);
     rt_wires_destroy(loop);
+    rt_shared_destroy(loop);
     for (struct rt_queued_event *e = loop->first_event, *next; e; e = next) {
         next = e->next;
         free(e);

@@ -1,5 +1,6 @@
 /* event_loop.h: ports and the event loop, shared by event_loop.c (the loop), ports.c (its ports), events.c (what it
- * tells Python), port.c (sockets and rings), link.c (netlink) and wires.c (cables that the kernel does not know).
+ * tells Python), port.c (sockets and rings), link.c (netlink), wires.c (cables that the kernel does not know) and
+ * shared_wires.c (memory shared with a NIC).
  *
  * Choice of the receive path, measured with tools/bench/forwarder.c (two veths, CPU microseconds per forwarded frame of 158
  * and 4214 bytes with 128 in flight, and the way through one hop with a single frame in flight):
@@ -21,6 +22,7 @@
 #include <sys/socket.h>
 
 #include "pipeline.h"
+#include "shared_wire.h"
 
 #define RT_BLOCK (64 * 1024)
 #define RT_SLOT 4608            /* 14 in a block; TPACKET2 header, headroom and 4286 bytes of frame */
@@ -29,8 +31,11 @@
 #define RT_LATE 24              /* the last one: all that was later */
 #define RT_EVENT_FRAMES 1024    /* frames that wait for the CPU at most */
 #define RT_EVENT_BYTES (4 << 20)
+#define RT_RANGES 4             /* of a match */
+#define RT_TAG_SHARED (1ull << 62)
 
 struct rt_end;
+struct rt_shared;
 
 struct rt_port {
     struct rt_device *dev;
@@ -40,7 +45,9 @@ struct rt_port {
     int fd;
     int ifindex;                /* 0: no interface of that name now */
     int up, admin_up;
+    int is_captured;            /* somebody beside us has the interface in promiscuous mode */
     char name[IFNAMSIZ];
+    struct rt_shared *shared;   /* wires to processes at the interface's other end */
     uint8_t *ring;
     uint32_t slots, next, held; /* next slot to read; slots read and not yet given back, just before next */
     uint32_t waiting;           /* messages to send */
@@ -81,6 +88,7 @@ struct rt_end {
     int admin_up;
     struct rt_frame *first, *last; /* they have come, and wait for the loop; `last` counts only while `first` is set */
     uint32_t waiting;
+    struct rt_shared *shared;   /* it is a process's, and its frames lie in a ring; it has no far end */
     int ready;                  /* on loop->first_ready */
     struct rt_end *next_ready;
     struct rt_tap *taps;
@@ -90,6 +98,44 @@ struct rt_end {
 struct rt_wire {
     struct rt_wire *next;
     struct rt_end ends[2];
+};
+
+/* Frames with these numbers, network order: all ranges hold. As native.Match writes it. */
+struct rt_range {
+    uint32_t at, bytes, first, last;
+    int32_t outside;            /* the number must lie outside instead */
+};
+
+struct rt_match {
+    uint32_t n;
+    struct rt_range ranges[RT_RANGES];
+};
+
+/* What the shared wires of an interface have carried since the loop began; the kernel counts what goes over the interface.
+ * As native.SharedCounts reads it. */
+struct rt_shared_counts {
+    uint64_t rx_packets, rx_bytes, tx_packets, tx_bytes;
+    char interface[IFNAMSIZ];
+    uint32_t wires, open;       /* now; open ones carry frames */
+};
+
+struct rt_interface {
+    struct rt_interface *next;
+    struct rt_shared_counts counts;
+};
+
+/* A wire in shared memory between a port on an interface and a process. */
+struct rt_shared {
+    struct rt_shared *next, *next_to_wake; /* of the port; of those that were given frames */
+    struct rt_end end;          /* where the process's frames wait */
+    struct rt_interface *interface;
+    struct rt_match match;      /* frames that are for the process */
+    struct shared_wire *wire;
+    size_t bytes;
+    struct shared_side from_process, to_process;
+    int fd, to_wake;
+    uint32_t index;             /* in loop->shared */
+    uint64_t tag;               /* in its epoll events */
 };
 
 struct rt_end_state {           /* as native.EndState reads it */
@@ -138,6 +184,10 @@ struct rt_loop {
     struct rt_frame *moving;    /* from a wire, in a device now; taken away when it goes on by another wire */
     struct rt_frame *done_frames, *free_frames; /* to be free when all is sent; free */
     uint32_t n_free_frames;
+    struct rt_shared **shared;  /* by index; NULL where free */
+    uint32_t room_shared, shared_generation;
+    struct rt_interface *interfaces; /* that ever had a shared wire */
+    struct rt_shared *to_wake;  /* processes that were given frames since the last flush */
     struct rt_lock event_lock;
     struct rt_queued_event *first_event, **last_event;
     uint32_t n_frames;
@@ -172,6 +222,18 @@ struct rt_frame *rt_end_take(struct rt_end *end);
 int rt_end_receive(struct rt_loop *loop, struct rt_end *end, struct rt_frame *frame);
 void rt_frame_done(struct rt_loop *loop, struct rt_frame *frame);
 void rt_frames_release(struct rt_loop *loop);
+int rt_end_put(struct rt_loop *loop, struct rt_end *end, const uint8_t *data, uint32_t len, uint64_t at_ns);
+void rt_end_forget(struct rt_loop *loop, struct rt_end *end);
+
+/* shared_wires.c: called with the loop locked */
+void rt_shared_fill(struct rt_loop *loop, struct rt_shared *shared, uint64_t now_ns);
+void rt_shared_rest(struct rt_loop *loop, struct rt_shared *shared);
+int rt_shared_send(struct rt_loop *loop, struct rt_port *port, const uint8_t *data, uint32_t len, uint64_t at_ns);
+void rt_shared_wake_all(struct rt_loop *loop);
+void rt_shared_look(struct rt_port *port);
+void rt_shared_serve(struct rt_loop *loop, uint64_t tag);
+void rt_shared_end_all(struct rt_loop *loop, struct rt_port *port);
+void rt_shared_destroy(struct rt_loop *loop);
 
 /* link.c */
 int rt_link_open(void);

@@ -53,6 +53,7 @@ void rt_port_is(struct rt_loop *loop, struct rt_port *port, int ifindex, unsigne
     port->up = up;
     port->admin_up = admin_up;
     rt_port_state(port->dev, port->number, up);
+    rt_shared_look(port);
     rt_event_port(loop, port);
 }
 

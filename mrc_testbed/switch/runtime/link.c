@@ -7,6 +7,8 @@
 
 #include "event_loop.h"
 
+#define OWN_LISTENERS 1         /* a port's own socket (port.c: rt_port_bind) */
+
 /* A socket that hears every change of an interface in this namespace. -1 with errno. */
 int rt_link_open(void)
 {
@@ -28,16 +30,23 @@ static void changed(struct rt_loop *loop, const struct nlmsghdr *message)
     const struct ifinfomsg *info = NLMSG_DATA(message);
     int left = (int)IFLA_PAYLOAD(message);
     const char *name = NULL;
+    uint32_t listeners = 0;
 
     if (message->nlmsg_len < NLMSG_LENGTH(sizeof *info) || info->ifi_family != AF_UNSPEC)
         return;
     for (const struct rtattr *a = IFLA_RTA(info); RTA_OK(a, left); a = RTA_NEXT(a, left))
         if (a->rta_type == IFLA_IFNAME && memchr(RTA_DATA(a), 0, RTA_PAYLOAD(a)))
             name = RTA_DATA(a);
+        else if (a->rta_type == IFLA_PROMISCUITY && RTA_PAYLOAD(a) == sizeof listeners)
+            memcpy(&listeners, RTA_DATA(a), sizeof listeners);
     for (uint32_t i = 0; i < loop->n_ports; i++) {
         struct rt_port *port = loop->ports[i];
         if (!port || port->end)
             continue;
+        if (port->ifindex == info->ifi_index) {
+            port->is_captured = listeners > OWN_LISTENERS;
+            rt_shared_look(port);
+        }
         if (port->ifindex == info->ifi_index)
             rt_port_is(loop, port, message->nlmsg_type == RTM_DELLINK ? 0 : info->ifi_index, info->ifi_flags);
         else if (!port->ifindex && message->nlmsg_type == RTM_NEWLINK && name && !strcmp(name, port->name) &&

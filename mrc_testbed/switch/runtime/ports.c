@@ -103,6 +103,7 @@ static void remove_port(struct rt_loop *loop, struct rt_port *port, struct rt_po
 {
     struct rt_device *dev = port->dev;
 
+    rt_shared_end_all(loop, port);
     if (port->end)
         rt_wire_leave(loop, port);
     else

@@ -182,6 +182,29 @@ int rt_end_receive(struct rt_loop *loop, struct rt_end *end, struct rt_frame *fr
     return 1;
 }
 
+static void append(struct rt_end *end, struct rt_frame *frame, uint32_t len, uint64_t at_ns)
+{
+    frame->len = len;
+    frame->at_ns = at_ns;
+    frame->next = NULL;
+    if (end->first)
+        end->last->next = frame;
+    else
+        end->first = frame;
+    end->last = frame;
+    end->waiting++;
+}
+
+/* A copy of a frame waits at an end from now on. Without memory for it the frame is lost: returns 0. */
+int rt_end_put(struct rt_loop *loop, struct rt_end *end, const uint8_t *data, uint32_t len, uint64_t at_ns)
+{
+    struct rt_frame *frame = make_frame(loop, data, len);
+
+    if (frame)
+        append(end, frame, len, at_ns);
+    return frame != NULL;
+}
+
 static int fits(const struct rt_end *end, const uint8_t *data, uint32_t len)
 {
     int tagged = len >= ETH_HLEN + 4 && data[12] == ETH_P_8021Q >> 8 && data[13] == (ETH_P_8021Q & 0xff);
@@ -224,15 +247,7 @@ void rt_wire_send(struct rt_loop *loop, struct rt_port *port, uint8_t *data, uin
     }
     if (frame == loop->moving)
         loop->moving = NULL;
-    frame->len = len;
-    frame->at_ns = at_ns;
-    frame->next = NULL;
-    if (far->first)
-        far->last->next = frame;
-    else
-        far->first = frame;
-    far->last = frame;
-    far->waiting++;
+    append(far, frame, len, at_ns);
     rt_end_ready(loop, far);
 }
 
@@ -278,22 +293,28 @@ void rt_wire_leave(struct rt_loop *loop, struct rt_port *port)
 
 /* ---- wires, made and changed by any thread ---------------------------------------------------------------------- */
 
+/* An end is about to go: it has no turn any more, and what waits there is lost. */
+void rt_end_forget(struct rt_loop *loop, struct rt_end *end)
+{
+    struct rt_end *ready = loop->first_ready, *next;
+    struct rt_frame *frame;
+
+    loop->first_ready = NULL;
+    for (; ready; ready = next) { /* the others keep their turns */
+        next = ready->next_ready;
+        ready->ready = 0;
+        if (ready != end)
+            rt_end_ready(loop, ready);
+    }
+    while ((frame = rt_end_take(end)))
+        free_frame(loop, frame);
+}
+
 /* Nobody listens, and no port is there. */
 static void unmake(struct rt_loop *loop, struct rt_wire *wire)
 {
-    struct rt_end *end, *ready = loop->first_ready;
-
-    loop->first_ready = NULL;
-    while ((end = ready)) { /* the others keep their turns */
-        ready = end->next_ready;
-        end->ready = 0;
-        if (end != &wire->ends[0] && end != &wire->ends[1])
-            rt_end_ready(loop, end);
-    }
     for (int i = 0; i < 2; i++) {
-        struct rt_frame *frame;
-        while ((frame = rt_end_take(&wire->ends[i])))
-            free_frame(loop, frame);
+        rt_end_forget(loop, &wire->ends[i]);
         while (wire->ends[i].taps)
             close_tap(&wire->ends[i].taps);
     }

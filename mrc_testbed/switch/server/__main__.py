@@ -28,6 +28,7 @@ def parser() -> argparse.ArgumentParser:
     add("--gnmi", default="127.0.0.1:9339", metavar=metavar, help="gNMI; HOST:PORT, unix:PATH or both [%(default)s]")
     add("--token-file", type=Path, metavar="FILE", help="clients by TCP must show this file's token")
     add("--control", type=Path, metavar="PATH", help="Unix socket for add_device, power, stats, shutdown")
+    add("--shared-wires", type=Path, metavar="PATH", help="Unix socket at which NICs ask for shared memory")
     add("--config", type=Path, metavar="FILE", help="devices to begin with: [{name, device_id, ports}]")
     add("--cpu-port", type=int, default=510, metavar="N", help="packet-in and packet-out [%(default)s]")
     add("--tls-cert", type=Path, metavar="FILE", help="certificate (PEM): both servers speak TLS by TCP")
@@ -54,6 +55,7 @@ def main(arguments: list[str] | None = None) -> int:
         options.tls_key,
         options.tls_ca,
         options.token_file,
+        options.shared_wires,
     )
     try:
         asyncio.run(run(settings))

@@ -32,6 +32,7 @@ from mrc_testbed.switch.server.interfaces import Interfaces
 from mrc_testbed.switch.server.netlink import InterfaceWatcher
 from mrc_testbed.switch.server.p4runtime.pipeline import Compiler
 from mrc_testbed.switch.server.p4runtime.service import P4RuntimeService
+from mrc_testbed.switch.server.shared_wires import SharedWireServer
 from mrc_testbed.switch.server.wires import DaemonWires
 
 ADD_EXAMPLE = '{"op": "add_device", "name": "s1", "device_id": 1, "ports": {"1": "veth0"}}'
@@ -61,6 +62,8 @@ class ServerSettings:
     """PEM files: TLS on both TCP addresses; with a CA clients must show a certificate too."""
     token_file: Path | None = None
     """File with the token that is wanted of clients by TCP; None: any user of the machine may ask there."""
+    shared_wires: Path | None = None
+    """Unix socket at which processes ask for shared wires; None: there are none."""
 
 
 class Daemon:
@@ -80,6 +83,7 @@ class Daemon:
         """Set by the op `shutdown` and by signals."""
         self._servers: list[grpc.aio.Server] = []
         self._control: ControlServer | None = None
+        self._shared_wires: SharedWireServer | None = None
         self._reading: int | None = None
 
     async def __aenter__(self) -> Daemon:
@@ -138,6 +142,9 @@ class Daemon:
         self._servers.append(server)
         for device in devices:
             await self.add_device(**device)
+        if settings.shared_wires is not None:
+            self._shared_wires = SharedWireServer(settings.shared_wires, self.loop)
+            self._shared_wires.start()
         if settings.control is not None:
             operations: dict[str, Operation] = {
                 "devices": self._op_devices,
@@ -158,6 +165,8 @@ class Daemon:
         if self._control is not None:
             await self._control.close()
             self._control = None
+        if self._shared_wires is not None:
+            self._shared_wires.close()
         await asyncio.gather(*(server.stop(STOP_GRACE_S) for server in self._servers))
         self._servers = []
         self.watcher.close()

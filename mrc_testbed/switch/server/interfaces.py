@@ -123,15 +123,20 @@ class Interfaces:
     def counters(self) -> dict[str, dict[Leaf, Value]]:
         """COUNTER_LEAVES of every shown interface, read now. Raises NetlinkError."""
         kernel_counters = read_counters()
-        by_wire = self._wires.counters() if self._wires is not None else {}
-        out: dict[str, dict[Leaf, Value]] = {}
-        for name in self._values:
-            link = self._watcher.links.get(name)
-            counters = by_wire.get(name) or (kernel_counters.get(link.ifindex) if link else None) or LinkCounters()
-            out[name] = {
-                ("state", "counters", leaf): getattr(counters, field) for leaf, field in COUNTER_FIELDS.items()
+        counters = {
+            name: kernel_counters.get(link.ifindex, LinkCounters())
+            for name, link in self._watcher.links.items()
+            if name in self._values
+        }
+        if self._wires is not None:
+            counters = self._wires.with_shared(counters) | self._wires.counters()
+        return {
+            name: {
+                ("state", "counters", leaf): getattr(counters.get(name, LinkCounters()), field)
+                for leaf, field in COUNTER_FIELDS.items()
             }
-        return out
+            for name in self._values
+        }
 
     def _link(self, name: str) -> InterfaceState | None:
         return (self._wires.links.get(name) if self._wires is not None else None) or self._watcher.links.get(name)

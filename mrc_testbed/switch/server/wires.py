@@ -7,6 +7,7 @@ read and changed on the asyncio loop only.
     {"op": "remove_wires", "interfaces": ["p0-t0-0-eth3"]}                       wires that have such an end
     {"op": "set_wires", "interfaces": ["p0-t0-0-eth3"], "up": false}             as `ip link set ... down` does
     {"op": "wires", "interfaces": [...]}                    state and counters of those ends, of all by default
+                                                            and counts of shared wires by their port's interface
     {"op": "tap", "interface": "p0-t0-0-eth3", "to": "mrc-tap-1234", "snap": 262144}   -> {"tap": 1}
     {"op": "untap", "tap": 1}                               -> {"lost": 0}
 
@@ -18,8 +19,8 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Callable, Collection
-from dataclasses import asdict
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import asdict, replace
 
 from mrc_testbed.switch.device.loop import EventLoop, PortError, WireEnd
 from mrc_testbed.switch.server.control import ControlError, Fields, Operation, field
@@ -81,6 +82,21 @@ class DaemonWires:
             for name, end in (self._loop.wires() if self.links else {}).items()
         }
 
+    def with_shared(self, kernel: Mapping[str, LinkCounters]) -> dict[str, LinkCounters]:
+        """Return the counters of interfaces with what their shared wires have carried past the kernel."""
+        counters = dict(kernel)
+        for name, shared in self._loop.shared_counts().items():
+            if name in counters:
+                old = counters[name]
+                counters[name] = replace(
+                    old,
+                    rx_packets=old.rx_packets + shared.rx_packets,
+                    tx_packets=old.tx_packets + shared.tx_packets,
+                    rx_bytes=old.rx_bytes + shared.rx_bytes,
+                    tx_bytes=old.tx_bytes + shared.tx_bytes,
+                )
+        return counters
+
     def _notify(self, name: str, state: InterfaceState | None) -> None:
         for listener in tuple(self._listeners):
             listener(name, state)
@@ -136,7 +152,8 @@ class DaemonWires:
     async def _op_wires(self, request: Fields) -> Fields:
         ends = self._loop.wires()
         names = self._check_names(_names(request)) if "interfaces" in request else ends
-        return {"wires": {name: asdict(ends[name]) for name in names}}
+        shared = {name: asdict(counts) for name, counts in self._loop.shared_counts().items()}
+        return {"wires": {name: asdict(ends[name]) for name in names}, "shared": shared}
 
     async def _op_tap(self, request: Fields) -> Fields:
         name = field(request, "interface", str, "an end of a wire")

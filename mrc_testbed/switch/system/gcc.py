@@ -27,6 +27,8 @@ CFLAGS = ("-O2", "-g1", "-std=gnu11", "-Wall", "-Wextra", "-fno-strict-aliasing"
 -g1 has the lines for profiles and sanitizers, at a third of -g's time.
 """
 SHARED_FLAGS = ("-shared", "-fPIC", "-fvisibility=hidden")
+SYSTEM_DIR = Path(__file__).parent
+"""Include folder of shared_wire.h, which the switch and a NIC share."""
 _CURE = "Debian, Ubuntu: apt-get install gcc libc6-dev"
 
 Running = tuple[list[str], "subprocess.Popen[str]"]
@@ -57,7 +59,7 @@ def build_program(
     return _name_build(sources, include_dirs, tuple(flags), tag, "").make()
 
 
-def build_extension(source: Path, flags: Iterable[str], tag: str) -> Path:
+def build_extension(source: Path, flags: Iterable[str], tag: str, include_dirs: Iterable[Path] = ()) -> Path:
     """Return a module of Python made of `source`, named `{tag}-{ABI}-{digest}.so` in the cache.
 
     Of processes that ask for it at once, one compiles. Raises MissingToolError and BuildError.
@@ -66,7 +68,7 @@ def build_extension(source: Path, flags: Iterable[str], tag: str) -> Path:
         raise MissingToolError(f"missing {'; '.join(lacking)}")
     include = sysconfig.get_paths()["include"]
     abi = sysconfig.get_config_var("SOABI")
-    build = _name_build([source], (), (*SHARED_FLAGS, f"-I{include}", *flags), f"{tag}-{abi}", ".so")
+    build = _name_build([source], include_dirs, (*SHARED_FLAGS, f"-I{include}", *flags), f"{tag}-{abi}", ".so")
     if build.target.exists():
         return build.target
     with cache_lock(tag):

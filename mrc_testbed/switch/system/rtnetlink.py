@@ -26,6 +26,7 @@ NLM_F_REQUEST, NLM_F_ACK, NLM_F_DUMP, NLM_F_DUMP_INTR = 0x001, 0x004, 0x300, 0x0
 
 IFF_UP, IFF_LOWER_UP = 0x1, 0x10000
 IFLA_IFNAME, IFLA_MTU, IFLA_OPERSTATE, IFLA_AF_SPEC, IFLA_EXT_MASK, IFLA_CARRIER_CHANGES = 3, 4, 16, 26, 29, 35
+IFLA_PROMISCUITY = 30
 IFLA_INET6_ADDR_GEN_MODE, IN6_ADDR_GEN_MODE_NONE = 8, 1
 RTEXT_FILTER_SKIP_STATS = 1 << 3
 
@@ -66,6 +67,8 @@ class InterfaceState:
     """
     carrier: bool = field(default=False, compare=False)
     """IFF_LOWER_UP. Oper status says the same to whoever compares two states."""
+    captures: int = field(default=0, compare=False)
+    """Sockets and others that have the interface in promiscuous mode."""
 
 
 def messages(data: bytes) -> Iterator[tuple[int, int, memoryview]]:
@@ -115,6 +118,7 @@ def parse_link(body: memoryview) -> InterfaceState | None:
         mtu=_u32(values, IFLA_MTU),
         carrier_changes=_u32(values, IFLA_CARRIER_CHANGES),
         carrier=bool(flags & IFF_LOWER_UP),
+        captures=_u32(values, IFLA_PROMISCUITY),
     )
 
 

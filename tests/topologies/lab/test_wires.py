@@ -59,7 +59,7 @@ def test_wired_devices__set_ends_as_interfaces(tmp_path):
             assert not devices.flags(UPPER) & IFF_UP, "only the flag that was meant"
             devices.set_flags(UPPER, on=IFF_UP)
             devices.offloads_off(UPPER)
-            assert devices.is_up(LOWER) and states_of(control)[LOWER]["carrier_changes"] == 2
+            assert devices.is_up(LOWER) and states_of(control).ends[LOWER]["carrier_changes"] == 2
             assert devices.flags("lo") is not None, "what is no wire is the kernel's"
             with pytest.raises(FabricError, match="interface zznothere"):
                 devices.set_flags("zznothere", on=IFF_UP)
@@ -68,7 +68,7 @@ def test_wired_devices__set_ends_as_interfaces(tmp_path):
 
 
 def test_states_of__none_without_a_daemon_and_an_error_of_one_that_is_gone(tmp_path):
-    assert states_of(tmp_path / "switchd.sock") == {}
+    assert states_of(tmp_path / "switchd.sock") == ({}, {})
     with (
         contextlib.closing(WireClient(tmp_path / "switchd.sock")) as wires,
         pytest.raises(FabricError, match="wires: "),
