@@ -127,7 +127,7 @@ def _request(text: bytes) -> tuple[str, int, list[FrameRange]]:
     if not isinstance(request, dict):
         raise SharedWireError(f"a request is an object, not {request!r}")
     interface, frame_bytes, match = request.get("interface"), request.get("frame_bytes"), request.get("match")
-    if not isinstance(interface, str):
+    if not isinstance(interface, str) or not interface.isascii() or not interface.isprintable():
         raise SharedWireError(f"interface = {interface!r} (want a port's, such as p0-t0-0-eth1)")
     if not isinstance(frame_bytes, int) or not _is_number(frame_bytes):
         raise SharedWireError(f"frame_bytes = {frame_bytes!r} (want a number of bytes)")

@@ -291,6 +291,9 @@ class FullPort:
             return error.errno
         return 0
 
+    def put(self, frame) -> int:
+        return -1
+
 
 def test_send__what_the_kernel_does_not_take_waits_in_order_and_then_is_dropped(nic):
     port = nic._open_ports[0]
