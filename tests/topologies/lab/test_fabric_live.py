@@ -50,6 +50,10 @@ def test_agents__answer_for_their_hosts(fabric):
         assert os.readlink(f"/proc/{hello['pid']}/ns/net") == os.readlink(f"/proc/{fabric.hosts[host.name].pid}/ns/net")
 
 
+def test_shared_wires__can_be_had_unless_all_links_are_interfaces(fabric):
+    assert fabric.run_dir.shared_wires_socket.exists() == (fabric.wires == "virtual")
+
+
 def test_status__every_process_is_alive(fabric):
     status = fabric.status()
     assert {p["name"] for p in status["processes"]} == {"switchd", "h0", "h1"}
