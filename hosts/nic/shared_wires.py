@@ -1,10 +1,10 @@
-"""Shared wires of a host's ports: memory between this process and the switches, past the kernel.
+"""Shared wires of ports: memory between this process and the switches, past the kernel.
 
-`SharedWires` asks the switches' daemon for a wire for each port (switch/server/shared_wires.py), and asks again when one
+`SharedWires` asks the switches' daemon for a wire for each port (switch/server/shared_wires.py), and again when one
 has ended. What it does not get goes over the interface, as everything does where no daemon has such wires (BMv2,
 `mrc up --wires veth`). The port's half in C reads and writes the wire (native.c).
 
-Nothing here waits: a request is sent, and its answer is looked for in a later turn, for which its socket wakes the loop.
+Nothing here waits: a request is sent, and its answer, which wakes the loop, is looked for in a later turn.
 """
 
 from __future__ import annotations
