@@ -2,10 +2,15 @@
 
 import gc
 import os
+import re
 import signal
 from functools import cache
+from itertools import chain, combinations
+from pathlib import Path
 
+import pytest
 import typer.main
+from _pytest.mark.expression import Expression
 from hypothesis import HealthCheck, settings
 
 # Tests are of the Python files, and replace parts of them; tests/native_build has those of both forms, in processes.
@@ -46,3 +51,35 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(COLLECT_AFTER, 20, 20)
+
+
+MARKERS = ("root", "build", "alone", "house", "documents", "thorough", "resilience")
+"""Markers by which the Makefile selects tests."""
+
+
+@cache
+def markers_in(path: Path) -> tuple[str, ...]:
+    """Return the MARKERS that a file or a conftest.py of its folders writes as `mark.NAME`."""
+    texts = [path, *(folder / "conftest.py" for folder in path.parents if folder.is_relative_to(Path(__file__).parent))]
+    text = "".join(text.read_text(encoding="utf-8") for text in texts if text.exists())
+    return tuple(name for name in MARKERS if re.search(rf"\bmark\.{name}\b", text))
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave a file alone none of whose tests can be one that `-m` selects.
+
+    To import all files takes a worker twenty seconds, and a sixth of them have a test with a fabric.
+    """
+    if collection_path.suffix != ".py" or not config.option.markexpr:
+        return None
+    names, selection = markers_in(collection_path), Expression.compile(config.option.markexpr)
+    subsets = chain.from_iterable(combinations(names, count) for count in range(len(names) + 1))
+    is_needed = any(selection.evaluate(lambda name, **_: name in subset) for subset in subsets)  # noqa: B023 - at once
+    return None if is_needed else True
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Refuse a test whose marker its file does not write: `-m` with that marker would not find it."""
+    unseen_names = {marker.name for marker in item.iter_markers()} & {*MARKERS} - {*markers_in(item.path)}
+    if unseen_names:
+        raise pytest.UsageError(f"{item.nodeid}: write `pytest.mark.{unseen_names.pop()}` in the file itself")

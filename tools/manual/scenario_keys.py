@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import types
 from collections.abc import Iterator
+from functools import cache
 from io import StringIO
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
@@ -184,6 +185,7 @@ def parts_in(kind: Any) -> Iterator[type[Part]]:
         yield from parts_in(argument)
 
 
+@cache
 def read_examples() -> dict[tuple[str, str], str]:
     """Return the shortest value that a scenario gives to each key.
 

@@ -171,9 +171,9 @@ def test_a_training_job__goes_through_a_cut_link_and_ends_with_equal_parameters(
     code, report, processes = run(
         tmp_path,
         f"""workload:
-  - {{program: examples/ddp.py --steps 20, name: job, folder: {ROOT}, backend: mrc, ranks: [h0, h1], steps: 20}}
+  - {{program: examples/ddp.py --steps 10, name: job, folder: {ROOT}, backend: mrc, ranks: [h0, h1], steps: 10}}
 faults: [{{at: 25%, cut: p0-t0-0 p0-t1-0}}]
-expect: [exit_code <= 0, {{metric: steps, about: 20, within: 0}}, {{metric: digests, about: 1, within: 0}}, sent >= 1]
+expect: [exit_code <= 0, {{metric: steps, about: 10, within: 0}}, {{metric: digests, about: 1, within: 0}}, sent >= 1]
 """,
     )
     assert code == 0 and report["passed"] and not processes, report["verdicts"]

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from mrc_testbed.ipc.agent_client import AgentError
-from tests.hosts.agent.test_agent_network import file, pytestmark, qp_of, sent, wire  # noqa: F401 - fixtures and marks
+from tests.hosts.agent.test_agent_network import file, qp_of, sent, wire  # noqa: F401 - fixtures
+
+pytestmark = [
+    pytest.mark.root,
+    pytest.mark.skipif(os.geteuid() != 0, reason="needs root: network namespaces and packet sockets"),
+]
 
 
 @pytest.mark.parametrize("nic", ["fast", pytest.param("scapy", marks=pytest.mark.thorough)])

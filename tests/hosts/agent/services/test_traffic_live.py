@@ -5,12 +5,18 @@ And requests that make no sense.
 
 from __future__ import annotations
 
+import os
 import time
 
 import pytest
 
 from mrc_testbed.ipc.rpc import JsonlClient, JsonlPeerError
-from tests.hosts.agent.test_agent_network import pytestmark, wire  # noqa: F401 - fixture and marks
+from tests.hosts.agent.test_agent_network import wire  # noqa: F401 - fixture
+
+pytestmark = [
+    pytest.mark.root,
+    pytest.mark.skipif(os.geteuid() != 0, reason="needs root: network namespaces and packet sockets"),
+]
 
 SCRIPT = {
     "rank": 0, "ranks": 2, "tasks": [], "collectives": [], "incoming": [], "targets": [], "outbox": 0, "inbox": 0,
