@@ -1,4 +1,4 @@
-"""A shared wire's other side in Python, for tests of both sides (mrc_testbed/switch/system/shared_wire.h)."""
+"""One side of a shared wire in Python, for tests of the other (switch/system/shared_wire.h)."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ U32 = struct.Struct("=I")
 
 
 class WireMemory:
-    """The block of a wire. `own`: the direction in which this side produces; the other is read."""
+    """The block of a wire. `direction`: the one in which this side produces; the other is read."""
 
-    def __init__(self, memfd: int, own: int) -> None:
+    def __init__(self, memfd: int, direction: int) -> None:
         self.block = mmap.mmap(memfd, 0)
-        self.own = own
+        self.direction = direction
         self.slot_bytes = self.word(SLOT_BYTES_AT)
         self.slots = [self.word(SLOTS_AT + 4 * direction) for direction in (0, 1)]
 
-    def word(self, at: int) -> int:
-        return int(U32.unpack_from(self.block, at)[0])
+    def word(self, offset: int) -> int:
+        return int(U32.unpack_from(self.block, offset)[0])
 
-    def set_word(self, at: int, value: int) -> None:
-        U32.pack_into(self.block, at, value)
+    def set_word(self, offset: int, value: int) -> None:
+        U32.pack_into(self.block, offset, value)
 
     def ring(self, direction: int, field: int) -> int:
         """Return the offset of a ring's field."""
@@ -43,19 +43,19 @@ class WireMemory:
 
     def put(self, frame: bytes, at_ns: int | None = None, length: int | None = None) -> bool:
         """Put a frame; False when the ring is full. `length`: a wrong one."""
-        head, tail = (self.word(self.ring(self.own, field)) for field in (HEAD, TAIL))
-        if (head - tail) % (1 << 32) >= self.slots[self.own]:
+        head, tail = (self.word(self.ring(self.direction, field)) for field in (HEAD, TAIL))
+        if (head - tail) % (1 << 32) >= self.slots[self.direction]:
             return False
-        start = self.slot(self.own, head)
+        start = self.slot(self.direction, head)
         time_ns = time.monotonic_ns() if at_ns is None else at_ns
         SLOT.pack_into(self.block, start, time_ns, len(frame) if length is None else length, 0)
         self.block[start + SLOT.size : start + SLOT.size + len(frame)] = frame
-        self.set_word(self.ring(self.own, HEAD), (head + 1) % (1 << 32))
+        self.set_word(self.ring(self.direction, HEAD), (head + 1) % (1 << 32))
         return True
 
     def take(self) -> bytes | None:
         """Take the next frame; None when none waits."""
-        direction = 1 - self.own
+        direction = 1 - self.direction
         head, tail = (self.word(self.ring(direction, field)) for field in (HEAD, TAIL))
         if head == tail:
             return None
@@ -68,7 +68,7 @@ class WireMemory:
     @property
     def lost(self) -> int:
         """Frames that the other side had no slot for."""
-        return int(struct.unpack_from("=Q", self.block, self.ring(1 - self.own, LOST))[0])
+        return int(struct.unpack_from("=Q", self.block, self.ring(1 - self.direction, LOST))[0])
 
     def close(self) -> None:
         self.block.close()
@@ -83,9 +83,9 @@ class WiredProcess:
         os.close(memfd)
 
     @classmethod
-    def ask(cls, path: Path, interface: str, match: list[list[int]], frame_bytes: int = 4352) -> WiredProcess:
+    def requested(cls, path: Path, interface: str, match: list[list[int]], frame_bytes: int = 4352) -> WiredProcess:
         """Ask a daemon for a wire; AssertionError with its words when it refuses."""
-        sock, line, files = ask(
+        sock, line, files = send_request(
             path, json.dumps({"interface": interface, "frame_bytes": frame_bytes, "match": match}).encode() + b"\n"
         )
         assert files, line
@@ -129,7 +129,7 @@ class WiredProcess:
         self.memory.close()
 
 
-def ask(path: Path, text: bytes) -> tuple[socket.socket, bytes, list[int]]:
+def send_request(path: Path, text: bytes) -> tuple[socket.socket, bytes, list[int]]:
     """Send a request to a daemon; return the socket, the answer and its descriptors."""
     sock = socket.socket(socket.AF_UNIX)
     sock.settimeout(10.0)

@@ -70,7 +70,7 @@ class _Port:
             raise
 
     def send_by_wire(self, pieces: tuple[bytes | memoryview, ...]) -> bool:
-        """Put a frame on the shared wire; return False when there is none for it. Raises OSError when it is full."""
+        """Put a frame on the shared wire; return False without one for it. Raises OSError when full."""
         error_code = -1 if self.c_port is None else self.c_port.put(b"".join(pieces))
         if error_code > 0:
             raise OSError(error_code, os.strerror(error_code))

@@ -39,7 +39,7 @@ class LinkWatcher:
 
     def __init__(self, names: Iterable[str]) -> None:
         self.states = dict.fromkeys(names, LinkState())
-        self._captured: set[str] = set()
+        self._captured_names: set[str] = set()
         self._capture_changes: dict[str, bool] = {}
         self._socket = link_socket()
         try:
@@ -73,7 +73,7 @@ class LinkWatcher:
                     changes += self._take(link.name, link if is_there else None)
 
     def captures(self) -> dict[str, bool]:
-        """Return the interfaces where somebody has begun or ended to capture since the last call, True for begun.
+        """Return the interfaces with another state of capture since the last call, True for captured.
 
         `poll` hears of them. To capture is to have an interface in promiscuous mode, as tcpdump does.
         """
@@ -89,8 +89,8 @@ class LinkWatcher:
         """Keep the state of an interface, None when gone, and return the change if the interface is watched."""
         state = LinkState() if link is None else LinkState(link.ifindex, link.admin_up, link.carrier)
         is_captured = link is not None and link.captures > 0
-        if name in self.states and is_captured != (name in self._captured):
-            self._captured ^= {name}
+        if name in self.states and is_captured != (name in self._captured_names):
+            self._captured_names ^= {name}
             self._capture_changes[name] = is_captured
         if self.states.get(name, state) == state:
             return []

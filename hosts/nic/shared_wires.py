@@ -65,7 +65,7 @@ class SharedWires:
     ) -> None:
         self._path, self._interfaces, self._c_port = path, interfaces, c_port
         self._request = {"frame_bytes": frame_bytes, "match": match}
-        self._asked: dict[int, socket.socket] = {}
+        self._waiting: dict[int, socket.socket] = {}
         self._open: dict[int, tuple[socket.socket, mmap.mmap]] = {}
         self._reasons: dict[int, set[str]] = {plane: set() for plane in interfaces}
         """Reasons why a plane's frames take the interface for now: it is down, or somebody captures there."""
@@ -88,17 +88,17 @@ class SharedWires:
 
     def advance(self) -> None:
         """Take answers that have come; ask for the wires that lack one when it is time to."""
-        for plane, sock in tuple(self._asked.items()):
+        for plane, sock in tuple(self._waiting.items()):
             self._take_answer(plane, sock)
         now = time.monotonic()
         if now >= self._retry_at:
             self._retry_at = now + RETRY_S
             if self._path.exists():
-                for plane in self._interfaces.keys() - self._asked.keys() - self._open.keys():
-                    self._ask(plane)
+                for plane in self._interfaces.keys() - self._waiting.keys() - self._open.keys():
+                    self._send_request(plane)
         self.is_incomplete = len(self._open) < len(self._interfaces)
 
-    def _ask(self, plane: int) -> None:
+    def _send_request(self, plane: int) -> None:
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
         line = json.dumps({"interface": self._interfaces[plane], **self._request}).encode() + b"\n"
         try:
@@ -107,7 +107,7 @@ class SharedWires:
         except OSError:  # nobody listens, or too many ask at once
             sock.close()
             return
-        self._asked[plane] = sock
+        self._waiting[plane] = sock
         self._epoll.register(sock, select.EPOLLIN)
 
     def _take_answer(self, plane: int, sock: socket.socket) -> None:
@@ -117,7 +117,7 @@ class SharedWires:
             return
         except OSError:
             line, files = b"", []
-        del self._asked[plane]
+        del self._waiting[plane]
         if not files:
             log.info("%s: no shared wire: %s", self._interfaces[plane], line.decode(errors="replace").strip())
             self._forget(sock)
@@ -154,8 +154,8 @@ class SharedWires:
         """Return how many frames found a port's wire full since the last call."""
         if plane not in self._open:
             return 0
-        before, self._lost[plane] = self._lost.get(plane, 0), self._c_port(plane).wire_lost()
-        return self._lost[plane] - before
+        old_count, self._lost[plane] = self._lost.get(plane, 0), self._c_port(plane).wire_lost()
+        return int(self._lost[plane] - old_count)
 
     def end(self, plane: int) -> None:
         """Give a port's wire up, because the switch has; `advance` asks for another."""
@@ -171,7 +171,7 @@ class SharedWires:
         """Give all wires up. Idempotent."""
         for plane in tuple(self._open):
             self.end(plane)
-        for sock in self._asked.values():
+        for sock in self._waiting.values():
             sock.close()
-        self._asked.clear()
+        self._waiting.clear()
         self._epoll.close()

@@ -36,7 +36,7 @@ class WireStates(NamedTuple):
 
     ends: Mapping[str, Mapping[str, Any]]
     """Wires between switches, by interface."""
-    shared: Mapping[str, Mapping[str, Any]]
+    shared_wires: Mapping[str, Mapping[str, Any]]
     """Wires to processes of hosts, by the interface of the switch's port."""
 
 
@@ -46,7 +46,7 @@ def link_states(links: Iterable[Link], states_of_wires: WireStates) -> dict[str,
     That is a switch's: a wire's end, or an interface of our namespace. What is neither is left out.
     """
     states = {}
-    wires, shared = states_of_wires
+    wires, shared_wires = states_of_wires
     for link in links:
         name = link.upper.interface
         if name in wires:
@@ -57,7 +57,7 @@ def link_states(links: Iterable[Link], states_of_wires: WireStates) -> dict[str,
             kernel = Path("/sys/class/net", name)
             rx, tx = (int((kernel / "statistics" / f"{way}_bytes").read_text()) for way in ("rx", "tx"))
             is_up = (kernel / "operstate").read_text().strip() in ("up", "unknown")  # a tunnel's end does not know
-            by_memory = shared.get(name, {"rx_bytes": 0, "tx_bytes": 0})
+            by_memory = shared_wires.get(name, {"rx_bytes": 0, "tx_bytes": 0})
             states[name] = PortLook(is_up, rx + by_memory["rx_bytes"], tx + by_memory["tx_bytes"])
     return states
 

@@ -102,20 +102,20 @@ class WireEnd:
 
 @dataclass(frozen=True, slots=True)
 class FrameRange:
-    """A number in a frame, network order, which lies from `first` to `last`, or `outside` of them."""
+    """A number in a frame, network order, which lies from `first` to `last`, or outside of them."""
 
-    at: int
-    """Offset from the frame's begin, bytes."""
+    offset: int
+    """Bytes from the frame's begin."""
     size: int
-    """Its bytes: 1 to 4."""
+    """Bytes of the number: 1 to 4."""
     first: int
     last: int
-    outside: bool = False
+    is_outside: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class SharedCounts:
-    """What the shared wires of an interface have carried since the loop began; the kernel counts the rest."""
+    """Counts of an interface's shared wires since the loop began; the kernel counts the rest."""
 
     rx_packets: int
     rx_bytes: int
@@ -124,7 +124,7 @@ class SharedCounts:
     wires: int
     """Processes that share a wire with the port now."""
     open: int
-    """Those of them whose frames go over it: nobody captures, and the port is up."""
+    """Wires of these that carry frames: nobody captures, and the port is up."""
 
 
 class EventLoop:
@@ -367,7 +367,7 @@ class EventLoop:
     # ---- shared wires -------------------------------------------------------------------------------------------
 
     def share(self, interface: str, wake: socket.socket, frame_bytes: int, match: Sequence[FrameRange]) -> int:
-        """Make a wire in shared memory between the port on `interface` and the process at the far end of `wake`.
+        """Make a shared wire of the port on `interface` with the process at the far end of `wake`.
 
         Frames for which all of `match` hold go to the process, if they have `frame_bytes` at most. Takes the descriptor
         of `wake` over: detach it. Returns a descriptor of the memory, which the caller sends there and closes. Raises
@@ -377,7 +377,7 @@ class EventLoop:
             raise PortError(f"{interface}: {len(match)} ranges (at most {native.MOST_RANGES})")
         raw = native.Match(len(match))
         for position, entry in enumerate(match):
-            raw.ranges[position] = (entry.at, entry.size, entry.first, entry.last, entry.outside)
+            raw.ranges[position] = (entry.offset, entry.size, entry.first, entry.last, entry.is_outside)
         with self._lock:
             memory = int(
                 self._lib.rt_shared_add(

@@ -1,4 +1,4 @@
-"""Shared wires: memory between a port and a process at its interface's other end (switch/runtime/shared_wires.c).
+"""Shared wires: memory of a port and a process of the host (switch/runtime/shared_wires.c).
 
 A process connects to a Unix socket of the daemon's, which only its owner can open, and sends one line::
 
@@ -139,8 +139,8 @@ def _request(text: bytes) -> tuple[str, int, list[FrameRange]]:
 def _range(entry: Any) -> FrameRange:
     if not isinstance(entry, list) or len(entry) not in (4, 5) or not all(map(_is_number, entry[:4])):
         raise SharedWireError(f"match: {entry!r} (want [offset, bytes, first, last], numbers of 32 bits)")
-    at, size, first, last = entry[:4]
-    return FrameRange(at, size, first, last, outside=entry[4:] == [True])
+    offset, size, first, last = entry[:4]
+    return FrameRange(offset, size, first, last, is_outside=entry[4:] == [True])
 
 
 def _is_number(value: Any) -> bool:

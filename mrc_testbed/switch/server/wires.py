@@ -85,15 +85,15 @@ class DaemonWires:
     def with_shared(self, kernel: Mapping[str, LinkCounters]) -> dict[str, LinkCounters]:
         """Return the counters of interfaces with what their shared wires have carried past the kernel."""
         counters = dict(kernel)
-        for name, shared in self._loop.shared_counts().items():
+        for name, shared_counts in self._loop.shared_counts().items():
             if name in counters:
-                old = counters[name]
+                kernel_counts = counters[name]
                 counters[name] = replace(
-                    old,
-                    rx_packets=old.rx_packets + shared.rx_packets,
-                    tx_packets=old.tx_packets + shared.tx_packets,
-                    rx_bytes=old.rx_bytes + shared.rx_bytes,
-                    tx_bytes=old.tx_bytes + shared.tx_bytes,
+                    kernel_counts,
+                    rx_packets=kernel_counts.rx_packets + shared_counts.rx_packets,
+                    tx_packets=kernel_counts.tx_packets + shared_counts.tx_packets,
+                    rx_bytes=kernel_counts.rx_bytes + shared_counts.rx_bytes,
+                    tx_bytes=kernel_counts.tx_bytes + shared_counts.tx_bytes,
                 )
         return counters
 
@@ -152,8 +152,8 @@ class DaemonWires:
     async def _op_wires(self, request: Fields) -> Fields:
         ends = self._loop.wires()
         names = self._check_names(_names(request)) if "interfaces" in request else ends
-        shared = {name: asdict(counts) for name, counts in self._loop.shared_counts().items()}
-        return {"wires": {name: asdict(ends[name]) for name in names}, "shared": shared}
+        counts = {name: asdict(entry) for name, entry in self._loop.shared_counts().items()}
+        return {"wires": {name: asdict(ends[name]) for name in names}, "shared": counts}
 
     async def _op_tap(self, request: Fields) -> Fields:
         name = field(request, "interface", str, "an end of a wire")

@@ -1,4 +1,4 @@
-"""The fast NIC on shared wires: a switch's side played by the test, over a real socket and real memory."""
+"""The fast NIC on shared wires: the test plays the switch, over a real socket and memory."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def switch(tmp_path):
 
 
 @pytest.fixture
-def wired(nic, switch, tmp_path):
+def wired_nic(nic, switch, tmp_path):
     """Return the NIC and the switch's side of plane 0's wire; plane 1 has one too."""
     nic.share(tmp_path / "wires.sock", QPNS)
     switch.accept(), switch.accept()
@@ -99,7 +99,7 @@ def wired(nic, switch, tmp_path):
 
 
 def turns_until(nic: FastNic, condition: Callable[[], bool]) -> list:
-    """Run turns, each after a wait for what wakes the NIC, until a condition holds; return what they received."""
+    """Run turns, each after a wait, until a condition holds; return the received packets."""
     end, packets = time.monotonic() + WAIT_S, []
     while not condition():
         assert time.monotonic() < end, f"not within {WAIT_S:g} s"
@@ -109,15 +109,15 @@ def turns_until(nic: FastNic, condition: Callable[[], bool]) -> list:
     return packets
 
 
-def test_share__asks_for_each_port_with_the_frames_of_its_qpns(wired, switch):
+def test_share__asks_for_each_port_with_the_frames_of_its_qpns(wired_nic, switch):
     assert sorted(request["interface"] for request in switch.requests) == ["p0-t0-0-eth1", "p1-t0-0-eth1"]
     match = switch.requests[0]["match"]
     assert match == [[20, 1, 41, 41], [96, 2, 6080, 6080, True], [107, 3, QPNS[0], QPNS[-1]]]
     assert switch.requests[0]["frame_bytes"] > 4096 + 142
 
 
-def test_send__goes_over_the_wire_and_wakes_a_switch_that_sleeps(wired):
-    nic, sock, memory = wired
+def test_send__goes_over_the_wire_and_wakes_a_switch_that_sleeps(wired_nic):
+    nic, sock, memory = wired_nic
     nic.send(0, "h1", a_write(b"awake"))
     memory.set_word(memory.ring(TO_SWITCH, ASLEEP), 1)
     nic.send(0, "h1", a_write(b"x" * 4096))
@@ -133,21 +133,21 @@ def test_send__goes_over_the_wire_and_wakes_a_switch_that_sleeps(wired):
             far.recv(10)
 
 
-def test_send__to_a_full_wire_waits_in_order(wired):
-    nic, _, memory = wired
+def test_send__to_a_full_wire_waits_in_order(wired_nic):
+    nic, _, memory = wired_nic
     nic.send_many([(0, "h1", a_write(b"<%d>" % n)) for n in range(20)])
     assert nic.backlog == 20 - SLOTS[0] and nic.room()[0] == 0
-    seen = []
+    frames = []
     for _ in range(4):
         while (frame := memory.take()) is not None:
-            seen.append(frame)
+            frames.append(frame)
         nic.flush()
-    assert [b"<%d>" % n in frame for n, frame in enumerate(seen)] == [True] * 20 and not nic.backlog
+    assert [b"<%d>" % n in frame for n, frame in enumerate(frames)] == [True] * 20 and not nic.backlog
     assert nic.counters[0].tx_packets == 20
 
 
-def test_receive__takes_what_comes_by_wire_and_by_interface(wired):
-    nic, sock, memory = wired
+def test_receive__takes_what_comes_by_wire_and_by_interface(wired_nic):
+    nic, sock, memory = wired_nic
     nic.receive(64)
     assert memory.word(memory.ring(TO_PROCESS, ASLEEP)) == 1, "it asks to be woken"
     memory.put(bytes(to_h0(nic, b"by wire")))
@@ -164,10 +164,10 @@ def test_receive__takes_what_comes_by_wire_and_by_interface(wired):
     assert nic.counters[0].rx_dropped.total() == 2
 
 
-@pytest.mark.parametrize("at", [SWITCH_CLOSED_AT, PROCESS_CLOSED_AT])
-def test_a_closed_wire__leaves_frames_to_the_interface(wired, at):
-    nic, _, memory = wired
-    memory.set_word(at, 1)
+@pytest.mark.parametrize("closed_word", [SWITCH_CLOSED_AT, PROCESS_CLOSED_AT])
+def test_a_closed_wire__leaves_frames_to_the_interface(wired_nic, closed_word):
+    nic, _, memory = wired_nic
+    memory.set_word(closed_word, 1)
     with far_end(0) as far:
         nic.send(0, "h1", a_write(b"seen"))
         nic.send_many([(0, "h1", a_write(b"seen too"))] * 2)
@@ -175,8 +175,8 @@ def test_a_closed_wire__leaves_frames_to_the_interface(wired, at):
     assert memory.take() is None
 
 
-def test_a_capture_or_a_cut__closes_the_wire_as_long_as_it_lasts(wired):
-    nic, _, memory = wired
+def test_a_capture_or_a_cut__closes_the_wire_as_long_as_it_lasts(wired_nic):
+    nic, _, memory = wired_nic
     links = LinkWatcher(["h0-eth0", "h0-eth1"])
 
     def news() -> bool:
@@ -194,8 +194,8 @@ def test_a_capture_or_a_cut__closes_the_wire_as_long_as_it_lasts(wired):
             turns_until(nic, lambda: not news())
 
 
-def test_an_interface_made_anew__gets_a_wire_of_its_own(wired, switch, monkeypatch):
-    nic, sock, _ = wired
+def test_an_interface_made_anew__gets_a_wire_of_its_own(wired_nic, switch, monkeypatch):
+    nic, sock, _ = wired_nic
     monkeypatch.setattr(shared_wires, "RETRY_S", 0.0)
     links = LinkWatcher(["h0-eth0"])
     ip("link", "del", "h0-eth0")
@@ -210,8 +210,8 @@ def test_an_interface_made_anew__gets_a_wire_of_its_own(wired, switch, monkeypat
     assert b"anew" in switch.wires["p0-t0-0-eth1"][1].take()
 
 
-def test_a_switch_that_ends__leaves_frames_to_the_interface_until_the_next_one(wired, switch, monkeypatch):
-    nic, sock, memory = wired
+def test_a_switch_that_ends__leaves_frames_to_the_interface_until_the_next_one(wired_nic, switch, monkeypatch):
+    nic, sock, memory = wired_nic
     memory.put(bytes(to_h0(nic, b"last")))
     sock.close()
     monkeypatch.setattr(shared_wires, "RETRY_S", 0.0)
@@ -254,8 +254,8 @@ def test_memory_of_a_shape_that_cannot_be__is_refused(nic, switch, tmp_path, cap
     turns_until(nic, lambda: len(nic.shared_planes) == 1 and "does not fit its memory" in caplog.text)
 
 
-def test_numbers_that_cannot_be__count_as_an_empty_wire(wired):
-    nic, _, memory = wired
+def test_numbers_that_cannot_be__count_as_an_empty_wire(wired_nic):
+    nic, _, memory = wired_nic
     for head in (17, 1 << 31, (1 << 32) - 1):
         memory.set_word(memory.ring(TO_PROCESS, HEAD), head)
         assert nic.receive(64) == []
@@ -265,8 +265,8 @@ def test_numbers_that_cannot_be__count_as_an_empty_wire(wired):
     assert nic.counters[0].tx_packets + nic.backlog == 40
 
 
-def test_frames_that_found_the_wire_full__are_counted(wired):
-    nic, _, memory = wired
+def test_frames_that_found_the_wire_full__are_counted(wired_nic):
+    nic, _, memory = wired_nic
     struct.pack_into("=Q", memory.block, memory.ring(TO_PROCESS, 128), 7)
     nic.refresh_counters(), nic.refresh_counters()
     assert nic.counters[0].rx_dropped["ring full"] == 7

@@ -1,4 +1,4 @@
-"""Shared wires of a live fabric: transfers go over them, except where somebody captures or nobody serves them."""
+"""Shared wires of a live fabric, with captures, a cut link and switches that start again."""
 
 import contextlib
 import ctypes
@@ -44,7 +44,7 @@ def _whole_fabric(fabric):
 
 def shared_counts(fabric):
     with contextlib.closing(WireClient(fabric.run_dir.switchd_socket)) as wires:
-        return wires.states([]).shared
+        return wires.states([]).shared_wires
 
 
 def has_wires(fabric):
@@ -56,20 +56,23 @@ def sent_by_wire(fabric, tmp_path):
     """Return the packets that h0 sends over the wire of each plane, while it sends a file to h1."""
     payload = os.urandom(BYTES)
     (tmp_path / "payload").write_bytes(payload)
-    before = shared_counts(fabric)
+    counts_before = shared_counts(fabric)
     with AgentClient(fabric.run_dir.agent_socket("h0")) as agent:
         transfer = agent.send_file(tmp_path / "payload", "h1", dest_path=str(fabric.path_for("h1", "payload")))
         agent.wait(transfer["transfer"], timeout_s=60.0)
     assert fabric.path_for("h1", "payload").read_bytes() == payload
-    after = shared_counts(fabric)
-    return [after[port]["rx_packets"] - before[port]["rx_packets"] if port in before else 0 for port in H0_PORTS]
+    counts_after = shared_counts(fabric)
+    return [
+        counts_after[port]["rx_packets"] - counts_before[port]["rx_packets"] if port in counts_before else 0
+        for port in H0_PORTS
+    ]
 
 
 def test_a_transfer__goes_over_shared_wires_and_is_counted_at_the_port(fabric, tmp_path):
     wait_until(lambda: has_wires(fabric), "each port of h0 has its wire")
-    bytes_before = {name: look.rx_bytes for name, look in fabric.link_states().items()}
+    bytes_before = {name: port.rx_bytes for name, port in fabric.link_states().items()}
     assert sum(sent_by_wire(fabric, tmp_path)) >= 2 * PACKETS
-    bytes_after = {name: look.rx_bytes for name, look in fabric.link_states().items()}
+    bytes_after = {name: port.rx_bytes for name, port in fabric.link_states().items()}
     assert sum(bytes_after[port] - bytes_before[port] for port in H0_PORTS) > BYTES
 
 
@@ -80,9 +83,9 @@ def test_a_capture__at_either_end_sees_the_frames(fabric, tmp_path, end):
     with contextlib.ExitStack() as stack:
         if end == "host":
             home = stack.enter_context(open("/proc/thread-self/ns/net"))
-            there = stack.enter_context(open(f"/proc/{host_pid}/ns/net"))
+            host_namespace = stack.enter_context(open(f"/proc/{host_pid}/ns/net"))
             stack.callback(setns, home.fileno())
-            setns(there.fileno())
+            setns(host_namespace.fileno())
         interface = "h0-eth0" if end == "host" else H0_PORTS[0]
         capture = stack.enter_context(socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETH_P_ALL)))
         capture.bind((interface, ETH_P_ALL))
