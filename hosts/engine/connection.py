@@ -132,8 +132,14 @@ class TxCredit:
     __slots__ = ("_credits", "free_ports")
 
     def __init__(self, planes: int, room: list[int] | None, ports_up: int) -> None:
-        free_ports = ports_up & (1 << planes) - 1
+        self.free_ports = 0
         self._credits: list[int] | None = None
+        self.fill(planes, room, ports_up)
+
+    def fill(self, planes: int, room: list[int] | None, ports_up: int) -> None:
+        """Begin anew with the room that ports have now; `room` itself stays as it is."""
+        free_ports = ports_up & (1 << planes) - 1
+        self._credits = None
         if room is not None:
             self._credits = room[:]
             for plane in range(planes):

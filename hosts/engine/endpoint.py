@@ -106,6 +106,8 @@ class Endpoint:
         """Turns of the QPs that may have packets to send, without those in `_touched_qps`; sorted."""
         self._owing: list[EngineQueuePair] = []
         """QPs that owe a Transport ACK, without those in `_touched_qps`."""
+        self._credit = TxCredit(planes, None, 0)
+        """Room at ports, filled anew by each call of transmit()."""
         self._touched_qps: list[EngineQueuePair] = []
         """QPs that changed since their deadlines were asked for."""
         self._deadlines = Deadlines()
@@ -363,11 +365,18 @@ class Endpoint:
         down, are passed over. What is returned counts as sent. An empty list: nothing can be sent now. `control_room`:
         the same for control packets, where ports have a queue for them; None: they share `room`.
         """
+        return self.transmit_ready(now, limit, room, control_room) if self.can_send() else []
+
+    def transmit_ready(
+        self, now: float, limit: int, room: list[int] | None, control_room: list[int] | None
+    ) -> list[tuple[int, str, PacketRecord]]:
+        """Return what transmit() does, for a caller to whom can_send() just answered True."""
         out: list[tuple[int, str, PacketRecord]] = []
-        if not self.can_send():
-            return out
-        ports = TxCredit(self.planes, room, self._peers.local_ports)
-        control_ports = ports if control_room is None else TxCredit(self.planes, control_room, self._peers.local_ports)
+        local_ports = self._peers.local_ports
+        ports = control_ports = self._credit
+        ports.fill(self.planes, room, local_ports)
+        if control_room is not None:
+            control_ports = TxCredit(self.planes, control_room, local_ports)
         if not control_ports.free_ports:
             return out
         ready_turns, turn = self._ready_turns, self._turn

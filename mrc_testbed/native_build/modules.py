@@ -91,6 +91,7 @@ READ_TOO = (
     "native_build/modules.py",
     "native_build/mypyc_setup.py",
     "simulator/*.py",
+    "simulator/hops.c",
     "topologies/plan/*.py",
 )
 """Files whose types the machine code relies on, or that say how it is made."""

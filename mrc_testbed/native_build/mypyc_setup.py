@@ -42,7 +42,13 @@ def main(group: str, target: str, arguments: list[str]) -> None:
     options += ["--allow-untyped-calls", "--no-warn-unused-ignores", "--ignore-missing-imports"]
     python = [file for file in files if not file.endswith(".c")]
     extensions: list[Any] = mypycify([*options, *python], multi_file=True, group_name=group, target_dir="c")
-    extensions += [Extension(file[:-2].replace("/", "."), [file]) for file in files if file.endswith(".c")]
+    # Modules in C find the attributes of mypyc's objects by the header that mypyc wrote of them.
+    folders, header = extensions[0].include_dirs, [f'-DFABRIC_HEADER="__native_{group}.h"']
+    extensions += [
+        Extension(file[:-2].replace("/", "."), [file], include_dirs=folders, extra_compile_args=header)
+        for file in files
+        if file.endswith(".c")
+    ]
     sources = {source: extension for extension in extensions for source in extension.sources}
     for source in Path("c").glob("*.c"):
         source.write_text(without_trashcan(source.read_text(encoding="utf-8")), encoding="utf-8")

@@ -139,26 +139,47 @@ static PyObject *time_object(double at)
     return Py_XNewRef(kept);
 }
 
+/* Adds an event to a queue or to a node of one, whose add() and checks it has. Returns 0, or -1 with an exception. */
+static int add_event(PyObject *events, double at, PyObject *handler, PyObject *argument);
+
+#ifdef FABRIC_HEADER /* where mypyc keeps attributes; tests that build the queues alone do without */
+#include FABRIC_HEADER
+#include "hops.c"
+#else
+enum { NOT_HERE };
+static inline int hop(PyObject *Py_UNUSED(handler), PyObject *Py_UNUSED(argument), double Py_UNUSED(now)) { return NOT_HERE; }
+#endif
+
 typedef PyObject *(*KeywordFunction)(PyObject *, PyObject *const *, Py_ssize_t, PyObject *);
 
-/* Calls the handler of an event that was taken out. Returns 0, or -1 with an exception. */
-static int handle(Event event)
+/* Calls the handler of an event. Returns 0, or -1 with an exception. */
+static __attribute__((noinline)) int call_handler(PyObject *handler, PyObject *argument, double time, int compiled)
 {
-    PyObject *at = time_object(event.at), *result = NULL, *handler = event.handler;
+    PyObject *at = time_object(time), *result = NULL;
     if (at != NULL) {
-        PyObject *args[3] = {NULL, event.argument, at};
+        PyObject *args[3] = {NULL, argument, at};
         /* Functions of mypyc are called as what they are, which takes half of the time. */
-        if (PyCFunction_CheckExact(handler) && PyCFunction_GET_FLAGS(handler) == (METH_FASTCALL | METH_KEYWORDS))
+        if (compiled)
             result = ((KeywordFunction)(void (*)(void))PyCFunction_GET_FUNCTION(handler))(PyCFunction_GET_SELF(handler),
                                                                                           args + 1, 2, NULL);
         else
             result = PyObject_Vectorcall(handler, args + 1, 2 | PY_VECTORCALL_ARGUMENTS_OFFSET, NULL);
         Py_DECREF(at);
     }
-    Py_DECREF(event.handler);
-    Py_DECREF(event.argument);
     Py_XDECREF(result);
     return result == NULL ? -1 : 0;
+}
+
+/* Handles an event that was taken out: a hop here, any other by its handler. Returns 0, or -1 with an exception. */
+static int handle(Event event)
+{
+    PyObject *handler = event.handler;
+    int compiled = PyCFunction_CheckExact(handler) && PyCFunction_GET_FLAGS(handler) == (METH_FASTCALL | METH_KEYWORDS);
+    int done = compiled ? hop(handler, event.argument, event.at) : NOT_HERE;
+    int failed = done == NOT_HERE ? call_handler(handler, event.argument, event.at, compiled) : done < 0;
+    Py_DECREF(handler);
+    Py_DECREF(event.argument);
+    return failed ? -1 : 0;
 }
 
 static int by_time(const void *a, const void *b) { return before(a, b) ? -1 : 1; }
@@ -169,7 +190,8 @@ static int by_time(const void *a, const void *b) { return before(a, b) ? -1 : 1;
 static int heap_take(Heap *heap, PyObject *predicate, Heap *found)
 {
     /* In order of time; a sorted array is a heap, and stays one without some of its events. */
-    qsort(heap->events, (size_t)heap->count, sizeof(Event), by_time);
+    if (heap->count) /* qsort() may not be given no array */
+        qsort(heap->events, (size_t)heap->count, sizeof(Event), by_time);
     int kept = 0, count = heap->count, failed = 0;
     for (int i = 0; i < count; i++) {
         Event event = heap->events[i];
@@ -585,6 +607,36 @@ static int list_turn(Node *node, double at)
     return 0;
 }
 
+/* Returns 0, or -1 with an exception and nothing added. */
+static int add_to_node(Node *self, double at, PyObject *handler, PyObject *argument)
+{
+    if (at < self->now) {
+        PyErr_SetString(PyExc_RuntimeError, "an event in the past of its node: the queue looks further ahead than it may");
+        return -1;
+    }
+    long long serial = ++self->heap.serial;
+    if (self->queue != NULL && self->queue->running == self) {
+        Calendar *due = &self->queue->due;
+        if (at < self->queue->stretch) {
+            if (calendar_reserve(due, due->count + 1))
+                return -1;
+            calendar_enter(due, (Event){at, serial, Py_NewRef(handler), Py_NewRef(argument)});
+            return 0;
+        }
+        if (at < self->later)
+            self->later = at;
+    }
+    if (heap_append(&self->heap, at, serial, handler, argument))
+        return -1;
+    if (at < self->listed && list_turn(self, at)) {
+        Event refused = self->heap.events[--self->heap.count]; /* still where heap_append() put it: the last one */
+        Py_DECREF(refused.handler);
+        Py_DECREF(refused.argument);
+        return -1;
+    }
+    return 0;
+}
+
 static PyObject *node_from(Node *self, PyObject *const *args, Py_ssize_t count, int clamp)
 {
     double at;
@@ -592,30 +644,8 @@ static PyObject *node_from(Node *self, PyObject *const *args, Py_ssize_t count, 
         return NULL;
     if (clamp && self->queue != NULL && at < self->queue->now)
         at = self->queue->now;
-    if (at < self->now) {
-        PyErr_SetString(PyExc_RuntimeError, "an event in the past of its node: the queue looks further ahead than it may");
+    if (add_to_node(self, at, args[1], args[2]))
         return NULL;
-    }
-    long long serial = ++self->heap.serial;
-    if (self->queue != NULL && self->queue->running == self) {
-        Calendar *due = &self->queue->due;
-        if (at < self->queue->stretch) {
-            if (calendar_reserve(due, due->count + 1))
-                return NULL;
-            calendar_enter(due, (Event){at, serial, Py_NewRef(args[1]), Py_NewRef(args[2])});
-            Py_RETURN_NONE;
-        }
-        if (at < self->later)
-            self->later = at;
-    }
-    if (heap_append(&self->heap, at, serial, args[1], args[2]))
-        return NULL;
-    if (at < self->listed && list_turn(self, at)) {
-        Event refused = self->heap.events[--self->heap.count]; /* still where heap_append() put it: the last one */
-        Py_DECREF(refused.handler);
-        Py_DECREF(refused.argument);
-        return NULL;
-    }
     Py_RETURN_NONE;
 }
 
@@ -748,6 +778,19 @@ static PyTypeObject NodeType = {
     .tp_clear = (inquiry)node_clear,
     .tp_methods = node_methods,
 };
+
+static int add_event(PyObject *events, double at, PyObject *handler, PyObject *argument)
+{
+    if (Py_IS_TYPE(events, &NodeType) && !isnan(at))
+        return add_to_node((Node *)events, at, handler, argument);
+    if (Py_IS_TYPE(events, &QueueType) && !isnan(at))
+        return heap_add(&((Queue *)events)->heap, at, ++((Queue *)events)->heap.serial, handler, argument);
+    PyObject *time = PyFloat_FromDouble(at), *args[3] = {time, handler, argument};
+    PyObject *result = time == NULL ? NULL : PyObject_Vectorcall(events, args, 3, NULL);
+    Py_XDECREF(time);
+    Py_XDECREF(result);
+    return result == NULL ? -1 : 0;
+}
 
 static PyObject *lookahead_add_node(Lookahead *self, PyObject *side)
 {
@@ -1059,7 +1102,16 @@ static PyTypeObject LookaheadType = {
 
 /* ---- module --------------------------------------------------------------------------------------------------- */
 
-static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "event_queue", NULL, -1, NULL, NULL, NULL, NULL, NULL};
+static PyMethodDef functions[] = {
+#ifdef FABRIC_HEADER
+    {"learn_hops", learn_hops, METH_VARARGS,
+     "learn_hops(drain, EgressPort, NicPort, Frame, VirtualT0, VirtualT1): handle their events in C from now on"},
+    {"hops_done", hops_done, METH_NOARGS, "hops_done(): the events handled by hops.c since this module was loaded"},
+#endif
+    {NULL, NULL, 0, NULL},
+};
+
+static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "event_queue", NULL, -1, functions, NULL, NULL, NULL, NULL};
 
 PyMODINIT_FUNC PyInit_event_queue(void)
 {

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Sequence
+from functools import cache
 from importlib import import_module
 from math import inf, nextafter
 from typing import Any, Protocol
@@ -316,7 +317,17 @@ def _remove_events(heap: list[Entry], predicate: Callable[[Handler, Any], bool])
 def event_queue(lookahead: int = 0) -> EventQueue:
     """Return an empty queue at time 0, in machine code where the fabric is; `lookahead`: see the module."""
     if state().active:
-        module = import_module("mrc_testbed.simulator.event_queue")
+        module = _machine_code()
         queue: EventQueue = module.LookaheadQueue(lookahead > 1) if lookahead else module.EventQueue()
         return queue
     return PythonLookaheadQueue(lookahead > 1) if lookahead else PythonEventQueue()
+
+
+@cache
+def _machine_code() -> Any:
+    """Return the queues in C, told which events are hops; they handle most of these themselves (hops.c)."""
+    module = import_module("mrc_testbed.simulator.event_queue")
+    ports, switches = (import_module(f"mrc_testbed.simulator.{name}") for name in ("ports", "switches"))
+    frame = import_module("mrc_testbed.simulator.frames").Frame
+    module.learn_hops(ports.drain, ports.EgressPort, ports.NicPort, frame, switches.VirtualT0, switches.VirtualT1)
+    return module

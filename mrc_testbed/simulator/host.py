@@ -142,6 +142,8 @@ class VirtualHost:
         """Last value of next_timer(), NEVER for None."""
         self._timer = NEVER
         """Time of the earliest timer event in the queue."""
+        self._room: list[int] = []
+        """Packets that each port can take, found out anew for each call of the engine; one list for all calls."""
         self.lives = 0
         """Number of processes started anew on this host."""
         self.alive = True
@@ -400,15 +402,21 @@ class VirtualHost:
         """Hand packets to the ports as far as they have room; return True when there may be more."""
         if not self.endpoint.can_send():
             return False
-        ring = self._ring
-        room: list[int] = []
-        for port in self.ports:
+        ring, room = self._ring, self._room
+        if len(room) != len(self.ports):
+            room = self._room = [0] * len(self.ports)
+        is_full = True
+        for plane, port in enumerate(self.ports):
             waiting: int = port.waiting  # of 32 bits in machine code, which `room` is not
             free_slots = ring - waiting
             port.starved = free_slots <= 0
-            room.append(free_slots)
+            if free_slots > 0:
+                is_full = False
+            room[plane] = free_slots
         if self.engine is self.endpoint:
-            sent = self.endpoint.transmit(now, BATCH, room)
+            if is_full:  # nothing can be sent before on_room() is called
+                return False
+            sent = self.endpoint.transmit_ready(now, BATCH, room, None)
         else:
             sent = self.engine.transmit(now, BATCH, room)
         has_more = len(sent) >= BATCH

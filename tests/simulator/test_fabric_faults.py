@@ -206,7 +206,7 @@ def arrivals(*faults):
     for fault in faults:
         fabric.schedule(0.020, fault)
     endpoint, got, sent = fabric.host("h1").endpoint, [], []
-    receive, transmit = endpoint.receive, endpoint.transmit
+    receive, transmit = endpoint.receive, endpoint.transmit_ready
 
     def watched_receive(packet, plane, peer, now):
         got.append((now, plane))
@@ -217,7 +217,7 @@ def arrivals(*faults):
         sent.extend((now, plane, type(packet)) for plane, _, packet in out)
         return out
 
-    endpoint.receive, endpoint.transmit = watched_receive, watched_transmit
+    endpoint.receive, endpoint.transmit_ready = watched_receive, watched_transmit
     finish(fabric, flow)
     return [pair for pair in got if 0.020 < pair[0] < 0.060], [entry for entry in sent if 0.020 < entry[0] < 0.060]
 
