@@ -123,15 +123,15 @@ def bench_exec(
     size: Annotated[str, typer.Option("--size", help="Bytes of the agents' transfer.")] = "128M",
     as_json: Json = False,
 ) -> None:
-    """Measure what a packet of a program over libmrc costs, beside the hosts' own agents, and its latency."""
+    """Measure what a packet of a program over libmrc costs, beside the hosts' own agents; latency and bandwidth."""
     from mrc_testbed.topologies.lab.options import LabOptions
     from mrc_testbed.topologies.plan import Plan
     from tools.bench import programs
 
     require_root("bench")
     lines = console(stderr=as_json)
-    with Progress(lines, "bench exec", guess_s=30.0 + seconds):
-        result = programs.run(Plan(*astuple(ONE_HOST)), parse_size(size), seconds, LabOptions(), lines)
+    with Progress(lines, "bench exec", guess_s=60.0 + 3 * seconds):
+        result = programs.run(Plan(), parse_size(size), seconds, LabOptions(), lines)
     _end(result, as_json, met=result["met"])
 
 

@@ -6,16 +6,19 @@ CPU is that of the NIC processes and of the agents (user + system, /proc/PID/sta
 MTU. The program's own is not in it: a program that polls takes what is left.
 
 Where Debian's perftest is installed, ib_write_lat and ib_write_bw of 8 bytes run too, with a ping-pong of 8 bytes over
-a TCP connection in this machine beside them.
+a TCP connection in this machine beside them; and ib_write_bw of 64 KiB with BANDWIDTH_QPS queue pairs, between hosts
+of one rack and of two, ROUNDS times in turns. One queue pair alone waits for its window of 64 packets.
 
 Schema `mrc-bench-exec/1` (`--json`); us = microseconds of CPU by data packet:
 
     fabric, pmtu, seconds
     agent, program      {requestor, responder}: us; goodput_bps
     program_bytes_right whether the example's responder found every byte right
-    ratio               {requestor, responder}: program / agent; goal RATIO; met
+    ratio               {requestor, responder}: program / agent; goal RATIO
+    met                 ratios, bytes and bandwidth are as they should
     latency_us          {ib_write_lat, tcp}: half round trips, typical; ib_write_lat null without perftest
     messages_per_s      of ib_write_bw, 8 bytes; null without perftest
+    bandwidth_bps       of ib_write_bw, 64 KiB: {rack, fabric}; goal BANDWIDTH_BPS for either; null without perftest
 """
 
 from __future__ import annotations
@@ -55,6 +58,8 @@ ROUNDS = 3
 PMTU = 4096
 WRITE_BYTES = 65536
 EXAMPLE = PACKAGE.parent / "examples" / "rdma" / "write.c"
+BANDWIDTH_QPS = 4
+BANDWIDTH_BPS = 3e9
 LISTEN_S = 1.0
 PINGS = 2000
 SIDES = ("requestor", "responder")
@@ -75,7 +80,9 @@ def run(plan: Plan, size: int, seconds: float, lab: LabOptions, console: Console
         for _ in range(ROUNDS):
             transfers.append(mrc.measure(path, fabric, plan, PMTU, sha256=False))
             writes.append(programs.write(example, seconds / ROUNDS))
-        latency_us, messages_per_s = programs.perftest() if shutil.which("ib_write_lat") else (None, None)
+        has_perftest = shutil.which("ib_write_lat") is not None
+        latency_us, messages_per_s = programs.perftest() if has_perftest else (None, None)
+        bandwidth_bps = _bandwidth(fabric, plan, programs, seconds / ROUNDS) if has_perftest else None
     agent = {
         **{side: median(transfer["cpu_us_per_packet"][side] for transfer in transfers) for side in SIDES},
         "goodput_bps": median(transfer["goodput_bps"] for transfer in transfers),
@@ -83,6 +90,7 @@ def run(plan: Plan, size: int, seconds: float, lab: LabOptions, console: Console
     program = {key: median(write[key] for write in writes) for key in (*SIDES, "goodput_bps")}
     # Both sides must be within the goal, and no byte may be wrong.
     is_right = all(write["is_right"] for write in writes)
+    is_fast = bandwidth_bps is None or max(bandwidth_bps.values()) >= BANDWIDTH_BPS
     ratio = {side: round(program[side] / agent[side], 2) for side in SIDES}
     result = {
         "schema": SCHEMA,
@@ -94,12 +102,25 @@ def run(plan: Plan, size: int, seconds: float, lab: LabOptions, console: Console
         "program_bytes_right": is_right,
         "ratio": ratio,
         "goal": RATIO,
-        "met": is_right and all(value <= RATIO for value in ratio.values()),
+        "met": is_right and is_fast and all(value <= RATIO for value in ratio.values()),
         "latency_us": {"ib_write_lat": latency_us, "tcp": round(_tcp_latency_us(), 1)},
         "messages_per_s": messages_per_s,
+        "bandwidth_bps": bandwidth_bps,
     }
     _print(result, console)
     return result
+
+
+def _bandwidth(fabric: Fabric, plan: Plan, programs: _Programs, seconds: float) -> dict[str, int]:
+    """Return the bandwidth from h0 to a host of its rack, and to one of another rack, medians of turns."""
+    source = plan.hosts[0]
+    neighbor = next(host for host in plan.hosts[1:] if host.rack == source.rack)
+    pairs = {"rack": _Programs(fabric, plan, source.name, neighbor.name), "fabric": programs}
+    rates: dict[str, list[float]] = {name: [] for name in pairs}
+    for _ in range(ROUNDS):
+        for name, pair in pairs.items():
+            rates[name].append(pair.bandwidth(seconds))
+    return {name: round(median(values)) for name, values in rates.items()}
 
 
 def _build(folder: Path) -> Path:
@@ -176,10 +197,17 @@ class _Programs:
         rate, _ = self._pair(["ib_write_bw", *words, "-n", "20000"], ["ib_write_bw", *words, "-n", "20000", name])
         return _row(latency)[4], round(_row(rate)[4] * 1e6)
 
+    def bandwidth(self, seconds: float) -> float:
+        """Return the bits a second of ib_write_bw with several queue pairs."""
+        words = ["ib_write_bw", "-d", "mrc0", "-x", "0", "-F", "-s", str(WRITE_BYTES), "-q", str(BANDWIDTH_QPS)]
+        words += ["-D", str(max(2, round(seconds))), "--report_gbits"]
+        output, _ = self._pair(words, [*words, self._hosts["responder"]])
+        return _row(output)[3] * 1e9
+
 
 def _row(output: str) -> list[float]:
     """Return the numbers of perftest's last row."""
-    rows = [line.split() for line in output.splitlines() if re.match(r"^ ?8\s+\d", line)]
+    rows = [line.split() for line in output.splitlines() if re.match(r"^ ?\d+\s+\d+\s+[\d.]+ ", line)]
     return [float(number) for number in rows[-1]]
 
 
@@ -224,4 +252,10 @@ def _print(result: dict[str, Any], console: Console) -> None:
         console.print(
             f"ib_write_lat, 8 bytes: {latency['ib_write_lat']:.0f} us; TCP in this machine: {latency['tcp']:.0f} us; "
             f"ib_write_bw, 8 bytes: {result['messages_per_s']:,} messages/s"
+        )
+    if result["bandwidth_bps"] is not None:
+        goal = bits(BANDWIDTH_BPS)
+        console.print(
+            f"ib_write_bw, 64 KiB, {BANDWIDTH_QPS} queue pairs: {bits(result['bandwidth_bps']['rack'])} in a rack, "
+            f"{bits(result['bandwidth_bps']['fabric'])} across the fabric (goal {goal} between two hosts)"
         )

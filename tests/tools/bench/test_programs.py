@@ -11,8 +11,16 @@ LATENCY = """\
 """
 
 
+BANDWIDTH = """\
+ #bytes     #iterations    BW peak[Gb/sec]    BW average[Gb/sec]   MsgRate[Mpps]
+ 65536      27109            0.00               3.55               0.006777
+---------------------------------------------------------------------------------------
+"""
+
+
 def test_row__is_the_last_one_of_perftest():
     assert programs._row(LATENCY)[4] == 397.08
+    assert programs._row(BANDWIDTH)[3:] == [3.55, 0.006777]
 
 
 def test_tcp_latency__is_measured():
