@@ -59,10 +59,12 @@ SAMPLES: Final = 400
 """Readings of the queues in the second half of a run."""
 LOAD_EDGES: Final = (0.2, 0.4, 0.5, 0.6, 0.68, 0.74, 0.78, 0.82, 0.85, 0.88, 0.905, 0.93, 0.96, 1.0)
 DELAY_EDGES: Final = (0.0, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 2.0)
-RATE_EDGES: Final = (0.3, 0.5, 0.6, 0.65, 0.7, 0.75, 0.8, 0.84, 0.87, 0.89, 0.91, 0.94, 1.0)
+RATE_EDGES: Final = (0.3, 0.5, 0.6, 0.65, 0.7, 0.75, 0.8, 0.84, 0.87, 0.89, 0.91, 0.94, 0.96, 0.98, 1.0)
 """Edges of the bins over which the tables' values are means."""
 FEEDERS_MIN: Final = 4
 """Links that feed a link whose queue is measured: with fewer, it says little of others."""
+FREE: Final = 0.9
+"""Quantile of the rates that nothing holds back: half of the fabrics have QPs that are free."""
 FEWEST: Final = 3
 """Links or QPs that make a bin."""
 CROWDED: Final = 0.68, 0.85
@@ -120,7 +122,7 @@ def tables_of(calibration: Calibration, links: Sequence[LinkPoint], qps: Sequenc
     """Return a calibration with the tables that links and QPs show."""
     crowded = [link for link in links if CROWDED[0] <= link.load <= CROWDED[1]]
     wire = float(np.mean([link.wire / link.load for link in crowded]))
-    top = float(np.median([qp.rate for qp in qps if qp.rate > RATE_EDGES[-2]]))
+    top = float(np.quantile([qp.rate for qp in qps], FREE))
     calibration = replace(calibration, wire=wire, top=top)
     # What is left of a link's delay once the part that has a formula is taken off.
     queued = [link for link in links if link.feeders >= FEEDERS_MIN]
