@@ -21,10 +21,10 @@ def test_streams_delay__more_streams_queue_longer_up_to_random_arrivals(calibrat
 @pytest.mark.parametrize("calibration", CALIBRATIONS)
 @pytest.mark.parametrize("streams", [2, 8, 256])
 def test_tables__busier_links_cost_more(calibration, streams):
-    prices, skips, held = calibration.tables(streams)
-    assert prices[0] == skips[0] == 0 and held[0] > held[-1] > 0
-    assert (np.diff(prices) >= 0).all() and (np.diff(skips) >= 0).all()
-    assert prices[-1] > 2  # no load beyond a link's rate lasts
+    delays, skips, trims, held = calibration.tables(streams)
+    assert delays[0] == skips[0] == trims[0] == 0 and held[0] > held[-1] > 0
+    assert all((np.diff(table) >= 0).all() for table in (delays, skips, trims))
+    assert delays[-1] > 2  # no load beyond a link's rate lasts
 
 
 def test_bursts__fall_with_the_applications_window():
