@@ -63,11 +63,11 @@ RATE_EDGES: Final = (0.3, 0.5, 0.6, 0.65, 0.7, 0.75, 0.8, 0.84, 0.87, 0.89, 0.91
 """Edges of the bins over which the tables' values are means."""
 FEEDERS_MIN: Final = 4
 """Links that feed a link whose queue is measured: with fewer, it says little of others."""
-FREE: Final = 0.9
+FREE_QUANTILE: Final = 0.9
 """Quantile of the rates that nothing holds back: half of the fabrics have QPs that are free."""
 FEWEST: Final = 3
 """Links or QPs that make a bin."""
-CROWDED: Final = 0.68, 0.85
+BUSY_LOADS: Final = 0.68, 0.85
 """Loads of the links whose wire is compared with their payload."""
 
 
@@ -99,7 +99,7 @@ class QpPoint:
     price: float
     """Mean price of its packets between T0s: queueing delay and trims, base round trips."""
     window: float
-    """What its application has outstanding, base round trips of all planes."""
+    """Outstanding bytes of its application, base round trips of all planes."""
 
 
 def calibrate(pipe: str, seeds: int, report: Callable[[str], None]) -> Calibration:
@@ -120,18 +120,18 @@ def calibrate(pipe: str, seeds: int, report: Callable[[str], None]) -> Calibrati
 
 def tables_of(calibration: Calibration, links: Sequence[LinkPoint], qps: Sequence[QpPoint]) -> Calibration:
     """Return a calibration with the tables that links and QPs show."""
-    crowded = [link for link in links if CROWDED[0] <= link.load <= CROWDED[1]]
-    wire = float(np.mean([link.wire / link.load for link in crowded]))
-    top = float(np.quantile([qp.rate for qp in qps], FREE))
+    busy_links = [link for link in links if BUSY_LOADS[0] <= link.load <= BUSY_LOADS[1]]
+    wire = float(np.mean([link.wire / link.load for link in busy_links]))
+    top = float(np.quantile([qp.rate for qp in qps], FREE_QUANTILE))
     calibration = replace(calibration, wire=wire, top=top)
     # What is left of a link's delay once the part that has a formula is taken off.
-    queued = [link for link in links if link.feeders >= FEEDERS_MIN]
+    measured_links = [link for link in links if link.feeders >= FEEDERS_MIN]
     wander = [
         link.delay / (1 - 1 / link.feeders)
         - float(calibration.streams_delay(np.array([link.load]), max(2, link.streams))[0])
-        for link in queued
+        for link in measured_links
     ]
-    loads, wander_by_load = bins(LOAD_EDGES, [link.load for link in queued], wander)
+    loads, wander_by_load = bins(LOAD_EDGES, [link.load for link in measured_links], wander)
     delays, marks = bins(DELAY_EDGES, [link.delay for link in links], [link.marked for link in links])
     _, trims = bins(DELAY_EDGES, [link.delay for link in links], [link.trimmed for link in links])
     bursts = [calibration.bursts * (qp.rate / qp.window) ** BURST_POWER for qp in qps]
@@ -154,12 +154,12 @@ def bins(
     edges: Sequence[float], positions: Sequence[float], values: Sequence[float]
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Return the means of positions and values in each bin that has enough of them."""
-    at, of = np.array(positions), np.array(values)
-    masks = [(at >= low) & (at < high) for low, high in pairwise(edges)]
-    kept = [mask for mask in masks if mask.sum() >= FEWEST]
+    abscissas, ordinates = np.array(positions), np.array(values)
+    masks = [(abscissas >= low) & (abscissas < high) for low, high in pairwise(edges)]
+    full_masks = [mask for mask in masks if mask.sum() >= FEWEST]
     return (
-        tuple(round(float(at[mask].mean()), 4) for mask in kept),
-        tuple(round(float(of[mask].mean()), 4) for mask in kept),
+        tuple(round(float(abscissas[mask].mean()), 4) for mask in full_masks),
+        tuple(round(float(ordinates[mask].mean()), 4) for mask in full_masks),
     )
 
 
@@ -204,9 +204,9 @@ class MeasuredRun(VirtualRun):
         self.carry_out(lambda *_: None)
         shape, plan = shape_of(self.plan), self.plan.fabric
         assert self._at_half is not None
-        began, ports_before, evs_before, bytes_before = self._at_half
-        ended, ports_now, evs_now, bytes_now = self._counters()
-        lasts = ended - began
+        half_s, ports_before, evs_before, bytes_before = self._at_half
+        end_s, ports_now, evs_now, bytes_now = self._counters()
+        lasts = end_s - half_s
         sent_bytes, sent_packets, marked, trimmed = (ports_now - ports_before).T
         # Little's law: mean queue over throughput is the mean time in the queue.
         trimmed_shares = trimmed / np.maximum(sent_packets, 1)
@@ -216,7 +216,7 @@ class MeasuredRun(VirtualRun):
         loads = np.zeros(len(ports))
         senders: dict[int, set[int]] = {rack: set() for rack in range(shape.racks)}
         qps = []
-        for flow, before, now, old_bytes, new_bytes in zip(
+        for flow, old_counts, new_counts, old_bytes, new_bytes in zip(
             self.flows, evs_before, evs_now, bytes_before, bytes_now, strict=True
         ):
             source, target = (hosts[name] // shape.hosts_per_rack for name in (flow.plan.source, flow.plan.target))
@@ -224,7 +224,7 @@ class MeasuredRun(VirtualRun):
                 continue
             senders[target].add(source)
             rate = (new_bytes - old_bytes) * 8 / lasts / (shape.payload_bps * shape.planes)
-            sent = now - before
+            sent = new_counts - old_counts
             total, price = sum(sent.values()), 0.0
             for ev, count in sent.items():
                 plane, spine = ev >> 8, ev & 0xFF

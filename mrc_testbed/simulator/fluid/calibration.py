@@ -26,11 +26,11 @@ LOAD_MAX: Final = 1.25
 LOAD_STEPS: Final = 1000
 RATE_STEPS: Final = 1000
 OVERLOAD_DELAY: Final = 20.0
-"""Delay that a link's load adds beyond the last measured one, base round trips per unit of load: feedback ends it."""
+"""Delay beyond the last measured load, base round trips per unit of load: feedback ends it."""
 BURST_POWER: Final = 2.5
-"""Power of a QP's rate, and of its application's window inversely, with which bursts in the NIC's ring grow."""
+"""Power with which bursts grow by a QP's rate, and fall by its application's window."""
 WINDOW_MIN: Final = 2.0
-"""Smallest window of an application, in base round trips of all planes, for which bursts were measured."""
+"""Smallest window of an application with measured bursts, base round trips of all planes."""
 TRIM_PRICE: Final = REFERENCE_PACKETS / ALPHA / 2
 """Delay that is worth the trim of every packet at rate 1, base round trips.
 

@@ -126,7 +126,7 @@ class Sharing:
         remote = ~self.local
         down_feeders = _feeders(self.target[remote], self.source[remote], shape.racks)
         self.crowd: Singles = (1 - 1 / np.maximum(np.concatenate([up_feeders, down_feeders]), 1)).astype(np.float32)
-        """Part of a full queue that stands at each rack's links, up then down: 1 - 1 / n for n links that feed it.
+        """Part of a full queue at each rack's links, up then down: 1 - 1 / n for n feeding links.
 
         What one link brings comes at its pace and never queues; n of them queue as n - 1 do. A rack's NICs feed its
         links up, and the racks that send to it feed its links down.
