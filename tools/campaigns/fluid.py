@@ -1,13 +1,14 @@
 """`mrc bench fluid`: the fluid model beside the packet simulator by metric, and with 131,072 NICs.
 
-Four cases run on both, over fabrics and seeds: a permutation that starts on a fabric with dead T0-T1 links (E2), with
-and without the denylist; links that flap under it (E3); a T1 that dies and comes back (E11); a T0 that dies (E10).
-`--fabric` names others, `--calibrate` measures what the model takes from the packet simulator
-(tools/campaigns/fluid_calibration.py), on fabrics other than those of the comparison.
+Four cases run on both, over fabrics and seeds, with the EVs that the packet simulator drew: a permutation that starts
+on a fabric with dead T0-T1 links (E2), with and without the denylist; links that flap under it (E3); a T1 that dies and
+comes back (E11); a T0 that dies (E10). `--fabric` names others, `--calibrate` measures what the model takes from the
+packet simulator (tools/campaigns/fluid_calibration.py), on fabrics other than those of the comparison.
 """
 
 from __future__ import annotations
 
+import gc
 import resource
 import tempfile
 import time
@@ -29,7 +30,7 @@ from mrc_testbed.experiments.language.yaml_loader import read
 from mrc_testbed.experiments.metrics.metric_values import Measurement
 from mrc_testbed.experiments.resolve.run_plan import RunPlan
 from mrc_testbed.experiments.runner import plan_runs
-from mrc_testbed.experiments.virtual.virtual_run import VirtualRunner
+from mrc_testbed.experiments.virtual.virtual_run import VirtualRun
 from mrc_testbed.simulator.fluid.calibration import CALIBRATIONS
 from mrc_testbed.simulator.fluid.model import ASSUMED_BAD, simulate
 from mrc_testbed.simulator.fluid.outages import DOWNLINK, UPLINK, Outages
@@ -48,7 +49,7 @@ workload:
 measure: {{every: 10ms}}
 """
 CASES = {
-    "start": """duration: 1s
+    "start": """duration: 3s
 faults:
   - {at: 0s, silent: {random: fabric-links, share: 5%}}
 variants:
@@ -151,10 +152,7 @@ def compare(seeds: int, console: Console, fabrics: Sequence[Fabric], cases: Sequ
         for fabric in fabrics:
             for run_plan in (run for case in cases or CASES for run in _runs(fabric, case, seeds)):
                 progress.step(f"{fabric}, seed {run_plan.seed}, {run_plan.name}", quiet=True)
-                packets, fluid = (
-                    metrics_of(VirtualRunner().run(run_plan), run_plan),
-                    metrics_of(FluidRunner().run(run_plan), run_plan),
-                )
+                packets, fluid = run_both(run_plan)
                 label = str(run_plan.label["variant"])
                 out += [
                     Error("x".join(map(str, fabric)), run_plan.seed, label, metric, packets[metric], fluid[metric])
@@ -162,6 +160,55 @@ def compare(seeds: int, console: Console, fabrics: Sequence[Fabric], cases: Sequ
                     if metric in fluid
                 ]
     return out
+
+
+class DrawnRun(VirtualRun):
+    """A packet run that keeps the EVs that it began with."""
+
+    def begin(self) -> None:
+        """Set up the run, and note the EVs."""
+        super().begin()
+        shape = shape_of(self.plan)
+        self.evs = np.zeros((len(self.flows), shape.planes, shape.evs_per_plane), np.uint16)
+        """[QP, plane, EV]: see the model's Settings."""
+        for number, flow in enumerate(self.flows):
+            states = flow.pairs[0][0].ev_states()
+            for plane in range(shape.planes):
+                in_plane = sorted((not ev["active"], ev["ev"] & 0xFF) for ev in states if ev["plane"] == plane)
+                self.evs[number, plane, : len(in_plane)] = [spine for _, spine in in_plane]
+
+
+def run_both(run: RunPlan) -> tuple[dict[str, float], dict[str, float]]:
+    """Run a plan in packets, and the model with the same EVs; return the metrics of both."""
+    virtual = DrawnRun(run)
+    packets = virtual.carry_out(lambda *_: None)
+    evs = virtual.evs
+    del virtual
+    gc.collect()  # a fabric is full of cycles
+    fluid = FluidRunner(evs).run(run)
+    values = metrics_of(packets, run), metrics_of(fluid, run)
+    common_evs = retired_evs(packets) & retired_evs(fluid)
+    fault_end_s = max((event["t"] for event in packets.events if event["what"] == "fault"), default=0.0)
+    for outcome, metrics in zip((packets, fluid), values, strict=True):
+        back_s = [event["t"] for event in outcome.events if is_change(event, "good") and ev_of(event) in common_evs]
+        if "until all EVs are back" in metrics and back_s:
+            metrics["until the EVs that both retired are back"] = max(back_s) - fault_end_s
+    return values
+
+
+def is_change(event: dict[str, Any], state: str) -> bool:
+    """Whether an event is the change of an EV to a state."""
+    return event["what"] == "ev" and bool(event["new"] == state)
+
+
+def ev_of(event: dict[str, Any]) -> tuple[str, str, int]:
+    """Return (host, peer, EV) of an EV's event."""
+    return event["host"], event["peer"], event["ev"]
+
+
+def retired_evs(outcome: Outcome) -> set[tuple[str, str, int]]:
+    """Return the EVs that a run retired."""
+    return {ev_of(event) for event in outcome.events if is_change(event, "assumed_bad")}
 
 
 def metrics_of(outcome: Outcome, run: RunPlan) -> dict[str, float]:
@@ -178,7 +225,7 @@ def metrics_of(outcome: Outcome, run: RunPlan) -> dict[str, float]:
         "rate, slowest tenth": mean(rates[: max(1, len(rates) // 10)]) / per_host,
         "packets lost": float(lost),
         "packets lost, worst QP": float(max(flow.lost_worst_qp for flow in outcome.flows)),
-        "EVs retired": float(sum(1 for e in outcome.events if e["what"] == "ev" and e["new"] == "assumed_bad")),
+        "EVs retired": float(sum(is_change(event, "assumed_bad") for event in outcome.events)),
         "EVs denied": float(outcome.evs_denied),
     }
     measurement = Measurement(outcome, run)

@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from mrc_testbed.errors import UsageError
 from mrc_testbed.experiments.backend.failures import close, dead_qp_text
@@ -92,7 +93,13 @@ def without_unmodelled(runs: list[RunPlan]) -> tuple[list[RunPlan], list[str]]:
 
 
 class FluidRunner:
-    """Runs on the fluid model."""
+    """Runs on the fluid model.
+
+    `evs`: as in the model's Settings.
+    """
+
+    def __init__(self, evs: NDArray[np.uint16] | None = None) -> None:
+        self._evs = evs
 
     def run(self, plan: RunPlan, watch: Watch = ignore_progress) -> Outcome:
         """Carry out a run. Raises UsageError naming a feature that the fluid model does not support."""
@@ -110,7 +117,7 @@ class FluidRunner:
             shape,
             flows.pairs(),
             outages,
-            settings_of(plan, shape),
+            replace(settings_of(plan, shape), evs=self._evs),
             edges,
             book.watch,
             lambda share: watch(share, share * end),

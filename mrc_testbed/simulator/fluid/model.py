@@ -46,6 +46,10 @@ NEAR: Final = 0.6
 """Share of a notice's time inside a rack."""
 LINKS_OF_ROUND_TRIP: Final = 8
 """Links that a packet between racks and its answer cross."""
+SACK_PACKETS: Final = 64
+"""Packets that a SACK shows."""
+WINDOW_RTTS: Final = 1.3
+"""Window of a QP that queues hold back, in base round trips."""
 STUCK_MIN: Final = 1e-3
 """Part of a window that is stuck and no longer matters."""
 FEW_SWEEPS: Final = 8
@@ -65,6 +69,11 @@ class Settings:
     """EVs over links that are dead at the start are DENIED."""
     retry_budget_s: float = inf
     """A QP that has no path for so long fails."""
+    evs: NDArray[np.uint16] | None = None
+    """[QP, plane, EV]: T1 of each EV in the order of its plane, those in rotation first.
+
+    None: drawn by the seed. EVs of a packet run make both runs comparable flow by flow.
+    """
 
 
 @dataclass(slots=True)
@@ -134,7 +143,7 @@ class _Model:
     # ---- before the first packet ------------------------------------------------------------------------
 
     def draw(self) -> None:
-        """Draw the order of each plane's EVs by the seed; the first are in rotation.
+        """Draw the order of each plane's EVs by the seed, or take the settings'; the first are in rotation.
 
         Inside a rack there is one EV for each plane.
         """
@@ -144,8 +153,11 @@ class _Model:
         first = np.arange(planes)[None, :, None] * racks
         for part in _parts(len(self.pairs)):
             count = len(self.pairs.sources[part])
-            draws = self.rng.random((count, planes, shape.spines), dtype=np.float32)
-            order = draws.argsort(axis=2)[:, :, :per_plane].astype(np.int64)
+            if self.settings.evs is None:
+                draws = self.rng.random((count, planes, shape.spines), dtype=np.float32)
+                order = draws.argsort(axis=2)[:, :, :per_plane].astype(np.int64)
+            else:
+                order = self.settings.evs[part].astype(np.int64)
             states = np.full(order.shape, BACKUP, np.int8)
             if dead_links is not None:
                 up_link = (first + sharing.source[part][:, None, None]) * shape.spines + order
@@ -487,7 +499,10 @@ def stalls(
     trip.
     """
     rtt_s = shape.rtt_s
-    turn_s, overtaken_s = (1 + calibration.own_delay_rtts) * rtt_s, calibration.found_rtts * rtt_s
+    turn_s = (1 + calibration.own_delay_rtts) * rtt_s
+    # A SACK begins with the oldest hole, so what lies beyond its last packet is seen once that hole is filled.
+    hidden_share = max(0.0, 1 - SACK_PACKETS / (WINDOW_RTTS * shape.packets_per_rtt * shape.planes))
+    overtaken_s = calibration.found_rtts * rtt_s + hidden_share * turn_s
     moments = sorted({moment for loss in losses for moment in (loss.start, loss.stop)})
     stuck = 0.0
     for number, start in enumerate(moments):

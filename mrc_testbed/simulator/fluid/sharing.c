@@ -28,7 +28,7 @@ static inline float at(const Table *table, float where)
 typedef struct {
     int32_t planes, racks, spines, slots;
     float eta, step, top, floor;
-    Table cost, skips, wanted;
+    Table cost, skips, trims, wanted;
     const int32_t *source, *target;
     const float *weight;
     const uint16_t *spine;
@@ -36,7 +36,7 @@ typedef struct {
     float *rate, *share;
     double *up, *down;
     float *price;
-    const float *crowd;
+    const float *crowd, *bursts;
 } Sharing;
 
 /* Largest change of a rate. `active`: `count` queue pairs; `new_rate`, `new_share`: room for what they get. */
@@ -45,7 +45,7 @@ __attribute__((visibility("default"))) double sweep(
 {
     const int planes = all->planes, racks = all->racks, spines = all->spines, slots = all->slots;
     const float eta = all->eta, step = all->step, top = all->top;
-    const Table cost = all->cost, skips = all->skips, wanted = all->wanted;
+    const Table cost = all->cost, skips = all->skips, trims = all->trims, wanted = all->wanted;
     const int32_t *source = all->source, *target = all->target;
     const float *weight = all->weight;
     const uint16_t *spine = all->spine;
@@ -55,15 +55,17 @@ __attribute__((visibility("default"))) double sweep(
     const long long row = (long long)planes * slots;
     double largest = 0;
 
-    /* Prices of all links first where a link has many users: cost and skips, up and down. Else they are made as needed. */
+    /* Prices of all links first where a link has many users: cost, skips and trims, up and down. Else they are made as needed. */
     const long long links = (long long)planes * racks * spines;
     const int few = count * row < links;
     for (long long i = 0; !few && i < links; i++) {
         const float senders = all->crowd[i / spines % racks], receivers = all->crowd[racks + i / spines % racks];
-        price[4 * i] = senders * at(&cost, (float)up[i]);
-        price[4 * i + 1] = senders * at(&skips, (float)up[i]);
-        price[4 * i + 2] = receivers * at(&cost, (float)down[i]);
-        price[4 * i + 3] = receivers * at(&skips, (float)down[i]);
+        price[6 * i] = senders * at(&cost, (float)up[i]);
+        price[6 * i + 1] = senders * at(&skips, (float)up[i]);
+        price[6 * i + 2] = senders * at(&trims, (float)up[i]);
+        price[6 * i + 3] = receivers * at(&cost, (float)down[i]);
+        price[6 * i + 4] = receivers * at(&skips, (float)down[i]);
+        price[6 * i + 5] = receivers * at(&trims, (float)down[i]);
     }
     for (long long i = 0; i < count; i++) {
         const long long qp = active[i];
@@ -88,12 +90,15 @@ __attribute__((visibility("default"))) double sweep(
                     continue;
                 const long long a = from + lane[slot], z = to + lane[slot];
                 if (few) {
-                    price[4 * a] = all->crowd[source[qp]] * at(&cost, (float)up[a]);
-                    price[4 * a + 1] = all->crowd[source[qp]] * at(&skips, (float)up[a]);
-                    price[4 * z + 2] = all->crowd[racks + target[qp]] * at(&cost, (float)down[z]);
-                    price[4 * z + 3] = all->crowd[racks + target[qp]] * at(&skips, (float)down[z]);
+                    const float senders = all->crowd[source[qp]], receivers = all->crowd[racks + target[qp]];
+                    price[6 * a] = senders * at(&cost, (float)up[a]);
+                    price[6 * a + 1] = senders * at(&skips, (float)up[a]);
+                    price[6 * a + 2] = senders * at(&trims, (float)up[a]);
+                    price[6 * z + 3] = receivers * at(&cost, (float)down[z]);
+                    price[6 * z + 4] = receivers * at(&skips, (float)down[z]);
+                    price[6 * z + 5] = receivers * at(&trims, (float)down[z]);
                 }
-                const float turn = 1 / (1 + price[4 * a + 1] + price[4 * z + 3]);
+                const float turn = 1 / (1 + price[6 * a + 1] + price[6 * z + 4]);
                 mine[plane * slots + slot] = turn;
                 total += turn;
             }
@@ -105,10 +110,14 @@ __attribute__((visibility("default"))) double sweep(
                     continue;
                 float *one = mine + plane * slots + slot;
                 *one = 0.5f * before[plane * slots + slot] + 0.5f * *one / total;
-                seen += *one * (price[4 * (from + lane[slot])] + price[4 * (to + lane[slot]) + 2]);
+                const float *first = price + 6 * (from + lane[slot]), *second = price + 6 * (to + lane[slot]) + 3;
+                /* Trims cost more the more packets a round trip has. */
+                seen += *one * (first[0] + second[0] + rate[qp] * (first[2] + second[2]));
             }
         }
-        float change = used ? eta * (at(&wanted, rate[qp]) - seen / used) : 0;
+        /* Bursts grow with rate ** BURST_POWER. */
+        const float burst = all->bursts[qp] * rate[qp] * rate[qp] * sqrtf(rate[qp]);
+        float change = used ? eta * (at(&wanted, rate[qp]) - burst - seen / used) : 0;
         change = change > step ? step : change < -step ? -step : change;
         float next = rate[qp] + change;
         new_rate[i] = next > top ? top : next < all->floor ? all->floor : next;

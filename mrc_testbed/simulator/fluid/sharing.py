@@ -9,13 +9,15 @@ Design note: why not max-min fairness. NSCC has one window for all paths of a de
 of its packets to a target. In the packet simulator all QPs that are held back at all see the same mean delay, 0.69 of a
 base round trip beside the target of 0.75, whatever their rates (0.4 to 0.9 of the line); so a QP is slow when many of
 its links are busy, and one busy link among 24 does little. That is a price: a link's price is its queueing delay, a
-function of its load; a QP's price is the mean over its EVs, as often as it uses each; and its rate is the one at which
-that price is what its window stands. Marks move packets from busy EVs to others: a mark makes an EV miss a turn.
-Planes get the same, always, so a rate is one number for all planes.
+function of its load, and what its trims take off windows; a QP's price is the mean over its EVs, as often as it uses
+each; and its rate is the one at which that price is what its window stands. The faster it is, the less that is, for
+more of the delay stands in its NIC's ring and at the last hop. In the ring most of all where the application has little
+outstanding: a message that completes lets the next one leave at once (`bursts`). Marks move packets from busy EVs to
+others: a mark makes an EV miss a turn. Planes get the same, always, so a rate is one number for all planes.
 
-The three functions (delay by load, turns missed by load, price that a rate stands) are measured in the packet simulator
-(calibration.py). A sweep moves each rate a step towards its price, and each EV's share halfway to its turns; loads
-follow. Sweeps are repeated until rates stand still.
+The three functions (price by load, turns missed by load, price that a rate stands) are calibration.py's. A sweep moves
+each rate a step towards its price, and each EV's share halfway to its turns; loads follow. Sweeps are repeated until
+rates stand still.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from mrc_testbed.simulator.fluid.calibration import Calibration
+from mrc_testbed.simulator.fluid.calibration import BURST_POWER, Calibration
 from mrc_testbed.simulator.fluid.shape import Bools, FabricShape, Floats, Ints, QueuePairs, Singles
 from mrc_testbed.switch.system.cache_folder import BuildError
 from mrc_testbed.switch.system.gcc import build_shared
@@ -60,7 +62,7 @@ class _Sharing(ctypes.Structure):
     _fields_ = (
         *((name, ctypes.c_int32) for name in ("planes", "racks", "spines", "slots")),
         *((name, ctypes.c_float) for name in ("eta", "step", "top", "floor")),
-        *((name, _Table) for name in ("cost", "skips", "wanted")),
+        *((name, _Table) for name in ("cost", "skips", "trims", "wanted")),
         *(
             (name, ctypes.c_void_p)
             for name in (
@@ -75,6 +77,7 @@ class _Sharing(ctypes.Structure):
                 "down",
                 "price",
                 "crowd",
+                "bursts",
             )
         ),
     )
@@ -106,6 +109,8 @@ class Sharing:
         self.weights = pairs.weights.astype(np.float32)
         self.weight: Singles = np.zeros(count, np.float32)
         """Weight of each QP that sends now, else 0."""
+        self.bursts = calibration.bursts_of(pairs.window_bytes / (planes * shape.rate_bps / 8 * shape.rtt_s))
+        """Factor of rate ** BURST_POWER by which bursts in the NIC's ring lower the price of each QP."""
         self.spine: NDArray[np.uint16] = np.full((count, planes, slots), NO_SPINE, np.uint16)
         self.usable_planes: NDArray[np.uint8] = np.ones((count, planes), np.uint8)
         """Whether the ports of a plane are up at both ends."""
@@ -117,18 +122,18 @@ class Sharing:
         self.up_load: Floats = np.zeros(shape.links)
         self.down_load: Floats = np.zeros(shape.links)
         """Load of each link, a share of the line."""
-        self.crowd: Singles = np.concatenate(
-            [
-                _crowd(self.source, pairs.sources, shape.racks),
-                _crowd(self.target, pairs.targets, shape.racks),
-            ]
-        )
-        """Part of a full queue that stands at each rack's links, up then down: 1 - 1 / n for n NICs.
+        up_feeders = _feeders(self.source, pairs.sources, shape.racks)
+        remote = ~self.local
+        down_feeders = _feeders(self.target[remote], self.source[remote], shape.racks)
+        self.crowd: Singles = (1 - 1 / np.maximum(np.concatenate([up_feeders, down_feeders]), 1)).astype(np.float32)
+        """Part of a full queue at each rack's links, up then down: 1 - 1 / n for n feeding links.
 
-        What one NIC sends comes at its pace and never queues; n of them queue as n - 1 do.
+        What one link brings comes at its pace and never queues; n of them queue as n - 1 do. A rack's NICs feed its
+        links up, and the racks that send to it feed its links down.
         """
+        self._tables = calibration.tables(max(2, int(up_feeders.max(initial=0))))
         self._library = _in_c() if in_c else None
-        self._price: Singles = np.zeros(4 * shape.links if self._library is not None else 0, np.float32)
+        self._price: Singles = np.zeros(6 * shape.links if self._library is not None else 0, np.float32)
 
     # ---- load of QPs ------------------------------------------------------------------------------------
 
@@ -233,12 +238,11 @@ class Sharing:
 
     def _sweep_in_c(self, active: NDArray[np.int32]) -> float:
         shape, calibration = self.shape, self.calibration
-        cost, skips, target_price = calibration.tables()
         new_rate = np.empty(len(active), np.float32)
         new_share = np.empty((len(active), shape.planes, shape.rotation), np.float32)
         tables = [
             _Table(values.ctypes.data, len(values), per_unit)
-            for values, per_unit in zip((cost, skips, target_price), calibration.steps(), strict=True)
+            for values, per_unit in zip(self._tables, calibration.steps(), strict=True)
         ]
         arrays = (
             self.source,
@@ -252,6 +256,7 @@ class Sharing:
             self.down_load,
             self._price,
             self.crowd,
+            self.bursts,
         )
         # The order of the fields is that of the struct in sharing.c.
         job = _Sharing(
@@ -274,13 +279,13 @@ class Sharing:
 
     def _sweep_in_numpy(self, active: NDArray[np.int32]) -> float:
         calibration = self.calibration
-        cost, skips, target_price = calibration.tables()
-        load_steps, _, rate_steps = calibration.steps()
+        cost, skips, trims, target_price = self._tables
+        load_steps, *_, rate_steps = calibration.steps()
         crowd = np.tile(np.repeat(self.crowd.reshape(2, -1), self.shape.spines, axis=1), self.shape.planes)
         prices = [
             crowd[way] * _interpolate(table, load, load_steps)
             for way, load in enumerate((self.up_load, self.down_load))
-            for table in (cost, skips)
+            for table in (cost, skips, trims)
         ]
         updates = []
         for part in range(0, len(active), CHUNK):
@@ -289,14 +294,18 @@ class Sharing:
             has_link = (self.spine[chunk] != NO_SPINE) & (self.usable_planes[chunk] > 0)[:, :, None]
             up_links, down_links = np.where(has_link, up_links, 0), np.where(has_link, down_links, 0)
             # Half of the former share is kept, or shares would swing from sweep to sweep.
-            turns = has_link / (1 + prices[1][up_links] + prices[3][down_links])
+            turns = has_link / (1 + prices[1][up_links] + prices[4][down_links])
             total = turns.sum(axis=2, keepdims=True)
             share = np.where(has_link, 0.5 * self.share[chunk] + 0.5 * turns / np.where(total > 0, total, 1), 0.0)
             planes_in_use = (total[:, :, 0] > 0).sum(axis=1)
-            mean_price = (share * (prices[0][up_links] + prices[2][down_links])).sum(axis=(1, 2)) / np.maximum(
-                planes_in_use, 1
-            )
-            change = ETA * (_interpolate(target_price, self.rate[chunk].astype(np.float64), rate_steps) - mean_price)
+            # Trims cost more the more packets a round trip has.
+            former_rate = self.rate[chunk].astype(np.float64)
+            link_prices = prices[0][up_links] + prices[3][down_links]
+            link_prices += former_rate[:, None, None] * (prices[2][up_links] + prices[5][down_links])
+            mean_price = (share * link_prices).sum(axis=(1, 2)) / np.maximum(planes_in_use, 1)
+            wanted_price = _interpolate(target_price, former_rate, rate_steps)
+            wanted_price -= self.bursts[chunk] * former_rate**BURST_POWER
+            change = ETA * (wanted_price - mean_price)
             rate = np.clip(self.rate[chunk] + np.clip(change, -STEP, STEP), FLOOR, calibration.top)
             rate = np.where(planes_in_use > 0, rate, self.rate[chunk])
             rate = np.where(self.local[chunk], calibration.top, rate).astype(np.float32)
@@ -314,12 +323,10 @@ class Sharing:
         return largest_change
 
 
-def _crowd(racks: NDArray[np.int32], hosts: Ints, count: int) -> Singles:
-    """Return 1 - 1 / n for each rack, with n the number of its hosts in `hosts`."""
-    different = np.unique(np.stack([racks, hosts]), axis=1)[0]
-    hosts_of = np.bincount(different, minlength=count)
-    out: Singles = (1 - 1 / np.maximum(hosts_of, 1)).astype(np.float32)
-    return out
+def _feeders(racks: NDArray[np.int32], ends: NDArray[np.int32] | Ints, count: int) -> Ints:
+    """Return for each rack the number of different `ends` beside it."""
+    different = np.unique(np.stack([racks, ends]), axis=1)[0]
+    return np.bincount(different, minlength=count)
 
 
 def _interpolate(table: Singles, positions: Floats, per_unit: float) -> Floats:
