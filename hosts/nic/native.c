@@ -417,7 +417,6 @@ typedef struct {
     struct shared_wire *wire;
     struct shared_side to_switch, from_switch;
     int wire_fd;           /* wakes the switch, and us; its end is the wire's */
-    int asleep;            /* the switch was asked to wake us */
     uint32_t wakes;        /* bytes read from wire_fd */
     unsigned looks;        /* at the wire while nothing waited there */
     unsigned long long tx_packets, tx_bytes, rx_packets, rx_bytes;
@@ -530,7 +529,7 @@ static PyObject *port_share(Port *self, PyObject *args)
     }
     self->to_switch = shared_side(wire, SHARED_TO_SWITCH, slots, slot_bytes);
     self->from_switch = shared_side(wire, SHARED_TO_PROCESS, slots, slot_bytes);
-    self->wire = wire, self->wire_fd = fd, self->wakes = 0, self->looks = 0, self->asleep = 0;
+    self->wire = wire, self->wire_fd = fd, self->wakes = 0, self->looks = 0;
     Py_RETURN_NONE;
 }
 
@@ -600,17 +599,13 @@ static int wire_ended(Port *port)
     return n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR);
 }
 
-/* Whether a frame waits on the wire. If not, the switch has been asked to wake us for the next. */
+/* Whether a frame waits on the wire. If not, the switch has been asked to wake us for the next: also after it has woken us
+ * for a frame that was taken before the byte came. */
 static int wire_has_frame(Port *port)
 {
-    if (shared_waiting(&port->from_switch)) {
-        port->asleep = 0;
+    if (shared_waiting(&port->from_switch))
         return 1;
-    }
-    if (port->asleep)
-        return 0;
-    port->asleep = !shared_sleep(&port->from_switch);
-    return !port->asleep;
+    return !shared_load(&port->from_switch.ring->asleep) && shared_sleep(&port->from_switch);
 }
 
 /* ---- out -------------------------------------------------------------------------------------------------------------- */

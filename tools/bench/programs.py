@@ -82,7 +82,7 @@ def run(plan: Plan, size: int, seconds: float, lab: LabOptions, console: Console
             writes.append(programs.write(example, seconds / ROUNDS))
         has_perftest = shutil.which("ib_write_lat") is not None
         latency_us, messages_per_s = programs.perftest() if has_perftest else (None, None)
-        bandwidth_bps = _bandwidth(fabric, plan, programs, seconds / ROUNDS) if has_perftest else None
+        bandwidth_bps = _bandwidth(fabric, plan, programs, example, seconds / ROUNDS) if has_perftest else None
     agent = {
         **{side: median(transfer["cpu_us_per_packet"][side] for transfer in transfers) for side in SIDES},
         "goodput_bps": median(transfer["goodput_bps"] for transfer in transfers),
@@ -111,11 +111,12 @@ def run(plan: Plan, size: int, seconds: float, lab: LabOptions, console: Console
     return result
 
 
-def _bandwidth(fabric: Fabric, plan: Plan, programs: _Programs, seconds: float) -> dict[str, int]:
+def _bandwidth(fabric: Fabric, plan: Plan, programs: _Programs, example: Path, seconds: float) -> dict[str, int]:
     """Return the bandwidth from h0 to a host of its rack, and to one of another rack, medians of turns."""
     source = plan.hosts[0]
     neighbor = next(host for host in plan.hosts[1:] if host.rack == source.rack)
     pairs = {"rack": _Programs(fabric, plan, source.name, neighbor.name), "fabric": programs}
+    pairs["rack"].start_nic_processes(example)
     rates: dict[str, list[float]] = {name: [] for name in pairs}
     for _ in range(ROUNDS):
         for name, pair in pairs.items():
@@ -158,10 +159,12 @@ class _Programs:
         responding = self._start("responder", responder)
         time.sleep(LISTEN_S)
         requesting = self._start("requestor", requestor)
-        outputs = requesting.communicate()[0], responding.communicate()[0]
+        output, _ = requesting.communicate()
         if requesting.returncode:
-            raise FabricError(f"{requestor[0]} ended with {requesting.returncode}: {outputs[0].strip()[-200:]}")
-        return outputs
+            responding.terminate()  # it would wait for a requestor for ever
+            responding.communicate()
+            raise FabricError(f"{requestor[0]} ended with {requesting.returncode}: {output.strip()[-200:]}")
+        return output, responding.communicate()[0]
 
     def _write(self, program: Path, seconds: float) -> tuple[str, str]:
         """Run the example; return the output of the requestor and of the responder."""

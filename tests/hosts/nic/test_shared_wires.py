@@ -164,6 +164,18 @@ def test_receive__takes_what_comes_by_wire_and_by_interface(wired_nic):
     assert nic.counters[0].rx_dropped.total() == 2
 
 
+def test_a_wake__for_a_frame_that_was_taken_before_is_followed_by_a_sleep(wired_nic):
+    """The switch puts a frame and looks whether we sleep; meanwhile we take the frame and go to sleep again."""
+    nic, sock, memory = wired_nic
+    nic.receive(64)
+    memory.put(bytes(to_h0(nic, b"early")))
+    assert len(nic.receive(64)) == 1 and memory.word(memory.ring(TO_PROCESS, ASLEEP)) == 1
+    memory.set_word(memory.ring(TO_PROCESS, ASLEEP), 0)
+    memory.set_word(memory.ring(TO_PROCESS, WAKES), 1)
+    sock.send(b"\0")
+    assert nic.receive(64) == [] and memory.word(memory.ring(TO_PROCESS, ASLEEP)) == 1
+
+
 @pytest.mark.parametrize("closed_word", [SWITCH_CLOSED_AT, PROCESS_CLOSED_AT])
 def test_a_closed_wire__leaves_frames_to_the_interface(wired_nic, closed_word):
     nic, _, memory = wired_nic
