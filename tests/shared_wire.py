@@ -83,7 +83,7 @@ class WiredProcess:
         os.close(memfd)
 
     @classmethod
-    def requested(cls, path: Path, interface: str, match: list[list[int]], frame_bytes: int = 4352) -> WiredProcess:
+    def connect(cls, path: Path, interface: str, match: list[list[int]], frame_bytes: int = 4352) -> WiredProcess:
         """Ask a daemon for a wire; AssertionError with its words when it refuses."""
         sock, line, files = send_request(
             path, json.dumps({"interface": interface, "frame_bytes": frame_bytes, "match": match}).encode() + b"\n"

@@ -135,6 +135,7 @@ FACES = {
         "interfaces",
         "netlink",
         "portstate",
+        "shared_wires",
         "wires",
     },
     "mrc_testbed.topologies": {"infragraph_file", "sizing"},

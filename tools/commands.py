@@ -123,7 +123,7 @@ def bench_exec(
     size: Annotated[str, typer.Option("--size", help="Bytes of the agents' transfer.")] = "128M",
     as_json: Json = False,
 ) -> None:
-    """Measure what a packet of a program over libmrc costs, beside the hosts' own agents; latency and bandwidth."""
+    """Measure what a packet of a program over libmrc costs, beside agents; latency and bandwidth."""
     from mrc_testbed.topologies.lab.options import LabOptions
     from mrc_testbed.topologies.plan import Plan
     from tools.bench import programs

@@ -285,11 +285,11 @@ def capture(
         pids = {node: _namespace(plan, run_dir, node) for node in _nodes(plan, ports)}
         wires = WireClient(RunFiles(run_dir).switchd_socket)
         stack.callback(wires.close)
-        wire_states = states_of(RunFiles(run_dir).switchd_socket)
+        wires_by_end = states_of(RunFiles(run_dir).switchd_socket).ends
         taps = []
         for index, port in enumerate(ports):
             for end, direction in ((port, INBOUND), (far_end(plan, port), OUTBOUND)):
-                reader = _open(end, pids[end.node], snap, wires if end.interface in wire_states else None)
+                reader = _open(end, pids[end.node], snap, wires if end.interface in wires_by_end else None)
                 stack.callback(reader.close)
                 taps.append(_Tap(reader, index, direction))
         try:

@@ -375,7 +375,7 @@ class EventLoop:
         """
         if len(match) > native.MOST_RANGES:
             raise PortError(f"{interface}: {len(match)} ranges (at most {native.MOST_RANGES})")
-        raw = native.Match(len(match))
+        raw = native.FrameMatch(len(match))
         for position, entry in enumerate(match):
             raw.ranges[position] = (entry.offset, entry.size, entry.first, entry.last, entry.is_outside)
         with self._lock:
@@ -401,8 +401,8 @@ class EventLoop:
             count, block = native.take_block(self._lib.rt_shared_read, self._open_handle())
         if count < 0:
             raise PortError("shared wires cannot be read: out of memory")
-        size = ctypes.sizeof(native.SharedCounts)
-        entries = [native.SharedCounts.from_buffer_copy(block, position * size) for position in range(count)]
+        size = ctypes.sizeof(native.WireCounts)
+        entries = [native.WireCounts.from_buffer_copy(block, position * size) for position in range(count)]
         return {
             raw.interface.decode(errors="replace"): SharedCounts(
                 raw.rx_packets, raw.rx_bytes, raw.tx_packets, raw.tx_bytes, raw.wires, raw.open

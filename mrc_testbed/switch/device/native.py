@@ -231,7 +231,7 @@ class PortCounts(c.Structure):
     ]  # fmt: skip
 
 
-class SharedCounts(c.Structure):
+class WireCounts(c.Structure):
     """struct rt_shared_counts: what an interface's shared wires have carried."""
 
     _fields_ = [
@@ -246,7 +246,7 @@ MOST_RANGES = 4
 """RT_RANGES."""
 
 
-class Range(c.Structure):
+class FrameNumber(c.Structure):
     """struct rt_range: a number in a frame, network order, from `first` to `last`, or `outside` of them."""
 
     _fields_ = [
@@ -255,10 +255,10 @@ class Range(c.Structure):
     ]
 
 
-class Match(c.Structure):
+class FrameMatch(c.Structure):
     """struct rt_match: frames for which all ranges hold."""
 
-    _fields_ = [("n", c.c_uint32), ("ranges", Range * MOST_RANGES)]
+    _fields_ = [("n", c.c_uint32), ("ranges", FrameNumber * MOST_RANGES)]
 
 
 class EndState(c.Structure):
@@ -446,7 +446,7 @@ _SIGNATURES = {
     "rt_wire_tap": (c.c_int, c.c_void_p, c.c_char_p, c.c_int, c.c_uint32),
     "rt_wire_untap": (c.c_int, c.c_void_p, c.c_int, c.POINTER(c.c_uint64)),
     "rt_shared_read": (c.c_int, c.c_void_p, *_VIEW),
-    "rt_shared_add": (c.c_int, c.c_void_p, c.c_char_p, c.c_int, c.c_uint32, c.POINTER(Match)),
+    "rt_shared_add": (c.c_int, c.c_void_p, c.c_char_p, c.c_int, c.c_uint32, c.POINTER(FrameMatch)),
 }
 
 

@@ -100,7 +100,7 @@ struct rt_wire {
     struct rt_end ends[2];
 };
 
-/* Frames with these numbers, network order: all ranges hold. As native.Match writes it. */
+/* Frames with these numbers, network order: all ranges hold. As native.FrameMatch writes it. */
 struct rt_range {
     uint32_t at, bytes, first, last;
     int32_t outside;            /* the number must lie outside instead */
@@ -112,7 +112,7 @@ struct rt_match {
 };
 
 /* What the shared wires of an interface have carried since the loop began; the kernel counts what goes over the interface.
- * As native.SharedCounts reads it. */
+ * As native.WireCounts reads it. */
 struct rt_shared_counts {
     uint64_t rx_packets, rx_bytes, tx_packets, tx_bytes;
     char interface[IFNAMSIZ];

@@ -165,7 +165,7 @@ def test_receive__takes_what_comes_by_wire_and_by_interface(wired_nic):
 
 
 def test_a_wake__for_a_frame_that_was_taken_before_is_followed_by_a_sleep(wired_nic):
-    """The switch puts a frame and looks whether we sleep; meanwhile we take the frame and go to sleep again."""
+    """Play a switch that looks whether we sleep after we took its frame and went to sleep again."""
     nic, sock, memory = wired_nic
     nic.receive(64)
     memory.put(bytes(to_h0(nic, b"early")))

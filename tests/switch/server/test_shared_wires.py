@@ -63,7 +63,7 @@ def path(bench: Bench, tmp_path: Path) -> Iterator[Path]:
 def test_a_wire__is_made_for_its_owner_alone_and_outlives_the_request(bench, path):
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     bench.route(2, 2)
-    with contextlib.closing(WiredProcess.requested(path, "s1", [])) as process:
+    with contextlib.closing(WiredProcess.connect(path, "s1", [])) as process:
         process.send(frame(0, dst=2, payload=b"through"))
         assert bench.peers[2].receive() == frame(0, dst=2, payload=b"through")
 
@@ -115,7 +115,7 @@ def test_clients__that_say_nothing_or_too_much_hold_nobody_up(bench, path):
     client.connect(str(path))
     client.send(json.dumps(REQUEST).encode() + b"\n")
     client.close()
-    with contextlib.closing(WiredProcess.requested(path, "s1", [])) as process:
+    with contextlib.closing(WiredProcess.connect(path, "s1", [])) as process:
         assert process.memory.slots == [256, 512]
     for quiet in quiet_clients[10:]:
         quiet.close()
