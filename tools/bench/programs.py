@@ -1,7 +1,8 @@
 """`mrc bench exec`: cost of a packet for a program over libmrc, beside the hosts' own agents.
 
 On one fabric, in turns (ROUNDS times each, so that both meet the same machine): the agents send a file
-(tools/bench/mrc.py, without SHA-256), and the example examples/rdma/write.c writes from host to host. Medians count.
+(tools/bench/mrc.py, without SHA-256), and the example examples/rdma/write.c writes from host to host, in writes of the
+same CHUNK_BYTES. Medians count.
 CPU is that of the NIC processes and of the agents (user + system, /proc/PID/stat), divided by data packets of the path
 MTU. The program's own is not in it: a program that polls takes what is left.
 
@@ -43,6 +44,7 @@ from mrc_testbed.console.units import bits
 from mrc_testbed.files.package import PACKAGE
 from mrc_testbed.hosts.libmrc import compile_flags
 from mrc_testbed.hosts.nicd.status import nic_pid
+from mrc_testbed.hosts.traffic.file_transfer import CHUNK_BYTES
 from mrc_testbed.ipc.fabrics import OWN_FABRIC
 from mrc_testbed.ipc.procfs import cpu_seconds
 from mrc_testbed.ipc.rundir import FabricError
@@ -56,7 +58,7 @@ SCHEMA = "mrc-bench-exec/1"
 RATIO = 1.3
 ROUNDS = 3
 PMTU = 4096
-WRITE_BYTES = 65536
+BANDWIDTH_BYTES = 65536
 EXAMPLE = PACKAGE.parent / "examples" / "rdma" / "write.c"
 BANDWIDTH_QPS = 4
 BANDWIDTH_BPS = 3e9
@@ -126,7 +128,7 @@ def _bandwidth(fabric: Fabric, plan: Plan, programs: _Programs, example: Path, s
 
 def _build(folder: Path) -> Path:
     program = folder / "write"
-    command = ["gcc", "-O2", f"-DSIZE={WRITE_BYTES}", "-o", str(program), str(EXAMPLE), *compile_flags()]
+    command = ["gcc", "-O2", f"-DSIZE={CHUNK_BYTES}", "-o", str(program), str(EXAMPLE), *compile_flags()]
     compiler = subprocess.run(command, capture_output=True, text=True)
     if compiler.returncode:
         raise FabricError(f"cannot compile {EXAMPLE.name}: {compiler.stderr.strip()}")
@@ -181,7 +183,7 @@ class _Programs:
         requestor_output, responder_output = self._write(program, seconds)
         cpu_s = {side: self._nic_cpu_s(name) - cpu_before_s[side] for side, name in self._hosts.items()}
         count, unit_s = re.findall(r"^(\d+) writes in ([\d.]+) s$", requestor_output, re.MULTILINE)[-1]
-        sent_bytes = int(count) * WRITE_BYTES
+        sent_bytes = int(count) * CHUNK_BYTES
         cost = {side: round(cpu_s[side] / (sent_bytes / PMTU) * 1e6, 2) for side in SIDES}
         is_right = "every byte is right" in responder_output
         return {**cost, "goodput_bps": round(sent_bytes * 8 / float(unit_s)), "is_right": is_right}
@@ -202,7 +204,7 @@ class _Programs:
 
     def bandwidth(self, seconds: float) -> float:
         """Return the bits a second of ib_write_bw with several queue pairs."""
-        words = ["ib_write_bw", "-d", "mrc0", "-x", "0", "-F", "-s", str(WRITE_BYTES), "-q", str(BANDWIDTH_QPS)]
+        words = ["ib_write_bw", "-d", "mrc0", "-x", "0", "-F", "-s", str(BANDWIDTH_BYTES), "-q", str(BANDWIDTH_QPS)]
         words += ["-D", str(max(2, round(seconds))), "--report_gbits"]
         output, _ = self._pair(words, [*words, self._hosts["responder"]])
         return _row(output)[3] * 1e9

@@ -179,11 +179,13 @@ def test_turn__events_are_told_in_order_and_what_they_cause_is_sent():
 def test_agent__link_news_come_first_and_ask_for_another_turn(news):
     changes = []
     agent = Agent.__new__(Agent)
-    links = SimpleNamespace(poll=lambda: [("h0-eth1", "down")])
-    agent.ports = SimpleNamespace(nic=Port(), rest_s=0.001, links=links)
+    links = SimpleNamespace(poll=lambda: [("h0-eth1", "down")], captures=lambda: {"h0-eth1": True})
+    nic = Port()
+    nic.capture_changed = lambda *change: changes.append(change)
+    agent.ports = SimpleNamespace(nic=nic, rest_s=0.001, links=links, planes={"h0-eth1": 1})
     agent._selector, agent.ip = SimpleNamespace(rest_s=0.0), None
     agent._turns = Turns(Engine(None), print)
     agent._link_news, agent._on_link = news, lambda *change: changes.append(change)
     assert agent.turn() == (0.0 if news else None)
-    assert changes == ([("h0-eth1", "down")] if news else [])
+    assert changes == ([("h0-eth1", "down"), (1, True)] if news else [])
     assert agent._selector.rest_s == 0.001 and not agent._link_news
