@@ -168,7 +168,7 @@ class PacketReader:
             self._socket.setsockopt(SOL_PACKET, PACKET_IGNORE_OUTGOING, 1)
             self._socket.bind((interface, ETH_P_ALL))
             # As tcpdump does: NICs and switches that share memory see it, and send through the kernel as long.
-            membership = _MEMBERSHIP.pack(socket.if_nametoindex(interface), PACKET_MR_PROMISC)
+            membership = _MEMBERSHIP.pack(socket.if_nametoindex(interface), PACKET_MR_PROMISC, 0)
             self._socket.setsockopt(SOL_PACKET, PACKET_ADD_MEMBERSHIP, membership)
         except BaseException:
             self._socket.close()
