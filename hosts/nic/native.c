@@ -413,8 +413,8 @@ typedef struct {
     Py_buffer ring;        /* buf == NULL: no ring */
     Py_ssize_t block, slot;
     unsigned per_block, slots, at;
-    Py_buffer wire_memory; /* buf == NULL: no wire in shared memory */
-    struct shared_wire *wire;
+    Py_buffer wire_memory;
+    struct shared_wire *wire; /* in wire_memory; NULL: no wire in shared memory */
     struct shared_side to_switch, from_switch;
     int wire_fd;           /* wakes the switch, and us; its end is the wire's */
     uint32_t wakes;        /* bytes read from wire_fd */

@@ -133,8 +133,6 @@ class SharedWires:
             os.close(files[0])
         self._open[plane] = sock, memory
         self._c_port(plane).close_wire(bool(self._reasons[plane]))
-        if line.count(b"\n") != 1 or not line.endswith(b"\n"):
-            log.warning("%s: the switch sent more than an answer", self._interfaces[plane])
 
     def _forget(self, sock: socket.socket) -> None:
         self._epoll.unregister(sock)

@@ -55,6 +55,17 @@ static void changed(struct rt_loop *loop, const struct nlmsghdr *message)
     }
 }
 
+/* Ask the kernel for a message about an interface: only that tells who captures there. It comes as news do. */
+static void ask_again(const struct rt_loop *loop, int ifindex)
+{
+    struct {
+        struct nlmsghdr head;
+        struct ifinfomsg info;
+    } request = {{sizeof request, RTM_GETLINK, NLM_F_REQUEST, 0, 0}, {.ifi_family = AF_UNSPEC, .ifi_index = ifindex}};
+
+    (void)!send(loop->netlink, &request, sizeof request, MSG_DONTWAIT); /* ENOBUFS: a later message tells as well */
+}
+
 /* Ask for the state of a port: messages about it were lost, or came before it was among the loop's ports. */
 void rt_link_ask(struct rt_loop *loop, struct rt_port *port)
 {
@@ -64,6 +75,8 @@ void rt_link_ask(struct rt_loop *loop, struct rt_port *port)
     if (ifindex && ifindex != port->ifindex && rt_port_bind(port, ifindex))
         ifindex = 0;
     rt_port_is(loop, port, ifindex, flags);
+    if (ifindex)
+        ask_again(loop, ifindex);
 }
 
 /* Read all that waits; called with the loop locked. */

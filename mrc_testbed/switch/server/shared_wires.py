@@ -28,6 +28,8 @@ from mrc_testbed.switch.device.loop import EventLoop, FrameRange, PortError
 from mrc_testbed.switch.system.unix_socket import listen, remove_own
 
 MAX_LINE_BYTES = 4096
+PAUSE_S = 1.0
+"""Pause after a client could not be accepted: without a descriptor for it, the next would fail at once as well."""
 
 log = logging.getLogger(__name__)
 
@@ -68,10 +70,17 @@ class SharedWireServer:
             client, _ = listener.accept()
         except OSError as error:  # it has gone again, or we are out of descriptors
             log.warning("shared wires: %s", error)
+            running = asyncio.get_running_loop()
+            running.remove_reader(listener)
+            running.call_later(PAUSE_S, self._listen_again, listener)
             return
         client.setblocking(False)
         self._clients[client] = b""
         asyncio.get_running_loop().add_reader(client, self._read, client)
+
+    def _listen_again(self, listener: socket.socket) -> None:
+        if listener is self._listener:
+            asyncio.get_running_loop().add_reader(listener, self._accept, listener)
 
     def _forget(self, client: socket.socket) -> bytes:
         asyncio.get_running_loop().remove_reader(client)

@@ -144,6 +144,17 @@ def test_capture__sends_frames_over_the_interface_as_long_as_it_lasts(bench, pai
     wait_until(lambda: bench.loop.shared_counts()["s2"].open == 1)
 
 
+def test_a_capture__from_before_the_port_is_seen_too(bench):
+    bench.route(2, 2)
+    bench.loop.remove_port(bench.device, 2)
+    with socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as tcpdump:
+        index = socket.if_nametoindex("s2")
+        tcpdump.setsockopt(SOL_PACKET, PACKET_ADD_MEMBERSHIP, struct.pack("@iHH8x", index, PACKET_MR_PROMISC, 0))
+        bench.loop.add_port(bench.device, 2, "s2")
+        with contextlib.closing(shared_wire(bench, "s2", marked(2))):
+            wait_until(lambda: bench.loop.shared_counts()["s2"].open == 0)
+
+
 def test_the_process__can_close_its_wire_for_a_while(bench, pair):
     first, second = pair
     second.memory.set_word(PROCESS_CLOSED_AT, 1)
