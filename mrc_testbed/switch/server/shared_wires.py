@@ -29,7 +29,7 @@ from mrc_testbed.switch.system.unix_socket import listen, remove_own
 
 MAX_LINE_BYTES = 4096
 PAUSE_S = 1.0
-"""Pause after a client could not be accepted: without a descriptor for it, the next would fail at once as well."""
+"""Pause after a client that could not be accepted, for want of a descriptor."""
 
 log = logging.getLogger(__name__)
 
