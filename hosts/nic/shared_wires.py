@@ -2,7 +2,7 @@
 
 `SharedWires` asks the switches' daemon for a wire for each port (switch/server/shared_wires.py), and again when one
 has ended. What it does not get goes over the interface, as everything does where no daemon has such wires (BMv2,
-`mrc up --wires veth`). The port's half in C reads and writes the wire (native.c).
+`mrc up --wires veth`). The port's half in C reads and writes the wire (mrc_native.c).
 
 Nothing here waits: a request is sent, and its answer, which wakes the loop, is looked for in a later turn.
 """

@@ -63,7 +63,7 @@ Wires = Annotated[
     typer.Option(
         "--wires",
         autocompletion=offer.one_of(*offer.WIRES),
-        help="Links between live switches: `virtual` (in memory) or `veth` (interfaces; bmv2 needs them).",
+        help="Links of live switches: `virtual` (memory, to hosts for MRC too) or `veth` (interfaces; bmv2 needs it).",
     ),
 ]
 ServersFile = Annotated[

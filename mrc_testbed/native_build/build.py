@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from mrc_testbed.native_build.cache import GROUP, SANITIZER_FLAGS, build_dir, remove_builds
-from mrc_testbed.native_build.modules import ACYCLIC, C_MODULES, NARROW, ROOT, compiled_files
+from mrc_testbed.native_build.modules import ACYCLIC, C_INCLUDES, C_MODULES, NARROW, ROOT, compiled_files
 from mrc_testbed.switch.system.cache_folder import BuildError, FullCacheError, cache_dir, cache_lock, unwritten
 from mrc_testbed.switch.system.gcc import MissingToolError, missing_for_extensions
 
@@ -127,7 +127,8 @@ def _compile(work: Path, output_folder: Path, progress: Progress) -> None:
         made_for = for_mypyc((package / name).read_text(encoding="utf-8"), ACYCLIC.get(name, ()), NARROW.get(name))
         (package / name).write_text(made_for, encoding="utf-8")
     files = [f"{ROOT.name}/{path}" for path in (*map(str, compiled_files()), *C_MODULES)]
-    command = [sys.executable, str(SCRIPT), GROUP, str(output_folder), *SANITIZER_FLAGS, *files]
+    flags = [*SANITIZER_FLAGS, *(f"-I{ROOT.name}/{folder}" for folder in C_INCLUDES)]
+    command = [sys.executable, str(SCRIPT), GROUP, str(output_folder), *flags, *files]
     environment = {**os.environ, "PYTHONPATH": str(tree), "MRC_COMPILED": "0", "LC_ALL": "C", "TMPDIR": str(work)}
     environment.pop("LD_PRELOAD", None)  # libasan, which would watch mypyc and gcc themselves
     process = subprocess.Popen(

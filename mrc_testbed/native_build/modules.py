@@ -80,8 +80,10 @@ They belong to objects that exist by the thousand. Only small numbers without ar
 silently.
 """
 
-C_MODULES = ("simulator/event_queue.c",)
-"""Modules written in C, which stand beside a Python class that does the same."""
+C_MODULES = ("hosts/nic/mrc_native.c", "simulator/event_queue.c")
+"""Modules written in C, which stand beside Python that does the same."""
+C_INCLUDES = ("switch/system",)
+"""Folders with headers of theirs."""
 
 READ_TOO = (
     "faults/*.py",
@@ -92,6 +94,7 @@ READ_TOO = (
     "native_build/mypyc_setup.py",
     "simulator/*.py",
     "simulator/hops.c",
+    "switch/system/shared_wire.h",
     "topologies/plan/*.py",
 )
 """Files whose types the machine code relies on, or that say how it is made."""

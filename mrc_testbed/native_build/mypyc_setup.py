@@ -43,7 +43,7 @@ def main(group: str, target: str, arguments: list[str]) -> None:
     python = [file for file in files if not file.endswith(".c")]
     extensions: list[Any] = mypycify([*options, *python], multi_file=True, group_name=group, target_dir="c")
     # Modules in C find the attributes of mypyc's objects by the header that mypyc wrote of them.
-    folders, header = extensions[0].include_dirs, [f'-DFABRIC_HEADER="__native_{group}.h"']
+    folders, header = extensions[0].include_dirs, [f'-DCOMPILED_HEADER="__native_{group}.h"']
     extensions += [
         Extension(file[:-2].replace("/", "."), [file], include_dirs=folders, extra_compile_args=header)
         for file in files

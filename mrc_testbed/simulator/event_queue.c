@@ -142,8 +142,8 @@ static PyObject *time_object(double at)
 /* Adds an event to a queue or to a node of one, whose add() and checks it has. Returns 0, or -1 with an exception. */
 static int add_event(PyObject *events, double at, PyObject *handler, PyObject *argument);
 
-#ifdef FABRIC_HEADER /* where mypyc keeps attributes; tests that build the queues alone do without */
-#include FABRIC_HEADER
+#ifdef COMPILED_HEADER /* where mypyc keeps attributes; tests that build the queues alone do without */
+#include COMPILED_HEADER
 #include "hops.c"
 #else
 enum { NOT_HERE };
@@ -1103,7 +1103,7 @@ static PyTypeObject LookaheadType = {
 /* ---- module --------------------------------------------------------------------------------------------------- */
 
 static PyMethodDef functions[] = {
-#ifdef FABRIC_HEADER
+#ifdef COMPILED_HEADER
     {"learn_hops", learn_hops, METH_VARARGS,
      "learn_hops(drain, EgressPort, NicPort, Frame, VirtualT0, VirtualT1): handle their events in C from now on"},
     {"hops_done", hops_done, METH_NOARGS, "hops_done(): the events handled by hops.c since this module was loaded"},

@@ -203,7 +203,8 @@ def test_tests_of_what_needs_no_stand_ins__pass_compiled_too(module):
 def test_agents__carry_files_at_full_speed_and_at_a_rate():
     result = json.loads(run(["-m", "mrc_testbed", "bench", "mrc", "--size", "1M", "--rate", "10M", "--json"]))
     assert result["bytes_equal"] and result["paced"]["bytes_equal"] and result["with_sha256"]["sha256_equal"]
-    assert result["packets"]["sent"] >= 1024 and result["endpoint"]["compiled"] and result["engine_compiled"]
+    assert result["packets"]["sent"] >= 1024 and result["engine_compiled"]
+    assert [costs["compiled"] for costs in result["endpoint"].values()] == [True, True]
 
 
 def test_simtest__finds_the_same_in_both_forms():

@@ -30,6 +30,7 @@ GUARDS = {
 
 AddressSanitizer sees no borders inside Python's pools: malloc gives all.
 """
+NATIVE_TESTS = "tests/hosts/nic/test_native.py"
 pytestmark = [
     pytest.mark.build,
     pytest.mark.thorough,
@@ -135,6 +136,11 @@ def test_random_schedules(guard):
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda path: path.stem)
 def test_scenarios(guard, scenario, tmp_path):
     run(["-m", "mrc_testbed", "run", str(scenario), "--virtual", "--out", str(tmp_path)], guard)
+
+
+def test_native_c__reads_and_makes_records_of_machine_code(guard):
+    command = ["-m", "pytest", "-q", "-x", "-k", "not does_not_know", "-p", "no:cacheprovider", NATIVE_TESTS]
+    assert " passed" in run(command, {**guard, "MRC_COMPILED": "1"})
 
 
 @pytest.mark.skipif(sanitizer() is None, reason="gcc has no libasan here")

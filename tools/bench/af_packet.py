@@ -80,7 +80,7 @@ def measure(size: int, frames: int, interval_s: float = 0.0) -> dict[str, float]
     """
     common_options = ("--size", str(size), "--frames", str(frames), "--interval", str(interval_s))
     ends = [("--child", str(number), *common_options) for number in (0, 1)]
-    with join("tools.bench.af_packet", ends, [NAMES]) as children:
+    with join("tools.bench.af_packet", ends, [((0, NAMES[0]), (1, NAMES[1]))]) as children:
         for message in ("joined", "go"):
             for child in children:
                 child.send(message)

@@ -1,4 +1,4 @@
-"""Two processes in network namespaces of their own, joined by veth pairs: benches without a fabric.
+"""Processes in network namespaces of their own, joined by veth pairs: benches without a fabric.
 
 The namespaces live as long as their processes (`unshare -n`), so nothing is left behind however a bench ends. A child
 is a module run with `python -m`; it says `ready` when it may be joined, and each answer is one line of JSON.
@@ -18,6 +18,9 @@ from mrc_testbed.files.package import PACKAGE
 DEVICE_MTU = 9216
 FIRST_INDEX = 100
 """Interface indices of the two ends differ; hosts/nic/netlink.py says why they must."""
+
+CableEnd = tuple[int, str]
+"""Index of a child and name of its interface."""
 
 
 class NamespaceChild:
@@ -65,35 +68,22 @@ class NamespaceChild:
 
 @contextlib.contextmanager
 def join(
-    module: str, ends: Sequence[Sequence[str]], cables: Sequence[tuple[str, str]]
+    module: str, children_arguments: Sequence[Sequence[str]], cables: Sequence[tuple[CableEnd, CableEnd]]
 ) -> Iterator[list[NamespaceChild]]:
-    """Yield two children of `module` with the arguments `ends`, and a veth pair for each pair of names."""
+    """Yield children of `module`, one for each list of arguments, and a veth pair for each cable."""
     children: list[NamespaceChild] = []
     try:
-        for arguments in ends:
+        for arguments in children_arguments:
             children.append(NamespaceChild(module, *arguments))
-        first, second = (str(child.process.pid) for child in children)
-        for number, (end_a, end_b) in enumerate(cables):
+        pids = [str(child.process.pid) for child in children]
+        index = FIRST_INDEX
+        for (child_a, name_a), (child_b, name_b) in cables:
             # Indices are given, for those of the two ends must differ: see FIRST_INDEX.
-            _ip(
-                "link",
-                "add",
-                end_a,
-                "netns",
-                first,
-                "index",
-                str(FIRST_INDEX + 2 * number),
-                "type",
-                "veth",
-                "peer",
-                "name",
-                end_b,
-                "netns",
-                second,
-                "index",
-                str(FIRST_INDEX + 2 * number + 1),
-            )
-            for pid, name in ((first, end_a), (second, end_b)):
+            end_a = (name_a, "netns", pids[child_a], "index", str(index))
+            end_b = (name_b, "netns", pids[child_b], "index", str(index + 1))
+            _ip("link", "add", *end_a, "type", "veth", "peer", "name", *end_b)
+            index += 2
+            for pid, name in ((pids[child_a], name_a), (pids[child_b], name_b)):
                 _ip_in(pid, "link", "set", name, "mtu", str(DEVICE_MTU), "addrgenmode", "none", "up")
         yield children
     finally:

@@ -1,8 +1,11 @@
-"""MRC endpoint back to back: two host agents joined by cables: `python -m tools.bench.endpoint`.
+"""MRC endpoint alone: two host agents and nothing else to do: `python -m tools.bench.endpoint`.
 
 The same process, NIC and engine as in a fabric (hosts/agent/agent.py); only the outer destination is what the last
 switch would have left of it, so that the peer takes the frame. Memory to memory, nothing is hashed or written to a
 file. CPU is user + system time of each agent by data packet (getrusage), SACKs and their reception included.
+
+The agents' ports are joined by veth pairs, or with `--wires virtual` by one of our switches, which gives each port a
+shared wire as it does in a fabric (docs/design/wires.md). It runs in a process of its own, which is not counted.
 """
 
 from __future__ import annotations
@@ -25,23 +28,57 @@ from mrc_testbed.hosts.engine.config import Config
 from mrc_testbed.hosts.engine.qp import QpAttributes
 from mrc_testbed.hosts.nic.encapsulation import Encapsulation
 from mrc_testbed.hosts.nic.fast import FastNic
+from mrc_testbed.ipc.rundir import RunFiles
 from mrc_testbed.ipc.service import run_service
+from mrc_testbed.switch.compiler import compile_program
+from mrc_testbed.switch.device.device import P4Device
+from mrc_testbed.switch.device.loop import EventLoop
+from mrc_testbed.switch.server.shared_wires import SharedWireServer
 from mrc_testbed.topologies.plan import Host, Plan
 from tools.bench.cabled_namespaces import join, send_json, serve
 
-SCHEMA = "mrc-bench-endpoint/1"
+WIRES = ("veth", "virtual")
+"""Ways in which the two hosts can be joined."""
 PLAN = Plan(planes=4, racks=2, spines=2, hosts_per_rack=1)
 OUTSTANDING = 8
 """Writes posted and not completed at one time, as in a transfer."""
 WRITE_BYTES = 1 << 18
 EDGE = 0.05
 """Part of the packets sent before the measurement begins."""
+SHARED_WITHIN_S = 20.0
+"""Longest wait until each port has its shared wire."""
+PATCH_PANEL = """
+#include <core.p4>
+#include <v1model.p4>
+struct headers_t { }
+struct metadata_t { }
+parser P(packet_in b, out headers_t h, inout metadata_t m, inout standard_metadata_t s) {
+    state start { transition accept; }
+}
+control V(inout headers_t h, inout metadata_t m) { apply { } }
+control I(inout headers_t h, inout metadata_t m, inout standard_metadata_t s) {
+    apply { s.egress_spec = s.ingress_port ^ HOST_BIT; }
+}
+control E(inout headers_t h, inout metadata_t m, inout standard_metadata_t s) { apply { } }
+control C(inout headers_t h, inout metadata_t m) { apply { } }
+control D(packet_out b, in headers_t h) { apply { } }
+V1Switch(P(), V(), I(), E(), C(), D()) main;
+"""
+SWITCH = "switch"
+"""Name of the child that is the switch."""
+HOST_BIT = 32
+"""Bit of a port's number that names the host; the others are its plane."""
 
 
 def _cable(host: Host, peer: Host, plane: int) -> Encapsulation:
     """Return an encapsulation to the peer's own uSID, as left when all switches have shifted theirs out."""
     peer_address = PLAN.nic_address(peer, plane)
     return Encapsulation(PLAN, host, peer, plane, lambda _ev: peer_address)
+
+
+def _switch_interface(host: Host, plane: int) -> str:
+    """Return the interface at the other end of a host's port."""
+    return PLAN.link_of_interface(PLAN.host_port(host, plane).interface).upper.interface
 
 
 def _usage() -> tuple[float, float]:
@@ -99,14 +136,16 @@ def _child(name: str, arguments: argparse.Namespace) -> None:
     serve()
     host, peer = (PLAN.host(name), PLAN.hosts[1 - PLAN.hosts.index(PLAN.host(name))])
     config = Config.of(pmtu_bytes=arguments.pmtu)
-    selector = TurnSelector()
+    run_dir, selector = Path(arguments.folder), TurnSelector()
 
     async def serve_host(stop: asyncio.Event) -> None:
-        agent = _Host(PLAN, name, Path(folder), selector, stop.set, nic_kind="fast", hooks=[], config=config, seed=1)
+        agent = _Host(PLAN, name, run_dir, selector, stop.set, nic_kind="fast", hooks=[], config=config, seed=1)
         try:
             await agent.start()
             for plane in agent.nic.ports:
                 agent.nic.add_route(plane, peer.name, _cable(host, peer, plane))
+            if arguments.wires == "virtual":
+                await _until_shared(agent)
             await _run(agent, peer.name, arguments)
             # The peer still waits for its answers; the parent closes our standard input when it has them.
             asyncio.get_running_loop().add_reader(sys.stdin, stop.set)
@@ -114,9 +153,45 @@ def _child(name: str, arguments: argparse.Namespace) -> None:
         finally:
             await agent.close()
 
-    with tempfile.TemporaryDirectory(prefix="mrc-bench-") as folder:
-        (Path(folder) / "agents").mkdir()
-        run_service(serve_host, selector)
+    run_service(serve_host, selector)
+
+
+async def _until_shared(agent: _Host) -> None:
+    """Return when each port has its shared wire. Raises TimeoutError."""
+    ends_at = time.monotonic() + SHARED_WITHIN_S
+    while len(agent.nic.shared_planes) < PLAN.planes:
+        if time.monotonic() > ends_at:
+            raise TimeoutError(f"{agent.host.name}: no shared wires within {SHARED_WITHIN_S:g} s")
+        await asyncio.sleep(0.01)
+
+
+def _serve_patch_panel(arguments: argparse.Namespace) -> None:
+    """One switch that joins both hosts' ports of each plane, and gives them shared wires."""
+    serve()
+    interfaces = {
+        number * HOST_BIT | plane: _switch_interface(host, plane)
+        for number, host in enumerate(PLAN.hosts)
+        for plane in range(PLAN.planes)
+    }
+    device, loop = P4Device(1, "patch-panel"), EventLoop()
+    device.load(compile_program(PATCH_PANEL, defines=[f"HOST_BIT={HOST_BIT}"]))
+    loop.start()
+    loop.attach(device)
+    loop.add_ports(device, interfaces)
+
+    async def serve_wires(stop: asyncio.Event) -> None:
+        server = SharedWireServer(RunFiles(Path(arguments.folder)).shared_wires_socket, loop)
+        server.start()
+        send_json("serving")
+        asyncio.get_running_loop().add_reader(sys.stdin, stop.set)
+        await stop.wait()
+        server.close()
+
+    try:
+        run_service(serve_wires)
+    finally:
+        loop.close()
+        device.close()
 
 
 async def _run(agent: _Host, peer: str, arguments: argparse.Namespace) -> None:
@@ -158,26 +233,39 @@ async def _run(agent: _Host, peer: str, arguments: argparse.Namespace) -> None:
     )
 
 
-def measure(packets: int, pmtu: int) -> dict[str, Any]:
+def measure(packets: int, pmtu: int, wires: str = "veth") -> dict[str, Any]:
     """CPU microseconds per data packet by side, user and system apart. Needs root."""
-    cables = [
-        (PLAN.host_port(PLAN.hosts[0], plane).interface, PLAN.host_port(PLAN.hosts[1], plane).interface)
-        for plane in range(PLAN.planes)
-    ]
-    common_options = ("--packets", str(packets), "--pmtu", str(pmtu))
-    with join(
-        "tools.bench.endpoint", [("--child", "h0", *common_options), ("--child", "h1", *common_options)], cables
-    ) as ends:
-        for end in ends:
-            end.send("joined")
-        attributes = [end.answer() for end in ends]
-        for end, attribute in zip(ends, reversed(attributes), strict=True):
-            end.send(attribute)
-        for end in ends:
-            end.answer()
-        ends[1].send(False)
-        ends[0].send(True)
-        return {"requestor": ends[0].answer(), "responder": ends[1].answer()}
+    with tempfile.TemporaryDirectory(prefix="mrc-bench-") as folder:
+        (Path(folder) / "agents").mkdir()
+        options = ("--packets", str(packets), "--pmtu", str(pmtu), "--wires", wires, "--folder", folder)
+        children = [("--child", host.name, *options) for host in PLAN.hosts]
+        ports = [
+            [(number, PLAN.host_port(host, plane).interface) for plane in range(PLAN.planes)]
+            for number, host in enumerate(PLAN.hosts)
+        ]
+        cables = list(zip(*ports, strict=True))
+        if wires == "virtual":
+            children.append(("--child", SWITCH, *options))
+            switch = len(PLAN.hosts)
+            cables = [
+                (end, (switch, _switch_interface(host, plane)))
+                for host, ends in zip(PLAN.hosts, ports, strict=True)
+                for plane, end in enumerate(ends)
+            ]
+        with join("tools.bench.endpoint", children, cables) as processes:
+            hosts = processes[: len(PLAN.hosts)]
+            for process in reversed(processes):  # the switch first: hosts ask it for their wires at once
+                process.send("joined")
+                if process not in hosts:
+                    process.answer()
+            attributes = [host.answer() for host in hosts]
+            for host, attribute in zip(hosts, reversed(attributes), strict=True):
+                host.send(attribute)
+            for host in hosts:
+                host.answer()
+            hosts[1].send(False)
+            hosts[0].send(True)
+            return {"requestor": hosts[0].answer(), "responder": hosts[1].answer()}
 
 
 def main() -> int:
@@ -185,13 +273,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="CPU per data packet of two MRC endpoints back to back")
     parser.add_argument("--packets", type=int, default=100_000)
     parser.add_argument("--pmtu", type=int, default=4096)
-    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--wires", choices=WIRES, default=WIRES[0], help="veth pairs, or memory shared with a switch")
     parser.add_argument("--child", help=argparse.SUPPRESS)
+    parser.add_argument("--folder", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    if arguments.child:
+    if arguments.child == SWITCH:
+        _serve_patch_panel(arguments)
+    elif arguments.child:
         _child(arguments.child, arguments)
-        return 0
-    print(json.dumps(measure(arguments.packets, arguments.pmtu), indent=1))
+    else:
+        print(json.dumps(measure(arguments.packets, arguments.pmtu, arguments.wires), indent=1))
     return 0
 
 

@@ -4,7 +4,7 @@ Three measurements in one run, one after the other, on this machine, or four wit
 
     paced      with --rate: the same as `fabric`, over links of that rate, as scenarios have them
     fabric     one file across the whole fabric: two host agents, every switch in one daemon, three hops each way
-    endpoint   two agents back to back, memory to memory, no switch, no file (tools/bench/endpoint.py)
+    endpoint   two agents and no file: back to back over veth pairs, and over shared wires (tools/bench/endpoint.py)
     raw        Python that only sends, or only takes, frames of the same lengths (tools/bench/af_packet.py)
 
 CPU is that of the processes themselves (user + system: /proc/PID/stat in the fabric, getrusage elsewhere), divided by
@@ -26,7 +26,7 @@ With `--wires both` the fabric is brought up over veth pairs and over wires insi
 turns; what a packet costs the switches over wires is printed as a share of what it costs over veth pairs: the goal is
 WIRES_SHARE at most. The other figures are those of the last fabric, over wires.
 
-Schema `mrc-bench-mrc/4` (`--json`); us = microseconds of CPU by data packet:
+Schema `mrc-bench-mrc/5` (`--json`); us = microseconds of CPU by data packet:
 
     fabric, pmtu, bytes, seconds, wall_seconds, goodput_bps
     bytes_equal         whether all files that were sent without SHA-256 arrived whole
@@ -47,10 +47,12 @@ Schema `mrc-bench-mrc/4` (`--json`); us = microseconds of CPU by data packet:
     compared            null without --wires both; {switches_us {veth, virtual}: of each round, goodput_bps {...},
                         share: median virtual / median veth, target, met}
     switch_cpu_us_per_packet_and_hop, processors, limit_bps: all of these processors at the total cost
-    endpoint            null with --nic scapy, as raw; {requestor, responder}: user_us, system_us,
-                        packets_per_s_and_core; sacks_per_packet, compiled (whether frames are built and checked in C)
+    endpoint            null with --nic scapy, as raw; {veth, virtual}, the second where frames are built in C:
+                        {requestor, responder}: user_us, system_us, packets_per_s_and_core; sacks_per_packet, compiled
+                        (whether frames are built and checked in C)
     raw                 {data, sack}: send_us, receive_us by frame; requestor_us, responder_us: one data frame and the
-                        run's share of a SACK; ratio {requestor, responder}: the endpoint's CPU / raw
+                        share of a SACK as over veth pairs; ratio {veth, virtual} {requestor, responder}: the endpoint's
+                        CPU / raw
     late_frames         {requestor, responder}: frames that left a paced port late (hosts/nic/paced.py); 0 without rates
     paced               null without --rate; the keys above `endpoint` but for limit_bps, and: rate_bps; one_by_one_us
                         {requestor, responder}: the limit (af_packet.py); ratio {requestor, responder}: CPU a
@@ -75,6 +77,7 @@ from mrc_testbed.console.units import bits
 from mrc_testbed.files.whole_files import write_random
 from mrc_testbed.hosts.agent.regions import Regions
 from mrc_testbed.hosts.engine.endpoint import Endpoint
+from mrc_testbed.hosts.nic.native import native
 from mrc_testbed.ipc.agent_client import AgentClient
 from mrc_testbed.ipc.procfs import cpu_seconds
 from mrc_testbed.native_build import state
@@ -84,7 +87,7 @@ from mrc_testbed.topologies.lab.options import VETH, VIRTUAL, LabOptions
 from mrc_testbed.topologies.plan import Plan
 from tools.bench import af_packet, endpoint
 
-SCHEMA = "mrc-bench-mrc/4"
+SCHEMA = "mrc-bench-mrc/5"
 TRANSFER_LIMIT_S = 300.0
 """A bound for a transfer that takes seconds: beyond it there is no figure."""
 TRANSFERS = 3
@@ -135,15 +138,15 @@ def run(
     at_rate = None
     if paced_plan is not None:
         at_rate = _measure_paced(paced_plan, size, lab, console)
-    kinds = (VETH, VIRTUAL) * ROUNDS if both_wires else (lab.wires,)
-    rounds = [transfer(kind) for kind in kinds]
+    rounds = [transfer(kind) for kind in ((VETH, VIRTUAL) * ROUNDS if both_wires else (lab.wires,))]
     result = rounds[-1]
     result["compared"] = _compare(rounds) if both_wires else None
     result["endpoint"] = result["raw"] = result["floor_us"] = None
     # Endpoint and raw frames use the fast NIC; beside another one they compare nothing.
     if lab.nic == "fast":
-        console.print("measuring two endpoints back to back, and AF_PACKET by itself")
-        result["endpoint"] = _endpoint(pmtu)
+        console.print("measuring two endpoints by themselves, and AF_PACKET by itself")
+        kinds = endpoint.WIRES if native() is not None else endpoint.WIRES[:1]
+        result["endpoint"] = {kind: _endpoint(pmtu, kind) for kind in kinds}
         result["raw"] = _raw(pmtu, result["endpoint"])
         result["floor_us"] = floor_us(result)
     _print_fabric(result, console)
@@ -351,9 +354,9 @@ def floor_us(result: dict[str, Any]) -> dict[str, float]:
     return {side: round(raw[f"{side}_us"] + file[side], 2) for side in SIDES}
 
 
-def _endpoint(pmtu: int) -> dict[str, Any]:
+def _endpoint(pmtu: int, wires: str) -> dict[str, Any]:
     """The endpoint alone, by side."""
-    measurement = endpoint.measure(ENDPOINT_PACKETS, pmtu)
+    measurement = endpoint.measure(ENDPOINT_PACKETS, pmtu, wires)
     sides = {
         side: {
             "user_us": round(measurement[side]["user_us"], 2),
@@ -371,15 +374,18 @@ def cost(side: dict[str, Any]) -> float:
     return float(side["user_us"] + side["system_us"])
 
 
-def _raw(pmtu: int, endpoint_cost: dict[str, Any]) -> dict[str, Any]:
+def _raw(pmtu: int, endpoint_costs: dict[str, Any]) -> dict[str, Any]:
     """AF_PACKET alone, and the endpoint's cost in units of it."""
     frames = af_packet.limits(pmtu, RAW_FRAMES)
-    data, sack, share = frames["data"], frames["sack"], endpoint_cost["sacks_per_packet"]
+    data, sack, share = frames["data"], frames["sack"], endpoint_costs[VETH]["sacks_per_packet"]
     limits = {
         "requestor": data["send_us"] + share * sack["receive_us"],
         "responder": data["receive_us"] + share * sack["send_us"],
     }
-    ratio = {side: round(cost(endpoint_cost[side]) / limits[side], 2) if limits[side] > 0 else None for side in SIDES}
+    ratio = {
+        kind: {side: round(cost(costs[side]) / limits[side], 2) if limits[side] > 0 else None for side in SIDES}
+        for kind, costs in endpoint_costs.items()
+    }
     return {**frames, **{f"{side}_us": round(us, 2) for side, us in limits.items()}, "ratio": ratio}
 
 
@@ -464,24 +470,26 @@ def _print_compared(comparison: dict[str, Any], console: Console) -> None:
     )
 
 
-def _print_alone(endpoint_cost: dict[str, Any], limit: dict[str, Any], console: Console) -> None:
+def _print_alone(endpoint_costs: dict[str, Any], limit: dict[str, Any], console: Console) -> None:
     columns = ("CPU us per data packet", "endpoint", "user", "system", "packets/s and core", "raw AF_PACKET", "ratio")
     table = Table(*columns, box=None, padding=(0, 2))
-    for side in SIDES:
-        side_cost = endpoint_cost[side]
-        table.add_row(
-            side,
-            f"{cost(side_cost):6.1f}",
-            f"{side_cost['user_us']:6.1f}",
-            f"{side_cost['system_us']:6.1f}",
-            f"{side_cost['packets_per_s_and_core'] or 0:,}",
-            f"{limit[f'{side}_us']:6.1f}",
-            f"{limit['ratio'][side]}",
-        )
+    for kind, costs in endpoint_costs.items():
+        for side in SIDES:
+            side_cost = costs[side]
+            table.add_row(
+                f"{side}, {kind}",
+                f"{cost(side_cost):6.1f}",
+                f"{side_cost['user_us']:6.1f}",
+                f"{side_cost['system_us']:6.1f}",
+                f"{side_cost['packets_per_s_and_core'] or 0:,}",
+                f"{limit[f'{side}_us']:6.1f}",
+                f"{limit['ratio'][kind][side]}",
+            )
     console.print(table)
-    half = "in C" if endpoint_cost["compiled"] else "in Python"
+    over_veth = endpoint_costs[VETH]
     console.print(
-        f"endpoint: two agents back to back, no switch, no file; frames built and checked {half}; "
-        f"{endpoint_cost['sacks_per_packet']:.2f} SACKs a packet. "
+        f"endpoint: two agents, no file; veth: back to back, no switch; virtual: memory shared with a switch between "
+        f"them. Frames built and checked {'in C' if over_veth['compiled'] else 'in Python'}; "
+        f"{over_veth['sacks_per_packet']:.2f} SACKs a packet. "
         f"Raw: Python that only sends or only takes the same frames"
     )

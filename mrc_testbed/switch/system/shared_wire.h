@@ -1,5 +1,5 @@
 /* shared_wire.h: a wire between a switch's port and a process, in memory that both have mapped. One layout for both sides:
- * the switch (switch/runtime/shared_wires.c) and a NIC (hosts/nic/native.c).
+ * the switch (switch/runtime/shared_wires.c) and a NIC (hosts/nic/mrc_native.c).
  *
  * One block: this head, the slots towards the switch, the slots towards the process. Each direction is a ring with one
  * producer and one consumer. A producer fills a slot and moves `head` on; the consumer reads it and moves `tail` on. Both

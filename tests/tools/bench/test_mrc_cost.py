@@ -52,8 +52,9 @@ def test_data_frame_bytes__as_the_engine_sends_them():
 class TestOnACable:
     pytestmark = root
 
-    def test_endpoint__both_sides_count_the_same_transfer(self):
-        sides = endpoint.measure(2000, 1024)
+    @pytest.mark.parametrize("wires", endpoint.WIRES)
+    def test_endpoint__both_sides_count_the_same_transfer(self, wires):
+        sides = endpoint.measure(2000, 1024, wires)
         assert set(sides) == {"requestor", "responder"}
         for side in sides.values():
             assert side["packets"] >= 2000 and side["retransmitted"] == 0

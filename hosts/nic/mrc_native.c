@@ -9,15 +9,18 @@
  * the outer header in modes other than srv6. Numbers are network order except the iCRC. A ring slot (TPACKET_V2): u32
  * status, u32 len, u32 snaplen, u16 offset of the frame.
  *
- * Records are dataclasses with slots; their fields are read and set at the offsets that their slots have, which Python
- * looks up once and which `setup` checks by name; those of a compiled engine through their getters and the constructor.
- * Built at first use by hosts/nic/native.py; nothing here is needed to run.
+ * Fields of records are read and set where they lie in the object. Records in Python are dataclasses with slots, whose
+ * offsets are looked up once; where those of a compiled engine lie, mypyc's header tells, and this file is compiled with
+ * the engine. Both are checked by name. Built at first use by hosts/nic/native.py; nothing here is needed to run.
  */
 
 #define _GNU_SOURCE  /* sendmmsg */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 #include <structmember.h>
+#ifdef COMPILED_HEADER
+#include COMPILED_HEADER
+#endif
 
 #include <errno.h>
 #include <stdint.h>
@@ -203,122 +206,194 @@ static uint32_t masked_crc(const uint8_t *inner)
 /* ---- records ---------------------------------------------------------------------------------------------------------- */
 
 /* Fields of hosts/engine/wire/packets.py in their order; `setup` refuses to work when they are others. */
-static const char *const write_names[] = {
-    "dest_qp", "ev", "plane", "dscp", "ecn", "opcode", "psn", "msn", "va", "rkey", "dma_length", "payload", "size",
-    "rqmsn", "imm", "timestamp", "tsr", "ack_request", "rtx", "solicited", "trimmed", NULL };
+#define WRITE_FIELDS(FIELD) \
+    FIELD(dest_qp) FIELD(ev) FIELD(plane) FIELD(dscp) FIELD(ecn) FIELD(opcode) FIELD(psn) FIELD(msn) FIELD(va) FIELD(rkey) \
+    FIELD(dma_length) FIELD(payload) FIELD(size) FIELD(rqmsn) FIELD(imm) FIELD(timestamp) FIELD(tsr) FIELD(ack_request) \
+    FIELD(rtx) FIELD(solicited) FIELD(trimmed)
 enum { DEST_QP, EV, PLANE, DSCP, ECN,
        W_OPCODE, W_PSN, W_MSN, W_VA, W_RKEY, W_DMA_LENGTH, W_PAYLOAD, W_SIZE,
        W_RQMSN, W_IMM, W_TIMESTAMP, W_TSR, W_ACK_REQUEST, W_RTX, W_SOLICITED, W_TRIMMED };
-static const char *const sack_names[] = {
-    "dest_qp", "ev", "plane", "dscp", "ecn", "cack_psn", "sack_offset", "bitmap", "ack_psn_offset", "probe_id", "entropy",
-    "verdict", "timestamp", "rcvd_units", "ooo_count", "mpr", "penalty", "restore_cwnd", "rtx", "spdcid", "dpdcid",
-    "cc_type", NULL };
+#define SACK_FIELDS(FIELD) \
+    FIELD(dest_qp) FIELD(ev) FIELD(plane) FIELD(dscp) FIELD(ecn) FIELD(cack_psn) FIELD(sack_offset) FIELD(bitmap) \
+    FIELD(ack_psn_offset) FIELD(probe_id) FIELD(entropy) FIELD(verdict) FIELD(timestamp) FIELD(rcvd_units) \
+    FIELD(ooo_count) FIELD(mpr) FIELD(penalty) FIELD(restore_cwnd) FIELD(rtx) FIELD(spdcid) FIELD(dpdcid) FIELD(cc_type)
 enum { S_CACK_PSN = ECN + 1, S_SACK_OFFSET, S_BITMAP, S_ACK_PSN_OFFSET, S_PROBE_ID, S_ENTROPY, S_VERDICT, S_TIMESTAMP,
        S_RCVD_UNITS, S_OOO_COUNT, S_MPR, S_PENALTY, S_RESTORE_CWND, S_RTX, S_SPDCID, S_DPDCID, S_CC_TYPE };
-static const char *const ack_names[] = { "dest_qp", "ev", "plane", "dscp", "ecn", "psn", "syndrome", "msn", NULL };
+#define ACK_FIELDS(FIELD) \
+    FIELD(dest_qp) FIELD(ev) FIELD(plane) FIELD(dscp) FIELD(ecn) FIELD(psn) FIELD(syndrome) FIELD(msn)
 enum { A_PSN = ECN + 1, A_SYNDROME, A_MSN };
 enum { MOST_FIELDS = 24 };
 
-/* A class of records. In Python its fields are slots, which are read and set where they lie; compiled by mypyc they have
- * getters, which are called without a look-up by name, and a record is made by its constructor. */
+/* What lies in a field's place. mypyc keeps a number doubled; with the lowest bit set it is a reference to an object. */
+typedef enum { OBJECT, NUMBER, TRUTH } Storage;
+typedef struct {
+    Py_ssize_t at;                      /* its offset in an object */
+    Storage storage;
+} Place;
+
+#ifdef COMPILED_HEADER
+#define STORAGE(field) _Generic((field), PyObject *: OBJECT, CPyTagged: NUMBER, char: TRUTH)
+#define PLACE_IN(type, name) {offsetof(type, _##name), STORAGE(((type *)0)->_##name)},
+#define WRITE_PLACE(name) PLACE_IN(mrc_testbed___hosts___engine___wire___packets___WriteObject, name)
+#define SACK_PLACE(name) PLACE_IN(mrc_testbed___hosts___engine___wire___packets___SackObject, name)
+#define ACK_PLACE(name) PLACE_IN(mrc_testbed___hosts___engine___wire___packets___TransportAckObject, name)
+#define PLACES(name) static const Place name##_places[] =
+PLACES(write) { WRITE_FIELDS(WRITE_PLACE) };
+PLACES(sack) { SACK_FIELDS(SACK_PLACE) };
+PLACES(ack) { ACK_FIELDS(ACK_PLACE) };
+#else
+static const Place *const write_places = NULL, *const sack_places = NULL, *const ack_places = NULL;
+#endif
+
+/* A class of records. */
 typedef struct {
     PyTypeObject *type;
-    int slots, count;
-    Py_ssize_t at[MOST_FIELDS];         /* offset of each slot in an object */
-    PyGetSetDef *getters[MOST_FIELDS];  /* where there are no slots */
+    int count;
+    Place places[MOST_FIELDS];
+    char *blank;                        /* a record without fields, from its head on; NULL: zeros */
 } Kind;
-
-typedef PyObject *Fields[MOST_FIELDS];  /* of one record, in their order */
 
 static Kind write_kind, sack_kind, ack_kind;
 static PyObject *opcodes[WRITE_ONLY_IMM - WRITE_FIRST + 1];  /* the Opcode members */
 
-static void drop_fields(const Kind *kind, Fields fields)
+/* A record and what was found wrong with it. */
+typedef struct {
+    const Kind *kind;
+    PyObject *object;
+    int good;
+} Record;
+
+static inline char *place_of(const Record *record, int field)
 {
-    for (int i = 0; i < kind->count; i++)
-        Py_XDECREF(fields[i]);
+    return (char *)record->object + record->kind->places[field].at;
 }
 
-/* Read the fields of a record, which has to outlive them; drop_fields() when done. A missing field is NULL. */
-static void read_fields(const Kind *kind, PyObject *record, Fields fields)
+/* A new record whose fields are set next: `good` is false when there is no memory, from the first failure on. */
+static Record new_record(const Kind *kind)
 {
-    for (int i = 0; i < kind->count; i++) {
-        fields[i] = kind->slots ? Py_XNewRef(*(PyObject **)((char *)record + kind->at[i]))
-                                : kind->getters[i]->get(record, kind->getters[i]->closure);
-        if (fields[i] == NULL)
-            PyErr_Clear();
-    }
-}
-
-/* Make a record of fields that are all set, taking over their references; NULL with an exception. */
-static PyObject *make_record(const Kind *kind, Fields fields)
-{
-    PyObject *record;
-    if (kind->slots) {
-        record = kind->type->tp_alloc(kind->type, 0);
-        if (record == NULL)
-            drop_fields(kind, fields);
-        for (int i = 0; record != NULL && i < kind->count; i++)
-            *(PyObject **)((char *)record + kind->at[i]) = fields[i];
-    } else {
-        record = PyObject_Vectorcall((PyObject *)kind->type, fields, (size_t)kind->count, NULL);
-        drop_fields(kind, fields);
-    }
+    Record record = {kind, kind->type->tp_alloc(kind->type, 0), 0};
+    if (record.object != NULL && kind->blank != NULL)
+        memcpy((char *)record.object + sizeof(PyObject), kind->blank, (size_t)kind->type->tp_basicsize - sizeof(PyObject));
+    record.good = record.object != NULL;
     return record;
 }
 
-/* Set a field, taking over the reference `value`; false when `value` is NULL. */
-static inline int set(Fields fields, int number, PyObject *value)
+/* The record when all its fields could be set, else NULL with an exception. */
+static PyObject *finished(Record *record)
 {
-    fields[number] = value;
-    return value != NULL;
+    if (!record->good)
+        Py_CLEAR(record->object);
+    return record->object;
 }
 
-static inline int set_number(Fields fields, int number, unsigned long long value)
+/* Set a field that holds an object, taking over the reference `value`; NULL: there is no memory. */
+static inline void set(Record *record, int field, PyObject *value)
 {
-    return set(fields, number, PyLong_FromUnsignedLongLong(value));
-}
-
-static inline int set_flag(Fields fields, int number, int value)
-{
-    return set(fields, number, Py_NewRef(value ? Py_True : Py_False));
-}
-
-/* A field as an unsigned number up to `most`; clears `*good` when it is anything else. */
-static uint64_t number(Fields fields, int which, uint64_t most, int *good)
-{
-    PyObject *value = fields[which];
-    if (value == NULL || !PyLong_Check(value)) {
-        *good = 0;
-        return 0;
+    if (!record->good || value == NULL) {
+        Py_XDECREF(value);
+        record->good = 0;
+    } else {
+        *(PyObject **)place_of(record, field) = value;
     }
-    unsigned long long got = PyLong_AsUnsignedLongLong(value);
-    if (got == (unsigned long long)-1 && PyErr_Occurred()) {
-        PyErr_Clear();
-        *good = 0;
-        return 0;
+}
+
+static inline void set_number(Record *record, int field, uint64_t value)
+{
+    if (record->kind->places[field].storage == NUMBER && record->good) {
+        size_t tagged = (size_t)value << 1;
+        if (value > SIZE_MAX >> 2) {
+            PyObject *object = PyLong_FromUnsignedLongLong(value);
+            record->good = object != NULL;
+            tagged = record->good ? (size_t)object | 1 : 0;
+        }
+        *(size_t *)place_of(record, field) = tagged;
+    } else {
+        set(record, field, PyLong_FromUnsignedLongLong(value));
     }
-    if (got > most)
-        *good = 0;
-    return got;
 }
 
-static uint16_t signed_number(Fields fields, int which, int *good)
+static inline void set_signed(Record *record, int field, int value)
 {
-    PyObject *value = fields[which];
-    long got = value != NULL && PyLong_Check(value) ? PyLong_AsLong(value) : 0x10000;
-    if (PyErr_Occurred())
+    if (record->kind->places[field].storage == NUMBER && record->good)
+        *(size_t *)place_of(record, field) = (size_t)((Py_ssize_t)value * 2);
+    else
+        set(record, field, PyLong_FromLong(value));
+}
+
+static inline void set_truth(Record *record, int field, int value)
+{
+    if (record->kind->places[field].storage == TRUTH && record->good)
+        *place_of(record, field) = value != 0;
+    else
+        set(record, field, Py_NewRef(value ? Py_True : Py_False));
+}
+
+/* The object in a field, borrowed; for fields that hold one in each form. NULL: the field was never set. */
+static inline PyObject *object_in(const Record *record, int field)
+{
+    return *(PyObject **)place_of(record, field);
+}
+
+/* A number that is an object, up to `most`; clears `good` when it is anything else. */
+static uint64_t number_in(Record *record, PyObject *object, uint64_t most)
+{
+    unsigned long long value = (unsigned long long)-1;
+    if (object != NULL && PyLong_Check(object))
+        value = PyLong_AsUnsignedLongLong(object);
+    else
+        record->good = 0;
+    if (value == (unsigned long long)-1 && PyErr_Occurred()) {
         PyErr_Clear();
-    if (got < -0x8000 || got > 0x7FFF)
-        *good = 0;
-    return (uint16_t)got;
+        record->good = 0;
+    }
+    if (value > most)
+        record->good = 0;
+    return value;
 }
 
-static int flag(Fields fields, int which, int *good)
+/* A field as an unsigned number up to `most`; clears `good` when it is anything else. */
+static inline uint64_t number(Record *record, int field, uint64_t most)
 {
-    PyObject *value = fields[which];
+    if (record->kind->places[field].storage != NUMBER)
+        return number_in(record, object_in(record, field), most);
+    size_t tagged = *(size_t *)place_of(record, field);
+    if (tagged & 1) /* 1 itself is a field that was never set */
+        return number_in(record, (PyObject *)(tagged & ~(size_t)1), most);
+    if ((Py_ssize_t)tagged < 0 || tagged >> 1 > most)
+        record->good = 0;
+    return tagged >> 1;
+}
+
+static uint16_t signed_number(Record *record, int field)
+{
+    long value = 0x10000;
+    if (record->kind->places[field].storage == NUMBER) {
+        size_t tagged = *(size_t *)place_of(record, field);
+        if (!(tagged & 1) && (Py_ssize_t)tagged / 2 == (long)((Py_ssize_t)tagged / 2))
+            value = (long)((Py_ssize_t)tagged / 2);
+    } else {
+        PyObject *object = object_in(record, field);
+        if (object != NULL && PyLong_Check(object))
+            value = PyLong_AsLong(object);
+        if (PyErr_Occurred())
+            PyErr_Clear(), value = 0x10000;
+    }
+    if (value < -0x8000 || value > 0x7FFF)
+        record->good = 0;
+    return (uint16_t)value;
+}
+
+static int truth(Record *record, int field)
+{
+    if (record->kind->places[field].storage == TRUTH) {
+        char value = *place_of(record, field);
+        if (value != 0 && value != 1) /* it was never set */
+            record->good = 0;
+        return value == 1;
+    }
+    PyObject *value = object_in(record, field);
     if (value != Py_True && value != Py_False)
-        *good = 0;
+        record->good = 0;
     return value == Py_True;
 }
 
@@ -372,26 +447,23 @@ static PyTypeObject RouteType = {
     .tp_dealloc = (destructor)route_dealloc,
 };
 
-/* Outer destination for an EV (a Python int), or NULL with an exception set. The bytes live as long as the route. */
-static const uint8_t *outer_destination(Route *route, PyObject *ev)
+/* Outer destination for an EV, or NULL, for some errors with an exception set. The bytes live as long as the route. */
+static const uint8_t *outer_destination(Route *route, uint32_t ev)
 {
-    PyObject *known = PyDict_GetItemWithError(route->addresses, ev);
-    if (known == NULL) {
-        if (PyErr_Occurred())
-            return NULL;
-        PyObject *made = PyObject_CallOneArg(route->address, ev);
-        if (made == NULL)
-            return NULL;
+    PyObject *key = PyLong_FromUnsignedLong(ev);
+    PyObject *known = key == NULL ? NULL : PyDict_GetItemWithError(route->addresses, key);
+    if (known == NULL && key != NULL && !PyErr_Occurred()) {
+        PyObject *made = PyObject_CallOneArg(route->address, key);
         /* an application may try any number of EVs: the cache starts anew rather than grow for ever */
-        if (PyDict_GET_SIZE(route->addresses) >= ADDRESSES)
+        if (made != NULL && PyDict_GET_SIZE(route->addresses) >= ADDRESSES)
             PyDict_Clear(route->addresses);
-        int failed = !PyBytes_Check(made) || PyBytes_GET_SIZE(made) != 16 || PyDict_SetItem(route->addresses, ev, made);
-        Py_DECREF(made);
-        if (failed)
-            return NULL;
-        known = made;
+        if (made != NULL && PyBytes_Check(made) && PyBytes_GET_SIZE(made) == 16 &&
+            PyDict_SetItem(route->addresses, key, made) == 0)
+            known = made;
+        Py_XDECREF(made);
     }
-    return (const uint8_t *)PyBytes_AS_STRING(known);
+    Py_XDECREF(key);
+    return known == NULL ? NULL : (const uint8_t *)PyBytes_AS_STRING(known);
 }
 
 /* ---- a port ----------------------------------------------------------------------------------------------------------- */
@@ -400,8 +472,11 @@ static PyTypeObject PortType;
 
 typedef struct {
     PyObject_HEAD
-    PyObject *plane;       /* its number */
-    PyObject *peers;       /* inner source address -> name */
+    PyObject *plane;       /* its number, and the same for C */
+    unsigned plane_number;
+    PyObject *peers;       /* inner source address -> name; it does not change */
+    PyObject *newest_peer; /* name of who sent the newest packet, mostly also the next; NULL: none has come */
+    uint8_t newest_source[16];
     PyObject *routes;      /* peer's name -> Route */
     int outer;             /* frames have an outer header */
     uint8_t own_usid[16], own_address[16];
@@ -445,7 +520,9 @@ static int port_init(Port *self, PyObject *args, PyObject *kwargs)
             self->trimmed[PyLong_AsLong(PyTuple_GET_ITEM(trimmed, i)) & 63] = 1;
         self->dport = dport, self->pkey = pkey, self->low = low;
         Py_XSETREF(self->plane, Py_NewRef(plane));
+        self->plane_number = (unsigned)PyLong_AsUnsignedLong(plane);
         Py_XSETREF(self->peers, Py_NewRef(peers));
+        Py_CLEAR(self->newest_peer);
         Py_XSETREF(self->routes, PyDict_New());
     } else {
         PyErr_SetString(PyExc_ValueError, "a port needs addresses of 16 bytes (no uSID: of 0) and up to 4 UDP ports");
@@ -480,6 +557,7 @@ static void port_dealloc(Port *self)
     Py_XDECREF(port_unshare(self, NULL));
     Py_XDECREF(self->plane);
     Py_XDECREF(self->peers);
+    Py_XDECREF(self->newest_peer);
     Py_XDECREF(self->routes);
     Py_TYPE(self)->tp_free((PyObject *)self);
 }
@@ -620,20 +698,19 @@ typedef struct {
 
 /* Put Ethernet to BTH, for a packet whose IPv6 payload has `length` bytes; BTH ends at BODY of `out`, with or without an
  * outer header. OK, NOT_MINE, or NOT_MINE with an exception. */
-static int put_start(Port *port, Route *route, Fields fields, unsigned opcode, unsigned flags1,
+static int put_start(Port *port, Route *route, Record *record, unsigned opcode, unsigned flags1,
                      uint32_t word, size_t length, uint8_t *out)
 {
-    int good = 1;
-    uint32_t qpn = (uint32_t)number(fields, DEST_QP, 0xFFFFFF, &good);
-    uint32_t ev = (uint32_t)number(fields, EV, 0xFFFFFFFF, &good);
-    uint32_t dscp = (uint32_t)number(fields, DSCP, 63, &good), ecn = (uint32_t)number(fields, ECN, 3, &good);
-    if (!good || length > 0xFFFF - IPV6)
+    uint32_t qpn = (uint32_t)number(record, DEST_QP, 0xFFFFFF);
+    uint32_t ev = (uint32_t)number(record, EV, 0xFFFFFFFF);
+    uint32_t dscp = (uint32_t)number(record, DSCP, 63), ecn = (uint32_t)number(record, ECN, 3);
+    if (!record->good || length > 0xFFFF - IPV6)
         return NOT_MINE;
     uint16_t low = (uint16_t)ev, high = (uint16_t)(ev >> 16);
     /* the label carries the half of the EV that the UDP source port does not (§1.4) */
     uint32_t first = 0x60000000 | (dscp << 2 | ecn) << 20 | (port->low ? high : low);
     if (port->outer) {
-        const uint8_t *destination = outer_destination(route, fields[EV]);
+        const uint8_t *destination = outer_destination(route, ev);
         if (destination == NULL)
             return NOT_MINE;
         memcpy(out, route->ethernet, ETHERNET);
@@ -663,31 +740,30 @@ static void put_icrc(uint8_t *at, uint32_t crc)
         at[i] = (uint8_t)(crc >> 8 * i);
 }
 
-static int build_write(Port *port, Route *route, Fields fields, Frame *frame)
+static int build_write(Port *port, Route *route, Record *record, Frame *frame)
 {
-    int good = 1;
-    unsigned opcode = (unsigned)number(fields, W_OPCODE, WRITE_ONLY_IMM, &good);
-    uint32_t psn = (uint32_t)number(fields, W_PSN, 0xFFFFFF, &good);
-    uint32_t msn = (uint32_t)number(fields, W_MSN, 0xFFFF, &good);
-    uint32_t rqmsn = (uint32_t)number(fields, W_RQMSN, 0xFFFF, &good);
-    uint64_t va = number(fields, W_VA, UINT64_MAX, &good);
-    uint32_t rkey = (uint32_t)number(fields, W_RKEY, 0xFFFFFFFF, &good);
-    uint32_t dma_length = (uint32_t)number(fields, W_DMA_LENGTH, 0xFFFFFFFF, &good);
-    uint32_t flags = (flag(fields, W_ACK_REQUEST, &good) ? FLAG_A : 0) | (flag(fields, W_RTX, &good) ? FLAG_RTX : 0);
-    unsigned flags1 = flag(fields, W_SOLICITED, &good) ? 0x80 : 0;
-    PyObject *timestamp = fields[W_TIMESTAMP], *payload = fields[W_PAYLOAD];
+    unsigned opcode = (unsigned)number(record, W_OPCODE, WRITE_ONLY_IMM);
+    uint32_t psn = (uint32_t)number(record, W_PSN, 0xFFFFFF);
+    uint32_t msn = (uint32_t)number(record, W_MSN, 0xFFFF);
+    uint32_t rqmsn = (uint32_t)number(record, W_RQMSN, 0xFFFF);
+    uint64_t va = number(record, W_VA, UINT64_MAX);
+    uint32_t rkey = (uint32_t)number(record, W_RKEY, 0xFFFFFFFF);
+    uint32_t dma_length = (uint32_t)number(record, W_DMA_LENGTH, 0xFFFFFFFF);
+    uint32_t flags = (truth(record, W_ACK_REQUEST) ? FLAG_A : 0) | (truth(record, W_RTX) ? FLAG_RTX : 0);
+    unsigned flags1 = truth(record, W_SOLICITED) ? 0x80 : 0;
+    PyObject *timestamp = object_in(record, W_TIMESTAMP), *payload = object_in(record, W_PAYLOAD);
     uint8_t *at = frame->header + BODY;
     at = put16(put16(at, (uint16_t)rqmsn), (uint16_t)msn);
     if (timestamp != Py_None) {
-        uint32_t ticks = (uint32_t)number(fields, W_TIMESTAMP, 0xFFFF, &good);
-        uint32_t tsr = (uint32_t)number(fields, W_TSR, 1, &good);
+        uint32_t ticks = (uint32_t)number(record, W_TIMESTAMP, 0xFFFF);
+        uint32_t tsr = (uint32_t)number(record, W_TSR, 1);
         at = put16(put16(at, (uint16_t)ticks), (uint16_t)(tsr << 15 | 1));
         flags |= FLAG_TS;
     }
     at = put32(put32(put64(at, va), rkey), dma_length);
     if (opcode == WRITE_LAST_IMM || opcode == WRITE_ONLY_IMM)
-        at = put32(at, (uint32_t)number(fields, W_IMM, 0xFFFFFFFF, &good));
-    if (!good || opcode < WRITE_FIRST || payload == NULL)
+        at = put32(at, (uint32_t)number(record, W_IMM, 0xFFFFFFFF));
+    if (!record->good || opcode < WRITE_FIRST || payload == NULL)
         return NOT_MINE;
     /* the payload is no contiguous buffer: Python encodes it */
     if (PyObject_GetBuffer(payload, &frame->payload, PyBUF_SIMPLE)) {
@@ -700,7 +776,7 @@ static int build_write(Port *port, Route *route, Fields fields, Frame *frame)
     frame->header_size = BODY + body - frame->start;
     frame->trailer_size = pad + ICRC;
     size_t length = UDP + BTH + body + (size_t)frame->payload.len + pad + ICRC;
-    if (put_start(port, route, fields, opcode, flags1 | (unsigned)pad << 4, flags << 24 | psn, length, frame->header))
+    if (put_start(port, route, record, opcode, flags1 | (unsigned)pad << 4, flags << 24 | psn, length, frame->header))
         return NOT_MINE;
     uint32_t crc = crc32_of(masked_crc(frame->header + INNER), frame->header + BODY, body);
     crc = crc32_of(crc, frame->payload.buf, (size_t)frame->payload.len);
@@ -710,54 +786,53 @@ static int build_write(Port *port, Route *route, Fields fields, Frame *frame)
 }
 
 /* Add all but the `body` bytes after BTH to a packet without payload; these are there. `word`: BTH flags and PSN. */
-static int finish_control(Port *port, Route *route, Fields fields, Frame *frame, unsigned opcode, uint32_t word, size_t body)
+static int finish_control(Port *port, Route *route, Record *record, Frame *frame, unsigned opcode, uint32_t word, size_t body)
 {
     frame->header_size = BODY + body - frame->start;
     frame->trailer_size = ICRC;
     frame->payload.obj = NULL;
     frame->payload.len = 0;
-    if (put_start(port, route, fields, opcode, 0, word, UDP + BTH + body + ICRC, frame->header))
+    if (put_start(port, route, record, opcode, 0, word, UDP + BTH + body + ICRC, frame->header))
         return NOT_MINE;
     put_icrc(frame->trailer, crc32_of(masked_crc(frame->header + INNER), frame->header + BODY, body));
     return OK;
 }
 
-static int build_sack(Port *port, Route *route, Fields fields, Frame *frame)
+static int build_sack(Port *port, Route *route, Record *record, Frame *frame)
 {
-    int good = 1, probe = fields[S_PROBE_ID] != Py_None;
-    uint32_t psn = (uint32_t)number(fields, S_CACK_PSN, 0xFFFFFF, &good);
-    uint32_t flags = flag(fields, S_RTX, &good) ? FLAG_RTX : 0;
+    int probe = object_in(record, S_PROBE_ID) != Py_None;
+    uint32_t psn = (uint32_t)number(record, S_CACK_PSN, 0xFFFFFF);
+    uint32_t flags = truth(record, S_RTX) ? FLAG_RTX : 0;
     uint8_t *at = frame->header + BODY;
-    at = put16(at, (uint16_t)(number(fields, S_VERDICT, 3, &good) << 5 | (unsigned)probe << 1));
-    at = put16(at, probe ? (uint16_t)number(fields, S_PROBE_ID, 0xFFFF, &good)
-                         : signed_number(fields, S_ACK_PSN_OFFSET, &good));
-    at = put32(at, (uint32_t)number(fields, S_ENTROPY, 0xFFFFFFFF, &good));
-    at = put16(at, (uint16_t)number(fields, S_SPDCID, 0xFFFF, &good));
-    at = put16(at, (uint16_t)number(fields, S_DPDCID, 0xFFFF, &good));
+    at = put16(at, (uint16_t)(number(record, S_VERDICT, 3) << 5 | (unsigned)probe << 1));
+    at = put16(at, probe ? (uint16_t)number(record, S_PROBE_ID, 0xFFFF)
+                         : signed_number(record, S_ACK_PSN_OFFSET));
+    at = put32(at, (uint32_t)number(record, S_ENTROPY, 0xFFFFFFFF));
+    at = put16(at, (uint16_t)number(record, S_SPDCID, 0xFFFF));
+    at = put16(at, (uint16_t)number(record, S_DPDCID, 0xFFFF));
     at = put32(at, psn);
-    *at++ = (uint8_t)(number(fields, S_CC_TYPE, 15, &good) << 4);
-    *at++ = (uint8_t)number(fields, S_MPR, 0xFF, &good);
-    at = put16(at, signed_number(fields, S_SACK_OFFSET, &good));
-    at = put64(at, number(fields, S_BITMAP, UINT64_MAX, &good));
-    at = put16(at, (uint16_t)number(fields, S_TIMESTAMP, 0xFFFF, &good));
-    at = put16(at, (uint16_t)number(fields, S_OOO_COUNT, 0x7FFF, &good));
-    uint32_t penalty = (uint32_t)number(fields, S_PENALTY, 127, &good);
-    uint32_t received = (uint32_t)number(fields, S_RCVD_UNITS, 0xFFFFFF, &good);
-    at = put32(at, (uint32_t)flag(fields, S_RESTORE_CWND, &good) << 31 | penalty << 24 | received);
-    if (!good)
+    *at++ = (uint8_t)(number(record, S_CC_TYPE, 15) << 4);
+    *at++ = (uint8_t)number(record, S_MPR, 0xFF);
+    at = put16(at, signed_number(record, S_SACK_OFFSET));
+    at = put64(at, number(record, S_BITMAP, UINT64_MAX));
+    at = put16(at, (uint16_t)number(record, S_TIMESTAMP, 0xFFFF));
+    at = put16(at, (uint16_t)number(record, S_OOO_COUNT, 0x7FFF));
+    uint32_t penalty = (uint32_t)number(record, S_PENALTY, 127);
+    uint32_t received = (uint32_t)number(record, S_RCVD_UNITS, 0xFFFFFF);
+    at = put32(at, (uint32_t)truth(record, S_RESTORE_CWND) << 31 | penalty << 24 | received);
+    if (!record->good)
         return NOT_MINE;
-    return finish_control(port, route, fields, frame, SACK, flags << 24 | psn, SACK_BODY);
+    return finish_control(port, route, record, frame, SACK, flags << 24 | psn, SACK_BODY);
 }
 
-static int build_ack(Port *port, Route *route, Fields fields, Frame *frame)
+static int build_ack(Port *port, Route *route, Record *record, Frame *frame)
 {
-    int good = 1;
-    uint32_t psn = (uint32_t)number(fields, A_PSN, 0xFFFFFF, &good);
-    uint32_t syndrome = (uint32_t)number(fields, A_SYNDROME, 0xFF, &good);
-    put32(frame->header + BODY, syndrome << 24 | (uint32_t)number(fields, A_MSN, 0xFFFFFF, &good));
-    if (!good)
+    uint32_t psn = (uint32_t)number(record, A_PSN, 0xFFFFFF);
+    uint32_t syndrome = (uint32_t)number(record, A_SYNDROME, 0xFF);
+    put32(frame->header + BODY, syndrome << 24 | (uint32_t)number(record, A_MSN, 0xFFFFFF));
+    if (!record->good)
         return NOT_MINE;
-    return finish_control(port, route, fields, frame, ACKNOWLEDGE, psn, ACK_BODY);
+    return finish_control(port, route, record, frame, ACKNOWLEDGE, psn, ACK_BODY);
 }
 
 /* Build the frame of a record. The caller releases its payload, whatever the result, when `obj` is set. */
@@ -771,13 +846,10 @@ static int build(Port *port, PyObject *route, PyObject *record, Frame *frame)
                        : Py_TYPE(record) == sack_kind.type ? &sack_kind : &ack_kind;
     if (Py_TYPE(record) != kind->type)
         return NOT_MINE;
-    Fields fields = {NULL};
-    read_fields(kind, record, fields);
-    int result = kind == &write_kind ? build_write(port, (Route *)route, fields, frame)
-                 : kind == &sack_kind ? build_sack(port, (Route *)route, fields, frame)
-                                      : build_ack(port, (Route *)route, fields, frame);
-    drop_fields(kind, fields);
-    return result;
+    Record read = {kind, record, 1};
+    return kind == &write_kind ? build_write(port, (Route *)route, &read, frame)
+           : kind == &sack_kind ? build_sack(port, (Route *)route, &read, frame)
+                                : build_ack(port, (Route *)route, &read, frame);
 }
 
 static void release(Frame *frame)
@@ -983,25 +1055,24 @@ static Py_ssize_t send_run(PyObject *ports, PyObject *items, Py_ssize_t at, unsi
 
 /* ---- in --------------------------------------------------------------------------------------------------------------- */
 
-/* Set the five fields that every record begins with; false when there is no memory. `outer`: traffic class of the first IPv6
- * header, `packet`: the inner packet, which without an outer header begins with that one. */
-static int set_envelope(Port *port, Fields fields, const uint8_t *packet, uint32_t outer)
+/* Set the five fields that every record begins with. `outer`: traffic class of the first IPv6 header, `packet`: the inner
+ * packet, which without an outer header begins with that one. */
+static void set_envelope(Port *port, Record *record, const uint8_t *packet, uint32_t outer)
 {
     uint16_t sport = get16(packet + AT_UDP), label = get16(packet + 2);
     uint32_t ev = port->low ? (uint32_t)label << 16 | sport : (uint32_t)sport << 16 | label;
     uint32_t inner = get32(packet) >> 20 & 0xFF;
     int marked = (outer & 3) == ECN_CE || (inner & 3) == ECN_CE;
-    return set_number(fields, DEST_QP, get32(packet + AT_BTH + 4) & 0xFFFFFF) &&
-           set_number(fields, EV, ev) &&
-           set(fields, PLANE, Py_NewRef(port->plane)) &&
-           set_number(fields, DSCP, outer >> 2) &&
-           set_number(fields, ECN, marked ? ECN_CE : outer & 3);
+    set_number(record, DEST_QP, get32(packet + AT_BTH + 4) & 0xFFFFFF);
+    set_number(record, EV, ev);
+    set_number(record, PLANE, port->plane_number);
+    set_number(record, DSCP, outer >> 2);
+    set_number(record, ECN, marked ? ECN_CE : outer & 3);
 }
 
 /* A record of a checked write whose extension headers and payload end at `end`; NULL without an exception: not for us. */
 static PyObject *take_write(Port *port, const uint8_t *packet, uint32_t outer, const uint8_t *end)
 {
-    const Kind *kind = &write_kind;
     unsigned opcode = packet[AT_BTH], flags1 = packet[AT_BTH + 1], flags = packet[AT_BTH + 8];
     int timestamp = flags & FLAG_TS, immediate = opcode == WRITE_LAST_IMM || opcode == WRITE_ONLY_IMM;
     const uint8_t *at = packet + AT_BODY;
@@ -1010,77 +1081,68 @@ static PyObject *take_write(Port *port, const uint8_t *packet, uint32_t outer, c
     /* the tail up to the iCRC is payload and pad, in words of 4 bytes */
     if (payload < 0 || (payload + pad) & 3)
         return NULL;
-    Fields fields = {NULL};
     const uint8_t *reth = at + (timestamp ? 8 : 4);
-    uint32_t nominal = get16(packet + 4) + NOMINAL_OVERHEAD;
-    if (set_envelope(port, fields, packet, outer) &&
-        set(fields, W_OPCODE, Py_NewRef(opcodes[opcode - WRITE_FIRST])) &&
-        set_number(fields, W_PSN, get32(packet + AT_BTH + 8) & 0xFFFFFF) &&
-        set_number(fields, W_RQMSN, get16(at)) &&
-        set_number(fields, W_MSN, get16(at + 2)) &&
-        set(fields, W_TIMESTAMP, timestamp ? PyLong_FromLong(get16(at + 4)) : Py_NewRef(Py_None)) &&
-        set_number(fields, W_TSR, timestamp ? get16(at + 6) >> 15 : 0) &&
-        set_number(fields, W_VA, get64(reth)) &&
-        set_number(fields, W_RKEY, get32(reth + 8)) &&
-        set_number(fields, W_DMA_LENGTH, get32(reth + 12)) &&
-        set_number(fields, W_IMM, immediate ? get32(reth + 16) : 0) &&
-        set(fields, W_PAYLOAD, PyBytes_FromStringAndSize((const char *)at + headers, payload)) &&
-        set_number(fields, W_SIZE, nominal) &&
-        set_flag(fields, W_ACK_REQUEST, flags & FLAG_A) &&
-        set_flag(fields, W_RTX, flags & FLAG_RTX) &&
-        set_flag(fields, W_SOLICITED, flags1 & 0xC0) &&
-        set(fields, W_TRIMMED, Py_NewRef(Py_None)))
-        return make_record(kind, fields);
-    drop_fields(kind, fields);
-    return NULL;
+    Record record = new_record(&write_kind);
+    set_envelope(port, &record, packet, outer);
+    set(&record, W_OPCODE, Py_NewRef(opcodes[opcode - WRITE_FIRST]));
+    set_number(&record, W_PSN, get32(packet + AT_BTH + 8) & 0xFFFFFF);
+    set_number(&record, W_RQMSN, get16(at));
+    set_number(&record, W_MSN, get16(at + 2));
+    set(&record, W_TIMESTAMP, timestamp ? PyLong_FromLong(get16(at + 4)) : Py_NewRef(Py_None));
+    set_number(&record, W_TSR, timestamp ? get16(at + 6) >> 15 : 0);
+    set_number(&record, W_VA, get64(reth));
+    set_number(&record, W_RKEY, get32(reth + 8));
+    set_number(&record, W_DMA_LENGTH, get32(reth + 12));
+    set_number(&record, W_IMM, immediate ? get32(reth + 16) : 0);
+    set(&record, W_PAYLOAD, PyBytes_FromStringAndSize((const char *)at + headers, payload));
+    set_number(&record, W_SIZE, get16(packet + 4) + NOMINAL_OVERHEAD);
+    set_truth(&record, W_ACK_REQUEST, flags & FLAG_A);
+    set_truth(&record, W_RTX, flags & FLAG_RTX);
+    set_truth(&record, W_SOLICITED, flags1 & 0xC0);
+    set(&record, W_TRIMMED, Py_NewRef(Py_None));
+    return finished(&record);
 }
 
 static PyObject *take_sack(Port *port, const uint8_t *packet, uint32_t outer, const uint8_t *end)
 {
-    const Kind *kind = &sack_kind;
     const uint8_t *at = packet + AT_BODY;
     if (end - at != SACK_BODY || packet[AT_BTH + 1] & 0x30)
         return NULL;
-    Fields fields = {NULL};
     uint32_t first = get16(at), tail = get32(at + 32);
     int probe = first & 0x02;
-    if (set_envelope(port, fields, packet, outer) &&
-        set(fields, S_ACK_PSN_OFFSET, PyLong_FromLong(probe ? 0 : (int16_t)get16(at + 2))) &&
-        set(fields, S_PROBE_ID, probe ? PyLong_FromLong(get16(at + 2)) : Py_NewRef(Py_None)) &&
-        set_number(fields, S_ENTROPY, get32(at + 4)) &&
-        set_number(fields, S_VERDICT, first >> 5 & 3) &&
-        set_number(fields, S_SPDCID, get16(at + 8)) &&
-        set_number(fields, S_DPDCID, get16(at + 10)) &&
-        set_number(fields, S_CACK_PSN, get32(at + 12) & 0xFFFFFF) &&
-        set_number(fields, S_CC_TYPE, at[16] >> 4) &&
-        set_number(fields, S_MPR, at[17]) &&
-        set(fields, S_SACK_OFFSET, PyLong_FromLong((int16_t)get16(at + 18))) &&
-        set_number(fields, S_BITMAP, get64(at + 20)) &&
-        set_number(fields, S_TIMESTAMP, get16(at + 28)) &&
-        set_number(fields, S_OOO_COUNT, get16(at + 30) & 0x7FFF) &&
-        set_number(fields, S_RCVD_UNITS, tail & 0xFFFFFF) &&
-        set_number(fields, S_PENALTY, tail >> 24 & 0x7F) &&
-        set_flag(fields, S_RESTORE_CWND, tail >> 31 != 0) &&
-        set_flag(fields, S_RTX, packet[AT_BTH + 8] & FLAG_RTX))
-        return make_record(kind, fields);
-    drop_fields(kind, fields);
-    return NULL;
+    Record record = new_record(&sack_kind);
+    set_envelope(port, &record, packet, outer);
+    set_signed(&record, S_ACK_PSN_OFFSET, probe ? 0 : (int16_t)get16(at + 2));
+    set(&record, S_PROBE_ID, probe ? PyLong_FromLong(get16(at + 2)) : Py_NewRef(Py_None));
+    set_number(&record, S_ENTROPY, get32(at + 4));
+    set_number(&record, S_VERDICT, first >> 5 & 3);
+    set_number(&record, S_SPDCID, get16(at + 8));
+    set_number(&record, S_DPDCID, get16(at + 10));
+    set_number(&record, S_CACK_PSN, get32(at + 12) & 0xFFFFFF);
+    set_number(&record, S_CC_TYPE, at[16] >> 4);
+    set_number(&record, S_MPR, at[17]);
+    set_signed(&record, S_SACK_OFFSET, (int16_t)get16(at + 18));
+    set_number(&record, S_BITMAP, get64(at + 20));
+    set_number(&record, S_TIMESTAMP, get16(at + 28));
+    set_number(&record, S_OOO_COUNT, get16(at + 30) & 0x7FFF);
+    set_number(&record, S_RCVD_UNITS, tail & 0xFFFFFF);
+    set_number(&record, S_PENALTY, tail >> 24 & 0x7F);
+    set_truth(&record, S_RESTORE_CWND, tail >> 31 != 0);
+    set_truth(&record, S_RTX, packet[AT_BTH + 8] & FLAG_RTX);
+    return finished(&record);
 }
 
 static PyObject *take_ack(Port *port, const uint8_t *packet, uint32_t outer, const uint8_t *end)
 {
-    const Kind *kind = &ack_kind;
     const uint8_t *at = packet + AT_BODY;
     if (end - at != ACK_BODY || packet[AT_BTH + 1] & 0x30)
         return NULL;
-    Fields fields = {NULL};
-    if (set_envelope(port, fields, packet, outer) &&
-        set_number(fields, A_PSN, get32(packet + AT_BTH + 8) & 0xFFFFFF) &&
-        set_number(fields, A_SYNDROME, at[0]) &&
-        set_number(fields, A_MSN, get32(at) & 0xFFFFFF))
-        return make_record(kind, fields);
-    drop_fields(kind, fields);
-    return NULL;
+    Record record = new_record(&ack_kind);
+    set_envelope(port, &record, packet, outer);
+    set_number(&record, A_PSN, get32(packet + AT_BTH + 8) & 0xFFFFFF);
+    set_number(&record, A_SYNDROME, at[0]);
+    set_number(&record, A_MSN, get32(at) & 0xFFFFFF);
+    return finished(&record);
 }
 
 /* The inner packet of a frame that is addressed to this port, its announced length in `*length`; NULL: not for us. A frame
@@ -1103,6 +1165,21 @@ static const uint8_t *inner_packet(Port *port, const uint8_t *frame, size_t size
     return inner;
 }
 
+/* Name of the host with an inner source address, borrowed; NULL: there is none, or no memory, with an exception. */
+static PyObject *peer_of(Port *port, const uint8_t *source)
+{
+    if (port->newest_peer != NULL && memcmp(port->newest_source, source, 16) == 0)
+        return port->newest_peer;
+    PyObject *key = PyBytes_FromStringAndSize((const char *)source, 16);
+    PyObject *peer = key == NULL ? NULL : PyDict_GetItemWithError(port->peers, key);
+    Py_XDECREF(key);
+    if (peer != NULL) {
+        Py_XSETREF(port->newest_peer, Py_NewRef(peer));
+        memcpy(port->newest_source, source, 16);
+    }
+    return peer;
+}
+
 /* The record of a frame that is ours, whole, valid and of a kind we know (`*peer`: who sent it, borrowed); else NULL. */
 static PyObject *take(Port *port, const uint8_t *frame, size_t size, PyObject **peer)
 {
@@ -1123,11 +1200,7 @@ static PyObject *take(Port *port, const uint8_t *frame, size_t size, PyObject **
     /* trimmed packets have no iCRC: Python reads them */
     if ((!write && bth[0] != SACK && bth[0] != ACKNOWLEDGE) || bth[1] & 0x0F || dport == 0 || port->trimmed[outer >> 2])
         return NULL;
-    PyObject *source = PyBytes_FromStringAndSize((const char *)inner + 8, 16);
-    if (source == NULL)
-        return NULL;
-    *peer = PyDict_GetItemWithError(port->peers, source);
-    Py_DECREF(source);
+    *peer = peer_of(port, inner + 8);
     if (*peer == NULL)
         return NULL;
     const uint8_t *end = inner + announced - ICRC;
@@ -1281,39 +1354,66 @@ static PyTypeObject PortType = {
 
 /* ---- the module ------------------------------------------------------------------------------------------------------- */
 
-/* Learn the fields of `type`. ValueError when they are not `names` in that order. */
-static int setup_kind(Kind *kind, PyObject *type, const char *const *names)
+#define NAME(name) #name,
+static const char *const write_names[] = { WRITE_FIELDS(NAME) NULL };
+static const char *const sack_names[] = { SACK_FIELDS(NAME) NULL };
+static const char *const ack_names[] = { ACK_FIELDS(NAME) NULL };
+
+/* The place of a field in objects of `type` that have slots; false when it has no slot. */
+static int slot_place(PyObject *type, PyObject *name, Place *place)
 {
-    PyObject *fields = PyObject_GetAttrString(type, "__match_args__"); /* those of its base first */
-    if (fields == NULL)
+    PyObject *member = PyObject_GetAttr(type, name);
+    int good = member != NULL && Py_TYPE(member) == &PyMemberDescr_Type;
+    if (good)
+        *place = (Place){((PyMemberDescrObject *)member)->d_member->offset, OBJECT};
+    Py_XDECREF(member);
+    return good;
+}
+
+/* Copy a record of compiled code without the values of its fields. NULL: no memory. */
+static char *blank_of(const Kind *kind, PyObject *record)
+{
+    size_t size = (size_t)kind->type->tp_basicsize - sizeof(PyObject);
+    char *blank = PyMem_Malloc(size);
+    if (blank == NULL)
+        return NULL;
+    memcpy(blank, (char *)record + sizeof(PyObject), size);
+    for (int i = 0; i < kind->count; i++)
+        memset(blank + kind->places[i].at - sizeof(PyObject), 0, kind->places[i].storage == TRUTH ? 1 : sizeof(PyObject *));
+    return blank;
+}
+
+/* Learn the class of `record`. ValueError when its fields are not `names` in that order, or lie elsewhere. */
+static int setup_kind(Kind *kind, PyObject *record, const char *const *names, const Place *places)
+{
+    PyTypeObject *type = Py_TYPE(record);
+    PyObject *fields = PyObject_GetAttrString((PyObject *)type, "__match_args__"); /* those of its base first */
+    if (fields == NULL && !PyErr_ExceptionMatches(PyExc_AttributeError))
         return -1;
-    Kind found = {.slots = 1};
-    while (names[found.count] != NULL)
-        found.count++;
-    int good = PyType_Check(type) && PyTuple_Check(fields) && PyTuple_GET_SIZE(fields) == found.count &&
-               ((PyTypeObject *)type)->tp_dictoffset == 0;
-    for (int i = 0; good && i < found.count; i++) {
+    PyErr_Clear();
+    Kind learned = {.type = type};
+    while (names[learned.count] != NULL)
+        learned.count++;
+    int good = fields != NULL && PyTuple_Check(fields) && PyTuple_GET_SIZE(fields) == learned.count && type->tp_dictoffset == 0;
+    for (int i = 0; good && i < learned.count; i++) {
         PyObject *name = PyTuple_GET_ITEM(fields, i);
         good = PyUnicode_Check(name) && PyUnicode_CompareWithASCIIString(name, names[i]) == 0;
-        PyObject *member = good ? PyObject_GetAttr(type, name) : NULL;
-        if (member != NULL && Py_TYPE(member) == &PyMemberDescr_Type)
-            found.at[i] = ((PyMemberDescrObject *)member)->d_member->offset;
-        else if (member != NULL && Py_TYPE(member) == &PyGetSetDescr_Type)
-            found.slots = 0, found.getters[i] = ((PyGetSetDescrObject *)member)->d_getset;
-        else
-            good = 0;
-        Py_XDECREF(member);
+        if (good && places != NULL)
+            learned.places[i] = places[i];
+        else if (good)
+            good = slot_place((PyObject *)type, name, &learned.places[i]);
     }
-    for (int i = 0; good && i < found.count; i++)
-        good = found.slots || found.getters[i] != NULL;
-    Py_DECREF(fields);
+    Py_XDECREF(fields);
     if (!good) {
         if (!PyErr_Occurred())
-            PyErr_SetString(PyExc_ValueError, "a record has other fields than hosts/nic/native.c knows");
+            PyErr_SetString(PyExc_ValueError, "a record has other fields than hosts/nic/mrc_native.c knows");
         return -1;
     }
-    found.type = (PyTypeObject *)Py_NewRef(type); /* it stays for as long as the process */
-    *kind = found;
+    if (places != NULL && (learned.blank = blank_of(&learned, record)) == NULL)
+        return PyErr_NoMemory(), -1;
+    Py_INCREF(type); /* it stays for as long as the process */
+    PyMem_Free(kind->blank);
+    *kind = learned;
     return 0;
 }
 
@@ -1323,8 +1423,8 @@ static PyObject *setup(PyObject *module, PyObject *args)
     PyObject *write, *sack, *ack, *opcode;
     if (!PyArg_ParseTuple(args, "OOOO", &write, &sack, &ack, &opcode))
         return NULL;
-    if (setup_kind(&write_kind, write, write_names) || setup_kind(&sack_kind, sack, sack_names) ||
-        setup_kind(&ack_kind, ack, ack_names))
+    if (setup_kind(&write_kind, write, write_names, write_places) ||
+        setup_kind(&sack_kind, sack, sack_names, sack_places) || setup_kind(&ack_kind, ack, ack_names, ack_places))
         return NULL;
     for (long code = WRITE_FIRST; code <= WRITE_ONLY_IMM; code++) {
         PyObject *member = PyObject_CallFunction(opcode, "l", code);
@@ -1374,7 +1474,7 @@ static PyObject *py_crc32(PyObject *module, PyObject *args)
 }
 
 static PyMethodDef functions[] = {
-    {"setup", setup, METH_VARARGS, "setup(Write, Sack, TransportAck, Opcode): learn the records; ValueError when they changed"},
+    {"setup", setup, METH_VARARGS, "setup(write, sack, ack, Opcode): learn the classes of these records; ValueError when they changed"},
     {"send_many", (PyCFunction)(void (*)(void))send_many, METH_FASTCALL,
      "send_many(ports, items, start, blocked, refused) -> the item to go on with: one for Python, or the one after a\n"
      "refusal, appended to `refused` as (item, errno); len(items) at the end. `blocked`: bits of planes left to Python."},
