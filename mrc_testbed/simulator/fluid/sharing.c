@@ -4,13 +4,16 @@
 #include <stdint.h>
 #include <string.h>
 
-enum { NO_SPINE = 0xFFFF };
+enum { NO_SPINE = 0xFFFF, SLOTS_MAX = 256 };
 
 typedef struct {
     const float *values;
     long long count;
     float per_unit;
 } Table;
+
+/* Floats of a link's price: cost, skips, trims, and one unused, so that a price never crosses a cache line. */
+enum { COST, SKIPS, TRIMS, PRICE_FLOATS = 4 };
 
 /* Value of a table of equal steps, linear between them, constant beyond its end. */
 static inline float at(const Table *table, float where)
@@ -25,10 +28,26 @@ static inline float at(const Table *table, float where)
     return table->values[below] * (1 - part) + table->values[below + 1] * part;
 }
 
+/* The same of a table of prices, times the part of a full queue. */
+static inline void set_price(const Table *table, float load, float crowd, float *price)
+{
+    float place = load * table->per_unit;
+    long long below = place > 0 ? (long long)place : 0;
+    float part = place > 0 ? place - (float)below : 0;
+    if (below >= table->count - 1) {
+        below = table->count - 1;
+        part = 0;
+    }
+    /* The table has one more row than its count. */
+    const float *low = table->values + PRICE_FLOATS * below, *high = low + PRICE_FLOATS;
+    for (int i = 0; i < PRICE_FLOATS; i++)
+        price[i] = crowd * (low[i] * (1 - part) + high[i] * part);
+}
+
 typedef struct {
     int32_t planes, racks, spines, slots;
     float eta, step, top, floor;
-    Table cost, skips, trims, wanted;
+    Table prices, wanted;
     const int32_t *source, *target;
     const float *weight;
     const uint16_t *spine;
@@ -39,112 +58,131 @@ typedef struct {
     const float *crowd, *bursts;
 } Sharing;
 
-/* Largest change of a rate. `active`: `count` queue pairs; `new_rate`, `new_share`: room for what they get. */
+/* Set the prices of links: all of them where a link has many users, else those that the queue pairs use. */
+static void set_prices(const Sharing *all, long long count, const int32_t *active)
+{
+    const int planes = all->planes, racks = all->racks, spines = all->spines, slots = all->slots;
+    const long long links = (long long)planes * racks * spines;
+    const Table prices = all->prices;
+    float *up_price = all->price, *down_price = all->price + PRICE_FLOATS * links;
+    if (count * planes * slots >= links) {
+        long long link = 0;
+        for (int plane = 0; plane < planes; plane++)
+            for (int rack = 0; rack < racks; rack++)
+                for (int spine = 0; spine < spines; spine++, link++) {
+                    set_price(&prices, (float)all->up[link], all->crowd[rack], up_price + PRICE_FLOATS * link);
+                    set_price(&prices, (float)all->down[link], all->crowd[racks + rack], down_price + PRICE_FLOATS * link);
+                }
+        return;
+    }
+    for (long long i = 0; i < count; i++) {
+        const long long qp = active[i], from = all->source[qp], to = all->target[qp];
+        for (int plane = 0; plane < planes; plane++) {
+            const uint16_t *lane = all->spine + (qp * planes + plane) * slots;
+            for (int slot = 0; slot < slots; slot++) {
+                if (lane[slot] == NO_SPINE)
+                    continue;
+                const long long a = ((long long)plane * racks + from) * spines + lane[slot];
+                const long long z = ((long long)plane * racks + to) * spines + lane[slot];
+                set_price(&prices, (float)all->up[a], all->crowd[from], up_price + PRICE_FLOATS * a);
+                set_price(&prices, (float)all->down[z], all->crowd[racks + to], down_price + PRICE_FLOATS * z);
+            }
+        }
+    }
+}
+
+/* Largest change of a rate. `active`: `count` queue pairs; `mine`: room for the shares of one. */
 __attribute__((visibility("default"))) double sweep(
-    const Sharing *all, long long count, const int32_t *active, float *new_rate, float *new_share)
+    const Sharing *all, long long count, const int32_t *active, float *mine)
 {
     const int planes = all->planes, racks = all->racks, spines = all->spines, slots = all->slots;
     const float eta = all->eta, step = all->step, top = all->top;
-    const Table cost = all->cost, skips = all->skips, trims = all->trims, wanted = all->wanted;
+    const Table wanted = all->wanted;
     const int32_t *source = all->source, *target = all->target;
     const float *weight = all->weight;
     const uint16_t *spine = all->spine;
     const uint8_t *usable = all->usable;
-    float *rate = all->rate, *share = all->share, *price = all->price;
+    const float *up_price = all->price, *down_price = all->price + PRICE_FLOATS * (long long)planes * racks * spines;
+    float *rate = all->rate, *share = all->share;
     double *up = all->up, *down = all->down;
     const long long row = (long long)planes * slots;
-    double largest = 0;
+    float turn[SLOTS_MAX], missed[SLOTS_MAX], cost[SLOTS_MAX], trims[SLOTS_MAX];
+    double more[SLOTS_MAX], largest = 0;
 
-    /* Prices of all links first where a link has many users: cost, skips and trims, up and down. Else they are made as needed. */
-    const long long links = (long long)planes * racks * spines;
-    const int few = count * row < links;
-    for (long long i = 0; !few && i < links; i++) {
-        const float senders = all->crowd[i / spines % racks], receivers = all->crowd[racks + i / spines % racks];
-        price[6 * i] = senders * at(&cost, (float)up[i]);
-        price[6 * i + 1] = senders * at(&skips, (float)up[i]);
-        price[6 * i + 2] = senders * at(&trims, (float)up[i]);
-        price[6 * i + 3] = receivers * at(&cost, (float)down[i]);
-        price[6 * i + 4] = receivers * at(&skips, (float)down[i]);
-        price[6 * i + 5] = receivers * at(&trims, (float)down[i]);
-    }
+    /* Prices come first: all queue pairs see the loads from before the sweep. */
+    set_prices(all, count, active);
     for (long long i = 0; i < count; i++) {
         const long long qp = active[i];
-        float *mine = new_share + i * row;
-        const float *before = share + qp * row;
-        memset(mine, 0, row * sizeof(float));
-        if (source[qp] == target[qp] || weight[qp] == 0) {
-            new_rate[i] = top;
+        if (source[qp] == target[qp]) {
+            if (fabsf(top - rate[qp]) > largest)
+                largest = fabsf(top - rate[qp]);
+            rate[qp] = top;
             continue;
         }
+        float *before = share + qp * row;
+        memset(mine, 0, row * sizeof(float));
         float seen = 0;
         int used = 0;
         for (int plane = 0; plane < planes; plane++) {
             if (!usable[qp * planes + plane])
                 continue;
             const uint16_t *lane = spine + (qp * planes + plane) * slots;
-            const long long from = ((long long)plane * racks + source[qp]) * spines;
-            const long long to = ((long long)plane * racks + target[qp]) * spines;
-            float total = 0;
+            const float *first = up_price + PRICE_FLOATS * ((long long)plane * racks + source[qp]) * spines;
+            const float *second = down_price + PRICE_FLOATS * ((long long)plane * racks + target[qp]) * spines;
+            const float *held = before + plane * slots;
+            float *fresh = mine + plane * slots;
+            /* Gathered first, so that the compiler takes several slots at once. An empty slot has no turns. */
             for (int slot = 0; slot < slots; slot++) {
-                if (lane[slot] == NO_SPINE)
-                    continue;
-                const long long a = from + lane[slot], z = to + lane[slot];
-                if (few) {
-                    const float senders = all->crowd[source[qp]], receivers = all->crowd[racks + target[qp]];
-                    price[6 * a] = senders * at(&cost, (float)up[a]);
-                    price[6 * a + 1] = senders * at(&skips, (float)up[a]);
-                    price[6 * a + 2] = senders * at(&trims, (float)up[a]);
-                    price[6 * z + 3] = receivers * at(&cost, (float)down[z]);
-                    price[6 * z + 4] = receivers * at(&skips, (float)down[z]);
-                    price[6 * z + 5] = receivers * at(&trims, (float)down[z]);
-                }
-                const float turn = 1 / (1 + price[6 * a + 1] + price[6 * z + 4]);
-                mine[plane * slots + slot] = turn;
-                total += turn;
+                const int has = lane[slot] != NO_SPINE;
+                const float *a = first + (has ? PRICE_FLOATS * lane[slot] : 0);
+                const float *z = second + (has ? PRICE_FLOATS * lane[slot] : 0);
+                turn[slot] = has;
+                missed[slot] = 1 + a[SKIPS] + z[SKIPS];
+                cost[slot] = a[COST] + z[COST];
+                trims[slot] = a[TRIMS] + z[TRIMS];
             }
+            for (int slot = 0; slot < slots; slot++)
+                turn[slot] /= missed[slot];
+            float total = 0;
+            for (int slot = 0; slot < slots; slot++)
+                total += turn[slot];
             if (total == 0)
                 continue;
             used++;
+            /* Trims cost more the more packets a round trip has. */
+            const float pace = rate[qp];
             for (int slot = 0; slot < slots; slot++) {
-                if (lane[slot] == NO_SPINE)
-                    continue;
-                float *one = mine + plane * slots + slot;
-                *one = 0.5f * before[plane * slots + slot] + 0.5f * *one / total;
-                const float *first = price + 6 * (from + lane[slot]), *second = price + 6 * (to + lane[slot]) + 3;
-                /* Trims cost more the more packets a round trip has. */
-                seen += *one * (first[0] + second[0] + rate[qp] * (first[2] + second[2]));
+                fresh[slot] = 0.5f * held[slot] + 0.5f * turn[slot] / total;
+                cost[slot] = fresh[slot] * (cost[slot] + pace * trims[slot]);
             }
+            for (int slot = 0; slot < slots; slot++)
+                seen += cost[slot];
         }
         /* Bursts grow with rate ** BURST_POWER. */
         const float burst = all->bursts[qp] * rate[qp] * rate[qp] * sqrtf(rate[qp]);
         float change = used ? eta * (at(&wanted, rate[qp]) - burst - seen / used) : 0;
         change = change > step ? step : change < -step ? -step : change;
         float next = rate[qp] + change;
-        new_rate[i] = next > top ? top : next < all->floor ? all->floor : next;
-        if (fabsf(new_rate[i] - rate[qp]) > largest)
-            largest = fabsf(new_rate[i] - rate[qp]);
-    }
-    for (long long i = 0; i < count; i++) {
-        const long long qp = active[i];
-        float *mine = new_share + i * row, *before = share + qp * row;
-        if (source[qp] != target[qp]) {
-            for (int plane = 0; plane < planes; plane++) {
-                const uint16_t *lane = spine + (qp * planes + plane) * slots;
-                const long long from = ((long long)plane * racks + source[qp]) * spines;
-                const long long to = ((long long)plane * racks + target[qp]) * spines;
-                for (int slot = 0; slot < slots; slot++) {
-                    if (lane[slot] == NO_SPINE)
-                        continue;
-                    const long long k = plane * slots + slot;
-                    const double more =
-                        (double)weight[qp] * ((double)new_rate[i] * mine[k] - (double)rate[qp] * before[k]);
-                    up[from + lane[slot]] += more;
-                    down[to + lane[slot]] += more;
-                }
+        next = next > top ? top : next < all->floor ? all->floor : next;
+        if (fabsf(next - rate[qp]) > largest)
+            largest = fabsf(next - rate[qp]);
+        for (int plane = 0; plane < planes; plane++) {
+            const uint16_t *lane = spine + (qp * planes + plane) * slots;
+            double *up_loads = up + ((long long)plane * racks + source[qp]) * spines;
+            double *down_loads = down + ((long long)plane * racks + target[qp]) * spines;
+            const float *held = before + plane * slots, *fresh = mine + plane * slots;
+            const double old = rate[qp], new = next, size = weight[qp];
+            for (int slot = 0; slot < slots; slot++)
+                more[slot] = size * (new * fresh[slot] - old * held[slot]);
+            for (int slot = 0; slot < slots; slot++) {
+                if (lane[slot] == NO_SPINE)
+                    continue;
+                up_loads[lane[slot]] += more[slot];
+                down_loads[lane[slot]] += more[slot];
             }
-            memcpy(before, mine, row * sizeof(float));
         }
-        rate[qp] = new_rate[i];
+        memcpy(before, mine, row * sizeof(float));
+        rate[qp] = next;
     }
     return largest;
 }

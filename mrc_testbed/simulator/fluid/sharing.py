@@ -48,6 +48,8 @@ RATE_TOLERANCE: Final = 5e-4
 """Rates stand still when none moves by more."""
 AVERAGED_SWEEPS: Final = 20
 """Rates that do not stand still are averaged over the last sweeps."""
+PRICE_FLOATS: Final = 4
+"""Floats of a link's price in sharing.c."""
 CHUNK: Final = 4096
 """QPs that a sweep in numpy works on at a time, which bounds its memory."""
 
@@ -62,7 +64,7 @@ class _Sharing(ctypes.Structure):
     _fields_ = (
         *((name, ctypes.c_int32) for name in ("planes", "racks", "spines", "slots")),
         *((name, ctypes.c_float) for name in ("eta", "step", "top", "floor")),
-        *((name, _Table) for name in ("cost", "skips", "trims", "wanted")),
+        *((name, _Table) for name in ("prices", "wanted")),
         *(
             (name, ctypes.c_void_p)
             for name in (
@@ -93,7 +95,7 @@ def _in_c() -> ctypes.CDLL | None:
     except (BuildError, OSError):
         return None
     library.sweep.restype = ctypes.c_double
-    library.sweep.argtypes = [ctypes.c_void_p, ctypes.c_longlong, *[ctypes.c_void_p] * 3]
+    library.sweep.argtypes = [ctypes.c_void_p, ctypes.c_longlong, *[ctypes.c_void_p] * 2]
     return library
 
 
@@ -133,7 +135,11 @@ class Sharing:
         """
         self._tables = calibration.tables(max(2, int(up_feeders.max(initial=0))))
         self._library = _in_c() if in_c else None
-        self._price: Singles = np.zeros(6 * shape.links if self._library is not None else 0, np.float32)
+        self._price: Singles = np.zeros(2 * PRICE_FLOATS * shape.links if self._library is not None else 0, np.float32)
+        cost, skips, trims, _ = self._tables
+        rows = np.stack([cost, skips, trims, np.zeros_like(cost)], axis=1)
+        self._price_rows: Singles = np.concatenate([rows, rows[-1:]])
+        """Table of prices as sharing.c has it: a row for each load, the last one twice."""
 
     # ---- load of QPs ------------------------------------------------------------------------------------
 
@@ -238,12 +244,12 @@ class Sharing:
 
     def _sweep_in_c(self, active: NDArray[np.int32]) -> float:
         shape, calibration = self.shape, self.calibration
-        new_rate = np.empty(len(active), np.float32)
-        new_share = np.empty((len(active), shape.planes, shape.rotation), np.float32)
-        tables = [
-            _Table(values.ctypes.data, len(values), per_unit)
-            for values, per_unit in zip(self._tables, calibration.steps(), strict=True)
-        ]
+        price_step, *_, rate_step = calibration.steps()
+        tables = (
+            _Table(self._price_rows.ctypes.data, len(self._price_rows) - 1, price_step),
+            _Table(self._tables[3].ctypes.data, len(self._tables[3]), rate_step),
+        )
+        row = np.empty(shape.planes * shape.rotation, np.float32)
         arrays = (
             self.source,
             self.target,
@@ -273,7 +279,7 @@ class Sharing:
         )
         assert self._library is not None
         largest_change: float = self._library.sweep(
-            ctypes.byref(job), len(active), active.ctypes.data, new_rate.ctypes.data, new_share.ctypes.data
+            ctypes.byref(job), len(active), active.ctypes.data, row.ctypes.data
         )
         return largest_change
 
