@@ -186,3 +186,27 @@ __attribute__((visibility("default"))) double sweep(
     }
     return largest;
 }
+
+/* Set rates of queue pairs, and what their links carry. */
+__attribute__((visibility("default"))) void set_rates(
+    const Sharing *all, long long count, const int32_t *active, const float *rates)
+{
+    const int planes = all->planes, racks = all->racks, spines = all->spines, slots = all->slots;
+    for (long long i = 0; i < count; i++) {
+        const long long qp = active[i], from = all->source[qp], to = all->target[qp];
+        const double change = (double)all->weight[qp] * ((double)rates[i] - (double)all->rate[qp]);
+        all->rate[qp] = rates[i];
+        for (int plane = 0; plane < planes && from != to; plane++) {
+            const uint16_t *lane = all->spine + (qp * planes + plane) * slots;
+            const float *share = all->share + (qp * planes + plane) * slots;
+            double *up = all->up + ((long long)plane * racks + from) * spines;
+            double *down = all->down + ((long long)plane * racks + to) * spines;
+            for (int slot = 0; slot < slots; slot++) {
+                if (lane[slot] == NO_SPINE)
+                    continue;
+                up[lane[slot]] += change * share[slot];
+                down[lane[slot]] += change * share[slot];
+            }
+        }
+    }
+}

@@ -95,7 +95,9 @@ def _in_c() -> ctypes.CDLL | None:
     except (BuildError, OSError):
         return None
     library.sweep.restype = ctypes.c_double
-    library.sweep.argtypes = [ctypes.c_void_p, ctypes.c_longlong, *[ctypes.c_void_p] * 2]
+    for function in (library.sweep, library.set_rates):
+        function.argtypes = [ctypes.c_void_p, ctypes.c_longlong, *[ctypes.c_void_p] * 2]
+    library.set_rates.restype = None
     return library
 
 
@@ -233,6 +235,10 @@ class Sharing:
         return sweeps
 
     def _set_rates(self, qps: Ints, rates: Singles) -> None:
+        if self._library is not None:
+            numbers = qps.astype(np.int32)
+            self._library.set_rates(ctypes.byref(self._in_c_form()), len(qps), numbers.ctypes.data, rates.ctypes.data)
+            return
         weight = self.weight[qps]
         self._load(qps, -weight)
         self.rate[qps] = rates
@@ -242,14 +248,13 @@ class Sharing:
         """Do one sweep; return the largest change of a rate."""
         return self._sweep_in_numpy(active) if self._library is None else self._sweep_in_c(active)
 
-    def _sweep_in_c(self, active: NDArray[np.int32]) -> float:
+    def _in_c_form(self) -> _Sharing:
         shape, calibration = self.shape, self.calibration
         price_step, *_, rate_step = calibration.steps()
         tables = (
             _Table(self._price_rows.ctypes.data, len(self._price_rows) - 1, price_step),
             _Table(self._tables[3].ctypes.data, len(self._tables[3]), rate_step),
         )
-        row = np.empty(shape.planes * shape.rotation, np.float32)
         arrays = (
             self.source,
             self.target,
@@ -265,7 +270,7 @@ class Sharing:
             self.bursts,
         )
         # The order of the fields is that of the struct in sharing.c.
-        job = _Sharing(
+        return _Sharing(
             shape.planes,
             shape.racks,
             shape.spines,
@@ -277,9 +282,12 @@ class Sharing:
             *tables,
             *(array.ctypes.data for array in arrays),
         )
+
+    def _sweep_in_c(self, active: NDArray[np.int32]) -> float:
         assert self._library is not None
+        row = np.empty(self.shape.planes * self.shape.rotation, np.float32)
         largest_change: float = self._library.sweep(
-            ctypes.byref(job), len(active), active.ctypes.data, row.ctypes.data
+            ctypes.byref(self._in_c_form()), len(active), active.ctypes.data, row.ctypes.data
         )
         return largest_change
 
