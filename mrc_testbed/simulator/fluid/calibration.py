@@ -6,40 +6,55 @@ A pipe is what a plane holds in a base round trip, in packets: queues are as dee
 packet is a larger part of a short pipe.
 
 A link's queue has two parts. One is that of regular streams which share a link, and has a formula (`streams_delay`): it
-grows with their number, for a rack of 16 NICs by a third over one of 8. The other comes from rates that wander, and is
-measured.
+grows with the number of QPs that have the link in rotation, for 16 by a third over 8. The other comes from rates that
+wander, and is measured. It grows with what the QPs of the rack lack of the line: who is at line rate has no room to
+wander. And it is short where the T0's other links have room: marks make an EV miss a turn, and its packets go there. So
+it is a table by load, of which a part is the mean of the T0's links in that plane (`relief`).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from math import erfc, exp, pi, sqrt
-from typing import Final
+from math import erfc, exp, log2, pi, sqrt
+from typing import Final, NamedTuple
 
 import numpy as np
 
-from mrc_testbed.hosts.engine.cc.nscc import ALPHA, REFERENCE_PACKETS
 from mrc_testbed.simulator.fluid.shape import FabricShape, Floats, Singles
 
 LOAD_MAX: Final = 1.25
 LOAD_STEPS: Final = 1000
 RATE_STEPS: Final = 1000
+DELAY_MAX: Final = 2.0
+DELAY_STEPS: Final = 500
+PLANES: Final = 4
+"""Planes of the fabrics that `price` was measured on."""
+STREAMS_MAX: Final = 128
+"""More streams that share a link count as so many."""
 OVERLOAD_DELAY: Final = 20.0
 """Delay beyond the last measured load, base round trips per unit of load: feedback ends it."""
 BURST_POWER: Final = 2.5
 """Power with which bursts grow by a QP's rate, and fall by its application's window."""
 WINDOW_MIN: Final = 2.0
 """Smallest window of an application with measured bursts, base round trips of all planes."""
-TRIM_PRICE: Final = REFERENCE_PACKETS / ALPHA / 2
-"""Delay that is worth the trim of every packet at rate 1, base round trips.
-
-A trim takes a packet off the window. A round trip without delay adds ALPHA packets in a pipe of REFERENCE_PACKETS, and
-less by the delay's share of the target: so trims let NSCC hold at a smaller delay. Half of that was measured, since
-decreases become rarer too.
-"""
 FAR: Final = 20.0
 """Argument beyond which exp(z * z) * erfc(z) is its limit."""
+
+
+class Tables(NamedTuple):
+    """Values at equal steps: LOAD_STEPS, DELAY_STEPS or RATE_STEPS to the unit."""
+
+    streams: Singles
+    """[streams - 1, load]: delay of so many regular streams."""
+    wander: Singles
+    """Delay by load beyond that of regular streams, for a rack whose QPs have no rate."""
+    marks: Singles
+    """Share of the packets that a link marks, by delay."""
+    trims: Singles
+    """Price at rate 1 of the packets that a link trims, by delay."""
+    target_price: Singles
+    """Price by rate under which NSCC's window holds."""
 
 
 @dataclass(frozen=True)
@@ -54,18 +69,33 @@ class Calibration:
     """Load of the wire for each that the payload makes, where queues stand: SACKs and retransmissions."""
     loads: tuple[float, ...]
     wander: tuple[float, ...]
-    """Queueing delay at each of `loads` beyond that of regular streams, in base round trips."""
+    """Queueing delay at each of `loads` beyond that of regular streams, in base round trips.
+
+    Where the rack's QPs have no rate: see `steady`.
+    """
+    steady: float
+    """Part of `wander` that is gone where the rack's QPs are at line rate."""
+    relief: float
+    """Part that the mean load of the T0's links in a plane has in the load by which `wander` is read."""
     delays: tuple[float, ...]
     marks: tuple[float, ...]
     """Share of packets that a link marks at each of `delays`: each makes its EV miss a turn."""
     trims: tuple[float, ...]
-    """Share of packets that a link trims at each of `delays`: each costs what TRIM_PRICE says."""
+    """Share of packets that a link trims at each of `delays`."""
+    trim_price: float
+    """Delay that is worth the trim of every packet at rate 1, base round trips.
+
+    A trim takes a packet off the window, so NSCC holds at a smaller delay.
+    """
     rates: tuple[float, ...]
     price: tuple[float, ...]
     """Mean price of links between T0s under which NSCC's window holds, at each of `rates`.
 
-    NSCC holds the whole delay; what is not in here stands in the NIC's ring and at the last hop.
+    NSCC holds the whole delay, and that is the price at rate 0; what is not in here stands in the NIC's ring and at the
+    last hop.
     """
+    planes_price: float
+    """Price that is held more for each doubling of PLANES: a packet moves a larger window less."""
     bursts: float
     """Delay in the NIC's ring of a QP with rate 1 whose application has one base round trip outstanding.
 
@@ -90,21 +120,25 @@ class Calibration:
     """Base round trips from the end of a NIC port until its peers have withdrawn the plane."""
 
     @lru_cache(maxsize=8)  # noqa: B019 - calibrations are few and live as long as the program
-    def tables(self, streams: int) -> tuple[Singles, Singles, Singles, Singles]:
-        """Return delay, skips and the price of trims at rate 1 by load, and price by rate, at equal steps.
-
-        `streams`: NICs that share a rack's links.
-        """
+    def tables(self, planes: int) -> Tables:
+        """Return the tables at equal steps, for a fabric of so many planes."""
         loads = np.arange(int(LOAD_MAX * LOAD_STEPS) + 1) / LOAD_STEPS
-        delay = np.interp(loads, self.loads, self.wander) + self.streams_delay(loads, streams)
-        delay += OVERLOAD_DELAY * np.maximum(0.0, loads - self.loads[-1])
-        delay = np.maximum.accumulate(np.maximum(0.0, delay))
+        wander = np.interp(loads, self.loads, self.wander)
+        lowest = int(wander.argmin())
+        wander[lowest:] = np.maximum.accumulate(wander[lowest:])
+        delays = np.arange(int(DELAY_MAX * DELAY_STEPS) + 1) / DELAY_STEPS
         rates = np.arange(RATE_STEPS + 1) / RATE_STEPS
-        return (
-            delay.astype(np.float32),
-            np.interp(delay, self.delays, self.marks).astype(np.float32),
-            (TRIM_PRICE * np.interp(delay, self.delays, self.trims)).astype(np.float32),
-            np.interp(rates, self.rates, self.price).astype(np.float32),
+        target_price = np.interp(rates, self.rates, self.price) + self.planes_price * log2(planes / PLANES)
+        # A faster QP never holds more, or it would starve a slower one beside it.
+        target_price = np.maximum.accumulate(target_price[::-1])[::-1]
+        return Tables(
+            np.stack([self.streams_delay(loads, max(2, count)) for count in range(1, STREAMS_MAX + 1)]).astype(
+                np.float32
+            ),
+            wander.astype(np.float32),
+            np.interp(delays, self.delays, self.marks).astype(np.float32),
+            (self.trim_price * np.interp(delays, self.delays, self.trims)).astype(np.float32),
+            target_price.astype(np.float32),
         )
 
     def streams_delay(self, loads: Floats, streams: int) -> Floats:
@@ -123,10 +157,6 @@ class Calibration:
         delay: Floats = wire_loads * np.array(packets) / self.packets
         return delay
 
-    def steps(self) -> tuple[float, float, float, float]:
-        """Return the number of steps per unit of each table."""
-        return LOAD_STEPS, LOAD_STEPS, LOAD_STEPS, RATE_STEPS
-
     def bursts_of(self, windows: Floats) -> Singles:
         """Return the factor of rate ** BURST_POWER by which a QP's price falls, from its application's window.
 
@@ -137,102 +167,80 @@ class Calibration:
 
 CALIBRATIONS: Final = (
     Calibration(
-        packets=10.7,
-        top=0.953,
-        wire=1.12,
-        loads=(
-            0.0,
-            0.3225,
-            0.4642,
-            0.5645,
-            0.6338,
-            0.7156,
-            0.7592,
-            0.8033,
-            0.8349,
-            0.8635,
-            0.8902,
-            0.9156,
-            0.9384,
-            0.9735,
-        ),
-        wander=(
-            0.0,
-            -0.0088,
-            -0.0096,
-            -0.0126,
-            -0.0095,
-            -0.0001,
-            0.0138,
-            0.0867,
-            0.1451,
-            0.2117,
-            0.3484,
-            0.5194,
-            0.5171,
-            0.6438,
-        ),
-        delays=(0.0, 0.0175, 0.0705, 0.1231, 0.1755, 0.2395, 0.3464, 0.4445, 0.5459, 0.6765),
-        marks=(0.0, 0.0, 0.0017, 0.0114, 0.0279, 0.0578, 0.1238, 0.1825, 0.2134, 0.306),
-        trims=(0.0, 0.0, 0.0, 0.0, 0.0002, 0.0009, 0.0042, 0.0143, 0.0298, 0.062),
-        rates=(0.4145, 0.5563, 0.6265, 0.6776, 0.7249, 0.7756, 0.819, 0.8601, 0.881, 0.8971, 0.9207, 0.9517, 0.9643),
-        price=(0.4306, 0.4365, 0.4205, 0.3994, 0.4026, 0.3934, 0.3586, 0.2837, 0.2109, 0.1869, 0.1756, 0.0609, 0.0706),
-        bursts=1.8,
+        packets=10.72,
+        top=0.9534,
+        wire=1.1257,
+        loads=(0.0, 0.3771, 0.4608, 0.5617, 0.6428, 0.7096, 0.7592, 0.7999, 0.8341, 0.8619, 0.8899, 0.9159, 0.9479),
+        wander=(0.0, 0.0019, -0.0016, -0.0019, 0.0154, 0.0803, 0.2381, 0.5138, 0.8544, 1.1794, 1.3567, 1.3797, 1.3986),
+        steady=0.9,
+        relief=0.25,
+        delays=(0.0, 0.0212, 0.0708, 0.1224, 0.1728, 0.2472, 0.3475, 0.4436, 0.5375, 0.6954),
+        marks=(0.0, 0.0, 0.0021, 0.0118, 0.029, 0.0638, 0.1205, 0.1743, 0.2165, 0.2773),
+        trims=(0.0, 0.0, 0.0, 0.0, 0.0002, 0.0012, 0.0047, 0.018, 0.0336, 0.0737),
+        trim_price=6.36,
+        rates=(0.0, 0.4071, 0.5687, 0.6213, 0.6751, 0.7285, 0.7779, 0.82, 0.8547, 0.8798, 0.8985, 0.92, 0.9534),
+        price=(0.5196, 0.4925, 0.468, 0.4665, 0.4419, 0.4217, 0.4002, 0.3645, 0.3251, 0.2605, 0.2619, 0.2551, 0.0541),
+        planes_price=0.0157,
+        bursts=1.914,
         retire_rtts=4.0,
         found_rtts=4.4,
         timer_rtts=6.0,
         own_delay_rtts=0.66,
-        lost=1.10,
+        lost=1.1,
         lost_young=1.18,
         notice_rtts=1.0,
     ),
     Calibration(
         packets=29.5,
-        top=0.989,
-        wire=1.04,
+        top=0.9894,
+        wire=1.0412,
         loads=(
             0.0,
-            0.3326,
-            0.4832,
-            0.5431,
-            0.6509,
-            0.7069,
-            0.7635,
-            0.8009,
-            0.8351,
-            0.8663,
-            0.8941,
-            0.9183,
-            0.9475,
-            0.9702,
+            0.3758,
+            0.4664,
+            0.5644,
+            0.6461,
+            0.7175,
+            0.7603,
+            0.8007,
+            0.835,
+            0.8643,
+            0.8937,
+            0.9191,
+            0.9434,
+            0.9756,
         ),
-        wander=(
-            0.0,
-            -0.0028,
-            -0.0027,
-            -0.004,
-            -0.0034,
-            -0.0041,
-            -0.0037,
-            -0.0036,
-            -0.0007,
-            0.0077,
-            0.0568,
-            0.1209,
-            0.3048,
-            0.3986,
+        wander=(0.0, 0.0075, 0.0056, 0.0, 0.0, 0.0105, 0.0222, 0.0714, 0.1416, 0.2936, 0.6708, 1.3043, 2.1617, 3.393),
+        steady=0.9,
+        relief=0.15,
+        delays=(0.0, 0.0165, 0.0702, 0.1232, 0.1749, 0.2499, 0.3522, 0.449, 0.5383, 0.7642),
+        marks=(0.0, 0.0, 0.0017, 0.0106, 0.0265, 0.0642, 0.1414, 0.2067, 0.2561, 0.3709),
+        trims=(0.0, 0.0, 0.0, 0.0, 0.0, 0.0001, 0.0004, 0.0035, 0.0111, 0.0314),
+        trim_price=9.72,
+        rates=(0.0, 0.56, 0.6348, 0.6766, 0.729, 0.7733, 0.8249, 0.856, 0.8832, 0.8994, 0.9257, 0.9533, 0.9651, 0.9878),
+        price=(
+            1.0318,
+            1.0349,
+            1.0206,
+            0.9704,
+            1.0219,
+            0.9958,
+            0.9768,
+            0.9643,
+            0.9468,
+            0.9384,
+            0.8924,
+            0.7154,
+            0.5827,
+            0.4506,
         ),
-        delays=(0.0, 0.0107, 0.0719, 0.1211, 0.174, 0.2474, 0.3538, 0.4457, 0.5396, 0.7777),
-        marks=(0.0, 0.0, 0.0021, 0.0092, 0.0231, 0.0611, 0.1441, 0.2064, 0.2501, 0.3846),
-        trims=(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0007, 0.004, 0.0116, 0.0396),
-        rates=(0.5502, 0.6251, 0.6731, 0.7197, 0.7834, 0.8276, 0.8571, 0.8814, 0.9016, 0.9248, 0.9506, 0.967, 0.9889),
-        price=(0.5106, 0.5748, 0.4626, 0.4314, 0.4997, 0.5693, 0.5418, 0.4999, 0.5057, 0.4785, 0.3768, 0.1756, 0.0429),
-        bursts=1.8,
+        planes_price=-0.0205,
+        bursts=0.293,
         retire_rtts=4.0,
         found_rtts=4.4,
         timer_rtts=6.0,
         own_delay_rtts=0.5,
-        lost=1.10,
+        lost=1.1,
         lost_young=1.18,
         notice_rtts=1.0,
     ),

@@ -137,6 +137,8 @@ class _Model:
         self.failed: list[tuple[float, int]] = []
         self.losses: dict[int, list[Loss]] = {}
         self.probes = 0
+        self._turn_s = shape.rotation / shape.packets_per_s
+        self._empty_slots = [EMPTY] * shape.rotation
         self._mortal: dict[int, list[int]] = {}
         """QP x plane -> EVs over links that are ever out."""
 
@@ -219,6 +221,7 @@ class _Model:
         at_fault = self.outages.hosts_at_fault()
         self._at_fault: Bools = at_fault[:, self.pairs.sources].T | at_fault[:, self.pairs.targets].T
         self._rows: Bools = self._at_fault.copy()
+        self._in_use, self._members = (np.zeros(self._rows.shape, np.int16) for _ in range(2))
         first = np.arange(shape.planes)[None, :, None] * shape.racks
         for part in _parts(len(self.pairs)):
             spine = self.spines[part].astype(np.int64)
@@ -226,6 +229,8 @@ class _Model:
             is_mortal |= down_dead[(first + sharing.target[part][:, None, None]) * shape.spines + spine]
             is_mortal &= ~sharing.local[part][:, None, None] & (self.states[part] != DENIED)
             self._rows[part] |= (is_mortal & (self.states[part] == ROTATION)).any(axis=2)
+            self._in_use[part] = (self.states[part] == ROTATION).sum(axis=2)
+            self._members[part] = (self.states[part] != ABSENT).sum(axis=2)
             is_mortal &= self._rows[part][:, :, None]
             qp, plane, ev = np.nonzero(is_mortal)
             for row, ev_index in zip(((qp + part.start) * shape.planes + plane).tolist(), ev.tolist(), strict=True):
@@ -239,14 +244,13 @@ class _Model:
         racks = source // shape.hosts_per_rack, target // shape.hosts_per_rack
         start, end = float(pairs.starts_s[qp]), min(float(pairs.stops_s[qp]), float(self.edges[-1]))
         faulty_planes, healthy_active, healthy_members, usable_planes = [], 0, 0, 0
-        for plane in range(shape.planes):
-            states = self.states[qp, plane]
-            in_use = int(np.count_nonzero(states == ROTATION))
+        counts = zip(self._rows[qp].tolist(), self._in_use[qp].tolist(), self._members[qp].tolist(), strict=True)
+        for plane, (is_faulty, in_use, members) in enumerate(counts):
             usable_planes += in_use > 0
             # Nothing breaks in such a plane: its EVs count, but need no life of their own.
-            if not self._rows[qp, plane]:
+            if not is_faulty:
                 healthy_active += in_use
-                healthy_members += int(np.count_nonzero(states != ABSENT))
+                healthy_members += members
                 continue
             faulty_planes.append(self._plane_of(qp, plane, source, target, racks))
         dice = Random(self.settings.seed * 1_000_003 + qp)
@@ -257,7 +261,7 @@ class _Model:
             healthy_active,
             healthy_members,
             dice,
-            shape.rotation / shape.packets_per_s,
+            self._turn_s,
         )
         life.run(start, end)
         self.changes += [(qp, change) for change in life.changes]
@@ -297,24 +301,24 @@ class _Model:
 
     def _plane_of(self, qp: int, plane: int, source: int, target: int, racks: tuple[int, int]) -> PlaneEvs:
         """Return a plane of a QP as input of ev_life.py."""
-        outages, states = self.outages, self.states[qp, plane]
-        slots = [EMPTY] * self.shape.rotation
-        in_use = np.flatnonzero(states == ROTATION).tolist()
+        outages, states = self.outages, self.states[qp, plane].tolist()
+        slots = self._empty_slots.copy()
+        in_use = [ev for ev, state in enumerate(states) if state == ROTATION]
         slots[: len(in_use)] = in_use
-        at_fault = self._at_fault[qp, plane]
+        at_fault = bool(self._at_fault[qp, plane])
         ends = outages.of_ends(plane, source, target) if at_fault else []
         dead_intervals: dict[int, Intervals] = {}
         for ev in self._mortal.get(qp * self.shape.planes + plane, ()):
             dead_intervals[ev] = outages.of_path(plane, racks[0], racks[1], int(self.spines[qp, plane, ev]))
         if ends:
-            for ev in np.flatnonzero((states != ABSENT) & (states != DENIED)).tolist():
+            for ev in (ev for ev, state in enumerate(states) if state not in (ABSENT, DENIED)):
                 dead_intervals[ev] = union(ends, dead_intervals[ev]) if ev in dead_intervals else ends
         return PlaneEvs(
             plane,
             slots,
-            deque(np.flatnonzero(states == BACKUP).tolist()),
+            deque(ev for ev, state in enumerate(states) if state == BACKUP),
             dead_intervals,
-            int(np.count_nonzero(states != ABSENT)),
+            int(self._members[qp, plane]),
             outages.of_ports(plane, source, target) if at_fault else [],
         )
 

@@ -91,6 +91,13 @@ class QueuePairs:
     """Share of its flow that a QP carries: one over the flow's QPs."""
     window_bytes: Floats
     """Most that its application has outstanding, of the whole flow."""
+    flows: Ints | None = None
+    """Flow of each QP, and None where `jobs` is."""
+    jobs: Ints | None = None
+    """Job of each QP, -1: none; all flows of a job send at the pace of its slowest.
+
+    None: there are no jobs.
+    """
 
     def __len__(self) -> int:
         return len(self.sources)
