@@ -66,6 +66,15 @@ class ProofOfLoss:
         elif sent_at > self._attentive_to:
             self._attentive_to = sent_at
 
+    def on_trim(self, ordinary: bool, now: float) -> None:
+        """Note the NACK of a trimmed packet: its header passed the queues, so that nothing before it was read for it.
+
+        A late one ends the run all the same: it waited through a stall.
+        """
+        self.heard_at = now
+        if not ordinary:
+            self._attentive_from = None
+
     def on_late_report(self, sent_at: float) -> None:
         """Begin the run of ordinary answers no earlier than `sent_at`: what left before it was reported late."""
         if self._attentive_from is not None and self._attentive_from < sent_at:
