@@ -765,6 +765,7 @@ class Requestor:
             counters.trimmed_lasthop += nack.reason == NackReason.TRIMMED_LASTHOP
             # A NACK without timestamp may be about any copy of a packet sent again.
             if is_certain or sent.attempt == 1:
+                self.rtt.on_trim(now)
                 self._proof.on_trim(self.rtt.ordinary(now - sent.sent_at, sent.ev), now)
                 self._measure(sent, now)
             is_last_hop = nack.reason == NackReason.TRIMMED_LASTHOP

@@ -98,12 +98,17 @@ class ProofOfLoss:
         read = self._read[plane]
         return (read if read < self._attentive_to else self._attentive_to) - (start if start > sent_at else sent_at)
 
+    def silence(self, plane: int, sent_at: float) -> float:
+        """Return the attention of the peer to other planes since it read this one last."""
+        read = self._read[plane]
+        return self.attention(read if read > sent_at else sent_at)
+
     def missed(self, ev: Ev, sent_at: float) -> bool:
         """Return whether an unanswered packet sent over `ev` at `sent_at` must be lost.
 
         The proof: the peer read on since.
         """
-        rtt, path_rtt_s = self.rtt, ev.rtt_s
-        return self.span(ev.plane, sent_at) >= rtt.skew_s(path_rtt_s) or self.attention(sent_at) >= max(
-            rtt.rest_s(), rtt.patience_s(path_rtt_s)
-        )
+        plane, path_rtt_s, now = ev.plane, ev.rtt_s, self.heard_at
+        return self.span(plane, sent_at) >= self.rtt.skew_s(path_rtt_s, now) or self.silence(
+            plane, sent_at
+        ) >= self.rtt.silence_s(path_rtt_s, now)

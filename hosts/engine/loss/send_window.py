@@ -348,6 +348,7 @@ class SendWindow:
         "_arrived_bits",
         "_by_age",
         "_fifo",
+        "_lapped",
         "_newest_arrived",
         "_proof",
         "_ring",
@@ -385,6 +386,9 @@ class SendWindow:
         self._newest_arrived = 0
         """Highest serial known to have arrived, of those where the copy is beyond doubt."""
         self._suspects: list[tuple[Sent, LossCause]] = []
+        """Packets that a younger one of their EV overtook, or that a guess takes for lost, with the cause."""
+        self._lapped: list[Sent] = []
+        """Packets that were lapped, and that no SACK has shown since."""
         self._timers = TimerChain()
         self._timers_apart = TimerHeap()
         self._timer_limit = COMPACT_FROM
@@ -548,37 +552,40 @@ class SendWindow:
 
         The SACK covered PSNs `base` to `last_shown` (at most 64).
 
-        A packet becomes suspect (rule b; `threshold` None: never) when it is older than `patience_s` of its EV,
-        for past a queue of its plane others lap it without any loss, and either the peer has read its plane for
-        `skew_s` since, or one arrived that left `threshold` transmissions later while the peer was attentive for
-        `rest_s`. The first finds losses of senders that have little to send, the second a plane that is silent.
+        A packet is lapped (rule b; `threshold` None: never) when it is older than `patience_s` of its EV, for past
+        a queue of its plane others lap it without any loss, and either the peer has read its plane for `skew_s` since,
+        or one arrived that left `threshold` transmissions later while the peer was attentive for `silence_s`. The first
+        finds losses of senders that have little to send, the second a plane that is silent. Round trips may have grown
+        by the time that a SACK shows the packet, so it must be lapped then, too.
         """
+        last = min(base + BITMAP_BITS - 1, last_shown)
+        proven: list[tuple[Sent, LossCause]] = []
         if threshold is not None:
-            limit, proof, rtt = self._newest_arrived - threshold, self._proof, self._proof.rtt
-            rest_s, patience_min_s = rtt.rest_s(), rtt.patience_s(UNKNOWN)
-            for plane, mates in enumerate(self._by_age):
+            limit, patience_min_s = self._newest_arrived - threshold, self._proof.rtt.patience_s(UNKNOWN)
+            for mates in self._by_age:
                 # Even the oldest packet of this plane is too young to suspect.
                 if now - mates.oldest_sent_at < patience_min_s:
                     continue
                 candidate = mates.oldest_sent
                 while candidate is not None:
                     if candidate.state == IN_FLIGHT:
-                        path_rtt_s, sent_at = candidate.ev.rtt_s, candidate.sent_at
-                        patience = rtt.patience_s(path_rtt_s)
-                        if now - sent_at < patience:
-                            break
-                        read = path_rtt_s >= 0 and proof.span(plane, sent_at) >= rtt.skew_s(path_rtt_s)
                         # Younger packets of this plane wait behind the first without proof.
-                        if not read and (candidate.serial > limit or proof.attention(sent_at) < max(rest_s, patience)):
+                        if not self._is_lapped(candidate, limit, now):
                             break
-                        self._suspects.append((candidate, LossCause.DISTANCE))
+                        self._lapped.append(candidate)
                     candidate = mates.drop_oldest(candidate)
+            if self._lapped:
+                waiting_sent = [sent for sent in self._lapped if sent.state == IN_FLIGHT]
+                self._lapped = []
+                for sent in waiting_sent:
+                    if base <= sent.psn <= last and self._is_lapped(sent, limit, now):
+                        proven.append((sent, LossCause.DISTANCE))
+                    else:
+                        self._lapped.append(sent)
         if not self._suspects:
-            return []
-        proven: list[tuple[Sent, LossCause]] = []
+            return proven
         waiting: list[tuple[Sent, LossCause]] = []
-        last = min(base + BITMAP_BITS - 1, last_shown)
-        serials: set[int] = set()
+        serials = {sent.serial for sent, _ in proven}
         for pair in self._suspects:
             sent = pair[0]
             # The packet arrived or was given up since, or is listed twice.
@@ -588,6 +595,16 @@ class SendWindow:
             (proven if base <= sent.psn <= last else waiting).append(pair)
         self._suspects = waiting
         return proven
+
+    def _is_lapped(self, sent: Sent, limit: int, now: float) -> bool:
+        """Whether a packet is lapped, see `lost`; `limit`: newest serial that others may have lapped."""
+        proof, ev, sent_at = self._proof, sent.ev, sent.sent_at
+        rtt, plane, path_rtt_s = proof.rtt, ev.plane, ev.rtt_s
+        if now - sent_at < rtt.patience_s(path_rtt_s):
+            return False
+        if path_rtt_s >= 0 and proof.span(plane, sent_at) >= rtt.skew_s(path_rtt_s, now):
+            return True
+        return sent.serial <= limit and proof.silence(plane, sent_at) >= rtt.silence_s(path_rtt_s, now)
 
     # ---- timers -----------------------------------------------------------------------------------------
 
