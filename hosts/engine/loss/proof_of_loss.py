@@ -67,9 +67,9 @@ class ProofOfLoss:
             self._attentive_to = sent_at
 
     def on_trim(self, ordinary: bool, now: float) -> None:
-        """Note the NACK of a trimmed packet: its header passed the queues, so that nothing before it was read for it.
+        """Note the NACK of a trimmed packet, which proves nothing about others.
 
-        A late one ends the run all the same: it waited through a stall.
+        Headers pass the queues where packets that left before may wait. A late one ends the run all the same.
         """
         self.heard_at = now
         if not ordinary:
@@ -98,17 +98,12 @@ class ProofOfLoss:
         read = self._read[plane]
         return (read if read < self._attentive_to else self._attentive_to) - (start if start > sent_at else sent_at)
 
-    def silence(self, plane: int, sent_at: float) -> float:
-        """Return the attention of the peer to other planes since it read this one last."""
-        read = self._read[plane]
-        return self.attention(read if read > sent_at else sent_at)
-
     def missed(self, ev: Ev, sent_at: float) -> bool:
         """Return whether an unanswered packet sent over `ev` at `sent_at` must be lost.
 
         The proof: the peer read on since.
         """
-        plane, path_rtt_s, now = ev.plane, ev.rtt_s, self.heard_at
-        return self.span(plane, sent_at) >= self.rtt.skew_s(path_rtt_s, now) or self.silence(
-            plane, sent_at
-        ) >= self.rtt.silence_s(path_rtt_s, now)
+        rtt, path_rtt_s, now = self.rtt, ev.rtt_s, self.heard_at
+        return self.span(ev.plane, sent_at) >= rtt.skew_s(path_rtt_s, now) or self.attention(sent_at) >= rtt.silence_s(
+            path_rtt_s, now
+        )

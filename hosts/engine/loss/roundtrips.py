@@ -173,7 +173,7 @@ class RoundTrips:
         return SKEW * max(self.typical_s(), path_rtt_s, self._queues_s(now)) + 4 * self.deviation_s
 
     def silence_s(self, path_rtt_s: float, now: float) -> float:
-        """Return how long other planes must be read before a packet of such a path must have been read, seconds."""
+        """Return how long any planes must be read before a packet of such a path counts as lost, seconds."""
         queues_s = SKEW * self._queues_s(now) + 4 * self.deviation_s
         return max(self.rest_s(), self.patience_s(path_rtt_s), queues_s)
 

@@ -1,4 +1,4 @@
-"""Fabrics that trim and lose nothing: no packet may be taken for lost (docs/results.md, *false losses*)."""
+"""No packet is taken for lost in fabrics that trim and lose nothing."""
 
 from __future__ import annotations
 
@@ -9,9 +9,7 @@ from mrc_testbed.simulator.workloads import Flow
 from mrc_testbed.topologies.plan import Plan
 
 
-@pytest.mark.parametrize(
-    ("planes", "racks", "spines", "seed"), [(8, 2, 2, 0), (2, 2, 2, 1), (2, 2, 2, 5), (1, 3, 4, 0)]
-)
+@pytest.mark.parametrize(("planes", "racks", "spines", "seed"), [(8, 2, 2, 0), (2, 2, 2, 1), (1, 3, 4, 0)])
 def test_distance__packets_that_wait_in_full_queues_are_not_lost(
     planes: int, racks: int, spines: int, seed: int
 ) -> None:

@@ -103,7 +103,7 @@ def test_late_report__ends_the_run_before_it(proof: ProofOfLoss, ev: Ev) -> None
 
 
 def test_trim__is_no_proof_that_anything_before_it_was_read(proof: ProofOfLoss, ev: Ev) -> None:
-    """Its header has priority in every queue that the packet may still wait in."""
+    """A header has priority in every queue that other packets may still wait in."""
     answer(proof, 0, 1.0)
     proof.on_trim(ordinary=True, now=1.2)
     assert not proof.missed(ev, 1.0) and proof.heard_at == 1.2 and proof.newest_read == 1.0
@@ -114,15 +114,6 @@ def test_trim__that_is_late_begins_the_proof_anew(proof: ProofOfLoss, ev: Ev) ->
     assert proof.missed(ev, 1.0)
     proof.on_trim(ordinary=False, now=1.2)
     assert not proof.missed(ev, 1.0)
-
-
-def test_missed__a_plane_that_is_read_is_judged_by_itself(proof: ProofOfLoss, ev: Ev) -> None:
-    """Other planes prove the loss of a packet only from when its own was read last."""
-    answer(proof, 0, 1.0, 1.010)
-    answer(proof, 1, 1.010 + REST_S - 1e-6)
-    assert not proof.missed(ev, 1.0)
-    answer(proof, 1, 1.010 + REST_S + 1e-6)
-    assert proof.missed(ev, 1.0)
 
 
 def test_missed__while_packets_are_trimmed_two_full_queues_may_hold_one_back(proof: ProofOfLoss, ev: Ev) -> None:
