@@ -11,7 +11,8 @@ that of the newest packet alone; so a run begins anew, too, after packets that w
 which nothing is heard,
 
     span      is how long later packets of its own plane were read, the peer being attentive: one port is one queue, so
-              what was read of it proves that the packet did not arrive before it
+              what was read of it proves that the packet did not arrive before it. A trimmed packet proves nothing: its
+              header passed the queues in front of the port
     attention is how long later packets of any plane were read. It has to last longer (`RoundTrips.rest_s`): as long as
               a host may take from one of its ports to the next
 """
