@@ -184,7 +184,7 @@ def test_window__knows_what_is_outstanding_however_wide_it_is() -> None:
 
 
 def test_lost__a_packet_that_round_trips_acquit_meanwhile_is_not() -> None:
-    """A SACK shows 64 packets: of a longer window it shows a lapped one late, when round trips may have grown."""
+    """A SACK shows 64 packets, and a lapped one of a longer window when round trips have grown."""
     rtt, ev = RoundTrips(Config()), Ev(1, 0, 3)
     for n in range(200):
         rtt.on_sample(0.010, n * 0.010)
