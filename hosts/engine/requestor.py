@@ -527,9 +527,13 @@ class Requestor:
         if trigger is None:
             return None
         ev, sent_at = trigger.ev, trigger.sent_at
-        rtt_s = now - sent_at
-        self._proof.on_answer(ev.plane, sent_at, self.rtt.ordinary(rtt_s, ev), now)
-        ev.on_sample(rtt_s)
+        self._proof.on_answer(ev.plane, sent_at, self.rtt.ordinary(now - sent_at, ev), now)
+        return self._measure(trigger, now)
+
+    def _measure(self, sent: Sent, now: float) -> float:
+        """Update the round trips with that of a packet that is answered now; return it in seconds."""
+        rtt_s = now - sent.sent_at
+        sent.ev.on_sample(rtt_s)
         self.rtt.on_sample(rtt_s, now)
         return rtt_s
 
@@ -761,7 +765,9 @@ class Requestor:
             counters.trimmed_lasthop += nack.reason == NackReason.TRIMMED_LASTHOP
             # A NACK without timestamp may be about any copy of a packet sent again.
             if is_certain or sent.attempt == 1:
-                self._sample(sent, now)
+                self.rtt.on_trim(now)
+                self._proof.on_trim(self.rtt.ordinary(now - sent.sent_at, sent.ev), now)
+                self._measure(sent, now)
             is_last_hop = nack.reason == NackReason.TRIMMED_LASTHOP
             self._window.on_trim(now, sent.size, is_last_hop, sent.sent_at, sent.attempt)
             heappush(self._retransmit_psns, psn)

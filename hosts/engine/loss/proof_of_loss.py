@@ -11,7 +11,8 @@ that of the newest packet alone; so a run begins anew, too, after packets that w
 which nothing is heard,
 
     span      is how long later packets of its own plane were read, the peer being attentive: one port is one queue, so
-              what was read of it proves that the packet did not arrive before it
+              what was read of it proves that the packet did not arrive before it. A trimmed packet proves nothing: its
+              header passed the queues in front of the port
     attention is how long later packets of any plane were read. It has to last longer (`RoundTrips.rest_s`): as long as
               a host may take from one of its ports to the next
 """
@@ -66,6 +67,15 @@ class ProofOfLoss:
         elif sent_at > self._attentive_to:
             self._attentive_to = sent_at
 
+    def on_trim(self, ordinary: bool, now: float) -> None:
+        """Note the NACK of a trimmed packet, which proves nothing about others.
+
+        Headers pass the queues where packets that left before may wait. A late one ends the run all the same.
+        """
+        self.heard_at = now
+        if not ordinary:
+            self._attentive_from = None
+
     def on_late_report(self, sent_at: float) -> None:
         """Begin the run of ordinary answers no earlier than `sent_at`: what left before it was reported late."""
         if self._attentive_from is not None and self._attentive_from < sent_at:
@@ -94,7 +104,7 @@ class ProofOfLoss:
 
         The proof: the peer read on since.
         """
-        rtt, path_rtt_s = self.rtt, ev.rtt_s
-        return self.span(ev.plane, sent_at) >= rtt.skew_s(path_rtt_s) or self.attention(sent_at) >= max(
-            rtt.rest_s(), rtt.patience_s(path_rtt_s)
+        rtt, path_rtt_s, now = self.rtt, ev.rtt_s, self.heard_at
+        return self.span(ev.plane, sent_at) >= rtt.skew_s(path_rtt_s, now) or self.attention(sent_at) >= rtt.silence_s(
+            path_rtt_s, now
         )

@@ -35,6 +35,10 @@ PATIENCE: Final = 1.5
 """Round trips before distance alone makes a packet suspect."""
 SKEW: Final = 1.25
 """Round trips by which one path of a plane may be behind another: switches trim beyond a queue of one."""
+QUEUES: Final = 2
+"""Such queues that a path passes between racks; while packets are trimmed both may be full."""
+TRIM_RTTS: Final = 4
+"""Round trips after a trim in which the queues count as full."""
 REST_PART: Final = 0.25
 """Part of the retry timer that a host which was held up may take from one of its ports to the next."""
 
@@ -53,12 +57,15 @@ class RoundTrips:
     __slots__ = (
         "_base_s",
         "_ceiling_s",
+        "_full_until",
         "_intervals",
+        "_is_measured",
         "_late_at",
         "_late_halves_s",
         "_late_s",
         "_loss",
         "_rtts",
+        "_shortest_s",
         "deviation_s",
         "srtt_s",
     )
@@ -76,6 +83,11 @@ class RoundTrips:
         """Retry intervals by number of expiries, computed on demand: most packets never expire."""
         self._base_s, self._ceiling_s = loss.base_timeout_s, loss.timeout_ceiling_s
         self._rtts = loss.timeout_rtts
+        self._shortest_s = config.congestion.base_rtt_s
+        """Round trip of an idle fabric; 0: not known yet."""
+        self._is_measured = not self._shortest_s
+        self._full_until = 0.0
+        """Time until which queues count as full."""
 
     # ---- what was measured ------------------------------------------------------------------------------
 
@@ -86,6 +98,8 @@ class RoundTrips:
         else:
             self.deviation_s += (abs(rtt_s - self.srtt_s) - self.deviation_s) / 4
             self.srtt_s += (rtt_s - self.srtt_s) / 8
+        if self._is_measured and not 0 < self._shortest_s <= rtt_s:
+            self._shortest_s = rtt_s
         if self._late_s and self._decayed_late_s(now) < self.srtt_s:
             self._late_s = 0.0
 
@@ -94,6 +108,10 @@ class RoundTrips:
         if rtt_s > self._decayed_late_s(now):
             self._late_s, self._late_at = rtt_s, now
         self.on_sample(rtt_s, now)
+
+    def on_trim(self, now: float) -> None:
+        """Note that a queue was full."""
+        self._full_until = now + TRIM_RTTS * (self.srtt_s or 0.0)
 
     def _decayed_late_s(self, now: float) -> float:
         """Decayed delay of the longest late answer, seconds."""
@@ -150,9 +168,18 @@ class RoundTrips:
         """
         return PATIENCE * max(self.typical_s(), path_rtt_s) + 4 * self.deviation_s
 
-    def skew_s(self, path_rtt_s: float) -> float:
+    def skew_s(self, path_rtt_s: float, now: float) -> float:
         """Return how long a plane must be read on before a packet of such a path must have been read, seconds."""
-        return SKEW * max(self.typical_s(), path_rtt_s) + 4 * self.deviation_s
+        return SKEW * max(self.typical_s(), path_rtt_s, self._queues_s(now)) + 4 * self.deviation_s
+
+    def silence_s(self, path_rtt_s: float, now: float) -> float:
+        """Return how long any planes must be read before a packet of such a path counts as lost, seconds."""
+        queues_s = SKEW * self._queues_s(now) + 4 * self.deviation_s
+        return max(self.rest_s(), self.patience_s(path_rtt_s), queues_s)
+
+    def _queues_s(self, now: float) -> float:
+        """Delay of the full queues of a path, seconds; 0 while none is known to be full."""
+        return QUEUES * self._shortest_s if now < self._full_until else 0.0
 
     def usual_s(self, ev: Ev) -> float:
         """Usual limit of the delay of an answer over that path, seconds; 0 while no round trip is known."""

@@ -12,7 +12,8 @@ Design notes.
    transmissions themselves: a QP has hundreds of EVs, and a deque for each is 800 bytes out of the CPU's caches.
 2. Loss is decided in two steps. Overtaking (§5.9 a) or distance (b) makes a packet *suspect*; it is *lost* once a fresh
    SACK whose bitmap covers its PSN shows it missing. With windows above 64 packets a bitmap shows a part of the
-   window only, and a packet that it does not show may well have arrived.
+   window only, and a packet that it does not show may well have arrived. Until one does, round trips may grow: distance
+   has to hold at that moment, too.
 3. Distance counts transmissions (`serial`), not PSNs: so it works for lost retransmissions too, and a packet is given
    up at most once per round trip because the younger one had to make that trip.
 4. Distance and age are no proof while the peer may not have read the packet's port yet: see proof_of_loss.py.
@@ -348,6 +349,7 @@ class SendWindow:
         "_arrived_bits",
         "_by_age",
         "_fifo",
+        "_laggards",
         "_newest_arrived",
         "_proof",
         "_ring",
@@ -384,7 +386,11 @@ class SendWindow:
         """Transmissions by plane."""
         self._newest_arrived = 0
         """Highest serial known to have arrived, of those where the copy is beyond doubt."""
+        # Packets that are lost once a SACK shows them missing.
         self._suspects: list[tuple[Sent, LossCause]] = []
+        """Packets that a younger one of their EV overtook, or that a guess takes for lost, with the cause."""
+        self._laggards: list[Sent] = []
+        """Packets that were lapped, and that no SACK has shown since."""
         self._timers = TimerChain()
         self._timers_apart = TimerHeap()
         self._timer_limit = COMPACT_FROM
@@ -548,36 +554,21 @@ class SendWindow:
 
         The SACK covered PSNs `base` to `last_shown` (at most 64).
 
-        A packet becomes suspect (rule b; `threshold` None: never) when it is older than `patience_s` of its EV,
-        for past a queue of its plane others lap it without any loss, and either the peer has read its plane for
-        `skew_s` since, or one arrived that left `threshold` transmissions later while the peer was attentive for
-        `rest_s`. The first finds losses of senders that have little to send, the second a plane that is silent.
+        A packet is lapped (rule b; `threshold` None: never) when it is older than `patience_s` of its EV, for past
+        a queue of its plane others lap it without any loss, and either the peer has read its plane for `skew_s` since,
+        or one arrived that left `threshold` transmissions later while the peer was attentive for `silence_s`. The first
+        finds losses of senders that have little to send, the second a plane that is silent. See note 2.
         """
-        if threshold is not None:
-            limit, proof, rtt = self._newest_arrived - threshold, self._proof, self._proof.rtt
-            rest_s, patience_min_s = rtt.rest_s(), rtt.patience_s(UNKNOWN)
-            for plane, mates in enumerate(self._by_age):
-                # Even the oldest packet of this plane is too young to suspect.
-                if now - mates.oldest_sent_at < patience_min_s:
-                    continue
-                candidate = mates.oldest_sent
-                while candidate is not None:
-                    if candidate.state == IN_FLIGHT:
-                        path_rtt_s, sent_at = candidate.ev.rtt_s, candidate.sent_at
-                        patience = rtt.patience_s(path_rtt_s)
-                        if now - sent_at < patience:
-                            break
-                        read = path_rtt_s >= 0 and proof.span(plane, sent_at) >= rtt.skew_s(path_rtt_s)
-                        # Younger packets of this plane wait behind the first without proof.
-                        if not read and (candidate.serial > limit or proof.attention(sent_at) < max(rest_s, patience)):
-                            break
-                        self._suspects.append((candidate, LossCause.DISTANCE))
-                    candidate = mates.drop_oldest(candidate)
-        if not self._suspects:
-            return []
+        if threshold is None:
+            if not self._suspects:
+                return []
+            limit = 0
+        else:
+            limit = self._newest_arrived - threshold
+            self._find_laggards(limit, now)
+        last = min(base + BITMAP_BITS - 1, last_shown)
         proven: list[tuple[Sent, LossCause]] = []
         waiting: list[tuple[Sent, LossCause]] = []
-        last = min(base + BITMAP_BITS - 1, last_shown)
         serials: set[int] = set()
         for pair in self._suspects:
             sent = pair[0]
@@ -587,7 +578,42 @@ class SendWindow:
             serials.add(sent.serial)
             (proven if base <= sent.psn <= last else waiting).append(pair)
         self._suspects = waiting
+        if self._laggards:
+            laggards, self._laggards = self._laggards, []
+            for sent in laggards:
+                if sent.state != IN_FLIGHT or sent.serial in serials:
+                    continue
+                if base <= sent.psn <= last and self._is_lapped(sent, limit, now):
+                    proven.append((sent, LossCause.DISTANCE))
+                else:
+                    self._laggards.append(sent)
         return proven
+
+    def _find_laggards(self, limit: int, now: float) -> None:
+        """Move packets that are lapped from the queues by age to `_laggards`."""
+        patience_min_s = self._proof.rtt.patience_s(UNKNOWN)
+        for mates in self._by_age:
+            # Even the oldest packet of this plane is too young to suspect.
+            if now - mates.oldest_sent_at < patience_min_s:
+                continue
+            candidate = mates.oldest_sent
+            while candidate is not None:
+                if candidate.state == IN_FLIGHT:
+                    # Younger packets of this plane wait behind the first without proof.
+                    if not self._is_lapped(candidate, limit, now):
+                        break
+                    self._laggards.append(candidate)
+                candidate = mates.drop_oldest(candidate)
+
+    def _is_lapped(self, sent: Sent, limit: int, now: float) -> bool:
+        """Whether a packet is lapped, see `lost`; `limit`: newest serial that others may have lapped."""
+        proof, ev, sent_at = self._proof, sent.ev, sent.sent_at
+        rtt, plane, path_rtt_s = proof.rtt, ev.plane, ev.rtt_s
+        if now - sent_at < rtt.patience_s(path_rtt_s):
+            return False
+        if path_rtt_s >= 0 and proof.span(plane, sent_at) >= rtt.skew_s(path_rtt_s, now):
+            return True
+        return sent.serial <= limit and proof.attention(sent_at) >= rtt.silence_s(path_rtt_s, now)
 
     # ---- timers -----------------------------------------------------------------------------------------
 

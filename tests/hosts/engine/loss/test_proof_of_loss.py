@@ -9,7 +9,7 @@ import pytest
 
 from mrc_testbed.hosts.engine.config import Config
 from mrc_testbed.hosts.engine.loss.proof_of_loss import ProofOfLoss
-from mrc_testbed.hosts.engine.loss.roundtrips import REST_PART, RoundTrips
+from mrc_testbed.hosts.engine.loss.roundtrips import QUEUES, REST_PART, SKEW, TRIM_RTTS, RoundTrips
 from mrc_testbed.hosts.engine.paths.ev import Ev
 
 RTT_S = 0.010
@@ -100,3 +100,41 @@ def test_late_report__ends_the_run_before_it(proof: ProofOfLoss, ev: Ev) -> None
     assert proof.span(0, 1.0) == pytest.approx(0.005), "an older limit says nothing new"
     proof.on_late_report(1.11)
     assert proof.span(0, 1.0) < 0, "nothing was reported in time"
+
+
+def test_trim__is_no_proof_that_anything_before_it_was_read(proof: ProofOfLoss, ev: Ev) -> None:
+    """A header has priority in every queue that other packets may still wait in."""
+    answer(proof, 0, 1.0)
+    proof.on_trim(ordinary=True, now=1.2)
+    assert not proof.missed(ev, 1.0) and proof.heard_at == 1.2 and proof.newest_read == 1.0
+
+
+def test_trim__that_is_late_begins_the_proof_anew(proof: ProofOfLoss, ev: Ev) -> None:
+    answer(proof, 0, 1.0, 1.1)
+    assert proof.missed(ev, 1.0)
+    proof.on_trim(ordinary=False, now=1.2)
+    assert not proof.missed(ev, 1.0)
+
+
+def test_missed__while_packets_are_trimmed_two_full_queues_may_hold_one_back(proof: ProofOfLoss, ev: Ev) -> None:
+    proof.rtt.on_trim(1.0 + 2 * RTT_S)
+    queues_s = SKEW * QUEUES * RTT_S
+    answer(proof, 0, 1.0, 1.0 + queues_s - 1e-6)
+    assert not proof.missed(ev, 1.0)
+    answer(proof, 0, 1.0 + queues_s + 1e-6)
+    assert proof.missed(ev, 1.0)
+
+
+def test_missed__other_planes_prove_it_after_two_queues_while_packets_are_trimmed(proof: ProofOfLoss, ev: Ev) -> None:
+    proof.rtt.on_trim(1.0 + 2 * RTT_S)
+    queues_s = SKEW * QUEUES * RTT_S
+    answer(proof, 1, 1.0, 1.0 + queues_s - 1e-6)
+    assert not proof.missed(ev, 1.0)
+    answer(proof, 1, 1.0 + queues_s + 1e-6)
+    assert proof.missed(ev, 1.0)
+
+
+def test_missed__a_few_round_trips_after_a_trim_the_queues_have_drained(proof: ProofOfLoss, ev: Ev) -> None:
+    proof.rtt.on_trim(1.0 - TRIM_RTTS * RTT_S)
+    answer(proof, 0, 1.0, 1.0126)
+    assert proof.missed(ev, 1.0)

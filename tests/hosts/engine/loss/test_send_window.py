@@ -181,3 +181,27 @@ def test_window__knows_what_is_outstanding_however_wide_it_is() -> None:
     assert widest > 4 * RING_FROM
     flight.give_up_all()
     assert not flight.outstanding and not flight.outstanding_sent()
+
+
+def test_lost__a_packet_that_round_trips_acquit_meanwhile_is_not() -> None:
+    """A SACK shows 64 packets, and a lapped one of a longer window when round trips have grown."""
+    rtt, ev = RoundTrips(Config()), Ev(1, 0, 3)
+    for n in range(200):
+        rtt.on_sample(0.010, n * 0.010)
+    ev.on_sample(0.010)
+    proof = ProofOfLoss(rtt)
+    flight = SendWindow(0, True, proof)
+    packets = [sent(psn, ev, departure_time=2.0 + 0.001 * psn, timer_s=9.0) for psn in range(100)]
+    for packet in packets:
+        flight.add(packet)
+    for packet in packets[1:31]:
+        proof.on_answer(0, packet.sent_at, True, packet.sent_at + 0.010)
+    assert flight.lost(3, base=64, last_shown=90, now=2.040) == [], "lapped by 30 ms, and not shown"
+    for _ in range(3):
+        rtt.on_sample(0.040, 2.041)
+    assert flight.lost(3, base=0, last_shown=63, now=2.042) == [], "others take as long as that now"
+    for packet in packets[31:]:
+        proof.on_answer(0, packet.sent_at, True, packet.sent_at + 0.040)
+    for _ in range(100):
+        rtt.on_sample(0.010, 2.15)
+    assert [packet.psn for packet, _ in flight.lost(3, base=0, last_shown=0, now=2.150)] == [0]
