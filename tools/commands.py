@@ -270,7 +270,7 @@ def bench_fluid(
         typer.Option(
             "--calibrate",
             help="Measure the rates, queues, marks, trims and bursts that the model takes from the packet simulator; "
-            "not its times and losses, which are kept (TIMES_AND_LOSSES in tools/campaigns/fluid_calibration.py).",
+            "not its times and losses, which are kept (KEPT in tools/campaigns/fluid_calibration.py).",
         ),
     ] = False,
     fabric: Annotated[

@@ -9,7 +9,7 @@ moved as a whole until the mean rate is that of the packets, and `bursts` until 
 errors of the tables add up in them. Two pipes: 10 Mb/s x 10 ms with a PMTU of 1024, the scenarios' own, and
 100 Gb/s x 10 us with 4096, the paper's.
 
-Times and losses (TIMES_AND_LOSSES) are not measured here: they come from runs with faults, and are kept.
+Times and losses (KEPT) are not measured here: they come from runs with faults, and are kept.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ control_plane: {{denylist: all}}
 faults: [{{at: 0s, silent: {{random: fabric-links, share: {share}%}}}}]
 {lines}
 """
-TIMES_AND_LOSSES: Final = (
+KEPT: Final = (
     "retire_rtts",
     "found_rtts",
     "timer_rtts",
@@ -95,13 +95,13 @@ RATE_EDGES: Final = (0.3, 0.5, 0.6, 0.65, 0.7, 0.75, 0.8, 0.84, 0.87, 0.89, 0.91
 FEEDERS_MIN: Final = 4
 """Links that feed a link whose queue is measured: with fewer, it says little of others."""
 FREE_SHARE: Final = 0.05
-"""Part of the QPs, those with the least delay, whose rates nothing holds back."""
+"""Part of the QPs, those with the least delay, whose rates nothing holds back: the two hosts a rack have such QPs."""
 FEWEST: Final = 3
 """Links or QPs that make a bin."""
 BUSY_LOADS: Final = 0.68, 0.85
 """Loads of the links whose wire is compared with their payload."""
 USED_MIN: Final = 0.003
-"""Least share of what a QP sends in a plane that makes it a user of a link."""
+"""Least share of what a QP sends in a plane that makes it a user of a link: an EV may be tried for a moment."""
 TRIMMED_MIN: Final = 1e-4
 """Spread of the trims by which their price is measured."""
 OFFSETS: Final = -0.4, 0.4
@@ -176,26 +176,26 @@ def calibrate(pipe: str, seeds: int, report: Callable[[str], None]) -> Calibrati
         for share in SHARES:
             for seed in range(1, seeds + 1):
                 report(f"{pipe}: {'x'.join(map(str, fabric))}, {fabric_depth} messages, {share} % dead, seed {seed}")
-                packet_run = MeasuredRun(scenario_run(pipe, fabric, share, seed, fabric_depth))
-                run_links, run_qps = packet_run.points()
+                measured = MeasuredRun(scenario_run(pipe, fabric, share, seed, fabric_depth))
+                run_links, run_qps = measured.points()
                 links += run_links
                 qps += run_qps
-                runs.append(PacketRun(packet_run.plan, packet_run.evs, float(np.mean(packet_run.rates()))))
+                runs.append(PacketRun(measured.plan, measured.evs, float(np.mean(measured.rates()))))
     shape = shape_of(runs[0].plan)
     tables = tables_of(replace(calibration_for(shape), packets=round(shape.packets_per_rtt, 2)), links, qps)
     report(f"{pipe}: the model with these tables")
     short_runs = runs[-len(SHARES) * seeds :]
-    return balance(tables, runs[: -len(short_runs)], short_runs)
+    return balanced(tables, runs[: -len(short_runs)], short_runs)
 
 
-def balance(calibration: Calibration, runs: Sequence[PacketRun], short_runs: Sequence[PacketRun]) -> Calibration:
-    """Return a calibration whose `price` and `bursts` give the mean rates of packets.
+def balanced(calibration: Calibration, runs: Sequence[PacketRun], short_runs: Sequence[PacketRun]) -> Calibration:
+    """Return a calibration with `price` moved, and `bursts` set, until the model's mean rates are those of packets.
 
     `price` by the runs, `bursts` by those whose applications have less outstanding, where bursts are large.
     """
     former = calibration
 
-    def with_offset(offset: float) -> Calibration:
+    def moved(offset: float) -> Calibration:
         price = tuple(round(price + offset, 4) for price in former.price)
         return replace(calibration, price=price)
 
@@ -203,12 +203,12 @@ def balance(calibration: Calibration, runs: Sequence[PacketRun], short_runs: Seq
         return replace(calibration, bursts=round(-negative_bursts, 3))
 
     for _ in range(2):
-        calibration = _match_rates(runs, OFFSETS, with_offset)
-        calibration = _match_rates(short_runs, BURSTS, with_bursts)
+        calibration = _balance(runs, OFFSETS, moved)
+        calibration = _balance(short_runs, BURSTS, with_bursts)
     return calibration
 
 
-def _match_rates(
+def _balance(
     runs: Sequence[PacketRun], bounds: tuple[float, float], trial: Callable[[float], Calibration]
 ) -> Calibration:
     """Return the trial, of a value that makes the model faster, whose mean rate is that of the runs."""
@@ -240,7 +240,6 @@ def tables_of(calibration: Calibration, links: Sequence[LinkPoint], qps: Sequenc
     steady, relief, loads, wander = wander_of(calibration, links)
     delays, marks = bins(DELAY_EDGES, [link.delay for link in links], [link.marked for link in links])
     _, trims = bins(DELAY_EDGES, [link.delay for link in links], [link.trimmed for link in links])
-    # What is taken off the price by bursts, trims and planes is added to each QP's delay before the bins.
     costs = costs_of(qps, calibration)
     prices = [
         qp.delay
@@ -263,7 +262,7 @@ def tables_of(calibration: Calibration, links: Sequence[LinkPoint], qps: Sequenc
         bursts=round(costs.bursts, 2),
         planes_price=round(costs.planes_price, 4),
         rates=(0.0, *rates),
-        price=(round(costs.held_delay, 4), *price),
+        price=(round(costs.held, 4), *price),
     )
 
 
@@ -279,16 +278,16 @@ def wander_of(
     load, mean, rate = (np.array([getattr(link, name) for link in measured_links]) for name in ("load", "mean", "rate"))
     crowd = 1 - 1 / np.array([min(link.feeders, link.users) for link in measured_links])
     regular = [float(calibration.streams_delay(np.array([link.load]), link.users)[0]) for link in measured_links]
-    wander_delay = np.array([link.delay for link in measured_links]) - crowd * np.array(regular)
+    rest = np.array([link.delay for link in measured_links]) - crowd * np.array(regular)
     fits = []
     for steady, relief in product(STEADY, RELIEFS):
-        factor, mixed_load = crowd * (1 - steady * rate), load + relief * (mean - load)
+        factor, mixed = crowd * (1 - steady * rate), load + relief * (mean - load)
         # Of each bin the value that leaves the least squares: links whose QPs are at line rate say little of it.
-        loads, products = bins(LOAD_EDGES, mixed_load.tolist(), (factor * wander_delay).tolist())
-        _, squares = bins(LOAD_EDGES, mixed_load.tolist(), (factor**2).tolist())
+        loads, products = bins(LOAD_EDGES, mixed.tolist(), (factor * rest).tolist())
+        _, squares = bins(LOAD_EDGES, mixed.tolist(), (factor**2).tolist())
         wander = tuple(round(a / b, 4) for a, b in zip(products, squares, strict=True))
-        residual = wander_delay - factor * np.interp(mixed_load, (0.0, *loads), (0.0, *wander))
-        fits.append((float((residual**2).sum()), steady, relief, loads, wander))
+        missed = rest - factor * np.interp(mixed, (0.0, *loads), (0.0, *wander))
+        fits.append((float((missed**2).sum()), steady, relief, loads, wander))
     _, steady, relief, loads, wander = min(fits)
     return steady, relief, loads, wander
 
@@ -296,7 +295,7 @@ def wander_of(
 class Costs(NamedTuple):
     """Values of what QPs hold; see Calibration."""
 
-    held_delay: float
+    held: float
     planes_price: float
     bursts: float
     trim_price: float
@@ -316,22 +315,22 @@ def costs_of(qps: Sequence[QpPoint], former: Calibration) -> Costs:
     rate, delay, trims, ends, planes = (
         np.array([getattr(qp, name) for qp in held_back]) for name in ("rate", "delay", "trims", "ends", "planes")
     )
-    doublings, total_delay = np.log2(planes / PLANES), delay + ends
+    doublings, whole = np.log2(planes / PLANES), delay + ends
     if np.ptp(trims) > TRIMMED_MIN:
         # With as many planes, for these hold differently.
         of_planes = np.stack([doublings == value for value in np.unique(doublings)], axis=1).astype(float)
-        trim_price = -float(np.linalg.lstsq(np.column_stack([of_planes, trims]), total_delay, rcond=None)[0][-1])
+        trim_price = -float(np.linalg.lstsq(np.column_stack([of_planes, trims]), whole, rcond=None)[0][-1])
         costs = costs._replace(trim_price=trim_price)
-    total_delay += costs.trim_price * trims
+    whole += costs.trim_price * trims
     if np.ptp(doublings) > 0:
-        costs = costs._replace(planes_price=float(np.polyfit(doublings, total_delay, 1)[0]))
-    costs = costs._replace(held_delay=float(np.mean(total_delay - costs.planes_price * doublings)))
+        costs = costs._replace(planes_price=float(np.polyfit(doublings, whole, 1)[0]))
+    costs = costs._replace(held=float(np.mean(whole - costs.planes_price * doublings)))
     if len({qp.window for qp in held_back}) > 1:
         factors = np.array([(qp.rate / qp.window) ** BURST_POWER for qp in held_back])
         knots = [edge for edge in RATE_EDGES if HELD_BACK[0] <= edge <= HELD_BACK[1]]
         shapes = [np.interp(rate, knots, row) for row in np.eye(len(knots))]
-        price_parts = delay + costs.trim_price * trims - costs.planes_price * doublings
-        solution = np.linalg.lstsq(np.stack([*shapes, -factors], axis=1), price_parts, rcond=None)[0]
+        priced = delay + costs.trim_price * trims - costs.planes_price * doublings
+        solution = np.linalg.lstsq(np.stack([*shapes, -factors], axis=1), priced, rcond=None)[0]
         costs = costs._replace(bursts=max(0.0, float(solution[-1])))
     return costs
 
@@ -407,7 +406,7 @@ class MeasuredRun(DrawnRun):
         shape = shape_of(self.plan)
         seconds = self._end[0] - self._at_half[0]
         line_bytes = shape.payload_bps * shape.planes * seconds / 8
-        return [(last - first) / line_bytes for first, last in zip(self._at_half[3], self._end[3], strict=True)]
+        return [(new - old) / line_bytes for old, new in zip(self._at_half[3], self._end[3], strict=True)]
 
     def points(self) -> tuple[list[LinkPoint], list[QpPoint]]:
         """Run, and return what each T0-T1 link and each QP between racks did."""
@@ -486,7 +485,7 @@ class MeasuredRun(DrawnRun):
 
 
 def scenario_run(pipe: str, fabric: tuple[int, int, int, int], share: int, seed: int, depth: int) -> RunPlan:
-    """The run of a pipe on a fabric with a percentage of dead links, and `depth` messages."""
+    """The run of a pipe on a fabric with so many percent of its links dead, and so many messages outstanding."""
     text = SCENARIO.format(*fabric, message=PIPES[pipe].message, depth=depth, share=share, lines=PIPES[pipe].lines)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "settled.yaml"

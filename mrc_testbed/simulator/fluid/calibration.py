@@ -53,7 +53,7 @@ class Tables(NamedTuple):
     """Share of the packets that a link marks, by delay."""
     trims: Singles
     """Price at rate 1 of the packets that a link trims, by delay."""
-    target_price: Singles
+    wanted: Singles
     """Price by rate under which NSCC's window holds."""
 
 
@@ -95,7 +95,7 @@ class Calibration:
     last hop.
     """
     planes_price: float
-    """Price that is held more for each doubling of PLANES: a packet moves a larger window less."""
+    """Price that is held more for each doubling of PLANES: a packet more or less moves a larger window less."""
     bursts: float
     """Delay in the NIC's ring of a QP with rate 1 whose application has one base round trip outstanding.
 
@@ -128,9 +128,9 @@ class Calibration:
         wander[lowest:] = np.maximum.accumulate(wander[lowest:])
         delays = np.arange(int(DELAY_MAX * DELAY_STEPS) + 1) / DELAY_STEPS
         rates = np.arange(RATE_STEPS + 1) / RATE_STEPS
-        target_price = np.interp(rates, self.rates, self.price) + self.planes_price * log2(planes / PLANES)
+        wanted = np.interp(rates, self.rates, self.price) + self.planes_price * log2(planes / PLANES)
         # A faster QP never holds more, or it would starve a slower one beside it.
-        target_price = np.maximum.accumulate(target_price[::-1])[::-1]
+        wanted = np.maximum.accumulate(wanted[::-1])[::-1]
         return Tables(
             np.stack([self.streams_delay(loads, max(2, count)) for count in range(1, STREAMS_MAX + 1)]).astype(
                 np.float32
@@ -138,7 +138,7 @@ class Calibration:
             wander.astype(np.float32),
             np.interp(delays, self.delays, self.marks).astype(np.float32),
             (self.trim_price * np.interp(delays, self.delays, self.trims)).astype(np.float32),
-            target_price.astype(np.float32),
+            wanted.astype(np.float32),
         )
 
     def streams_delay(self, loads: Floats, streams: int) -> Floats:

@@ -94,10 +94,7 @@ class QueuePairs:
     flows: Ints | None = None
     """Flow of each QP, and None where `jobs` is."""
     jobs: Ints | None = None
-    """Job of each QP, -1: none; all flows of a job send at the pace of its slowest.
-
-    None: there are no jobs.
-    """
+    """Job of each QP, -1: none. All flows of a job send at the pace of its slowest. None: there are no jobs."""
 
     def __len__(self) -> int:
         return len(self.sources)

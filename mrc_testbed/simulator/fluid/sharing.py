@@ -124,7 +124,7 @@ class Sharing:
         self.source = (pairs.sources // shape.hosts_per_rack).astype(np.int32)
         self.target = (pairs.targets // shape.hosts_per_rack).astype(np.int32)
         self._flows, self._jobs = pairs.flows, pairs.jobs if pairs.jobs is not None and pairs.jobs.max() >= 0 else None
-        self._job_qps: tuple[Ints, Ints, Ints, Floats] | None = None
+        self._paced: tuple[Ints, Ints, Ints, Floats] | None = None
         """QPs of jobs that send, the flow of each, the job of each flow, and the planes that each uses."""
         self.local: Bools = self.source == self.target
         self.weights = pairs.weights.astype(np.float32)
@@ -151,7 +151,7 @@ class Sharing:
         self.users: NDArray[np.int32] = np.zeros((2, shape.links), np.int32)
         """QPs that send and have each link in rotation, on its way up and down."""
         self.rack_rate: Floats = np.zeros(4 * shape.racks)
-        """Sums of load and of load times rate of the QPs from each rack, then of those to it."""
+        """Sums of load and of load times rate of the QPs that send from each rack, then of those that send to it."""
         self._tables = calibration.tables(shape.planes)
         self._library = _in_c() if in_c else None
         in_c_links = shape.links if self._library is not None else 0
@@ -242,7 +242,7 @@ class Sharing:
         self._pace(qps)
         averaged_count, total = min(AVERAGED_SWEEPS, max(1, sweeps // 4)), np.zeros(len(qps))
         for sweep_count in range(1, sweeps + 1):
-            former_rates = None if self._job_qps is None else self.rate[qps]
+            former_rates = None if self._paced is None else self.rate[qps]
             largest_change = self.sweep(numbers)
             if former_rates is not None:
                 self._keep_pace()
@@ -256,7 +256,7 @@ class Sharing:
 
     def _pace(self, qps: Ints) -> None:
         """Note which QPs that send belong to jobs, and the planes that they use."""
-        self._job_qps = None
+        self._paced = None
         if self._jobs is None or self._flows is None:
             return
         paced_qps = qps[self._jobs[qps] >= 0]
@@ -266,12 +266,12 @@ class Sharing:
         jobs: Ints = np.zeros(flows.max() + 1, np.int64)
         jobs[flows] = np.unique(self._jobs[paced_qps], return_inverse=True)[1]
         planes = self.planes_used()[paced_qps] * self.weight[paced_qps]
-        self._job_qps = paced_qps, flows, jobs, planes.astype(np.float64)
+        self._paced = paced_qps, flows, jobs, planes.astype(np.float64)
 
     def _keep_pace(self) -> None:
-        """Lower the rates of each job's flows to that of its slowest: they wait for one another."""
-        assert self._job_qps is not None
-        qps, flows, jobs, planes = self._job_qps
+        """Lower the rates of each job's flows to that of its slowest, for a job's messages wait for one another."""
+        assert self._paced is not None
+        qps, flows, jobs, planes = self._paced
         rates = np.bincount(flows, self.rate[qps] * planes)
         slowest = np.full(jobs.max() + 1, np.inf)
         np.minimum.at(slowest, jobs, np.where(rates > 0, rates, np.inf))
@@ -380,14 +380,14 @@ class Sharing:
         load = (self.up_load, self.down_load)[way]
         feeders = np.tile(np.repeat(self.feeders.reshape(2, -1)[way], shape.spines), shape.planes)
         crowd = 1 - 1 / np.maximum(np.minimum(users, feeders), 1)
-        has_users = (users > 0).reshape(-1, shape.spines)
-        mean = (load.reshape(has_users.shape) * has_users).sum(axis=1) / np.maximum(has_users.sum(axis=1), 1)
-        mixed_load = load + self.calibration.relief * (np.repeat(mean, shape.spines) - load)
+        used = (users > 0).reshape(-1, shape.spines)
+        mean = (load.reshape(used.shape) * used).sum(axis=1) / np.maximum(used.sum(axis=1), 1)
+        mixed = load + self.calibration.relief * (np.repeat(mean, shape.spines) - load)
         delay = _at_rows(tables.streams, np.clip(users, 1, STREAMS_MAX) - 1, load)
         load_sum, rate_sum = self.rack_rate.reshape(2, 2, -1)[way]
         mean_rate = rate_sum / np.where(load_sum > 0, load_sum, 1)
         slack = np.tile(np.repeat(1 - self.calibration.steady * mean_rate, shape.spines), shape.planes)
-        delay += slack * _interpolate(tables.wander, mixed_load, LOAD_STEPS)
+        delay += slack * _interpolate(tables.wander, mixed, LOAD_STEPS)
         delay += OVERLOAD_DELAY * np.maximum(0.0, load - self.calibration.loads[-1])
         delay = crowd * np.maximum(0.0, delay)
         return (
@@ -416,7 +416,7 @@ class Sharing:
             link_prices = prices[0][up_links] + prices[3][down_links]
             link_prices += former_rate[:, None, None] * (prices[2][up_links] + prices[5][down_links])
             mean_price = (share * link_prices).sum(axis=(1, 2)) / np.maximum(planes_in_use, 1)
-            wanted_price = _interpolate(self._tables.target_price, former_rate, RATE_STEPS)
+            wanted_price = _interpolate(self._tables.wanted, former_rate, RATE_STEPS)
             wanted_price -= self.bursts[chunk] * former_rate**BURST_POWER
             change = ETA * (wanted_price - mean_price)
             rate = np.clip(self.rate[chunk] + np.clip(change, -STEP, STEP), FLOOR, calibration.top)
@@ -438,10 +438,10 @@ class Sharing:
 
 def _at_rows(rows: Singles, numbers: Ints, positions: Floats) -> Floats:
     """Interpolate each position in its own row of a table by load."""
-    steps = np.clip(positions * LOAD_STEPS, 0, rows.shape[1] - 1)
-    rows_below = np.minimum(steps.astype(np.int64), rows.shape[1] - 2)
-    part = steps - rows_below
-    values: Floats = rows[numbers, rows_below] * (1 - part) + rows[numbers, rows_below + 1] * part
+    places = np.clip(positions * LOAD_STEPS, 0, rows.shape[1] - 1)
+    below = np.minimum(places.astype(np.int64), rows.shape[1] - 2)
+    part = places - below
+    values: Floats = rows[numbers, below] * (1 - part) + rows[numbers, below + 1] * part
     return values
 
 

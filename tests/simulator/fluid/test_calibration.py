@@ -22,7 +22,7 @@ def test_streams_delay__more_streams_queue_longer_up_to_random_arrivals(calibrat
 def test_tables__busier_links_cost_more(calibration):
     tables = calibration.tables(4)
     assert tables.streams.shape == (STREAMS_MAX, len(tables.wander))
-    assert tables.marks[0] == tables.trims[0] == 0 and tables.target_price[0] > tables.target_price[-1] > 0
+    assert tables.marks[0] == tables.trims[0] == 0 and tables.wanted[0] > tables.wanted[-1] > 0
     assert all((np.diff(table) >= 0).all() for table in (tables.streams, tables.marks, tables.trims))
     assert (np.diff(tables.streams, axis=0) >= 0).all()
     # At small loads streams queue less than the formula, which is a bound, says.

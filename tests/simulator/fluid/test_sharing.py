@@ -71,8 +71,8 @@ def test_queues__are_longer_where_more_queue_pairs_meet():
     sharing.settle()
     delays, marks, _ = sharing._prices(0)
     sharing.users[0] = 1
-    single_user, no_marks, _ = sharing._prices(0)
-    assert delays[0] > 0.1 and marks[0] > 0 and single_user[0] == no_marks[0] == 0
+    alone, no_marks, _ = sharing._prices(0)
+    assert delays[0] > 0.1 and marks[0] > 0 and alone[0] == no_marks[0] == 0
 
 
 def test_queues__are_shorter_where_neighbours_have_room():
@@ -106,7 +106,7 @@ def test_inside_a_rack__takes_no_links():
 
 
 def test_jobs__keep_the_pace_of_their_slowest_flow():
-    """A dead plane halves the rate of a flow, and links of the job's other flows have room."""
+    """A dead plane takes half of one flow's rate, and what the job's others do not need goes to those beside it."""
     hosts = np.arange(16)
     free_pairs = pairs_of(hosts, np.roll(hosts, 4))
     rates = []
@@ -116,10 +116,10 @@ def test_jobs__keep_the_pace_of_their_slowest_flow():
         sharing.set_usable(np.array([0]), np.array([0]), np.array([False]))
         sharing.settle()
         rates.append(sharing.rate * sharing.planes_used())
-    free_rates, paced_rates = rates
-    assert free_rates[4] > 1.2 * free_rates[0]
-    assert paced_rates[[4, 8, 12]] == pytest.approx([paced_rates[0]] * 3, rel=1e-3)
-    assert paced_rates[0] >= free_rates[0] and paced_rates[5] > 1.05 * free_rates[5]
+    free, paced = rates
+    assert free[4] > 1.2 * free[0]
+    assert paced[[4, 8, 12]] == pytest.approx([paced[0]] * 3, rel=1e-3)
+    assert paced[0] >= free[0] and paced[5] > 1.05 * free[5]
 
 
 def test_loads__follow_places_ports_and_ends():

@@ -7,13 +7,13 @@ import pytest
 
 from mrc_testbed.simulator.fluid.calibration import BURST_POWER, CALIBRATIONS, Calibration
 from tools.campaigns.fluid_calibration import (
-    TIMES_AND_LOSSES,
+    KEPT,
     DrawnRun,
     LinkPoint,
     MeasuredRun,
     PacketRun,
     QpPoint,
-    balance,
+    balanced,
     bins,
     costs_of,
     fluid_rate,
@@ -58,13 +58,13 @@ def test_wander__relief_is_what_makes_links_alike():
 
 
 def test_costs__from_windows_and_trims_that_differ():
-    """Delays add up to 0.5 but for trims; bursts stand in the ring."""
+    """Who holds 0.5 in all but for trims, and less between T0s for bursts, which stand in the ring."""
     qps = []
     for rate in np.linspace(0.5, 0.9, 30).tolist():
         for planes, window, trims in ((8, 3.0, 0.001), (4, 3.0, 0.001), (4, 6.0, 0.0), (4, 6.0, 0.002)):
             ends = 0.2 * rate + 1.7 * (rate / window) ** BURST_POWER
-            held_delay = 0.5 if planes == 4 else 0.53
-            qps.append(QpPoint(rate, held_delay - 7 * trims - ends, trims, window, ends, planes))
+            held = 0.5 if planes == 4 else 0.53
+            qps.append(QpPoint(rate, held - 7 * trims - ends, trims, window, ends, planes))
     former = CALIBRATIONS[0]
     assert costs_of(qps, former) == pytest.approx((0.5, 0.03, 1.7, 7), rel=0.03)
     alike = [replace(qp, window=6.0, trims=0.0, planes=4) for qp in qps]
@@ -75,16 +75,17 @@ def test_balanced__moves_prices_and_bursts_until_the_model_is_as_fast_as_packets
     plans = [scenario_run("own", (2, 4, 4, 4), 5, 1, depth) for depth in (4, 1)]
     runs = []
     for plan in plans:
-        drawn_run = DrawnRun(plan)
-        drawn_run.begin()
-        rate = fluid_rate(PacketRun(plan, drawn_run.evs, 0.0), CALIBRATIONS[0])
-        runs.append(PacketRun(plan, drawn_run.evs, 0.98 * rate))
-    calibration = balance(CALIBRATIONS[0], runs[:1], runs[1:])
-    assert [fluid_rate(run, calibration) for run in runs] == pytest.approx([run.rate for run in runs], rel=0.01)
-    assert calibration.price[0] < CALIBRATIONS[0].price[0]
+        drawn = DrawnRun(plan)
+        drawn.begin()
+        rate = fluid_rate(PacketRun(plan, drawn.evs, 0.0), CALIBRATIONS[0])
+        runs.append(PacketRun(plan, drawn.evs, 0.98 * rate))
+    balance = balanced(CALIBRATIONS[0], runs[:1], runs[1:])
+    assert [fluid_rate(run, balance) for run in runs] == pytest.approx([run.rate for run in runs], rel=0.01)
+    assert balance.price[0] < CALIBRATIONS[0].price[0]
 
 
-def test_unmeasured__names_the_values_that_stay():
+def test_kept__names_of_a_calibration_and_no_others_stay():
+    """What is not measured is named."""
     links = [LinkPoint(0.8, 0.88, 0.35, 0.1, 0.02, 8, 6, 0.8, 0.7)] * 4
     qps = [
         QpPoint(0.6, 0.4 - 2 * trims, trims, window, 0.1, planes)
@@ -92,7 +93,7 @@ def test_unmeasured__names_the_values_that_stay():
     ] * 3
     former = asdict(CALIBRATIONS[0]) | {"packets": 5.0, "relief": 0.9, "steady": 0.55, "planes_price": 0.5}
     out = asdict(tables_of(Calibration(**former), links, qps))
-    assert {name for name, value in out.items() if value == former[name]} == {*TIMES_AND_LOSSES, "packets"}
+    assert {name for name, value in out.items() if value == former[name]} == {*KEPT, "packets"}
 
 
 def test_measured_run__loads_are_rates_and_idle_links_have_no_queue():
