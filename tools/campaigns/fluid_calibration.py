@@ -1,13 +1,12 @@
 """`mrc bench fluid --calibrate`: what the fluid model takes from the packet simulator, measured anew.
 
-Permutations on fabrics of 8 to 64 hosts, of four and eight planes, with dead links, with the denylist (so that nothing
-is lost), run in packets. Each T0-T1 link then has a load, users, a queue and shares of marked and trimmed packets, each
-QP a rate and the mean of its links' delays: the tables are means over bins of these. Five numbers are those with the
-least squares left: `steady` and `relief` of the links, `trim_price`, `planes_price`, and `bursts` of QPs whose
-applications have much or little outstanding. Then the model runs with the tables, and what rates hold (`price`) is
-moved as a whole until the mean rate is that of the packets, and `bursts` until it is where little is outstanding:
-errors of the tables add up in them. Two pipes: 10 Mb/s x 10 ms with a PMTU of 1024, the scenarios' own, and
-100 Gb/s x 10 us with 4096, the paper's.
+Permutations on fabrics of 8 to 64 hosts, of four planes, with dead links, with the denylist (so that nothing is lost),
+run in packets. Each T0-T1 link then has a load, users, a queue and shares of marked and trimmed packets, each QP a rate
+and the mean of its links' delays: the tables are means over bins of these. Four numbers are those with the least
+squares left: `steady` and `relief` of the links, `trim_price`, and `bursts` of QPs whose applications have much or
+little outstanding. Then the model runs with the tables, and what rates hold (`price`) is moved as a whole until the
+mean rate is that of the packets: errors of the tables add up in it. Two pipes: 10 Mb/s x 10 ms with a PMTU of 1024, the
+scenarios' own, and 100 Gb/s x 10 us with 4096, the paper's.
 
 Times and losses (KEPT) are not measured here: they come from runs with faults, and are kept.
 """
@@ -19,9 +18,8 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise, product
-from math import log2
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,7 +29,7 @@ from mrc_testbed.experiments.language.yaml_loader import read
 from mrc_testbed.experiments.resolve.run_plan import RunPlan
 from mrc_testbed.experiments.runner import plan_runs
 from mrc_testbed.experiments.virtual.virtual_run import VirtualRun
-from mrc_testbed.simulator.fluid.calibration import BURST_POWER, PLANES, Calibration, calibration_for
+from mrc_testbed.simulator.fluid.calibration import BURST_POWER, Calibration, calibration_for
 from mrc_testbed.simulator.fluid.shape import Floats
 
 FABRICS: Final = (
@@ -39,7 +37,6 @@ FABRICS: Final = (
     (4, 6, 8, 8),
     (4, 4, 16, 16),
     (4, 4, 8, 2),
-    (8, 4, 8, 8),
 )
 """Planes, racks, spines, hosts a rack; not those of the comparison.
 
@@ -104,11 +101,9 @@ USED_MIN: Final = 0.003
 """Least share of what a QP sends in a plane that makes it a user of a link: an EV may be tried for a moment."""
 TRIMMED_MIN: Final = 1e-4
 """Spread of the trims by which their price is measured."""
-OFFSETS: Final = -0.4, 0.4
+OFFSETS: Final = -0.2, 0.2
 """Bounds of what `price` is moved by."""
-BURSTS: Final = -5.0, 0.0
-"""Bounds of `bursts`, negative: more bursts make a QP slower."""
-HALVINGS: Final = 8
+HALVINGS: Final = 7
 RELIEFS: Final = tuple(step / 20 for step in range(13))
 """Values of `relief` that are tried."""
 STEADY: Final = tuple(step / 10 for step in range(11))
@@ -154,7 +149,6 @@ class QpPoint:
     """Outstanding bytes of its application, base round trips of all planes."""
     ends: float
     """Mean delay in its NIC's ring and at the last hop, base round trips."""
-    planes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,43 +178,21 @@ def calibrate(pipe: str, seeds: int, report: Callable[[str], None]) -> Calibrati
     shape = shape_of(runs[0].plan)
     tables = tables_of(replace(calibration_for(shape), packets=round(shape.packets_per_rtt, 2)), links, qps)
     report(f"{pipe}: the model with these tables")
-    short_runs = runs[-len(SHARES) * seeds :]
-    return balanced(tables, runs[: -len(short_runs)], short_runs)
+    return balanced(tables, runs)
 
 
-def balanced(calibration: Calibration, runs: Sequence[PacketRun], short_runs: Sequence[PacketRun]) -> Calibration:
-    """Return a calibration with `price` moved, and `bursts` set, until the model's mean rates are those of packets.
-
-    `price` by the runs, `bursts` by those whose applications have less outstanding, where bursts are large.
-    """
-    former = calibration
-
-    def moved(offset: float) -> Calibration:
-        price = tuple(round(price + offset, 4) for price in former.price)
-        return replace(calibration, price=price)
-
-    def with_bursts(negative_bursts: float) -> Calibration:
-        return replace(calibration, bursts=round(-negative_bursts, 3))
-
-    for _ in range(2):
-        calibration = _balance(runs, OFFSETS, moved)
-        calibration = _balance(short_runs, BURSTS, with_bursts)
-    return calibration
-
-
-def _balance(
-    runs: Sequence[PacketRun], bounds: tuple[float, float], trial: Callable[[float], Calibration]
-) -> Calibration:
-    """Return the trial, of a value that makes the model faster, whose mean rate is that of the runs."""
-    low, high = bounds
+def balanced(calibration: Calibration, runs: Sequence[PacketRun]) -> Calibration:
+    """Return a calibration with `price` moved until the model's mean rate is that of the packets."""
+    low, high = OFFSETS
     packets = float(np.mean([run.rate for run in runs]))
     for _ in range(HALVINGS):
         middle = (low + high) / 2
-        if float(np.mean([fluid_rate(run, trial(middle)) for run in runs])) < packets:
+        trial = replace(calibration, price=tuple(round(price + middle, 4) for price in calibration.price))
+        if float(np.mean([fluid_rate(run, trial) for run in runs])) < packets:
             low = middle
         else:
             high = middle
-    return trial(middle)
+    return trial
 
 
 def fluid_rate(run: PacketRun, calibration: Calibration) -> float:
@@ -240,14 +212,8 @@ def tables_of(calibration: Calibration, links: Sequence[LinkPoint], qps: Sequenc
     steady, relief, loads, wander = wander_of(calibration, links)
     delays, marks = bins(DELAY_EDGES, [link.delay for link in links], [link.marked for link in links])
     _, trims = bins(DELAY_EDGES, [link.delay for link in links], [link.trimmed for link in links])
-    costs = costs_of(qps, calibration)
-    prices = [
-        qp.delay
-        + costs.trim_price * qp.trims
-        + costs.bursts * (qp.rate / qp.window) ** BURST_POWER
-        - costs.planes_price * log2(qp.planes / PLANES)
-        for qp in qps
-    ]
+    held, bursts, trim_price = costs_of(qps, calibration)
+    prices = [qp.delay + trim_price * qp.trims + bursts * (qp.rate / qp.window) ** BURST_POWER for qp in qps]
     rates, price = bins(RATE_EDGES, [qp.rate for qp in qps], prices)
     return replace(
         calibration,
@@ -258,11 +224,10 @@ def tables_of(calibration: Calibration, links: Sequence[LinkPoint], qps: Sequenc
         delays=(0.0, *delays),
         marks=(0.0, *marks),
         trims=(0.0, *trims),
-        trim_price=round(costs.trim_price, 2),
-        bursts=round(costs.bursts, 2),
-        planes_price=round(costs.planes_price, 4),
+        trim_price=round(trim_price, 2),
+        bursts=round(bursts, 2),
         rates=(0.0, *rates),
-        price=(round(costs.held, 4), *price),
+        price=(round(held, 4), *price),
     )
 
 
@@ -292,47 +257,30 @@ def wander_of(
     return steady, relief, loads, wander
 
 
-class Costs(NamedTuple):
-    """Values of what QPs hold; see Calibration."""
+def costs_of(qps: Sequence[QpPoint], former: Calibration) -> tuple[float, float, float]:
+    """Return the delay that QPs hold, `bursts` and `trim_price`: what it falls by for bursts and for trims.
 
-    held: float
-    planes_price: float
-    bursts: float
-    trim_price: float
-
-
-def costs_of(qps: Sequence[QpPoint], former: Calibration) -> Costs:
-    """Return the delay that QPs hold, and what it changes by with planes, bursts and trims.
-
-    The whole delay, from the NIC's ring to the last hop, is one number for all QPs of a fabric that are held back, but
-    for trims. The part between T0s falls by bursts, beside any function of the rate. By least squares. `former`: its
-    values stay if all windows, trims or numbers of planes are equal.
+    The whole delay, from the NIC's ring to the last hop, is one number for all QPs that are held back, but for trims.
+    The part between T0s falls by bursts, beside any function of the rate. By least squares. `former`: its values stay
+    if all windows, or trims, are equal.
     """
     held_back = [qp for qp in qps if HELD_BACK[0] <= qp.rate <= HELD_BACK[1]]
-    costs = Costs(former.price[0], former.planes_price, former.bursts, former.trim_price)
+    held, bursts, trim_price = former.price[0], former.bursts, former.trim_price
     if not held_back:
-        return costs
-    rate, delay, trims, ends, planes = (
-        np.array([getattr(qp, name) for qp in held_back]) for name in ("rate", "delay", "trims", "ends", "planes")
+        return held, bursts, trim_price
+    rate, delay, trims, ends = (
+        np.array([getattr(qp, name) for qp in held_back]) for name in ("rate", "delay", "trims", "ends")
     )
-    doublings, whole = np.log2(planes / PLANES), delay + ends
     if np.ptp(trims) > TRIMMED_MIN:
-        # With as many planes, for these hold differently.
-        of_planes = np.stack([doublings == value for value in np.unique(doublings)], axis=1).astype(float)
-        trim_price = -float(np.linalg.lstsq(np.column_stack([of_planes, trims]), whole, rcond=None)[0][-1])
-        costs = costs._replace(trim_price=trim_price)
-    whole += costs.trim_price * trims
-    if np.ptp(doublings) > 0:
-        costs = costs._replace(planes_price=float(np.polyfit(doublings, whole, 1)[0]))
-    costs = costs._replace(held=float(np.mean(whole - costs.planes_price * doublings)))
+        trim_price = -float(np.polyfit(trims, delay + ends, 1)[0])
+    held = float(np.mean(delay + ends + trim_price * trims))
     if len({qp.window for qp in held_back}) > 1:
-        factors = np.array([(qp.rate / qp.window) ** BURST_POWER for qp in held_back])
+        costs = np.array([(qp.rate / qp.window) ** BURST_POWER for qp in held_back])
         knots = [edge for edge in RATE_EDGES if HELD_BACK[0] <= edge <= HELD_BACK[1]]
         shapes = [np.interp(rate, knots, row) for row in np.eye(len(knots))]
-        priced = delay + costs.trim_price * trims - costs.planes_price * doublings
-        solution = np.linalg.lstsq(np.stack([*shapes, -factors], axis=1), priced, rcond=None)[0]
-        costs = costs._replace(bursts=max(0.0, float(solution[-1])))
-    return costs
+        priced = delay + trim_price * trims
+        bursts = float(np.linalg.lstsq(np.stack([*shapes, -costs], axis=1), priced, rcond=None)[0][-1])
+    return held, bursts, trim_price
 
 
 def bins(
@@ -454,7 +402,7 @@ class MeasuredRun(DrawnRun):
                     (f"p{plane}-t0-{target}", flow.plan.target),
                 )
             ]
-            qps.append(QpPoint(rate, delay, trims, window, float(np.sum(hops)) / shape.planes, shape.planes))
+            qps.append(QpPoint(rate, delay, trims, window, float(np.sum(hops)) / shape.planes))
             for key in ((source, True), (target, False)):
                 rates.setdefault(key, []).append(rate)
         links = []

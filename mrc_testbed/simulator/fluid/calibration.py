@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from math import erfc, exp, log2, pi, sqrt
+from math import erfc, exp, pi, sqrt
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -28,8 +28,6 @@ LOAD_STEPS: Final = 1000
 RATE_STEPS: Final = 1000
 DELAY_MAX: Final = 2.0
 DELAY_STEPS: Final = 500
-PLANES: Final = 4
-"""Planes of the fabrics that `price` was measured on."""
 STREAMS_MAX: Final = 128
 """More streams that share a link count as so many."""
 OVERLOAD_DELAY: Final = 20.0
@@ -94,8 +92,6 @@ class Calibration:
     NSCC holds the whole delay, and that is the price at rate 0; what is not in here stands in the NIC's ring and at the
     last hop.
     """
-    planes_price: float
-    """Price that is held more for each doubling of PLANES: a packet more or less moves a larger window less."""
     bursts: float
     """Delay in the NIC's ring of a QP with rate 1 whose application has one base round trip outstanding.
 
@@ -120,15 +116,15 @@ class Calibration:
     """Base round trips from the end of a NIC port until its peers have withdrawn the plane."""
 
     @lru_cache(maxsize=8)  # noqa: B019 - calibrations are few and live as long as the program
-    def tables(self, planes: int) -> Tables:
-        """Return the tables at equal steps, for a fabric of so many planes."""
+    def tables(self) -> Tables:
+        """Return the tables at equal steps."""
         loads = np.arange(int(LOAD_MAX * LOAD_STEPS) + 1) / LOAD_STEPS
         wander = np.interp(loads, self.loads, self.wander)
         lowest = int(wander.argmin())
         wander[lowest:] = np.maximum.accumulate(wander[lowest:])
         delays = np.arange(int(DELAY_MAX * DELAY_STEPS) + 1) / DELAY_STEPS
         rates = np.arange(RATE_STEPS + 1) / RATE_STEPS
-        wanted = np.interp(rates, self.rates, self.price) + self.planes_price * log2(planes / PLANES)
+        wanted = np.interp(rates, self.rates, self.price)
         # A faster QP never holds more, or it would starve a slower one beside it.
         wanted = np.maximum.accumulate(wanted[::-1])[::-1]
         return Tables(
@@ -168,20 +164,19 @@ class Calibration:
 CALIBRATIONS: Final = (
     Calibration(
         packets=10.72,
-        top=0.9534,
-        wire=1.1257,
-        loads=(0.0, 0.3771, 0.4608, 0.5617, 0.6428, 0.7096, 0.7592, 0.7999, 0.8341, 0.8619, 0.8899, 0.9159, 0.9479),
-        wander=(0.0, 0.0019, -0.0016, -0.0019, 0.0154, 0.0803, 0.2381, 0.5138, 0.8544, 1.1794, 1.3567, 1.3797, 1.3986),
-        steady=0.9,
+        top=0.9539,
+        wire=1.126,
+        loads=(0.0, 0.3771, 0.459, 0.5613, 0.6433, 0.7104, 0.7592, 0.7999, 0.8342, 0.8614, 0.8899, 0.9159, 0.9479),
+        wander=(0.0, 0.0012, -0.0022, -0.0024, 0.0118, 0.0643, 0.1834, 0.4131, 0.6769, 0.9558, 1.1119, 1.1861, 1.2057),
+        steady=0.8,
         relief=0.25,
-        delays=(0.0, 0.0212, 0.0708, 0.1224, 0.1728, 0.2472, 0.3475, 0.4436, 0.5375, 0.6954),
-        marks=(0.0, 0.0, 0.0021, 0.0118, 0.029, 0.0638, 0.1205, 0.1743, 0.2165, 0.2773),
-        trims=(0.0, 0.0, 0.0, 0.0, 0.0002, 0.0012, 0.0047, 0.018, 0.0336, 0.0737),
-        trim_price=6.36,
-        rates=(0.0, 0.4071, 0.5687, 0.6213, 0.6751, 0.7285, 0.7779, 0.82, 0.8547, 0.8798, 0.8985, 0.92, 0.9534),
-        price=(0.5196, 0.4925, 0.468, 0.4665, 0.4419, 0.4217, 0.4002, 0.3645, 0.3251, 0.2605, 0.2619, 0.2551, 0.0541),
-        planes_price=0.0157,
-        bursts=1.914,
+        delays=(0.0, 0.0205, 0.0713, 0.1224, 0.1726, 0.2475, 0.3469, 0.4438, 0.537, 0.6576),
+        marks=(0.0, 0.0, 0.0022, 0.0119, 0.029, 0.0639, 0.1189, 0.1733, 0.2165, 0.2658),
+        trims=(0.0, 0.0, 0.0, 0.0, 0.0003, 0.0012, 0.0048, 0.0183, 0.0344, 0.0554),
+        trim_price=5.05,
+        rates=(0.0, 0.4071, 0.5661, 0.6241, 0.6747, 0.728, 0.7786, 0.8198, 0.8543, 0.8805, 0.8988, 0.9188, 0.9534),
+        price=(0.5211, 0.4915, 0.4717, 0.459, 0.4463, 0.4275, 0.4027, 0.3719, 0.3297, 0.263, 0.2765, 0.2594, 0.0659),
+        bursts=2.51,
         retire_rtts=4.0,
         found_rtts=4.4,
         timer_rtts=6.0,
@@ -192,50 +187,49 @@ CALIBRATIONS: Final = (
     ),
     Calibration(
         packets=29.5,
-        top=0.9894,
-        wire=1.0412,
+        top=0.989,
+        wire=1.04,
         loads=(
             0.0,
-            0.3758,
-            0.4664,
-            0.5644,
-            0.6461,
-            0.7175,
-            0.7603,
-            0.8007,
-            0.835,
-            0.8643,
-            0.8937,
-            0.9191,
-            0.9434,
-            0.9756,
+            0.3326,
+            0.4832,
+            0.5431,
+            0.6509,
+            0.7069,
+            0.7635,
+            0.8009,
+            0.8351,
+            0.8663,
+            0.8941,
+            0.9183,
+            0.9475,
+            0.9702,
         ),
-        wander=(0.0, 0.0075, 0.0056, 0.0, 0.0, 0.0105, 0.0222, 0.0714, 0.1416, 0.2936, 0.6708, 1.3043, 2.1617, 3.393),
-        steady=0.9,
-        relief=0.15,
-        delays=(0.0, 0.0165, 0.0702, 0.1232, 0.1749, 0.2499, 0.3522, 0.449, 0.5383, 0.7642),
-        marks=(0.0, 0.0, 0.0017, 0.0106, 0.0265, 0.0642, 0.1414, 0.2067, 0.2561, 0.3709),
-        trims=(0.0, 0.0, 0.0, 0.0, 0.0, 0.0001, 0.0004, 0.0035, 0.0111, 0.0314),
-        trim_price=9.72,
-        rates=(0.0, 0.56, 0.6348, 0.6766, 0.729, 0.7733, 0.8249, 0.856, 0.8832, 0.8994, 0.9257, 0.9533, 0.9651, 0.9878),
-        price=(
-            1.0318,
-            1.0349,
-            1.0206,
-            0.9704,
-            1.0219,
-            0.9958,
-            0.9768,
-            0.9643,
-            0.9468,
-            0.9384,
-            0.8924,
-            0.7154,
-            0.5827,
-            0.4506,
+        wander=(
+            0.0,
+            -0.0028,
+            -0.0027,
+            -0.004,
+            -0.0034,
+            -0.0041,
+            -0.0037,
+            -0.0036,
+            -0.0007,
+            0.0077,
+            0.0568,
+            0.1209,
+            0.3048,
+            0.3986,
         ),
-        planes_price=-0.0205,
-        bursts=0.293,
+        steady=1.0,
+        relief=0.2,
+        delays=(0.0, 0.0107, 0.0719, 0.1211, 0.174, 0.2474, 0.3538, 0.4457, 0.5396, 0.7777),
+        marks=(0.0, 0.0, 0.0021, 0.0092, 0.0231, 0.0611, 0.1441, 0.2064, 0.2501, 0.3846),
+        trims=(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0007, 0.004, 0.0116, 0.0396),
+        trim_price=28.0,
+        rates=(0.5502, 0.6251, 0.6731, 0.7197, 0.7834, 0.8276, 0.8571, 0.8814, 0.9016, 0.9248, 0.9506, 0.967, 0.9889),
+        price=(0.5106, 0.5748, 0.4626, 0.4314, 0.4997, 0.5693, 0.5418, 0.4999, 0.5057, 0.4785, 0.3768, 0.1756, 0.0429),
+        bursts=1.8,
         retire_rtts=4.0,
         found_rtts=4.4,
         timer_rtts=6.0,

@@ -152,7 +152,7 @@ class Sharing:
         """QPs that send and have each link in rotation, on its way up and down."""
         self.rack_rate: Floats = np.zeros(4 * shape.racks)
         """Sums of load and of load times rate of the QPs that send from each rack, then of those that send to it."""
-        self._tables = calibration.tables(shape.planes)
+        self._tables = calibration.tables()
         self._library = _in_c() if in_c else None
         in_c_links = shape.links if self._library is not None else 0
         self._price: Singles = np.zeros(2 * PRICE_FLOATS * in_c_links, np.float32)

@@ -20,7 +20,7 @@ def test_streams_delay__more_streams_queue_longer_up_to_random_arrivals(calibrat
 
 @pytest.mark.parametrize("calibration", CALIBRATIONS)
 def test_tables__busier_links_cost_more(calibration):
-    tables = calibration.tables(4)
+    tables = calibration.tables()
     assert tables.streams.shape == (STREAMS_MAX, len(tables.wander))
     assert tables.marks[0] == tables.trims[0] == 0 and tables.wanted[0] > tables.wanted[-1] > 0
     assert all((np.diff(table) >= 0).all() for table in (tables.streams, tables.marks, tables.trims))
