@@ -266,12 +266,7 @@ def bench_faults(
 def bench_fluid(
     seeds: Annotated[int, typer.Option("--seeds", min=1, help="Number of seeds of each fabric.")] = 3,
     calibrate: Annotated[
-        bool,
-        typer.Option(
-            "--calibrate",
-            help="Measure the rates, queues, marks, trims and bursts that the model takes from the packet simulator; "
-            "not its times and losses, which are kept (KEPT in tools/campaigns/fluid_calibration.py).",
-        ),
+        bool, typer.Option("--calibrate", help="Measure the constants that the model takes from the packet simulator.")
     ] = False,
     fabric: Annotated[
         list[str] | None,

@@ -30,12 +30,12 @@ from mrc_testbed.experiments.language.yaml_loader import read
 from mrc_testbed.experiments.metrics.metric_values import Measurement
 from mrc_testbed.experiments.resolve.run_plan import RunPlan
 from mrc_testbed.experiments.runner import plan_runs
+from mrc_testbed.experiments.virtual.virtual_run import VirtualRun
 from mrc_testbed.simulator.fluid.calibration import CALIBRATIONS
 from mrc_testbed.simulator.fluid.model import ASSUMED_BAD, simulate
 from mrc_testbed.simulator.fluid.outages import DOWNLINK, UPLINK, Outages
 from mrc_testbed.simulator.fluid.shape import QueuePairs, Singles
 from tools.campaigns import fluid_calibration
-from tools.campaigns.fluid_calibration import DrawnRun
 
 Fabric: TypeAlias = tuple[int, int, int, int]
 """Planes, racks, spines, hosts a rack."""
@@ -160,6 +160,22 @@ def compare(seeds: int, console: Console, fabrics: Sequence[Fabric], cases: Sequ
                     if metric in fluid
                 ]
     return out
+
+
+class DrawnRun(VirtualRun):
+    """A packet run that keeps the EVs that it began with."""
+
+    def begin(self) -> None:
+        """Set up the run, and note the EVs."""
+        super().begin()
+        shape = shape_of(self.plan)
+        self.evs = np.zeros((len(self.flows), shape.planes, shape.evs_per_plane), np.uint16)
+        """[QP, plane, EV]: see the model's Settings."""
+        for number, flow in enumerate(self.flows):
+            states = flow.pairs[0][0].ev_states()
+            for plane in range(shape.planes):
+                in_plane = sorted((not ev["active"], ev["ev"] & 0xFF) for ev in states if ev["plane"] == plane)
+                self.evs[number, plane, : len(in_plane)] = [spine for _, spine in in_plane]
 
 
 def run_both(run: RunPlan) -> tuple[dict[str, float], dict[str, float]]:

@@ -1,14 +1,9 @@
 """`mrc bench fluid --calibrate`: what the fluid model takes from the packet simulator, measured anew.
 
-Permutations on fabrics of 8 to 64 hosts, of four planes, with dead links, with the denylist (so that nothing is lost),
-run in packets. Each T0-T1 link then has a load, users, a queue and shares of marked and trimmed packets, each QP a rate
-and the mean of its links' delays: the tables are means over bins of these. Four numbers are those with the least
-squares left: `steady` and `relief` of the links, `trim_price`, and `bursts` of QPs whose applications have much or
-little outstanding. Then the model runs with the tables, and what rates hold (`price`) is moved as a whole until the
-mean rate is that of the packets: errors of the tables add up in it. Two pipes: 10 Mb/s x 10 ms with a PMTU of 1024, the
+Permutations on fabrics of 8 to 48 hosts, of four planes, whole and with dead links, with the denylist (so that nothing
+is lost), run in packets. Each T0-T1 link then has a load, a queue and a share of marked packets, each QP a rate and the
+mean of its links' delays: the tables are means over bins of these. Two pipes: 10 Mb/s x 10 ms with a PMTU of 1024, the
 scenarios' own, and 100 Gb/s x 10 us with 4096, the paper's.
-
-Times and losses (KEPT) are not measured here: they come from runs with faults, and are kept.
 """
 
 from __future__ import annotations
@@ -17,72 +12,49 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise, product
+from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
-from mrc_testbed.experiments.fluid.fluid_run import FluidRunner, shape_of
+from mrc_testbed.experiments.fluid.fluid_run import shape_of
 from mrc_testbed.experiments.language.yaml_loader import read
 from mrc_testbed.experiments.resolve.run_plan import RunPlan
 from mrc_testbed.experiments.runner import plan_runs
 from mrc_testbed.experiments.virtual.virtual_run import VirtualRun
-from mrc_testbed.simulator.fluid.calibration import BURST_POWER, Calibration, calibration_for
+from mrc_testbed.simulator.fluid.calibration import BURST_POWER, TRIM_PRICE, Calibration, calibration_for
 from mrc_testbed.simulator.fluid.shape import Floats
 
 FABRICS: Final = (
     (4, 4, 8, 8),
     (4, 6, 8, 8),
-    (4, 4, 16, 16),
     (4, 4, 8, 2),
+    (4, 8, 8, 4),
 )
 """Planes, racks, spines, hosts a rack; not those of the comparison.
 
-That of two hosts a rack has more uplinks than it can use. On the first, applications have half as much outstanding too.
+That of two hosts a rack has more uplinks than it can use.
 """
-
-
-SHARES: Final = (5, 10)
+SHARES: Final = (0, 5, 15)
 """Percent of the T0-T1 links that are dead."""
-
-
-@dataclass(frozen=True, slots=True)
-class Pipe:
-    """Links of one depth: lines of a scenario, and the size and number of an application's messages."""
-
-    lines: str
-    message: str
-    depth: int
-
-
 PIPES: Final = {
-    "own": Pipe("duration: 4s\nmeasure: {every: 50ms}", "64K", 4),
-    "paper": Pipe(
-        "links: {rate: 100G, rtt: 10us}\ntransport: {pmtu: 4096, clock: 0.001}\nduration: 2000us\n"
+    "own": ("duration: 4s\nmeasure: {every: 50ms}", "message: 64K, depth: 4", 1.0),
+    "paper": (
+        "links: {rate: 100G, rtt: 10us}\ntransport: {pmtu: 4096, clock: 0.001}\nduration: 3200us\n"
         "measure: {every: 40us}",
-        "256K",
-        16,
+        "message: 256K, depth: 16",
+        0.001,
     ),
 }
+"""Lines of a scenario, its messages, and its seconds in the own one's."""
 SCENARIO: Final = """title: Settled rates
 fabric: {{planes: {0}, racks: {1}, spines: {2}, hosts_per_rack: {3}}}
-workload: [{{permutation: all, name: job, message: {message}, depth: {depth}}}]
+workload: [{{permutation: all, name: job, {messages}}}]
 control_plane: {{denylist: all}}
-faults: [{{at: 0s, silent: {{random: fabric-links, share: {share}%}}}}]
+faults: {faults}
 {lines}
 """
-KEPT: Final = (
-    "retire_rtts",
-    "found_rtts",
-    "timer_rtts",
-    "own_delay_rtts",
-    "lost",
-    "lost_young",
-    "notice_rtts",
-)
-"""Values of a calibration that are not measured here."""
 SAMPLES: Final = 400
 """Readings of the queues in the second half of a run."""
 LOAD_EDGES: Final = (0.2, 0.4, 0.5, 0.6, 0.68, 0.74, 0.78, 0.82, 0.85, 0.88, 0.905, 0.93, 0.96, 1.0)
@@ -91,25 +63,12 @@ RATE_EDGES: Final = (0.3, 0.5, 0.6, 0.65, 0.7, 0.75, 0.8, 0.84, 0.87, 0.89, 0.91
 """Edges of the bins over which the tables' values are means."""
 FEEDERS_MIN: Final = 4
 """Links that feed a link whose queue is measured: with fewer, it says little of others."""
-FREE_SHARE: Final = 0.05
-"""Part of the QPs, those with the least delay, whose rates nothing holds back: the two hosts a rack have such QPs."""
+FREE_QUANTILE: Final = 0.9
+"""Quantile of the rates that nothing holds back: half of the fabrics have QPs that are free."""
 FEWEST: Final = 3
 """Links or QPs that make a bin."""
 BUSY_LOADS: Final = 0.68, 0.85
 """Loads of the links whose wire is compared with their payload."""
-USED_MIN: Final = 0.003
-"""Least share of what a QP sends in a plane that makes it a user of a link: an EV may be tried for a moment."""
-TRIMMED_MIN: Final = 1e-4
-"""Spread of the trims by which their price is measured."""
-OFFSETS: Final = -0.2, 0.2
-"""Bounds of what `price` is moved by."""
-HALVINGS: Final = 7
-RELIEFS: Final = tuple(step / 20 for step in range(13))
-"""Values of `relief` that are tried."""
-STEADY: Final = tuple(step / 10 for step in range(11))
-"""Values of `steady` that are tried."""
-HELD_BACK: Final = 0.5, 0.9
-"""Rates of the QPs that show what bursts cost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,12 +87,8 @@ class LinkPoint:
     """Share of the packets that were trimmed."""
     feeders: int
     """Links that feed it."""
-    users: int
-    """QPs that send over it."""
-    mean: float
-    """Mean load of the links of its T0 in the plane, in the same direction."""
-    rate: float
-    """Mean rate of the QPs of its rack that send over such links, by load."""
+    streams: int
+    """NICs of the rack."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,146 +96,58 @@ class QpPoint:
     """A QP between racks, over the second half of a run."""
 
     rate: float
-    delay: float
-    """Mean queueing delay of its packets between T0s, base round trips."""
-    trims: float
-    """Trims of its packets for each that a pipe at rate 1 has."""
+    price: float
+    """Mean price of its packets between T0s: queueing delay and trims, base round trips."""
     window: float
     """Outstanding bytes of its application, base round trips of all planes."""
-    ends: float
-    """Mean delay in its NIC's ring and at the last hop, base round trips."""
-
-
-@dataclass(frozen=True, slots=True)
-class PacketRun:
-    """A run in packets: its plan, the EVs that it drew, and the mean rate of its QPs, a share of the line."""
-
-    plan: RunPlan
-    evs: NDArray[np.uint16]
-    rate: float
 
 
 def calibrate(pipe: str, seeds: int, report: Callable[[str], None]) -> Calibration:
     """The calibration of a pipe, of `own` or `paper`."""
     links: list[LinkPoint] = []
     qps: list[QpPoint] = []
-    runs: list[PacketRun] = []
-    depth = PIPES[pipe].depth
-    for fabric, fabric_depth in (*((fabric, depth) for fabric in FABRICS), (FABRICS[0], depth // 2)):
+    for fabric in FABRICS:
         for share in SHARES:
             for seed in range(1, seeds + 1):
-                report(f"{pipe}: {'x'.join(map(str, fabric))}, {fabric_depth} messages, {share} % dead, seed {seed}")
-                measured = MeasuredRun(scenario_run(pipe, fabric, share, seed, fabric_depth))
-                run_links, run_qps = measured.points()
+                report(f"{pipe}: {'x'.join(map(str, fabric))}, {share} % dead, seed {seed}")
+                run = scenario_run(pipe, fabric, share, seed)
+                run_links, run_qps = MeasuredRun(run).points()
                 links += run_links
                 qps += run_qps
-                runs.append(PacketRun(measured.plan, measured.evs, float(np.mean(measured.rates()))))
-    shape = shape_of(runs[0].plan)
-    tables = tables_of(replace(calibration_for(shape), packets=round(shape.packets_per_rtt, 2)), links, qps)
-    report(f"{pipe}: the model with these tables")
-    return balanced(tables, runs)
-
-
-def balanced(calibration: Calibration, runs: Sequence[PacketRun]) -> Calibration:
-    """Return a calibration with `price` moved until the model's mean rate is that of the packets."""
-    low, high = OFFSETS
-    packets = float(np.mean([run.rate for run in runs]))
-    for _ in range(HALVINGS):
-        middle = (low + high) / 2
-        trial = replace(calibration, price=tuple(round(price + middle, 4) for price in calibration.price))
-        if float(np.mean([fluid_rate(run, trial) for run in runs])) < packets:
-            low = middle
-        else:
-            high = middle
-    return trial
-
-
-def fluid_rate(run: PacketRun, calibration: Calibration) -> float:
-    """Return the mean rate that the model settles at, a share of the line."""
-    series = FluidRunner(run.evs, calibration).run(run.plan).series.received_bps
-    shape = shape_of(run.plan)
-    return float(np.mean([values[-1] for values in series.values()])) / (shape.payload_bps * shape.planes)
+    shape = shape_of(run)
+    return tables_of(replace(calibration_for(shape), packets=shape.packets_per_rtt), links, qps)
 
 
 def tables_of(calibration: Calibration, links: Sequence[LinkPoint], qps: Sequence[QpPoint]) -> Calibration:
     """Return a calibration with the tables that links and QPs show."""
     busy_links = [link for link in links if BUSY_LOADS[0] <= link.load <= BUSY_LOADS[1]]
     wire = float(np.mean([link.wire / link.load for link in busy_links]))
-    free_qps = sorted(qps, key=lambda qp: qp.delay)[: max(1, int(FREE_SHARE * len(qps)))]
-    top = float(np.median([qp.rate for qp in free_qps]))
-    calibration = replace(calibration, wire=round(wire, 4), top=round(top, 4))
-    steady, relief, loads, wander = wander_of(calibration, links)
+    top = float(np.quantile([qp.rate for qp in qps], FREE_QUANTILE))
+    calibration = replace(calibration, wire=wire, top=top)
+    # What is left of a link's delay once the part that has a formula is taken off.
+    measured_links = [link for link in links if link.feeders >= FEEDERS_MIN]
+    wander = [
+        link.delay / (1 - 1 / link.feeders)
+        - float(calibration.streams_delay(np.array([link.load]), max(2, link.streams))[0])
+        for link in measured_links
+    ]
+    loads, wander_by_load = bins(LOAD_EDGES, [link.load for link in measured_links], wander)
     delays, marks = bins(DELAY_EDGES, [link.delay for link in links], [link.marked for link in links])
     _, trims = bins(DELAY_EDGES, [link.delay for link in links], [link.trimmed for link in links])
-    held, bursts, trim_price = costs_of(qps, calibration)
-    prices = [qp.delay + trim_price * qp.trims + bursts * (qp.rate / qp.window) ** BURST_POWER for qp in qps]
-    rates, price = bins(RATE_EDGES, [qp.rate for qp in qps], prices)
+    bursts = [calibration.bursts * (qp.rate / qp.window) ** BURST_POWER for qp in qps]
+    rates, price = bins(
+        RATE_EDGES, [qp.rate for qp in qps], [qp.price + burst for qp, burst in zip(qps, bursts, strict=True)]
+    )
     return replace(
         calibration,
-        steady=steady,
-        relief=relief,
         loads=(0.0, *loads),
-        wander=(0.0, *wander),
+        wander=(0.0, *wander_by_load),
         delays=(0.0, *delays),
         marks=(0.0, *marks),
         trims=(0.0, *trims),
-        trim_price=round(trim_price, 2),
-        bursts=round(bursts, 2),
-        rates=(0.0, *rates),
-        price=(round(held, 4), *price),
+        rates=rates,
+        price=price,
     )
-
-
-def wander_of(
-    calibration: Calibration, links: Sequence[LinkPoint]
-) -> tuple[float, float, tuple[float, ...], tuple[float, ...]]:
-    """Return `steady`, `relief`, `loads` and `wander`.
-
-    The table has what is left of delays once the part that has a formula is taken off; of the two numbers the values
-    that leave the least squares.
-    """
-    measured_links = [link for link in links if min(link.feeders, link.users) >= FEEDERS_MIN]
-    load, mean, rate = (np.array([getattr(link, name) for link in measured_links]) for name in ("load", "mean", "rate"))
-    crowd = 1 - 1 / np.array([min(link.feeders, link.users) for link in measured_links])
-    regular = [float(calibration.streams_delay(np.array([link.load]), link.users)[0]) for link in measured_links]
-    rest = np.array([link.delay for link in measured_links]) - crowd * np.array(regular)
-    fits = []
-    for steady, relief in product(STEADY, RELIEFS):
-        factor, mixed = crowd * (1 - steady * rate), load + relief * (mean - load)
-        # Of each bin the value that leaves the least squares: links whose QPs are at line rate say little of it.
-        loads, products = bins(LOAD_EDGES, mixed.tolist(), (factor * rest).tolist())
-        _, squares = bins(LOAD_EDGES, mixed.tolist(), (factor**2).tolist())
-        wander = tuple(round(a / b, 4) for a, b in zip(products, squares, strict=True))
-        missed = rest - factor * np.interp(mixed, (0.0, *loads), (0.0, *wander))
-        fits.append((float((missed**2).sum()), steady, relief, loads, wander))
-    _, steady, relief, loads, wander = min(fits)
-    return steady, relief, loads, wander
-
-
-def costs_of(qps: Sequence[QpPoint], former: Calibration) -> tuple[float, float, float]:
-    """Return the delay that QPs hold, `bursts` and `trim_price`: what it falls by for bursts and for trims.
-
-    The whole delay, from the NIC's ring to the last hop, is one number for all QPs that are held back, but for trims.
-    The part between T0s falls by bursts, beside any function of the rate. By least squares. `former`: its values stay
-    if all windows, or trims, are equal.
-    """
-    held_back = [qp for qp in qps if HELD_BACK[0] <= qp.rate <= HELD_BACK[1]]
-    held, bursts, trim_price = former.price[0], former.bursts, former.trim_price
-    if not held_back:
-        return held, bursts, trim_price
-    rate, delay, trims, ends = (
-        np.array([getattr(qp, name) for qp in held_back]) for name in ("rate", "delay", "trims", "ends")
-    )
-    if np.ptp(trims) > TRIMMED_MIN:
-        trim_price = -float(np.polyfit(trims, delay + ends, 1)[0])
-    held = float(np.mean(delay + ends + trim_price * trims))
-    if len({qp.window for qp in held_back}) > 1:
-        costs = np.array([(qp.rate / qp.window) ** BURST_POWER for qp in held_back])
-        knots = [edge for edge in RATE_EDGES if HELD_BACK[0] <= edge <= HELD_BACK[1]]
-        shapes = [np.interp(rate, knots, row) for row in np.eye(len(knots))]
-        priced = delay + trim_price * trims
-        bursts = float(np.linalg.lstsq(np.stack([*shapes, -costs], axis=1), priced, rcond=None)[0][-1])
-    return held, bursts, trim_price
 
 
 def bins(
@@ -296,23 +163,7 @@ def bins(
     )
 
 
-class DrawnRun(VirtualRun):
-    """A packet run that keeps the EVs that it began with."""
-
-    def begin(self) -> None:
-        """Set up the run, and note the EVs."""
-        super().begin()
-        shape = shape_of(self.plan)
-        self.evs = np.zeros((len(self.flows), shape.planes, shape.evs_per_plane), np.uint16)
-        """[QP, plane, EV]: see the model's Settings."""
-        for number, flow in enumerate(self.flows):
-            states = flow.pairs[0][0].ev_states()
-            for plane in range(shape.planes):
-                in_plane = sorted((not ev["active"], ev["ev"] & 0xFF) for ev in states if ev["plane"] == plane)
-                self.evs[number, plane, : len(in_plane)] = [spine for _, spine in in_plane]
-
-
-class MeasuredRun(DrawnRun):
+class MeasuredRun(VirtualRun):
     """A permutation in packets, whose links and QPs are read in its second half."""
 
     def __init__(self, run: RunPlan) -> None:
@@ -348,22 +199,13 @@ class MeasuredRun(DrawnRun):
             [flow.received_bytes for flow in self.flows],
         )
 
-    def rates(self) -> list[float]:
-        """Return the rates of all flows in the second half, shares of the line."""
-        assert self._at_half is not None
-        shape = shape_of(self.plan)
-        seconds = self._end[0] - self._at_half[0]
-        line_bytes = shape.payload_bps * shape.planes * seconds / 8
-        return [(new - old) / line_bytes for old, new in zip(self._at_half[3], self._end[3], strict=True)]
-
     def points(self) -> tuple[list[LinkPoint], list[QpPoint]]:
         """Run, and return what each T0-T1 link and each QP between racks did."""
         self.carry_out(lambda *_: None)
         shape, plan = shape_of(self.plan), self.plan.fabric
         assert self._at_half is not None
         half_s, ports_before, evs_before, bytes_before = self._at_half
-        self._end = self._counters()
-        end_s, ports_now, evs_now, bytes_now = self._end
+        end_s, ports_now, evs_now, bytes_now = self._counters()
         lasts = end_s - half_s
         sent_bytes, sent_packets, marked, trimmed = (ports_now - ports_before).T
         # Little's law: mean queue over throughput is the mean time in the queue.
@@ -371,10 +213,9 @@ class MeasuredRun(DrawnRun):
         delays = self._queued_bytes / self._readings / np.maximum(sent_bytes, 1) * lasts / shape.rtt_s
         ports = {(port.node, port.neighbour): index for index, port in enumerate(self.fabric.ports.values())}
         hosts = {host.name: host.number for host in plan.hosts}
-        loads, users = np.zeros(len(ports)), np.zeros(len(ports), int)
+        loads = np.zeros(len(ports))
         senders: dict[int, set[int]] = {rack: set() for rack in range(shape.racks)}
         qps = []
-        rates: dict[tuple[int, bool], list[float]] = {}
         for flow, old_counts, new_counts, old_bytes, new_bytes in zip(
             self.flows, evs_before, evs_now, bytes_before, bytes_now, strict=True
         ):
@@ -384,38 +225,19 @@ class MeasuredRun(DrawnRun):
             senders[target].add(source)
             rate = (new_bytes - old_bytes) * 8 / lasts / (shape.payload_bps * shape.planes)
             sent = new_counts - old_counts
-            total, delay, trims = sum(sent.values()), 0.0, 0.0
+            total, price = sum(sent.values()), 0.0
             for ev, count in sent.items():
                 plane, spine = ev >> 8, ev & 0xFF
                 t0s, t1 = [f"p{plane}-t0-{rack}" for rack in (source, target)], f"p{plane}-t1-{spine}"
                 for index in (ports[t0s[0], t1], ports[t1, t0s[1]]):
                     loads[index] += rate * count / total * shape.planes
-                    users[index] += count / total * shape.planes > USED_MIN
-                    delay += float(delays[index]) * count / total
-                    trims += rate * float(trimmed_shares[index]) * count / total
+                    price += float(delays[index] + TRIM_PRICE * rate * trimmed_shares[index]) * count / total
             window = flow.plan.message_bytes * flow.plan.depth / (shape.planes * shape.rate_bps / 8 * shape.rtt_s)
-            hops = [
-                delays[ports[hop]]
-                for plane in range(shape.planes)
-                for hop in (
-                    (flow.plan.source, f"p{plane}-t0-{source}"),
-                    (f"p{plane}-t0-{target}", flow.plan.target),
-                )
-            ]
-            qps.append(QpPoint(rate, delay, trims, window, float(np.sum(hops)) / shape.planes))
-            for key in ((source, True), (target, False)):
-                rates.setdefault(key, []).append(rate)
+            qps.append(QpPoint(rate, price, window))
         links = []
-        rows: dict[tuple[str, bool], list[int]] = {}
         for (node, neighbour), index in ports.items():
-            if users[index] and "-t0-" in node + neighbour and "-t1-" in node + neighbour:
-                goes_up = "-t0-" in node
-                rows.setdefault((node if goes_up else neighbour, goes_up), []).append(index)
-        for (t0, goes_up), indexes in rows.items():
-            rack = int(t0.rsplit("-", 1)[1])
-            feeders = shape.hosts_per_rack if goes_up else len(senders[rack])
-            rack_rates = np.array(rates[rack, goes_up])
-            for index in indexes:
+            if loads[index] and "-t0-" in node + neighbour and "-t1-" in node + neighbour:
+                feeders = shape.hosts_per_rack if "-t0-" in node else len(senders[int(neighbour.rsplit("-", 1)[1])])
                 links.append(
                     LinkPoint(
                         float(loads[index]),
@@ -424,19 +246,18 @@ class MeasuredRun(DrawnRun):
                         float(marked[index] / sent_packets[index]),
                         float(trimmed_shares[index]),
                         feeders,
-                        int(users[index]),
-                        float(loads[indexes].mean()),
-                        float((rack_rates**2).sum() / rack_rates.sum()),
+                        shape.hosts_per_rack,
                     )
                 )
         return links, qps
 
 
-def scenario_run(pipe: str, fabric: tuple[int, int, int, int], share: int, seed: int, depth: int) -> RunPlan:
-    """The run of a pipe on a fabric with so many percent of its links dead, and so many messages outstanding."""
-    text = SCENARIO.format(*fabric, message=PIPES[pipe].message, depth=depth, share=share, lines=PIPES[pipe].lines)
+def scenario_run(pipe: str, fabric: tuple[int, int, int, int], share: int, seed: int) -> RunPlan:
+    """The run of a pipe on a fabric with so many percent of its links dead."""
+    lines, messages, _ = PIPES[pipe]
+    faults = f"[{{at: 0s, silent: {{random: fabric-links, share: {share}%}}}}]" if share else "[]"
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "settled.yaml"
-        path.write_text(text, encoding="utf-8")
+        path.write_text(SCENARIO.format(*fabric, messages=messages, faults=faults, lines=lines), encoding="utf-8")
         (run,) = plan_runs(read(path), "virtual", seed=seed).runs
     return run

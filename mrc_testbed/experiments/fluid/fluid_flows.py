@@ -73,10 +73,6 @@ class FluidFlows:
     def pairs(self) -> QueuePairs:
         """Return one entry per QP; the QPs of a flow are adjacent."""
         qps = self.qps
-        jobs = np.full(len(self), -1)
-        for work, ring in self.rings.items():
-            first, stop = self.works[work]
-            jobs[first:stop] = first + np.arange(stop - first) // ring.ranks
         return QueuePairs(
             np.repeat(self.sources, qps),
             np.repeat(self.targets, qps),
@@ -84,8 +80,6 @@ class FluidFlows:
             np.repeat(self.stops_s, qps),
             np.full(len(self) * qps, 1.0 / qps),
             np.repeat(self.windows, qps),
-            np.repeat(np.arange(len(self)), qps),
-            np.repeat(jobs, qps),
         )
 
     def sum_by_flow(self, qp_values: Singles) -> Floats:

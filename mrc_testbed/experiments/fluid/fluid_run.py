@@ -33,7 +33,7 @@ from mrc_testbed.experiments.language.model import Expect
 from mrc_testbed.experiments.resolve.fault_schedule import FaultStep, StepRunner
 from mrc_testbed.experiments.resolve.run_plan import RunPlan
 from mrc_testbed.faults.target import FaultError
-from mrc_testbed.simulator.fluid.calibration import Calibration, calibration_for
+from mrc_testbed.simulator.fluid.calibration import calibration_for
 from mrc_testbed.simulator.fluid.ev_life import EV_RETIRED, Timing
 from mrc_testbed.simulator.fluid.model import ASSUMED_BAD, DENIED, FluidResult, Settings, simulate
 from mrc_testbed.simulator.fluid.outages import FluidFaultTarget, Outages
@@ -95,11 +95,11 @@ def without_unmodelled(runs: list[RunPlan]) -> tuple[list[RunPlan], list[str]]:
 class FluidRunner:
     """Runs on the fluid model.
 
-    `evs`: as in the model's Settings. `calibration`: instead of that of the nearest pipe.
+    `evs`: as in the model's Settings.
     """
 
-    def __init__(self, evs: NDArray[np.uint16] | None = None, calibration: Calibration | None = None) -> None:
-        self._evs, self._calibration = evs, calibration
+    def __init__(self, evs: NDArray[np.uint16] | None = None) -> None:
+        self._evs = evs
 
     def run(self, plan: RunPlan, watch: Watch = ignore_progress) -> Outcome:
         """Carry out a run. Raises UsageError naming a feature that the fluid model does not support."""
@@ -117,16 +117,12 @@ class FluidRunner:
             shape,
             flows.pairs(),
             outages,
-            self._settings(plan, shape),
+            replace(settings_of(plan, shape), evs=self._evs),
             edges,
             book.watch,
             lambda share: watch(share, share * end),
         )
         return book.outcome(result, timeline)
-
-    def _settings(self, plan: RunPlan, shape: FabricShape) -> Settings:
-        settings = settings_of(plan, shape)
-        return replace(settings, evs=self._evs, calibration=self._calibration or settings.calibration)
 
 
 def shape_of(plan: RunPlan) -> FabricShape:

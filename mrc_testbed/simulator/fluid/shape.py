@@ -91,10 +91,6 @@ class QueuePairs:
     """Share of its flow that a QP carries: one over the flow's QPs."""
     window_bytes: Floats
     """Most that its application has outstanding, of the whole flow."""
-    flows: Ints | None = None
-    """Flow of each QP, and None where `jobs` is."""
-    jobs: Ints | None = None
-    """Job of each QP, -1: none. All flows of a job send at the pace of its slowest. None: there are no jobs."""
 
     def __len__(self) -> int:
         return len(self.sources)

@@ -28,103 +28,64 @@ static inline float at(const Table *table, float where)
     return table->values[below] * (1 - part) + table->values[below + 1] * part;
 }
 
+/* The same of a table of prices, times the part of a full queue. */
+static inline void set_price(const Table *table, float load, float crowd, float *price)
+{
+    float place = load * table->per_unit;
+    long long below = place > 0 ? (long long)place : 0;
+    float part = place > 0 ? place - (float)below : 0;
+    if (below >= table->count - 1) {
+        below = table->count - 1;
+        part = 0;
+    }
+    /* The table has one more row than its count. */
+    const float *low = table->values + PRICE_FLOATS * below, *high = low + PRICE_FLOATS;
+    for (int i = 0; i < PRICE_FLOATS; i++)
+        price[i] = crowd * (low[i] * (1 - part) + high[i] * part);
+}
+
 typedef struct {
-    int32_t planes, racks, spines, slots, stream_rows;
-    float eta, step, top, floor, relief, steady, full, overload;
-    Table streams, wander, marks, trims, wanted;
+    int32_t planes, racks, spines, slots;
+    float eta, step, top, floor;
+    Table prices, wanted;
     const int32_t *source, *target;
     const float *weight;
     const uint16_t *spine;
     const uint8_t *usable;
     float *rate, *share;
     double *up, *down;
-    int32_t *users;
-    const float *feeders, *bursts;
-    double *rack_rate;
     float *price;
+    const float *crowd, *bursts;
 } Sharing;
 
-/* Price of a link with so many users and feeders, at its load and the mean of its T0's links.
-
-`slack`: part of the wander that the rates of the rack's queue pairs leave. */
-static inline void set_price(
-    const Sharing *all, int users, float feeders, float load, float mean, float slack, float *price)
-{
-    if (users == 0)
-        return;
-    const float links = (float)users < feeders ? (float)users : feeders;
-    Table streams = all->streams;
-    streams.values += (users < all->stream_rows ? users - 1 : all->stream_rows - 1) * streams.count;
-    float delay = at(&streams, load) + slack * at(&all->wander, load + all->relief * (mean - load));
-    if (load > all->full)
-        delay += all->overload * (load - all->full);
-    delay = delay > 0 ? (1 - 1 / links) * delay : 0;
-    price[COST] = delay;
-    price[SKIPS] = at(&all->marks, delay);
-    price[TRIMS] = at(&all->trims, delay);
-}
-
-/* Sum loads, and loads times rates, of the queue pairs that send from each rack, then of those that send to it. */
-static void sum_rates(const Sharing *all, long long count, const int32_t *active)
-{
-    memset(all->rack_rate, 0, 4 * all->racks * sizeof(double));
-    for (long long i = 0; i < count; i++) {
-        const long long qp = active[i], from = all->source[qp], to = all->target[qp];
-        if (from == to)
-            continue;
-        const double load = (double)(all->weight[qp] * all->rate[qp]);
-        double *up = all->rack_rate + from, *down = all->rack_rate + 2 * all->racks + to;
-        up[0] += load;
-        up[all->racks] += load * all->rate[qp];
-        down[0] += load;
-        down[all->racks] += load * all->rate[qp];
-    }
-}
-
-/* Set the mean load of the links of each T0 in each plane, on their way up and down, and the prices of all links. */
-static void set_prices(const Sharing *all)
-{
-    const int planes = all->planes, racks = all->racks, spines = all->spines;
-    const long long rows = (long long)planes * racks, links = rows * spines;
-    for (int way = 0; way < 2; way++) {
-        const double *loads = way ? all->down : all->up;
-        for (long long row = 0; row < rows; row++) {
-            const double *load = loads + row * spines;
-            const int32_t *users = all->users + way * links + row * spines;
-            const float feeders = all->feeders[way * racks + row % racks];
-            const double *rates = all->rack_rate + 2 * way * racks + row % racks;
-            const float slack = rates[0] > 0 ? (float)(1 - all->steady * rates[racks] / rates[0]) : 1;
-            float *price = all->price + PRICE_FLOATS * (way * links + row * spines);
-            double sum = 0;
-            int used = 0;
-            for (int spine = 0; spine < spines; spine++)
-                if (users[spine]) {
-                    sum += load[spine];
-                    used++;
-                }
-            const float mean = used ? (float)(sum / used) : 0;
-            for (int spine = 0; spine < spines; spine++)
-                set_price(all, users[spine], feeders, (float)load[spine], mean, slack, price + PRICE_FLOATS * spine);
-        }
-    }
-}
-
-/* Count the queue pairs that have each link in rotation; `users` is all 0 before. */
-__attribute__((visibility("default"))) void count_users(const Sharing *all, long long count, const int32_t *active)
+/* Set the prices of links: all of them where a link has many users, else those that the queue pairs use. */
+static void set_prices(const Sharing *all, long long count, const int32_t *active)
 {
     const int planes = all->planes, racks = all->racks, spines = all->spines, slots = all->slots;
     const long long links = (long long)planes * racks * spines;
+    const Table prices = all->prices;
+    float *up_price = all->price, *down_price = all->price + PRICE_FLOATS * links;
+    if (count * planes * slots >= links) {
+        long long link = 0;
+        for (int plane = 0; plane < planes; plane++)
+            for (int rack = 0; rack < racks; rack++)
+                for (int spine = 0; spine < spines; spine++, link++) {
+                    set_price(&prices, (float)all->up[link], all->crowd[rack], up_price + PRICE_FLOATS * link);
+                    set_price(&prices, (float)all->down[link], all->crowd[racks + rack], down_price + PRICE_FLOATS * link);
+                }
+        return;
+    }
     for (long long i = 0; i < count; i++) {
         const long long qp = active[i], from = all->source[qp], to = all->target[qp];
-        for (int plane = 0; plane < planes && from != to; plane++) {
+        for (int plane = 0; plane < planes; plane++) {
             const uint16_t *lane = all->spine + (qp * planes + plane) * slots;
-            int32_t *up = all->users + ((long long)plane * racks + from) * spines;
-            int32_t *down = all->users + links + ((long long)plane * racks + to) * spines;
-            for (int slot = 0; all->usable[qp * planes + plane] && slot < slots; slot++) {
+            for (int slot = 0; slot < slots; slot++) {
                 if (lane[slot] == NO_SPINE)
                     continue;
-                up[lane[slot]]++;
-                down[lane[slot]]++;
+                const long long a = ((long long)plane * racks + from) * spines + lane[slot];
+                const long long z = ((long long)plane * racks + to) * spines + lane[slot];
+                set_price(&prices, (float)all->up[a], all->crowd[from], up_price + PRICE_FLOATS * a);
+                set_price(&prices, (float)all->down[z], all->crowd[racks + to], down_price + PRICE_FLOATS * z);
             }
         }
     }
@@ -149,8 +110,7 @@ __attribute__((visibility("default"))) double sweep(
     double more[SLOTS_MAX], largest = 0;
 
     /* Prices come first: all queue pairs see the loads from before the sweep. */
-    sum_rates(all, count, active);
-    set_prices(all);
+    set_prices(all, count, active);
     for (long long i = 0; i < count; i++) {
         const long long qp = active[i];
         if (source[qp] == target[qp]) {

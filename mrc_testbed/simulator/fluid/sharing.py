@@ -15,10 +15,9 @@ more of the delay stands in its NIC's ring and at the last hop. In the ring most
 outstanding: a message that completes lets the next one leave at once (`bursts`). Marks move packets from busy EVs to
 others: a mark makes an EV miss a turn. Planes get the same, always, so a rate is one number for all planes.
 
-The functions (delay by load, turns missed and trims by delay, price that a rate stands) are calibration.py's. A link's
-delay depends on the number of QPs that have it in rotation, on the loads of its T0's other links, where marks send its
-packets, and on the rates of its rack's QPs, which wander if the line does not hold them. A sweep moves each rate a step
-towards its price, and each EV's share halfway to its turns; loads follow. Sweeps are repeated until rates stand still.
+The three functions (price by load, turns missed by load, price that a rate stands) are calibration.py's. A sweep moves
+each rate a step towards its price, and each EV's share halfway to its turns; loads follow. Sweeps are repeated until
+rates stand still.
 """
 
 from __future__ import annotations
@@ -32,16 +31,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from mrc_testbed.simulator.fluid.calibration import (
-    BURST_POWER,
-    DELAY_STEPS,
-    LOAD_STEPS,
-    OVERLOAD_DELAY,
-    RATE_STEPS,
-    STREAMS_MAX,
-    Calibration,
-    Tables,
-)
+from mrc_testbed.simulator.fluid.calibration import BURST_POWER, Calibration
 from mrc_testbed.simulator.fluid.shape import Bools, FabricShape, Floats, Ints, QueuePairs, Singles
 from mrc_testbed.switch.system.cache_folder import BuildError
 from mrc_testbed.switch.system.gcc import build_shared
@@ -73,9 +63,8 @@ class _Sharing(ctypes.Structure):
 
     _fields_ = (
         *((name, ctypes.c_int32) for name in ("planes", "racks", "spines", "slots")),
-        ("stream_rows", ctypes.c_int32),
-        *((name, ctypes.c_float) for name in ("eta", "step", "top", "floor", "relief", "steady", "full", "overload")),
-        *((name, _Table) for name in Tables._fields),
+        *((name, ctypes.c_float) for name in ("eta", "step", "top", "floor")),
+        *((name, _Table) for name in ("prices", "wanted")),
         *(
             (name, ctypes.c_void_p)
             for name in (
@@ -88,11 +77,9 @@ class _Sharing(ctypes.Structure):
                 "share",
                 "up",
                 "down",
-                "users",
-                "feeders",
-                "bursts",
-                "rack_rate",
                 "price",
+                "crowd",
+                "bursts",
             )
         ),
     )
@@ -110,8 +97,7 @@ def _in_c() -> ctypes.CDLL | None:
     library.sweep.restype = ctypes.c_double
     for function in (library.sweep, library.set_rates):
         function.argtypes = [ctypes.c_void_p, ctypes.c_longlong, *[ctypes.c_void_p] * 2]
-    library.count_users.argtypes = [ctypes.c_void_p, ctypes.c_longlong, ctypes.c_void_p]
-    library.set_rates.restype = library.count_users.restype = None
+    library.set_rates.restype = None
     return library
 
 
@@ -123,9 +109,6 @@ class Sharing:
         count, planes, slots = len(pairs), shape.planes, shape.rotation
         self.source = (pairs.sources // shape.hosts_per_rack).astype(np.int32)
         self.target = (pairs.targets // shape.hosts_per_rack).astype(np.int32)
-        self._flows, self._jobs = pairs.flows, pairs.jobs if pairs.jobs is not None and pairs.jobs.max() >= 0 else None
-        self._paced: tuple[Ints, Ints, Ints, Floats] | None = None
-        """QPs of jobs that send, the flow of each, the job of each flow, and the planes that each uses."""
         self.local: Bools = self.source == self.target
         self.weights = pairs.weights.astype(np.float32)
         self.weight: Singles = np.zeros(count, np.float32)
@@ -146,16 +129,19 @@ class Sharing:
         up_feeders = _feeders(self.source, pairs.sources, shape.racks)
         remote = ~self.local
         down_feeders = _feeders(self.target[remote], self.source[remote], shape.racks)
-        self.feeders: Singles = np.concatenate([up_feeders, down_feeders]).astype(np.float32)
-        """Links that feed each rack's, up then down: its NICs', and those of the racks that send to it."""
-        self.users: NDArray[np.int32] = np.zeros((2, shape.links), np.int32)
-        """QPs that send and have each link in rotation, on its way up and down."""
-        self.rack_rate: Floats = np.zeros(4 * shape.racks)
-        """Sums of load and of load times rate of the QPs that send from each rack, then of those that send to it."""
-        self._tables = calibration.tables()
+        self.crowd: Singles = (1 - 1 / np.maximum(np.concatenate([up_feeders, down_feeders]), 1)).astype(np.float32)
+        """Part of a full queue at each rack's links, up then down: 1 - 1 / n for n feeding links.
+
+        What one link brings comes at its pace and never queues; n of them queue as n - 1 do. A rack's NICs feed its
+        links up, and the racks that send to it feed its links down.
+        """
+        self._tables = calibration.tables(max(2, int(up_feeders.max(initial=0))))
         self._library = _in_c() if in_c else None
-        in_c_links = shape.links if self._library is not None else 0
-        self._price: Singles = np.zeros(2 * PRICE_FLOATS * in_c_links, np.float32)
+        self._price: Singles = np.zeros(2 * PRICE_FLOATS * shape.links if self._library is not None else 0, np.float32)
+        cost, skips, trims, _ = self._tables
+        rows = np.stack([cost, skips, trims, np.zeros_like(cost)], axis=1)
+        self._price_rows: Singles = np.concatenate([rows, rows[-1:]])
+        """Table of prices as sharing.c has it: a row for each load, the last one twice."""
 
     # ---- load of QPs ------------------------------------------------------------------------------------
 
@@ -238,62 +224,15 @@ class Sharing:
         if not len(qps):
             return 0
         numbers = qps.astype(np.int32)
-        self._count_users(numbers)
-        self._pace(qps)
         averaged_count, total = min(AVERAGED_SWEEPS, max(1, sweeps // 4)), np.zeros(len(qps))
         for sweep_count in range(1, sweeps + 1):
-            former_rates = None if self._paced is None else self.rate[qps]
             largest_change = self.sweep(numbers)
-            if former_rates is not None:
-                self._keep_pace()
-                largest_change = float(np.abs(self.rate[qps] - former_rates).max())
             if sweep_count > sweeps - averaged_count:
                 total += self.rate[qps]
             if largest_change < RATE_TOLERANCE:
                 return sweep_count
         self._set_rates(qps, (total / averaged_count).astype(np.float32))
         return sweeps
-
-    def _pace(self, qps: Ints) -> None:
-        """Note which QPs that send belong to jobs, and the planes that they use."""
-        self._paced = None
-        if self._jobs is None or self._flows is None:
-            return
-        paced_qps = qps[self._jobs[qps] >= 0]
-        if not len(paced_qps):
-            return
-        flows = np.unique(self._flows[paced_qps], return_inverse=True)[1].astype(np.int64)
-        jobs: Ints = np.zeros(flows.max() + 1, np.int64)
-        jobs[flows] = np.unique(self._jobs[paced_qps], return_inverse=True)[1]
-        planes = self.planes_used()[paced_qps] * self.weight[paced_qps]
-        self._paced = paced_qps, flows, jobs, planes.astype(np.float64)
-
-    def _keep_pace(self) -> None:
-        """Lower the rates of each job's flows to that of its slowest, for a job's messages wait for one another."""
-        assert self._paced is not None
-        qps, flows, jobs, planes = self._paced
-        rates = np.bincount(flows, self.rate[qps] * planes)
-        slowest = np.full(jobs.max() + 1, np.inf)
-        np.minimum.at(slowest, jobs, np.where(rates > 0, rates, np.inf))
-        factor = slowest[jobs] / np.where(rates > 0, rates, slowest[jobs])
-        self._set_rates(qps, (self.rate[qps] * factor[flows]).astype(np.float32))
-
-    def _count_users(self, active: NDArray[np.int32]) -> None:
-        """Count the QPs that have each link in rotation."""
-        self.users[:] = 0
-        if self._library is not None:
-            self._library.count_users(ctypes.byref(self._in_c_form()), len(active), active.ctypes.data)
-            return
-        for part in range(0, len(active), CHUNK):
-            chunk = active[part : part + CHUNK].astype(np.int64)
-            has_link = self._has_link(chunk)
-            for way, links in enumerate(self._links(chunk)):
-                self.users[way] += np.bincount(links[has_link], minlength=self.shape.links).astype(np.int32)
-
-    def _has_link(self, qps: Ints) -> Bools:
-        """Return [QP, plane, slot]: whether it is one of a link that the QP sends over."""
-        has_link: Bools = (self.spine[qps] != NO_SPINE) & (self.usable_planes[qps] > 0)[:, :, None]
-        return has_link & ~self.local[qps][:, None, None]
 
     def _set_rates(self, qps: Ints, rates: Singles) -> None:
         if self._library is not None:
@@ -311,10 +250,10 @@ class Sharing:
 
     def _in_c_form(self) -> _Sharing:
         shape, calibration = self.shape, self.calibration
-        per_unit = (LOAD_STEPS, LOAD_STEPS, DELAY_STEPS, DELAY_STEPS, RATE_STEPS)
+        price_step, *_, rate_step = calibration.steps()
         tables = (
-            _Table(table.ctypes.data, table.shape[-1], steps)
-            for table, steps in zip(self._tables, per_unit, strict=True)
+            _Table(self._price_rows.ctypes.data, len(self._price_rows) - 1, price_step),
+            _Table(self._tables[3].ctypes.data, len(self._tables[3]), rate_step),
         )
         arrays = (
             self.source,
@@ -326,11 +265,9 @@ class Sharing:
             self.share,
             self.up_load,
             self.down_load,
-            self.users,
-            self.feeders,
-            self.bursts,
-            self.rack_rate,
             self._price,
+            self.crowd,
+            self.bursts,
         )
         # The order of the fields is that of the struct in sharing.c.
         return _Sharing(
@@ -338,15 +275,10 @@ class Sharing:
             shape.racks,
             shape.spines,
             shape.rotation,
-            STREAMS_MAX,
             ETA,
             STEP,
             calibration.top,
             FLOOR,
-            calibration.relief,
-            calibration.steady,
-            calibration.loads[-1],
-            OVERLOAD_DELAY,
             *tables,
             *(array.ctypes.data for array in arrays),
         )
@@ -359,52 +291,21 @@ class Sharing:
         )
         return largest_change
 
-    def _sum_rates(self, active: NDArray[np.int32]) -> None:
-        """Sum loads, and loads times rates, of the racks' QPs."""
-        remote = active[~self.local[active]]
-        load = (self.weight[remote] * self.rate[remote]).astype(np.float64)
-        self.rack_rate[:] = np.concatenate(
-            [
-                np.bincount(racks[remote], load * factor, self.shape.racks)
-                for racks in (self.source, self.target)
-                for factor in (1.0, self.rate[remote])
-            ]
-        )
-
-    def _prices(self, way: int) -> tuple[Floats, Floats, Floats]:
-        """Return delays, turns missed and the price of trims at rate 1 of all links, on their way up or down.
-
-        What comes over one link comes at its pace and never queues; n links' queue as n - 1 do.
-        """
-        shape, tables, users = self.shape, self._tables, self.users[way]
-        load = (self.up_load, self.down_load)[way]
-        feeders = np.tile(np.repeat(self.feeders.reshape(2, -1)[way], shape.spines), shape.planes)
-        crowd = 1 - 1 / np.maximum(np.minimum(users, feeders), 1)
-        used = (users > 0).reshape(-1, shape.spines)
-        mean = (load.reshape(used.shape) * used).sum(axis=1) / np.maximum(used.sum(axis=1), 1)
-        mixed = load + self.calibration.relief * (np.repeat(mean, shape.spines) - load)
-        delay = _at_rows(tables.streams, np.clip(users, 1, STREAMS_MAX) - 1, load)
-        load_sum, rate_sum = self.rack_rate.reshape(2, 2, -1)[way]
-        mean_rate = rate_sum / np.where(load_sum > 0, load_sum, 1)
-        slack = np.tile(np.repeat(1 - self.calibration.steady * mean_rate, shape.spines), shape.planes)
-        delay += slack * _interpolate(tables.wander, mixed, LOAD_STEPS)
-        delay += OVERLOAD_DELAY * np.maximum(0.0, load - self.calibration.loads[-1])
-        delay = crowd * np.maximum(0.0, delay)
-        return (
-            delay,
-            _interpolate(tables.marks, delay, DELAY_STEPS),
-            _interpolate(tables.trims, delay, DELAY_STEPS),
-        )
-
     def _sweep_in_numpy(self, active: NDArray[np.int32]) -> float:
         calibration = self.calibration
-        self._sum_rates(active)
-        prices = [price for way in range(2) for price in self._prices(way)]
+        cost, skips, trims, target_price = self._tables
+        load_steps, *_, rate_steps = calibration.steps()
+        crowd = np.tile(np.repeat(self.crowd.reshape(2, -1), self.shape.spines, axis=1), self.shape.planes)
+        prices = [
+            crowd[way] * _interpolate(table, load, load_steps)
+            for way, load in enumerate((self.up_load, self.down_load))
+            for table in (cost, skips, trims)
+        ]
         updates = []
         for part in range(0, len(active), CHUNK):
             chunk = active[part : part + CHUNK].astype(np.int64)
             up_links, down_links = self._links(chunk)
-            has_link = self._has_link(chunk)
+            has_link = (self.spine[chunk] != NO_SPINE) & (self.usable_planes[chunk] > 0)[:, :, None]
             up_links, down_links = np.where(has_link, up_links, 0), np.where(has_link, down_links, 0)
             # Half of the former share is kept, or shares would swing from sweep to sweep.
             turns = has_link / (1 + prices[1][up_links] + prices[4][down_links])
@@ -416,7 +317,7 @@ class Sharing:
             link_prices = prices[0][up_links] + prices[3][down_links]
             link_prices += former_rate[:, None, None] * (prices[2][up_links] + prices[5][down_links])
             mean_price = (share * link_prices).sum(axis=(1, 2)) / np.maximum(planes_in_use, 1)
-            wanted_price = _interpolate(self._tables.wanted, former_rate, RATE_STEPS)
+            wanted_price = _interpolate(target_price, former_rate, rate_steps)
             wanted_price -= self.bursts[chunk] * former_rate**BURST_POWER
             change = ETA * (wanted_price - mean_price)
             rate = np.clip(self.rate[chunk] + np.clip(change, -STEP, STEP), FLOOR, calibration.top)
@@ -434,15 +335,6 @@ class Sharing:
             )
             self._load(chunk, self.weight[chunk])
         return largest_change
-
-
-def _at_rows(rows: Singles, numbers: Ints, positions: Floats) -> Floats:
-    """Interpolate each position in its own row of a table by load."""
-    places = np.clip(positions * LOAD_STEPS, 0, rows.shape[1] - 1)
-    below = np.minimum(places.astype(np.int64), rows.shape[1] - 2)
-    part = places - below
-    values: Floats = rows[numbers, below] * (1 - part) + rows[numbers, below + 1] * part
-    return values
 
 
 def _feeders(racks: NDArray[np.int32], ends: NDArray[np.int32] | Ints, count: int) -> Ints:

@@ -18,8 +18,7 @@ from mrc_testbed.experiments.metrics.metric_values import Measurement
 from mrc_testbed.experiments.runner import plan_runs, run_scenario
 from mrc_testbed.experiments.virtual.virtual_run import VirtualRunner
 from tests.repository import SCENARIOS
-from tools.campaigns.fluid import retired_evs
-from tools.campaigns.fluid_calibration import DrawnRun
+from tools.campaigns.fluid import DrawnRun, retired_evs
 
 HEAD = """title: Any
 fabric: {planes: 4, racks: 4, spines: 4, hosts_per_rack: 1}

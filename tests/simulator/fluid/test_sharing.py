@@ -1,7 +1,5 @@
 """Shares of links: what rates settle at, and that the sweep in C and the one in numpy do the same."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -65,61 +63,10 @@ def test_busy_links__packets_go_round_them():
     assert sharing.rate[0] > sharing.rate[1]
 
 
-def test_queues__are_longer_where_more_queue_pairs_meet():
-    """Four at a quarter of the rate load a link as one does, whose packets never meet."""
-    sharing = sharing_of(pairs_of([0, 1, 2, 3], [4, 5, 6, 7]), [[[0], [0]]] * 4, in_c=False)
-    sharing.settle()
-    delays, marks, _ = sharing._prices(0)
-    sharing.users[0] = 1
-    alone, no_marks, _ = sharing._prices(0)
-    assert delays[0] > 0.1 and marks[0] > 0 and alone[0] == no_marks[0] == 0
-
-
-def test_queues__are_shorter_where_neighbours_have_room():
-    """Marks send packets of a busy link to the others of its T0."""
-    sharing = crowded_sharing(in_c=False)
-    sharing.settle()
-    sharing.up_load[:] = 0.8
-    among_busy_links = sharing._prices(0)[0]
-    sharing.up_load[1 : SHAPE.spines] = 0.4
-    among_idle_links = sharing._prices(0)[0]
-    assert sharing.users[0, 0] > 1
-    assert among_idle_links[0] < 0.8 * among_busy_links[0]
-    assert among_idle_links[SHAPE.spines :] == pytest.approx(among_busy_links[SHAPE.spines :])
-
-
-def test_queues__are_shorter_where_rates_have_no_room_to_wander():
-    sharing = crowded_sharing(in_c=False)
-    sharing.settle()
-    sharing.up_load[:] = 0.8
-    load, _ = sharing.rack_rate.reshape(2, 2, -1)[0]
-    sharing.rack_rate.reshape(2, 2, -1)[0, 1] = 0.5 * load
-    slow_queue_pairs = sharing._prices(0)[0]
-    sharing.rack_rate.reshape(2, 2, -1)[0, 1] = 0.9 * load
-    assert sharing._prices(0)[0][0] < 0.6 * slow_queue_pairs[0]
-
-
 def test_inside_a_rack__takes_no_links():
     sharing = sharing_of(pairs_of([0], [1]), [[[0], [0]]])
     sharing.settle()
     assert sharing.rate[0] == pytest.approx(CALIBRATION.top) and sharing.up_load.sum() == 0
-
-
-def test_jobs__keep_the_pace_of_their_slowest_flow():
-    """A dead plane takes half of one flow's rate, and what the job's others do not need goes to those beside it."""
-    hosts = np.arange(16)
-    free_pairs = pairs_of(hosts, np.roll(hosts, 4))
-    rates = []
-    for jobs in (None, np.where(hosts % 4 == 0, 0, -1)):
-        pairs = replace(free_pairs, flows=hosts, jobs=jobs)
-        sharing = sharing_of(pairs, np.tile([[0, 1], [0, 1]], (16, 1, 1)))
-        sharing.set_usable(np.array([0]), np.array([0]), np.array([False]))
-        sharing.settle()
-        rates.append(sharing.rate * sharing.planes_used())
-    free, paced = rates
-    assert free[4] > 1.2 * free[0]
-    assert paced[[4, 8, 12]] == pytest.approx([paced[0]] * 3, rel=1e-3)
-    assert paced[0] >= free[0] and paced[5] > 1.05 * free[5]
 
 
 def test_loads__follow_places_ports_and_ends():
