@@ -1,0 +1,40 @@
+"""Rules of the published experiments on the virtual fabric, with the seeds of their files, by machine code."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from mrc_testbed.experiments.command import SCENARIOS
+from mrc_testbed.native_build.build import missing_requirements
+from tests.repository import ROOT
+
+pytestmark = [
+    pytest.mark.build,
+    pytest.mark.thorough,
+    pytest.mark.timeout(1200),
+    pytest.mark.skipif(
+        bool(missing_requirements()), reason=f"cannot compile here: {'; '.join(missing_requirements())}"
+    ),
+]
+PUBLISHED = sorted(path.stem for path in SCENARIOS.glob("e*.yaml"))
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = {name: value for name, value in os.environ.items() if name != "MRC_COMPILED"}
+    command = [sys.executable, "-m", "mrc_testbed", *arguments]
+    return subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _compiled():
+    assert run("compile").returncode == 0
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_rules_hold_on_the_virtual_fabric(name, tmp_path):
+    result = run("run", name, "--virtual", "--jobs", "1", "--out", str(tmp_path / name))
+    assert result.returncode == 0, result.stdout[-4000:] + result.stderr[-2000:]
