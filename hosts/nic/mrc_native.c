@@ -368,9 +368,9 @@ static uint16_t signed_number(Record *record, int field)
 {
     long value = 0x10000;
     if (record->kind->places[field].storage == NUMBER) {
-        size_t tagged = *(size_t *)place_of(record, field);
-        if (!(tagged & 1) && (Py_ssize_t)tagged / 2 == (long)((Py_ssize_t)tagged / 2))
-            value = (long)((Py_ssize_t)tagged / 2);
+        Py_ssize_t tagged = *(Py_ssize_t *)place_of(record, field);
+        if (!(tagged & 1)) /* an object would be a larger number */
+            value = (long)(tagged / 2);
     } else {
         PyObject *object = object_in(record, field);
         if (object != NULL && PyLong_Check(object))
