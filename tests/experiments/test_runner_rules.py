@@ -1,4 +1,4 @@
-"""Rules of the published experiments on the virtual fabric, with the seeds of their files, by machine code."""
+"""Rules of the published experiments hold on the virtual fabric, with their files' seeds."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = [
         bool(missing_requirements()), reason=f"cannot compile here: {'; '.join(missing_requirements())}"
     ),
 ]
-PUBLISHED = sorted(path.stem for path in SCENARIOS.glob("e*.yaml"))
+PUBLISHED_NAMES = sorted(path.stem for path in SCENARIOS.glob("e*.yaml"))
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -30,11 +30,11 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _compiled():
+def compiled_engine():
     assert run("compile").returncode == 0
 
 
-@pytest.mark.parametrize("name", PUBLISHED)
+@pytest.mark.parametrize("name", PUBLISHED_NAMES)
 def test_rules_hold_on_the_virtual_fabric(name, tmp_path):
     result = run("run", name, "--virtual", "--jobs", "1", "--out", str(tmp_path / name))
     assert result.returncode == 0, result.stdout[-4000:] + result.stderr[-2000:]
