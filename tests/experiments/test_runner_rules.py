@@ -9,16 +9,14 @@ import sys
 import pytest
 
 from mrc_testbed.experiments.command import SCENARIOS
-from mrc_testbed.native_build.build import missing_requirements
+from tests.machine_code import needs_compiler
 from tests.repository import ROOT
 
 pytestmark = [
     pytest.mark.build,
     pytest.mark.thorough,
     pytest.mark.timeout(1200),
-    pytest.mark.skipif(
-        bool(missing_requirements()), reason=f"cannot compile here: {'; '.join(missing_requirements())}"
-    ),
+    needs_compiler,
 ]
 PUBLISHED_NAMES = sorted(path.stem for path in SCENARIOS.glob("e*.yaml"))
 

@@ -18,6 +18,7 @@ from mrc_testbed.native_build.modules import ACYCLIC, NARROW
 from mrc_testbed.native_build.mypyc_setup import without_trashcan
 from mrc_testbed.switch.system.cache_folder import BuildError
 from mrc_testbed.switch.system.gcc import MissingToolError
+from tests.machine_code import needs_compiler
 from tests.repository import ROOT
 
 PROGRAM = """
@@ -56,9 +57,7 @@ def start(cache_dir, program=PROGRAM):
 
 @pytest.mark.thorough
 @pytest.mark.timeout(1200)
-@pytest.mark.skipif(
-    bool(building.missing_requirements()), reason=f"cannot compile here: {'; '.join(building.missing_requirements())}"
-)
+@needs_compiler
 def test_build__interrupted_killed_and_raced_leaves_one_that_works(tmp_path):
     for way in (signal.SIGINT, signal.SIGKILL):
         hurt = start(tmp_path)

@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from mrc_testbed.native_build.build import missing_requirements
+from tests.machine_code import needs_compiler
 from tests.repository import ROOT
 
 GC_HEAD_BYTES = 16
@@ -20,9 +20,7 @@ pytestmark = [
     pytest.mark.thorough,
     pytest.mark.build,
     pytest.mark.timeout(1200),
-    pytest.mark.skipif(
-        bool(missing_requirements()), reason=f"cannot compile here: {'; '.join(missing_requirements())}"
-    ),
+    needs_compiler,
 ]
 
 PARTS = """

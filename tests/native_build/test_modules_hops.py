@@ -9,7 +9,7 @@ import json
 
 import pytest
 
-from mrc_testbed.native_build.build import missing_requirements
+from tests.machine_code import needs_compiler
 from tests.native_build.test_modules_both_forms import run
 
 FABRICS = 60
@@ -17,9 +17,7 @@ pytestmark = [
     pytest.mark.thorough,
     pytest.mark.build,
     pytest.mark.timeout(1200),
-    pytest.mark.skipif(
-        bool(missing_requirements()), reason=f"cannot compile here: {'; '.join(missing_requirements())}"
-    ),
+    needs_compiler,
 ]
 
 PROGRAM = """

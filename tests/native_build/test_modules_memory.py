@@ -11,7 +11,7 @@ import sys
 
 import pytest
 
-from mrc_testbed.native_build.build import missing_requirements
+from tests.machine_code import needs_compiler
 from tests.repository import ROOT
 from tests.switch.system.test_gcc_sanitized import sanitizer
 
@@ -35,9 +35,7 @@ pytestmark = [
     pytest.mark.build,
     pytest.mark.thorough,
     pytest.mark.timeout(2400 if LONG else 1200),
-    pytest.mark.skipif(
-        bool(missing_requirements()), reason=f"cannot compile here: {'; '.join(missing_requirements())}"
-    ),
+    needs_compiler,
 ]
 
 ACTIVE = """

@@ -34,10 +34,11 @@ from mrc_testbed.switch.compiler import compile_program
 from mrc_testbed.switch.device.device import P4Device
 from mrc_testbed.switch.device.loop import EventLoop
 from mrc_testbed.switch.server.shared_wires import SharedWireServer
+from mrc_testbed.topologies.lab.options import VETH, VIRTUAL
 from mrc_testbed.topologies.plan import Host, Plan
 from tools.bench.cabled_namespaces import join, send_json, serve
 
-WIRES = ("veth", "virtual")
+WIRES = (VETH, VIRTUAL)
 """Ways in which the two hosts can be joined."""
 PLAN = Plan(planes=4, racks=2, spines=2, hosts_per_rack=1)
 OUTSTANDING = 8
@@ -144,7 +145,7 @@ def _child(name: str, arguments: argparse.Namespace) -> None:
             await agent.start()
             for plane in agent.nic.ports:
                 agent.nic.add_route(plane, peer.name, _cable(host, peer, plane))
-            if arguments.wires == "virtual":
+            if arguments.wires == VIRTUAL:
                 await _until_shared(agent)
             await _run(agent, peer.name, arguments)
             # The peer still waits for its answers; the parent closes our standard input when it has them.
@@ -161,7 +162,9 @@ async def _until_shared(agent: _Host) -> None:
     ends_at = time.monotonic() + SHARED_WITHIN_S
     while len(agent.nic.shared_planes) < PLAN.planes:
         if time.monotonic() > ends_at:
-            raise TimeoutError(f"{agent.host.name}: no shared wires within {SHARED_WITHIN_S:g} s")
+            raise TimeoutError(
+                f"{agent.host.name}: no shared wires within {SHARED_WITHIN_S:g} s: install gcc, unset MRC_NATIVE"
+            )
         await asyncio.sleep(0.01)
 
 
@@ -233,7 +236,7 @@ async def _run(agent: _Host, peer: str, arguments: argparse.Namespace) -> None:
     )
 
 
-def measure(packets: int, pmtu: int, wires: str = "veth") -> dict[str, Any]:
+def measure(packets: int, pmtu: int, wires: str = VETH) -> dict[str, Any]:
     """CPU microseconds per data packet by side, user and system apart. Needs root."""
     with tempfile.TemporaryDirectory(prefix="mrc-bench-") as folder:
         (Path(folder) / "agents").mkdir()
@@ -244,7 +247,7 @@ def measure(packets: int, pmtu: int, wires: str = "veth") -> dict[str, Any]:
             for number, host in enumerate(PLAN.hosts)
         ]
         cables = list(zip(*ports, strict=True))
-        if wires == "virtual":
+        if wires == VIRTUAL:
             children.append(("--child", SWITCH, *options))
             switch = len(PLAN.hosts)
             cables = [
