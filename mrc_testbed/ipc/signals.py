@@ -1,9 +1,16 @@
-"""SIGTERM and SIGHUP end a process as Ctrl-C does: by an exception, so that clean-up runs."""
+"""SIGTERM and SIGHUP end a process as Ctrl-C does: by an exception, so that clean-up runs.
+
+One end may send several. A command that is killed at a terminal takes the session with it: its child gets the
+terminal's SIGHUP and the SIGTERM that it asked for (`end_with_parent`). `kill` of a process group reaches parent and
+child, and the parent hands the signal on. So what comes after the first one is no second request, and disturbs no
+clean-up.
+"""
 
 from __future__ import annotations
 
 import ctypes
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,7 +25,9 @@ class SignalExit(SystemExit):
 
 
 def terminate(number: int, _frame: FrameType | None) -> None:
-    """A handler of these signals. Raises SignalExit."""
+    """Handle these signals: raise SignalExit, unless one is on its way already."""
+    if isinstance(sys.exc_info()[1], SignalExit):
+        return
     raise SignalExit(128 + number)
 
 

@@ -188,11 +188,11 @@ class Fabric:
         return self
 
     def close(self, error: BaseException | None = None) -> None:
-        """Remove everything the run made. Idempotent; the second signal does not wait until it is done.
+        """Remove everything the run made. Idempotent; the second Ctrl-C does not wait until it is done.
 
-        `error`: why it is closed; Ctrl-C itself was the first signal. Raises FabricError when something will not go.
+        `error`: why it is closed; KeyboardInterrupt was the first Ctrl-C. Raises FabricError when something stays.
         """
-        self._hasten_on_signals(isinstance(error, (KeyboardInterrupt, SignalExit)))
+        self._hasten_on_signals(isinstance(error, KeyboardInterrupt))
         try:
             if self._held:
                 self._remove()
@@ -679,9 +679,10 @@ class Fabric:
         self._old_handlers[signal.SIGINT] = signal.getsignal(signal.SIGINT)
 
     def _hasten_on_signals(self, had_one: bool) -> None:
-        """Make the first signal print how to end at once, and the second end the process, while closing.
+        """Make the first Ctrl-C print how to end at once, and the second end the process, while closing.
 
-        Children end with it. The state file has the rest, which the next start or `mrc clean` removes.
+        Other signals change nothing: several may come of one end (ipc/signals.py). Children end with the process. The
+        state file has the rest, which the next start or `mrc clean` removes.
         """
         signals = iter(() if had_one else ("mrc: removing the fabric; once more ends at once, and leaves the rest",))
 
@@ -694,8 +695,12 @@ class Fabric:
             os.write(2, f"{show_cursor}mrc: ended at once; {hint}\n".encode())
             os._exit(128 + number)
 
+        def ignore(_number: int, _frame: object) -> None:
+            """Do nothing; a handler, unlike SIG_IGN, is not passed on to programs that the removal starts."""
+
         for number, handler in self._old_handlers.items():
-            signal.signal(number, signal.SIG_IGN if handler is signal.SIG_IGN else hasten)
+            answer = hasten if number == signal.SIGINT else ignore
+            signal.signal(number, signal.SIG_IGN if handler is signal.SIG_IGN else answer)
 
     def _restore_signals(self) -> None:
         while self._old_handlers:

@@ -327,13 +327,25 @@ def test_signal__at_any_step_leaves_nothing(run_dir, step, number):
     nothing_is_left(run_dir)
 
 
-@pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.thorough), signal.SIGTERM])
-def test_signal__the_second_one_ends_a_slow_removal_at_once_and_the_next_start_works(run_dir, number):
+@pytest.mark.parametrize("step", [pytest.param(STEPS[0], marks=pytest.mark.thorough), *STEPS[1:]])
+def test_signals__of_one_end_that_come_together_leave_nothing(run_dir, step):
+    """Test a command that is killed at its terminal: its front gets SIGHUP of the terminal and SIGTERM of its end.
+
+    The process is held up, so that both are there before it looks.
+    """
+    front = Front(run_dir, step).read_until("waiting")
+    for number in (signal.SIGSTOP, signal.SIGTERM, signal.SIGHUP, signal.SIGCONT):
+        front.process.send_signal(number)
+    assert front.end() == CODES[signal.SIGHUP]
+    nothing_is_left(run_dir)
+
+
+def test_signal__the_second_ctrl_c_ends_a_slow_removal_at_once_and_the_next_start_works(run_dir):
     front = Front(run_dir, "removing").read_until("up")
-    front.process.send_signal(number)
+    front.process.send_signal(signal.SIGINT)
     front.read_until("removing")
-    front.process.send_signal(number)
-    assert front.process.wait(timeout=30) == 128 + number
+    front.process.send_signal(signal.SIGINT)
+    assert front.process.wait(timeout=30) == 128 + signal.SIGINT
     assert front.process.stderr.read().strip() == (
         "mrc: ended at once; the next start, or `mrc clean`, removes what is left of the fabric"
     )
@@ -343,10 +355,12 @@ def test_signal__the_second_one_ends_a_slow_removal_at_once_and_the_next_start_w
     nothing_is_left(run_dir)
 
 
-def test_signal__the_first_one_during_a_removal_is_answered_and_the_second_ends_it(run_dir):
+def test_signal__the_first_ctrl_c_during_a_removal_is_answered_and_the_second_ends_it(run_dir):
     front = Front(run_dir, "removing").read_until("up")
     front.process.stdin.close()
     front.read_until("removing")
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGTERM):  # more than one may come of one end
+        front.process.send_signal(number)
     front.process.send_signal(signal.SIGINT)
     assert "once more ends at once" in front.process.stderr.readline()
     assert front.process.poll() is None
