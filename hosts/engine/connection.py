@@ -5,7 +5,7 @@ Names, configuration, event queue, transmit credit of the ports.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Final
 
 from mrc_testbed.hosts.engine.cc.incast import IncastSignal
@@ -57,6 +57,20 @@ class Context:
             self.request_ids = self.answer_ids = (min(own_id, peer_id),) * 2
 
 
+class PlaneCounters:
+    """Data packets that a QP sent over one plane, retransmissions included, and their payload."""
+
+    __slots__ = ("packets", "payload_bytes")
+
+    def __init__(self) -> None:
+        self.packets = self.payload_bytes = 0
+
+    def count(self, payload_bytes: int) -> None:
+        """Count one packet."""
+        self.packets += 1
+        self.payload_bytes += payload_bytes
+
+
 @dataclass(slots=True)
 class Counters:
     """Counters of one QP since its creation. `packets` are data packets; sizes are payload bytes."""
@@ -104,9 +118,17 @@ class Counters:
     sacks_sent: int = 0
     acks_sent: int = 0
     nacks_sent: int = 0
-    plane_packets: list[int] = field(default_factory=list)
-    """Data packets sent by plane, retransmissions included; `plane_bytes` their payload."""
-    plane_bytes: list[int] = field(default_factory=list)
+    planes: list[PlaneCounters] = field(default_factory=list)
+
+    @property
+    def plane_packets(self) -> list[int]:
+        """Return the data packets sent by plane."""
+        return [plane.packets for plane in self.planes]
+
+    @property
+    def plane_bytes(self) -> list[int]:
+        """Return the payload sent by plane, bytes."""
+        return [plane.payload_bytes for plane in self.planes]
 
     @property
     def timeouts(self) -> int:
@@ -116,42 +138,50 @@ class Counters:
     def by_name(self) -> dict[str, Any]:
         """List every counter under the name that users see; losses and refusals have one for each cause."""
         counters: dict[str, Any] = {}
-        for name, value in asdict(self).items():
+        for name in (counter.name for counter in fields(self)):
             if name == "losses":
                 counters.update({LOSSES[cause]: count for cause, count in self.losses.items()})
             elif name == "refusals":
                 counters.update({REFUSALS[reason]: count for reason, count in self.refusals.items()})
+            elif name == "planes":
+                counters.update(plane_packets=self.plane_packets, plane_bytes=self.plane_bytes)
             else:
-                counters[name] = value
+                counters[name] = getattr(self, name)
         return counters
 
 
 class TxCredit:
-    """Packets each port can take now. `free` has bit p set while plane p has room."""
+    """Packets each port can take now. `free_ports` has bit p set while plane p has room.
 
-    __slots__ = ("_credits", "free_ports")
+    `room`: as of Endpoint.transmit; None: any number everywhere.
+    """
 
-    def __init__(self, planes: int, room: list[int] | None, ports_up: int) -> None:
-        self.free_ports = 0
-        self._credits: list[int] | None = None
-        self.fill(planes, room, ports_up)
+    __slots__ = ("_has_limits", "_room", "free_ports")
 
-    def fill(self, planes: int, room: list[int] | None, ports_up: int) -> None:
-        """Begin anew with the room that ports have now; `room` itself stays as it is."""
-        free_ports = ports_up & (1 << planes) - 1
-        self._credits = None
+    def __init__(self, planes: int, room: list[int] | None = None) -> None:
+        self._has_limits = room is not None
+        self._room = [0] * planes
+        self.free_ports = (1 << planes) - 1
         if room is not None:
-            self._credits = room[:]
-            for plane in range(planes):
-                if plane >= len(room) or room[plane] <= 0:
-                    free_ports &= ~(1 << plane)
-        self.free_ports = free_ports
+            self.free_ports = 0
+            for plane, packets in enumerate(room[:planes]):
+                self.offer(plane, packets)
+
+    def begin(self) -> None:
+        """Begin anew with ports that have no room yet."""
+        self._has_limits = True
+        self.free_ports = 0
+
+    def offer(self, plane: int, packets: int) -> None:
+        """Set the room of a port that had none."""
+        if packets > 0:
+            self._room[plane] = packets
+            self.free_ports |= 1 << plane
 
     def take(self, plane: int) -> None:
         """Take one packet's room at the port of `plane`."""
-        credits = self._credits
-        if credits is not None:
-            room_left = credits[plane] - 1
-            credits[plane] = room_left
+        if self._has_limits:
+            room_left = self._room[plane] - 1
+            self._room[plane] = room_left
             if room_left <= 0:
                 self.free_ports &= ~(1 << plane)

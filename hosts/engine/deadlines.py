@@ -61,6 +61,10 @@ class Deadlines:
                 self._move_down(item)
         return NEVER
 
+    def bound(self) -> float:
+        """Return a time not after the earliest deadline, without looking for it; NEVER when there is none."""
+        return self._heap[0].queued_at if self._heap else NEVER
+
     def take_due(self, now: float) -> list[TimedItem]:
         """Take out what is due, earliest first; each stays out until it is put again."""
         due: list[TimedItem] = []

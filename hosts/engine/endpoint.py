@@ -21,7 +21,7 @@ from mrc_testbed.hosts.engine.errors import LocalError
 from mrc_testbed.hosts.engine.events import Event
 from mrc_testbed.hosts.engine.memory import EngineMemoryRegion, Memory
 from mrc_testbed.hosts.engine.paths.peer_table import PeerTable
-from mrc_testbed.hosts.engine.qp import EngineQueuePair
+from mrc_testbed.hosts.engine.qp import EngineQueuePair, TouchedQps
 from mrc_testbed.hosts.engine.rocev2.rc_config import RcConfig
 from mrc_testbed.hosts.engine.rocev2.rc_qp import RcQueuePair
 from mrc_testbed.hosts.engine.wire.packets import (
@@ -106,9 +106,7 @@ class Endpoint:
         """Turns of the QPs that may have packets to send, without those in `_touched_qps`; sorted."""
         self._owing: list[EngineQueuePair] = []
         """QPs that owe a Transport ACK, without those in `_touched_qps`."""
-        self._credit = TxCredit(planes, None, 0)
-        """Room at ports, filled anew by each call of transmit()."""
-        self._touched_qps: list[EngineQueuePair] = []
+        self._touched_qps = TouchedQps()
         """QPs that changed since their deadlines were asked for."""
         self._deadlines = Deadlines()
         """Deadlines of the QPs, without those in `_touched_qps`."""
@@ -309,30 +307,33 @@ class Endpoint:
         self._peers.on_port(plane, is_up, now)
 
     def next_timer(self) -> float | None:
-        """Time of the next on_timer() call; None = nothing is pending."""
-        first = self.next_deadline()
+        """Time of the next on_timer() call, which may find nothing due; None = nothing is pending."""
+        self._update_deadlines()
+        first = min(self._deadlines.first(), self._peers.next_deadline())
         return None if first == NEVER else first
 
     def next_deadline(self) -> float:
-        """Return the time of the next on_timer() call; NEVER when nothing is pending."""
+        """Return a time not after that of next_timer(), found with less work; NEVER when nothing is pending."""
         self._update_deadlines()
-        first, peers = self._deadlines.first(), self._peers.next_deadline()
+        first, peers = self._deadlines.bound(), self._peers.next_deadline()
         return peers if peers < first else first
 
     def _update_deadlines(self) -> None:
         """Update the deadlines of the QPs that changed, and whether they can send."""
-        touched_qps = self._touched_qps
-        if touched_qps:
-            self._update_ready()
-            for qp in touched_qps:
-                if qp.turn >= 0:
-                    self._deadlines.put(qp, qp.next_deadline())
-                qp.sender_changed = False
-            touched_qps.clear()
+        self._update_ready()
+        qp = self._touched_qps.take_all()
+        while qp is not None:
+            if qp.turn >= 0:
+                self._deadlines.put(qp, qp.next_deadline())
+            qp.sender_changed = False
+            following, qp.next_touched = qp.next_touched, None
+            qp = following
 
     def _update_ready(self) -> None:
         """See whether the QPs that changed have something to send."""
-        for qp in self._touched_qps:
+        next_qp = self._touched_qps.first
+        while next_qp is not None:
+            qp, next_qp = next_qp, next_qp.next_touched
             if qp.turn < 0:
                 continue
             if not qp.owing and qp.owes_ack():
@@ -365,18 +366,25 @@ class Endpoint:
         down, are passed over. What is returned counts as sent. An empty list: nothing can be sent now. `control_room`:
         the same for control packets, where ports have a queue for them; None: they share `room`.
         """
-        return self.transmit_ready(now, limit, room, control_room) if self.can_send() else []
+        if not self.can_send():
+            return []
+        control_credit = None if control_room is None else TxCredit(self.planes, control_room)
+        return self.transmit_ready(now, limit, TxCredit(self.planes, room), control_credit)
 
     def transmit_ready(
-        self, now: float, limit: int, room: list[int] | None, control_room: list[int] | None
+        self, now: float, limit: int, ports: TxCredit, control_ports: TxCredit | None
     ) -> list[tuple[int, str, PacketRecord]]:
-        """Return what transmit() does, for a caller to whom can_send() just answered True."""
+        """Return what transmit() does, for a caller to whom can_send() just answered True.
+
+        The room is taken from `ports` and `control_ports` (None: from `ports` too).
+        """
         out: list[tuple[int, str, PacketRecord]] = []
         local_ports = self._peers.local_ports
-        ports = control_ports = self._credit
-        ports.fill(self.planes, room, local_ports)
-        if control_room is not None:
-            control_ports = TxCredit(self.planes, control_room, local_ports)
+        ports.free_ports &= local_ports
+        if control_ports is None:
+            control_ports = ports
+        else:
+            control_ports.free_ports &= local_ports
         if not control_ports.free_ports:
             return out
         ready_turns, turn = self._ready_turns, self._turn
@@ -405,7 +413,7 @@ class Endpoint:
     def can_send(self) -> bool:
         """Transmit may have something to send, as far as ports let it; False saves finding out their room."""
         self._update_ready()
-        return bool(self._ready_turns or self._owing or self._peers.has_control)
+        return len(self._ready_turns) > 0 or len(self._owing) > 0 or self._peers.has_control
 
     def _collect_acks(self) -> None:
         """Queue the Transport ACKs that are owed."""

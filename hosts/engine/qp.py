@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol
 from mrc_testbed.hosts.engine.cc.ccprofile import DEFAULT_PROFILE
 from mrc_testbed.hosts.engine.cc.qpcc import Window
 from mrc_testbed.hosts.engine.config import PATH_MTUS, Config
-from mrc_testbed.hosts.engine.connection import Context, Counters, TxCredit
+from mrc_testbed.hosts.engine.connection import Context, Counters, PlaneCounters, TxCredit
 from mrc_testbed.hosts.engine.deadlines import NEVER, TimedItem
 from mrc_testbed.hosts.engine.errors import LocalError, PeerError
 from mrc_testbed.hosts.engine.events import Event, QpError, Status
@@ -154,6 +154,31 @@ class SendingHalf(Protocol):
     def restart(self, first_psn: int, remote_mpr: int, config: Config) -> None: ...
 
 
+class TouchedQps:
+    """QPs that changed, each once, in the order of their changes: a chain through the QPs themselves."""
+
+    __slots__ = ("_last", "first")
+
+    def __init__(self) -> None:
+        self.first: EngineQueuePair | None = None
+        self._last: EngineQueuePair | None = None
+
+    def add(self, qp: EngineQueuePair) -> None:
+        """Append a QP that is not in the chain."""
+        last = self._last
+        if last is None:
+            self.first = qp
+        else:
+            last.next_touched = qp
+        self._last = qp
+
+    def take_all(self) -> EngineQueuePair | None:
+        """Empty the chain; return its first QP, whose `next_touched` leads to the others."""
+        first = self.first
+        self.first = self._last = None
+        return first
+
+
 class EngineQueuePair(TimedItem):
     """MRC queue pair of an endpoint (Endpoint.create_qp); `connected` is None until connect()."""
 
@@ -169,7 +194,7 @@ class EngineQueuePair(TimedItem):
         peers: PeerTable,
         events: list[Event],
         rng: Random,
-        touched_qps: list[EngineQueuePair],
+        touched_qps: TouchedQps,
         counters: Counters | None = None,
     ) -> None:
         super().__init__()
@@ -180,7 +205,7 @@ class EngineQueuePair(TimedItem):
         self.link: Peer | None = None
         """State of the peer in the endpoint's table."""
         self.connected: Connected | None = None
-        self.counters = counters or Counters(plane_packets=[0] * planes, plane_bytes=[0] * planes)
+        self.counters = counters or Counters(planes=[PlaneCounters() for _ in range(planes)])
         self.error: str | None = None
         """Reason of ERROR; None in other states."""
         self._planes, self._config, self._memory, self._peers = planes, config, memory, peers
@@ -203,7 +228,9 @@ class EngineQueuePair(TimedItem):
         self.sender_changed = True
         """Whether more than the responder changed since the endpoint last read the deadlines."""
         self._touched_qps = touched_qps
-        """Queue of changed QPs; the endpoint reads their deadlines and whether they can send."""
+        """Chain of changed QPs; the endpoint reads their deadlines and whether they can send."""
+        self.next_touched: EngineQueuePair | None = None
+        """Next QP of that chain."""
 
     def touch(self) -> None:
         """Mark the QP as changed."""
@@ -217,7 +244,7 @@ class EngineQueuePair(TimedItem):
         """
         if not self._changed:
             self._changed = True
-            self._touched_qps.append(self)
+            self._touched_qps.add(self)
 
     def _need_connected(self) -> Connected:
         """Return the connected parts; raises LocalError before connect()."""
@@ -634,7 +661,7 @@ class EngineQueuePair(TimedItem):
                 connected.requestor.on_timer(now)
 
     def next_deadline(self) -> float:
-        """Return the time of the next on_timer call; NEVER when nothing is pending."""
+        """Return a time not after that of the next on_timer call; NEVER when nothing is pending."""
         if self._changed:
             self._changed = False
             if self.state is not _RTS:

@@ -26,10 +26,10 @@ class MessagePart:
 
     __slots__ = ("dma_length", "msn", "opcode", "rqmsn", "size", "va")
 
-    def __init__(self, packet: Write) -> None:
+    def __init__(self, packet: Write, size: int) -> None:
         self.opcode: Opcode = packet.opcode
         self.msn, self.rqmsn, self.va = packet.msn, packet.rqmsn, packet.va
-        self.size = len(packet.payload)
+        self.size = size
         """Bytes of payload."""
         self.dma_length = packet.dma_length
 
@@ -68,11 +68,11 @@ class Reassembly:
         self.ended_lengths: deque[int] = deque()
         """Lengths in bytes of the messages that ended and were not taken out yet, in order."""
 
-    def hold(self, psn: int, distance: int, packet: Write) -> None:
-        """Hold a packet accepted `distance` PSNs above the hole (1 or more)."""
+    def hold(self, psn: int, distance: int, packet: Write, size: int) -> None:
+        """Hold a packet with `size` bytes of payload, accepted `distance` PSNs above the hole (1 or more)."""
         if distance > self._held_mask:
             self._widen(psn - distance, distance)
-        self._held_parts[psn & self._held_mask] = MessagePart(packet)
+        self._held_parts[psn & self._held_mask] = MessagePart(packet, size)
 
     def _widen(self, hole: int, distance: int) -> None:
         """Make room for PSNs so far above the hole."""
@@ -82,12 +82,12 @@ class Reassembly:
         for psn in range(hole, hole + old_mask + 1):
             self._held_parts[psn & mask] = held_parts[psn & old_mask]
 
-    def read(self, packet: Write, psn: int, run: int) -> tuple[int, str | None]:
-        """Check `packet`, which fills the hole at `psn`, and the packets held behind it, `run` in all.
+    def read(self, packet: Write, size: int, psn: int, run: int) -> tuple[int, str | None]:
+        """Check `packet`, `size` bytes that fill the hole at `psn`, and the packets held behind it, `run` in all.
 
         Returns how many of them are right, and what is wrong with the next one; None when all are right.
         """
-        fault = self._next(MessagePart(packet))
+        fault = self._next(MessagePart(packet, size))
         held_parts, mask, count = self._held_parts, self._held_mask, 0
         while fault is None:
             count += 1

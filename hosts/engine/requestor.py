@@ -44,7 +44,7 @@ from mrc_testbed.hosts.engine.wire.packets import (
     Verdict,
     Write,
 )
-from mrc_testbed.hosts.engine.wire.payload import Data, cut
+from mrc_testbed.hosts.engine.wire.payload import Data, cut, size_of
 from mrc_testbed.hosts.engine.wire.psn import PSN_MASK, advance, unwrap
 
 _VERDICTS: Final[dict[int, EvSignal]] = {
@@ -123,7 +123,9 @@ class Requestor:
         self._messages: deque[Message] = deque()
         """Messages not completed, in posting order."""
         self._unsent: deque[Message] = deque()
-        """Messages with packets that were never sent."""
+        """Messages with packets that were never sent, without `_first_unsent`."""
+        self._first_unsent: Message | None = None
+        """First of them, beside the others since each packet needs it."""
         self.wimm_outstanding = 0
         """WriteIMM posted and not completed; the peer allows max_wimm."""
         self._completed = 0
@@ -212,7 +214,10 @@ class Requestor:
         self._msn = self._msn + 1 & 0xFFFF
         self._end_psn = message.last_psn + 1
         self._messages.append(message)
-        self._unsent.append(message)
+        if self._first_unsent is None:
+            self._first_unsent = message
+        else:
+            self._unsent.append(message)
 
     def pending(self) -> int:
         """Messages not completed."""
@@ -268,15 +273,14 @@ class Requestor:
             lost = self._next_lost()
             # Retransmissions first; new data only inside the peer's window (§5.3).
             if lost is None:
-                if not self._unsent or flight.next_psn > last_psn:
+                message, psn = self._first_unsent, flight.next_psn
+                if message is None or psn > last_psn:
                     return
                 ev = profile.choose(credit.free_ports)
                 if ev is None:
                     return
-                message = self._unsent[0]
-                psn = flight.next_psn
                 if psn == message.last_psn:
-                    self._unsent.popleft()
+                    self._first_unsent = self._unsent.popleft() if self._unsent else None
                 packet = self._send(psn, message, ev, None, now, psn == last_psn)
             else:
                 if lost.psn > last_psn:
@@ -314,7 +318,7 @@ class Requestor:
         timestamp = int(now / self._stamp_s) & 0xFFFF if self._stamp_s else None
         if previous is not None:
             timestamp = previous.fresh_timestamp(timestamp, ev)
-        payload_size = len(payload)
+        payload_size = size_of(payload)
         if opcode is _MIDDLE and payload_size == self._pmtu:
             # A full packet from the middle of a message, the usual one: its size was computed once.
             size = self._full_size
@@ -349,9 +353,7 @@ class Requestor:
         flight.add(sent)
         window.on_send(size)
         ev.sent += 1
-        plane, plane_packets, plane_bytes = ev.plane, counters.plane_packets, counters.plane_bytes
-        plane_packets[plane] = plane_packets[plane] + 1
-        plane_bytes[plane] = plane_bytes[plane] + payload_size
+        counters.planes[ev.plane].count(payload_size)
         ack_request = psn == message.last_psn
         imm = (message.imm or 0) if ack_request else 0
         if not ack_request and (window_ends or window.about_to_stall()):
@@ -878,12 +880,10 @@ class Requestor:
             self._stranded_due = max(now + self.rtt.timer_s(0, now), self._budget.again_at)
 
     def next_deadline(self) -> float:
-        """Return the time of the next on_timer call; NEVER when nothing is pending."""
-        sent, first = self.flight.first_timer(), self._stranded_due
-        if sent is not None:
-            due = self._tail_probe.due(sent)
-            if due < first:
-                first = due
+        """Return a time not after that of the next on_timer call; NEVER when nothing is pending."""
+        first, timers_due = self._stranded_due, self._tail_probe.next_due(self.flight)
+        if timers_due < first:
+            first = timers_due
         if self._trial_due < first:
             first = self._trial_due
         if self._deferred_due < first:
@@ -910,6 +910,7 @@ class Requestor:
             )
         self._messages.clear()
         self._unsent.clear()
+        self._first_unsent = None
         self._retransmit_psns.clear()
         self._deferred_psns.clear()
         self._trials.clear()

@@ -49,6 +49,7 @@ from mrc_testbed.hosts.engine.wire.packets import (
     Write,
     elsewhere,
 )
+from mrc_testbed.hosts.engine.wire.payload import size_of
 from mrc_testbed.hosts.engine.wire.psn import unwrap
 
 _BITMAP_MASK: Final = (1 << BITMAP_BITS) - 1
@@ -189,9 +190,10 @@ class Responder:
                 return
         if self._resources is not None and not self._take(self._resources, packet, offset, now):
             return
-        if not self._write_payload(packet, psn, now):
+        payload_bytes = size_of(packet.payload)
+        if not self._write_payload(packet, psn, payload_bytes, now):
             return
-        self._accept(packet, psn, offset, rqmsn, now)
+        self._accept(packet, psn, offset, payload_bytes, rqmsn, now)
 
     def _check_rqmsn(self, packet: Write, psn: int, now: float) -> int | None:
         """Return the unwrapped number of a WriteIMM.
@@ -225,10 +227,9 @@ class Responder:
             self._nack(packet, reason, packet.psn)
         return reason is None
 
-    def _write_payload(self, packet: Write, psn: int, now: float) -> bool:
+    def _write_payload(self, packet: Write, psn: int, length: int, now: float) -> bool:
         """Check and copy. On failure the peer gets a Transport NAK, the QP fails and nothing was written."""
         data, va, total = packet.payload, packet.va, packet.dma_length
-        length = len(data)
         if length > total:
             self._refuse(
                 packet, psn, Syndrome.NAK_INVALID_REQUEST, f"{length} bytes of payload in a message of {total}", now
@@ -252,8 +253,8 @@ class Responder:
             return False
         return True
 
-    def _accept(self, packet: Write, psn: int, offset: int, rqmsn: int | None, now: float) -> None:
-        counters, size, payload_bytes = self._counters, packet.size, len(packet.payload)
+    def _accept(self, packet: Write, psn: int, offset: int, payload_bytes: int, rqmsn: int | None, now: float) -> None:
+        counters, size = self._counters, packet.size
         if self._nominal is not None:
             size = self._nominal + payload_bytes
         marked = packet.ecn == ECN_CE
@@ -271,12 +272,12 @@ class Responder:
         is_ack_requested = False
         if offset:
             self._arrived_bits |= 1 << offset
-            self._assembly.hold(psn, offset, packet)
+            self._assembly.hold(psn, offset, packet, payload_bytes)
             counters.out_of_order += 1
         else:
             bits_above = self._arrived_bits >> 1
             run = (~bits_above & bits_above + 1).bit_length()  # 1 + trailing ones
-            right_count, fault = self._assembly.read(packet, psn, run)
+            right_count, fault = self._assembly.read(packet, payload_bytes, psn, run)
             self.cack += right_count
             self._arrived_bits >>= right_count
             edge = self.cack + self.mpr_packets - self._less

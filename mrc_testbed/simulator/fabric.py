@@ -697,6 +697,6 @@ class VirtualFabric:
         digest = blake2b(digest_size=16)
         digest.update(repr((self.now, self.events_done, sorted(self.counters().items()))).encode())
         for name, host in self.hosts.items():
-            qps = [(qp.qpn, qp.state.value, repr(qp.counters)) for qp in host.endpoint._qps.values()]
+            qps = [(qp.qpn, qp.state.value, qp.counters.by_name()) for qp in host.endpoint._qps.values()]
             digest.update(repr((name, host.received, sorted(host.dropped.items()), qps)).encode())
         return digest.hexdigest()

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from math import inf
 from typing import Any, Final, Protocol
 
+from mrc_testbed.hosts.engine.connection import TxCredit
 from mrc_testbed.hosts.engine.deadlines import NEVER
 from mrc_testbed.hosts.engine.endpoint import Endpoint
 from mrc_testbed.hosts.engine.events import Completion, Event
@@ -93,7 +94,7 @@ class HostEngine(Protocol):
 
     def events(self) -> list[Event]: ...
 
-    def next_timer(self) -> float | None: ...
+    def next_deadline(self) -> float: ...
 
 
 class HostNetwork(Protocol):
@@ -139,11 +140,11 @@ class VirtualHost:
         self._on_completion: dict[int, Callable[[Completion], None]] = {}
         self._due = False
         self._wake = NEVER
-        """Last value of next_timer(), NEVER for None."""
+        """Last value of next_deadline()."""
         self._timer = NEVER
         """Time of the earliest timer event in the queue."""
-        self._room: list[int] = []
-        """Packets that each port can take, found out anew for each call of the engine; one list for all calls."""
+        self._credit = TxCredit(endpoint.planes)
+        """Packets that each port can take, found out anew for each call of the engine."""
         self.lives = 0
         """Number of processes started anew on this host."""
         self.alive = True
@@ -372,7 +373,7 @@ class VirtualHost:
             if self._unread is not None:  # between two ports; the clock has to wait for the packets in the others
                 while self._transmit(now) or self._notify(engine.events()):
                     pass
-                self._wake = _or_never(engine.next_timer())
+                self._wake = engine.next_deadline()
             return
         endpoint = self.endpoint  # called as what it is where nobody stands in its place
         watched = engine is not endpoint
@@ -386,14 +387,14 @@ class VirtualHost:
             has_events = watched or endpoint.has_events
             if (has_events and self._notify(engine.events() if watched else endpoint.events())) or has_more:
                 continue
-            due = self._wake = _or_never(engine.next_timer()) if watched else endpoint.next_deadline()
+            due = self._wake = engine.next_deadline() if watched else endpoint.next_deadline()
             if due == NEVER:
                 return
             if due > now:
                 break
             engine.on_timer(now)
         else:
-            raise StuckError(f"{self.name} at {now} s: the engine has something to do for ever; next_timer() {due}")
+            raise StuckError(f"{self.name} at {now} s: the engine has something to do for ever; next_deadline() {due}")
         if due < self._timer:
             self._timer = due
             self.node_events(due, self._on_timer_event, None)
@@ -402,32 +403,27 @@ class VirtualHost:
         """Hand packets to the ports as far as they have room; return True when there may be more."""
         if not self.endpoint.can_send():
             return False
-        ring, room = self._ring, self._room
-        if len(room) != len(self.ports):
-            room = self._room = [0] * len(self.ports)
-        is_full = True
+        ring, credit = self._ring, self._credit
+        credit.begin()
         for plane, port in enumerate(self.ports):
-            waiting: int = port.waiting  # of 32 bits in machine code, which `room` is not
-            free_slots = ring - waiting
-            port.starved = free_slots <= 0
-            if free_slots > 0:
-                is_full = False
-            room[plane] = free_slots
+            waiting: int = port.waiting  # of 32 bits in machine code, which TxCredit's numbers are not
+            credit.offer(plane, ring - waiting)
+            port.starved = waiting >= ring
+        if not credit.free_ports:  # nothing can be sent before on_room() is called
+            return False
         if self.engine is self.endpoint:
-            if is_full:  # nothing can be sent before on_room() is called
-                return False
-            sent = self.endpoint.transmit_ready(now, BATCH, room, None)
+            sent = self.endpoint.transmit_ready(now, BATCH, credit, None)
         else:
-            sent = self.engine.transmit(now, BATCH, room)
+            sent = self.engine.transmit(now, BATCH, [ring - port.waiting for port in self.ports])
+            for plane, _, _ in sent:
+                credit.take(plane)
         has_more = len(sent) >= BATCH
         for plane, peer, packet in sent:
             port = self.ports[plane]
             port.send(self._frame(packet, plane, peer), now)
-            room_left = room[plane] - 1
-            room[plane] = room_left
             if port.waiting >= ring:
                 port.starved = True
-            elif room_left <= 0:
+            elif not credit.free_ports >> plane & 1:
                 has_more = True  # the first packet did not wait: there is room again already
         return has_more
 
@@ -469,10 +465,6 @@ class VirtualHost:
         if self._wires is None:
             return Frame(packet, size, self.name, peer, rack, downlink, plane, control, trimmable)
         return self._wires.frame(self, packet, size, self.name, peer, rack, downlink, plane, control, trimmable)
-
-
-def _or_never(due: float | None) -> float:
-    return NEVER if due is None else due
 
 
 def _ignore_event(_argument: object, _now: float) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from mrc_testbed.hosts.engine.memory import PayloadSink
-from mrc_testbed.hosts.engine.wire.payload import Payload, TextPart
+from mrc_testbed.hosts.engine.wire.payload import Payload, TextPart, size_of
 from mrc_testbed.hosts.traffic.message_bytes import MessageBytes
 
 NO_MESSAGE: Final = -1
@@ -23,8 +23,8 @@ class _Slot:
         self.text_start = text_start
         """Start of the message in the text."""
         self.missing_bytes = missing_bytes
-        self.has_come = bytearray(payloads)
-        """1 at i: the payload came that begins at byte i * unit_bytes."""
+        self.has_come = [False] * payloads
+        """True at i: the payload came that begins at byte i * unit_bytes."""
 
 
 class MessageSlots(PayloadSink):
@@ -53,7 +53,7 @@ class MessageSlots(PayloadSink):
 
     def write(self, start: int, data: Payload) -> None:
         slot = self._slots[start // self._size]
-        offset, length = start % self._size, len(data)
+        offset, length = start % self._size, size_of(data)
         has_come, index = slot.has_come, offset // self._unit
         missing_bytes = slot.missing_bytes - length
         wrong = (
@@ -70,7 +70,7 @@ class MessageSlots(PayloadSink):
             is_intact = self._text.startswith(data, begin)
         if wrong or not is_intact:
             self.damaged_messages.add(slot.number)
-        has_come[index] = 1
+        has_come[index] = True
         slot.missing_bytes = missing_bytes
 
     def finish(self, index: int) -> bool:

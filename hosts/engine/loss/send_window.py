@@ -257,6 +257,10 @@ class TimerHeap:
     def __len__(self) -> int:
         return len(self._heap)
 
+    def head(self) -> Sent | None:
+        """Return the first transmission, in flight or not."""
+        return self._heap[0] if self._heap else None
+
     def first(self) -> Sent | None:
         """Return the first transmission that is in flight; those before it are taken out."""
         heap = self._heap
@@ -641,10 +645,22 @@ class SendWindow:
 
     def first_timer(self) -> Sent | None:
         """Return the packet in flight whose timer is due first."""
-        first_apart, timers = self._timers_apart.first(), self._timers
+        first_apart, sent = self._timers_apart.first(), self._first_in_chain()
+        if sent is None or (first_apart is not None and is_due_before(first_apart, sent)):
+            return first_apart
+        return sent
+
+    def earliest_timers(self) -> tuple[Sent | None, Sent | None]:
+        """Return two transmissions: no timer of a packet in flight is due before theirs.
+
+        The second may have arrived: taking it out of its heap for every answer would cost more than all else here.
+        """
+        return self._first_in_chain(), self._timers_apart.head()
+
+    def _first_in_chain(self) -> Sent | None:
+        """Return the first transmission of the chain that is in flight; those before it are taken out."""
+        timers = self._timers
         sent = timers.first
         while sent is not None and sent.state != IN_FLIGHT:
             sent = timers.drop_first()
-        if sent is None or (first_apart is not None and is_due_before(first_apart, sent)):
-            return first_apart
         return sent

@@ -11,8 +11,9 @@ from __future__ import annotations
 from typing import Final
 
 from mrc_testbed.hosts.engine.config import Config
+from mrc_testbed.hosts.engine.deadlines import NEVER
 from mrc_testbed.hosts.engine.loss.proof_of_loss import ProofOfLoss
-from mrc_testbed.hosts.engine.loss.send_window import BITMAP_BITS, Copy, SendWindow, Sent
+from mrc_testbed.hosts.engine.loss.send_window import BITMAP_BITS, IN_FLIGHT, Copy, SendWindow, Sent, is_due_before
 from mrc_testbed.hosts.engine.paths.ev import Ev
 from mrc_testbed.hosts.engine.paths.paths import QpPaths
 from mrc_testbed.hosts.engine.wire.packets import Sack
@@ -33,7 +34,19 @@ class TailLossProbe:
         self._probed_serial = 0
         """Serial of the last packet for which probes were queued or not needed."""
 
-    def due(self, sent: Sent) -> float:
+    def next_due(self, flight: SendWindow) -> float:
+        """Return a time by which no timer of a packet in flight needs an action; NEVER when none is in flight."""
+        if not flight.bytes:
+            return NEVER
+        sent, sent_apart = flight.earliest_timers()
+        due = NEVER if sent is None else self._due(sent)
+        if sent_apart is None or (sent is not None and is_due_before(sent, sent_apart)):
+            return due
+        # The second is first. Where it has arrived the next one is not known, and may be `sent`.
+        due_apart = self._due(sent_apart)
+        return due_apart if sent_apart.state == IN_FLIGHT or due_apart < due else due
+
+    def _due(self, sent: Sent) -> float:
         """Return when the packet whose timer is first needs an action: ask, or let it expire."""
         if sent.serial <= self._probed_serial:
             return sent.deadline
@@ -46,7 +59,7 @@ class TailLossProbe:
         another plane, for the answer to the packet itself may be what was lost, and that plane's way back is dead.
         """
         sent = flight.first_timer()
-        if sent is None or sent.serial <= self._probed_serial or now < self.due(sent):
+        if sent is None or sent.serial <= self._probed_serial or now < self._due(sent):
             return
         self._probed_serial = sent.serial
         if self._paths.profile.usable_planes and not self._proof.missed(sent.ev, sent.sent_at):

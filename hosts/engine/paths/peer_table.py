@@ -657,6 +657,6 @@ class PeerTable:
         return self._plane
 
     def next_deadline(self) -> float:
-        """Return the time at which on_timer is due; NEVER when nothing is pending."""
-        peer, probe = self._peer_times.first(), self._probe_times.first()
+        """Return a time not after that at which on_timer is due; NEVER when nothing is pending."""
+        peer, probe = self._peer_times.bound(), self._probe_times.bound()
         return peer if peer < probe else probe

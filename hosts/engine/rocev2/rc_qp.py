@@ -16,13 +16,13 @@ from random import Random
 from typing import Any, Final
 
 from mrc_testbed.hosts.engine.config import Config
-from mrc_testbed.hosts.engine.connection import Context, TxCredit
+from mrc_testbed.hosts.engine.connection import Context, PlaneCounters, TxCredit
 from mrc_testbed.hosts.engine.deadlines import NEVER
 from mrc_testbed.hosts.engine.errors import LocalError
 from mrc_testbed.hosts.engine.events import Event, Status
 from mrc_testbed.hosts.engine.memory import EngineMemoryRegion, Memory
 from mrc_testbed.hosts.engine.paths.peer_table import PeerTable
-from mrc_testbed.hosts.engine.qp import EngineQpState, EngineQueuePair, QpAttributes, SendingHalf
+from mrc_testbed.hosts.engine.qp import EngineQpState, EngineQueuePair, QpAttributes, SendingHalf, TouchedQps
 from mrc_testbed.hosts.engine.rocev2.rc_config import RcConfig
 from mrc_testbed.hosts.engine.rocev2.rc_counters import RcCounters
 from mrc_testbed.hosts.engine.rocev2.rc_packets import Cnp, RcAck, RcWrite
@@ -61,9 +61,9 @@ class RcQueuePair(EngineQueuePair):
         peers: PeerTable,
         events: list[Event],
         rng: Random,
-        touched_qps: list[EngineQueuePair],
+        touched_qps: TouchedQps,
     ) -> None:
-        self.rc_counters = RcCounters(plane_packets=[0] * planes, plane_bytes=[0] * planes)
+        self.rc_counters = RcCounters(planes=[PlaneCounters() for _ in range(planes)])
         """Counters of the QP: the same record as `counters`, of the baseline's class."""
         super().__init__(qpn, psn, planes, config, memory, peers, events, rng, touched_qps, self.rc_counters)
         self.settings = settings

@@ -215,8 +215,7 @@ class RcRequestor:
             self._sent_psn = psn + 1
             counters.packets_sent += 1
             counters.bytes_sent += len(payload)
-        counters.plane_packets[self._plane] += 1
-        counters.plane_bytes[self._plane] += len(payload)
+        counters.planes[self._plane].count(len(payload))
         self.rate.on_send(size, now)
         stalls = self.next_psn == self.una_psn + self.window_packets
         ack_request = last or stalls or not (psn + 1) % self._settings.ack_every_packets

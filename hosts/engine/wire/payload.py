@@ -39,6 +39,14 @@ Data = memoryview | TextPart
 """Source from which the payloads of a message are cut."""
 
 
+def size_of(payload: Payload) -> int:
+    """Return the bytes of a payload.
+
+    In machine code len() of something that has one of several types is a call by name.
+    """
+    return payload.length if isinstance(payload, TextPart) else len(payload)
+
+
 def cut(data: Data, start: int, end: int) -> Payload:
     """Return bytes `start` to `end` of a message, not copied."""
     return data.part(start, end) if isinstance(data, TextPart) else data[start:end]

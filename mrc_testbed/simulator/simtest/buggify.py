@@ -78,16 +78,14 @@ class RareEngine:
         self._now = now
         self._engine.on_port(plane, is_up, now)
 
-    def next_timer(self) -> float | None:
-        due = self._engine.next_timer()
-        if due is not None and due != self._due:
+    def next_deadline(self) -> float:
+        due = self._engine.next_deadline()
+        if due not in (NEVER, self._due):
             is_timer_late = self._chance.happens("timer late")
             self._late_until = max(due, self._now) + self._chance.rng.uniform(0, LATE_S) if is_timer_late else due
-        self._due = NEVER if due is None else due
-        first = min(NEVER if due is None else self._late_until, self._again_at)
-        if self._late_events:
-            first = min(first, self._release_at)
-        return None if first == NEVER else first
+        self._due = due
+        first = min(NEVER if due == NEVER else self._late_until, self._again_at)
+        return min(first, self._release_at) if self._late_events else first
 
     def on_timer(self, now: float) -> None:
         self._now = now

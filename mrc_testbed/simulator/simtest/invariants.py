@@ -728,7 +728,7 @@ class WatchedEngine:
     def __init__(self, checker: InvariantChecker, side: QpSide) -> None:
         self._checker, self._side = checker, side
         self._endpoint = side.endpoint
-        self.next_timer = side.endpoint.next_timer
+        self.next_deadline = side.endpoint.next_deadline
 
     def receive(self, packet: PacketRecord, plane: int, peer: str, now: float) -> None:
         self._checker.before_receive(self._side, packet, peer, now)

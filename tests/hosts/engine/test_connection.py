@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mrc_testbed.hosts.engine.connection import LOSSES, REFUSALS, Counters
+from mrc_testbed.hosts.engine.connection import LOSSES, REFUSALS, Counters, PlaneCounters
 from mrc_testbed.hosts.engine.events import LossCause
 from mrc_testbed.hosts.engine.rocev2.rc_counters import RcCounters
 from mrc_testbed.hosts.engine.wire.packets import NackReason
@@ -22,14 +22,16 @@ def test_by_name__is_flat_and_has_a_name_for_each_cause():
 
 
 def test_by_name__counts_by_cause_and_copies_lists():
-    counters = Counters(plane_packets=[3])
+    counters = Counters(planes=[PlaneCounters()])
+    counters.planes[0].count(4096)
     counters.losses[LossCause.TIMEOUT] += 2
     counters.refusals[NackReason.PSN_OOR_WINDOW] += 1
     counts = counters.by_name()
     assert counts["timeouts"] == counters.timeouts == 2
     assert (counts["overtaken"], counts["refused_window"], counts["refused_resource"]) == (0, 1, 0)
+    assert (counts["plane_packets"], counts["plane_bytes"]) == ([1], [4096])
     counts["plane_packets"].append(4)
-    assert counters.plane_packets == [3]
+    assert counters.plane_packets == [1]
 
 
 def test_causes__each_has_counts_of_its_own_in_each_qp():

@@ -50,7 +50,7 @@ def test_before_connect__packets_and_turns_do_nothing(transport):
     qp, _ = unconnected_qp(transport)
     sent: list = []
     qp.receive(TransportAck(qp.qpn, 0, 0, 46, 0, 0, 0, 0), 0.0)
-    qp.transmit(0.0, sent, 64, TxCredit(2, [64, 64], 3))
+    qp.transmit(0.0, sent, 64, TxCredit(2, [64, 64]))
     qp.on_timer(1.0)
     assert qp.transport_ack() is None
     assert not qp.can_send() and not qp.owes_ack() and not sent

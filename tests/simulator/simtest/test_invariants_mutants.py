@@ -40,11 +40,14 @@ def _ignore_deadline_change(receive: Any) -> Any:
     """The deadline believed before a packet came in is believed after it."""
 
     def mutant(self: EngineQueuePair, packet: Any, now: float) -> None:
-        was_changed = self._changed
+        chain, was_changed = self._touched_qps, self._changed
+        first, last = chain.first, chain._last
         receive(self, packet, now)
         if not was_changed:
             self._changed = False
-            self._touched_qps.remove(self)
+            chain.first, chain._last = first, last
+            if last is not None:
+                last.next_touched = None
 
     return mutant
 
