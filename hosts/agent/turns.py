@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+from mrc_testbed.hosts.engine.deadlines import NEVER
 from mrc_testbed.hosts.engine.endpoint import Endpoint
 from mrc_testbed.hosts.engine.events import Event
 from mrc_testbed.hosts.nic.base import Nic
@@ -41,14 +42,15 @@ class Turns:
     ) -> None:
         self._endpoint, self._on_events, self._before_packets = endpoint, on_events, before_packets
         self._undrained_turns = 0
-        self._engine_due: float | None = 0.0
-        """The engine's next timer when the last turn ended, for the begin of the next one; 0 = not asked."""
+        self._engine_due = 0.0
+        """The engine's next deadline when the last turn ended, for the begin of the next one; 0 = not asked."""
 
     def turn(self, nic: Nic) -> float | None:
         """Do what NIC and engine have to do now; return when to be called next (turn_selector.py)."""
         if self._network(nic):
             return 0.0
-        due = self._engine_due = self._endpoint.next_timer()
+        engine_due = self._engine_due = self._endpoint.next_deadline(_now())
+        due = None if engine_due == NEVER else engine_due
         frame = nic.next_at()
         if frame is not None and (due is None or frame < due):
             due = frame
@@ -104,7 +106,5 @@ class Turns:
         now, and what was set since is checked when this one ends.
         """
         engine_due, self._engine_due = self._engine_due, 0.0
-        if engine_due is not None and engine_due <= now:
-            due = self._endpoint.next_timer()
-            if due is not None and due <= now:
-                self._endpoint.on_timer(now)
+        if engine_due <= now and self._endpoint.next_deadline(now) <= now:
+            self._endpoint.on_timer(now)

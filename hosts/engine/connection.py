@@ -150,17 +150,26 @@ class Counters:
         return counters
 
 
+class PortRoom:
+    """Packets that one port can take, an object of its own: a list would make objects of numbers."""
+
+    __slots__ = ("packets",)
+
+    def __init__(self) -> None:
+        self.packets = 0
+
+
 class TxCredit:
     """Packets each port can take now. `free_ports` has bit p set while plane p has room.
 
     `room`: as of Endpoint.transmit; None: any number everywhere.
     """
 
-    __slots__ = ("_has_limits", "_room", "free_ports")
+    __slots__ = ("_has_limits", "_rooms", "free_ports")
 
     def __init__(self, planes: int, room: list[int] | None = None) -> None:
         self._has_limits = room is not None
-        self._room = [0] * planes
+        self._rooms = [PortRoom() for _ in range(planes)]
         self.free_ports = (1 << planes) - 1
         if room is not None:
             self.free_ports = 0
@@ -175,13 +184,13 @@ class TxCredit:
     def offer(self, plane: int, packets: int) -> None:
         """Set the room of a port that had none."""
         if packets > 0:
-            self._room[plane] = packets
+            self._rooms[plane].packets = packets
             self.free_ports |= 1 << plane
 
     def take(self, plane: int) -> None:
         """Take one packet's room at the port of `plane`."""
         if self._has_limits:
-            room_left = self._room[plane] - 1
-            self._room[plane] = room_left
-            if room_left <= 0:
+            room = self._rooms[plane]
+            room.packets -= 1
+            if room.packets <= 0:
                 self.free_ports &= ~(1 << plane)

@@ -30,17 +30,21 @@ class Deadlines:
     each knows its index: with tuples of heapq, machine code would make three objects for every packet.
     """
 
-    __slots__ = ("_heap",)
+    __slots__ = ("_heap", "bound")
 
     def __init__(self) -> None:
         self._heap: list[TimedItem] = []
         """Binary heap by `queued_at`."""
+        self.bound = NEVER
+        """Time not after the earliest deadline, read without a search; NEVER when there is none."""
 
     def put(self, item: TimedItem, due: float) -> None:
         """Set the deadline of an item; NEVER takes it out."""
         item.due_at = due
         if due < item.queued_at:
             item.queued_at = due
+            if due < self.bound:
+                self.bound = due
             if item.heap_index == _NOT_QUEUED:
                 item.heap_index = len(self._heap)
                 self._heap.append(item)
@@ -53,22 +57,24 @@ class Deadlines:
             item = heap[0]
             due = item.due_at
             if due == item.queued_at:
+                self.bound = due
                 return due
             if due == NEVER:
                 self._drop_head()
             else:
                 item.queued_at = due
                 self._move_down(item)
+        self.bound = NEVER
         return NEVER
 
-    def bound(self) -> float:
-        """Return a time not after the earliest deadline, without looking for it; NEVER when there is none."""
-        return self._heap[0].queued_at if self._heap else NEVER
+    def bound_after(self, now: float) -> float:
+        """Return the earliest deadline where `bound` has passed at `now`, else `bound`."""
+        return self.bound if self.bound > now else self.first()
 
     def take_due(self, now: float) -> list[TimedItem]:
         """Take out what is due, earliest first; each stays out until it is put again."""
         due: list[TimedItem] = []
-        while self.first() <= now:
+        while self.bound <= now and self.first() <= now:
             due.append(self._drop_head())
         return due
 

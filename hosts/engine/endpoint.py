@@ -309,13 +309,16 @@ class Endpoint:
     def next_timer(self) -> float | None:
         """Time of the next on_timer() call, which may find nothing due; None = nothing is pending."""
         self._update_deadlines()
-        first = min(self._deadlines.first(), self._peers.next_deadline())
+        first = min(self._deadlines.first(), self._peers.next_deadline(NEVER))
         return None if first == NEVER else first
 
-    def next_deadline(self) -> float:
-        """Return a time not after that of next_timer(), found with less work; NEVER when nothing is pending."""
+    def next_deadline(self, now: float) -> float:
+        """Return a time not after that of next_timer(), found with less work; NEVER when nothing is pending.
+
+        The time is exact where it is not after `now`.
+        """
         self._update_deadlines()
-        first, peers = self._deadlines.bound(), self._peers.next_deadline()
+        first, peers = self._deadlines.bound_after(now), self._peers.next_deadline(now)
         return peers if peers < first else first
 
     def _update_deadlines(self) -> None:
@@ -351,8 +354,8 @@ class Endpoint:
         """Do everything due at `now`. Harmless when early."""
         self._peers.on_timer(now)
         self._update_deadlines()
-        due = self._deadlines.take_due(now)
-        if due:
+        if self._deadlines.bound_after(now) <= now:
+            due = self._deadlines.take_due(now)
             for qp in self._in_turn([qp for qp in due if isinstance(qp, EngineQueuePair)]):
                 qp.on_timer(now)
                 qp.touch_responder()  # its deadline was taken out

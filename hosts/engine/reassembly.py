@@ -83,11 +83,13 @@ class Reassembly:
             self._held_parts[psn & mask] = held_parts[psn & old_mask]
 
     def read(self, packet: Write, size: int, psn: int, run: int) -> tuple[int, str | None]:
-        """Check `packet`, `size` bytes that fill the hole at `psn`, and the packets held behind it, `run` in all.
+        """Check `packet`, which fills the hole at `psn`, and the packets held behind it, `run` in all.
+
+        `size`: bytes of its payload.
 
         Returns how many of them are right, and what is wrong with the next one; None when all are right.
         """
-        fault = self._next(MessagePart(packet, size))
+        fault = self._next(packet.opcode, packet.msn, packet.rqmsn, packet.va, size, packet.dma_length)
         held_parts, mask, count = self._held_parts, self._held_mask, 0
         while fault is None:
             count += 1
@@ -96,12 +98,11 @@ class Reassembly:
             part = held_parts[psn + count & mask]
             assert part is not None
             held_parts[psn + count & mask] = None
-            fault = self._next(part)
+            fault = self._next(part.opcode, part.msn, part.rqmsn, part.va, part.size, part.dma_length)
         return count, fault
 
-    def _next(self, part: MessagePart) -> str | None:
-        opcode, msn, rqmsn, va = part.opcode, part.msn, part.rqmsn, part.va
-        size, dma_length = part.size, part.dma_length
+    def _next(self, opcode: Opcode, msn: int, rqmsn: int, va: int, size: int, dma_length: int) -> str | None:
+        """Check the next packet of the message by its numbers; return what is wrong, or None."""
         if opcode is not _MIDDLE and opcode in START_OPCODES:
             if self._has_begun:
                 return (

@@ -94,7 +94,7 @@ class HostEngine(Protocol):
 
     def events(self) -> list[Event]: ...
 
-    def next_deadline(self) -> float: ...
+    def next_deadline(self, now: float) -> float: ...
 
 
 class HostNetwork(Protocol):
@@ -373,7 +373,7 @@ class VirtualHost:
             if self._unread is not None:  # between two ports; the clock has to wait for the packets in the others
                 while self._transmit(now) or self._notify(engine.events()):
                     pass
-                self._wake = engine.next_deadline()
+                self._wake = engine.next_deadline(now)
             return
         endpoint = self.endpoint  # called as what it is where nobody stands in its place
         watched = engine is not endpoint
@@ -387,7 +387,7 @@ class VirtualHost:
             has_events = watched or endpoint.has_events
             if (has_events and self._notify(engine.events() if watched else endpoint.events())) or has_more:
                 continue
-            due = self._wake = engine.next_deadline() if watched else endpoint.next_deadline()
+            due = self._wake = engine.next_deadline(now) if watched else endpoint.next_deadline(now)
             if due == NEVER:
                 return
             if due > now:

@@ -262,13 +262,11 @@ class TimerHeap:
         return self._heap[0] if self._heap else None
 
     def first(self) -> Sent | None:
-        """Return the first transmission that is in flight; those before it are taken out."""
-        heap = self._heap
-        while heap:
-            if heap[0].state == IN_FLIGHT:
-                return heap[0]
-            self.drop_first()
-        return None
+        """Return the first transmission that is in flight."""
+        # One by one each would be moved through the heap; and where the first has arrived, many have.
+        if self._heap and self._heap[0].state != IN_FLIGHT:
+            self.free_finished()
+        return self.head()
 
     def add(self, sent: Sent) -> None:
         heap, index = self._heap, len(self._heap)
@@ -453,7 +451,7 @@ class SendWindow:
         """Free the timers of what is over."""
         self._timers.free_finished()
         self._timers_apart.free_finished()
-        self._timer_limit = max(COMPACT_FROM, 2 * (self._timers.count + len(self._timers_apart)))
+        self._timer_limit = max(COMPACT_FROM, 3 * (self._timers.count + len(self._timers_apart)))
 
     # ---- arrivals ---------------------------------------------------------------------------------------
 
@@ -570,6 +568,8 @@ class SendWindow:
         else:
             limit = self._newest_arrived - threshold
             self._find_laggards(limit, now)
+            if not self._suspects and not self._laggards:
+                return []
         last = min(base + BITMAP_BITS - 1, last_shown)
         proven: list[tuple[Sent, LossCause]] = []
         waiting: list[tuple[Sent, LossCause]] = []

@@ -35,8 +35,8 @@ class TailLossProbe:
         """Serial of the last packet for which probes were queued or not needed."""
 
     def next_due(self, flight: SendWindow) -> float:
-        """Return a time by which no timer of a packet in flight needs an action; NEVER when none is in flight."""
-        if not flight.bytes:
+        """Return a time not after that at which the first timer runs out; NEVER without packets in flight."""
+        if not flight.outstanding:  # not `bytes`: a packet without payload may count as none
             return NEVER
         sent, sent_apart = flight.earliest_timers()
         due = NEVER if sent is None else self._due(sent)

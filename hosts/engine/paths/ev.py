@@ -261,6 +261,11 @@ class _Plane:
                 for ev in self._order:
                     ev.state = EV_MOVES[ev.state, EvSignal.TURN_PASSED]
         order = self._order
+        if cursor < count:
+            ev = order[turns[cursor] if turns else cursor]
+            if ev.state is _GOOD and ev is not avoid:
+                self.cursor = cursor + 1
+                return ev
         spare, after_spare = None, cursor
         for step in range(count):
             index = (cursor + step) % count
@@ -481,7 +486,9 @@ class EvProfile:
     def _new_round(self) -> None:
         if self._rounds == 0:
             shuffle(self._turns, self._random)
-            self._rounds = max(p.in_rotation for p in self._planes.values())
+            for plane in self._turns:
+                if plane.in_rotation > self._rounds:
+                    self._rounds = plane.in_rotation
         self._rounds -= 1 if self._rounds else 0
         self._next_turn = 0
 

@@ -183,13 +183,10 @@ class EvProbe(TimedItem):
         self.again_rtt_s: float | None = None
 
 
-def _put(queue: deque[tuple[Peer, PacketRecord]], peer: Peer, packet: PacketRecord) -> None:
-    """Append to a queue of control packets; a full queue drops its oldest, as the wire might."""
-    if len(queue) >= CONTROL_MOST:
-        dropped_peer, dropped_packet = queue.popleft()
-        if type(dropped_packet) is EndpointRequest and dropped_packet.op == EndpointOp.PORT_STATUS_UPDATE:
-            dropped_peer.update_waits = False
-    queue.append((peer, packet))
+def _on_dropped(peer: Peer, packet: PacketRecord) -> None:
+    """Note that a full queue of control packets dropped its oldest, as the wire might."""
+    if type(packet) is EndpointRequest and packet.op == EndpointOp.PORT_STATUS_UPDATE:
+        peer.update_waits = False
 
 
 class PeerTable:
@@ -200,7 +197,7 @@ class PeerTable:
         self._mask = (1 << planes) - 1
         self._by_name: dict[str, Peer] = {}
         self.local_ports = self._mask
-        self._control: deque[tuple[Peer, PacketRecord]] = deque()
+        self._control: list[tuple[Peer, PacketRecord]] = []
         """Control packets to be sent that were not tried yet, oldest first."""
         self._held_packets: dict[int, deque[tuple[Peer, PacketRecord]]] = {}
         """Packets that wait for room at any of a set of ports, by the mask of these ports.
@@ -286,26 +283,36 @@ class PeerTable:
     def queue(self, peer: Peer, packet: PacketRecord) -> None:
         """Queue a control packet, to leave when ports let it."""
         self.has_control = True
-        _put(self._control, peer, packet)
+        control = self._control
+        if len(control) >= CONTROL_MOST:
+            _on_dropped(*control.pop(0))
+        control.append((peer, packet))
 
     def _release(self) -> None:
         """Retry all held packets: other ports open other ways."""
-        held_packets = [item for queue in self._held_packets.values() for item in queue]
+        self._control[:0] = [item for queue in self._held_packets.values() for item in queue]
         self._held_packets.clear()
-        self._control.extendleft(reversed(held_packets))
 
     def _hold(self, ports: int, peer: Peer, packet: PacketRecord) -> None:
-        _put(self._held_packets.setdefault(ports, deque()), peer, packet)
+        queue = self._held_packets.setdefault(ports, deque())
+        if len(queue) >= CONTROL_MOST:
+            _on_dropped(*queue.popleft())
+        queue.append((peer, packet))
 
     def transmit(self, out: list[tuple[int, str, PacketRecord]], limit: int, credit: TxCredit) -> None:
         """Send what is queued, where ports have room; the rest stays."""
         if self._held_packets:
             self._transmit_held(out, limit, credit)
-        control = self._control
-        while control and len(out) < limit:
-            peer, packet = control.popleft()
+        control, count = self._control, 0
+        while count < len(control) and len(out) < limit:
+            peer, packet = control[count]
             self._send(peer, packet, out, credit)
-        self.has_control = bool(control or self._held_packets)
+            count += 1
+        if count == len(control):
+            control.clear()
+        else:
+            del control[:count]
+        self.has_control = len(control) > 0 or len(self._held_packets) > 0
 
     def _transmit_held(self, out: list[tuple[int, str, PacketRecord]], limit: int, credit: TxCredit) -> None:
         """Send the held packets for which ports have room now."""
@@ -593,9 +600,9 @@ class PeerTable:
 
     def on_timer(self, now: float) -> None:
         """Repeat port status updates (§5.12), ask again and fail EV probes without answer."""
-        if self._peer_times.first() <= now:
+        if self._peer_times.bound <= now:
             self._on_peer_times(now)
-        if self._probe_times.first() <= now:
+        if self._probe_times.bound <= now:
             probes = [item for item in self._probe_times.take_due(now) if isinstance(item, EvProbe)]
             probes.sort(key=lambda probe: probe.number)
             for probe in probes:
@@ -656,7 +663,7 @@ class PeerTable:
                 break
         return self._plane
 
-    def next_deadline(self) -> float:
-        """Return a time not after that at which on_timer is due; NEVER when nothing is pending."""
-        peer, probe = self._peer_times.bound(), self._probe_times.bound()
+    def next_deadline(self, now: float) -> float:
+        """Return a time not after that of the next on_timer call, as Endpoint.next_deadline does."""
+        peer, probe = self._peer_times.bound_after(now), self._probe_times.bound_after(now)
         return peer if peer < probe else probe

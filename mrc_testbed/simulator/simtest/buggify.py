@@ -78,8 +78,8 @@ class RareEngine:
         self._now = now
         self._engine.on_port(plane, is_up, now)
 
-    def next_deadline(self) -> float:
-        due = self._engine.next_deadline()
+    def next_deadline(self, now: float) -> float:
+        due = self._engine.next_deadline(now)
         if due not in (NEVER, self._due):
             is_timer_late = self._chance.happens("timer late")
             self._late_until = max(due, self._now) + self._chance.rng.uniform(0, LATE_S) if is_timer_late else due

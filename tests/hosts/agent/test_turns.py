@@ -9,6 +9,7 @@ import pytest
 
 from mrc_testbed.hosts.agent.agent import Agent
 from mrc_testbed.hosts.agent.turns import PATIENCE, RECEIVE_BATCH, ROUNDS, Turns
+from mrc_testbed.hosts.engine.deadlines import NEVER
 
 
 class Engine:
@@ -19,9 +20,9 @@ class Engine:
         self.timer_reads = self.went_off = self.received = 0
         self.to_send: list[tuple[int, str, str]] = []
 
-    def next_timer(self) -> float | None:
+    def next_deadline(self, _now: float) -> float:
         self.timer_reads += 1
-        return self.due
+        return NEVER if self.due is None else self.due
 
     def on_timer(self, now: float) -> None:
         assert self.due is not None and self.due <= now

@@ -54,7 +54,12 @@ def test_random_changes__agree_with_a_plain_minimum(seed: int) -> None:
         item = rng.choice(items)
         due[item] = NEVER if rng.random() < 0.1 else now + rng.randrange(20)
         deadlines.put(item, due[item])
-        assert deadlines.first() == min(due.values())
+        first = min(due.values())
+        assert deadlines.bound <= first, "read without a search, it may be early and is never late"
+        bound = deadlines.bound_after(now)
+        assert bound == first if first <= now else now < bound <= first
+        if rng.random() < 0.5:
+            assert deadlines.first() == deadlines.bound == first
         if rng.random() < 0.2:
             now += rng.randrange(5)
             due_items = deadlines.take_due(now)

@@ -8,10 +8,14 @@ from __future__ import annotations
 from math import inf
 from random import Random
 
+import pytest
+
 from mrc_testbed.hosts.engine.config import Config
+from mrc_testbed.hosts.engine.deadlines import NEVER
 from mrc_testbed.hosts.engine.loss.proof_of_loss import ProofOfLoss
 from mrc_testbed.hosts.engine.loss.roundtrips import RoundTrips
 from mrc_testbed.hosts.engine.loss.send_window import COMPACT_FROM, GIVEN_UP, RING_FROM, ByAge, SendWindow, Sent, keep
+from mrc_testbed.hosts.engine.loss.tail_loss_probe import TailLossProbe
 from mrc_testbed.hosts.engine.messages import Message
 from mrc_testbed.hosts.engine.paths.ev import Ev, Transmission
 
@@ -148,6 +152,26 @@ def test_timers__are_freed_of_what_is_over() -> None:
     assert sixth is not None
     flight.give_up(sixth)
     assert flight.first_timer() is flight.latest(0)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_earliest_timers__are_never_after_the_first_one_and_lead_to_it(seed: int) -> None:
+    rng, ev = Random(seed), Ev(1, 0, 3)
+    proof = ProofOfLoss(RoundTrips(Config()))
+    flight, probe = SendWindow(1, True, proof), TailLossProbe(None, proof)  # type: ignore[arg-type]
+    in_flight: dict[int, Sent] = {}
+    for serial in range(1, 300):
+        packet = in_flight[serial] = sent(serial, ev, timer_s=rng.choice((3.0, 5.0, 40.0, 41.0)))
+        packet.size = rng.choice((0, 1000))  # a packet without payload may count as nothing (`rcvd_counts`)
+        flight.add(packet)
+        while in_flight and rng.random() < 0.5:
+            flight.give_up(in_flight.pop(rng.choice(list(in_flight))))
+        first = min(in_flight.values(), key=lambda packet: (packet.deadline, packet.serial), default=None)
+        assert first is None or probe.next_due(flight) <= first.deadline
+        if rng.random() < 0.3:
+            assert flight.first_timer() is first
+            half = NEVER if first is None else (first.sent_at + first.deadline) / 2
+            assert probe.next_due(flight) == half, "half of its timer"
 
 
 def test_window__knows_what_is_outstanding_however_wide_it_is() -> None:
