@@ -55,13 +55,13 @@ def pytest_collection_finish() -> None:
 
 MARKERS = ("root", "build", "alone", "house", "documents", "thorough", "resilience")
 """Markers by which the Makefile selects tests."""
-WRITTEN = re.compile(r"mark\.(\w+)")
+MARKER = re.compile(r"mark\.(\w+)")
 
 
 @cache
 def names_in(path: Path) -> frozenset[str]:
     """Return every NAME that a file writes as `mark.NAME`; none where there is no file."""
-    return frozenset(WRITTEN.findall(path.read_text(encoding="utf-8"))) if path.exists() else frozenset()
+    return frozenset(MARKER.findall(path.read_text(encoding="utf-8"))) if path.exists() else frozenset()
 
 
 @cache

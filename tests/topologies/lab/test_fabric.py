@@ -329,7 +329,7 @@ def test_signal__at_any_step_leaves_nothing(run_dir, step, number):
 
 @pytest.mark.parametrize("step", [pytest.param(STEPS[0], marks=pytest.mark.thorough), *STEPS[1:]])
 def test_signals__of_one_end_that_come_together_leave_nothing(run_dir, step):
-    """Test a command that is killed at its terminal: its front gets SIGHUP of the terminal and SIGTERM of its end.
+    """A command is killed at its terminal: its front gets SIGHUP of the terminal and SIGTERM of its end.
 
     The process is held up, so that both are there before it looks.
     """
