@@ -55,14 +55,21 @@ def pytest_collection_finish() -> None:
 
 MARKERS = ("root", "build", "alone", "house", "documents", "thorough", "resilience")
 """Markers by which the Makefile selects tests."""
+MARKER = re.compile(r"mark\.(\w+)")
+
+
+@cache
+def names_in(path: Path) -> frozenset[str]:
+    """Return every NAME that a file writes as `mark.NAME`; none where there is no file."""
+    return frozenset(MARKER.findall(path.read_text(encoding="utf-8"))) if path.exists() else frozenset()
 
 
 @cache
 def markers_in(path: Path) -> tuple[str, ...]:
     """Return the MARKERS that a file or a conftest.py of its folders writes as `mark.NAME`."""
-    texts = [path, *(folder / "conftest.py" for folder in path.parents if folder.is_relative_to(Path(__file__).parent))]
-    text = "".join(text.read_text(encoding="utf-8") for text in texts if text.exists())
-    return tuple(name for name in MARKERS if re.search(rf"\bmark\.{name}\b", text))
+    folders = [folder for folder in path.parents if folder.is_relative_to(Path(__file__).parent)]
+    names = frozenset().union(names_in(path), *(names_in(folder / "conftest.py") for folder in folders))
+    return tuple(name for name in MARKERS if name in names)
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

@@ -451,9 +451,9 @@ class Requestor:
         copy = sent.earlier(sack)
         if copy is not None:
             self._counters.spurious += 1
+            self._proof.on_answer(copy.ev.plane, copy.sent_at, False, now)
             self.rtt.on_late_answer(now - copy.sent_at, now)
             copy.ev.on_sample(now - copy.sent_at)
-            self._proof.on_answer(copy.ev.plane, copy.sent_at, False, now)
         return None
 
     def _without_congestion(self, sack: Sack, trigger: Sent | None) -> Sack:
@@ -768,7 +768,7 @@ class Requestor:
             # A NACK without timestamp may be about any copy of a packet sent again.
             if is_certain or sent.attempt == 1:
                 self.rtt.on_trim(now)
-                self._proof.on_trim(self.rtt.ordinary(now - sent.sent_at, sent.ev), now)
+                self._proof.on_trim(sent.sent_at, self.rtt.ordinary(now - sent.sent_at, sent.ev), now)
                 self._measure(sent, now)
             is_last_hop = nack.reason == NackReason.TRIMMED_LASTHOP
             self._window.on_trim(now, sent.size, is_last_hop, sent.sent_at, sent.attempt)

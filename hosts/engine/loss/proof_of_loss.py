@@ -6,9 +6,11 @@ and a sender that goes by the time between two packets takes what was not read y
 same to its ports. Nothing in an answer tells a stall; its round trip does: whatever waited through one answers *late*.
 
 So time counts as evidence only while the peer is *attentive*: an unbroken run of answers with an ordinary round trip,
-measured by when their packets left. A late answer ends the run. One SACK answers a whole batch, and its round trip is
-that of the newest packet alone; so a run begins anew, too, after packets that were first reported late. For a packet of
-which nothing is heard,
+measured by when their packets left. A late answer ends the run. It also stretches the estimate of round trips, and with
+it what is ordinary: another that waited through the same stall would begin a run there, and once the estimate is down
+again that run would look long. So packets that left before a late answer came are measured by the limit before the
+stall. One SACK answers a whole batch, and its round trip is that of the newest packet alone; so a run begins anew, too,
+after packets that were first reported late. For a packet of which nothing is heard,
 
     span      is how long later packets of its own plane were read, the peer being attentive: one port is one queue, so
               what was read of it proves that the packet did not arrive before it. A trimmed packet proves nothing: its
@@ -22,7 +24,7 @@ from __future__ import annotations
 from typing import Final
 
 from mrc_testbed.hosts.engine.loss.roundtrips import RoundTrips
-from mrc_testbed.hosts.engine.paths.ev import Ev
+from mrc_testbed.hosts.engine.paths.ev import UNKNOWN, Ev
 
 LONG_AGO: Final = float("-inf")
 PLANES: Final = 32
@@ -32,7 +34,7 @@ PLANES: Final = 32
 class ProofOfLoss:
     """Evidence of one requestor. Times are seconds; `sent_at` is when a packet of ours left."""
 
-    __slots__ = ("_attentive_from", "_attentive_to", "_read", "heard_at", "newest_read", "rtt")
+    __slots__ = ("_attentive_from", "_attentive_to", "_late_at", "_limit_s", "_read", "heard_at", "newest_read", "rtt")
 
     def __init__(self, rtt: RoundTrips) -> None:
         self.rtt = rtt
@@ -44,6 +46,10 @@ class ProofOfLoss:
         None: no packet was."""
         self._attentive_to = LONG_AGO
         """Time of sending of the newest of those packets."""
+        self._late_at = LONG_AGO
+        """Time of the last late answer; what left before it may have waited through the same stall."""
+        self._limit_s = 0.0
+        """Limit of an ordinary round trip before the late answers of that stall, seconds."""
         self.newest_read = LONG_AGO
         """Time of sending of the newest packet that the peer is known to have read."""
         self.heard_at = LONG_AGO
@@ -57,24 +63,36 @@ class ProofOfLoss:
                 self.newest_read = sent_at
 
     def on_answer(self, plane: int, sent_at: float, ordinary: bool, now: float) -> None:
-        """Note an answer whose round trip is known: `ordinary`, or late."""
+        """Note an answer whose round trip is known: `ordinary`, or late.
+
+        Call it before the round trip counts in `rtt`.
+        """
         self.heard_at = now
         self.on_read(plane, sent_at)
         if not ordinary:
-            self._attentive_from = None
+            self._on_late(sent_at, now)
+        elif sent_at < self._late_at and now - sent_at > self._limit_s:
+            return  # ordinary only by limits that the stall itself has stretched
         elif self._attentive_from is None:
             self._attentive_from = self._attentive_to = sent_at
         elif sent_at > self._attentive_to:
             self._attentive_to = sent_at
 
-    def on_trim(self, ordinary: bool, now: float) -> None:
+    def on_trim(self, sent_at: float, ordinary: bool, now: float) -> None:
         """Note the NACK of a trimmed packet, which proves nothing about others.
 
         Headers pass the queues where packets that left before may wait. A late one ends the run all the same.
         """
         self.heard_at = now
         if not ordinary:
-            self._attentive_from = None
+            self._on_late(sent_at, now)
+
+    def _on_late(self, sent_at: float, now: float) -> None:
+        """End the run; the first late answer of a stall notes what was ordinary before it."""
+        self._attentive_from = None
+        if sent_at >= self._late_at:
+            self._limit_s = self.rtt.patience_s(UNKNOWN)
+        self._late_at = now
 
     def on_late_report(self, sent_at: float) -> None:
         """Begin the run of ordinary answers no earlier than `sent_at`: what left before it was reported late."""

@@ -50,16 +50,16 @@ def run(folder, text):
 
 
 def processes_of(folder):
-    """Return the processes of the run of a folder: its programs have it among their words or variables."""
-    found_pids = []
+    """Return {PID: words} of the run of a folder: its programs have it among their words or variables."""
+    processes = {}
     for path in Path("/proc").glob("[0-9]*"):
         try:
-            text = (path / "environ").read_bytes() + (path / "cmdline").read_bytes()
+            variables, words = (path / "environ").read_bytes(), (path / "cmdline").read_bytes()
         except OSError:  # it has ended
             continue
-        if os.fsencode(folder / "run") in text and int(path.name) != os.getpid():
-            found_pids.append(path.name)
-    return found_pids
+        if os.fsencode(folder / "run") in variables + words and int(path.name) != os.getpid():
+            processes[path.name] = words
+    return processes
 
 
 def seen_by_rule(report):
@@ -139,21 +139,25 @@ def test_a_program__that_does_not_exist_is_named_before_a_fabric_is_made(tmp_pat
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_a_run__that_is_ended_leaves_no_program(tmp_path, number):
     process = started_run(tmp_path, "workload: [{program: sleep 1003, name: job}]\nlimit: 100s\n")
-    while not any(b"sleep\x001003" in (Path("/proc") / pid / "cmdline").read_bytes() for pid in processes_of(tmp_path)):
-        assert process.poll() is None
-        time.sleep(0.1)
-    process.send_signal(number)
-    process.communicate()
-    while processes_of(tmp_path) and number == signal.SIGKILL:  # they end by themselves, each in its time
-        time.sleep(0.1)
-    assert not processes_of(tmp_path)
-    subprocess.run(
-        [sys.executable, "-m", "mrc_testbed", "clean"],
-        cwd=ROOT,
-        env={**os.environ, "MRC_RUN_DIR": str(tmp_path / "run")},
-        check=True,
-        capture_output=True,
-    )
+    try:
+        while not any(b"sleep\x001003" in words for words in processes_of(tmp_path).values()):
+            assert process.poll() is None
+            time.sleep(0.1)
+        process.send_signal(number)
+        process.communicate()
+        while processes_of(tmp_path) and number == signal.SIGKILL:  # they end by themselves, each in its time
+            time.sleep(0.1)
+        assert not processes_of(tmp_path)
+    finally:  # a fabric that stayed would hold the ports of all tests to come
+        process.kill()
+        process.communicate()
+        subprocess.run(
+            [sys.executable, "-m", "mrc_testbed", "clean"],
+            cwd=ROOT,
+            env={**os.environ, "MRC_RUN_DIR": str(tmp_path / "run")},
+            check=True,
+            capture_output=True,
+        )
 
 
 @pytest.mark.skipif(shutil.which("ib_write_bw") is None, reason="needs perftest")

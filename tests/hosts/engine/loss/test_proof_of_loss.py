@@ -79,6 +79,22 @@ def test_late_answer__begins_the_proof_anew(proof: ProofOfLoss, ev: Ev) -> None:
     assert proof.missed(ev, 1.0)
 
 
+def test_late_answer__stretches_no_limit_for_what_left_before_it(proof: ProofOfLoss, ev: Ev) -> None:
+    """All that waited through a stall is late, though its first answer makes the next ones look ordinary."""
+    proof.on_answer(1, 1.00, False, 1.10)
+    proof.rtt.on_sample(0.10, 1.10)
+    assert proof.rtt.ordinary(0.07, ev)
+    proof.on_answer(1, 1.03, True, 1.10)
+    assert proof.attention(1.0) < 0, "it waited, too"
+    proof.on_answer(1, 1.09, True, 1.10)
+    assert proof.attention(1.0) == 0, "the run begins with what the stall did not hold up"
+    proof.on_answer(1, 1.02, False, 1.10)
+    proof.on_answer(1, 1.03, True, 1.10)
+    assert proof.attention(1.0) < 0, "a second late answer of the stall keeps the limit before it"
+    proof.on_answer(1, 1.11, True, 1.18)
+    assert proof.attention(1.0) == 0, "what left after the late answer is measured by what is ordinary now"
+
+
 def test_missed__what_left_after_all_that_was_answered_is_not(proof: ProofOfLoss, ev: Ev) -> None:
     answer(proof, 0, 0.5, 0.9)
     assert not proof.missed(ev, 1.0) and proof.attention(1.0) < 0 and proof.span(0, 1.0) < 0
@@ -105,14 +121,14 @@ def test_late_report__ends_the_run_before_it(proof: ProofOfLoss, ev: Ev) -> None
 def test_trim__is_no_proof_that_anything_before_it_was_read(proof: ProofOfLoss, ev: Ev) -> None:
     """A header has priority in every queue that other packets may still wait in."""
     answer(proof, 0, 1.0)
-    proof.on_trim(ordinary=True, now=1.2)
+    proof.on_trim(1.195, ordinary=True, now=1.2)
     assert not proof.missed(ev, 1.0) and proof.heard_at == 1.2 and proof.newest_read == 1.0
 
 
 def test_trim__that_is_late_begins_the_proof_anew(proof: ProofOfLoss, ev: Ev) -> None:
     answer(proof, 0, 1.0, 1.1)
     assert proof.missed(ev, 1.0)
-    proof.on_trim(ordinary=False, now=1.2)
+    proof.on_trim(1.15, ordinary=False, now=1.2)
     assert not proof.missed(ev, 1.0)
 
 
