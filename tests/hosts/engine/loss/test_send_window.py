@@ -158,7 +158,7 @@ def test_timers__are_freed_of_what_is_over() -> None:
 def test_earliest_timers__are_never_after_the_first_one_and_lead_to_it(seed: int) -> None:
     rng, ev = Random(seed), Ev(1, 0, 3)
     proof = ProofOfLoss(RoundTrips(Config()))
-    flight, probe = SendWindow(1, True, proof), TailLossProbe(None, proof)  # type: ignore[arg-type]
+    flight, probe = SendWindow(1, True, proof), TailLossProbe(None, proof)
     in_flight: dict[int, Sent] = {}
     for serial in range(1, 300):
         packet = in_flight[serial] = sent(serial, ev, timer_s=rng.choice((3.0, 5.0, 40.0, 41.0)))
