@@ -26,8 +26,8 @@ class Deadlines:
     """The earliest of many deadlines that change all the time, most of them to a later time.
 
     A deadline that moves back leaves its item where it is; the item moves when it comes to the head. So a change
-    costs nothing, whatever the number of deadlines, and the head is exact. The heap holds the items themselves, and
-    each knows its index: with tuples of heapq, machine code would make three objects for every packet.
+    costs nothing, whatever the number of deadlines; `first` is exact, `bound` may be early. The heap holds the items
+    themselves, and each knows its index: with tuples of heapq, machine code would make three objects for every packet.
     """
 
     __slots__ = ("_heap", "bound")

@@ -307,9 +307,9 @@ class Endpoint:
         self._peers.on_port(plane, is_up, now)
 
     def next_timer(self) -> float | None:
-        """Time of the next on_timer() call, which may find nothing due; None = nothing is pending."""
+        """Return the time of the next on_timer() call, which may find nothing due; None = nothing is pending."""
         self._update_deadlines()
-        first = min(self._deadlines.first(), self._peers.next_deadline(NEVER))
+        first = min(self._deadlines.first(), self._peers.next_deadline(NEVER))  # NEVER: the exact one
         return None if first == NEVER else first
 
     def next_deadline(self, now: float) -> float:

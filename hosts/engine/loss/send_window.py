@@ -7,8 +7,10 @@ Design notes.
 1. One `Sent` per transmission, in four queues at once (by PSN, by age within its plane, by age within its EV, by
    timer), never searched: a packet that arrived or was given up is only marked, and falls out when it reaches the head
    of a queue. Work per acknowledgment is thus proportional to what changed, not to the window. A head that stays keeps
-   the others: a queue that has doubled since it was looked through last is freed of what is over, so each of them is
-   bounded by the window, at a cost per packet that is constant on average. The queues by age are chains through the
+   the others: a queue that has doubled since it was looked through last (timers: tripled) is freed of what is over, so
+   each of them is bounded by the window, at a cost per packet that is constant on average. The heap of timers is freed
+   as a whole also when its first packet has arrived and its timer is looked at; until then that packet stays, and its
+   timer is a bound of the others. The queues by age are chains through the
    transmissions themselves: a QP has hundreds of EVs, and a deque for each is 800 bytes out of the CPU's caches.
 2. Loss is decided in two steps. Overtaking (§5.9 a) or distance (b) makes a packet *suspect*; it is *lost* once a fresh
    SACK whose bitmap covers its PSN shows it missing. With windows above 64 packets a bitmap shows a part of the

@@ -261,6 +261,7 @@ class _Plane:
                 for ev in self._order:
                     ev.state = EV_MOVES[ev.state, EvSignal.TURN_PASSED]
         order = self._order
+        # The usual case: the next EV is good. The loop would find it at its first step.
         if cursor < count:
             ev = order[turns[cursor] if turns else cursor]
             if ev.state is _GOOD and ev is not avoid:
