@@ -24,6 +24,9 @@ from mrc_testbed.topologies.p4lab.entries import ProgramNames
 
 ROLE = "mrc-lab"
 ELECTION_ID = 1
+ROLE_WAIT_S = 10.0
+"""Longest wait for the role, seconds: a switch has it free some time after the client before it has closed."""
+ROLE_RETRY_S = 0.02
 BATCH = 200
 """Updates of one Write: their errors must fit gRPC's metadata."""
 DETAILS = "grpc-status-details-bin"
@@ -89,14 +92,31 @@ class SwitchClient:
             address, [("grpc.enable_http_proxy", 0), ("grpc.max_receive_message_length", 64 << 20)]
         )
         self._stub = p4r_grpc.P4RuntimeStub(self._channel)
-        self._requests: queue.SimpleQueue[p4r.StreamMessageRequest | None] = queue.SimpleQueue()
+        self._requests: queue.SimpleQueue[p4r.StreamMessageRequest | None]
         self._stream: Any = None
 
     def __enter__(self) -> SwitchClient:
+        deadline = time.monotonic() + ROLE_WAIT_S
+        try:
+            while not self.take_role():
+                if time.monotonic() > deadline:
+                    raise LabSwitchError(
+                        f"{self.name}: another command has been at work on it for {ROLE_WAIT_S:.0f} s. "
+                        "Cure: wait for its end, or end it"
+                    )
+                time.sleep(ROLE_RETRY_S)
+        except BaseException:
+            self._channel.close()
+            raise
+        return self
+
+    def take_role(self) -> bool:
+        """Become primary of the role; return whether it was free."""
         request = p4r.StreamMessageRequest()
         request.arbitration.device_id = self.device_id
         request.arbitration.role.name = ROLE
         request.arbitration.election_id.low = ELECTION_ID
+        self._requests = queue.SimpleQueue()
         self._requests.put(request)
         try:
             self._stream = self._stub.StreamChannel(iter(self._requests.get, None), wait_for_ready=True)
@@ -104,9 +124,12 @@ class SwitchClient:
                 if answer.HasField("arbitration"):
                     break
         except grpc.RpcError as error:
-            self._channel.close()
+            self._requests.put(None)  # ends the thread that reads the requests
+            # The code of P4Runtime 5.3 for an election id that another controller has; roles here have no other fault.
+            if error.code() is grpc.StatusCode.INVALID_ARGUMENT:
+                return False
             raise self._error("arbitration", error) from None
-        return self
+        return True
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

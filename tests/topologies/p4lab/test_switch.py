@@ -1,5 +1,8 @@
 """Programs of a switch over P4Runtime, without root: load, entries, swap."""
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 from mrc_testbed.switch.compiler import compile_program
@@ -59,4 +62,29 @@ def test_program_with_mistakes__is_refused_with_its_line(tmp_path, address):
     with pytest.raises(ProgramError, match="no P4 program"):
         compile_file(tmp_path / "gone.p4")
     with pytest.raises(LabSwitchError, match="no device 9"), SwitchClient("s1", address, 9):
+        pass
+
+
+def test_role__that_another_client_holds_is_waited_for(address):
+    """A switch has the role free only some time after a client has closed, as every `reload` and the next command do."""
+    first = SwitchClient("s1", address, 0)
+    first.__enter__()
+    waiting = threading.Event()
+    second = SwitchClient("s1", address, 0)
+    second.take_role = lambda: waiting.set() or SwitchClient.take_role(second)
+    with ThreadPoolExecutor(1) as pool:
+        entered = pool.submit(second.__enter__)
+        assert waiting.wait(10)
+        first.__exit__(None, None, None)
+        with entered.result(10) as client:
+            load(client, MAC_SWITCH)
+
+
+def test_role__that_stays_taken_is_an_error(address, monkeypatch):
+    monkeypatch.setattr("mrc_testbed.topologies.p4lab.switch.ROLE_WAIT_S", 0.1)
+    with (
+        SwitchClient("s1", address, 0),
+        pytest.raises(LabSwitchError, match=r"^s1: another command .* Cure: wait for its end"),
+        SwitchClient("s1", address, 0),
+    ):
         pass
