@@ -106,10 +106,12 @@ FACES = {
         "responder",
     },
     "mrc_testbed.simulator": {
+        "border",
         "events",
         "fabric",
         "fault_target",
         "frames",
+        "halves",
         "host",
         "impairment",
         "message_slots",

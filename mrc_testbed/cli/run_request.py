@@ -70,6 +70,7 @@ RULES = (
         (VIRTUAL_RUNS,),
         "fluid runs take seconds, live ones have --servers; give --virtual, or leave it out",
     ),
+    RunRule("--halves", (VIRTUAL_RUNS,), "others are no work of one CPU; leave it out"),
     RunRule("--out", (NEW_RESULTS,), "--resume says where the results are; leave --out out"),
     RunRule("FILE", (FILE_RUNS,), "--trace makes its own scenario; give it alone (a file may have `{trace: ...}`)"),
     *(
@@ -171,6 +172,12 @@ class RunRequest(LabChoice, ExecutorChoice):
     jobs: Annotated[int, typer.Option("--jobs", min=1, help="Virtual runs side by side (default: number of CPUs).")] = (
         CPUS
     )
+    halves: Annotated[
+        bool,
+        typer.Option(
+            "--halves", help="Virtual runs one after the other, each on two CPUs: for a single run of many hosts."
+        ),
+    ] = False
     scale: Annotated[
         str | None,
         typer.Option(
@@ -226,6 +233,8 @@ class RunRequest(LabChoice, ExecutorChoice):
         for rule in RULES:
             if self.has(rule.option) and kinds.isdisjoint(rule.run_kinds):
                 raise UsageError(rule.text)
+        if self.halves and self.executor_options().elsewhere:
+            raise UsageError("--halves is for runs in processes of this command: leave --halves or --executor out")
         if not self.files and self.trace is None:
             raise UsageError("give scenarios (`mrc scenario list` shows them), or --trace FILE")
 

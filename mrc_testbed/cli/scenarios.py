@@ -64,6 +64,7 @@ def run(request: RunRequest) -> None:
             resume=request.resume,
             replay=replay,
             executor=executor,
+            halves=request.halves,
         )
     )
 

@@ -166,12 +166,14 @@ def run(
     resume: Path | None = None,
     replay: tuple[Path, Replay] | None = None,
     executor: ExecutorOptions | None = None,
+    halves: bool = False,
 ) -> int:
     """Run scenarios and return the exit code. Every file is read before the first run starts.
 
     `live_runner`: back end of live runs; `replay`: a trace, and how to replay it, instead of scenarios; `scale`: a
     scale of the files, whose time is estimated before the runs; `resume`: folder of stopped results to complete, as
-    `--out` named it; `executor`: executor of virtual runs, processes here by default.
+    `--out` named it; `executor`: executor of virtual runs, processes here by default; `halves`: virtual runs one after
+    the other, each in two processes.
     """
     executor = executor or ExecutorOptions()
     console = terminal.console(stderr=as_json)
@@ -193,6 +195,8 @@ def run(
         return EXIT_BAD_FILE
     if not run_sets:
         raise UsageError("no scenario remains to be run: give one that is not left out")
+    if halves:
+        run_sets, jobs = [run_set.in_halves() for run_set in run_sets], 1
     folders = _folders(out if resume is None else resume, run_sets, resuming=resume is not None)
     for run_set in run_sets if backend == "live" else ():
         _print_limits(console, run_set)

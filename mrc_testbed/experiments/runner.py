@@ -31,6 +31,7 @@ from mrc_testbed.experiments.resolve.run_plan import RunPlan, resolve
 from mrc_testbed.experiments.results import LoadMeter, Results, UnwrittenError, rerun_command
 from mrc_testbed.experiments.run_store import StoredRun
 from mrc_testbed.experiments.virtual.virtual_run import VirtualRunner
+from mrc_testbed.simulator.halves import reason_against
 from mrc_testbed.topologies.lab.options import LabOptions
 
 if TYPE_CHECKING:
@@ -135,6 +136,16 @@ class RunSet:
     """Switches of live runs."""
     scale: str | None = None
     """Name of a scale of the file; None: the file without a scale."""
+    halves: bool = False
+    """Whether each run in virtual time takes two processes (simulator/halves.py)."""
+
+    def in_halves(self) -> RunSet:
+        """Return the same runs, each in two processes. Raises UsageError for a run that cannot be."""
+        for run in self.runs:
+            if reason := reason_against(run.fabric.racks, pauses=run.queues.pfc is not None):
+                name = f"{self.document.path.stem}: {run.name}"
+                raise UsageError(f"--halves: {name}: {reason}. Cure: leave --halves out")
+        return replace(self, halves=True)
 
 
 def plan_runs(
@@ -285,7 +296,7 @@ def _run_and_judge(
     listener.on_start(pending_runs)
     wall_s, is_overloaded, unwritten = 0.0, False, ""
     ended_runs = (
-        _one_by_one(pending_runs, backend, listener, live_runner)
+        _one_by_one(pending_runs, _back_end(run_set, live_runner), listener, backend)
         if news_queue is None
         else _as_they_end(pending_runs, news_queue, listener)
     )
@@ -324,9 +335,8 @@ def _run_and_judge(
 
 
 def _one_by_one(
-    runs: list[RunPlan], backend: str, listener: RunListener, live_runner: LiveRunner | None
+    runs: list[RunPlan], runner: Backend, listener: RunListener, backend: str
 ) -> Iterator[tuple[int, Outcome, dict[str, Any]]]:
-    runner = _back_end(backend, live_runner)
     for number, run in enumerate(runs):
         meter = LoadMeter()
 
@@ -340,12 +350,12 @@ def _one_by_one(
         yield number, outcome, meter.read(backend)
 
 
-def _back_end(backend: str, live_runner: LiveRunner | None) -> Backend:
-    if backend == "live":
+def _back_end(run_set: RunSet, live_runner: LiveRunner | None) -> Backend:
+    if run_set.backend == "live":
         from mrc_testbed.experiments.live.live_run import LiveRunner  # needs Mininet, which the other back ends do not
 
         return live_runner or LiveRunner()
-    return FluidRunner() if backend == "fluid" else VirtualRunner()
+    return FluidRunner() if run_set.backend == "fluid" else VirtualRunner(run_set.halves)
 
 
 def _as_they_end(

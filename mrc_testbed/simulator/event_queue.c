@@ -13,6 +13,7 @@
 #include <structmember.h>
 #include <math.h>
 #include <stdint.h>
+#include <string.h>
 
 enum { CHILDREN = 4 };
 
@@ -332,6 +333,12 @@ static PyObject *queue_keep_near(PyObject *Py_UNUSED(self), PyObject *const *Py_
 
 static PyObject *queue_note_delay(Queue *Py_UNUSED(self), PyObject *Py_UNUSED(seconds)) { Py_RETURN_NONE; }
 
+static PyObject *queue_split(Queue *Py_UNUSED(self), PyObject *Py_UNUSED(meeting))
+{
+    return PyErr_SetString(PyExc_RuntimeError, "a queue in the exact order has no halves. Cure: give the fabric a lookahead"),
+           NULL;
+}
+
 static Py_ssize_t queue_length(Queue *self) { return self->heap.count; }
 
 static int queue_traverse(Queue *self, visitproc visit, void *arg) { return heap_traverse(&self->heap, visit, arg); }
@@ -361,6 +368,8 @@ static PyMethodDef queue_methods[] = {
     {"keep_near", (PyCFunction)(void (*)(void))queue_keep_near, METH_FASTCALL, "Nothing: nodes do not have turns."},
     {"note_part", (PyCFunction)(void (*)(void))queue_note_part, METH_FASTCALL, "Nothing: nodes do not have turns."},
     {"note_delay", (PyCFunction)queue_note_delay, METH_O, "Nothing: the order is exact."},
+    {"split", (PyCFunction)queue_split, METH_O, "Refuse: a stretch of this order is one event."},
+    {"disown", (PyCFunction)queue_split, METH_NOARGS, "Refuse: it knows no nodes."},
     {NULL, NULL, 0, NULL},
 };
 
@@ -422,7 +431,7 @@ typedef struct {
     vectorcallfunc call; /* add(); a node is called, so that no object of its method is needed for that */
     Heap heap; /* in no order */
     double listed; /* its earliest time among the turns; infinite: not there; -infinite: it has its turn */
-    double now;    /* time of its last event */
+    double now;    /* time of its last event; infinite: disowned */
     /* What its turn needs. */
     Lookahead *queue;
     double later; /* during its turn: the earliest of `heap`, which holds what is not due in this stretch */
@@ -465,6 +474,7 @@ struct Lookahead {
     long long done;
     double now, ahead;
     double stretch; /* where the stretch ends; -infinite between stretches */
+    PyObject *meeting; /* called before each stretch, where the fabric is split; or NULL */
     char halted;
 };
 
@@ -611,6 +621,8 @@ static int list_turn(Node *node, double at)
 static int add_to_node(Node *self, double at, PyObject *handler, PyObject *argument)
 {
     if (at < self->now) {
+        if (self->now == INFINITY)
+            return 0;
         PyErr_SetString(PyExc_RuntimeError, "an event in the past of its node: the queue looks further ahead than it may");
         return -1;
     }
@@ -732,6 +744,13 @@ static PyObject *node_count_if_alone(Node *self, PyObject *now)
     return count_if_alone(node_next(self), now, &self->queue->done);
 }
 
+static PyObject *node_disown(Node *self, PyObject *Py_UNUSED(none))
+{
+    heap_clear(&self->heap);
+    self->now = self->listed = INFINITY;
+    Py_RETURN_NONE;
+}
+
 static int node_traverse(Node *self, visitproc visit, void *arg)
 {
     Py_VISIT(self->queue);
@@ -762,6 +781,7 @@ static PyMethodDef node_methods[] = {
      "keep_near(objects, parts): what its handlers look at"},
     {"next_at", (PyCFunction)node_next_at, METH_NOARGS, "Time of the next event here; inf when there is none."},
     {"count_if_alone", (PyCFunction)node_count_if_alone, METH_O, "count_if_alone(now): True when nothing else is due"},
+    {"disown", (PyCFunction)node_disown, METH_NOARGS, "Ignore all events of the node."},
     {NULL, NULL, 0, NULL},
 };
 
@@ -779,10 +799,18 @@ static PyTypeObject NodeType = {
     .tp_methods = node_methods,
 };
 
+#ifdef COMPILED_HEADER
+#include "crossing.c"
+#endif
+
 static int add_event(PyObject *events, double at, PyObject *handler, PyObject *argument)
 {
     if (Py_IS_TYPE(events, &NodeType) && !isnan(at))
         return add_to_node((Node *)events, at, handler, argument);
+#ifdef COMPILED_HEADER
+    if (Py_IS_TYPE(events, &GateType) && !isnan(at))
+        return pass_gate((Gate *)events, at, handler, argument);
+#endif
     if (Py_IS_TYPE(events, &QueueType) && !isnan(at))
         return heap_add(&((Queue *)events)->heap, at, ++((Queue *)events)->heap.serial, handler, argument);
     PyObject *time = PyFloat_FromDouble(at), *args[3] = {time, handler, argument};
@@ -948,6 +976,27 @@ static int run_stretch(Lookahead *self, int side)
     return failed;
 }
 
+static PyObject *lookahead_split(Lookahead *self, PyObject *meeting)
+{
+    Py_XSETREF(self->meeting, Py_NewRef(meeting));
+    Py_RETURN_NONE;
+}
+
+/* Agrees with the queue of the other half on the first events and now. Returns whether the run is over, or -1 with an
+ * exception.
+ */
+static int meet(Lookahead *self, double *lower, double *upper, double common)
+{
+    int is_over = -1;
+    PyObject *answer = PyObject_CallFunction(self->meeting, "ddddO", *lower, *upper, common, self->now,
+                                             self->halted ? Py_True : Py_False);
+    self->halted = 0;
+    if (answer != NULL && !PyArg_ParseTuple(answer, "dddp", lower, upper, &self->now, &is_over))
+        is_over = -1;
+    Py_XDECREF(answer);
+    return is_over;
+}
+
 static PyObject *lookahead_run(Lookahead *self, PyObject *until)
 {
     double end = PyFloat_AsDouble(until);
@@ -955,8 +1004,15 @@ static PyObject *lookahead_run(Lookahead *self, PyObject *until)
         return NULL;
     self->halted = 0;
     for (;;) {
-        double lower = first_turn_of(self, 0), upper = first_turn_of(self, 1);
-        double common = heap_next(&self->heap), turn = fmin(lower, upper), first = fmin(common, turn);
+        double lower = first_turn_of(self, 0), upper = first_turn_of(self, 1), common = heap_next(&self->heap);
+        if (self->meeting != NULL) {
+            int is_over = meet(self, &lower, &upper, common);
+            if (is_over < 0)
+                return NULL;
+            if (is_over)
+                Py_RETURN_TRUE;
+        }
+        double turn = fmin(lower, upper), first = fmin(common, turn);
         if (first > end || first == INFINITY)
             Py_RETURN_FALSE;
         int failed;
@@ -971,7 +1027,7 @@ static PyObject *lookahead_run(Lookahead *self, PyObject *until)
         }
         if (failed)
             return NULL;
-        if (self->halted)
+        if (self->halted && self->meeting == NULL)
             Py_RETURN_TRUE;
     }
 }
@@ -1021,6 +1077,7 @@ static Py_ssize_t lookahead_length(Lookahead *self)
 static int lookahead_traverse(Lookahead *self, visitproc visit, void *arg)
 {
     Py_VISIT(self->nodes);
+    Py_VISIT(self->meeting);
     DUE_LEFT(self, i) {
         Py_VISIT(self->due.dated[i].event.handler);
         Py_VISIT(self->due.dated[i].event.argument);
@@ -1043,6 +1100,7 @@ static int lookahead_clear(Lookahead *self)
     self->turns[0].count = self->turns[1].count = 0;
     due_clear(self);
     heap_clear(&self->heap);
+    Py_CLEAR(self->meeting);
     return self->nodes == NULL ? 0 : PyList_SetSlice(self->nodes, 0, PyList_GET_SIZE(self->nodes), NULL);
 }
 
@@ -1052,6 +1110,7 @@ static void lookahead_dealloc(Lookahead *self)
     heap_clear(&self->heap);
     due_clear(self);
     Py_XDECREF(self->nodes);
+    Py_XDECREF(self->meeting);
     PyMem_Free(self->heap.events);
     PyMem_Free(self->due.dated);
     PyMem_Free(self->turns[0].events);
@@ -1066,6 +1125,7 @@ static PyMethodDef lookahead_methods[] = {
     {"run", (PyCFunction)lookahead_run, METH_O, "run(end): True when it was halted"},
     {"halt", (PyCFunction)lookahead_halt, METH_NOARGS, "End run() after the stretch being run."},
     {"take", (PyCFunction)lookahead_take, METH_O, "take(predicate): the arguments of events taken out, in order"},
+    {"split", (PyCFunction)lookahead_split, METH_O, "split(meeting): agree with the other half before each stretch"},
     {"keep_near", (PyCFunction)(void (*)(void))queue_keep_near, METH_FASTCALL,
      "Nothing: events of no node come one by one."},
     {"note_part", (PyCFunction)(void (*)(void))lookahead_note_part, METH_FASTCALL,
@@ -1106,6 +1166,12 @@ static PyMethodDef functions[] = {
 #ifdef COMPILED_HEADER
     {"learn_hops", learn_hops, METH_VARARGS,
      "learn_hops(drain, EgressPort, NicPort, Frame, VirtualT0, VirtualT1): handle their events in C from now on"},
+    {"pack", (PyCFunction)(void (*)(void))pack, METH_FASTCALL,
+     "pack(time, frame, numbers by host, texts): a packet that crosses as bytes; None: border.py packs it"},
+    {"unpack", (PyCFunction)(void (*)(void))unpack, METH_FASTCALL,
+     "unpack(bytes, names of hosts, texts, ports): let a packet arrive that pack() made bytes of"},
+    {"learn_crossing", learn_crossing, METH_VARARGS,
+     "learn_crossing(Frame, Write, Sack, TextPart, opcodes by value): one object of each type, whose copies are filled in"},
     {"hops_done", hops_done, METH_NOARGS, "hops_done(): the events handled by hops.c since this module was loaded"},
 #endif
     {NULL, NULL, 0, NULL},
@@ -1118,6 +1184,10 @@ PyMODINIT_FUNC PyInit_event_queue(void)
     if (PyType_Ready(&QueueType) || PyType_Ready(&NodeType) || PyType_Ready(&LookaheadType))
         return NULL;
     PyObject *made = PyModule_Create(&module);
+#ifdef COMPILED_HEADER
+    if (made != NULL && (PyType_Ready(&GateType) || PyModule_AddObjectRef(made, "Gate", (PyObject *)&GateType)))
+        Py_CLEAR(made);
+#endif
     if (made == NULL || PyModule_AddObjectRef(made, "EventQueue", (PyObject *)&QueueType)
         || PyModule_AddObjectRef(made, "LookaheadQueue", (PyObject *)&LookaheadType))
         return Py_XDECREF(made), NULL;

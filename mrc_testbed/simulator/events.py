@@ -15,6 +15,9 @@ Orders of the same events, by how far a node may run ahead of others:
 
 Events of no node (faults, samples) come between stretches, at their exact time: all nodes have run up to that time and
 none beyond.
+
+Two processes may share a fabric (halves.py). Each then has a queue that knows all nodes, and ignores the events of
+those that run in the other. Before each stretch the two queues meet, and agree on it.
 """
 
 from __future__ import annotations
@@ -29,6 +32,14 @@ from typing import Any, Protocol
 from mrc_testbed.native_build import state
 
 Handler = Callable[[Any, float], None]
+AddEvent = Callable[[float, Handler, Any], None]
+"""Function that adds an event of a node: (time, handler, argument)."""
+Meeting = Callable[[float, float, float, float, bool], tuple[float, float, float, bool]]
+"""Exchange with the queue of the other half.
+
+Called with the times of the first events of the lower side, of the upper and of no node, now, and whether halt() was
+called here. Returns the first events of both sides and now, over both halves, and whether the run is over.
+"""
 Entry = tuple[float, int, Handler, Any]
 """(time, serial number, handler, argument): the handler is called as handler(argument, time)."""
 
@@ -56,6 +67,9 @@ class NodeEvents(Protocol):
 
         The caller then does at once what would have been an event.
         """
+
+    def disown(self) -> None:
+        """Ignore all events of the node, present and future: it runs in the other half."""
 
 
 class EventQueue(NodeEvents, Protocol):
@@ -88,6 +102,12 @@ class EventQueue(NodeEvents, Protocol):
 
     def take(self, predicate: Callable[[Handler, Any], bool], /) -> list[Any]:
         """Remove the events for which `predicate(handler, argument)` holds; return their arguments in order."""
+
+    def split(self, meeting: Meeting, /) -> None:
+        """Agree with the other half before each stretch. Only queues with lookahead can."""
+
+
+NO_HALVES = "a queue in the exact order has no halves. Cure: give the fabric a lookahead"
 
 
 class PythonEventQueue:
@@ -139,6 +159,12 @@ class PythonEventQueue:
     def add_node(self, _upper: bool) -> PythonEventQueue:
         return self
 
+    def disown(self) -> None:
+        raise RuntimeError(NO_HALVES)
+
+    def split(self, _meeting: Meeting) -> None:
+        raise RuntimeError(NO_HALVES)
+
     def note_part(self, _example: object, _name: str) -> bool:
         return False
 
@@ -163,6 +189,8 @@ class PythonNodeEvents:
 
     def __call__(self, time: float, handler: Handler, argument: Any) -> None:
         if time < self.now:
+            if self.now == inf:  # disowned
+                return
             raise RuntimeError("an event in the past of its node: the queue looks further ahead than it may")
         self._serial = serial = self._serial + 1
         heapq.heappush(self.heap, (time, serial, handler, argument))
@@ -182,6 +210,10 @@ class PythonNodeEvents:
         is_alone = not self.heap or self.heap[0][0] > now
         self._queue.event_count += is_alone
         return is_alone
+
+    def disown(self) -> None:
+        self.heap.clear()
+        self.now = self.turn_time = inf
 
 
 class PythonLookaheadQueue:
@@ -203,6 +235,7 @@ class PythonLookaheadQueue:
         self._stretch = -inf
         """End of the present stretch; -inf between stretches."""
         self._halted = False
+        self._meeting: Meeting | None = None
 
     def __len__(self) -> int:
         return len(self._heap) + sum(len(node.heap) for node in self._nodes)
@@ -254,6 +287,13 @@ class PythonLookaheadQueue:
         while True:
             common_due = heap[0][0] if heap else inf
             lower, upper = self._first_turn(0), self._first_turn(1)
+            if self._meeting is not None:
+                # Both halves halt, and run each stretch, together.
+                agreement = self._meeting(lower, upper, common_due, self.now, self._halted)
+                lower, upper, self.now = agreement[:3]
+                self._halted = False
+                if agreement[3]:
+                    return True
             turn = min(lower, upper)
             first = min(common_due, turn)
             if first > end or first == inf:
@@ -269,7 +309,7 @@ class PythonLookaheadQueue:
                     self._run_stretch(self._stretch, int(lower > upper))
                 finally:
                     self._stretch = -inf
-            if self._halted:
+            if self._halted and self._meeting is None:
                 return True
 
     def _run_stretch(self, end: float, side: int) -> None:
@@ -296,6 +336,12 @@ class PythonLookaheadQueue:
     def halt(self) -> None:
         self._halted = True
 
+    def split(self, meeting: Meeting) -> None:
+        self._meeting = meeting
+
+    def disown(self) -> None:
+        raise RuntimeError("events of no node are in both halves")
+
     def take(self, predicate: Callable[[Handler, Any], bool]) -> list[Any]:
         entries = _remove_events(self._heap, predicate)
         for node in self._nodes:
@@ -316,18 +362,25 @@ def _remove_events(heap: list[Entry], predicate: Callable[[Handler, Any], bool])
 
 def event_queue(lookahead: int = 0) -> EventQueue:
     """Return an empty queue at time 0, in machine code where the fabric is; `lookahead`: see the module."""
-    if state().active:
-        module = _machine_code()
+    module = machine_code()
+    if module is not None:
         queue: EventQueue = module.LookaheadQueue(lookahead > 1) if lookahead else module.EventQueue()
         return queue
     return PythonLookaheadQueue(lookahead > 1) if lookahead else PythonEventQueue()
 
 
 @cache
-def _machine_code() -> Any:
-    """Return the queues in C, told which events are hops; they handle most of these themselves (hops.c)."""
+def machine_code() -> Any:
+    """Return the module in C with its queues; None where the fabric is not in machine code.
+
+    It learns which events are hops, most of which it handles itself (hops.c), and what crosses between halves
+    (crossing.c).
+    """
+    if not state().active:
+        return None
     module = import_module("mrc_testbed.simulator.event_queue")
     ports, switches = (import_module(f"mrc_testbed.simulator.{name}") for name in ("ports", "switches"))
     frame = import_module("mrc_testbed.simulator.frames").Frame
     module.learn_hops(ports.drain, ports.EgressPort, ports.NicPort, frame, switches.VirtualT0, switches.VirtualT1)
+    module.learn_crossing(*import_module("mrc_testbed.simulator.border").models())
     return module

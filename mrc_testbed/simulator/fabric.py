@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from hashlib import blake2b
 from random import Random
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from mrc_testbed.faults import FaultError, FaultHolds, InjectedFault
 from mrc_testbed.hosts.engine.config import Config
@@ -28,9 +28,11 @@ from mrc_testbed.hosts.engine.qp import EngineQueuePair
 from mrc_testbed.hosts.engine.rocev2.rc_packets import RcOpcode, RcWrite
 from mrc_testbed.hosts.engine.wire.packets import Opcode, Write
 from mrc_testbed.hosts.engine.wire.payload import TextPart
+from mrc_testbed.simulator.border import Border, TwinMemory
 from mrc_testbed.simulator.events import EventQueue, Handler, NodeEvents, event_queue
 from mrc_testbed.simulator.fault_target import VirtualFaultTarget
 from mrc_testbed.simulator.frames import NO_PORT, Frame, PacketHook
+from mrc_testbed.simulator.halves import Half, racks_of, reason_against
 from mrc_testbed.simulator.host import VirtualHost
 from mrc_testbed.simulator.pfc import PfcNicPort, PfcPort, pair
 from mrc_testbed.simulator.ports import EgressPort, NicPort
@@ -43,6 +45,10 @@ from mrc_testbed.topologies.plan.modes import ECMP_EVS_PER_UPLINK
 
 if TYPE_CHECKING:
     from mrc_testbed.simulator.wire import Wires
+
+Value = TypeVar("Value")
+Judge = Callable[[Sequence[Any]], bool]
+"""Function that says whether the values of a predicate, one of each half, end a run."""
 
 COLLECT_AFTER: Final = 1_000_000
 """Number of new objects after which Python looks for cycles while a fabric runs.
@@ -76,6 +82,8 @@ class VirtualFabric:
     one or two times the shortest link's delay (events.py; usual_lookahead()). Functions given to `schedule` and
     `sample` still find all nodes at their time; a predicate is evaluated up to that time too late; an application's
     handler may touch its own host only, and asks to be called with `VirtualHost.schedule`.
+
+    `half`: this process runs half of the hosts, another one the others (halves.py).
     """
 
     def __init__(
@@ -93,6 +101,7 @@ class VirtualFabric:
         trace: bool | PacketHook = False,
         first_qpn: int | None = None,
         lookahead: int = 0,
+        half: Half | None = None,
     ) -> None:
         self.plan = plan
         self.seed = seed
@@ -144,6 +153,7 @@ class VirtualFabric:
         self.faults = VirtualFaultTarget(self)
         """Fault target of at() and apply()."""
         self._build()
+        self._half, self._border = half, None if half is None else self._split(half)
 
     @property
     def rng(self) -> Random:
@@ -222,6 +232,50 @@ class VirtualFabric:
             self._node_events[switch.name].keep_near([*switch.downlinks, *switch.uplinks, *switch.racks], False)
         for virtual_host in self.hosts.values():
             virtual_host.node_events.keep_near(virtual_host.ports, True)
+
+    def _split(self, half: Half) -> Border:
+        """Leave the hosts and T0s of the other half to it.
+
+        Raises ProfileError for a fabric that has no halves.
+        """
+        plan = self.plan
+        reason = reason_against(plan.racks, pauses=self.queues.pfc is not None, as_bytes=self.wires is not None)
+        if reason:
+            raise ProfileError(f"{reason}. Cure: run the fabric in one process")
+        racks = racks_of(half.number, plan.racks)
+        border = Border(half, half.number, racks, [host.name for host in plan.hosts], self.port_list)
+        for node in plan.switches:
+            if node.tier == 0 and node.number not in racks:
+                self._node_events[node.name].disown()
+        for virtual_host in self.hosts.values():
+            if virtual_host.rack not in racks:
+                virtual_host.node_events.disown()
+        for link in plan.links:
+            if not link.is_nic:
+                gate = border.gate(self._node_events[link.upper.node])
+                self._towards[link.lower.node, link.upper.node].lead_to(self._arrive_at[link.upper.node], gate)
+        self.queue.split(border.meet)
+        return border
+
+    def owns(self, host: str) -> bool:
+        """Return whether this process runs a host."""
+        return self._half is None or self.host(host).rack in racks_of(self._half.number, self.plan.racks)
+
+    def gather(self, value: Value) -> tuple[Value, ...]:
+        """Return a value of each half, the first half's first; without halves the value alone."""
+        return (value,) if self._half is None else self._half.gather(value)
+
+    def of_owners(self, hosts: Sequence[str], values: list[Value]) -> list[Value]:
+        """Return a value for each host, each as the half that runs the host has it."""
+        half_values = self.gather(values)
+        if len(half_values) == 1:
+            return values
+        racks = racks_of(0, self.plan.racks)
+        return [half_values[self.host(host).rack not in racks][i] for i, host in enumerate(hosts)]
+
+    def notify_twin(self, a: str, b: str, memory: TwinMemory) -> Callable[[int, int, int], None] | None:
+        """Return the function that notifies the twin of a memory; None where both ends are in one half."""
+        return None if self._border is None or self.owns(a) == self.owns(b) else self._border.join(memory)
 
     def _fill_holes(self) -> None:
         """Put a port that never comes up where an uneven fabric has no cable.
@@ -466,16 +520,17 @@ class VirtualFabric:
         for host in self.hosts.values():
             host.kick()
 
-    def run_until(self, stop: float | Callable[[], bool], *, limit_s: float = 3600.0) -> bool:
+    def run_until(self, stop: float | Callable[[], Any], *, limit_s: float = 3600.0, judge: Judge = all) -> bool:
         """Run to a time, or until a predicate holds; True when it was reached.
 
         A predicate is evaluated whenever an application got an event; False when no event is left or
-        `limit_s` seconds of virtual time have passed. With a time, `now` is that time afterwards.
+        `limit_s` seconds of virtual time have passed. With a time, `now` is that time afterwards. `judge`: whether the
+        values of the predicate in both halves end the run, by default if it holds in both.
         """
         self.kick()
         if callable(stop):
-            return self._run(self.now + limit_s, stop)
-        self._run(stop, None)
+            return self._run(self.now + limit_s, stop, judge)
+        self._run(stop, None, judge)
         self.queue.now = max(self.now, stop)
         return True
 
@@ -483,16 +538,20 @@ class VirtualFabric:
         """Run for a while."""
         self.run_until(self.now + seconds)
 
-    def _run(self, end: float, stop: Callable[[], bool] | None) -> bool:
-        queue = self.queue
-        if stop is not None and stop():
+    def _run(self, end: float, stop: Callable[[], Any] | None, judge: Judge) -> bool:
+        queue, border = self.queue, self._border
+        states: Sequence[Any] = () if stop is None else self.gather(stop())
+        if stop is not None and judge(states):
             return True
         gc_threshold = gc.get_threshold()
         if gc_threshold[0]:
             gc.set_threshold(max(gc_threshold[0], COLLECT_AFTER), *gc_threshold[1:])
         try:
+            if border is not None:
+                border.watch(stop, judge, states)
+                return queue.run(end)  # halted: the halves found, as they met, that the run is over
             while queue.run(end):  # halted: an application got an event
-                if stop is not None and stop():
+                if stop is not None and judge((stop(),)):
                     return True
         finally:
             gc.set_threshold(*gc_threshold)

@@ -19,7 +19,7 @@ from random import Random
 from typing import Any, Final
 
 from mrc_testbed.hosts.engine.config import Config
-from mrc_testbed.simulator.events import Handler, NodeEvents
+from mrc_testbed.simulator.events import AddEvent, Handler, NodeEvents
 from mrc_testbed.simulator.frames import NO_PORT, Frame, FrameQueue, PacketHook, tally
 from mrc_testbed.simulator.impairment import Lateness, Picker
 from mrc_testbed.simulator.profiles import Line, QueueProfile
@@ -53,7 +53,7 @@ class EgressPort:
     _last_at: float
     forwarded: int
     forwarded_bytes: int
-    _neighbour_events: NodeEvents
+    _neighbour_events: AddEvent
     arrive: Handler
     data_bytes: int
     control_bytes: int
@@ -146,7 +146,7 @@ class EgressPort:
         self._byte_s = self._delay = self._jitter = 0.0
         self._last_at = -inf
         self.forwarded = self.forwarded_bytes = 0
-        self._neighbour_events = node_events
+        self._neighbour_events: AddEvent = node_events
         """Events of the neighbour."""
         self.arrive = _nowhere
         """Handler of the packets at the other end; see lead_to()."""
@@ -196,10 +196,14 @@ class EgressPort:
         self._low_water = 0
         self.set_line(line)
 
-    def lead_to(self, arrive: Handler, node_events: NodeEvents) -> None:
+    def lead_to(self, arrive: Handler, node_events: AddEvent) -> None:
         """Deliver packets to a handler, by events of the neighbour."""
         self.arrive = arrive
         self._neighbour_events = node_events
+
+    def deliver(self, frame: Frame, time: float) -> None:
+        """Let a packet that was sent elsewhere arrive at the neighbour at a time."""
+        self._neighbour_events(time, self.arrive, frame)
 
     def close(self) -> None:
         """Drop the reference to the neighbour, see VirtualFabric.close."""

@@ -58,6 +58,7 @@ class Flow:
         self._bytes = MessageBytes(f"{fabric.seed}/{a}/{b}", message_bytes)
         configs = [options.get("config") or fabric.config_of(host) for host in (a, b)]
         self.memory = MessageSlots(self._bytes, depth, min(config.qp.pmtu_bytes for config in configs))
+        self.memory.notify_twin(fabric.notify_twin(a, b, self.memory))
         self.region = fabric.host(b).endpoint.register(self.memory)
         self.qp, self.peer_qp = fabric.connect(a, b, **options)
         fabric.host(a).on_completion(self.qp.qpn, self._completed)
@@ -148,7 +149,7 @@ def permutation(fabric: VirtualFabric, **options: Any) -> list[Flow]:
 
 def run_all(fabric: VirtualFabric, flows: Sequence[Flow], limit_s: float = 600.0) -> bool:
     """Run until every flow is done; False when the limit came first."""
-    waiting = list(flows)
+    waiting = [flow for flow in flows if fabric.owns(flow.a)]
 
     def all_done() -> bool:
         # Asked after every event: flows that are done are not looked at again.

@@ -29,7 +29,7 @@ VALUES = {
     "--virtual": True, "--rootless": True, "--servers": Path("servers.yaml"), "--wires": "veth", "--dash": True,
     "--scale": "paper", "--resume": Path("results"), "--executor": "slurm", "--out": Path("results"), "FILE": ["e7"],
     "--groups": Path("groups.json"), "--iterations": 2, "--fault": ["cut h0 p0-t0-0 at 1s"],
-    "--ranks": 4, "--fabric": "planes=8",
+    "--ranks": 4, "--fabric": "planes=8", "--halves": True,
     "--against": "ecmp", "--compute-scale": 2.0, "--size-scale": 2.0,
     "--placement": "random",
 }  # fmt: skip

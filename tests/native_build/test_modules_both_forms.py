@@ -187,11 +187,13 @@ def test_jain__is_the_same_in_both_forms():
     assert run(["-c", program]) == run(["-c", program], MRC_COMPILED="0") != ""
 
 
-@pytest.mark.parametrize("module", ["nic/test_native.py", "agent/test_turn_selector.py"])
+@pytest.mark.parametrize(
+    "module", ["hosts/nic/test_native.py", "hosts/agent/test_turn_selector.py", "simulator/test_halves.py"]
+)
 def test_tests_of_what_needs_no_stand_ins__pass_compiled_too(module):
     """All pass but those for values of a wrong type, which machine code refuses by itself."""
     run(
-        ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "not does_not_know", f"tests/hosts/{module}"],
+        ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "not does_not_know", f"tests/{module}"],
         MRC_COMPILED="1",
     )
 

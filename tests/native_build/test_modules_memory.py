@@ -141,6 +141,11 @@ def test_native_c__reads_and_makes_records_of_machine_code(guard):
     assert " passed" in run(command, {**guard, "MRC_COMPILED": "1"})
 
 
+def test_halves__pack_and_make_packets_of_machine_code(guard):
+    command = ["-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "tests/simulator/test_halves.py"]
+    assert " passed" in run(command, {**guard, "MRC_COMPILED": "1"})
+
+
 @pytest.mark.skipif(sanitizer() is None, reason="gcc has no libasan here")
 def test_native_c__passes_its_tests_under_address_sanitizer():
     command = ["-m", "pytest", "-q", "-x", "-m", "not root and not build", "-p", "no:cacheprovider", "tests/hosts/nic"]

@@ -1,10 +1,12 @@
 """`mrc bench peers`: the same flows here and in htsim_uec, the simulator of NSCC's authors.
 
 The user gives the binary of htsim_uec; this module writes its topology and connection matrix and reads what it prints.
-One plane of leaves and spines, all links alike. Three columns in one run:
+One plane of leaves and spines, all links alike. Four columns in one run:
 
     MRC        the virtual fabric as MRC wants it: the last hop trims at 1.5 BDP, marks nothing, and receivers answer
                its trims with a penalty
+    MRC, two processes
+               the same in halves (simulator/halves.py), for machines with two CPUs
     MRC, htsim's queues
                every queue marks from 0.2 to 0.8 BDP and trims at 1 BDP, last hops included; no penalty
     htsim_uec  sender-based NSCC, trimming, 64 hashed entropies, and "bitmap", which passes over bad ones
@@ -12,15 +14,17 @@ One plane of leaves and spines, all links alike. Three columns in one run:
 MRC has an EV for each spine, all of them active. Both simulators send as many packets of the same length, start all
 flows at 0, and know a flow's end at its sender. A cell is the median of the seeds.
 
-CPU is that of the run alone, without the making of fabric and flows, divided by the data packets sent, those sent again
-included. Acknowledgments, NACKs and probes are not counted among them, but their work is in the figure.
+CPU, of all processes, and wall time are those of the run alone, without the making of fabric and flows, divided by the
+data packets sent, those sent again included. Acknowledgments, NACKs and probes are not counted among them, but their
+work is in both figures.
 
 Schema `mrc-bench-peers/1` (`--json`):
 
     fabric     hosts, racks, hosts_per_rack, rate_bps, rtt_s
-    cases      a list: name, flows, bytes (of a flow), spines, slow_spine; by column (`mrc`, `mrc_as_htsim`, `htsim`)
-               mean_s, p99_s, last_s (completion of flows), jain (of their rates), packets, retransmitted, nacks,
-               cpu_us (of a data packet sent), each a median of the seeds; ratio: last_s of both MRC columns / htsim's
+    cases      a list: name, flows, bytes (of a flow), spines, slow_spine; by column (`mrc`, `mrc_halves`,
+               `mrc_as_htsim`, `htsim`) mean_s, p99_s, last_s (completion of flows), jain (of their rates), packets,
+               retransmitted, nacks, cpu_us and wall_us (of a data packet sent), each a median of the seeds; ratio:
+               last_s of each MRC column / htsim's
     seeds      how many runs a cell has
 """
 
@@ -32,7 +36,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import mean, median
-from time import process_time
+from time import perf_counter, process_time
 from typing import Any
 
 from rich.console import Console
@@ -42,11 +46,12 @@ from mrc_testbed.console.progress import Progress
 from mrc_testbed.errors import UsageError
 from mrc_testbed.experiments.resolve.engine_clock import config_times
 from mrc_testbed.simulator import Flow, VirtualFabric
+from mrc_testbed.simulator.halves import Half, run_in_halves
 from mrc_testbed.simulator.profiles import Line, LinkProfile, frame_bytes, scaled_profiles
 from mrc_testbed.simulator.workloads import jain, run_all
 from mrc_testbed.topologies.plan import Plan
 from mrc_testbed.topologies.plan.link_speeds import SACK_BYTES
-from tools.bench.peer_program import run_program
+from tools.bench.peer_program import ProgramRun, run_program
 
 SCHEMA = "mrc-bench-peers/1"
 PAYLOAD = 4096
@@ -64,7 +69,12 @@ SACK_FLUSH_LEAST_S = 1e-6
 LIMIT_S = 1.0
 MOMENT_S = 1e-6
 """Time in which three packets of a host leave; the shortest that htsim_uec takes for an end."""
-COLUMNS = {"mrc": "MRC", "mrc_as_htsim": "MRC, htsim's queues", "htsim": "htsim_uec"}
+COLUMNS = {
+    "mrc": "MRC",
+    "mrc_halves": "MRC, two processes",
+    "mrc_as_htsim": "MRC, htsim's queues",
+    "htsim": "htsim_uec",
+}
 FLOW_END = re.compile(r"^Flow Uec_(\d+)_(\d+) .*finished at ([\d.]+) ", re.MULTILINE)
 TOTALS = re.compile(r"^New: (\d+) Rtx: (\d+) .*NACKs: (\d+) ", re.MULTILINE)
 
@@ -110,11 +120,12 @@ class PatternOutcome:
     retransmitted: int
     nacks: int
     cpu_s: float
-    """CPU from the first event to the last."""
+    """CPU from the first event to the last, of all processes."""
+    wall_s: float
 
     def figures(self, flow_bytes: int) -> dict[str, float]:
         """Return the figures of a cell; see the module's schema."""
-        times = sorted(self.times_s)
+        times, sent = sorted(self.times_s), self.packets + self.retransmitted
         return {
             "mean_s": mean(times),
             "p99_s": times[min(len(times) - 1, int(0.99 * len(times)))],
@@ -123,7 +134,8 @@ class PatternOutcome:
             "packets": self.packets,
             "retransmitted": self.retransmitted,
             "nacks": self.nacks,
-            "cpu_us": self.cpu_s / (self.packets + self.retransmitted) * 1e6,
+            "cpu_us": self.cpu_s / sent * 1e6,
+            "wall_us": self.wall_s / sent * 1e6,
         }
 
 
@@ -154,7 +166,9 @@ def cases_of(fabric: LeafSpine) -> list[FlowPattern]:
 # ---- here -------------------------------------------------------------------------------------------------------
 
 
-def _virtual_fabric(fabric: LeafSpine, case: FlowPattern, seed: int, as_htsim: bool) -> VirtualFabric:
+def _virtual_fabric(
+    fabric: LeafSpine, case: FlowPattern, seed: int, as_htsim: bool, half: Half | None
+) -> VirtualFabric:
     plan = Plan(planes=1, racks=fabric.racks, spines=case.spines, hosts_per_rack=fabric.hosts_per_rack)
     queues = {"last_hop_ecn": True, "trim_lasthop_bytes": None} if as_htsim else {}
     scale = scaled_profiles(
@@ -184,30 +198,44 @@ def _virtual_fabric(fabric: LeafSpine, case: FlowPattern, seed: int, as_htsim: b
         config=scale.config,
         keep_events=False,
         lookahead=1,
+        half=half,
     )
 
 
-def run_mrc(fabric: LeafSpine, case: FlowPattern, seed: int, *, as_htsim: bool) -> PatternOutcome:
-    """Run a case in the virtual fabric. Raises RuntimeError when a flow does not end."""
-    virtual = _virtual_fabric(fabric, case, seed, as_htsim)
+def run_mrc(
+    fabric: LeafSpine, case: FlowPattern, seed: int, *, as_htsim: bool = False, halves: bool = False
+) -> PatternOutcome:
+    """Run a case in the virtual fabric, with `halves` in two processes.
+
+    Raises RuntimeError when a flow does not end.
+    """
+    arguments = (fabric, case, seed, as_htsim)
+    return run_in_halves(_run_half, *arguments) if halves else _run_half(None, *arguments)
+
+
+def _run_half(half: Half | None, fabric: LeafSpine, case: FlowPattern, seed: int, as_htsim: bool) -> PatternOutcome:
+    virtual = _virtual_fabric(fabric, case, seed, as_htsim, half)
     names = [host.name for host in virtual.plan.hosts]
     flows = [
         Flow(virtual, names[source], names[target], message_bytes=case.flow_bytes, messages=1, depth=1)
         for source, target in case.pairs
     ]
-    began = process_time()
+    virtual.gather(None)  # both halves begin together
+    began, wall_began = process_time(), perf_counter()
     is_over = run_all(virtual, flows, LIMIT_S)
-    cpu_s = process_time() - began
-    if not is_over or not all(flow.intact and not flow.failures for flow in flows):
+    cpu_s, wall_s = process_time() - began, perf_counter() - wall_began
+    are_whole = virtual.gather(all(flow.intact and not flow.failures for flow in flows))
+    if not is_over or not all(are_whole):
         raise RuntimeError(f"{case.name}: a flow of the virtual fabric did not end in {LIMIT_S:g} s")
     counters = [flow.qp.counters for flow in flows]
-    return PatternOutcome(
-        [flow.duration_s for flow in flows],
+    counts = [
         sum(counter.packets_sent for counter in counters),
         sum(counter.retransmitted for counter in counters),
         sum(counter.trimmed for counter in counters),
-        cpu_s,
-    )
+    ]
+    times_s = virtual.of_owners([flow.a for flow in flows], [flow.duration_s for flow in flows])
+    packets, retransmitted, nacks = map(sum, zip(*virtual.gather(counts), strict=True))
+    return PatternOutcome(times_s, packets, retransmitted, nacks, sum(virtual.gather(cpu_s)), wall_s)
 
 
 # ---- htsim_uec --------------------------------------------------------------------------------------------------
@@ -236,20 +264,22 @@ def matrix_text(hosts: int, pairs: Sequence[tuple[int, int]], flow_bytes: int) -
 
 def run_htsim(binary: Path, fabric: LeafSpine, case: FlowPattern, seed: int) -> PatternOutcome:
     """Run a case in htsim_uec. Raises UsageError when it fails or a flow does not end."""
-    output, cpu_s = _call_htsim(binary, fabric, case, seed, LIMIT_S)
+    full_run = _call_htsim(binary, fabric, case, seed, LIMIT_S)
     # The same flows for a moment take what making the topology and the flows takes.
-    _, begin_s = _call_htsim(binary, fabric, case, seed, MOMENT_S)
+    short_run = _call_htsim(binary, fabric, case, seed, MOMENT_S)
+    output, cpu_s = full_run.output, max(full_run.cpu_s - short_run.cpu_s, 0.0)
+    wall_s = max(full_run.wall_s - short_run.wall_s, 0.0)
     ends = {(int(source), int(target)): float(us) * 1e-6 for source, target, us in FLOW_END.findall(output)}
     totals = TOTALS.search(output)
     if totals is None or set(ends) != set(case.pairs):
         count = f"{len(ends)} of {len(case.pairs)} flows ended"
         raise UsageError(f"--htsim {binary}: {case.name}: {count}. Cure: give htsim_uec. Output: {output[-500:]}")
     packets, retransmitted, nacks = map(int, totals.groups())
-    return PatternOutcome(list(ends.values()), packets, retransmitted, nacks, max(cpu_s - begin_s, 0.0))
+    return PatternOutcome(list(ends.values()), packets, retransmitted, nacks, cpu_s, wall_s)
 
 
-def _call_htsim(binary: Path, fabric: LeafSpine, case: FlowPattern, seed: int, limit_s: float) -> tuple[str, float]:
-    """Return what htsim_uec prints of a run of at most that long, and the CPU seconds it took."""
+def _call_htsim(binary: Path, fabric: LeafSpine, case: FlowPattern, seed: int, limit_s: float) -> ProgramRun:
+    """Let htsim_uec run a case for at most that long."""
     with tempfile.TemporaryDirectory() as folder:
         packets = case.flow_bytes // PAYLOAD
         topology, matrix = Path(folder, "fabric.topo"), Path(folder, "flows.cm")
@@ -272,7 +302,8 @@ def run(
 ) -> dict[str, Any]:
     """Run cases in both simulators; see the module's schema."""
     columns: dict[str, Callable[[FlowPattern, int], PatternOutcome]] = {
-        "mrc": lambda case, seed: run_mrc(fabric, case, seed, as_htsim=False),
+        "mrc": lambda case, seed: run_mrc(fabric, case, seed),
+        "mrc_halves": lambda case, seed: run_mrc(fabric, case, seed, halves=True),
         "mrc_as_htsim": lambda case, seed: run_mrc(fabric, case, seed, as_htsim=True),
         "htsim": lambda case, seed: run_htsim(binary, fabric, case, seed),
     }
@@ -290,7 +321,7 @@ def run(
                 progress.step(f"{case.name}: {COLUMNS[column]} ...")
                 figures = [run_case(case, seed).figures(case.flow_bytes) for seed in range(1, seeds + 1)]
                 row[column] = {name: median(cell[name] for cell in figures) for name in figures[0]}
-            row["ratio"] = {name: row[name]["last_s"] / row["htsim"]["last_s"] for name in ("mrc", "mrc_as_htsim")}
+            row["ratio"] = {name: row[name]["last_s"] / row["htsim"]["last_s"] for name in COLUMNS if name != "htsim"}
             rows.append(row)
     shape = asdict(fabric) | {"hosts": fabric.hosts, "rtt_s": fabric.rtt_s}
     return {"schema": SCHEMA, "fabric": shape, "cases": rows, "seeds": seeds}
@@ -304,14 +335,17 @@ def show(result: dict[str, Any], console: Console) -> None:
         f"round trip {shape['rtt_s'] * 1e6:.1f} us; medians of {result['seeds']} seeds",
         title_justify="left",
     )
-    for title in ("case", "", "mean", "99 %", "last", "of htsim's", "Jain", "NACKs", "sent again", "CPU a packet"):
+    names = "case", "", "mean", "99 %", "last", "of htsim's", "Jain", "NACKs", "sent again", "CPU a packet", "wall"
+    for title in names:
         table.add_column(title, justify="right" if title and title != "case" else "left")
     for row in result["cases"]:
+        # The name of a case stands in its first row alone.
         for column, title in COLUMNS.items():
             cell = row[column]
             times = [f"{cell[name] * 1e6:.0f} us" for name in ("mean_s", "p99_s", "last_s")]
             ratio = "" if column == "htsim" else f"{row['ratio'][column]:.3f}"
             counts = [f"{cell['nacks']:.0f}", f"{cell['retransmitted']:.0f}", f"{cell['cpu_us']:.2f} us"]
+            counts.append(f"{cell['wall_us']:.2f} us")
             name = row["name"] if column == "mrc" else ""
             table.add_row(name, title, *times, ratio, f"{cell['jain']:.4f}", *counts, end_section=column == "htsim")
     console.print(table)

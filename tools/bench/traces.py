@@ -249,7 +249,7 @@ def run_astra(binary: Path, fabric: OneSwitch, case: TraceCase, folder: Path) ->
     command += ["--system-configuration=system.json", "--network-configuration=network.yml"]
     command += ["--remote-memory-configuration=memory.json"]
     command += [f"--comm-group-configuration={groups}"] if groups is not None and groups.stat().st_size > 2 else []
-    output, _ = run_program("--astra-sim", command, folder)
+    output = run_program("--astra-sim", command, folder).output
     ends = {int(rank): int(cycles) for rank, cycles in RANK_END.findall(output)}
     if len(ends) != len(program.ranks):
         text = f"{len(ends)} of {len(program.ranks)} ranks ended"
@@ -273,7 +273,7 @@ def run_loggopsim(binary: Path, fabric: OneSwitch, case: TraceCase, folder: Path
     run_program("--loggopsim", [binary.with_name("txt2bin"), "-i", text, "-o", schedule], folder)
     command: list[str | Path] = [binary, "-f", schedule, "-L", f"{2 * fabric.hop_s * 1e9:.0f}", "-o", "0", "-g", "0"]
     command += ["-G", repr(8e9 / fabric.rate_bps), "-O", "0", "-S", str(ENDLESS_BYTES)]
-    output, _ = run_program("--loggopsim", command, folder)
+    output = run_program("--loggopsim", command, folder).output
     ends = [int(nanoseconds) for nanoseconds in HOST_TIME.findall(output)]
     if not ends:
         raise UsageError(f"--loggopsim {binary}: {case.name}: no time of a host. Output: {output[-500:]}")

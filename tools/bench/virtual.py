@@ -2,9 +2,10 @@
 
 Every host sends to one other and receives from one other, writes of 64 KiB over all paths with SRv6, the engine's
 default configuration, and the same number of data packets in all for each size, so that the cost of one can be
-compared. Three columns in one run:
+compared. Four columns in one run:
 
     compiled    engine and simulator as machine code (`mrc compile`), when this tree has that build
+    halves      the same in two processes (simulator/halves.py), by its wall time; not with --wire
     python      the same files, interpreted (MRC_COMPILED=0)
     c           tools/bench/events.c: a bare event loop with as many events at the mean depth of the queue in that run
 
@@ -21,7 +22,8 @@ Schema `mrc-bench-virtual/1` (`--json`):
     sizes      a list, by hosts: hosts, planes, racks, spines, digests_equal (null: one form only), c_cpu_s (or null),
                faster (python's CPU / compiled's, or null), rounds_cpu_s (of all compiled runs), python and compiled
                (null without it): one run each: active, why, packets, events, queue_depth (mean), cpu_s, make_s (CPU),
-               make_mb (resident, fabric and flows), peak_mb (of the process), virtual_s, state_digest
+               make_mb (resident, fabric and flows), peak_mb (of the process), virtual_s, state_digest;
+               halves_wall_s (the quickest, or null)
     flatness   {compiled, python}: highest CPU a packet of all sizes / lowest; null with one size
     chase_mb   three quarters of the last level of the caches; null when the system does not tell, or without gcc
     chase_ns   nanoseconds of a step through so much memory in random order (chase.c), in each compiled round but
@@ -41,7 +43,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from time import process_time
+from time import perf_counter, process_time
 from typing import Any
 
 from rich.console import Console
@@ -53,6 +55,7 @@ from mrc_testbed.errors import UsageError
 from mrc_testbed.files.package import PACKAGE
 from mrc_testbed.simulator import Flow, VirtualFabric, permutation
 from mrc_testbed.simulator.fabric import usual_lookahead
+from mrc_testbed.simulator.halves import Half, run_in_halves
 from mrc_testbed.switch.system.cache_folder import BuildError
 from mrc_testbed.switch.system.gcc import build_program
 from mrc_testbed.topologies.plan import Plan
@@ -154,17 +157,17 @@ def _resident_mb() -> float:
 class PermutationRun:
     """The fabric and its permutation of writes."""
 
-    def __init__(self, hosts: int, packets: int, wire: bool) -> None:
+    def __init__(self, hosts: int, packets: int, wire: bool, half: Half | None = None) -> None:
         plan = plan_of(hosts)
         ahead = usual_lookahead(plan)
-        self.fabric = VirtualFabric(plan, seed=SEED, wire=wire, keep_events=False, lookahead=ahead)
+        self.fabric = VirtualFabric(plan, seed=SEED, wire=wire, keep_events=False, lookahead=ahead, half=half)
         self.cpu_s = 0.0
         """CPU from the first packet to the last completion, without the check of what arrived.
 
         During that check Python's collection visits all objects that the making left.
         """
-        self.hosts_left = hosts
-        """Flows that are not done."""
+        self.hosts_left = sum(self.fabric.owns(host.name) for host in plan.hosts)
+        """Flows that are not done, of the hosts that this process runs."""
         self.depths: list[int] = []
         """Depths of the event queue where it was looked at, at a completion."""
         self.looks = 0
@@ -187,7 +190,8 @@ class PermutationRun:
         began = process_time()
         is_over = self.fabric.run_until(self._is_over)
         self.cpu_s = process_time() - began
-        if not is_over or any(flow.failures or not flow.intact for flow in self.flows):
+        is_intact = not any(flow.failures or not flow.intact for flow in self.flows)
+        if not is_over or not all(self.fabric.gather(is_intact)):
             raise RuntimeError("a write of the permutation did not arrive as it was sent")
 
     @property
@@ -216,6 +220,19 @@ def measure(hosts: int, packets: int, *, wire: bool = False) -> dict[str, Any]:
         "virtual_s": load.fabric.now,
         "state_digest": load.fabric.state_digest(),
     }
+
+
+def halves_wall_s(hosts: int, packets: int) -> float:
+    """Return the wall time of one run in two processes."""
+    return run_in_halves(_half_wall_s, hosts, packets)
+
+
+def _half_wall_s(half: Half, hosts: int, packets: int) -> float:
+    load = PermutationRun(hosts, packets, False, half)
+    half.gather(None)  # both begin together
+    began = perf_counter()
+    load.run()
+    return perf_counter() - began
 
 
 # ---- profile ------------------------------------------------------------------------------------------------
@@ -391,6 +408,7 @@ def _measure_all(
             "racks": plan.racks,
             "spines": plan.spines,
             "c_cpu_s": None,
+            "halves_wall_s": None,
             "rounds_cpu_s": [],
         }
         words = ("--hosts", str(hosts), "--packets", str(packets), *options)
@@ -446,6 +464,9 @@ def _repeat_compiled(result: dict[str, Any], packets: int, options: Sequence[str
                 raise RuntimeError(f"two runs with {size['hosts']} hosts end in different states")
             if run["cpu_s"] < size["compiled"]["cpu_s"]:
                 size["compiled"] = run
+            if "--wire" not in options:
+                wall_s = _child(True, "--halves", "--hosts", str(size["hosts"]), "--packets", str(packets))
+                size["halves_wall_s"] = min(wall_s, size["halves_wall_s"] or wall_s)
 
 
 def compare(size_row: dict[str, Any]) -> dict[str, Any]:
@@ -470,12 +491,13 @@ def flatness(sizes: Sequence[dict[str, Any]], name: str) -> float | None:
 def show(result: dict[str, Any], console: Console) -> None:
     """Print the tables of a result."""
     table = Table(title="Virtual fabric: CPU of one process", title_justify="left")
-    for title in ("hosts", "", "compiled", "Python", "bare loop in C"):
+    for title in ("hosts", "", "compiled", "two processes, wall", "Python", "bare loop in C"):
         table.add_column(title, justify="left" if not title else "right")
     for size_row in result["sizes"]:
         runs = [size_row["compiled"], size_row["python"]]
         base = size_row["python"]
-        cpu = [None if r is None else r["cpu_s"] for r in runs] + [size_row["c_cpu_s"]]
+        compiled_s, python_s = (None if run is None else run["cpu_s"] for run in runs)
+        cpu = (compiled_s, size_row["halves_wall_s"], python_s, size_row["c_cpu_s"])
         # Four rows a size, the first with the number of hosts.
         for row, (row_title, count, is_per_unit) in enumerate(
             (
@@ -558,11 +580,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--packets", type=int, default=PACKETS)
     parser.add_argument("--wire", action="store_true", help="packets travel as bytes")
     parser.add_argument("--profile", action="store_true", help="run under cProfile")
+    parser.add_argument("--halves", action="store_true", help="in two processes; print the wall time alone")
     parser.add_argument("--form", action="store_true", help="only say which form this process has")
     options = parser.parse_args(arguments)
     if options.form:
         active, reason = engine_form()
-        result: dict[str, Any] = {"active": active, "why": reason}
+        result: Any = {"active": active, "why": reason}
+    elif options.halves:
+        result = halves_wall_s(options.hosts, options.packets)
     else:
         result = (profile if options.profile else measure)(options.hosts, options.packets, wire=options.wire)
     print(json.dumps(result))

@@ -25,7 +25,7 @@ from mrc_testbed.topologies.p4lab.entries import ProgramNames
 ROLE = "mrc-lab"
 ELECTION_ID = 1
 ROLE_WAIT_S = 10.0
-"""Longest wait for the role, seconds: a switch has it free some time after the client before it has closed."""
+"""Longest wait for the role, seconds; it is free some time after the last client has closed."""
 ROLE_RETRY_S = 0.02
 BATCH = 200
 """Updates of one Write: their errors must fit gRPC's metadata."""

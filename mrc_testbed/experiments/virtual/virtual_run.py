@@ -3,12 +3,15 @@
     outcome = VirtualRunner().run(plan, lambda share, now: ...)
 
 The same seed gives the same outcome to the byte, on any machine: nothing here reads a clock or an unseeded generator.
+
+Two processes may share a run (simulator/halves.py). Each then counts at its own hosts and ports. What decides how the
+run goes on, and what is recorded, is gathered from both.
 """
 
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -20,11 +23,18 @@ from mrc_testbed.experiments.backend.protocol import Watch, ignore_progress
 from mrc_testbed.experiments.resolve.fault_schedule import FaultStep, StepRunner
 from mrc_testbed.experiments.resolve.run_plan import RunPlan
 from mrc_testbed.experiments.virtual.control_plane import VirtualControl
-from mrc_testbed.experiments.virtual.virtual_work import VirtualCollective, VirtualFlow, held_packets
+from mrc_testbed.experiments.virtual.virtual_work import (
+    RankFlow,
+    VirtualCollective,
+    VirtualFlow,
+    flow_outcomes,
+    held_packets,
+)
 from mrc_testbed.hosts.engine.events import EvChanged, EvReplaced, PacketLost, PlaneChanged, QpError
 from mrc_testbed.hosts.engine.wire.packets import FIRST_QPN
 from mrc_testbed.simulator.fabric import VirtualFabric, usual_lookahead
 from mrc_testbed.simulator.fault_target import VirtualFaultTarget
+from mrc_testbed.simulator.halves import Half, run_in_halves
 from mrc_testbed.simulator.pfc import pause_of
 from mrc_testbed.topologies.plan import Mode
 
@@ -39,14 +49,25 @@ TICK_SHARE = 0.5
 
 
 class VirtualRunner:
-    """Runs in virtual time."""
+    """Runs in virtual time; `halves`: each in two processes."""
+
+    def __init__(self, halves: bool = False) -> None:
+        self._halves = halves
 
     def run(self, plan: RunPlan, watch: Watch = ignore_progress) -> Outcome:
-        """Carry out a run. Raises FaultError or LocalError for what the fabric or the engines refuse."""
+        """Carry out a run.
+
+        Raises FaultError or LocalError for what the fabric or the engines refuse, and with halves ProfileError for a
+        fabric that has none, and LostHalfError.
+        """
         try:
-            return VirtualRun(plan).carry_out(watch)
+            return run_in_halves(_carry_out, plan, watch=watch) if self._halves else _carry_out(None, plan, watch)
         finally:
             gc.collect()  # the run's fabric is full of cycles, and may hold gigabytes
+
+
+def _carry_out(half: Half | None, plan: RunPlan, watch: Watch = ignore_progress) -> Outcome:
+    return VirtualRun(plan, half).carry_out(watch)
 
 
 @contextmanager
@@ -64,7 +85,7 @@ def collector_off() -> Iterator[None]:
 class VirtualRun:
     """One run; `carry_out` once."""
 
-    def __init__(self, plan: RunPlan) -> None:
+    def __init__(self, plan: RunPlan, half: Half | None = None) -> None:
         self.plan, self.work = plan, plan.work()
         # In every mode but ecmp, virtual QPs have an EV for each path: the EVs of srv6.
         paths = replace(plan.fabric, mode=Mode.SRV6)
@@ -81,6 +102,7 @@ class VirtualRun:
                 keep_events=False,
                 first_qpn=FIRST_QPN,
                 lookahead=usual_lookahead(paths),
+                half=half,
             )
         self.control.attach(self.fabric)
         self._slower_tiers()
@@ -88,6 +110,8 @@ class VirtualRun:
         self.start_time = min(SETTLE_S, SETTLE_RTTS * plan.rtt_s)
         self.outcome = Outcome.begin(plan, "virtual", plan.nic_bps * plan.payload_share * len(self.work.senders))
         self.flows: list[VirtualFlow] = []
+        self._own_flows: list[VirtualFlow] = []
+        """Flows whose senders this half runs."""
         self.collectives: list[VirtualCollective] = []
         self._total_bytes = 0
         self._shares: list[tuple[float, FaultStep]] = []
@@ -121,10 +145,9 @@ class VirtualRun:
         self.begin()
         self._step_through(self.ends, watch)
         outcome.duration_s = fabric.now - self.start_time
-        outcome.finished = self.plan.duration_s is not None or self._all_over()
+        outcome.finished = self.plan.duration_s is not None or self._is_over(fabric.gather(self._ends_here()))
         self._sample(fabric.now)
         self._gather()
-        outcome.events.sort(key=lambda event: event["t"])  # hosts run ahead of one another
         audit(outcome, self.work, self._timeline)
         return outcome
 
@@ -163,22 +186,33 @@ class VirtualRun:
     def _step_through(self, end: float, watch: Watch) -> None:
         fabric, every = self.fabric, self.plan.measure.every
         ends_by_itself = self.plan.duration_s is None
-        stop = self._all_over if ends_by_itself else (lambda: False)
+        stop = self._ends_here if ends_by_itself else (lambda: ())
         while fabric.now < end:
             target = min(fabric.now + every * 10, end)
-            if fabric.run_until(stop, limit_s=target - fabric.now):
+            if fabric.run_until(stop, limit_s=target - fabric.now, judge=self._is_over):
                 return
             fabric.run_until(target)  # with a predicate the clock stays at the last event
             watch(self.share_done, fabric.now - self.start_time)
 
-    def _all_over(self) -> bool:
-        return all(flow.is_over for flow in self.flows) and all(collective.is_over for collective in self.collectives)
+    def _ends_here(self) -> tuple[tuple[bool, bool], ...]:
+        """Return (is over in this half, has failed here) of all flows together, and of each collective."""
+        flows_over = all(flow.is_over for flow in self._own_flows)
+        return ((flows_over, False), *((work.is_over, work.has_failed) for work in self.collectives))
+
+    @staticmethod
+    def _is_over(halves: Sequence[tuple[tuple[bool, bool], ...]]) -> bool:
+        """Return whether all work is over; a collective ends with the first rank that fails, in either half."""
+        return halves[0] != () and all(
+            all(is_over for is_over, _ in work) or any(has_failed for _, has_failed in work)
+            for work in zip(*halves, strict=True)
+        )
 
     def _share_done(self) -> float:
         if not self._total_bytes:
             return 0.0
         received = sum(flow.received_bytes for flow in self.flows)
-        return (received + sum(collective.received_bytes for collective in self.collectives)) / self._total_bytes
+        received += sum(collective.received_bytes for collective in self.collectives)
+        return sum(self.fabric.gather(received)) / self._total_bytes
 
     def _make_work(self) -> None:
         latencies = self.plan.measure.latency
@@ -188,6 +222,7 @@ class VirtualRun:
                 VirtualFlow(self.fabric, flow, self.start_time, config, self.control, latencies=latencies)
             )
             self._total_bytes += flow.total_bytes or 0
+        self._own_flows = [flow for flow in self.flows if self.fabric.owns(flow.plan.source)]
         for group in self.work.groups:
             config = self.plan.config_for(group.transport)
             virtual = VirtualCollective(self.fabric, group, self.start_time, config, self.control, self.plan.seed)
@@ -261,6 +296,8 @@ class VirtualRun:
 
     def _host_died(self, host: str) -> None:
         """Record the end of the QPs by which a host without power was sending."""
+        if not self.fabric.owns(host):
+            return
         t = self.fabric.now - self.start_time
         for _, source, target, pairs, is_over in self._qp_pairs():
             if source == host and not is_over:
@@ -286,10 +323,14 @@ class VirtualRun:
     def _note_paths(self) -> None:
         """Record the current EVs of every QP."""
         for flow in (*self.flows, *self.collectives_as_flows()):
-            for sender, _ in flow.pairs:
+            for sender in self._own_senders(flow):
                 if sender.transport == "mrc":
                     evs = [[state["ev"], state["plane"], state["state"]] for state in sender.ev_states()]
                     self.outcome.note_evs(flow.name, sender.qpn, evs)
+
+    def _own_senders(self, flow: VirtualFlow | RankFlow) -> list[Any]:
+        """Return the sending QPs of a flow, if this half runs them."""
+        return [sender for sender, _ in flow.pairs] if self.fabric.owns(flow.source) else []
 
     def _begin_sampling(self) -> None:
         self._last_reading = self._reading()
@@ -301,10 +342,13 @@ class VirtualRun:
             self.fabric.sample(every * TICK_SHARE, self._check_shares, self.start_time + self.plan.limit_s)
 
     def _reading(self) -> dict[str, Any]:
+        """Return all counters and queues now, over both halves."""
+        return {"at": self.fabric.now, **_sum_of(self.fabric.gather(self._own_reading()))}
+
+    def _own_reading(self) -> dict[str, Any]:
         ports = self.fabric.ports.values()
         hosts = self.fabric.hosts.values()
         return {
-            "at": self.fabric.now,
             "received": {flow.name: flow.received_bytes for flow in (*self.flows, *self.collectives_as_flows())},
             "lost": self._lost,
             "retransmitted": sum(
@@ -319,6 +363,7 @@ class VirtualRun:
             "evs": self._ev_packets(),
             "planes": [sum(host.ports[p].forwarded_bytes for host in hosts) for p in range(self.plan.fabric.planes)],
             "links": self._link_bytes(),
+            "queues": {name: self.fabric.ports[name].data_bytes for name in self._ports_to_record()},
         }
 
     def _link_bytes(self) -> dict[str, tuple[int, int]]:
@@ -373,8 +418,8 @@ class VirtualRun:
             previous_bytes = previous["links"][name]
             rates = [round((a - b) * 8 / elapsed_s) for a, b in zip(now_bytes, previous_bytes, strict=True)]
             series.link_bps.setdefault(name, []).append(rates)
-        for name in self._ports_to_record():
-            series.queues.setdefault(name, []).append(self.fabric.ports[name].data_bytes)
+        for name, queued_bytes in reading["queues"].items():
+            series.queues.setdefault(name, []).append(queued_bytes)
 
     def _ports_to_record(self) -> list[str]:
         out: list[str] = []
@@ -387,32 +432,70 @@ class VirtualRun:
         return list(dict.fromkeys(out))
 
     def _gather(self) -> None:
+        """Complete the outcome by what was counted until the end, and merge the records of both halves."""
         outcome, fabric = self.outcome, self.fabric
-        outcome.flows = [flow.outcome() for flow in self.flows]
+        outcome.flows = flow_outcomes(fabric, self.flows, [flow.outcome() for flow in self.flows])
         for collective in self.collectives:
-            outcome.collectives.append(collective.outcome())
-            outcome.flows += collective.flow_outcomes()
-        ports = fabric.ports.values()
-        outcome.counters = {
+            collective_outcome, pair_outcomes = collective.outcomes()
+            outcome.collectives.append(collective_outcome)
+            outcome.flows += pair_outcomes
+        outcome.counters = {"table_writes": self.control.table_writes, **_sum_of(fabric.gather(self._port_counters()))}
+        self._merge_events()
+        outcome.paths = [path for paths in fabric.gather(outcome.paths) for path in paths]
+        states = [
+            state["state"]
+            for flow in (*self.flows, *self.collectives_as_flows())
+            for sender in self._own_senders(flow)
+            for state in sender.ev_states()
+        ]
+        counts = sum(state == "assumed_bad" for state in states), sum(state == "denied" for state in states)
+        outcome.evs_bad, outcome.evs_denied = map(sum, zip(*fabric.gather(counts), strict=True))
+
+    def _merge_events(self) -> None:
+        """Put the events of both halves in order of time; hosts run ahead of one another."""
+        events, *more_events = self.fabric.gather(self.outcome.events)
+        # Both halves recorded what belongs to no host.
+        events += [event for half_events in more_events for event in half_events if "host" in event]
+        events.sort(key=lambda event: event["t"])
+        if more_events:
+            awaits_loss = True
+            for event in list(events):
+                if event["what"] == "lost" and not awaits_loss:
+                    events.remove(event)  # each half has its first loss after a fault
+                awaits_loss = event["what"] == "fault" or (awaits_loss and event["what"] != "lost")
+        self.outcome.events = events
+
+    def _port_counters(self) -> dict[str, Any]:
+        ports, hosts = self.fabric.ports.values(), self.fabric.hosts.values()
+        counters: dict[str, Any] = {
             "marked": sum(port.marked for port in ports),
             "trimmed": sum(port.trimmed for port in ports),
             "trimmed_last_hop": sum(port.trimmed for port in ports if port.last_hop),
             "dropped_queue": sum(sum(port.dropped[queue_drop] for queue_drop in QUEUE_DROPS) for port in ports),
             "dropped_control": sum(port.dropped["control_queue_full"] for port in ports),
-            "corrupted": sum(host.dropped["iCRC"] for host in fabric.hosts.values()),
-            "table_writes": self.control.table_writes,
+            "corrupted": sum(host.dropped["iCRC"] for host in hosts),
             "peak_queue_bytes": {port.name: port.peak_bytes for port in ports if port.peak_bytes and port.last_hop},
         }
         # Only fabrics with PFC have counters of pauses.
         pauses = [pause for port in ports if (pause := pause_of(port)) is not None]
         if pauses:
-            outcome.counters |= {
+            counters |= {
                 "pauses": sum(pause.pauses for pause in pauses),
                 "storms": sum(pause.storms for pause in pauses),
                 "longest_pause_s": max(pause.longest_s for pause in pauses),
                 "pause_frames": sum(pause.frames for pause in pauses),
             }
-        pairs = [pair for flow in (*self.flows, *self.collectives_as_flows()) for pair in flow.pairs]
-        states = [state["state"] for sender, _ in pairs for state in sender.ev_states()]
-        outcome.evs_bad = sum(state == "assumed_bad" for state in states)
-        outcome.evs_denied = sum(state == "denied" for state in states)
+        return counters
+
+
+def _sum_of(values: Sequence[Any]) -> Any:
+    """Return the sum of numbers, or of dictionaries, lists and tuples of them, entry by entry."""
+    first = values[0]
+    if len(values) == 1:
+        return first
+    if isinstance(first, dict):
+        names = dict.fromkeys(name for value in values for name in value)
+        return {name: _sum_of([value[name] for value in values if name in value]) for name in names}
+    if isinstance(first, (list, tuple)):
+        return [_sum_of(entries) for entries in zip(*values, strict=True)]
+    return sum(values)

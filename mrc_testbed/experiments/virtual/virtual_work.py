@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -64,12 +65,13 @@ class VirtualFlow:
         latencies: bool,
     ) -> None:
         self.fabric, self.plan, self.start_time = fabric, flow, start_time
-        self.name = f"{flow.work}:{flow.source}-{flow.target}"
+        self.name, self.source = f"{flow.work}:{flow.source}-{flow.target}", flow.source
         depth = max(flow.depth, flow.transport.qps)
         shape = StreamShape(self.name, flow.message_bytes, flow.messages, depth, flow.rate_bps, fabric.seed)
         # No bytes are stored: the receiver knows what each payload has to be.
         configs = [config or fabric.config_of(host) for host in (flow.source, flow.target)]
         memory = MessageSlots(shape.content, depth, min(config.qp.pmtu_bytes for config in configs))
+        memory.notify_twin(fabric.notify_twin(flow.source, flow.target, memory))
         region = fabric.host(flow.target).endpoint.register(memory)
         self.pairs = [
             connect(fabric, flow.source, flow.target, flow.transport, config, control, flow.pin)
@@ -104,7 +106,7 @@ class VirtualFlow:
         return sum(peer.counters.bytes_received for _, peer in self.pairs)
 
     def outcome(self) -> FlowOutcome:
-        """Return the flow's outcome, with the counters of its QPs."""
+        """Return the outcome of the sender, with the counters of its QPs."""
         flow, sender = self.plan, self.sender
         result = FlowOutcome(
             flow.work,
@@ -115,13 +117,11 @@ class VirtualFlow:
             completed=sender.completed_count,
             failed=sender.failed,
             damaged=sender.damaged_count,
-            received_bytes=self.received_bytes,
             started_s=flow.start_s,
             finished_s=None if sender.finished_at is None else sender.finished_at - self.start_time,
             latencies_s=sender.latencies_s or [],
         )
         add_counters(result, self.pairs)
-        result.reorder_max = self.reorder_max
         return result
 
 
@@ -178,6 +178,7 @@ class VirtualCollective:
             }
             for host, driver in zip(plan.ranks, self.drivers, strict=True)
         ]
+        self._own_drivers = [driver for host, driver in zip(plan.ranks, self.drivers, strict=True) if fabric.owns(host)]
         self.flows: list[RankFlow] = []
         # Regions of all ranks come first: a connection needs the peer's.
         for r, host in enumerate(plan.ranks):
@@ -202,9 +203,14 @@ class VirtualCollective:
             driver.on_immediate(event.qpn, event.imm)
 
     @property
+    def has_failed(self) -> bool:
+        """Whether a rank of this half has failed."""
+        return any(driver.failed for driver in self._own_drivers)
+
+    @property
     def is_over(self) -> bool:
-        """Whether all iterations have ended at all ranks, or a rank has failed."""
-        return any(driver.failed for driver in self.drivers) or all(driver.done for driver in self.drivers)
+        """Whether all iterations have ended at all ranks of this half, or one of them has failed."""
+        return self.has_failed or all(driver.done for driver in self._own_drivers)
 
     @property
     def total_bytes(self) -> int:
@@ -216,33 +222,52 @@ class VirtualCollective:
     def received_bytes(self) -> int:
         return sum(flow.received_bytes for flow in self.flows)
 
-    def outcome(self) -> CollectiveOutcome:
-        """Return the measured iterations (those after the warm-up)."""
+    def outcomes(self) -> tuple[CollectiveOutcome, list[FlowOutcome]]:
+        """Return the measured iterations (those after the warm-up), and the outcome of each pair of ranks."""
         plan, rank = self.plan, self.drivers[0].rank
         result = CollectiveOutcome(plan.work, plan.kind, list(plan.ranks), rank.size_bytes, rank.bus_factor)
         result.largest_write_bytes = plan.largest_write_bytes()
-        records = [
+        states = self.fabric.of_owners(
+            plan.ranks,
             [
-                (iteration.time - self.start_time, iteration.wrong_elements, iteration.computing_s)
-                for iteration in driver.results
-            ]
-            for driver in self.drivers
-        ]
-        result.iterations = iterations_of(plan.start_s, list(plan.ranks), records, plan.warm_up)
+                (
+                    driver.done,
+                    driver.failed,
+                    [
+                        (iteration.time - self.start_time, iteration.wrong_elements, iteration.computing_s)
+                        for iteration in driver.results
+                    ],
+                )
+                for driver in self.drivers
+            ],
+        )
+        result.iterations = iterations_of(
+            plan.start_s, list(plan.ranks), [records for _, _, records in states], plan.warm_up
+        )
+        ends = [records[-1][0] for is_done, _, records in states if is_done and records]
+        outcomes = flow_outcomes(self.fabric, self.flows, [self._flow_outcome(flow) for flow in self.flows])
+        for outcome in outcomes:
+            outcome.finished_s = max(ends) if len(ends) == len(self.drivers) else None
+        for host, (_, failed, _) in zip(plan.ranks, states, strict=True):
+            if failed:  # a rank's writes wait in one queue: failed ones count at the first of its flows
+                next(outcome for outcome in outcomes if outcome.source == host).failed = failed
+        return result, outcomes
+
+    def _flow_outcome(self, flow: RankFlow) -> FlowOutcome:
+        result = FlowOutcome(self.plan.work, flow.source, flow.target, len(flow.pairs), 0)
+        result.started_s = self.plan.start_s
+        add_counters(result, flow.pairs)
         return result
 
-    def flow_outcomes(self) -> list[FlowOutcome]:
-        """Return the outcome of each pair of ranks."""
-        out = []
-        ends = [driver.results[-1].time for driver in self.drivers if driver.done and driver.results]
-        for flow in self.flows:
-            result = FlowOutcome(self.plan.work, flow.source, flow.target, len(flow.pairs), 0)
-            result.received_bytes, result.started_s = flow.received_bytes, self.plan.start_s
-            add_counters(result, flow.pairs)
-            result.reorder_max = flow.reorder_max
-            result.finished_s = max(ends) - self.start_time if len(ends) == len(self.drivers) else None
-            out.append(result)
-        for host, driver in zip(self.plan.ranks, self.drivers, strict=True):
-            if driver.failed:  # a rank's writes wait in one queue: failed ones count at the first of its flows
-                next(outcome for outcome in out if outcome.source == host).failed = driver.failed
-        return out
+
+def flow_outcomes(
+    fabric: VirtualFabric, flows: Sequence[VirtualFlow | RankFlow], outcomes: list[FlowOutcome]
+) -> list[FlowOutcome]:
+    """Return the outcomes as the halves of the senders have them, completed by what the receivers counted."""
+    outcomes = fabric.of_owners([outcome.source for outcome in outcomes], outcomes)
+    received = fabric.of_owners(
+        [outcome.target for outcome in outcomes], [(flow.received_bytes, flow.reorder_max) for flow in flows]
+    )
+    for outcome, (received_bytes, reorder_max) in zip(outcomes, received, strict=True):
+        outcome.received_bytes, outcome.reorder_max = received_bytes, reorder_max
+    return outcomes

@@ -101,9 +101,19 @@ def table_writes(part):
 def gathered_virtual(monkeypatch, part):
     run = object.__new__(VirtualRun)
     run.outcome, run.collectives = blank("virtual"), []
-    run.fabric = SimpleNamespace(ports={port.name: port for port in part(PORTS)}, hosts=dict(enumerate(part(HOSTS))))
+    run.fabric = SimpleNamespace(
+        ports={port.name: port for port in part(PORTS)},
+        hosts=dict(enumerate(part(HOSTS))),
+        owns=lambda _host: True,
+        gather=lambda value: (value,),
+        of_owners=lambda _hosts, values: values,
+    )
     qps = [SimpleNamespace(ev_states=lambda states=states: [{"state": state} for state in states]) for states in STATES]
-    run.flows = [SimpleNamespace(outcome=lambda: None, pairs=[(qp, None)]) for qp in part(qps)]
+    ends = SimpleNamespace(source="h0", target="h1")
+    run.flows = [
+        SimpleNamespace(outcome=lambda: ends, pairs=[(qp, None)], source="h0", received_bytes=0, reorder_max=0)
+        for qp in part(qps)
+    ]
     run.control = SimpleNamespace(table_writes=table_writes(part))
     monkeypatch.setattr(virtual_run, "pause_of", lambda port: port.pause)
     run._gather()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import json
+from collections.abc import Callable
 from typing import Any
 from unittest.mock import Mock
 
@@ -37,12 +38,19 @@ def run_of(digest: str = "d", cpu_s: float = 2.0, packets: int = 1000) -> dict[s
     }
 
 
+def child_of(run: Callable[[], dict[str, Any]]) -> Callable[..., Any]:
+    """Return a stand-in of a process: a run in halves takes 0.25 s."""
+    return lambda _form, *words: 0.25 if "--halves" in words else run()
+
+
 def bench(monkeypatch: pytest.MonkeyPatch, compiled_run: dict[str, Any] | None, python: dict[str, Any]) -> Any:
     """Return (result, what was printed) of a bench over 8 and 64 hosts whose runs are given."""
 
-    def child(form: bool, *words: str) -> dict[str, Any] | None:
+    def child(form: bool, *words: str) -> Any:
         if words == ("--form",):
             return {"active": compiled_run is not None, "why": "not built yet: mrc compile"}
+        if "--halves" in words:
+            return 0.25
         return compiled_run if form else python
 
     monkeypatch.setattr(virtual, "_child", child)
@@ -84,6 +92,9 @@ class TestRuns:
         records, wire = virtual.measure(4, 64), virtual.measure(4, 64, wire=True)
         assert (records["events"], records["state_digest"]) == (wire["events"], wire["state_digest"])
 
+    def test_halves__end_as_one_process_does(self):
+        assert virtual.halves_wall_s(8, 256) > 0
+
     def test_permutation_run__a_write_that_fails_is_an_error(self):
         load = virtual.PermutationRun(4, 64, False)
         load.flows[0].memory.write(7, b"of nobody")
@@ -120,10 +131,12 @@ class TestVerdicts:
 
     def test_run__the_cheapest_of_the_compiled_runs_counts(self, monkeypatch):
         costs = iter([0.5, 0.8, 0.6, 0.4])
-        monkeypatch.setattr(virtual, "_child", lambda _form, *_words: run_of(cpu_s=next(costs)))
+        monkeypatch.setattr(virtual, "_child", child_of(lambda: run_of(cpu_s=next(costs))))
         chase_times = iter([14.0, 14.5, 40.0, 20.0])
         monkeypatch.setattr(virtual, "chase_ns", lambda _megabytes: next(chase_times))
-        sizes = [{"compiled": run_of(cpu_s=0.7), "python": run_of(), "hosts": 8, "rounds_cpu_s": []}]
+        sizes = [
+            {"compiled": run_of(cpu_s=0.7), "python": run_of(), "hosts": 8, "rounds_cpu_s": [], "halves_wall_s": None}
+        ]
         result = {"sizes": sizes, "chase_mb": 24, "chase_ns": []}
         virtual._repeat_compiled(result, 1000, (), Mock())
         assert result["chase_ns"] == [14.0, 14.5, 40.0, 20.0]
@@ -136,17 +149,22 @@ class TestVerdicts:
         ("chase_times", "rounds"), [([90.0, 14.0, 41.0, 20.0, 14.0, 80.0, 15.0], 8), ([90.0] * 19, 20)]
     )
     def test_run__while_others_use_the_caches_more_compiled_runs_are_made(self, monkeypatch, chase_times, rounds):
-        monkeypatch.setattr(virtual, "_child", lambda _form, *_words: run_of())
+        monkeypatch.setattr(virtual, "_child", child_of(run_of))
         times = iter(chase_times)
         monkeypatch.setattr(virtual, "chase_ns", lambda _megabytes: next(times))
-        sizes = [{"compiled": run_of(), "python": run_of(), "hosts": hosts, "rounds_cpu_s": []} for hosts in (8, 64)]
+        sizes = [
+            {"compiled": run_of(), "python": run_of(), "hosts": hosts, "rounds_cpu_s": [], "halves_wall_s": None}
+            for hosts in (8, 64)
+        ]
         result = {"sizes": sizes, "chase_mb": 24, "chase_ns": []}
         virtual._repeat_compiled(result, 1000, (), Mock())
         assert result["chase_ns"] == chase_times and [len(size["rounds_cpu_s"]) for size in sizes] == [rounds, rounds]
 
     def test_run__compiled_runs_that_differ_are_an_error(self, monkeypatch):
         monkeypatch.setattr(virtual, "_child", lambda _form, *_words: run_of("b"))
-        sizes = [{"compiled": run_of("a"), "python": run_of("a"), "hosts": 8, "rounds_cpu_s": []}]
+        sizes = [
+            {"compiled": run_of("a"), "python": run_of("a"), "hosts": 8, "rounds_cpu_s": [], "halves_wall_s": None}
+        ]
         with pytest.raises(RuntimeError, match="two runs with 8 hosts"):
             virtual._repeat_compiled({"sizes": sizes, "chase_mb": None, "chase_ns": []}, 1000, (), Mock())
 

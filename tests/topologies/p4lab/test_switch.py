@@ -7,6 +7,7 @@ import pytest
 
 from mrc_testbed.switch.compiler import compile_program
 from mrc_testbed.topologies.lab.p4_program import ProgramError
+from mrc_testbed.topologies.p4lab import switch
 from mrc_testbed.topologies.p4lab.entries import updates_of
 from mrc_testbed.topologies.p4lab.switch import LabSwitchError, SwitchClient, compile_file
 from tests.topologies.p4lab.programs import CROSS_WIRE, MAC_SWITCH, mac_entries
@@ -66,22 +67,22 @@ def test_program_with_mistakes__is_refused_with_its_line(tmp_path, address):
 
 
 def test_role__that_another_client_holds_is_waited_for(address):
-    """A switch has the role free only some time after a client has closed, as every `reload` and the next command do."""
+    """A switch has the role free only some time after a client has closed."""
     first = SwitchClient("s1", address, 0)
     first.__enter__()
     waiting = threading.Event()
     second = SwitchClient("s1", address, 0)
     second.take_role = lambda: waiting.set() or SwitchClient.take_role(second)
     with ThreadPoolExecutor(1) as pool:
-        entered = pool.submit(second.__enter__)
+        entering = pool.submit(second.__enter__)
         assert waiting.wait(10)
         first.__exit__(None, None, None)
-        with entered.result(10) as client:
+        with entering.result(10) as client:
             load(client, MAC_SWITCH)
 
 
 def test_role__that_stays_taken_is_an_error(address, monkeypatch):
-    monkeypatch.setattr("mrc_testbed.topologies.p4lab.switch.ROLE_WAIT_S", 0.1)
+    monkeypatch.setattr(switch, "ROLE_WAIT_S", 0.1)
     with (
         SwitchClient("s1", address, 0),
         pytest.raises(LabSwitchError, match=r"^s1: another command .* Cure: wait for its end"),

@@ -1,0 +1,148 @@
+"""A fabric in two processes has the events of one, with faults, in each mode.
+
+Jitter keeps packets of different senders from arriving at one instant; for those the orders may differ.
+"""
+
+import os
+from collections import Counter
+
+import pytest
+
+from mrc_testbed.hosts.engine.rocev2.rc_config import RcConfig
+from mrc_testbed.simulator import Flow, VirtualFabric, run_all, scaled_profiles
+from mrc_testbed.simulator.halves import LostHalfError, SplitError, run_in_halves
+from mrc_testbed.simulator.profiles import PfcProfile, ProfileError
+from mrc_testbed.simulator.switches import MODES
+from mrc_testbed.topologies.plan import Plan
+from tests.simulator.test_fabric_lookahead import PLAN, TracedFabric, busy_fabric
+
+BETWEEN_HALVES = ("h0", "h3")
+
+
+def results_of(traced_fabric):
+    """Return the packet events at each place, and all counters, over both halves where there are two."""
+    events, _ = traced_fabric.run()
+    fabric = traced_fabric.fabric
+    packet_events, counters = Counter(), Counter()
+    for half_events in fabric.gather(events):
+        packet_events += Counter(
+            (location, *event) for location, at_location in half_events.items() for event in at_location
+        )
+    for half_counters in fabric.gather(fabric.totals()):
+        counters += Counter(half_counters)
+    qps = {
+        (name, qp.qpn): qp.counters.by_name()
+        for name, host in fabric.hosts.items()
+        if fabric.owns(name)
+        for qp in host.endpoint._qps.values()
+    }
+    return packet_events, counters, [counts for half_qps in fabric.gather(qps) for counts in half_qps.items()]
+
+
+def busy_half(half, lookahead, mode):
+    traced_fabric, _ = busy_fabric(lookahead, mode=mode, half=half)
+    return results_of(traced_fabric)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("lookahead", [1, 2])
+def test_halves__have_the_events_of_one_process(mode, lookahead):
+    packet_events, counters, qps = run_in_halves(busy_half, lookahead, mode)
+    all_packet_events, all_counters, all_qps = busy_half(None, lookahead, mode)
+    assert packet_events.total() > 2000 and packet_events == all_packet_events
+    assert (counters, dict(qps)) == (all_counters, dict(all_qps))
+
+
+def baseline_half(half):
+    traced_fabric = TracedFabric(1, mode="flow-ecmp", half=half)
+    settings = RcConfig(control="dcqcn", timeout=14)
+    for a, b in (BETWEEN_HALVES, BETWEEN_HALVES[::-1]):
+        Flow(traced_fabric.fabric, a, b, messages=6, transport="rocev2", settings=settings)
+    return results_of(traced_fabric)
+
+
+def test_baseline__crosses_too():
+    assert run_in_halves(baseline_half)[:2] == baseline_half(None)[:2]
+
+
+def checked_half(half, has_damage):
+    """Run a flow over the border whose receiver expects other bytes, or the right ones."""
+    fabric = TracedFabric(1, half=half).fabric
+    flow = Flow(fabric, *BETWEEN_HALVES, message_bytes=40_000, messages=5)
+    if has_damage and fabric.owns(flow.b):
+        flow.memory.text = flow.memory.text[1:]
+    is_over = run_all(fabric, [flow])
+    return is_over, flow.completed, flow.corrupt, all(fabric.gather(flow.intact))
+
+
+def test_memory__of_the_other_half_is_checked_at_each_completion():
+    assert run_in_halves(checked_half, False) == (True, 5, [], True)
+    is_over, completed, corrupt, _ = run_in_halves(checked_half, True)
+    assert is_over and completed == 5 and corrupt == [0, 1, 2, 3, 4]
+
+
+def end_early(half, number, action):
+    fabric = TracedFabric(1, half=half).fabric
+    if half.number == number:
+        fabric.host(BETWEEN_HALVES[number]).schedule(0.01, action)
+    Flow(fabric, *BETWEEN_HALVES, messages=100)
+    fabric.run_until(0.1)
+
+
+def fail():
+    raise KeyError("a mistake")
+
+
+def test_half__that_dies_is_an_error_with_its_exit_code():
+    with pytest.raises(LostHalfError, match=r"exit code 7 .* Cure: free memory"):
+        run_in_halves(end_early, 1, lambda: os._exit(7))
+
+
+def test_half__that_fails_shows_its_error(capfd):
+    with pytest.raises(LostHalfError, match="exit code 1 "):
+        run_in_halves(end_early, 1, fail)
+    assert "KeyError: 'a mistake'" in capfd.readouterr().err
+    with pytest.raises(KeyError, match="a mistake"):
+        run_in_halves(end_early, 0, fail)
+
+
+def differ(half):
+    fabric = TracedFabric(1, half=half).fabric
+    fabric.schedule(0.01 + 0.01 * half.number, lambda: None)
+    fabric.run_until(0.1)
+
+
+def gather_alone(half):
+    fabric = TracedFabric(1, half=half).fabric
+    if half.number:
+        fabric.gather(1)
+    fabric.run_until(0.1)
+
+
+def test_halves__that_do_not_do_the_same_are_an_error():
+    with pytest.raises(SplitError, match="differ in what happens next"):
+        run_in_halves(differ)
+    with pytest.raises(SplitError, match="differ in what they do next"):
+        run_in_halves(gather_alone)
+
+
+def make_fabric(half, plan, options):
+    VirtualFabric(plan, half=half, **options)
+
+
+@pytest.mark.parametrize(
+    ("plan", "options", "reason"),
+    [
+        (Plan(2, 1, 2, 3), {"lookahead": 1}, "one rack has no halves"),
+        (PLAN, {"lookahead": 1, "wire": True}, "bytes has no halves"),
+        (PLAN, {"lookahead": 1, "pauses": True}, r"pauses \(PFC\) has no halves"),
+        (PLAN, {"lookahead": 0}, "exact order has no halves"),
+    ],
+)
+def test_fabric__without_halves_is_refused(plan, options, reason):
+    options = dict(options)
+    if options.pop("pauses", False):
+        pfc = PfcProfile(xoff_bytes=9000, xon_bytes=3000, headroom_bytes=9000, storm_after_s=0.2)
+        options["queues"] = scaled_profiles(2, ecn=False, trim=False, queues={"pfc": pfc}).queues
+    with pytest.raises((ProfileError, RuntimeError), match=reason):
+        run_in_halves(make_fabric, plan, options)
