@@ -70,7 +70,7 @@ RULES = (
         (VIRTUAL_RUNS,),
         "fluid runs take seconds, live ones have --servers; give --virtual, or leave it out",
     ),
-    RunRule("--halves", (VIRTUAL_RUNS,), "others are no work of one CPU; leave it out"),
+    RunRule("--halves", (VIRTUAL_RUNS,), "live and fluid runs have no halves; leave it out"),
     RunRule("--out", (NEW_RESULTS,), "--resume says where the results are; leave --out out"),
     RunRule("FILE", (FILE_RUNS,), "--trace makes its own scenario; give it alone (a file may have `{trace: ...}`)"),
     *(

@@ -101,7 +101,7 @@ def run_in_halves(function: Callable[..., Value], *arguments: Any, **local_optio
     except LostHalfError:
         process.join()
         raise LostHalfError(
-            f"the process of one half of the run ended with exit code {process.exitcode} before the run: "
+            f"the process of one half of the run ended with exit code {process.exitcode}: "
             "nothing of this run is kept. Cure: free memory, or leave --halves out"
         ) from None
     finally:

@@ -94,12 +94,12 @@ def fail():
 
 
 def test_half__that_dies_is_an_error_with_its_exit_code():
-    with pytest.raises(LostHalfError, match=r"exit code 7 .* Cure: free memory"):
+    with pytest.raises(LostHalfError, match=r"exit code 7: .* Cure: free memory"):
         run_in_halves(end_early, 1, lambda: os._exit(7))
 
 
 def test_half__that_fails_shows_its_error(capfd):
-    with pytest.raises(LostHalfError, match="exit code 1 "):
+    with pytest.raises(LostHalfError, match="exit code 1: "):
         run_in_halves(end_early, 1, fail)
     assert "KeyError: 'a mistake'" in capfd.readouterr().err
     with pytest.raises(KeyError, match="a mistake"):
