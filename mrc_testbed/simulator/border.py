@@ -10,7 +10,7 @@ import marshal
 from collections.abc import Callable, Sequence
 from dataclasses import fields
 from operator import attrgetter
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from mrc_testbed.hosts.engine.rocev2.rc_packets import Cnp, RcAck, RcOpcode, RcSyndrome, RcWrite
 from mrc_testbed.hosts.engine.wire.packets import (
@@ -30,7 +30,8 @@ from mrc_testbed.hosts.engine.wire.packets import (
 from mrc_testbed.hosts.engine.wire.payload import TextPart
 from mrc_testbed.simulator.events import AddEvent, Handler, NodeEvents, machine_code
 from mrc_testbed.simulator.frames import Frame
-from mrc_testbed.simulator.halves import MEETING, SplitError
+from mrc_testbed.simulator.halves import MEETING, Half, SplitError, racks_of
+from mrc_testbed.simulator.message_slots import MessageSlots, Notify
 from mrc_testbed.simulator.ports import EgressPort
 
 RECORDS: Final[list[type[Any]]] = [
@@ -56,43 +57,25 @@ They are arrival time, number of the egress, size, flags of the frame, its ends 
 downlink, plane), index of the packet's type, and its fields.
 """
 Note = tuple[int, int, int, int]
-"""Message of a memory to its twin: number of the memory, and the arguments of `TwinMemory.note`."""
-
-
-class TwinMemory(Protocol):
-    """Memory of a flow whose ends are in different halves; each half has one of both twins."""
-
-    text: bytes
-    """Text of which the messages are parts."""
-
-    def note(self, index: int, number: int, state: int, /) -> None:
-        """Take what the twin passed on."""
-
-
-class Exchange(Protocol):
-    """The pipe to the other half."""
-
-    def swap(self, kind: bytes, message: bytes) -> bytes:
-        """Send a message to the other half; return the one that it sends."""
+"""Message of a memory to its twin: number of the memory, and the arguments of `MessageSlots.note`."""
+Judge = Callable[[Sequence[Any]], bool]
+"""Function that says whether the values of a predicate, one of each half, end a run."""
 
 
 class Border:
     """Everything that waits to cross, and the meetings of both halves.
 
-    `number`, `racks`: those of this half. `host_names`, `ports`: all hosts and egress ports, in the same order in both
-    halves.
+    `host_names`, `ports`: all hosts and egress ports, in the same order in both halves.
     """
 
-    def __init__(
-        self, exchange: Exchange, number: int, racks: range, host_names: Sequence[str], ports: list[EgressPort]
-    ) -> None:
-        self._number, self._racks = number, racks
+    def __init__(self, half: Half, racks: int, host_names: Sequence[str], ports: list[EgressPort]) -> None:
+        self._half, self._number, self._racks = half, half.number, racks_of(half.number, racks)
         self._waiting: list[tuple[float, Frame]] = []
         """Packets with the time of their arrival."""
-        self._exchange, self._ports = exchange, ports
+        self._ports = ports
         self._names = list(host_names)
         self._numbers = {name: number for number, name in enumerate(host_names)}
-        self._memories: list[TwinMemory] = []
+        self._memories: list[MessageSlots] = []
         self._texts: list[bytes] = []
         """Texts of payloads, in the same order in both halves."""
         code = machine_code()
@@ -101,7 +84,7 @@ class Border:
         self._gate_type: type[Any] = Gate if code is None else code.Gate
         self._notes: list[Note] = []
         self._predicate: Callable[[], Any] | None = None
-        self._judge: Callable[[Sequence[Any]], bool] = all
+        self._judge: Judge = all
         self._states: list[Any] = []
         """Last values of the predicate, by half."""
 
@@ -110,7 +93,7 @@ class Border:
         gate: AddEvent = self._gate_type(self._waiting, events, self._racks.start, self._racks.stop)
         return gate
 
-    def join(self, memory: TwinMemory) -> Callable[[int, int, int], None]:
+    def join(self, memory: MessageSlots) -> Notify:
         """Return the function by which a memory notifies its twin, which has to join in the same order."""
         memory_number = len(self._memories)
         self._memories.append(memory)
@@ -123,9 +106,7 @@ class Border:
 
         return notify
 
-    def watch(
-        self, predicate: Callable[[], Any] | None, judge: Callable[[Sequence[Any]], bool], states: Sequence[Any]
-    ) -> None:
+    def watch(self, predicate: Callable[[], Any] | None, judge: Judge, states: Sequence[Any]) -> None:
         """Halt once `judge` is true of the values of a predicate in both halves; None: do not halt.
 
         Its values are plain ones that `marshal` takes, and not None. `states`: the present ones, of both halves.
@@ -157,7 +138,7 @@ class Border:
         state = self._state(halted)
         message = marshal.dumps((lower, upper, common_due, now, state, crossings, self._notes), MARSHAL_VERSION)
         waiting.clear()
-        answer = marshal.loads(self._exchange.swap(MEETING, message))
+        answer = marshal.loads(self._half.swap(MEETING, message))
         self._notes.clear()
         other_lower, other_upper, other_common_due, other_now, other_state, other_crossings, other_notes = answer
         if other_common_due != common_due:

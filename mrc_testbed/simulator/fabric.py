@@ -28,12 +28,13 @@ from mrc_testbed.hosts.engine.qp import EngineQueuePair
 from mrc_testbed.hosts.engine.rocev2.rc_packets import RcOpcode, RcWrite
 from mrc_testbed.hosts.engine.wire.packets import Opcode, Write
 from mrc_testbed.hosts.engine.wire.payload import TextPart
-from mrc_testbed.simulator.border import Border, TwinMemory
+from mrc_testbed.simulator.border import Border, Judge
 from mrc_testbed.simulator.events import EventQueue, Handler, NodeEvents, event_queue
 from mrc_testbed.simulator.fault_target import VirtualFaultTarget
 from mrc_testbed.simulator.frames import NO_PORT, Frame, PacketHook
 from mrc_testbed.simulator.halves import Half, racks_of, reason_against
 from mrc_testbed.simulator.host import VirtualHost
+from mrc_testbed.simulator.message_slots import MessageSlots, Notify
 from mrc_testbed.simulator.pfc import PfcNicPort, PfcPort, pair
 from mrc_testbed.simulator.ports import EgressPort, NicPort
 from mrc_testbed.simulator.profiles import ENDLESS_S, HostProfile, LinkProfile, PfcProfile, ProfileError, QueueProfile
@@ -47,8 +48,6 @@ if TYPE_CHECKING:
     from mrc_testbed.simulator.wire import Wires
 
 Value = TypeVar("Value")
-Judge = Callable[[Sequence[Any]], bool]
-"""Function that says whether the values of a predicate, one of each half, end a run."""
 
 COLLECT_AFTER: Final = 1_000_000
 """Number of new objects after which Python looks for cycles while a fabric runs.
@@ -243,7 +242,7 @@ class VirtualFabric:
         if reason:
             raise ProfileError(f"{reason}. Cure: run the fabric in one process")
         racks = racks_of(half.number, plan.racks)
-        border = Border(half, half.number, racks, [host.name for host in plan.hosts], self.port_list)
+        border = Border(half, plan.racks, [host.name for host in plan.hosts], self.port_list)
         for node in plan.switches:
             if node.tier == 0 and node.number not in racks:
                 self._node_events[node.name].disown()
@@ -273,7 +272,7 @@ class VirtualFabric:
         racks = racks_of(0, self.plan.racks)
         return [half_values[self.host(host).rack not in racks][i] for i, host in enumerate(hosts)]
 
-    def notify_twin(self, a: str, b: str, memory: TwinMemory) -> Callable[[int, int, int], None] | None:
+    def notify_twin(self, a: str, b: str, memory: MessageSlots) -> Notify | None:
         """Return the function that notifies the twin of a memory; None where both ends are in one half."""
         return None if self._border is None or self.owns(a) == self.owns(b) else self._border.join(memory)
 

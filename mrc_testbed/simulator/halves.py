@@ -18,15 +18,17 @@ import pickle
 import signal
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from typing import Any, TypeVar
 
 from mrc_testbed.errors import UsageError
+from mrc_testbed.ipc.child_errors import portable, with_trace
 
 Value = TypeVar("Value")
-MEETING, VALUE, LAST = b"m", b"v", b"l"
-"""Kinds of messages: of queues that meet before a stretch, of gather(), and the last one."""
+MEETING, VALUE, ERROR, LAST = b"m", b"v", b"e", b"l"
+"""Kinds of messages: of queues that meet, of gather(), an exception of half 1, and the last one."""
 
 
 def racks_of(half_number: int, count: int) -> range:
@@ -64,7 +66,7 @@ class Half:
     def swap(self, kind: bytes, message: bytes) -> bytes:
         """Send a message to the other half; return the one that it sends.
 
-        Both have to be of the same `kind`, a byte. Raises LostHalfError and SplitError.
+        Both have to be of the same `kind`, a byte. Raises LostHalfError, SplitError, and what half 1 has raised.
         """
         try:
             # One half sends first: two that send at once would both wait for room in the pipe.
@@ -75,6 +77,8 @@ class Half:
                 self._pipe.send_bytes(kind + message)
         except (EOFError, OSError):
             raise LostHalfError("the process of the other half has ended") from None
+        if answer[:1] == ERROR:
+            raise with_trace(*pickle.loads(answer[1:]))
         if answer[:1] != kind:
             raise SplitError("the halves of a run differ in what they do next: a mistake of the program that they run")
         return answer[1:]
@@ -88,8 +92,8 @@ class Half:
 def run_in_halves(function: Callable[..., Value], *arguments: Any, **local_options: Any) -> Value:
     """Return `function(half, *arguments)` of half 0, which runs in this process.
 
-    Half 1 runs in a copy of it. `local_options`: keyword arguments for half 0 alone. Raises what the function raises,
-    and LostHalfError.
+    Half 1 runs in a copy of it. `local_options`: keyword arguments for half 0 alone. Raises what the function raises in
+    either half, and LostHalfError.
     """
     context = get_context("fork")  # a new process would first have to import, and to take over, what this one has
     pipe, other_pipe = context.Pipe()
@@ -120,12 +124,15 @@ def _run_other(
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
     half = Half(1, pipe)
-    try:
-        function(half, *arguments)
-        half.swap(LAST, b"")  # waits: half 0 ends this process once it has read everything
-    except LostHalfError:
-        pass  # half 0 has ended: it says why
-    except Exception:
-        traceback.print_exc()
-        os._exit(1)
+    # Half 0 ends this process once it has read everything; its own end is seen as that of the pipe.
+    with suppress(LostHalfError, EOFError, OSError):
+        try:
+            function(half, *arguments)
+            half.swap(LAST, b"")
+        except LostHalfError:
+            raise
+        except Exception as error:
+            pipe.send_bytes(ERROR + pickle.dumps((portable(error), traceback.format_exc())))
+            while True:  # what half 0 sends before it reads the error must not fill the pipe
+                pipe.recv_bytes()
     os._exit(0)

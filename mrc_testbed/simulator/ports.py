@@ -146,7 +146,7 @@ class EgressPort:
         self._byte_s = self._delay = self._jitter = 0.0
         self._last_at = -inf
         self.forwarded = self.forwarded_bytes = 0
-        self._neighbour_events: AddEvent = node_events
+        self._neighbour_events = node_events
         """Events of the neighbour."""
         self.arrive = _nowhere
         """Handler of the packets at the other end; see lead_to()."""

@@ -18,10 +18,14 @@ from mrc_testbed.hosts.engine.wire.packets import (
     Write,
 )
 from mrc_testbed.hosts.engine.wire.payload import TextPart
+from mrc_testbed.hosts.traffic.message_bytes import MessageBytes
 from mrc_testbed.simulator.border import MARSHAL_VERSION, RECORDS, Border
 from mrc_testbed.simulator.frames import Frame
+from mrc_testbed.simulator.halves import Half
+from mrc_testbed.simulator.message_slots import MessageSlots
 
-TEXT = bytes(range(256))
+CONTENT = MessageBytes("7/h0/h1", 256)
+TEXT = CONTENT.text
 ENVELOPE = (0xABCDEF, 0xFFFFFFFF, 1, 26, 2)
 PART = TextPart(TEXT, 3, 40)
 WRITE = Write(*ENVELOPE, Opcode.WRITE_LAST_IMM, 0xFFFFFF, 7, 1 << 63, 9, 1 << 31, PART, 99, 5, 6, 65535, 1, rtx=True)
@@ -46,12 +50,6 @@ PACKETS = {
 }
 
 
-class Memory:
-    """Memory of a flow, of which a border needs the text."""
-
-    text = TEXT
-
-
 class Port:
     """Port of a T0 towards a T1; keeps what arrives there."""
 
@@ -67,8 +65,8 @@ def borders():
     out = []
     for number in (0, 1):
         ports = [Port(), Port()]
-        border = Border(None, number, range(number, number + 1), ["h0", "h1"], ports)
-        border.join(Memory())
+        border = Border(Half(number, None), 2, ["h0", "h1"], ports)
+        border.join(MessageSlots(CONTENT, 1, 40))
         out.append((border, ports))
     return out
 

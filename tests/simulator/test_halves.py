@@ -8,6 +8,7 @@ from collections import Counter
 
 import pytest
 
+from mrc_testbed.errors import UsageError
 from mrc_testbed.hosts.engine.rocev2.rc_config import RcConfig
 from mrc_testbed.simulator import Flow, VirtualFabric, run_all, scaled_profiles
 from mrc_testbed.simulator.halves import LostHalfError, SplitError, run_in_halves
@@ -98,12 +99,22 @@ def test_half__that_dies_is_an_error_with_its_exit_code():
         run_in_halves(end_early, 1, lambda: os._exit(7))
 
 
-def test_half__that_fails_shows_its_error(capfd):
-    with pytest.raises(LostHalfError, match="exit code 1: "):
-        run_in_halves(end_early, 1, fail)
-    assert "KeyError: 'a mistake'" in capfd.readouterr().err
-    with pytest.raises(KeyError, match="a mistake"):
-        run_in_halves(end_early, 0, fail)
+@pytest.mark.parametrize("number", [0, 1])
+def test_half__that_fails_has_its_error_raised(number, capfd):
+    with pytest.raises(KeyError, match="a mistake") as error:
+        run_in_halves(end_early, number, fail)
+    assert ("in fail" in str(error.value.__cause__)) == bool(number), "half 1 shows where"
+    assert capfd.readouterr().err == "", "the error is shown once, by who asked for the run"
+
+
+def refuse(half):
+    raise UsageError("no such run")
+
+
+def test_error_of_both_halves__is_raised_once(capfd):
+    with pytest.raises(UsageError, match=r"^no such run$"):
+        run_in_halves(refuse)
+    assert capfd.readouterr().err == ""
 
 
 def differ(half):

@@ -98,11 +98,10 @@ class SwitchClient:
     def __enter__(self) -> SwitchClient:
         deadline = time.monotonic() + ROLE_WAIT_S
         try:
-            while not self.take_role():
+            while refusal := self.take_role():
                 if time.monotonic() > deadline:
                     raise LabSwitchError(
-                        f"{self.name}: another command has been at work on it for {ROLE_WAIT_S:.0f} s. "
-                        "Cure: wait for its end, or end it"
+                        f"{refusal}; still so after {ROLE_WAIT_S:.0f} s. Cure: wait for the other command, or end it"
                     )
                 time.sleep(ROLE_RETRY_S)
         except BaseException:
@@ -110,8 +109,8 @@ class SwitchClient:
             raise
         return self
 
-    def take_role(self) -> bool:
-        """Become primary of the role; return whether it was free."""
+    def take_role(self) -> str:
+        """Become primary of the role; return the switch's reason while another client has it, else ""."""
         request = p4r.StreamMessageRequest()
         request.arbitration.device_id = self.device_id
         request.arbitration.role.name = ROLE
@@ -125,11 +124,12 @@ class SwitchClient:
                     break
         except grpc.RpcError as error:
             self._requests.put(None)  # ends the thread that reads the requests
-            # The code of P4Runtime 5.3 for an election id that another controller has; roles here have no other fault.
+            refusal = self._error("arbitration", error)
+            # The code of P4Runtime 5.3 for an election id that another controller has.
             if error.code() is grpc.StatusCode.INVALID_ARGUMENT:
-                return False
-            raise self._error("arbitration", error) from None
-        return True
+                return str(refusal)
+            raise refusal from None
+        return ""
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

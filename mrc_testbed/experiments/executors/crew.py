@@ -40,10 +40,6 @@ NewsQueue = SimpleQueue[tuple[int, News]]
 """Queue of (run number, news): progress, then the outcome with its metrics and the load, or a failure."""
 
 
-class ChildError(Exception):
-    """Traceback of an exception in another process, used as its cause."""
-
-
 class Crew(Protocol):
     """Protocol of an executor. Leaving the context ends its processes and tasks."""
 
@@ -70,9 +66,3 @@ class Crew(Protocol):
         `costs`: estimated seconds by name; `store`: store that tasks on other machines write to; `news_queue`: queue to
         use, a new one by default; `numbers`: numbers of the runs in the news, by default their index in `runs`.
         """
-
-
-def news_of(error: Exception, trace: str) -> Exception:
-    """Return an exception of another process, with its traceback there as the cause."""
-    error.__cause__ = ChildError(trace)
-    return error

@@ -22,11 +22,12 @@ from threading import Thread
 from typing import Any
 
 from mrc_testbed.errors import UsageError
-from mrc_testbed.experiments.executors.crew import NewsQueue, RunLost, news_of
+from mrc_testbed.experiments.executors.crew import NewsQueue, RunLost
 from mrc_testbed.experiments.executors.packs import packs
-from mrc_testbed.experiments.executors.task import portable, timed_run
+from mrc_testbed.experiments.executors.task import timed_run
 from mrc_testbed.experiments.resolve.run_plan import RunPlan
 from mrc_testbed.experiments.run_store import RunStore
+from mrc_testbed.ipc.child_errors import portable, with_trace
 
 RETRIES = 3
 """Most restarts of a task whose worker or node died."""
@@ -107,7 +108,9 @@ class RayCrew:
                 news_queue.put(
                     (
                         number,
-                        news_of(outcome, load_or_trace) if isinstance(outcome, Exception) else (outcome, load_or_trace),
+                        with_trace(outcome, load_or_trace)
+                        if isinstance(outcome, Exception)
+                        else (outcome, load_or_trace),
                     )
                 )
             reason = "its task ended before it"

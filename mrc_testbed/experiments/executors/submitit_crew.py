@@ -28,7 +28,7 @@ from typing import Any
 import psutil
 
 from mrc_testbed.errors import UsageError
-from mrc_testbed.experiments.executors.crew import NewsQueue, RunLost, news_of
+from mrc_testbed.experiments.executors.crew import NewsQueue, RunLost
 from mrc_testbed.experiments.executors.options import ExecutorOptions
 from mrc_testbed.experiments.executors.packs import packs, side_by_side
 from mrc_testbed.experiments.executors.task import OWNER, RunTask, run_task, tasks_folder
@@ -36,6 +36,7 @@ from mrc_testbed.experiments.resolve.run_plan import RunPlan
 from mrc_testbed.experiments.run_store import DamagedRun, RunStore
 from mrc_testbed.experiments.virtual.estimate import memory_bytes
 from mrc_testbed.files.whole_files import write_whole
+from mrc_testbed.ipc.child_errors import with_trace
 
 LOOK_S = 0.5
 """Seconds of wall time between two checks for new files."""
@@ -255,7 +256,7 @@ class SubmititCrew:
         self._folders[tasks_folder(task.store)] = False
         for name, number in task.runs.items():
             if name in failed:
-                task.news_queue.put((number, news_of(*failed[name])))
+                task.news_queue.put((number, with_trace(*failed[name])))
             else:
                 task.news_queue.put((number, RunLost(reason)))
         return True

@@ -11,7 +11,6 @@ belongs to another command: `--resume` takes over from tasks that a killed comma
 from __future__ import annotations
 
 import gc
-import pickle
 import traceback
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +23,7 @@ from mrc_testbed.experiments.resolve.run_plan import RunPlan
 from mrc_testbed.experiments.results import TASKS, LoadMeter
 from mrc_testbed.experiments.run_store import DamagedRun, RunStore
 from mrc_testbed.experiments.virtual.virtual_run import VirtualRunner
+from mrc_testbed.ipc.child_errors import portable
 
 OWNER = "owner"
 """File of the folder `tasks`: token of the command whose tasks may write."""
@@ -36,15 +36,6 @@ def timed_run(run: RunPlan, watch: Watch = ignore_progress) -> tuple[Outcome, di
     load = meter.read("virtual")
     conclude(run, outcome)
     return outcome, load
-
-
-def portable(error: Exception) -> Exception:
-    """Return an exception that can be pickled: itself, or a RuntimeError with its text."""
-    try:
-        pickle.loads(pickle.dumps(error))
-    except Exception:
-        return RuntimeError(f"{type(error).__name__}: {error}")
-    return error
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,11 +32,12 @@ from typing import Any
 
 from mrc_testbed.errors import UsageError
 from mrc_testbed.experiments.executors.crash import death_of, stack_file
-from mrc_testbed.experiments.executors.crew import NewsQueue, RunLost, RunProgress, news_of
-from mrc_testbed.experiments.executors.task import portable, timed_run
+from mrc_testbed.experiments.executors.crew import NewsQueue, RunLost, RunProgress
+from mrc_testbed.experiments.executors.task import timed_run
 from mrc_testbed.experiments.resolve.run_plan import RunPlan
 from mrc_testbed.experiments.run_store import RunStore
 from mrc_testbed.experiments.virtual.estimate import Piece, measure
+from mrc_testbed.ipc.child_errors import portable, with_trace
 
 PROGRESS_EVERY_S = 0.5
 """Seconds of wall time between two progress messages of a run."""
@@ -141,7 +142,7 @@ class WorkerPool:
                     news.put((number, message))
                 outcome, load_or_trace = message
                 if isinstance(outcome, Exception):
-                    news.put((number, news_of(outcome, load_or_trace)))
+                    news.put((number, with_trace(outcome, load_or_trace)))
                 else:
                     news.put((number, (outcome, load_or_trace)))
             except (EOFError, OSError):

@@ -85,7 +85,7 @@ def test_role__that_stays_taken_is_an_error(address, monkeypatch):
     monkeypatch.setattr(switch, "ROLE_WAIT_S", 0.1)
     with (
         SwitchClient("s1", address, 0),
-        pytest.raises(LabSwitchError, match=r"^s1: another command .* Cure: wait for its end"),
+        pytest.raises(LabSwitchError, match=r"^s1: .* is already used .* Cure: wait for the other command"),
         SwitchClient("s1", address, 0),
     ):
         pass
