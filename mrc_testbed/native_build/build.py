@@ -91,7 +91,7 @@ def for_mypyc(source: str, acyclic: Sequence[str] = (), narrow: Mapping[str, Map
         index = _class_at(lines, name)
         while lines[index - 1]:  # decorators
             index -= 1
-        lines[index - 1] = "@mypyc_attr(acyclic=True)"
+        lines[index - 1] = "@mypyc_attr(acyclic=True, free_list_len=1)"  # the memory of one is kept for the next
     for name, types in (narrow or {}).items():
         begin = _class_at(lines, name)
         for attribute, narrow_type in types.items():

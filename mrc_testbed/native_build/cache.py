@@ -87,8 +87,11 @@ class CompiledFinder(MetaPathFinder):
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._files = {LIBRARY: f"{LIBRARY}{SUFFIX}"}
-        for path in (*compiled_files(), *map(Path, C_MODULES)):
+        for path in compiled_files():
             self._files[module_of(path)] = f"{module_of(path).replace('.', '/')}{SUFFIX}"
+        # Modules in C are in the library itself, whose functions they call.
+        for path in map(Path, C_MODULES):
+            self._files[module_of(path)] = self._files[LIBRARY]
 
     def files(self) -> Iterator[Path]:
         """All files of the build."""

@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 from mypyc.build import mypycify
-from setuptools import Extension
 
 CFLAGS = ("-O3", "-g0", "-fPIC", "-fno-plt", "-fvisibility=hidden", "-fno-semantic-interposition", "-w")
 
@@ -42,13 +41,10 @@ def main(group: str, target: str, arguments: list[str]) -> None:
     options += ["--allow-untyped-calls", "--no-warn-unused-ignores", "--ignore-missing-imports"]
     python = [file for file in files if not file.endswith(".c")]
     extensions: list[Any] = mypycify([*options, *python], multi_file=True, group_name=group, target_dir="c")
-    # Modules in C find the attributes of mypyc's objects by the header that mypyc wrote of them.
-    folders, header = extensions[0].include_dirs, [f'-DCOMPILED_HEADER="__native_{group}.h"']
-    extensions += [
-        Extension(file[:-2].replace("/", "."), [file], include_dirs=folders, extra_compile_args=header)
-        for file in files
-        if file.endswith(".c")
-    ]
+    # Modules in C are part of mypyc's library: they read the attributes of its objects and call its functions.
+    library = extensions[0]
+    library.sources += [file for file in files if file.endswith(".c")]
+    library.extra_compile_args.append(f'-DCOMPILED_HEADER="__native_internal_{group}.h"')
     sources = {source: extension for extension in extensions for source in extension.sources}
     for source in Path("c").glob("*.c"):
         source.write_text(without_trashcan(source.read_text(encoding="utf-8")), encoding="utf-8")

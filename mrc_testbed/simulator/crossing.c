@@ -6,10 +6,6 @@
  * Why: from Python a crossing takes 33,000 instructions, more than all else that a packet takes.
  */
 
-typedef mrc_testbed___hosts___engine___wire___packets___WriteObject Write;
-typedef mrc_testbed___hosts___engine___wire___packets___SackObject Sack;
-typedef mrc_testbed___hosts___engine___wire___payload___TextPartObject TextPart;
-
 #define WRITE_NUMBERS(X) \
     X(dest_qp) X(ev) X(plane) X(dscp) X(ecn) X(psn) X(msn) X(va) X(rkey) X(dma_length) X(size) X(rqmsn) X(imm) X(tsr)
 #define WRITE_FLAGS(X) X(ack_request) X(rtx) X(solicited)
@@ -20,7 +16,7 @@ typedef mrc_testbed___hosts___engine___wire___payload___TextPartObject TextPart;
 #define FRAME_FLAGS(X) X(control) X(trimmable) X(ect) X(corrupt) X(marked) X(trimmed)
 
 #define ONE_MORE(name) +1
-enum { NUMBERS_MAX = 0 SACK_NUMBERS(ONE_MORE), FLAGS_MAX = 0 WRITE_FLAGS(ONE_MORE), NO_NUMBER = -1, OPCODES = 256 };
+enum { NUMBERS_MAX = 0 SACK_NUMBERS(ONE_MORE), FLAGS_MAX = 0 WRITE_FLAGS(ONE_MORE), NO_NUMBER = -1 };
 
 /* A packet between the processes of one run, which have the same code: no layout for anybody else. */
 typedef struct {
@@ -31,25 +27,6 @@ typedef struct {
     int16_t rack, downlink, plane;
     uint8_t is_sack, opcode, frame_flags, flags[FLAGS_MAX];
 } Packed;
-
-/* What learn_crossing() was given: an object of each type, whose copies are filled in, and the opcodes by value. */
-static struct {
-    Frame *frame;
-    Write *write;
-    Sack *sack;
-    TextPart *part;
-    PyObject *opcodes;
-} models;
-
-/* A new object of the type of `model`, with its numbers and borrowed references: all of these are to be replaced. */
-static void *copy_of(const void *model)
-{
-    PyTypeObject *type = Py_TYPE(model);
-    PyObject *copy = type->tp_alloc(type, 0);
-    if (copy != NULL)
-        memcpy((char *)copy + sizeof(PyObject), (const char *)model + sizeof(PyObject), (size_t)type->tp_basicsize - sizeof(PyObject));
-    return copy;
-}
 
 /* A number or None as a number; 0 when it is neither, or negative. */
 static int optional_number(PyObject *value, int64_t *number)
@@ -86,7 +63,7 @@ static int pack_write(Packed *packed, const Write *packet, PyObject *texts)
 {
     int n = 0, f = 0, are_short = 1;
     const TextPart *part = (const TextPart *)packet->_payload;
-    if (Py_TYPE(part) != Py_TYPE(models.part) || packet->_trimmed != Py_None || !is_short(part->_begin) || !is_short(part->_length))
+    if (Py_TYPE(part) != CPyType_payload___TextPart || packet->_trimmed != Py_None || !is_short(part->_begin) || !is_short(part->_length))
         return 0;
     WRITE_NUMBERS(PACK_NUMBER)
     WRITE_FLAGS(PACK_FLAG)
@@ -107,17 +84,17 @@ static int pack_sack(Packed *packed, const Sack *packet)
 
 static PyObject *pack(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
 {
-    if (models.frame == NULL || count != 4 || !PyDict_CheckExact(args[2]) || !PyList_CheckExact(args[3]))
+    if (learned.frame == NULL || count != 4 || !PyDict_CheckExact(args[2]) || !PyList_CheckExact(args[3]))
         return PyErr_SetString(PyExc_TypeError, "pack() takes a time, a frame, numbers by host, and texts"), NULL;
     const Frame *frame = (const Frame *)args[1];
     Packed packed = {.at = PyFloat_AsDouble(args[0])};
     if (packed.at == -1.0 && PyErr_Occurred())
         return NULL;
-    if (Py_TYPE(frame) != Py_TYPE(models.frame) || !is_short(frame->_size) || !is_short(frame->_ev))
+    if (Py_TYPE(frame) != CPyType_frames___Frame || !is_short(frame->_size) || !is_short(frame->_ev))
         Py_RETURN_NONE;
     PyObject *packet = frame->_packet;
-    int is_packed = Py_TYPE(packet) == Py_TYPE(models.write)  ? pack_write(&packed, (Write *)packet, args[3])
-                    : Py_TYPE(packet) == Py_TYPE(models.sack) ? pack_sack(&packed, (Sack *)packet)
+    int is_packed = Py_TYPE(packet) == CPyType_packets___Write ? pack_write(&packed, (Write *)packet, args[3])
+                    : Py_TYPE(packet) == CPyType_packets___Sack ? pack_sack(&packed, (Sack *)packet)
                                                               : 0;
     packed.source = number_of(args[2], frame->_source), packed.target = number_of(args[2], frame->_target);
     if (PyErr_Occurred())
@@ -136,9 +113,9 @@ static PyObject *pack(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssi
 static PyObject *take_write(const Packed *packed, PyObject *texts)
 {
     int n = 0, f = 0;
-    PyObject *opcode = PyTuple_GET_ITEM(models.opcodes, packed->opcode), *timestamp = optional_object(packed->optional);
-    TextPart *part = timestamp == NULL ? NULL : copy_of(models.part);
-    Write *packet = part == NULL ? NULL : copy_of(models.write);
+    PyObject *opcode = PyTuple_GET_ITEM(learned.opcodes, packed->opcode), *timestamp = optional_object(packed->optional);
+    TextPart *part = timestamp == NULL ? NULL : copy_of(learned.part);
+    Write *packet = part == NULL ? NULL : copy_of(learned.write);
     if (packet == NULL) {
         if (part != NULL)
             part->_text = Py_NewRef(Py_None);
@@ -157,7 +134,7 @@ static PyObject *take_sack(const Packed *packed)
 {
     int n = 0, f = 0;
     PyObject *probe_id = optional_object(packed->optional);
-    Sack *packet = probe_id == NULL ? NULL : copy_of(models.sack);
+    Sack *packet = probe_id == NULL ? NULL : copy_of(learned.sack);
     if (packet == NULL)
         return Py_XDECREF(probe_id), NULL;
     packet->_probe_id = probe_id;
@@ -168,7 +145,7 @@ static PyObject *take_sack(const Packed *packed)
 
 static PyObject *unpack(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
 {
-    if (models.frame == NULL || count != 4 || !PyBytes_CheckExact(args[0]) || PyBytes_GET_SIZE(args[0]) != sizeof(Packed)
+    if (learned.frame == NULL || count != 4 || !PyBytes_CheckExact(args[0]) || PyBytes_GET_SIZE(args[0]) != sizeof(Packed)
         || !PyList_CheckExact(args[1]) || !PyList_CheckExact(args[2]) || !PyList_CheckExact(args[3]))
         return PyErr_SetString(PyExc_TypeError, "unpack() takes what pack() made, names of hosts, texts, and ports"), NULL;
     Packed packed;
@@ -179,7 +156,7 @@ static PyObject *unpack(PyObject *Py_UNUSED(module), PyObject *const *args, Py_s
         || packed.port >= PyList_GET_SIZE(ports) || !is_port(PyList_GET_ITEM(ports, packed.port)))
         return PyErr_SetString(PyExc_ValueError, "the halves have other hosts, texts or ports"), NULL;
     PyObject *packet = packed.is_sack ? take_sack(&packed) : take_write(&packed, texts);
-    Frame *frame = packet == NULL ? NULL : copy_of(models.frame);
+    Frame *frame = packet == NULL ? NULL : copy_of(learned.frame);
     if (frame == NULL)
         return Py_XDECREF(packet), NULL;
     frame->_packet = packet, frame->_next_frame = Py_NewRef(Py_None);
@@ -213,7 +190,7 @@ static PyTypeObject GateType;
 /* Adds the event of a packet here, or lets the packet wait at the border. Returns 0, or -1 with an exception. */
 static int pass_gate(Gate *gate, double at, PyObject *handler, PyObject *argument)
 {
-    if (Py_TYPE(argument) != hops.frame)
+    if (Py_TYPE(argument) != CPyType_frames___Frame)
         return PyErr_SetString(PyExc_TypeError, "only frames pass a gate"), -1;
     int rack = ((const Frame *)argument)->_rack;
     if (rack < 0 || (gate->first_rack <= rack && rack < gate->end_rack))
@@ -282,22 +259,3 @@ static PyTypeObject GateType = {
     .tp_traverse = (traverseproc)gate_traverse,
     .tp_clear = (inquiry)gate_clear,
 };
-
-/* ---- learn_crossing() ------------------------------------------------------------------------------------------ */
-
-static PyObject *learn_crossing(PyObject *Py_UNUSED(module), PyObject *args)
-{
-    PyObject *frame, *write, *sack, *part, *opcodes;
-    if (!PyArg_ParseTuple(args, "OOOOO!", &frame, &write, &sack, &part, &PyTuple_Type, &opcodes))
-        return NULL;
-    if (Py_TYPE(frame)->tp_basicsize != sizeof(Frame) || Py_TYPE(write)->tp_basicsize != sizeof(Write)
-        || Py_TYPE(sack)->tp_basicsize != sizeof(Sack) || Py_TYPE(part)->tp_basicsize != sizeof(TextPart)
-        || PyTuple_GET_SIZE(opcodes) != OPCODES)
-        return PyErr_SetString(PyExc_TypeError, "these are not of the machine code that this module was built with"), NULL;
-    Py_XSETREF(models.frame, (Frame *)Py_NewRef(frame));
-    Py_XSETREF(models.write, (Write *)Py_NewRef(write));
-    Py_XSETREF(models.sack, (Sack *)Py_NewRef(sack));
-    Py_XSETREF(models.part, (TextPart *)Py_NewRef(part));
-    Py_XSETREF(models.opcodes, Py_NewRef(opcodes));
-    Py_RETURN_NONE;
-}

@@ -143,26 +143,42 @@ static PyObject *time_object(double at)
 /* Adds an event to a queue or to a node of one, whose add() and checks it has. Returns 0, or -1 with an exception. */
 static int add_event(PyObject *events, double at, PyObject *handler, PyObject *argument);
 
-#ifdef COMPILED_HEADER /* where mypyc keeps attributes; tests that build the queues alone do without */
+typedef PyObject *(*KeywordFunction)(PyObject *, PyObject *const *, size_t, PyObject *);
+
+#ifdef COMPILED_HEADER /* what mypyc made of the Python files; tests that build the queues alone do without */
 #include COMPILED_HEADER
 #include "hops.c"
+#include "hosts.c"
+
+static struct {
+    long long hops, of_hosts; /* handled by hops.c, by hosts.c */
+} events_done;
+
+/* Handles an event whose handler is a function of machine code, if it is one of these files; returns as on_free() does. */
+static inline int handle_here(KeywordFunction function, PyObject *self, PyObject *argument, double now)
+{
+    int done = hop(function, self, argument, now);
+    events_done.hops += done != NOT_HERE;
+    if (done != NOT_HERE)
+        return done;
+    done = host_event(function, self, argument, now);
+    events_done.of_hosts += done != NOT_HERE;
+    return done;
+}
 #else
 enum { NOT_HERE };
-static inline int hop(PyObject *Py_UNUSED(handler), PyObject *Py_UNUSED(argument), double Py_UNUSED(now)) { return NOT_HERE; }
+#define handle_here(function, self, argument, now) NOT_HERE
 #endif
 
-typedef PyObject *(*KeywordFunction)(PyObject *, PyObject *const *, Py_ssize_t, PyObject *);
-
-/* Calls the handler of an event. Returns 0, or -1 with an exception. */
-static __attribute__((noinline)) int call_handler(PyObject *handler, PyObject *argument, double time, int compiled)
+/* Calls the handler of an event; `function`: of machine code, or NULL. Returns 0, or -1 with an exception. */
+static __attribute__((noinline)) int call_handler(PyObject *handler, KeywordFunction function, PyObject *argument, double time)
 {
     PyObject *at = time_object(time), *result = NULL;
     if (at != NULL) {
         PyObject *args[3] = {NULL, argument, at};
         /* Functions of mypyc are called as what they are, which takes half of the time. */
-        if (compiled)
-            result = ((KeywordFunction)(void (*)(void))PyCFunction_GET_FUNCTION(handler))(PyCFunction_GET_SELF(handler),
-                                                                                          args + 1, 2, NULL);
+        if (function != NULL)
+            result = function(PyCFunction_GET_SELF(handler), args + 1, 2, NULL);
         else
             result = PyObject_Vectorcall(handler, args + 1, 2 | PY_VECTORCALL_ARGUMENTS_OFFSET, NULL);
         Py_DECREF(at);
@@ -171,13 +187,15 @@ static __attribute__((noinline)) int call_handler(PyObject *handler, PyObject *a
     return result == NULL ? -1 : 0;
 }
 
-/* Handles an event that was taken out: a hop here, any other by its handler. Returns 0, or -1 with an exception. */
+/* Handles an event that was taken out: here, or by its handler. Returns 0, or -1 with an exception. */
 static int handle(Event event)
 {
     PyObject *handler = event.handler;
-    int compiled = PyCFunction_CheckExact(handler) && PyCFunction_GET_FLAGS(handler) == (METH_FASTCALL | METH_KEYWORDS);
-    int done = compiled ? hop(handler, event.argument, event.at) : NOT_HERE;
-    int failed = done == NOT_HERE ? call_handler(handler, event.argument, event.at, compiled) : done < 0;
+    KeywordFunction function = NULL;
+    if (PyCFunction_CheckExact(handler) && PyCFunction_GET_FLAGS(handler) == (METH_FASTCALL | METH_KEYWORDS))
+        function = (KeywordFunction)(void (*)(void))PyCFunction_GET_FUNCTION(handler);
+    int done = function != NULL ? handle_here(function, PyCFunction_GET_SELF(handler), event.argument, event.at) : NOT_HERE;
+    int failed = done == NOT_HERE ? call_handler(handler, function, event.argument, event.at) : done < 0;
     Py_DECREF(handler);
     Py_DECREF(event.argument);
     return failed ? -1 : 0;
@@ -292,14 +310,20 @@ static PyObject *queue_run(Queue *self, PyObject *until)
     Py_RETURN_FALSE;
 }
 
-/* Whether the next event is after `now`, which is then counted as one. Returns a new reference. */
+/* Whether the next event is after `now`, which is then counted as one. */
+static inline int is_alone(double next, double now, long long *done)
+{
+    *done += next > now;
+    return next > now;
+}
+
+/* The same for Python. Returns a new reference. */
 static PyObject *count_if_alone(double next, PyObject *now, long long *done)
 {
     double at = PyFloat_AsDouble(now);
     if (at == -1.0 && PyErr_Occurred())
         return NULL;
-    *done += next > at;
-    return PyBool_FromLong(next > at);
+    return PyBool_FromLong(is_alone(next, at, done));
 }
 
 static PyObject *queue_count_if_alone(Queue *self, PyObject *now)
@@ -820,6 +844,17 @@ static int add_event(PyObject *events, double at, PyObject *handler, PyObject *a
     return result == NULL ? -1 : 0;
 }
 
+#ifdef COMPILED_HEADER
+static int counts_alone(PyObject *events, double now)
+{
+    if (Py_IS_TYPE(events, &NodeType) && ((Node *)events)->queue != NULL)
+        return is_alone(node_next((Node *)events), now, &((Node *)events)->queue->done);
+    if (Py_IS_TYPE(events, &QueueType))
+        return is_alone(heap_next(&((Queue *)events)->heap), now, &((Queue *)events)->done);
+    return NOT_ITS;
+}
+
+#endif
 static PyObject *lookahead_add_node(Lookahead *self, PyObject *side)
 {
     int upper = PyObject_IsTrue(side);
@@ -1162,17 +1197,24 @@ static PyTypeObject LookaheadType = {
 
 /* ---- module --------------------------------------------------------------------------------------------------- */
 
+#ifdef COMPILED_HEADER
+static PyObject *events_here(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(none))
+{
+    return Py_BuildValue("LL", events_done.hops, events_done.of_hosts);
+}
+#endif
+
 static PyMethodDef functions[] = {
 #ifdef COMPILED_HEADER
-    {"learn_hops", learn_hops, METH_VARARGS,
-     "learn_hops(drain, EgressPort, NicPort, Frame, VirtualT0, VirtualT1): handle their events in C from now on"},
+    {"learn", learn, METH_VARARGS,
+     "learn(Frame, Write, Sack, TextPart, opcodes by value, BATCH, STUCK_AFTER): an object of each class, whose copies are "
+     "filled in, and constants of host.py"},
     {"pack", (PyCFunction)(void (*)(void))pack, METH_FASTCALL,
      "pack(time, frame, numbers by host, texts): a packet that crosses as bytes; None: border.py packs it"},
     {"unpack", (PyCFunction)(void (*)(void))unpack, METH_FASTCALL,
      "unpack(bytes, names of hosts, texts, ports): let a packet arrive that pack() made bytes of"},
-    {"learn_crossing", learn_crossing, METH_VARARGS,
-     "learn_crossing(Frame, Write, Sack, TextPart, opcodes by value): one object of each type, whose copies are filled in"},
-    {"hops_done", hops_done, METH_NOARGS, "hops_done(): the events handled by hops.c since this module was loaded"},
+    {"events_done", events_here, METH_NOARGS,
+     "events_done(): the events handled by hops.c and by hosts.c since this module was loaded"},
 #endif
     {NULL, NULL, 0, NULL},
 };

@@ -373,14 +373,13 @@ def event_queue(lookahead: int = 0) -> EventQueue:
 def machine_code() -> Any:
     """Return the module in C with its queues; None where the fabric is not in machine code.
 
-    It learns which events are hops, most of which it handles itself (hops.c), and what crosses between halves
-    (crossing.c).
+    Most events of switches and ports it handles itself (hops.c), and those of hosts (hosts.c). It packs what crosses
+    between halves (crossing.c).
     """
     if not state().active:
         return None
     module = import_module("mrc_testbed.simulator.event_queue")
-    ports, switches = (import_module(f"mrc_testbed.simulator.{name}") for name in ("ports", "switches"))
-    frame = import_module("mrc_testbed.simulator.frames").Frame
-    module.learn_hops(ports.drain, ports.EgressPort, ports.NicPort, frame, switches.VirtualT0, switches.VirtualT1)
-    module.learn_crossing(*import_module("mrc_testbed.simulator.border").models())
+    host = import_module("mrc_testbed.simulator.host")
+    models = import_module("mrc_testbed.simulator.border").models()
+    module.learn(*models, host.BATCH, host.STUCK_AFTER)
     return module

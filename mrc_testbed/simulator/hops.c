@@ -21,13 +21,8 @@ typedef mrc_testbed___hosts___engine___paths___ev_formats___Srv6FormatObject Wid
 _Static_assert(sizeof(Port) == sizeof(NicPort) && offsetof(Port, _line) == offsetof(NicPort, _line),
                "a host's port keeps its attributes where a switch's port does");
 
-/* What learn_hops() was given; all NULL before. */
-static struct {
-    PyObject *drain; /* the handler of a port that is free again */
-    PyTypeObject *port, *nic_port, *frame, *t0, *t1;
-    PyCFunction on_free, at_t0, at_t1; /* functions of the handlers, by which events are recognised */
-    long long done; /* hops handled here so far */
-} hops;
+/* The handler of a port that is free again. */
+#define DRAIN CPyStatic_ports____DRAIN
 
 static inline void store(PyObject **attribute, PyObject *owned)
 {
@@ -65,7 +60,10 @@ static inline Frame *frames_take(FrameQueue *queue)
 
 /* ---- EgressPort ----------------------------------------------------------------------------------------------- */
 
-static inline int is_port(PyObject *object) { return Py_TYPE(object) == hops.port || Py_TYPE(object) == hops.nic_port; }
+static inline int is_port(PyObject *object) 
+{
+    return Py_TYPE(object) == CPyType_ports___EgressPort || Py_TYPE(object) == CPyType_ports___NicPort;
+}
 
 /* Whether a port sends packets as launch() does. */
 static inline int launches_here(const Port *port) { return port->_observer == Py_None && !port->__impaired && port->__jitter == 0; }
@@ -125,7 +123,7 @@ static int send(Port *port, Frame *frame, double now, int way)
     if (port->__draining)
         return 0;
     port->__draining = 1;
-    return add_event(port->__node_events, port->_busy_until, hops.drain, (PyObject *)port);
+    return add_event(port->__node_events, port->_busy_until, DRAIN, (PyObject *)port);
 }
 
 /* Whether a data packet is to be marked that leaves so many bytes behind; -1 with an exception. */
@@ -142,15 +140,8 @@ static __attribute__((noinline)) int draws_mark(const Port *port, double depth)
     return share * (high - low) < depth - low;
 }
 
-/* Lets the engine of a host's port send: there is room again. Returns 0, or -1 with an exception. */
-static __attribute__((noinline)) int tell_room(Port *port, double now)
-{
-    port->_starved = 0;
-    PyObject *at = time_object(now), *done = at == NULL ? NULL : PyObject_CallOneArg(port->_on_room, at);
-    Py_XDECREF(at);
-    Py_XDECREF(done);
-    return done == NULL ? -1 : 0;
-}
+/* Lets the host of a port send: there is room again. Returns 0, or -1 with an exception. */
+static int tell_room(Port *port, double now);
 
 /* Marks a packet. Returns 0, or -1 with an exception. */
 static __attribute__((noinline)) int mark(Port *port, Frame *frame)
@@ -194,11 +185,11 @@ static int on_free(PyObject *argument, double now)
         failed = failed || launch(port, frame, now);
         Py_DECREF(frame);
         if (port->_waiting)
-            failed = failed || add_event(port->__node_events, port->_busy_until, hops.drain, argument);
+            failed = failed || add_event(port->__node_events, port->_busy_until, DRAIN, argument);
         else
             port->__draining = 0;
     }
-    if (!failed && port->_starved && Py_TYPE(port) == hops.nic_port && port->_waiting <= value_of(port->__low_water))
+    if (!failed && port->_starved && Py_TYPE(port) == CPyType_ports___NicPort && port->_waiting <= value_of(port->__low_water))
         failed = tell_room(port, now);
     return failed ? -1 : 1;
 }
@@ -221,7 +212,7 @@ static int at_t0(PyObject *self, PyObject *argument, double now)
 {
     T0 *t0 = (T0 *)self;
     Frame *frame = (Frame *)argument;
-    if (Py_TYPE(self) != hops.t0 || Py_TYPE(argument) != hops.frame || t0->_is_idle || !t0->__by_srv6 || !is_short(frame->_ev))
+    if (Py_TYPE(self) != CPyType_switches___VirtualT0 || Py_TYPE(argument) != CPyType_frames___Frame || t0->_is_idle || !t0->__by_srv6 || !is_short(frame->_ev))
         return NOT_HERE;
     const Widths *widths = (const Widths *)t0->_widths;
     Py_ssize_t ev = value_of(frame->_ev), uplink_bits = value_of(widths->_uplink_bits);
@@ -240,59 +231,17 @@ static int at_t0(PyObject *self, PyObject *argument, double now)
 static int at_t1(PyObject *self, PyObject *argument, double now)
 {
     T1 *t1 = (T1 *)self;
-    if (Py_TYPE(self) != hops.t1 || Py_TYPE(argument) != hops.frame || t1->_is_idle)
+    if (Py_TYPE(self) != CPyType_switches___VirtualT1 || Py_TYPE(argument) != CPyType_frames___Frame || t1->_is_idle)
         return NOT_HERE;
     return send_by(t1->_racks, ((Frame *)argument)->_rack, (Frame *)argument, now);
 }
 
-/* Handles an event that is a hop whose handler is a function of machine code; returns as on_free() does. */
-static inline int hop(PyObject *handler, PyObject *argument, double now)
+/* Handles an event that is a hop, whose handler is a function of machine code; returns as on_free() does. */
+static inline int hop(KeywordFunction function, PyObject *self, PyObject *argument, double now)
 {
-    PyCFunction function = PyCFunction_GET_FUNCTION(handler);
-    int done = NOT_HERE;
-    if (function == hops.on_free)
-        done = on_free(argument, now);
-    else if (function == hops.at_t0)
-        done = at_t0(PyCFunction_GET_SELF(handler), argument, now);
-    else if (function == hops.at_t1)
-        done = at_t1(PyCFunction_GET_SELF(handler), argument, now);
-    hops.done += done != NOT_HERE;
-    return done;
-}
-
-static PyObject *hops_done(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(none)) { return PyLong_FromLongLong(hops.done); }
-
-/* ---- learn_hops() --------------------------------------------------------------------------------------------- */
-
-/* The function of a method of machine code; NULL with an exception. */
-static PyCFunction method_of(PyTypeObject *type, const char *name)
-{
-    PyObject *method = PyObject_GetAttrString((PyObject *)type, name);
-    PyCFunction function = NULL;
-    if (method != NULL && Py_IS_TYPE(method, &PyMethodDescr_Type))
-        function = ((PyMethodDescrObject *)method)->d_method->ml_meth;
-    else if (method != NULL)
-        PyErr_Format(PyExc_TypeError, "%s.%s is not machine code", type->tp_name, name);
-    Py_XDECREF(method);
-    return function;
-}
-
-static PyObject *learn_hops(PyObject *Py_UNUSED(module), PyObject *args)
-{
-    PyObject *drain;
-    PyTypeObject *port, *nic_port, *frame, *t0, *t1;
-    if (!PyArg_ParseTuple(args, "OO!O!O!O!O!", &drain, &PyType_Type, &port, &PyType_Type, &nic_port, &PyType_Type, &frame,
-                          &PyType_Type, &t0, &PyType_Type, &t1))
-        return NULL;
-    if (!PyCFunction_CheckExact(drain) || port->tp_basicsize != sizeof(Port) || nic_port->tp_basicsize != sizeof(NicPort)
-        || frame->tp_basicsize != sizeof(Frame) || t0->tp_basicsize != sizeof(T0) || t1->tp_basicsize != sizeof(T1))
-        return PyErr_SetString(PyExc_TypeError, "these are not of the machine code that this module was built with"), NULL;
-    PyCFunction at_t0_function = method_of(t0, "receive");
-    PyCFunction at_t1_function = at_t0_function == NULL ? NULL : method_of(t1, "receive");
-    if (at_t1_function == NULL)
-        return NULL;
-    Py_XSETREF(hops.drain, Py_NewRef(drain)); /* the types live as long as their module, which nobody unloads */
-    hops.port = port, hops.nic_port = nic_port, hops.frame = frame, hops.t0 = t0, hops.t1 = t1;
-    hops.on_free = PyCFunction_GET_FUNCTION(drain), hops.at_t0 = at_t0_function, hops.at_t1 = at_t1_function;
-    Py_RETURN_NONE;
+    if (function == CPyPy_ports___drain)
+        return on_free(argument, now);
+    if (function == CPyPy_switches___VirtualT0___receive)
+        return at_t0(self, argument, now);
+    return function == CPyPy_switches___VirtualT1___receive ? at_t1(self, argument, now) : NOT_HERE;
 }

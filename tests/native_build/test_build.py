@@ -132,7 +132,7 @@ def test_acyclic__is_marked_in_front_of_decorators_and_no_line_moves():
     lines = building.for_mypyc(source, ("A", "AB")).split("\n")
     assert lines[0].endswith("; from mypy_extensions import i16, i32, mypyc_attr")
     assert len(lines) == len(source.split("\n"))
-    assert [i for i, line in enumerate(lines) if line == "@mypyc_attr(acyclic=True)"] == [2, 9]
+    assert [i for i, line in enumerate(lines) if line.startswith("@mypyc_attr(acyclic=True")] == [2, 9]
     assert [lines[3], lines[10]] == ["@dataclass(", "class AB:"]
     with pytest.raises(BuildError, match="no class Gone"):
         building.for_mypyc(source, ("Gone",))
