@@ -70,18 +70,17 @@ class Border:
 
     def __init__(self, half: Half, racks: int, host_names: Sequence[str], ports: list[EgressPort]) -> None:
         self._half, self._number, self._racks = half, half.number, racks_of(half.number, racks)
-        self._waiting: list[tuple[float, Frame]] = []
-        """Packets with the time of their arrival."""
+        self._packed = bytearray()
+        """Packets that wait, as gates of machine code have packed them."""
+        self._waiting: list[tuple[float, Frame, int]] = []
+        """Other packets, with the time of their arrival and the length of `_packed` when they came."""
         self._ports = ports
         self._names = list(host_names)
         self._numbers = {name: number for number, name in enumerate(host_names)}
         self._memories: list[MessageSlots] = []
         self._texts: list[bytes] = []
         """Texts of payloads, in the same order in both halves."""
-        code = machine_code()
-        self._pack_here: Callable[..., bytes | None] | None = None if code is None else code.pack
-        self._unpack_here: Callable[..., None] | None = None if code is None else code.unpack
-        self._gate_type: type[Any] = Gate if code is None else code.Gate
+        self._code = machine_code()
         self._notes: list[Note] = []
         self._predicate: Callable[[], Any] | None = None
         self._judge: Judge = all
@@ -90,7 +89,10 @@ class Border:
 
     def gate(self, events: NodeEvents) -> AddEvent:
         """Return the events of a T1, as a T0 adds them: those of packets to the other half wait at the border."""
-        gate: AddEvent = self._gate_type(self._waiting, events, self._racks.start, self._racks.stop)
+        common_arguments = (self._waiting, events, self._racks.start, self._racks.stop)
+        if self._code is None:
+            return Gate(*common_arguments)
+        gate: AddEvent = self._code.Gate(*common_arguments, self._packed, self._numbers, self._texts)
         return gate
 
     def join(self, memory: MessageSlots) -> Notify:
@@ -132,36 +134,41 @@ class Border:
         that belong to no node.
         """
         waiting = self._waiting
-        for time, _ in waiting:  # T1s are of the lower side
+        for time, _, _ in waiting:  # T1s are of the lower side
             lower = min(lower, time)
-        crossings = [self._crossing(time, frame) for time, frame in waiting]
+        if self._packed:
+            lower = min(lower, self._code.first_packed(self._packed))
+        crossings = [(position, self._pack(time, frame)) for time, frame, position in waiting]
         state = self._state(halted)
-        message = marshal.dumps((lower, upper, common_due, now, state, crossings, self._notes), MARSHAL_VERSION)
+        values = (lower, upper, common_due, now, state, crossings, self._packed, self._notes)
+        message = marshal.dumps(values, MARSHAL_VERSION)
         waiting.clear()
+        self._packed.clear()
         answer = marshal.loads(self._half.swap(MEETING, message))
         self._notes.clear()
-        other_lower, other_upper, other_common_due, other_now, other_state, other_crossings, other_notes = answer
+        other_lower, other_upper, other_common_due, other_now, other_state, other_crossings, packed, other_notes = (
+            answer
+        )
         if other_common_due != common_due:
             raise SplitError("the halves of a run differ in what happens next: not all its events are the same in both")
         for memory_number, index, number, slot_state in other_notes:
             self._memories[memory_number].note(index, number, slot_state)
-        for crossing in other_crossings:
-            if self._unpack_here is not None and type(crossing) is bytes:
-                self._unpack_here(crossing, self._names, self._texts, self._ports)
-            else:
-                self._unpack(crossing)
+        # In the order in which they were sent: a port's packets may arrive at one instant.
+        begin = 0
+        for position, crossing in other_crossings:
+            self._unpack_range(packed, begin, position)
+            self._unpack(crossing)
+            begin = position
+        self._unpack_range(packed, begin, len(packed))
         if other_state is not None:
             self._states[1 - self._number] = other_state
         is_over = (state is not None or other_state is not None) and self._judge(self._states)
         return min(lower, other_lower), min(upper, other_upper), max(now, other_now), is_over
 
-    def _crossing(self, time: float, frame: Frame) -> Crossing | bytes:
-        """Return a packet as bytes, if machine code takes it, or as plain values."""
-        if self._pack_here is not None:
-            packed = self._pack_here(time, frame, self._numbers, self._texts)
-            if packed is not None:
-                return packed
-        return self._pack(time, frame)
+    def _unpack_range(self, packed: bytes, begin: int, end: int) -> None:
+        """Let packets arrive that gates of machine code packed."""
+        if begin < end:
+            self._code.unpack(packed, begin, end, self._names, self._texts, self._ports)
 
     def _pack(self, time: float, frame: Frame) -> Crossing:
         """Return a packet as plain values."""
@@ -220,7 +227,9 @@ def models() -> tuple[Frame, Write, Sack, TextPart, tuple[Opcode | None, ...]]:
 class Gate:
     """Way of the packets of a T0 to a T1; see Border.gate()."""
 
-    def __init__(self, waiting: list[tuple[float, Frame]], events: NodeEvents, first_rack: int, end_rack: int) -> None:
+    def __init__(
+        self, waiting: list[tuple[float, Frame, int]], events: NodeEvents, first_rack: int, end_rack: int
+    ) -> None:
         self._waiting, self._events = waiting, events
         self._first_rack, self._end_rack = first_rack, end_rack
 
@@ -230,4 +239,4 @@ class Gate:
         if self._first_rack <= rack < self._end_rack or rack < 0:
             self._events(time, handler, frame)
         else:
-            self._waiting.append((time, frame))
+            self._waiting.append((time, frame, 0))

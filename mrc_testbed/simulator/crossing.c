@@ -1,7 +1,7 @@
 /* Gates to the border between halves, and packets that cross it, as bytes and back. Part of event_queue.c.
  *
  * border.py says what crosses and how. The functions here do the same for nearly all packets, writes of a text's part and
- * SACKs, on the objects of mypyc. For any other they answer None, and border.py goes its own way.
+ * SACKs, on the objects of mypyc. Any other waits as it is, and border.py packs it.
  *
  * Why: from Python a crossing takes 33,000 instructions, more than all else that a packet takes.
  */
@@ -82,31 +82,24 @@ static int pack_sack(Packed *packed, const Sack *packet)
     return are_short && optional_number(packet->_probe_id, &packed->optional);
 }
 
-static PyObject *pack(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
+/* Returns whether a packet can be packed here, and is; -1 with an exception. */
+static int pack(Packed *packed, const Frame *frame, double at, PyObject *numbers, PyObject *texts)
 {
-    if (learned.frame == NULL || count != 4 || !PyDict_CheckExact(args[2]) || !PyList_CheckExact(args[3]))
-        return PyErr_SetString(PyExc_TypeError, "pack() takes a time, a frame, numbers by host, and texts"), NULL;
-    const Frame *frame = (const Frame *)args[1];
-    Packed packed = {.at = PyFloat_AsDouble(args[0])};
-    if (packed.at == -1.0 && PyErr_Occurred())
-        return NULL;
-    if (Py_TYPE(frame) != CPyType_frames___Frame || !is_short(frame->_size) || !is_short(frame->_ev))
-        Py_RETURN_NONE;
     PyObject *packet = frame->_packet;
-    int is_packed = Py_TYPE(packet) == CPyType_packets___Write ? pack_write(&packed, (Write *)packet, args[3])
-                    : Py_TYPE(packet) == CPyType_packets___Sack ? pack_sack(&packed, (Sack *)packet)
-                                                              : 0;
-    packed.source = number_of(args[2], frame->_source), packed.target = number_of(args[2], frame->_target);
+    int is_packed = Py_TYPE(packet) == CPyType_packets___Write  ? pack_write(packed, (Write *)packet, texts)
+                    : Py_TYPE(packet) == CPyType_packets___Sack ? pack_sack(packed, (Sack *)packet)
+                                                                : 0;
+    packed->source = number_of(numbers, frame->_source), packed->target = number_of(numbers, frame->_target);
     if (PyErr_Occurred())
-        return NULL;
-    if (!is_packed || packed.source == NO_NUMBER || packed.target == NO_NUMBER)
-        Py_RETURN_NONE;
-    packed.size = frame->_size, packed.ev = frame->_ev, packed.port = frame->_port;
-    packed.rack = frame->_rack, packed.downlink = frame->_downlink, packed.plane = frame->_plane;
+        return -1;
+    if (!is_packed || packed->source == NO_NUMBER || packed->target == NO_NUMBER || !is_short(frame->_size) || !is_short(frame->_ev))
+        return 0;
+    packed->at = at, packed->size = frame->_size, packed->ev = frame->_ev, packed->port = frame->_port;
+    packed->rack = frame->_rack, packed->downlink = frame->_downlink, packed->plane = frame->_plane;
     int bit = 0;
-#define PACK_FRAME_FLAG(name) packed.frame_flags |= (uint8_t)(frame->_##name << bit++);
+#define PACK_FRAME_FLAG(name) packed->frame_flags |= (uint8_t)(frame->_##name << bit++);
     FRAME_FLAGS(PACK_FRAME_FLAG)
-    return PyBytes_FromStringAndSize((const char *)&packed, sizeof packed);
+    return 1;
 }
 
 /* A write without its payload yet, which the caller fills in; NULL with an exception. */
@@ -143,37 +136,60 @@ static PyObject *take_sack(const Packed *packed)
     return (PyObject *)packet;
 }
 
-static PyObject *unpack(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
+/* Lets a packet arrive. Returns 0, or -1 with an exception. */
+static int let_arrive(const Packed *packed, PyObject *names, PyObject *texts, PyObject *ports)
 {
-    if (learned.frame == NULL || count != 4 || !PyBytes_CheckExact(args[0]) || PyBytes_GET_SIZE(args[0]) != sizeof(Packed)
-        || !PyList_CheckExact(args[1]) || !PyList_CheckExact(args[2]) || !PyList_CheckExact(args[3]))
-        return PyErr_SetString(PyExc_TypeError, "unpack() takes what pack() made, names of hosts, texts, and ports"), NULL;
-    Packed packed;
-    memcpy(&packed, PyBytes_AS_STRING(args[0]), sizeof packed);
-    PyObject *names = args[1], *texts = args[2], *ports = args[3];
     Py_ssize_t hosts = PyList_GET_SIZE(names);
-    if (packed.source >= hosts || packed.target >= hosts || (!packed.is_sack && packed.text >= PyList_GET_SIZE(texts))
-        || packed.port >= PyList_GET_SIZE(ports) || !is_port(PyList_GET_ITEM(ports, packed.port)))
-        return PyErr_SetString(PyExc_ValueError, "the halves have other hosts, texts or ports"), NULL;
-    PyObject *packet = packed.is_sack ? take_sack(&packed) : take_write(&packed, texts);
+    if (packed->source >= hosts || packed->target >= hosts || (!packed->is_sack && packed->text >= PyList_GET_SIZE(texts))
+        || packed->port >= PyList_GET_SIZE(ports) || !is_port(PyList_GET_ITEM(ports, packed->port)))
+        return PyErr_SetString(PyExc_ValueError, "the halves have other hosts, texts or ports"), -1;
+    PyObject *packet = packed->is_sack ? take_sack(packed) : take_write(packed, texts);
     Frame *frame = packet == NULL ? NULL : copy_of(learned.frame);
     if (frame == NULL)
-        return Py_XDECREF(packet), NULL;
+        return Py_XDECREF(packet), -1;
     frame->_packet = packet, frame->_next_frame = Py_NewRef(Py_None);
-    frame->_source = Py_NewRef(PyList_GET_ITEM(names, packed.source));
-    frame->_target = Py_NewRef(PyList_GET_ITEM(names, packed.target));
-    frame->_size = packed.size, frame->_ev = packed.ev, frame->_port = packed.port;
-    frame->_rack = packed.rack, frame->_downlink = packed.downlink, frame->_plane = packed.plane;
-    frame->_is_fresh = 0, frame->_is_data = (char)!packed.is_sack;
+    frame->_source = Py_NewRef(PyList_GET_ITEM(names, packed->source));
+    frame->_target = Py_NewRef(PyList_GET_ITEM(names, packed->target));
+    frame->_size = packed->size, frame->_ev = packed->ev, frame->_port = packed->port;
+    frame->_rack = packed->rack, frame->_downlink = packed->downlink, frame->_plane = packed->plane;
+    frame->_is_fresh = 0, frame->_is_data = (char)!packed->is_sack;
     int bit = 0;
-#define TAKE_FRAME_FLAG(name) frame->_##name = (char)(packed.frame_flags >> bit++ & 1);
+#define TAKE_FRAME_FLAG(name) frame->_##name = (char)(packed->frame_flags >> bit++ & 1);
     FRAME_FLAGS(TAKE_FRAME_FLAG)
-    const Port *port = (const Port *)PyList_GET_ITEM(ports, packed.port);
-    int failed = add_event(port->__neighbour_events, packed.at, port->_arrive, (PyObject *)frame);
+    const Port *port = (const Port *)PyList_GET_ITEM(ports, packed->port);
+    int failed = add_event(port->__neighbour_events, packed->at, port->_arrive, (PyObject *)frame);
     Py_DECREF(frame);
-    if (failed)
+    return failed;
+}
+
+static PyObject *unpack(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    PyObject *packed, *names, *texts, *ports;
+    Py_ssize_t begin, end, size = (Py_ssize_t)sizeof(Packed);
+    if (!PyArg_ParseTuple(args, "O!nnO!O!O!", &PyBytes_Type, &packed, &begin, &end, &PyList_Type, &names, &PyList_Type, &texts,
+                          &PyList_Type, &ports))
         return NULL;
+    if (learned.frame == NULL || begin < 0 || begin % size || end % size || end > PyBytes_GET_SIZE(packed))
+        return PyErr_SetString(PyExc_ValueError, "unpack() takes packets that gates packed"), NULL;
+    for (Py_ssize_t at = begin; at < end; at += size) {
+        Packed packet;
+        memcpy(&packet, PyBytes_AS_STRING(packed) + at, sizeof packet);
+        if (let_arrive(&packet, names, texts, ports))
+            return NULL;
+    }
     Py_RETURN_NONE;
+}
+
+static PyObject *first_packed(PyObject *Py_UNUSED(module), PyObject *packed)
+{
+    if (!PyByteArray_CheckExact(packed))
+        return PyErr_SetString(PyExc_TypeError, "first_packed() takes a bytearray that gates have filled"), NULL;
+    double first = INFINITY, at;
+    for (Py_ssize_t i = 0; i + (Py_ssize_t)sizeof(Packed) <= PyByteArray_GET_SIZE(packed); i += (Py_ssize_t)sizeof(Packed)) {
+        memcpy(&at, PyByteArray_AS_STRING(packed) + i + offsetof(Packed, at), sizeof at);
+        first = fmin(first, at);
+    }
+    return PyFloat_FromDouble(first);
 }
 
 /* ---- Gate ------------------------------------------------------------------------------------------------------ */
@@ -181,7 +197,8 @@ static PyObject *unpack(PyObject *Py_UNUSED(module), PyObject *const *args, Py_s
 typedef struct {
     PyObject_HEAD
     vectorcallfunc call; /* what a port calls to add an event */
-    PyObject *waiting, *events; /* packets that wait at the border; events of the T1 in this half */
+    PyObject *events, *waiting, *packed; /* of the T1 in this half; packets that wait at the border, as objects and as bytes */
+    PyObject *numbers, *texts; /* by which hosts and payloads are packed */
     int first_rack, end_rack;
 } Gate;
 
@@ -195,7 +212,16 @@ static int pass_gate(Gate *gate, double at, PyObject *handler, PyObject *argumen
     int rack = ((const Frame *)argument)->_rack;
     if (rack < 0 || (gate->first_rack <= rack && rack < gate->end_rack))
         return add_event(gate->events, at, handler, argument);
-    PyObject *waiting = Py_BuildValue("dO", at, argument);
+    Packed packed = {0};
+    int is_packed = pack(&packed, (const Frame *)argument, at, gate->numbers, gate->texts);
+    if (is_packed) {
+        Py_ssize_t size = PyByteArray_GET_SIZE(gate->packed);
+        if (is_packed < 0 || PyByteArray_Resize(gate->packed, size + (Py_ssize_t)sizeof packed))
+            return -1;
+        memcpy(PyByteArray_AS_STRING(gate->packed) + size, &packed, sizeof packed);
+        return 0;
+    }
+    PyObject *waiting = Py_BuildValue("dOn", at, argument, PyByteArray_GET_SIZE(gate->packed));
     int failed = waiting == NULL || PyList_Append(gate->waiting, waiting);
     Py_XDECREF(waiting);
     return -failed;
@@ -210,16 +236,20 @@ static PyObject *gate_call(PyObject *self, PyObject *const *args, size_t count, 
     Py_RETURN_NONE;
 }
 
+#define GATE_OBJECTS(X) X(events) X(waiting) X(packed) X(numbers) X(texts)
+
 static PyObject *gate_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(named))
 {
-    PyObject *waiting, *events;
+    PyObject *waiting, *events, *packed, *numbers, *texts;
     int first_rack, end_rack;
-    if (!PyArg_ParseTuple(args, "O!Oii", &PyList_Type, &waiting, &events, &first_rack, &end_rack))
+    if (!PyArg_ParseTuple(args, "O!OiiO!O!O!", &PyList_Type, &waiting, &events, &first_rack, &end_rack, &PyByteArray_Type, &packed,
+                          &PyDict_Type, &numbers, &PyList_Type, &texts))
         return NULL;
     Gate *gate = (Gate *)type->tp_alloc(type, 0);
     if (gate != NULL) {
         gate->call = gate_call;
-        gate->waiting = Py_NewRef(waiting), gate->events = Py_NewRef(events);
+#define KEEP(name) gate->name = Py_NewRef(name);
+        GATE_OBJECTS(KEEP)
         gate->first_rack = first_rack, gate->end_rack = end_rack;
     }
     return (PyObject *)gate;
@@ -227,15 +257,15 @@ static PyObject *gate_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSE
 
 static int gate_traverse(Gate *self, visitproc visit, void *arg)
 {
-    Py_VISIT(self->waiting);
-    Py_VISIT(self->events);
+#define VISIT(name) Py_VISIT(self->name);
+    GATE_OBJECTS(VISIT)
     return 0;
 }
 
 static int gate_clear(Gate *self)
 {
-    Py_CLEAR(self->waiting);
-    Py_CLEAR(self->events);
+#define CLEAR(name) Py_CLEAR(self->name);
+    GATE_OBJECTS(CLEAR)
     return 0;
 }
 
@@ -249,7 +279,7 @@ static void gate_dealloc(Gate *self)
 static PyTypeObject GateType = {
     PyVarObject_HEAD_INIT(NULL, 0)
     .tp_name = "mrc_testbed.simulator.event_queue.Gate",
-    .tp_doc = "Gate(waiting, events, first_rack, end_rack): see mrc_testbed/simulator/border.py.",
+    .tp_doc = "Gate(waiting, events, first_rack, end_rack, packed, numbers by host, texts): see mrc_testbed/simulator/border.py.",
     .tp_basicsize = sizeof(Gate),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL,
     .tp_vectorcall_offset = offsetof(Gate, call),

@@ -1209,10 +1209,9 @@ static PyMethodDef functions[] = {
     {"learn", learn, METH_VARARGS,
      "learn(Frame, Write, Sack, TextPart, opcodes by value, BATCH, STUCK_AFTER): an object of each class, whose copies are "
      "filled in, and constants of host.py"},
-    {"pack", (PyCFunction)(void (*)(void))pack, METH_FASTCALL,
-     "pack(time, frame, numbers by host, texts): a packet that crosses as bytes; None: border.py packs it"},
-    {"unpack", (PyCFunction)(void (*)(void))unpack, METH_FASTCALL,
-     "unpack(bytes, names of hosts, texts, ports): let a packet arrive that pack() made bytes of"},
+    {"unpack", unpack, METH_VARARGS,
+     "unpack(bytes, begin, end, names of hosts, texts, ports): let packets arrive that the gates of the other half packed"},
+    {"first_packed", first_packed, METH_O, "first_packed(bytearray): the earliest arrival of packets that gates packed"},
     {"events_done", events_here, METH_NOARGS,
      "events_done(): the events handled by hops.c and by hosts.c since this module was loaded"},
 #endif

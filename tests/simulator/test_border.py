@@ -109,4 +109,4 @@ def test_gate__keeps_a_packet_for_the_half_of_its_rack():
     for time, frame in enumerate(frames):
         gate(float(time), "arrive", frame)
     assert arrivals == [(0.0, "arrive", 0), (2.0, "arrive", -1)], "a damaged address has no rack: any T1 drops it"
-    assert border._waiting == [(1.0, frames[1])]
+    assert border._waiting == [(1.0, frames[1], 0)]
