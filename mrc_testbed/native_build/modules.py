@@ -96,7 +96,7 @@ READ_TOO = (
     "simulator/*.py",
     "simulator/crossing.c",
     "simulator/hops.c",
-    "simulator/hosts.c",
+    "simulator/host.c",
     "switch/system/shared_wire.h",
     "topologies/plan/*.py",
 )

@@ -148,10 +148,10 @@ typedef PyObject *(*KeywordFunction)(PyObject *, PyObject *const *, size_t, PyOb
 #ifdef COMPILED_HEADER /* what mypyc made of the Python files; tests that build the queues alone do without */
 #include COMPILED_HEADER
 #include "hops.c"
-#include "hosts.c"
+#include "host.c"
 
 static struct {
-    long long hops, of_hosts; /* handled by hops.c, by hosts.c */
+    long long hops, of_hosts; /* handled by hops.c, by host.c */
 } events_done;
 
 /* Handles an event whose handler is a function of machine code, if it is one of these files; returns as on_free() does. */
@@ -1213,7 +1213,7 @@ static PyMethodDef functions[] = {
      "unpack(bytes, begin, end, names of hosts, texts, ports): let packets arrive that the gates of the other half packed"},
     {"first_packed", first_packed, METH_O, "first_packed(bytearray): the earliest arrival of packets that gates packed"},
     {"events_done", events_here, METH_NOARGS,
-     "events_done(): the events handled by hops.c and by hosts.c since this module was loaded"},
+     "events_done(): the events handled by hops.c and by host.c since this module was loaded"},
 #endif
     {NULL, NULL, 0, NULL},
 };

@@ -373,7 +373,7 @@ def event_queue(lookahead: int = 0) -> EventQueue:
 def machine_code() -> Any:
     """Return the module in C with its queues; None where the fabric is not in machine code.
 
-    Most events of switches and ports it handles itself (hops.c), and those of hosts (hosts.c). It packs what crosses
+    Most events of switches and ports it handles itself (hops.c), and those of hosts (host.c). It packs what crosses
     between halves (crossing.c).
     """
     if not state().active:

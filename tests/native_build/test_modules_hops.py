@@ -1,4 +1,4 @@
-"""Hops and hosts in C (simulator/hops.c, hosts.c) do what switches.py, ports.py and host.py say.
+"""Hops and hosts in C (simulator/hops.c, host.c) do what switches.py, ports.py and host.py say.
 
 Random fabrics, traffic and faults run in both forms. Nothing observes the ports, since an observed port does without
 the C. Stand-ins for half of the engines, whose hosts do without it too, note every packet that arrives, with its time.
