@@ -44,7 +44,7 @@ from mrc_testbed.hosts.engine.wire.packets import (
     Verdict,
     Write,
 )
-from mrc_testbed.hosts.engine.wire.payload import Data, cut, size_of
+from mrc_testbed.hosts.engine.wire.payload import Data, cut
 from mrc_testbed.hosts.engine.wire.psn import PSN_MASK, advance, unwrap
 
 _VERDICTS: Final[dict[int, EvSignal]] = {
@@ -270,7 +270,7 @@ class Requestor:
             limit = int(opens_at <= now)
         last_psn = flight.cack + self._mpr
         while limit > 0 and credit.free_ports and window.may_send():
-            lost = self._next_lost()
+            lost = self._next_lost() if self._retransmit_psns else None
             # Retransmissions first; new data only inside the peer's window (§5.3).
             if lost is None:
                 message, psn = self._first_unsent, flight.next_psn
@@ -313,12 +313,12 @@ class Requestor:
         """
         context, flight, window, counters = self._context, self.flight, self._window, self._counters
         start = (psn - message.first_psn) * self._pmtu
-        payload = cut(message.data, start, start + self._pmtu)
+        payload_size = min(self._pmtu, message.length - start)
+        payload = cut(message.data, start, payload_size)
         opcode = message.opcode(psn)
         timestamp = int(now / self._stamp_s) & 0xFFFF if self._stamp_s else None
         if previous is not None:
             timestamp = previous.fresh_timestamp(timestamp, ev)
-        payload_size = size_of(payload)
         if opcode is _MIDDLE and payload_size == self._pmtu:
             # A full packet from the middle of a message, the usual one: its size was computed once.
             size = self._full_size
@@ -472,7 +472,7 @@ class Requestor:
         First by the cumulative PSN, then by the bitmap.
         """
         acked = self.flight.acknowledge(feedback.cack)
-        acked += self.flight.acknowledge_bitmap(feedback.base, feedback.sack.bitmap)
+        self.flight.acknowledge_bitmap(feedback.base, feedback.sack.bitmap, acked)
         return acked
 
     def _update_window(self, feedback: Feedback, acked: list[Sent], now: float) -> None:
@@ -511,10 +511,11 @@ class Requestor:
                 )
             threshold = self._reorder_threshold() if self._distance else None
             losses = flight.lost(threshold, feedback.base, highest, now)
-            if losses and not self._charge(now):
-                return False
-            for sent, cause in losses:
-                self._lost(sent, cause, now)
+            if losses:
+                if not self._charge(now):
+                    return False
+                for sent, cause in losses:
+                    self._lost(sent, cause, now)
         self._window.cap(flight.bytes)
         return True
 
@@ -700,7 +701,7 @@ class Requestor:
         profile = self._paths.profile
         if not profile.plane_up(ev.plane) or sent.sent_at < profile.up_since[ev.plane]:
             return  # note 2
-        trims = sent.sent_at < ev.trimmed_at + NACK_LOST_RTTS * (self.rtt.srtt_s or 0.0)
+        trims = sent.sent_at < ev.trimmed_at + NACK_LOST_RTTS * self.rtt.mean_s
         if trims and ev.carries():
             self._paths.signal(ev, EvSignal.TRIMMED, now)  # note 5
             return

@@ -120,7 +120,7 @@ class Share:
     def on_send(self, size: int) -> None:
         self.inflight += size
         if not self.parked:
-            self._cc.inflight += min(size, max(0, self.inflight))
+            self._cc.inflight += size if size <= self.inflight else max(0, self.inflight)
 
     def on_ack(
         self,
@@ -280,7 +280,7 @@ class Qpcc:
         if not self.shares:
             old_controller = self.cc
             self.cc = Nscc(old_controller.p, now, self._rng)
-            self.cc.counts = old_controller.counts
+            self.cc.tallies = old_controller.tallies
             self.cc.learn_base(old_controller.base)
             self.cc.cwnd = max(self.cc.wmax * self._config.congestion.cc_start, self.cc.p.mtu)
             if self._meter is not None:
