@@ -15,7 +15,7 @@ from heapq import heappop, heappush
 from typing import Final
 
 from mrc_testbed.hosts.engine.cc.qpcc import Window
-from mrc_testbed.hosts.engine.cc.window import LONG_AGO
+from mrc_testbed.hosts.engine.cc.window import FULL_PACKET, LONG_AGO
 from mrc_testbed.hosts.engine.config import Config
 from mrc_testbed.hosts.engine.connection import Context, Counters, TxCredit
 from mrc_testbed.hosts.engine.deadlines import NEVER
@@ -122,6 +122,8 @@ class Requestor:
         self._pmtu = context.pmtu_bytes
         self._messages: deque[Message] = deque()
         """Messages not completed, in posting order."""
+        self._oldest_message: Message | None = None
+        """First of them, beside the others since each acknowledgment needs it."""
         self._unsent: deque[Message] = deque()
         """Messages with packets that were never sent, without `_first_unsent`."""
         self._first_unsent: Message | None = None
@@ -214,6 +216,8 @@ class Requestor:
         self._msn = self._msn + 1 & 0xFFFF
         self._end_psn = message.last_psn + 1
         self._messages.append(message)
+        if self._oldest_message is None:
+            self._oldest_message = message
         if self._first_unsent is None:
             self._first_unsent = message
         else:
@@ -486,7 +490,7 @@ class Requestor:
             rtt_s,
             sack.penalty,
             sack.restore_cwnd,
-            None if trigger is None else trigger.size,
+            FULL_PACKET if trigger is None else trigger.size,
         )
         if self._settled_bytes:  # bytes that left the window before a SACK counted them must not leave it twice
             counted_bytes = min(self._settled_bytes, feedback.received_bytes)
@@ -621,7 +625,8 @@ class Requestor:
         self._expect_ack(now)
 
     def _expect_ack(self, now: float) -> None:
-        owed = self._messages and self._messages[0].last_psn <= self.flight.cack
+        message = self._oldest_message
+        owed = message is not None and message.last_psn <= self.flight.cack
         self._charged_completion = 0
         self._ack_due_at = now + self.rtt.timer_s(0, now) if owed else NEVER
 
@@ -665,6 +670,7 @@ class Requestor:
             self._context.events.append(
                 Completion(self._context.qpn, message.wr_id, Status.SUCCESS, message.length, now)
             )
+        self._oldest_message = self._messages[0] if self._messages else None
         self._completed += count
         return count
 
@@ -910,6 +916,7 @@ class Requestor:
                 Completion(self._context.qpn, message.wr_id, message_status, message.length, now)
             )
         self._messages.clear()
+        self._oldest_message = None
         self._unsent.clear()
         self._first_unsent = None
         self._retransmit_psns.clear()

@@ -50,7 +50,7 @@ from mrc_testbed.hosts.engine.wire.packets import (
     elsewhere,
 )
 from mrc_testbed.hosts.engine.wire.payload import size_of
-from mrc_testbed.hosts.engine.wire.psn import unwrap
+from mrc_testbed.hosts.engine.wire.psn import unwrap, unwrap_number
 
 _BITMAP_MASK: Final = (1 << BITMAP_BITS) - 1
 _MIDDLE: Final = Opcode.WRITE_MIDDLE
@@ -203,7 +203,7 @@ class Responder:
         None when it breaks the limit or was delivered: the QP failed.
         """
         last_delivered = self._rqmsn
-        rqmsn = unwrap(packet.rqmsn, 0 if last_delivered is None else last_delivered, RQMSN_BITS)
+        rqmsn = unwrap_number(packet.rqmsn, 0 if last_delivered is None else last_delivered, RQMSN_BITS)
         limit = (last_delivered or 0) + self._config.qp.max_wimm
         if rqmsn < 0 or (last_delivered is not None and rqmsn <= last_delivered):
             self._refuse(packet, psn, Syndrome.NAK_INVALID_REQUEST, f"RQMSN {packet.rqmsn} was delivered already", now)

@@ -31,13 +31,13 @@ LONG_AGO: Final = float("-inf")
 
 
 class PlaneReading:
-    """What the peer is known to have read of one plane; a list of times would make objects of them."""
+    """Progress of the peer in reading one plane, an object of its own: a list would make objects of times."""
 
     __slots__ = ("sent_at",)
 
     def __init__(self) -> None:
         self.sent_at = LONG_AGO
-        """Time of sending of the newest packet read."""
+        """Time of sending of the newest packet that the peer is known to have read on the plane."""
 
 
 class ProofOfLoss:
@@ -57,7 +57,7 @@ class ProofOfLoss:
     def __init__(self, rtt: RoundTrips) -> None:
         self.rtt = rtt
         self._readings: list[PlaneReading] = []
-        """What the peer has read, by plane."""
+        """Progress of the peer by plane."""
         self._attentive_from = NEVER
         """Time of sending of the first packet answered in ordinary time since the last late answer.
 

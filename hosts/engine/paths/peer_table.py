@@ -682,5 +682,9 @@ class PeerTable:
 
     def next_deadline(self, now: float) -> float:
         """Return a time not after that of the next on_timer call, as Endpoint.next_deadline does."""
-        peer, probe = self._peer_times.bound_after(now), self._probe_times.bound_after(now)
+        peer, probe = self._peer_times.bound, self._probe_times.bound
+        if peer <= now:
+            peer = self._peer_times.first()
+        if probe <= now:
+            probe = self._probe_times.first()
         return peer if peer < probe else probe
