@@ -153,10 +153,12 @@ class Counters:
 class PortRoom:
     """Packets that one port can take, an object of its own: a list would make objects of numbers."""
 
-    __slots__ = ("packets",)
+    __slots__ = ("bit", "packets")
 
-    def __init__(self) -> None:
+    def __init__(self, plane: int) -> None:
         self.packets = 0
+        self.bit = 1 << plane
+        """Bit of the port in a mask of ports."""
 
 
 class TxCredit:
@@ -169,7 +171,7 @@ class TxCredit:
 
     def __init__(self, planes: int, room: list[int] | None = None) -> None:
         self._has_limits = room is not None
-        self._rooms = [PortRoom() for _ in range(planes)]
+        self._rooms = [PortRoom(plane) for plane in range(planes)]
         self.free_ports = (1 << planes) - 1
         if room is not None:
             self.free_ports = 0
@@ -184,8 +186,9 @@ class TxCredit:
     def offer(self, plane: int, packets: int) -> None:
         """Set the room of a port that had none."""
         if packets > 0:
-            self._rooms[plane].packets = packets
-            self.free_ports |= 1 << plane
+            room = self._rooms[plane]
+            room.packets = packets
+            self.free_ports |= room.bit
 
     def take(self, plane: int) -> None:
         """Take one packet's room at the port of `plane`."""
@@ -193,4 +196,4 @@ class TxCredit:
             room = self._rooms[plane]
             room.packets -= 1
             if room.packets <= 0:
-                self.free_ports &= ~(1 << plane)
+                self.free_ports &= ~room.bit

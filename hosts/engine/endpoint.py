@@ -317,15 +317,17 @@ class Endpoint:
 
         The time is exact where it is not after `now`.
         """
-        self._update_deadlines()
+        if self._touched_qps.first is not None:
+            self._update_deadlines()
         first, peers = self._deadlines.bound_after(now), self._peers.next_deadline(now)
         return peers if peers < first else first
 
     def _update_deadlines(self) -> None:
         """Update the deadlines of the QPs that changed, and whether they can send."""
-        self._update_ready()
         qp = self._touched_qps.take_all()
         while qp is not None:
+            if not qp.is_examined:
+                self._examine(qp)
             if qp.turn >= 0:
                 self._deadlines.put(qp, qp.next_deadline())
             qp.sender_changed = False
@@ -334,21 +336,27 @@ class Endpoint:
 
     def _update_ready(self) -> None:
         """See whether the QPs that changed have something to send."""
-        next_qp = self._touched_qps.first
-        while next_qp is not None:
-            qp, next_qp = next_qp, next_qp.next_touched
-            if qp.turn < 0:
-                continue
-            if not qp.owing and qp.owes_ack():
-                qp.owing = True
-                self._owing.append(qp)
-            if qp.sender_changed and qp.can_send() != qp.listed:
-                qp.listed = not qp.listed
-                index = first_from(self._ready_turns, qp.turn)
-                if qp.listed:
-                    self._ready_turns.insert(index, qp.turn)
-                else:
-                    del self._ready_turns[index]
+        qp = self._touched_qps.first
+        while qp is not None:
+            if not qp.is_examined:
+                self._examine(qp)
+            qp = qp.next_touched
+
+    def _examine(self, qp: EngineQueuePair) -> None:
+        """List a QP that changed as owing a Transport ACK and as able to send, or no longer."""
+        qp.is_examined = True
+        if qp.turn < 0:
+            return
+        if not qp.owing and qp.owes_ack():
+            qp.owing = True
+            self._owing.append(qp)
+        if qp.sender_changed and qp.can_send() != qp.listed:
+            qp.listed = not qp.listed
+            index = first_from(self._ready_turns, qp.turn)
+            if qp.listed:
+                self._ready_turns.insert(index, qp.turn)
+            else:
+                del self._ready_turns[index]
 
     def on_timer(self, now: float) -> None:
         """Do everything due at `now`. Harmless when early."""

@@ -53,10 +53,6 @@ class EngineMemoryRegion:
         self.remote_write = remote_write
         """False: registered, but peers may not write to it."""
 
-    def covers(self, va: int, length: int) -> bool:
-        """Whether va .. va + length - 1 lies inside."""
-        return self.va <= va and va + length <= self.va + self.length
-
 
 class QpAccess:
     """Regions that the peer of one QP may write to: those of a protection domain, while the QP allows it."""
@@ -131,7 +127,7 @@ class Memory:
             raise AccessError(f"no region with R_Key {rkey:#010x}")
         if not region.remote_write:
             raise AccessError(f"region {rkey:#010x} is not open to remote writes")
-        if not region.covers(va, length):
+        if va < region.va or va + length > region.va + region.length:
             raise AccessError(
                 f"{length} bytes at {va:#x} leave region {rkey:#010x} ({region.length} bytes at {region.va:#x})"
             )

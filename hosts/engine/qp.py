@@ -217,6 +217,8 @@ class EngineQueuePair(TimedItem):
         self._cc_profile = DEFAULT_PROFILE
         self.turn = -1
         """Place among the QPs of the endpoint; -1: it has been destroyed."""
+        self._owes_ack = False
+        """Whether the responder owes a Transport ACK; kept, for the endpoint asks after every packet."""
         self.listed = self.owing = False
         """Whether the endpoint lists the QP as able to send; as owing a Transport ACK."""
         # Deadlines are kept: most packets of a receiver change the responder alone.
@@ -227,6 +229,8 @@ class EngineQueuePair(TimedItem):
         self._changed = False
         self.sender_changed = True
         """Whether more than the responder changed since the endpoint last read the deadlines."""
+        self.is_examined = False
+        """Whether nothing changed since the endpoint last asked what the QP has to send."""
         self._touched_qps = touched_qps
         """Chain of changed QPs; the endpoint reads their deadlines and whether they can send."""
         self.next_touched: EngineQueuePair | None = None
@@ -242,6 +246,7 @@ class EngineQueuePair(TimedItem):
 
         The usual case with most packets of a receiver.
         """
+        self.is_examined = False
         if not self._changed:
             self._changed = True
             self._touched_qps.add(self)
@@ -595,6 +600,7 @@ class EngineQueuePair(TimedItem):
         elif kind is Write:
             assert isinstance(packet, Write)
             connected.responder.on_write(packet, now)
+            self._owes_ack = connected.responder.ack_plane is not None
         elif kind is Sack:
             assert isinstance(packet, Sack)
             connected.requestor.on_sack(packet, now)
@@ -604,6 +610,7 @@ class EngineQueuePair(TimedItem):
             connected.requestor.on_transport_ack(packet, now)
         elif isinstance(packet, ReliabilityProbe):
             connected.responder.on_probe(packet, now)
+            self._owes_ack = connected.responder.ack_plane is not None
 
     def on_ports(self, local: int, peer: int, now: float) -> None:
         """Masks of the ports that are up here and at the peer."""
@@ -636,14 +643,14 @@ class EngineQueuePair(TimedItem):
 
     def owes_ack(self) -> bool:
         """transport_ack() has one."""
-        connected = self.connected
-        return connected is not None and self.state is _RTS and connected.responder.ack_plane is not None
+        return self._owes_ack and self.state is _RTS
 
     def transport_ack(self) -> TransportAck | None:
         """Return the Transport ACK owed, if any."""
         connected = self.connected
         if connected is None or not self.owes_ack():
             return None
+        self._owes_ack = False
         self.touch()
         return connected.responder.transport_ack()
 

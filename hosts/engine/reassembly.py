@@ -27,6 +27,10 @@ class MessagePart:
     __slots__ = ("dma_length", "msn", "opcode", "rqmsn", "size", "va")
 
     def __init__(self, packet: Write, size: int) -> None:
+        self.hold(packet, size)
+
+    def hold(self, packet: Write, size: int) -> None:
+        """Record a packet in place of one that has been read."""
         self.opcode: Opcode = packet.opcode
         self.msn, self.rqmsn, self.va = packet.msn, packet.rqmsn, packet.va
         self.size = size
@@ -57,7 +61,9 @@ class Reassembly:
     def __init__(self, remainder: bool) -> None:
         self._remainder = remainder
         self._held_parts: list[MessagePart | None] = [None] * RING_FROM
-        """Packets here above a hole, at the lowest bits of their PSN."""
+        """Packets here above a hole, at the lowest bits of their PSN.
+
+        The record of a packet that was read stays, for the next one at its place."""
         self._held_mask = RING_FROM - 1
         self._has_begun = False
         """Whether a message has begun; else the next packet must begin one."""
@@ -72,7 +78,12 @@ class Reassembly:
         """Hold a packet with `size` bytes of payload, accepted `distance` PSNs above the hole (1 or more)."""
         if distance > self._held_mask:
             self._widen(psn - distance, distance)
-        self._held_parts[psn & self._held_mask] = MessagePart(packet, size)
+        index = psn & self._held_mask
+        part = self._held_parts[index]
+        if part is None:
+            self._held_parts[index] = MessagePart(packet, size)
+        else:
+            part.hold(packet, size)
 
     def _widen(self, hole: int, distance: int) -> None:
         """Make room for PSNs so far above the hole."""
@@ -97,7 +108,6 @@ class Reassembly:
                 break
             part = held_parts[psn + count & mask]
             assert part is not None
-            held_parts[psn + count & mask] = None
             fault = self._next(part.opcode, part.msn, part.rqmsn, part.va, part.size, part.dma_length)
         return count, fault
 

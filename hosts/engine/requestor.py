@@ -15,7 +15,7 @@ from heapq import heappop, heappush
 from typing import Final
 
 from mrc_testbed.hosts.engine.cc.qpcc import Window
-from mrc_testbed.hosts.engine.cc.window import LONG_AGO
+from mrc_testbed.hosts.engine.cc.window import FULL_PACKET, LONG_AGO
 from mrc_testbed.hosts.engine.config import Config
 from mrc_testbed.hosts.engine.connection import Context, Counters, TxCredit
 from mrc_testbed.hosts.engine.deadlines import NEVER
@@ -44,7 +44,7 @@ from mrc_testbed.hosts.engine.wire.packets import (
     Verdict,
     Write,
 )
-from mrc_testbed.hosts.engine.wire.payload import Data, cut, size_of
+from mrc_testbed.hosts.engine.wire.payload import Data, cut
 from mrc_testbed.hosts.engine.wire.psn import PSN_MASK, advance, unwrap
 
 _VERDICTS: Final[dict[int, EvSignal]] = {
@@ -122,6 +122,8 @@ class Requestor:
         self._pmtu = context.pmtu_bytes
         self._messages: deque[Message] = deque()
         """Messages not completed, in posting order."""
+        self._oldest_message: Message | None = None
+        """First of them, beside the others since each acknowledgment needs it."""
         self._unsent: deque[Message] = deque()
         """Messages with packets that were never sent, without `_first_unsent`."""
         self._first_unsent: Message | None = None
@@ -214,6 +216,8 @@ class Requestor:
         self._msn = self._msn + 1 & 0xFFFF
         self._end_psn = message.last_psn + 1
         self._messages.append(message)
+        if self._oldest_message is None:
+            self._oldest_message = message
         if self._first_unsent is None:
             self._first_unsent = message
         else:
@@ -270,7 +274,7 @@ class Requestor:
             limit = int(opens_at <= now)
         last_psn = flight.cack + self._mpr
         while limit > 0 and credit.free_ports and window.may_send():
-            lost = self._next_lost()
+            lost = self._next_lost() if self._retransmit_psns else None
             # Retransmissions first; new data only inside the peer's window (§5.3).
             if lost is None:
                 message, psn = self._first_unsent, flight.next_psn
@@ -313,12 +317,12 @@ class Requestor:
         """
         context, flight, window, counters = self._context, self.flight, self._window, self._counters
         start = (psn - message.first_psn) * self._pmtu
-        payload = cut(message.data, start, start + self._pmtu)
+        payload_size = min(self._pmtu, message.length - start)
+        payload = cut(message.data, start, payload_size)
         opcode = message.opcode(psn)
         timestamp = int(now / self._stamp_s) & 0xFFFF if self._stamp_s else None
         if previous is not None:
             timestamp = previous.fresh_timestamp(timestamp, ev)
-        payload_size = size_of(payload)
         if opcode is _MIDDLE and payload_size == self._pmtu:
             # A full packet from the middle of a message, the usual one: its size was computed once.
             size = self._full_size
@@ -472,7 +476,7 @@ class Requestor:
         First by the cumulative PSN, then by the bitmap.
         """
         acked = self.flight.acknowledge(feedback.cack)
-        acked += self.flight.acknowledge_bitmap(feedback.base, feedback.sack.bitmap)
+        self.flight.acknowledge_bitmap(feedback.base, feedback.sack.bitmap, acked)
         return acked
 
     def _update_window(self, feedback: Feedback, acked: list[Sent], now: float) -> None:
@@ -486,7 +490,7 @@ class Requestor:
             rtt_s,
             sack.penalty,
             sack.restore_cwnd,
-            None if trigger is None else trigger.size,
+            FULL_PACKET if trigger is None else trigger.size,
         )
         if self._settled_bytes:  # bytes that left the window before a SACK counted them must not leave it twice
             counted_bytes = min(self._settled_bytes, feedback.received_bytes)
@@ -511,10 +515,11 @@ class Requestor:
                 )
             threshold = self._reorder_threshold() if self._distance else None
             losses = flight.lost(threshold, feedback.base, highest, now)
-            if losses and not self._charge(now):
-                return False
-            for sent, cause in losses:
-                self._lost(sent, cause, now)
+            if losses:
+                if not self._charge(now):
+                    return False
+                for sent, cause in losses:
+                    self._lost(sent, cause, now)
         self._window.cap(flight.bytes)
         return True
 
@@ -620,7 +625,8 @@ class Requestor:
         self._expect_ack(now)
 
     def _expect_ack(self, now: float) -> None:
-        owed = self._messages and self._messages[0].last_psn <= self.flight.cack
+        message = self._oldest_message
+        owed = message is not None and message.last_psn <= self.flight.cack
         self._charged_completion = 0
         self._ack_due_at = now + self.rtt.timer_s(0, now) if owed else NEVER
 
@@ -664,6 +670,7 @@ class Requestor:
             self._context.events.append(
                 Completion(self._context.qpn, message.wr_id, Status.SUCCESS, message.length, now)
             )
+        self._oldest_message = self._messages[0] if self._messages else None
         self._completed += count
         return count
 
@@ -700,7 +707,7 @@ class Requestor:
         profile = self._paths.profile
         if not profile.plane_up(ev.plane) or sent.sent_at < profile.up_since[ev.plane]:
             return  # note 2
-        trims = sent.sent_at < ev.trimmed_at + NACK_LOST_RTTS * (self.rtt.srtt_s or 0.0)
+        trims = sent.sent_at < ev.trimmed_at + NACK_LOST_RTTS * self.rtt.mean_s
         if trims and ev.carries():
             self._paths.signal(ev, EvSignal.TRIMMED, now)  # note 5
             return
@@ -909,6 +916,7 @@ class Requestor:
                 Completion(self._context.qpn, message.wr_id, message_status, message.length, now)
             )
         self._messages.clear()
+        self._oldest_message = None
         self._unsent.clear()
         self._first_unsent = None
         self._retransmit_psns.clear()

@@ -50,7 +50,7 @@ from mrc_testbed.hosts.engine.wire.packets import (
     elsewhere,
 )
 from mrc_testbed.hosts.engine.wire.payload import size_of
-from mrc_testbed.hosts.engine.wire.psn import unwrap
+from mrc_testbed.hosts.engine.wire.psn import unwrap, unwrap_number
 
 _BITMAP_MASK: Final = (1 << BITMAP_BITS) - 1
 _MIDDLE: Final = Opcode.WRITE_MIDDLE
@@ -124,6 +124,8 @@ class Responder:
         """PSN up to which nothing is missing (unwrapped)."""
         self._arrived_bits = 0
         """Bit i: PSN cack + 1 + i is here. Bit 0 is clear, or cack would have moved on."""
+        self.held_packets = 0
+        """Number of packets above a hole: how far the network reorders (ooo_count, §2.8)."""
         self._max_psn = self.cack
         """Highest PSN here."""
         self._lowest_unsacked = first_psn
@@ -201,7 +203,7 @@ class Responder:
         None when it breaks the limit or was delivered: the QP failed.
         """
         last_delivered = self._rqmsn
-        rqmsn = unwrap(packet.rqmsn, 0 if last_delivered is None else last_delivered, RQMSN_BITS)
+        rqmsn = unwrap_number(packet.rqmsn, 0 if last_delivered is None else last_delivered, RQMSN_BITS)
         limit = (last_delivered or 0) + self._config.qp.max_wimm
         if rqmsn < 0 or (last_delivered is not None and rqmsn <= last_delivered):
             self._refuse(packet, psn, Syndrome.NAK_INVALID_REQUEST, f"RQMSN {packet.rqmsn} was delivered already", now)
@@ -272,12 +274,15 @@ class Responder:
         is_ack_requested = False
         if offset:
             self._arrived_bits |= 1 << offset
+            self.held_packets += 1
             self._assembly.hold(psn, offset, packet, payload_bytes)
             counters.out_of_order += 1
         else:
             bits_above = self._arrived_bits >> 1
             run = (~bits_above & bits_above + 1).bit_length()  # 1 + trailing ones
             right_count, fault = self._assembly.read(packet, payload_bytes, psn, run)
+            if right_count > 1:
+                self.held_packets -= right_count - 1
             self.cack += right_count
             self._arrived_bits >>= right_count
             edge = self.cack + self.mpr_packets - self._less
@@ -388,17 +393,15 @@ class Responder:
         self._lowest_unsacked = base + BITMAP_BITS
         return base
 
-    def _sack(self, trigger: Write | ReliabilityProbe, psn: int | None, now: float) -> None:
-        """Queue a SACK about `trigger`; `psn` None = it answers a probe."""
+    def _sack(self, trigger: Write | ReliabilityProbe, psn: int, now: float) -> None:
+        """Queue a SACK about `trigger`, whose unwrapped PSN is `psn`; that of a probe is cack."""
         context = self._context
         marked = trigger.ecn == ECN_CE
-        near = (
-            psn is not None
-            and psn > self.cack
-            and isinstance(trigger, Write)
-            and (marked or trigger.ack_request or trigger.rtx)
-        )
-        base = self._base(psn if psn is not None else self.cack, near, marked or (near and trigger.rtx))
+        near = psn > self.cack and isinstance(trigger, Write) and (marked or trigger.ack_request or trigger.rtx)
+        base = self._base(psn, near, marked or (near and trigger.rtx))
+        bitmap = self._arrived_bits >> base - self.cack - 1
+        if bitmap.bit_length() > BITMAP_BITS:
+            bitmap &= _BITMAP_MASK
         self._counters.sacks_sent += 1
         self._unsacked_bytes = 0
         self._flush_at, self._last = NEVER, None
@@ -417,14 +420,14 @@ class Responder:
                 ECN_NOT_ECT,
                 cack_psn=self.cack & 0xFFFFFF,
                 sack_offset=base - self.cack,
-                bitmap=self._arrived_bits >> base - self.cack - 1 & _BITMAP_MASK,
-                ack_psn_offset=0 if psn is None else max(-0x8000, psn - self.cack),
-                probe_id=None if psn is not None or isinstance(trigger, Write) else trigger.probe_id,
+                bitmap=bitmap,
+                ack_psn_offset=max(-0x8000, psn - self.cack),
+                probe_id=None if isinstance(trigger, Write) else trigger.probe_id,
                 entropy=trigger.ev,
                 verdict=self._verdict(trigger.ev) if marked else Verdict.NONE,
                 timestamp=trigger.timestamp or 0,
                 rcvd_units=(self._rcvd_bytes + RCVD_UNIT - 1) // RCVD_UNIT & 0xFFFFFF,
-                ooo_count=min(self._arrived_bits.bit_count(), OOO_MAX),
+                ooo_count=min(self.held_packets, OOO_MAX),
                 mpr=self.mpr_packets // MPR_UNIT if context.dynamic_mpr else 0,
                 penalty=penalty,
                 restore_cwnd=self._restores,
@@ -452,7 +455,7 @@ class Responder:
         """Answer a probe (§6.10), and repeat the Transport ACK: its loss may be why the peer asks (§6.7)."""
         if probe.rtx:
             probe.plane = elsewhere(probe.plane)
-        self._sack(probe, None, now)
+        self._sack(probe, self.cack, now)
         if self._messages:
             self.ack_plane = probe.plane
 
@@ -526,11 +529,6 @@ class Responder:
         )
 
     # ---- windows ----------------------------------------------------------------------------------------
-
-    @property
-    def held_packets(self) -> int:
-        """Number of packets above a hole: how far the network reorders (ooo_count, §2.8)."""
-        return self._arrived_bits.bit_count()
 
     def set_mpr(self, packets: int) -> None:
         """Set the window, in packets (a multiple of 128).

@@ -175,6 +175,15 @@ class Reaction(Enum):
     __hash__ = object.__hash__
 
 
+class Tally:
+    """Number of acknowledgments with one reaction; a dict of numbers would make objects of them."""
+
+    __slots__ = ("count",)
+
+    def __init__(self) -> None:
+        self.count = 0
+
+
 # (marked, delay at or above target) -> how to read it (§2.1). PROPORTIONAL may turn out FAST when there is no queue at
 # all, DECREASE may have to wait, and a receiver that throttles us turns increases into HELD.
 QUADRANTS: Final[dict[tuple[bool, bool], Reaction]] = {
@@ -197,7 +206,6 @@ class Nscc:
         "avg",
         "base",
         "calm_bytes",
-        "counts",
         "credit",
         "crowd",
         "cwnd",
@@ -214,6 +222,7 @@ class Nscc:
         "t_avg",
         "t_cut",
         "t_settle",
+        "tallies",
         "wmax",
         "won",
     )
@@ -251,7 +260,12 @@ class Nscc:
         self.t_settle = self.t_cut = self.t_avg = now
         self.avg = 0.0
         """Queueing delay, averaged over about one base RTT."""
-        self.counts: dict[Reaction, int] = dict.fromkeys(Reaction, 0)
+        self.tallies = {reaction: Tally() for reaction in Reaction}
+
+    @property
+    def counts(self) -> dict[Reaction, int]:
+        """Number of acknowledgments by reaction."""
+        return {reaction: tally.count for reaction, tally in self.tallies.items()}
 
     # ---- sending ----------------------------------------------------------------------------------------
 
@@ -276,7 +290,7 @@ class Nscc:
         `penalty` 0..127 and `restore` come from the receiver (§2.6); restore None: its throttling goes on elsewhere.
         """
         reaction = self._react(now, size, marked, rtt, penalty, restore)
-        self.counts[reaction] += 1
+        self.tallies[reaction].count += 1
         return reaction
 
     def _react(
@@ -335,7 +349,7 @@ class Nscc:
         if adaptation is None:
             self._shrink(size)
         else:
-            self.counts[adaptation] += 1
+            self.tallies[adaptation].count += 1
         if last_hop:
             self._join_crowd()
 

@@ -21,7 +21,7 @@ from mrc_testbed.hosts.engine.cc.ccprofile import (
     CcProfiles,
 )
 from mrc_testbed.hosts.engine.cc.nscc import START_BDPS, Nscc, NsccParameters
-from mrc_testbed.hosts.engine.cc.window import LONG_AGO, FixedWindow, plausible_inflight
+from mrc_testbed.hosts.engine.cc.window import FULL_PACKET, LONG_AGO, FixedWindow, plausible_inflight
 from mrc_testbed.hosts.engine.config import Config
 
 PROVISIONAL_RTT_S: Final = 0.01
@@ -120,7 +120,7 @@ class Share:
     def on_send(self, size: int) -> None:
         self.inflight += size
         if not self.parked:
-            self._cc.inflight += min(size, max(0, self.inflight))
+            self._cc.inflight += size if size <= self.inflight else max(0, self.inflight)
 
     def on_ack(
         self,
@@ -130,10 +130,10 @@ class Share:
         rtt_s: float | None,
         penalty: int = 0,
         restore: bool = False,
-        sample_size: int | None = None,
+        sample_size: int = FULL_PACKET,
     ) -> None:
         self.inflight -= size
-        if rtt_s is not None and sample_size is not None and sample_size < self._mtu:
+        if rtt_s is not None and sample_size < self._mtu:
             rtt_s += self.qpcc.shorter_s(sample_size)
         self.qpcc.on_ack(self, now, size, marked, rtt_s, penalty, restore)
         self._keep_surplus(size)
@@ -280,7 +280,7 @@ class Qpcc:
         if not self.shares:
             old_controller = self.cc
             self.cc = Nscc(old_controller.p, now, self._rng)
-            self.cc.counts = old_controller.counts
+            self.cc.tallies = old_controller.tallies
             self.cc.learn_base(old_controller.base)
             self.cc.cwnd = max(self.cc.wmax * self._config.congestion.cc_start, self.cc.p.mtu)
             if self._meter is not None:

@@ -19,6 +19,8 @@ from mrc_testbed.hosts.engine.cc.crowd import PACKETS, Crowd
 from mrc_testbed.hosts.engine.wire.packets import RCVD_UNIT
 
 LONG_AGO: Final = float("-inf")
+FULL_PACKET: Final = 1 << 30
+"""Size of a packet that counts as a full one, whatever the MTU."""
 
 
 def plausible_inflight(inflight: int, outstanding: int) -> int:
@@ -83,14 +85,14 @@ class FixedWindow:
         rtt_s: float | None,
         penalty: int = 0,
         restore: bool = False,
-        sample_size: int | None = None,
+        sample_size: int = FULL_PACKET,
     ) -> None:
         """Count `size` bytes that rcvd_bytes newly reports.
 
-        `marked` and `rtt_s` are those of the SACK's trigger, which had `sample_size` bytes (None: a full packet's).
+        `marked` and `rtt_s` are those of the SACK's trigger, which had `sample_size` bytes.
         """
         self.inflight -= size
-        if not rtt_s or (sample_size is not None and sample_size < self.mtu):  # 0.0: the clock did not move
+        if not rtt_s or sample_size < self.mtu:  # 0.0: the clock did not move
             return
         if not 0.0 < self._base_s <= rtt_s:
             self._base_s = rtt_s

@@ -23,27 +23,45 @@ from __future__ import annotations
 
 from typing import Final
 
+from mrc_testbed.hosts.engine.deadlines import NEVER
 from mrc_testbed.hosts.engine.loss.roundtrips import RoundTrips
 from mrc_testbed.hosts.engine.paths.ev import UNKNOWN, Ev
 
 LONG_AGO: Final = float("-inf")
-PLANES: Final = 32
-"""Bits of a port status mask."""
+
+
+class PlaneReading:
+    """Progress of the peer in reading one plane, an object of its own: a list would make objects of times."""
+
+    __slots__ = ("sent_at",)
+
+    def __init__(self) -> None:
+        self.sent_at = LONG_AGO
+        """Time of sending of the newest packet that the peer is known to have read on the plane."""
 
 
 class ProofOfLoss:
     """Evidence of one requestor. Times are seconds; `sent_at` is when a packet of ours left."""
 
-    __slots__ = ("_attentive_from", "_attentive_to", "_late_at", "_limit_s", "_read", "heard_at", "newest_read", "rtt")
+    __slots__ = (
+        "_attentive_from",
+        "_attentive_to",
+        "_late_at",
+        "_limit_s",
+        "_readings",
+        "heard_at",
+        "newest_read",
+        "rtt",
+    )
 
     def __init__(self, rtt: RoundTrips) -> None:
         self.rtt = rtt
-        self._read = [LONG_AGO] * PLANES
-        """Time of sending, by plane, of the newest packet that the peer is known to have read on the plane."""
-        self._attentive_from: float | None = None
+        self._readings: list[PlaneReading] = []
+        """Progress of the peer by plane."""
+        self._attentive_from = NEVER
         """Time of sending of the first packet answered in ordinary time since the last late answer.
 
-        None: no packet was."""
+        NEVER: no packet was."""
         self._attentive_to = LONG_AGO
         """Time of sending of the newest of those packets."""
         self._late_at = LONG_AGO
@@ -57,10 +75,17 @@ class ProofOfLoss:
 
     def on_read(self, plane: int, sent_at: float) -> None:
         """Note that the peer has read a packet on that plane."""
-        if sent_at > self._read[plane]:
-            self._read[plane] = sent_at
+        reading = self._reading(plane)
+        if sent_at > reading.sent_at:
+            reading.sent_at = sent_at
             if sent_at > self.newest_read:
                 self.newest_read = sent_at
+
+    def _reading(self, plane: int) -> PlaneReading:
+        readings = self._readings
+        while len(readings) <= plane:
+            readings.append(PlaneReading())
+        return readings[plane]
 
     def on_answer(self, plane: int, sent_at: float, ordinary: bool, now: float) -> None:
         """Note an answer whose round trip is known: `ordinary`, or late.
@@ -73,7 +98,7 @@ class ProofOfLoss:
             self._on_late(sent_at, now)
         elif sent_at < self._late_at and now - sent_at > self._limit_s:
             return  # ordinary only by limits that the stall itself has stretched
-        elif self._attentive_from is None:
+        elif self._attentive_from == NEVER:
             self._attentive_from = self._attentive_to = sent_at
         elif sent_at > self._attentive_to:
             self._attentive_to = sent_at
@@ -89,15 +114,15 @@ class ProofOfLoss:
 
     def _on_late(self, sent_at: float, now: float) -> None:
         """End the run; the first late answer of a stall notes what was ordinary before it."""
-        self._attentive_from = None
+        self._attentive_from = NEVER
         if sent_at >= self._late_at:
             self._limit_s = self.rtt.patience_s(UNKNOWN)
         self._late_at = now
 
     def on_late_report(self, sent_at: float) -> None:
         """Begin the run of ordinary answers no earlier than `sent_at`: what left before it was reported late."""
-        if self._attentive_from is not None and self._attentive_from < sent_at:
-            self._attentive_from = sent_at if sent_at <= self._attentive_to else None
+        if self._attentive_from < sent_at:
+            self._attentive_from = sent_at if sent_at <= self._attentive_to else NEVER
 
     def attention(self, sent_at: float) -> float:
         """Return how long packets sent after `sent_at` were answered in ordinary time.
@@ -105,16 +130,11 @@ class ProofOfLoss:
         0 or less: not at all.
         """
         start = self._attentive_from
-        if start is None:
-            return LONG_AGO
         return self._attentive_to - (start if start > sent_at else sent_at)
 
     def span(self, plane: int, sent_at: float) -> float:
         """Return the attention of the peer to one plane."""
-        start = self._attentive_from
-        if start is None:
-            return LONG_AGO
-        read = self._read[plane]
+        start, read = self._attentive_from, self._reading(plane).sent_at
         return (read if read < self._attentive_to else self._attentive_to) - (start if start > sent_at else sent_at)
 
     def missed(self, ev: Ev, sent_at: float) -> bool:

@@ -29,7 +29,7 @@ from __future__ import annotations
 from typing import Final
 
 from mrc_testbed.hosts.engine.config import Config
-from mrc_testbed.hosts.engine.paths.ev import Ev
+from mrc_testbed.hosts.engine.paths.ev import UNKNOWN, Ev
 
 PATIENCE: Final = 1.5
 """Round trips before distance alone makes a packet suspect."""
@@ -57,6 +57,7 @@ class RoundTrips:
     __slots__ = (
         "_base_s",
         "_ceiling_s",
+        "_first_interval_s",
         "_full_until",
         "_intervals",
         "_is_measured",
@@ -66,21 +67,23 @@ class RoundTrips:
         "_loss",
         "_rtts",
         "_shortest_s",
+        "_smoothed_s",
         "deviation_s",
-        "srtt_s",
     )
 
     def __init__(self, config: Config) -> None:
-        self.srtt_s: float | None = None
-        """Smoothed RTT (gain 1/8); None before the first sample."""
+        self._smoothed_s = UNKNOWN
+        """Smoothed RTT (gain 1/8); UNKNOWN before the first sample."""
         self.deviation_s = 0.0
         """Smoothed distance of the samples from it (gain 1/4)."""
         self._late_s = self._late_at = 0.0
         """Longest round trip of an answer that came too late, and when; it counts half after `_late_halves_s`."""
         loss = self._loss = config.loss
         self._late_halves_s = min(LATE_HALVES_S, LATE_HALVES_TIMERS * loss.base_timeout_s)
-        self._intervals = [loss.retry_interval_s(0)]
-        """Retry intervals by number of expiries, computed on demand: most packets never expire."""
+        self._first_interval_s: float = loss.retry_interval_s(0)
+        """Retry interval of a packet that never expired, which most packets are."""
+        self._intervals = [self._first_interval_s]
+        """Retry intervals by number of expiries, computed on demand."""
         self._base_s, self._ceiling_s = loss.base_timeout_s, loss.timeout_ceiling_s
         self._rtts = loss.timeout_rtts
         self._shortest_s = config.congestion.base_rtt_s
@@ -91,17 +94,28 @@ class RoundTrips:
 
     # ---- what was measured ------------------------------------------------------------------------------
 
+    @property
+    def srtt_s(self) -> float | None:
+        """Smoothed RTT, seconds; None before the first sample."""
+        return None if self._smoothed_s < 0 else self._smoothed_s
+
     def on_sample(self, rtt_s: float, now: float) -> None:
         """Update the estimate with a measured round trip."""
-        if self.srtt_s is None:
-            self.srtt_s, self.deviation_s = rtt_s, rtt_s / 2
+        smoothed_s = self._smoothed_s
+        if smoothed_s < 0:
+            self._smoothed_s, self.deviation_s = rtt_s, rtt_s / 2
         else:
-            self.deviation_s += (abs(rtt_s - self.srtt_s) - self.deviation_s) / 4
-            self.srtt_s += (rtt_s - self.srtt_s) / 8
+            self.deviation_s += (abs(rtt_s - smoothed_s) - self.deviation_s) / 4
+            self._smoothed_s = smoothed_s + (rtt_s - smoothed_s) / 8
         if self._is_measured and not 0 < self._shortest_s <= rtt_s:
             self._shortest_s = rtt_s
-        if self._late_s and self._decayed_late_s(now) < self.srtt_s:
+        if self._late_s and self._decayed_late_s(now) < self._smoothed_s:
             self._late_s = 0.0
+
+    @property
+    def mean_s(self) -> float:
+        """Smoothed RTT, seconds; 0 before the first sample."""
+        return max(0.0, self._smoothed_s)
 
     def on_late_answer(self, rtt_s: float, now: float) -> None:
         """Note a late answer to a copy that had been given up; `rtt_s`: time since the copy left."""
@@ -111,7 +125,7 @@ class RoundTrips:
 
     def on_trim(self, now: float) -> None:
         """Note that a queue was full."""
-        self._full_until = now + TRIM_RTTS * (self.srtt_s or 0.0)
+        self._full_until = now + TRIM_RTTS * self.mean_s
 
     def _decayed_late_s(self, now: float) -> float:
         """Decayed delay of the longest late answer, seconds."""
@@ -122,12 +136,12 @@ class RoundTrips:
 
     def _floor_s(self, ev: Ev | None, now: float) -> float:
         """Shortest timer that the round trips allow (note 1)."""
-        if not self._rtts or self.srtt_s is None:
+        if not self._rtts or self._smoothed_s < 0:
             return 0.0
         if ev is not None and ev.srtt_s >= 0:
             floor = self._rtts * ev.srtt_s + 4 * ev.deviation_s
         else:
-            floor = self._rtts * self.srtt_s + 4 * self.deviation_s
+            floor = self._rtts * self._smoothed_s + 4 * self.deviation_s
         if self._late_s:
             floor = max(floor, LATE_MARGIN * self._decayed_late_s(now))
         return min(floor, self._ceiling_s)
@@ -138,13 +152,19 @@ class RoundTrips:
         The larger of T and the RTT-based estimate. `ev`: path of the packet; a path known to be slow gets the time it
         needs. None: over all paths.
         """
-        intervals = self._intervals
-        while len(intervals) <= expiries and len(intervals) <= self._loss.linear_cnt + self._loss.exp_cnt:
-            intervals.append(self._loss.retry_interval_s(len(intervals)))
-        interval = max(intervals[min(expiries, len(intervals) - 1)], self._floor_s(ev, now))
+        interval, floor_s = self._interval_s(expiries) if expiries else self._first_interval_s, self._floor_s(ev, now)
+        if floor_s > interval:
+            interval = floor_s
         if ev is not None and ev.rtt_s * PATIENCE > interval:
             interval = min(ev.rtt_s * PATIENCE, self._ceiling_s)
         return interval
+
+    def _interval_s(self, expiries: int) -> float:
+        """Return the retry interval after `expiries` expiries, seconds."""
+        intervals = self._intervals
+        while len(intervals) <= expiries and len(intervals) <= self._loss.linear_cnt + self._loss.exp_cnt:
+            intervals.append(self._loss.retry_interval_s(len(intervals)))
+        return intervals[min(expiries, len(intervals) - 1)]
 
     def known_s(self, now: float, ev: Ev) -> float:
         """Longest delay known of answers over that path, late ones of any path included; seconds."""
@@ -159,7 +179,7 @@ class RoundTrips:
 
     def typical_s(self) -> float:
         """Return the smoothed round trip, or T while none is known."""
-        return self.srtt_s or self._base_s
+        return self._smoothed_s if self._smoothed_s > 0 else self._base_s
 
     def patience_s(self, path_rtt_s: float) -> float:
         """Return the age below which no packet of a path with that round trip is suspect, whatever passed it.
@@ -183,16 +203,16 @@ class RoundTrips:
 
     def usual_s(self, ev: Ev) -> float:
         """Usual limit of the delay of an answer over that path, seconds; 0 while no round trip is known."""
-        rtt_s = max(self.srtt_s or 0.0, ev.rtt_s)
-        return 0.0 if self.srtt_s is None and ev.rtt_s < 0 else PATIENCE * rtt_s + 4 * self.deviation_s
+        rtt_s = max(self.mean_s, ev.rtt_s)
+        return 0.0 if self._smoothed_s < 0 and ev.rtt_s < 0 else PATIENCE * rtt_s + 4 * self.deviation_s
 
     def rest_s(self) -> float:
         """Time that a delayed peer may need from one of its ports to the next, seconds (proof_of_loss.py)."""
-        return max(REST_PART * self._base_s, self.srtt_s or 0.0)
+        return max(REST_PART * self._base_s, self.mean_s)
 
     def verdict_s(self, now: float) -> float:
         """Return how long after a retransmission arrived an answer to the first copy may still come."""
-        return max(self.srtt_s or 0.0, self._floor_s(None, now) / 2, self.rest_s())
+        return max(self.mean_s, self._floor_s(None, now) / 2, self.rest_s())
 
 
 class RetryBudget:

@@ -44,7 +44,6 @@ COMPACT_FROM: Final = 64
 RING_FROM: Final = 32
 """Packets for which a window has room at first; a power of two."""
 BITMAP_BITS: Final = 64
-_BITMAP_MASK: Final = (1 << BITMAP_BITS) - 1
 
 
 class Copy:
@@ -248,31 +247,37 @@ class TimerHeap:
     """Transmissions whose timer is due before that of one that left earlier.
 
     A binary heap by (deadline, serial). It holds the transmissions themselves: tuples of heapq would be made and
-    compared as objects in machine code too.
+    compared as objects in machine code too. What is added waits behind the heap in no order, for most of it arrives
+    before its timer matters; only the first of all is known.
     """
 
-    __slots__ = ("_heap",)
+    __slots__ = ("_heap", "_ordered_count", "head")
 
     def __init__(self) -> None:
         self._heap: list[Sent] = []
+        self._ordered_count = 0
+        """Length of the heap; what follows in the list is not in order."""
+        self.head: Sent | None = None
+        """First transmission, in flight or not."""
 
     def __len__(self) -> int:
         return len(self._heap)
 
-    def head(self) -> Sent | None:
-        """Return the first transmission, in flight or not."""
-        return self._heap[0] if self._heap else None
-
     def first(self) -> Sent | None:
         """Return the first transmission that is in flight."""
         # One by one each would be moved through the heap; and where the first has arrived, many have.
-        if self._heap and self._heap[0].state != IN_FLIGHT:
+        if self.head is not None and self.head.state != IN_FLIGHT:
             self.free_finished()
-        return self.head()
+        return self.head
 
     def add(self, sent: Sent) -> None:
-        heap, index = self._heap, len(self._heap)
-        heap.append(sent)
+        self._heap.append(sent)
+        if self.head is None or is_due_before(sent, self.head):
+            self.head = sent
+
+    def _move_up(self, sent: Sent, index: int) -> None:
+        """Put the transmission at `index`, the end of the heap, where it belongs."""
+        heap = self._heap
         while index:
             parent_index = index - 1 >> 1
             parent = heap[parent_index]
@@ -285,9 +290,13 @@ class TimerHeap:
     def drop_first(self) -> None:
         """Take the first one out."""
         heap = self._heap
+        for index in range(self._ordered_count, len(heap)):
+            self._move_up(heap[index], index)
         sent = heap.pop()
         count, index = len(heap), 0
+        self._ordered_count = count
         if not count:
+            self.head = None
             return
         while (child_index := 2 * index + 1) < count:
             child = heap[child_index]
@@ -299,13 +308,15 @@ class TimerHeap:
             heap[index] = child
             index = child_index
         heap[index] = sent
+        self.head = heap[0]
 
     def free_finished(self) -> None:
         """Take out what is no longer in flight."""
-        transmissions = [sent for sent in self._heap if sent.state == IN_FLIGHT]
-        self._heap.clear()
+        transmissions, self._heap = self._heap, []
+        self._ordered_count, self.head = 0, None
         for sent in transmissions:
-            self.add(sent)
+            if sent.state == IN_FLIGHT:
+                self.add(sent)
 
 
 def is_due_before(a: Sent, b: Sent) -> bool:
@@ -477,23 +488,23 @@ class SendWindow:
     def contradicts(self, base: int, bitmap: int) -> bool:
         """Whether a bitmap from PSN `base` on lacks a packet known to have arrived: the SACK is an old one."""
         shift = base - self.cack - 1
-        if shift <= -BITMAP_BITS:
-            return False
         if shift >= 0:
-            return bool(self._arrived_bits >> shift & _BITMAP_MASK & ~bitmap)
-        return bool(self._arrived_bits & _BITMAP_MASK >> -shift & ~(bitmap >> -shift))
+            width, missing_bits = BITMAP_BITS, self._arrived_bits >> shift & ~bitmap
+        else:
+            width, missing_bits = BITMAP_BITS + shift, self._arrived_bits & ~(bitmap >> -shift)
+        # The lowest bit alone tells: a mask of 64 bits is no small number in machine code.
+        return missing_bits != 0 and (missing_bits & -missing_bits).bit_length() <= width
 
-    def acknowledge_bitmap(self, base: int, bitmap: int) -> list[Sent]:
-        """Bit i: PSN base + i arrived. Bits of PSNs never sent are ignored. Returns what is news."""
-        news: list[Sent] = []
+    def acknowledge_bitmap(self, base: int, bitmap: int, news: list[Sent]) -> None:
+        """Bit i: PSN base + i arrived. Bits of PSNs never sent are ignored. Appends to `news` what is news."""
         shift = base - self.cack - 1
         if not bitmap or shift <= -BITMAP_BITS:
-            return news
+            return
         bits = bitmap << shift if shift >= 0 else bitmap >> -shift
         bits &= (1 << (self.next_psn - 1 - self.cack)) - 1
         new_bits = bits & ~self._arrived_bits
         if not new_bits:
-            return news
+            return
         self._arrived_bits |= new_bits
         ring, mask = self._ring, self._ring_mask
         while new_bits:
@@ -503,9 +514,8 @@ class SendWindow:
             assert sent is not None
             ring[index] = None
             news.append(sent)
+            self.outstanding -= 1
             new_bits ^= low
-        self.outstanding -= len(news)
-        return news
 
     # ---- loss -------------------------------------------------------------------------------------------
 
@@ -553,8 +563,10 @@ class SendWindow:
             if sent is not None and sent.state == IN_FLIGHT and now - sent.sent_at >= patience_s:
                 self._suspects.append((sent, LossCause.DISTANCE))
 
-    def lost(self, threshold: int | None, base: int, last_shown: int, now: float) -> list[tuple[Sent, LossCause]]:
-        """Return the losses that a fresh SACK proves; each is still IN_FLIGHT.
+    def lost(
+        self, threshold: int | None, base: int, last_shown: int, now: float
+    ) -> list[tuple[Sent, LossCause]] | None:
+        """Return the losses that a fresh SACK proves, if any; each is still IN_FLIGHT.
 
         The SACK covered PSNs `base` to `last_shown` (at most 64).
 
@@ -565,13 +577,13 @@ class SendWindow:
         """
         if threshold is None:
             if not self._suspects:
-                return []
+                return None
             limit = 0
         else:
             limit = self._newest_arrived - threshold
             self._find_laggards(limit, now)
             if not self._suspects and not self._laggards:
-                return []
+                return None
         last = min(base + BITMAP_BITS - 1, last_shown)
         proven: list[tuple[Sent, LossCause]] = []
         waiting: list[tuple[Sent, LossCause]] = []
@@ -647,19 +659,20 @@ class SendWindow:
 
     def first_timer(self) -> Sent | None:
         """Return the packet in flight whose timer is due first."""
-        first_apart, sent = self._timers_apart.first(), self._first_in_chain()
+        first_apart, sent = self._timers_apart.first(), self.first_in_chain()
         if sent is None or (first_apart is not None and is_due_before(first_apart, sent)):
             return first_apart
         return sent
 
-    def earliest_timers(self) -> tuple[Sent | None, Sent | None]:
-        """Return two transmissions: no timer of a packet in flight is due before theirs.
+    @property
+    def head_apart(self) -> Sent | None:
+        """Transmission such that no timer of a packet in flight is due before its or that of first_in_chain().
 
-        The second may have arrived: taking it out of its heap for every answer would cost more than all else here.
+        It may have arrived: taking it out of its heap for every answer would cost more than all else here.
         """
-        return self._first_in_chain(), self._timers_apart.head()
+        return self._timers_apart.head
 
-    def _first_in_chain(self) -> Sent | None:
+    def first_in_chain(self) -> Sent | None:
         """Return the first transmission of the chain that is in flight; those before it are taken out."""
         timers = self._timers
         sent = timers.first

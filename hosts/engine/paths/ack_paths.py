@@ -153,7 +153,7 @@ class AckPaths:
         slots = self._slots
         if free_ports >> plane & 1 and not slots[plane].failing:
             ev = self._ev(plane)
-            if ev is not None:
+            if ev != NO_EV:
                 return plane, ev
         count, wait = len(slots), 0
         for failing in (False, True):
@@ -163,7 +163,7 @@ class AckPaths:
                 candidate = (start + step) % count
                 if ports_up >> candidate & 1 and slots[candidate].failing is failing:
                     ev = self._ev(candidate)
-                    if ev is None:
+                    if ev == NO_EV:
                         continue
                     if free_ports >> candidate & 1:
                         self._turn = candidate
@@ -235,8 +235,8 @@ class AckPaths:
         ev = self._random_ev(plane, avoid)
         return max(rank, 2), None if ev is None else ev.value
 
-    def _ev(self, plane: int) -> int | None:
-        """Return the EV of a plane for the usual answer."""
+    def _ev(self, plane: int) -> int:
+        """Return the EV of a plane for the usual answer, or NO_EV."""
         slot = self._slots[plane]
         ev = slot.ev
         if ev is not None and ev.state not in _WORKING:
@@ -246,4 +246,4 @@ class AckPaths:
         if slot.heard_ev != NO_EV and not (slot.failing and self._profiles):
             return slot.heard_ev
         ev = self._random_ev(plane)
-        return slot.last_heard if ev is None else ev.value
+        return slot.heard_ev if ev is None else ev.value

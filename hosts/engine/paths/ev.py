@@ -201,16 +201,17 @@ class _Plane:
         "_order",
         "_turns",
         "backups",
+        "bit",
         "by_cursor",
         "cursor",
         "members",
-        "number",
         "size",
         "whole_rotation",
     )
 
     def __init__(self, number: int, evs: list[Ev], size: int, skip_mode: str = "cursor") -> None:
-        self.number = number
+        self.bit = 1 << number
+        """Bit of the plane in a mask of ports."""
         self.by_cursor = skip_mode == "cursor"
         self.whole_rotation = skip_mode == "rotation"
         self.members = evs
@@ -445,7 +446,7 @@ class EvProfile:
             while self._next_turn < len(turns):
                 plane = turns[self._next_turn]
                 self._next_turn += 1
-                if candidates >> plane.number & 1:
+                if candidates & plane.bit:
                     ev = plane.next(self._random, avoid)
                     if ev is not None:
                         return ev

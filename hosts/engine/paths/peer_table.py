@@ -43,6 +43,10 @@ from mrc_testbed.hosts.engine.wire.packets import (
     PacketRecord,
 )
 
+_EV_PROBE: Final[int] = EndpointOp.EV_PROBE.value
+_PORT_STATUS_UPDATE: Final[int] = EndpointOp.PORT_STATUS_UPDATE.value
+"""Numbers of the operations, which machine code compares without a call."""
+
 ALL_PORTS: Final = 0xFFFFFFFF
 CONTROL_MOST: Final = 1 << 14
 """Largest number of control packets in a queue."""
@@ -185,7 +189,7 @@ class EvProbe(TimedItem):
 
 def _on_dropped(peer: Peer, packet: PacketRecord) -> None:
     """Note that a full queue of control packets dropped its oldest, as the wire might."""
-    if type(packet) is EndpointRequest and packet.op == EndpointOp.PORT_STATUS_UPDATE:
+    if type(packet) is EndpointRequest and packet.op == _PORT_STATUS_UPDATE:
         peer.update_waits = False
 
 
@@ -209,6 +213,11 @@ class PeerTable:
         self._renewing = 0
         """Peers of which data came in, and to which an EV probe is due."""
         self._rng = rng
+        # A look into the configuration, whose classes stay Python, is a look-up by name.
+        self._dscp_control = config.dscp.control
+        self._stamp_s = config.wire.ts_unit_s if config.wire.timestamps else 0.0
+        """Unit of the timestamps in our requests, seconds; 0 = there are none."""
+        self._reverse_probe_s, self._probe_timeout_s = config.paths.reverse_probe_s, config.probes.timeout_s
         # Probes: those of ours in flight, and whether we answer others'.
         self._probes: dict[int, EvProbe] = {}
         """EV probes in flight by request id, of either transmission."""
@@ -276,7 +285,7 @@ class PeerTable:
     def _route(peer: Peer, packet: PacketRecord, ports_up: int, free_ports: int) -> tuple[int, int]:
         """See AckPaths.route. Answers to EV probes have a way of their own (on_request)."""
         plane = packet.plane
-        if type(packet) is EndpointResponse and packet.op == EndpointOp.EV_PROBE and ports_up >> plane & 1:
+        if type(packet) is EndpointResponse and packet.op == _EV_PROBE and ports_up >> plane & 1:
             return (plane, packet.ev) if free_ports >> plane & 1 else (1 << plane, NO_EV)
         return peer.ack_paths.route(plane, ports_up, free_ports)
 
@@ -334,7 +343,7 @@ class PeerTable:
     ) -> None:
         """Send a control packet, or hold it."""
         if type(packet) is EndpointRequest:
-            if packet.op == EndpointOp.EV_PROBE:
+            if packet.op == _EV_PROBE:
                 self._send_probe(peer, packet, out, credit)
                 return
             packet.request_id, packet.port_mask = peer.update_id, self._port_mask()  # of now: it may have waited
@@ -423,30 +432,34 @@ class PeerTable:
 
     def on_request(self, peer: Peer, request: EndpointRequest, now: float) -> None:
         """Answer an EV probe or a port status update; other operations are ignored."""
-        if request.op == EndpointOp.PORT_STATUS_UPDATE:
+        if request.op == _PORT_STATUS_UPDATE:
             if not self._on_update(peer, request, now):
                 return
-        elif request.op != EndpointOp.EV_PROBE:
+        elif request.op != _EV_PROBE:
             return
         if self.answers_probes is not None and not self.answers_probes():
             return
-        ways = [(request.plane, request.ev)]
-        if request.rtx and request.op == EndpointOp.EV_PROBE:
-            ways = peer.ack_paths.other_ways(request.plane, request.ev, self.local_ports & peer.ports)
-        for plane, ev in ways:
-            self.queue(
-                peer,
-                EndpointResponse(
-                    ENDPOINT_QPN,
-                    ev,
-                    plane,
-                    self._config.dscp.control,
-                    ECN_NOT_ECT,
-                    request.request_id,
-                    request.op,
-                    request.timestamp or 0,
-                ),
-            )
+        if request.rtx and request.op == _EV_PROBE:
+            for plane, ev in peer.ack_paths.other_ways(request.plane, request.ev, self.local_ports & peer.ports):
+                self._respond(peer, request, plane, ev)
+        else:
+            self._respond(peer, request, request.plane, request.ev)
+
+    def _respond(self, peer: Peer, request: EndpointRequest, plane: int, ev: int) -> None:
+        """Queue an answer, with the way that it should take."""
+        self.queue(
+            peer,
+            EndpointResponse(
+                ENDPOINT_QPN,
+                ev,
+                plane,
+                self._dscp_control,
+                ECN_NOT_ECT,
+                request.request_id,
+                request.op,
+                request.timestamp or 0,
+            ),
+        )
 
     def on_response(self, peer: Peer, response: EndpointResponse, now: float) -> None:
         """Take an answer of the peer; matched by request id, not by op (§12 row 6)."""
@@ -517,7 +530,7 @@ class PeerTable:
     def _queue_probe(self, probe: EvProbe, request_id: int, now: float) -> None:
         # Probes for control packets travel in their class, those of the application in that of data (§2.13).
         is_control = probe.ev is not None or probe.qpcc is not None
-        dscp, ecn = (self._config.dscp.control, ECN_NOT_ECT) if is_control else (self._config.dscp.trimmable, ECN_ECT0)
+        dscp, ecn = (self._dscp_control, ECN_NOT_ECT) if is_control else (self._config.dscp.trimmable, ECN_ECT0)
         if probe.dscp is not None:
             dscp = probe.dscp
         timestamp, tsr = self._timestamp(now)
@@ -530,7 +543,7 @@ class PeerTable:
                 dscp,
                 ecn,
                 request_id,
-                EndpointOp.EV_PROBE,
+                _EV_PROBE,
                 0,
                 timestamp,
                 tsr,
@@ -553,7 +566,7 @@ class PeerTable:
         peer = self.get(qpcc.peer)
         ev = peer.ack_paths.draw(self.local_ports & peer.ports)
         if ev is not None:
-            self.probe_ev(peer, ev.value, ev.plane, now, self._config.probes.timeout_s, qpcc=qpcc)
+            self.probe_ev(peer, ev.value, ev.plane, now, self._probe_timeout_s, qpcc=qpcc)
         return ev is not None
 
     def on_data(self, peer: Peer, now: float) -> None:
@@ -567,7 +580,7 @@ class PeerTable:
 
         Longer when more peers send to us: the answers to all of them come in by one port, beside the data.
         """
-        period_s: float = self._config.paths.reverse_probe_s
+        period_s = self._reverse_probe_s
         rtt_s = peer.ack_paths.rtt_s
         shared_period_s = period_s * (self._renewing / RENEWED_PEERS)
         if shared_period_s > period_s:
@@ -585,7 +598,7 @@ class PeerTable:
             return
         ev = peer.ack_paths.draw(self.local_ports & peer.ports)
         if ev is not None:
-            patience = min(self._config.probes.timeout_s, PROBE_RTTS * self._reverse_period_s(peer))
+            patience = min(self._probe_timeout_s, PROBE_RTTS * self._reverse_period_s(peer))
             self.probe_ev(peer, ev.value, ev.plane, now, patience, ev)
             if peer.probes_left and not peer.ack_paths.proven:
                 peer.probes_left -= 1
@@ -593,8 +606,7 @@ class PeerTable:
 
     def _timestamp(self, now: float) -> tuple[int | None, int]:
         """Return (tx_timestamp, tsr) of a request."""
-        config = self._config
-        return (int(now / config.wire.ts_unit_s) & 0xFFFF, 1) if config.wire.timestamps else (None, 0)
+        return (int(now / self._stamp_s) & 0xFFFF, 1) if self._stamp_s else (None, 0)
 
     # ---- clock ------------------------------------------------------------------------------------------
 
@@ -603,14 +615,19 @@ class PeerTable:
         if self._peer_times.bound <= now:
             self._on_peer_times(now)
         if self._probe_times.bound <= now:
-            probes = [item for item in self._probe_times.take_due(now) if isinstance(item, EvProbe)]
+            self._on_probe_times(now)
+
+    def _on_probe_times(self, now: float) -> None:
+        probes = [item for item in self._probe_times.take_due(now) if isinstance(item, EvProbe)]
+        if len(probes) > 1:
             probes.sort(key=lambda probe: probe.number)
-            for probe in probes:
-                self._on_overdue(probe, now)
+        for probe in probes:
+            self._on_overdue(probe, now)
 
     def _on_peer_times(self, now: float) -> None:
         peers = [item for item in self._peer_times.take_due(now) if isinstance(item, Peer)]
-        peers.sort(key=lambda peer: peer.number)
+        if len(peers) > 1:
+            peers.sort(key=lambda peer: peer.number)
         for peer in peers:
             if peer.probe_at <= now:
                 self._renew_reverse(peer, now)
@@ -641,10 +658,10 @@ class PeerTable:
                 ENDPOINT_QPN,
                 0,
                 self._next_plane(),
-                config.dscp.control,
+                self._dscp_control,
                 ECN_NOT_ECT,
                 peer.update_id,
-                EndpointOp.PORT_STATUS_UPDATE,
+                _PORT_STATUS_UPDATE,
                 self._port_mask(),
                 timestamp,
                 tsr,
@@ -665,5 +682,9 @@ class PeerTable:
 
     def next_deadline(self, now: float) -> float:
         """Return a time not after that of the next on_timer call, as Endpoint.next_deadline does."""
-        peer, probe = self._peer_times.bound_after(now), self._probe_times.bound_after(now)
+        peer, probe = self._peer_times.bound, self._probe_times.bound
+        if peer <= now:
+            peer = self._peer_times.first()
+        if probe <= now:
+            probe = self._probe_times.first()
         return peer if peer < probe else probe

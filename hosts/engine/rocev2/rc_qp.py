@@ -255,10 +255,6 @@ class RcQueuePair(EngineQueuePair):
             connected.responder.owes_answer or (self.state is _RTS and connected.requestor.can_send())
         )
 
-    def owes_ack(self) -> bool:
-        """Return False: transport_ack() has none."""
-        return False
-
     def transport_ack(self) -> None:
         """Return None: ACKs leave with transmit, on the QP's own path."""
         return None

@@ -201,10 +201,11 @@ class RcRequestor:
         psn = self.next_psn
         message = self._messages[self._cursor]
         start = (psn - message.first_psn) * context.pmtu_bytes
-        payload = cut(message.data, start, start + context.pmtu_bytes)
+        payload_size = min(context.pmtu_bytes, message.length - start)
+        payload = cut(message.data, start, payload_size)
         opcode = message.opcode(psn)
         last = psn == message.last_psn
-        size = rc_write_size(opcode, len(payload))
+        size = rc_write_size(opcode, payload_size)
         self.next_psn = psn + 1
         if last:
             self._cursor += 1
@@ -214,8 +215,8 @@ class RcRequestor:
         else:
             self._sent_psn = psn + 1
             counters.packets_sent += 1
-            counters.bytes_sent += len(payload)
-        counters.planes[self._plane].count(len(payload))
+            counters.bytes_sent += payload_size
+        counters.planes[self._plane].count(payload_size)
         self.rate.on_send(size, now)
         stalls = self.next_psn == self.una_psn + self.window_packets
         ack_request = last or stalls or not (psn + 1) % self._settings.ack_every_packets

@@ -25,10 +25,9 @@ class TextPart:
     def __bytes__(self) -> bytes:
         return self.text[self.begin : self.begin + self.length]
 
-    def part(self, start: int, end: int) -> TextPart:
-        """Return bytes `start` to `end` of the text, as far as there are any."""
-        last = end if end < self.length else self.length
-        return TextPart(self.text, self.begin + start, last - start if last > start else 0)
+    def part(self, start: int, length: int) -> TextPart:
+        """Return `length` bytes from `start` on, which must be there."""
+        return TextPart(self.text, self.begin + start, length)
 
     def release(self) -> None:
         """Do nothing; a memoryview releases its buffer here."""
@@ -47,9 +46,9 @@ def size_of(payload: Payload) -> int:
     return payload.length if isinstance(payload, TextPart) else len(payload)
 
 
-def cut(data: Data, start: int, end: int) -> Payload:
-    """Return bytes `start` to `end` of a message, not copied."""
-    return data.part(start, end) if isinstance(data, TextPart) else data[start:end]
+def cut(data: Data, start: int, length: int) -> Payload:
+    """Return `length` bytes of a message from `start` on, not copied; they must be there."""
+    return data.part(start, length) if isinstance(data, TextPart) else data[start : start + length]
 
 
 def buffer_of(payload: Payload) -> bytes | memoryview:

@@ -3,7 +3,7 @@
 On the wire a PSN has 24 bits and "a before b" means 0 < (b - a) mod 2**24 < 2**23 (mrc-protocol §2.15). Inside the
 engine a PSN is *unwrapped*: a plain int that only grows, whose low 24 bits are the wire's. `unwrap` turns a
 received value into the one nearest to a number we already know, `wire` goes back, and everything between
-is ordinary arithmetic. The same two functions serve the 16-bit MSN and RQMSN with `bits=16`.
+is ordinary arithmetic. `unwrap_number` serves the 16-bit MSN and RQMSN.
 """
 
 from __future__ import annotations
@@ -20,13 +20,18 @@ def wire(number: int) -> int:
     return number & PSN_MASK
 
 
-def unwrap(psn: int, near: int, bits: int = PSN_BITS) -> int:
-    """Return the number with low bits `psn` in [near - 2**(bits-1), near + 2**(bits-1)).
+def unwrap(psn: int, near: int) -> int:
+    """Return the PSN whose low bits are `psn` in [near - 2**23, near + 2**23).
 
     May be negative when `near` is small: such a number is before everything we ever sent.
     """
+    return near + (psn - near + PSN_HALF & PSN_MASK) - PSN_HALF
+
+
+def unwrap_number(number: int, near: int, bits: int) -> int:
+    """Return the number with low bits `number` in [near - 2**(bits-1), near + 2**(bits-1))."""
     half = 1 << (bits - 1)
-    return near + ((psn - near + half) & ((1 << bits) - 1)) - half
+    return near + ((number - near + half) & ((1 << bits) - 1)) - half
 
 
 def precedes(a: int, b: int) -> bool:

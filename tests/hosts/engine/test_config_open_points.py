@@ -166,7 +166,7 @@ def test_dma_length__of_the_message_or_of_what_is_left(kind: str) -> None:
     assert [e.length for e in pair.events_of(WriteImmReceived, "b")] == [size] * 8, (
         "the length delivered is the message's"
     )
-    assert not any(pair.b.qp.responder._assembly._held_parts) and not pair.b.qp.responder._assembly.ended_lengths
+    assert pair.b.qp.held_packets() == 0 and not pair.b.qp.responder._assembly.ended_lengths
 
 
 def test_dma_length__remainder_still_lets_nobody_out_of_the_region() -> None:

@@ -103,7 +103,7 @@ def test_right_messages__complete_in_any_order_and_leave_nothing_behind(kind: st
     pair.take(*packets)
     assert pair.naks() == [] and pair.completed() == 6
     assert [event.length for event in pair.events_of(WriteImmReceived, "b")] == [2 * MTU]
-    assert not any(pair.b.qp.responder._assembly._held_parts) and not pair.b.qp.responder._assembly.ended_lengths
+    assert pair.b.qp.held_packets() == 0 and not pair.b.qp.responder._assembly.ended_lengths
 
 
 WRONG_PARTS: dict[str, tuple[int, dict[str, Any], int]] = {

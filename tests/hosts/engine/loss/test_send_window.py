@@ -196,7 +196,9 @@ def test_window__knows_what_is_outstanding_however_wide_it_is() -> None:
         else:
             base, bits = rng.randrange(flight.cack, flight.next_psn + 1), rng.getrandbits(64)
             acked_psns = [psn for psn in sorted(outstanding) if 0 <= psn - base < 64 and bits >> psn - base & 1]
-            assert flight.acknowledge_bitmap(base, bits) == [outstanding.pop(psn) for psn in acked_psns]
+            news = []
+            flight.acknowledge_bitmap(base, bits, news)
+            assert news == [outstanding.pop(psn) for psn in acked_psns]
         widest = max(widest, flight.next_psn - flight.cack)
         assert flight.outstanding_sent() == [outstanding[psn] for psn in sorted(outstanding)]
         assert flight.outstanding == len(outstanding)
@@ -220,10 +222,10 @@ def test_lost__a_packet_that_round_trips_acquit_meanwhile_is_not() -> None:
         flight.add(packet)
     for packet in packets[1:31]:
         proof.on_answer(0, packet.sent_at, True, packet.sent_at + 0.010)
-    assert flight.lost(3, base=64, last_shown=90, now=2.040) == [], "lapped by 30 ms, and not shown"
+    assert not flight.lost(3, base=64, last_shown=90, now=2.040), "lapped by 30 ms, and not shown"
     for _ in range(3):
         rtt.on_sample(0.040, 2.041)
-    assert flight.lost(3, base=0, last_shown=63, now=2.042) == [], "others take as long as that now"
+    assert not flight.lost(3, base=0, last_shown=63, now=2.042), "others take as long as that now"
     for packet in packets[31:]:
         proof.on_answer(0, packet.sent_at, True, packet.sent_at + 0.040)
     for _ in range(100):

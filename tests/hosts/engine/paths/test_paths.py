@@ -24,6 +24,7 @@ def repeated_probe() -> tuple[Pair, Ev, ReliabilityProbe]:
     ev = paths.find(EV)
     assert ev is not None
     paths.queue_probe(ev)
+    pair.a.qp.touch()
     (probe,) = probes(pair, 0.0)
     pair.a.endpoint.on_timer(0.06)
     return pair, ev, probe
