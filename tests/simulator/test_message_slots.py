@@ -32,13 +32,13 @@ def write_payloads(slots, content, number, order=(0, 1, 2, 3)):
 def test_place__parts_of_the_text_by_their_place(slots, content):
     message = content.text_part(0)
     for offset in (2 * UNIT, 0, 3 * UNIT, UNIT):
-        slots.write(offset, message.part(offset, offset + UNIT))
+        slots.write(offset, message.part(offset, min(UNIT, SIZE - offset)))
     assert slots.finish(0)
 
 
 @pytest.mark.parametrize("mistake", ["beside", "another message", "another text"])
 def test_place__a_part_of_the_text_that_is_not_the_payload(slots, content, mistake):
-    part = content.text_part(int(mistake == "another message")).part(UNIT, 2 * UNIT)
+    part = content.text_part(int(mistake == "another message")).part(UNIT, UNIT)
     if mistake == "beside":
         part = TextPart(part.text, part.begin + 1, UNIT)
     elif mistake == "another text":
