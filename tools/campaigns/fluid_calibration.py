@@ -57,8 +57,8 @@ faults: {faults}
 """
 SAMPLES: Final = 400
 """Readings of the queues in the second half of a run."""
-LOAD_EDGES: Final = (0.2, 0.4, 0.5, 0.6, 0.68, 0.74, 0.78, 0.82, 0.85, 0.88, 0.905, 0.93, 0.96, 1.0)
-DELAY_EDGES: Final = (0.0, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 2.0)
+LOAD_EDGES: Final = (0.2, 0.4, 0.5, 0.6, 0.68, 0.74, 0.78, 0.81, 0.83, 0.85, 0.87, 0.89, 0.92, 0.95, 1.0, 1.1)
+DELAY_EDGES: Final = (0.0, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 2.0)
 RATE_EDGES: Final = (0.3, 0.5, 0.6, 0.65, 0.7, 0.75, 0.8, 0.84, 0.87, 0.89, 0.91, 0.94, 0.96, 0.98, 1.0)
 """Edges of the bins over which the tables' values are means."""
 FEEDERS_MIN: Final = 4
@@ -78,7 +78,7 @@ class LinkPoint:
     load: float
     """Payload, a share of what a link carries: a QP's rate as often as it used the link."""
     wire: float
-    """Everything sent, a share of the line."""
+    """Everything offered: sent, or trimmed here; a share of the line."""
     delay: float
     """Mean queueing delay, base round trips."""
     marked: float
@@ -89,6 +89,8 @@ class LinkPoint:
     """Links that feed it."""
     streams: int
     """NICs of the rack."""
+    row_wire: float
+    """Mean of `wire` over the T0's links in the plane that are used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,14 +126,15 @@ def tables_of(calibration: Calibration, links: Sequence[LinkPoint], qps: Sequenc
     wire = float(np.mean([link.wire / link.load for link in busy_links]))
     top = float(np.quantile([qp.rate for qp in qps], FREE_QUANTILE))
     calibration = replace(calibration, wire=wire, top=top)
+    read_loads = {link: (link.wire + calibration.relief * (link.row_wire - link.wire)) / wire for link in links}
     # What is left of a link's delay once the part that has a formula is taken off.
     measured_links = [link for link in links if link.feeders >= FEEDERS_MIN]
     wander = [
         link.delay / (1 - 1 / link.feeders)
-        - float(calibration.streams_delay(np.array([link.load]), max(2, link.streams))[0])
+        - float(calibration.streams_delay(np.array([read_loads[link]]), max(2, link.streams))[0])
         for link in measured_links
     ]
-    loads, wander_by_load = bins(LOAD_EDGES, [link.load for link in measured_links], wander)
+    loads, wander_by_load = bins(LOAD_EDGES, [read_loads[link] for link in measured_links], wander)
     delays, marks = bins(DELAY_EDGES, [link.delay for link in links], [link.marked for link in links])
     _, trims = bins(DELAY_EDGES, [link.delay for link in links], [link.trimmed for link in links])
     bursts = [calibration.bursts * (qp.rate / qp.window) ** BURST_POWER for qp in qps]
@@ -234,21 +237,32 @@ class MeasuredRun(VirtualRun):
                     price += float(delays[index] + TRIM_PRICE * rate * trimmed_shares[index]) * count / total
             window = flow.plan.message_bytes * flow.plan.depth / (shape.planes * shape.rate_bps / 8 * shape.rtt_s)
             qps.append(QpPoint(rate, price, window))
+        wire = (sent_bytes + trimmed * shape.frame_bytes) * 8 / lasts / shape.rate_bps
+        fabric_ports = [
+            (node, neighbour, index)
+            for (node, neighbour), index in ports.items()
+            if loads[index] and "-t0-" in node + neighbour and "-t1-" in node + neighbour
+        ]
+        rows: dict[tuple[str, bool], list[float]] = {}
+        for node, neighbour, index in fabric_ports:
+            is_up = "-t0-" in node
+            rows.setdefault((node if is_up else neighbour, is_up), []).append(float(wire[index]))
         links = []
-        for (node, neighbour), index in ports.items():
-            if loads[index] and "-t0-" in node + neighbour and "-t1-" in node + neighbour:
-                feeders = shape.hosts_per_rack if "-t0-" in node else len(senders[int(neighbour.rsplit("-", 1)[1])])
-                links.append(
-                    LinkPoint(
-                        float(loads[index]),
-                        float(sent_bytes[index]) * 8 / lasts / shape.rate_bps,
-                        float(delays[index]),
-                        float(marked[index] / sent_packets[index]),
-                        float(trimmed_shares[index]),
-                        feeders,
-                        shape.hosts_per_rack,
-                    )
+        for node, neighbour, index in fabric_ports:
+            is_up = "-t0-" in node
+            feeders = shape.hosts_per_rack if is_up else len(senders[int(neighbour.rsplit("-", 1)[1])])
+            links.append(
+                LinkPoint(
+                    float(loads[index]),
+                    float(wire[index]),
+                    float(delays[index]),
+                    float(marked[index] / sent_packets[index]),
+                    float(trimmed_shares[index]),
+                    feeders,
+                    shape.hosts_per_rack,
+                    float(np.mean(rows[node if is_up else neighbour, is_up])),
                 )
+            )
         return links, qps
 
 

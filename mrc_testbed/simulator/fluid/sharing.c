@@ -15,6 +15,9 @@ typedef struct {
 /* Floats of a link's price: cost, skips, trims, and one unused, so that a price never crosses a cache line. */
 enum { COST, SKIPS, TRIMS, PRICE_FLOATS = 4 };
 
+/* Load of a link that no queue pair uses, but for rounding. */
+#define UNUSED_LOAD 1e-6
+
 /* Value of a table of equal steps, linear between them, constant beyond its end. */
 static inline float at(const Table *table, float where)
 {
@@ -46,7 +49,7 @@ static inline void set_price(const Table *table, float load, float crowd, float 
 
 typedef struct {
     int32_t planes, racks, spines, slots;
-    float eta, step, top, floor;
+    float eta, step, top, floor, sacks, relief;
     Table prices, wanted;
     const int32_t *source, *target;
     const float *weight;
@@ -58,35 +61,32 @@ typedef struct {
     const float *crowd, *bursts;
 } Sharing;
 
-/* Set the prices of links: all of them where a link has many users, else those that the queue pairs use. */
-static void set_prices(const Sharing *all, long long count, const int32_t *active)
+/* Set the prices of all links, a T0's in a plane at a time.
+
+A link's queue follows the wire: packets of its own, SACKs of those the other way, which are spread over the T0's links,
+and a part of the mean of these links, for marks send packets from one to another. */
+static void set_prices(const Sharing *all)
 {
-    const int planes = all->planes, racks = all->racks, spines = all->spines, slots = all->slots;
-    const long long links = (long long)planes * racks * spines;
+    const int racks = all->racks, spines = all->spines;
+    const long long rows = (long long)all->planes * racks;
     const Table prices = all->prices;
-    float *up_price = all->price, *down_price = all->price + PRICE_FLOATS * links;
-    if (count * planes * slots >= links) {
-        long long link = 0;
-        for (int plane = 0; plane < planes; plane++)
-            for (int rack = 0; rack < racks; rack++)
-                for (int spine = 0; spine < spines; spine++, link++) {
-                    set_price(&prices, (float)all->up[link], all->crowd[rack], up_price + PRICE_FLOATS * link);
-                    set_price(&prices, (float)all->down[link], all->crowd[racks + rack], down_price + PRICE_FLOATS * link);
-                }
-        return;
-    }
-    for (long long i = 0; i < count; i++) {
-        const long long qp = active[i], from = all->source[qp], to = all->target[qp];
-        for (int plane = 0; plane < planes; plane++) {
-            const uint16_t *lane = all->spine + (qp * planes + plane) * slots;
-            for (int slot = 0; slot < slots; slot++) {
-                if (lane[slot] == NO_SPINE)
-                    continue;
-                const long long a = ((long long)plane * racks + from) * spines + lane[slot];
-                const long long z = ((long long)plane * racks + to) * spines + lane[slot];
-                set_price(&prices, (float)all->up[a], all->crowd[from], up_price + PRICE_FLOATS * a);
-                set_price(&prices, (float)all->down[z], all->crowd[racks + to], down_price + PRICE_FLOATS * z);
+    const double data = 1 - all->sacks, own = (1 - all->relief) * data;
+    for (int way = 0; way < 2; way++) {
+        const double *loads = way ? all->down : all->up, *others = way ? all->up : all->down;
+        float *price = all->price + way * PRICE_FLOATS * rows * spines;
+        for (long long row = 0; row < rows; row++) {
+            const double *load = loads + row * spines, *other = others + row * spines;
+            const float crowd = all->crowd[way * racks + row % racks];
+            double sum = 0, others_sum = 0;
+            int used = 0;
+            for (int spine = 0; spine < spines; spine++) {
+                sum += load[spine];
+                others_sum += other[spine];
+                used += load[spine] > UNUSED_LOAD;
             }
+            const double common = used ? (all->relief * data * sum + all->sacks * others_sum) / used : 0;
+            for (int spine = 0; spine < spines; spine++, price += PRICE_FLOATS)
+                set_price(&prices, (float)(own * load[spine] + common), crowd, price);
         }
     }
 }
@@ -110,7 +110,7 @@ __attribute__((visibility("default"))) double sweep(
     double more[SLOTS_MAX], largest = 0;
 
     /* Prices come first: all queue pairs see the loads from before the sweep. */
-    set_prices(all, count, active);
+    set_prices(all);
     for (long long i = 0; i < count; i++) {
         const long long qp = active[i];
         if (source[qp] == target[qp]) {

@@ -15,7 +15,8 @@ more of the delay stands in its NIC's ring and at the last hop. In the ring most
 outstanding: a message that completes lets the next one leave at once (`bursts`). Marks move packets from busy EVs to
 others: a mark makes an EV miss a turn. Planes get the same, always, so a rate is one number for all planes.
 
-The three functions (price by load, turns missed by load, price that a rate stands) are calibration.py's. A sweep moves
+The three functions (price by load, turns missed by load, price that a rate stands) are calibration.py's. The load is
+that of the wire: SACKs of the packets the other way included, and what is trimmed (`_wire_loads`). A sweep moves
 each rate a step towards its price, and each EV's share halfway to its turns; loads follow. Sweeps are repeated until
 rates stand still.
 """
@@ -38,7 +39,7 @@ from mrc_testbed.switch.system.gcc import build_shared
 
 NO_SPINE: Final = 0xFFFF
 """An empty slot of the rotation."""
-ETA: Final = 0.35
+ETA: Final = 0.2
 STEP: Final = 0.04
 """A sweep changes a rate by ETA times what the price is off, but by no more than STEP."""
 FLOOR: Final = 0.02
@@ -50,6 +51,8 @@ AVERAGED_SWEEPS: Final = 20
 """Rates that do not stand still are averaged over the last sweeps."""
 PRICE_FLOATS: Final = 4
 """Floats of a link's price in sharing.c."""
+UNUSED_LOAD: Final = 1e-6
+"""Load of a link that no QP uses, but for rounding, as in sharing.c."""
 CHUNK: Final = 4096
 """QPs that a sweep in numpy works on at a time, which bounds its memory."""
 
@@ -63,7 +66,7 @@ class _Sharing(ctypes.Structure):
 
     _fields_ = (
         *((name, ctypes.c_int32) for name in ("planes", "racks", "spines", "slots")),
-        *((name, ctypes.c_float) for name in ("eta", "step", "top", "floor")),
+        *((name, ctypes.c_float) for name in ("eta", "step", "top", "floor", "sacks", "relief")),
         *((name, _Table) for name in ("prices", "wanted")),
         *(
             (name, ctypes.c_void_p)
@@ -135,7 +138,7 @@ class Sharing:
         What one link brings comes at its pace and never queues; n of them queue as n - 1 do. A rack's NICs feed its
         links up, and the racks that send to it feed its links down.
         """
-        self._tables = calibration.tables(max(2, int(up_feeders.max(initial=0))))
+        self._tables = calibration.tables(max(2, int(up_feeders.max(initial=0))), planes)
         self._library = _in_c() if in_c else None
         self._price: Singles = np.zeros(2 * PRICE_FLOATS * shape.links if self._library is not None else 0, np.float32)
         cost, skips, trims, _ = self._tables
@@ -279,6 +282,8 @@ class Sharing:
             STEP,
             calibration.top,
             FLOOR,
+            calibration.sacks,
+            calibration.relief,
             *tables,
             *(array.ctypes.data for array in arrays),
         )
@@ -291,6 +296,20 @@ class Sharing:
         )
         return largest_change
 
+    def _wire_loads(self) -> tuple[Floats, Floats]:
+        """Return the loads up and down by which queues are read: see set_prices in sharing.c."""
+        calibration, shape = self.calibration, self.shape
+        up_load, down_load = (load.reshape(-1, shape.spines) for load in (self.up_load, self.down_load))
+        data = 1 - calibration.sacks
+
+        def loads_of(load: Floats, other: Floats) -> Floats:
+            used = np.maximum((load > UNUSED_LOAD).sum(axis=1), 1)
+            common = (calibration.relief * data * load.sum(axis=1) + calibration.sacks * other.sum(axis=1)) / used
+            loads: Floats = ((1 - calibration.relief) * data * load + common[:, None]).ravel()
+            return loads
+
+        return loads_of(up_load, down_load), loads_of(down_load, up_load)
+
     def _sweep_in_numpy(self, active: NDArray[np.int32]) -> float:
         calibration = self.calibration
         cost, skips, trims, target_price = self._tables
@@ -298,7 +317,7 @@ class Sharing:
         crowd = np.tile(np.repeat(self.crowd.reshape(2, -1), self.shape.spines, axis=1), self.shape.planes)
         prices = [
             crowd[way] * _interpolate(table, load, load_steps)
-            for way, load in enumerate((self.up_load, self.down_load))
+            for way, load in enumerate(self._wire_loads())
             for table in (cost, skips, trims)
         ]
         updates = []

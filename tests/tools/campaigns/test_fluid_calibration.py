@@ -13,7 +13,7 @@ def test_bins__means_of_those_with_enough():
 
 
 def test_tables__what_links_and_qps_show():
-    links = [LinkPoint(0.8, 0.88, 0.35, 0.1, 0.02, 8, 8)] * 4
+    links = [LinkPoint(0.8, 0.88, 0.35, 0.1, 0.02, 8, 8, 0.88)] * 4
     qps = [QpPoint(0.6, 0.4, 3.0)] * 3 + [QpPoint(0.95, 0.05, 1e9)] * 3
     out = tables_of(CALIBRATIONS[0], links, qps)
     assert out.wire == pytest.approx(1.1) and out.top == pytest.approx(0.95)
