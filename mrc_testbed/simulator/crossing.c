@@ -63,7 +63,8 @@ static int pack_write(Packed *packed, const Write *packet, PyObject *texts)
 {
     int n = 0, f = 0, are_short = 1;
     const TextPart *part = (const TextPart *)packet->_payload;
-    if (Py_TYPE(part) != CPyType_payload___TextPart || packet->_trimmed != Py_None || !is_short(part->_begin) || !is_short(part->_length))
+    if (Py_TYPE(part) != CPyType_payload___TextPart || packet->_trimmed != Py_None || !is_short(part->_begin)
+        || !is_short(part->_length))
         return 0;
     WRITE_NUMBERS(PACK_NUMBER)
     WRITE_FLAGS(PACK_FLAG)
@@ -92,7 +93,8 @@ static int pack(Packed *packed, const Frame *frame, double at, PyObject *numbers
     packed->source = number_of(numbers, frame->_source), packed->target = number_of(numbers, frame->_target);
     if (PyErr_Occurred())
         return -1;
-    if (!is_packed || packed->source == NO_NUMBER || packed->target == NO_NUMBER || !is_short(frame->_size) || !is_short(frame->_ev))
+    if (!is_packed || packed->source == NO_NUMBER || packed->target == NO_NUMBER || !is_short(frame->_size)
+        || !is_short(frame->_ev))
         return 0;
     packed->at = at, packed->size = frame->_size, packed->ev = frame->_ev, packed->port = frame->_port;
     packed->rack = frame->_rack, packed->downlink = frame->_downlink, packed->plane = frame->_plane;

@@ -152,17 +152,17 @@ typedef PyObject *(*KeywordFunction)(PyObject *, PyObject *const *, size_t, PyOb
 
 static struct {
     long long hops, of_hosts; /* handled by hops.c, by host.c */
-} events_done;
+} handled;
 
 /* Handles an event whose handler is a function of machine code, if it is one of these files; returns as on_free() does. */
 static inline int handle_here(KeywordFunction function, PyObject *self, PyObject *argument, double now)
 {
     int done = hop(function, self, argument, now);
-    events_done.hops += done != NOT_HERE;
+    handled.hops += done != NOT_HERE;
     if (done != NOT_HERE)
         return done;
     done = host_event(function, self, argument, now);
-    events_done.of_hosts += done != NOT_HERE;
+    handled.of_hosts += done != NOT_HERE;
     return done;
 }
 #else
@@ -853,8 +853,8 @@ static int counts_alone(PyObject *events, double now)
         return is_alone(heap_next(&((Queue *)events)->heap), now, &((Queue *)events)->done);
     return NOT_ITS;
 }
-
 #endif
+
 static PyObject *lookahead_add_node(Lookahead *self, PyObject *side)
 {
     int upper = PyObject_IsTrue(side);
@@ -1198,9 +1198,9 @@ static PyTypeObject LookaheadType = {
 /* ---- module --------------------------------------------------------------------------------------------------- */
 
 #ifdef COMPILED_HEADER
-static PyObject *events_here(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(none))
+static PyObject *handled_events(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(none))
 {
-    return Py_BuildValue("LL", events_done.hops, events_done.of_hosts);
+    return Py_BuildValue("LL", handled.hops, handled.of_hosts);
 }
 #endif
 
@@ -1212,8 +1212,8 @@ static PyMethodDef functions[] = {
     {"unpack", unpack, METH_VARARGS,
      "unpack(bytes, begin, end, names of hosts, texts, ports): let packets arrive that the gates of the other half packed"},
     {"first_packed", first_packed, METH_O, "first_packed(bytearray): the earliest arrival of packets that gates packed"},
-    {"events_done", events_here, METH_NOARGS,
-     "events_done(): the events handled by hops.c and by host.c since this module was loaded"},
+    {"handled_events", handled_events, METH_NOARGS,
+     "handled_events(): the numbers of events handled by hops.c and by host.c since this module was loaded"},
 #endif
     {NULL, NULL, 0, NULL},
 };

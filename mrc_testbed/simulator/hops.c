@@ -60,7 +60,7 @@ static inline Frame *frames_take(FrameQueue *queue)
 
 /* ---- EgressPort ----------------------------------------------------------------------------------------------- */
 
-static inline int is_port(PyObject *object) 
+static inline int is_port(PyObject *object)
 {
     return Py_TYPE(object) == CPyType_ports___EgressPort || Py_TYPE(object) == CPyType_ports___NicPort;
 }
@@ -212,7 +212,8 @@ static int at_t0(PyObject *self, PyObject *argument, double now)
 {
     T0 *t0 = (T0 *)self;
     Frame *frame = (Frame *)argument;
-    if (Py_TYPE(self) != CPyType_switches___VirtualT0 || Py_TYPE(argument) != CPyType_frames___Frame || t0->_is_idle || !t0->__by_srv6 || !is_short(frame->_ev))
+    if (Py_TYPE(self) != CPyType_switches___VirtualT0 || Py_TYPE(argument) != CPyType_frames___Frame || t0->_is_idle
+        || !t0->__by_srv6 || !is_short(frame->_ev))
         return NOT_HERE;
     const Widths *widths = (const Widths *)t0->_widths;
     Py_ssize_t ev = value_of(frame->_ev), uplink_bits = value_of(widths->_uplink_bits);

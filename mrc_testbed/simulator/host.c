@@ -14,7 +14,9 @@ typedef mrc_testbed___hosts___engine___wire___packets___WriteObject Write;
 typedef mrc_testbed___hosts___engine___wire___packets___SackObject Sack;
 typedef mrc_testbed___hosts___engine___wire___payload___TextPartObject TextPart;
 
-enum { RAISED = 2, OPCODES = 256 }; /* what a function of mypyc returns for a bool or None when it raised; values of an opcode */
+enum { RAISED = 2 };    /* what a function of mypyc returns for a bool or None when it raised */
+enum { OPCODES = 256 }; /* values of an opcode */
+enum { NOT_ITS = -1 };  /* the object is none of this module */
 
 /* What learn() was given; all 0 before. Copies of the objects are filled in. */
 static struct {
@@ -26,10 +28,7 @@ static struct {
     long batch, stuck_after; /* host.BATCH, host.STUCK_AFTER */
 } learned;
 
-/* Counts an event when the node has no other one at `now`. Returns whether, NOT_ITS for other objects than those of this
- * module.
- */
-enum { NOT_ITS = -1 };
+/* Counts an event when the node has no other one at `now`. Returns whether it has none, or NOT_ITS. */
 static int counts_alone(PyObject *events, double now);
 
 /* A new object of the type of `model`, with its numbers and borrowed references: all of these are to be replaced. */

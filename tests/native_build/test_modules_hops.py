@@ -117,8 +117,8 @@ def result(seed):
 
 active = native_build.state().active
 results = [result(seed) for seed in range(*map(int, sys.argv[1:3]))]
-done = import_module("mrc_testbed.simulator.event_queue").events_done() if active else None
-print(json.dumps({"active": active, "events_done": done, "results": results}))
+event_counts = import_module("mrc_testbed.simulator.event_queue").handled_events() if active else None
+print(json.dumps({"active": active, "event_counts": event_counts, "results": results}))
 """
 
 
@@ -135,7 +135,7 @@ def test_random_fabrics__have_the_same_arrivals_and_counters_in_both_forms():
     for seed, (of_c, of_python) in enumerate(zip(native["results"], python["results"], strict=True)):
         assert of_c == of_python, f"seed {seed}"
     events = sum(result[2] for result in native["results"])
-    hops, of_hosts = native["events_done"]
+    hops, of_hosts = native["event_counts"]
     assert hops > events / 4, "hardly any hop was one in C"
     assert of_hosts > events / 20, "hardly any event of a host was one in C"
     reasons = {reason for result in native["results"] for reason, count in result[4].items() if count}
