@@ -55,7 +55,10 @@ class Calibration:
     wire: float
     """Load of the wire for each that the payload makes, where queues stand: SACKs and retransmissions."""
     sacks: float
-    """Part of the wire's load that is SACKs of packets the other way; they are spread over a T0's links of a plane."""
+    """Part of the wire's load that is SACKs of packets the other way.
+
+    They are spread over a T0's links of a plane.
+    """
     relief: float
     """Part that the mean of a T0's links in a plane has in the load by which a link's queue is read."""
     overload: float
@@ -110,8 +113,8 @@ class Calibration:
         delay += self.overload * np.maximum(0.0, loads - self.loads[-1])
         delay = np.maximum.accumulate(np.maximum(0.0, delay))
         trims = np.interp(delay, self.delays, self.trims)
-        beyond = loads > self.loads[-1]
-        trims[beyond] = np.maximum(trims[beyond], 1 - 1 / (loads[beyond] * self.wire))
+        excess = 1 - 1 / (np.maximum(loads, self.loads[-1]) * self.wire)
+        trims = np.where(loads > self.loads[-1], np.maximum(trims, excess), trims)
         rates = np.arange(RATE_STEPS + 1) / RATE_STEPS
         price = np.interp(rates, self.rates, self.price) + self.planes_price * log2(planes / PLANES)
         return (

@@ -302,10 +302,11 @@ class Sharing:
         up_load, down_load = (load.reshape(-1, shape.spines) for load in (self.up_load, self.down_load))
         data = 1 - calibration.sacks
 
-        def loads_of(load: Floats, other: Floats) -> Floats:
-            used = np.maximum((load > UNUSED_LOAD).sum(axis=1), 1)
-            common = (calibration.relief * data * load.sum(axis=1) + calibration.sacks * other.sum(axis=1)) / used
-            loads: Floats = ((1 - calibration.relief) * data * load + common[:, None]).ravel()
+        def loads_of(load: Floats, reverse_load: Floats) -> Floats:
+            link_counts = (load > UNUSED_LOAD).sum(axis=1)
+            part = calibration.relief * data * load.sum(axis=1) + calibration.sacks * reverse_load.sum(axis=1)
+            part = np.where(link_counts > 0, part / np.maximum(link_counts, 1), 0.0)
+            loads: Floats = ((1 - calibration.relief) * data * load + part[:, None]).ravel()
             return loads
 
         return loads_of(up_load, down_load), loads_of(down_load, up_load)
