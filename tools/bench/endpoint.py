@@ -230,6 +230,7 @@ async def _run(agent: _Host, peer: str, arguments: argparse.Namespace) -> None:
             "packets_per_turn": packets / max(1, agent.turns - turns),
             "seconds": seconds,
             "retransmitted": counters.retransmitted,
+            "losses": {cause.name.lower(): count for cause, count in counters.losses.items()},
             "compiled": agent.nic.is_compiled,
             "sacks_per_packet": (counters.sacks_received + counters.sacks_sent - sacks) / packets,
         }

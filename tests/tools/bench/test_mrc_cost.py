@@ -57,7 +57,9 @@ class TestOnACable:
         sides = endpoint.measure(2000, 1024, wires)
         assert set(sides) == {"requestor", "responder"}
         for side in sides.values():
-            assert side["packets"] >= 2000 and side["retransmitted"] == 0
+            # The timer of a packet may expire while a busy machine keeps its receiver waiting; a cable loses none.
+            assert side["packets"] >= 2000 and side["retransmitted"] <= side["losses"].pop("timeout")
+            assert set(side["losses"].values()) == {0}
             assert 0 < side["sacks_per_packet"] < 1
             assert side["user_us"] + side["system_us"] > 0
 
