@@ -21,6 +21,13 @@ class TimedItem:
         """Time by which the queue has the item in its order, never later than due_at; NEVER: it has not."""
         self.heap_index = _NOT_QUEUED
 
+    def postpone(self, due: float) -> bool:
+        """Set a deadline, unless it is nearer than the queue has it: False, put() is needed."""
+        if due < self.queued_at:
+            return False
+        self.due_at = due
+        return True
+
 
 class Deadlines:
     """The earliest of many deadlines that change all the time, most of them to a later time.

@@ -322,6 +322,19 @@ class Endpoint:
         first, peers = self._deadlines.bound_after(now), self._peers.next_deadline(now)
         return peers if peers < first else first
 
+    def is_settled(self, has_room: bool) -> bool:
+        """Return whether there is no event, and transmit() would return an empty list.
+
+        `has_room`: whether a port has room. QPs that can send wait for it.
+        """
+        return (
+            self._touched_qps.first is None
+            and not (has_room and self._ready_turns)
+            and not self._owing
+            and not self._peers.has_control
+            and not self._events
+        )
+
     def _update_deadlines(self) -> None:
         """Update the deadlines of the QPs that changed, and whether they can send."""
         qp = self._touched_qps.take_all()

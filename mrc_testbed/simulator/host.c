@@ -172,6 +172,15 @@ static int notify(Host *host, Endpoint *endpoint)
     return notified;
 }
 
+/* _wake_at(): returns 0, or -1 with an exception. */
+static int wake_at(Host *host, double due)
+{
+    if (due >= host->__timer)
+        return 0;
+    host->__timer = due;
+    return add_event(host->_node_events, due, host->__on_timer_event, Py_None);
+}
+
 /* The calls of the engine in _pump(). Returns 0, or -1 with an exception. */
 static int run_engine(Host *host, PyObject *endpoint, double now)
 {
@@ -186,12 +195,8 @@ static int run_engine(Host *host, PyObject *endpoint, double now)
         double due = host->__wake = CPyDef_endpoint___Endpoint___next_deadline(endpoint, now);
         if (PyErr_Occurred())
             return -1;
-        if (due > now) {
-            if (due >= host->__timer) /* as it is where none is due: both are infinite then, or the timer is earlier */
-                return 0;
-            host->__timer = due;
-            return add_event(host->_node_events, due, host->__on_timer_event, Py_None);
-        }
+        if (due > now)
+            return wake_at(host, due);
         if (CPyDef_endpoint___Endpoint___on_timer(endpoint, now) == RAISED)
             return -1;
     }
@@ -228,6 +233,16 @@ static int pump_soon(Host *host, double now)
     return alone ? pump(host, now) : request(host, now);
 }
 
+/* When an engine that is settled is due; -infinite: it is not, or there is an exception. */
+static double due_when_settled(const Host *host, PyObject *endpoint, double now)
+{
+    int has_room = ((TxCredit *)host->__credit)->_free_ports != tagged(0); /* on_room() follows where no port had */
+    if (CPyDef_endpoint___Endpoint___is_settled(endpoint, (char)has_room) != 1)
+        return -INFINITY;
+    double due = CPyDef_endpoint___Endpoint___next_deadline(endpoint, now);
+    return due == CPY_FLOAT_ERROR && PyErr_Occurred() ? -INFINITY : due;
+}
+
 /* receive(): returns as on_free() does. */
 static int at_host(PyObject *self, PyObject *argument, double now)
 {
@@ -239,8 +254,11 @@ static int at_host(PyObject *self, PyObject *argument, double now)
     host->_received += tagged(1);
     PyObject *endpoint = Py_NewRef(host->_endpoint);
     char received = CPyDef_endpoint___Endpoint___receive(endpoint, frame->_packet, tagged(frame->_plane), frame->_source, now);
+    double due = received == RAISED || now >= host->__wake ? -INFINITY : due_when_settled(host, endpoint, now);
     Py_DECREF(endpoint);
-    return received == RAISED || pump_soon(host, now) ? -1 : 1;
+    if (received == RAISED || (due == -INFINITY && PyErr_Occurred()))
+        return -1;
+    return due < host->__wake && pump_soon(host, now) ? -1 : 1;
 }
 
 /* _on_timer(): returns as on_free() does. */
@@ -251,7 +269,10 @@ static int on_timer(PyObject *self, double now)
         return NOT_HERE;
     if (host->__timer <= now)
         host->__timer = INFINITY;
-    return request(host, now) ? -1 : 1;
+    double due = acts_here(host, now) && !host->__due ? due_when_settled(host, host->_endpoint, now) : -INFINITY;
+    if (due > now)
+        return host->__wake = due, wake_at(host, due) ? -1 : 1;
+    return PyErr_Occurred() || request(host, now) ? -1 : 1;
 }
 
 /* Handles an event of a host whose handler is a function of machine code; returns as on_free() does. */

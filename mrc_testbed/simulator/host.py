@@ -315,8 +315,12 @@ class VirtualHost:
             self.dropped["iCRC"] += 1
             return
         self.received += 1
-        if self.engine is self.endpoint:  # called as what it is, not as a protocol, by far the quickest when compiled
-            self.endpoint.receive(frame.packet, frame.plane, frame.source, now)
+        endpoint = self.endpoint
+        if self.engine is endpoint:  # called as what it is, not as a protocol, by far the quickest when compiled
+            endpoint.receive(frame.packet, frame.plane, frame.source, now)
+            # Mostly data for which no SACK is due yet: what the last pump left still holds.
+            if now < self._wake and self._is_settled(endpoint) and endpoint.next_deadline(now) >= self._wake:
+                return
         else:
             self.engine.receive(frame.packet, frame.plane, frame.source, now)
         self._pump_soon(now)
@@ -363,7 +367,24 @@ class VirtualHost:
     def _on_timer(self, _: object, now: float) -> None:
         if self._timer <= now:
             self._timer = NEVER
+        endpoint = self.endpoint
+        if self.engine is endpoint and now >= self._stalled_until and not self._due and self._is_settled(endpoint):
+            due = endpoint.next_deadline(now)
+            if due > now:  # what was due has moved back, as a receiver's SACK does with each packet
+                self._wake = due
+                self._wake_at(due)
+                return
         self._request(now)
+
+    def _is_settled(self, endpoint: Endpoint) -> bool:
+        """Return whether a pump could change nothing but deadlines: on_room() follows where no port had room."""
+        return endpoint.is_settled(self._credit.free_ports != 0)
+
+    def _wake_at(self, due: float) -> None:
+        """Set a timer where none comes before."""
+        if due < self._timer:
+            self._timer = due
+            self.node_events(due, self._on_timer_event, None)
 
     def _pump(self, _: object, now: float) -> None:
         """Run the engine's timers, sends and events of this instant."""
@@ -388,16 +409,11 @@ class VirtualHost:
             if (has_events and self._notify(engine.events() if watched else endpoint.events())) or has_more:
                 continue
             due = self._wake = engine.next_deadline(now) if watched else endpoint.next_deadline(now)
-            if due == NEVER:
-                return
             if due > now:
-                break
+                self._wake_at(due)
+                return
             engine.on_timer(now)
-        else:
-            raise StuckError(f"{self.name} at {now} s: the engine has something to do for ever; next_deadline() {due}")
-        if due < self._timer:
-            self._timer = due
-            self.node_events(due, self._on_timer_event, None)
+        raise StuckError(f"{self.name} at {now} s: the engine has something to do for ever; next_deadline() {due}")
 
     def _transmit(self, now: float) -> bool:
         """Hand packets to the ports as far as they have room; return True when there may be more."""

@@ -44,6 +44,15 @@ def test_put__keeps_one_entry_of_an_item_whose_deadline_came_nearer_all_the_time
     assert len(deadlines._heap) == 1 and deadlines.first() == 36.0
 
 
+def test_postpone__to_a_nearer_time_or_of_an_item_taken_out_is_refused():
+    deadlines, item = Deadlines(), TimedItem()
+    assert not item.postpone(1.0) and item.postpone(NEVER)
+    deadlines.put(item, 2.0)
+    assert item.postpone(3.0) and item.postpone(2.5) and not item.postpone(1.0)
+    assert deadlines.bound == 2.0 and deadlines.first() == 2.5
+    assert not item.postpone(2.0), "first() put it in order"
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_random_changes__agree_with_a_plain_minimum(seed: int) -> None:
     rng, deadlines = Random(seed), Deadlines()
@@ -53,7 +62,8 @@ def test_random_changes__agree_with_a_plain_minimum(seed: int) -> None:
     for _ in range(600):
         item = rng.choice(items)
         due[item] = NEVER if rng.random() < 0.1 else now + rng.randrange(20)
-        deadlines.put(item, due[item])
+        if rng.random() < 0.5 or not item.postpone(due[item]):
+            deadlines.put(item, due[item])
         first = min(due.values())
         assert deadlines.bound <= first, "read without a search, it may be early and is never late"
         bound = deadlines.bound_after(now)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from random import Random
 
 import pytest
 
@@ -11,7 +12,7 @@ from mrc_testbed.hosts.engine import Endpoint, LocalError
 from mrc_testbed.hosts.engine.endpoint import first_from
 from mrc_testbed.hosts.engine.rocev2.rc_config import RcConfig
 from mrc_testbed.hosts.engine.wire.packets import Write
-from tests.hosts.engine.engine_pair import make_evs
+from tests.hosts.engine.engine_pair import Pair, make_evs
 
 
 def endpoint(**keys: object) -> Endpoint:
@@ -107,3 +108,36 @@ def test_first_from__is_where_bisect_left_finds_it():
     for turn in range(13):
         assert first_from(turns, turn) == bisect_left(turns, turn)
     assert first_from([], 4) == 0
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_is_settled__then_a_qp_that_is_examined_all_the_same_changes_nothing(seed, monkeypatch):
+    rng, settled_count = Random(seed), 0
+    pair = Pair(seed=seed, config={"cwnd_bytes": rng.choice((3000, 1 << 20)), "exp_cnt": 25, "timeout_ceiling_s": 0.3})
+    pair.filter = lambda _source, _packet: [] if rng.random() < 0.05 else [rng.random() * 0.01]
+    receive = pair.b.endpoint.receive
+
+    def receive_and_examine(packet, plane, peer, now):
+        nonlocal settled_count
+        receive(packet, plane, peer, now)
+        if pair.b.endpoint.is_settled(True):
+            settled_count += 1
+            due = pair.b.endpoint.next_timer()
+            pair.b.qp.touch()
+            assert pair.b.endpoint.transmit(now) == [] and pair.b.endpoint.next_timer() == due
+
+    monkeypatch.setattr(pair.b.endpoint, "receive", receive_and_examine)
+    data = pair.bytes(30_000)
+    pair.write(data)
+    pair.run_until_quiet()
+    assert bytes(pair.memory[: len(data)]) == data and settled_count > 3
+
+
+def test_is_settled__without_room_although_a_qp_could_send():
+    pair = Pair()
+    pair.run(1.0)
+    pair.write(pair.bytes(3000))
+    sender = pair.a.endpoint
+    assert not sender.is_settled(False), "posted and not examined yet"
+    assert sender.transmit(pair.now, room=[0, 0]) == [] and sender.next_deadline(pair.now) > pair.now
+    assert sender.is_settled(False) and not sender.is_settled(True)
