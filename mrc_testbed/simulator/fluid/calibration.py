@@ -63,6 +63,8 @@ class Calibration:
     """Part that the mean of a T0's links in a plane has in the load by which a link's queue is read."""
     overload: float
     """Delay beyond the last of `loads`, base round trips per unit of load."""
+    eta: float
+    """Change of a rate in a sweep for each unit that its price is off: rates swing where it is too large."""
     loads: tuple[float, ...]
     wander: tuple[float, ...]
     """Queueing delay at each of `loads` beyond that of regular streams, in base round trips."""
@@ -160,6 +162,7 @@ CALIBRATIONS: Final = (
         sacks=0.106,
         relief=0.15,
         overload=1.5,
+        eta=0.2,
         loads=(
             0.0,
             0.319,
@@ -220,6 +223,7 @@ CALIBRATIONS: Final = (
         relief=0.0,
         # Full links of four packet runs (64 hosts) have 0.5 of a round trip at 0.97, 0.7 to 0.95 between 1 and 1.4.
         overload=2.0,
+        eta=0.1,
         loads=(
             0.0,
             0.3326,

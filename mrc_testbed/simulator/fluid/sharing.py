@@ -39,9 +39,8 @@ from mrc_testbed.switch.system.gcc import build_shared
 
 NO_SPINE: Final = 0xFFFF
 """An empty slot of the rotation."""
-ETA: Final = 0.2
 STEP: Final = 0.04
-"""A sweep changes a rate by ETA times what the price is off, but by no more than STEP."""
+"""A sweep changes a rate by no more."""
 FLOOR: Final = 0.02
 """No QP is slower than this share of the line: a window of a packet or two."""
 SWEEPS_MAX: Final = 120
@@ -278,7 +277,7 @@ class Sharing:
             shape.racks,
             shape.spines,
             shape.rotation,
-            ETA,
+            calibration.eta,
             STEP,
             calibration.top,
             FLOOR,
@@ -339,7 +338,7 @@ class Sharing:
             mean_price = (share * link_prices).sum(axis=(1, 2)) / np.maximum(planes_in_use, 1)
             wanted_price = _interpolate(target_price, former_rate, rate_steps)
             wanted_price -= self.bursts[chunk] * former_rate**BURST_POWER
-            change = ETA * (wanted_price - mean_price)
+            change = calibration.eta * (wanted_price - mean_price)
             rate = np.clip(self.rate[chunk] + np.clip(change, -STEP, STEP), FLOOR, calibration.top)
             rate = np.where(planes_in_use > 0, rate, self.rate[chunk])
             rate = np.where(self.local[chunk], calibration.top, rate).astype(np.float32)
