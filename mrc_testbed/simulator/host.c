@@ -265,11 +265,11 @@ static int at_host(PyObject *self, PyObject *argument, double now)
 static int on_timer(PyObject *self, double now)
 {
     Host *host = (Host *)self;
-    if (Py_TYPE(self) != CPyType_host___VirtualHost)
+    if (Py_TYPE(self) != CPyType_host___VirtualHost || !acts_here(host, now))
         return NOT_HERE;
     if (host->__timer <= now)
         host->__timer = INFINITY;
-    double due = acts_here(host, now) && !host->__due ? due_when_settled(host, host->_endpoint, now) : -INFINITY;
+    double due = !host->__due ? due_when_settled(host, host->_endpoint, now) : -INFINITY;
     if (due > now)
         return host->__wake = due, wake_at(host, due) ? -1 : 1;
     return PyErr_Occurred() || request(host, now) ? -1 : 1;

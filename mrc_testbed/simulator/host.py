@@ -315,15 +315,11 @@ class VirtualHost:
             self.dropped["iCRC"] += 1
             return
         self.received += 1
-        endpoint = self.endpoint
-        if self.engine is endpoint:  # called as what it is, not as a protocol, by far the quickest when compiled
-            endpoint.receive(frame.packet, frame.plane, frame.source, now)
-            # Mostly data for which no SACK is due yet: what the last pump left still holds.
-            if now < self._wake and self._is_settled(endpoint) and endpoint.next_deadline(now) >= self._wake:
-                return
+        if self.engine is self.endpoint:  # called as what it is, not as a protocol, by far the quickest when compiled
+            self.endpoint.receive(frame.packet, frame.plane, frame.source, now)
         else:
             self.engine.receive(frame.packet, frame.plane, frame.source, now)
-        self._pump_soon(now)
+        self._pump_if_changed(now)
 
     def receive_bytes(self, frame: Frame, now: float) -> None:
         """Decode the bytes of a frame and pass the packet to the engine, as `receive` does."""
@@ -337,7 +333,7 @@ class VirtualHost:
         self.received += 1
         peer, packet = arrival
         self.engine.receive(packet, plane, peer, now)
-        self._pump_soon(now)
+        self._pump_if_changed(now)
 
     def port_changed(self, plane: int, now: float) -> None:
         """Notify the engine of the state of a plane's port, which may have changed."""
@@ -350,6 +346,13 @@ class VirtualHost:
     def on_room(self, now: float) -> None:
         """Let the engine send: a port that was full has room again."""
         self._pump_soon(now)
+
+    def _pump_if_changed(self, now: float) -> None:
+        """Let the engine send after a packet, unless that was data for which no SACK is due yet, as most are."""
+        endpoint = self.endpoint
+        is_settled = now < self._wake and self.engine is endpoint and self._is_settled(endpoint)
+        if not is_settled or endpoint.next_deadline(now) < self._wake:
+            self._pump_soon(now)
 
     def _pump_soon(self, now: float) -> None:
         """Let the engine send after all arrivals of this instant; at once when no other event is due now."""

@@ -370,7 +370,8 @@ class Simulation:
         """Return whether the QP has a good reason to wait.
 
         With all EVs denied a QP waits for the controller; with `all_ports_down` "wait", for a port; and any QP for the
-        CPU of its host.
+        CPU of its host. A port of the peer is one that the QP knows to be up: an update may be lost, and the next one
+        comes with the refresh (*ports* checks that).
         """
         qp = lane.sender_qp
         if self.fabric.host(lane.sender.name).stalled:
@@ -378,8 +379,9 @@ class Simulation:
         if all(ev.state is EvState.DENIED for ev in qp.paths.profile):
             return True
         ends = (self.fabric.host(lane.sender.name).ports, self.fabric.host(lane.receiver.name).ports)
+        known_ports = lane.sender.endpoint.peer_ports(lane.receiver.name)
         return qp.config.loss.all_ports_down == "wait" and not any(
-            a.is_up and b.is_up for a, b in zip(*ends, strict=True)
+            a.is_up and b.is_up and known_ports >> plane & 1 for plane, (a, b) in enumerate(zip(*ends, strict=True))
         )
 
     @staticmethod

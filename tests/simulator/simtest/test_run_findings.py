@@ -269,8 +269,9 @@ def test_drawn__schedules_that_once_failed_and_need_all_their_parts(file: Path) 
 
     Refusals of copies of what had arrived, under two black holes (70020728); a packet that left at the end of a stall
     of all switches and was answered before one that waited through it (136606); senders that one answer for an old
-    flight left next to no window, and those cut once a round trip for one flight (90021407, 90051651, 90056342). Files:
-    a seed draws another schedule when a kind is added.
+    flight left next to no window, and those cut once a round trip for one flight (90021407, 90051651, 90056342); a wait
+    for a port of the peer that is up, where its update was lost (41000295, which the invariant took for a stuck QP).
+    Files: a seed draws another schedule when a kind is added.
     """
     holds(load(file))
 
