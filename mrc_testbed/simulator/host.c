@@ -236,7 +236,9 @@ static int pump_soon(Host *host, double now)
 /* When an engine that is settled is due; -infinite: it is not, or there is an exception. */
 static double due_when_settled(const Host *host, PyObject *endpoint, double now)
 {
-    int has_room = ((TxCredit *)host->__credit)->_free_ports != tagged(0); /* on_room() follows where no port had */
+    int has_room = 0;
+    for (Py_ssize_t plane = 0; !has_room && plane < PyList_GET_SIZE(host->_ports); plane++)
+        has_room = ((Port *)PyList_GET_ITEM(host->_ports, plane))->_waiting < value_of(host->__ring);
     if (CPyDef_endpoint___Endpoint___is_settled(endpoint, (char)has_room) != 1)
         return -INFINITY;
     double due = CPyDef_endpoint___Endpoint___next_deadline(endpoint, now);

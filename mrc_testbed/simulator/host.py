@@ -380,8 +380,12 @@ class VirtualHost:
         self._request(now)
 
     def _is_settled(self, endpoint: Endpoint) -> bool:
-        """Return whether a pump could change nothing but deadlines: on_room() follows where no port had room."""
-        return endpoint.is_settled(self._credit.free_ports != 0)
+        """Return whether a pump could change nothing but deadlines."""
+        for port in self.ports:
+            waiting: int = port.waiting
+            if waiting < self._ring:
+                return endpoint.is_settled(True)
+        return endpoint.is_settled(False)
 
     def _wake_at(self, due: float) -> None:
         """Set a timer where none comes before."""
