@@ -123,7 +123,7 @@ class Requestor:
         self._messages: deque[Message] = deque()
         """Messages not completed, in posting order."""
         self._oldest_message: Message | None = None
-        """First of them, beside the others since each acknowledgment needs it."""
+        """Message posted first of those not complete; kept, since each acknowledgment needs it."""
         self._unsent: deque[Message] = deque()
         """Messages with packets that were never sent, without `_first_unsent`."""
         self._first_unsent: Message | None = None

@@ -251,14 +251,14 @@ class TimerHeap:
     before its timer matters; only the first of all is known.
     """
 
-    __slots__ = ("_heap", "_ordered_count", "head")
+    __slots__ = ("_heap", "_ordered_count", "head_transmission")
 
     def __init__(self) -> None:
         self._heap: list[Sent] = []
         self._ordered_count = 0
         """Length of the heap; what follows in the list is not in order."""
-        self.head: Sent | None = None
-        """First transmission, in flight or not."""
+        self.head_transmission: Sent | None = None
+        """Transmission whose timer is due first, in flight or not."""
 
     def __len__(self) -> int:
         return len(self._heap)
@@ -266,14 +266,14 @@ class TimerHeap:
     def first(self) -> Sent | None:
         """Return the first transmission that is in flight."""
         # One by one each would be moved through the heap; and where the first has arrived, many have.
-        if self.head is not None and self.head.state != IN_FLIGHT:
+        if self.head_transmission is not None and self.head_transmission.state != IN_FLIGHT:
             self.free_finished()
-        return self.head
+        return self.head_transmission
 
     def add(self, sent: Sent) -> None:
         self._heap.append(sent)
-        if self.head is None or is_due_before(sent, self.head):
-            self.head = sent
+        if self.head_transmission is None or is_due_before(sent, self.head_transmission):
+            self.head_transmission = sent
 
     def _move_up(self, sent: Sent, index: int) -> None:
         """Put the transmission at `index`, the end of the heap, where it belongs."""
@@ -296,7 +296,7 @@ class TimerHeap:
         count, index = len(heap), 0
         self._ordered_count = count
         if not count:
-            self.head = None
+            self.head_transmission = None
             return
         while (child_index := 2 * index + 1) < count:
             child = heap[child_index]
@@ -308,12 +308,12 @@ class TimerHeap:
             heap[index] = child
             index = child_index
         heap[index] = sent
-        self.head = heap[0]
+        self.head_transmission = heap[0]
 
     def free_finished(self) -> None:
         """Take out what is no longer in flight."""
         transmissions, self._heap = self._heap, []
-        self._ordered_count, self.head = 0, None
+        self._ordered_count, self.head_transmission = 0, None
         for sent in transmissions:
             if sent.state == IN_FLIGHT:
                 self.add(sent)
@@ -496,7 +496,10 @@ class SendWindow:
         return missing_bits != 0 and (missing_bits & -missing_bits).bit_length() <= width
 
     def acknowledge_bitmap(self, base: int, bitmap: int, news: list[Sent]) -> None:
-        """Bit i: PSN base + i arrived. Bits of PSNs never sent are ignored. Appends to `news` what is news."""
+        """Note the arrivals that a bitmap shows, and append those that are new to `news`.
+
+        Bit i: PSN base + i arrived. Bits of PSNs never sent are ignored.
+        """
         shift = base - self.cack - 1
         if not bitmap or shift <= -BITMAP_BITS:
             return
@@ -665,12 +668,12 @@ class SendWindow:
         return sent
 
     @property
-    def head_apart(self) -> Sent | None:
+    def head_transmission(self) -> Sent | None:
         """Transmission such that no timer of a packet in flight is due before its or that of first_in_chain().
 
         It may have arrived: taking it out of its heap for every answer would cost more than all else here.
         """
-        return self._timers_apart.head
+        return self._timers_apart.head_transmission
 
     def first_in_chain(self) -> Sent | None:
         """Return the first transmission of the chain that is in flight; those before it are taken out."""

@@ -38,7 +38,7 @@ class TailLossProbe:
         """Return a time not after that at which the first timer runs out; NEVER without packets in flight."""
         if not flight.outstanding:  # not `bytes`: a packet without payload may count as none
             return NEVER
-        sent, sent_apart = flight.first_in_chain(), flight.head_apart
+        sent, sent_apart = flight.first_in_chain(), flight.head_transmission
         due = NEVER if sent is None else self._due(sent)
         if sent_apart is None or (sent is not None and is_due_before(sent, sent_apart)):
             return due

@@ -40,7 +40,7 @@ from mrc_testbed.switch.system.gcc import build_shared
 NO_SPINE: Final = 0xFFFF
 """An empty slot of the rotation."""
 STEP: Final = 0.04
-"""A sweep changes a rate by no more."""
+"""Largest change of a rate in one sweep."""
 FLOOR: Final = 0.02
 """No QP is slower than this share of the line: a window of a packet or two."""
 SWEEPS_MAX: Final = 120
