@@ -17,9 +17,11 @@ import faulthandler
 import gc
 import os
 import signal
+import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing import get_context, parent_process
 from multiprocessing.connection import Connection
@@ -163,15 +165,18 @@ def _work(pipe: Connection, stack: str) -> None:
     faulthandler.enable(os.open(stack, os.O_WRONLY | os.O_CLOEXEC), all_threads=False)
     Thread(target=_end_with_parent, daemon=True).start()
     gc.freeze()  # modules stay: what is collected after a run is the run's alone
-    while True:
-        task = pipe.recv()
-        try:
-            if isinstance(task, _PieceOf):
-                pipe.send((measure(task.run), None))
-                continue
-            pipe.send(timed_run(task, _progress_sender(pipe)))
-        except Exception as error:
-            pipe.send((portable(error), traceback.format_exc()))
+    # The parent's end closes the pipe, and wakes the thread above: whichever comes first ends this process silently.
+    with suppress(EOFError, OSError):
+        while True:
+            task = pipe.recv()
+            try:
+                if isinstance(task, _PieceOf):
+                    pipe.send((measure(task.run), None))
+                    continue
+                pipe.send(timed_run(task, _progress_sender(pipe)))
+            except Exception as error:
+                pipe.send((portable(error), traceback.format_exc()))
+    sys.exit(1)
 
 
 def _progress_sender(pipe: Connection) -> Callable[[float, float], None]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import multiprocessing
+import signal
 import sys
 import time
 from collections import Counter
@@ -17,6 +18,7 @@ from typing import Any, TextIO
 from mrc_testbed.console.progress import left_by_share
 from mrc_testbed.errors import UsageError
 from mrc_testbed.files.whole_files import write_whole
+from mrc_testbed.ipc.signals import end_with_parent
 from mrc_testbed.simulator.simtest.invariants import INVARIANTS
 from mrc_testbed.simulator.simtest.run import SimResult, simulate
 from mrc_testbed.simulator.simtest.schedule import Schedule, ScheduleError, draw
@@ -130,7 +132,7 @@ def _results(chunks: list[range], jobs: int) -> Iterator[Any]:
         yield from map(run_chunk, chunks)
         return
     try:
-        process_pool = multiprocessing.get_context("fork").Pool(jobs)
+        process_pool = multiprocessing.get_context("fork").Pool(jobs, end_with_parent, (signal.SIGKILL,))
     except OSError as error:
         need = f"{jobs} processes side by side need shared memory"
         raise UsageError(f"{need}, and /dev/shm gives none ({error.strerror}): give --jobs 1") from None

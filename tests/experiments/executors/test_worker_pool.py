@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from multiprocessing import get_context
+
 import pytest
 
 from mrc_testbed.experiments.executors.crew import RunLost
-from mrc_testbed.experiments.executors.worker_pool import WorkerPool
+from mrc_testbed.experiments.executors.worker_pool import WorkerPool, _work
 from tests.experiments.executors.killed_study import killed_twice, news, planned_runs
 
 
@@ -24,3 +26,15 @@ def test_pool__numbers_are_those_that_were_given(tmp_path):
     names = {number: outcome.name for number, (outcome, _) in answers.items()}
     assert names == {7: run_set.runs[0].name, 3: run_set.runs[1].name, 5: run_set.runs[2].name}
     assert not any(isinstance(answer, RunLost) for answer in answers.values())
+
+
+def test_worker__ends_silently_when_its_parent_closes_the_pipe(tmp_path, capfd):
+    """Once a killed `mrc run` left a traceback: the kernel closes pipes before it wakes those who wait."""
+    pipe, worker_pipe = get_context("spawn").Pipe()
+    worker = get_context("spawn").Process(target=_work, args=(worker_pipe, str(tmp_path / "stack")), daemon=True)
+    (tmp_path / "stack").touch()
+    worker.start()
+    worker_pipe.close()
+    pipe.close()
+    worker.join()
+    assert (worker.exitcode, capfd.readouterr()) == (1, ("", ""))

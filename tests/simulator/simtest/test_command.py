@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -37,3 +41,19 @@ def test_command__a_bad_file_is_an_error_not_a_traceback(tmp_path: Path) -> None
     file.write_text("{")
     with pytest.raises(ScheduleError, match=r"bad\.json"):
         command.simtest(1, 0, None, file, 1, False, False)
+
+
+@pytest.mark.parametrize("signal_number", [signal.SIGTERM, signal.SIGKILL])
+def test_command__ends_with_its_processes_and_without_a_traceback(signal_number: signal.Signals) -> None:
+    """Once the processes of a killed campaign went on to the end of their seeds, and left tracebacks."""
+    words = ["simtest", "--seeds", "1000000", "--jobs", "2"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "mrc_testbed", *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    children_file = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    while len(children_file.read_text().split()) < 2:
+        time.sleep(0.05)
+    time.sleep(0.5)  # into their schedules
+    process.send_signal(signal_number)
+    output = process.communicate()[0]  # all that have its stdout are gone
+    assert (process.wait(), output) == (-signal_number, "")
