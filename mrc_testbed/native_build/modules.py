@@ -94,6 +94,7 @@ READ_TOO = (
     "native_build/modules.py",
     "native_build/mypyc_setup.py",
     "simulator/*.py",
+    "simulator/channel.c",
     "simulator/crossing.c",
     "simulator/hops.c",
     "simulator/host.c",

@@ -11,9 +11,13 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 #include <structmember.h>
+#include <errno.h>
 #include <math.h>
+#include <poll.h>
 #include <stdint.h>
 #include <string.h>
+#include <time.h>
+#include "shared_wire.h"
 
 enum { CHILDREN = 4 };
 
@@ -823,6 +827,7 @@ static PyTypeObject NodeType = {
     .tp_methods = node_methods,
 };
 
+#include "channel.c"
 #ifdef COMPILED_HEADER
 #include "crossing.c"
 #endif
@@ -1222,7 +1227,7 @@ static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "event_queue", NULL, 
 
 PyMODINIT_FUNC PyInit_event_queue(void)
 {
-    if (PyType_Ready(&QueueType) || PyType_Ready(&NodeType) || PyType_Ready(&LookaheadType))
+    if (PyType_Ready(&QueueType) || PyType_Ready(&NodeType) || PyType_Ready(&LookaheadType) || PyType_Ready(&ChannelType))
         return NULL;
     PyObject *made = PyModule_Create(&module);
 #ifdef COMPILED_HEADER
@@ -1230,7 +1235,8 @@ PyMODINIT_FUNC PyInit_event_queue(void)
         Py_CLEAR(made);
 #endif
     if (made == NULL || PyModule_AddObjectRef(made, "EventQueue", (PyObject *)&QueueType)
-        || PyModule_AddObjectRef(made, "LookaheadQueue", (PyObject *)&LookaheadType))
+        || PyModule_AddObjectRef(made, "LookaheadQueue", (PyObject *)&LookaheadType)
+        || PyModule_AddObjectRef(made, "Channel", (PyObject *)&ChannelType))
         return Py_XDECREF(made), NULL;
     return made;
 }

@@ -19,16 +19,22 @@ import signal
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
+from mmap import mmap
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from mrc_testbed.errors import UsageError
 from mrc_testbed.ipc.child_errors import portable, with_trace
+from mrc_testbed.simulator.events import machine_code
 
 Value = TypeVar("Value")
 MEETING, VALUE, ERROR, LAST = b"m", b"v", b"e", b"l"
 """Kinds of messages: of queues that meet, of gather(), an exception of half 1, and the last one."""
+SHARED_BYTES = 2 << 20
+"""Size of the memory for the frames between the halves; the kernel gives pages only as they are used."""
+LOOK_S = 0.001
+"""Seconds for which a half looks for a message before it sleeps: what a stretch of 64 hosts takes."""
 
 
 def racks_of(half_number: int, count: int) -> range:
@@ -56,12 +62,44 @@ class SplitError(Exception):
     """Both halves were not given the same calls, a mistake of the program."""
 
 
-class Half:
-    """One of two processes of a run, with its pipe to the other; `number`: 0 or 1."""
+class Channel(Protocol):
+    """Way of the messages between the halves."""
+
+    def exchange(self, message: bytes, /) -> bytes:
+        """Send a message; return that of the other half. Raises EOFError or OSError once it has ended."""
+
+
+class PipeChannel:
+    """Channel of halves that run Python; that of machine code is in simulator/channel.c."""
 
     def __init__(self, number: int, pipe: Connection) -> None:
+        self._number, self._pipe = number, pipe
+
+    def exchange(self, message: bytes, /) -> bytes:
+        # One half sends first: two that send at once would both wait for room in the pipe.
+        if self._number == 0:
+            self._pipe.send_bytes(message)
+        answer = self._pipe.recv_bytes()
+        if self._number == 1:
+            self._pipe.send_bytes(message)
+        return answer
+
+
+def _channel(number: int, pipe: Connection, memory: mmap) -> Channel:
+    """Return the channel of half 0 or 1 by a pipe, and by memory that both have mapped."""
+    code = machine_code()
+    if code is None:
+        return PipeChannel(number, pipe)
+    channel: Channel = code.Channel(memory, number, pipe.fileno(), LOOK_S if len(os.sched_getaffinity(0)) > 1 else 0.0)
+    return channel
+
+
+class Half:
+    """One of two processes of a run, with its channel to the other; `number`: 0 or 1."""
+
+    def __init__(self, number: int, channel: Channel) -> None:
         self.number = number
-        self._pipe = pipe
+        self._channel = channel
 
     def swap(self, kind: bytes, message: bytes) -> bytes:
         """Send a message to the other half; return the one that it sends.
@@ -69,12 +107,7 @@ class Half:
         Both have to be of the same `kind`, a byte. Raises LostHalfError, SplitError, and what half 1 has raised.
         """
         try:
-            # One half sends first: two that send at once would both wait for room in the pipe.
-            if self.number == 0:
-                self._pipe.send_bytes(kind + message)
-            answer = self._pipe.recv_bytes()
-            if self.number == 1:
-                self._pipe.send_bytes(kind + message)
+            answer = self._channel.exchange(kind + message)
         except (EOFError, OSError):
             raise LostHalfError("the process of the other half has ended") from None
         if answer[:1] == ERROR:
@@ -97,11 +130,12 @@ def run_in_halves(function: Callable[..., Value], *arguments: Any, **local_optio
     """
     context = get_context("fork")  # a new process would first have to import, and to take over, what this one has
     pipe, other_pipe = context.Pipe()
-    process = context.Process(target=_run_other, args=(pipe, other_pipe, function, arguments), daemon=True)
+    memory = mmap(-1, SHARED_BYTES)
+    process = context.Process(target=_run_other, args=(pipe, other_pipe, memory, function, arguments), daemon=True)
     process.start()
     other_pipe.close()
     try:
-        return function(Half(0, pipe), *arguments, **local_options)
+        return function(Half(0, _channel(0, pipe, memory)), *arguments, **local_options)
     except LostHalfError:
         process.join()
         raise LostHalfError(
@@ -115,7 +149,11 @@ def run_in_halves(function: Callable[..., Value], *arguments: Any, **local_optio
 
 
 def _run_other(
-    first_pipe: Connection, pipe: Connection, function: Callable[..., Any], arguments: tuple[Any, ...]
+    first_pipe: Connection,
+    pipe: Connection,
+    memory: mmap,
+    function: Callable[..., Any],
+    arguments: tuple[Any, ...],
 ) -> None:
     """Run half 1 in a process of its own, which ends with half 0."""
     first_pipe.close()  # else the end of half 0 would not be seen
@@ -123,7 +161,8 @@ def _run_other(
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
-    half = Half(1, pipe)
+    channel = _channel(1, pipe, memory)
+    half = Half(1, channel)
     # Half 0 ends this process once it has read everything; its own end is seen as that of the pipe.
     with suppress(LostHalfError, EOFError, OSError):
         try:
@@ -132,7 +171,5 @@ def _run_other(
         except LostHalfError:
             raise
         except Exception as error:
-            pipe.send_bytes(ERROR + pickle.dumps((portable(error), traceback.format_exc())))
-            while True:  # what half 0 sends before it reads the error must not fill the pipe
-                pipe.recv_bytes()
+            channel.exchange(ERROR + pickle.dumps((portable(error), traceback.format_exc())))
     os._exit(0)

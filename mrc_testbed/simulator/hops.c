@@ -85,7 +85,7 @@ static int launch(Port *port, Frame *frame, double now)
 
 enum { NOT_HERE, LAUNCHED, AS_DATA, AS_CONTROL };
 
-/* What send() will do with a packet. */
+/* What send_frame(), the method send(), will do with a packet. */
 static inline int way_through(const PyObject *object, const Frame *frame, double now)
 {
     const Port *port = (const Port *)object;
@@ -106,7 +106,7 @@ static inline int way_through(const PyObject *object, const Frame *frame, double
     return depth > port->__trim_at || depth > port->__limits.f0 || count >= port->__limits.f1 ? NOT_HERE : AS_DATA;
 }
 
-static int send(Port *port, Frame *frame, double now, int way)
+static int send_frame(Port *port, Frame *frame, double now, int way)
 {
     if (way == LAUNCHED)
         return launch(port, frame, now);
@@ -205,7 +205,7 @@ static int send_by(PyObject *ports, Py_ssize_t number, Frame *frame, double now)
     int way = way_through(port, frame, now);
     if (way == NOT_HERE)
         return NOT_HERE;
-    return send((Port *)port, frame, now, way) ? -1 : 1;
+    return send_frame((Port *)port, frame, now, way) ? -1 : 1;
 }
 
 static int at_t0(PyObject *self, PyObject *argument, double now)

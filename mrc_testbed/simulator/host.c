@@ -100,7 +100,7 @@ static int send_packet(Host *host, NicPort *port, PyObject *packet, CPyTagged pl
         return -1;
     int way = way_through((PyObject *)port, frame, now);
     int failed = way == NOT_HERE ? CPyDef_ports___EgressPort___send((PyObject *)port, (PyObject *)frame, now) == RAISED
-                                 : send((Port *)port, frame, now, way);
+                                 : send_frame((Port *)port, frame, now, way);
     Py_DECREF(frame);
     return failed ? -1 : 0;
 }

@@ -9,7 +9,7 @@ import pytest
 
 from mrc_testbed.files.package import PACKAGE
 from mrc_testbed.simulator.events import PythonEventQueue, PythonLookaheadQueue
-from mrc_testbed.switch.system.gcc import build_shared
+from mrc_testbed.switch.system.gcc import SYSTEM_DIR, build_shared
 from tests.allocation_failures import results_without_memory
 
 SOURCE = PACKAGE / "simulator" / "event_queue.c"
@@ -19,7 +19,7 @@ def module_in_c():
     import sysconfig
 
     library = build_shared(
-        [SOURCE], [], [f"-I{sysconfig.get_paths()['include']}", "-fvisibility=default"], "event_queue"
+        [SOURCE], [SYSTEM_DIR], [f"-I{sysconfig.get_paths()['include']}", "-fvisibility=default"], "event_queue"
     )
     loader = ExtensionFileLoader("event_queue", str(library))
     module = module_from_spec(spec_from_loader("event_queue", loader))

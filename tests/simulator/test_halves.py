@@ -4,17 +4,23 @@ Jitter keeps packets of different senders from arriving at one instant; for thos
 """
 
 import os
+import time
 from collections import Counter
+from mmap import mmap
+from multiprocessing import get_context
+from operator import eq
+from random import Random
 
 import pytest
 
 from mrc_testbed.errors import UsageError
 from mrc_testbed.hosts.engine.rocev2.rc_config import RcConfig
 from mrc_testbed.simulator import Flow, VirtualFabric, run_all, scaled_profiles
-from mrc_testbed.simulator.halves import LostHalfError, SplitError, run_in_halves
+from mrc_testbed.simulator.halves import SHARED_BYTES, LostHalfError, PipeChannel, SplitError, run_in_halves
 from mrc_testbed.simulator.profiles import PfcProfile, ProfileError
 from mrc_testbed.simulator.switches import MODES
 from mrc_testbed.topologies.plan import Plan
+from tests.simulator.test_events import module_in_c
 from tests.simulator.test_fabric_lookahead import PLAN, TracedFabric, busy_fabric
 
 BETWEEN_HALVES = ("h0", "h3")
@@ -157,3 +163,82 @@ def test_fabric__without_halves_is_refused(plan, options, reason):
         options["queues"] = scaled_profiles(2, ecn=False, trim=False, queues={"pfc": pfc}).queues
     with pytest.raises((ProfileError, RuntimeError), match=reason):
         run_in_halves(make_fabric, plan, options)
+
+
+LONG_BYTES = 3 << 20
+"""Length of a message that is longer than the memory between two halves."""
+
+
+def pipe_channel(number, pipe, _memory):
+    return PipeChannel(number, pipe)
+
+
+def channel_in_c(number, pipe, memory, look_s=0.001):
+    return module_in_c().Channel(memory, number, pipe.fileno(), look_s)
+
+
+def sleeping_channel(number, pipe, memory):
+    return channel_in_c(number, pipe, memory, 0.0)
+
+
+@pytest.fixture(params=[pipe_channel, channel_in_c, sleeping_channel])
+def channel_and_other(request):
+    """A channel, and a function that starts another process with the other end: `action(channel)`."""
+    context = get_context("fork")
+    pipe, other_pipe = context.Pipe()
+    memory = mmap(-1, SHARED_BYTES)
+    processes = []
+
+    def act(action):
+        pipe.close()
+        action(request.param(1, other_pipe, memory))
+        os._exit(0)
+
+    def start(action):
+        processes.append(context.Process(target=act, args=(action,), daemon=True))
+        processes[0].start()
+        other_pipe.close()
+
+    yield request.param(0, pipe, memory), start
+    processes[0].kill()
+    processes[0].join()
+
+
+def messages(number):
+    """Return 300 messages of one half, three of them longer than the memory."""
+    random = Random(number)
+    lengths = [random.choice([1, 100, 7000, random.randrange(1, 100_000), 16360 * 3]) for _ in range(300)]
+    for index in (100, 101, 200 + number):
+        lengths[index] = LONG_BYTES + index
+    return [random.randbytes(length) for length in lengths]
+
+
+def test_channel__exchanges_messages_of_any_length(channel_and_other):
+    def exchange_all(channel):
+        for message, answer in zip(messages(1), messages(0), strict=True):
+            if len(message) == 100:
+                time.sleep(0.001)  # so that the other half sleeps
+            assert channel.exchange(message) == answer
+
+    channel, start = channel_and_other
+    start(exchange_all)
+    assert all(map(eq, messages(1), map(channel.exchange, messages(0))))
+
+
+@pytest.mark.parametrize("length", [1, LONG_BYTES])
+def test_channel__of_a_half_that_has_ended_is_an_error(channel_and_other, length):
+    channel, start = channel_and_other
+    start(lambda channel: channel.exchange(b"last"))
+    assert channel.exchange(b"first") == b"last"
+    with pytest.raises((EOFError, OSError)):
+        channel.exchange(b"x" * length)
+
+
+def test_channel__in_c_refuses_what_it_cannot_send():
+    memory = mmap(-1, SHARED_BYTES)
+    channel = module_in_c().Channel(memory, 0, -1, 0.0)
+    for message in (b"", "text", bytearray(b"x"), None):
+        with pytest.raises(TypeError, match="takes bytes"):
+            channel.exchange(message)
+    with pytest.raises(ValueError, match=r"a channel needs 10.* bytes"):
+        module_in_c().Channel(mmap(-1, 4096), 0, -1, 0.0)
