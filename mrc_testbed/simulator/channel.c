@@ -87,11 +87,12 @@ static inline void relax_cpu(void)
 static int wait_for_other(Channel *channel, int needs_room)
 {
     double end = clock_s() + channel->spin_s;
-    do
+    do {
         for (int look = 0; look < LOOKS; look++, relax_cpu())
             if (shared_waiting(&channel->in) || (needs_room && shared_room(&channel->out, 0) != NULL))
                 return 1;
-    while (clock_s() < end);
+        sched_yield(); /* to whoever waits for this CPU, as the other half may */
+    } while (clock_s() < end);
     if (shared_sleep(&channel->in))
         return 1;
     struct pollfd socket_event = {channel->fd, POLLIN, 0};
