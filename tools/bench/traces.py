@@ -10,7 +10,7 @@ and no overheads of their own: 1 ns at endpoints (ASTRA-sim takes no 0), no time
 reader of traces chose, as NCCL chooses, rings or two trees.
 
     MRC          the packet simulator: 4096 bytes of payload a packet, headers, acknowledgments, congestion control
-    MRC, fluid   what the fluid model has of it, for rings alone: bytes over its rate, steps without delays
+    MRC, fluid   what the fluid model has of it, for rings alone: the mean of many iterations
 
 Schema `mrc-bench-traces/1` (`--json`):
 

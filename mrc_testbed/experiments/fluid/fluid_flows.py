@@ -5,7 +5,7 @@
     flows.sum_by_flow(rates_of_qps)
 
 Streams and permutations become their flows. A collective whose ranks each write to one other rank all the time (a ring:
-all_reduce, all_gather, reduce_scatter, send_recv) becomes one flow per rank; all run at the pace of the slowest.
+all_reduce, all_gather, reduce_scatter, send_recv) becomes one flow per rank; all have the pace of their job.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import numpy as np
 
 from mrc_testbed.experiments.language.model import Transport
 from mrc_testbed.experiments.resolve.flows import CollectivePlan, FlowPlan, PlannedWork
+from mrc_testbed.simulator.fluid.rings import Rings
 from mrc_testbed.simulator.fluid.shape import Floats, Ints, QueuePairs, Singles
 from mrc_testbed.topologies.plan import Plan
 
@@ -26,12 +27,9 @@ RINGS = ("all_reduce", "all_gather", "reduce_scatter", "send_recv")
 
 @dataclass(frozen=True, slots=True)
 class Ring:
-    """A workload of one ring or, as `jobs`, several equal ones, whose flows stand one job after the other."""
+    """A workload of rings, and how often they run."""
 
-    jobs: int
-    ranks: int
-    step_bytes: float
-    """Bytes that each rank sends in an iteration."""
+    rings: Rings
     warm_up: int
     iterations: int
 
@@ -52,7 +50,7 @@ class FluidFlows:
     """Most bytes that the flow's application has outstanding."""
     message_bytes: dict[str, int]
     rings: dict[str, Ring]
-    """Workloads whose jobs run at the pace of their slowest flow."""
+    """Workloads whose flows wait for each other."""
 
     def __len__(self) -> int:
         return len(self.sources)
@@ -80,17 +78,13 @@ class FluidFlows:
             np.repeat(self.stops_s, qps),
             np.full(len(self) * qps, 1.0 / qps),
             np.repeat(self.windows, qps),
+            tuple(ring.rings for ring in self.rings.values()),
         )
 
     def sum_by_flow(self, qp_values: Singles) -> Floats:
         """Return the sum over the QPs of each flow."""
         out: Floats = qp_values.astype(np.float64).reshape(-1, self.qps).sum(axis=1)
         return out
-
-    def paced_rates(self, work: str, rates: Floats) -> Floats:
-        """Return the rates of a workload's flows; all flows of a ring run at the rate of the slowest."""
-        ring = self.rings.get(work)
-        return rates if ring is None else np.repeat(rates.reshape(ring.jobs, ring.ranks).min(axis=1), ring.ranks)
 
     def lost(self, lost_by_qp: Floats) -> tuple[Floats, Floats]:
         """Return the packets lost by each flow, and by its worst QP."""
@@ -109,8 +103,8 @@ class FluidFlows:
     def notes(self) -> list[str]:
         """Return notes for the reader of results."""
         return [
-            f"{work}: {'a ring' if ring.jobs == 1 else f'{ring.jobs} rings, each'} at the pace of its slowest flow; "
-            "steps and their latency are not modelled"
+            f"{work}: {'a ring' if ring.rings.jobs == 1 else f'{ring.rings.jobs} rings, each'} "
+            "at the pace of its steps; single late packets are not modelled"
             for work, ring in sorted(self.rings.items())
         ]
 
@@ -132,6 +126,11 @@ def unsupported_work(work: PlannedWork, transport: Transport) -> Iterator[str]:
         yield "workloads with different numbers of QPs"
 
 
+def _steps(kind: str, ranks: int) -> int:
+    """Return the steps of a ring's iteration."""
+    return {"all_reduce": 2 * (ranks - 1), "send_recv": 1}.get(kind, ranks - 1)
+
+
 def fluid_flows(plan: Plan, work: PlannedWork, seed: int) -> FluidFlows:
     """Return all flows of supported work, in the order of its workloads."""
     ends: list[tuple[str, str, str, float, float, float]] = []
@@ -144,6 +143,7 @@ def fluid_flows(plan: Plan, work: PlannedWork, seed: int) -> FluidFlows:
         groups.setdefault(group.work, []).append(group)
     works: dict[str, tuple[int, int]] = {}
     messages: dict[str, int] = {}
+    qps = next((work_plan.transport.qps for work_plan in work.plans), 1)
     inf = float("inf")
     for name in work.names:
         first = len(ends)
@@ -151,17 +151,18 @@ def fluid_flows(plan: Plan, work: PlannedWork, seed: int) -> FluidFlows:
             # Jobs of one workload are equal: the first gives the sizes of all.
             jobs = groups[name]
             collective = jobs[0].rank(0, seed)
-            ring = rings[name] = Ring(
-                len(jobs),
-                len(jobs[0].ranks),
-                collective.size_bytes * collective.bus_factor,
+            ranks = len(jobs[0].ranks)
+            steps = _steps(collective.kind, ranks)
+            chunk_bytes = collective.size_bytes * collective.bus_factor / steps
+            rings[name] = Ring(
+                Rings(first * qps, len(jobs), ranks, qps, steps, chunk_bytes),
                 jobs[0].warm_up,
                 jobs[0].iterations,
             )
-            messages[name] = max(1, jobs[0].size_bytes // ring.ranks)
+            messages[name] = max(1, jobs[0].size_bytes // ranks)
             stop = inf if jobs[0].stop_s is None else jobs[0].stop_s
             ends += [
-                (name, rank, next_rank, group.start_s, stop, float(group.size_bytes))
+                (name, rank, next_rank, group.start_s, stop, chunk_bytes)
                 for group in jobs
                 for rank, next_rank in zip(group.ranks, (*group.ranks[1:], group.ranks[0]), strict=True)
             ]
@@ -177,7 +178,7 @@ def fluid_flows(plan: Plan, work: PlannedWork, seed: int) -> FluidFlows:
 
     return FluidFlows(
         plan,
-        next((work_plan.transport.qps for work_plan in work.plans), 1),
+        qps,
         works,
         np.array([find(end[1]) for end in ends], np.int64),
         np.array([find(end[2]) for end in ends], np.int64),

@@ -223,16 +223,19 @@ class _Book:
             work: np.zeros((len(edges) - 1, stop - start)) if stop - start <= FLOWS_MAX else None
             for work, (start, stop) in flows.works.items()
         }
-        self.paces = {work: np.zeros((len(edges) - 1, ring.jobs), np.float32) for work, ring in flows.rings.items()}
+        self.paces = {
+            work: np.zeros((len(edges) - 1, ring.rings.jobs), np.float32) for work, ring in flows.rings.items()
+        }
         self.spreads = {work: np.zeros((len(edges) - 1, 4)) for work, rate in self.rates.items() if rate is None}
 
     def watch(self, number: int, qp_rates: Singles) -> None:
         """Record the rates of all QPs in interval `number`."""
         rates = self.flows.sum_by_flow(qp_rates)
         for work, (start, stop) in self.flows.works.items():
-            work_rates = self.flows.paced_rates(work, rates[start:stop])
-            if work in self.paces:
-                self.paces[work][number] = work_rates[:: self.flows.rings[work].ranks]
+            work_rates = rates[start:stop]
+            ring = self.flows.rings.get(work)
+            if ring is not None:
+                self.paces[work][number] = work_rates[:: ring.rings.ranks]
             record = self.rates[work]
             if record is not None:
                 record[number] = work_rates
@@ -300,8 +303,10 @@ class _Book:
             sent = np.cumsum(self.paces[work].astype(np.float64) * np.diff(self.edges)[:, None] / 8, axis=0)
             times = []
             for job_sent in sent.T:
-                count = min(int(job_sent[-1] / ring.step_bytes), ring.warm_up + ring.iterations)
-                ends = np.interp(np.arange(1, count + 1) * ring.step_bytes, [0.0, *job_sent], self.edges).tolist()
+                count = min(int(job_sent[-1] / ring.rings.iteration_bytes), ring.warm_up + ring.iterations)
+                ends = np.interp(
+                    np.arange(1, count + 1) * ring.rings.iteration_bytes, [0.0, *job_sent], self.edges
+                ).tolist()
                 spans = [*zip([start_s, *ends], ends, strict=False)][ring.warm_up :]
                 job_record = job_times(spans, span, ends_s, ring.iterations)
                 times += [] if job_record is None else [job_record]
@@ -323,16 +328,16 @@ class _Book:
             host, peer = flows.name_of_qp(qp)
             flow, work = qp // flows.qps, name_of[qp // flows.qps]
             ring = flows.rings.get(work)
-            owner = host if ring is None else f"rank {(flow - flows.works[work][0]) % ring.ranks}"
+            owner = host if ring is None else f"rank {(flow - flows.works[work][0]) % ring.rings.ranks}"
             event = {"t": time_s, "peer": peer, "text": NO_PATH}
             outcome.fail("qp", time_s, dead_qp_text(work, owner, event), work)
         for work, ring in flows.rings.items():
-            widths = np.diff(self.edges)[:, None]
+            widths, jobs = np.diff(self.edges)[:, None], ring.rings.jobs
             sent = (self.paces[work].astype(np.float64) * widths).sum(axis=0) / 8
-            planned_bytes = ring.step_bytes * (ring.warm_up + ring.iterations)
+            planned_bytes = ring.rings.iteration_bytes * (ring.warm_up + ring.iterations)
             unfinished_jobs = int((sent < planned_bytes * (1 - ROUNDING)).sum())
             if unfinished_jobs:
-                text = f"{work}: {unfinished_jobs} of {ring.jobs} jobs did not end their {ring.iterations} iterations"
+                text = f"{work}: {unfinished_jobs} of {jobs} jobs did not end their {ring.iterations} iterations"
                 outcome.fail("unfinished", outcome.duration_s, text, work, unfinished_jobs)
         close(outcome)
 

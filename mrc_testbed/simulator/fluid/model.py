@@ -445,7 +445,7 @@ class _Model:
             )
             for qp, rate_share in factors.get(number, ()):
                 rates[qp] *= rate_share
-            watch(number, rates.astype(np.float32))
+            watch(number, sharing.mean_rates(rates.astype(np.float32)))
             progress(0.3 + 0.7 * (number + 1) / (len(edges) - 1))
 
     def _change(self, qp: int, change: Change, rows: dict[tuple[int, int], NDArray[np.uint16]]) -> None:

@@ -14,8 +14,13 @@ from typing import Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from mrc_testbed.simulator.fluid.rings import Rings
+from mrc_testbed.topologies.plan.link_speeds import ETHERNET_BYTES, OUTER_BYTES, SACK_BYTES
+
 EVS_MAX: Final = 256
 """EVs of a QP."""
+SACK_FRAME_BYTES: Final = SACK_BYTES + ETHERNET_BYTES + OUTER_BYTES
+"""Bytes of a SACK on the wire."""
 
 Floats: TypeAlias = NDArray[np.float64]
 Singles: TypeAlias = NDArray[np.float32]
@@ -63,6 +68,14 @@ class FabricShape:
         return max(1, min(self.max_active // self.planes, self.evs_per_plane - spare))
 
     @property
+    def one_way_s(self) -> float:
+        """Time of a full packet from NIC to NIC through empty queues, seconds.
+
+        Half the round trip, and more by what four links take longer for a packet than for its SACK, which is half.
+        """
+        return self.rtt_s / 2 + 2 * (self.frame_bytes - SACK_FRAME_BYTES) * 8 / self.rate_bps
+
+    @property
     def packets_per_s(self) -> float:
         """Full packets of one NIC port a second."""
         return self.rate_bps / 8 / self.frame_bytes
@@ -91,6 +104,8 @@ class QueuePairs:
     """Share of its flow that a QP carries: one over the flow's QPs."""
     window_bytes: Floats
     """Most that its application has outstanding, of the whole flow."""
+    rings: tuple[Rings, ...] = ()
+    """Jobs whose flows wait for each other; other QPs send all the time."""
 
     def __len__(self) -> int:
         return len(self.sources)

@@ -55,16 +55,18 @@ typedef struct {
     const float *weight;
     const uint16_t *spine;
     const uint8_t *usable;
-    float *rate, *share;
-    double *up, *down;
-    float *price;
+    const float *limit;
+    float *rate, *demand, *share;
+    double *up, *down, *variance;
+    float *price, *delay;
     const float *crowd, *bursts;
 } Sharing;
 
 /* Set the prices of all links, a T0's in a plane at a time.
 
 A link's queue follows the wire: packets of its own, SACKs of those the other way, which are spread over the T0's links,
-and a part of the mean of these links, for marks send packets from one to another. */
+and a part of the mean of these links, for marks send packets from one to another. Flows of rings send and wait by turns:
+a link's price is the mean of those one deviation of its load above and below what they find while they send. */
 static void set_prices(const Sharing *all)
 {
     const int racks = all->racks, spines = all->spines;
@@ -84,9 +86,21 @@ static void set_prices(const Sharing *all)
                 others_sum += other[spine];
                 used += load[spine] > UNUSED_LOAD;
             }
+            /* What a packet of a ring finds beyond the mean load: its own flow sends now, others may or may not. */
+            const double excess = sum > 0 ? all->variance[way * rows + row] / sum : 0;
             const double common = used ? (all->relief * data * sum + all->sacks * others_sum) / used : 0;
-            for (int spine = 0; spine < spines; spine++, price += PRICE_FLOATS)
-                set_price(&prices, (float)(own * load[spine] + common), crowd, price);
+            for (int spine = 0; spine < spines; spine++, price += PRICE_FLOATS) {
+                if (excess <= 0 || load[spine] <= UNUSED_LOAD) {
+                    set_price(&prices, (float)(own * load[spine] + common), crowd, price);
+                    continue;
+                }
+                const double mean = load[spine] + excess, deviation = sqrt(load[spine] * excess);
+                float high[PRICE_FLOATS];
+                set_price(&prices, (float)(own * (mean - deviation) + common), 0.5f * crowd, price);
+                set_price(&prices, (float)(own * (mean + deviation) + common), 0.5f * crowd, high);
+                for (int i = 0; i < PRICE_FLOATS; i++)
+                    price[i] += high[i];
+            }
         }
     }
 }
@@ -103,7 +117,8 @@ __attribute__((visibility("default"))) double sweep(
     const uint16_t *spine = all->spine;
     const uint8_t *usable = all->usable;
     const float *up_price = all->price, *down_price = all->price + PRICE_FLOATS * (long long)planes * racks * spines;
-    float *rate = all->rate, *share = all->share;
+    const float *limit = all->limit;
+    float *rate = all->rate, *demand = all->demand, *share = all->share;
     double *up = all->up, *down = all->down;
     const long long row = (long long)planes * slots;
     float turn[SLOTS_MAX], missed[SLOTS_MAX], cost[SLOTS_MAX], trims[SLOTS_MAX];
@@ -111,6 +126,7 @@ __attribute__((visibility("default"))) double sweep(
 
     /* Prices come first: all queue pairs see the loads from before the sweep. */
     set_prices(all);
+    memset(all->variance, 0, 2 * planes * racks * sizeof(double));
     for (long long i = 0; i < count; i++) {
         const long long qp = active[i];
         if (source[qp] == target[qp]) {
@@ -166,12 +182,22 @@ __attribute__((visibility("default"))) double sweep(
         next = next > top ? top : next < all->floor ? all->floor : next;
         if (fabsf(next - rate[qp]) > largest)
             largest = fabsf(next - rate[qp]);
+        /* A flow that could be faster than its job waits, and loads links by the job's pace. */
+        const float load = next < limit[qp] ? next : limit[qp];
         for (int plane = 0; plane < planes; plane++) {
             const uint16_t *lane = spine + (qp * planes + plane) * slots;
             double *up_loads = up + ((long long)plane * racks + source[qp]) * spines;
             double *down_loads = down + ((long long)plane * racks + target[qp]) * spines;
             const float *held = before + plane * slots, *fresh = mine + plane * slots;
-            const double old = rate[qp], new = next, size = weight[qp];
+            const double old = demand[qp], new = load, size = weight[qp];
+            if (load < next) {
+                float squares = 0;
+                for (int slot = 0; slot < slots; slot++)
+                    squares += fresh[slot] * fresh[slot];
+                const double variance = size * size * load * (next - load) * squares;
+                all->variance[plane * racks + source[qp]] += variance;
+                all->variance[(planes + plane) * racks + target[qp]] += variance;
+            }
             for (int slot = 0; slot < slots; slot++)
                 more[slot] = size * (new * fresh[slot] - old * held[slot]);
             for (int slot = 0; slot < slots; slot++) {
@@ -181,8 +207,10 @@ __attribute__((visibility("default"))) double sweep(
                 down_loads[lane[slot]] += more[slot];
             }
         }
+        all->delay[qp] = used ? seen / used : 0;
         memcpy(before, mine, row * sizeof(float));
         rate[qp] = next;
+        demand[qp] = load;
     }
     return largest;
 }
@@ -194,8 +222,10 @@ __attribute__((visibility("default"))) void set_rates(
     const int planes = all->planes, racks = all->racks, spines = all->spines, slots = all->slots;
     for (long long i = 0; i < count; i++) {
         const long long qp = active[i], from = all->source[qp], to = all->target[qp];
-        const double change = (double)all->weight[qp] * ((double)rates[i] - (double)all->rate[qp]);
+        const float load = rates[i] < all->limit[qp] ? rates[i] : all->limit[qp];
+        const double change = (double)all->weight[qp] * ((double)load - (double)all->demand[qp]);
         all->rate[qp] = rates[i];
+        all->demand[qp] = load;
         for (int plane = 0; plane < planes && from != to; plane++) {
             const uint16_t *lane = all->spine + (qp * planes + plane) * slots;
             const float *share = all->share + (qp * planes + plane) * slots;

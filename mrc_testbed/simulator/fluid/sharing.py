@@ -19,20 +19,25 @@ The three functions (price by load, turns missed by load, price that a rate stan
 that of the wire: SACKs of the packets the other way included, and what is trimmed (`_wire_loads`). A sweep moves
 each rate a step towards its price, and each EV's share halfway to its turns; loads follow. Sweeps are repeated until
 rates stand still.
+
+Flows of a ring wait for each other (rings.py). They load links by their job's pace, so that others get what they leave.
+While they send they find a link fuller than in the mean: they themselves send now, and others of rings may or may not.
 """
 
 from __future__ import annotations
 
 import ctypes
 import os
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mrc_testbed.simulator.fluid.calibration import BURST_POWER, Calibration
+from mrc_testbed.simulator.fluid.rings import Rings
 from mrc_testbed.simulator.fluid.shape import Bools, FabricShape, Floats, Ints, QueuePairs, Singles
 from mrc_testbed.switch.system.cache_folder import BuildError
 from mrc_testbed.switch.system.gcc import build_shared
@@ -75,11 +80,15 @@ class _Sharing(ctypes.Structure):
                 "weight",
                 "spine",
                 "usable",
+                "limit",
                 "rate",
+                "demand",
                 "share",
                 "up",
                 "down",
+                "variance",
                 "price",
+                "delay",
                 "crowd",
                 "bursts",
             )
@@ -123,6 +132,15 @@ class Sharing:
         self.rate: Singles = np.full(count, calibration.top * 0.9, np.float32)
         # Inside a rack no T0-T1 link is shared, so nothing holds the rate back.
         self.rate[self.local] = calibration.top
+        self.rings = pairs.rings
+        self.limit: Singles = np.full(count, np.inf, np.float32)
+        """Mean rate of each QP at the pace of its job; inf: a QP without a job."""
+        self.demand: Singles = self.rate.copy()
+        """Mean rate of each QP, which loads links: the lesser of `rate`, while it sends, and `limit`."""
+        self.delay: Singles = np.zeros(count, np.float32)
+        """Mean price of each QP's links, base round trips."""
+        self._variance: Floats = np.zeros(2 * planes * shape.racks)
+        """[way, plane, rack]: sum of the variances of a T0's links, whose rings send and wait by turns."""
         self.share: Singles = np.zeros((count, planes, slots), np.float32)
         """Share of a plane's packets in each slot."""
         self.up_load: Floats = np.zeros(shape.links)
@@ -189,7 +207,7 @@ class Sharing:
         for part in range(0, len(qps), CHUNK):
             chunk, chunk_weight = qps[part : part + CHUNK], weight[part : part + CHUNK]
             up_links, down_links = self._links(chunk)
-            amount = (self.share[chunk] * (self.rate[chunk] * chunk_weight)[:, None, None]).astype(np.float64)
+            amount = (self.share[chunk] * (self.demand[chunk] * chunk_weight)[:, None, None]).astype(np.float64)
             has_link = (self.spine[chunk] != NO_SPINE) & ~self.local[chunk][:, None, None]
             self.up_load += np.bincount(up_links[has_link], amount[has_link], shape.links)
             self.down_load += np.bincount(down_links[has_link], amount[has_link], shape.links)
@@ -199,7 +217,7 @@ class Sharing:
         shape = self.shape
         spine = self.spine[qps, planes].astype(np.int64)
         has_link = (spine != NO_SPINE) & ~self.local[qps][:, None]
-        amount = self.share[qps, planes] * (sign * self.rate[qps] * self.weight[qps])[:, None]
+        amount = self.share[qps, planes] * (sign * self.demand[qps] * self.weight[qps])[:, None]
         first = planes * shape.racks
         for links, rack in ((self.up_load, self.source[qps]), (self.down_load, self.target[qps])):
             number = (first + rack)[:, None] * shape.spines + spine
@@ -227,7 +245,9 @@ class Sharing:
             return 0
         numbers = qps.astype(np.int32)
         averaged_count, total = min(AVERAGED_SWEEPS, max(1, sweeps // 4)), np.zeros(len(qps))
+        planes = self.planes_used() if self.rings else np.zeros(0, np.int64)
         for sweep_count in range(1, sweeps + 1):
+            self._set_limits(planes)
             largest_change = self.sweep(numbers)
             if sweep_count > sweeps - averaged_count:
                 total += self.rate[qps]
@@ -235,6 +255,33 @@ class Sharing:
                 return sweep_count
         self._set_rates(qps, (total / averaged_count).astype(np.float32))
         return sweeps
+
+    def _set_limits(self, planes: Ints) -> None:
+        """Set the limits of rings from the rates of their flows; `planes`: used by each QP."""
+        for rings in self.rings:
+            qps = slice(rings.first, rings.end)
+            full_bps = self.weight[qps] * (planes[qps] * self.shape.payload_bps)
+            self.limit[qps] = self._ring_rates(rings, self.rate[qps] * full_bps) / np.where(full_bps > 0, full_bps, 1.0)
+
+    def mean_rates(self, rates_bps: Singles) -> Singles:
+        """Return the mean rates of QPs from those while they send: rings have their job's pace."""
+        means: Singles = rates_bps.copy()
+        for rings in self.rings:
+            means[rings.first : rings.end] = self._ring_rates(rings, rates_bps[rings.first : rings.end])
+        return means
+
+    def _ring_rates(self, rings: Rings, rates_bps: NDArray[np.floating[Any]]) -> Floats:
+        """Return the mean rates of the QPs of rings, whose rates while they send are `rates_bps`."""
+        shape, qps = self.shape, slice(rings.first, rings.end)
+        # Inside a rack there are two links of four, and no queues.
+        length = np.where(self.local[qps], 0.5, 1.0).reshape(-1, rings.qps)[:, 0]
+        queues_s = shape.rtt_s * self.delay[qps].astype(np.float64).reshape(-1, rings.qps).mean(axis=1)
+        flows_bps = rates_bps.astype(np.float64).reshape(-1, rings.qps)
+        flow_bps = flows_bps.sum(axis=1)
+        paces = rings.paces(flow_bps, shape.one_way_s * length + queues_s, (shape.rtt_s - shape.one_way_s) * length)
+        part = np.repeat(paces, rings.ranks) / np.where(flow_bps > 0, flow_bps, 1.0)
+        means: Floats = (flows_bps * part[:, None]).ravel()
+        return means
 
     def _set_rates(self, qps: Ints, rates: Singles) -> None:
         if self._library is not None:
@@ -244,6 +291,7 @@ class Sharing:
         weight = self.weight[qps]
         self._load(qps, -weight)
         self.rate[qps] = rates
+        self.demand[qps] = np.minimum(rates, self.limit[qps])
         self._load(qps, weight)
 
     def sweep(self, active: NDArray[np.int32]) -> float:
@@ -263,11 +311,15 @@ class Sharing:
             self.weight,
             self.spine,
             self.usable_planes,
+            self.limit,
             self.rate,
+            self.demand,
             self.share,
             self.up_load,
             self.down_load,
+            self._variance,
             self._price,
+            self.delay,
             self.crowd,
             self.bursts,
         )
@@ -295,20 +347,22 @@ class Sharing:
         )
         return largest_change
 
-    def _wire_loads(self) -> tuple[Floats, Floats]:
-        """Return the loads up and down by which queues are read: see set_prices in sharing.c."""
+    def _wire_loads(self) -> Iterator[tuple[Floats, Floats]]:
+        """Yield a low and a high load by which queues are read, up and then down: see set_prices in sharing.c."""
         calibration, shape = self.calibration, self.shape
-        up_load, down_load = (load.reshape(-1, shape.spines) for load in (self.up_load, self.down_load))
+        ways = [load.reshape(-1, shape.spines) for load in (self.up_load, self.down_load)]
         data = 1 - calibration.sacks
-
-        def loads_of(load: Floats, reverse_load: Floats) -> Floats:
-            link_counts = (load > UNUSED_LOAD).sum(axis=1)
-            part = calibration.relief * data * load.sum(axis=1) + calibration.sacks * reverse_load.sum(axis=1)
+        for load, reverse_load, variance in zip(ways, ways[::-1], self._variance.reshape(2, -1), strict=True):
+            sums, link_counts = load.sum(axis=1), (load > UNUSED_LOAD).sum(axis=1)
+            part = calibration.relief * data * sums + calibration.sacks * reverse_load.sum(axis=1)
             part = np.where(link_counts > 0, part / np.maximum(link_counts, 1), 0.0)
-            loads: Floats = ((1 - calibration.relief) * data * load + part[:, None]).ravel()
-            return loads
-
-        return loads_of(up_load, down_load), loads_of(down_load, up_load)
+            excess = (variance / np.where(sums > 0, sums, 1.0))[:, None] * (load > UNUSED_LOAD)
+            deviation = np.sqrt(np.maximum(load, 0.0) * excess)
+            low, high = (
+                ((1 - calibration.relief) * data * (load + excess + sign * deviation) + part[:, None]).ravel()
+                for sign in (-1, 1)
+            )
+            yield low, high
 
     def _sweep_in_numpy(self, active: NDArray[np.int32]) -> float:
         calibration = self.calibration
@@ -316,8 +370,8 @@ class Sharing:
         load_steps, *_, rate_steps = calibration.steps()
         crowd = np.tile(np.repeat(self.crowd.reshape(2, -1), self.shape.spines, axis=1), self.shape.planes)
         prices = [
-            crowd[way] * _interpolate(table, load, load_steps)
-            for way, load in enumerate(self._wire_loads())
+            crowd[way] * (_interpolate(table, low, load_steps) + _interpolate(table, high, load_steps)) / 2
+            for way, (low, high) in enumerate(self._wire_loads())
             for table in (cost, skips, trims)
         ]
         updates = []
@@ -336,6 +390,7 @@ class Sharing:
             link_prices = prices[0][up_links] + prices[3][down_links]
             link_prices += former_rate[:, None, None] * (prices[2][up_links] + prices[5][down_links])
             mean_price = (share * link_prices).sum(axis=(1, 2)) / np.maximum(planes_in_use, 1)
+            self.delay[chunk] = np.where(self.local[chunk], 0.0, mean_price)
             wanted_price = _interpolate(target_price, former_rate, rate_steps)
             wanted_price -= self.bursts[chunk] * former_rate**BURST_POWER
             change = calibration.eta * (wanted_price - mean_price)
@@ -345,15 +400,27 @@ class Sharing:
             updates.append((chunk, rate, np.where(self.local[chunk][:, None, None], 0.0, share).astype(np.float32)))
         # Applied after all chunks are computed: each chunk has to see the loads from before the sweep.
         largest_change = 0.0
+        self._variance[:] = 0.0
         for chunk, rate, share in updates:
             largest_change = max(largest_change, float(np.abs(rate - self.rate[chunk]).max(initial=0.0)))
             self._load(chunk, -self.weight[chunk])
-            self.rate[chunk], self.share[chunk] = (
+            self.rate[chunk], self.demand[chunk], self.share[chunk] = (
                 rate,
+                np.minimum(rate, self.limit[chunk]),
                 np.where(self.local[chunk][:, None, None], self.share[chunk], share),
             )
             self._load(chunk, self.weight[chunk])
+            self._vary(chunk)
         return largest_change
+
+    def _vary(self, qps: Ints) -> None:
+        """Add the variances of the loads that QPs of rings make, which send and wait by turns."""
+        shape, demand = self.shape, self.demand[qps].astype(np.float64)
+        squares = (self.share[qps] ** 2).sum(axis=2) * (~self.local[qps])[:, None]
+        variances = squares * (self.weight[qps] ** 2 * demand * (self.rate[qps] - demand))[:, None]
+        first = np.arange(2 * shape.planes).reshape(2, 1, -1) * shape.racks
+        for planes, racks in zip(first, (self.source[qps], self.target[qps]), strict=True):
+            np.add.at(self._variance, planes + racks[:, None], variances)
 
 
 def _feeders(racks: NDArray[np.int32], ends: NDArray[np.int32] | Ints, count: int) -> Ints:

@@ -162,14 +162,15 @@ def test_fails_a_rule_that_does_not_hold(tmp_path):
     assert not report.passed
 
 
-def test_ring__runs_at_the_pace_of_its_slowest(tmp_path):
+def test_ring__all_its_flows_have_one_pace(tmp_path):
     text = HEAD.replace("{permutation: all, name: job, message: 64K, depth: 4}", "{collective: all_reduce, name: job}")
     text += "duration: 1s\nfaults: [{at: 500ms, cut: h2 p0-t0-2}]\n"
     outcome = FluidRunner().run(only(tmp_path, text))
     series = list(outcome.series.received_bps.values())
     assert len(series) == 4 and all(values == series[0] for values in series)
-    assert series[0][-1] == pytest.approx(0.75 * series[0][5], rel=0.03)
-    assert outcome.notes == ["job: a ring at the pace of its slowest flow; steps and their latency are not modelled"]
+    # Two flows have three ports of four, and send while the others wait for their last packets.
+    assert 0.75 * series[0][5] < series[0][-1] < 0.9 * series[0][5]
+    assert outcome.notes == ["job: a ring at the pace of its steps; single late packets are not modelled"]
 
 
 def test_no_path_left__the_qp_fails(tmp_path):
@@ -294,14 +295,20 @@ def test_jobs__each_at_the_pace_of_its_own_slowest(tmp_path):
     sent_bits = 8 * 65536  # of two ranks each sends as much as the size
     assert jobs.before_s[1] == pytest.approx(sent_bits / rates["job:h2-h3"][5], rel=0.01)
     assert jobs.after_s[0] == pytest.approx(sent_bits / rates["job:h0-h1"][-1], rel=0.01)
-    assert outcome.notes == [
-        "job: 2 rings, each at the pace of its slowest flow; steps and their latency are not modelled"
-    ]
+    assert outcome.notes == ["job: 2 rings, each at the pace of its steps; single late packets are not modelled"]
 
 
 def test_x_jobs__who_is_slowed():
-    shares = {}
+    shares, slowest = {}, {}
     for run in runs("x-jobs"):
-        shares[run.label["variant"]] = Measurement(FluidRunner().run(run), run).value("slowed.job")
-    assert shares["nothing"] == 0 < shares["link"] <= 0.5
+        outcome = FluidRunner().run(run)
+        variant = run.label["variant"]
+        shares[variant] = Measurement(outcome, run).value("slowed.job")
+        (jobs,) = outcome.jobs
+        slowest[variant] = max(np.array(jobs.after_s) / jobs.before_s)
+    assert shares["nothing"] == 0 and shares["link"] <= 0.5
     assert (shares["t0"], shares["port"]) == (0.5, 0.125)
+    # Packets, three seeds: 0.299 s; the slowest job 1.11 to 1.22 after a dead T0, 1.05 to 1.16 after a dead port.
+    assert mean(jobs.before_s) == pytest.approx(0.299, rel=0.1)
+    assert slowest["t0"] == pytest.approx(1.18, abs=0.05)
+    assert slowest["port"] < 1.2

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from mrc_testbed.simulator.fluid.calibration import CALIBRATIONS, calibration_for
+from mrc_testbed.simulator.fluid.rings import Rings
 from mrc_testbed.simulator.fluid.shape import FabricShape, QueuePairs
 from mrc_testbed.simulator.fluid.sharing import NO_SPINE, Sharing, _in_c
 
@@ -13,10 +14,12 @@ SHAPE = FabricShape(
 CALIBRATION = calibration_for(SHAPE)
 
 
-def pairs_of(sources, targets) -> QueuePairs:
+def pairs_of(sources, targets, rings=()) -> QueuePairs:
     count = len(sources)
     weights = np.ones(count)
-    return QueuePairs(np.array(sources), np.array(targets), 0 * weights, np.inf * weights, weights, 1e6 * weights)
+    return QueuePairs(
+        np.array(sources), np.array(targets), 0 * weights, np.inf * weights, weights, 1e6 * weights, rings
+    )
 
 
 def sharing_of(pairs: QueuePairs, spines, **options) -> Sharing:
@@ -32,12 +35,12 @@ def sharing_of(pairs: QueuePairs, spines, **options) -> Sharing:
     return sharing
 
 
-def crowded_sharing(**options) -> Sharing:
+def crowded_sharing(rings=(), **options) -> Sharing:
     """Return a permutation of 16 hosts, with EVs drawn at random."""
     dice = np.random.default_rng(3)
     hosts = np.arange(16)
     spines = dice.random((16, SHAPE.planes, SHAPE.spines)).argsort(axis=2)[:, :, : SHAPE.rotation]
-    return sharing_of(pairs_of(hosts, np.roll(hosts, 5)), spines, **options)
+    return sharing_of(pairs_of(hosts, np.roll(hosts, 5), rings), spines, **options)
 
 
 def test_alone__nothing_holds_it_back():
@@ -97,18 +100,45 @@ def test_loads__follow_places_ports_and_ends():
     assert sharing.up_load == pytest.approx(exact(), abs=1e-4)
 
 
-def test_both_forms__do_the_same(monkeypatch):
+@pytest.mark.parametrize("rings", [(), (Rings(0, jobs=2, ranks=4, qps=1, steps=6, chunk_bytes=131072),)])
+def test_both_forms__do_the_same(rings, monkeypatch):
     monkeypatch.delenv("MRC_COMPILED", raising=False)
     _in_c.cache_clear()
-    fast, slow = crowded_sharing(), crowded_sharing(in_c=False)
+    fast, slow = crowded_sharing(rings), crowded_sharing(rings, in_c=False)
     _in_c.cache_clear()
     if fast._library is None:
         pytest.skip("no C compiler")
     fast.settle(sweeps=30)
     slow.settle(sweeps=30)
     assert fast.rate == pytest.approx(slow.rate, abs=2e-3)
+    assert fast.demand == pytest.approx(slow.demand, abs=2e-3)
+    assert fast.delay == pytest.approx(slow.delay, abs=5e-3)
     assert fast.share == pytest.approx(slow.share, abs=2e-3)
     assert fast.up_load == pytest.approx(slow.up_load, abs=5e-3)
+
+
+def test_ring__leaves_what_its_slow_flow_keeps_it_from():
+    """Give h5 what h4 leaves of their link: its ring waits for h0, which shares one with three."""
+    ends = [0, 4, 1, 2, 3, 5], [4, 0, 5, 6, 7, 1]
+    spines = [[[0], [0]], [[1], [1]], *[[[0], [0]]] * 3, [[1], [1]]]
+    ring = Rings(0, jobs=1, ranks=2, qps=1, steps=2, chunk_bytes=1e6)
+    stream, waiting = (sharing_of(pairs_of(*ends, rings), spines) for rings in ((), (ring,)))
+    for sharing in (stream, waiting):
+        sharing.settle()
+    assert stream.rate[1] == pytest.approx(stream.rate[5], rel=0.01)
+    assert waiting.demand[1] == pytest.approx(waiting.demand[0], rel=1e-3)
+    assert waiting.demand[1] <= waiting.rate[0] < 0.25
+    assert waiting.rate[5] > stream.rate[5] + 0.1
+
+
+def test_ring__speeds_up_when_its_slow_flow_does():
+    ring = Rings(0, jobs=1, ranks=2, qps=1, steps=2, chunk_bytes=1e6)
+    sharing = sharing_of(pairs_of([0, 4, 1, 2, 3], [4, 0, 5, 6, 7], (ring,)), [[[0], [0]]] * 5)
+    sharing.settle()
+    slow = sharing.demand[1]
+    sharing.send(np.array([2, 3, 4]), False)
+    sharing.settle()
+    assert sharing.demand[1] > 3 * slow
 
 
 def test_calibration__the_nearest_pipe():

@@ -162,7 +162,8 @@ def test_mrc__a_ring_takes_its_steps_of_full_packets(tmp_path):
     step_s = 65 * frame_s + 2 * SWITCH.hop_s
     assert traces.run_mrc(SWITCH, case, tmp_path) == pytest.approx(3 * step_s, rel=0.01)
     fluid_s = traces.run_fluid(SWITCH, case.program(), tmp_path)
-    assert fluid_s == pytest.approx(3 * 64 * frame_s, rel=0.03)
+    # One iteration follows another there, so each waits for its last answer too.
+    assert fluid_s == pytest.approx(3 * step_s + 2 * SWITCH.hop_s, rel=0.05)
     assert traces.run_fluid(SWITCH, case_of(tmp_path, "all_to_all").program(), tmp_path) is None
 
 
