@@ -7,7 +7,7 @@ import numpy as np
 from mrc_testbed.hosts.traffic.collective_base import ELEMENT, CollectiveError, Rank, Send
 
 
-class _Ring(Rank):
+class RingRank(Rank):
     """Reduce-scatter and all-gather around a ring: step s carries a chunk to the right neighbour."""
 
     def __init__(self, rank: int, ranks: int, elements: int, seed: int) -> None:
@@ -16,6 +16,7 @@ class _Ring(Rank):
         self.reducing = 0
         """Steps that reduce; the others gather."""
         self.steps = 0
+        """Steps of an iteration."""
         self._next = 0
         self.regions["data"] = np.zeros(elements, ELEMENT)
 
@@ -59,7 +60,7 @@ class _Ring(Rank):
         return [] if self.done else [self._send(self._next)]
 
 
-class AllReduce(_Ring):
+class AllReduce(RingRank):
     """Ring all-reduce: every rank ends with the sum of all inputs."""
 
     kind = "all_reduce"
@@ -77,7 +78,7 @@ class AllReduce(_Ring):
         return self._wrong_sums(self.regions["data"])
 
 
-class ReduceScatter(_Ring):
+class ReduceScatter(RingRank):
     """Rank r ends with chunk r + 1 of the sum (the one the ring completes there)."""
 
     kind = "reduce_scatter"
@@ -96,7 +97,7 @@ class ReduceScatter(_Ring):
         return self._wrong_sums(self.regions["data"][own_chunk], own_chunk.start)
 
 
-class AllGather(_Ring):
+class AllGather(RingRank):
     """Every rank ends with chunk r of rank r, for all r."""
 
     kind = "all_gather"

@@ -374,7 +374,7 @@ def machine_code() -> Any:
     """Return the module in C with its queues; None where the fabric is not in machine code.
 
     Most events of switches and ports it handles itself (hops.c), and those of hosts (host.c). It packs what crosses
-    between halves (crossing.c).
+    between halves (crossing.c), and exchanges it (channel.c).
     """
     if not state().active:
         return None

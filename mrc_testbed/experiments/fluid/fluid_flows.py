@@ -17,6 +17,7 @@ import numpy as np
 
 from mrc_testbed.experiments.language.model import Transport
 from mrc_testbed.experiments.resolve.flows import CollectivePlan, FlowPlan, PlannedWork
+from mrc_testbed.hosts.traffic.ring_collectives import RingRank
 from mrc_testbed.simulator.fluid.rings import Rings
 from mrc_testbed.simulator.fluid.shape import Floats, Ints, QueuePairs, Singles
 from mrc_testbed.topologies.plan import Plan
@@ -26,7 +27,7 @@ RINGS = ("all_reduce", "all_gather", "reduce_scatter", "send_recv")
 
 
 @dataclass(frozen=True, slots=True)
-class Ring:
+class RingWork:
     """A workload of rings, and how often they run."""
 
     rings: Rings
@@ -49,7 +50,7 @@ class FluidFlows:
     windows: Floats
     """Most bytes that the flow's application has outstanding."""
     message_bytes: dict[str, int]
-    rings: dict[str, Ring]
+    rings: dict[str, RingWork]
     """Workloads whose flows wait for each other."""
 
     def __len__(self) -> int:
@@ -126,15 +127,10 @@ def unsupported_work(work: PlannedWork, transport: Transport) -> Iterator[str]:
         yield "workloads with different numbers of QPs"
 
 
-def _steps(kind: str, ranks: int) -> int:
-    """Return the steps of a ring's iteration."""
-    return {"all_reduce": 2 * (ranks - 1), "send_recv": 1}.get(kind, ranks - 1)
-
-
 def fluid_flows(plan: Plan, work: PlannedWork, seed: int) -> FluidFlows:
     """Return all flows of supported work, in the order of its workloads."""
     ends: list[tuple[str, str, str, float, float, float]] = []
-    rings: dict[str, Ring] = {}
+    rings: dict[str, RingWork] = {}
     by_work: dict[str, list[FlowPlan]] = {}
     for flow in work.flows:
         by_work.setdefault(flow.work, []).append(flow)
@@ -152,9 +148,9 @@ def fluid_flows(plan: Plan, work: PlannedWork, seed: int) -> FluidFlows:
             jobs = groups[name]
             collective = jobs[0].rank(0, seed)
             ranks = len(jobs[0].ranks)
-            steps = _steps(collective.kind, ranks)
+            steps = collective.steps if isinstance(collective, RingRank) else 1
             chunk_bytes = collective.size_bytes * collective.bus_factor / steps
-            rings[name] = Ring(
+            rings[name] = RingWork(
                 Rings(first * qps, len(jobs), ranks, qps, steps, chunk_bytes),
                 jobs[0].warm_up,
                 jobs[0].iterations,

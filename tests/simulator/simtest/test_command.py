@@ -51,7 +51,7 @@ def test_command__ends_with_its_processes_and_without_a_traceback(signal_number:
         [sys.executable, "-m", "mrc_testbed", *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
     children_file = Path(f"/proc/{process.pid}/task/{process.pid}/children")
-    while len(children_file.read_text().split()) < 2:
+    while process.poll() is None and len(children_file.read_text().split()) < 2:
         time.sleep(0.05)
     time.sleep(0.5)  # into their schedules
     process.send_signal(signal_number)
